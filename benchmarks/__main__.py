@@ -1,0 +1,23 @@
+"""`python -m benchmarks [name ...]`: all figures, or those that are named."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from .harness import machine
+
+FIGURES = ("prefill", "argmax", "overhead")
+
+
+def main() -> None:
+    names = sys.argv[1:] or list(FIGURES)
+    unknown = [name for name in names if name not in FIGURES]
+    if unknown:
+        sys.exit(f"benchmarks: no figure {', '.join(unknown)}; there are {', '.join(FIGURES)}")
+    print("  ".join(f"{key} {value}" for key, value in machine().items()))
+    for name in names:
+        importlib.import_module(f"benchmarks.{name}").run()
+
+
+main()

@@ -1,0 +1,67 @@
+"""Argmax attention: the fused kernel beside softmax by torch, a one-hot product and the bare scores.
+
+The bar: 75% of the multiply rate on the flops of the scores, about 1.8 times as fast as torch's softmax
+attention; extra memory that does not grow with len_q times len_k.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.functional import one_hot
+from torch.nn.functional import scaled_dot_product_attention as sdpa
+
+import qkv
+
+from .harness import multiply_rate, race, report
+
+
+def run() -> None:
+    heads, length, width = 8, 4096, 64
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, heads, length, width) for _ in range(3))
+    similarity = qkv.Argmax()
+
+    def hard() -> torch.Tensor:
+        out = qkv.attention(q, k, v, similarity=similarity)
+        assert isinstance(out, torch.Tensor)
+        return out
+
+    def one_hot_product() -> torch.Tensor:
+        return one_hot((q @ k.transpose(-1, -2)).argmax(-1), length).to(v.dtype) @ v
+
+    assert torch.equal(hard(), one_hot_product())
+    result = race(
+        {
+            "qkv hard": hard,
+            "sdpa (softmax)": lambda: sdpa(q, k, v),
+            "one-hot product": one_hot_product,
+            "bare scores": lambda: q @ k.transpose(-1, -2),
+        },
+        seconds=12.0,
+    )
+    rate = max(multiply_rate() for _ in range(3))
+    flops = 2 * heads * length * length * width
+    rows, data = [], []
+    for name in result.times:
+        seconds = result.median(name)
+        rows.append(
+            [
+                name,
+                f"{seconds * 1e3:.0f}",
+                f"{result.ratio(name, 'qkv hard'):.2f}x",
+                f"{flops / seconds / rate:.0%}" if name in ("qkv hard", "bare scores") else "",
+                f"{result.spread(name):.0%}",
+            ]
+        )
+        data.append({"contestant": name, "seconds": seconds, "of_multiply_rate": flops / seconds / rate})
+    report(
+        "argmax",
+        f"argmax attention, 1x{heads}x{length}x{width} float32; multiply rate {rate / 1e9:.0f} GFLOP/s",
+        ["contestant", "ms", "to qkv", "of the rate", "spread"],
+        rows,
+        data,
+    )
+
+
+if __name__ == "__main__":
+    run()

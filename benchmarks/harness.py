@@ -1,0 +1,110 @@
+"""Contestants run in turns in one process; ratios are taken round by round, so that a slow moment hits all."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+RESULTS = Path("build/bench")
+
+
+@dataclass(frozen=True)
+class Race:
+    """Seconds per call: one number per contestant and round."""
+
+    times: dict[str, list[float]]
+
+    def median(self, name: str) -> float:
+        return statistics.median(self.times[name])
+
+    def spread(self, name: str) -> float:
+        """Half the distance between the quartiles, as a part of the median."""
+        low, _, high = statistics.quantiles(self.times[name], n=4)
+        return (high - low) / 2 / self.median(name)
+
+    def ratio(self, name: str, to: str) -> float:
+        """How many times as long `name` takes as `to`: the median over rounds."""
+        return statistics.median(a / b for a, b in zip(self.times[name], self.times[to], strict=True))
+
+    def best_of(self, names: list[str]) -> str:
+        return min(names, key=self.median)
+
+
+def race(contestants: dict[str, Callable[[], object]], *, seconds: float = 2.0, rounds: int = 9) -> Race:
+    """Warm up, then run every contestant once a round, at least `rounds` rounds and at least `seconds` long."""
+    repeats = {name: _repeats(run) for name, run in contestants.items()}
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    names = list(contestants)
+    started, done = time.perf_counter(), 0
+    while done < rounds or time.perf_counter() - started < seconds:
+        # Another one begins each round: nobody always runs in the wake of the same neighbour.
+        for name in names[done % len(names) :] + names[: done % len(names)]:
+            run, count = contestants[name], repeats[name]
+            before = time.perf_counter()
+            for _ in range(count):
+                run()
+            times[name].append((time.perf_counter() - before) / count)
+        done += 1
+    return Race(times)
+
+
+def _repeats(run: Callable[[], object]) -> int:
+    """Calls in a sample, so that a sample takes about two milliseconds."""
+    run()
+    before = time.perf_counter()
+    run()
+    once = max(time.perf_counter() - before, 1e-7)
+    return max(1, min(2000, int(2e-3 / once)))
+
+
+def multiply_rate() -> float:
+    """float32 flops a second of a 2048-cubed product: the roof for arithmetic."""
+    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
+    best = min(_once(lambda: a @ b) for _ in range(12))
+    return 2 * 2048**3 / best
+
+
+def _once(run: Callable[[], object]) -> float:
+    before = time.perf_counter()
+    run()
+    return time.perf_counter() - before
+
+
+def machine() -> dict[str, object]:
+    from qkv import kernels
+
+    name = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else ():
+        if line.startswith("model name"):
+            name = line.split(":", 1)[1].strip()
+            break
+    return {
+        "cpu": name,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "torch_isa": torch.backends.cpu.get_cpu_capability(),
+        "qkv_isa": kernels.isa(),
+        "python": platform.python_version(),
+    }
+
+
+def report(name: str, title: str, columns: list[str], rows: list[list[str]], data: list[dict]) -> None:
+    """A table here, the numbers in build/bench/<name>.json."""
+    widths = [max(len(column), *(len(row[i]) for row in rows)) for i, column in enumerate(columns)]
+    print(f"\n{title}")
+    for row in [columns, ["-" * w for w in widths], *rows]:
+        cells = [
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine(), "title": title, "rows": data}, indent=2))
+    sys.stdout.flush()

@@ -1,0 +1,109 @@
+// The only file that knows Python. Tensors arrive as addresses and sizes; qkv.kernels.ops has checked them.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <atomic>
+
+#include "src/argmax.h"
+#include "src/finite.h"
+#include "src/isa.h"
+#include "src/parallel.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+const qkv::KernelTable* kernels = &qkv::portable::table();
+std::atomic<int64_t> finite_calls{0}, argmax_calls{0};
+
+const qkv::KernelTable& find(const std::string& name) {
+    for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
+        if (name == table->name) return *table;
+    }
+    throw nb::value_error("not an instruction set of this build and this machine");
+}
+
+template <typename T>
+T* address(uintptr_t number) {
+    return reinterpret_cast<T*>(number);
+}
+
+// Tensors without memory (meta, fake) call their address 0.
+void require_memory(uintptr_t data, bool empty) {
+    if (data == 0 && !empty) throw nb::value_error("a tensor without memory");
+}
+
+bool all_finite(uintptr_t data, int64_t count, int dtype, int threads) {
+    require_memory(data, count == 0);
+    finite_calls.fetch_add(1, std::memory_order_relaxed);
+    const auto kind = static_cast<qkv::Dtype>(dtype);
+    // Letting the lock go costs more than a small scan.
+    if (count * qkv::element_size(kind) < qkv::kFiniteParallelBytes) {
+        return kernels->all_finite(address<void>(data), count, kind);
+    }
+    const nb::gil_scoped_release unlocked;
+    return qkv::all_finite(*kernels, address<void>(data), count, kind, threads);
+}
+
+using Four = std::array<int64_t, 4>;
+
+Four four(nb::tuple numbers) {
+    if (numbers.size() != 4) throw nb::value_error("wanted four numbers");
+    return {nb::cast<int64_t>(numbers[0]), nb::cast<int64_t>(numbers[1]), nb::cast<int64_t>(numbers[2]),
+            nb::cast<int64_t>(numbers[3])};
+}
+
+qkv::Tensor4 tensor(uintptr_t data, nb::tuple strides) {
+    const Four s = four(strides);
+    return {address<const void>(data), {s[0], s[1], s[2], s[3]}};
+}
+
+void argmax_scores(int dtype, nb::tuple query_shape, nb::tuple key_shape, uintptr_t query, nb::tuple query_strides,
+                   uintptr_t key, nb::tuple key_strides, uintptr_t starts, uintptr_t stops, uintptr_t result,
+                   int threads) {
+    const Four q = four(query_shape), k = four(key_shape);
+    const qkv::ArgmaxProblem problem = {static_cast<qkv::Dtype>(dtype), q[0], q[1], k[1], q[2], k[2], q[3],
+                                        tensor(query, query_strides), tensor(key, key_strides),
+                                        address<const int64_t>(starts), address<const int64_t>(stops),
+                                        address<int64_t>(result)};
+    require_memory(query, q[0] * q[1] * q[2] * q[3] == 0);
+    require_memory(key, k[0] * k[1] * k[2] * k[3] == 0);
+    argmax_calls.fetch_add(1, std::memory_order_relaxed);
+    const nb::gil_scoped_release unlocked;
+    qkv::argmax_scores(*kernels, problem, threads);
+}
+
+nb::dict calls() {
+    nb::dict counts;
+    counts["all_finite"] = finite_calls.load();
+    counts["argmax_scores"] = argmax_calls.load();
+    return counts;
+}
+
+void reset_calls() {
+    finite_calls = 0;
+    argmax_calls = 0;
+}
+
+std::vector<std::string> isas() {
+    std::vector<std::string> names;
+    for (const qkv::KernelTable* table : qkv::runnable_kernels()) names.emplace_back(table->name);
+    return names;
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    m.def("isas", &isas);
+    m.def("self_check", [](const std::string& isa) { return qkv::self_check(find(isa)); });
+    m.def("use", [](const std::string& isa) { kernels = &find(isa); });
+    m.def("why_one_thread", &qkv::why_one_thread);
+    m.def("calls", &calls);
+    m.def("reset_calls", &reset_calls);
+    m.def("all_finite", &all_finite);
+    m.def("argmax_scores", &argmax_scores);
+    m.attr("finite_parallel_bytes") = qkv::kFiniteParallelBytes;
+}

@@ -1,0 +1,37 @@
+#pragma once
+
+// Jobs on the threads that torch already keeps. No OpenMP runtime is linked (two of them in one process have
+// given wrong results): the one that torch has loaded is found at run time.
+
+#include <cstdint>
+#include <string>
+
+namespace qkv {
+
+// How many workers may share the jobs: allocate scratch for each of them, then call for_each_job.
+int worker_limit(int64_t jobs, int threads);
+
+using JobBody = void (*)(void* context, int64_t job, int worker);
+
+// Runs body(context, job, worker) once for each job in [0, jobs), in ascending order of starting, with worker in
+// [0, workers) and no worker at two jobs at a time; `workers` is what worker_limit answered. The body must not
+// throw. Rounding and subnormals are IEEE's while it runs, whatever the caller or a pool thread has set.
+void for_each_job(int64_t jobs, int workers, JobBody body, void* context) noexcept;
+
+template <typename Body>
+void for_each_job(int64_t jobs, int workers, Body& body) noexcept {
+    for_each_job(
+        jobs, workers,
+        [](void* context, int64_t job, int worker) { (*static_cast<Body*>(context))(job, worker); }, &body);
+}
+
+// Why work stays on one thread whatever is asked for; empty when it does not.
+std::string why_one_thread();
+
+// Starts a team that runs entry(data) on up to `threads` threads and waits for all: libgomp's GOMP_parallel.
+using StartTeam = void (*)(void (*entry)(void*), void* data, unsigned threads, unsigned flags);
+
+// For tests, which run without torch. nullptr: look for torch's again.
+void set_team_starter(StartTeam start);
+
+}  // namespace qkv

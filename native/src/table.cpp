@@ -1,0 +1,17 @@
+#include "isa_kernels.h"
+#include "vector.h"
+
+#define QKV_STRING(x) QKV_STRING_OF(x)
+#define QKV_STRING_OF(x) #x
+
+namespace qkv::QKV_ISA {
+
+static_assert(kTileRows <= kMaxTileRows && kTileKeys <= kMaxTileKeys);
+
+const KernelTable& table() {
+    static constexpr KernelTable kernels = {QKV_STRING(QKV_ISA), kTileRows,  kTileKeys,  pack_rows,
+                                            score_tile,          update_rows, sweep_tile, all_finite};
+    return kernels;
+}
+
+}  // namespace qkv::QKV_ISA

@@ -1,0 +1,85 @@
+#include <cstring>
+
+#include "problem.h"
+
+using qkv::Dtype;
+
+namespace {
+
+uint32_t bits_of(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+// By the definition of the formats, in float64.
+double value_of(uint16_t half, int exponent_bits) {
+    const int fraction_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
+    const int exponent = half >> fraction_bits & ((1 << exponent_bits) - 1);
+    const double fraction = half & ((1 << fraction_bits) - 1), sign = half & 0x8000 ? -1 : 1;
+    if (exponent == (1 << exponent_bits) - 1) return fraction != 0 ? NAN : sign * INFINITY;
+    if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias - fraction_bits);
+    return sign * std::ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits);
+}
+
+}  // namespace
+
+TEST(pack, widens_every_half_exactly) {
+    constexpr int64_t width = 1 << 16;
+    std::vector<uint16_t> halves(width);
+    for (int64_t n = 0; n < width; ++n) halves[n] = static_cast<uint16_t>(n);
+    std::vector<float> widened(width);
+    for (const qkv::KernelTable* kernels : qkv::runnable_kernels()) {
+        for (Dtype dtype : {Dtype::float16, Dtype::bfloat16}) {
+            const void* row = halves.data();
+            kernels->pack_rows(&row, 1, 1, dtype, width, 1, widened.data());
+            for (int64_t n = 0; n < width; ++n) {
+                check::setting() = std::string(kernels->name) + ", half " + std::to_string(n);
+                const double wanted = value_of(halves[n], dtype == Dtype::float16 ? 5 : 8);
+                if (std::isnan(wanted)) {
+                    CHECK(std::isnan(widened[n]));
+                } else {
+                    CHECK_EQUAL(bits_of(widened[n]), bits_of(static_cast<float>(wanted)));
+                }
+            }
+        }
+    }
+}
+
+TEST(pack, turns_rows_of_any_stride_and_repeats_the_last) {
+    constexpr int count = 3, slots = 5;
+    for (const qkv::KernelTable* kernels : qkv::runnable_kernels()) {
+        for (Dtype dtype : {Dtype::float32, Dtype::float16, Dtype::bfloat16}) {
+            for (int64_t width : {1, 7, 16, 255, 256, 257, 601}) {
+                for (int64_t stride : {0, 1, 2, 3}) {
+                    check::setting() = std::string(kernels->name) + ", width " + std::to_string(width);
+                    // Small whole numbers 1, 2, 3 … in each format, one byte off any alignment.
+                    const int64_t size = qkv::element_size(dtype), span = width * (stride + 1);
+                    std::vector<char> memory(1 + count * span * size);
+                    const auto write = [&](int64_t at, int number) {
+                        const float x = static_cast<float>(number);
+                        const uint32_t bits = bits_of(x);
+                        const uint16_t half = dtype == Dtype::bfloat16
+                                                  ? static_cast<uint16_t>(bits >> 16)
+                                                  : static_cast<uint16_t>(((bits >> 23) - 112) << 10 | (bits >> 13 & 0x3ff));
+                        std::memcpy(memory.data() + 1 + at * size, size == 4 ? static_cast<const void*>(&x) : &half, size);
+                    };
+                    const void* rows[count];
+                    for (int r = 0; r < count; ++r) {
+                        rows[r] = memory.data() + 1 + r * span * size;
+                        for (int64_t c = 0; c < width; ++c) write(r * span + c * stride, 1 + static_cast<int>(7 * r + c) % 100);
+                    }
+                    std::vector<float> out(width * slots, -1);
+                    kernels->pack_rows(rows, count, slots, dtype, width, stride, out.data());
+                    for (int64_t c = 0; c < width; ++c) {
+                        for (int r = 0; r < slots; ++r) {
+                            const int64_t from = stride == 0 ? width - 1 : c;
+                            const int wanted = 1 + static_cast<int>(7 * std::min(r, count - 1) + from) % 100;
+                            CHECK_EQUAL(out[c * slots + r], static_cast<float>(wanted));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

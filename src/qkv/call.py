@@ -1,0 +1,344 @@
+"""A call of `attention`, read once: validated, brought to four dimensions and frozen.
+
+Everything that can be wrong with the arguments is found here; forms trust what they get. Nothing in
+this file reads the numbers inside a tensor, except where a mask holds lengths.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
+
+from .errors import DtypeError, MaskTypeError, OptionError, OptionTypeError, ShapeError, complaint
+from .masks import Extent, Mask, as_mask
+from .similarity import AnySimilarity, Argmax, Softmax, as_similarity
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_DTYPE_SET = frozenset(DTYPES)
+FORM_NAMES = ("auto", "dense", "streaming", "linear", "hard", "decode")
+_RANKS = "2 (length, width), 3 (batch, length, width) or 4 (batch, heads, length, width)"
+_LARGEST = 2**63 - 1
+
+
+class Call(NamedTuple):
+    """query (batch, heads_q, len_q, width), key (batch, heads_kv, len_k, width), value (…, len_k, width_v)."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    similarity: AnySimilarity
+    mask: Mask | None
+    bias: Tensor | None
+    dropout: float
+    form: str
+    return_lse: bool
+    return_weights: bool
+    extent: Extent
+    heads_kv: int
+    width: int
+    width_v: int
+    needs_grad: bool
+    traced: bool
+    signature: tuple[Any, ...]
+
+    @property
+    def group(self) -> int:
+        """How many query heads read one key/value head: query head h reads h // group."""
+        return self.extent.heads // self.heads_kv
+
+    @property
+    def sink(self) -> Tensor | None:
+        """The sink as (heads_q, 1, 1) in the arithmetic's dtype, ready to stand beside the scores."""
+        sink = self.similarity.sink if isinstance(self.similarity, Softmax) else None
+        if sink is None:
+            return None
+        dtype = arithmetic(self.query.dtype)
+        if not isinstance(sink, Tensor):
+            return self.query.new_full((1, 1, 1), sink, dtype=dtype)
+        return sink.to(dtype).reshape(-1, 1, 1)
+
+
+def arithmetic(dtype: torch.dtype) -> torch.dtype:
+    """Scores and sums are float32 for half-precision inputs, and the inputs' own dtype otherwise."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def fold_group(tensor: Tensor, heads_kv: int) -> Tensor:
+    """(batch, heads_q, rows, n) → (batch, heads_kv, group·rows, n): the group's heads become rows."""
+    batch, heads_q, rows, n = tensor.shape
+    return tensor if heads_q == heads_kv else tensor.reshape(batch, heads_kv, heads_q // heads_kv * rows, n)
+
+
+def unfold_group(tensor: Tensor, heads_q: int) -> Tensor:
+    """The way back of `fold_group`."""
+    batch, heads_kv, rows, n = tensor.shape
+    return tensor if heads_q == heads_kv else tensor.reshape(batch, heads_q, rows * heads_kv // heads_q, n)
+
+
+def compact(tensor: Tensor) -> Tensor:
+    """The same numbers in the plain order of memory, so that no layout can change a bit of what follows.
+
+    Axes that `expand` made stay as they are: they hold nothing.
+    """
+    if tensor.is_contiguous():
+        return tensor
+    strides, shape = tensor.stride(), tensor.shape
+    if 0 not in strides:
+        return tensor.contiguous()
+    held = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strides)
+    return tensor[held].contiguous().expand(shape)
+
+
+def read_call(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    similarity: AnySimilarity | None,
+    mask: Mask | None,
+    bias: Tensor | None,
+    dropout: float,
+    form: str,
+    return_lse: bool,
+    return_weights: bool,
+) -> Call:
+    """Check every argument once and freeze the call."""
+    dims = _check_tensors(query, key, value)
+    chosen = as_similarity(similarity)
+    if dims == 4:
+        query4, key4, value4 = query, key, value
+    elif dims == 3:
+        query4, key4, value4 = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
+    else:
+        query4, key4, value4 = query[None, None], key[None, None], value[None, None]
+    batch, heads, len_q, width = query4.shape
+    heads_kv, len_k, width_v = key4.shape[1], key4.shape[2], value4.shape[3]
+    _check_sizes(query4, key4, value4, dims)
+    extent = Extent(batch, heads, len_q, len_k, dims)
+
+    traced = is_traced(query, key, value)
+    needs_grad = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    if mask is not None:
+        resolved = as_mask(mask)
+        assert resolved is not None
+        mask = resolved.resolved(extent)
+        if not traced:
+            mask.check_contents(extent)
+    if bias is not None:
+        bias = _check_bias(bias, query, extent, chosen)
+        needs_grad = needs_grad or (torch.is_grad_enabled() and bias.requires_grad)
+    if type(dropout) is not float or dropout != 0.0:
+        dropout = _check_dropout(dropout, chosen)
+    if form not in FORM_NAMES:
+        raise OptionError(complaint("form", repr(form), "one of " + ", ".join(FORM_NAMES)))
+    if return_lse and not isinstance(chosen, Softmax):
+        raise OptionError(
+            complaint("return_lse", f"True with {chosen!r}", "False", "only Softmax has a log-sum-exp of scores")
+        )
+    if isinstance(chosen, Softmax) and isinstance(chosen.sink, Tensor):
+        _check_sink(chosen.sink, query, heads)
+        needs_grad = needs_grad or (torch.is_grad_enabled() and chosen.sink.requires_grad)
+
+    signature = (
+        form,
+        query.dtype,
+        query.device.type,
+        batch,
+        heads,
+        heads_kv,
+        len_q,
+        len_k,
+        width,
+        width_v,
+        chosen.signature,
+        None if mask is None else mask.signature(),
+        None if bias is None else bias.shape,
+        dropout > 0.0,
+        return_lse,
+        return_weights,
+        needs_grad,
+        traced,
+    )
+    return Call(
+        query4,
+        key4,
+        value4,
+        chosen,
+        mask,
+        bias,
+        dropout,
+        form,
+        bool(return_lse),
+        bool(return_weights),
+        extent,
+        heads_kv,
+        width,
+        width_v,
+        needs_grad,
+        traced,
+        signature,
+    )
+
+
+def is_traced(*tensors: Tensor) -> bool:
+    """Whether torch.compile, torch.export, torch.func or forward-mode AD stands between us and the numbers."""
+    if torch.compiler.is_compiling() or _functorch.maybe_current_level() is not None:
+        return True
+    if torch.autograd.forward_ad._current_level >= 0:
+        return True
+    for tensor in tensors:
+        kind = type(tensor)
+        if kind is not Tensor and kind is not torch.nn.Parameter:
+            return True
+    return False
+
+
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> int:
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(tensor, Tensor):
+            raise DtypeError(
+                complaint(
+                    name,
+                    type(tensor).__name__,
+                    "a torch.Tensor",
+                    "torch.as_tensor turns arrays and lists into one",
+                )
+            )
+        if tensor.is_nested or tensor.layout is not torch.strided:
+            kind = "a nested tensor" if tensor.is_nested else f"layout {tensor.layout}"
+            raise DtypeError(complaint(name, kind, "an ordinary dense tensor", "pad it, or use qkv.varlen"))
+        if tensor.dtype not in _DTYPE_SET:
+            wanted = "float32, float64, bfloat16 or float16"
+            raise DtypeError(complaint(name, f"dtype {tensor.dtype}", wanted, f"{name}.float() converts"))
+        if tensor.dtype is not query.dtype:
+            raise DtypeError(
+                complaint(
+                    name,
+                    f"dtype {tensor.dtype} beside query's {query.dtype}",
+                    "one dtype for query, key and value",
+                    "nothing is promoted in silence: convert with .to(dtype)",
+                )
+            )
+        if tensor.device != query.device:
+            raise DtypeError(
+                complaint(name, f"device {tensor.device} beside query's {query.device}", "one device for all three")
+            )
+    if query.device.type == "meta":
+        raise DtypeError(complaint("query", "a meta tensor", "a tensor that holds numbers"))
+    dims = query.dim()
+    if dims not in (2, 3, 4):
+        raise ShapeError(complaint("query", f"{dims} dimensions {tuple(query.shape)}", _RANKS))
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.dim() != dims:
+            raise ShapeError(
+                complaint(
+                    name,
+                    f"{tensor.dim()} dimensions {tuple(tensor.shape)} beside query's {tuple(query.shape)}",
+                    f"{dims}, as many as query has",
+                )
+            )
+    return dims
+
+
+def _check_sizes(query: Tensor, key: Tensor, value: Tensor, dims: int) -> None:
+    """The four-dimensional views; messages speak of the axes that the caller has."""
+    (batch, heads, len_q, width), (key_batch, heads_kv, len_k, key_width) = query.shape, key.shape
+    value_batch, value_heads, len_v, width_v = value.shape
+    if key_batch != batch or value_batch != batch:
+        raise ShapeError(
+            complaint(
+                "key, value",
+                f"batch {key_batch} and {value_batch}",
+                f"query's batch {batch}",
+                "expand() them",
+            )
+        )
+    if width != key_width:
+        raise ShapeError(complaint("key", f"width {key_width}", f"query's width {width}"))
+    if width == 0:
+        raise ShapeError(complaint("query", "width 0", "at least one coordinate to compare"))
+    if len_k != len_v:
+        raise ShapeError(complaint("value", f"length {len_v}", f"key's length {len_k}: one value for each key"))
+    if heads_kv != value_heads:
+        raise ShapeError(complaint("value", f"{value_heads} heads", f"key's {heads_kv} heads"))
+    if heads and (heads_kv == 0 or heads % heads_kv):
+        raise ShapeError(
+            complaint(
+                "key",
+                f"{heads_kv} heads beside {heads} query heads",
+                "a number that divides the query heads",
+                "query head h reads key/value head h // (heads_q // heads_kv)",
+            )
+        )
+    # Checked in Python's integers, before anything of that size is asked for.
+    bytes_out = batch * heads * len_q * max(width, width_v) * query.element_size()
+    if bytes_out > _LARGEST or batch * heads * len_q * len_k > _LARGEST or batch * heads_kv * len_k * width > _LARGEST:
+        shapes = f"{tuple(query.shape)} and {tuple(key.shape)}"
+        raise ShapeError(complaint("query, key", shapes, f"at most {_LARGEST} scores: the sizes overflow 64 bits"))
+
+
+def _check_bias(bias: Tensor, query: Tensor, extent: Extent, similarity: AnySimilarity) -> Tensor:
+    if not isinstance(similarity, Softmax):
+        raise OptionError(
+            complaint(
+                "bias",
+                f"a tensor with {similarity!r}",
+                "None",
+                "bias is added to softmax's scores; a mask works for all",
+            )
+        )
+    if not isinstance(bias, Tensor):
+        raise DtypeError(complaint("bias", type(bias).__name__, "a torch.Tensor that is added to the scores"))
+    if bias.dtype is torch.bool:
+        raise MaskTypeError(
+            complaint("bias", "dtype torch.bool", "numbers to add", "a mask goes to mask=qkv.Dense(...)")
+        )
+    if bias.dtype is not query.dtype and bias.dtype is not arithmetic(query.dtype):
+        raise DtypeError(complaint("bias", f"dtype {bias.dtype}", f"query's {query.dtype}", "convert with .to(dtype)"))
+    if bias.device != query.device or bias.is_nested or bias.layout is not torch.strided:
+        raise DtypeError(complaint("bias", f"{bias.layout} on {bias.device}", f"a dense tensor on {query.device}"))
+    scores = (extent.batch, extent.heads, extent.len_q, extent.len_k)
+    seen = scores if extent.dims == 4 else (extent.batch, *scores[2:]) if extent.dims == 3 else scores[2:]
+    fits = bias.dim() <= len(seen) and all(
+        have in (1, want) for have, want in zip(reversed(bias.shape), reversed(seen), strict=False)
+    )
+    if not fits:
+        raise ShapeError(
+            complaint(
+                "bias",
+                f"shape {tuple(bias.shape)}",
+                f"one that broadcasts, right-aligned, to the scores {seen}",
+            )
+        )
+    bias = bias.reshape(*(1,) * (extent.dims - bias.dim()), *bias.shape)
+    # What was expanded broadcasts just as well unexpanded.
+    bias = bias[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in bias.stride())].contiguous()
+    return bias.unsqueeze(1) if extent.dims == 3 else bias[None, None] if extent.dims == 2 else bias
+
+
+def _check_dropout(dropout: float, similarity: AnySimilarity) -> float:
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float):
+        raise OptionTypeError(complaint("dropout", repr(dropout), "a probability between 0 and 1"))
+    if not 0.0 <= dropout <= 1.0:
+        raise OptionError(complaint("dropout", dropout, "a probability between 0 and 1", "0.0 turns it off"))
+    if dropout and isinstance(similarity, Argmax):
+        raise OptionError(
+            complaint(
+                "dropout",
+                f"{dropout} with Argmax()",
+                "0.0",
+                "argmax keeps one key, and dropping it leaves none",
+            )
+        )
+    return float(dropout)
+
+
+def _check_sink(sink: Tensor, query: Tensor, heads: int) -> None:
+    if sink.dtype not in _DTYPE_SET or sink.device != query.device:
+        raise DtypeError(
+            complaint("sink", f"{sink.dtype} on {sink.device}", f"floating-point logits on {query.device}")
+        )
+    if sink.numel() != 1 and tuple(sink.shape) != (heads,):
+        raise ShapeError(complaint("sink", f"shape {tuple(sink.shape)}", f"({heads},): one logit per query head"))

@@ -1,0 +1,161 @@
+"""Which form runs a call, and why not the others."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+
+from .call import Call
+from .cost.count import Cost, readable_bytes
+from .errors import FormRefused
+from .forms import FORMS, Form
+
+_REMEMBERED: dict[tuple, Form] = {}
+_MOST_REMEMBERED = 4096
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A form beside the call: the reasons against it, or its cost."""
+
+    form: str
+    reasons: tuple[str, ...]
+    cost: Cost | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What `auto` (or the form that was asked for) came to. `form` is the name of the form that runs."""
+
+    form: str
+    asked: str
+    candidates: tuple[Candidate, ...]
+    call: str
+
+    @property
+    def cost(self) -> Cost:
+        """The cost of the form that was taken."""
+        cost = next(c.cost for c in self.candidates if c.form == self.form)
+        assert cost is not None
+        return cost
+
+    @property
+    def reasons(self) -> dict[str, tuple[str, ...]]:
+        """Why each of the other forms was not taken."""
+        return {c.form: self._why_not(c) for c in self.candidates if c.form != self.form}
+
+    def _why_not(self, candidate: Candidate) -> tuple[str, ...]:
+        if candidate.reasons:
+            return candidate.reasons
+        if self.asked != "auto":
+            return (f"form={self.asked!r} was asked for",)
+        assert candidate.cost is not None
+        return (f"dearer: about {_seconds(candidate.cost.seconds)}",)
+
+    def __str__(self) -> str:
+        cost = self.cost
+        lines = [
+            self.call,
+            f"-> {self.form}: {FORMS[self.form].summary}",
+            (
+                f"   {cost.flops:.3g} flops, {readable_bytes(cost.extra)} beside inputs and output, "
+                f"about {_seconds(cost.seconds)} on one core"
+            ),
+        ]
+        for form, reasons in self.reasons.items():
+            lines += [f"   not {form}: {reason}" for reason in reasons]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th scope='row'>{html.escape(c.form)}</th>"
+            f"<td>{'taken' if c.form == self.form else html.escape('; '.join(self._why_not(c)))}</td>"
+            f"<td>{f'{c.cost.flops:.3g}' if c.cost else ''}</td>"
+            f"<td>{readable_bytes(c.cost.extra) if c.cost else ''}</td></tr>"
+            for c in self.candidates
+        )
+        head = "".join(f"<th scope='col'>{title}</th>" for title in ("form", "why", "flops", "extra memory"))
+        return f"<table><caption>{html.escape(self.call)}</caption><tr>{head}</tr>{rows}</table>"
+
+
+def choose(call: Call) -> Form:
+    """The form that runs this call; remembered by the call's signature."""
+    if call.traced:
+        # A program that is being traced must not come to depend on what was remembered before.
+        return FORMS[_taken(call, _candidates(call))]
+    form = _REMEMBERED.get(call.signature)
+    if form is None:
+        form = FORMS[_taken(call, _candidates(call))]
+        if len(_REMEMBERED) >= _MOST_REMEMBERED:
+            _REMEMBERED.clear()
+        _REMEMBERED[call.signature] = form
+    return form
+
+
+def explain_choice(call: Call) -> Choice:
+    """What `choose` comes to, with everything that it looked at."""
+    candidates = _candidates(call)
+    return Choice(_taken(call, candidates), call.form, tuple(candidates), describe(call))
+
+
+def _candidates(call: Call) -> list[Candidate]:
+    candidates = []
+    for form in FORMS.values():
+        reasons = form.reasons_against(call)
+        candidates.append(Candidate(form.name, reasons, None if reasons else form.cost(call)))
+    return candidates
+
+
+def _taken(call: Call, candidates: list[Candidate]) -> str:
+    """`auto` takes the cheapest; a form that was asked for by name runs or is refused."""
+    if call.form != "auto":
+        return _asked_for(call, candidates)
+    taken, least = "", float("inf")
+    for candidate in candidates:
+        if candidate.cost is not None and candidate.cost.seconds < least:
+            taken, least = candidate.form, candidate.cost.seconds
+    return taken
+
+
+def _asked_for(call: Call, candidates: list[Candidate]) -> str:
+    asked = next((c for c in candidates if c.form == call.form), None)
+    if asked is None:
+        names = ", ".join(FORMS)
+        reason = f"this version of qkv has no form {call.form!r} for attention()"
+        raise FormRefused(f"form: got {call.form!r}, wanted auto, {names}. Hint: {reason}.", (reason,))
+    if asked.reasons:
+        others = ", ".join(c.form for c in candidates if not c.reasons)
+        listed = "".join(f"\n  - {reason}" for reason in asked.reasons)
+        raise FormRefused(
+            f"form: got {call.form!r}, wanted a form that can run {describe(call)}. Against it:{listed}\n"
+            f"Hint: form='auto' chooses among: {others}.",
+            asked.reasons,
+        )
+    return asked.form
+
+
+def describe(call: Call) -> str:
+    """The call in a line."""
+    extent = call.extent
+    heads = f"{extent.heads}" if extent.heads == call.heads_kv else f"{extent.heads}/{call.heads_kv}"
+    parts = [
+        f"{extent.batch} x {heads} heads",
+        f"{extent.len_q} queries x {extent.len_k} keys",
+        f"width {call.width}" if call.width == call.width_v else f"width {call.width}, values {call.width_v}",
+        str(call.query.dtype).removeprefix("torch."),
+        repr(call.similarity),
+    ]
+    if call.mask is not None:
+        parts.append(repr(call.mask))
+    if call.bias is not None:
+        parts.append(f"bias {tuple(call.bias.shape)}")
+    if call.dropout:
+        parts.append(f"dropout {call.dropout:g}")
+    return ", ".join(parts)
+
+
+def _seconds(seconds: float) -> str:
+    for factor, unit in ((1e6, "µs"), (1e3, "ms")):
+        if seconds * factor < 1000:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"

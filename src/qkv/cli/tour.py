@@ -1,0 +1,121 @@
+"""`qkv tour`: a worked example by hand and by the library, four similarities, a mask, a choice."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import qkv
+from qkv import features
+from qkv.choice import Choice
+
+# Three tokens of width 2; queries and keys of width 3, values of width 2.
+X = torch.tensor([[2, 3], [-1, 0], [1, -2]])
+W_Q = torch.tensor([[1, 0, 2], [0, 1, -3]])
+W_K = torch.tensor([[0, 0, -1], [-2, 0, 1]])
+W_V = torch.tensor([[8, 0], [0, 9]])
+TOKEN = 2
+
+SIMILARITIES = {
+    "softmax": qkv.Softmax(scale=1.0),
+    "argmax": qkv.Argmax(),
+    "quadratic (q·k + 1)²": qkv.Polynomial(degree=2),
+    "elu + 1 features": qkv.FeatureMap(features.elu1),
+}
+
+
+def worked_example() -> dict[str, Any]:
+    """Every number of the tour; integers are exact, the rest is float64."""
+    queries, keys, values = X @ W_Q, X @ W_K, X @ W_V
+    q, k, v = queries.double(), keys.double(), values.double()
+
+    def answer(similarity: Any) -> dict[str, list]:
+        out, weights = qkv.attention(q, k, v, similarity=similarity, return_weights=True)
+        return {"weights": weights[TOKEN].tolist(), "output": out[TOKEN].tolist()}
+
+    return {
+        "queries": queries.tolist(),
+        "keys": keys.tolist(),
+        "values": values.tolist(),
+        "scores": (queries @ keys.T).tolist(),
+        "token": TOKEN + 1,
+        "unscaled": answer(qkv.Softmax(scale=1.0)),
+        "scaled": answer(qkv.Softmax()),
+        "similarities": {name: answer(similarity) for name, similarity in SIMILARITIES.items()},
+    }
+
+
+def larger_call() -> Choice:
+    """A call of the size of one layer: 32 query heads on 8 key/value heads, causal, padded."""
+    query, key = torch.zeros(2, 32, 1024, 64), torch.zeros(2, 8, 1024, 64)
+    return qkv.explain(query, key, key, mask=qkv.Causal() & qkv.Padding(lengths=[1024, 700]))
+
+
+def show_json() -> None:
+    choice = larger_call()
+    print(
+        json.dumps(
+            {"example": worked_example(), "choice": {"form": choice.form, "reasons": choice.reasons}},
+            indent=2,
+        )
+    )
+
+
+def show() -> None:
+    console = Console(width=min(80, Console().width), highlight=False)
+    example = worked_example()
+    console.rule("[bold]attention, one equation")
+    console.print("V'ᵢ = Σⱼ sim(qᵢ, kⱼ) vⱼ / Σⱼ sim(qᵢ, kⱼ)\n", justify="center")
+    _show_by_hand(console, example)
+    _show_similarities(console, example)
+    console.rule("[bold]3. masks are drawn; True attends")
+    console.print("qkv.Causal() & qkv.Padding(lengths=[4]), six queries and six keys:\n")
+    console.print((qkv.Causal() & qkv.Padding(lengths=[4])).draw(6, 6), markup=False)
+    console.print()
+    console.rule("[bold]4. you say what, auto says how, explain says why")
+    console.print("qkv.explain(query, key, value, mask=Causal() & Padding(lengths=[1024, 700]))\n")
+    console.print(str(larger_call()), markup=False)
+
+
+def _show_by_hand(console: Console, example: dict[str, Any]) -> None:
+    console.rule("[bold]1. three tokens by hand")
+    table = Table("token", "x", "q = W_Qᵀx", "k = W_Kᵀx", "v = W_Vᵀx", box=None, pad_edge=False)
+    rows = zip(X.tolist(), example["queries"], example["keys"], example["values"], strict=True)
+    for token, vectors in enumerate(rows, start=1):
+        table.add_row(str(token), *(_vector(vector) for vector in vectors))
+    console.print(table)
+    scores = example["scores"][TOKEN]
+    console.print(f"\ntoken 3 scores the three keys, q₃·kⱼ: {', '.join(map(_integer, scores))}   (exact)\n")
+    table = Table("token 3 attends", "weights", "output", box=None, pad_edge=False)
+    for name, key in (("unscaled, Softmax(scale=1.0)", "unscaled"), ("scaled by 1/√3, Softmax()", "scaled")):
+        table.add_row(name, _numbers(example[key]["weights"]), _numbers(example[key]["output"]))
+    console.print(table)
+    console.print()
+
+
+def _show_similarities(console: Console, example: dict[str, Any]) -> None:
+    console.rule("[bold]2. the same tokens, four similarities")
+    table = Table("similarity", "weights of token 3", "output", box=None, pad_edge=False)
+    for name, answer in example["similarities"].items():
+        table.add_row(name, _numbers(answer["weights"]), _numbers(answer["output"]))
+    console.print(table)
+    console.print()
+
+
+def _integer(number: int) -> str:
+    return str(number).replace("-", "−")
+
+
+def _vector(numbers: list[int]) -> str:
+    return f"({', '.join(map(_integer, numbers))})"
+
+
+def _numbers(numbers: list[float]) -> str:
+    def short(x: float) -> str:
+        return f"{x:.3g}" if x == 0 or abs(x) >= 1e-4 else f"{x:.1e}"
+
+    return f"({', '.join(short(x).replace('-', '−') for x in numbers)})"

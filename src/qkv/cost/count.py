@@ -1,0 +1,47 @@
+"""Work and memory of one call, counted. A leaf: no torch, ints in, ints out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Conservative figures for one core of a recent machine. Only their ratios decide between forms.
+MULTIPLY_RATE = 40e9  # floating-point operations a second in a matrix product
+MEMORY_RATE = 8e9  # bytes a second read or written beyond the caches
+
+
+@dataclass(frozen=True)
+class Cost:
+    """flops: multiplications and additions. traffic: bytes that pass through memory. extra: bytes held
+    beside inputs and output at the worst moment. overhead: seconds that no size explains."""
+
+    flops: int
+    traffic: int
+    extra: int
+    overhead: float
+
+    @property
+    def seconds(self) -> float:
+        """A rough time: it orders the forms, it does not predict."""
+        return self.overhead + self.flops / MULTIPLY_RATE + self.traffic / MEMORY_RATE
+
+
+def product_flops(pairs: int, width: int) -> int:
+    """2·width for each attended pair: one score, or one weighted value.
+
+    >>> product_flops(pairs=10, width=64)
+    1280
+    """
+    return 2 * pairs * width
+
+
+def readable_bytes(count: int) -> str:
+    """
+    >>> readable_bytes(3 * 2**20), readable_bytes(17)
+    ('3.0 MiB', '17 B')
+    """
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable")

@@ -1,0 +1,154 @@
+"""Feature maps φ for sim(q, k) = φ(q)·φ(k), each a callable (..., width) → (..., features)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .errors import OptionError, ShapeError, complaint
+
+
+def elu1(x: Tensor) -> Tensor:
+    """elu(x) + 1: positive everywhere, so the sum below the fraction never vanishes.
+
+    >>> elu1(torch.tensor([0.0, 2.0]))
+    tensor([1., 3.])
+    """
+    return F.elu(x) + 1
+
+
+def relu(x: Tensor) -> Tensor:
+    """max(x, 0): never negative; two vectors with no positive coordinate in common give 0."""
+    return F.relu(x)
+
+
+def identity(x: Tensor) -> Tensor:
+    """x itself: sim(q, k) = q·k, which has both signs, so that sums can cancel."""
+    return x
+
+
+def squared(x: Tensor) -> Tensor:
+    """x² coordinate by coordinate: never negative."""
+    return x.square()
+
+
+@dataclass(frozen=True)
+class polynomial:  # noqa: N801 - called like the functions beside it
+    """The explicit map of (q·k + offset)^degree, each monomial once.
+
+    For degree 2 and offset 1: the squares, √2 times the products of two coordinates, √2 times the
+    coordinates, and 1: d(d+3)/2 + 1 features for width d. In general C(d + degree, degree).
+
+    >>> phi = polynomial(degree=2)
+    >>> q, k = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -1.0])
+    >>> phi(q).shape, (phi(q) @ phi(k)).item(), ((q @ k + 1) ** 2).item()
+    (torch.Size([6]), 4.0, 4.0)
+
+    offset must not be negative: (q·k − c)^n is no inner product of real features. `Polynomial` takes
+    any offset.
+    """
+
+    degree: int = 2
+    offset: float = 1.0
+    _remembered: dict = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 1:
+            raise OptionError(complaint("degree", repr(self.degree), "a whole number, 1 or more"))
+        if not (math.isfinite(self.offset) and self.offset >= 0):
+            raise OptionError(
+                complaint("offset", self.offset, "0 or more", "Polynomial(degree, offset) takes any offset")
+            )
+
+    def features(self, width: int) -> int:
+        free = width if self.offset else width - 1
+        return math.comb(free + self.degree, self.degree)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        indices, weights = self._monomials(x.shape[-1])
+        # Index `width` stands for the constant √offset, a coordinate that every vector has.
+        constant = x.new_full((*x.shape[:-1], 1), math.sqrt(self.offset))
+        extended = torch.cat([x, constant], dim=-1)
+        product = extended[..., indices[0].to(x.device)]
+        for column in indices[1:]:
+            product = product * extended[..., column.to(x.device)]
+        return product * weights.to(x.device, x.dtype)
+
+    def _monomials(self, width: int) -> tuple[list[Tensor], Tensor]:
+        if width not in self._remembered:
+            free = width + 1 if self.offset else width
+            monomials = sorted(
+                combinations_with_replacement(range(free), self.degree),
+                # Pure powers first, then mixed ones, then those of a lower degree, the constant last.
+                key=lambda m: (m.count(width), len(set(m)), m),
+            )
+            ways = [
+                math.factorial(self.degree) // math.prod(math.factorial(m.count(i)) for i in set(m)) for m in monomials
+            ]
+            columns = [torch.tensor(column) for column in zip(*monomials, strict=True)]
+            self._remembered[width] = columns, torch.tensor(ways, dtype=torch.float64).sqrt()
+        return self._remembered[width]
+
+
+class positive_random:  # noqa: N801 - called like the functions beside it
+    """Random features whose product is exp(scale·q·k) on average, and always positive.
+
+    φ(x)_r = exp(ω_r·x√scale − scale·|x|²/2) / √count, with ω_r Gaussian: softmax attention, approximated.
+
+    >>> phi = positive_random(width=4, count=4096, seed=1)
+    >>> q, k = torch.tensor([0.3, -0.2, 0.5, 0.1]), torch.tensor([0.1, 0.4, 0.2, -0.3])
+    >>> bool((phi(q) @ phi(k) - torch.exp(q @ k / 2)).abs() < 0.05)
+    True
+
+    scale: None is 1/√width, as in `Softmax`. orthogonal draws have a smaller variance. The same seed
+    gives the same features on every machine.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        count: int = 256,
+        *,
+        seed: int = 0,
+        scale: float | None = None,
+        orthogonal: bool = True,
+    ) -> None:
+        if width < 1 or count < 1:
+            raise OptionError(complaint("width, count", (width, count), "whole numbers, 1 or more"))
+        if scale is not None and not (math.isfinite(scale) and scale > 0):
+            raise OptionError(complaint("scale", scale, "a positive number, or None for 1/√width"))
+        self.width, self.count, self.seed, self.orthogonal = width, count, seed, orthogonal
+        self.scale = 1.0 / math.sqrt(width) if scale is None else scale
+        self._directions = self._draw()
+
+    def __repr__(self) -> str:
+        return f"positive_random(width={self.width}, count={self.count}, seed={self.seed})"
+
+    def features(self, width: int) -> int:
+        return self.count
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if x.shape[-1] != self.width:
+            raise ShapeError(complaint("positive_random", f"width {x.shape[-1]}", f"width {self.width}, as drawn"))
+        x = x * math.sqrt(self.scale)
+        projected = x @ self._directions.to(x.device, x.dtype).T
+        return torch.exp(projected - x.square().sum(-1, keepdim=True) / 2) / math.sqrt(self.count)
+
+    def _draw(self) -> Tensor:
+        generator = torch.Generator().manual_seed(self.seed)
+        gaussian = torch.randn(self.count, self.width, generator=generator, dtype=torch.float64)
+        if not self.orthogonal:
+            return gaussian
+        # Blocks of orthogonal directions, each with the length of an independent Gaussian vector.
+        blocks = []
+        for start in range(0, self.count, self.width):
+            square = torch.randn(self.width, self.width, generator=generator, dtype=torch.float64)
+            basis, triangle = torch.linalg.qr(square)
+            basis = basis * triangle.diagonal().sign()
+            blocks.append(basis[: min(self.width, self.count - start)])
+        return torch.cat(blocks) * gaussian.norm(dim=-1, keepdim=True)

@@ -1,0 +1,44 @@
+"""What every form is: a name, the reasons against it, its cost, a way to run, and what it publishes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from ..call import Call
+from ..cost.count import Cost
+from ..masks import Band, Causal, Window
+from .equation import Result
+
+# How often each engine of a form has run: tests read it, so that a fast path that was not taken shows.
+RUNS: Counter[str] = Counter()
+
+
+@dataclass(frozen=True)
+class Form:
+    """name: what `form=` says. bound: for each dtype, how many ulp of the largest attended |v| the answer
+    may be from float64's, beyond the rounding of the answer itself. keeps: what the same inputs keep the
+    same bits under. reasons_against: why a call cannot run here; it looks at sizes and kinds only."""
+
+    name: str
+    summary: str
+    bound: Mapping[torch.dtype, float]
+    keeps: tuple[str, ...]
+    reasons_against: Callable[[Call], tuple[str, ...]]
+    cost: Callable[[Call], Cost]
+    run: Callable[[Call], Result]
+
+
+def population(call: Call) -> int:
+    """How many pairs the mask lets through as far as sizes tell: what tensors hold is not looked at, since
+    the choice is remembered for every call of the same signature."""
+    extent = call.extent
+    band = Band()
+    for part in () if call.mask is None else call.mask.parts():
+        if isinstance(part, Causal | Window):
+            own = part.band(extent)
+            band = band if own is None else band.intersect(own)
+    return extent.heads * band.population(extent.len_q, extent.len_k, extent.batch)

@@ -1,0 +1,239 @@
+"""The equation on a block of query rows and all the keys that they may see.
+
+    V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j)
+
+Short and literal, in torch operators that differentiate themselves: this is the specification. `dense`
+runs it on all rows at once, `streaming` block by block where no kernel serves.
+
+Numbers that are not finite get a second look. 0·NaN is NaN, so a masked NaN would leak through a
+product, forward in `weights @ value` and backward in `dscores @ key`. Where the inputs are not known to
+be finite, rows with such numbers are taken out of the differentiable product, and what the attended ones
+among them would have given is put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ..call import Call, arithmetic, fold_group, unfold_group
+from ..similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
+
+NEVER = float("-inf")
+NAN = float("nan")
+
+
+class Rows(NamedTuple):
+    """A block: query (b, heads_q, r, d), key (b, heads_kv, c, d), value (b, heads_kv, c, d_v).
+
+    keep and bias broadcast to the scores (b, heads_q, r, c); sink is (heads_q or 1, 1, 1). finite: nothing
+    in query, key and value is NaN or infinite.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    keep: Tensor | None
+    bias: Tensor | None
+    sink: Tensor | None
+    finite: bool
+
+
+class Result(NamedTuple):
+    out: Float[Tensor, "b h r dv"]
+    lse: Float[Tensor, "b h r"] | None
+    weights: Float[Tensor, "b h r c"] | None
+
+
+def attend(call: Call, rows: Rows) -> Result:
+    """The block's rows of the answer, in the arithmetic's dtype."""
+    dtype = arithmetic(call.query.dtype)
+    rows = rows._replace(query=rows.query.to(dtype), key=rows.key.to(dtype), value=rows.value.to(dtype))
+    if isinstance(call.similarity, Softmax):
+        return _softmax(call, rows, call.similarity)
+    if isinstance(call.similarity, Argmax):
+        return _argmax(call, rows)
+    return _ratio(call, rows)
+
+
+def _softmax(call: Call, rows: Rows, similarity: Softmax) -> Result:
+    scale = similarity.scale_for(call.width)
+    scores = _guarded(rows, lambda query, key: products(query * scale, key))
+    if similarity.softcap is not None:
+        scores = similarity.softcap * torch.tanh(scores / similarity.softcap)
+    keep = rows.keep
+    if rows.bias is not None:
+        scores = scores + rows.bias
+        # A bias of −inf masks, whatever stands at that key.
+        allowed = rows.bias != NEVER
+        keep = allowed if keep is None else keep & allowed
+    if keep is not None:
+        scores = scores.masked_fill(~keep, NEVER)
+
+    # The largest score is a constant to the derivative: it cancels.
+    best = scores.detach().amax(-1, keepdim=True)
+    empty = best == NEVER
+    top = best if rows.sink is None else torch.maximum(best, rows.sink.detach())
+    top = torch.where(top == NEVER, 0.0, top)
+    powers = torch.exp(scores - top)
+    total = powers.sum(-1, keepdim=True)
+    if rows.sink is not None:
+        total = total + torch.exp(rows.sink - top)
+    safe = torch.where(total == 0, 1.0, total)
+    weights = powers / safe
+    if keep is not None and not rows.finite:
+        # In a row that is NaN, the masked weights are still 0.
+        weights = weights.masked_fill(~keep, 0.0)
+    lse = None
+    if call.return_lse:
+        lse = torch.where(empty, NEVER, top + torch.log(safe)).squeeze(-1)
+    weights = _dropped(call, weights)
+    attended = None if rows.finite else torch.broadcast_to(scores.detach() != NEVER, weights.shape)
+    return Result(_weigh(rows, weights, attended, weights.new_ones(())), lse, weights)
+
+
+def _ratio(call: Call, rows: Rows) -> Result:
+    sims = _guarded(rows, _similarity_function(call))
+    if rows.keep is not None:
+        sims = sims.masked_fill(~rows.keep, 0.0)
+    weights = sims
+    if not (isinstance(call.similarity, FeatureMap) and not call.similarity.normalize):
+        total = sims.sum(-1, keepdim=True)
+        # An exactly zero sum gives a zero row, whatever the terms were that cancelled.
+        weights = torch.where(total == 0, 0.0, sims / torch.where(total == 0, 1.0, total))
+    if rows.keep is not None and not rows.finite:
+        weights = weights.masked_fill(~rows.keep, 0.0)
+    weights = _dropped(call, weights)
+    attended = None
+    if not rows.finite:
+        everything = torch.ones((), dtype=torch.bool, device=weights.device)
+        attended = torch.broadcast_to(everything if rows.keep is None else rows.keep, weights.shape)
+    return Result(_weigh(rows, weights, attended, torch.sign(weights.detach())), None, weights)
+
+
+def _argmax(call: Call, rows: Rows) -> Result:
+    with torch.no_grad():
+        scores = products(rows.query, rows.key)
+        if rows.keep is not None:
+            scores = scores.masked_fill(~rows.keep, NEVER)
+        best, index = scores.max(-1)  # the first of equals; NaN counts as the largest
+    out = pick(rows.query, rows.key, rows.value, index, best == NEVER, best.isnan(), call.traced)
+    weights = None
+    if call.return_weights:
+        chosen = torch.zeros_like(scores).scatter(-1, index.unsqueeze(-1), 1.0)
+        best = best.unsqueeze(-1)
+        weights = torch.where(best.isnan(), NAN, torch.where(best == NEVER, 0.0, chosen))
+    return Result(out, None, weights)
+
+
+def pick(
+    query: Float[Tensor, "b hq r d"],
+    key: Float[Tensor, "b hkv c d"],
+    value: Float[Tensor, "b hkv c dv"],
+    index: Int[Tensor, "b hq r"],
+    empty: Bool[Tensor, "b hq r"],
+    lost: Bool[Tensor, "b hq r"],
+    traced: bool,
+) -> Float[Tensor, "b hq r dv"]:
+    """value[index], 0 in empty rows, NaN in lost ones: those with a NaN among their scores."""
+    heads_q, heads_kv = index.shape[1], value.shape[1]
+    folded = fold_group(index.unsqueeze(-1), heads_kv)
+    chosen = unfold_group(value.gather(2, folded.expand(*folded.shape[:3], value.shape[3])), heads_q)
+    out = torch.where(lost.unsqueeze(-1), NAN, torch.where(empty.unsqueeze(-1), 0.0, chosen))
+    return out if traced else _StepFunction.apply(out, query, key)  # pyright: ignore[reportReturnType]
+
+
+class _StepFunction(torch.autograd.Function):
+    """out = pick(argmax_j q·k_j): a step function of q and k, whose derivative is 0 and not missing."""
+
+    @staticmethod
+    def forward(ctx, out: Tensor, query: Tensor, key: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.like = query.new_empty(()).expand(query.shape), key.new_empty(()).expand(key.shape)
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        query, key = ctx.like
+        return grad, torch.zeros_like(query), torch.zeros_like(key)
+
+
+def products(query: Float[Tensor, "b hq r n"], key: Float[Tensor, "b hkv c n"]) -> Float[Tensor, "b hq r c"]:
+    return unfold_group(fold_group(query, key.shape[1]) @ key.transpose(-1, -2), query.shape[1])
+
+
+def _similarity_function(call: Call) -> Callable[[Tensor, Tensor], Tensor]:
+    similarity = call.similarity
+    if isinstance(similarity, Polynomial):
+        return lambda query, key: (products(query, key) + similarity.offset) ** similarity.degree
+    if isinstance(similarity, FeatureMap):
+        # Even torch's elementwise functions differ in the last bit between an expanded tensor and a plain one.
+        return lambda query, key: products(
+            similarity.map(query.contiguous()).contiguous(), similarity.map(key.contiguous()).contiguous()
+        )
+    assert isinstance(similarity, Similarity)
+
+    def of_matched_heads(query: Tensor, key: Tensor) -> Tensor:
+        batch, heads_kv, columns, width = key.shape
+        group = query.shape[1] // heads_kv
+        matched = key.unsqueeze(2).expand(batch, heads_kv, group, columns, width).flatten(1, 2)
+        return similarity.function(query.contiguous(), matched.contiguous()).contiguous()
+
+    return of_matched_heads
+
+
+def _guarded(rows: Rows, function: Callable[[Tensor, Tensor], Tensor]) -> Float[Tensor, "b hq r c"]:
+    """function(query, key), with pairs that are not finite kept out of its derivative."""
+    query, key = rows.query, rows.key
+    if rows.finite:
+        return function(query, key)
+    odd_query = ~query.isfinite().all(-1)
+    odd_key = ~key.isfinite().all(-1)
+    clean = function(torch.where(odd_query.unsqueeze(-1), 0.0, query), torch.where(odd_key.unsqueeze(-1), 0.0, key))
+    with torch.no_grad():
+        raw = function(query.detach(), key.detach())
+    odd_key = odd_key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    return torch.where(odd_query.unsqueeze(-1) | odd_key.unsqueeze(-2), raw, clean)
+
+
+def _weigh(
+    rows: Rows,
+    weights: Float[Tensor, "b hq r c"],
+    attended: Bool[Tensor, "b hq r c"] | None,
+    sign: Tensor,
+) -> Float[Tensor, "b hq r dv"]:
+    """weights @ value, in which a value that is not attended cannot matter.
+
+    attended: None when all values are finite. sign: of the weights; softmax's are positive even where
+    they underflow, so that an attended infinity is an infinity.
+    """
+    value = rows.value
+    heads_q, heads_kv = weights.shape[1], value.shape[1]
+
+    def mixed(left: Tensor, right: Tensor) -> Tensor:
+        return unfold_group(fold_group(left, heads_kv) @ right, heads_q)
+
+    if attended is None:
+        return mixed(weights, value)
+    out = mixed(weights, torch.where(value.isfinite(), value, 0.0))
+    with torch.no_grad():
+        dtype = value.dtype
+        up, down, lost = (attended & (sign > 0)), (attended & (sign < 0)), (attended & (sign == 0))
+        plus, minus, nan = (
+            (value == torch.inf).to(dtype),
+            (value == -torch.inf).to(dtype),
+            value.isnan().to(dtype),
+        )
+        to_plus = mixed(up.to(dtype), plus) + mixed(down.to(dtype), minus) > 0
+        to_minus = mixed(up.to(dtype), minus) + mixed(down.to(dtype), plus) > 0
+        to_nan = mixed(attended.to(dtype), nan) + mixed(lost.to(dtype), plus + minus) > 0
+        to_nan = to_nan | (to_plus & to_minus)
+    out = torch.where(to_plus & ~out.isnan(), torch.inf, torch.where(to_minus & ~out.isnan(), -torch.inf, out))
+    return torch.where(to_nan, NAN, out)
+
+
+def _dropped(call: Call, weights: Tensor) -> Tensor:
+    return torch.nn.functional.dropout(weights, call.dropout) if call.dropout else weights

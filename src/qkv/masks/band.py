@@ -1,0 +1,170 @@
+"""Bands: masks that leave each query one unbroken run of keys, and count themselves in closed form."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """In batch row b, query i sees key j when `starts[b] <= j < stops[b]` and `i + lower <= j < i + upper`.
+
+    None lifts that limit; starts and stops that are None hold for any number of batch rows. All heads
+    see the same. Every method takes half-open ranges and gives half-open intervals inside `[0, len_k)`.
+
+    >>> causal = Band(upper=1)
+    >>> causal.interval(0, 2, len_k=5)
+    (0, 3)
+    >>> causal.population(len_q=5, len_k=5)
+    15
+    >>> causal.population(len_q=10**15, len_k=10**15)
+    500000000000000500000000000000
+    """
+
+    lower: int | None = None
+    upper: int | None = None
+    starts: tuple[int, ...] | None = None
+    stops: tuple[int, ...] | None = None
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether nothing is masked, for any lengths."""
+        return self.lower is None and self.upper is None and self.starts is None and self.stops is None
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether what a query sees depends on where it stands."""
+        return self.lower is not None or self.upper is not None
+
+    def intersect(self, other: Band) -> Band:
+        """What both allow.
+
+        >>> Band(upper=1).intersect(Band(lower=-2, stops=(4, 7)))
+        Band(lower=-2, upper=1, starts=None, stops=(4, 7))
+        """
+        return Band(
+            lower=_meet(self.lower, other.lower, max),
+            upper=_meet(self.upper, other.upper, min),
+            starts=_meet_rows(self.starts, other.starts, max),
+            stops=_meet_rows(self.stops, other.stops, min),
+        )
+
+    def simplified(self, len_q: int, len_k: int) -> Band:
+        """The same cells of a `len_q` by `len_k` rectangle, without the limits that it never reaches.
+
+        >>> Band(lower=-9, upper=5, stops=(5, 5)).simplified(len_q=3, len_k=5).is_trivial
+        True
+        """
+        lower, upper, starts, stops = self.lower, self.upper, self.starts, self.stops
+        if lower is not None and lower + len_q <= 1:
+            lower = None
+        if upper is not None and upper >= len_k:
+            upper = None
+        if starts is not None and all(start <= 0 for start in starts):
+            starts = None
+        if stops is not None and all(stop >= len_k for stop in stops):
+            stops = None
+        return Band(lower, upper, starts, stops)
+
+    def interval(self, b: int, i: int, len_k: int) -> tuple[int, int]:
+        """The keys that query i of batch row b sees; `lo == hi` when there are none."""
+        lo, hi = self._ends(b, len_k)
+        if self.lower is not None:
+            lo = max(lo, i + self.lower)
+        if self.upper is not None:
+            hi = min(hi, i + self.upper)
+        return _clamped(lo, hi, len_k)
+
+    def bounds_for_rows(self, b: int, i0: int, i1: int, len_k: int) -> tuple[int, int]:
+        """The keys that at least one of the queries i0 to i1 - 1 sees: always one run, and exact.
+
+        >>> Band(lower=0, upper=1).bounds_for_rows(0, 2, 9, len_k=5)
+        (2, 5)
+        """
+        lo, hi = self._ends(b, len_k)
+        if i0 >= i1 or (self.lower is not None and self.upper is not None and self.lower >= self.upper):
+            return _clamped(lo, lo, len_k)
+        # Both ends move with the query by at most one key, so the runs of neighbours touch.
+        if self.lower is not None:
+            lo = max(lo, i0 + self.lower)
+        if self.upper is not None:
+            hi = min(hi, i1 - 1 + self.upper)
+        return _clamped(lo, hi, len_k)
+
+    def full_for_rows(self, b: int, i0: int, i1: int, len_k: int) -> tuple[int, int]:
+        """The keys that every one of the queries i0 to i1 - 1 sees; none when there are no queries.
+
+        >>> Band(lower=-3, upper=1).full_for_rows(0, 2, 4, len_k=7)
+        (0, 3)
+        """
+        if i0 >= i1:
+            return 0, 0
+        lo, _ = self.interval(b, i1 - 1, len_k)
+        _, hi = self.interval(b, i0, len_k)
+        return _clamped(lo, hi, len_k)
+
+    def population(self, len_q: int, len_k: int, batch: int = 1) -> int:
+        """How many cells are True, over all batch rows, in one head.
+
+        `batch` counts the rows when starts and stops are both None, and is not needed otherwise.
+        """
+        rows = self.starts or self.stops
+        if self.starts is None and self.stops is None:
+            return batch * self.count(0, (0, len_q), (0, len_k))
+        ends = Counter(self._ends(b, len_k) for b in range(len(rows or ())))
+        return sum(times * self._series((0, len_q), *end) for end, times in ends.items())
+
+    def count(self, b: int, rows: tuple[int, int], keys: tuple[int, int]) -> int:
+        """How many cells are True in batch row b, among `rows` and `keys`.
+
+        >>> Band(upper=1).count(0, rows=(2, 4), keys=(1, 9))
+        5
+        """
+        start, stop = self._ends(b, keys[1])
+        return self._series(rows, max(start, keys[0]), stop)
+
+    def _ends(self, b: int, len_k: int) -> tuple[int, int]:
+        start = 0 if self.starts is None else max(0, self.starts[b])
+        stop = len_k if self.stops is None else min(len_k, self.stops[b])
+        return start, stop
+
+    def _series(self, rows: tuple[int, int], start: int, stop: int) -> int:
+        if rows[0] >= rows[1] or start >= stop:
+            return 0
+        below = (rows[1] - rows[0]) * (stop - start)
+        if self.upper is not None:
+            below = _cells_below(rows, start, stop, self.upper)
+        if self.lower is None:
+            return below
+        return max(0, below - _cells_below(rows, start, stop, self.lower))
+
+
+def _cells_below(rows: tuple[int, int], start: int, stop: int, limit: int) -> int:
+    """The number of cells with j < i + limit, in a rectangle: an arithmetic series, then a plateau."""
+    first = max(rows[0], start - limit + 1)  # the first query that sees a key
+    full = max(first, stop - limit)  # the first query that sees them all
+    rising = min(full, rows[1])
+    total = 0
+    if first < rising:
+        total += (rising - first) * ((first + limit - start) + (rising - 1 + limit - start)) // 2
+    if full < rows[1]:
+        total += (rows[1] - full) * (stop - start)
+    return total
+
+
+def _meet(one, other, choose):
+    if one is None or other is None:
+        return other if one is None else one
+    return choose(one, other)
+
+
+def _meet_rows(one, other, choose):
+    if one is None or other is None:
+        return other if one is None else one
+    return tuple(choose(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _clamped(lo: int, hi: int, len_k: int) -> tuple[int, int]:
+    lo = min(max(lo, 0), len_k)
+    return lo, min(max(hi, lo), len_k)

@@ -1,0 +1,173 @@
+"""Pictures of masks: characters for a terminal, SVG for a notebook. Neither needs torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from itertools import product
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from qkv.errors import OptionError, QkvError, complaint
+from qkv.masks.count import BLOCK, count_bands, refuse_too_many
+from qkv.masks.grid import Extent, NumpyGrid, size
+
+if TYPE_CHECKING:
+    from qkv.masks.base import Mask
+
+ATTENDS, MASKED, PARTLY = "■", "·", "▒"
+MOST_SIGNS = 32  # in a row and in a column
+EXAMPLE = 8
+MOST_CELLS = 2**28
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """True cells by block: `counts[r][c]` of the rectangle that `rows[r]` and `keys[c]` span."""
+
+    extent: Extent
+    rows: list[tuple[int, int]]
+    keys: list[tuple[int, int]]
+    counts: list[list[int]]
+    note: str
+
+    def sign(self, r: int, c: int) -> str:
+        (i0, i1), (j0, j1) = self.rows[r], self.keys[c]
+        cells = self.counts[r][c]
+        return MASKED if cells == 0 else ATTENDS if cells == (i1 - i0) * (j1 - j0) else PARTLY
+
+    @property
+    def scaled(self) -> bool:
+        return any(stop - start > 1 for start, stop in (*self.rows, *self.keys))
+
+    def caption(self) -> list[str]:
+        """What the signs mean, then how many cells attend."""
+        signs = f"{ATTENDS} True: the query attends to the key   {MASKED} False: it does not"
+        if self.scaled:
+            (i0, i1), (j0, j1) = self.rows[0], self.keys[0]
+            signs += f"   {PARTLY} some do. Each sign stands for {i1 - i0} × {j1 - j0} cells (queries × keys)."
+        return [signs, self.population()]
+
+    def population(self) -> str:
+        total = sum(map(sum, self.counts))
+        return f"{total} of {self.extent.len_q * self.extent.len_k} cells attend{self.note}."
+
+
+def text(mask: Mask, len_q: Any, len_k: Any, batch: int, head: int, width: int) -> str:
+    """`Mask.draw`: see there."""
+    if size("width", width) < 24:
+        raise OptionError(complaint("width", width, "24 columns or more"))
+    extent, note = _sizes(mask, len_q, len_k, batch, head)
+    digits = len(str(max(0, extent.len_q - 1)))
+    margin = len("query ") + digits + 1
+    picture = _picture(mask, extent, batch, head, note, min(MOST_SIGNS, (width - margin) // 2))
+    lines = [*wrap(repr(mask), width), " " * margin + "key", " " * margin + _ticks(picture, width - margin)]
+    for r, (i0, _) in enumerate(picture.rows):
+        signs = " ".join(picture.sign(r, c) for c in range(len(picture.keys)))
+        lines.append(f"{'query' if r == 0 else '':5} {i0:>{digits}} {signs}")
+    for line in picture.caption():
+        lines.extend(wrap(line, width))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def html(mask: Mask) -> str:
+    """The same picture as a figure with an SVG that screen readers can name."""
+    try:
+        extent, note = _sizes(mask, None, None, 0, 0)
+        picture = _picture(mask, extent, 0, 0, note, MOST_SIGNS)
+    except QkvError as error:  # a notebook shows the object whatever it is
+        return f"<p><code>{escape(repr(mask))}</code>: {escape(str(error))}</p>"
+    step = 12
+    paths: dict[str, str] = dict.fromkeys((MASKED, PARTLY, ATTENDS), "")
+    for r, c in product(range(len(picture.rows)), range(len(picture.keys))):
+        paths[picture.sign(r, c)] += f"M{c * step} {r * step}h11v11h-11z"
+    opacity = {MASKED: 0.08, PARTLY: 0.4, ATTENDS: 0.85}
+    cells = "".join(f'<path fill-opacity="{opacity[sign]}" d="{path}"/>' for sign, path in paths.items() if path)
+    name, about = escape(repr(mask)), escape(picture.population())
+    legend = "Rows are queries, columns are keys; dark cells attend (True), light cells do not (False)"
+    if picture.scaled:
+        (i0, i1), (j0, j1) = picture.rows[0], picture.keys[0]
+        legend += f", grey ones in part; each stands for {i1 - i0} × {j1 - j0}"
+    wide, tall = max(1, len(picture.keys)) * step, max(1, len(picture.rows)) * step
+    # currentColor follows the notebook's theme, light or dark.
+    return (
+        f'<figure><svg role="img" aria-label="{name}: {about}" width="{wide}" height="{tall}" '
+        f'viewBox="0 0 {wide} {tall}" fill="currentColor" xmlns="http://www.w3.org/2000/svg">'
+        f"<title>{name}: {about}</title><desc>{legend}.</desc>{cells}</svg>"
+        f"<figcaption><code>{name}</code><br/>{about} {legend}.</figcaption></figure>"
+    )
+
+
+def extent_of(mask: Mask, len_q: Any = None, len_k: Any = None, batch: int = 1, heads: int = 1) -> Extent:
+    """Sizes for a mask that is looked at without a call: given, its own, or an example."""
+    own_batch, own_heads, own_q, own_k = mask._known()
+    len_q, len_k = own_q if len_q is None else len_q, own_k if len_k is None else len_k
+    if len_k is None:
+        len_k = len_q if len_q is not None else mask._reach() or EXAMPLE
+    len_q = len_k if len_q is None else len_q
+    return Extent.checked(
+        batch if own_batch is None else own_batch, heads if own_heads is None else own_heads, len_q, len_k
+    )
+
+
+def _sizes(mask: Mask, len_q: Any, len_k: Any, batch: Any, head: Any) -> tuple[Extent, str]:
+    batch, head = size("batch", batch), size("head", head)
+    extent = extent_of(mask, len_q, len_k, batch + 1, head + 1)
+    for name, index, length in (("batch", batch, extent.batch), ("head", head, extent.heads)):
+        if index >= length:
+            raise OptionError(complaint(name, index, f"below {length}, the mask's own size"))
+    where = []
+    if mask._known()[0] is not None and extent.batch > 1:
+        where.append(f"batch row {batch} of {extent.batch}")
+    if mask._known()[1] is not None and extent.heads > 1:
+        where.append(f"head {head} of {extent.heads}")
+    note = f" in {', '.join(where)}" if where else ""
+    unknown = [given is None and own is None for given, own in zip((len_q, len_k), mask._known()[2:], strict=True)]
+    if all(unknown):
+        note += f"; an example of {extent.len_q} × {extent.len_k}, as the mask fits any size"
+    return extent, note
+
+
+def _edges(length: int, signs: int) -> list[tuple[int, int]]:
+    step = -(-length // max(1, signs)) or 1
+    return [(start, min(length, start + step)) for start in range(0, length, step)]
+
+
+def _picture(mask: Mask, extent: Extent, batch: int, head: int, note: str, signs: int) -> Picture:
+    mask = mask.resolved(extent)
+    mask.check_contents(extent)
+    rows, keys = _edges(extent.len_q, signs), _edges(extent.len_k, signs)
+    # Bands count any rectangle at once, so that even the longest sequence has a picture.
+    signed = count_bands(mask, extent) if extent.cells > BLOCK else None
+    if signed is not None:
+        counts = [[sum(sign * band.count(batch, r, k) for sign, band in signed) for k in keys] for r in rows]
+    else:
+        counts = _looked_at(mask, extent, batch, head, rows, keys)
+    return Picture(extent, rows, keys, counts, note)
+
+
+def _looked_at(mask: Mask, extent: Extent, batch: int, head: int, rows: Any, keys: Any) -> list[list[int]]:
+    import numpy as np
+
+    refuse_too_many(mask, extent.cells, MOST_CELLS, "draw")
+    if not rows or not keys:
+        return [[] for _ in rows]
+    starts = [start for start, _ in keys]
+    counts = []
+    for row in rows:
+        grid = NumpyGrid(extent, row, (0, extent.len_k))
+        cells = mask._cells(grid)
+        slab = cells[min(batch, cells.shape[0] - 1), min(head, cells.shape[1] - 1)]
+        whole = np.broadcast_to(slab, grid.shape[2:]).sum(axis=0)
+        counts.append(np.add.reduceat(whole, starts).tolist())
+    return counts
+
+
+def _ticks(picture: Picture, width: int) -> str:
+    """The first key of a block above its column, wherever there is room for it."""
+    line = ""
+    for c, (j0, _) in enumerate(picture.keys):
+        label, column = str(j0), 2 * c
+        if (not line or column > len(line)) and column + len(label) <= width:
+            line = f"{line:<{column}}{label}"
+    return line

@@ -1,0 +1,151 @@
+"""What a user's similarity function or feature map has to be, tried on random data.
+
+`Similarity(function)` and `FeatureMap(map)` are called on blocks that are cut where it suits the
+machine. That is right only for a function of one query and one key, applied to each pair on its own.
+And V'_i = Σ_j sim v_j / Σ_j sim exists only where Σ_j sim(q_i, k_j) ≠ 0: enough is sim ≥ 0 with one
+positive term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qkv.errors import DtypeError, OptionError, ShapeError, complaint
+
+from .specs import generator
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What was seen on random data; it proves nothing about other data.
+
+    nonnegative: no similarity was below 0. sums_positive: no row's sum was 0 or less. smallest_sum: of
+    all rows, relative to the sum of absolute values, so that 1.0 is no cancellation at all and values
+    near 0 lose digits.
+    """
+
+    nonnegative: bool
+    sums_positive: bool
+    smallest_sum: float
+
+    def __str__(self) -> str:
+        if self.nonnegative and self.sums_positive:
+            return "no similarity was negative and every sum was positive: the quotient exists on this data"
+        if self.sums_positive:
+            share = f"the smallest {self.smallest_sum:.3g} of its terms"
+            return f"some similarities were negative; every sum was positive, {share}"
+        return "some sums were 0 or negative: rows can be 0, or lose their digits to cancellation"
+
+
+def check_similarity(
+    function: Callable[[Tensor, Tensor], Tensor],
+    width: int = 5,
+    *,
+    heads: int = 2,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    scale: float = 1.0,
+) -> Conditions:
+    """Try a function for `Similarity(function)`: (b, h, q, width), (b, h, k, width) → (b, h, q, k).
+
+    Raises ShapeError, DtypeError or OptionError when it gives the wrong shape or dtype, numbers that are
+    not finite, or numbers that depend on anything but the two vectors at hand: the block they stand in,
+    their position in it, or the batch. scale stretches the random data; heads is for functions that hold
+    parameters per head.
+
+    >>> from qkv.testing.specs import gaussian
+    >>> check_similarity(gaussian).sums_positive
+    True
+    >>> check_similarity(lambda q, k: (q @ k.transpose(-1, -2)).softmax(-1))
+    Traceback (most recent call last):
+    qkv.errors.OptionError: function: got other numbers when the keys are cut into blocks, \
+wanted a function of one query and one key alone. Hint: sums, maxima and norms over keys or queries \
+belong into the equation, not into the similarity.
+    """
+    source = generator(seed)
+    query = torch.randn(3, heads, 5, width, generator=source, dtype=torch.float64).mul(scale).to(dtype)
+    key = torch.randn(3, heads, 7, width, generator=source, dtype=torch.float64).mul(scale).to(dtype)
+    whole = _called(function, query, key)
+    others = torch.arange(6, -1, -1)
+    for what, found, wanted in (
+        ("when it is called again", lambda: _called(function, query, key), whole),
+        ("when the keys are cut into blocks", lambda: _called(function, query, key[:, :, 2:4]), whole[..., 2:4]),
+        ("when the queries are cut into blocks", lambda: _called(function, query[:, :, 1:2], key), whole[:, :, 1:2]),
+        ("when the keys change places", lambda: _called(function, query, key[:, :, others]), whole[..., others]),
+        ("when a batch row stands alone", lambda: _called(function, query[1:2], key[1:2]), whole[1:2]),
+    ):
+        _assert_alike("function", what, found(), wanted, "one query and one key alone")
+    sums, sizes = whole.double().sum(-1), whole.double().abs().sum(-1)
+    return Conditions(
+        bool((whole >= 0).all()),
+        bool((sums > 0).all()),
+        float((sums / torch.where(sizes == 0, 1.0, sizes)).min()),
+    )
+
+
+def check_feature_map(
+    phi: Callable[[Tensor], Tensor],
+    width: int = 5,
+    *,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    scale: float = 1.0,
+) -> Conditions:
+    """Try a map for `FeatureMap(map)`: (..., width) → (..., features), each vector on its own.
+
+    >>> from qkv import features
+    >>> print(check_feature_map(features.elu1))
+    no similarity was negative and every sum was positive: the quotient exists on this data
+    >>> check_feature_map(features.identity).sums_positive
+    False
+    """
+    source = generator(seed)
+    x = torch.randn(3, 2, 7, width, generator=source, dtype=torch.float64).mul(scale).to(dtype)
+    whole = phi(x)
+    wanted = "(..., features) with the same axes before the last"
+    if not isinstance(whole, Tensor):
+        raise DtypeError(complaint("map", type(whole).__name__, "a tensor"))
+    if whole.dim() != 4 or whole.shape[:3] != x.shape[:3] or not whole.shape[3]:
+        raise ShapeError(complaint("map", f"shape {tuple(whole.shape)} for {tuple(x.shape)}", wanted))
+    if whole.dtype is not dtype:
+        raise DtypeError(complaint("map", f"{whole.dtype} for {dtype}", f"{dtype}", "keep the dtype of the input"))
+    if not bool(whole.isfinite().all()):
+        raise OptionError(complaint("map", "numbers that are not finite", f"finite features of data of size {scale:g}"))
+    alone = (x[:, :, 2:3], whole[:, :, 2:3]), (x[1, 1], whole[1, 1]), (x[..., 0, :], whole[..., 0, :])
+    for part, right in alone:
+        _assert_alike("map", "when vectors are taken out of their block", phi(part), right, "one vector alone")
+    return check_similarity(lambda q, k: phi(q) @ phi(k).transpose(-1, -2), width, dtype=dtype, seed=seed, scale=scale)
+
+
+def _called(function: Callable[[Tensor, Tensor], Tensor], query: Tensor, key: Tensor) -> Tensor:
+    found = function(query, key)
+    if not isinstance(found, Tensor):
+        raise DtypeError(complaint("function", type(found).__name__, "a tensor"))
+    shape = (*query.shape[:3], key.shape[2])
+    if found.shape != shape:
+        given = f"shape {tuple(found.shape)} for {tuple(query.shape)} and {tuple(key.shape)}"
+        raise ShapeError(complaint("function", given, f"(batch, heads, queries, keys) = {shape}"))
+    if found.dtype is not query.dtype:
+        raise DtypeError(complaint("function", f"{found.dtype} for {query.dtype}", f"{query.dtype}"))
+    if not bool(found.isfinite().all()):
+        raise OptionError(
+            complaint(
+                "function",
+                "similarities that are not finite",
+                "finite numbers for finite vectors",
+                "overflow, 0/0 and roots of negative numbers are the usual causes",
+            )
+        )
+    return found
+
+
+def _assert_alike(argument: str, what: str, found: Tensor, wanted: Tensor, alone: str) -> None:
+    """Equal up to rounding: torch sums blocks of another size in another order."""
+    close = 64 * torch.finfo(wanted.dtype).eps * max(1.0, float(wanted.double().abs().max()))
+    if found.shape != wanted.shape or float((found.double() - wanted.double()).abs().max()) > close:
+        hint = "sums, maxima and norms over keys or queries belong into the equation, not into the similarity"
+        raise OptionError(complaint(argument, f"other numbers {what}", f"a function of {alone}", hint))

@@ -1,0 +1,197 @@
+"""The contract's cases: every pair of axis values meets in some case, without the full product.
+
+The full product of the axes is some 70 000 calls; nearly every fault shows with two of them in the right
+place. A greedy covering array has each pair of values at least once, in about 150 cases, and every
+case runs with every form, so that form × (any two others) is covered too. Plain cases for each
+similarity and dtype are added, so that form × similarity × dtype never hangs on a refused mask.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from ..cases import DTYPES, CallCase
+from ..specs import Spec
+
+Row = dict[str, str]
+
+SIMILARITIES: dict[str, Spec | None] = {
+    "softmax": None,
+    "softmax scaled": Spec("softmax", scale=-0.7),
+    "softmax softcap": Spec("softmax", softcap=1.5),
+    "softmax sink": Spec("softmax", sink="heads", seed=4),
+    "softmax number sink": Spec("softmax", scale=0.4, sink=0.5),
+    "argmax": Spec("argmax"),
+    "polynomial": Spec("polynomial", degree=2),
+    "polynomial odd": Spec("polynomial", degree=3, offset=-0.5),
+    "elu1": Spec("feature_map", map="elu1"),
+    "relu": Spec("feature_map", map="relu"),
+    "positive_random": Spec("feature_map", map="positive_random"),
+    "elu1 unnormalised": Spec("feature_map", map="elu1", normalize=False),
+    "function": Spec("similarity", function="gaussian"),
+    "signed function": Spec("similarity", function="signed"),
+}
+
+# (batch, heads_q, heads_kv, dims)
+HEADS = {
+    "mha": (2, 3, 3, 4),
+    "gqa": (2, 6, 2, 4),
+    "mqa": (3, 5, 1, 4),
+    "batch": (3, 1, 1, 3),
+    "sequence": (1, 1, 1, 2),
+}
+
+# (len_q, len_k, width, width_v): primes, so that no two axes can be mistaken for each other.
+SIZES = {
+    "tiny": (3, 5, 2, 3),
+    "square": (7, 7, 5, 3),
+    "one query": (1, 13, 3, 5),
+    "more queries": (11, 7, 3, 2),
+    "long": (67, 71, 17, 19),
+}
+
+BIASES = {"none": None, "full": "full", "row": "row", "heads": "heads", "holes": "holes"}
+
+
+def _segments(count: int, length: int) -> tuple[int, ...]:
+    return tuple(i * count // max(1, length) for i in range(length))
+
+
+def _lengths(batch: int, len_k: int) -> tuple[int, ...]:
+    return tuple((len_k - 1, 0, len_k)[b % 3] for b in range(batch))
+
+
+# (batch, len_q, len_k) → mask. Offsets line up the last query with the last key, unless they say otherwise.
+MASKS: dict[str, Callable[[int, int, int], Spec | None]] = {
+    "none": lambda b, q, k: None,
+    "causal": lambda b, q, k: Spec("causal") if q == k else Spec("causal", offset=k - q),
+    "causal late": lambda b, q, k: Spec("causal", offset=-2),  # the first two queries see nothing
+    "window": lambda b, q, k: Spec("window", left=2, right=1, offset=k - q),
+    "causal window": lambda b, q, k: Spec("and", Spec("causal", offset=k - q), Spec("window", left=3)),
+    "padding": lambda b, q, k: Spec("padding", lengths=_lengths(b, k)),
+    "padding keep": lambda b, q, k: Spec("padding", keep_seed=5),
+    "causal padding": lambda b, q, k: Spec(
+        "and", Spec("causal", offset=k - q), Spec("padding", lengths=_lengths(b, k))
+    ),
+    "segments": lambda b, q, k: Spec("segments", query=_segments(3, q), key=_segments(4, k)),
+    "dense": lambda b, q, k: Spec("dense", seed=7, density=0.4),
+    "dense heads": lambda b, q, k: Spec("dense", seed=8, axes="hk"),
+    "predicate": lambda b, q, k: Spec("predicate", rule="scattered"),
+    "prefix": lambda b, q, k: Spec(
+        "or", Spec("causal", offset=k - q), Spec("padding", lengths=tuple(min(2, k) for _ in range(b)))
+    ),
+}
+
+# Those that differ in numbers only meet the dtypes, and leave the masks to their like.
+_ALIKE = frozenset({"softmax number sink", "positive_random", "signed function"})
+
+AXES: dict[str, tuple[str, ...]] = {
+    "similarity": tuple(name for name in SIMILARITIES if name not in _ALIKE),
+    "mask": tuple(MASKS),
+    "heads": tuple(HEADS),
+    "dtype": tuple(DTYPES),
+    "size": tuple(SIZES),
+    "bias": tuple(BIASES),
+}
+
+
+def _possible(row: Mapping[str, str]) -> bool:
+    """Only softmax takes a bias; a bias per head needs heads."""
+    similarity, bias = row.get("similarity"), row.get("bias", "none")
+    if bias == "none":
+        return True
+    heads = row.get("heads")
+    return (similarity is None or similarity.startswith("softmax")) and not (
+        bias == "heads" and heads in ("batch", "sequence")
+    )
+
+
+def pairwise(
+    axes: Mapping[str, Sequence[str]], possible: Callable[[Mapping[str, str]], bool], seed: int = 0
+) -> list[Row]:
+    """Rows in which every possible pair of values occurs: greedy, best of 20 random rows at a time.
+
+    >>> rows = pairwise({"a": "xyz", "b": "pq", "c": "01"}, lambda row: True)
+    >>> len(rows) <= 8, len({(row["a"], row["b"]) for row in rows})
+    (True, 6)
+    """
+    draw = random.Random(seed)
+    missing = {
+        pair
+        for one, two in itertools.combinations(axes, 2)
+        for pair in itertools.product(((one, v) for v in axes[one]), ((two, v) for v in axes[two]))
+        if possible(dict(pair))
+    }
+    rows: list[Row] = []
+    while missing:
+        must = dict(min(missing))
+        candidates = [_filled(must, axes, missing, possible, draw) for _ in range(20)]
+        best = max(candidates, key=lambda row: len(_pairs(row, axes) & missing))
+        missing -= _pairs(best, axes)
+        rows.append(best)
+    return rows
+
+
+def _pairs(row: Row, axes: Mapping[str, Sequence[str]]) -> set[tuple[tuple[str, str], tuple[str, str]]]:
+    known = [(axis, row[axis]) for axis in axes if axis in row]
+    return set(itertools.combinations(known, 2))
+
+
+def _filled(
+    must: Row,
+    axes: Mapping[str, Sequence[str]],
+    missing: set[Any],
+    possible: Callable[[Mapping[str, str]], bool],
+    draw: random.Random,
+) -> Row:
+    """`must` with the other axes filled in a random order, each by the value that covers most."""
+    row = dict(must)
+    others = [axis for axis in axes if axis not in row]
+    draw.shuffle(others)
+    for axis in others:
+        fits = [value for value in axes[axis] if possible({**row, axis: value})]
+        draw.shuffle(fits)
+
+        gains = {value: len(_pairs({**row, axis: value}, axes) & missing) for value in fits}
+        row[axis] = max(fits, key=gains.__getitem__)
+    return {axis: row[axis] for axis in axes}
+
+
+def build(row: Mapping[str, str], seed: int) -> CallCase:
+    """The call that a row of axis values stands for."""
+    batch, heads_q, heads_kv, dims = HEADS[row["heads"]]
+    len_q, len_k, width, width_v = SIZES[row["size"]]
+    if row["size"] == "long":
+        # The oracle is a loop over queries: many of them in one batch row are enough.
+        batch = 1
+    return CallCase(
+        batch=batch,
+        heads_q=heads_q,
+        heads_kv=heads_kv,
+        len_q=len_q,
+        len_k=len_k,
+        width=width,
+        width_v=width_v,
+        dims=dims,
+        dtype=row["dtype"],
+        similarity=SIMILARITIES[row["similarity"]],
+        mask=MASKS[row["mask"]](batch, len_q, len_k),
+        bias=BIASES[row["bias"]],
+        seed=seed,
+    )
+
+
+@lru_cache(maxsize=1)
+def contract_cases() -> tuple[CallCase, ...]:
+    """The cases of the contract, always the same; built once, so that the oracle answers each once."""
+    plain = {"mask": "none", "heads": "gqa", "size": "tiny", "bias": "none"}
+    rows = [
+        {**plain, "similarity": similarity, "dtype": dtype}
+        for similarity, dtype in itertools.product(SIMILARITIES, DTYPES)
+    ]
+    rows += pairwise(AXES, _possible)
+    return tuple(build(row, seed) for seed, row in enumerate(rows))

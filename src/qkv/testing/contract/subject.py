@@ -1,0 +1,159 @@
+"""What the contract is held against: a callable with `qkv.attention`'s signature, and its forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ..cases import CallCase
+
+
+class Claims(Protocol):
+    """What a form publishes: `bound` in ulp for each dtype, and what it `keeps` the same bits under.
+
+    qkv's forms are such objects. `keeps` may hold "threads", "batch companions" and "layouts"; what is
+    not claimed is checked within the bound instead of bit by bit.
+    """
+
+    @property
+    def bound(self) -> Mapping[torch.dtype, float]: ...
+
+    @property
+    def keeps(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True)
+class Published:
+    """Claims for a form that is not qkv's own.
+
+    >>> Published(bound={torch.float32: 4.0}).keeps
+    ()
+    """
+
+    bound: Mapping[torch.dtype, float]
+    keeps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """attend: called as `qkv.attention` is, `form=` included. forms: the names it knows, with their claims.
+
+    A call that a form cannot run must raise `qkv.errors.FormRefused` with reasons: it is counted, not failed.
+    """
+
+    attend: Callable[..., Any]
+    forms: Mapping[str, Claims] = field(default_factory=dict)
+
+    @classmethod
+    def of_qkv(cls) -> Subject:
+        """qkv itself with every form that it has."""
+        from qkv.attention import attention
+        from qkv.forms import FORMS
+
+        return cls(attention, FORMS)
+
+    def bound(self, form: str) -> Mapping[torch.dtype, float]:
+        return self.forms[form].bound
+
+    def keeps(self, form: str, what: str) -> bool:
+        return what in self.forms[form].keeps
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call with one form."""
+
+    form: str
+    call: CallCase
+
+    def __repr__(self) -> str:
+        return f"Case({self.form!r}, {self.call!r})"
+
+
+class Answer(NamedTuple):
+    out: Tensor
+    lse: Tensor | None = None
+    weights: Tensor | None = None
+
+
+def ask(subject: Subject, case: Case, *, lse: bool = False, weights: bool = False, **changes: Any) -> Answer:
+    """The case's call, some of its arguments changed, taken apart into out, lse and weights.
+
+    lse is only asked for where it exists, with softmax.
+    """
+    lse = lse and case.call.kind == "softmax"
+    given = {**case.call.kwargs, **changes}
+    answer = subject.attend(
+        given.pop("query"),
+        given.pop("key"),
+        given.pop("value"),
+        form=case.form,
+        return_lse=lse,
+        return_weights=weights,
+        **given,
+    )
+    if not (lse or weights):
+        assert isinstance(answer, Tensor), f"out alone should be a tensor, not {type(answer).__name__}"
+        return Answer(answer)
+    assert isinstance(answer, tuple), f"should be a tuple (out, lse, weights), not {type(answer).__name__}"
+    assert len(answer) == 1 + lse + weights, f"should be a tuple of {1 + lse + weights}, not of {len(answer)}"
+    return Answer(answer[0], answer[1] if lse else None, answer[-1] if weights else None)
+
+
+def gradients(subject: Subject, case: Case, cotangent: Tensor | None = None, **changes: Any) -> dict[str, Tensor]:
+    """d Σ(cotangent · out) for query, key, value and, where the call has them, bias and sink."""
+    leaves = leaves_of(case.call, **changes)
+    out = ask(subject, case, **arguments(case.call, leaves)).out
+    return differentiate(out, leaves, cotangent_like(out) if cotangent is None else cotangent)
+
+
+def leaves_of(call: CallCase, dtype: torch.dtype | None = None, **changes: Tensor) -> dict[str, Tensor]:
+    """The call's tensors as fresh leaves that require gradients."""
+    given = {**call.kwargs, **changes}
+    found = {name: given[name] for name in ("query", "key", "value", "bias") if given[name] is not None}
+    sink = getattr(call.built_similarity, "sink", None)
+    if isinstance(sink, Tensor):
+        found["sink"] = sink
+    return {name: tensor.detach().to(dtype or tensor.dtype).clone().requires_grad_() for name, tensor in found.items()}
+
+
+def arguments(call: CallCase, leaves: dict[str, Tensor]) -> dict[str, Any]:
+    """`leaves` as arguments of attention: the sink goes back into its similarity."""
+    given: dict[str, Any] = {name: leaf for name, leaf in leaves.items() if name != "sink"}
+    if "sink" in leaves:
+        similarity = call.built_similarity
+        given["similarity"] = type(similarity)(similarity.scale, similarity.softcap, leaves["sink"])
+    return given
+
+
+def cotangent_like(out: Tensor) -> Tensor:
+    """A fixed cotangent without zeros and without symmetry."""
+    numbers = torch.arange(out.numel(), dtype=torch.float64).reshape(out.shape)
+    return torch.cos(1.7 * numbers + 0.3).to(out.dtype)
+
+
+def differentiate(out: Tensor, leaves: dict[str, Tensor], cotangent: Tensor) -> dict[str, Tensor]:
+    found = torch.autograd.grad(out, list(leaves.values()), cotangent, allow_unused=True)
+    return {
+        name: torch.zeros_like(leaf) if grad is None else grad
+        for (name, leaf), grad in zip(leaves.items(), found, strict=True)
+    }
+
+
+def assert_same_bits(found: Tensor | None, wanted: Tensor | None, what: str) -> None:
+    """Equal everywhere, NaN in the same places; 0 and −0 count as equal."""
+    if wanted is None or found is None:
+        assert found is wanted, f"{what}: only one of the two calls gave a result"
+        return
+    assert found.shape == wanted.shape, f"{what}: shape {tuple(found.shape)} instead of {tuple(wanted.shape)}"
+    differs = (found != wanted) & ~(found.isnan() & wanted.isnan())
+    if bool(differs.any()):
+        where = tuple(int(i) for i in differs.nonzero()[0])
+        raise AssertionError(
+            f"{what}: {int(differs.sum())} of {differs.numel()} numbers differ, the first at {where}: "
+            f"{found[where].item()!r} instead of {wanted[where].item()!r}"
+        )

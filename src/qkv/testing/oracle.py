@@ -1,0 +1,217 @@
+"""Attention by its definition, in float64, one query at a time.
+
+    V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j),   j over the keys that query i attends to
+
+The oracle shares no code with qkv's forms. It picks the attended keys first and computes with those
+alone, so that nothing masked can matter by construction. It is slow, and differentiable: where the
+inputs require gradients, so does the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qkv.masks import Extent
+from qkv.similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
+
+# What one query gets from the keys that it attends to: (width_v,), (), (attended,)
+Row = tuple[Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """What attention should have given, in float64 and in the caller's dimensions.
+
+    out: (..., len_q, width_v). lse: (..., len_q) for `Softmax`, None for what has no log-sum-exp.
+    weights: (..., len_q, len_k), 0 where not attended. attended: the same shape, boolean.
+    """
+
+    out: Tensor
+    lse: Tensor | None
+    weights: Tensor
+    attended: Tensor
+
+
+def oracle(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    similarity: object = None,
+    mask: object = None,
+    bias: Tensor | None = None,
+) -> Oracle:
+    """The right answer to `qkv.attention` with the same arguments, in float64.
+
+    query (batch, heads_q, len_q, width), key (batch, heads_kv, len_k, width), value
+    (batch, heads_kv, len_k, width_v), or three dimensions without heads, or two without a batch.
+    Query head h reads key/value head h // (heads_q // heads_kv). Softmax's logits are made in the
+    order scale, softcap, bias, mask. `mask` may also be a boolean tensor that broadcasts to the scores.
+
+    >>> from qkv import Softmax
+    >>> q = torch.tensor([[1.0, 0.0]])
+    >>> k = torch.tensor([[2.0, 5.0], [8.0, 5.0], [-20.0, 5.0]])
+    >>> v = torch.tensor([[16.0, 27.0], [-8.0, 0.0], [8.0, -18.0]])
+    >>> [round(x, 3) for x in oracle(q, k, v, similarity=Softmax(scale=1.0)).out[0].tolist()]
+    [-7.941, 0.067]
+
+    Edges, for `Softmax`: a query with nothing to attend to, or whose logits are all −inf, gets 0,
+    lse −inf and weights 0, with a sink too. A bias of −inf masks. A key whose logit is −inf has a
+    weight of exactly 0, and its value does not matter. A logit that is NaN or +inf makes the row NaN,
+    lse included. An attended value of ±inf gives ±inf however small its weight is, since a weight that
+    underflows is positive; one that is NaN gives NaN.
+    For the ratios (`Polynomial`, `FeatureMap`, `Similarity`) a sum of exactly 0 gives weights of 0, so
+    a zero row; `normalize=False` does not divide; 0 · ∞ is NaN as usual. `Argmax` takes the lowest
+    index among equals; a NaN among the attended scores makes the row NaN; only −inf is an empty row.
+    """
+    similarity = Softmax() if similarity is None else similarity
+    if bias is not None and not isinstance(similarity, Softmax):
+        raise ValueError(f"bias: {similarity!r} has no scores to add to; only Softmax takes a bias")
+    dims = query.dim()
+    q, k, v = (_four(tensor.double(), dims) for tensor in (query, key, value))
+    batch, heads, len_q, _ = q.shape
+    group = heads // k.shape[1] if k.shape[1] else 1
+    scores = (batch, heads, len_q, k.shape[2])
+    attended = attended_pairs(mask, bias, Extent(*scores, dims))
+    added = None if bias is None else _four_scores(bias.double(), scores, dims)
+    rule = _rule(similarity, heads)
+    out, lse, weights = [q.new_empty(0, v.shape[3])], [q.new_empty(0)], [q.new_empty(0, scores[3])]
+    for b, h, i in product(range(batch), range(heads), range(len_q)):
+        seen = attended[b, h, i].nonzero().flatten()
+        plus = 0.0 if added is None else added[b, h, i][seen]
+        row = rule(q[b, h, i], k[b, h // group][seen], v[b, h // group][seen], plus, h)
+        out.append(row[0][None])
+        lse.append(row[1][None])
+        weights.append(q.new_zeros(1, scores[3]).index_copy(1, seen, row[2][None]))
+    return Oracle(
+        _caller(torch.cat(out).reshape(*scores[:3], v.shape[3]), dims),
+        _caller(torch.cat(lse).reshape(scores[:3]), dims) if isinstance(similarity, Softmax) else None,
+        _caller(torch.cat(weights).reshape(scores), dims),
+        _caller(attended, dims),
+    )
+
+
+def attended_pairs(mask: Any, bias: Tensor | None, extent: Extent) -> Tensor:
+    """Which query may attend to which key, (batch, heads, len_q, len_k), asked pair by pair.
+
+    A bias of −inf says no, as the mask does. `mask` is a qkv mask, a boolean tensor that broadcasts
+    right-aligned to the caller's scores, or None.
+    """
+    shape = (extent.batch, extent.heads, extent.len_q, extent.len_k)
+    if mask is None:
+        attended = torch.ones(shape, dtype=torch.bool)
+    elif isinstance(mask, Tensor):
+        attended = _four_scores(mask, shape, extent.dims).clone()
+    else:
+        resolved = mask.resolved(extent)
+        # One list and one tensor: writing element by element into a tensor costs 20 times as much.
+        cells = [
+            bool(resolved.allows(b, h, i, j, extent))
+            for b in range(extent.batch)
+            for h in range(extent.heads)
+            for i in range(extent.len_q)
+            for j in range(extent.len_k)
+        ]
+        attended = torch.tensor(cells, dtype=torch.bool).reshape(shape)
+    if bias is not None:
+        attended &= _four_scores(bias.detach(), shape, extent.dims) != -math.inf
+    return attended
+
+
+def _rule(similarity: object, heads: int) -> Callable[[Tensor, Tensor, Tensor, Tensor | float, int], Row]:
+    """(one query, its keys, their values, their bias, the head's number) → out, lse and weights."""
+    match similarity:
+        case Softmax():
+            return lambda q, k, v, plus, h: _softmax(similarity, q, k, v, plus, h)
+        case Argmax():
+            return lambda q, k, v, plus, h: _argmax((k * q).sum(-1), v)
+        case Polynomial(degree=degree, offset=offset):
+            return lambda q, k, v, plus, h: _ratio(((k * q).sum(-1) + offset) ** degree, v, True)
+        case FeatureMap(map=phi, normalize=normalize):
+            return lambda q, k, v, plus, h: _ratio((phi(k) * phi(q)).sum(-1), v, normalize)
+        case Similarity(function=function):
+            return lambda q, k, v, plus, h: _ratio(_one_head(function, q, k, h, heads), v, True)
+    raise TypeError(f"similarity: {similarity!r} is none of qkv's five kinds")
+
+
+def _softmax(similarity: Softmax, q: Tensor, k: Tensor, v: Tensor, plus: Tensor | float, head: int) -> Row:
+    logits = (k * q).sum(-1) * (similarity.scale if similarity.scale is not None else 1 / math.sqrt(len(q)))
+    if similarity.softcap is not None:
+        logits = similarity.softcap * torch.tanh(logits / similarity.softcap)
+    logits = logits + plus
+    live = logits != -math.inf
+    if not bool(live.any()):
+        return 0 * v[:0].sum(0), q.new_tensor(-math.inf), torch.zeros_like(logits)
+    if bool((logits.isnan() | (logits == math.inf)).any()):
+        nan = q.new_tensor(math.nan)
+        return nan.expand(v.shape[1]), nan, nan.expand(len(logits))
+    joined = logits if similarity.sink is None else torch.cat([logits, _sink(similarity, head, q)])
+    top = joined.detach().max()
+    total = torch.exp(joined - top).sum()
+    lse = top + total.log()
+    # Not exp(logits − lse): where lse is large, its rounding would be a relative error of every weight.
+    weights = torch.exp(logits - top) / total
+    out = (weights[:, None] * torch.where(torch.isfinite(v), v, 0.0)).sum(0)
+    # exp may underflow to 0, but the weight is positive: what is not finite behind it must not be lost.
+    odd = ~torch.isfinite(v) & live[:, None]
+    if bool(odd.any()):
+        out = out + torch.where(odd, v, 0.0).sum(0)
+    return out, lse, weights
+
+
+def _sink(similarity: Softmax, head: int, like: Tensor) -> Tensor:
+    sink = similarity.sink
+    if not isinstance(sink, Tensor):
+        return like.new_tensor([sink])
+    flat = sink.double().reshape(-1)
+    return flat[head : head + 1] if len(flat) > 1 else flat
+
+
+def _argmax(scores: Tensor, v: Tensor) -> Row:
+    one_hot = torch.zeros_like(scores.detach())
+    none = scores.new_tensor(-math.inf)
+    if bool(scores.isnan().any()):
+        nan = scores.new_tensor(math.nan)
+        return nan.expand(v.shape[1]), nan, nan.expand(len(scores))
+    if bool((scores == -math.inf).all()):
+        return 0 * v[:0].sum(0), none, one_hot
+    best = int((scores == scores.max()).nonzero()[0])
+    one_hot[best] = 1.0
+    return v[best], none, one_hot
+
+
+def _ratio(sims: Tensor, v: Tensor, normalize: bool) -> Row:
+    below = sims.sum()
+    weights = sims if not normalize else 0 * sims if below == 0 else sims / below
+    return (weights[:, None] * v).sum(0), below.detach(), weights
+
+
+def _one_head(function: Callable[[Tensor, Tensor], Tensor], q: Tensor, k: Tensor, head: int, heads: int) -> Tensor:
+    """One query against its keys, as blocks with all heads: a function may hold parameters per head."""
+    query_block = q.expand(1, heads, 1, -1)
+    key_block = k.expand(1, heads, -1, -1)
+    return function(query_block, key_block)[0, head, 0]
+
+
+def _four(tensor: Tensor, dims: int) -> Tensor:
+    """Three dimensions have one head, two dimensions one head and one batch row."""
+    return tensor if dims == 4 else tensor.unsqueeze(1) if dims == 3 else tensor[None, None]
+
+
+def _four_scores(tensor: Tensor, scores: tuple[int, int, int, int], dims: int) -> Tensor:
+    """Broadcast, right-aligned, to the scores as the caller sees them; then to four dimensions."""
+    batch, _, len_q, len_k = scores
+    seen = scores if dims == 4 else (batch, len_q, len_k) if dims == 3 else (len_q, len_k)
+    return _four(tensor.expand(seen), dims)
+
+
+def _caller(tensor: Tensor, dims: int) -> Tensor:
+    """Back from four dimensions (or three, without a last axis) to the caller's."""
+    return tensor if dims == 4 else tensor.squeeze(1) if dims == 3 else tensor[0, 0]

@@ -1,0 +1,143 @@
+"""Hypothesis strategies for calls of attention.
+
+`calls()` draws a `CallCase`: sizes, head layout, dtype, similarity, mask, bias, memory layout and numbers.
+What fails prints as code that makes the same call again. This is the only module that needs hypothesis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from .cases import BIASES, DTYPES, VALUES, CallCase
+from .poison import LAYOUTS
+from .specs import FUNCTIONS, MAPS, RULES, Spec
+
+# Small primes, ones and odd numbers: blocks of 2, 4 and 8 always leave a rest.
+LENGTHS = (1, 2, 3, 5, 7, 9, 11, 13, 17)
+WIDTHS = (1, 2, 3, 5, 7, 8, 11)
+# (heads_q, heads_kv): MHA, GQA and MQA.
+HEAD_LAYOUTS = ((1, 1), (2, 2), (3, 3), (4, 2), (6, 2), (6, 3), (2, 1), (5, 1))
+
+
+def lengths(*, zero: bool = True) -> st.SearchStrategy[int]:
+    """A number of positions; now and then none, or enough to fill more than one block."""
+    common = st.sampled_from(LENGTHS)
+    rare = st.sampled_from((0, 33, 67) if zero else (33, 67))
+    return st.integers(0, 19).flatmap(lambda n: rare if n == 0 else common)
+
+
+def similarities(kinds: Sequence[str] = ("softmax", "argmax", "polynomial", "feature_map", "similarity")) -> Any:
+    """A similarity of one of the five kinds; None stands for the default, Softmax()."""
+    made: dict[str, st.SearchStrategy[Spec | None]] = {
+        "softmax": st.one_of(st.none(), _softmaxes()),
+        "argmax": st.just(Spec("argmax")),
+        "polynomial": st.builds(
+            lambda degree, offset: Spec("polynomial", degree=degree, offset=offset),
+            st.integers(0, 4),
+            st.sampled_from((1.0, 0.0, 0.5, -0.5)),
+        ),
+        "feature_map": st.builds(
+            lambda name, normalize: Spec("feature_map", map=name, normalize=normalize),
+            st.sampled_from(MAPS),
+            st.sampled_from((True, True, False)),
+        ),
+        "similarity": st.builds(lambda name: Spec("similarity", function=name), st.sampled_from(sorted(FUNCTIONS))),
+    }
+    # Softmax twice: most of what can go wrong belongs to it.
+    return st.one_of(*(made[kind] for kind in kinds), made[kinds[0]])
+
+
+def _softmaxes() -> st.SearchStrategy[Spec]:
+    options = st.fixed_dictionaries(
+        {},
+        optional={
+            "scale": st.sampled_from((1.0, 0.25, 0.0, -0.5, 2.0)),
+            "softcap": st.sampled_from((0.5, 2.0, 30.0)),
+            "sink": st.sampled_from(("heads", 0.0, 1.5, -3.0)),
+        },
+    )
+    return options.map(lambda chosen: Spec("softmax", **chosen))
+
+
+@st.composite
+def masks(draw: st.DrawFn, batch: int, len_q: int, len_k: int, *, depth: int = 2) -> Spec | None:
+    """No mask, one of the six kinds, or several of them joined by & and |."""
+    shape = draw(st.sampled_from(("none", "one", "one", "one", "and", "or") if depth else ("one",)))
+    if shape == "none" and depth == 2:
+        return None
+    if shape in ("and", "or"):
+        inner = masks(batch, len_q, len_k, depth=depth - 1).filter(lambda spec: spec is not None)
+        parts = draw(st.lists(inner, min_size=2, max_size=3))
+        return Spec(shape, *[part for part in parts if part is not None])
+    return draw(_one_mask(batch, len_q, len_k))
+
+
+@st.composite
+def _one_mask(draw: st.DrawFn, batch: int, len_q: int, len_k: int) -> Spec:
+    kinds = ("causal", "causal", "window", "padding", "padding", "segments", "dense", "predicate")
+    kind = draw(st.sampled_from(kinds))
+    seeds, offsets = st.integers(0, 99), st.sampled_from((len_k - len_q, 0, -2, 1, len_k, -len_q))
+    sides = st.sampled_from((None, 0, 1, 2, 5, len_k + 3))
+    ids = st.integers(0, 3)
+    match kind:
+        case "causal":
+            square = len_q == len_k and draw(st.booleans())
+            return Spec("causal") if square else Spec("causal", offset=draw(offsets))
+        case "window":
+            return Spec("window", left=draw(sides), right=draw(sides), offset=draw(offsets))
+        case "padding":
+            by = draw(st.sampled_from(("lengths", "lengths", "keep_seed", "drop_seed")))
+            if by != "lengths":
+                return Spec("padding", **{by: draw(seeds)})
+            return Spec("padding", lengths=tuple(draw(st.integers(0, len_k)) for _ in range(batch)))
+        case "segments":
+            query = tuple(sorted(draw(st.lists(ids, min_size=len_q, max_size=len_q))))
+            key = tuple(sorted(draw(st.lists(ids, min_size=len_k, max_size=len_k))))
+            return Spec("segments", query=query, key=key)
+        case "dense":
+            axes = draw(st.sampled_from(("bhqk", "qk", "k", "bk", "hq", "bqk", "h")))
+            return Spec("dense", seed=draw(seeds), density=draw(st.sampled_from((0.6, 0.1, 0.95))), axes=axes)
+    return Spec("predicate", rule=draw(st.sampled_from(sorted(RULES))))
+
+
+@st.composite
+def calls(
+    draw: st.DrawFn,
+    *,
+    dtypes: Sequence[str] = tuple(DTYPES),
+    kinds: Sequence[str] = ("softmax", "argmax", "polynomial", "feature_map", "similarity"),
+    values: Sequence[str] = VALUES,
+) -> CallCase:
+    """Any call that `qkv.attention` must answer.
+
+    Sizes are small primes and odd numbers, now and then 0 or more than a block; `dtypes`, `kinds` of
+    similarity and kinds of `values` can be narrowed down.
+    """
+    dims = draw(st.sampled_from((4, 4, 4, 3, 2)))
+    heads_q, heads_kv = draw(st.sampled_from(HEAD_LAYOUTS)) if dims == 4 else (1, 1)
+    batch = draw(st.sampled_from((1, 2, 3, 0) if dims == 4 else (1, 2, 3))) if dims > 2 else 1
+    len_q = draw(lengths())
+    len_k = len_q if draw(st.booleans()) else draw(lengths())
+    similarity = draw(similarities(kinds))
+    softmax = similarity is None or similarity.kind == "softmax"
+    biases = ("full", "row", "holes") if dims < 4 else BIASES
+    return CallCase(
+        batch=batch,
+        heads_q=heads_q,
+        heads_kv=heads_kv,
+        len_q=len_q,
+        len_k=len_k,
+        width=draw(st.sampled_from(WIDTHS)),
+        width_v=draw(st.sampled_from(WIDTHS)),
+        dims=dims,
+        dtype=draw(st.sampled_from(tuple(dtypes))),
+        similarity=similarity,
+        mask=draw(masks(batch, len_q, len_k)),
+        bias=draw(st.sampled_from((None, None, *biases))) if softmax else None,
+        layout=draw(st.sampled_from(tuple(LAYOUTS))),
+        values=draw(st.sampled_from(tuple(values))),
+        seed=draw(st.integers(0, 9999)),
+    )

@@ -1,0 +1,88 @@
+"""Which form runs, why not the others, and that nothing falls back in silence."""
+
+import pytest
+import torch
+
+import qkv
+from qkv import choice
+from qkv.errors import FormRefused
+from qkv.forms import FORMS
+
+Q = torch.randn(1, 4, 64, 16)
+
+
+@pytest.mark.parametrize(
+    ("options", "form"),
+    [
+        ({}, "streaming"),
+        ({"mask": qkv.Causal()}, "streaming"),
+        ({"similarity": qkv.Argmax()}, "hard"),
+        ({"return_weights": True}, "dense"),
+        ({"similarity": qkv.Argmax(), "return_weights": True}, "dense"),
+        ({"similarity": qkv.Polynomial()}, "dense"),
+    ],
+)
+def test_auto_takes_the_cheapest_that_can(options: dict, form: str) -> None:
+    assert qkv.explain(Q, Q, Q, **options).form == form
+
+
+def test_long_sequences_of_any_similarity_are_not_held_whole() -> None:
+    long = torch.zeros(1, 8, 8192, 16)
+    assert qkv.explain(long, long, long, similarity=qkv.Polynomial()).form == "streaming"
+
+
+def test_every_other_form_has_a_reason() -> None:
+    explained = qkv.explain(Q, Q, Q)
+    assert set(explained.reasons) == set(FORMS) - {explained.form}
+    assert all(reasons and all(reasons) for reasons in explained.reasons.values())
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "reason"),
+    [
+        ("hard", {}, "only Argmax"),
+        ("streaming", {"similarity": qkv.Argmax()}, "running best"),
+        ("streaming", {"return_weights": True}, "never makes"),
+        ("hard", {"similarity": qkv.Argmax(), "return_weights": True}, "never makes"),
+        ("linear", {}, "no form 'linear'"),
+        ("decode", {}, "no form 'decode'"),
+    ],
+)
+def test_a_form_asked_for_by_name_runs_or_is_refused(form: str, options: dict, reason: str) -> None:
+    for call in (qkv.attention, qkv.explain):
+        with pytest.raises(FormRefused, match=reason) as refused:
+            call(Q, Q, Q, form=form, **options)
+        assert any(reason in r for r in refused.value.reasons)
+        assert isinstance(refused.value, ValueError)
+
+
+def test_the_choice_is_remembered_by_signature(monkeypatch) -> None:
+    choice._REMEMBERED.clear()
+    asked = []
+    real = choice._candidates
+    monkeypatch.setattr(choice, "_candidates", lambda call: asked.append(1) or real(call))
+    for _ in range(3):
+        qkv.attention(Q, Q, Q)
+    qkv.attention(Q[:, :2], Q[:, :2], Q[:, :2])
+    assert len(asked) == 2
+
+
+def test_the_memory_of_choices_is_bounded(monkeypatch) -> None:
+    monkeypatch.setattr(choice, "_MOST_REMEMBERED", 5)
+    choice._REMEMBERED.clear()
+    for n in range(1, 20):
+        qkv.attention(Q[:, :, :n], Q, Q)
+    assert len(choice._REMEMBERED) <= 5
+
+
+def test_it_reads_well() -> None:
+    explained = qkv.explain(Q, Q[:, :2], Q[:, :2], mask=qkv.Causal(), bias=torch.zeros(64, 64))
+    text = str(explained)
+    assert "4/2 heads" in text
+    assert "-> streaming" in text
+    assert "not hard: only Argmax()" in text
+    assert "Causal(offset=0)" in text
+    assert explained.cost.flops == 2 * 4 * (64 * 65 // 2) * 32
+    page = qkv.explain(Q, Q, Q, similarity=qkv.FeatureMap(lambda x: x))._repr_html_()
+    assert "<table>" in page
+    assert "&lt;lambda&gt;" in page

@@ -1,0 +1,48 @@
+"""The five kinds, frozen, and what they refuse."""
+
+import math
+
+import pytest
+import torch
+
+import qkv
+from qkv.errors import OptionError, OptionTypeError
+
+
+def test_they_are_frozen_and_print_as_they_are_written() -> None:
+    softmax = qkv.Softmax(scale=0.5, sink=torch.zeros(4))
+    with pytest.raises(AttributeError):
+        softmax.scale = 1.0
+    assert repr(softmax) == "Softmax(scale=0.5, sink=<(4,)>)"
+    assert repr(qkv.Softmax()) == "Softmax()"
+    assert repr(qkv.FeatureMap(qkv.features.elu1, normalize=False)) == "FeatureMap(map=elu1, normalize=False)"
+    assert repr(qkv.Polynomial(degree=3, offset=0.0)) == "Polynomial(degree=3, offset=0.0)"
+
+
+def test_default_scale() -> None:
+    assert qkv.Softmax().scale_for(3) == 1 / math.sqrt(3)
+    assert qkv.Softmax(scale=0).scale_for(3) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: qkv.Softmax(scale=math.nan), OptionError),
+        (lambda: qkv.Softmax(scale=math.inf), OptionError),
+        (lambda: qkv.Softmax(scale="1"), OptionTypeError),
+        (lambda: qkv.Softmax(scale=True), OptionTypeError),
+        (lambda: qkv.Softmax(softcap=0.0), OptionError),
+        (lambda: qkv.Softmax(softcap=-1.0), OptionError),
+        (lambda: qkv.Softmax(sink=[1.0]), OptionTypeError),
+        (lambda: qkv.Softmax(sink=math.nan), OptionError),
+        (lambda: qkv.Polynomial(degree=-1), OptionError),
+        (lambda: qkv.Polynomial(degree=1.5), OptionTypeError),
+        (lambda: qkv.Polynomial(offset=math.inf), OptionError),
+        (lambda: qkv.FeatureMap(3), OptionTypeError),
+        (lambda: qkv.FeatureMap(qkv.features.relu, normalize=1), OptionTypeError),
+        (lambda: qkv.Similarity("dot"), OptionTypeError),
+    ],
+)
+def test_refused(make, error) -> None:
+    with pytest.raises(error, match="wanted"):
+        make()
