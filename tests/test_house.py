@@ -20,7 +20,7 @@ FLOORS = [
     "call",
     "forms",
     "choice",
-    "attention",
+    "api",
     "testing",
     "cli",
 ]

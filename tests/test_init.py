@@ -40,3 +40,8 @@ def test_unknown_names_are_refused() -> None:
 
 def test_star_import() -> None:
     assert python("from qkv import *; print(attention.__name__, Causal.__name__)") == "attention Causal"
+
+
+def test_attention_is_the_function_whatever_was_touched_before() -> None:
+    for first in ("qkv.explain", "qkv.Choice", "import qkv.api", "from qkv.api import varlen", "qkv.testing"):
+        assert python(f"import qkv; {first}; print(qkv.attention.__name__)") == "attention"

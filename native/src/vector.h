@@ -9,6 +9,8 @@
 
 #if defined(__AVX2__) || defined(__AVX512F__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define QKV_INLINE inline __attribute__((always_inline))
@@ -103,7 +105,14 @@ QKV_INLINE Float broadcast(const float* from) { return Float{*from, *from, *from
 QKV_INLINE Float load(const float* from) { return *reinterpret_cast<const Float*>(from); }
 QKV_INLINE void store(float* to, Float x) { *reinterpret_cast<Float*>(to) = x; }
 QKV_INLINE void store_unaligned(float* to, Float x) { std::memcpy(to, &x, sizeof x); }
-QKV_INLINE Float multiply_add(Float a, Float b, Float c) { return a * b + c; }
+QKV_INLINE Float multiply_add(Float a, Float b, Float c) {
+#if defined(__aarch64__)
+    return reinterpret_cast<Float>(vfmaq_f32(reinterpret_cast<float32x4_t>(c), reinterpret_cast<float32x4_t>(a),
+                                             reinterpret_cast<float32x4_t>(b)));
+#else
+    return a * b + c;
+#endif
+}
 QKV_INLINE Float max(Float a, Float b) { return a > b ? a : b; }
 QKV_INLINE float max_lane(Float x) {
     const float low = x[0] > x[1] ? x[0] : x[1];

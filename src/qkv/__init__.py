@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 _HOME_OF_NAME = {
-    "attention": "attention",
-    "explain": "attention",
-    "varlen": "attention",
+    "attention": "api",
+    "explain": "api",
+    "varlen": "api",
     "Choice": "choice",
     "Softmax": "similarity",
     "Argmax": "similarity",
@@ -33,7 +33,7 @@ __all__ = ["__version__", *_HOME_OF_NAME, *_ROOMS]  # pyright: ignore[reportUnsu
 
 if TYPE_CHECKING:
     from . import errors, features, kernels, masks, similarity, testing
-    from .attention import attention, explain, varlen
+    from .api import attention, explain, varlen
     from .choice import Choice
     from .masks import Causal, Dense, Padding, Predicate, Segments, Window
     from .similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax

@@ -46,7 +46,7 @@ class polynomial:  # noqa: N801 - called like the functions beside it
 
     >>> phi = polynomial(degree=2)
     >>> q, k = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -1.0])
-    >>> phi(q).shape, (phi(q) @ phi(k)).item(), ((q @ k + 1) ** 2).item()
+    >>> phi(q).shape, round((phi(q) @ phi(k)).item(), 4), ((q @ k + 1) ** 2).item()
     (torch.Size([6]), 4.0, 4.0)
 
     offset must not be negative: (q·k − c)^n is no inner product of real features. `Polynomial` takes

@@ -26,19 +26,7 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 5e-3}
 SIZES = {"batch": 2, "heads_q": 6, "heads_kv": 3, "len_q": 5, "len_k": 7, "width": 11, "width_v": 13}
 EXPECTED = {}
-MASKS = (
-    "dense",
-    "causal",
-    "early",
-    "lengths",
-    "keep",
-    "drop",
-    "window",
-    "segments",
-    "predicate",
-    "and",
-    "or",
-)
+MASKS = ["dense", "causal", "early", "lengths", "keep", "drop", "window", "segments", "predicate", "and", "or"]
 
 
 @dataclass(frozen=True)
@@ -79,11 +67,15 @@ class Way:
         return EXPECTED[case]
 
     def attend(self, query, key, value, *, lse=None, **given):
-        """(out, lse or None), after checking what every call owes: dtype and shape."""
+        """(out, lse or None), after checking what every call owes: dtype and shape, also when nothing is learnt."""
+        both = lse is None and self.softmax and not given.get("dropout")
         lse = self.softmax if lse is None else lse
         given.setdefault("similarity", self.similarity())
         got = qkv.attention(query, key, value, form=self.form, return_lse=lse, **given)
         out, log = got if lse else (got, None)
+        if both:  # the commonest call of all: without lse, without gradients
+            with torch.no_grad():
+                close(qkv.attention(query, key, value, form=self.form, **given), out, query.dtype)
         assert out.dtype == query.dtype
         assert out.shape == (*query.shape[:-1], value.shape[-1])
         if lse:

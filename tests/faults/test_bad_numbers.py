@@ -23,8 +23,6 @@ from faults_reference import (
 import qkv
 from qkv import errors
 
-halves = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=("bfloat16", "float16"))
-
 
 @by_way
 @pytest.mark.parametrize("name", [None, "dense", "causal", "lengths"])

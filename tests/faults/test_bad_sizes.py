@@ -97,7 +97,7 @@ def test_row_37_expanded_keys_of_more_than_two_to_the_31_numbers():
         off_by = {}
         for way in SOFTMAX + ARGMAX[1:]:
             try:
-                out, _ = way.attend(q, k, v)
+                out, _ = way.attend(q, k, v, lse=False)
                 want = way.reference(q[rows], k[rows], v[rows]).out
                 off_by[str(way)] = float((out[rows].double() - want).abs().max())
             except (MemoryError, RuntimeError) as error:

@@ -3,12 +3,13 @@
 `make test` draws the same 150 calls every time; `make soak` draws thousands of new ones.
 """
 
-from hypothesis import given
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from qkv.attention import attention, explain
+from qkv import attention, explain
 from qkv.errors import FormRefused
 from qkv.testing import CallCase, assert_argmax, assert_close_to_oracle
-from qkv.testing.contract import Case, Subject
+from qkv.testing.contract import Case, Check, Subject, checks, run
 from qkv.testing.contract.accuracy import close
 from qkv.testing.contract.subject import ask, assert_same_bits
 from qkv.testing.strategies import calls
@@ -44,3 +45,10 @@ def test_auto_is_the_form_that_explain_names(call: CallCase) -> None:
 @given(calls(kinds=["softmax"]))
 def test_weights_agree_with_the_oracle(call: CallCase) -> None:
     close(SUBJECT, Case("dense", call), ask(SUBJECT, Case("dense", call), lse=True, weights=True))
+
+
+# Ties and poison are a matter of single checks, which make their own.
+@given(calls(values=["gaussian"]), st.sampled_from(checks()))
+def test_every_promise_holds_for_any_call(call: CallCase, check: Check) -> None:
+    assume(0 < call.attended.numel() <= 3000 and check.applies(call))
+    run(SUBJECT, [call], only=[check.name]).raise_for_failures()

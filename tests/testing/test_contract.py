@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 import qkv
-from qkv.attention import attention
 from qkv.errors import FormRefused, QkvError
 from qkv.forms import FORMS
 from qkv.masks import Mask
@@ -25,7 +24,7 @@ CLAIMS = {"dense": Published(FORMS["dense"].bound, ("layouts",))}
 
 
 def honest(query: Tensor, key: Tensor, value: Tensor, *, form: str = "dense", **options: Any) -> Any:
-    return attention(query, key, value, form=form, **options)
+    return qkv.attention(query, key, value, form=form, **options)
 
 
 def on_out(change: Callable[..., Tensor]) -> Attend:

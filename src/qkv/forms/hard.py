@@ -21,6 +21,8 @@ from .equation import NEVER, Result, pick, products
 # Scores in a block of the torch path.
 BLOCK = 1 << 20
 KEYS = 1 << 14
+# Rows below which the native kernel's packed copy of the keys does not pay.
+FEW = 8
 
 Best = tuple[Int[Tensor, "b h r"], Bool[Tensor, "b h r"], Bool[Tensor, "b h r"]]
 
@@ -45,6 +47,8 @@ def native_reasons_against(call: Call) -> tuple[str, ...]:
         reasons.append(f"the kernel runs on the CPU, not on {call.query.device.type}")
     if call.query.dtype is torch.float64:
         reasons.append("the kernel computes in float32")
+    if call.extent.len_q * call.group < FEW:
+        reasons.append("for so few queries, packing the keys would cost more than it saves")
     return tuple(reasons)
 
 

@@ -139,7 +139,7 @@ def yardstick(
     ones = torch.ones_like(reach).maximum(_row_max(gold.weights))
     parts = {
         "out": Part(gold.out, dtype, reach, reach.maximum(above + _row_max(gold.out) * below), rounding * reach),
-        "weights": Part(gold.weights, dtype, ones, ones.maximum(below), rounding),
+        "weights": Part(gold.weights, dtype, ones, ones.maximum(below * (1 + _row_max(gold.weights))), rounding),
     }
     if gold.lse is not None:
         height = torch.where(gold.lse.isfinite(), gold.lse.abs(), 0.0).clamp(min=1.0)
@@ -238,8 +238,8 @@ def assert_argmax(actual: Tensor, query: Tensor, key: Tensor, value: Tensor, gol
     """Every row is, bit for bit, the value of a key whose float64 score is the best within rounding.
 
     Rounded dot products may order two nearly equal keys otherwise than float64 does. The slack is the
-    error bound of both: 2·(width + 1)·eps·Σ_d |q_d k_d|; with an exact tie in exact numbers it is not
-    needed and `check_ties` in the contract asks for the lowest index.
+    error bound of both: 2·(width + 1)·eps·Σ_d |q_d k_d|; the
+    contract's `ties_go_to_the_lowest_index` uses exact numbers and allows none.
     """
     slack_of = 2 * (query.shape[-1] + 1) * torch.finfo(arithmetic(query.dtype)).eps
     q, k = query.double(), key.double()

@@ -12,7 +12,7 @@ from ..cases import CallCase
 from ..poison import layouts, poisoned_memory
 from .accuracy import close
 from .registry import check
-from .subject import Answer, Case, Subject, ask, assert_same_bits, cotangent_like, gradients
+from .subject import Answer, Case, Subject, apart, ask, assert_same_bits, cotangent_like, gradient_noise, gradients
 
 
 @check(6, wants=["lse"])
@@ -122,9 +122,9 @@ def _same(case: Case, found: Answer, wanted: Answer, when: str) -> None:
     assert_same_bits(found.lse, wanted.lse, f"{case.form}: lse {when}")
 
 
-@check(6, wants=["grad"])
+@check(6, applies=lambda call: call.attended.numel() > 0, wants=["grad"])
 def gradients_do_not_depend_on_layout(subject: Subject, case: Case) -> None:
-    """A cotangent that is expanded or transposed gives the gradients that a contiguous one gives."""
+    """A cotangent that is expanded or transposed gives the gradients that a contiguous one gives, up to rounding."""
     out = ask(subject, case).out
     plain = cotangent_like(out)
     constant = torch.ones_like(out)
@@ -134,4 +134,7 @@ def gradients_do_not_depend_on_layout(subject: Subject, case: Case) -> None:
     ):
         before, after = gradients(subject, case, wanted), gradients(subject, case, found)
         for name, grad in after.items():
-            assert_same_bits(grad, before[name], f"{case.form}: gradient of {name}, cotangent {layout}")
+            off = apart(grad, before[name])
+            allowed = 64 * torch.finfo(grad.dtype).eps * float(before[name].abs().max())
+            allowed = max(allowed, gradient_noise(case.call, grad.dtype))
+            assert off <= allowed, f"{case.form}: gradient of {name}, cotangent {layout}, moved by {off:.3g}"

@@ -51,7 +51,7 @@ class Subject:
     @classmethod
     def of_qkv(cls) -> Subject:
         """qkv itself with every form that it has."""
-        from qkv.attention import attention
+        from qkv import attention
         from qkv.forms import FORMS
 
         return cls(attention, FORMS)
@@ -142,6 +142,24 @@ def differentiate(out: Tensor, leaves: dict[str, Tensor], cotangent: Tensor) -> 
         name: torch.zeros_like(leaf) if grad is None else grad
         for (name, leaf), grad in zip(leaves.items(), found, strict=True)
     }
+
+
+def gradient_noise(call: CallCase, dtype: torch.dtype) -> float:
+    """Below this a gradient is rounding: the size of the terms that cancel in it, times a few eps.
+
+    The gradient of a softmax is p_j (dp_j − Σ_i p_i dp_i): with one key the difference is 0, and what a
+    kernel leaves of it is a rounding error of dp = cotangent · v, passed on to query and key.
+    """
+    query, key, value = (float(tensor.detach().nan_to_num(0, 0, 0).abs().max()) for tensor in call.tensors)
+    return 8 * torch.finfo(dtype).eps * value * call.width_v * max(1.0, query, key)
+
+
+def apart(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference; the same infinity in both, as of a gradient beyond float16's range, is none."""
+    rounded = wanted.to(found.dtype)
+    same = (found == rounded) | (found.isnan() & rounded.isnan())
+    off = torch.where(same & ~rounded.isfinite(), 0.0, (found.detach().double() - wanted.double()).abs())
+    return float(off.nan_to_num(torch.inf, torch.inf).max()) if off.numel() else 0.0
 
 
 def assert_same_bits(found: Tensor | None, wanted: Tensor | None, what: str) -> None:

@@ -1,0 +1,62 @@
+"""`qkv tour`: quick, right, readable in 80 columns, and usable by programs."""
+
+import json
+import subprocess
+import sys
+
+
+def run(*words: str, **options) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", "from qkv.cli import main; main()", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, **options)
+
+
+def test_it_shows_the_worked_example_in_80_columns() -> None:
+    done = run("tour")
+    assert done.returncode == 0, done.stderr
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+    for words in (
+        "2, 8, −20",
+        "(−1, 0, −2)",
+        "(−7.94, 0.0668)",
+        "(−7.27, 0.819)",
+        "argmax",
+        "■ ■ ■ ■ · ·",
+        "-> streaming",
+    ):
+        assert words in done.stdout
+
+
+def test_json_is_json_and_nothing_else() -> None:
+    done = run("tour", "--json")
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads(done.stdout)
+    assert numbers["example"]["scores"][2] == [2, 8, -20]
+    assert set(numbers["example"]["similarities"]) >= {"softmax", "argmax"}
+    assert numbers["choice"]["form"] == "streaming"
+
+
+def test_help_has_an_example_and_needs_no_torch() -> None:
+    done = run("tour", "--help")
+    assert "Example: qkv tour" in done.stdout
+    code = "import sys; from qkv.cli import app; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_version_and_wrong_words() -> None:
+    assert run("--version").stdout.startswith("qkv 0.")
+    for words in (["touur"], ["tour", "--jsn"]):
+        done = run(*words)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+
+def test_a_reader_who_leaves_is_no_error_to_speak_of() -> None:
+    code = "from qkv.cli import main; main()"
+    done = subprocess.run(
+        f"{sys.executable} -c '{code}' tour --json | head -c 10",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert "Traceback" not in done.stderr

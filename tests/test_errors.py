@@ -1,0 +1,20 @@
+"""Every error is qkv's own and one of Python's."""
+
+import inspect
+
+import pytest
+
+from qkv import errors
+
+OWN = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.QkvError)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OWN if kind is not errors.QkvError])
+def test_each_is_also_a_value_error_or_a_type_error(kind: type) -> None:
+    assert issubclass(kind, ValueError | TypeError)
+
+
+def test_a_refusal_keeps_its_reasons() -> None:
+    refused = errors.FormRefused("no", ("one", "two"))
+    assert refused.reasons == ("one", "two")
+    assert str(refused) == "no"
