@@ -18,6 +18,7 @@ constexpr int64_t kLineFloats = 16;          // scratch is handed out in cache l
 constexpr int64_t kQueryFloats = 28 * 256;  // 28 KB: a job's query tiles stay in the first cache beside a panel
 constexpr int64_t kPanelsPerPackingJob = 8;
 constexpr int64_t kJobsPerWorker = 4;
+constexpr double kProductsPerThread = 1 << 20;  // below some ten microseconds' work another thread does not pay
 
 int64_t checked_product(int64_t a, int64_t b) {
     int64_t product;
@@ -267,7 +268,10 @@ void argmax_scores(const KernelTable& kernels, const ArgmaxProblem& problem, int
         std::fill_n(problem.result, problem.batch * problem.heads_q * problem.len_q, kNoKey);
         return;
     }
-    Sweep(kernels, problem, std::max(threads, 1)).run();
+    const double products = static_cast<double>(problem.batch) * problem.heads_q * problem.len_q * problem.len_k *
+                            problem.width;
+    const double worth = std::min<double>(threads, products / kProductsPerThread);
+    Sweep(kernels, problem, std::max(static_cast<int>(worth), 1)).run();
 }
 
 }  // namespace qkv

@@ -87,7 +87,9 @@ void for_each_job(int64_t jobs, int workers, JobBody body, void* context) noexce
 
 std::string why_one_thread() {
     if (getpid() != pid_at_load) return "this process was forked: OpenMP's threads did not come along";
-    if (find_team_starter() == nullptr) return "no OpenMP runtime is loaded (GOMP_parallel not found): import torch first";
+    if (find_team_starter() == nullptr) {
+        return "no OpenMP runtime is loaded (GOMP_parallel was not found): import torch first";
+    }
     return "";
 }
 

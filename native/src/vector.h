@@ -41,7 +41,9 @@ QKV_INLINE Float multiply_add(Float a, Float b, Float c) { return _mm512_fmadd_p
 QKV_INLINE Float max(Float a, Float b) { return _mm512_max_ps(a, b); }
 QKV_INLINE float max_lane(Float x) { return _mm512_reduce_max_ps(x); }
 QKV_INLINE Mask every_lane() { return 0xffff; }
-QKV_INLINE Mask and_less_equal(Mask also, Float a, Float b) { return _mm512_mask_cmp_ps_mask(also, a, b, _CMP_LE_OQ); }
+QKV_INLINE Mask and_less_equal(Mask also, Float a, Float b) {
+    return _mm512_mask_cmp_ps_mask(also, a, b, _CMP_LE_OQ);
+}
 QKV_INLINE Mask both(Mask a, Mask b) { return a & b; }
 QKV_INLINE bool all(Mask m) { return m == 0xffff; }
 QKV_INLINE uint32_t equal_bits(Float a, Float b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }

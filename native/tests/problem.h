@@ -101,9 +101,9 @@ private:
     }
 };
 
-inline void check_answer(Problem& problem, const qkv::KernelTable& kernels, int threads = 1) {
-    check::setting() = std::string(kernels.name) + ", shape " + problem.shape.text() + ", threads " + std::to_string(threads);
-    const std::vector<int64_t> found = problem.run(kernels, threads), wanted = problem.answer();
+inline void check_answer(Problem& problem, const qkv::KernelTable& kernels) {
+    check::setting() = std::string(kernels.name) + ", shape " + problem.shape.text();
+    const std::vector<int64_t> found = problem.run(kernels), wanted = problem.answer();
     for (size_t n = 0; n < wanted.size(); ++n) {
         if (found[n] != wanted[n]) check::setting() += ", row " + std::to_string(n);
         CHECK_EQUAL(found[n], wanted[n]);

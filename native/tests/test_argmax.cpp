@@ -3,9 +3,10 @@
 using qkv::KernelTable;
 
 TEST(argmax, equals_its_definition_over_prime_shapes) {
-    const Shape shapes[] = {{1, 1, 1, 1, 1, 1},     {2, 3, 3, 5, 7, 11},    {1, 1, 1, 13, 31, 2},  {1, 2, 1, 29, 97, 3},
-                            {3, 5, 1, 17, 101, 7},  {2, 6, 3, 43, 67, 13},  {1, 1, 1, 113, 257, 64}, {1, 7, 7, 2, 499, 5},
-                            {1, 1, 1, 3, 64, 601}, {5, 2, 2, 1, 33, 17},   {1, 3, 1, 211, 131, 19}};
+    const Shape shapes[] = {{1, 1, 1, 1, 1, 1},    {2, 3, 3, 5, 7, 11},   {1, 1, 1, 13, 31, 2},
+                            {1, 2, 1, 29, 97, 3},  {3, 5, 1, 17, 101, 7}, {2, 6, 3, 43, 67, 13},
+                            {1, 1, 1, 113, 257, 64}, {1, 7, 7, 2, 499, 5},  {1, 1, 1, 3, 64, 601},
+                            {5, 2, 2, 1, 33, 17},  {1, 3, 1, 211, 131, 19}};
     for (const KernelTable* kernels : qkv::runnable_kernels()) {
         for (const Shape& shape : shapes) {
             Problem problem(shape);
@@ -36,7 +37,7 @@ TEST(argmax, is_causal_when_the_ranges_are) {
 TEST(argmax, gives_the_same_bits_for_any_number_of_threads) {
     const WithThreads threads;
     for (const KernelTable* kernels : qkv::runnable_kernels()) {
-        Problem problem({2, 6, 2, 139, 211, 23});
+        Problem problem({2, 6, 2, 139, 211, 23});  // enough work for four
         problem.random_ranges(5);
         std::mt19937 random(7);
         std::normal_distribution<float> normal;

@@ -89,7 +89,8 @@ TEST(edges, nothing_to_attend_to_is_no_key) {
 
 TEST(edges, empty_axes) {
     for (const KernelTable* kernels : qkv::runnable_kernels()) {
-        for (const Shape& shape : {Shape{0, 2, 1, 3, 5, 7}, {2, 0, 1, 3, 5, 7}, {2, 2, 1, 0, 5, 7}, {2, 2, 1, 3, 5, 0}}) {
+        const Shape shapes[] = {{0, 2, 1, 3, 5, 7}, {2, 0, 1, 3, 5, 7}, {2, 2, 1, 0, 5, 7}, {2, 2, 1, 3, 5, 0}};
+        for (const Shape& shape : shapes) {
             Problem problem(shape);
             check_answer(problem, *kernels);
         }

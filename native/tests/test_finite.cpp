@@ -27,7 +27,8 @@ struct Buffer {
     const int64_t count;
 
     Buffer(const Kind& k, int64_t n) : bytes(1 + n * qkv::element_size(k.dtype)), kind(k), count(n) {
-        for (int64_t i = 0; i < n; ++i) set(i, i % 3 == 0 ? kind.largest : i % 3 == 1 ? kind.sign() | kind.largest : 1);
+        const uint64_t finite[] = {kind.largest, kind.sign() | kind.largest, 1};
+        for (int64_t i = 0; i < n; ++i) set(i, finite[i % 3]);
     }
 
     void set(int64_t at, uint64_t bits) {

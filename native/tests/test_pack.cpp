@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "problem.h"
@@ -46,39 +47,50 @@ TEST(pack, widens_every_half_exactly) {
     }
 }
 
+namespace {
+
+constexpr int kCount = 3, kSlots = 5;
+
+float number(int64_t row, int64_t column) { return static_cast<float>(1 + (7 * row + column) % 100); }
+
+// Whole numbers up to 100, which every format holds.
+void write(char* to, Dtype dtype, float x) {
+    const uint32_t bits = bits_of(x);
+    const uint32_t float16 = ((bits >> 23) - 112) << 10 | (bits >> 13 & 0x3ff);
+    const uint16_t half = static_cast<uint16_t>(dtype == Dtype::bfloat16 ? bits >> 16 : float16);
+    if (dtype == Dtype::float32) {
+        std::memcpy(to, &x, sizeof x);
+    } else {
+        std::memcpy(to, &half, sizeof half);
+    }
+}
+
+void check_packing(const qkv::KernelTable& kernels, Dtype dtype, int64_t width, int64_t stride) {
+    const int64_t size = qkv::element_size(dtype), span = width * (stride + 1);
+    std::vector<char> memory(1 + kCount * span * size);  // rows begin one byte off any alignment
+    const void* rows[kCount];
+    for (int r = 0; r < kCount; ++r) {
+        char* row = memory.data() + 1 + r * span * size;
+        rows[r] = row;
+        for (int64_t c = 0; c < width; ++c) write(row + c * stride * size, dtype, number(r, c));
+    }
+    std::vector<float> out(width * kSlots, -1);
+    kernels.pack_rows(rows, kCount, kSlots, dtype, width, stride, out.data());
+    for (int64_t c = 0; c < width; ++c) {
+        for (int r = 0; r < kSlots; ++r) {
+            CHECK_EQUAL(out[c * kSlots + r], number(std::min(r, kCount - 1), stride == 0 ? width - 1 : c));
+        }
+    }
+}
+
+}  // namespace
+
 TEST(pack, turns_rows_of_any_stride_and_repeats_the_last) {
-    constexpr int count = 3, slots = 5;
     for (const qkv::KernelTable* kernels : qkv::runnable_kernels()) {
         for (Dtype dtype : {Dtype::float32, Dtype::float16, Dtype::bfloat16}) {
             for (int64_t width : {1, 7, 16, 255, 256, 257, 601}) {
-                for (int64_t stride : {0, 1, 2, 3}) {
-                    check::setting() = std::string(kernels->name) + ", width " + std::to_string(width);
-                    // Small whole numbers 1, 2, 3 … in each format, one byte off any alignment.
-                    const int64_t size = qkv::element_size(dtype), span = width * (stride + 1);
-                    std::vector<char> memory(1 + count * span * size);
-                    const auto write = [&](int64_t at, int number) {
-                        const float x = static_cast<float>(number);
-                        const uint32_t bits = bits_of(x);
-                        const uint16_t half = dtype == Dtype::bfloat16
-                                                  ? static_cast<uint16_t>(bits >> 16)
-                                                  : static_cast<uint16_t>(((bits >> 23) - 112) << 10 | (bits >> 13 & 0x3ff));
-                        std::memcpy(memory.data() + 1 + at * size, size == 4 ? static_cast<const void*>(&x) : &half, size);
-                    };
-                    const void* rows[count];
-                    for (int r = 0; r < count; ++r) {
-                        rows[r] = memory.data() + 1 + r * span * size;
-                        for (int64_t c = 0; c < width; ++c) write(r * span + c * stride, 1 + static_cast<int>(7 * r + c) % 100);
-                    }
-                    std::vector<float> out(width * slots, -1);
-                    kernels->pack_rows(rows, count, slots, dtype, width, stride, out.data());
-                    for (int64_t c = 0; c < width; ++c) {
-                        for (int r = 0; r < slots; ++r) {
-                            const int64_t from = stride == 0 ? width - 1 : c;
-                            const int wanted = 1 + static_cast<int>(7 * std::min(r, count - 1) + from) % 100;
-                            CHECK_EQUAL(out[c * slots + r], static_cast<float>(wanted));
-                        }
-                    }
-                }
+                check::setting() = std::string(kernels->name) + ", width " + std::to_string(width);
+                for (int64_t stride : {0, 1, 2, 3}) check_packing(*kernels, dtype, width, stride);
             }
         }
     }

@@ -196,16 +196,35 @@ def is_traced(*tensors: Tensor) -> bool:
 
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> int:
+    """The number of dimensions, after everything about the three tensors but their sizes was looked at."""
+    try:
+        dtype, device, dims = query.dtype, query.device, query.dim()
+        sound = (
+            dtype in _DTYPE_SET
+            and key.dtype is dtype
+            and value.dtype is dtype
+            and key.device == device
+            and value.device == device
+            and key.dim() == dims
+            and value.dim() == dims
+            and 2 <= dims <= 4
+            and device.type != "meta"
+            and not (query.is_nested or key.is_nested or value.is_nested)
+            and query.layout is key.layout is value.layout is torch.strided
+        )
+    except (AttributeError, TypeError):
+        sound = False
+    if not sound or not isinstance(query, Tensor):
+        _complain_of_tensors(query, key, value)
+    return query.dim()
+
+
+def _complain_of_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Say what is wrong with them, one after the other."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor):
-            raise DtypeError(
-                complaint(
-                    name,
-                    type(tensor).__name__,
-                    "a torch.Tensor",
-                    "torch.as_tensor turns arrays and lists into one",
-                )
-            )
+            hint = "torch.as_tensor turns arrays and lists into one"
+            raise DtypeError(complaint(name, type(tensor).__name__, "a torch.Tensor", hint))
         if tensor.is_nested or tensor.layout is not torch.strided:
             kind = "a nested tensor" if tensor.is_nested else f"layout {tensor.layout}"
             raise DtypeError(complaint(name, kind, "an ordinary dense tensor", "pad it, or use qkv.varlen"))
@@ -213,18 +232,12 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> int:
             wanted = "float32, float64, bfloat16 or float16"
             raise DtypeError(complaint(name, f"dtype {tensor.dtype}", wanted, f"{name}.float() converts"))
         if tensor.dtype is not query.dtype:
-            raise DtypeError(
-                complaint(
-                    name,
-                    f"dtype {tensor.dtype} beside query's {query.dtype}",
-                    "one dtype for query, key and value",
-                    "nothing is promoted in silence: convert with .to(dtype)",
-                )
-            )
+            given = f"dtype {tensor.dtype} beside query's {query.dtype}"
+            hint = "nothing is promoted in silence: convert with .to(dtype)"
+            raise DtypeError(complaint(name, given, "one dtype for query, key and value", hint))
         if tensor.device != query.device:
-            raise DtypeError(
-                complaint(name, f"device {tensor.device} beside query's {query.device}", "one device for all three")
-            )
+            given = f"device {tensor.device} beside query's {query.device}"
+            raise DtypeError(complaint(name, given, "one device for all three"))
     if query.device.type == "meta":
         raise DtypeError(complaint("query", "a meta tensor", "a tensor that holds numbers"))
     dims = query.dim()
@@ -232,14 +245,9 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> int:
         raise ShapeError(complaint("query", f"{dims} dimensions {tuple(query.shape)}", _RANKS))
     for name, tensor in (("key", key), ("value", value)):
         if tensor.dim() != dims:
-            raise ShapeError(
-                complaint(
-                    name,
-                    f"{tensor.dim()} dimensions {tuple(tensor.shape)} beside query's {tuple(query.shape)}",
-                    f"{dims}, as many as query has",
-                )
-            )
-    return dims
+            given = f"{tensor.dim()} dimensions {tuple(tensor.shape)} beside query's {tuple(query.shape)}"
+            raise ShapeError(complaint(name, given, f"{dims}, as many as query has"))
+    raise DtypeError(complaint("query, key, value", "tensors of an unknown kind", "ordinary dense tensors"))
 
 
 def _check_sizes(query: Tensor, key: Tensor, value: Tensor, dims: int) -> None:

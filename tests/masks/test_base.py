@@ -1,4 +1,5 @@
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -69,7 +70,7 @@ def test_as_mask_passes_masks_and_none():
         (3, "qkv.Causal()"),
         (True, "qkv.Causal()"),
     ],
-    ids=str,
+    ids=lambda given: re.sub(r" at 0x[0-9a-f]+", "", str(given)),
 )
 def test_as_mask_says_what_to_write(thing, hint):
     with pytest.raises(MaskTypeError) as caught:

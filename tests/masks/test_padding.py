@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -56,7 +58,7 @@ def test_exactly_one_way(given):
         object(),
         {3: 5},
     ],
-    ids=str,
+    ids=lambda given: re.sub(r" at 0x[0-9a-f]+", "", str(given)),
 )
 def test_lengths_are_integers(wrong):
     with pytest.raises(MaskTypeError) as caught:

@@ -152,11 +152,12 @@ def any_form(query: Tensor, key: Tensor, value: Tensor, form: str = "dense", **o
 
 def without_gradient(*names: str) -> Attend:
     def change(**given: Any) -> dict[str, Any]:
-        cut = {name: given[name].detach() for name in names if given.get(name) is not None}
+        # The gradient is there, and 0.
+        cut = {name: given[name].detach() + 0 * given[name] for name in names if given.get(name) is not None}
         sink = getattr(given.get("similarity"), "sink", None)
         if "sink" in names and isinstance(sink, Tensor):
             old = given["similarity"]
-            cut["similarity"] = qkv.Softmax(old.scale, old.softcap, sink.detach())
+            cut["similarity"] = qkv.Softmax(old.scale, old.softcap, sink.detach() + 0 * sink)
         return cut
 
     return on_inputs(change)
@@ -217,6 +218,10 @@ MUTANTS: dict[str, tuple[Attend, tuple[str, ...]]] = {
     "no gradient for values": (without_gradient("value"), ("gradients_agree_with_oracle", "nothing_leaks")),
     "no gradient for bias": (without_gradient("bias"), ("gradients_agree_with_oracle",)),
     "no gradient for the sink": (without_gradient("sink"), ("gradients_agree_with_oracle",)),
+    "leaves queries out of the graph": (
+        on_inputs(lambda **g: {"query": g["query"].detach()}),
+        ("gradients_agree_with_oracle", "empty_rows_have_zero_gradient"),
+    ),
     "careless backward": (
         on_out(lambda out, q, k, v, o: CarelessBackward.apply(out)),
         ("gradients_do_not_depend_on_layout",),

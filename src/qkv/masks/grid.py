@@ -6,15 +6,13 @@ tiles for attention; with a `NumpyGrid` it counts, draws and lints, and torch is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 from qkv.errors import OptionError, OptionTypeError, complaint
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(NamedTuple):
     """The sizes of the scores; `dims` is the rank that the caller's own tensors had.
 
     Tiles have four dimensions whatever `dims` is: only `Dense` needs it, to align a mask of fewer

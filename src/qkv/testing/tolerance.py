@@ -15,7 +15,7 @@ and by half an ulp for the rounding of the result itself. Ratios (`Polynomial`, 
 term is then magnified by the condition number Σ_j |sim_j| (|v_j| + |V'_i|) / |Σ_j sim_j|, the two terms
 for what stands above and below the fraction. Their bounds count ulp of that number; without cancellation
 it is at most twice the largest attended |v|. lse is held to float32's accuracy, and for float16 and
-bfloat16 inputs to 1/16 of their eps: pieces that are merged by it are then as good as undivided ones.
+bfloat16 inputs to 1/8 of their eps: pieces that are merged by it are then as good as undivided ones.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def yardstick(
 
 
 def _lse_slack(dtype: torch.dtype) -> float:
-    """An error of lse is a relative error of weights: below 1/16 ulp of half precision no result can show it."""
-    return torch.finfo(dtype).eps / 16 if dtype in (torch.float16, torch.bfloat16) else 0.0
+    """An error of lse is a relative error of weights: below 1/8 ulp of half precision no result can show it."""
+    return torch.finfo(dtype).eps / 8 if dtype in (torch.float16, torch.bfloat16) else 0.0
 
 
 def _with_dense_error(part: Part, plain: Tensor) -> Part:
@@ -238,8 +238,8 @@ def assert_argmax(actual: Tensor, query: Tensor, key: Tensor, value: Tensor, gol
     """Every row is, bit for bit, the value of a key whose float64 score is the best within rounding.
 
     Rounded dot products may order two nearly equal keys otherwise than float64 does. The slack is the
-    error bound of both: 2·(width + 1)·eps·Σ_d |q_d k_d|; the
-    contract's `ties_go_to_the_lowest_index` uses exact numbers and allows none.
+    error bound of both: 2·(width + 1)·eps·Σ_d |q_d k_d|. The contract's `ties_go_to_the_lowest_index` uses
+    exact numbers and allows none.
     """
     slack_of = 2 * (query.shape[-1] + 1) * torch.finfo(arithmetic(query.dtype)).eps
     q, k = query.double(), key.double()

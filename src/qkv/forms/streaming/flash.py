@@ -24,37 +24,44 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.
 
 def reasons_against(call: Call) -> tuple[str, ...]:
     """What the kernel does not know, by sizes and kinds."""
-    reasons = []
-    if not isinstance(call.similarity, Softmax):
+    similarity = call.similarity
+    if not isinstance(similarity, Softmax):
         return ("the kernel knows softmax only",)
-    if call.similarity.softcap is not None:
+    if similarity.softcap is None and not call.dropout and call.query.is_cpu:
+        return ()
+    reasons = []
+    if similarity.softcap is not None:
         reasons.append("the kernel has no softcap")
     if call.dropout:
         reasons.append("the kernel has no dropout")
-    if call.query.device.type != "cpu":
+    if not call.query.is_cpu:
         reasons.append(f"the kernel runs on the CPU, not on {call.query.device.type}")
     return tuple(reasons)
 
 
 def run(call: Call) -> Result | None:
     """The answer, or None where a number is not finite: the equation has to be followed to the letter then."""
-    if not kernels.all_finite(call.query, call.key, call.value):
+    query, key, value = call.query, call.key, call.value
+    if not kernels.all_finite(query, key, value):
         return None
-    assert isinstance(call.similarity, Softmax)
-    plain = call.mask is None and call.bias is None and call.similarity.sink is None
-    if plain and call.width == call.width_v and not (call.return_lse and call.needs_grad):
-        out, lse = _kernel(call.query, call.key, call.value, None, False, call.similarity.scale_for(call.width))
-        return Result(out, lse, None) if kernels.all_finite(lse) else None
+    similarity = call.similarity
+    assert isinstance(similarity, Softmax)
+    pieces = cut(call) if call.mask is not None else None
+    whole = pieces is None or (len(pieces) == 1 and pieces[0].covers(call))
+    plain = call.bias is None and similarity.sink is None and call.width == call.width_v
+    if whole and plain and not (call.return_lse and call.needs_grad):
+        # One call of the kernel is the answer, and torch knows its derivative; only lse has none.
+        causal = pieces is not None and pieces[0].causal
+        out, lse = _kernel(query, key, value, None, causal, similarity.scale_for(call.width))
+        return Result(out, lse, None) if kernels.all_finite(lse.transpose(1, 2)) else None
+    pieces = pieces or cut(call)
     if call.needs_grad:
-        answer = _Pieces.apply(call, call.query, call.key, call.value, call.bias, call.sink)
-        if answer is None:
-            return None
-        out, lse = answer  # pyright: ignore[reportGeneralTypeIssues]
+        answer = _Pieces.apply(call, pieces, query, key, value, call.bias, call.sink)
     else:
-        merged = _merge(call, cut(call))
-        if merged is None:
-            return None
-        out, lse = merged
+        answer = _merge(call, pieces)
+    if answer is None:
+        return None
+    out, lse = answer  # pyright: ignore[reportGeneralTypeIssues]
     return Result(out, lse, None)
 
 
@@ -88,7 +95,7 @@ def _merge(call: Call, pieces: list[Piece]) -> tuple[Tensor, Tensor] | None:
             b, i, j = slice(piece.b0, piece.b1), slice(piece.i0, piece.i1), slice(piece.j0, piece.j1)
             additive = piece.additive(call)
             o, s = _kernel(query[b, :, i], key[b, :, j], value[b, :, j], additive, piece.causal, scale)
-            if not kernels.all_finite(s):
+            if not kernels.all_finite(s.transpose(1, 2)):
                 return None
             if additive is not None:
                 s = _without_empty_rows(s, additive, piece.causal)
@@ -170,8 +177,16 @@ class _Pieces(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, call: Call, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, sink: Tensor | None):  # pyright: ignore[reportIncompatibleMethodOverride]
-        pieces = cut(call)
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx,
+        call: Call,
+        pieces: list[Piece],
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor | None,
+        sink: Tensor | None,
+    ) -> tuple[Tensor, Tensor] | None:
         merged = _merge(call, pieces)
         if merged is None:
             return None
@@ -186,11 +201,11 @@ class _Pieces(torch.autograd.Function):
     def backward(ctx, grad_out: Tensor | None, grad_lse: Tensor | None):  # pyright: ignore[reportIncompatibleMethodOverride]
         query, key, value, bias, sink, out, lse = ctx.saved_tensors
         call: Call = ctx.call._replace(query=query, key=key, value=value, bias=bias)
-        wants = ctx.needs_input_grad[1:]
+        wants = ctx.needs_input_grad[2:]
         if grad_out is None and grad_lse is None:
-            return (None,) * 6
+            return (None,) * 7
         if grad_lse is not None or wants[3]:
-            return None, *blocks.gradients(call, sink, wants, grad_out, grad_lse)
+            return None, None, *blocks.gradients(call, sink, wants, grad_out, grad_lse)
         assert grad_out is not None
         dq, dk, dv = _gradients(call, ctx.pieces, grad_out, out, lse)
         dsink = None
@@ -200,7 +215,7 @@ class _Pieces(torch.autograd.Function):
             share = torch.where(lse == NEVER, 0.0, torch.exp(sink.squeeze(-1) - lse))
             dsink = (-(share * inner).sum((0, 2))).reshape(-1, 1, 1)
             dsink = dsink.sum(0, keepdim=True) if sink.shape[0] == 1 else dsink
-        return None, dq, dk, dv, None, dsink
+        return None, None, dq, dk, dv, None, dsink
 
 
 def _gradients(

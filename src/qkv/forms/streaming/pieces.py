@@ -9,10 +9,14 @@ import torch
 from torch import Tensor
 
 from ...call import Call
-from ...masks import And, Band, Mask, Segments
+from ...masks import And, Band, Causal, Mask, Segments
 
 # Scores of one masked piece, and so the size of the additive mask that is made for it.
 TILE = 1 << 22
+
+
+_REMEMBERED: dict[tuple, list[Piece]] = {}
+_MOST_REMEMBERED = 1024
 
 
 class Piece(NamedTuple):
@@ -33,6 +37,12 @@ class Piece(NamedTuple):
     @property
     def rows(self) -> tuple[int, int, int, int]:
         return self.b0, self.b1, self.i0, self.i1
+
+    def covers(self, call: Call) -> bool:
+        """Whether this is all that is asked: every row, every key, and no mask but the triangle."""
+        extent = call.extent
+        whole = self.rows == (0, extent.batch, 0, extent.len_q) and (self.j0, self.j1) == (0, extent.len_k)
+        return whole and self.lower is None and self.upper is None and self.mask is None
 
     def additive(self, call: Call) -> Tensor | None:
         """What is added to the piece's scores: 0 where attended, −inf elsewhere, and the bias."""
@@ -70,6 +80,19 @@ class Piece(NamedTuple):
 
 def cut(call: Call) -> list[Piece]:
     """Pieces that cover exactly what the mask lets through; those with the same rows stand together."""
+    if type(call.mask) is not Causal:
+        return _cut(call)
+    # Nothing in it but an offset: the pieces are the same the next time.
+    place = call.mask.offset, call.extent
+    pieces = _REMEMBERED.get(place)
+    if pieces is None:
+        if len(_REMEMBERED) >= _MOST_REMEMBERED:
+            _REMEMBERED.clear()
+        pieces = _REMEMBERED[place] = _cut(call)
+    return pieces
+
+
+def _cut(call: Call) -> list[Piece]:
     extent = call.extent
     mask = call.mask
     if mask is None:

@@ -66,7 +66,7 @@ def _oracle_gradients(call: CallCase) -> dict[str, Tensor]:
     mask, similarity = as_called(call.attended, call.dims), given.pop("similarity", call.built_similarity)
     query, key, value = given.pop("query"), given.pop("key"), given.pop("value")
     out = oracle(query, key, value, similarity=similarity, mask=mask, **given).out
-    return differentiate(out, leaves, cotangent_like(out.to(call.torch_dtype)).double())
+    return differentiate(out, leaves, cotangent_like(out.to(call.torch_dtype)).double(), missing=True)
 
 
 @lru_cache(maxsize=512)
@@ -76,7 +76,7 @@ def _plain_gradients(call: CallCase) -> dict[str, Tensor]:
     similarity = given.pop("similarity", call.built_similarity)
     attended = as_called(call.attended, call.dims)
     out = plain_dense(given["query"], given["key"], given["value"], attended, similarity, given.get("bias")).out
-    return differentiate(out, leaves, cotangent_like(out))
+    return differentiate(out, leaves, cotangent_like(out), missing=True)
 
 
 def _tiny(call: CallCase) -> bool:

@@ -14,7 +14,18 @@ from ..oracle import oracle
 from ..poison import poison_masked, unseen_keys
 from ..tolerance import Yardstick, assert_argmax, assert_close_to_oracle, yardstick
 from .registry import check
-from .subject import Case, Subject, apart, arguments, ask, assert_same_bits, gradient_noise, gradients, leaves_of
+from .subject import (
+    Case,
+    Subject,
+    apart,
+    arguments,
+    ask,
+    assert_same_bits,
+    differentiate,
+    gradient_noise,
+    gradients,
+    leaves_of,
+)
 
 
 def has_empty_rows(call: CallCase) -> bool:
@@ -167,7 +178,7 @@ def nothing_leaks(subject: Subject, case: Case) -> None:
     for i in sorted({0, call.len_q // 2, call.len_q - 1}):
         cotangent = torch.zeros_like(out)
         cotangent[..., i, :] = 1.0
-        grads = _retained(out, leaves, cotangent)
+        grads = differentiate(out, leaves, cotangent)
         blind = unseen_keys(attended[..., i : i + 1, :], call.heads_kv)
         for name in ("key", "value"):
             assert not bool(grads[name][blind].ne(0).any()), f"{case.form}: query {i} leaks from a masked {name}"
@@ -175,9 +186,3 @@ def nothing_leaks(subject: Subject, case: Case) -> None:
         assert not bool(grads["query"][..., others, :].ne(0).any()), f"{case.form}: query {i} depends on others"
         seen = call.gold.weights.detach()[..., i, :].ne(0).any()
         assert not bool(seen) or bool(grads["value"].ne(0).any()), f"{case.form}: query {i} has no gradient at all"
-
-
-def _retained(out: Tensor, leaves: dict[str, Tensor], cotangent: Tensor) -> dict[str, Tensor]:
-    found = torch.autograd.grad(out, list(leaves.values()), cotangent, retain_graph=True, allow_unused=True)
-    zeros = (torch.zeros_like(leaf) for leaf in leaves.values())
-    return {name: zero if grad is None else grad for name, grad, zero in zip(leaves, found, zeros, strict=True)}

@@ -136,8 +136,13 @@ def cotangent_like(out: Tensor) -> Tensor:
     return torch.cos(1.7 * numbers + 0.3).to(out.dtype)
 
 
-def differentiate(out: Tensor, leaves: dict[str, Tensor], cotangent: Tensor) -> dict[str, Tensor]:
-    found = torch.autograd.grad(out, list(leaves.values()), cotangent, allow_unused=True)
+def differentiate(
+    out: Tensor, leaves: dict[str, Tensor], cotangent: Tensor, *, missing: bool = False
+) -> dict[str, Tensor]:
+    """The gradients of all leaves. One that is zero has to be there and zero, unless `missing` will do."""
+    found = torch.autograd.grad(out, list(leaves.values()), cotangent, retain_graph=True, allow_unused=True)
+    for name, grad in zip(leaves, found, strict=True):
+        assert missing or grad is not None, f"{name} has no gradient at all: it is not part of the graph"
     return {
         name: torch.zeros_like(leaf) if grad is None else grad
         for (name, leaf), grad in zip(leaves.items(), found, strict=True)
