@@ -25,8 +25,8 @@ namespace qkv::QKV_ISA {
 #if defined(__AVX512F__)
 
 constexpr int kVectorBytes = 64;
-constexpr int kTileRows = 14;
-constexpr int kTileVectors = 2;  // 32 registers: 28 sums, 2 keys, a query
+constexpr int kTileRows = 8;
+constexpr int kTileVectors = 3;  // 32 registers: 24 sums, 3 keys, a query
 constexpr int kMaskChains = 4;   // a masked comparison waits for the one before it
 
 using Float = __m512;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "problem.h"
 
 using qkv::KernelTable;
@@ -48,11 +50,21 @@ TEST(argmax, gives_the_same_bits_for_any_number_of_threads) {
     }
 }
 
+// Three batch rows of 32 MB of packed keys each do not fit into 64 MB; each of them alone does.
 TEST(argmax, packs_the_keys_in_several_rounds_when_they_are_large) {
-    // Six units of 16 MB of packed keys each do not fit into 64 MB.
+    static_assert(qkv::kPackedBytes == 64 << 20);
+    const int64_t rows = 131, keys = 2 * 4096 * 1024;
     for (const KernelTable* kernels : qkv::runnable_kernels()) {
-        Problem problem({3, 2, 2, 2, 4096, 1024}, 3, 1);
-        check_answer(problem, *kernels);
+        Problem together({3, 2, 2, rows, 4096, 1024}, 3, 1);
+        const std::vector<int64_t> found = together.run(*kernels);
+        for (int64_t b = 0; b < 3; ++b) {
+            check::setting() = std::string(kernels->name) + ", batch " + std::to_string(b);
+            Problem alone({1, 2, 2, rows, 4096, 1024});
+            std::copy_n(together.query.begin() + b * 2 * rows * 1024, alone.query.size(), alone.query.begin());
+            std::copy_n(together.key.begin() + b * keys, keys, alone.key.begin());
+            CHECK(std::equal(found.begin() + b * 2 * rows, found.begin() + (b + 1) * 2 * rows,
+                             alone.run(*kernels).begin()));
+        }
     }
 }
 

@@ -100,12 +100,12 @@ TEST(edges, empty_axes) {
 // One key repeated by a stride of 0, as expand() makes them: more than memory holds, and more than int64 counts.
 TEST(edges, more_keys_than_memory_is_bad_alloc) {
     float one = 1;
-    int64_t found = 0;
+    std::vector<int64_t> found(1009);
     for (const KernelTable* kernels : qkv::runnable_kernels()) {
         for (int64_t many : {int64_t{1} << 55, int64_t{1} << 62}) {
             const qkv::ArgmaxProblem problem = {
-                qkv::Dtype::float32,  1, 1, 1, 1, many, 1, {&one, {0, 0, 0, 0}}, {&one, {0, 0, 0, 0}}, nullptr,
-                nullptr,              &found};
+                qkv::Dtype::float32, 1,       1,           1, 1009, many, 1, {&one, {0, 0, 0, 0}}, {&one, {0, 0, 0, 0}},
+                nullptr,             nullptr, found.data()};
             bool refused = false;
             try {
                 qkv::argmax_scores(*kernels, problem, 1);

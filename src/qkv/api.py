@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -16,6 +17,56 @@ from .masks.segments import boundaries
 from .similarity import AnySimilarity
 
 Answer = Tensor | tuple[Tensor, ...]
+
+
+class Options(TypedDict, total=False):
+    """What the overloads of `attention` have in common."""
+
+    similarity: AnySimilarity | None
+    mask: Mask | None
+    bias: Tensor | None
+    dropout: float
+    form: str
+
+
+@overload
+def attention(query: Tensor, key: Tensor, value: Tensor, **options: Unpack[Options]) -> Tensor: ...
+
+
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    return_lse: Literal[True],
+    return_weights: bool = ...,
+    **options: Unpack[Options],
+) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    return_lse: bool = ...,
+    return_weights: Literal[True],
+    **options: Unpack[Options],
+) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    return_lse: bool,
+    return_weights: bool = ...,
+    **options: Unpack[Options],
+) -> Answer: ...
 
 
 def attention(
@@ -139,7 +190,6 @@ def varlen(
             dropout=dropout,
             form=form,
         )
-        assert isinstance(out, Tensor)
         outs.append(out[0].transpose(0, 1))
     return torch.cat(outs) if outs else query.new_zeros(0, query.shape[1], value.shape[2])
 

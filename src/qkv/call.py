@@ -6,6 +6,7 @@ this file reads the numbers inside a tensor, except where a mask holds lengths.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -83,9 +84,11 @@ def compact(tensor: Tensor) -> Tensor:
 
     Axes that `expand` made stay as they are: they hold nothing.
     """
+    shape, strides = tensor.shape, tensor.stride()
     if tensor.is_contiguous():
-        return tensor
-    strides, shape = tensor.stride(), tensor.shape
+        plain = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        # An axis of size 1 may have any stride and still be contiguous, and torch's products look at strides.
+        return tensor if strides == plain else tensor.flatten().view(shape)
     if 0 not in strides:
         return tensor.contiguous()
     held = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strides)

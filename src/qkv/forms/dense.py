@@ -38,7 +38,9 @@ def run(call: Call) -> Result:
     if call.mask is not None:
         keep = call.mask.tile(extent, (0, extent.len_q), (0, extent.len_k), call.query.device)
     finite = not call.traced and kernels.all_finite(call.query, call.key, call.value)
-    query, key, value = compact(call.query), compact(call.key), compact(call.value)
+    query, key, value = call.query, call.key, call.value
+    if not call.traced:
+        query, key, value = compact(query), compact(key), compact(value)
     result = attend(call, Rows(query, key, value, keep, call.bias, call.sink, finite))
     dtype = call.query.dtype
     weights = result.weights.to(dtype) if call.return_weights and result.weights is not None else None

@@ -97,7 +97,8 @@ def _softmax(call: Call, rows: Rows, similarity: Softmax) -> Result:
 
 
 def _ratio(call: Call, rows: Rows) -> Result:
-    sims = _guarded(rows, _similarity_function(call))
+    rows = _without_strangers(rows)
+    sims = _guarded(rows, _similarity_function(call, rows.keep), _features(call))
     if rows.keep is not None:
         sims = sims.masked_fill(~rows.keep, 0.0)
     weights = sims
@@ -113,6 +114,17 @@ def _ratio(call: Call, rows: Rows) -> Result:
         everything = torch.ones((), dtype=torch.bool, device=weights.device)
         attended = torch.broadcast_to(everything if rows.keep is None else rows.keep, weights.shape)
     return Result(_weigh(rows, weights, attended, torch.sign(weights.detach())), None, weights)
+
+
+def _without_strangers(rows: Rows) -> Rows:
+    """Queries that see nothing and keys that nobody sees are set to 0: whatever a similarity makes of them, and of
+    its derivative there, must not turn 0·∞ into NaN."""
+    if rows.keep is None:
+        return rows
+    query, key = rows.query, rows.key
+    pairs = torch.broadcast_to(rows.keep, (*query.shape[:3], key.shape[2]))
+    seen = fold_group(pairs, key.shape[1]).any(2).unsqueeze(-1)
+    return rows._replace(query=query.masked_fill(~pairs.any(-1, keepdim=True), 0.0), key=key.masked_fill(~seen, 0.0))
 
 
 def _argmax(call: Call, rows: Rows) -> Result:
@@ -165,10 +177,17 @@ def products(query: Float[Tensor, "b hq r n"], key: Float[Tensor, "b hkv c n"]) 
     return unfold_group(fold_group(query, key.shape[1]) @ key.transpose(-1, -2), query.shape[1])
 
 
-def _similarity_function(call: Call) -> Callable[[Tensor, Tensor], Tensor]:
+def _similarity_function(call: Call, keep: Tensor | None) -> Callable[[Tensor, Tensor], Tensor]:
     similarity = call.similarity
     if isinstance(similarity, Polynomial):
-        return lambda query, key: (products(query, key) + similarity.offset) ** similarity.degree
+
+        def power(query: Tensor, key: Tensor) -> Tensor:
+            scores = products(query, key)
+            # Masked before the power, which may overflow there, and not only after it.
+            scores = scores if keep is None else scores.masked_fill(~keep, 0.0)
+            return (scores + similarity.offset) ** similarity.degree
+
+        return power
     if isinstance(similarity, FeatureMap):
         # Even torch's elementwise functions differ in the last bit between an expanded tensor and a plain one.
         return lambda query, key: products(
@@ -185,16 +204,25 @@ def _similarity_function(call: Call) -> Callable[[Tensor, Tensor], Tensor]:
     return of_matched_heads
 
 
-def _guarded(rows: Rows, function: Callable[[Tensor, Tensor], Tensor]) -> Float[Tensor, "b hq r c"]:
+def _features(call: Call) -> Callable[[Tensor], Tensor]:
+    """What has to be finite for a product of two of them to be harmless where it is masked."""
+    return call.similarity.map if isinstance(call.similarity, FeatureMap) else lambda x: x
+
+
+def _guarded(
+    rows: Rows,
+    function: Callable[[Tensor, Tensor], Tensor],
+    features: Callable[[Tensor], Tensor] = lambda x: x,
+) -> Float[Tensor, "b hq r c"]:
     """function(query, key), with pairs that are not finite kept out of its derivative."""
     query, key = rows.query, rows.key
     if rows.finite:
         return function(query, key)
-    odd_query = ~query.isfinite().all(-1)
-    odd_key = ~key.isfinite().all(-1)
-    clean = function(torch.where(odd_query.unsqueeze(-1), 0.0, query), torch.where(odd_key.unsqueeze(-1), 0.0, key))
     with torch.no_grad():
-        raw = function(query.detach(), key.detach())
+        odd_query = ~features(query).isfinite().all(-1)
+        odd_key = ~features(key).isfinite().all(-1)
+        raw = function(query, key)
+    clean = function(query.masked_fill(odd_query.unsqueeze(-1), 0.0), key.masked_fill(odd_key.unsqueeze(-1), 0.0))
     odd_key = odd_key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     return torch.where(odd_query.unsqueeze(-1) | odd_key.unsqueeze(-2), raw, clean)
 

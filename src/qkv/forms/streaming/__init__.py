@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import torch
 
+from ... import kernels
 from ...call import Call, arithmetic
 from ...cost.count import Cost, product_flops
 from ...similarity import Argmax
 from ..base import RUNS, Form, population
 from ..equation import Result
-from . import blocks, flash
+from . import blocks, flash, odd
 
 
 def reasons_against(call: Call) -> tuple[str, ...]:
@@ -50,9 +51,10 @@ def cost(call: Call) -> Cost:
 
 def run(call: Call) -> Result:
     if not flash.reasons_against(call):
-        result = flash.run(call)
+        finite = kernels.all_finite(call.query, call.key, call.value)
+        result = flash.run(call) if finite else odd.run(call)
         if result is not None:
-            RUNS["streaming.flash"] += 1
+            RUNS["streaming.flash" if finite else "streaming.odd"] += 1
             return result
     RUNS["streaming.blocks"] += 1
     return blocks.run(call)

@@ -101,6 +101,8 @@ def _block(
         shape = (b1 - b0, h1 - h0, i1 - i0)
         # Still part of the graph, like the row of zeros that dense gives.
         nothing = query[b0:b1, h0:h1, i0:i1, :0].sum(-1, keepdim=True)
+        for tensor in (key, value, bias, sink):
+            nothing = nothing if tensor is None else nothing + tensor[..., :0].sum().to(nothing.dtype)
         lse = query.new_full(shape, float("-inf"), dtype=torch.promote_types(query.dtype, torch.float32))
         return Result(nothing.expand(*shape, call.width_v), lse if call.return_lse else None, None)
     keep = None

@@ -59,6 +59,15 @@ def gradients_agree_with_oracle(subject: Subject, case: Case) -> None:
         )
 
 
+@check(2, wants=["grad"])
+def zero_gradients_are_there(subject: Subject, case: Case) -> None:
+    """A gradient that is zero is a tensor of zeros and not missing: every input is part of the graph."""
+    leaves = leaves_of(case.call)
+    out = ask(subject, case, **arguments(case.call, leaves)).out
+    assert out.requires_grad, f"{case.form}: out is not part of the graph"
+    differentiate(out, leaves, torch.ones_like(out), missing=False)
+
+
 @lru_cache(maxsize=512)
 def _oracle_gradients(call: CallCase) -> dict[str, Tensor]:
     leaves = leaves_of(call, torch.float64)
@@ -66,7 +75,7 @@ def _oracle_gradients(call: CallCase) -> dict[str, Tensor]:
     mask, similarity = as_called(call.attended, call.dims), given.pop("similarity", call.built_similarity)
     query, key, value = given.pop("query"), given.pop("key"), given.pop("value")
     out = oracle(query, key, value, similarity=similarity, mask=mask, **given).out
-    return differentiate(out, leaves, cotangent_like(out.to(call.torch_dtype)).double(), missing=True)
+    return differentiate(out, leaves, cotangent_like(out.to(call.torch_dtype)).double())
 
 
 @lru_cache(maxsize=512)
@@ -76,7 +85,7 @@ def _plain_gradients(call: CallCase) -> dict[str, Tensor]:
     similarity = given.pop("similarity", call.built_similarity)
     attended = as_called(call.attended, call.dims)
     out = plain_dense(given["query"], given["key"], given["value"], attended, similarity, given.get("bias")).out
-    return differentiate(out, leaves, cotangent_like(out), missing=True)
+    return differentiate(out, leaves, cotangent_like(out))
 
 
 def _tiny(call: CallCase) -> bool:

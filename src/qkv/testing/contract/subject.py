@@ -137,9 +137,9 @@ def cotangent_like(out: Tensor) -> Tensor:
 
 
 def differentiate(
-    out: Tensor, leaves: dict[str, Tensor], cotangent: Tensor, *, missing: bool = False
+    out: Tensor, leaves: dict[str, Tensor], cotangent: Tensor, *, missing: bool = True
 ) -> dict[str, Tensor]:
-    """The gradients of all leaves. One that is zero has to be there and zero, unless `missing` will do."""
+    """The gradients of all leaves; one that is missing counts as zero, unless `missing` forbids it."""
     found = torch.autograd.grad(out, list(leaves.values()), cotangent, retain_graph=True, allow_unused=True)
     for name, grad in zip(leaves, found, strict=True):
         assert missing or grad is not None, f"{name} has no gradient at all: it is not part of the graph"

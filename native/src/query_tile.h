@@ -1,0 +1,54 @@
+#pragma once
+
+#include "argmax.h"
+
+namespace qkv {
+
+// One batch row and key head; the query heads that read it lie side by side as its rows.
+struct Unit {
+    int64_t batch, head;
+};
+
+// The address of a row of a tensor.
+inline const void* row_address(const Tensor4& tensor, Dtype dtype, int64_t batch, int64_t head, int64_t position) {
+    const int64_t offset = batch * tensor.stride[0] + head * tensor.stride[1] + position * tensor.stride[2];
+    return static_cast<const char*>(tensor.data) + offset * element_size(dtype);
+}
+
+// The query rows of one tile on their way along the keys. A row that is decided (nothing in range, or a NaN) is
+// dropped: its queries become 0 and its best infinity, so that it never stops the others.
+class QueryTile {
+public:
+    // Packs the rows from `first_row` on into `queries`, which holds width × tile_rows floats.
+    void open(const KernelTable& kernels, const ArgmaxProblem& problem, const Unit& unit, int64_t first_row,
+              float* queries);
+
+    // Looks at a packed panel of keys, the first of which is `first_key`. Panels come in ascending order.
+    void advance(const float* panel, int64_t first_key, float* scores);
+
+    void write_result() const;
+
+    // The keys that some row still looks at.
+    int64_t any_from() const { return any_from_; }
+    int64_t any_to() const { return any_to_; }
+
+private:
+    void drop(int row);
+    void find_bounds();
+    void hide_out_of_range(int64_t first_key, float* scores) const;
+    int64_t head_of(int64_t row) const;
+
+    const KernelTable* kernels_;
+    const ArgmaxProblem* problem_;
+    Unit unit_;
+    float* queries_;
+    int64_t first_row_;
+    int rows_;
+    uint32_t open_;  // one bit for each row that still looks
+    int64_t any_from_, any_to_;
+    int64_t all_from_, all_to_;  // the keys that every open row looks at
+    float best_[kMaxTileRows];
+    int64_t index_[kMaxTileRows], start_[kMaxTileRows], stop_[kMaxTileRows];
+};
+
+}  // namespace qkv
