@@ -24,6 +24,7 @@ $(VENV)/.tools: $(BIN)/python constraints.txt
 $(VENV)/.qkv: $(VENV)/.tools pyproject.toml $(NATIVE) $(ROOMS)
 	@echo "setting up qkv in $(VENV) (PyTorch is the large part; about two minutes the first time)"
 	$(PIP) install -c constraints.txt --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q src/qkv
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.qkv

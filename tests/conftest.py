@@ -2,6 +2,10 @@
 
 import pytest
 import torch
+from jaxtyping import install_import_hook
+
+# Shapes are annotations, and here they are checked at every call.
+install_import_hook(["qkv.forms"], "beartype.beartype")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -60,8 +60,10 @@ QKV_INLINE void turn_four(const char* const from[4], int64_t count, int slots, f
     for (; i + 4 <= count; i += 4) {
         const Four a = read<Four>(from[0] + 4 * i), b = read<Four>(from[1] + 4 * i);
         const Four c = read<Four>(from[2] + 4 * i), d = read<Four>(from[3] + 4 * i);
-        const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-        const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+        const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+        const Four ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+        const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+        const Four cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
         const Four lines[4] = {__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5),
                                __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
                                __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),

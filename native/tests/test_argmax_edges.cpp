@@ -103,9 +103,9 @@ TEST(edges, more_keys_than_memory_is_bad_alloc) {
     std::vector<int64_t> found(1009);
     for (const KernelTable* kernels : qkv::runnable_kernels()) {
         for (int64_t many : {int64_t{1} << 55, int64_t{1} << 62}) {
-            const qkv::ArgmaxProblem problem = {
-                qkv::Dtype::float32, 1,       1,           1, 1009, many, 1, {&one, {0, 0, 0, 0}}, {&one, {0, 0, 0, 0}},
-                nullptr,             nullptr, found.data()};
+            const qkv::Tensor4 repeated = {&one, {0, 0, 0, 0}};
+            const qkv::ArgmaxProblem problem = {qkv::Dtype::float32, 1, 1, 1, 1009, many, 1, repeated, repeated,
+                                                nullptr, nullptr, found.data()};
             bool refused = false;
             try {
                 qkv::argmax_scores(*kernels, problem, 1);

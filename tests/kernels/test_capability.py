@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -87,11 +87,13 @@ def test_an_extension_that_does_not_load_is_a_reason_not_an_error() -> None:
     assert python(code).stdout.strip() == "False the native library is not built"
 
 
-class Machine(SimpleNamespace):
+class Machine(ModuleType):
     """A native library whose instruction sets fail as told."""
 
     def __init__(self, **faults: str) -> None:
-        super().__init__(faults=faults, used=None)
+        super().__init__("machine")
+        self.faults = faults
+        self.used: str | None = None
 
     def isas(self) -> list[str]:
         return list(self.faults)
@@ -105,7 +107,7 @@ class Machine(SimpleNamespace):
 
 def test_the_next_instruction_set_is_taken_when_one_fails_its_self_check() -> None:
     machine = Machine(fast="chose key 3 instead of 5", slow="")
-    found = capability.choose(machine, "")  # pyright: ignore[reportArgumentType]
+    found = capability.choose(machine, "")
     assert (machine.used, found.isa, found.reasons) == ("slow", "slow", ())
     assert found.refused == {"fast": "chose key 3 instead of 5"}
 
@@ -113,12 +115,12 @@ def test_the_next_instruction_set_is_taken_when_one_fails_its_self_check() -> No
 def test_one_that_was_asked_for_by_name_is_not_replaced() -> None:
     machine = Machine(fast="chose key 3 instead of 5", slow="")
     with pytest.raises(OptionError, match="chose key 3 instead of 5"):
-        capability.choose(machine, "fast")  # pyright: ignore[reportArgumentType]
+        capability.choose(machine, "fast")
     assert machine.used is None
 
 
 def test_nothing_is_used_when_all_fail() -> None:
-    found = capability.choose(Machine(fast="a", slow="b"), "")  # pyright: ignore[reportArgumentType]
+    found = capability.choose(Machine(fast="a", slow="b"), "")
     assert found.native is None
     assert found.reasons == ("fast failed its self-check: a", "slow failed its self-check: b")
 

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..call import Call, arithmetic, fold_group, unfold_group
+from ..shapes import Bool, Float, Int
 from ..similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
 
 NEVER = float("-inf")

@@ -6,14 +6,16 @@ masks that are no interval of keys, torch does it block by block.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
-from jaxtyping import Bool, Int
 from torch import Tensor
 
 from .. import kernels
 from ..call import Call, arithmetic
 from ..cost.count import Cost, product_flops
 from ..masks import Band
+from ..shapes import Bool, Int
 from ..similarity import Argmax
 from .base import RUNS, Form, population
 from .equation import NEVER, Result, pick, products
@@ -24,7 +26,13 @@ KEYS = 1 << 14
 # Rows below which the native kernel's packed copy of the keys does not pay.
 FEW = 8
 
-Best = tuple[Int[Tensor, "b h r"], Bool[Tensor, "b h r"], Bool[Tensor, "b h r"]]
+
+class Best(NamedTuple):
+    """The index of the best key, whether there is none, and whether a NaN is among the scores."""
+
+    chosen: Int[Tensor, "b h r"]
+    empty: Bool[Tensor, "b h r"]
+    lost: Bool[Tensor, "b h r"]
 
 
 def reasons_against(call: Call) -> tuple[str, ...]:
@@ -64,8 +72,8 @@ def run(call: Call) -> Result:
     with torch.no_grad():
         best = _native(call)
         RUNS["hard.blocks" if best is None else "hard.native"] += 1
-        index, empty, lost = _in_blocks(call) if best is None else best
-    return Result(pick(call.query, call.key, call.value, index, empty, lost, traced=False), None, None)
+        best = _in_blocks(call) if best is None else best
+    return Result(pick(call.query, call.key, call.value, *best, traced=False), None, None)
 
 
 def _native(call: Call) -> Best | None:
@@ -78,7 +86,7 @@ def _native(call: Call) -> Best | None:
             return None
         starts, stops = intervals(band, call)
     found = kernels.argmax_scores(call.query, call.key, starts, stops)
-    return found.clamp_min(0), found == -1, found == -2
+    return Best(found.clamp_min(0), found == -1, found == -2)
 
 
 def intervals(band: Band, call: Call) -> tuple[Tensor, Tensor]:
@@ -98,7 +106,7 @@ def _in_blocks(call: Call) -> Best:
     step = max(1, BLOCK // (extent.batch * extent.heads * keys))
     blocks = [_rows(call, i0, min(i0 + step, extent.len_q), keys) for i0 in range(0, extent.len_q, step)]
     best, index = (torch.cat(parts, dim=2) for parts in zip(*blocks, strict=True))
-    return index, best == NEVER, best.isnan()
+    return Best(index, best == NEVER, best.isnan())
 
 
 def _rows(call: Call, i0: int, i1: int, keys: int) -> tuple[Tensor, Tensor]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int64
 from torch import Tensor
 
 from ..errors import DtypeError, FormRefused, ShapeError, complaint
+from ..shapes import Float, Int64
 from .capability import load
 from .dtypes import CODE
 

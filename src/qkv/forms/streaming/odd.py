@@ -8,10 +8,10 @@ Rows that do attend to one are then taken from the equation itself.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool
 from torch import Tensor
 
 from ...call import Call, fold_group, unfold_group
+from ...shapes import Bool
 from ..equation import NEVER, Result
 from . import blocks, flash
 

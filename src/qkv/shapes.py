@@ -1,0 +1,17 @@
+"""Shape annotations: `Float[Tensor, "batch heads query width"]`.
+
+They are checked at run time in the tests, which load jaxtyping first. Elsewhere nobody looks at them, and loading
+jaxtyping would double the time of the first call.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    from jaxtyping import Bool, Float, Int, Int64
+else:
+    Bool = Float = Int = Int64 = None
+
+__all__ = ["Bool", "Float", "Int", "Int64"]
