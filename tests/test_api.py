@@ -1,6 +1,9 @@
 """The equation as people call it: worked examples, dimensions, what is returned, and what tracing does."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -270,24 +273,12 @@ class TestVarlen:
 
 
 class TestTracing:
-    @pytest.mark.parametrize("name", FOUR)
-    def test_compile_makes_one_graph_with_the_same_answer(self, name: str) -> None:
-        query, key, value = inputs(torch.float32, len_k=5)
-        mask = qkv.Causal() & qkv.Padding(lengths=[3, 5])
-        compiled = torch.compile(
-            lambda q, k, v: qkv.attention(q, k, v, similarity=FOUR[name], mask=mask), fullgraph=True, backend="eager"
-        )
-        torch.testing.assert_close(
-            compiled(query, key, value), qkv.attention(query, key, value, similarity=FOUR[name], mask=mask)
-        )
-
-    def test_masked_nan_does_not_leak_in_a_compiled_program(self) -> None:
-        query, key, value = inputs(torch.float32)
-        mask = qkv.Padding(lengths=[3, 5])
-        clean = qkv.attention(query, key, value, mask=mask)
-        key[0, :, 3:], value[0, :, 3:] = float("nan"), float("inf")
-        compiled = torch.compile(lambda q, k, v: qkv.attention(q, k, v, mask=mask), fullgraph=True, backend="eager")
-        torch.testing.assert_close(compiled(query, key, value), clean)
+    def test_compile_makes_one_graph_with_the_same_answer(self) -> None:
+        """In a process of its own: the checks of shapes that tests switch on cannot be traced."""
+        program = Path(__file__).parent / "compiled_program.py"
+        done = subprocess.run([sys.executable, "-W", "ignore", program], capture_output=True, text=True, timeout=110)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stdout.split() == ["softmax", "argmax", "polynomial", "features", "any", "poison", "gradient"]
 
     def test_export(self) -> None:
         class Layer(torch.nn.Module):

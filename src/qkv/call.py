@@ -109,80 +109,59 @@ def read_call(
 ) -> Call:
     """Check every argument once and freeze the call."""
     dims = _check_tensors(query, key, value)
-    chosen = as_similarity(similarity)
-    if dims == 4:
-        query4, key4, value4 = query, key, value
-    elif dims == 3:
-        query4, key4, value4 = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
-    else:
-        query4, key4, value4 = query[None, None], key[None, None], value[None, None]
-    batch, heads, len_q, width = query4.shape
-    heads_kv, len_k, width_v = key4.shape[1], key4.shape[2], value4.shape[3]
-    _check_sizes(query4, key4, value4, dims)
+    query, key, value = _in_four_dimensions(query, key, value, dims)
+    _check_sizes(query, key, value)
+    (batch, heads, len_q, width), heads_kv, len_k, width_v = query.shape, key.shape[1], key.shape[2], value.shape[3]
     extent = Extent(batch, heads, len_q, len_k, dims)
-
-    traced = is_traced(query, key, value)
-    needs_grad = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
-    if mask is not None:
-        resolved = as_mask(mask)
-        assert resolved is not None
-        mask = resolved.resolved(extent)
-        if not traced:
-            mask.check_contents(extent)
-    if bias is not None:
-        bias = _check_bias(bias, query, extent, chosen)
-        needs_grad = needs_grad or (torch.is_grad_enabled() and bias.requires_grad)
+    chosen = as_similarity(similarity)
+    return_lse, return_weights = bool(return_lse), bool(return_weights)
+    _check_options(chosen, form, return_lse)
     if type(dropout) is not float or dropout != 0.0:
         dropout = _check_dropout(dropout, chosen)
-    if form not in FORM_NAMES:
-        raise OptionError(complaint("form", repr(form), "one of " + ", ".join(FORM_NAMES)))
-    if return_lse and not isinstance(chosen, Softmax):
-        raise OptionError(
-            complaint("return_lse", f"True with {chosen!r}", "False", "only Softmax has a log-sum-exp of scores")
-        )
+
+    traced = is_traced(query, key, value)
+    learns = query.requires_grad or key.requires_grad or value.requires_grad
+    if mask is not None:
+        mask = _resolved(mask, extent, traced)
+    if bias is not None:
+        bias = _check_bias(bias, query, extent, chosen)
+        learns = learns or bias.requires_grad
     if isinstance(chosen, Softmax) and isinstance(chosen.sink, Tensor):
         _check_sink(chosen.sink, query, heads)
-        needs_grad = needs_grad or (torch.is_grad_enabled() and chosen.sink.requires_grad)
+        learns = learns or chosen.sink.requires_grad
+    needs_grad = learns and torch.is_grad_enabled()
 
-    signature = (
-        form,
-        query.dtype,
-        query.device.type,
-        batch,
-        heads,
-        heads_kv,
-        len_q,
-        len_k,
-        width,
-        width_v,
-        chosen.signature,
-        None if mask is None else mask.signature(),
-        None if bias is None else bias.shape,
-        dropout > 0.0,
-        return_lse,
-        return_weights,
-        needs_grad,
-        traced,
-    )
-    return Call(
-        query4,
-        key4,
-        value4,
-        chosen,
-        mask,
-        bias,
-        dropout,
-        form,
-        bool(return_lse),
-        bool(return_weights),
-        extent,
-        heads_kv,
-        width,
-        width_v,
-        needs_grad,
-        traced,
-        signature,
-    )
+    flags = dropout > 0.0, return_lse, return_weights, needs_grad, traced
+    kinds = chosen.signature, None if mask is None else mask.signature(), None if bias is None else bias.shape
+    signature = form, query.dtype, query.device.type, extent, heads_kv, width, width_v, kinds, flags
+    returns = return_lse, return_weights
+    sizes = extent, heads_kv, width, width_v
+    return Call(query, key, value, chosen, mask, bias, dropout, form, *returns, *sizes, needs_grad, traced, signature)
+
+
+def _in_four_dimensions(query: Tensor, key: Tensor, value: Tensor, dims: int) -> tuple[Tensor, Tensor, Tensor]:
+    if dims == 4:
+        return query, key, value
+    if dims == 3:
+        return query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
+    return query[None, None], key[None, None], value[None, None]
+
+
+def _resolved(mask: Mask, extent: Extent, traced: bool) -> Mask:
+    checked = as_mask(mask)
+    assert checked is not None
+    checked = checked.resolved(extent)
+    if not traced:
+        checked.check_contents(extent)
+    return checked
+
+
+def _check_options(similarity: AnySimilarity, form: str, return_lse: bool) -> None:
+    if not isinstance(form, str) or form not in FORM_NAMES:
+        raise OptionError(complaint("form", repr(form), "one of " + ", ".join(FORM_NAMES)))
+    if return_lse and not isinstance(similarity, Softmax):
+        given = f"True with {similarity!r}"
+        raise OptionError(complaint("return_lse", given, "False", "only Softmax has a log-sum-exp of scores"))
 
 
 def is_traced(*tensors: Tensor) -> bool:
@@ -253,8 +232,7 @@ def _complain_of_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
     raise DtypeError(complaint("query, key, value", "tensors of an unknown kind", "ordinary dense tensors"))
 
 
-def _check_sizes(query: Tensor, key: Tensor, value: Tensor, dims: int) -> None:
-    """The four-dimensional views; messages speak of the axes that the caller has."""
+def _check_sizes(query: Tensor, key: Tensor, value: Tensor) -> None:
     (batch, heads, len_q, width), (key_batch, heads_kv, len_k, key_width) = query.shape, key.shape
     value_batch, value_heads, len_v, width_v = value.shape
     if key_batch != batch or value_batch != batch:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from itertools import combinations_with_replacement
 
 import torch
@@ -55,7 +56,6 @@ class polynomial:  # noqa: N801 - called like the functions beside it
 
     degree: int = 2
     offset: float = 1.0
-    _remembered: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 1:
@@ -70,7 +70,7 @@ class polynomial:  # noqa: N801 - called like the functions beside it
         return math.comb(free + self.degree, self.degree)
 
     def __call__(self, x: Tensor) -> Tensor:
-        indices, weights = self._monomials(x.shape[-1])
+        indices, weights = _monomials(x.shape[-1], self.degree, self.offset > 0)
         # Index `width` stands for the constant √offset, a coordinate that every vector has.
         constant = x.new_full((*x.shape[:-1], 1), math.sqrt(self.offset))
         extended = torch.cat([x, constant], dim=-1)
@@ -79,20 +79,26 @@ class polynomial:  # noqa: N801 - called like the functions beside it
             product = product * extended[..., column.to(x.device)]
         return product * weights.to(x.device, x.dtype)
 
-    def _monomials(self, width: int) -> tuple[list[Tensor], Tensor]:
-        if width not in self._remembered:
-            free = width + 1 if self.offset else width
-            monomials = sorted(
-                combinations_with_replacement(range(free), self.degree),
-                # Pure powers first, then mixed ones, then those of a lower degree, the constant last.
-                key=lambda m: (m.count(width), len(set(m)), m),
-            )
-            ways = [
-                math.factorial(self.degree) // math.prod(math.factorial(m.count(i)) for i in set(m)) for m in monomials
-            ]
-            columns = [torch.tensor(column) for column in zip(*monomials, strict=True)]
-            self._remembered[width] = columns, torch.tensor(ways, dtype=torch.float64).sqrt()
-        return self._remembered[width]
+
+def _monomials(width: int, degree: int, with_constant: bool) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Which coordinates each monomial multiplies, and the root of how often it comes up in the power."""
+    return _remembered_monomials(width, degree, with_constant)
+
+
+# What torch.compiler.assume_constant_result does, without loading the compiler for those who do not compile.
+_monomials._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
+
+
+@cache
+def _remembered_monomials(width: int, degree: int, with_constant: bool) -> tuple[tuple[Tensor, ...], Tensor]:
+    monomials = sorted(
+        combinations_with_replacement(range(width + 1 if with_constant else width), degree),
+        # Pure powers first, then mixed ones, then those of a lower degree, the constant last.
+        key=lambda m: (m.count(width), len(set(m)), m),
+    )
+    ways = [math.factorial(degree) // math.prod(math.factorial(m.count(i)) for i in set(m)) for m in monomials]
+    columns = tuple(torch.tensor(column) for column in zip(*monomials, strict=True))
+    return columns, torch.tensor(ways, dtype=torch.float64).sqrt()
 
 
 class positive_random:  # noqa: N801 - called like the functions beside it

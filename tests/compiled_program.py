@@ -1,0 +1,44 @@
+"""Run by test_api.py: attention under torch.compile, one graph, the same answers. Prints what held."""
+
+import torch
+
+import qkv
+from qkv import features
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+QUERY, KEY, VALUE = torch.randn(2, 6, 5, 11), torch.randn(2, 3, 5, 11), torch.randn(2, 3, 5, 13)
+SIMILARITIES = {
+    "softmax": qkv.Softmax(softcap=5.0),
+    "argmax": qkv.Argmax(),
+    "polynomial": qkv.Polynomial(),
+    "features": qkv.FeatureMap(features.polynomial()),
+    "any": qkv.Similarity(lambda q, k: torch.exp(-torch.cdist(q, k))),
+}
+
+
+def compiled(**options):
+    return torch.compile(lambda q, k, v: qkv.attention(q, k, v, **options), fullgraph=True, backend="eager")
+
+
+mask = qkv.Causal() & qkv.Padding(lengths=[3, 5])
+for name, similarity in SIMILARITIES.items():
+    options = {"similarity": similarity, "mask": mask}
+    torch.testing.assert_close(compiled(**options)(QUERY, KEY, VALUE), qkv.attention(QUERY, KEY, VALUE, **options))
+    print(name)
+
+mask = qkv.Padding(keep=torch.arange(5) < torch.tensor([[3], [5]]))
+clean = qkv.attention(QUERY, KEY, VALUE, mask=mask)
+KEY[0, :, 3:], VALUE[0, :, 3:] = float("nan"), float("inf")
+torch.testing.assert_close(compiled(mask=mask)(QUERY, KEY, VALUE), clean)
+print("poison")
+
+leaves = [t.clone().requires_grad_() for t in (QUERY, KEY, VALUE)]
+grads = [
+    torch.autograd.grad(answer(*leaves).square().sum(), leaves)
+    for answer in (compiled(mask=mask), lambda q, k, v: qkv.attention(q, k, v, mask=mask))
+]
+for one, other in zip(*grads, strict=True):
+    torch.testing.assert_close(one, other)
+    assert one.isfinite().all()
+print("gradient")
