@@ -2,10 +2,15 @@
 
 import pytest
 import torch
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 # Shapes are annotations, and here they are checked at every call.
 install_import_hook(["qkv.forms"], "beartype.beartype")
+
+# A busy machine is no failure, and a run of make test finds the same as the last one; make soak draws anew.
+settings.register_profile("test", deadline=None, derandomize=True)
+settings.load_profile("test")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
