@@ -76,7 +76,7 @@ def test_blocks_hold_what_they_say(monkeypatch) -> None:
 
     q, k = torch.zeros(3, 6, 500, 4), torch.zeros(3, 3, 40, 4)
     read = read_call(q, k, k, None, qkv.Causal(0), None, 0.0, "auto", False, False)
-    made = list(blocks._blocks(read, blocks._rows_in_block(read)))
+    made = list(blocks.blocks_of(read, blocks.rows_in_block(read)))
     rows = {(b, g, i) for x in made for b in range(x.b0, x.b1) for g in range(x.g0, x.g1) for i in range(x.i0, x.i1)}
     assert len(rows) == 3 * 3 * 500
     for x in made:

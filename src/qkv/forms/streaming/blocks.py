@@ -5,7 +5,7 @@ It knows everything that `dense` knows, since it runs the same lines, and holds 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -34,40 +34,16 @@ class Block(NamedTuple):
 
 
 def run(call: Call) -> Result:
-    return _run(call, call.sink)
-
-
-def gradients(
-    call: Call, sink: Tensor | None, wants: Sequence[bool], grad_out: Tensor | None, grad_lse: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    """dquery, dkey, dvalue, dbias, dsink of outputs that some other engine computed."""
-    inputs = [
-        None if t is None else t.detach().requires_grad_(want)
-        for t, want in zip((call.query, call.key, call.value, call.bias, sink), wants, strict=True)
-    ]
-    query, key, value, bias, sink = inputs
-    assert query is not None and key is not None and value is not None  # noqa: PT018
-    again = call._replace(
-        query=query, key=key, value=value, bias=bias, return_lse=grad_lse is not None, needs_grad=True
-    )
-    with torch.enable_grad():
-        out, lse, _ = _run(again, sink)
-    outputs = [(o, g) for o, g in ((out, grad_out), (lse, grad_lse)) if o is not None and g is not None]
-    asked = [t for t in inputs if t is not None and t.requires_grad]
-    found = iter(torch.autograd.grad([o for o, _ in outputs], asked, [g for _, g in outputs], allow_unused=True))
-    return tuple(next(found) if t is not None and t.requires_grad else None for t in inputs)
-
-
-def _run(call: Call, sink: Tensor | None) -> Result:
+    sink = call.sink
     query, key, value = compact(call.query), compact(call.key), compact(call.value)
     finite = kernels.all_finite(query, key, value)
-    step = _rows_in_block(call)
-    # One split of the bias, so that its gradient is put together once and not block by block.
+    step = rows_in_block(call)
     bias = call.bias
+    # One split of the bias, so that its gradient is put together once and not block by block.
     strips = bias.split(step, dim=2) if bias is not None and bias.shape[2] > 1 else None
 
     outs: dict[tuple[int, int, int, int], list[Result]] = {}
-    for block in _blocks(call, step):
+    for block in blocks_of(call, step):
         strip = strips[block.i0 // step] if strips is not None else bias
         arguments = (call, block, finite, query, key, value, strip, sink)
         if call.needs_grad and torch.is_grad_enabled():
@@ -108,9 +84,9 @@ def _block(
     keep = None
     if call.mask is not None:
         keep = call.mask.tile(call.extent, (i0, i1), (j0, j1), query.device)
-        keep = _cut(keep, (b0, b1), (h0, h1))
+        keep = cut_heads(keep, (b0, b1), (h0, h1))
     if bias is not None:
-        bias = _cut(bias, (b0, b1), (h0, h1))
+        bias = cut_heads(bias, (b0, b1), (h0, h1))
         bias = bias[..., j0:j1] if bias.shape[3] > 1 else bias
     if sink is not None and sink.shape[0] > 1:
         sink = sink[h0:h1]
@@ -127,7 +103,7 @@ def _block(
     return Result(result.out.to(query.dtype), result.lse, None)
 
 
-def _cut(tensor: Tensor, batch: tuple[int, int], heads: tuple[int, int]) -> Tensor:
+def cut_heads(tensor: Tensor, batch: tuple[int, int], heads: tuple[int, int]) -> Tensor:
     tensor = tensor[batch[0] : batch[1]] if tensor.shape[0] > 1 else tensor
     return tensor[:, heads[0] : heads[1]] if tensor.shape[1] > 1 else tensor
 
@@ -141,13 +117,13 @@ def _units(call: Call) -> tuple[int, int]:
     return batch, heads
 
 
-def _rows_in_block(call: Call) -> int:
+def rows_in_block(call: Call) -> int:
     batch, heads = _units(call)
     scores = batch * heads * call.group * call.extent.len_k
     return max(1, min(call.extent.len_q, BLOCK // max(1, scores)))
 
 
-def _blocks(call: Call, step: int) -> Iterator[Block]:
+def blocks_of(call: Call, step: int) -> Iterator[Block]:
     extent = call.extent
     batch, heads = _units(call)
     band = None if call.mask is None else call.mask.band(extent)

@@ -15,7 +15,7 @@ from ... import kernels
 from ...call import Call, arithmetic, fold_group, unfold_group
 from ...similarity import Softmax
 from ..equation import NEVER, Result
-from . import blocks
+from .backward import Outcome, gradients, of_sink
 from .pieces import Piece, cut
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -203,16 +203,13 @@ class _Pieces(torch.autograd.Function):
         if grad_out is None and grad_lse is None:
             return (None,) * 7
         if grad_lse is not None or wants[3]:
-            return None, None, *blocks.gradients(call, sink, wants, grad_out, grad_lse)
+            by_blocks = gradients(call, sink, Outcome(lse, grad_out, grad_lse))
+            return None, None, *(found if want else None for found, want in zip(by_blocks, wants, strict=True))
         assert grad_out is not None
         dq, dk, dv = _gradients(call, ctx.pieces, grad_out, out, lse)
         dsink = None
         if wants[4] and sink is not None:
-            # P_sink = exp(sink − lse), whose value is 0: dsink = −P_sink (dout·out).
-            inner = (grad_out.to(lse.dtype) * out.to(lse.dtype)).sum(-1)
-            share = torch.where(lse == NEVER, 0.0, torch.exp(sink.squeeze(-1) - lse))
-            dsink = (-(share * inner).sum((0, 2))).reshape(-1, 1, 1)
-            dsink = dsink.sum(0, keepdim=True) if sink.shape[0] == 1 else dsink
+            dsink = of_sink(sink, lse, -(grad_out.to(lse.dtype) * out.to(lse.dtype)).sum(-1))
         return None, None, dq, dk, dv, None, dsink
 
 
