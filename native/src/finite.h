@@ -5,7 +5,8 @@
 namespace qkv {
 
 // Buffers below this many bytes are scanned by the caller's thread.
-constexpr int64_t kFiniteParallelBytes = int64_t{1} << 21;
+// Below this one core is quick enough, and waking the others costs more than it saves when they are busy.
+constexpr int64_t kFiniteParallelBytes = int64_t{1} << 24;
 
 // No NaN and no infinity among `count` contiguous elements; true when there are none.
 bool all_finite(const KernelTable& kernels, const void* data, int64_t count, Dtype dtype, int threads);

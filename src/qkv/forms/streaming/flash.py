@@ -72,8 +72,8 @@ def _kernel(
         key = key.contiguous()
     if value.stride(3) != 1:
         value = value.contiguous()
-    heads_q, heads_kv, rows = query.shape[1], key.shape[1], query.shape[2]
-    if heads_q != heads_kv and not causal and additive is None and rows < 64 and not query.requires_grad:
+    heads_q, heads_kv = query.shape[1], key.shape[1]
+    if heads_q != heads_kv and not causal and additive is None and query.shape[2] < 64 and not query.requires_grad:
         # Few rows: the group's heads become rows, and each key is read once.
         out, lse = _forward(fold_group(query, heads_kv), key, value, 0.0, False, scale=scale)
         return unfold_group(out, heads_q), unfold_group(lse.unsqueeze(-1), heads_q).squeeze(-1)
