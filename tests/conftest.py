@@ -13,6 +13,10 @@ settings.register_profile("test", deadline=None, derandomize=True)
 settings.load_profile("test")
 
 
+# A program that a test runs in a process of its own, and no test.
+collect_ignore = ["compiled_program.py"]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="campaigns of many thousands of calls (make soak)")
 

@@ -318,9 +318,97 @@ class TestTracing:
                 assert torch.equal(qkv.attention(query, key, value, form=form), plain)
 
 
-def test_streaming_differentiates_once_and_says_so() -> None:
+@pytest.mark.parametrize("options", [{}, {"mask": qkv.Causal(2)}, {"similarity": qkv.Softmax(softcap=3.0, sink=0.5)}])
+def test_second_derivatives_are_right_in_every_form(options: dict) -> None:
+    query, key, value = inputs(heads=2, kv=1, len_q=3, len_k=5, width=2, width_v=3)
+    hessians = [
+        torch.autograd.functional.hessian(
+            lambda q, k, f=form: qkv.attention(q, k, value, form=f, **options).square().sum(), (query, key)
+        )
+        for form in ("dense", "streaming", "auto")
+    ]
+    for hessian in hessians[1:]:
+        torch.testing.assert_close(hessian, hessians[0])
+    assert hessians[0][0][1].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("similarity", [qkv.Softmax(), qkv.Softmax(softcap=3.0)])
+def test_a_mask_that_changes_before_the_backward_pass_is_refused(similarity) -> None:
     query, key, value = (t.requires_grad_() for t in inputs())
-    out = qkv.attention(query, key, value, mask=qkv.Causal(2), form="streaming")
-    (grad,) = torch.autograd.grad(out.square().sum(), query, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        grad.sum().backward()
+    buffer = torch.ones(5, 7).tril().bool()
+    out = qkv.attention(query, key, value, mask=qkv.Dense(buffer), similarity=similarity, form="streaming")
+    buffer.fill_(True)
+    with pytest.raises(qkv.errors.MaskError, match="clone"):
+        out.sum().backward()
+
+
+@pytest.mark.parametrize("form", ["dense", "streaming"])
+class TestNanInTheBackwardPass:
+    def test_attended_nan_is_not_hidden(self, form: str) -> None:
+        for which in range(3):
+            tensors = inputs(heads=1, kv=1)
+            tensors[which][0, 0, 2, 3] = float("nan")
+            query, key, value = (t.requires_grad_() for t in tensors)
+            out = qkv.attention(query, key, value, form=form, mask=qkv.Causal(2))
+            dq, dk, dv = torch.autograd.grad(out.sum(), (query, key, value))
+            rows = [2] if which == 0 else list(range(0 if which else 2, 5))
+            assert dq[0, 0, rows].isnan().all()
+            assert dk[0, 0, 2].isnan().all()
+            assert dq[1].isfinite().all()
+            if which == 2:  # values weigh into no derivative of their own
+                assert dv.isfinite().all()
+                weights = qkv.attention(query, key, value, mask=qkv.Causal(2), return_weights=True)[1]
+                torch.testing.assert_close(dv[..., 0], weights.sum(-2))
+
+    def test_nothing_comes_back_from_a_row_that_saw_nothing(self, form: str) -> None:
+        query, key, value = (t.requires_grad_() for t in inputs())
+        out = qkv.attention(query, key, value, mask=qkv.Causal(-2), form=form)
+        grad = torch.ones_like(out)
+        grad[:, :, :2] = float("nan")
+        for found in torch.autograd.grad(out, (query, key, value), grad):
+            assert found.isfinite().all()
+
+
+WRONG_FUNCTIONS = {
+    "None": lambda q, k: None,
+    "a number": lambda q, k: q.sum(),
+    "float64": lambda q, k: (q @ k.transpose(-1, -2)).double(),
+    "a wrong shape": lambda q, k: q,
+    "booleans": lambda q, k: q @ k.transpose(-1, -2) > 0,
+}
+
+
+@pytest.mark.parametrize("name", WRONG_FUNCTIONS)
+def test_similarity_functions_that_answer_something_else(name: str) -> None:
+    query, key, value = inputs(torch.float32)
+    for form in ("dense", "streaming"):
+        with pytest.raises(qkv.errors.QkvError, match=r"function.*wanted"):
+            qkv.attention(query, key, value, similarity=qkv.Similarity(WRONG_FUNCTIONS[name]), form=form)
+
+
+@pytest.mark.parametrize(
+    "phi", [lambda x: None, lambda x: x.sum(), lambda x: x.double(), lambda x: x[..., :0], lambda x: x[:, :, :1]]
+)
+def test_feature_maps_that_answer_something_else(phi) -> None:
+    query, key, value = inputs(torch.float32)
+    with pytest.raises(qkv.errors.QkvError, match=r"map.*wanted"):
+        qkv.attention(query, key, value, similarity=qkv.FeatureMap(phi))
+
+
+def test_a_default_device_does_not_matter() -> None:
+    query, key, value = inputs(torch.float32)
+    for mask in (qkv.Causal(2), qkv.Window(1, 1, offset=2), qkv.Padding(lengths=[3, 7]), qkv.Causal(2) | qkv.Causal(0)):
+        for similarity in (*FOUR.values(), qkv.FeatureMap(features.polynomial(3))):
+            expected = qkv.attention(query, key, value, similarity=similarity, mask=mask)
+            with torch.device("meta"):
+                assert torch.equal(qkv.attention(query, key, value, similarity=similarity, mask=mask), expected)
+
+
+def test_a_sink_that_is_not_finite_means_the_same_in_every_form() -> None:
+    query, key, value = inputs()
+    for sink in (float("inf"), float("nan"), float("-inf")):
+        similarity = qkv.Softmax(sink=torch.full((6,), sink, dtype=torch.float64))
+        answers = [
+            qkv.attention(query, key, value, similarity=similarity, form=form) for form in ("dense", "streaming")
+        ]
+        torch.testing.assert_close(*answers, equal_nan=True)

@@ -44,8 +44,6 @@ def test_every_other_form_has_a_reason() -> None:
         ("streaming", {"similarity": qkv.Argmax()}, "running best"),
         ("streaming", {"return_weights": True}, "never makes"),
         ("hard", {"similarity": qkv.Argmax(), "return_weights": True}, "never makes"),
-        ("linear", {}, "no form 'linear'"),
-        ("decode", {}, "no form 'decode'"),
     ],
 )
 def test_a_form_asked_for_by_name_runs_or_is_refused(form: str, options: dict, reason: str) -> None:

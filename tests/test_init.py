@@ -43,5 +43,13 @@ def test_star_import() -> None:
 
 
 def test_attention_is_the_function_whatever_was_touched_before() -> None:
-    for first in ("qkv.explain", "qkv.Choice", "import qkv.api", "from qkv.api import varlen", "qkv.testing"):
+    for first in (
+        "qkv.testing.contract.checks()",
+        "qkv.forms.FORMS",
+        "qkv.explain",
+        "qkv.Choice",
+        "import qkv.api",
+        "from qkv.api import varlen",
+        "qkv.testing",
+    ):
         assert python(f"import qkv; {first}; print(qkv.attention.__name__)") == "attention"

@@ -27,12 +27,12 @@ _HOME_OF_NAME = {
     "Dense": "masks",
     "Predicate": "masks",
 }
-_ROOMS = ("errors", "features", "kernels", "masks", "similarity", "testing")
+_ROOMS = ("errors", "features", "forms", "kernels", "masks", "similarity", "testing")
 
 __all__ = ["__version__", *_HOME_OF_NAME, *_ROOMS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
-    from . import errors, features, kernels, masks, similarity, testing
+    from . import errors, features, forms, kernels, masks, similarity, testing
     from .api import attention, explain, varlen
     from .choice import Choice
     from .masks import Causal, Dense, Padding, Predicate, Segments, Window

@@ -7,19 +7,20 @@ this file reads the numbers inside a tensor, except where a mask holds lengths.
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 
-from .errors import DtypeError, MaskTypeError, OptionError, OptionTypeError, ShapeError, complaint
+from .errors import DtypeError, MaskError, MaskTypeError, OptionError, OptionTypeError, ShapeError, complaint
 from .masks import Extent, Mask, as_mask
 from .similarity import AnySimilarity, Argmax, Softmax, as_similarity
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _DTYPE_SET = frozenset(DTYPES)
-FORM_NAMES = ("auto", "dense", "streaming", "linear", "hard", "decode")
+FORM_NAMES = ("auto", "dense", "streaming", "hard")
 _RANKS = "2 (length, width), 3 (batch, length, width) or 4 (batch, heads, length, width)"
 _LARGEST = 2**63 - 1
 
@@ -60,6 +61,21 @@ class Call(NamedTuple):
         if not isinstance(sink, Tensor):
             return self.query.new_full((1, 1, 1), sink, dtype=dtype)
         return sink.to(dtype).reshape(-1, 1, 1)
+
+    def mask_versions(self) -> tuple[int, ...]:
+        return () if self.mask is None else self.mask.versions()
+
+    def check_mask_is_as_it_was(self, versions: tuple[int, ...]) -> None:
+        """A mask is made again in the backward pass, and must still be the one of the forward pass."""
+        if self.mask_versions() != versions:
+            raise MaskError(
+                complaint(
+                    "mask",
+                    "a tensor that was written to between the forward and the backward pass",
+                    "one that stays as it was",
+                    "give the mask a clone() of the buffer",
+                )
+            )
 
 
 def arithmetic(dtype: torch.dtype) -> torch.dtype:
@@ -114,8 +130,7 @@ def read_call(
     (batch, heads, len_q, width), heads_kv, len_k, width_v = query.shape, key.shape[1], key.shape[2], value.shape[3]
     extent = Extent(batch, heads, len_q, len_k, dims)
     chosen = as_similarity(similarity)
-    return_lse, return_weights = bool(return_lse), bool(return_weights)
-    _check_options(chosen, form, return_lse)
+    _check_options(chosen, form, return_lse, return_weights)
     if type(dropout) is not float or dropout != 0.0:
         dropout = _check_dropout(dropout, chosen)
 
@@ -156,7 +171,10 @@ def _resolved(mask: Mask, extent: Extent, traced: bool) -> Mask:
     return checked
 
 
-def _check_options(similarity: AnySimilarity, form: str, return_lse: bool) -> None:
+def _check_options(similarity: AnySimilarity, form: str, return_lse: bool, return_weights: bool) -> None:
+    for name, flag in (("return_lse", return_lse), ("return_weights", return_weights)):
+        if flag is not True and flag is not False:
+            raise OptionTypeError(complaint(name, repr(flag), "True or False"))
     if not isinstance(form, str) or form not in FORM_NAMES:
         raise OptionError(complaint("form", repr(form), "one of " + ", ".join(FORM_NAMES)))
     if return_lse and not isinstance(similarity, Softmax):
@@ -308,8 +326,9 @@ def _check_bias(bias: Tensor, query: Tensor, extent: Extent, similarity: AnySimi
 
 
 def _check_dropout(dropout: float, similarity: AnySimilarity) -> float:
-    if isinstance(dropout, bool) or not isinstance(dropout, int | float):
+    if isinstance(dropout, bool) or not isinstance(dropout, Real):
         raise OptionTypeError(complaint("dropout", repr(dropout), "a probability between 0 and 1"))
+    dropout = float(dropout)
     if not 0.0 <= dropout <= 1.0:
         raise OptionError(complaint("dropout", dropout, "a probability between 0 and 1", "0.0 turns it off"))
     if dropout and isinstance(similarity, Argmax):
@@ -321,7 +340,7 @@ def _check_dropout(dropout: float, similarity: AnySimilarity) -> float:
                 "argmax keeps one key, and dropping it leaves none",
             )
         )
-    return float(dropout)
+    return dropout
 
 
 def _check_sink(sink: Tensor, query: Tensor, heads: int) -> None:

@@ -118,11 +118,7 @@ def _taken(call: Call, candidates: list[Candidate]) -> str:
 
 
 def _asked_for(call: Call, candidates: list[Candidate]) -> str:
-    asked = next((c for c in candidates if c.form == call.form), None)
-    if asked is None:
-        names = ", ".join(FORMS)
-        reason = f"this version of qkv has no form {call.form!r} for attention()"
-        raise FormRefused(f"form: got {call.form!r}, wanted auto, {names}. Hint: {reason}.", (reason,))
+    asked = next(c for c in candidates if c.form == call.form)
     if asked.reasons:
         others = ", ".join(c.form for c in candidates if not c.reasons)
         listed = "".join(f"\n  - {reason}" for reason in asked.reasons)

@@ -97,8 +97,8 @@ def _remembered_monomials(width: int, degree: int, with_constant: bool) -> tuple
         key=lambda m: (m.count(width), len(set(m)), m),
     )
     ways = [math.factorial(degree) // math.prod(math.factorial(m.count(i)) for i in set(m)) for m in monomials]
-    columns = tuple(torch.tensor(column) for column in zip(*monomials, strict=True))
-    return columns, torch.tensor(ways, dtype=torch.float64).sqrt()
+    columns = tuple(torch.tensor(column, device="cpu") for column in zip(*monomials, strict=True))
+    return columns, torch.tensor(ways, dtype=torch.float64, device="cpu").sqrt()
 
 
 class positive_random:  # noqa: N801 - called like the functions beside it
@@ -146,14 +146,14 @@ class positive_random:  # noqa: N801 - called like the functions beside it
         return torch.exp(projected - x.square().sum(-1, keepdim=True) / 2) / math.sqrt(self.count)
 
     def _draw(self) -> Tensor:
-        generator = torch.Generator().manual_seed(self.seed)
-        gaussian = torch.randn(self.count, self.width, generator=generator, dtype=torch.float64)
+        generator = torch.Generator("cpu").manual_seed(self.seed)
+        gaussian = torch.randn(self.count, self.width, generator=generator, dtype=torch.float64, device="cpu")
         if not self.orthogonal:
             return gaussian
         # Blocks of orthogonal directions, each with the length of an independent Gaussian vector.
         blocks = []
         for start in range(0, self.count, self.width):
-            square = torch.randn(self.width, self.width, generator=generator, dtype=torch.float64)
+            square = torch.randn(self.width, self.width, generator=generator, dtype=torch.float64, device="cpu")
             basis, triangle = torch.linalg.qr(square)
             basis = basis * triangle.diagonal().sign()
             blocks.append(basis[: min(self.width, self.count - start)])

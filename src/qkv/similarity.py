@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .errors import OptionError, OptionTypeError, complaint
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 
 
 def _finite_number(argument: str, given: object) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float):
+    if isinstance(given, bool) or not isinstance(given, Real):
         raise OptionTypeError(complaint(argument, f"{given!r}", "a plain number"))
-    if not math.isfinite(given):
+    number = float(given)
+    if not math.isfinite(number):
         raise OptionError(complaint(argument, given, "a finite number"))
-    return float(given)
+    return number
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,7 +76,7 @@ class Softmax(AnySimilarity):
             if cap <= 0:
                 raise OptionError(complaint("softcap", cap, "a positive number", "None is no cap"))
             object.__setattr__(self, "softcap", cap)
-        if isinstance(self.sink, int | float):
+        if isinstance(self.sink, Real):
             object.__setattr__(self, "sink", _finite_number("sink", self.sink))
         elif self.sink is not None and not hasattr(self.sink, "requires_grad"):
             raise OptionTypeError(

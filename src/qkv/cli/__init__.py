@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated
@@ -48,6 +49,9 @@ def tour(as_json: AsJson = False) -> None:
 
 def main() -> None:
     """Run, and end bad input in one line: exit 2 for wrong words, 1 for the rest, no traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show a sign shows a question mark, and not a traceback.
+        sys.stdout.reconfigure(errors="replace")
     try:
         app()
     except QkvError as error:

@@ -19,7 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..call import Call, arithmetic, fold_group, unfold_group
+from ..call import Call, arithmetic, fold_group, is_traced, unfold_group
+from ..errors import DtypeError, ShapeError, complaint
 from ..shapes import Bool, Float, Int
 from ..similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
 
@@ -62,15 +63,16 @@ def attend(call: Call, rows: Rows) -> Result:
 
 def _softmax(call: Call, rows: Rows, similarity: Softmax) -> Result:
     scale = similarity.scale_for(call.width)
-    scores = _guarded(rows, lambda query, key: products(query * scale, key))
-    if similarity.softcap is not None:
-        scores = similarity.softcap * torch.tanh(scores / similarity.softcap)
     keep = rows.keep
     if rows.bias is not None:
-        scores = scores + rows.bias
         # A bias of −inf masks, whatever stands at that key.
         allowed = rows.bias != NEVER
         keep = allowed if keep is None else keep & allowed
+    scores = _guarded(rows._replace(keep=keep), lambda query, key: products(query * scale, key))
+    if similarity.softcap is not None:
+        scores = similarity.softcap * torch.tanh(scores / similarity.softcap)
+    if rows.bias is not None:
+        scores = scores + rows.bias
     if keep is not None:
         scores = scores.masked_fill(~keep, NEVER)
 
@@ -93,7 +95,11 @@ def _softmax(call: Call, rows: Rows, similarity: Softmax) -> Result:
         lse = torch.where(empty, NEVER, top + torch.log(safe)).squeeze(-1)
     weights = _dropped(call, weights)
     attended = None if rows.finite else torch.broadcast_to(scores.detach() != NEVER, weights.shape)
-    return Result(_weigh(rows, weights, attended, weights.new_ones(())), lse, weights)
+    out = _weigh(rows, weights, attended, weights.new_ones(()))
+    if keep is not None:
+        # Already 0; this keeps what comes back for such a row from reaching a key.
+        out = out.masked_fill(empty, 0.0)
+    return Result(out, lse, weights)
 
 
 def _ratio(call: Call, rows: Rows) -> Result:
@@ -113,7 +119,10 @@ def _ratio(call: Call, rows: Rows) -> Result:
     if not rows.finite:
         everything = torch.ones((), dtype=torch.bool, device=weights.device)
         attended = torch.broadcast_to(everything if rows.keep is None else rows.keep, weights.shape)
-    return Result(_weigh(rows, weights, attended, torch.sign(weights.detach())), None, weights)
+    out = _weigh(rows, weights, attended, torch.sign(weights.detach()))
+    if rows.keep is not None:
+        out = out.masked_fill(~rows.keep.any(-1, keepdim=True), 0.0)
+    return Result(out, None, weights)
 
 
 def _without_strangers(rows: Rows) -> Rows:
@@ -190,23 +199,43 @@ def _similarity_function(call: Call, keep: Tensor | None) -> Callable[[Tensor, T
         return power
     if isinstance(similarity, FeatureMap):
         # Even torch's elementwise functions differ in the last bit between an expanded tensor and a plain one.
-        return lambda query, key: products(
-            similarity.map(query.contiguous()).contiguous(), similarity.map(key.contiguous()).contiguous()
-        )
+        return lambda query, key: products(mapped(similarity, query), mapped(similarity, key))
     assert isinstance(similarity, Similarity)
 
     def of_matched_heads(query: Tensor, key: Tensor) -> Tensor:
         batch, heads_kv, columns, width = key.shape
         group = query.shape[1] // heads_kv
         matched = key.unsqueeze(2).expand(batch, heads_kv, group, columns, width).flatten(1, 2)
-        return similarity.function(query.contiguous(), matched.contiguous()).contiguous()
+        sims = similarity.function(query.contiguous(), matched.contiguous())
+        wanted = (*query.shape[:3], columns)
+        if not isinstance(sims, Tensor) or sims.shape != wanted:
+            given = f"shape {tuple(sims.shape)}" if isinstance(sims, Tensor) else type(sims).__name__
+            raise ShapeError(complaint("function (of a Similarity)", given, f"a tensor of shape {wanted}"))
+        if sims.dtype is not query.dtype:
+            given = f"{sims.dtype} for {query.dtype}"
+            raise DtypeError(complaint("function (of a Similarity)", given, "the dtype that it was given"))
+        return sims.contiguous()
 
     return of_matched_heads
 
 
+def mapped(similarity: FeatureMap, x: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f"]:
+    """φ(x), looked at: a row of features, at least one, for every row of x."""
+    features = similarity.map(x.contiguous())
+    if not isinstance(features, Tensor) or features.dim() != 4 or features.shape[:3] != x.shape[:3]:
+        given = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
+        wanted = f"shape ({', '.join(map(str, x.shape[:3]))}, features): one row for each that it was given"
+        raise ShapeError(complaint("map (of a FeatureMap)", given, wanted))
+    if features.dtype is not x.dtype or features.shape[3] == 0:
+        given = f"{features.shape[3]} features of {features.dtype}"
+        raise DtypeError(complaint("map (of a FeatureMap)", given, f"at least one feature, of {x.dtype}"))
+    return features.contiguous()
+
+
 def _features(call: Call) -> Callable[[Tensor], Tensor]:
     """What has to be finite for a product of two of them to be harmless where it is masked."""
-    return call.similarity.map if isinstance(call.similarity, FeatureMap) else lambda x: x
+    similarity = call.similarity
+    return (lambda x: mapped(similarity, x)) if isinstance(similarity, FeatureMap) else lambda x: x
 
 
 def _guarded(
@@ -219,12 +248,33 @@ def _guarded(
     if rows.finite:
         return function(query, key)
     with torch.no_grad():
-        odd_query = ~features(query).isfinite().all(-1)
-        odd_key = ~features(key).isfinite().all(-1)
+        odd_query = ~features(query).isfinite().all(-1, keepdim=True)
+        odd_key = ~features(key).isfinite().all(-1, keepdim=True)
         raw = function(query, key)
-    clean = function(query.masked_fill(odd_query.unsqueeze(-1), 0.0), key.masked_fill(odd_key.unsqueeze(-1), 0.0))
-    odd_key = odd_key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
-    return torch.where(odd_query.unsqueeze(-1) | odd_key.unsqueeze(-2), raw, clean)
+    clean = function(_cleared(query, odd_query), _cleared(key, odd_key))
+    odd_key = odd_key.repeat_interleave(query.shape[1] // key.shape[1], dim=1).transpose(-1, -2)
+    # 0·clean carries a NaN of the row's derivative on to the pair. Masked pairs have none, whatever follows.
+    pairs = torch.where(odd_query | odd_key, raw + 0.0 * clean, clean)
+    return pairs if rows.keep is None else pairs.masked_fill(~rows.keep, 0.0)
+
+
+def _cleared(x: Tensor, odd: Tensor) -> Tensor:
+    # What is being traced takes torch's own operator, whose derivative at the odd places is 0.
+    cleared = x.masked_fill(odd, 0.0) if is_traced(x) else _Cleared.apply(x, odd)
+    assert isinstance(cleared, Tensor)
+    return cleared
+
+
+class _Cleared(torch.autograd.Function):
+    """x with its odd places set to 0. The derivative is passed on: what it is at a NaN is for the rest to say."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, odd: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return x.masked_fill(odd, 0.0)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return grad, None
 
 
 def _weigh(
@@ -246,21 +296,19 @@ def _weigh(
 
     if attended is None:
         return mixed(weights, value)
-    out = mixed(weights, torch.where(value.isfinite(), value, 0.0))
+    odd = ~value.isfinite()
+    out = mixed(weights, _cleared(value, odd))
     with torch.no_grad():
         dtype = value.dtype
         up, down, lost = (attended & (sign > 0)), (attended & (sign < 0)), (attended & (sign == 0))
-        plus, minus, nan = (
-            (value == torch.inf).to(dtype),
-            (value == -torch.inf).to(dtype),
-            value.isnan().to(dtype),
-        )
+        plus, minus, nan = (value == torch.inf).to(dtype), (value == -torch.inf).to(dtype), value.isnan().to(dtype)
         to_plus = mixed(up.to(dtype), plus) + mixed(down.to(dtype), minus) > 0
         to_minus = mixed(up.to(dtype), minus) + mixed(down.to(dtype), plus) > 0
         to_nan = mixed(attended.to(dtype), nan) + mixed(lost.to(dtype), plus + minus) > 0
-        to_nan = to_nan | (to_plus & to_minus)
-    out = torch.where(to_plus & ~out.isnan(), torch.inf, torch.where(to_minus & ~out.isnan(), -torch.inf, out))
-    return torch.where(to_nan, NAN, out)
+        special = torch.where(to_plus, torch.inf, 0.0) + torch.where(to_minus, -torch.inf, 0.0)
+        special = torch.where(to_nan, NAN, special).to(dtype)
+    # The factor is 1; its derivative by the weights, 0·special, is NaN where the answer is not finite.
+    return out + special * (1.0 + 0.0 * weights.sum(-1, keepdim=True))
 
 
 def _dropped(call: Call, weights: Tensor) -> Tensor:

@@ -92,9 +92,9 @@ def _native(call: Call) -> Best | None:
 def intervals(band: Band, call: Call) -> tuple[Tensor, Tensor]:
     """The first key and the one behind the last, for each batch row and query: two (batch, len_q)."""
     extent = call.extent
-    rows = torch.arange(extent.len_q).expand(extent.batch, extent.len_q)
-    starts = torch.tensor(band.starts or [0] * extent.batch).unsqueeze(1)
-    stops = torch.tensor(band.stops or [extent.len_k] * extent.batch).unsqueeze(1)
+    rows = torch.arange(extent.len_q, device="cpu").expand(extent.batch, extent.len_q)
+    starts = torch.tensor(band.starts or [0] * extent.batch, device="cpu").unsqueeze(1)
+    stops = torch.tensor(band.stops or [extent.len_k] * extent.batch, device="cpu").unsqueeze(1)
     lo = starts.expand_as(rows) if band.lower is None else torch.maximum(starts, rows + band.lower)
     hi = stops.expand_as(rows) if band.upper is None else torch.minimum(stops, rows + band.upper)
     return lo.clamp(0, extent.len_k).contiguous(), hi.clamp(0, extent.len_k).contiguous()
@@ -104,8 +104,12 @@ def _in_blocks(call: Call) -> Best:
     extent = call.extent
     keys = min(KEYS, extent.len_k)
     step = max(1, BLOCK // (extent.batch * extent.heads * keys))
-    blocks = [_rows(call, i0, min(i0 + step, extent.len_q), keys) for i0 in range(0, extent.len_q, step)]
-    best, index = (torch.cat(parts, dim=2) for parts in zip(*blocks, strict=True))
+    # Written into as the blocks come: small results kept between large temporaries would pin the heap.
+    best = call.query.new_empty(call.query.shape[:3], dtype=arithmetic(call.query.dtype))
+    index = call.query.new_empty(call.query.shape[:3], dtype=torch.int64)
+    for i0 in range(0, extent.len_q, step):
+        i1 = min(i0 + step, extent.len_q)
+        best[:, :, i0:i1], index[:, :, i0:i1] = _rows(call, i0, i1, keys)
     return Best(index, best == NEVER, best.isnan())
 
 

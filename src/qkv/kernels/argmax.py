@@ -45,7 +45,7 @@ def argmax_scores(
     query, key = query.resolve_neg(), key.resolve_neg()
     starts = None if starts is None else starts.contiguous()
     stops = None if stops is None else stops.contiguous()
-    result = torch.empty(query.shape[:3], dtype=torch.int64)
+    result = torch.empty(query.shape[:3], dtype=torch.int64, device="cpu")
     native.argmax_scores(
         CODE[query.dtype],
         query.shape,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from qkv.errors import MaskError, MaskTypeError, OptionTypeError, QkvError, complaint
-from qkv.masks.arrays import described, is_tensor
+from qkv.masks.arrays import described, is_tensor, version
 from qkv.masks.grid import Extent, Grid, TorchGrid
 
 if TYPE_CHECKING:
@@ -96,6 +96,12 @@ class Mask:
             return None
         cells = mask._cells(TorchGrid(extent, (0, 1), (0, extent.len_k), device))
         return cells[:, 0, 0].expand(extent.batch, extent.len_k)
+
+    def versions(self) -> tuple[int, ...]:
+        """A number for each torch tensor in the mask that changes when it is written to."""
+        names = [name for cls in type(self).__mro__ for name in getattr(cls, "__slots__", ())]
+        held = [getattr(self, name, None) for name in names if not name.startswith("_")]
+        return tuple(version(thing) or 0 for thing in held if is_tensor(thing))
 
     def parts(self) -> tuple[Mask, ...]:
         """The masks that `&` joined, flat; a mask that is no `&` is its own only part."""

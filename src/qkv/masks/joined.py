@@ -48,6 +48,9 @@ class Joined(Mask):
     def __hash__(self) -> int:
         return hash((type(self), self.masks))
 
+    def versions(self) -> tuple[int, ...]:
+        return tuple(version for mask in self.masks for version in mask.versions())
+
     def check_contents(self, extent: Extent) -> None:
         for mask in self.masks:
             mask.check_contents(extent)

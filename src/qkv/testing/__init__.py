@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from .cases import CallCase
 from .conditions import Conditions, check_feature_map, check_similarity
 from .oracle import Oracle, oracle
@@ -17,6 +19,8 @@ from .plain import plain_dense
 from .poison import layouts, poison_masked, poisoned_memory
 from .specs import Spec
 from .tolerance import Budget, Yardstick, assert_argmax, assert_close_to_oracle, error_in_ulp, ulp, yardstick
+
+_ROOMS = ("contract", "strategies")
 
 __all__ = [
     "Budget",
@@ -38,3 +42,10 @@ __all__ = [
     "ulp",
     "yardstick",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # The contract loads all of qkv, the strategies need hypothesis: both on first touch.
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module 'qkv.testing' has no attribute {name!r}")

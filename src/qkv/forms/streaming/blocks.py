@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ... import kernels
 from ...call import Call, compact
+from ...masks import Band, Extent
 from ..equation import Result, Rows, attend
 
 # Scores in a block: as many as stay near two cores. Found by trial: docs/log.md.
@@ -37,6 +38,7 @@ def run(call: Call) -> Result:
     sink = call.sink
     query, key, value = compact(call.query), compact(call.key), compact(call.value)
     finite = kernels.all_finite(query, key, value)
+    versions = call.mask_versions()
     step = rows_in_block(call)
     bias = call.bias
     # One split of the bias, so that its gradient is put together once and not block by block.
@@ -45,7 +47,7 @@ def run(call: Call) -> Result:
     outs: dict[tuple[int, int, int, int], list[Result]] = {}
     for block in blocks_of(call, step):
         strip = strips[block.i0 // step] if strips is not None else bias
-        arguments = (call, block, finite, query, key, value, strip, sink)
+        arguments = (call, block, finite, versions, query, key, value, strip, sink)
         if call.needs_grad and torch.is_grad_enabled():
             result = checkpoint(
                 _block,
@@ -65,12 +67,14 @@ def _block(
     call: Call,
     block: Block,
     finite: bool,
+    versions: tuple[int, ...],
     query: Tensor,
     key: Tensor,
     value: Tensor,
     bias: Tensor | None,
     sink: Tensor | None,
 ) -> Result:
+    call.check_mask_is_as_it_was(versions)
     b0, b1, g0, g1, i0, i1, j0, j1 = block
     h0, h1 = g0 * call.group, g1 * call.group
     if j0 >= j1:
@@ -123,6 +127,16 @@ def rows_in_block(call: Call) -> int:
     return max(1, min(call.extent.len_q, BLOCK // max(1, scores)))
 
 
+def keys_of_rows(
+    band: Band | None, extent: Extent, i0: int, i1: int, batch: tuple[int, int] | None = None
+) -> tuple[int, int]:
+    """The range of keys that some of these rows may see."""
+    if band is None:
+        return 0, extent.len_k
+    ranges = [band.bounds_for_rows(b, i0, i1, extent.len_k) for b in range(*(batch or (0, extent.batch)))]
+    return min(lo for lo, _ in ranges), max(hi for _, hi in ranges)
+
+
 def blocks_of(call: Call, step: int) -> Iterator[Block]:
     extent = call.extent
     batch, heads = _units(call)
@@ -132,10 +146,7 @@ def blocks_of(call: Call, step: int) -> Iterator[Block]:
         for g0 in range(0, call.heads_kv, heads):
             for i0 in range(0, extent.len_q, step):
                 i1 = min(i0 + step, extent.len_q)
-                j0, j1 = 0, extent.len_k
-                if band is not None:
-                    ranges = [band.bounds_for_rows(b, i0, i1, extent.len_k) for b in range(b0, b1)]
-                    j0, j1 = min(lo for lo, _ in ranges), max(hi for _, hi in ranges)
+                j0, j1 = keys_of_rows(band, extent, i0, i1, (b0, b1))
                 yield Block(b0, b1, g0, min(g0 + heads, call.heads_kv), i0, i1, j0, j1)
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ... import kernels
 from ...call import Call, arithmetic, fold_group, unfold_group
 from ...similarity import Softmax
-from ..equation import NEVER, Result
+from ..equation import NEVER, Result, Rows, attend
 from .backward import Outcome, gradients, of_sink
 from .pieces import Piece, cut
 
@@ -47,12 +46,13 @@ def run(call: Call) -> Result | None:
     pieces = cut(call) if call.mask is not None else None
     whole = pieces is None or (len(pieces) == 1 and pieces[0].covers(call))
     plain = call.bias is None and similarity.sink is None and call.width == call.width_v
-    if whole and plain and not (call.return_lse and call.needs_grad):
-        # One call of the kernel is the answer, and torch knows its derivative; only lse has none.
+    if whole and plain and not call.needs_grad:
         causal = pieces is not None and pieces[0].causal
         out, lse = _kernel(query, key, value, None, causal, similarity.scale_for(call.width))
         return Result(out, lse, None) if kernels.all_finite(lse.transpose(1, 2)) else None
-    pieces = pieces or cut(call)
+    if isinstance(similarity.sink, Tensor) and not kernels.all_finite(similarity.sink):
+        return None
+    pieces = cut(call) if pieces is None else pieces
     if call.needs_grad:
         answer = _Pieces.apply(call, pieces, query, key, value, call.bias, call.sink)
     else:
@@ -121,7 +121,7 @@ def _without_empty_rows(lse: Tensor, additive: Tensor, causal: bool) -> Tensor:
         return lse
     if causal:
         rows, keys = lse.shape[2], additive.shape[3]
-        additive = additive.masked_fill(torch.ones(rows, keys, dtype=torch.bool).triu(1), NEVER)
+        additive = additive.masked_fill(lse.new_ones(rows, keys, dtype=torch.bool).triu(1), NEVER)
     return torch.where(suspects & (additive.amax(-1) == NEVER), NEVER, lse)
 
 
@@ -191,17 +191,23 @@ class _Pieces(torch.autograd.Function):
         out, lse = merged
         ctx.call, ctx.pieces = call._replace(query=None, key=None, value=None, bias=None), pieces
         ctx.save_for_backward(query, key, value, bias, sink, out, lse)
+        ctx.versions = call.mask_versions()
         ctx.set_materialize_grads(False)
         return out, lse
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_out: Tensor | None, grad_lse: Tensor | None):  # pyright: ignore[reportIncompatibleMethodOverride]
         query, key, value, bias, sink, out, lse = ctx.saved_tensors
         call: Call = ctx.call._replace(query=query, key=key, value=value, bias=bias)
         wants = ctx.needs_input_grad[2:]
         if grad_out is None and grad_lse is None:
             return (None,) * 7
+        call.check_mask_is_as_it_was(ctx.versions)
+        if torch.is_grad_enabled():
+            return None, None, *_by_the_equation(call, sink, wants, grad_out, grad_lse)
+        if grad_out is not None:
+            # What comes back for a row that saw nothing must not reach a key, whatever it is.
+            grad_out = grad_out.masked_fill((lse == NEVER).unsqueeze(-1), 0.0)
         if grad_lse is not None or wants[3]:
             by_blocks = gradients(call, sink, Outcome(lse, grad_out, grad_lse))
             return None, None, *(found if want else None for found, want in zip(by_blocks, wants, strict=True))
@@ -211,6 +217,26 @@ class _Pieces(torch.autograd.Function):
         if wants[4] and sink is not None:
             dsink = of_sink(sink, lse, -(grad_out.to(lse.dtype) * out.to(lse.dtype)).sum(-1))
         return None, None, dq, dk, dv, None, dsink
+
+
+def _by_the_equation(
+    call: Call, sink: Tensor | None, wants: tuple[bool, ...], grad_out: Tensor | None, grad_lse: Tensor | None
+) -> list[Tensor | None]:
+    """Gradients that can be differentiated again: torch's own of the equation, all scores at once."""
+    extent = call.extent
+    keep = None
+    if call.mask is not None:
+        keep = call.mask.tile(extent, (0, extent.len_q), (0, extent.len_k), call.query.device)
+    inputs = (call.query, call.key, call.value, call.bias, sink)
+    with torch.enable_grad():
+        rows = Rows(call.query, call.key, call.value, keep, call.bias, sink, finite=True)
+        result = attend(call._replace(return_lse=True), rows)
+        out = result.out.to(call.query.dtype)
+    pairs = [(o, g) for o, g in ((out, grad_out), (result.lse, grad_lse)) if o is not None and g is not None]
+    asked = [t for t, want in zip(inputs, wants, strict=True) if want and t is not None]
+    outputs, grads = [o for o, _ in pairs], [g for _, g in pairs]
+    found = iter(torch.autograd.grad(outputs, asked, grads, create_graph=True, allow_unused=True))
+    return [next(found) if want and t is not None else None for t, want in zip(inputs, wants, strict=True)]
 
 
 def _gradients(

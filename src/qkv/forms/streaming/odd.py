@@ -40,18 +40,23 @@ def run(call: Call) -> Result | None:
 def _touched(call: Call, odd_query: Tensor, odd_key: Tensor) -> Bool[Tensor, "batch heads len_q"]:
     """The rows that attend to an odd key or value, and the odd queries that attend to anything."""
     extent = call.extent
-    rows = []
+    touched = torch.zeros_like(odd_query)
     step = max(1, blocks.BLOCK // max(1, extent.batch * extent.heads * extent.len_k))
+    band = None if call.mask is None else call.mask.band(extent)
     for i0 in range(0, extent.len_q, step):
         i1 = min(i0 + step, extent.len_q)
+        j0, j1 = blocks.keys_of_rows(band, extent, i0, i1)
+        if not (odd_key[..., j0:j1].any() or odd_query[:, :, i0:i1].any()):
+            continue
         keep = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=call.query.device)
         if call.mask is not None:
-            keep = call.mask.tile(extent, (i0, i1), (0, extent.len_k), call.query.device)
+            keep = call.mask.tile(extent, (i0, i1), (j0, j1), call.query.device)
         if call.bias is not None:
             bias = call.bias[:, :, i0:i1] if call.bias.shape[2] > 1 else call.bias
+            bias = bias[..., j0:j1] if bias.shape[3] > 1 else bias
             keep = keep & (bias != NEVER)
-        keep = keep.expand(extent.batch, extent.heads, i1 - i0, extent.len_k)
-        sees_odd = (fold_group(keep, call.heads_kv) & odd_key.unsqueeze(-2)).any(-1, keepdim=True)
+        keep = keep.expand(extent.batch, extent.heads, i1 - i0, j1 - j0)
+        sees_odd = (fold_group(keep, call.heads_kv) & odd_key[..., j0:j1].unsqueeze(-2)).any(-1, keepdim=True)
         sees_odd = unfold_group(sees_odd, extent.heads).squeeze(-1)
-        rows.append(sees_odd | (odd_query[:, :, i0:i1] & keep.any(-1)))
-    return torch.cat(rows, dim=2)
+        touched[:, :, i0:i1] = sees_odd | (odd_query[:, :, i0:i1] & keep.any(-1))
+    return touched

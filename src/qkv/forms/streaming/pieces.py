@@ -51,16 +51,17 @@ class Piece(NamedTuple):
             keep = self.mask.tile(call.extent, (self.i0, self.i1), (self.j0, self.j1), call.query.device)
             keep = keep[self.b0 : self.b1] if keep.shape[0] > 1 else keep
         elif self.lower is not None or self.upper is not None:
-            keep = self._diagonals()[None, None]
+            keep = self._diagonals(call.query.device)[None, None]
         bias = None if call.bias is None else self._cut(call.bias)
         if keep is None:
             return bias
         dtype = call.query.dtype if bias is None else bias.dtype
-        zero = torch.zeros((), dtype=dtype) if bias is None else bias
-        return torch.where(keep, zero, torch.tensor(float("-inf"), dtype=dtype))
+        zero = call.query.new_zeros((), dtype=dtype) if bias is None else bias
+        return torch.where(keep, zero, call.query.new_full((), float("-inf"), dtype=dtype))
 
-    def _diagonals(self) -> Tensor:
-        step = torch.arange(self.j0, self.j1) - torch.arange(self.i0, self.i1).unsqueeze(1)
+    def _diagonals(self, device: torch.device) -> Tensor:
+        keys, rows = torch.arange(self.j0, self.j1, device=device), torch.arange(self.i0, self.i1, device=device)
+        step = keys - rows.unsqueeze(1)
         keep = torch.ones_like(step, dtype=torch.bool)
         if self.lower is not None:
             keep &= step >= self.lower
