@@ -5,8 +5,7 @@
 namespace qkv {
 
 // Buffers below this many bytes are scanned by the caller's thread.
-// Below this one core is quick enough, and waking the others costs more than it saves when they are busy.
-constexpr int64_t kFiniteParallelBytes = int64_t{1} << 24;
+constexpr int64_t kFiniteParallelBytes = int64_t{1} << 21;
 
 // No NaN and no infinity among `count` contiguous elements; true when there are none.
 bool all_finite(const KernelTable& kernels, const void* data, int64_t count, Dtype dtype, int threads);

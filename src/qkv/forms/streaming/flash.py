@@ -40,21 +40,20 @@ def reasons_against(call: Call) -> tuple[str, ...]:
 
 def run(call: Call) -> Result | None:
     """The answer for finite numbers, or None where a score overflows: blocks follow the equation to the letter then."""
-    query, key, value = call.query, call.key, call.value
     similarity = call.similarity
     assert isinstance(similarity, Softmax)
-    pieces = cut(call) if call.mask is not None else None
+    pieces = None if call.mask is None else cut(call)
     whole = pieces is None or (len(pieces) == 1 and pieces[0].covers(call))
     plain = call.bias is None and similarity.sink is None and call.width == call.width_v
     if whole and plain and not call.needs_grad:
         causal = pieces is not None and pieces[0].causal
-        out, lse = _kernel(query, key, value, None, causal, similarity.scale_for(call.width))
+        out, lse = _kernel(call.query, call.key, call.value, None, causal, similarity.scale_for(call.width))
         return Result(out, lse, None) if kernels.all_finite(lse.transpose(1, 2)) else None
     if isinstance(similarity.sink, Tensor) and not kernels.all_finite(similarity.sink):
         return None
     pieces = cut(call) if pieces is None else pieces
     if call.needs_grad:
-        answer = _Pieces.apply(call, pieces, query, key, value, call.bias, call.sink)
+        answer = _Pieces.apply(call, pieces, call.query, call.key, call.value, call.bias, call.sink)
     else:
         answer = _merge(call, pieces)
     if answer is None:
@@ -205,9 +204,10 @@ class _Pieces(torch.autograd.Function):
         call.check_mask_is_as_it_was(ctx.versions)
         if torch.is_grad_enabled():
             return None, None, *_by_the_equation(call, sink, wants, grad_out, grad_lse)
-        if grad_out is not None:
+        empty = lse == NEVER
+        if grad_out is not None and empty.any():
             # What comes back for a row that saw nothing must not reach a key, whatever it is.
-            grad_out = grad_out.masked_fill((lse == NEVER).unsqueeze(-1), 0.0)
+            grad_out = grad_out.masked_fill(empty.unsqueeze(-1), 0.0)
         if grad_lse is not None or wants[3]:
             by_blocks = gradients(call, sink, Outcome(lse, grad_out, grad_lse))
             return None, None, *(found if want else None for found, want in zip(by_blocks, wants, strict=True))
@@ -250,22 +250,20 @@ def _gradients(
     grad_out, out = torch.nn.functional.pad(grad_out, room), torch.nn.functional.pad(out, room)
     # exp(−inf − 0) = 0: a row that sees nothing gives nothing.
     lse = torch.where(lse == NEVER, 0.0, lse)
-    dq, dk, dv = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
-    for piece in pieces:
-        b, i, j = slice(piece.b0, piece.b1), slice(piece.i0, piece.i1), slice(piece.j0, piece.j1)
-        more_q, more_k, more_v = _backward(
-            grad_out[b, :, i],
-            query[b, :, i],
-            key[b, :, j],
-            value[b, :, j],
-            out[b, :, i],
-            lse[b, :, i],
-            0.0,
-            piece.causal,
-            attn_mask=piece.additive(call),
-            scale=scale,
-        )
-        dq[b, :, i] += more_q
-        dk[b, :, j] += more_k
-        dv[b, :, j] += more_v
+
+    def of_piece(piece: Piece, b: slice, i: slice, j: slice) -> tuple[Tensor, Tensor, Tensor]:
+        inputs = grad_out[b, :, i], query[b, :, i], key[b, :, j], value[b, :, j], out[b, :, i], lse[b, :, i]
+        return _backward(*inputs, 0.0, piece.causal, attn_mask=piece.additive(call), scale=scale)
+
+    if len(pieces) == 1 and pieces[0].covers(call):
+        everything = slice(None)
+        dq, dk, dv = of_piece(pieces[0], everything, everything, everything)
+    else:
+        dq, dk, dv = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
+        for piece in pieces:
+            b, i, j = slice(piece.b0, piece.b1), slice(piece.i0, piece.i1), slice(piece.j0, piece.j1)
+            more_q, more_k, more_v = of_piece(piece, b, i, j)
+            dq[b, :, i] += more_q
+            dk[b, :, j] += more_k
+            dv[b, :, j] += more_v
     return dq[..., : call.width], dk[..., : call.width], dv[..., : call.width_v]
