@@ -65,19 +65,6 @@ def _repeats(run: Callable[[], object]) -> int:
     return max(1, min(2000, int(2e-3 / once)))
 
 
-def multiply_rate() -> float:
-    """float32 flops a second of a 2048-cubed product: the roof for arithmetic."""
-    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
-    best = min(_once(lambda: a @ b) for _ in range(12))
-    return 2 * 2048**3 / best
-
-
-def _once(run: Callable[[], object]) -> float:
-    before = time.perf_counter()
-    run()
-    return time.perf_counter() - before
-
-
 def machine() -> dict[str, object]:
     from qkv import kernels
 

@@ -109,7 +109,8 @@ def attention(
     """
     call = read_call(query, key, value, similarity, mask, bias, dropout, form, return_lse, return_weights)
     chosen = choose(call)
-    if not (call.extent.len_k and call.query.numel() and call.width_v):
+    extent = call.extent
+    if not (extent.len_k and extent.len_q and extent.heads and extent.batch):
         result = _of_nothing(call)
     elif torch.is_autocast_enabled(query.device.type):
         # The arithmetic is settled by the inputs' dtype, not by who calls.

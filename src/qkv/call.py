@@ -23,6 +23,8 @@ _DTYPE_SET = frozenset(DTYPES)
 FORM_NAMES = ("auto", "dense", "streaming", "hard")
 _RANKS = "2 (length, width), 3 (batch, length, width) or 4 (batch, heads, length, width)"
 _LARGEST = 2**63 - 1
+# Looked up once: a chain of attributes costs as much as the question itself.
+_is_compiling, _forward_ad, _PARAMETER = torch.compiler.is_compiling, torch.autograd.forward_ad, torch.nn.Parameter
 
 
 class Call(NamedTuple):
@@ -184,13 +186,13 @@ def _check_options(similarity: AnySimilarity, form: str, return_lse: bool, retur
 
 def is_traced(*tensors: Tensor) -> bool:
     """Whether torch.compile, torch.export, torch.func or forward-mode AD stands between us and the numbers."""
-    if torch.compiler.is_compiling() or _functorch.maybe_current_level() is not None:
+    if _is_compiling() or _functorch.maybe_current_level() is not None:
         return True
-    if torch.autograd.forward_ad._current_level >= 0:
+    if _forward_ad._current_level >= 0:
         return True
     for tensor in tensors:
         kind = type(tensor)
-        if kind is not Tensor and kind is not torch.nn.Parameter:
+        if kind is not Tensor and kind is not _PARAMETER:
             return True
     return False
 
