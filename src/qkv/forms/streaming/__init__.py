@@ -1,9 +1,10 @@
 """`streaming`: the same answer without the len_q × len_k matrix.
 
 Softmax runs on torch's flash kernel for CPUs, called on pieces of the mask that it understands and merged
-by log-sum-exp (`flash`). What that kernel does not know (softcap, dropout, other similarities, numbers
-that are not finite) runs by the equation on blocks of query rows, recomputed in the backward pass
-(`blocks`). Memory grows with len_q + len_k either way.
+by log-sum-exp (`flash`, `pieces`); numbers that are not finite are kept away from it (`odd`), and the derivative of
+a bias or of lse, which it lacks, is written out (`backward`). What the kernel does not know (softcap, dropout,
+other similarities) runs by the equation on blocks of query rows, recomputed in the backward pass (`blocks`).
+Memory grows with len_q + len_k either way.
 """
 
 from __future__ import annotations

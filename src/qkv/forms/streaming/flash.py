@@ -169,8 +169,8 @@ class _Pieces(torch.autograd.Function):
 
     In the forward pass this was: P_ij = exp(s_ij − lse_i), out_i = Σ_j P_ij v_j. Since
     ds_ij = P_ij (dout_i·v_j − dout_i·out_i) needs only the row's final lse and out, each piece adds its
-    share of dq, dk and dv without the others. A gradient of the bias or of lse is not the kernel's: then the
-    equation is recomputed block by block.
+    share of dq, dk and dv without the others. A gradient of the bias or of lse is not the kernel's: `backward`
+    has it. A gradient that is differentiated again is torch's own of the equation.
     """
 
     @staticmethod
