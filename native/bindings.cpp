@@ -1,15 +1,20 @@
-// The only file that knows Python. Tensors arrive as addresses and sizes; qkv.kernels.ops has checked them.
+// The only file that knows Python. Tensors arrive as addresses and sizes; qkv.kernels has checked them.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <sys/mman.h>
+
 #include <array>
 #include <atomic>
+#include <optional>
 
 #include "src/argmax.h"
 #include "src/finite.h"
 #include "src/isa.h"
+#include "src/memory.h"
 #include "src/parallel.h"
 
 namespace nb = nanobind;
@@ -17,7 +22,7 @@ namespace nb = nanobind;
 namespace {
 
 const qkv::KernelTable* kernels = &qkv::portable::table();
-std::atomic<int64_t> finite_calls{0}, argmax_calls{0};
+std::atomic<int64_t> finite_calls{0}, argmax_calls{0}, append_calls{0}, attend_calls{0};
 
 const qkv::KernelTable& find(const std::string& name) {
     for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
@@ -76,16 +81,78 @@ void argmax_scores(int dtype, nb::tuple query_shape, nb::tuple key_shape, uintpt
     qkv::argmax_scores(*kernels, problem, threads);
 }
 
+qkv::Memory memory(int storage, int64_t heads, int64_t width, int64_t value_width, uintptr_t table, int64_t slots) {
+    return {{static_cast<qkv::Dtype>(storage), heads, width, value_width}, address<const int64_t>(table), slots};
+}
+
+void memory_append(int storage, int64_t heads, int64_t width, int64_t value_width, uintptr_t table, int64_t slots,
+                   nb::tuple shape, uintptr_t positions, uintptr_t counts, bool left, int dtype, uintptr_t key,
+                   nb::tuple key_strides, uintptr_t value, nb::tuple value_strides, int threads) {
+    const Four k = four(shape);
+    const qkv::Tokens tokens = {k[0], k[2], address<const int64_t>(positions), address<const int64_t>(counts), left};
+    const qkv::AppendProblem problem = {memory(storage, heads, width, value_width, table, slots), tokens,
+                                        static_cast<qkv::Dtype>(dtype), tensor(key, key_strides),
+                                        tensor(value, value_strides)};
+    require_memory(key, k[0] * k[1] * k[2] * k[3] == 0);
+    require_memory(value, k[0] * k[1] * k[2] * value_width == 0);
+    append_calls.fetch_add(1, std::memory_order_relaxed);
+    const nb::gil_scoped_release unlocked;
+    qkv::append(problem, threads);
+}
+
+void memory_attend(int storage, int64_t heads, int64_t width, int64_t value_width, uintptr_t table, int64_t slots,
+                   int dtype, nb::tuple query_shape, uintptr_t query, nb::tuple query_strides, uintptr_t out,
+                   uintptr_t lse, uintptr_t positions, uintptr_t counts, bool left, int64_t window, uintptr_t starts,
+                   uintptr_t stops, std::optional<int64_t> lower, std::optional<int64_t> upper, uintptr_t keep,
+                   nb::tuple keep_strides, uintptr_t bias, nb::tuple bias_strides, float scale, float softcap,
+                   uintptr_t sink, bool hard, int threads) {
+    const Four q = four(query_shape);
+    const qkv::Tokens tokens = {q[0], q[2], address<const int64_t>(positions), address<const int64_t>(counts), left};
+    const qkv::AttendProblem problem = {memory(storage, heads, width, value_width, table, slots),
+                                        tokens,
+                                        q[1],
+                                        static_cast<qkv::Dtype>(dtype),
+                                        tensor(query, query_strides),
+                                        address<void>(out),
+                                        address<float>(lse),
+                                        window > 0 ? window : qkv::kNoBound,
+                                        address<const int64_t>(starts),
+                                        address<const int64_t>(stops),
+                                        lower.value_or(qkv::kNoBound),
+                                        upper.value_or(qkv::kNoBound),
+                                        keep == 0 ? qkv::Tensor4{} : tensor(keep, keep_strides),
+                                        bias == 0 ? qkv::Tensor4{} : tensor(bias, bias_strides),
+                                        scale,
+                                        softcap,
+                                        address<const float>(sink)};
+    require_memory(query, q[0] * q[1] * q[2] * q[3] == 0);
+    require_memory(out, q[0] * q[1] * q[2] * value_width == 0);
+    attend_calls.fetch_add(1, std::memory_order_relaxed);
+    const nb::gil_scoped_release unlocked;
+    (hard ? qkv::attend_hard : qkv::attend)(*kernels, problem, threads);
+}
+
+// Large pages spare a long past most of its address look-ups. Only advice: whether it is taken does not matter.
+void advise_huge(uintptr_t data, int64_t bytes) {
+#ifdef MADV_HUGEPAGE
+    madvise(address<void>(data), bytes, MADV_HUGEPAGE);
+#endif
+}
+
 nb::dict calls() {
     nb::dict counts;
     counts["all_finite"] = finite_calls.load();
     counts["argmax_scores"] = argmax_calls.load();
+    counts["memory_append"] = append_calls.load();
+    counts["memory_attend"] = attend_calls.load();
     return counts;
 }
 
 void reset_calls() {
     finite_calls = 0;
     argmax_calls = 0;
+    append_calls = 0;
+    attend_calls = 0;
 }
 
 std::vector<std::string> isas() {
@@ -105,5 +172,8 @@ NB_MODULE(_native, m) {
     m.def("reset_calls", &reset_calls);
     m.def("all_finite", &all_finite);
     m.def("argmax_scores", &argmax_scores);
+    m.def("memory_append", &memory_append);
+    m.def("memory_attend", &memory_attend);
+    m.def("advise_huge", &advise_huge);
     m.attr("finite_parallel_bytes") = qkv::kFiniteParallelBytes;
 }

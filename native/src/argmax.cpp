@@ -1,12 +1,10 @@
 #include "argmax.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <new>
 
 #include "parallel.h"
 #include "query_tile.h"
+#include "scratch.h"
 
 namespace qkv {
 
@@ -18,28 +16,6 @@ constexpr int64_t kMaxTiles = 16;
 constexpr int64_t kPanelsPerPackingJob = 8;
 constexpr int64_t kJobsPerWorker = 4;
 constexpr double kProductsPerThread = 1 << 20;  // below some ten microseconds' work another thread does not pay
-
-int64_t checked_product(int64_t a, int64_t b) {
-    int64_t product;
-    if (__builtin_mul_overflow(a, b, &product)) throw std::bad_alloc();
-    return product;
-}
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-
-struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-};
-using Floats = std::unique_ptr<float[], Free>;
-
-Floats allocate(int64_t floats) {
-    const int64_t bytes = round_up(checked_product(std::max<int64_t>(floats, 1), sizeof(float)), 64);
-    void* memory = std::aligned_alloc(64, bytes);
-    if (memory == nullptr) throw std::bad_alloc();
-    return Floats(static_cast<float*>(memory));
-}
 
 class Sweep {
 public:

@@ -1,14 +1,9 @@
 #pragma once
 
 #include "kernel_table.h"
+#include "tensor.h"
 
 namespace qkv {
-
-// Any layout: strides in elements, in the order batch, head, position, width.
-struct Tensor4 {
-    const void* data;
-    int64_t stride[4];
-};
 
 struct ArgmaxProblem {
     Dtype dtype;  // float32, float16 or bfloat16

@@ -4,11 +4,11 @@
 
 namespace qkv {
 
-// The numbers are part of the bindings: src/qkv/kernels/ops.py passes them.
-enum class Dtype : int { float64 = 0, float32 = 1, float16 = 2, bfloat16 = 3 };
+// The numbers are part of the bindings: src/qkv/kernels/dtypes.py passes them.
+enum class Dtype : int { float64 = 0, float32 = 1, float16 = 2, bfloat16 = 3, int8 = 4 };
 
 constexpr int64_t element_size(Dtype dtype) {
-    return dtype == Dtype::float64 ? 8 : dtype == Dtype::float32 ? 4 : 2;
+    return dtype == Dtype::float64 ? 8 : dtype == Dtype::float32 ? 4 : dtype == Dtype::int8 ? 1 : 2;
 }
 
 }  // namespace qkv

@@ -10,6 +10,16 @@ namespace qkv {
 constexpr int kMaxTileRows = 16;
 constexpr int kMaxTileKeys = 64;
 
+// Tokens in a page of a memory (memory.h), and the most query rows that stand beside them in registers.
+constexpr int kPageTokens = 64;
+constexpr int kMostBlockRows = 6;
+
+// Memory that will be read next; 0 bytes: nothing is known.
+struct Ahead {
+    const char* at;
+    int64_t bytes;
+};
+
 // What each instruction set brings. A tile is `tile_rows` queries against a panel of `tile_keys` keys; both are
 // packed with the width outermost: queries[width][tile_rows], panel[width][tile_keys]. `scores` is scratch of
 // tile_rows × tile_keys, aligned to 64 bytes like everything packed.
@@ -35,6 +45,27 @@ struct KernelTable {
 
     // No NaN and no infinity among `count` elements; needs no alignment.
     bool (*all_finite)(const void* data, int64_t count, Dtype dtype);
+
+    // The keys of a page: scores[r][t] = Σ_c queries[c][r] · keys[c][t] for its 64 tokens, rows of scores `stride`
+    // apart; summed over c in ascending order, for every r and t alike. `widened` is scratch of 64 × width_slots
+    // floats where there are more than kMostBlockRows rows and the storage is not float32.
+    void (*score_page)(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots,
+                       float* scores, int64_t stride, const Ahead& ahead, float* widened);
+
+    // The values of a page: sums[r][c] += Σ_t weights[r][t] · values[t][c] for the first `tokens`, in ascending order.
+    void (*weigh_page)(const float* weights, int64_t stride, int rows, const char* values, Dtype storage,
+                       int64_t value_slots, int tokens, float* sums, const Ahead& ahead,
+                       float* widened);
+
+    // A row of scores; `count` is a multiple of 64. score · token_scale · scale, then softcap · tanh(score / softcap).
+    void (*scale_scores)(float* scores, int64_t count, float scale, const float* token_scales, float softcap);
+    // The largest that is not NaN; -inf when there is none.
+    float (*largest_score)(const float* scores, int64_t count);
+    // score becomes e^(score · scale - highest); returns their sum.
+    float (*exponentials)(float* scores, int64_t count, float scale, float highest);
+    void (*multiply_rows)(float* rows, int64_t count, const float* factors);
+    // total = total · kept + part · taken; `count` is a multiple of 16.
+    void (*fold_row)(float* total, float kept, const float* part, float taken, int64_t count);
 };
 
 namespace portable {

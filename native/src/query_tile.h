@@ -9,12 +9,6 @@ struct Unit {
     int64_t batch, head;
 };
 
-// The address of a row of a tensor.
-inline const void* row_address(const Tensor4& tensor, Dtype dtype, int64_t batch, int64_t head, int64_t position) {
-    const int64_t offset = batch * tensor.stride[0] + head * tensor.stride[1] + position * tensor.stride[2];
-    return static_cast<const char*>(tensor.data) + offset * element_size(dtype);
-}
-
 // The query rows of one tile on their way along the keys. A row that is decided (nothing in range, or a NaN) is
 // dropped: its queries become 0 and its best infinity, so that it never stops the others.
 class QueryTile {

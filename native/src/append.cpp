@@ -1,0 +1,199 @@
+// New tokens into the pages of a memory: rounded to the storage, keys turned so that tokens lie side by side.
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "memory.h"
+#include "parallel.h"
+#include "scalar.h"
+#include "scratch.h"
+
+namespace qkv {
+
+namespace {
+
+constexpr int64_t kBytesPerThread = 256 << 10;
+
+template <Dtype dtype>
+float read_as_float(const char* from) {
+    if constexpr (dtype == Dtype::float64) return static_cast<float>(read<double>(from));
+    return widen(from, dtype);
+}
+
+template <Dtype storage>
+void write_rounded(char* to, float x) {
+    if constexpr (storage == Dtype::float32) {
+        std::memcpy(to, &x, sizeof x);
+    } else {
+        const uint16_t half = storage == Dtype::bfloat16 ? narrow_to_bfloat16(x) : narrow_to_float16(x);
+        std::memcpy(to, &half, sizeof half);
+    }
+}
+
+template <Dtype storage>
+bool rounds_to_finite(const char* written) {
+    return std::isfinite(widen(written, storage));
+}
+
+// The rows of some tokens in a tensor.
+struct Rows {
+    const char* data;
+    int64_t token_bytes, channel_bytes;
+
+    const char* at(int64_t token, int64_t channel) const { return data + token * token_bytes + channel * channel_bytes; }
+};
+
+// 127 steps up to the largest magnitude; NaN when a number of the token is not finite.
+template <Dtype dtype>
+float scale_of(const Rows& rows, int64_t token, int64_t width) {
+    float most = 0.0f;
+    bool finite = true;
+    for (int64_t c = 0; c < width; ++c) {
+        const float size = std::fabs(read_as_float<dtype>(rows.at(token, c)));
+        finite = finite && size <= std::numeric_limits<float>::max();
+        most = size > most ? size : most;
+    }
+    return finite ? most / 127.0f : std::numeric_limits<float>::quiet_NaN();
+}
+
+int8_t quantized(float x, float scale) {
+    if (!(scale > 0.0f)) return 0;
+    const float steps = std::nearbyint(x / scale);
+    return static_cast<int8_t>(steps < -127.0f ? -127.0f : steps > 127.0f ? 127.0f : steps);
+}
+
+class Slab {
+public:
+    Slab(const MemoryLayout& layout, char* slab) : layout_(layout), slab_(slab) {}
+
+    // Tokens first .. first + count of the page.
+    template <Dtype dtype, Dtype storage>
+    void write(const Rows& keys, const Rows& values, int64_t first, int64_t count) {
+        if (first == 0) slab_[0] = 0;
+        if constexpr (storage == Dtype::int8) {
+            quantize<dtype>(keys, values, first, count);
+        } else {
+            write_keys<dtype, storage>(keys, first, count);
+            write_values<dtype, storage>(values, first, count);
+        }
+    }
+
+private:
+    char* key_at(int64_t token, int64_t channel) const {
+        const int64_t pair = layout_.pair();
+        const int64_t element = channel / pair * kPageTokens * pair + token * pair + channel % pair;
+        return slab_ + layout_.keys_at() + element * element_size(layout_.storage);
+    }
+
+    char* value_at(int64_t token) const {
+        return slab_ + layout_.values_at() + token * layout_.value_slots() * element_size(layout_.storage);
+    }
+
+    template <Dtype dtype, Dtype storage>
+    void write_keys(const Rows& keys, int64_t first, int64_t count) {
+        constexpr int64_t element = element_size(storage);
+        const int64_t step = layout_.pair() * element;
+        for (int64_t c = 0; c < layout_.width; ++c) {
+            char* to = key_at(first, c);
+            for (int64_t t = 0; t < count; ++t, to += step) {
+                write_rounded<storage>(to, read_as_float<dtype>(keys.at(t, c)));
+            }
+        }
+        for (int64_t c = layout_.width; c < layout_.width_slots(); ++c) {
+            char* to = key_at(first, c);
+            for (int64_t t = 0; t < count; ++t, to += step) std::memset(to, 0, element);
+        }
+    }
+
+    template <Dtype dtype, Dtype storage>
+    void write_values(const Rows& values, int64_t first, int64_t count) {
+        constexpr int64_t element = element_size(storage);
+        bool finite = true;
+        for (int64_t t = 0; t < count; ++t) {
+            char* to = value_at(first + t);
+            for (int64_t c = 0; c < layout_.value_width; ++c) {
+                write_rounded<storage>(to + c * element, read_as_float<dtype>(values.at(t, c)));
+                finite = finite & rounds_to_finite<storage>(to + c * element);
+            }
+            std::memset(to + layout_.value_width * element, 0, (layout_.value_slots() - layout_.value_width) * element);
+        }
+        if (!finite) slab_[0] = 1;
+    }
+
+    template <Dtype dtype>
+    void quantize(const Rows& keys, const Rows& values, int64_t first, int64_t count) {
+        auto* key_scales = reinterpret_cast<float*>(slab_ + MemoryLayout::kHeaderBytes) + first;
+        float* value_scales = key_scales + kPageTokens;
+        for (int64_t t = 0; t < count; ++t) {
+            const float key_scale = scale_of<dtype>(keys, t, layout_.width);
+            for (int64_t c = 0; c < layout_.width; ++c) {
+                *key_at(first + t, c) = quantized(read_as_float<dtype>(keys.at(t, c)), key_scale);
+            }
+            const float value_scale = scale_of<dtype>(values, t, layout_.value_width);
+            char* to = value_at(first + t);
+            for (int64_t c = 0; c < layout_.value_width; ++c) {
+                to[c] = quantized(read_as_float<dtype>(values.at(t, c)), value_scale);
+            }
+            std::memset(to + layout_.value_width, 0, layout_.value_slots() - layout_.value_width);
+            key_scales[t] = key_scale;
+            value_scales[t] = value_scale;
+            if (value_scale != value_scale) slab_[0] = 1;
+        }
+    }
+
+    const MemoryLayout& layout_;
+    char* slab_;
+};
+
+template <Dtype dtype, Dtype storage>
+void append_rows(const AppendProblem& problem, int64_t b, int64_t head) {
+    const Tokens& tokens = problem.tokens;
+    const int64_t given = tokens.first(b), count = tokens.count(b), position = tokens.positions[b];
+    const auto rows = [&](const Tensor4& tensor, int64_t token) {
+        const int64_t element = element_size(dtype);
+        return Rows{static_cast<const char*>(row_address(tensor, dtype, b, head, token)), tensor.stride[2] * element,
+                    tensor.stride[3] * element};
+    };
+    for (int64_t done = 0; done < count;) {
+        const int64_t first = (position + done) % kPageTokens, here = std::min(kPageTokens - first, count - done);
+        Slab slab(problem.memory.layout, problem.memory.slab(b, (position + done) / kPageTokens, head));
+        slab.write<dtype, storage>(rows(problem.key, given + done), rows(problem.value, given + done), first, here);
+        done += here;
+    }
+}
+
+using AppendRows = void (*)(const AppendProblem&, int64_t, int64_t);
+
+template <Dtype dtype>
+AppendRows into(Dtype storage) {
+    switch (storage) {
+        case Dtype::float16: return append_rows<dtype, Dtype::float16>;
+        case Dtype::bfloat16: return append_rows<dtype, Dtype::bfloat16>;
+        case Dtype::int8: return append_rows<dtype, Dtype::int8>;
+        default: return append_rows<dtype, Dtype::float32>;
+    }
+}
+
+AppendRows from_into(Dtype dtype, Dtype storage) {
+    switch (dtype) {
+        case Dtype::float64: return into<Dtype::float64>(storage);
+        case Dtype::float16: return into<Dtype::float16>(storage);
+        case Dtype::bfloat16: return into<Dtype::bfloat16>(storage);
+        default: return into<Dtype::float32>(storage);
+    }
+}
+
+}  // namespace
+
+void append(const AppendProblem& problem, int threads) {
+    const MemoryLayout& layout = problem.memory.layout;
+    const AppendRows rows = from_into(problem.dtype, layout.storage);
+    const int64_t jobs = checked_product(problem.tokens.batch, layout.heads);
+    const int64_t bytes = jobs * problem.tokens.given * layout.head_bytes() / kPageTokens;
+    auto work = [&](int64_t job, int) { rows(problem, job / layout.heads, job % layout.heads); };
+    for_each_job(jobs, worker_limit(jobs, static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, threads))),
+                 work);
+}
+
+}  // namespace qkv

@@ -1,0 +1,294 @@
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "memory.h"
+#include "parallel.h"
+#include "query_rows.h"
+#include "scalar.h"
+#include "scratch.h"
+
+namespace qkv {
+
+namespace {
+
+// A past is divided at multiples of this many positions, whoever asks: each part has its own highest score, and the
+// parts are folded together in ascending order. That the division never changes keeps the bits the same.
+constexpr int64_t kPartTokens = 256;
+// Fewer bytes than this are read faster than a second thread is woken.
+constexpr int64_t kBytesPerThread = 96 << 10;
+constexpr int64_t kUnitsPerThread = 8;
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+// What rows have come to, over some of their keys: Σ e^(s - highest) v, Σ e^(s - highest), highest.
+struct Sums {
+    float* values;  // rows × value_slots
+    float* weight;
+    float* highest;
+};
+
+float or_zero(float highest) { return highest == kNever ? 0.0f : highest; }
+
+class Attend {
+public:
+    Attend(const KernelTable& kernels, const AttendProblem& problem, int threads)
+        : kernels_(kernels),
+          problem_(problem),
+          layout_(problem.memory.layout),
+          rows_(checked_product(problem.heads_q / layout_.heads, problem.tokens.given)),
+          most_rows_(std::min<int64_t>(rows_, kMostRows)),
+          tiles_(ceil_div(rows_, kMostRows)),
+          units_(checked_product(checked_product(problem.tokens.batch, layout_.heads), tiles_)),
+          value_slots_(layout_.value_slots()),
+          query_floats_(round_up(checked_product(layout_.width_slots(), most_rows_), 16)),
+          score_floats_(most_rows_ * kPartTokens),
+          sums_floats_(round_up(checked_product(value_slots_ + 2, most_rows_), 16)),
+          page_floats_(shares_pages() ? kPageTokens * std::max(layout_.width_slots(), value_slots_) : 0) {
+        int64_t tokens = 0;
+        for (int64_t b = 0; b < problem.tokens.batch; ++b) {
+            const int64_t seen = seen_by(b);
+            tokens += seen;
+            most_parts_ = std::max(most_parts_, seen / kPartTokens + 2);
+        }
+        const int64_t bytes = tokens * layout_.head_bytes() / kPageTokens * layout_.heads * tiles_;
+        threads_ = static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, threads));
+    }
+
+    void run() {
+        if (threads_ == 1 || units_ >= kUnitsPerThread * threads_) {
+            one_job_a_unit();
+        } else {
+            one_job_a_run();
+        }
+    }
+
+private:
+    // Pages that several blocks of rows read are widened once, into scratch.
+    bool shares_pages() const { return layout_.storage != Dtype::float32 && rows_ > kMostBlockRows; }
+
+    // An upper bound of how many keys some query of the row sees.
+    int64_t seen_by(int64_t b) const {
+        const int64_t count = problem_.tokens.count(b);
+        if (count == 0) return 0;
+        const int64_t end = problem_.tokens.positions[b] + count;
+        int64_t from = 0;
+        if (problem_.window != kNoBound) from = end - count + 1 - problem_.window;
+        return end - std::max<int64_t>(from, 0);
+    }
+
+    QueryRows rows_of(int64_t unit) const {
+        const int64_t tile = unit % tiles_, head = unit / tiles_ % layout_.heads;
+        return QueryRows(problem_, unit / tiles_ / layout_.heads, head, tile * kMostRows);
+    }
+
+    Sums sums_at(float* memory) const {
+        float* weight = memory + value_slots_ * most_rows_;
+        return {memory, weight, weight + most_rows_};
+    }
+
+    void one_job_a_unit() {
+        const int workers = worker_limit(units_, threads_);
+        const int64_t floats = query_floats_ + score_floats_ + 2 * sums_floats_ + page_floats_;
+        const Floats scratch = allocate(checked_product(floats, workers));
+        auto work = [&](int64_t unit, int worker) {
+            float* queries = scratch.get() + worker * floats;
+            float* scores = queries + query_floats_;
+            const Sums total = sums_at(scores + score_floats_), part = sums_at(scores + score_floats_ + sums_floats_);
+            float* page = scores + score_floats_ + 2 * sums_floats_;
+            const QueryRows rows = rows_of(unit);
+            if (rows.any_to() > 0) rows.pack(kernels_, queries);
+            empty(total, rows.count());
+            for (int64_t at = rows.any_from() / kPartTokens * kPartTokens; at < rows.any_to(); at += kPartTokens) {
+                attend_part(rows, at, queries, scores, page, part);
+                fold(total, part, rows.count());
+            }
+            finish(rows, total);
+        };
+        for_each_job(units_, workers, work);
+    }
+
+    // Few units, long pasts: a run of parts is a job, and whoever finishes a unit's last one folds all its parts, in
+    // order. How many parts make a run does not change them.
+    void one_job_a_run() {
+        const int64_t parts_a_run = std::max<int64_t>(1, units_ * most_parts_ / (kUnitsPerThread * threads_));
+        const int64_t runs = ceil_div(most_parts_, parts_a_run), jobs = checked_product(units_, runs);
+        const int workers = worker_limit(jobs, threads_);
+        const int64_t floats = score_floats_ + sums_floats_ + page_floats_;
+        const Floats scratch = allocate(checked_product(floats, workers));
+        const Floats queries = allocate(checked_product(query_floats_, units_));
+        const Floats parts = allocate(checked_product(sums_floats_, checked_product(units_, most_parts_)));
+        const std::unique_ptr<std::atomic<int64_t>[]> left(new std::atomic<int64_t>[units_]);
+        for (int64_t unit = 0; unit < units_; ++unit) {
+            left[unit] = runs;
+            const QueryRows rows = rows_of(unit);
+            if (rows.any_to() > 0) rows.pack(kernels_, queries.get() + unit * query_floats_);
+        }
+        auto work = [&](int64_t job, int worker) {
+            const int64_t unit = job / runs, begin = job % runs * parts_a_run;
+            float* scores = scratch.get() + worker * floats;
+            const QueryRows rows = rows_of(unit);
+            const int64_t first = rows.any_from() / kPartTokens;
+            const auto part_of = [&](int64_t n) { return sums_at(parts.get() + (unit * most_parts_ + n) * sums_floats_); };
+            for (int64_t n = begin; n < begin + parts_a_run; ++n) {
+                if ((first + n) * kPartTokens >= rows.any_to()) break;
+                attend_part(rows, (first + n) * kPartTokens, queries.get() + unit * query_floats_, scores,
+                            scores + score_floats_ + sums_floats_, part_of(n));
+            }
+            if (left[unit].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+            const Sums total = sums_at(scores + score_floats_);
+            empty(total, rows.count());
+            for (int64_t n = 0; (first + n) * kPartTokens < rows.any_to(); ++n) fold(total, part_of(n), rows.count());
+            finish(rows, total);
+        };
+        for_each_job(jobs, workers, work);
+    }
+
+    void empty(const Sums& sums, int rows) const {
+        std::fill(sums.values, sums.values + rows * value_slots_, 0.0f);
+        std::fill(sums.weight, sums.weight + rows, 0.0f);
+        std::fill(sums.highest, sums.highest + rows, kNever);
+    }
+
+    // The part of the past from position `at` on.
+    void attend_part(const QueryRows& rows, int64_t at, const float* queries, float* scores, float* page,
+                     const Sums& part) const {
+        const int64_t from = std::max(rows.any_from(), at), to = std::min(rows.any_to(), at + kPartTokens);
+        const int64_t first_page = from / kPageTokens, last_page = (to - 1) / kPageTokens;
+        const int64_t first_key = first_page * kPageTokens, keys = (last_page + 1) * kPageTokens - first_key;
+        const Ahead values = part_of_page(rows, first_page, layout_.values_at(), layout_.head_bytes());
+        const Ahead next = at + kPartTokens < rows.any_to() ? keys_of(rows, (at + kPartTokens) / kPageTokens) : Ahead{};
+        for (int64_t p = first_page; p <= last_page; ++p) {
+            score(rows, p, queries, page, scores + (p * kPageTokens - first_key),
+                  p < last_page ? keys_of(rows, p + 1) : values);
+        }
+        for (int r = 0; r < rows.count(); ++r) {
+            float* row = scores + r * kPartTokens;
+            if (!scales_late_ && layout_.storage != Dtype::int8) {
+                kernels_.scale_scores(row, keys, problem_.scale, nullptr, problem_.softcap);
+            }
+            rows.add_bias(r, first_key, keys, row);
+            rows.hide(r, first_key, keys, row);
+            const float factor = scales_late_ ? problem_.scale : 1.0f;
+            part.highest[r] = kernels_.largest_score(row, keys) * factor;
+            part.weight[r] = kernels_.exponentials(row, keys, factor, or_zero(part.highest[r]));
+        }
+        std::fill(part.values, part.values + rows.count() * value_slots_, 0.0f);
+        for (int64_t p = first_page; p <= last_page; ++p) {
+            weigh(rows, p, from, to, scores + (p * kPageTokens - first_key), page, part.values,
+                  p < last_page ? part_of_page(rows, p + 1, layout_.values_at(), layout_.head_bytes()) : next);
+        }
+    }
+
+    Ahead part_of_page(const QueryRows& rows, int64_t page, int64_t from, int64_t to) const {
+        return {problem_.memory.slab(rows.batch(), page, rows.head()) + from, to - from};
+    }
+
+    Ahead keys_of(const QueryRows& rows, int64_t page) const {
+        return part_of_page(rows, page, layout_.keys_at(), layout_.values_at());
+    }
+
+    void score(const QueryRows& rows, int64_t page, const float* queries, float* widened, float* scores,
+               const Ahead& ahead) const {
+        const char* slab = problem_.memory.slab(rows.batch(), page, rows.head());
+        const char* keys = slab + layout_.keys_at();
+        kernels_.score_page(queries, rows.count(), keys, layout_.storage, layout_.width_slots(), scores, kPartTokens,
+                            ahead, widened);
+        if (layout_.storage != Dtype::int8) return;
+        const auto* token_scales = reinterpret_cast<const float*>(slab + MemoryLayout::kHeaderBytes);
+        for (int r = 0; r < rows.count(); ++r) {
+            kernels_.scale_scores(scores + r * kPartTokens, kPageTokens, problem_.scale, token_scales,
+                                  problem_.softcap);
+        }
+    }
+
+    void weigh(const QueryRows& rows, int64_t page, int64_t from, int64_t to, float* weights, float* widened,
+               float* sums, const Ahead& ahead) const {
+        const char* slab = problem_.memory.slab(rows.batch(), page, rows.head());
+        const char* values = slab + layout_.values_at();
+        const int64_t first = std::max<int64_t>(from - page * kPageTokens, 0);
+        const int64_t last = std::min<int64_t>(to - page * kPageTokens, kPageTokens);
+        const auto* token_scales = reinterpret_cast<const float*>(slab + MemoryLayout::kHeaderBytes) + kPageTokens;
+        if (slab[0] != 0) {
+            weigh_carefully(rows, page, first, last, weights, values, token_scales, sums);
+            return;
+        }
+        if (layout_.storage == Dtype::int8) {
+            for (int r = 0; r < rows.count(); ++r) {
+                kernels_.multiply_rows(weights + r * kPartTokens, kPageTokens, token_scales);
+            }
+        }
+        values += first * value_slots_ * element_size(layout_.storage);
+        kernels_.weigh_page(weights + first, kPartTokens, rows.count(), values, layout_.storage, value_slots_,
+                            static_cast<int>(last - first), sums, ahead, widened);
+    }
+
+    // 0 · NaN is NaN: where a value may not be finite, a row takes only the tokens that it sees.
+    void weigh_carefully(const QueryRows& rows, int64_t page, int64_t first, int64_t last, const float* weights,
+                         const char* values, const float* token_scales, float* sums) const {
+        const int64_t element = element_size(layout_.storage);
+        for (int r = 0; r < rows.count(); ++r) {
+            for (int64_t t = first; t < last; ++t) {
+                if (!rows.sees(r, page * kPageTokens + t)) continue;
+                const float weight = weights[r * kPartTokens + t];
+                const char* value = values + t * value_slots_ * element;
+                const float scale = layout_.storage == Dtype::int8 ? token_scales[t] : 1.0f;
+                for (int64_t c = 0; c < layout_.value_width; ++c) {
+                    sums[r * value_slots_ + c] += weight * (scale * widen(value + c * element, layout_.storage));
+                }
+            }
+        }
+    }
+
+    void fold(const Sums& total, const Sums& part, int rows) const {
+        for (int r = 0; r < rows; ++r) {
+            const float highest = std::max(total.highest[r], part.highest[r]), top = or_zero(highest);
+            const float kept = std::exp(total.highest[r] - top), taken = std::exp(part.highest[r] - top);
+            kernels_.fold_row(total.values + r * value_slots_, kept, part.values + r * value_slots_, taken,
+                              value_slots_);
+            // A weight that is NaN (a NaN score among -inf) must outlive the factor 0 of its part.
+            total.weight[r] = total.weight[r] * kept + part.weight[r] * taken;
+            total.highest[r] = highest;
+        }
+    }
+
+    void finish(const QueryRows& rows, const Sums& total) const {
+        for (int r = 0; r < rows.count(); ++r) {
+            float weight = total.weight[r];
+            if (weight == 0.0f || rows.from(r) == rows.to(r)) {
+                rows.write(r, nullptr, kNever);
+                continue;
+            }
+            float* values = total.values + r * value_slots_;
+            float highest = total.highest[r], kept = 1.0f;
+            const float sink = rows.sink(r);
+            if (sink != kNever) {
+                const float top = or_zero(std::max(highest, sink));
+                kept = std::exp(highest - top);
+                weight = weight * kept + std::exp(sink - top);
+                highest = std::max(highest, sink);
+            }
+            for (int64_t c = 0; c < layout_.value_width; ++c) values[c] = values[c] * kept / weight;
+            rows.write(r, values, or_zero(highest) + std::log(weight));
+        }
+    }
+
+    const KernelTable& kernels_;
+    const AttendProblem& problem_;
+    const MemoryLayout layout_;
+    const int64_t rows_, most_rows_, tiles_, units_, value_slots_;
+    const int64_t query_floats_, score_floats_, sums_floats_, page_floats_;
+    // A positive scale alone can wait for the exponential, which takes it along for nothing.
+    const bool scales_late_ = problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr &&
+                              layout_.storage != Dtype::int8;
+    int64_t most_parts_ = 1;
+    int threads_ = 1;
+};
+
+}  // namespace
+
+void attend(const KernelTable& kernels, const AttendProblem& problem, int threads) {
+    if (problem.tokens.batch == 0 || problem.heads_q == 0 || problem.tokens.given == 0) return;
+    Attend(kernels, problem, threads).run();
+}
+
+}  // namespace qkv

@@ -1,0 +1,116 @@
+#include "query_rows.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "scalar.h"
+
+namespace qkv {
+
+namespace {
+
+int64_t plus(int64_t position, int64_t distance) {
+    int64_t sum;
+    if (!__builtin_add_overflow(position, distance, &sum)) return sum;
+    return distance > 0 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
+}
+
+}  // namespace
+
+QueryRows::QueryRows(const AttendProblem& problem, int64_t batch, int64_t head, int64_t first_row)
+    : problem_(problem),
+      batch_(batch),
+      head_(head),
+      first_row_(first_row),
+      group_(problem.heads_q / problem.memory.layout.heads),
+      count_(static_cast<int>(std::min<int64_t>(kMostRows, problem.tokens.given * group_ - first_row))),
+      any_from_(std::numeric_limits<int64_t>::max()),
+      any_to_(0) {
+    const Tokens& tokens = problem.tokens;
+    const int64_t first = tokens.first(batch), last = first + tokens.count(batch);
+    for (int r = 0; r < count_; ++r) {
+        const int64_t query = query_of(r);
+        from_[r] = to_[r] = 0;
+        if (query < first || query >= last) continue;
+        const int64_t position = tokens.positions[batch] + query - first;
+        int64_t from = 0, to = position + 1;
+        if (problem.window != kNoBound) from = std::max(from, position + 1 - problem.window);
+        if (problem.starts != nullptr) from = std::max(from, problem.starts[batch]);
+        if (problem.stops != nullptr) to = std::min(to, problem.stops[batch]);
+        if (problem.lower != kNoBound) from = std::max(from, plus(position, problem.lower));
+        if (problem.upper != kNoBound) to = std::min(to, plus(position, problem.upper));
+        if (from >= to) continue;
+        from_[r] = from;
+        to_[r] = to;
+        any_from_ = std::min(any_from_, from);
+        any_to_ = std::max(any_to_, to);
+    }
+    if (any_to_ == 0) any_from_ = 0;
+}
+
+void QueryRows::pack(const KernelTable& kernels, float* out) const {
+    const void* rows[kMostRows];
+    for (int r = 0; r < count_; ++r) {
+        rows[r] = row_address(problem_.query, problem_.dtype, batch_, head_of(r), query_of(r));
+    }
+    const MemoryLayout& layout = problem_.memory.layout;
+    kernels.pack_rows(rows, count_, count_, problem_.dtype, layout.width, problem_.query.stride[3], out);
+    std::fill(out + layout.width * count_, out + layout.width_slots() * count_, 0.0f);
+}
+
+int64_t QueryRows::offset(const Tensor4& tensor, int r, int64_t key) const {
+    return batch_ * tensor.stride[0] + head_of(r) * tensor.stride[1] + query_of(r) * tensor.stride[2] +
+           key * tensor.stride[3];
+}
+
+void QueryRows::hide(int r, int64_t first_key, int64_t count, float* scores) const {
+    constexpr float never = -std::numeric_limits<float>::infinity();
+    const int64_t from = std::clamp<int64_t>(from_[r] - first_key, 0, count);
+    const int64_t to = std::clamp<int64_t>(to_[r] - first_key, from, count);
+    std::fill(scores, scores + from, never);
+    std::fill(scores + to, scores + count, never);
+    if (problem_.keep.data == nullptr || from == to) return;
+    const bool* keep = static_cast<const bool*>(problem_.keep.data) + offset(problem_.keep, r, first_key + from);
+    const int64_t stride = problem_.keep.stride[3];
+    for (int64_t t = from; t < to; ++t, keep += stride) scores[t] = *keep ? scores[t] : never;
+}
+
+void QueryRows::add_bias(int r, int64_t first_key, int64_t count, float* scores) const {
+    if (problem_.bias.data == nullptr) return;
+    const int64_t from = std::clamp<int64_t>(from_[r] - first_key, 0, count);
+    const int64_t to = std::clamp<int64_t>(to_[r] - first_key, from, count);
+    if (from == to) return;
+    const float* bias = static_cast<const float*>(problem_.bias.data) + offset(problem_.bias, r, first_key + from);
+    const int64_t stride = problem_.bias.stride[3];
+    for (int64_t t = from; t < to; ++t, bias += stride) scores[t] += *bias;
+}
+
+bool QueryRows::sees(int r, int64_t key) const {
+    if (key < from_[r] || key >= to_[r]) return false;
+    if (problem_.keep.data == nullptr) return true;
+    return static_cast<const bool*>(problem_.keep.data)[offset(problem_.keep, r, key)];
+}
+
+float QueryRows::sink(int r) const {
+    return problem_.sink == nullptr ? -std::numeric_limits<float>::infinity() : problem_.sink[head_of(r)];
+}
+
+void QueryRows::write(int r, const float* values, float lse) const {
+    const int64_t width = problem_.memory.layout.value_width;
+    const int64_t row = (batch_ * problem_.heads_q + head_of(r)) * problem_.tokens.given + query_of(r);
+    if (problem_.lse != nullptr) problem_.lse[row] = lse;
+    char* out = static_cast<char*>(problem_.out) + row * width * element_size(problem_.dtype);
+    if (values == nullptr) {
+        std::memset(out, 0, width * element_size(problem_.dtype));
+    } else if (problem_.dtype == Dtype::float32) {
+        std::memcpy(out, values, width * sizeof(float));
+    } else {
+        for (int64_t c = 0; c < width; ++c) {
+            const uint16_t half = problem_.dtype == Dtype::bfloat16 ? narrow_to_bfloat16(values[c])
+                                                                    : narrow_to_float16(values[c]);
+            std::memcpy(out + 2 * c, &half, sizeof half);
+        }
+    }
+}
+
+}  // namespace qkv

@@ -1,0 +1,75 @@
+#pragma once
+
+// Numbers one at a time: the formats that tensors and memories hold, to float32 and back. Always inlined, so that
+// files compiled for different instruction sets share no code.
+
+#include <cstdint>
+#include <cstring>
+
+#include "dtype.h"
+
+namespace qkv {
+
+#define QKV_ALWAYS inline __attribute__((always_inline))
+
+// Loads go through memcpy: a tensor over foreign memory may start at any byte.
+template <typename Word>
+QKV_ALWAYS Word read(const char* from) {
+    Word word;
+    std::memcpy(&word, from, sizeof word);
+    return word;
+}
+
+QKV_ALWAYS float from_bits(uint32_t bits) {
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+QKV_ALWAYS uint32_t to_bits(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+QKV_ALWAYS float widen_one_bfloat16(uint16_t half) { return from_bits(uint32_t{half} << 16); }
+
+QKV_ALWAYS float widen_one_float16(uint16_t half) {
+    const uint32_t sign = uint32_t{half & 0x8000u} << 16;
+    const uint32_t exponent = (half >> 10) & 0x1f;
+    const uint32_t fraction = half & 0x3ff;
+    if (exponent == 0x1f) return from_bits(sign | 0x7f800000u | fraction << 13);
+    if (exponent != 0) return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    return sign == 0 ? magnitude : -magnitude;
+}
+
+QKV_ALWAYS float widen(const char* from, Dtype dtype) {
+    if (dtype == Dtype::float32) return read<float>(from);
+    if (dtype == Dtype::bfloat16) return widen_one_bfloat16(read<uint16_t>(from));
+    if (dtype == Dtype::int8) return static_cast<float>(static_cast<int8_t>(*from));
+    return widen_one_float16(read<uint16_t>(from));
+}
+
+// To the nearest, ties to even; NaN stays NaN.
+QKV_ALWAYS uint16_t narrow_to_bfloat16(float x) {
+    const uint32_t bits = to_bits(x);
+    if (x != x) return static_cast<uint16_t>(bits >> 16 | 0x40);
+    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+QKV_ALWAYS uint16_t narrow_to_float16(float x) {
+    const uint32_t bits = to_bits(x);
+    const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00);
+    if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // from 65520 on it rounds to infinity
+    if (magnitude < 0x38800000) {
+        // Below the smallest normal number: adding 1/2 leaves just the bits that a subnormal keeps.
+        const float shifted = from_bits(magnitude) + 0.5f;
+        return static_cast<uint16_t>(sign | (to_bits(shifted) - to_bits(0.5f)));
+    }
+    const uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
+    return static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
+}
+
+}  // namespace qkv

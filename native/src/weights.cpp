@@ -1,0 +1,74 @@
+// From scores to weights, along a row of scores: a multiple of 64 of them, aligned.
+
+#include "isa_kernels.h"
+#include "vector_math.h"
+
+namespace qkv::QKV_ISA {
+
+namespace {
+
+// Four chains, dealt out by the position in the page, so that the sum does not depend on where a row starts.
+constexpr int kChains = 4;
+
+QKV_INLINE float sum_lanes(Float x) {
+    float lane[kLanes];
+    store_unaligned(lane, x);
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
+    }
+    return lane[0];
+}
+
+}  // namespace
+
+void scale_scores(float* scores, int64_t count, float scale, const float* token_scales, float softcap) {
+    const Float factor = constant(softcap == 0.0f ? scale : scale / softcap), cap = constant(softcap);
+    for (int64_t i = 0; i < count; i += kLanes) {
+        Float score = load(scores + i);
+        if (token_scales != nullptr) score = multiply(score, load(token_scales + i));
+        score = multiply(score, factor);
+        if (softcap != 0.0f) score = multiply(hyperbolic_tangent(score), cap);
+        store(scores + i, score);
+    }
+}
+
+float largest_score(const float* scores, int64_t count) {
+    Float most[kChains];
+    QKV_UNROLL
+    for (int i = 0; i < kChains; ++i) most[i] = constant(-__builtin_inff());
+    for (int64_t i = 0; i < count; i += kChains * kLanes) {
+        // A NaN as the first operand gives way to the second.
+        QKV_UNROLL
+        for (int n = 0; n < kChains; ++n) most[n] = max(load(scores + i + n * kLanes), most[n]);
+    }
+    return max_lane(max(max(most[0], most[1]), max(most[2], most[3])));
+}
+
+float exponentials(float* scores, int64_t count, float scale, float highest) {
+    Float sum[kChains];
+    QKV_UNROLL
+    for (int i = 0; i < kChains; ++i) sum[i] = zero();
+    const Float factor = constant(scale), top = constant(-highest);
+    for (int64_t i = 0; i < count; i += kChains * kLanes) {
+        QKV_UNROLL
+        for (int n = 0; n < kChains; ++n) {
+            const Float weight = exponential(multiply_add(load(scores + i + n * kLanes), factor, top));
+            sum[n] = add(sum[n], weight);
+            store(scores + i + n * kLanes, weight);
+        }
+    }
+    return sum_lanes(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
+}
+
+void fold_row(float* total, float kept, const float* part, float taken, int64_t count) {
+    const Float keep = constant(kept), take = constant(taken);
+    for (int64_t i = 0; i < count; i += kLanes) {
+        store(total + i, add(multiply(load(total + i), keep), multiply(load(part + i), take)));
+    }
+}
+
+void multiply_rows(float* rows, int64_t count, const float* factors) {
+    for (int64_t i = 0; i < count; i += kLanes) store(rows + i, multiply(load(rows + i), load(factors + i)));
+}
+
+}  // namespace qkv::QKV_ISA
