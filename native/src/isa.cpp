@@ -1,9 +1,5 @@
 #include "isa.h"
 
-#include <limits>
-
-#include "argmax.h"
-
 #ifdef QKV_X86
 #include <cpuid.h>
 #endif
@@ -48,28 +44,6 @@ bool runs_avx512() {
 
 #endif
 
-// Whole numbers from -3 to 3 without a pattern.
-int64_t digit(int64_t n) { return static_cast<int64_t>(static_cast<uint32_t>(n) * 2654435761u >> 13) % 7 - 3; }
-
-constexpr int64_t kRows = 37, kKeys = 389, kWidth = 19;
-
-int64_t query_digit(int64_t row, int64_t c) { return digit(1000 * row + c); }
-
-int64_t key_digit(int64_t key, int64_t c) { return digit(1000 * key + c + 500); }
-
-int64_t right_key(int64_t row, int64_t start, int64_t stop) {
-    int64_t key = kNoKey, record = std::numeric_limits<int64_t>::min();
-    for (int64_t j = start; j < stop; ++j) {
-        int64_t score = 0;
-        for (int64_t c = 0; c < kWidth; ++c) score += query_digit(row, c) * key_digit(j, c);
-        if (score > record) {
-            record = score;
-            key = j;
-        }
-    }
-    return key;
-}
-
 }  // namespace
 
 std::vector<const KernelTable*> runnable_kernels() {
@@ -80,39 +54,6 @@ std::vector<const KernelTable*> runnable_kernels() {
 #endif
     tables.push_back(&portable::table());
     return tables;
-}
-
-std::string self_check(const KernelTable& kernels) {
-    std::vector<float> query, key;
-    for (int64_t i = 0; i < kRows; ++i) {
-        for (int64_t c = 0; c < kWidth; ++c) query.push_back(static_cast<float>(query_digit(i, c)));
-    }
-    for (int64_t j = 0; j < kKeys; ++j) {
-        for (int64_t c = 0; c < kWidth; ++c) key.push_back(static_cast<float>(key_digit(j, c)));
-    }
-    // Wide ranges cover whole panels, narrow ones only parts: these are different kernels.
-    for (int64_t narrow = 0; narrow < 2; ++narrow) {
-        std::vector<int64_t> starts, stops, found(kRows);
-        for (int64_t i = 0; i < kRows; ++i) {
-            starts.push_back(narrow ? 9 * i : i / 2);
-            stops.push_back(narrow ? 9 * i + 29 : kKeys - 2 * i);
-        }
-        const ArgmaxProblem problem = {Dtype::float32, 1, 1, 1, kRows, kKeys, kWidth,
-                                       {query.data(), {0, 0, kWidth, 1}},
-                                       {key.data(), {0, 0, kWidth, 1}},
-                                       starts.data(), stops.data(), found.data()};
-        argmax_scores(kernels, problem, 1);
-        for (int64_t i = 0; i < kRows; ++i) {
-            const int64_t wanted = right_key(i, starts[i], stops[i]);
-            if (found[i] == wanted) continue;
-            return "query " + std::to_string(i) + " of the self-check chose key " + std::to_string(found[i]) +
-                   " instead of " + std::to_string(wanted);
-        }
-    }
-    if (!kernels.all_finite(key.data(), kKeys * kWidth, Dtype::float32)) return "finite numbers were called infinite";
-    query.back() = std::numeric_limits<float>::infinity();
-    if (kernels.all_finite(query.data(), kRows * kWidth, Dtype::float32)) return "an infinity was overlooked";
-    return "";
 }
 
 }  // namespace qkv

@@ -131,7 +131,7 @@ QKV_INLINE void widen_bfloat16_pairs(const void* from, Float& even, Float& odd) 
 // Adding it leaves the nearest whole number in the low bits, for magnitudes below 2^22.
 constexpr float kToWhole = 0x1.8p23f;
 
-// e^x for x <= 0, within 2 ulp (the C++ tests try every float), 0 from -104 on; NaN stays NaN.
+// e^x for x <= 0, within 2 ulp (native/tests/test_exponential.cpp), 0 from -104 on; NaN stays NaN.
 // x = n·ln 2 + r with |r| <= ln 2 / 2, then e^r by a polynomial. The first part of ln 2 is short: n times it is exact.
 QKV_INLINE Float exponential(Float x) {
     x = max(constant(-104.0f), x);

@@ -1,0 +1,120 @@
+// Small problems with answers that are known or that the portable kernels give: an instruction set that does not
+// agree is refused before it answers anybody.
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "argmax.h"
+#include "isa.h"
+#include "memory.h"
+#include "scratch.h"
+
+namespace qkv {
+
+namespace {
+
+// Whole numbers from -3 to 3 without a pattern.
+int64_t digit(int64_t n) { return static_cast<int64_t>(static_cast<uint32_t>(n) * 2654435761u >> 13) % 7 - 3; }
+
+constexpr int64_t kRows = 37, kKeys = 389, kWidth = 19;
+
+int64_t query_digit(int64_t row, int64_t c) { return digit(1000 * row + c); }
+
+int64_t key_digit(int64_t key, int64_t c) { return digit(1000 * key + c + 500); }
+
+int64_t right_key(int64_t row, int64_t start, int64_t stop) {
+    int64_t key = kNoKey, record = std::numeric_limits<int64_t>::min();
+    for (int64_t j = start; j < stop; ++j) {
+        int64_t score = 0;
+        for (int64_t c = 0; c < kWidth; ++c) score += query_digit(row, c) * key_digit(j, c);
+        if (score > record) {
+            record = score;
+            key = j;
+        }
+    }
+    return key;
+}
+
+std::string check_argmax(const KernelTable& kernels, const std::vector<float>& query, const std::vector<float>& key) {
+    // Wide ranges cover whole panels, narrow ones only parts: these are different kernels.
+    for (int64_t narrow = 0; narrow < 2; ++narrow) {
+        std::vector<int64_t> starts, stops, found(kRows);
+        for (int64_t i = 0; i < kRows; ++i) {
+            starts.push_back(narrow ? 9 * i : i / 2);
+            stops.push_back(narrow ? 9 * i + 29 : kKeys - 2 * i);
+        }
+        const ArgmaxProblem problem = {Dtype::float32, 1, 1, 1, kRows, kKeys, kWidth,
+                                       {query.data(), {0, 0, kWidth, 1}},
+                                       {key.data(), {0, 0, kWidth, 1}},
+                                       starts.data(), stops.data(), found.data()};
+        argmax_scores(kernels, problem, 1);
+        for (int64_t i = 0; i < kRows; ++i) {
+            const int64_t wanted = right_key(i, starts[i], stops[i]);
+            if (found[i] == wanted) continue;
+            return "query " + std::to_string(i) + " of the self-check chose key " + std::to_string(found[i]) +
+                   " instead of " + std::to_string(wanted);
+        }
+    }
+    return "";
+}
+
+std::string check_finite(const KernelTable& kernels, const std::vector<float>& key) {
+    if (!kernels.all_finite(key.data(), kKeys * kWidth, Dtype::float32)) return "finite numbers were called infinite";
+    std::vector<float> odd = key;
+    odd.back() = std::numeric_limits<float>::infinity();
+    if (kernels.all_finite(odd.data(), kKeys * kWidth, Dtype::float32)) return "an infinity was overlooked";
+    return "";
+}
+
+// One query head after the other becomes the group, so that every size of a block of rows is run.
+std::string check_memory(const KernelTable& kernels, const std::vector<float>& query, const std::vector<float>& key) {
+    constexpr int64_t tokens = 150;
+    for (const Dtype storage : {Dtype::float32, Dtype::float16, Dtype::bfloat16, Dtype::int8}) {
+        const MemoryLayout layout = {storage, 1, kWidth, kWidth};
+        const int64_t pages = ceil_div(tokens, kPageTokens), floats = layout.head_bytes() / 4;
+        const Floats storage_of_pages = allocate(pages * floats);
+        int64_t table[4] = {};
+        for (int64_t p = 0; p < pages; ++p) table[p] = reinterpret_cast<int64_t>(storage_of_pages.get() + p * floats);
+        const Memory memory = {layout, table, 4};
+        const int64_t start = 0, last = tokens - 1;
+        const Tensor4 given = {key.data(), {0, 0, kWidth, 1}};
+        append({memory, {1, tokens, &start, nullptr, false}, Dtype::float32, given, given}, 1);
+        for (const int64_t heads : {1, 2, 3, 4, 5, 6, 13}) {
+            for (const float softcap : {0.0f, 3.0f}) {
+                std::vector<float> found(heads * kWidth), wanted(heads * kWidth);
+                AttendProblem problem = {memory, {1, 1, &last, nullptr, false}, heads, Dtype::float32,
+                                         {query.data(), {0, kWidth, kWidth, 1}}, found.data(), nullptr, 140, nullptr,
+                                         nullptr, kNoBound, kNoBound, {}, {}, 0.1f, softcap, nullptr};
+                attend(kernels, problem, 1);
+                problem.out = wanted.data();
+                attend(portable::table(), problem, 1);
+                for (size_t i = 0; i < found.size(); ++i) {
+                    if (std::fabs(found[i] - wanted[i]) <= 1e-5f) continue;
+                    return "attention over a memory of " + std::to_string(element_size(storage)) +
+                           "-byte numbers gave " + std::to_string(found[i]) + " instead of " +
+                           std::to_string(wanted[i]);
+                }
+            }
+        }
+    }
+    return "";
+}
+
+}  // namespace
+
+std::string self_check(const KernelTable& kernels) {
+    std::vector<float> query, key;
+    for (int64_t i = 0; i < kRows; ++i) {
+        for (int64_t c = 0; c < kWidth; ++c) query.push_back(static_cast<float>(query_digit(i, c)));
+    }
+    for (int64_t j = 0; j < kKeys; ++j) {
+        for (int64_t c = 0; c < kWidth; ++c) key.push_back(static_cast<float>(key_digit(j, c)));
+    }
+    std::string fault = check_argmax(kernels, query, key);
+    if (fault.empty()) fault = check_finite(kernels, key);
+    if (fault.empty()) fault = check_memory(kernels, query, key);
+    return fault;
+}
+
+}  // namespace qkv
