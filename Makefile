@@ -8,7 +8,7 @@ NATIVE := CMakeLists.txt $(shell find native -type f)
 ROOMS  := $(shell find src -name __init__.py)
 JOBS   ?= 2
 
-.PHONY: help tour test check format native-test bench soak wheel clean
+.PHONY: help tour test check format native-test native-soak bench soak wheel clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,14 @@ $(VENV)/.dev: $(VENV)/.qkv
 	$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
+# ggml is compiled for this processor, as its users do; CMAKE_ARGS are for it alone.
+$(VENV)/.bench: $(VENV)/.dev
+	@echo "setting up the peers in $(VENV) (ggml is compiled here; about five minutes the first time)"
+	CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) \
+	  $(PIP) install -c constraints.txt --no-build-isolation llama-cpp-python
+	$(PIP) install -c constraints.txt --no-build-isolation -e '.[bench]'
+	@touch $@
+
 tour: $(VENV)/.qkv ## what qkv does, on built-in examples, in under a minute
 	@$(BIN)/qkv tour
 
@@ -46,7 +54,7 @@ format: $(VENV)/.dev ## let ruff write what check asks for
 native-test: $(VENV)/.tools ## the C++ tests, with address and undefined-behaviour sanitizers
 	@mkdir -p build
 	$(BIN)/cmake -S . -B build/native-tests -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
-	  -DQKV_TESTS=ON -DQKV_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo > build/native-tests.log 2>&1 \
+	  -DQKV_TESTS=ON -DQKV_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo > build/native-tests.log 2>&1 \
 	  || { cat build/native-tests.log; exit 1; }
 	$(BIN)/cmake --build build/native-tests
 	$(BIN)/ctest --test-dir build/native-tests --output-on-failure
@@ -54,11 +62,26 @@ native-test: $(VENV)/.tools ## the C++ tests, with address and undefined-behavio
 test: check native-test ## everything that CI runs
 	$(BIN)/python -m pytest -n $(JOBS)
 
-bench: $(VENV)/.dev ## qkv and its peers in one run: tables here, JSON in build/bench
+bench: $(VENV)/.bench ## qkv and its peers in one run: tables here, JSON in build/bench
 	$(BIN)/python -m benchmarks
 
-soak: $(VENV)/.dev ## long campaigns that do not fit into make test
+soak: $(VENV)/.dev native-soak ## long campaigns that do not fit into make test
 	$(BIN)/python -m pytest -n $(JOBS) --soak tests/properties
+
+# The C++ tests under the thread sanitizer, with every float for the exponential, and for ARM under emulation.
+native-soak: $(VENV)/.tools
+	$(BIN)/cmake -S . -B build/native-threads -DQKV_TESTS=ON -DQKV_SANITIZE=thread -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	$(BIN)/cmake --build build/native-threads -j $(JOBS)
+	TSAN_OPTIONS=allocator_may_return_null=1 build/native-threads/native/tests/native_tests
+	$(BIN)/cmake -S . -B build/native-plain -DQKV_TESTS=ON -DCMAKE_BUILD_TYPE=Release
+	$(BIN)/cmake --build build/native-plain -j $(JOBS)
+	QKV_EVERY=1 build/native-plain/native/tests/native_tests exponential
+	@command -v qemu-aarch64 aarch64-linux-gnu-g++ > /dev/null \
+	  || { echo "the ARM tests need Debian's qemu-user and g++-aarch64-linux-gnu"; exit 1; }
+	$(BIN)/cmake -S . -B build/native-arm -DQKV_TESTS=ON -DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux \
+	  -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++
+	$(BIN)/cmake --build build/native-arm -j $(JOBS)
+	QKV_EVERY=20011 qemu-aarch64 -L /usr/aarch64-linux-gnu build/native-arm/native/tests/native_tests
 
 wheel: $(VENV)/.tools ## a wheel for this machine, in dist
 	$(PIP) wheel --no-build-isolation --no-deps -w dist .

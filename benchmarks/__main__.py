@@ -1,4 +1,4 @@
-"""`python -m benchmarks [name ...]`: all figures, or those that are named."""
+"""`python -m benchmarks [name ...] [--quick]`: all figures, or those that are named; decode and growth can be quick."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 
 from .harness import machine
 
-FIGURES = ("prefill", "argmax", "overhead")
+FIGURES = ("prefill", "argmax", "overhead", "decode", "growth")
 
 
 def main() -> None:
-    names = sys.argv[1:] or list(FIGURES)
+    names = [name for name in sys.argv[1:] if name != "--quick"] or list(FIGURES)
     unknown = [name for name in names if name not in FIGURES]
     if unknown:
         sys.exit(f"benchmarks: no figure {', '.join(unknown)}; there are {', '.join(FIGURES)}")

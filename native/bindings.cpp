@@ -22,7 +22,7 @@ namespace nb = nanobind;
 namespace {
 
 const qkv::KernelTable* kernels = &qkv::portable::table();
-std::atomic<int64_t> finite_calls{0}, argmax_calls{0}, append_calls{0}, attend_calls{0};
+std::atomic<int64_t> finite_calls{0}, argmax_calls{0}, append_calls{0}, attend_calls{0}, plain_calls{0};
 
 const qkv::KernelTable& find(const std::string& name) {
     for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
@@ -124,12 +124,48 @@ void memory_attend(int storage, int64_t heads, int64_t width, int64_t value_widt
                                         bias == 0 ? qkv::Tensor4{} : tensor(bias, bias_strides),
                                         scale,
                                         softcap,
-                                        address<const float>(sink)};
+                                        address<const float>(sink),
+                                        nullptr};
     require_memory(query, q[0] * q[1] * q[2] * q[3] == 0);
     require_memory(out, q[0] * q[1] * q[2] * value_width == 0);
     attend_calls.fetch_add(1, std::memory_order_relaxed);
     const nb::gil_scoped_release unlocked;
     (hard ? qkv::attend_hard : qkv::attend)(*kernels, problem, threads);
+}
+
+void attend_plain(int dtype, nb::tuple query_shape, nb::tuple key_shape, int64_t value_width, uintptr_t query,
+                  nb::tuple query_strides, uintptr_t key, nb::tuple key_strides, uintptr_t value,
+                  nb::tuple value_strides, uintptr_t out, uintptr_t lse, uintptr_t starts, uintptr_t stops,
+                  std::optional<int64_t> lower, std::optional<int64_t> upper, uintptr_t keep, nb::tuple keep_strides,
+                  uintptr_t bias, nb::tuple bias_strides, float scale, float softcap, uintptr_t sink, int threads) {
+    const Four q = four(query_shape), k = four(key_shape);
+    const auto kind = static_cast<qkv::Dtype>(dtype);
+    const std::vector<int64_t> positions(q[0], 0);
+    const qkv::PlainPast past = {kind, k[2], tensor(key, key_strides), tensor(value, value_strides)};
+    const qkv::AttendProblem problem = {{{qkv::Dtype::float32, k[1], q[3], value_width}, nullptr, 0},
+                                        {q[0], q[2], positions.data(), nullptr, false},
+                                        q[1],
+                                        kind,
+                                        tensor(query, query_strides),
+                                        address<void>(out),
+                                        address<float>(lse),
+                                        qkv::kNoBound,
+                                        address<const int64_t>(starts),
+                                        address<const int64_t>(stops),
+                                        lower.value_or(qkv::kNoBound),
+                                        upper.value_or(qkv::kNoBound),
+                                        keep == 0 ? qkv::Tensor4{} : tensor(keep, keep_strides),
+                                        bias == 0 ? qkv::Tensor4{} : tensor(bias, bias_strides),
+                                        scale,
+                                        softcap,
+                                        address<const float>(sink),
+                                        &past};
+    require_memory(query, q[0] * q[1] * q[2] * q[3] == 0);
+    require_memory(key, k[0] * k[1] * k[2] * k[3] == 0);
+    require_memory(value, k[0] * k[1] * k[2] * value_width == 0);
+    plain_calls.fetch_add(1, std::memory_order_relaxed);
+    const nb::gil_scoped_release unlocked;
+    qkv::attend(*kernels, problem, threads);
 }
 
 // Large pages spare a long past most of its address look-ups. Only advice: whether it is taken does not matter.
@@ -145,6 +181,7 @@ nb::dict calls() {
     counts["argmax_scores"] = argmax_calls.load();
     counts["memory_append"] = append_calls.load();
     counts["memory_attend"] = attend_calls.load();
+    counts["attend_plain"] = plain_calls.load();
     return counts;
 }
 
@@ -153,6 +190,7 @@ void reset_calls() {
     argmax_calls = 0;
     append_calls = 0;
     attend_calls = 0;
+    plain_calls = 0;
 }
 
 std::vector<std::string> isas() {
@@ -174,6 +212,7 @@ NB_MODULE(_native, m) {
     m.def("argmax_scores", &argmax_scores);
     m.def("memory_append", &memory_append);
     m.def("memory_attend", &memory_attend);
+    m.def("attend_plain", &attend_plain);
     m.def("advise_huge", &advise_huge);
     m.attr("finite_parallel_bytes") = qkv::kFiniteParallelBytes;
 }

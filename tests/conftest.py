@@ -1,5 +1,8 @@
 """One thread for each worker: the tests are small, and two cores are shared by two workers."""
 
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import settings
@@ -12,6 +15,10 @@ install_import_hook(["qkv.forms"], "beartype.beartype")
 settings.register_profile("test", deadline=None, derandomize=True)
 settings.load_profile("test")
 
+
+# Under --import-mode=importlib a folder of tests is no package: this makes what several of them share importable.
+sys.path.insert(0, str(Path(__file__).parent))
+pytest.register_assert_rewrite("decode_reference", "decode_cases")
 
 # A program that a test runs in a process of its own, and no test.
 collect_ignore = ["compiled_program.py"]

@@ -24,7 +24,7 @@ def test_examples_run_and_print_what_stands_below_them() -> None:
         else:
             shown += 1
             assert printed.split() == text.split()
-    assert shown == 2
+    assert shown == 3
 
 
 @pytest.mark.parametrize("target", ["tour", "test", "bench"])

@@ -43,7 +43,7 @@ public:
           query_floats_(round_up(checked_product(layout_.width_slots(), most_rows_), 16)),
           score_floats_(most_rows_ * kPartTokens),
           sums_floats_(round_up(checked_product(value_slots_ + 2, most_rows_), 16)),
-          page_floats_(shares_pages() ? kPageTokens * std::max(layout_.width_slots(), value_slots_) : 0) {
+          page_floats_(shares_pages() || problem.plain ? kPageTokens * std::max(layout_.width_slots(), value_slots_) : 0) {
         int64_t tokens = 0;
         for (int64_t b = 0; b < problem.tokens.batch; ++b) {
             const int64_t seen = seen_by(b);
@@ -70,6 +70,7 @@ private:
     int64_t seen_by(int64_t b) const {
         const int64_t count = problem_.tokens.count(b);
         if (count == 0) return 0;
+        if (problem_.plain != nullptr) return problem_.plain->length;
         const int64_t end = problem_.tokens.positions[b] + count;
         int64_t from = 0;
         if (problem_.window != kNoBound) from = end - count + 1 - problem_.window;
@@ -161,6 +162,11 @@ private:
             score(rows, p, queries, page, scores + (p * kPageTokens - first_key),
                   p < last_page ? keys_of(rows, p + 1) : values);
         }
+        bool careful = problem_.plain != nullptr;
+        for (int64_t p = first_page; p <= last_page && !careful; ++p) {
+            careful = problem_.memory.slab(rows.batch(), p, rows.head())[0] != 0;
+        }
+        bool hidden[kMostRows * kPartTokens];  // only filled where a value may not be finite
         for (int r = 0; r < rows.count(); ++r) {
             float* row = scores + r * kPartTokens;
             if (!scales_late_ && layout_.storage != Dtype::int8) {
@@ -169,17 +175,21 @@ private:
             rows.add_bias(r, first_key, keys, row);
             rows.hide(r, first_key, keys, row);
             const float factor = scales_late_ ? problem_.scale : 1.0f;
-            part.highest[r] = kernels_.largest_score(row, keys) * factor;
-            part.weight[r] = kernels_.exponentials(row, keys, factor, or_zero(part.highest[r]));
+            const float highest = kernels_.largest_score(row, keys);
+            if (careful) mark_hidden(row, keys, hidden + r * kPartTokens);
+            part.highest[r] = highest * factor;
+            part.weight[r] = kernels_.exponentials(row, keys, factor, or_zero(highest));
         }
         std::fill(part.values, part.values + rows.count() * value_slots_, 0.0f);
         for (int64_t p = first_page; p <= last_page; ++p) {
-            weigh(rows, p, from, to, scores + (p * kPageTokens - first_key), page, part.values,
+            const int64_t column = p * kPageTokens - first_key;
+            weigh(rows, p, from, to, scores + column, hidden + column, page, part.values,
                   p < last_page ? part_of_page(rows, p + 1, layout_.values_at(), layout_.head_bytes()) : next);
         }
     }
 
     Ahead part_of_page(const QueryRows& rows, int64_t page, int64_t from, int64_t to) const {
+        if (problem_.plain != nullptr) return {};
         return {problem_.memory.slab(rows.batch(), page, rows.head()) + from, to - from};
     }
 
@@ -189,6 +199,12 @@ private:
 
     void score(const QueryRows& rows, int64_t page, const float* queries, float* widened, float* scores,
                const Ahead& ahead) const {
+        if (problem_.plain != nullptr) {
+            pack_plain_keys(rows, page, widened);
+            kernels_.score_page(queries, rows.count(), reinterpret_cast<const char*>(widened), Dtype::float32,
+                                layout_.width_slots(), scores, kPartTokens, ahead, nullptr);
+            return;
+        }
         const char* slab = problem_.memory.slab(rows.batch(), page, rows.head());
         const char* keys = slab + layout_.keys_at();
         kernels_.score_page(queries, rows.count(), keys, layout_.storage, layout_.width_slots(), scores, kPartTokens,
@@ -201,40 +217,88 @@ private:
         }
     }
 
-    void weigh(const QueryRows& rows, int64_t page, int64_t from, int64_t to, float* weights, float* widened,
-               float* sums, const Ahead& ahead) const {
+    void weigh(const QueryRows& rows, int64_t page, int64_t from, int64_t to, float* weights, const bool* hidden,
+               float* widened, float* sums, const Ahead& ahead) const {
+        if (problem_.plain != nullptr) {
+            weigh_plain(rows, page, from, to, weights, hidden, widened, sums);
+            return;
+        }
         const char* slab = problem_.memory.slab(rows.batch(), page, rows.head());
         const char* values = slab + layout_.values_at();
         const int64_t first = std::max<int64_t>(from - page * kPageTokens, 0);
         const int64_t last = std::min<int64_t>(to - page * kPageTokens, kPageTokens);
-        const auto* token_scales = reinterpret_cast<const float*>(slab + MemoryLayout::kHeaderBytes) + kPageTokens;
+        const float* token_scales = nullptr;
+        if (layout_.storage == Dtype::int8) {
+            token_scales = reinterpret_cast<const float*>(slab + MemoryLayout::kHeaderBytes) + kPageTokens;
+        }
+        values += first * value_slots_ * element_size(layout_.storage);
         if (slab[0] != 0) {
-            weigh_carefully(rows, page, first, last, weights, values, token_scales, sums);
+            weigh_carefully(rows.count(), last - first, weights + first, hidden + first, values, layout_.storage,
+                            token_scales == nullptr ? nullptr : token_scales + first, sums);
             return;
         }
-        if (layout_.storage == Dtype::int8) {
+        if (token_scales != nullptr) {
             for (int r = 0; r < rows.count(); ++r) {
                 kernels_.multiply_rows(weights + r * kPartTokens, kPageTokens, token_scales);
             }
         }
-        values += first * value_slots_ * element_size(layout_.storage);
         kernels_.weigh_page(weights + first, kPartTokens, rows.count(), values, layout_.storage, value_slots_,
                             static_cast<int>(last - first), sums, ahead, widened);
     }
 
-    // 0 · NaN is NaN: where a value may not be finite, a row takes only the tokens that it sees.
-    void weigh_carefully(const QueryRows& rows, int64_t page, int64_t first, int64_t last, const float* weights,
-                         const char* values, const float* token_scales, float* sums) const {
-        const int64_t element = element_size(layout_.storage);
-        for (int r = 0; r < rows.count(); ++r) {
-            for (int64_t t = first; t < last; ++t) {
-                if (!rows.sees(r, page * kPageTokens + t)) continue;
-                const float weight = weights[r * kPartTokens + t];
-                const char* value = values + t * value_slots_ * element;
-                const float scale = layout_.storage == Dtype::int8 ? token_scales[t] : 1.0f;
-                for (int64_t c = 0; c < layout_.value_width; ++c) {
-                    sums[r * value_slots_ + c] += weight * (scale * widen(value + c * element, layout_.storage));
-                }
+    // Turned and widened as a page would hold them.
+    void pack_plain_keys(const QueryRows& rows, int64_t page, float* widened) const {
+        const PlainPast& past = *problem_.plain;
+        const int64_t first = page * kPageTokens;
+        const int count = static_cast<int>(std::min<int64_t>(kPageTokens, past.length - first));
+        const void* tokens[kPageTokens];
+        for (int t = 0; t < count; ++t) {
+            tokens[t] = row_address(past.key, past.dtype, rows.batch(), rows.head(), first + t);
+        }
+        kernels_.pack_rows(tokens, count, kPageTokens, past.dtype, layout_.width, past.key.stride[3], widened);
+    }
+
+    void weigh_plain(const QueryRows& rows, int64_t page, int64_t from, int64_t to, const float* weights,
+                     const bool* hidden, float* widened, float* sums) const {
+        const PlainPast& past = *problem_.plain;
+        const int64_t first = std::max(from, page * kPageTokens), last = std::min(to, (page + 1) * kPageTokens);
+        const int64_t begin = first - page * kPageTokens, count = last - first;
+        const auto* values = static_cast<const char*>(row_address(past.value, past.dtype, rows.batch(), rows.head(), first));
+        const int64_t element = element_size(past.dtype);
+        const bool as_they_are = past.dtype == Dtype::float32 && value_slots_ == layout_.value_width &&
+                                 past.value.stride[3] == 1 && past.value.stride[2] == value_slots_;
+        if (!as_they_are) {
+            for (int64_t t = 0; t < count; ++t) {
+                float* row = widened + t * value_slots_;
+                kernels_.widen_row(values + t * past.value.stride[2] * element, past.value.stride[3] * element,
+                                   layout_.value_width, past.dtype, row);
+                std::fill(row + layout_.value_width, row + value_slots_, 0.0f);
+            }
+            values = reinterpret_cast<const char*>(widened);
+        }
+        if (!kernels_.all_finite(values, count * value_slots_, Dtype::float32)) {
+            weigh_carefully(rows.count(), count, weights + begin, hidden + begin, values, Dtype::float32, nullptr, sums);
+            return;
+        }
+        kernels_.weigh_page(weights + begin, kPartTokens, rows.count(), values, Dtype::float32, value_slots_,
+                            static_cast<int>(count), sums, {}, nullptr);
+    }
+
+    static void mark_hidden(const float* scores, int64_t count, bool* hidden) {
+        for (int64_t t = 0; t < count; ++t) hidden[t] = scores[t] == kNever;
+    }
+
+    // 0 · NaN is NaN: where a value may not be finite, a row takes only tokens with a score above -inf, each of them in
+    // the way of the others, so that a NaN that nobody sees does not change a bit.
+    void weigh_carefully(int rows, int64_t tokens, const float* weights, const bool* hidden, const char* values,
+                         Dtype storage, const float* token_scales, float* sums) const {
+        for (int r = 0; r < rows; ++r) {
+            for (int64_t t = 0; t < tokens; ++t) {
+                if (hidden[r * kPartTokens + t]) continue;
+                float weight = weights[r * kPartTokens + t];
+                if (token_scales != nullptr) weight *= token_scales[t];
+                kernels_.weigh_page(&weight, 1, 1, values + t * value_slots_ * element_size(storage), storage,
+                                    value_slots_, 1, sums + r * value_slots_, {}, nullptr);
             }
         }
     }

@@ -8,6 +8,7 @@ namespace qkv::QKV_ISA {
 
 void pack_rows(const void* const* rows, int count, int slots, Dtype dtype, int64_t width, int64_t stride_width,
                float* out);
+void widen_row(const char* from, int64_t stride, int64_t count, Dtype dtype, float* to);
 void score_tile(const float* queries, const float* panel, int64_t width, float* scores);
 uint32_t update_rows(const float* scores, int64_t first_key, float* best, int64_t* index);
 uint32_t sweep_tile(const float* queries, const float* panel, int64_t width, float* scores, int64_t first_key,

@@ -32,6 +32,9 @@ struct KernelTable {
     void (*pack_rows)(const void* const* rows, int count, int slots, Dtype dtype, int64_t width,
                       int64_t stride_width, float* out);
 
+    // to[i] = the i-th of `count` elements as float32, each `stride` bytes behind the one before.
+    void (*widen_row)(const char* from, int64_t stride, int64_t count, Dtype dtype, float* to);
+
     // scores[r][j] = Σ_c queries[c][r] · panel[c][j], summed over c in ascending order, for every r and j alike.
     void (*score_tile)(const float* queries, const float* panel, int64_t width, float* scores);
 
@@ -61,7 +64,7 @@ struct KernelTable {
     void (*scale_scores)(float* scores, int64_t count, float scale, const float* token_scales, float softcap);
     // The largest that is not NaN; -inf when there is none.
     float (*largest_score)(const float* scores, int64_t count);
-    // score becomes e^(score · scale - highest); returns their sum.
+    // score becomes e^((score - highest) · scale); returns their sum.
     float (*exponentials)(float* scores, int64_t count, float scale, float highest);
     void (*multiply_rows)(float* rows, int64_t count, const float* factors);
     // total = total · kept + part · taken; `count` is a multiple of 16.

@@ -65,8 +65,15 @@ void append(const AppendProblem& problem, int threads);
 
 constexpr int64_t kNoBound = INT64_MAX;
 
+// Keys and values as tensors, instead of a memory's pages.
+struct PlainPast {
+    Dtype dtype;
+    int64_t length;
+    Tensor4 key, value;
+};
+
 struct AttendProblem {
-    Memory memory;
+    Memory memory;  // of a plain past: only sizes, with float32 as its storage
     Tokens tokens;  // the queries
     int64_t heads_q;
     Dtype dtype;  // of query and out: float32, float16 or bfloat16
@@ -82,6 +89,8 @@ struct AttendProblem {
     Tensor4 bias;  // float32; data may be nullptr
     float scale, softcap;  // softcap 0: none
     const float* sink;     // (heads_q); or nullptr
+    // Set: the keys are these, and nothing is causal but for the bounds above; positions count the queries.
+    const PlainPast* plain;
 };
 
 // out = Σ_j e^(s_j) v_j / Σ_j e^(s_j) over the keys that a query sees, s = scale·q·k, then softcap, then + bias; the

@@ -1,8 +1,7 @@
 // Rows of any supported dtype and stride, widened to float32 and turned so that the width is outermost.
 
 #include "isa_kernels.h"
-#include "scalar.h"
-#include "vector.h"
+#include "vector_math.h"
 
 namespace qkv::QKV_ISA {
 
@@ -10,16 +9,20 @@ namespace {
 
 constexpr int64_t kChunk = 256;
 
-// `count` elements, each `stride` bytes behind the one before.
-void widen_chunk(const char* from, int64_t stride, int64_t count, Dtype dtype, float* to) {
+}  // namespace
+
+void widen_row(const char* from, int64_t stride, int64_t count, Dtype dtype, float* to) {
     int64_t done = 0;
-#ifdef QKV_WIDENS_FLOAT16
     if (dtype == Dtype::float16 && stride == 2) {
         for (; done + kLanes <= count; done += kLanes) store_unaligned(to + done, widen_float16(from + 2 * done));
     }
-#endif
+    if (dtype == Dtype::bfloat16 && stride == 2) {
+        for (; done + kLanes <= count; done += kLanes) store_unaligned(to + done, widen_bfloat16(from + 2 * done));
+    }
     for (; done < count; ++done) to[done] = widen(from + done * stride, dtype);
 }
+
+namespace {
 
 typedef float Four __attribute__((vector_size(16)));
 
@@ -59,7 +62,7 @@ void pack_rows(const void* const* rows, int count, int slots, Dtype dtype, int64
             for (int n = 0; n < together; ++n) {
                 from[n] = static_cast<const char*>(rows[r + n]) + c * stride;
                 if (ready) continue;
-                widen_chunk(from[n], stride, chunk, dtype, buffer[n]);
+                widen_row(from[n], stride, chunk, dtype, buffer[n]);
                 from[n] = reinterpret_cast<const char*>(buffer[n]);
             }
             float* to = out + c * slots + r;

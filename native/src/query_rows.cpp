@@ -9,6 +9,8 @@ namespace qkv {
 
 namespace {
 
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
 int64_t plus(int64_t position, int64_t distance) {
     int64_t sum;
     if (!__builtin_add_overflow(position, distance, &sum)) return sum;
@@ -33,7 +35,7 @@ QueryRows::QueryRows(const AttendProblem& problem, int64_t batch, int64_t head, 
         from_[r] = to_[r] = 0;
         if (query < first || query >= last) continue;
         const int64_t position = tokens.positions[batch] + query - first;
-        int64_t from = 0, to = position + 1;
+        int64_t from = 0, to = problem.plain == nullptr ? position + 1 : problem.plain->length;
         if (problem.window != kNoBound) from = std::max(from, position + 1 - problem.window);
         if (problem.starts != nullptr) from = std::max(from, problem.starts[batch]);
         if (problem.stops != nullptr) to = std::min(to, problem.stops[batch]);
@@ -64,15 +66,14 @@ int64_t QueryRows::offset(const Tensor4& tensor, int r, int64_t key) const {
 }
 
 void QueryRows::hide(int r, int64_t first_key, int64_t count, float* scores) const {
-    constexpr float never = -std::numeric_limits<float>::infinity();
     const int64_t from = std::clamp<int64_t>(from_[r] - first_key, 0, count);
     const int64_t to = std::clamp<int64_t>(to_[r] - first_key, from, count);
-    std::fill(scores, scores + from, never);
-    std::fill(scores + to, scores + count, never);
+    std::fill(scores, scores + from, kNever);
+    std::fill(scores + to, scores + count, kNever);
     if (problem_.keep.data == nullptr || from == to) return;
     const bool* keep = static_cast<const bool*>(problem_.keep.data) + offset(problem_.keep, r, first_key + from);
     const int64_t stride = problem_.keep.stride[3];
-    for (int64_t t = from; t < to; ++t, keep += stride) scores[t] = *keep ? scores[t] : never;
+    for (int64_t t = from; t < to; ++t, keep += stride) scores[t] = *keep ? scores[t] : kNever;
 }
 
 void QueryRows::add_bias(int r, int64_t first_key, int64_t count, float* scores) const {
@@ -82,17 +83,12 @@ void QueryRows::add_bias(int r, int64_t first_key, int64_t count, float* scores)
     if (from == to) return;
     const float* bias = static_cast<const float*>(problem_.bias.data) + offset(problem_.bias, r, first_key + from);
     const int64_t stride = problem_.bias.stride[3];
-    for (int64_t t = from; t < to; ++t, bias += stride) scores[t] += *bias;
-}
-
-bool QueryRows::sees(int r, int64_t key) const {
-    if (key < from_[r] || key >= to_[r]) return false;
-    if (problem_.keep.data == nullptr) return true;
-    return static_cast<const bool*>(problem_.keep.data)[offset(problem_.keep, r, key)];
+    // -inf hides a key, even one whose score is NaN.
+    for (int64_t t = from; t < to; ++t, bias += stride) scores[t] = *bias == kNever ? kNever : scores[t] + *bias;
 }
 
 float QueryRows::sink(int r) const {
-    return problem_.sink == nullptr ? -std::numeric_limits<float>::infinity() : problem_.sink[head_of(r)];
+    return problem_.sink == nullptr ? kNever : problem_.sink[head_of(r)];
 }
 
 void QueryRows::write(int r, const float* values, float lse) const {

@@ -26,7 +26,6 @@ public:
     // Scores of row r for the keys from `first_key` on become -inf where it does not see them.
     void hide(int r, int64_t first_key, int64_t count, float* scores) const;
     void add_bias(int r, int64_t first_key, int64_t count, float* scores) const;
-    bool sees(int r, int64_t key) const;
 
     float sink(int r) const;
     // Rounds `value_width` numbers to the result's dtype; nullptr stands for zeros.

@@ -85,7 +85,7 @@ std::string check_memory(const KernelTable& kernels, const std::vector<float>& q
                 std::vector<float> found(heads * kWidth), wanted(heads * kWidth);
                 AttendProblem problem = {memory, {1, 1, &last, nullptr, false}, heads, Dtype::float32,
                                          {query.data(), {0, kWidth, kWidth, 1}}, found.data(), nullptr, 140, nullptr,
-                                         nullptr, kNoBound, kNoBound, {}, {}, 0.1f, softcap, nullptr};
+                                         nullptr, kNoBound, kNoBound, {}, {}, 0.1f, softcap, nullptr, nullptr};
                 attend(kernels, problem, 1);
                 problem.out = wanted.data();
                 attend(portable::table(), problem, 1);

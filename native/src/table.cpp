@@ -10,7 +10,7 @@ static_assert(kTileRows <= kMaxTileRows && kTileKeys <= kMaxTileKeys);
 
 const KernelTable& table() {
     static constexpr KernelTable kernels = {
-        QKV_STRING(QKV_ISA), kTileRows,  kTileKeys,       pack_rows,         score_tile,   update_rows,   sweep_tile,
+        QKV_STRING(QKV_ISA), kTileRows,  kTileKeys,       pack_rows,  widen_row,       score_tile,   update_rows,   sweep_tile,
         all_finite,          score_page, weigh_page,      scale_scores,
         largest_score,       exponentials, multiply_rows, fold_row,
     };

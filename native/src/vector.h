@@ -51,7 +51,6 @@ QKV_INLINE uint32_t nan_bits(Float x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNO
 QKV_INLINE Float widen_float16(const void* from) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(from)));
 }
-#define QKV_WIDENS_FLOAT16 1
 
 #elif defined(__AVX2__)
 
@@ -86,7 +85,6 @@ QKV_INLINE uint32_t nan_bits(Float x) { return _mm256_movemask_ps(_mm256_cmp_ps(
 QKV_INLINE Float widen_float16(const void* from) {
     return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(from)));
 }
-#define QKV_WIDENS_FLOAT16 1
 
 #else
 

@@ -44,15 +44,16 @@ float largest_score(const float* scores, int64_t count) {
     return max_lane(max(max(most[0], most[1]), max(most[2], most[3])));
 }
 
+// The difference comes first: it is exact where it is small, however large the scores are.
 float exponentials(float* scores, int64_t count, float scale, float highest) {
     Float sum[kChains];
     QKV_UNROLL
     for (int i = 0; i < kChains; ++i) sum[i] = zero();
-    const Float factor = constant(scale), top = constant(-highest);
+    const Float factor = constant(scale), top = constant(highest);
     for (int64_t i = 0; i < count; i += kChains * kLanes) {
         QKV_UNROLL
         for (int n = 0; n < kChains; ++n) {
-            const Float weight = exponential(multiply_add(load(scores + i + n * kLanes), factor, top));
+            const Float weight = exponential(multiply(subtract(load(scores + i + n * kLanes), top), factor));
             sum[n] = add(sum[n], weight);
             store(scores + i + n * kLanes, weight);
         }

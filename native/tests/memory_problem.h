@@ -84,7 +84,7 @@ public:
     qkv::AttendProblem problem(float* out) {
         return {memory, {shape.batch, shape.given, positions.data(), nullptr, false}, shape.heads_q,
                 qkv::Dtype::float32, plain(query.data(), shape.heads_q, shape.given, shape.width), out, nullptr,
-                qkv::kNoBound, nullptr, nullptr, qkv::kNoBound, qkv::kNoBound, {}, {}, 0.37f, 0.0f, nullptr};
+                qkv::kNoBound, nullptr, nullptr, qkv::kNoBound, qkv::kNoBound, {}, {}, 0.37f, 0.0f, nullptr, nullptr};
     }
 
     int64_t out_size() const { return shape.batch * shape.heads_q * shape.given * shape.value_width; }

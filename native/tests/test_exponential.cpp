@@ -1,5 +1,5 @@
 // The error of e^x and tanh as the kernels compute them. QKV_EVERY=1 tries every float between -104 and 0; the
-// ordinary run takes one in 499.
+// ordinary run takes one in 499. tanh takes one in 31 of those.
 
 #include <cmath>
 #include <cstdlib>
@@ -23,11 +23,11 @@ uint32_t stride() {
 }
 
 template <typename Compute, typename Wanted>
-double worst_error(uint32_t first_bits, uint32_t last_bits, Compute compute, Wanted wanted) {
+double worst_error(uint32_t first_bits, uint32_t last_bits, uint32_t stride, Compute compute, Wanted wanted) {
     double worst = 0;
     alignas(64) float x[kCount], y[kCount];
     for (uint64_t bits = first_bits; bits <= last_bits;) {
-        for (int i = 0; i < kCount; ++i, bits += stride()) {
+        for (int i = 0; i < kCount; ++i, bits += stride) {
             x[i] = y[i] = qkv::from_bits(static_cast<uint32_t>(std::min<uint64_t>(bits, last_bits)));
         }
         compute(y);
@@ -45,7 +45,7 @@ TEST(exponential, within_two_ulp) {
     for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
         check::setting() = table->name;
         const double worst = worst_error(
-            0x80000000u, qkv::to_bits(-104.0f), [&](float* x) { table->exponentials(x, kCount, 1.0f, 0.0f); },
+            0x80000000u, qkv::to_bits(-104.0f), stride(), [&](float* x) { table->exponentials(x, kCount, 1.0f, 0.0f); },
             [](double x) { return std::exp(x); });
         CHECK(worst <= 2.0);
     }
@@ -76,7 +76,7 @@ TEST(exponential, sums_and_scales) {
         double wanted = 0;
         for (int i = 0; i < 2 * kCount; ++i) {
             x[i] = -0.25f * static_cast<float>(i % 37);
-            wanted += std::exp(0.5 * static_cast<double>(x[i]) - 2.0);
+            wanted += std::exp(0.5 * (static_cast<double>(x[i]) - 2.0));
         }
         CHECK(std::fabs(static_cast<double>(table->exponentials(x, 2 * kCount, 0.5f, 2.0f)) - wanted) < 1e-5 * wanted);
     }
@@ -87,7 +87,7 @@ TEST(exponential, tangent_within_eight_ulp) {
         check::setting() = table->name;
         for (const uint32_t sign : {0u, 0x80000000u}) {
             const double worst = worst_error(
-                sign | 0x00800000u, sign | qkv::to_bits(30.0f),
+                sign | 0x00800000u, sign | qkv::to_bits(30.0f), 31 * stride(),
                 [&](float* x) { table->scale_scores(x, kCount, 1.0f, nullptr, 1.0f); },
                 [](double x) { return std::tanh(x); });
             CHECK(worst <= 8.0);

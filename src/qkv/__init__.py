@@ -14,6 +14,8 @@ _HOME_OF_NAME = {
     "attention": "api",
     "explain": "api",
     "varlen": "api",
+    "KVCache": "decoding",  # not "memory": whoever has one can run the operator that decoding serves
+    "decode": "decoding",
     "Choice": "choice",
     "Softmax": "similarity",
     "Argmax": "similarity",
@@ -27,15 +29,17 @@ _HOME_OF_NAME = {
     "Dense": "masks",
     "Predicate": "masks",
 }
-_ROOMS = ("errors", "features", "forms", "kernels", "masks", "similarity", "testing")
+_ROOMS = ("errors", "features", "forms", "kernels", "masks", "memory", "similarity", "testing")
 
 __all__ = ["__version__", *_HOME_OF_NAME, *_ROOMS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
-    from . import errors, features, forms, kernels, masks, similarity, testing
+    from . import errors, features, forms, kernels, masks, memory, similarity, testing
     from .api import attention, explain, varlen
     from .choice import Choice
+    from .decoding import decode
     from .masks import Causal, Dense, Padding, Predicate, Segments, Window
+    from .memory import KVCache
     from .similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
 
 

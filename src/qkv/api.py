@@ -10,10 +10,12 @@ from torch import Tensor
 
 from .call import Call, arithmetic, read_call
 from .choice import Choice, choose, explain_choice
-from .errors import MaskError, ShapeError, complaint
+from .engines import explain_step
+from .errors import MaskError, OptionError, ShapeError, complaint
 from .forms.equation import NEVER, Result
 from .masks import Mask
 from .masks.segments import boundaries
+from .memory import KVCache
 from .similarity import AnySimilarity
 
 Answer = Tensor | tuple[Tensor, ...]
@@ -133,14 +135,27 @@ def explain(
     form: str = "auto",
     return_lse: bool = False,
     return_weights: bool = False,
+    memory: KVCache | None = None,
 ) -> Choice:
     """What the same call of `attention` would run: the form, the reasons against every other, the cost.
+
+    memory: what the same call of `decode` would run with that memory; nothing is appended.
 
     >>> import torch, qkv
     >>> q = torch.zeros(1, 4, 64, 16)
     >>> qkv.explain(q, q, q, similarity=qkv.Argmax()).form
     'hard'
     """
+    if memory is not None:
+        for name, given, usual in (
+            ("dropout", dropout, 0.0),
+            ("form", form, "auto"),
+            ("return_lse", return_lse, False),
+            ("return_weights", return_weights, False),
+        ):
+            if given != usual:
+                raise OptionError(complaint(name, repr(given), f"{usual!r} beside a memory: decode has no {name}"))
+        return explain_step(query, key, value, memory, similarity, mask, bias)
     return explain_choice(
         read_call(query, key, value, similarity, mask, bias, dropout, form, return_lse, return_weights)
     )

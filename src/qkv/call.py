@@ -20,11 +20,11 @@ from .similarity import AnySimilarity, Argmax, Softmax, as_similarity
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _DTYPE_SET = frozenset(DTYPES)
-FORM_NAMES = ("auto", "dense", "streaming", "hard")
+FORM_NAMES = ("auto", "dense", "streaming", "hard", "decode")
 _RANKS = "2 (length, width), 3 (batch, length, width) or 4 (batch, heads, length, width)"
 _LARGEST = 2**63 - 1
 # Looked up once: a chain of attributes costs as much as the question itself.
-_is_compiling, _forward_ad, _PARAMETER = torch.compiler.is_compiling, torch.autograd.forward_ad, torch.nn.Parameter
+is_compiling, _forward_ad, _PARAMETER = torch.compiler.is_compiling, torch.autograd.forward_ad, torch.nn.Parameter
 
 
 class Call(NamedTuple):
@@ -126,7 +126,7 @@ def read_call(
     return_weights: bool,
 ) -> Call:
     """Check every argument once and freeze the call."""
-    dims = _check_tensors(query, key, value)
+    dims = check_tensors(query, key, value)
     query, key, value = _in_four_dimensions(query, key, value, dims)
     _check_sizes(query, key, value)
     (batch, heads, len_q, width), heads_kv, len_k, width_v = query.shape, key.shape[1], key.shape[2], value.shape[3]
@@ -141,10 +141,10 @@ def read_call(
     if mask is not None:
         mask = _resolved(mask, extent, traced)
     if bias is not None:
-        bias = _check_bias(bias, query, extent, chosen)
+        bias = check_bias(bias, query, extent, chosen)
         learns = learns or bias.requires_grad
     if isinstance(chosen, Softmax) and isinstance(chosen.sink, Tensor):
-        _check_sink(chosen.sink, query, heads)
+        check_sink(chosen.sink, query, heads)
         learns = learns or chosen.sink.requires_grad
     needs_grad = learns and torch.is_grad_enabled()
 
@@ -184,11 +184,14 @@ def _check_options(similarity: AnySimilarity, form: str, return_lse: bool, retur
         raise OptionError(complaint("return_lse", given, "False", "only Softmax has a log-sum-exp of scores"))
 
 
+def transforming() -> bool:
+    """Whether torch.func or forward-mode AD is at work."""
+    return _functorch.maybe_current_level() is not None or _forward_ad._current_level >= 0
+
+
 def is_traced(*tensors: Tensor) -> bool:
     """Whether torch.compile, torch.export, torch.func or forward-mode AD stands between us and the numbers."""
-    if _is_compiling() or _functorch.maybe_current_level() is not None:
-        return True
-    if _forward_ad._current_level >= 0:
+    if is_compiling() or transforming():
         return True
     for tensor in tensors:
         kind = type(tensor)
@@ -197,7 +200,7 @@ def is_traced(*tensors: Tensor) -> bool:
     return False
 
 
-def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> int:
+def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> int:
     """The number of dimensions, after everything about the three tensors but their sizes was looked at."""
     try:
         dtype, device, dims = query.dtype, query.device, query.dim()
@@ -288,7 +291,7 @@ def _check_sizes(query: Tensor, key: Tensor, value: Tensor) -> None:
         raise ShapeError(complaint("query, key", shapes, f"at most {_LARGEST} scores: the sizes overflow 64 bits"))
 
 
-def _check_bias(bias: Tensor, query: Tensor, extent: Extent, similarity: AnySimilarity) -> Tensor:
+def check_bias(bias: Tensor, query: Tensor, extent: Extent, similarity: AnySimilarity) -> Tensor:
     if not isinstance(similarity, Softmax):
         raise OptionError(
             complaint(
@@ -345,7 +348,7 @@ def _check_dropout(dropout: float, similarity: AnySimilarity) -> float:
     return dropout
 
 
-def _check_sink(sink: Tensor, query: Tensor, heads: int) -> None:
+def check_sink(sink: Tensor, query: Tensor, heads: int) -> None:
     if sink.dtype not in _DTYPE_SET or sink.device != query.device:
         raise DtypeError(
             complaint("sink", f"{sink.dtype} on {sink.device}", f"floating-point logits on {query.device}")

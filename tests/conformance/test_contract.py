@@ -31,11 +31,22 @@ def refused_by_hard(call: CallCase, wants: Wants) -> str | None:
     return "return_weights asks for the len_q x len_k matrix" if "weights" in wants else None
 
 
+def refused_by_decode(call: CallCase, wants: Wants) -> str | None:
+    if call.kind != "softmax":
+        return "the kernel computes Softmax"
+    if call.dtype == "float64":
+        return "the kernel computes in float32"
+    if "weights" in wants:
+        return "return_weights asks for the len_q x len_k matrix"
+    return "the kernel has no derivative" if "grad" in wants else None
+
+
 # Words of the reason for every combination that a form may refuse. A form that refuses more, or less, fails.
 REFUSED: dict[str, Callable[[CallCase, Wants], str | None]] = {
     "dense": refused_by_dense,
     "streaming": refused_by_streaming,
     "hard": refused_by_hard,
+    "decode": refused_by_decode,
 }
 
 

@@ -1,4 +1,4 @@
-"""`qkv tour`: a worked example by hand and by the library, four similarities, a mask, a choice."""
+"""`qkv tour`: a worked example by hand and by the library, four similarities, a mask, a choice, a decoding step."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.table import Table
 import qkv
 from qkv import features
 from qkv.choice import Choice
+from qkv.cli.race import HEADS, HEADS_KV, PAST, WIDTH, decode_step
 
 # Three tokens of width 2; queries and keys of width 3, values of width 2.
 X = torch.tensor([[2, 3], [-1, 0], [1, -2]])
@@ -59,7 +60,11 @@ def show_json() -> None:
     choice = larger_call()
     print(
         json.dumps(
-            {"example": worked_example(), "choice": {"form": choice.form, "reasons": choice.reasons}},
+            {
+                "example": worked_example(),
+                "choice": {"form": choice.form, "reasons": choice.reasons},
+                "decode": decode_step(),
+            },
             indent=2,
         )
     )
@@ -79,6 +84,14 @@ def show() -> None:
     console.rule("[bold]4. you say what, auto says how, explain says why")
     console.print("qkv.explain(query, key, value, mask=Causal() & Padding(lengths=[1024, 700]))\n")
     console.print(str(larger_call()), markup=False)
+    console.print()
+    console.rule("[bold]5. a memory that is never copied")
+    step = decode_step()
+    console.print(
+        f"qkv.decode, one token after {PAST}, {HEADS} heads on {HEADS_KV}, width {WIDTH}: {step['qkv_ms']:.2f} ms;"
+        f" torch SDPA {step['torch_ms']:.2f} ms: {step['ratio']:.1f} times as fast",
+        soft_wrap=False,
+    )
 
 
 def _show_by_hand(console: Console, example: dict[str, Any]) -> None:

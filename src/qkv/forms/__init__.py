@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from .base import Form
+from .decode import DECODE
 from .dense import DENSE
 from .hard import HARD
 from .streaming import STREAMING
 
-FORMS: dict[str, Form] = {form.name: form for form in (DENSE, STREAMING, HARD)}
+FORMS: dict[str, Form] = {form.name: form for form in (DENSE, STREAMING, HARD, DECODE)}
 
 __all__ = ["FORMS", "Form"]

@@ -21,13 +21,15 @@ from .capability import (
 
 if TYPE_CHECKING:
     from .argmax import argmax_scores
+    from .attend import attend_plain
     from .finite import all_finite
 
-_HOME_OF_NAME = {"all_finite": "finite", "argmax_scores": "argmax"}
+_HOME_OF_NAME = {"all_finite": "finite", "argmax_scores": "argmax", "attend_plain": "attend"}
 
 __all__ = [
     "all_finite",
     "argmax_scores",
+    "attend_plain",
     "available",
     "calls",
     "isa",

@@ -46,6 +46,8 @@ def cost(call: Call) -> Cost:
         held = 3 * size * min(blocks.BLOCK, rows * extent.len_k)
         # Blocks stay near the cores: a quarter of the dense form's passes reach memory.
         return Cost(flops, 2 * pairs * size, held, 90e-6)
+    # The kernel's blocks are 32 queries of one head, filled or not.
+    flops = flops * max(1, 32 // max(extent.len_q, 1))
     held = size * rows + (size * rows * call.width_v if call.mask is not None else 0)
     return Cost(flops, size * rows * (call.width + call.width_v), held, 10e-6)
 

@@ -1,0 +1,150 @@
+"""One shape in one storage: make the memories, check every answer, race all contestants cold and warm."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import qkv
+
+from .harness import Race
+from .peers import DTYPES, Peer, Step, Turn
+from .roofs import Roof, Roofs, last_level_cache
+from .rotation import memories, race
+
+Shape = tuple[int, int, int, int, int]  # batch, query heads, key/value heads, past, width
+Entry = tuple[str, Peer, str]  # a contestant's name, the peer, its storage
+
+# How far an answer may be from float64's, as a part of max |v|: rounding is allowed for, another answer is not.
+ALLOWED = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 8e-3, "int8": 2e-2}
+GROWTH = 16  # steps that a memory of qkv's takes before it is cropped
+
+
+class Qkv(Peer):
+    """qkv.decode on a KVCache. The memory grows from visit to visit, as in use, and is cropped now and then."""
+
+    name = "qkv"
+    title = "qkv.decode on a KVCache; the append is counted"
+    package = "qkv"
+    storages = ("float32", "float16", "bfloat16", "int8")
+    owns = True
+
+    def prepare(self, step: Step, storage: str) -> Turn:
+        batch, heads, _, width = step.key.shape
+        memory = qkv.KVCache(batch, heads, width, dtype=torch.int8 if storage == "int8" else DTYPES[storage])
+        memory.append(step.past_key, step.past_value)
+        query, key, value, past = step.query, step.key, step.value, step.past
+        decode, steps = qkv.decode, 0
+
+        def undo() -> None:
+            nonlocal steps
+            steps += 1
+            if steps == GROWTH:
+                steps = 0
+                memory.crop(past)
+
+        return Turn(lambda: decode(query, key, value, memory), undo)
+
+
+def stored(shape: Shape, storage: str) -> int:
+    """Bytes of the keys and values of the past; in int8 each vector has a float32 scale."""
+    batch, _, heads, past, width = shape
+    return 2 * batch * heads * past * (width + 4 if storage == "int8" else width * DTYPES[storage].itemsize)
+
+
+def flops(shape: Shape) -> int:
+    """Scores and weighted sum: a multiplication and an addition each for every query head, key and coordinate."""
+    batch, heads, _, past, width = shape
+    return 4 * batch * heads * past * width
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Who ran, who did not and why, how long it took. The storage is that of "qkv", and so are roof and bytes."""
+
+    shape: Shape
+    storage: str
+    cold: Race
+    warm: Race
+    roof: Roof
+    rotation: int
+    refused: dict[str, str]
+    errors: dict[str, float]
+
+    @property
+    def limit(self) -> float:
+        return self.roof.seconds(stored(self.shape, self.storage), flops(self.shape))
+
+    @property
+    def bound(self) -> str:
+        """What the roof is made of; "cache" where the rotation fits into the caches and no roof is reached."""
+        if not self.is_cold:
+            return "cache"
+        return self.roof.bound(stored(self.shape, self.storage), flops(self.shape))
+
+    @property
+    def is_cold(self) -> bool:
+        return self.rotation > 4 * last_level_cache()
+
+    @property
+    def of_roof(self) -> float:
+        return self.limit / self.cold.median("qkv")
+
+    def data(self) -> dict[str, Any]:
+        races = {"cold": self.cold, "warm": self.warm}
+        return {
+            "shape": self.shape,
+            "storage": self.storage,
+            "rotation_bytes": self.rotation,
+            "roof": {"bandwidth": self.roof.bandwidth, "rate": self.roof.rate, "seconds": self.limit},
+            "bound": self.bound,
+            "of_roof": self.of_roof,
+            "refused": self.refused,
+            "errors": self.errors,
+            "medians": {kind: {name: result.median(name) for name in result.times} for kind, result in races.items()},
+            "times": {kind: result.times for kind, result in races.items()},
+        }
+
+
+def measure(shape: Shape, entries: list[Entry], roofs: Roofs, *, quick: bool) -> Cell:
+    """Race the entries; the first is "qkv"."""
+    sources: dict[str, list[Step]] = {}
+    contestants: dict[str, list[Turn]] = {}
+    refused, errors = {}, {}
+    storage = entries[0][2]
+    gc.collect()
+    counts = {kept: memories(stored(shape, kept)) for _, _, kept in entries}  # while all the memory is free
+    for name, peer, kept in entries:
+        given = "float32" if kept == "int8" else kept
+        steps = sources.setdefault(given, [Step.draw(shape, given)])
+        if reason := peer.absent() or peer.refuses(steps[0], kept):
+            refused[name] = reason
+            continue
+        if peer.owns or kept == "int8":
+            turns = [peer.prepare(steps[0], kept) for _ in range(counts[kept])]
+        else:
+            steps += [steps[0].copy() for _ in range(counts[kept] - len(steps))]
+            turns = [peer.prepare(step, kept) for step in steps]
+        errors[name] = check(name, peer, turns[0], steps[0], kept)
+        contestants[name] = turns
+    first = len(roofs.taken)
+    roofs.measure()
+    cold = race(contestants, rounds=3 if quick else 7, seconds=0.0 if quick else 1.5)
+    roofs.measure()
+    warm = race({name: turns[:1] for name, turns in contestants.items()}, rounds=3 if quick else 5, seconds=0.0)
+    rotation = counts[storage] * stored(shape, storage)
+    return Cell(shape, storage, cold, warm, roofs.best_since(first), rotation, refused, errors)
+
+
+def check(name: str, peer: Peer, turn: Turn, step: Step, storage: str) -> float:
+    """The error against float64 as a part of max |v|. A wrong answer stops the run."""
+    out = peer.answer(turn.run())
+    if turn.undo is not None:
+        turn.undo()
+    error = float((out.double() - step.exact(peer.keep(step))).abs().max() / step.all_value.abs().max())
+    if not error <= ALLOWED[storage]:
+        raise AssertionError(f"{name} in {storage} is {error:.1e} of max |v| away from the answer in float64")
+    return error

@@ -1,0 +1,228 @@
+"""`decode`: append the new tokens to a memory, then attend to all that it holds."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .call import is_compiling, transforming
+from .engines import NOTHING, Plan, answer, attend, gathered, native_reasons_against, plan_of
+from .forms.base import RUNS
+from .kernels import ops
+from .kernels.memory import memory_append, memory_attend
+from .masks import Dense, Mask
+from .memory import KVCache
+from .memory.checks import check_no_gradient, counted
+from .shapes import Float
+from .similarity import AnySimilarity, Argmax, Softmax
+from .step import Step, check_memory, check_similarity, read_step, traced_keep
+
+_RIGHT = "right"
+_threads, _empty_like = torch.get_num_threads, torch.empty_like
+
+
+def decode(
+    query: Float[Tensor, "batch heads_q n width"],
+    key: Float[Tensor, "batch heads_kv n width"],
+    value: Float[Tensor, "batch heads_kv n value_width"],
+    memory: KVCache,
+    *,
+    similarity: AnySimilarity | None = None,
+    mask: Mask | None = None,
+    bias: Tensor | None = None,
+    lengths: Any = None,
+    padding: str = _RIGHT,
+) -> Float[Tensor, "batch heads_q n value_width"]:
+    """Append n tokens to the memory and attend from them: V'_i = Σ_{j ≤ i} sim(q_i, k_j) v_j / Σ_{j ≤ i} sim(q_i, k_j).
+
+    The same answer as rows past … past + n − 1 of `attention` over the whole sequence with the mask `Causal() & mask`,
+    whether the tokens come one by one, in chunks or all at once. Query head h reads key/value head
+    h // (heads_q // heads_kv).
+    similarity: `Softmax` (when None) or `Argmax`. mask: in absolute positions, for keys and for queries; a tensor's
+    axis of queries is the whole sequence's, or the n new ones'. bias: broadcasts to (batch, heads_q, n, total).
+    lengths: how many of the n new tokens of each row count, the first ones, or the last ones with padding="left". The
+    others are not kept, and the answer is 0 there.
+
+    >>> import torch, qkv
+    >>> memory = qkv.KVCache(batch=1, heads=2, width=8, dtype=torch.bfloat16)
+    >>> for _ in range(3):
+    ...     q, k, v = torch.randn(1, 4, 1, 8), torch.randn(1, 2, 1, 8), torch.randn(1, 2, 1, 8)
+    ...     out = qkv.decode(q, k, v, memory)
+    >>> out.shape, memory.length
+    (torch.Size([1, 4, 1, 8]), 3)
+
+    At the edges: n = 0 gives an empty answer and appends nothing. An error leaves the memory as it was. Inputs that
+    require grad are refused. float64 queries run on torch, the others on the native kernel, which keeps the same bits
+    for any number of threads, any batch companions, any layout and any chunking: `qkv.explain(..., memory=memory)` says
+    which.
+    """
+    if is_compiling():
+        return _in_graph(query, key, value, memory, similarity, mask, bias, lengths, padding)
+    if type(memory) is not KVCache:
+        memory = check_memory(memory)
+    with memory._pool.lock:
+        plan: Plan | None = memory._plan
+        strides: Any = None
+        query_at = key_at = value_at = 0
+        try:
+            if (
+                plan is not None
+                and mask is None
+                and bias is None
+                and lengths is None
+                and similarity is plan.similarity
+                and padding is _RIGHT
+                and type(query) is type(key) is type(value) is Tensor
+                and query.shape == plan.query
+                and key.shape == plan.key
+                and value.shape == plan.value
+                and query.dtype is key.dtype is value.dtype is plan.dtype
+                and query.is_cpu
+                and key.is_cpu
+                and value.is_cpu
+                and not (query.requires_grad or key.requires_grad or value.requires_grad)
+                and not (query.is_neg() or key.is_neg() or value.is_neg())
+                and not transforming()
+            ):
+                strides = query.stride(), key.stride(), value.stride()
+                query_at, key_at, value_at = query.data_ptr(), key.data_ptr(), value.data_ptr()
+            else:
+                plan = None
+        except (RuntimeError, TypeError):  # tensors without sizes or memory; what is wrong with them is said below
+            plan = None
+        if plan is None:
+            step = read_step(query, key, value, memory, similarity, mask, bias, lengths, padding)
+            return _run(step, memory, similarity)
+
+        assert memory_append is not None
+        assert memory_attend is not None
+        # empty_like is the quickest way to a tensor, and keeps the strides: they have to be the plain ones.
+        out = _empty_like(query) if strides[0] == plan.plain else query.new_empty(plan.out)
+        rows, at = memory._lengths, memory._lengths_at
+        n = plan.key[2]
+        end = rows.item(0) + n
+        if end > memory._ready:
+            memory._reserve(n, None)
+        table, threads = memory._table, _threads()
+        where = (*plan.numbers, table.address, table.slots)
+        memory_append(
+            *where, plan.key, at, 0, False,
+            plan.code, key_at, strides[1], value_at, strides[2], threads
+        )  # fmt: skip
+        memory_attend(
+            *where, plan.code, plan.query, query_at, strides[0], out.data_ptr(), 0, at, 0, False,
+            plan.window, 0, 0, None, None, 0, NOTHING, 0, NOTHING,
+            plan.scale, plan.softcap, plan.sink_at, plan.hard, threads
+        )  # fmt: skip
+        RUNS["decode.native"] += 1
+        if memory._ready:
+            rows.fill(end)  # all rows are equally long: the quickest way to write them
+            memory._copy.fill(end)
+        else:
+            np.add(rows, n, out=rows)
+            memory._copy[:] = rows
+        if end >= memory._full and plan.window:
+            memory._evict()
+        return out
+
+
+def _run(step: Step, memory: KVCache, similarity: AnySimilarity | None = None) -> Tensor:
+    """Reserve, write, attend, and only then say that the tokens are there."""
+    extent = step.extent
+    nothing = extent.len_q == 0 or (step.counts is not None and not step.counts.any())
+    out = answer(step, memory)
+    if nothing:
+        return out.zero_()
+    memory._reserve(extent.len_q, step.counts)
+    try:
+        memory._write(step.key, step.value, step.counts, step.left)
+        if native_reasons_against(step):
+            RUNS["decode.torch"] += 1
+            gathered(step, memory, out)
+        else:
+            RUNS["decode.native"] += 1
+            plan = plan_of(step, memory, similarity)
+            attend(step, memory, plan, out)
+            sink_varies = isinstance(step.similarity, Softmax) and isinstance(step.similarity.sink, Tensor)
+            if not sink_varies and step.mask is None and step.bias is None and step.counts is None:
+                memory._plan = plan
+    except BaseException:
+        memory._unreserve()
+        raise
+    memory._publish(step.key, step.counts)
+    return out
+
+
+def _in_graph(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    memory: KVCache,
+    similarity: AnySimilarity | None,
+    mask: Mask | None,
+    bias: Tensor | None,
+    lengths: Any,
+    padding: str,
+) -> Tensor:
+    """The operator that torch.compile sees; it reads the memory through its handle when the program runs."""
+    chosen = check_similarity(similarity)
+    soft = chosen if isinstance(chosen, Softmax) else Softmax()
+    sink = soft.sink
+    if sink is not None and not isinstance(sink, Tensor):
+        sink = query.new_full((1,), sink, dtype=torch.float32)
+    for name, tensor in (("query", query), ("key", key), ("value", value), ("bias", bias), ("sink", sink)):
+        if tensor is not None:
+            check_no_gradient(name, tensor)
+    counted(None, padding, 0, 0)
+    if lengths is not None and not isinstance(lengths, Tensor):
+        lengths = torch.tensor(lengths)
+    keep = traced_keep(mask, query.shape[2])
+    left, hard = padding == "left", isinstance(chosen, Argmax)
+    return ops.decode(
+        query, key, value, memory.handle, soft.scale, soft.softcap, sink, bias, keep, hard, lengths, left
+    )  # fmt: skip
+
+
+@lru_cache
+def _similarity(scale: float | None, softcap: float | None, hard: bool) -> Softmax | Argmax:
+    """The same object for the same numbers, so that a step is known again."""
+    return Argmax() if hard else Softmax(scale, softcap)
+
+
+def _from_graph(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    handle: Tensor,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sink: Tensor | None = None,
+    bias: Tensor | None = None,
+    keep: Tensor | None = None,
+    hard: bool = False,
+    lengths: Tensor | None = None,
+    left: bool = False,
+) -> Tensor:
+    """What the operator does: back to the lengths of the handle, one step, and the new lengths into the handle."""
+    memory: KVCache = ops.memory_of(handle)
+    similarity = _similarity(scale, softcap, hard) if sink is None else Softmax(scale, softcap, sink)
+    with memory._pool.lock:
+        # Only the handle that was given is written to: it may be a copy of the memory's own.
+        own, before = memory.handle, memory.handle.clone()
+        memory._rewind(ops.lengths_of(handle, memory._lengths))
+        mask = None if keep is None else Dense(keep)
+        out = decode(
+            query, key, value, memory, similarity=similarity, mask=mask, bias=bias, lengths=lengths,
+            padding="left" if left else _RIGHT,
+        )  # fmt: skip
+        now = own.clone()
+        own.copy_(before)
+        handle.copy_(now)
+    return out
+
+
+ops.serve(_from_graph)

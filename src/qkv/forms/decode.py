@@ -1,0 +1,92 @@
+"""`decode`: few queries, many keys. Every key and value is read once, for all the query heads that share it.
+
+The native kernel is the one that `qkv.decode` runs on a memory's pages; here it turns the keys into pages as it goes.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .. import kernels
+from ..call import Call, arithmetic
+from ..cost.count import Cost, product_flops
+from ..similarity import Softmax
+from .base import RUNS, Form, population
+from .equation import Result
+
+# Cells of a mask that is no run of keys, beyond which another form goes over it in blocks.
+MOST_CELLS = 1 << 24
+
+
+def reasons_against(call: Call) -> tuple[str, ...]:
+    if call.traced:
+        return ("under torch.compile, torch.export, torch.func and forward-mode AD a kernel cannot see the numbers",)
+    reasons = list(kernels.reasons())
+    if not isinstance(call.similarity, Softmax):
+        reasons.append(f"the kernel computes Softmax, not {type(call.similarity).__name__}")
+    if call.return_weights:
+        reasons.append("return_weights asks for the len_q x len_k matrix that decode never makes")
+    if call.dropout:
+        reasons.append("the kernel has no dropout")
+    if call.needs_grad:
+        reasons.append("the kernel has no derivative; call it under torch.no_grad()")
+    if call.query.device.type != "cpu":
+        reasons.append(f"the kernel runs on the CPU, not on {call.query.device.type}")
+    if call.query.dtype is torch.float64:
+        reasons.append("the kernel computes in float32")
+    if call.width_v == 0:
+        reasons.append("values have no width")
+    if call.mask is not None and call.extent.cells > MOST_CELLS:
+        reasons.append(f"with a mask it takes at most {MOST_CELLS} pairs of a query and a key")
+    return tuple(reasons)
+
+
+def cost(call: Call) -> Cost:
+    extent = call.extent
+    widths = call.width + call.width_v
+    held = extent.batch * call.heads_kv * extent.len_k * widths * call.query.element_size()
+    # Keys are turned for every 48 query rows: about as much work as three more rows.
+    tiles = -(-extent.len_q * call.group // 48)
+    turning = product_flops(3 * tiles * extent.batch * call.heads_kv * extent.len_k, call.width)
+    scratch = 64 * max(call.width, call.width_v) + 48 * (256 + call.width + 2 * call.width_v)
+    return Cost(product_flops(population(call), widths) + turning, held * tiles, 4 * scratch, 12e-6)
+
+
+def run(call: Call) -> Result:
+    similarity, mask = call.similarity, call.mask
+    assert isinstance(similarity, Softmax)
+    band = keep = None
+    if mask is not None:
+        band = mask.band(call.extent)
+        if band is None:
+            extent = call.extent
+            keep = mask.tile(extent, (0, extent.len_q), (0, extent.len_k), call.query.device)
+    sink = call.sink
+    RUNS["decode.plain"] += 1
+    out, lse = kernels.attend_plain(
+        call.query.detach(),
+        call.key.detach(),
+        call.value.detach(),
+        scale=similarity.scale_for(call.width),
+        softcap=similarity.softcap,
+        sink=None if sink is None else sink.detach().reshape(-1),
+        starts=None if band is None else band.starts,
+        stops=None if band is None else band.stops,
+        lower=None if band is None else band.lower,
+        upper=None if band is None else band.upper,
+        keep=keep,
+        bias=None if call.bias is None else call.bias.detach(),
+        return_lse=call.return_lse,
+    )
+    return Result(out, None if lse is None else lse.to(arithmetic(call.query.dtype)), None)
+
+
+DECODE = Form(
+    name="decode",
+    summary="few queries, each key and value read once",
+    bound={torch.float32: 32.0, torch.bfloat16: 1.0, torch.float16: 1.0},
+    keeps=("runs", "threads", "batch companions", "layouts"),
+    reasons_against=reasons_against,
+    cost=cost,
+    run=run,
+)

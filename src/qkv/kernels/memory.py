@@ -1,0 +1,23 @@
+"""Pages of keys and values in the native library: writing tokens and attending to them.
+
+The functions are the library's own, bound here once: a step of a decoder calls both, and a layer of Python around
+each would cost as much as the call. They take addresses and sizes, which `qkv.memory` and `qkv.decoding` have checked;
+None stands for a function that cannot be had, and `reasons` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .capability import load
+
+_native = load().native
+
+memory_append: Callable[..., None] | None = None if _native is None else _native.memory_append
+memory_attend: Callable[..., None] | None = None if _native is None else _native.memory_attend
+
+
+def advise_huge(address: int, count: int) -> None:
+    """Ask for large pages of memory behind these bytes; without the native library nothing is asked."""
+    if _native is not None:
+        _native.advise_huge(address, count)

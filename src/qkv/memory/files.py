@@ -1,0 +1,221 @@
+"""A memory in a file: safetensors, written whole or not at all, and checked before it is believed.
+
+Tensors: key (batch, heads, span, width) and value (…, value_width) in the storage dtype, for int8 key_scale and
+value_scale (batch, heads, span); lengths and starts (batch,). Index t of row b is the token at starts[b] + t, and
+zeros follow its last one. The metadata say the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import OptionError, OptionTypeError, QkvError, complaint
+from .layout import PAGE, STORAGE, Stored
+
+if TYPE_CHECKING:
+    from .kv import KVCache
+
+_FORMAT, _VERSION = "qkv.KVCache", "1"
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STORAGE}
+_KINDS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int8: "I8", torch.int64: "I64"}
+# Six tensors and a few numbers need less than 2 KiB.
+_LONGEST_HEADER = 1 << 16
+_LARGEST = 1 << 48
+
+
+def save(memory: KVCache, path: str | os.PathLike[str]) -> None:
+    """Beside the file first, through to the disk, then in its place."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    target = _checked_path(path)
+    with memory._pool.lock:
+        tensors, metadata = _tensors(memory), _metadata(memory)
+    part = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    try:
+        part.touch(exist_ok=False)
+        save_file(tensors, part, metadata)
+        _through_to_disk(part)
+        os.replace(part, target)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        if isinstance(error, SafetensorError):
+            raise OSError(f"path: {target} could not be written: {error}") from error
+        raise
+    _through_to_disk(target.parent)
+
+
+def load(kind: type[KVCache], path: str | os.PathLike[str]) -> KVCache:
+    """Raises OptionError for a file that is damaged or not a memory, and OSError for one that cannot be read."""
+    from safetensors import SafetensorError, safe_open
+
+    source = _checked_path(path)
+    _check_header(source)
+    try:
+        with safe_open(source, framework="pt", device="cpu") as file:
+            about = _Description(source, file.metadata() or {})
+            about.check(file)
+            # Copies: the file may change or vanish later.
+            tensors = {name: file.get_tensor(name).clone() for name in about.shapes}
+    except (SafetensorError, RuntimeError) as error:  # RuntimeError: torch, of sizes that no tensor can have
+        raise _damaged(source, str(error)) from error
+    return _filled(kind, about, tensors)
+
+
+def _tensors(memory: KVCache) -> dict[str, Tensor]:
+    rows = [memory._stored(row) for row in range(memory.batch)]
+    span = max(stored.key.shape[1] for _, stored in rows)
+
+    def stacked(tensors: list[Tensor]) -> Tensor:
+        first = tensors[0]
+        out = first.new_zeros(len(tensors), first.shape[0], span, *first.shape[2:])
+        for row, tensor in enumerate(tensors):
+            out[row, :, : tensor.shape[1]] = tensor
+        return out
+
+    names = ("key", "value", "key_scale", "value_scale") if memory.dtype is torch.int8 else ("key", "value")
+    tensors = {name: stacked([getattr(stored, name) for _, stored in rows]) for name in names}
+    starts = torch.tensor([start for start, _ in rows], dtype=torch.int64)
+    return tensors | {"lengths": memory.lengths, "starts": starts}
+
+
+def _metadata(memory: KVCache) -> dict[str, str]:
+    limits = {name: "" if limit is None else str(limit) for name, limit in _limits(memory)}
+    return {"format": _FORMAT, "version": _VERSION, "dtype": str(memory.dtype).removeprefix("torch.")} | limits
+
+
+def _limits(memory: KVCache) -> tuple[tuple[str, int | None], ...]:
+    return ("capacity", memory.capacity), ("window", memory.window)
+
+
+class _Description:
+    """What a file says of itself."""
+
+    def __init__(self, path: Path, metadata: dict[str, str]) -> None:
+        self.path = path
+        if metadata.get("format") != _FORMAT:
+            raise _damaged(path, f"format {metadata.get('format')!r}, not {_FORMAT!r}")
+        if metadata.get("version") != _VERSION:
+            raise _damaged(path, f"version {metadata.get('version')!r}; this qkv reads {_VERSION!r}")
+        dtype = _DTYPES.get(metadata.get("dtype", ""))
+        if dtype is None:
+            raise _damaged(path, f"dtype {metadata.get('dtype')!r}")
+        self.dtype: torch.dtype = dtype
+        self.capacity, self.window = (self._limit(name, metadata.get(name)) for name in ("capacity", "window"))
+        self.shapes: dict[str, tuple[int, ...]] = {}
+
+    def _limit(self, name: str, text: str | None) -> int | None:
+        if text == "":
+            return None
+        if text is None or not text.isascii() or not text.isdigit() or len(text) > 18 or int(text) < 1:
+            raise _damaged(self.path, f"{name} {text!r}")
+        return int(text)
+
+    def check(self, file: Any) -> None:
+        """Names, dtypes and sizes, before a number is read."""
+        wanted = {"key": self.dtype, "value": self.dtype, "lengths": torch.int64, "starts": torch.int64}
+        if self.dtype is torch.int8:
+            wanted |= {"key_scale": torch.float32, "value_scale": torch.float32}
+        names = set(file.keys())
+        if names != set(wanted):
+            raise _damaged(self.path, f"tensors {sorted(names)}, not {sorted(wanted)}")
+        for name, dtype in wanted.items():
+            part = file.get_slice(name)
+            if part.get_dtype() != _KINDS[dtype]:
+                raise _damaged(self.path, f"{name} of {part.get_dtype()}, not {_KINDS[dtype]}")
+            self.shapes[name] = tuple(part.get_shape())
+        key = self.shapes["key"]
+        if len(key) != 4 or min(key[0], key[1], key[3]) < 1:
+            raise _damaged(self.path, f"key of shape {key}")
+        value = self.shapes["value"]
+        if len(value) != 4 or value[:3] != key[:3] or value[3] < 1:
+            raise _damaged(self.path, f"value of shape {value} beside key's {key}")
+        for name, shape in self.shapes.items():
+            if (name.endswith("scale") and shape != key[:3]) or (name in ("lengths", "starts") and shape != key[:1]):
+                raise _damaged(self.path, f"{name} of shape {shape} beside key's {key}")
+
+
+def _filled(kind: type[KVCache], about: _Description, tensors: dict[str, Tensor]) -> KVCache:
+    lengths, starts = tensors["lengths"].numpy(), tensors["starts"].numpy()
+    (batch, heads, span, width), value_width = tensors["key"].shape, tensors["value"].shape[3]
+    held = lengths - starts
+    # A ring holds at least what a query to come may see; without one, everything.
+    latest = np.zeros_like(lengths) if about.window is None else np.maximum(lengths - about.window, 0)
+    sound = (
+        ((starts >= 0) & (starts <= lengths) & (lengths <= _LARGEST) & (starts % PAGE == 0) & (starts <= latest)).all()
+        and int(held.max()) == span
+        and (about.capacity is None or int(lengths.max()) <= about.capacity)
+    )
+    if not sound:
+        raise _damaged(about.path, "lengths and starts that cannot be those of a memory")
+    if about.dtype is torch.int8:
+        for name in ("key", "value"):
+            scale = tensors[f"{name}_scale"]
+            if bool((tensors[name] == -128).any()) or bool(((scale < 0) | scale.isinf()).any()):
+                raise _damaged(about.path, f"{name} with numbers that quantising never gives")
+    try:
+        memory = kind(batch, heads, width, value_width=value_width, window=about.window, dtype=about.dtype)
+    except QkvError as error:
+        raise _damaged(about.path, str(error)) from error
+    # The limit holds again; its pages come as they are needed, since a file's word is no reason to take memory.
+    memory._capacity = about.capacity
+    memory._lengths[:] = starts
+    memory._table.first[:] = memory._table.stop[:] = starts // PAGE
+    memory._reserve(0, held)
+    for row in range(batch):
+        new = slice(0, int(held[row]))
+        parts = [tensors.get(name) for name in Stored._fields]
+        stored = Stored(*(None if part is None else part[row, :, new] for part in parts))  # pyright: ignore[reportArgumentType]
+        memory._write_row(row, int(starts[row]), stored)
+    memory._set_rows(lengths, memory._table)
+    return memory
+
+
+def _check_header(path: Path) -> None:
+    """The length of the header against the file, and its names, each once."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        count = int.from_bytes(file.read(8), "little")
+        if size < 8 or count > min(size - 8, _LONGEST_HEADER):
+            raise _damaged(path, f"a header of {count} bytes in a file of {size}")
+        text = file.read(count)
+    try:
+        json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"a header that is not read: {error}") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name comes twice")
+    return found
+
+
+def _checked_path(path: Any) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise OptionTypeError(complaint("path", repr(path), "the path of a file"))
+    return Path(path)
+
+
+def _through_to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _damaged(path: Path, what: str) -> OptionError:
+    hint = "the file is damaged, or something else wrote it"
+    return OptionError(complaint("path", f"{path.name} with {what}", "a file that KVCache.save wrote", hint))

@@ -1,0 +1,370 @@
+"""A memory kept as plain sequences, and decoding over it by the equation, in float64.
+
+    V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j),   j ≤ the query's own absolute position
+
+Written from the specification alone: tokens are rounded once, when they are appended, and nothing else is.
+"""
+
+import math
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import qkv
+from qkv.testing.tolerance import error_in_ulp, ulp
+
+STORAGE = (torch.float32, torch.float16, torch.bfloat16, torch.int8)
+QUERIES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+# (heads_q, heads_kv)
+HEADS = {"mha": (5, 5), "gqa": (10, 2), "mqa": (7, 1)}
+# Ulp of the largest attended |v|, in the arithmetic's dtype: what long sums and exp may lose.
+BOUND = 16.0
+PAGE = 64
+
+
+def name_of(thing: object) -> str:
+    return str(thing).removeprefix("torch.")
+
+
+def numbers(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0, whole: bool = False) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    if whole:
+        return torch.randint(-2, 3, shape, generator=generator).to(dtype)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def quantized(x: Tensor) -> tuple[Tensor, Tensor]:
+    """int8 codes and float32 scales (..., 1) of each vector; NaN for the scale of one that is not finite."""
+    x = x.to(torch.float32)
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    safe = torch.where((scale > 0) & scale.isfinite(), scale, 1.0)
+    codes = torch.where(scale > 0, torch.round(x.nan_to_num(0.0, 0.0, 0.0) / safe).clamp(-127, 127), 0.0)
+    return codes.to(torch.int8), torch.where(x.isfinite().all(-1, keepdim=True), scale, nan)
+
+
+def stored(x: Tensor, storage: torch.dtype) -> Tensor:
+    """The numbers that a memory of that dtype keeps, in float64."""
+    if storage is torch.int8:
+        codes, scale = quantized(x)
+        return torch.where(scale.isnan(), nan, codes.double() * scale.double())
+    return x.to(storage).double()
+
+
+@dataclass
+class Expected:
+    """The right answer, (batch, heads_q, n, value_width), and what an answer's error is measured by."""
+
+    out: Tensor
+    seen: Tensor
+    reach: Tensor
+    sizes: Tensor
+    storage: torch.dtype
+    scores: Tensor | None = None
+    slack: Tensor | None = None
+    values: Tensor | None = None
+
+    def check(self, found: Tensor, exact: bool = False) -> None:
+        """`exact`: the scores were whole numbers, and Argmax must take the first of equals."""
+        assert found.shape == self.out.shape, f"shape {tuple(found.shape)}, not {tuple(self.out.shape)}"
+        if not found.numel() or not self.seen.shape[-1]:
+            assert not found.any(), "a query with nothing to see must get exactly 0"
+            return
+        if self.scores is not None:
+            self._check_argmax(found, exact)
+        else:
+            self._check_softmax(found)
+
+    def _check_softmax(self, found: Tensor) -> None:
+        """Within BOUND ulp of the largest attended |v|, or what rounding the scores alone may do."""
+        dtype = found.dtype
+        inner = torch.float64 if dtype is torch.float64 and self.storage is not torch.int8 else torch.float32
+        rounding = torch.maximum(BOUND * ulp(self.reach, inner), 2 * torch.finfo(inner).eps * self.sizes * self.reach)
+        allowed = rounding / ulp(self.reach, dtype) + 0.5 + 1e-6
+        errors = error_in_ulp(found, self.out, self.reach, dtype)
+        empty = ~self.seen.any(-1)
+        assert not found[empty].any(), "a query with nothing to see must get exactly 0"
+        worst = (errors / allowed).nan_to_num(inf, inf).argmax()
+        row = tuple(int(i) for i in torch.unravel_index(worst, errors.shape))
+        assert bool((errors <= allowed).all()), (
+            f"{name_of(dtype)} over {name_of(self.storage)}: off by {errors[row]:.4g} ulp of {self.reach[row]:.3g} at "
+            f"(batch, head, query) {row}, allowed {allowed[row]:.4g}; {int((errors > allowed).sum())} of "
+            f"{errors.numel()} rows\n  got    {found[row].double().tolist()}\n  wanted {self.out[row].tolist()}"
+        )
+
+    def _check_argmax(self, found: Tensor, exact: bool) -> None:
+        """Every row is the value of a key whose score is the best within rounding."""
+        scores, values, seen = self.scores, self.values, self.seen
+        assert scores is not None
+        assert values is not None
+        assert self.slack is not None
+        live = torch.where(seen, scores, -inf)
+        lost = (seen & scores.isnan()).any(-1)
+        empty = (live == -inf).all(-1) & ~lost
+        assert bool(found[lost].isnan().all()), "a NaN among the scores that count must not be hidden"
+        assert not found[empty].any(), "a query with nothing to see must get exactly 0"
+        best = live.nan_to_num(nan=-inf, posinf=inf, neginf=-inf).amax(-1, keepdim=True)
+        good = seen & (live >= best - (0.0 if exact else self.slack[..., None]))
+        if exact:
+            good &= good.cumsum(-1) == 1
+        kept = values.to(torch.float32).to(found.dtype)[:, :, None]
+        wanted = found[..., None, :]
+        same = (kept == wanted) | (kept.isnan() & wanted.isnan())
+        if found.dtype is torch.float64 and self.storage is torch.int8:
+            same |= (values[:, :, None] - wanted).abs() <= 1e-6 * values[:, :, None].abs()
+        right = (same.all(-1) & good).any(-1) | lost | empty
+        row = tuple(int(i) for i in torch.unravel_index((~right).int().argmax(), right.shape))
+        assert bool(right.all()), (
+            f"argmax: {int((~right).sum())} of {right.numel()} rows are not the value of their best key; first "
+            f"(batch, head, query) {row}: got {found[row].tolist()}, best keys {good[row].nonzero().flatten().tolist()}"
+        )
+
+
+# keep(batch, head, new query, position, key) → bool, all of them index tensors that broadcast
+Keep = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Any]
+
+
+@dataclass
+class Plain:
+    """`KVCache` as one plain sequence a row: keys (heads, length, width) and values, in float64."""
+
+    batch: int
+    heads: int
+    width: int
+    value_width: int
+    dtype: torch.dtype = torch.float32
+    window: int | None = None
+    rows: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.rows:
+            self.reset()
+
+    @classmethod
+    def beside(cls, memory: Any) -> "Plain":
+        return cls(memory.batch, memory.heads, memory.width, memory.value_width, memory.dtype, memory.window)
+
+    @property
+    def lengths(self) -> list[int]:
+        return [row[0].shape[1] for row in self.rows]
+
+    @property
+    def length(self) -> int:
+        return max(self.lengths)
+
+    def append(self, key: Tensor, value: Tensor, lengths: Any = None, padding: str = "right") -> Tensor:
+        """The absolute position of each new token, (batch, n); −1 for what does not count."""
+        n = key.shape[2]
+        keys, values = stored(key, self.dtype), stored(value, self.dtype)
+        positions = torch.full((self.batch, n), -1)
+        for b, (k, v) in enumerate(self.rows):
+            count = n if lengths is None else int(lengths[b])
+            real = slice(n - count, n) if padding == "left" else slice(0, count)
+            positions[b, real] = torch.arange(k.shape[1], k.shape[1] + count)
+            self.rows[b] = torch.cat([k, keys[b, :, real]], 1), torch.cat([v, values[b, :, real]], 1)
+        return positions
+
+    def crop(self, n: int) -> None:
+        self.rows = [(k[:, :n], v[:, :n]) for k, v in self.rows]
+
+    def reorder(self, index: list[int]) -> None:
+        self.rows = [self.rows[i] for i in index]
+        self.batch = len(index)
+
+    def fork(self) -> "Plain":
+        return replace(self, rows=list(self.rows))
+
+    def reset(self) -> None:
+        none = torch.zeros(self.heads, 0, self.width).double(), torch.zeros(self.heads, 0, self.value_width).double()
+        self.rows = [none] * self.batch
+
+    def tensors(self) -> tuple[Tensor, Tensor]:
+        """(batch, heads, length, width) and (…, value_width) in float64, zeros beyond a row's length."""
+        keys = torch.zeros(self.batch, self.heads, self.length, self.width).double()
+        values = torch.zeros(self.batch, self.heads, self.length, self.value_width).double()
+        for b, (k, v) in enumerate(self.rows):
+            keys[b, :, : k.shape[1]], values[b, :, : k.shape[1]] = k, v
+        return keys, values
+
+    def decode(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        similarity: Any = None,
+        keep: Keep | None = None,
+        bias: Tensor | None = None,
+        lengths: Any = None,
+        padding: str = "right",
+    ) -> Expected:
+        positions = self.append(key, value, lengths, padding)
+        return self.attend(query, positions, similarity=similarity, keep=keep, bias=bias)
+
+    def attend(
+        self,
+        query: Tensor,
+        positions: Tensor,
+        *,
+        similarity: Any = None,
+        keep: Keep | None = None,
+        bias: Tensor | None = None,
+    ) -> Expected:
+        similarity = qkv.Softmax() if similarity is None else similarity
+        q, (k, v) = query.double(), self.tensors()
+        heads, group = q.shape[1], q.shape[1] // self.heads
+        k, v = (t.repeat_interleave(group, dim=1) for t in (k, v))
+        b, h = torch.arange(self.batch)[:, None, None, None], torch.arange(heads)[:, None, None]
+        i, j, p = torch.arange(q.shape[2])[:, None], torch.arange(self.length), positions[:, None, :, None]
+        seen = (j <= p) & (p >= 0)
+        if self.window is not None:
+            seen = seen & (j > p - self.window)
+        if keep is not None:
+            seen = seen & keep(b, h, i, p.clamp(min=0), j)
+        if bias is not None:
+            seen = seen & (bias != -inf)
+        seen = seen.expand(self.batch, heads, q.shape[2], self.length)
+        scores = q @ k.transpose(-1, -2)
+        sizes = q.abs().nan_to_num(0.0, 0.0, 0.0) @ k.abs().nan_to_num(0.0, 0.0, 0.0).transpose(-1, -2)
+        reach = largest(torch.where(seen, v.abs().nan_to_num(0.0, 0.0, 0.0).amax(-1)[:, :, None], 0.0))
+        if isinstance(similarity, qkv.Argmax):
+            slack = 2 * (self.width + 4) * torch.finfo(torch.float32).eps * largest(sizes * seen)
+            return Expected(
+                reach[..., None].expand(*q.shape[:3], v.shape[-1]), seen, reach, slack, self.dtype, scores, slack, v
+            )
+        out = by_softmax(scores, v, seen, similarity, self.width, bias)
+        sizes = sizes * abs(similarity.scale_for(self.width))
+        if bias is not None:
+            sizes = sizes + bias.double().abs().nan_to_num(0.0, 0.0, 0.0)
+        sizes = largest(sizes * seen)
+        reach = torch.maximum(reach, out.abs().nan_to_num(0.0, 0.0, 0.0).amax(-1))
+        return Expected(out, seen, reach, sizes, self.dtype)
+
+
+def largest(x: Tensor) -> Tensor:
+    return x.amax(-1) if x.shape[-1] else x.sum(-1)
+
+
+def by_softmax(scores: Tensor, v: Tensor, seen: Tensor, similarity: Any, width: int, bias: Tensor | None) -> Tensor:
+    """Σ_j exp(s_j) v_j / (Σ_j exp(s_j) + exp(sink)), over the keys that are seen."""
+    logits = scores * (1 / math.sqrt(width) if similarity.scale is None else similarity.scale)
+    if similarity.softcap is not None:
+        logits = similarity.softcap * torch.tanh(logits / similarity.softcap)
+    if bias is not None:
+        logits = logits + torch.where(bias == -inf, 0.0, bias.double())
+    logits = torch.where(seen, logits, -inf)
+    lost = ((logits.isnan() | (logits == inf)) & seen).any(-1)
+    logits = torch.where(lost[..., None], -inf, logits)
+    live = (logits != -inf) & seen
+    if similarity.sink is not None:
+        sink = torch.as_tensor(similarity.sink, dtype=torch.float64).reshape(-1, 1, 1).expand(logits.shape[1], 1, 1)
+        sink = sink.expand(*logits.shape[:3], 1)
+    else:
+        sink = torch.full((*logits.shape[:3], 1), -inf).double()
+    joined = torch.cat([logits, sink], -1)
+    top = joined.amax(-1, keepdim=True)
+    powers = torch.exp(joined - torch.where(top == -inf, 0.0, top))
+    total = powers.sum(-1, keepdim=True)
+    weights = powers[..., :-1] / torch.where(total == 0, 1.0, total)
+    out = weights @ torch.where(v.isfinite(), v, 0.0)
+    if not bool(v.isfinite().all()):
+        # However small a weight is, it is positive: what is not finite behind it counts.
+        counts = live.double()
+        lies, up, down = (counts @ (mark.double()) > 0 for mark in (v.isnan(), v == inf, v == -inf))
+        out = torch.where(up, inf, torch.where(down, -inf, out))
+        out = torch.where(lies | (up & down), nan, out)
+    out = torch.where(live.any(-1)[..., None], out, 0.0)
+    return torch.where(lost[..., None], nan, out)
+
+
+def fill(memory: Any, *tensors: Tensor, chunk: int | None = None, lengths: Any = None) -> None:
+    """Append keys and values, `chunk` tokens at a time."""
+    key, value = tensors
+    n = key.shape[2]
+    for first in range(0, n, chunk or max(n, 1)):
+        last = first + (chunk or n)
+        memory.append(
+            key[:, :, first:last], value[:, :, first:last], **({} if lengths is None else {"lengths": lengths})
+        )
+
+
+def same_bits(found: Tensor, wanted: Tensor, what: str = "") -> None:
+    assert found.dtype is wanted.dtype
+    assert found.shape == wanted.shape
+    as_int = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[found.element_size()]
+    one, other = (t.detach().contiguous().view(as_int) for t in (found, wanted))
+    assert torch.equal(one, other), f"{what}: {int((one != other).sum())} of {one.numel()} numbers differ"
+
+
+def held(memory: Any) -> tuple[Tensor, Tensor]:
+    return tuple(t.clone() for t in memory.tensors())  # pyright: ignore
+
+
+def holds(memory: Any, plain: Plain) -> None:
+    """Lengths, and the contents that a next query may see: bit for bit what was rounded at append."""
+    assert memory.lengths.tolist() == plain.lengths
+    assert memory.length == plain.length
+    assert memory.batch == plain.batch
+    dtype = memory.dtype if memory.dtype in (torch.float16, torch.bfloat16) else torch.float32
+    for found, wanted in zip(memory.tensors(), plain.tensors(), strict=True):
+        assert found.dtype is dtype
+        assert found.shape == wanted.shape
+        for b, length in enumerate(plain.lengths):
+            first = 0 if memory.window is None else max(0, length - memory.window + 1)
+            got, want = found[b, :, first:length], wanted[b, :, first:length].to(dtype)
+            assert torch.equal(got.isnan(), want.isnan())
+            assert torch.equal(got.nan_to_num(7.0), want.nan_to_num(7.0)), f"row {b} holds other numbers"
+            assert not found[b, :, length:].any(), "nothing is held beyond a row's length"
+            # Evicted: zeros, or still what it was where its page is still there.
+            gone, was = found[b, :, :first], wanted[b, :, :first].to(dtype)
+            assert bool(((gone == 0) | (gone == was) | (gone.isnan() & was.isnan())).all())
+
+
+@contextmanager
+def untouched(memory: Any) -> Iterator[None]:
+    """Whatever happens inside, the memory is afterwards exactly as it was."""
+    before = memory.batch, memory.length, memory.lengths.tolist(), memory.nbytes, held(memory)
+    yield
+    after = memory.batch, memory.length, memory.lengths.tolist(), memory.nbytes, held(memory)
+    assert before[:4] == after[:4]
+    for one, other in zip(before[4], after[4], strict=True):
+        same_bits(one, other, "the memory's contents")
+
+
+def page_bytes(heads: int, width: int, value_width: int, storage: torch.dtype) -> int:
+    """A page holds 64 tokens of one row: header, scales, keys, values, each head's slab a multiple of 64 bytes."""
+    size = {torch.float32: 4, torch.float16: 2, torch.bfloat16: 2, torch.int8: 1}[storage]
+    pairs = 2 if storage is torch.bfloat16 else 1
+    keys = size * PAGE * pairs * math.ceil(width / pairs)
+    values = size * PAGE * (math.ceil(value_width / 16) * 16)
+    return heads * (64 + (512 if storage is torch.int8 else 0) + keys + values)
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def in_a_process(script: str, timeout: float = 100, **environment: str) -> str:
+    """Standard output of a Python program that can import this file; a failure comes with its last words."""
+    settings = {name: value for name, value in os.environ.items() if not name.startswith("QKV_")}
+    paths = os.pathsep.join((str(Path(__file__).parent), *filter(None, sys.path)))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-X", "faulthandler", "-c", textwrap.dedent(script)],
+        env=settings | {"PYTHONPATH": paths} | environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, f"ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
