@@ -71,6 +71,10 @@ public:
     template <Dtype dtype, Dtype storage>
     void write(const Rows& keys, const Rows& values, int64_t first, int64_t count) {
         if (first == 0) slab_[0] = 0;
+        // Vectors reach beyond the last token: what they meet there must be no subnormal number, which would cost a
+        // hundred times as much as any other.
+        const int64_t end = first + count, begin = std::max(first, end / kGroup * kGroup);
+        if (end % kGroup != 0 && begin % kGroup == 0) clear_keys<storage>(begin, (end + kGroup - 1) / kGroup * kGroup);
         if constexpr (storage == Dtype::int8) {
             quantize<dtype>(keys, values, first, count);
         } else {
@@ -80,10 +84,28 @@ public:
     }
 
 private:
+    static constexpr int64_t kGroup = 16;  // no vector holds more tokens
+
+    template <Dtype storage>
+    static constexpr int64_t kPair = storage == Dtype::bfloat16 ? 2 : 1;
+    // From one channel, or pair of them, to the next.
+    template <Dtype storage>
+    static constexpr int64_t kRowBytes = kPageTokens * kPair<storage> * element_size(storage);
+
+    template <Dtype storage>
+    void clear_keys(int64_t first, int64_t last) {
+        char* to = key_at<storage>(first, 0);
+        const int64_t bytes = (last - first) * kPair<storage> * element_size(storage);
+        for (int64_t c = 0; c < layout_.width_slots(); c += kPair<storage>, to += kRowBytes<storage>) {
+            std::memset(to, 0, bytes);
+        }
+    }
+
+    template <Dtype storage>
     char* key_at(int64_t token, int64_t channel) const {
-        const int64_t pair = layout_.pair();
-        const int64_t element = channel / pair * kPageTokens * pair + token * pair + channel % pair;
-        return slab_ + layout_.keys_at() + element * element_size(layout_.storage);
+        constexpr int64_t pair = kPair<storage>, element = element_size(storage);
+        return slab_ + layout_.keys_at() + channel / pair * kRowBytes<storage> +
+               (token * pair + channel % pair) * element;
     }
 
     char* value_at(int64_t token) const {
@@ -93,15 +115,16 @@ private:
     template <Dtype dtype, Dtype storage>
     void write_keys(const Rows& keys, int64_t first, int64_t count) {
         constexpr int64_t element = element_size(storage);
-        const int64_t step = layout_.pair() * element;
+        constexpr int64_t step = kPair<storage> * element;
         for (int64_t c = 0; c < layout_.width; ++c) {
-            char* to = key_at(first, c);
-            for (int64_t t = 0; t < count; ++t, to += step) {
-                write_rounded<storage>(to, read_as_float<dtype>(keys.at(t, c)));
+            char* to = key_at<storage>(first, c);
+            const char* from = keys.at(0, c);
+            for (int64_t t = 0; t < count; ++t, to += step, from += keys.token_bytes) {
+                write_rounded<storage>(to, read_as_float<dtype>(from));
             }
         }
         for (int64_t c = layout_.width; c < layout_.width_slots(); ++c) {
-            char* to = key_at(first, c);
+            char* to = key_at<storage>(first, c);
             for (int64_t t = 0; t < count; ++t, to += step) std::memset(to, 0, element);
         }
     }
@@ -128,7 +151,7 @@ private:
         for (int64_t t = 0; t < count; ++t) {
             const float key_scale = scale_of<dtype>(keys, t, layout_.width);
             for (int64_t c = 0; c < layout_.width; ++c) {
-                *key_at(first + t, c) = quantized(read_as_float<dtype>(keys.at(t, c)), key_scale);
+                *key_at<Dtype::int8>(first + t, c) = quantized(read_as_float<dtype>(keys.at(t, c)), key_scale);
             }
             const float value_scale = scale_of<dtype>(values, t, layout_.value_width);
             char* to = value_at(first + t);

@@ -98,10 +98,10 @@ private:
             float* page = scores + score_floats_ + 2 * sums_floats_;
             const QueryRows rows = rows_of(unit);
             if (rows.any_to() > 0) rows.pack(kernels_, queries);
-            empty(total, rows.count());
-            for (int64_t at = rows.any_from() / kPartTokens * kPartTokens; at < rows.any_to(); at += kPartTokens) {
-                attend_part(rows, at, queries, scores, page, part);
-                fold(total, part, rows.count());
+            const int64_t begin = rows.any_from() / kPartTokens * kPartTokens;
+            for (int64_t at = begin; at < rows.any_to(); at += kPartTokens) {
+                attend_part(rows, at, queries, scores, page, at == begin ? total : part);
+                if (at != begin) fold(total, part, rows.count());
             }
             finish(rows, total);
         };
@@ -114,7 +114,7 @@ private:
         const int64_t parts_a_run = std::max<int64_t>(1, units_ * most_parts_ / (kUnitsPerThread * threads_));
         const int64_t runs = ceil_div(most_parts_, parts_a_run), jobs = checked_product(units_, runs);
         const int workers = worker_limit(jobs, threads_);
-        const int64_t floats = score_floats_ + sums_floats_ + page_floats_;
+        const int64_t floats = score_floats_ + page_floats_;
         const Floats scratch = allocate(checked_product(floats, workers));
         const Floats queries = allocate(checked_product(query_floats_, units_));
         const Floats parts = allocate(checked_product(sums_floats_, checked_product(units_, most_parts_)));
@@ -133,21 +133,14 @@ private:
             for (int64_t n = begin; n < begin + parts_a_run; ++n) {
                 if ((first + n) * kPartTokens >= rows.any_to()) break;
                 attend_part(rows, (first + n) * kPartTokens, queries.get() + unit * query_floats_, scores,
-                            scores + score_floats_ + sums_floats_, part_of(n));
+                            scores + score_floats_, part_of(n));
             }
             if (left[unit].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-            const Sums total = sums_at(scores + score_floats_);
-            empty(total, rows.count());
-            for (int64_t n = 0; (first + n) * kPartTokens < rows.any_to(); ++n) fold(total, part_of(n), rows.count());
+            const Sums total = part_of(0);
+            for (int64_t n = 1; (first + n) * kPartTokens < rows.any_to(); ++n) fold(total, part_of(n), rows.count());
             finish(rows, total);
         };
         for_each_job(jobs, workers, work);
-    }
-
-    void empty(const Sums& sums, int rows) const {
-        std::fill(sums.values, sums.values + rows * value_slots_, 0.0f);
-        std::fill(sums.weight, sums.weight + rows, 0.0f);
-        std::fill(sums.highest, sums.highest + rows, kNever);
     }
 
     // The part of the past from position `at` on.
@@ -159,8 +152,8 @@ private:
         const Ahead values = part_of_page(rows, first_page, layout_.values_at(), layout_.head_bytes());
         const Ahead next = at + kPartTokens < rows.any_to() ? keys_of(rows, (at + kPartTokens) / kPageTokens) : Ahead{};
         for (int64_t p = first_page; p <= last_page; ++p) {
-            score(rows, p, queries, page, scores + (p * kPageTokens - first_key),
-                  p < last_page ? keys_of(rows, p + 1) : values);
+            score(rows, p, static_cast<int>(std::min<int64_t>(kPageTokens, to - p * kPageTokens)), queries, page,
+                  scores + (p * kPageTokens - first_key), p < last_page ? keys_of(rows, p + 1) : values);
         }
         bool careful = problem_.plain != nullptr;
         for (int64_t p = first_page; p <= last_page && !careful; ++p) {
@@ -197,18 +190,18 @@ private:
         return part_of_page(rows, page, layout_.keys_at(), layout_.values_at());
     }
 
-    void score(const QueryRows& rows, int64_t page, const float* queries, float* widened, float* scores,
+    void score(const QueryRows& rows, int64_t page, int tokens, const float* queries, float* widened, float* scores,
                const Ahead& ahead) const {
         if (problem_.plain != nullptr) {
             pack_plain_keys(rows, page, widened);
             kernels_.score_page(queries, rows.count(), reinterpret_cast<const char*>(widened), Dtype::float32,
-                                layout_.width_slots(), scores, kPartTokens, ahead, nullptr);
+                                layout_.width_slots(), scores, kPartTokens, tokens, ahead, nullptr);
             return;
         }
         const char* slab = problem_.memory.slab(rows.batch(), page, rows.head());
         const char* keys = slab + layout_.keys_at();
         kernels_.score_page(queries, rows.count(), keys, layout_.storage, layout_.width_slots(), scores, kPartTokens,
-                            ahead, widened);
+                            tokens, ahead, widened);
         if (layout_.storage != Dtype::int8) return;
         const auto* token_scales = reinterpret_cast<const float*>(slab + MemoryLayout::kHeaderBytes);
         for (int r = 0; r < rows.count(); ++r) {
@@ -317,8 +310,9 @@ private:
 
     void finish(const QueryRows& rows, const Sums& total) const {
         for (int r = 0; r < rows.count(); ++r) {
-            float weight = total.weight[r];
-            if (weight == 0.0f || rows.from(r) == rows.to(r)) {
+            // Before the sums: where no row sees anything, there are none.
+            float weight = rows.from(r) == rows.to(r) ? 0.0f : total.weight[r];
+            if (weight == 0.0f) {
                 rows.write(r, nullptr, kNever);
                 continue;
             }

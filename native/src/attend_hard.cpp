@@ -62,8 +62,9 @@ private:
         if (rows.any_to() > 0) rows.pack(kernels_, scratch);
         for (int64_t page = rows.any_from() / kPageTokens; page * kPageTokens < rows.any_to(); ++page) {
             const char* slab = problem_.memory.slab(rows.batch(), page, rows.head());
+            const int tokens = static_cast<int>(std::min<int64_t>(kPageTokens, rows.any_to() - page * kPageTokens));
             kernels_.score_page(scratch, rows.count(), slab + layout_.keys_at(), layout_.storage, layout_.width_slots(),
-                                scores, kPageTokens, keys_of(rows, page + 1), widened);
+                                scores, kPageTokens, tokens, keys_of(rows, page + 1), widened);
             for (int r = 0; r < rows.count(); ++r) {
                 float* row = scores + r * kPageTokens;
                 if (layout_.storage == Dtype::int8) {

@@ -15,7 +15,7 @@ uint32_t sweep_tile(const float* queries, const float* panel, int64_t width, flo
                     float* best, int64_t* index);
 bool all_finite(const void* data, int64_t count, Dtype dtype);
 void score_page(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots, float* scores,
-                int64_t stride, const Ahead& ahead, float* widened);
+                int64_t stride, int tokens, const Ahead& ahead, float* widened);
 void weigh_page(const float* weights, int64_t stride, int rows, const char* values, Dtype storage, int64_t value_slots,
                 int tokens, float* sums, const Ahead& ahead, float* widened);
 void scale_scores(float* scores, int64_t count, float scale, const float* token_scales, float softcap);

@@ -49,11 +49,11 @@ struct KernelTable {
     // No NaN and no infinity among `count` elements; needs no alignment.
     bool (*all_finite)(const void* data, int64_t count, Dtype dtype);
 
-    // The keys of a page: scores[r][t] = Σ_c queries[c][r] · keys[c][t] for its 64 tokens, rows of scores `stride`
-    // apart; summed over c in ascending order, for every r and t alike. `widened` is scratch of 64 × width_slots
+    // The keys of a page: scores[r][t] = Σ_c queries[c][r] · keys[c][t] for the first `tokens`, and -inf for the rest
+    // of the 64 (but for what fills up a vector); rows of scores are `stride` apart; summed over c in ascending order, for every r and t alike. `widened` is scratch of 64 × width_slots
     // floats where there are more than kMostBlockRows rows and the storage is not float32.
     void (*score_page)(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots,
-                       float* scores, int64_t stride, const Ahead& ahead, float* widened);
+                       float* scores, int64_t stride, int tokens, const Ahead& ahead, float* widened);
 
     // The values of a page: sums[r][c] += Σ_t weights[r][t] · values[t][c] for the first `tokens`, in ascending order.
     void (*weigh_page)(const float* weights, int64_t stride, int rows, const char* values, Dtype storage,

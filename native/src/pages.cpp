@@ -100,15 +100,26 @@ QKV_INLINE void score_block(const float* queries, int64_t slots, const char* key
 
 template <Dtype storage, int rows, bool keeps>
 void score_rows(const float* queries, int64_t slots, const char* keys, int64_t width_slots, float* scores,
-                int64_t stride, const Ahead& ahead, int block, int blocks, float* widened) {
+                int64_t stride, int tokens, const Ahead& ahead, int block, int blocks, float* widened) {
     constexpr int vectors = vectors_beside(rows) < kPageVectors ? vectors_beside(rows) : kPageVectors;
     constexpr int passes = kPageVectors / vectors;
-    for (int v = 0; v < kPageVectors; v += vectors) {
+    const int wanted = (tokens + kLanes - 1) / kLanes;
+    int v = 0;
+    for (; v + vectors <= wanted; v += vectors) {
         const int64_t bytes = v * kLanes * kPair<storage> * element_size(storage);
         const Prefetch prefetch =
             share_of(ahead, width_slots / kPair<storage>, block * passes + v / vectors, blocks * passes);
         score_block<storage, rows, vectors, keeps>(queries, slots, keys + bytes, width_slots, scores + v * kLanes,
                                                    stride, prefetch, widened + v * kLanes);
+    }
+    // A page that is not full: what lies behind its tokens is not read.
+    for (; v < wanted; ++v) {
+        const int64_t bytes = v * kLanes * kPair<storage> * element_size(storage);
+        score_block<storage, rows, 1, keeps>(queries, slots, keys + bytes, width_slots, scores + v * kLanes, stride,
+                                             {nullptr, 0}, widened + v * kLanes);
+    }
+    for (; v < kPageVectors; ++v) {
+        for (int r = 0; r < rows; ++r) store(scores + r * stride + v * kLanes, constant(-__builtin_inff()));
     }
 }
 
@@ -192,15 +203,15 @@ void weigh_rows(const float* weights, int64_t stride, const char* values, int64_
 
 template <Dtype storage>
 void score_few(const float* queries, int64_t slots, int rows, const char* keys, int64_t width_slots, float* scores,
-               int64_t stride, const Ahead& ahead, int block, int blocks, float* widened) {
+               int64_t stride, int tokens, const Ahead& ahead, int block, int blocks, float* widened) {
     if constexpr (storage != Dtype::float32) {
         if (blocks > 1) {
-            QKV_FOR_ROWS(score_rows, true, rows, queries, slots, keys, width_slots, scores, stride, ahead, block,
-                         blocks, widened)
+            QKV_FOR_ROWS(score_rows, true, rows, queries, slots, keys, width_slots, scores, stride, tokens, ahead,
+                         block, blocks, widened)
         }
     }
-    QKV_FOR_ROWS(score_rows, false, rows, queries, slots, keys, width_slots, scores, stride, ahead, block, blocks,
-                 widened)
+    QKV_FOR_ROWS(score_rows, false, rows, queries, slots, keys, width_slots, scores, stride, tokens, ahead, block,
+                 blocks, widened)
 }
 
 template <Dtype storage>
@@ -240,12 +251,12 @@ QKV_INLINE void for_each_block(int rows, Body body) {
 
 // Of several blocks of rows the first widens what is stored as it goes, and the others read what it kept.
 void score_page(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots, float* scores,
-                int64_t stride, const Ahead& ahead, float* widened) {
+                int64_t stride, int tokens, const Ahead& ahead, float* widened) {
     for_each_block(rows, [&](int first, int count, int block, int blocks) {
         const bool kept = block > 0 && storage != Dtype::float32;
         QKV_FOR_STORAGE(score_few, kept ? Dtype::float32 : storage, queries + first, rows, count,
                         kept ? reinterpret_cast<const char*>(widened) : keys, width_slots, scores + first * stride,
-                        stride, ahead, block, blocks, widened)
+                        stride, tokens, ahead, block, blocks, widened)
     });
 }
 

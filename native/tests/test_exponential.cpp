@@ -1,4 +1,4 @@
-// The error of e^x and tanh as the kernels compute them. QKV_EVERY=1 tries every float between -104 and 0; the
+// The error of e^x and tanh as the kernels compute them. QKV_EVERY=1 tries every float between -87.33 and 0; the
 // ordinary run takes one in 499. tanh takes one in 31 of those.
 
 #include <cmath>
@@ -45,7 +45,7 @@ TEST(exponential, within_two_ulp) {
     for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
         check::setting() = table->name;
         const double worst = worst_error(
-            0x80000000u, qkv::to_bits(-104.0f), stride(), [&](float* x) { table->exponentials(x, kCount, 1.0f, 0.0f); },
+            0x80000000u, qkv::to_bits(-87.33f), stride(), [&](float* x) { table->exponentials(x, kCount, 1.0f, 0.0f); },
             [](double x) { return std::exp(x); });
         CHECK(worst <= 2.0);
     }
@@ -58,7 +58,7 @@ TEST(exponential, edges) {
         x[1] = -INFINITY;
         x[2] = NAN;
         x[3] = -1e30f;
-        x[4] = -150.0f;
+        x[4] = -87.34f;
         const float sum = table->exponentials(x, kCount, 1.0f, 0.0f);
         CHECK_EQUAL(x[0], 1.0f);
         CHECK_EQUAL(x[1], 0.0f);

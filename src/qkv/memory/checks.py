@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 
 from ..errors import DtypeError, FormRefused, OptionError, OptionTypeError, ShapeError, complaint
 from ..masks.grid import integer
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from .kv import KVCache
 
 DTYPES = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16))
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -67,6 +69,9 @@ def check_kind(name: str, tensor: Any) -> None:
     if tensor.dtype not in DTYPES:
         wanted = "float32, float64, bfloat16 or float16"
         raise DtypeError(complaint(name, f"dtype {tensor.dtype}", wanted, f"{name}.float() converts"))
+    if type(tensor) not in _PLAIN or _functorch.maybe_current_level() is not None:
+        reason = "torch.func and subclasses of tensors hide the numbers that a memory keeps"
+        raise FormRefused(complaint(name, type(tensor).__name__, "an ordinary tensor", reason), (reason,))
     check_no_gradient(name, tensor)
 
 

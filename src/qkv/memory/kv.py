@@ -194,6 +194,7 @@ class KVCache(Store):
                     self._pool.share(old.of_row(row).tolist())
             gone = [page for row in np.flatnonzero(times == 0).tolist() for page in old.of_row(row).tolist()]
             self._set_rows(lengths, table)
+            self._plan = None
             self._give_back(gone)
 
     def fork(self) -> KVCache:
@@ -222,7 +223,7 @@ class KVCache(Store):
         with self._pool.lock:
             gone = self._table.all()
             self._set_rows(np.zeros_like(self._lengths), Table.empty(self.batch))
-            self._seen = None
+            self._seen = self._plan = None
             self._give_back(gone)
 
     def tensors(self) -> tuple[Float[Tensor, "b h length d"], Float[Tensor, "b h length dv"]]:

@@ -31,6 +31,7 @@ class Store:
         self._quota = 0
         self._number = enrolled(self)
         self._seen: tuple[torch.dtype, torch.device] | None = None  # of the first append
+        self._plan: Any = None  # decode's: the last call that it checked; true while batch and `_seen` stay
         self._set_rows(np.zeros(batch, dtype=np.int64), Table.empty(batch))
 
     def __del__(self) -> None:
@@ -53,9 +54,8 @@ class Store:
 
     def _forget_ready(self) -> None:
         """Up to `_ready` all rows, which are equally long, can be written to without a look at the table, and a ring
-        has nothing to let go before `_full`. 0 is always safe. `_plan` is decode's: the last call that it checked."""
+        has nothing to let go before `_full`. 0 is always safe."""
         self._ready = self._full = 0
-        self._plan: Any = None
 
     def _set_aside(self) -> None:
         """Pages for all tokens that capacity allows; for a ring, for those that it can hold at a time: the window, a
