@@ -325,8 +325,9 @@ private:
                 weight = weight * kept + std::exp(sink - top);
                 highest = std::max(highest, sink);
             }
-            for (int64_t c = 0; c < layout_.value_width; ++c) values[c] = values[c] * kept / weight;
-            rows.write(r, values, or_zero(highest) + std::log(weight));
+            const float factor = kept / weight;
+            for (int64_t c = 0; c < value_slots_; ++c) values[c] *= factor;
+            rows.write(r, values, problem_.lse == nullptr ? 0.0f : or_zero(highest) + std::log(weight));
         }
     }
 

@@ -94,8 +94,13 @@ class Store:
         table.put(rows, places, taken[len(lent) :])
         table.stop[:] = stop
         if int(lengths.min()) == int(lengths.max()) and counts is None:
-            self._ready = min(int(stop.min()) * PAGE, _NO_LIMIT if self._capacity is None else self._capacity)
-            self._full = _NO_LIMIT if self._window is None else (int(table.first.min()) + 1) * PAGE + self._window
+            self._set_ready()
+
+    def _set_ready(self) -> None:
+        """For rows that are equally long and own their last pages."""
+        table = self._table
+        self._ready = min(int(table.stop.min()) * PAGE, _NO_LIMIT if self._capacity is None else self._capacity)
+        self._full = _NO_LIMIT if self._window is None else (int(table.first.min()) + 1) * PAGE + self._window
 
     def _unreserve(self) -> None:
         """Unhook the pages that hold no token: what they were reserved for did not happen."""
@@ -178,6 +183,8 @@ class Store:
         table.first[lengths == 0] = table.stop[lengths == 0] = 0
         self._set_rows(lengths, table)
         self._give_back(gone)
+        if not self._pool.shared and int(lengths.min()) == int(lengths.max()):
+            self._set_ready()
 
     def _held(self, row: int) -> tuple[int, tuple[Tensor, Tensor]]:
         """The first position of a row that is held, and its keys and values from there on, to compute with."""
