@@ -57,8 +57,9 @@ def test_chunks_double_up_to_a_limit_and_never_move() -> None:
     assert max(sizes) == 64
     assert len(set(taken)) == 300
     assert all(address % 64 == 0 for address in taken)
-    big = [address for address, chunk in pool._chunks if len(chunk) >= 2]
-    assert all(address % (2 << 20) == 0 for address in big)
+    # A long prompt's chunk is aligned for large pages; those that steps grow by are not.
+    prompt = Pool(1 << 20)
+    assert min(prompt.take(100)) % (2 << 20) == 0
     for address in taken:
         assert pool.page(address).data_ptr() == address
 

@@ -28,6 +28,7 @@ from .layout import PAGE
 
 _LINE = 64
 _HUGE = 2 << 20
+_LARGE = 8 << 20
 _CHUNK = 64 << 20
 _START = itemgetter(0)
 
@@ -124,22 +125,25 @@ class Pool:
         """A chunk of as many pages as there are already, up to about 64 MiB, and at least of `count`."""
         generous = max(count, min(self.pages, _CHUNK // self.page_bytes))
         try:
-            start, chunk = _chunk(generous, self.page_bytes)
+            start, chunk = _chunk(generous, self.page_bytes, count * self.page_bytes >= _LARGE)
         except MemoryError:
             if generous == count:
                 raise
             generous = count
-            start, chunk = _chunk(generous, self.page_bytes)
+            start, chunk = _chunk(generous, self.page_bytes, False)
         insort(self._chunks, (start, chunk), key=_START)
         self.pages += generous
         # Taken from the end: the lowest addresses first.
         self._free[:0] = range(start + (generous - 1) * self.page_bytes, start - 1, -self.page_bytes)
 
 
-def _chunk(pages: int, page_bytes: int) -> tuple[int, Tensor]:
-    """The address of a chunk and its bytes (pages, page_bytes), aligned."""
+def _chunk(pages: int, page_bytes: int, huge: bool) -> tuple[int, Tensor]:
+    """The address of a chunk and its bytes (pages, page_bytes), aligned.
+
+    huge: for a long prompt. The system clears large pages all at once, which a single step would feel.
+    """
     size = pages * page_bytes
-    align = _HUGE if size >= _HUGE else _LINE
+    align = _HUGE if huge else _LINE
     try:
         block = torch.empty(size + align - 1, dtype=torch.uint8, device="cpu")
     except (RuntimeError, MemoryError) as error:  # what torch's allocator says when there is no more

@@ -70,6 +70,8 @@ class Store:
     def _reserve(self, n: int, counts: np.ndarray | None) -> None:
         """Hook the pages that n (or counts[b]) more tokens need, each with this memory as its only owner."""
         lengths, pool = self._lengths, self._pool
+        if counts is None and self._ready and self._hook_one_more(int(lengths[0]) + n):
+            return
         longest = int(lengths.max()) + n if counts is None else int((lengths + counts).max())
         if self._capacity is not None and longest > self._capacity:
             wanted = f"at most {self._capacity}: the memory's capacity"
@@ -95,6 +97,20 @@ class Store:
         table.stop[:] = stop
         if int(lengths.min()) == int(lengths.max()) and counts is None:
             self._set_ready()
+
+    def _hook_one_more(self, end: int) -> bool:
+        """The common cases, quickly: rows that are equally long, and need nothing, or each just the next page."""
+        if end <= self._ready:
+            return True
+        table, last = self._table, int(self._table.stop[0])
+        most = (last + 1) * PAGE if self._capacity is None else min((last + 1) * PAGE, self._capacity)
+        if end > most or last - int(table.first.min()) >= table.slots or (table.stop != last).any():
+            return False
+        pages = self._take(len(self._lengths))
+        table.array[:, last & (table.slots - 1)] = pages
+        table.stop += 1
+        self._ready = most
+        return True
 
     def _set_ready(self) -> None:
         """For rows that are equally long and own their last pages."""
