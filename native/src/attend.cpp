@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kPartTokens = 256;
 // Fewer bytes than this are read faster than a second thread is woken.
 constexpr int64_t kBytesPerThread = 96 << 10;
-constexpr int64_t kUnitsPerThread = 8;
+constexpr int64_t kUnitsPerThread = 3;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 // What rows have come to, over some of their keys: Σ e^(s - highest) v, Σ e^(s - highest), highest.
