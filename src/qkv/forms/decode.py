@@ -46,7 +46,7 @@ def cost(call: Call) -> Cost:
     widths = call.width + call.width_v
     held = extent.batch * call.heads_kv * extent.len_k * widths * call.query.element_size()
     # Keys are turned once for every 48 query rows, while they come from memory: an eighth of a row more.
-    tiles = -(-extent.len_q * call.group // 48)
+    tiles = -(-extent.len_q * extent.heads // max(48 * call.heads_kv, 1))
     turning = product_flops(tiles * extent.batch * call.heads_kv * extent.len_k, call.width) // 8
     scratch = 64 * max(call.width, call.width_v) + 48 * (256 + call.width + 2 * call.width_v)
     return Cost(product_flops(population(call), widths) + turning, held * (tiles - 1), 4 * scratch, 12e-6)
