@@ -100,6 +100,45 @@ void memory_append(int storage, int64_t heads, int64_t width, int64_t value_widt
     qkv::append(problem, threads);
 }
 
+// Which keys count and how scores become weights: what a memory and plain tensors have in common.
+struct Rules {
+    uintptr_t starts, stops;
+    std::optional<int64_t> lower, upper;
+    uintptr_t keep;
+    nb::tuple keep_strides;
+    uintptr_t bias;
+    nb::tuple bias_strides;
+    float scale, softcap;
+    uintptr_t sink;
+};
+
+qkv::AttendProblem attend_problem(const qkv::Memory& pages, const qkv::PlainPast* plain, const qkv::Tokens& tokens,
+                                  const Four& query_shape, qkv::Dtype dtype, const qkv::Tensor4& query, uintptr_t out,
+                                  uintptr_t lse, int64_t window, const Rules& rules) {
+    const int64_t value_width = pages.layout.value_width;
+    require_memory(reinterpret_cast<uintptr_t>(query.data), query_shape[0] * query_shape[1] * query_shape[2] *
+                                                                    query_shape[3] == 0);
+    require_memory(out, query_shape[0] * query_shape[1] * query_shape[2] * value_width == 0);
+    return {pages,
+            tokens,
+            query_shape[1],
+            dtype,
+            query,
+            address<void>(out),
+            address<float>(lse),
+            window > 0 ? window : qkv::kNoBound,
+            address<const int64_t>(rules.starts),
+            address<const int64_t>(rules.stops),
+            rules.lower.value_or(qkv::kNoBound),
+            rules.upper.value_or(qkv::kNoBound),
+            rules.keep == 0 ? qkv::Tensor4{} : tensor(rules.keep, rules.keep_strides),
+            rules.bias == 0 ? qkv::Tensor4{} : tensor(rules.bias, rules.bias_strides),
+            rules.scale,
+            rules.softcap,
+            address<const float>(rules.sink),
+            plain};
+}
+
 void memory_attend(int storage, int64_t heads, int64_t width, int64_t value_width, uintptr_t table, int64_t slots,
                    int dtype, nb::tuple query_shape, uintptr_t query, nb::tuple query_strides, uintptr_t out,
                    uintptr_t lse, uintptr_t positions, uintptr_t counts, bool left, int64_t window, uintptr_t starts,
@@ -108,26 +147,10 @@ void memory_attend(int storage, int64_t heads, int64_t width, int64_t value_widt
                    uintptr_t sink, bool hard, int threads) {
     const Four q = four(query_shape);
     const qkv::Tokens tokens = {q[0], q[2], address<const int64_t>(positions), address<const int64_t>(counts), left};
-    const qkv::AttendProblem problem = {memory(storage, heads, width, value_width, table, slots),
-                                        tokens,
-                                        q[1],
-                                        static_cast<qkv::Dtype>(dtype),
-                                        tensor(query, query_strides),
-                                        address<void>(out),
-                                        address<float>(lse),
-                                        window > 0 ? window : qkv::kNoBound,
-                                        address<const int64_t>(starts),
-                                        address<const int64_t>(stops),
-                                        lower.value_or(qkv::kNoBound),
-                                        upper.value_or(qkv::kNoBound),
-                                        keep == 0 ? qkv::Tensor4{} : tensor(keep, keep_strides),
-                                        bias == 0 ? qkv::Tensor4{} : tensor(bias, bias_strides),
-                                        scale,
-                                        softcap,
-                                        address<const float>(sink),
-                                        nullptr};
-    require_memory(query, q[0] * q[1] * q[2] * q[3] == 0);
-    require_memory(out, q[0] * q[1] * q[2] * value_width == 0);
+    const qkv::AttendProblem problem = attend_problem(
+        memory(storage, heads, width, value_width, table, slots), nullptr, tokens, q, static_cast<qkv::Dtype>(dtype),
+        tensor(query, query_strides), out, lse, window,
+        {starts, stops, lower, upper, keep, keep_strides, bias, bias_strides, scale, softcap, sink});
     attend_calls.fetch_add(1, std::memory_order_relaxed);
     const nb::gil_scoped_release unlocked;
     (hard ? qkv::attend_hard : qkv::attend)(*kernels, problem, threads);
@@ -140,29 +163,14 @@ void attend_plain(int dtype, nb::tuple query_shape, nb::tuple key_shape, int64_t
                   uintptr_t bias, nb::tuple bias_strides, float scale, float softcap, uintptr_t sink, int threads) {
     const Four q = four(query_shape), k = four(key_shape);
     const auto kind = static_cast<qkv::Dtype>(dtype);
-    const std::vector<int64_t> positions(q[0], 0);
-    const qkv::PlainPast past = {kind, k[2], tensor(key, key_strides), tensor(value, value_strides)};
-    const qkv::AttendProblem problem = {{{qkv::Dtype::float32, k[1], q[3], value_width}, nullptr, 0},
-                                        {q[0], q[2], positions.data(), nullptr, false},
-                                        q[1],
-                                        kind,
-                                        tensor(query, query_strides),
-                                        address<void>(out),
-                                        address<float>(lse),
-                                        qkv::kNoBound,
-                                        address<const int64_t>(starts),
-                                        address<const int64_t>(stops),
-                                        lower.value_or(qkv::kNoBound),
-                                        upper.value_or(qkv::kNoBound),
-                                        keep == 0 ? qkv::Tensor4{} : tensor(keep, keep_strides),
-                                        bias == 0 ? qkv::Tensor4{} : tensor(bias, bias_strides),
-                                        scale,
-                                        softcap,
-                                        address<const float>(sink),
-                                        &past};
-    require_memory(query, q[0] * q[1] * q[2] * q[3] == 0);
     require_memory(key, k[0] * k[1] * k[2] * k[3] == 0);
     require_memory(value, k[0] * k[1] * k[2] * value_width == 0);
+    const std::vector<int64_t> positions(q[0], 0);
+    const qkv::PlainPast past = {kind, k[2], tensor(key, key_strides), tensor(value, value_strides)};
+    const qkv::AttendProblem problem = attend_problem(
+        {{qkv::Dtype::float32, k[1], q[3], value_width}, nullptr, 0}, &past,
+        {q[0], q[2], positions.data(), nullptr, false}, q, kind, tensor(query, query_strides), out, lse, 0,
+        {starts, stops, lower, upper, keep, keep_strides, bias, bias_strides, scale, softcap, sink});
     plain_calls.fetch_add(1, std::memory_order_relaxed);
     const nb::gil_scoped_release unlocked;
     qkv::attend(*kernels, problem, threads);

@@ -15,8 +15,7 @@ namespace {
 // A past is divided at multiples of this many positions, whoever asks: each part has its own highest score, and the
 // parts are folded together in ascending order. That the division never changes keeps the bits the same.
 constexpr int64_t kPartTokens = 256;
-// Fewer bytes than this are read faster than a second thread is woken.
-constexpr int64_t kBytesPerThread = 96 << 10;
+// Jobs for each thread: enough to share evenly, each long enough for the prefetching to pay.
 constexpr int64_t kUnitsPerThread = 3;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
@@ -51,7 +50,7 @@ public:
             most_parts_ = std::max(most_parts_, seen / kPartTokens + 2);
         }
         const int64_t bytes = tokens * layout_.head_bytes() / kPageTokens * layout_.heads * tiles_;
-        threads_ = static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, threads));
+        threads_ = static_cast<int>(std::clamp<int64_t>(bytes / kReadBytesPerThread, 1, threads));
     }
 
     void run() {

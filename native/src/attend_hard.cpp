@@ -12,8 +12,6 @@ namespace qkv {
 
 namespace {
 
-constexpr int64_t kBytesPerThread = 96 << 10;
-
 // The best key of each row so far: first of equals; a NaN among the scores settles a row for good.
 struct Best {
     float score[kMostRows];
@@ -37,7 +35,7 @@ public:
         int64_t tokens = 0;
         for (int64_t b = 0; b < problem_.tokens.batch; ++b) tokens += problem_.tokens.positions[b] + problem_.tokens.count(b);
         const int64_t bytes = tokens * layout_.heads * layout_.width * element_size(layout_.storage);
-        const int workers = worker_limit(units, static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, threads)));
+        const int workers = worker_limit(units, static_cast<int>(std::clamp<int64_t>(bytes / kReadBytesPerThread, 1, threads)));
         const int64_t floats = query_floats_ + most_rows_ * kPageTokens +
                                std::max(kPageTokens * layout_.width_slots(), layout_.value_slots());
         const Floats scratch = allocate(checked_product(floats, workers));

@@ -65,6 +65,9 @@ void append(const AppendProblem& problem, int threads);
 
 constexpr int64_t kNoBound = INT64_MAX;
 
+// Fewer bytes of a memory than this are read faster than a second thread is woken.
+constexpr int64_t kReadBytesPerThread = 96 << 10;
+
 // Keys and values as tensors, instead of a memory's pages.
 struct PlainPast {
     Dtype dtype;

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from .call import is_compiling, transforming
-from .engines import NOTHING, Plan, answer, attend, gathered, native_reasons_against, plan_of
+from .engines import Plan, answer, attend, gathered, native_reasons_against, plan_of
 from .forms.base import RUNS
 from .kernels import ops
+from .kernels.dtypes import NOTHING
 from .kernels.memory import memory_append, memory_attend
 from .masks import Dense, Mask
 from .memory import KVCache

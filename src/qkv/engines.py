@@ -14,7 +14,7 @@ from . import kernels
 from .call import Call, arithmetic, read_call
 from .choice import Candidate, Choice, choose, describe, explain_choice
 from .cost.count import Cost, product_flops
-from .kernels.dtypes import CODE
+from .kernels.dtypes import CODE, NOTHING
 from .kernels.memory import memory_attend
 from .masks import Causal, Dense, Mask, Window
 from .memory import KVCache
@@ -27,7 +27,6 @@ FEW = 1 << 22
 # Cells of a mask that are made at a time; positions take eight bytes each on the way.
 TILE = 1 << 23
 _FAR = 1 << 62
-NOTHING = (0, 0, 0, 0)
 
 
 class Plan(NamedTuple):

@@ -11,9 +11,7 @@ from torch import Tensor
 from ..errors import FormRefused
 from ..shapes import Bool, Float
 from .capability import load
-from .dtypes import CODE
-
-_NOTHING = (0, 0, 0, 0)
+from .dtypes import CODE, NOTHING
 
 
 def attend_plain(
@@ -72,9 +70,9 @@ def attend_plain(
         lower,
         upper,
         0 if keep is None else keep.data_ptr(),
-        _NOTHING if keep is None else keep.stride(),
+        NOTHING if keep is None else keep.stride(),
         0 if bias is None else bias.data_ptr(),
-        _NOTHING if bias is None else bias.stride(),
+        NOTHING if bias is None else bias.stride(),
         scale,
         softcap or 0.0,
         0 if sink is None else sink.data_ptr(),
