@@ -1,4 +1,4 @@
-// The only file that knows Python. Tensors arrive as addresses and sizes; qkv.kernels has checked them.
+// The library as Python sees it, but for step.cpp. Tensors arrive as addresses and sizes; qkv.kernels has checked them.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 
 #include <array>
-#include <atomic>
 #include <optional>
 
+#include "bindings.h"
 #include "src/argmax.h"
 #include "src/finite.h"
 #include "src/isa.h"
@@ -19,21 +19,24 @@
 
 namespace nb = nanobind;
 
+namespace qkv::python {
+
+const KernelTable* kernels = &portable::table();
+Calls calls;
+
+}  // namespace qkv::python
+
 namespace {
 
-const qkv::KernelTable* kernels = &qkv::portable::table();
-std::atomic<int64_t> finite_calls{0}, argmax_calls{0}, append_calls{0}, attend_calls{0}, plain_calls{0};
+using qkv::python::address;
+using qkv::python::calls;
+using qkv::python::kernels;
 
 const qkv::KernelTable& find(const std::string& name) {
     for (const qkv::KernelTable* table : qkv::runnable_kernels()) {
         if (name == table->name) return *table;
     }
     throw nb::value_error("not an instruction set of this build and this machine");
-}
-
-template <typename T>
-T* address(uintptr_t number) {
-    return reinterpret_cast<T*>(number);
 }
 
 // Tensors without memory (meta, fake) call their address 0.
@@ -43,7 +46,7 @@ void require_memory(uintptr_t data, bool empty) {
 
 bool all_finite(uintptr_t data, int64_t count, int dtype, int threads) {
     require_memory(data, count == 0);
-    finite_calls.fetch_add(1, std::memory_order_relaxed);
+    calls.finite.fetch_add(1, std::memory_order_relaxed);
     const auto kind = static_cast<qkv::Dtype>(dtype);
     // Letting the lock go costs more than a small scan.
     if (count * qkv::element_size(kind) < qkv::kFiniteParallelBytes) {
@@ -76,7 +79,7 @@ void argmax_scores(int dtype, nb::tuple query_shape, nb::tuple key_shape, uintpt
                                         address<int64_t>(result)};
     require_memory(query, q[0] * q[1] * q[2] * q[3] == 0);
     require_memory(key, k[0] * k[1] * k[2] * k[3] == 0);
-    argmax_calls.fetch_add(1, std::memory_order_relaxed);
+    calls.argmax.fetch_add(1, std::memory_order_relaxed);
     const nb::gil_scoped_release unlocked;
     qkv::argmax_scores(*kernels, problem, threads);
 }
@@ -95,7 +98,7 @@ void memory_append(int storage, int64_t heads, int64_t width, int64_t value_widt
                                         tensor(value, value_strides)};
     require_memory(key, k[0] * k[1] * k[2] * k[3] == 0);
     require_memory(value, k[0] * k[1] * k[2] * value_width == 0);
-    append_calls.fetch_add(1, std::memory_order_relaxed);
+    calls.append.fetch_add(1, std::memory_order_relaxed);
     const nb::gil_scoped_release unlocked;
     qkv::append(problem, threads);
 }
@@ -151,7 +154,7 @@ void memory_attend(int storage, int64_t heads, int64_t width, int64_t value_widt
         memory(storage, heads, width, value_width, table, slots), nullptr, tokens, q, static_cast<qkv::Dtype>(dtype),
         tensor(query, query_strides), out, lse, window,
         {starts, stops, lower, upper, keep, keep_strides, bias, bias_strides, scale, softcap, sink});
-    attend_calls.fetch_add(1, std::memory_order_relaxed);
+    calls.attend.fetch_add(1, std::memory_order_relaxed);
     const nb::gil_scoped_release unlocked;
     (hard ? qkv::attend_hard : qkv::attend)(*kernels, problem, threads);
 }
@@ -171,7 +174,7 @@ void attend_plain(int dtype, nb::tuple query_shape, nb::tuple key_shape, int64_t
         {{qkv::Dtype::float32, k[1], q[3], value_width}, nullptr, 0}, &past,
         {q[0], q[2], positions.data(), nullptr, false}, q, kind, tensor(query, query_strides), out, lse, 0,
         {starts, stops, lower, upper, keep, keep_strides, bias, bias_strides, scale, softcap, sink});
-    plain_calls.fetch_add(1, std::memory_order_relaxed);
+    calls.plain.fetch_add(1, std::memory_order_relaxed);
     const nb::gil_scoped_release unlocked;
     qkv::attend(*kernels, problem, threads);
 }
@@ -183,22 +186,22 @@ void advise_huge(uintptr_t data, int64_t bytes) {
 #endif
 }
 
-nb::dict calls() {
+nb::dict count_calls() {
     nb::dict counts;
-    counts["all_finite"] = finite_calls.load();
-    counts["argmax_scores"] = argmax_calls.load();
-    counts["memory_append"] = append_calls.load();
-    counts["memory_attend"] = attend_calls.load();
-    counts["attend_plain"] = plain_calls.load();
+    counts["all_finite"] = calls.finite.load();
+    counts["argmax_scores"] = calls.argmax.load();
+    counts["memory_append"] = calls.append.load();
+    counts["memory_attend"] = calls.attend.load();
+    counts["attend_plain"] = calls.plain.load();
     return counts;
 }
 
 void reset_calls() {
-    finite_calls = 0;
-    argmax_calls = 0;
-    append_calls = 0;
-    attend_calls = 0;
-    plain_calls = 0;
+    calls.finite = 0;
+    calls.argmax = 0;
+    calls.append = 0;
+    calls.attend = 0;
+    calls.plain = 0;
 }
 
 std::vector<std::string> isas() {
@@ -214,7 +217,7 @@ NB_MODULE(_native, m) {
     m.def("self_check", [](const std::string& isa) { return qkv::self_check(find(isa)); });
     m.def("use", [](const std::string& isa) { kernels = &find(isa); });
     m.def("why_one_thread", &qkv::why_one_thread);
-    m.def("calls", &calls);
+    m.def("calls", &count_calls);
     m.def("reset_calls", &reset_calls);
     m.def("all_finite", &all_finite);
     m.def("argmax_scores", &argmax_scores);
@@ -222,5 +225,6 @@ NB_MODULE(_native, m) {
     m.def("memory_attend", &memory_attend);
     m.def("attend_plain", &attend_plain);
     m.def("advise_huge", &advise_huge);
+    qkv::python::bind_step(m);
     m.attr("finite_parallel_bytes") = qkv::kFiniteParallelBytes;
 }

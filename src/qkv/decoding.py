@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,8 +12,6 @@ from .call import is_compiling, transforming
 from .engines import Plan, answer, attend, gathered, native_reasons_against, plan_of
 from .forms.base import RUNS
 from .kernels import ops
-from .kernels.dtypes import NOTHING
-from .kernels.memory import memory_append, memory_attend
 from .masks import Dense, Mask
 from .memory import KVCache
 from .memory.checks import check_no_gradient, counted
@@ -67,68 +64,41 @@ def decode(
         memory = check_memory(memory)
     with memory._pool.lock:
         plan: Plan | None = memory._plan
-        strides: Any = None
-        query_at = key_at = value_at = 0
-        try:
-            if (
-                plan is not None
-                and mask is None
-                and bias is None
-                and lengths is None
-                and similarity is plan.similarity
-                and padding is _RIGHT
-                and type(query) is type(key) is type(value) is Tensor
-                and query.shape == plan.query
-                and key.shape == plan.key
-                and value.shape == plan.value
-                and query.dtype is key.dtype is value.dtype is plan.dtype
-                and query.is_cpu
-                and key.is_cpu
-                and value.is_cpu
-                and not (query.requires_grad or key.requires_grad or value.requires_grad)
-                and not (query.is_neg() or key.is_neg() or value.is_neg())
-                and not transforming()
-            ):
-                strides = query.stride(), key.stride(), value.stride()
-                query_at, key_at, value_at = query.data_ptr(), key.data_ptr(), value.data_ptr()
-            else:
-                plan = None
-        except (RuntimeError, TypeError):  # tensors without sizes or memory; what is wrong with them is said below
-            plan = None
-        if plan is None:
-            step = read_step(query, key, value, memory, similarity, mask, bias, lengths, padding)
-            return _run(step, memory, similarity)
+        if (
+            plan is not None
+            and similarity is plan.similarity
+            and mask is None
+            and bias is None
+            and lengths is None
+            and padding is _RIGHT
+            and not transforming()
+            and type(query) is Tensor
+            and (out := _next(plan, query, key, value, memory)) is not None
+        ):
+            return out
+        step = read_step(query, key, value, memory, similarity, mask, bias, lengths, padding)
+        return _run(step, memory, similarity)
 
-        assert memory_append is not None
-        assert memory_attend is not None
-        # empty_like is the quickest way to a tensor, and keeps the strides: they have to be the plain ones.
-        out = _empty_like(query) if strides[0] == plan.plain else query.new_empty(plan.out)
-        rows, at = memory._lengths, memory._lengths_at
-        n = plan.key[2]
-        end = rows.item(0) + n
-        if end > memory._ready:
-            memory._reserve(n, None)
-        table, threads = memory._table, _threads()
-        where = (*plan.numbers, table.address, table.slots)
-        memory_append(
-            *where, plan.key, at, 0, False,
-            plan.code, key_at, strides[1], value_at, strides[2], threads
-        )  # fmt: skip
-        memory_attend(
-            *where, plan.code, plan.query, query_at, strides[0], out.data_ptr(), 0, at, 0, False,
-            plan.window, 0, 0, None, None, 0, NOTHING, 0, NOTHING,
-            plan.scale, plan.softcap, plan.sink_at, plan.hard, threads
-        )  # fmt: skip
-        RUNS["decode.native"] += 1
-        if memory._ready:
-            rows.fill(end)  # all rows are equally long: the quickest way to write them
-            memory._copy.fill(end)
-        else:
-            np.add(rows, n, out=rows)
-            memory._copy[:] = rows
-        if end >= memory._full and plan.window:
-            memory._evict()
-        return out
+
+def _next(plan: Plan, query: Tensor, key: Tensor, value: Tensor, memory: KVCache) -> Tensor | None:
+    """A step like the last one; None, and nothing has happened, where the tensors are not like the last ones."""
+    step, n = plan.step, plan.n
+    end = memory._lengths.item(0) + n
+    if end > memory._ready:
+        if not step.fits(query, key, value):
+            return None
+        memory._reserve(n, None)
+    table = memory._table
+    where = table.address, table.slots, memory._lengths_at, memory._copy_at, _threads()
+    # empty_like is the quickest way to a tensor, but keeps the strides: what is not in plain order, `run` leaves alone.
+    if not (plan.alike and step.run(query, key, value, out := _empty_like(query), *where)):
+        out = torch.empty(plan.out, dtype=plan.dtype, device="cpu")
+        if not step.run(query, key, value, out, *where):
+            return None
+    RUNS["decode.native"] += 1
+    if end >= memory._full and plan.window:
+        memory._evict()
+    return out
 
 
 def _run(step: Step, memory: KVCache, similarity: AnySimilarity | None = None) -> Tensor:

@@ -15,7 +15,7 @@ from .call import Call, arithmetic, read_call
 from .choice import Candidate, Choice, choose, describe, explain_choice
 from .cost.count import Cost, product_flops
 from .kernels.dtypes import CODE, NOTHING
-from .kernels.memory import memory_attend
+from .kernels.memory import NativeStep, memory_attend
 from .masks import Causal, Dense, Mask, Window
 from .memory import KVCache
 from .memory.layout import PAGE, numbers
@@ -32,13 +32,11 @@ _FAR = 1 << 62
 class Plan(NamedTuple):
     """A call that was checked and that the native kernel serves. Whatever looks the same need not be checked again."""
 
-    query: torch.Size
-    key: torch.Size
-    value: torch.Size
-    dtype: torch.dtype
     similarity: AnySimilarity | None
+    n: int
+    dtype: torch.dtype
     out: tuple[int, ...]
-    plain: tuple[int, ...]  # the strides of a query that an answer can be made like; none when their sizes differ
+    alike: bool  # whether an answer has the sizes of a query
     numbers: tuple[int, int, int, int]
     code: int
     window: int
@@ -47,6 +45,7 @@ class Plan(NamedTuple):
     sink: Tensor | None
     sink_at: int
     hard: bool
+    step: Any  # the library's own check of what looks the same, and its way to run it
 
 
 def explain_step(
@@ -126,22 +125,25 @@ def plan_of(step: Step, memory: KVCache, similarity: AnySimilarity | None) -> Pl
             heads = query.shape[1]
             sink = torch.as_tensor(chosen.sink, dtype=torch.float32, device="cpu").detach()
             sink = sink.resolve_neg().reshape(-1).expand(heads).contiguous()
+    assert NativeStep is not None
+    code, window = CODE[query.dtype], memory.window or 0
+    sink_at, hard = 0 if sink is None else sink.data_ptr(), isinstance(chosen, Argmax)
+    layout, shapes = memory._layout.numbers, (query.shape, step.key.shape, step.value.shape)
     return Plan(
-        query.shape,
-        step.key.shape,
-        step.value.shape,
-        query.dtype,
         similarity,
+        query.shape[2],
+        query.dtype,
         (*query.shape[:3], memory.value_width),
-        torch.empty(query.shape, device="meta").stride() if memory.width == memory.value_width else (),
-        memory._layout.numbers,
-        CODE[query.dtype],
-        memory.window or 0,
+        memory.width == memory.value_width,
+        layout,
+        code,
+        window,
         scale,
         softcap,
         sink,
-        0 if sink is None else sink.data_ptr(),
-        isinstance(chosen, Argmax),
+        sink_at,
+        hard,
+        NativeStep(Tensor, layout, code, *shapes, window, scale, softcap, sink_at, hard),
     )
 
 

@@ -8,6 +8,7 @@ None stands for a function that cannot be had, and `reasons` says why.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from .capability import load
 
@@ -15,6 +16,8 @@ _native = load().native
 
 memory_append: Callable[..., None] | None = None if _native is None else _native.memory_append
 memory_attend: Callable[..., None] | None = None if _native is None else _native.memory_attend
+# A step that was checked: `fits` says whether tensors look the same, `run` appends, attends and counts.
+NativeStep: Callable[..., Any] | None = None if _native is None else _native.Step
 
 
 def advise_huge(address: int, count: int) -> None:

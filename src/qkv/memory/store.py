@@ -48,8 +48,10 @@ class Store:
             handle = torch.empty(1 + len(lengths), dtype=torch.int64, device="cpu")
             handle[0] = self._number
         copy = handle.numpy()[1:]
+        copy_at = copy.ctypes.data
         # No call between these, so nothing can come between them.
-        self._table, self._lengths, self._lengths_at, self._copy, self.handle = table, lengths, address, copy, handle
+        self._table, self._lengths, self._lengths_at = table, lengths, address
+        self._copy, self._copy_at, self.handle = copy, copy_at, handle
         copy[:] = lengths
 
     def _forget_ready(self) -> None:
