@@ -95,8 +95,12 @@ public:
         calls.attend.fetch_add(1, std::memory_order_relaxed);
         {
             const nb::gil_scoped_release unlocked;
-            qkv::append(append, threads);
-            (hard_ ? qkv::attend_hard : qkv::attend)(*kernels, attend, threads);
+            if (hard_) {
+                qkv::append(append, threads);
+                qkv::attend_hard(*kernels, attend, threads);
+            } else {
+                qkv::append_and_attend(*kernels, append, attend, threads);
+            }
         }
         for (int64_t b = 0; b < query_[0]; ++b) {
             lengths[b] += query_[2];

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "memory.h"
 #include "parallel.h"
@@ -31,9 +32,16 @@ void write_rounded(char* to, float x) {
     }
 }
 
+// An exponent of ones is infinity or NaN.
 template <Dtype storage>
-bool rounds_to_finite(const char* written) {
-    return std::isfinite(widen(written, storage));
+bool all_finite(const char* written, int64_t count) {
+    using Bits = std::conditional_t<storage == Dtype::float32, uint32_t, uint16_t>;
+    constexpr Bits exponent = storage == Dtype::float32 ? 0x7f800000 : storage == Dtype::bfloat16 ? 0x7f80 : 0x7c00;
+    Bits odd = 0;
+    for (int64_t c = 0; c < count; ++c) {
+        odd |= (read<Bits>(written + c * static_cast<int64_t>(sizeof(Bits))) & exponent) == exponent;
+    }
+    return odd == 0;
 }
 
 // The rows of some tokens in a tensor.
@@ -70,11 +78,14 @@ public:
     // Tokens first .. first + count of the page.
     template <Dtype dtype, Dtype storage>
     void write(const Rows& keys, const Rows& values, int64_t first, int64_t count) {
+        // The channels of a token lie far apart: all their lines are asked for before the first is waited for.
         if (first == 0) slab_[0] = 0;
         // Vectors reach beyond the last token: what they meet there must be no subnormal number, which would cost a
         // hundred times as much as any other.
-        const int64_t end = first + count, begin = std::max(first, end / kGroup * kGroup);
-        if (end % kGroup != 0 && begin % kGroup == 0) clear_keys<storage>(begin, (end + kGroup - 1) / kGroup * kGroup);
+        const int64_t end = first + count, begin = std::max(first, end / kGroupTokens * kGroupTokens);
+        if (end % kGroupTokens != 0 && begin % kGroupTokens == 0) {
+            clear_keys<storage>(begin, round_up(end, kGroupTokens));
+        }
         if constexpr (storage == Dtype::int8) {
             quantize<dtype>(keys, values, first, count);
         } else {
@@ -84,8 +95,6 @@ public:
     }
 
 private:
-    static constexpr int64_t kGroup = 16;  // no vector holds more tokens
-
     template <Dtype storage>
     static constexpr int64_t kPair = storage == Dtype::bfloat16 ? 2 : 1;
     // From one channel, or pair of them, to the next.
@@ -135,10 +144,14 @@ private:
         bool finite = true;
         for (int64_t t = 0; t < count; ++t) {
             char* to = value_at(first + t);
-            for (int64_t c = 0; c < layout_.value_width; ++c) {
-                write_rounded<storage>(to + c * element, read_as_float<dtype>(values.at(t, c)));
-                finite = finite & rounds_to_finite<storage>(to + c * element);
+            if (dtype == storage && values.channel_bytes == element) {
+                std::memcpy(to, values.at(t, 0), layout_.value_width * element);
+            } else {
+                for (int64_t c = 0; c < layout_.value_width; ++c) {
+                    write_rounded<storage>(to + c * element, read_as_float<dtype>(values.at(t, c)));
+                }
             }
+            finite = finite && all_finite<storage>(to, layout_.value_width);
             std::memset(to + layout_.value_width * element, 0, (layout_.value_slots() - layout_.value_width) * element);
         }
         if (!finite) slab_[0] = 1;
@@ -186,10 +199,8 @@ void append_rows(const AppendProblem& problem, int64_t b, int64_t head) {
     }
 }
 
-using AppendRows = void (*)(const AppendProblem&, int64_t, int64_t);
-
 template <Dtype dtype>
-AppendRows into(Dtype storage) {
+AppendRow into(Dtype storage) {
     switch (storage) {
         case Dtype::float16: return append_rows<dtype, Dtype::float16>;
         case Dtype::bfloat16: return append_rows<dtype, Dtype::bfloat16>;
@@ -198,7 +209,7 @@ AppendRows into(Dtype storage) {
     }
 }
 
-AppendRows from_into(Dtype dtype, Dtype storage) {
+AppendRow from_into(Dtype dtype, Dtype storage) {
     switch (dtype) {
         case Dtype::float64: return into<Dtype::float64>(storage);
         case Dtype::float16: return into<Dtype::float16>(storage);
@@ -209,12 +220,14 @@ AppendRows from_into(Dtype dtype, Dtype storage) {
 
 }  // namespace
 
+AppendRow append_row(const AppendProblem& problem) { return from_into(problem.dtype, problem.memory.layout.storage); }
+
 void append(const AppendProblem& problem, int threads) {
     const MemoryLayout& layout = problem.memory.layout;
-    const AppendRows rows = from_into(problem.dtype, layout.storage);
+    const AppendRow row = append_row(problem);
     const int64_t jobs = checked_product(problem.tokens.batch, layout.heads);
     const int64_t bytes = jobs * problem.tokens.given * layout.head_bytes() / kPageTokens;
-    auto work = [&](int64_t job, int) { rows(problem, job / layout.heads, job % layout.heads); };
+    auto work = [&](int64_t job, int) { row(problem, job / layout.heads, job % layout.heads); };
     for_each_job(jobs, worker_limit(jobs, static_cast<int>(std::clamp<int64_t>(bytes / kBytesPerThread, 1, threads))),
                  work);
 }

@@ -30,9 +30,12 @@ float or_zero(float highest) { return highest == kNever ? 0.0f : highest; }
 
 class Attend {
 public:
-    Attend(const KernelTable& kernels, const AttendProblem& problem, int threads)
+    // new_tokens: those of the queries, still to be appended; or nullptr.
+    Attend(const KernelTable& kernels, const AttendProblem& problem, const AppendProblem* new_tokens, int threads)
         : kernels_(kernels),
           problem_(problem),
+          new_tokens_(new_tokens),
+          append_row_(new_tokens == nullptr ? nullptr : append_row(*new_tokens)),
           layout_(problem.memory.layout),
           rows_(checked_product(problem.heads_q / layout_.heads, problem.tokens.given)),
           most_rows_(std::min<int64_t>(rows_, kMostRows)),
@@ -147,10 +150,14 @@ private:
                      const Sums& part) const {
         const int64_t from = std::max(rows.any_from(), at), to = std::min(rows.any_to(), at + kPartTokens);
         const int64_t first_page = from / kPageTokens, last_page = (to - 1) / kPageTokens;
-        const int64_t first_key = first_page * kPageTokens, keys = (last_page + 1) * kPageTokens - first_key;
+        // Whole groups: what follows them in the last page is not looked at.
+        const int64_t first_key = first_page * kPageTokens, keys = round_up(to - first_key, kGroupTokens);
         const Ahead values = part_of_page(rows, first_page, layout_.values_at(), layout_.head_bytes());
         const Ahead next = at + kPartTokens < rows.any_to() ? keys_of(rows, (at + kPartTokens) / kPageTokens) : Ahead{};
         for (int64_t p = first_page; p <= last_page; ++p) {
+            if (append_row_ != nullptr && p == last_page && to == rows.any_to()) {
+                append_row_(*new_tokens_, rows.batch(), rows.head());
+            }
             score(rows, p, static_cast<int>(std::min<int64_t>(kPageTokens, to - p * kPageTokens)), queries, page,
                   scores + (p * kPageTokens - first_key), p < last_page ? keys_of(rows, p + 1) : values);
         }
@@ -332,6 +339,8 @@ private:
 
     const KernelTable& kernels_;
     const AttendProblem& problem_;
+    const AppendProblem* const new_tokens_;
+    const AppendRow append_row_;
     const MemoryLayout layout_;
     const int64_t rows_, most_rows_, tiles_, units_, value_slots_;
     const int64_t query_floats_, score_floats_, sums_floats_, page_floats_;
@@ -346,7 +355,19 @@ private:
 
 void attend(const KernelTable& kernels, const AttendProblem& problem, int threads) {
     if (problem.tokens.batch == 0 || problem.heads_q == 0 || problem.tokens.given == 0) return;
-    Attend(kernels, problem, threads).run();
+    Attend(kernels, problem, nullptr, threads).run();
+}
+
+void append_and_attend(const KernelTable& kernels, const AppendProblem& tokens, const AttendProblem& problem,
+                       int threads) {
+    const bool one_reader = problem.tokens.given == 1 && problem.tokens.counts == nullptr &&
+                            problem.heads_q / problem.memory.layout.heads <= kMostRows;
+    if (one_reader && problem.tokens.batch > 0 && problem.heads_q > 0) {
+        Attend(kernels, problem, &tokens, threads).run();
+        return;
+    }
+    append(tokens, threads);
+    attend(kernels, problem, threads);
 }
 
 }  // namespace qkv

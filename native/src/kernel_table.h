@@ -12,6 +12,7 @@ constexpr int kMaxTileKeys = 64;
 
 // Tokens in a page of a memory (memory.h), and the most query rows that stand beside them in registers.
 constexpr int kPageTokens = 64;
+constexpr int kGroupTokens = 16;  // no vector holds more tokens
 constexpr int kMostBlockRows = 6;
 
 // Memory that will be read next; 0 bytes: nothing is known.

@@ -63,6 +63,10 @@ struct AppendProblem {
 // Writes the tokens that count, rounded to the storage. The pages are there.
 void append(const AppendProblem& problem, int threads);
 
+// The same for one row of the batch and one head.
+using AppendRow = void (*)(const AppendProblem& problem, int64_t row, int64_t head);
+AppendRow append_row(const AppendProblem& problem);
+
 constexpr int64_t kNoBound = INT64_MAX;
 
 // Fewer bytes of a memory than this are read faster than a second thread is woken.
@@ -100,6 +104,10 @@ struct AttendProblem {
 // sink adds to the lower sum only. Queries that see nothing, or do not count, get 0 and lse -inf. The same bits for
 // any number of threads, any batch companions and any division of the tokens over calls. Throws std::bad_alloc.
 void attend(const KernelTable& kernels, const AttendProblem& problem, int threads);
+
+// append, then attend. A single token is written by whoever is about to read its page, which is on its way to the caches.
+void append_and_attend(const KernelTable& kernels, const AppendProblem& tokens, const AttendProblem& problem,
+                       int threads);
 
 // out = the value of the key with the largest q·k, the first of equals; NaN where one of the scores is NaN.
 void attend_hard(const KernelTable& kernels, const AttendProblem& problem, int threads);

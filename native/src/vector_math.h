@@ -27,6 +27,9 @@ QKV_INLINE Float where_less(Float a, Float b, Float then, Float otherwise) {
 // x · 2^n for whole n from -126 to 127; `rounded` is n + kToWhole.
 QKV_INLINE Float times_power_of_two(Float x, Float n, Float) { return _mm512_scalef_ps(x, n); }
 
+// Lane i to lane i + half, with ever smaller halves.
+QKV_INLINE float sum_lanes(Float x) { return _mm512_reduce_add_ps(x); }
+
 QKV_INLINE Float widen_bfloat16(const void* from) {
     const Int halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(from)));
     return _mm512_castsi512_ps(_mm512_slli_epi32(halves, 16));
@@ -60,6 +63,12 @@ QKV_INLINE Float where_less(Float a, Float b, Float then, Float otherwise) {
 QKV_INLINE Float times_power_of_two(Float x, Float, Float rounded) {
     const Int n = _mm256_sub_epi32(_mm256_castps_si256(rounded), _mm256_set1_epi32(0x4b400000 - 127));
     return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(n, 23)));
+}
+
+QKV_INLINE float sum_lanes(Float x) {
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
 QKV_INLINE Float widen_bfloat16(const void* from) {
@@ -97,6 +106,8 @@ QKV_INLINE Float where_less(Float a, Float b, Float then, Float otherwise) { ret
 QKV_INLINE Float times_power_of_two(Float x, Float, Float rounded) {
     return x * reinterpret_cast<Float>((reinterpret_cast<Int>(rounded) - (0x4b400000 - 127)) << 23);
 }
+
+QKV_INLINE float sum_lanes(Float x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 
 QKV_INLINE Float widen_bfloat16(const void* from) {
     return reinterpret_cast<Float>(__builtin_convertvector(read<FourHalves>(static_cast<const char*>(from)), Int)

@@ -1,4 +1,4 @@
-// From scores to weights, along a row of scores: a multiple of 64 of them, aligned.
+// From scores to weights, along a row of scores: a multiple of 16 of them, aligned.
 
 #include "isa_kernels.h"
 #include "vector_math.h"
@@ -10,13 +10,18 @@ namespace {
 // Four chains, dealt out by the position in the page, so that the sum does not depend on where a row starts.
 constexpr int kChains = 4;
 
-QKV_INLINE float sum_lanes(Float x) {
-    float lane[kLanes];
-    store_unaligned(lane, x);
-    for (int half = kLanes / 2; half > 0; half /= 2) {
-        for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
+// body(i, n) for every vector: it begins at i and belongs to chain n, which the compiler knows.
+template <typename Body>
+QKV_INLINE void for_each_vector(int64_t count, Body body) {
+    int64_t i = 0;
+    for (; i + kChains * kLanes <= count; i += kChains * kLanes) {
+        QKV_UNROLL
+        for (int n = 0; n < kChains; ++n) body(i + n * kLanes, n);
     }
-    return lane[0];
+    QKV_UNROLL
+    for (int n = 0; n < kChains - 1; ++n) {
+        if (i + n * kLanes < count) body(i + n * kLanes, n);
+    }
 }
 
 }  // namespace
@@ -36,11 +41,8 @@ float largest_score(const float* scores, int64_t count) {
     Float most[kChains];
     QKV_UNROLL
     for (int i = 0; i < kChains; ++i) most[i] = constant(-__builtin_inff());
-    for (int64_t i = 0; i < count; i += kChains * kLanes) {
-        // A NaN as the first operand gives way to the second.
-        QKV_UNROLL
-        for (int n = 0; n < kChains; ++n) most[n] = max(load(scores + i + n * kLanes), most[n]);
-    }
+    // A NaN as the first operand gives way to the second.
+    for_each_vector(count, [&](int64_t i, int n) { most[n] = max(load(scores + i), most[n]); });
     return max_lane(max(max(most[0], most[1]), max(most[2], most[3])));
 }
 
@@ -50,14 +52,11 @@ float exponentials(float* scores, int64_t count, float scale, float highest) {
     QKV_UNROLL
     for (int i = 0; i < kChains; ++i) sum[i] = zero();
     const Float factor = constant(scale), top = constant(highest);
-    for (int64_t i = 0; i < count; i += kChains * kLanes) {
-        QKV_UNROLL
-        for (int n = 0; n < kChains; ++n) {
-            const Float weight = exponential(multiply(subtract(load(scores + i + n * kLanes), top), factor));
-            sum[n] = add(sum[n], weight);
-            store(scores + i + n * kLanes, weight);
-        }
-    }
+    for_each_vector(count, [&](int64_t i, int n) {
+        const Float weight = exponential(multiply(subtract(load(scores + i), top), factor));
+        sum[n] = add(sum[n], weight);
+        store(scores + i, weight);
+    });
     return sum_lanes(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
 }
 

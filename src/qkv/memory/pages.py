@@ -28,7 +28,7 @@ from .layout import PAGE
 
 _LINE = 64
 _HUGE = 2 << 20
-_LARGE = 8 << 20
+_LARGE = 1 << 20
 _CHUNK = 64 << 20
 _START = itemgetter(0)
 
@@ -124,8 +124,11 @@ class Pool:
     def _grow(self, count: int) -> None:
         """A chunk of as many pages as there are already, up to about 64 MiB, and at least of `count`."""
         generous = max(count, min(self.pages, _CHUNK // self.page_bytes))
+        huge = count * self.page_bytes >= _LARGE
+        if huge:  # the last large page, too
+            generous = max(generous, -(-count * self.page_bytes // _HUGE) * _HUGE // self.page_bytes)
         try:
-            start, chunk = _chunk(generous, self.page_bytes, count * self.page_bytes >= _LARGE)
+            start, chunk = _chunk(generous, self.page_bytes, huge)
         except MemoryError:
             if generous == count:
                 raise
@@ -144,15 +147,16 @@ def _chunk(pages: int, page_bytes: int, huge: bool) -> tuple[int, Tensor]:
     """
     size = pages * page_bytes
     align = _HUGE if huge else _LINE
+    room = -(-size // align) * align
     try:
-        block = torch.empty(size + align - 1, dtype=torch.uint8, device="cpu")
+        block = torch.empty(room + align - 1, dtype=torch.uint8, device="cpu")
     except (RuntimeError, MemoryError) as error:  # what torch's allocator says when there is no more
         raise MemoryError(
             f"memory: no room for {pages} more pages of {page_bytes} bytes, {size} bytes ({readable_bytes(size)})"
         ) from error
     skip = -block.data_ptr() % align
     if align == _HUGE:
-        advise_huge(block.data_ptr() + skip, size)
+        advise_huge(block.data_ptr() + skip, room)
     return block.data_ptr() + skip, block[skip : skip + size].view(pages, page_bytes)
 
 
