@@ -15,8 +15,8 @@ namespace {
 // A past is divided at multiples of this many positions, whoever asks: each part has its own highest score, and the
 // parts are folded together in ascending order. That the division never changes keeps the bits the same.
 constexpr int64_t kPartTokens = 256;
-// Jobs for each thread: enough to share evenly, each long enough for the prefetching to pay.
-constexpr int64_t kUnitsPerThread = 3;
+// Jobs for each thread, at least: few, so that each is long enough for the prefetching to pay.
+constexpr int64_t kJobsPerThread = 2;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 // What rows have come to, over some of their keys: Σ e^(s - highest) v, Σ e^(s - highest), highest.
@@ -51,20 +51,31 @@ public:
             const int64_t seen = seen_by(b);
             tokens += seen;
             most_parts_ = std::max(most_parts_, seen / kPartTokens + 2);
+            whole_parts_ = std::max(whole_parts_, (seen + kPartTokens / 2) / kPartTokens);
         }
         const int64_t bytes = tokens * layout_.head_bytes() / kPageTokens * layout_.heads * tiles_;
         threads_ = static_cast<int>(std::clamp<int64_t>(bytes / kReadBytesPerThread, 1, threads));
     }
 
     void run() {
-        if (threads_ == 1 || units_ >= kUnitsPerThread * threads_) {
+        const int64_t runs = threads_ == 1 ? 1 : runs_to_share_evenly();
+        if (runs == 1) {
             one_job_a_unit();
         } else {
-            one_job_a_run();
+            one_job_a_run(ceil_div(whole_parts_, runs));
         }
     }
 
 private:
+    // How many runs a unit's parts make, for no thread to have a tenth more to do than the others.
+    int64_t runs_to_share_evenly() const {
+        for (int64_t runs = 1; runs < whole_parts_; ++runs) {
+            const int64_t jobs = units_ * runs;
+            if (jobs >= kJobsPerThread * threads_ && 10 * round_up(jobs, threads_) <= 11 * jobs) return runs;
+        }
+        return whole_parts_;
+    }
+
     // Pages that several blocks of rows read are widened once, into scratch.
     bool shares_pages() const { return layout_.storage != Dtype::float32 && rows_ > kMostBlockRows; }
 
@@ -112,8 +123,7 @@ private:
 
     // Few units, long pasts: a run of parts is a job, and whoever finishes a unit's last one folds all its parts, in
     // order. How many parts make a run does not change them.
-    void one_job_a_run() {
-        const int64_t parts_a_run = std::max<int64_t>(1, units_ * most_parts_ / (kUnitsPerThread * threads_));
+    void one_job_a_run(int64_t parts_a_run) {
         const int64_t runs = ceil_div(most_parts_, parts_a_run), jobs = checked_product(units_, runs);
         const int workers = worker_limit(jobs, threads_);
         const int64_t floats = score_floats_ + page_floats_;
@@ -303,14 +313,23 @@ private:
     }
 
     void fold(const Sums& total, const Sums& part, int rows) const {
+        // One of the two is e^0. Vectors go over whole groups of rows.
+        alignas(64) float smaller[kMostRows + kGroupTokens];
+        const int64_t count = round_up(rows, kGroupTokens);
+        for (int64_t r = 0; r < count; ++r) {
+            const bool is_row = r < rows;
+            const float one = is_row ? total.highest[r] : 0.0f, other = is_row ? part.highest[r] : 0.0f;
+            smaller[r] = std::min(one, other) - or_zero(std::max(one, other));
+        }
+        kernels_.exponentials(smaller, count, 1.0f, 0.0f);
         for (int r = 0; r < rows; ++r) {
-            const float highest = std::max(total.highest[r], part.highest[r]), top = or_zero(highest);
-            const float kept = std::exp(total.highest[r] - top), taken = std::exp(part.highest[r] - top);
+            const bool rises = part.highest[r] > total.highest[r];
+            const float kept = rises ? smaller[r] : 1.0f, taken = rises ? 1.0f : smaller[r];
             kernels_.fold_row(total.values + r * value_slots_, kept, part.values + r * value_slots_, taken,
                               value_slots_);
             // A weight that is NaN (a NaN score among -inf) must outlive the factor 0 of its part.
             total.weight[r] = total.weight[r] * kept + part.weight[r] * taken;
-            total.highest[r] = highest;
+            total.highest[r] = std::max(total.highest[r], part.highest[r]);
         }
     }
 
@@ -347,7 +366,7 @@ private:
     // A positive scale alone can wait for the exponential, which takes it along for nothing.
     const bool scales_late_ = problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr &&
                               layout_.storage != Dtype::int8;
-    int64_t most_parts_ = 1;
+    int64_t most_parts_ = 1, whole_parts_ = 1;
     int threads_ = 1;
 };
 

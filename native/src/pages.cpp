@@ -41,19 +41,30 @@ QKV_INLINE void widen_keys_vector(const char* from, Float keys[kPair<storage>]) 
     }
 }
 
-// The lines that are wanted next, fetched while this page is worked on: memory is read all the time, not by turns.
+// The lines that are wanted next, fetched while this page is worked on: memory is read all the time, not by turns. They
+// are asked for at an even pace, since a core that has too many requests under way waits with everything.
 struct Prefetch {
     const char* at;
-    int lines;  // a step
+    uint32_t lines;  // a step,
+    uint32_t pace;   // and so many 2^-32ths of a line
+    uint32_t due = 0;
 
     QKV_INLINE void step() {
-        for (int l = 0; l < lines; ++l, at += 64) __builtin_prefetch(at, 0, 2);
+        for (uint32_t l = 0; l < lines; ++l, at += 64) __builtin_prefetch(at, 0, 2);
+        due += pace;
+        if (due < pace) {
+            __builtin_prefetch(at, 0, 2);
+            at += 64;
+        }
     }
 };
 
+// The share of a pass, `number` of so many, each with so many steps.
 QKV_INLINE Prefetch share_of(const Ahead& ahead, int64_t steps, int64_t number, int64_t of) {
-    const int64_t lines = (ahead.bytes / 64 + steps * of - 1) / (steps * of);
-    return {ahead.at + number * steps * lines * 64, static_cast<int>(lines)};
+    const uint64_t lines = ahead.bytes / 64, all = steps * of, whole = lines / all;
+    const uint64_t pace = ((lines % all) << 32) / all;
+    const uint64_t before = number * steps * whole + (number * steps * pace >> 32);
+    return {ahead.at + before * 64, static_cast<uint32_t>(whole), static_cast<uint32_t>(pace)};
 }
 
 // Each pair of a query and a token takes the channels in ascending order, whatever its place in the block: equal
@@ -116,7 +127,7 @@ void score_rows(const float* queries, int64_t slots, const char* keys, int64_t w
     for (; v < wanted; ++v) {
         const int64_t bytes = v * kLanes * kPair<storage> * element_size(storage);
         score_block<storage, rows, 1, keeps>(queries, slots, keys + bytes, width_slots, scores + v * kLanes, stride,
-                                             {nullptr, 0}, widened + v * kLanes);
+                                             {}, widened + v * kLanes);
     }
     for (; v < kPageVectors; ++v) {
         for (int r = 0; r < rows; ++r) store(scores + r * stride + v * kLanes, constant(-__builtin_inff()));
@@ -172,7 +183,7 @@ void weigh_rows(const float* weights, int64_t stride, const char* values, int64_
         if (c + 4 * kLanes <= value_slots) {
             weigh_block<storage, rows, 4, keeps>(weights, stride, values + c * element, value_slots, tokens, sums + c,
                                           prefetch, widened + c);
-            prefetch.lines = 0;
+            prefetch = {};
             c += 4 * kLanes;
         }
     }
@@ -180,14 +191,14 @@ void weigh_rows(const float* weights, int64_t stride, const char* values, int64_
         if (c + 2 * kLanes <= value_slots) {
             weigh_block<storage, rows, 2, keeps>(weights, stride, values + c * element, value_slots, tokens, sums + c,
                                           prefetch, widened + c);
-            prefetch.lines = 0;
+            prefetch = {};
             c += 2 * kLanes;
         }
     }
     for (; c < value_slots; c += kLanes) {
         weigh_block<storage, rows, 1, keeps>(weights, stride, values + c * element, value_slots, tokens, sums + c, prefetch,
                                              widened + c);
-        prefetch.lines = 0;
+        prefetch = {};
     }
 }
 
