@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <array>
 #include <optional>
@@ -186,6 +187,15 @@ void advise_huge(uintptr_t data, int64_t bytes) {
 #endif
 }
 
+// Let the system find and clear the memory behind these bytes now, at a time of our choosing. Only advice, too.
+void populate(uintptr_t data, int64_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const uintptr_t first = (data + page - 1) / page * page, last = (data + bytes) / page * page;
+    if (first < last) madvise(address<void>(first), last - first, MADV_POPULATE_WRITE);
+#endif
+}
+
 nb::dict count_calls() {
     nb::dict counts;
     counts["all_finite"] = calls.finite.load();
@@ -225,6 +235,7 @@ NB_MODULE(_native, m) {
     m.def("memory_attend", &memory_attend);
     m.def("attend_plain", &attend_plain);
     m.def("advise_huge", &advise_huge);
+    m.def("populate", &populate);
     qkv::python::bind_step(m);
     m.attr("finite_parallel_bytes") = qkv::kFiniteParallelBytes;
 }

@@ -98,6 +98,8 @@ def _next(plan: Plan, query: Tensor, key: Tensor, value: Tensor, memory: KVCache
     RUNS["decode.native"] += 1
     if end >= memory._full and plan.window:
         memory._evict()
+    if not end & 7:
+        memory._clear_ahead(end)
     return out
 
 

@@ -59,8 +59,8 @@ def test_chunks_double_up_to_a_limit_and_never_move() -> None:
     assert all(address % 64 == 0 for address in taken)
     # A prompt's chunk is made for large pages, and fills the last one; those that steps grow by are not.
     prompt = Pool(768 << 10)
-    assert min(prompt.take(2)) % (2 << 20) == 0
-    prompt.take(100)
+    assert min(prompt.take(2, prompt=True)) % (2 << 20) == 0
+    prompt.take(100, prompt=True)
     assert prompt.pages == 2 + 101
     for address in taken:
         assert pool.page(address).data_ptr() == address
@@ -192,9 +192,9 @@ def test_an_interrupt_anywhere_leaves_a_memory_that_works(owner, name, moment, w
     """A call of the pool, the table or the state raises: the memory holds what it held before, or what it should."""
     real = getattr(owner, name)
 
-    def broken(*arguments):
+    def broken(*arguments, **options):
         if moment == "after":
-            real(*arguments)
+            real(*arguments, **options)
         raise KeyboardInterrupt
 
     def held(memory: KVCache) -> torch.Tensor:

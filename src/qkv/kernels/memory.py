@@ -24,3 +24,9 @@ def advise_huge(address: int, count: int) -> None:
     """Ask for large pages of memory behind these bytes; without the native library nothing is asked."""
     if _native is not None:
         _native.advise_huge(address, count)
+
+
+def populate(address: int, count: int) -> None:
+    """Have the system find the memory behind these bytes now; what is in it stays. Without the library, later."""
+    if _native is not None:
+        _native.populate(address, count)

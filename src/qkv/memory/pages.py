@@ -55,19 +55,28 @@ class Pool:
         self._left: deque[tuple[Table, list[int]]] = deque()
         _POOLS.add(self)
 
-    def take(self, count: int) -> list[int]:
-        """The addresses of so many pages, each with one owner; MemoryError when there is no memory for them."""
+    def take(self, count: int, *, prompt: bool = False) -> list[int]:
+        """The addresses of so many pages, each with one owner; MemoryError when there is no memory for them.
+
+        prompt: for many tokens at once, which can wait for large pages of the system's; a single step cannot.
+        """
         if count <= 0:
             return []
         while self._left:
             table, pages = self._left.popleft()
             self.release(table.all() + pages)
         if len(self._free) < count:
-            self._grow(count - len(self._free))
+            self._grow(count - len(self._free), prompt)
         taken = self._free[-count:]
         del self._free[-count:]
         taken.reverse()
         return taken
+
+    def next(self, count: int) -> list[int]:
+        """The pages that will be taken next, which are still nobody's."""
+        if len(self._free) < count:
+            self._grow(count - len(self._free), False)
+        return self._free[-count:]
 
     def share(self, addresses: Sequence[int]) -> None:
         """One more owner for each."""
@@ -121,10 +130,10 @@ class Pool:
             pages[torch.from_numpy(of_chunk)] = chunk[torch.from_numpy(rows)]
         return pages
 
-    def _grow(self, count: int) -> None:
+    def _grow(self, count: int, prompt: bool) -> None:
         """A chunk of as many pages as there are already, up to about 64 MiB, and at least of `count`."""
         generous = max(count, min(self.pages, _CHUNK // self.page_bytes))
-        huge = count * self.page_bytes >= _LARGE
+        huge = prompt and count * self.page_bytes >= _LARGE
         if huge:  # the last large page, too
             generous = max(generous, -(-count * self.page_bytes // _HUGE) * _HUGE // self.page_bytes)
         try:
@@ -143,7 +152,7 @@ class Pool:
 def _chunk(pages: int, page_bytes: int, huge: bool) -> tuple[int, Tensor]:
     """The address of a chunk and its bytes (pages, page_bytes), aligned.
 
-    huge: for a long prompt. The system clears large pages all at once, which a single step would feel.
+    huge: in large pages of the system's, which it may have to make room for first, and clears all at once.
     """
     size = pages * page_bytes
     align = _HUGE if huge else _LINE

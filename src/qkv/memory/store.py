@@ -10,12 +10,13 @@ from torch import Tensor
 
 from ..errors import OptionError, ShapeError, complaint
 from ..kernels.dtypes import CODE
-from ..kernels.memory import memory_append
+from ..kernels.memory import memory_append, populate
 from ..kernels.ops import enrolled
 from .layout import PAGE, Layout, Stored, numbers, read, rounded, write
 from .pages import Pool, Table, pages_for
 
 _NO_LIMIT = 1 << 62
+_SLOTS = 64  # pages a row that the first table has room for: 4,096 tokens
 
 
 class Store:
@@ -32,7 +33,7 @@ class Store:
         self._number = enrolled(self)
         self._seen: tuple[torch.dtype, torch.device] | None = None  # of the first append
         self._plan: Any = None  # decode's: the last call that it checked; true while batch and `_seen` stay
-        self._set_rows(np.zeros(batch, dtype=np.int64), Table.empty(batch))
+        self._set_rows(np.zeros(batch, dtype=np.int64), Table.empty(batch, _SLOTS))
 
     def __del__(self) -> None:
         if hasattr(self, "_table"):
@@ -67,7 +68,7 @@ class Store:
         if self._window is not None:
             pages = min(pages, -(-self._window // PAGE) + 2)
         self._quota = len(self._lengths) * pages
-        self._spare = self._pool.take(self._quota)
+        self._spare = self._pool.take(self._quota, prompt=True)
 
     def _reserve(self, n: int, counts: np.ndarray | None) -> None:
         """Hook the pages that n (or counts[b]) more tokens need, each with this memory as its only owner."""
@@ -86,7 +87,7 @@ class Store:
         half = np.flatnonzero((lengths % PAGE != 0) & (ends > lengths)) if pool.shared else np.empty(0, dtype=np.int64)
         last = lengths[half] // PAGE
         lent = [place for place, page in enumerate(self._table.at(half, last)) if page in pool.shared]
-        taken = self._take(int((stop - self._table.stop).sum()) + len(lent))
+        taken = self._take(int((stop - self._table.stop).sum()) + len(lent), prompt=n >= PAGE)
         rows, places = self._table.missing(stop)
         table = self._table = self._table.with_room(stop)
         if lent:
@@ -113,6 +114,20 @@ class Store:
         table.stop += 1
         self._ready = most
         return True
+
+    def _clear_ahead(self, end: int) -> None:
+        """After every eighth step: the system clears an eighth of the pages that are opened next, so that no step
+        waits for all of it."""
+        rows = len(self._lengths)
+        if not self._ready or self._window is not None or self._ready == self._capacity:
+            return
+        try:
+            pages = self._spare[-rows:] if len(self._spare) >= rows else self._pool.next(rows)
+        except MemoryError:
+            return  # this step is done; the one that needs them will say so
+        share = self._layout.page_bytes // 8
+        for page in pages:
+            populate(page + end % PAGE // 8 * share, share)
 
     def _set_ready(self) -> None:
         """For rows that are equally long and own their last pages."""
@@ -219,10 +234,10 @@ class Store:
         stored = read(self._layout, self._pool.gather(addresses.tolist()))
         return Stored(*(None if tensor is None else tensor[:, : stop - start] for tensor in stored))  # pyright: ignore[reportArgumentType]
 
-    def _take(self, count: int) -> list[int]:
+    def _take(self, count: int, *, prompt: bool = False) -> list[int]:
         """Pages from those set aside first."""
         own = min(count, len(self._spare))
-        pages = self._pool.take(count - own)
+        pages = self._pool.take(count - own, prompt=prompt)
         cut = len(self._spare) - own
         own_pages = self._spare[cut:]
         del self._spare[cut:]
