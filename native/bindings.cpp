@@ -15,6 +15,7 @@
 #include "src/argmax.h"
 #include "src/finite.h"
 #include "src/isa.h"
+#include "src/linear.h"
 #include "src/memory.h"
 #include "src/parallel.h"
 
@@ -180,6 +181,45 @@ void attend_plain(int dtype, nb::tuple query_shape, nb::tuple key_shape, int64_t
     qkv::attend(*kernels, problem, threads);
 }
 
+qkv::FeatureRule feature_rule(int map, int64_t width, int degree, float offset) {
+    return {static_cast<qkv::Map>(map), width, degree, offset};
+}
+
+int64_t linear_state_floats(int map, int64_t width, int degree, float offset, int64_t value_width) {
+    return qkv::linear_state_floats(feature_rule(map, width, degree, offset), value_width);
+}
+
+void linear(int map, int64_t width, int degree, float power_offset, int dtype, nb::tuple sizes, nb::tuple lengths,
+            uintptr_t query, nb::tuple query_strides, uintptr_t key, nb::tuple key_strides, uintptr_t value,
+            nb::tuple value_strides, uintptr_t keep, std::optional<int64_t> offset, bool normalize, uintptr_t out,
+            uintptr_t state, int threads) {
+    const Four size = four(sizes);
+    const auto len_k = nb::cast<int64_t>(lengths[0]), value_width = nb::cast<int64_t>(lengths[1]);
+    require_memory(query, out == 0 || size[0] * size[1] * size[3] * width == 0);
+    require_memory(key, size[0] * size[2] * len_k * width == 0);
+    require_memory(value, size[0] * size[2] * len_k * value_width == 0);
+    const qkv::LinearProblem problem = {feature_rule(map, width, degree, power_offset),
+                                        static_cast<qkv::Dtype>(dtype),
+                                        size[0],
+                                        size[1],
+                                        size[2],
+                                        size[3],
+                                        len_k,
+                                        value_width,
+                                        tensor(query, query_strides),
+                                        tensor(key, key_strides),
+                                        tensor(value, value_strides),
+                                        address<const uint8_t>(keep),
+                                        offset.has_value(),
+                                        offset.value_or(0),
+                                        normalize,
+                                        address<void>(out),
+                                        address<float>(state)};
+    calls.linear.fetch_add(1, std::memory_order_relaxed);
+    const nb::gil_scoped_release unlocked;
+    qkv::linear(*kernels, problem, threads);
+}
+
 // Large pages spare a long past most of its address look-ups. Only advice: whether it is taken does not matter.
 void advise_huge(uintptr_t data, int64_t bytes) {
 #ifdef MADV_HUGEPAGE
@@ -203,6 +243,7 @@ nb::dict count_calls() {
     counts["memory_append"] = calls.append.load();
     counts["memory_attend"] = calls.attend.load();
     counts["attend_plain"] = calls.plain.load();
+    counts["linear"] = calls.linear.load();
     return counts;
 }
 
@@ -212,6 +253,7 @@ void reset_calls() {
     calls.append = 0;
     calls.attend = 0;
     calls.plain = 0;
+    calls.linear = 0;
 }
 
 std::vector<std::string> isas() {
@@ -234,6 +276,8 @@ NB_MODULE(_native, m) {
     m.def("memory_append", &memory_append);
     m.def("memory_attend", &memory_attend);
     m.def("attend_plain", &attend_plain);
+    m.def("linear", &linear);
+    m.def("linear_state_floats", &linear_state_floats);
     m.def("advise_huge", &advise_huge);
     m.def("populate", &populate);
     qkv::python::bind_step(m);

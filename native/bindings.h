@@ -16,7 +16,7 @@ extern const KernelTable* kernels;
 
 // How often each function ran, for tests that want to know.
 struct Calls {
-    std::atomic<int64_t> finite{0}, argmax{0}, append{0}, attend{0}, plain{0};
+    std::atomic<int64_t> finite{0}, argmax{0}, append{0}, attend{0}, plain{0}, linear{0};
 };
 extern Calls calls;
 

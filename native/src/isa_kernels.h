@@ -23,5 +23,13 @@ float largest_score(const float* scores, int64_t count);
 float exponentials(float* scores, int64_t count, float scale, float highest);
 void fold_row(float* total, float kept, const float* part, float taken, int64_t count);
 void multiply_rows(float* rows, int64_t count, const float* factors);
+void multiply_matrix(const Factor& a, int64_t rows, const float* b, int64_t b_stride, int64_t inner, float* c,
+                     int64_t c_stride, int64_t columns, bool onto);
+void map_row(float* row, int64_t count, Map map);
+void form_features(const float* x, int64_t stride, int64_t rows, int64_t count, const float* prefix,
+                   const float* weights, float* to, int64_t to_stride);
+void add_columns(const float* matrix, int64_t stride, int64_t rows, int64_t count, float* sums);
+void add_dots(const float* matrix, int64_t stride, int64_t rows, int64_t count, const float* vector, float* sums);
+void raise_row(float* row, int64_t count, float offset, int degree);
 
 }  // namespace qkv::QKV_ISA

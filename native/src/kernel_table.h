@@ -21,6 +21,15 @@ struct Ahead {
     int64_t bytes;
 };
 
+// Feature maps that are known here. The numbers are part of the bindings.
+enum class Map : int { identity = 0, elu1 = 1, relu = 2, squared = 3, power = 4 };
+
+// A matrix as a left factor: element (r, t) is at[r · row_stride + t · inner_stride].
+struct Factor {
+    const float* at;
+    int64_t row_stride, inner_stride;
+};
+
 // What each instruction set brings. A tile is `tile_rows` queries against a panel of `tile_keys` keys; both are
 // packed with the width outermost: queries[width][tile_rows], panel[width][tile_keys]. `scores` is scratch of
 // tile_rows × tile_keys, aligned to 64 bytes like everything packed.
@@ -61,7 +70,7 @@ struct KernelTable {
                        int64_t value_slots, int tokens, float* sums, const Ahead& ahead,
                        float* widened);
 
-    // A row of scores; `count` is a multiple of 64. score · token_scale · scale, then softcap · tanh(score / softcap).
+    // A row of scores; `count` is a multiple of 16. score · token_scale · scale, then softcap · tanh(score / softcap).
     void (*scale_scores)(float* scores, int64_t count, float scale, const float* token_scales, float softcap);
     // The largest that is not NaN; -inf when there is none.
     float (*largest_score)(const float* scores, int64_t count);
@@ -70,6 +79,23 @@ struct KernelTable {
     void (*multiply_rows)(float* rows, int64_t count, const float* factors);
     // total = total · kept + part · taken; `count` is a multiple of 16.
     void (*fold_row)(float* total, float kept, const float* part, float taken, int64_t count);
+
+    // c = a·b, or c + a·b, with `rows` rows and `columns` columns, a multiple of 16; summed over `inner` in ascending order,
+    // for every element alike.
+    void (*multiply_matrix)(const Factor& a, int64_t rows, const float* b, int64_t b_stride, int64_t inner, float* c,
+                            int64_t c_stride, int64_t columns, bool onto);
+    // φ, for the elementwise maps; `count` is filled up to a multiple of 16.
+    void (*map_row)(float* row, int64_t count, Map map);
+    // to[r][i] = prefix[r] · x[r][i] (· weights[i]), with `count` filled up to a multiple of 16.
+    void (*form_features)(const float* x, int64_t stride, int64_t rows, int64_t count, const float* prefix,
+                          const float* weights, float* to, int64_t to_stride);
+    // sums[i] += Σ_r matrix[r][i].
+    void (*add_columns)(const float* matrix, int64_t stride, int64_t rows, int64_t count, float* sums);
+    // sums[r] += Σ_i matrix[r][i] · vector[i].
+    void (*add_dots)(const float* matrix, int64_t stride, int64_t rows, int64_t count, const float* vector,
+                     float* sums);
+    // x becomes (x + offset)^degree.
+    void (*raise_row)(float* row, int64_t count, float offset, int degree);
 };
 
 namespace portable {

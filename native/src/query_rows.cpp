@@ -98,14 +98,8 @@ void QueryRows::write(int r, const float* values, float lse) const {
     char* out = static_cast<char*>(problem_.out) + row * width * element_size(problem_.dtype);
     if (values == nullptr) {
         std::memset(out, 0, width * element_size(problem_.dtype));
-    } else if (problem_.dtype == Dtype::float32) {
-        std::memcpy(out, values, width * sizeof(float));
     } else {
-        for (int64_t c = 0; c < width; ++c) {
-            const uint16_t half = problem_.dtype == Dtype::bfloat16 ? narrow_to_bfloat16(values[c])
-                                                                    : narrow_to_float16(values[c]);
-            std::memcpy(out + 2 * c, &half, sizeof half);
-        }
+        narrow_row(values, width, problem_.dtype, out);
     }
 }
 

@@ -72,4 +72,16 @@ QKV_ALWAYS uint16_t narrow_to_float16(float x) {
     return static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
 }
 
+// float32 rounded to the nearest of another format, for float32, float16 and bfloat16.
+QKV_ALWAYS void narrow_row(const float* from, int64_t count, Dtype dtype, char* to) {
+    if (dtype == Dtype::float32) {
+        std::memcpy(to, from, count * sizeof(float));
+        return;
+    }
+    for (int64_t c = 0; c < count; ++c) {
+        const uint16_t half = dtype == Dtype::bfloat16 ? narrow_to_bfloat16(from[c]) : narrow_to_float16(from[c]);
+        std::memcpy(to + 2 * c, &half, sizeof half);
+    }
+}
+
 }  // namespace qkv

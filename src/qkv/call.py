@@ -20,7 +20,7 @@ from .similarity import AnySimilarity, Argmax, Softmax, as_similarity
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _DTYPE_SET = frozenset(DTYPES)
-FORM_NAMES = ("auto", "dense", "streaming", "hard", "decode")
+FORM_NAMES = ("auto", "dense", "streaming", "linear", "hard", "decode")
 _RANKS = "2 (length, width), 3 (batch, length, width) or 4 (batch, heads, length, width)"
 _LARGEST = 2**63 - 1
 # Looked up once: a chain of attributes costs as much as the question itself.

@@ -148,7 +148,8 @@ class FeatureMap(AnySimilarity):
             )
         if not isinstance(self.normalize, bool):
             raise OptionTypeError(complaint("normalize", repr(self.normalize), "True or False"))
-        self._sign(self.normalize)
+        # A number that another map may have after this one is gone: what is remembered by it is a choice of speed.
+        self._sign(self.normalize, id(self.map))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

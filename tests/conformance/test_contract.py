@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from qkv.errors import FormRefused
-from qkv.testing import CallCase
+from qkv.testing import CallCase, Spec
 from qkv.testing.contract import Case, Check, Subject, checks, contract_cases, run
 from qkv.testing.contract.subject import ask, leaves_of
 
@@ -41,10 +41,29 @@ def refused_by_decode(call: CallCase, wants: Wants) -> str | None:
     return "the kernel has no derivative" if "grad" in wants else None
 
 
+def joined(mask: Spec | None) -> list[Spec]:
+    """The masks that & joins."""
+    if mask is None:
+        return []
+    return [part for inner in mask.parts for part in joined(inner)] if mask.kind == "and" else [mask]
+
+
+def refused_by_linear(call: CallCase, wants: Wants) -> str | None:
+    if call.kind not in ("polynomial", "feature_map"):
+        return "is no product of features"
+    kinds = {part.kind for part in joined(call.mask)}
+    if "window" in kinds:
+        return "a Window lets go of keys"
+    if kinds - {"causal", "padding"}:
+        return "one state serves Causal and Padding"
+    return "return_weights asks for the len_q x len_k matrix" if "weights" in wants else None
+
+
 # Words of the reason for every combination that a form may refuse. A form that refuses more, or less, fails.
 REFUSED: dict[str, Callable[[CallCase, Wants], str | None]] = {
     "dense": refused_by_dense,
     "streaming": refused_by_streaming,
+    "linear": refused_by_linear,
     "hard": refused_by_hard,
     "decode": refused_by_decode,
 }

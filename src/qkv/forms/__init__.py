@@ -6,8 +6,9 @@ from .base import Form
 from .decode import DECODE
 from .dense import DENSE
 from .hard import HARD
+from .linear import LINEAR
 from .streaming import STREAMING
 
-FORMS: dict[str, Form] = {form.name: form for form in (DENSE, STREAMING, HARD, DECODE)}
+FORMS: dict[str, Form] = {form.name: form for form in (DENSE, STREAMING, LINEAR, HARD, DECODE)}
 
 __all__ = ["FORMS", "Form"]

@@ -55,7 +55,7 @@ def cost(call: Call) -> Cost:
 def run(call: Call) -> Result:
     if not flash.reasons_against(call):
         finite = kernels.all_finite(call.query, call.key, call.value)
-        result = flash.run(call) if finite else odd.run(call)
+        result = flash.run(call) if finite else odd.run(call, flash.run)
         if result is not None:
             RUNS["streaming.flash" if finite else "streaming.odd"] += 1
             return result

@@ -1,11 +1,13 @@
 """Calls in which some number is NaN or infinite.
 
 Most often such numbers stand where nobody looks, in padding or in a buffer's unwritten end. They are set to 0 and
-the flash kernel runs as ever: every row that attends to none of them comes out in the same bits as without them.
+the engine, flash for one, runs as ever: every row that attends to none of them comes out in the same bits as without.
 Rows that do attend to one are then taken from the equation itself.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -13,15 +15,15 @@ from torch import Tensor
 from ...call import Call, fold_group, unfold_group
 from ...shapes import Bool
 from ..equation import NEVER, Result
-from . import blocks, flash
+from . import blocks
 
 
-def run(call: Call) -> Result | None:
-    """The answer, or None where the flash kernel cannot serve even without the odd numbers."""
+def run(call: Call, engine: Callable[[Call], Result | None]) -> Result | None:
+    """The answer, or None where the engine cannot serve even without the odd numbers."""
     odd_query = ~call.query.isfinite().all(-1)
     odd_key = ~(call.key.isfinite().all(-1) & call.value.isfinite().all(-1))
     touched = _touched(call, odd_query, odd_key)
-    result = flash.run(
+    result = engine(
         call._replace(
             query=call.query.masked_fill(odd_query.unsqueeze(-1), 0.0),
             key=call.key.masked_fill(odd_key.unsqueeze(-1), 0.0),

@@ -1,0 +1,370 @@
+#include "linear.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "parallel.h"
+#include "scalar.h"
+#include "scratch.h"
+
+namespace qkv {
+
+namespace {
+
+constexpr int64_t kLine = 16;  // floats that every row is filled up to a multiple of
+
+// Tokens in a chunk. Scores inside a chunk cost as the chunk is long, going over the state costs as often as there are
+// chunks: large states want long ones.
+constexpr int64_t kMostChunk = 256;
+int64_t chunk_tokens(int64_t features) { return features <= 512 ? 64 : features <= 8192 ? 128 : kMostChunk; }
+
+// Monomials in blocks: all but the last factor are the same in a block, a prefix; the last runs on from the prefix's own
+// last to the end. first: where the block's features begin.
+struct Block {
+    int64_t first, begin, count;
+    int64_t prefix[8];
+};
+
+class Monomials {
+public:
+    explicit Monomials(const FeatureRule& rule) : coordinates_(rule.coordinates()), degree_(rule.degree) {
+        weights.reserve(rule.count() + kLine);
+        Block block = {};
+        enter(rule, block, 0, 0);
+        weights.resize(weights.size() + kLine, 0.0f);  // vectors reach beyond the last
+    }
+
+    std::vector<Block> blocks;
+    // How often a monomial comes up in the power, times the offset's part in it.
+    std::vector<float> weights;
+
+private:
+    void enter(const FeatureRule& rule, Block& block, int chosen, int64_t from) {
+        if (chosen < degree_ - 1) {
+            for (int64_t c = from; c < coordinates_; ++c) {
+                block.prefix[chosen] = c;
+                enter(rule, block, chosen + 1, c);
+            }
+            return;
+        }
+        block.first = static_cast<int64_t>(weights.size());
+        block.begin = from;
+        block.count = coordinates_ - from;
+        blocks.push_back(block);
+        for (int64_t c = from; c < coordinates_; ++c) {
+            block.prefix[chosen] = c;
+            weights.push_back(weight_of(rule, block.prefix));
+        }
+    }
+
+    float weight_of(const FeatureRule& rule, const int64_t* factors) const {
+        double weight = 1.0;
+        int64_t equal = 0;
+        for (int i = 0; i < degree_; ++i) {
+            equal = i > 0 && factors[i] == factors[i - 1] ? equal + 1 : 1;
+            weight *= static_cast<double>(i + 1) / static_cast<double>(equal);
+            if (factors[i] == rule.width) weight *= static_cast<double>(rule.offset);
+        }
+        return static_cast<float>(weight);
+    }
+
+    const int64_t coordinates_;
+    const int degree_;
+};
+
+class Linear {
+public:
+    Linear(const KernelTable& kernels, const LinearProblem& problem)
+        : kernels_(kernels),
+          problem_(problem),
+          rule_(problem.rule),
+          power_(rule_.map == Map::power),
+          features_(rule_.count()),
+          chunk_(chunk_tokens(features_)),
+          group_(problem.heads_kv == 0 ? 0 : problem.heads_q / problem.heads_kv),
+          width_slots_(round_up(rule_.coordinates(), kLine)),
+          value_slots_(linear_value_slots(problem.value_width)),
+          state_floats_(linear_state_floats(rule_, problem.value_width)),
+          // Of a chunk: vectors and values of the keys, the keys turned, vectors of the queries, features, scores, sums.
+          x_floats_(chunk_ * (width_slots_ + kLine)),
+          v_floats_(chunk_ * value_slots_),
+          scratch_floats_(3 * x_floats_ + 2 * v_floats_ + x_floats_ + chunk_ * chunk_ + 3 * chunk_ + 2 * kLine) {
+        if (power_) monomials_ = std::make_unique<Monomials>(rule_);
+    }
+
+    void run(int threads) {
+        const int64_t units = checked_product(problem_.batch, problem_.heads_kv);
+        const int workers = worker_limit(units, threads);
+        const int64_t own_state = problem_.state == nullptr ? round_up(state_floats_, kLine) : 0;
+        const int64_t floats = round_up(scratch_floats_, kLine) + own_state;
+        const Floats scratch = allocate(checked_product(floats, workers));
+        auto work = [&](int64_t unit, int worker) {
+            float* memory = scratch.get() + worker * floats;
+            float* state = memory;
+            if (problem_.state != nullptr) {
+                state = problem_.state + unit * state_floats_;
+            } else {
+                std::fill(state, state + state_floats_, 0.0f);
+            }
+            Unit(*this, unit / problem_.heads_kv, unit % problem_.heads_kv, state, memory + own_state).run();
+        };
+        for_each_job(units, workers, work);
+    }
+
+private:
+    // One key/value head of one batch row, and the query heads that read it.
+    class Unit {
+    public:
+        Unit(const Linear& all, int64_t batch, int64_t head, float* state, float* scratch)
+            : all_(all), problem_(all.problem_), kernels_(all.kernels_), batch_(batch), head_(head), state_(state) {
+            z_ = state + all.features_ * all.value_slots_;
+            const auto take = [&](int64_t floats) {
+                float* taken = scratch;
+                scratch += round_up(floats, kLine);
+                return taken;
+            };
+            keys_ = take(all.x_floats_);
+            turned_ = take(all.x_floats_);
+            queries_ = take(all.x_floats_);
+            features_ = take(all.x_floats_);
+            values_ = take(all.v_floats_);
+            sums_ = take(all.v_floats_);
+            scores_ = take(all.chunk_ * all.chunk_);
+            below_ = take(all.chunk_);
+            prefix_ = take(all.chunk_);
+            counts_ = take(all.chunk_);
+        }
+
+        void run() {
+            const int64_t chunk = all_.chunk_, len_q = problem_.out == nullptr ? 0 : problem_.len_q;
+            int64_t absorbed = 0;
+            const auto absorb_up_to = [&](int64_t end) {
+                while (absorbed < end) {
+                    const int64_t stop = std::min(absorbed + chunk, end);
+                    load_keys(absorbed, stop);
+                    absorb();
+                    absorbed = stop;
+                }
+            };
+            const auto seen_from = [&](int64_t i) {
+                return problem_.causal ? std::clamp<int64_t>(shifted(i), 0, problem_.len_k) : problem_.len_k;
+            };
+            for (int64_t i0 = 0; i0 < len_q; i0 += chunk) {
+                const int64_t i1 = std::min(i0 + chunk, len_q);
+                absorb_up_to(seen_from(i0));
+                const int64_t some = seen_from(i1);
+                if (some > absorbed) load_keys(absorbed, some);
+                for (int64_t g = 0; g < all_.group_; ++g) answer(head_ * all_.group_ + g, i0, i1, absorbed, some);
+            }
+            if (problem_.state != nullptr) absorb_up_to(problem_.len_k);
+        }
+
+    private:
+        // i + offset, at most as far as there are keys.
+        int64_t shifted(int64_t i) const {
+            int64_t position;
+            if (!__builtin_add_overflow(i, problem_.offset, &position)) return position;
+            return problem_.offset > 0 ? problem_.len_k : 0;
+        }
+
+        // Rows of a tensor as float32, each filled up with zeros.
+        void load_rows(const Tensor4& tensor, int64_t head, int64_t from, int64_t to, int64_t width, int64_t slots,
+                       float* rows) const {
+            const int64_t element = element_size(problem_.dtype);
+            for (int64_t t = from; t < to; ++t, rows += slots) {
+                const auto* row = static_cast<const char*>(row_address(tensor, problem_.dtype, batch_, head, t));
+                kernels_.widen_row(row, tensor.stride[3] * element, width, problem_.dtype, rows);
+                std::fill(rows + width, rows + slots, 0.0f);
+            }
+        }
+
+        // A vector becomes its features, or gets the 1 that stands for the offset.
+        void finish_vector(float* row) const {
+            if (!all_.power_) {
+                kernels_.map_row(row, all_.features_, all_.rule_.map);
+                // φ(0) need not be 0.
+                std::fill(row + all_.features_, row + all_.width_slots_, 0.0f);
+            } else if (all_.rule_.coordinates() > all_.rule_.width) {
+                row[all_.rule_.width] = 1.0f;
+            }
+        }
+
+        void load_keys(int64_t from, int64_t to) {
+            if (from == loaded_from_ && to == loaded_to_) return;
+            loaded_from_ = from;
+            loaded_to_ = to;
+            const int64_t slots = all_.width_slots_, count = to - from;
+            load_rows(problem_.key, head_, from, to, all_.rule_.width, slots, keys_);
+            load_rows(problem_.value, head_, from, to, problem_.value_width, all_.value_slots_, values_);
+            const uint8_t* keep = problem_.keep == nullptr ? nullptr : problem_.keep + batch_ * problem_.len_k + from;
+            std::fill(counts_ + count, counts_ + all_.chunk_, 0.0f);
+            for (int64_t t = 0; t < count; ++t) {
+                counts_[t] = keep == nullptr || keep[t] != 0 ? 1.0f : 0.0f;
+                if (counts_[t] != 0.0f) {
+                    finish_vector(keys_ + t * slots);
+                } else {
+                    std::fill(keys_ + t * slots, keys_ + (t + 1) * slots, 0.0f);
+                    std::fill(values_ + t * all_.value_slots_, values_ + (t + 1) * all_.value_slots_, 0.0f);
+                }
+            }
+            is_turned_ = false;
+        }
+
+        // Channels outermost, for the scores: channel c of token t is at c · chunk + t.
+        void turn_keys() {
+            if (is_turned_) return;
+            is_turned_ = true;
+            const int64_t count = loaded_to_ - loaded_from_, chunk = all_.chunk_;
+            const void* rows[kMostChunk];
+            for (int64_t t = 0; t < count; ++t) rows[t] = keys_ + t * all_.width_slots_;
+            kernels_.pack_rows(rows, static_cast<int>(count), static_cast<int>(chunk), Dtype::float32,
+                               all_.rule_.width, 1, turned_);
+        }
+
+        // S += Σ_t φ(k_t) v_tᵀ and z += Σ_t φ(k_t), over the keys that are loaded.
+        void absorb() {
+            const int64_t count = loaded_to_ - loaded_from_, slots = all_.width_slots_;
+            if (!all_.power_) {
+                add_to_state(keys_, slots, 0, all_.features_, count);
+                return;
+            }
+            for (const Block& block : all_.monomials_->blocks) {
+                form(keys_, block, count, all_.monomials_->weights.data() + block.first);
+                add_to_state(features_, slots, block.first, block.count, count);
+            }
+        }
+
+        void add_to_state(const float* features, int64_t stride, int64_t first, int64_t count, int64_t tokens) {
+            const int64_t columns = all_.value_slots_;
+            kernels_.multiply_matrix({features, 1, stride}, count, values_, columns, tokens, state_ + first * columns,
+                                     columns, columns, true);
+            kernels_.add_columns(features, stride, tokens, count, z_ + first);
+        }
+
+        // The features of a block, for rows of vectors.
+        void form(const float* x, const Block& block, int64_t rows, const float* weights) {
+            const int64_t slots = all_.width_slots_;
+            for (int64_t r = 0; r < rows; ++r) {
+                float factor = 1.0f;
+                for (int i = 0; i + 1 < all_.rule_.degree; ++i) factor *= x[r * slots + block.prefix[i]];
+                prefix_[r] = factor;
+            }
+            kernels_.form_features(x + block.begin, slots, rows, block.count, prefix_, weights, features_, slots);
+        }
+
+        // Queries i0 .. i1 of a head: what the state holds, and the loaded keys from .. to that each of them sees.
+        void answer(int64_t head, int64_t i0, int64_t i1, int64_t from, int64_t to) {
+            const int64_t rows = i1 - i0, slots = all_.width_slots_, columns = all_.value_slots_;
+            load_rows(problem_.query, head, i0, i1, all_.rule_.width, slots, queries_);
+            for (int64_t r = 0; r < rows; ++r) finish_vector(queries_ + r * slots);
+            std::fill(below_, below_ + rows, 0.0f);
+            std::fill(sums_, sums_ + rows * columns, 0.0f);
+            if (!all_.power_) {
+                read_state(queries_, 0, all_.features_, rows);
+            } else {
+                for (const Block& block : all_.monomials_->blocks) {
+                    form(queries_, block, rows, nullptr);
+                    read_state(features_, block.first, block.count, rows);
+                }
+            }
+            if (to > from) score_keys(i0, rows, from, to);
+            write(head, i0, rows);
+        }
+
+        void read_state(const float* features, int64_t first, int64_t count, int64_t rows) {
+            const int64_t columns = all_.value_slots_, stride = all_.width_slots_;
+            kernels_.multiply_matrix({features, stride, 1}, rows, state_ + first * columns, columns, count, sums_,
+                                     columns, columns, true);
+            kernels_.add_dots(features, stride, rows, count, z_ + first, below_);
+        }
+
+        // Block by block of rows, as far as the last of them sees.
+        void score_keys(int64_t i0, int64_t rows, int64_t from, int64_t to) {
+            turn_keys();
+            const int64_t chunk = all_.chunk_, slots = all_.width_slots_, columns = all_.value_slots_;
+            for (int64_t r = 0; r < rows; r += kMostBlockRows) {
+                const int64_t end = std::min<int64_t>(r + kMostBlockRows, rows);
+                const int64_t most = seen(i0 + end - 1, from, to);
+                if (most == 0) continue;
+                const int64_t filled = round_up(most, kLine);
+                float* block = scores_ + r * chunk;
+                kernels_.multiply_matrix({queries_ + r * slots, slots, 1}, end - r, turned_, chunk, all_.rule_.width,
+                                         block, chunk, filled, false);
+                for (int64_t n = r; n < end; ++n) {
+                    float* row = scores_ + n * chunk;
+                    if (all_.power_) kernels_.raise_row(row, filled, all_.rule_.offset, all_.rule_.degree);
+                    const int64_t own = seen(i0 + n, from, to);
+                    std::fill(row + own, row + filled, 0.0f);
+                    kernels_.multiply_rows(row, filled, counts_);
+                }
+                kernels_.add_dots(block, chunk, end - r, most, counts_, below_ + r);
+                kernels_.multiply_matrix({block, chunk, 1}, end - r, values_, columns, most, sums_ + r * columns,
+                                         columns, columns, true);
+            }
+        }
+
+        // How many of the keys from .. to query i sees.
+        int64_t seen(int64_t i, int64_t from, int64_t to) const {
+            return problem_.causal ? std::clamp<int64_t>(shifted(i) + 1 - from, 0, to - from) : to - from;
+        }
+
+        void write(int64_t head, int64_t i0, int64_t rows) const {
+            const int64_t width = problem_.value_width, element = element_size(problem_.dtype);
+            char* out = static_cast<char*>(problem_.out) +
+                        ((batch_ * problem_.heads_q + head) * problem_.len_q + i0) * width * element;
+            for (int64_t r = 0; r < rows; ++r, out += width * element) {
+                float* row = sums_ + r * all_.value_slots_;
+                if (problem_.normalize) {
+                    if (below_[r] == 0.0f) {
+                        std::memset(out, 0, width * element);
+                        continue;
+                    }
+                    for (int64_t c = 0; c < width; ++c) row[c] /= below_[r];
+                }
+                narrow_row(row, width, problem_.dtype, out);
+            }
+        }
+
+        const Linear& all_;
+        const LinearProblem& problem_;
+        const KernelTable& kernels_;
+        const int64_t batch_, head_;
+        float *state_, *z_;
+        float *keys_, *turned_, *queries_, *features_, *values_, *sums_, *scores_, *below_, *prefix_, *counts_;
+        int64_t loaded_from_ = 0, loaded_to_ = 0;
+        bool is_turned_ = false;
+    };
+
+    const KernelTable& kernels_;
+    const LinearProblem& problem_;
+    const FeatureRule rule_;
+    const bool power_;
+    const int64_t features_, chunk_, group_, width_slots_, value_slots_, state_floats_;
+    const int64_t x_floats_, v_floats_, scratch_floats_;
+    std::unique_ptr<Monomials> monomials_;
+};
+
+}  // namespace
+
+int64_t FeatureRule::count() const {
+    if (map != Map::power) return width;
+    // C(coordinates + degree - 1, degree), each step of which is a whole number.
+    int64_t count = 1;
+    for (int n = 1; n <= degree; ++n) count = checked_product(count, coordinates() + n - 1) / n;
+    return count;
+}
+
+int64_t linear_value_slots(int64_t value_width) { return round_up(std::max<int64_t>(value_width, 1), kLine); }
+
+int64_t linear_state_floats(const FeatureRule& rule, int64_t value_width) {
+    // Vectors reach beyond the last of z.
+    return checked_product(rule.count(), linear_value_slots(value_width)) + round_up(rule.count(), kLine) + kLine;
+}
+
+void linear(const KernelTable& kernels, const LinearProblem& problem, int threads) {
+    if (problem.batch == 0 || problem.heads_kv == 0) return;
+    Linear(kernels, problem).run(threads);
+}
+
+}  // namespace qkv

@@ -1,0 +1,164 @@
+"""`linear`: where sim(q, k) = φ(q)·φ(k), the sum over the keys moves inside, and N² becomes N.
+
+    V'_i = φ(q_i)·Σ_j φ(k_j) v_jᵀ / φ(q_i)·Σ_j φ(k_j)
+
+The two sums are a state of features × (width_v + 1) numbers. Without `Causal` every query reads the same one; with it
+the state grows from chunk to chunk, and inside a chunk the products are made one by one. On the CPU a native kernel
+does it (`native`), elsewhere and in float64 torch (`chunks`), which also has the derivative.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ... import kernels
+from ...call import Call, arithmetic
+from ...cost.count import Cost, product_flops
+from ...kernels.linear import IDENTITY, Rule
+from ...masks import Causal, Mask, Padding, Window
+from ...similarity import FeatureMap, Polynomial
+from ..base import RUNS, Form
+from ..equation import Result
+from ..streaming import odd
+from . import chunks, native
+from .chunks import Differentiable, Scan, Sight
+from .maps import MOST_FEATURES, Maps, feature_count, maps_of
+
+# Tokens in a chunk of the native kernel, for the cost.
+CHUNK = 64
+
+
+def reasons_against(call: Call) -> tuple[str, ...]:
+    similarity = call.similarity
+    if not isinstance(similarity, Polynomial | FeatureMap):
+        return (f"{type(similarity).__name__} is no product of features: the sum over the keys cannot move inside",)
+    if call.traced:
+        return ("under torch.compile, torch.export, torch.func and forward-mode AD the numbers cannot be looked at",)
+    reasons = [reason for part in _parts(call) if (reason := _against(part))]
+    if call.return_weights:
+        reasons.append("return_weights asks for the len_q x len_k matrix that linear never makes")
+    if call.dropout:
+        reasons.append("dropout is for single weights, and linear never makes them")
+    if call.width_v == 0:
+        reasons.append("values have no width")
+    if call.width == 0:
+        reasons.append("queries and keys have no width")
+    if not reasons:
+        count = feature_count(similarity, call.width)
+        if count > MOST_FEATURES:
+            reasons.append(f"{count} features: a state of that size is dearer than the scores")
+    return tuple(reasons)
+
+
+def _parts(call: Call) -> tuple[Mask, ...]:
+    return () if call.mask is None else call.mask.parts()
+
+
+def _against(mask: Mask) -> str | None:
+    if isinstance(mask, Causal | Padding):
+        return None
+    if isinstance(mask, Window):
+        return "a Window lets go of keys again, and what was added to the state cannot be taken out of it exactly"
+    return f"one state serves Causal and Padding, which says which keys count for all; {type(mask).__name__} may not"
+
+
+def sight_of(call: Call) -> Sight:
+    """The mask as the state needs it."""
+    offset, keep = None, None
+    for part in _parts(call):
+        if isinstance(part, Causal):
+            band = part.band(call.extent)
+            assert band is not None
+            if band.upper is not None:
+                offset = band.upper - 1 if offset is None else min(offset, band.upper - 1)
+        else:
+            kept = part.keys_kept(call.extent, call.query.device)
+            assert kept is not None
+            keep = kept if keep is None else keep & kept
+    return Sight(offset, keep)
+
+
+def cost(call: Call) -> Cost:
+    extent, similarity = call.extent, call.similarity
+    count = feature_count(similarity, call.width)
+    queries, keys = extent.batch * extent.heads * extent.len_q, extent.batch * call.heads_kv * extent.len_k
+    causal = any(isinstance(part, Causal) for part in _parts(call))
+    flops = product_flops(queries + keys, count * (call.width_v + 1))
+    if causal:
+        flops += product_flops(queries * CHUNK // 2, call.width + call.width_v)
+    size = arithmetic(call.query.dtype).itemsize
+    held = size * (extent.batch * call.heads_kv * count * (call.width_v + 1) + CHUNK * (count + 4 * call.width))
+    steps = -(-extent.len_q // chunks.MOST_TOKENS)
+    overhead = 300e-6 * max(1, steps) if native.reasons_against(call) else 30e-6
+    return Cost(flops, size * (queries + keys) * (call.width + call.width_v), held, overhead)
+
+
+def run(call: Call) -> Result:
+    if kernels.all_finite(call.query, call.key, call.value):
+        return _run(call)
+    result = odd.run(call, _run)
+    assert result is not None
+    return result
+
+
+def _run(call: Call) -> Result:
+    maps, sight = maps_of(call.similarity, call.width), sight_of(call)
+    query, key, value = _without_the_blind(call, sight), call.key, call.value
+    differs = call.needs_grad
+    if maps.rule is None and torch.is_grad_enabled() and _learns(maps, call):
+        # The map has parameters of its own: autograd sees it at work on all tokens.
+        dtype = arithmetic(query.dtype)
+        query, key, value = maps.query(query.to(dtype)), maps.key(_cleared(key, sight).to(dtype)), value.to(dtype)
+        maps, differs = Maps(_same, _same, maps.features, Rule(IDENTITY, maps.features), maps.normalize), True
+    with torch.no_grad():
+        if native.reasons_against(call):
+            RUNS["linear.torch"] += 1
+            dtype = arithmetic(query.dtype)
+            out = chunks.forward(Scan(query.to(dtype), key.to(dtype), value.to(dtype), maps, sight))
+        else:
+            RUNS["linear.native"] += 1
+            out = native.run(query.detach(), key.detach(), value.detach(), maps, sight)
+    if differs:
+        found = Differentiable.apply(query, key, value, maps, sight, out)
+        assert isinstance(found, Tensor)
+        out = found
+    return Result(out.to(call.query.dtype), None, None)
+
+
+def _without_the_blind(call: Call, sight: Sight) -> Tensor:
+    """Queries, 0 where they see no key: the features of others may overflow, and ∞·0 is not 0."""
+    if sight.keep is None and (sight.offset is None or sight.offset >= 0):
+        return call.query
+    extent, device = call.extent, call.query.device
+    kept = torch.ones(1, extent.len_k, dtype=torch.bool, device=device) if sight.keep is None else sight.keep
+    last = torch.full((extent.len_q,), extent.len_k, device=device)
+    if sight.offset is not None:
+        last = (torch.arange(1, extent.len_q + 1, device=device) + sight.offset).clamp(0, extent.len_k)
+    seen = torch.nn.functional.pad(kept.cumsum(1), (1, 0))[:, last]
+    return call.query.masked_fill((seen == 0)[:, None, :, None], 0.0)
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+def _cleared(key: Tensor, sight: Sight) -> Tensor:
+    return key if sight.keep is None else key.masked_fill(~sight.keep[:, None, :, None], 0.0)
+
+
+def _learns(maps: Maps, call: Call) -> bool:
+    """Whether the map has something to learn, beside what is given to it."""
+    probe = torch.zeros(1, 1, 1, call.width, dtype=arithmetic(call.query.dtype), device=call.query.device)
+    return maps.key(probe).requires_grad
+
+
+LINEAR = Form(
+    name="linear",
+    summary="one sum over the keys for all queries, by features",
+    bound={torch.float64: 64.0, torch.float32: 64.0, torch.bfloat16: 1.0, torch.float16: 1.0},
+    keeps=("runs at the same number of threads", "layouts"),
+    reasons_against=reasons_against,
+    cost=cost,
+    run=run,
+)

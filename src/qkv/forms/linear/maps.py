@@ -1,0 +1,116 @@
+"""What φ is, for a similarity that is a product of features: sim(q, k) = φ_q(q)·φ_k(k)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache, partial
+from itertools import combinations_with_replacement
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ... import features
+from ...kernels.linear import ELU1, IDENTITY, POWER, RELU, SQUARED, Rule
+from ...shapes import Float
+from ...similarity import AnySimilarity, FeatureMap, Polynomial
+from ..equation import mapped
+
+# Features beyond which a state is no bargain for anybody.
+MOST_FEATURES = 1 << 20
+_ELEMENTWISE: dict[Any, int] = {
+    features.identity: IDENTITY,
+    features.elu1: ELU1,
+    features.relu: RELU,
+    features.squared: SQUARED,
+}
+
+Map = Callable[[Tensor], Tensor]
+
+
+class Maps(NamedTuple):
+    """φ of queries and φ of keys, (…, width) → (…, features); they differ where a weight stands on one side only.
+
+    rule: the same in the native library's words; None when it does not know the map. normalize: whether to divide.
+    """
+
+    query: Map
+    key: Map
+    features: int
+    rule: Rule | None
+    normalize: bool
+
+
+def maps_of(similarity: AnySimilarity, width: int) -> Maps:
+    """The maps of a similarity that has some."""
+    if isinstance(similarity, Polynomial):
+        return _power(similarity.degree, similarity.offset, width, True)
+    assert isinstance(similarity, FeatureMap)
+    given = similarity.map
+    if isinstance(given, features.polynomial):
+        return _power(given.degree, given.offset, width, similarity.normalize)
+    code = _ELEMENTWISE.get(given) if _hashable(given) else None
+    rule = None if code is None else Rule(code, width)
+    phi = partial(mapped, similarity)
+    return Maps(phi, phi, feature_count(similarity, width), rule, similarity.normalize)
+
+
+def feature_count(similarity: AnySimilarity, width: int) -> int:
+    """How many features φ has; a map that does not say is asked for those of a vector of zeros."""
+    if isinstance(similarity, Polynomial):
+        return _coordinates(similarity.offset, width, similarity.degree)
+    assert isinstance(similarity, FeatureMap)
+    given = similarity.map
+    if _hashable(given) and given in _ELEMENTWISE:
+        return width
+    if isinstance(given, features.polynomial | features.positive_random):
+        return given.features(width)
+    with torch.no_grad():
+        return mapped(similarity, torch.zeros(1, 1, 1, width)).shape[-1]
+
+
+def _hashable(thing: object) -> bool:
+    return type(thing).__hash__ is not None
+
+
+def _coordinates(offset: float, width: int, degree: int) -> int:
+    free = width if offset else max(width - 1, 0)
+    return math.comb(free + degree, degree)
+
+
+def _power(degree: int, offset: float, width: int, normalize: bool) -> Maps:
+    rule = Rule(POWER, width, degree, offset) if 1 <= degree <= 8 and width else None
+    count = _coordinates(offset, width, degree)
+    of_query = partial(monomials, degree=degree, offset=offset, weighted=False)
+    return Maps(of_query, partial(monomials, degree=degree, offset=offset, weighted=True), count, rule, normalize)
+
+
+def monomials(x: Float[Tensor, "... d"], degree: int, offset: float, weighted: bool) -> Float[Tensor, "... f"]:
+    """The monomials of (q·k + offset)^degree; weighted, each as often as it comes up, times the offset's part in it.
+
+    >>> q, k = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -1.0])
+    >>> monomials(q, 2, -3.0, False) @ monomials(k, 2, -3.0, True)  # (3 − 2 − 3)²
+    tensor(4.)
+    """
+    if degree == 0:
+        return x.new_ones((*x.shape[:-1], 1))
+    columns, weights = _table(x.shape[-1], degree, offset)
+    extended = torch.cat([x, x.new_ones((*x.shape[:-1], 1))], dim=-1) if offset else x
+    product = extended[..., columns[0].to(x.device)]
+    for column in columns[1:]:
+        product = product * extended[..., column.to(x.device)]
+    return product * weights.to(x.device, x.dtype) if weighted else product
+
+
+@cache
+def _table(width: int, degree: int, offset: float) -> tuple[tuple[Tensor, ...], Tensor]:
+    chosen = list(combinations_with_replacement(range(width + 1 if offset else width), degree))
+    ways = [
+        math.factorial(degree) / math.prod(math.factorial(m.count(i)) for i in set(m)) * offset ** m.count(width)
+        for m in chosen
+    ]
+    if not chosen:
+        return tuple(torch.empty(0, dtype=torch.int64, device="cpu") for _ in range(degree)), torch.empty(0)
+    columns = tuple(torch.tensor(column, device="cpu") for column in zip(*chosen, strict=True))
+    return columns, torch.tensor(ways, dtype=torch.float64, device="cpu")
