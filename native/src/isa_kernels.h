@@ -25,11 +25,12 @@ void fold_row(float* total, float kept, const float* part, float taken, int64_t 
 void multiply_rows(float* rows, int64_t count, const float* factors);
 void multiply_matrix(const Factor& a, int64_t rows, const float* b, int64_t b_stride, int64_t inner, float* c,
                      int64_t c_stride, int64_t columns, bool onto);
-void map_row(float* row, int64_t count, Map map);
+void map_row(const float* from, int64_t count, Map map, float* to);
 void form_features(const float* x, int64_t stride, int64_t rows, int64_t count, const float* prefix,
                    const float* weights, float* to, int64_t to_stride);
 void add_columns(const float* matrix, int64_t stride, int64_t rows, int64_t count, float* sums);
 void add_dots(const float* matrix, int64_t stride, int64_t rows, int64_t count, const float* vector, float* sums);
+void scale_row(const float* from, int64_t count, float factor, float* to);
 void raise_row(float* row, int64_t count, float offset, int degree);
 
 }  // namespace qkv::QKV_ISA

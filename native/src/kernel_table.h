@@ -80,12 +80,12 @@ struct KernelTable {
     // total = total · kept + part · taken; `count` is a multiple of 16.
     void (*fold_row)(float* total, float kept, const float* part, float taken, int64_t count);
 
-    // c = a·b, or c + a·b, with `rows` rows and `columns` columns, a multiple of 16; summed over `inner` in ascending order,
-    // for every element alike.
+    // c = a·b, or c + a·b, with `rows` rows and `columns` columns, a multiple of 16; summed over `inner` in ascending
+    // order, for every element alike. b may be unaligned.
     void (*multiply_matrix)(const Factor& a, int64_t rows, const float* b, int64_t b_stride, int64_t inner, float* c,
                             int64_t c_stride, int64_t columns, bool onto);
-    // φ, for the elementwise maps; `count` is filled up to a multiple of 16.
-    void (*map_row)(float* row, int64_t count, Map map);
+    // φ, for the elementwise maps; `count` is filled up to a multiple of 16. `from` may be `to`, and unaligned.
+    void (*map_row)(const float* from, int64_t count, Map map, float* to);
     // to[r][i] = prefix[r] · x[r][i] (· weights[i]), with `count` filled up to a multiple of 16.
     void (*form_features)(const float* x, int64_t stride, int64_t rows, int64_t count, const float* prefix,
                           const float* weights, float* to, int64_t to_stride);
@@ -94,6 +94,8 @@ struct KernelTable {
     // sums[r] += Σ_i matrix[r][i] · vector[i].
     void (*add_dots)(const float* matrix, int64_t stride, int64_t rows, int64_t count, const float* vector,
                      float* sums);
+    // to[i] = from[i] · factor; `to` may be unaligned.
+    void (*scale_row)(const float* from, int64_t count, float factor, float* to);
     // x becomes (x + offset)^degree.
     void (*raise_row)(float* row, int64_t count, float offset, int degree);
 };

@@ -1,6 +1,7 @@
 #include "linear.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 
@@ -128,7 +129,7 @@ private:
             turned_ = take(all.x_floats_);
             queries_ = take(all.x_floats_);
             features_ = take(all.x_floats_);
-            values_ = take(all.v_floats_);
+            own_values_ = take(all.v_floats_);
             sums_ = take(all.v_floats_);
             scores_ = take(all.chunk_ * all.chunk_);
             below_ = take(all.chunk_);
@@ -168,25 +169,27 @@ private:
             return problem_.offset > 0 ? problem_.len_k : 0;
         }
 
-        // Rows of a tensor as float32, each filled up with zeros.
-        void load_rows(const Tensor4& tensor, int64_t head, int64_t from, int64_t to, int64_t width, int64_t slots,
-                       float* rows) const {
-            const int64_t element = element_size(problem_.dtype);
-            for (int64_t t = from; t < to; ++t, rows += slots) {
-                const auto* row = static_cast<const char*>(row_address(tensor, problem_.dtype, batch_, head, t));
-                kernels_.widen_row(row, tensor.stride[3] * element, width, problem_.dtype, rows);
-                std::fill(rows + width, rows + slots, 0.0f);
-            }
+        // Row t of a tensor as float32; in the tensor itself where it already is that.
+        const float* row_of(const Tensor4& tensor, int64_t head, int64_t t, int64_t width, float* widened) const {
+            const auto* row = static_cast<const char*>(row_address(tensor, problem_.dtype, batch_, head, t));
+            if (problem_.dtype == Dtype::float32 && tensor.stride[3] == 1) return reinterpret_cast<const float*>(row);
+            kernels_.widen_row(row, tensor.stride[3] * element_size(problem_.dtype), width, problem_.dtype, widened);
+            return widened;
         }
 
-        // A vector becomes its features, or gets the 1 that stands for the offset.
-        void finish_vector(float* row) const {
-            if (!all_.power_) {
-                kernels_.map_row(row, all_.features_, all_.rule_.map);
-                // φ(0) need not be 0.
-                std::fill(row + all_.features_, row + all_.width_slots_, 0.0f);
-            } else if (all_.rule_.coordinates() > all_.rule_.width) {
-                row[all_.rule_.width] = 1.0f;
+        // Vectors as they are needed: their features, or themselves and the 1 that stands for the offset; then zeros.
+        void load_vectors(const Tensor4& tensor, int64_t head, int64_t from, int64_t to, float* rows) const {
+            const int64_t width = all_.rule_.width, slots = all_.width_slots_;
+            for (int64_t t = from; t < to; ++t, rows += slots) {
+                const float* row = row_of(tensor, head, t, width, rows);
+                if (!all_.power_ && width % kLine == 0) {
+                    kernels_.map_row(row, width, all_.rule_.map, rows);
+                    continue;
+                }
+                if (row != rows) std::memcpy(rows, row, width * sizeof(float));
+                if (!all_.power_) kernels_.map_row(rows, width, all_.rule_.map, rows);
+                std::fill(rows + width, rows + slots, 0.0f);  // φ(0) need not be 0
+                if (all_.rule_.coordinates() > width) rows[width] = 1.0f;
             }
         }
 
@@ -194,21 +197,36 @@ private:
             if (from == loaded_from_ && to == loaded_to_) return;
             loaded_from_ = from;
             loaded_to_ = to;
-            const int64_t slots = all_.width_slots_, count = to - from;
-            load_rows(problem_.key, head_, from, to, all_.rule_.width, slots, keys_);
-            load_rows(problem_.value, head_, from, to, problem_.value_width, all_.value_slots_, values_);
-            const uint8_t* keep = problem_.keep == nullptr ? nullptr : problem_.keep + batch_ * problem_.len_k + from;
-            std::fill(counts_ + count, counts_ + all_.chunk_, 0.0f);
-            for (int64_t t = 0; t < count; ++t) {
-                counts_[t] = keep == nullptr || keep[t] != 0 ? 1.0f : 0.0f;
-                if (counts_[t] != 0.0f) {
-                    finish_vector(keys_ + t * slots);
-                } else {
-                    std::fill(keys_ + t * slots, keys_ + (t + 1) * slots, 0.0f);
-                    std::fill(values_ + t * all_.value_slots_, values_ + (t + 1) * all_.value_slots_, 0.0f);
-                }
-            }
             is_turned_ = false;
+            load_vectors(problem_.key, head_, from, to, keys_);
+            const int64_t count = to - from, width = problem_.value_width;
+            const Tensor4& value = problem_.value;
+            // Values can stay where they are when their rows are as long as ours and all of them count.
+            const bool as_they_are = problem_.keep == nullptr && problem_.dtype == Dtype::float32 &&
+                                     value.stride[3] == 1 && width == all_.value_slots_;
+            if (as_they_are) {
+                values_ = row_of(value, head_, from, width, nullptr);
+                values_stride_ = value.stride[2];
+            } else {
+                for (int64_t t = 0; t < count; ++t) {
+                    float* to_row = own_values_ + t * all_.value_slots_;
+                    const float* row = row_of(value, head_, from + t, width, to_row);
+                    if (row != to_row) std::memcpy(to_row, row, width * sizeof(float));
+                    std::fill(to_row + width, to_row + all_.value_slots_, 0.0f);
+                }
+                values_ = own_values_;
+                values_stride_ = all_.value_slots_;
+            }
+            std::fill(counts_, counts_ + count, 1.0f);
+            std::fill(counts_ + count, counts_ + all_.chunk_, 0.0f);
+            if (problem_.keep == nullptr) return;
+            const uint8_t* keep = problem_.keep + batch_ * problem_.len_k + from;
+            for (int64_t t = 0; t < count; ++t) {
+                if (keep[t] != 0) continue;
+                counts_[t] = 0.0f;
+                std::fill(keys_ + t * all_.width_slots_, keys_ + (t + 1) * all_.width_slots_, 0.0f);
+                std::fill(own_values_ + t * all_.value_slots_, own_values_ + (t + 1) * all_.value_slots_, 0.0f);
+            }
         }
 
         // Channels outermost, for the scores: channel c of token t is at c · chunk + t.
@@ -237,7 +255,7 @@ private:
 
         void add_to_state(const float* features, int64_t stride, int64_t first, int64_t count, int64_t tokens) {
             const int64_t columns = all_.value_slots_;
-            kernels_.multiply_matrix({features, 1, stride}, count, values_, columns, tokens, state_ + first * columns,
+            kernels_.multiply_matrix({features, 1, stride}, count, values_, values_stride_, tokens, state_ + first * columns,
                                      columns, columns, true);
             kernels_.add_columns(features, stride, tokens, count, z_ + first);
         }
@@ -255,11 +273,9 @@ private:
 
         // Queries i0 .. i1 of a head: what the state holds, and the loaded keys from .. to that each of them sees.
         void answer(int64_t head, int64_t i0, int64_t i1, int64_t from, int64_t to) {
-            const int64_t rows = i1 - i0, slots = all_.width_slots_, columns = all_.value_slots_;
-            load_rows(problem_.query, head, i0, i1, all_.rule_.width, slots, queries_);
-            for (int64_t r = 0; r < rows; ++r) finish_vector(queries_ + r * slots);
+            const int64_t rows = i1 - i0;
+            load_vectors(problem_.query, head, i0, i1, queries_);
             std::fill(below_, below_ + rows, 0.0f);
-            std::fill(sums_, sums_ + rows * columns, 0.0f);
             if (!all_.power_) {
                 read_state(queries_, 0, all_.features_, rows);
             } else {
@@ -275,7 +291,7 @@ private:
         void read_state(const float* features, int64_t first, int64_t count, int64_t rows) {
             const int64_t columns = all_.value_slots_, stride = all_.width_slots_;
             kernels_.multiply_matrix({features, stride, 1}, rows, state_ + first * columns, columns, count, sums_,
-                                     columns, columns, true);
+                                     columns, columns, first > 0);
             kernels_.add_dots(features, stride, rows, count, z_ + first, below_);
         }
 
@@ -296,10 +312,10 @@ private:
                     if (all_.power_) kernels_.raise_row(row, filled, all_.rule_.offset, all_.rule_.degree);
                     const int64_t own = seen(i0 + n, from, to);
                     std::fill(row + own, row + filled, 0.0f);
-                    kernels_.multiply_rows(row, filled, counts_);
+                    if (problem_.keep != nullptr) kernels_.multiply_rows(row, filled, counts_);
                 }
                 kernels_.add_dots(block, chunk, end - r, most, counts_, below_ + r);
-                kernels_.multiply_matrix({block, chunk, 1}, end - r, values_, columns, most, sums_ + r * columns,
+                kernels_.multiply_matrix({block, chunk, 1}, end - r, values_, values_stride_, most, sums_ + r * columns,
                                          columns, columns, true);
             }
         }
@@ -314,15 +330,24 @@ private:
             char* out = static_cast<char*>(problem_.out) +
                         ((batch_ * problem_.heads_q + head) * problem_.len_q + i0) * width * element;
             for (int64_t r = 0; r < rows; ++r, out += width * element) {
+                const float below = problem_.normalize ? below_[r] : 1.0f, size = std::fabs(below);
                 float* row = sums_ + r * all_.value_slots_;
-                if (problem_.normalize) {
-                    if (below_[r] == 0.0f) {
-                        std::memset(out, 0, width * element);
-                        continue;
-                    }
-                    for (int64_t c = 0; c < width; ++c) row[c] /= below_[r];
+                if (below == 0.0f) {
+                    std::memset(out, 0, width * element);
+                    continue;
                 }
-                narrow_row(row, width, problem_.dtype, out);
+                // The reciprocal of what is very small or very large would leave the normal numbers.
+                float factor = 1.0f / below;
+                if (!(size > 1e-37f && size < 1e37f)) {
+                    for (int64_t c = 0; c < width; ++c) row[c] /= below;
+                    factor = 1.0f;
+                }
+                if (problem_.dtype == Dtype::float32) {
+                    kernels_.scale_row(row, width, factor, reinterpret_cast<float*>(out));
+                } else {
+                    kernels_.scale_row(row, width, factor, row);
+                    narrow_row(row, width, problem_.dtype, out);
+                }
             }
         }
 
@@ -331,7 +356,9 @@ private:
         const KernelTable& kernels_;
         const int64_t batch_, head_;
         float *state_, *z_;
-        float *keys_, *turned_, *queries_, *features_, *values_, *sums_, *scores_, *below_, *prefix_, *counts_;
+        float *keys_, *turned_, *queries_, *features_, *own_values_, *sums_, *scores_, *below_, *prefix_, *counts_;
+        const float* values_ = nullptr;
+        int64_t values_stride_ = 0;
         int64_t loaded_from_ = 0, loaded_to_ = 0;
         bool is_turned_ = false;
     };

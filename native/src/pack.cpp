@@ -13,6 +13,9 @@ constexpr int64_t kChunk = 256;
 
 void widen_row(const char* from, int64_t stride, int64_t count, Dtype dtype, float* to) {
     int64_t done = 0;
+    if (dtype == Dtype::float32 && stride == 4) {
+        for (; done + kLanes <= count; done += kLanes) store_unaligned(to + done, load_unaligned(from + 4 * done));
+    }
     if (dtype == Dtype::float16 && stride == 2) {
         for (; done + kLanes <= count; done += kLanes) store_unaligned(to + done, widen_float16(from + 2 * done));
     }

@@ -27,7 +27,7 @@ QKV_INLINE void block(const Factor& a, const float* b, int64_t b_stride, int64_t
     for (int64_t t = 0; t < inner; ++t, from += a.inner_stride, b += b_stride) {
         Float line[vectors];
         QKV_UNROLL
-        for (int v = 0; v < vectors; ++v) line[v] = load(b + v * kLanes);
+        for (int v = 0; v < vectors; ++v) line[v] = load_unaligned(b + v * kLanes);
         QKV_UNROLL
         for (int r = 0; r < rows; ++r) {
             const Float factor = broadcast(from + r * a.row_stride);
@@ -82,15 +82,15 @@ void multiply_matrix(const Factor& a, int64_t rows, const float* b, int64_t b_st
     }
 }
 
-void map_row(float* row, int64_t count, Map map) {
+void map_row(const float* from, int64_t count, Map map, float* to) {
     for (int64_t i = 0; i < count; i += kLanes) {
-        const Float x = load(row + i);
+        const Float x = load_unaligned(from + i);
         Float y = x;
         // Each keeps a NaN.
         if (map == Map::elu1) y = where_less(zero(), x, add(x, constant(1.0f)), exponential(x));
         if (map == Map::relu) y = where_less(x, zero(), zero(), x);
         if (map == Map::squared) y = multiply(x, x);
-        store(row + i, y);
+        store(to + i, y);
     }
 }
 
@@ -133,6 +133,13 @@ void add_dots(const float* matrix, int64_t stride, int64_t rows, int64_t count, 
         for (; i < count; ++i) rest += matrix[r * stride + i] * vector[i];
         sums[r] += sum_lanes(add(one, other)) + rest;
     }
+}
+
+void scale_row(const float* from, int64_t count, float factor, float* to) {
+    const Float times = constant(factor);
+    int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) store_unaligned(to + i, multiply(load(from + i), times));
+    for (; i < count; ++i) to[i] = from[i] * factor;
 }
 
 void raise_row(float* row, int64_t count, float offset, int degree) {
