@@ -192,7 +192,7 @@ int64_t linear_state_floats(int map, int64_t width, int degree, float offset, in
 void linear(int map, int64_t width, int degree, float power_offset, int dtype, nb::tuple sizes, nb::tuple lengths,
             uintptr_t query, nb::tuple query_strides, uintptr_t key, nb::tuple key_strides, uintptr_t value,
             nb::tuple value_strides, uintptr_t keep, std::optional<int64_t> offset, bool normalize, uintptr_t out,
-            uintptr_t state, int threads) {
+            uintptr_t state, bool direct, int threads) {
     const Four size = four(sizes);
     const auto len_k = nb::cast<int64_t>(lengths[0]), value_width = nb::cast<int64_t>(lengths[1]);
     require_memory(query, out == 0 || size[0] * size[1] * size[3] * width == 0);
@@ -214,7 +214,8 @@ void linear(int map, int64_t width, int degree, float power_offset, int dtype, n
                                         offset.value_or(0),
                                         normalize,
                                         address<void>(out),
-                                        address<float>(state)};
+                                        address<float>(state),
+                                        direct};
     calls.linear.fetch_add(1, std::memory_order_relaxed);
     const nb::gil_scoped_release unlocked;
     qkv::linear(*kernels, problem, threads);

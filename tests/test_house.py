@@ -18,6 +18,7 @@ FLOORS = [
     "features",
     "cost",
     "kernels",
+    "maps",
     "memory",
     "call",
     "forms",

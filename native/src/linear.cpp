@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "monomials.h"
 #include "parallel.h"
 #include "scalar.h"
 #include "scratch.h"
@@ -13,66 +14,10 @@ namespace qkv {
 
 namespace {
 
-constexpr int64_t kLine = 16;  // floats that every row is filled up to a multiple of
-
 // Tokens in a chunk. Scores inside a chunk cost as the chunk is long, going over the state costs as often as there are
 // chunks: large states want long ones.
 constexpr int64_t kMostChunk = 256;
 int64_t chunk_tokens(int64_t features) { return features <= 512 ? 64 : features <= 8192 ? 128 : kMostChunk; }
-
-// Monomials in blocks: all but the last factor are the same in a block, a prefix; the last runs on from the prefix's own
-// last to the end. first: where the block's features begin.
-struct Block {
-    int64_t first, begin, count;
-    int64_t prefix[8];
-};
-
-class Monomials {
-public:
-    explicit Monomials(const FeatureRule& rule) : coordinates_(rule.coordinates()), degree_(rule.degree) {
-        weights.reserve(rule.count() + kLine);
-        Block block = {};
-        enter(rule, block, 0, 0);
-        weights.resize(weights.size() + kLine, 0.0f);  // vectors reach beyond the last
-    }
-
-    std::vector<Block> blocks;
-    // How often a monomial comes up in the power, times the offset's part in it.
-    std::vector<float> weights;
-
-private:
-    void enter(const FeatureRule& rule, Block& block, int chosen, int64_t from) {
-        if (chosen < degree_ - 1) {
-            for (int64_t c = from; c < coordinates_; ++c) {
-                block.prefix[chosen] = c;
-                enter(rule, block, chosen + 1, c);
-            }
-            return;
-        }
-        block.first = static_cast<int64_t>(weights.size());
-        block.begin = from;
-        block.count = coordinates_ - from;
-        blocks.push_back(block);
-        for (int64_t c = from; c < coordinates_; ++c) {
-            block.prefix[chosen] = c;
-            weights.push_back(weight_of(rule, block.prefix));
-        }
-    }
-
-    float weight_of(const FeatureRule& rule, const int64_t* factors) const {
-        double weight = 1.0;
-        int64_t equal = 0;
-        for (int i = 0; i < degree_; ++i) {
-            equal = i > 0 && factors[i] == factors[i - 1] ? equal + 1 : 1;
-            weight *= static_cast<double>(i + 1) / static_cast<double>(equal);
-            if (factors[i] == rule.width) weight *= static_cast<double>(rule.offset);
-        }
-        return static_cast<float>(weight);
-    }
-
-    const int64_t coordinates_;
-    const int degree_;
-};
 
 class Linear {
 public:
@@ -97,7 +42,8 @@ public:
     void run(int threads) {
         const int64_t units = checked_product(problem_.batch, problem_.heads_kv);
         const int workers = worker_limit(units, threads);
-        const int64_t own_state = problem_.state == nullptr ? round_up(state_floats_, kLine) : 0;
+        const bool makes_state = problem_.state == nullptr && !problem_.direct;
+        const int64_t own_state = makes_state ? round_up(state_floats_, kLine) : 0;
         const int64_t floats = round_up(scratch_floats_, kLine) + own_state;
         const Floats scratch = allocate(checked_product(floats, workers));
         auto work = [&](int64_t unit, int worker) {
@@ -105,6 +51,8 @@ public:
             float* state = memory;
             if (problem_.state != nullptr) {
                 state = problem_.state + unit * state_floats_;
+            } else if (problem_.direct) {
+                state = nullptr;
             } else {
                 std::fill(state, state + state_floats_, 0.0f);
             }
@@ -119,7 +67,7 @@ private:
     public:
         Unit(const Linear& all, int64_t batch, int64_t head, float* state, float* scratch)
             : all_(all), problem_(all.problem_), kernels_(all.kernels_), batch_(batch), head_(head), state_(state) {
-            z_ = state + all.features_ * all.value_slots_;
+            z_ = state == nullptr ? nullptr : state + all.features_ * all.value_slots_;
             const auto take = [&](int64_t floats) {
                 float* taken = scratch;
                 scratch += round_up(floats, kLine);
@@ -138,6 +86,10 @@ private:
         }
 
         void run() {
+            if (problem_.direct) {
+                score_everything();
+                return;
+            }
             const int64_t chunk = all_.chunk_, len_q = problem_.out == nullptr ? 0 : problem_.len_q;
             int64_t absorbed = 0;
             const auto absorb_up_to = [&](int64_t end) {
@@ -147,9 +99,6 @@ private:
                     absorb();
                     absorbed = stop;
                 }
-            };
-            const auto seen_from = [&](int64_t i) {
-                return problem_.causal ? std::clamp<int64_t>(shifted(i), 0, problem_.len_k) : problem_.len_k;
             };
             for (int64_t i0 = 0; i0 < len_q; i0 += chunk) {
                 const int64_t i1 = std::min(i0 + chunk, len_q);
@@ -162,6 +111,27 @@ private:
         }
 
     private:
+        void score_everything() {
+            for (int64_t i0 = 0; i0 < problem_.len_q; i0 += all_.chunk_) {
+                const int64_t i1 = std::min(i0 + all_.chunk_, problem_.len_q), seen_by_some = seen_from(i1);
+                for (int64_t g = 0; g < all_.group_; ++g) {
+                    const int64_t head = head_ * all_.group_ + g;
+                    ask(head, i0, i1);
+                    for (int64_t j0 = 0; j0 < seen_by_some; j0 += all_.chunk_) {
+                        const int64_t j1 = std::min(j0 + all_.chunk_, seen_by_some);
+                        load_keys(j0, j1);
+                        score_keys(i0, i1 - i0, j0, j1);
+                    }
+                    write(head, i0, i1 - i0);
+                }
+            }
+        }
+
+        // The keys before this one are seen by query i and by those that follow it.
+        int64_t seen_from(int64_t i) const {
+            return problem_.causal ? std::clamp<int64_t>(shifted(i), 0, problem_.len_k) : problem_.len_k;
+        }
+
         // i + offset, at most as far as there are keys.
         int64_t shifted(int64_t i) const {
             int64_t position;
@@ -273,9 +243,20 @@ private:
 
         // Queries i0 .. i1 of a head: what the state holds, and the loaded keys from .. to that each of them sees.
         void answer(int64_t head, int64_t i0, int64_t i1, int64_t from, int64_t to) {
+            ask(head, i0, i1);
+            if (to > from) score_keys(i0, i1 - i0, from, to);
+            write(head, i0, i1 - i0);
+        }
+
+        // What the state has for queries i0 .. i1 of a head.
+        void ask(int64_t head, int64_t i0, int64_t i1) {
             const int64_t rows = i1 - i0;
             load_vectors(problem_.query, head, i0, i1, queries_);
             std::fill(below_, below_ + rows, 0.0f);
+            if (state_ == nullptr) {
+                std::fill(sums_, sums_ + rows * all_.value_slots_, 0.0f);
+                return;
+            }
             if (!all_.power_) {
                 read_state(queries_, 0, all_.features_, rows);
             } else {
@@ -284,8 +265,6 @@ private:
                     read_state(features_, block.first, block.count, rows);
                 }
             }
-            if (to > from) score_keys(i0, rows, from, to);
-            write(head, i0, rows);
         }
 
         void read_state(const float* features, int64_t first, int64_t count, int64_t rows) {

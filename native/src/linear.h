@@ -39,6 +39,8 @@ struct LinearProblem {
     // (batch, heads_kv, floats_of_state): what came before these keys, and on return these keys as well; aligned to 64 bytes. Or
     // nullptr.
     float* state;
+    // Score every key, and only read the state: for few keys, which are not worth adding to it yet.
+    bool direct;
 };
 
 // A state: count() rows of value slots, then z.

@@ -51,13 +51,13 @@ struct Inputs {
         }
     }
 
-    LinearProblem problem(const Case& c, float* out, float* state = nullptr) const {
+    LinearProblem problem(const Case& c, float* out, float* state = nullptr, bool direct = false) const {
         const int64_t w = c.rule.width, v = c.value_width, hq = c.heads_kv * c.group;
         return {c.rule, Dtype::float32, c.batch, hq, c.heads_kv, c.len_q, c.len_k, v,
                 {query.data(), {hq * c.len_q * w, c.len_q * w, w, 1}},
                 {key.data(), {c.heads_kv * c.len_k * w, c.len_k * w, w, 1}},
                 {value.data(), {c.heads_kv * c.len_k * v, c.len_k * v, v, 1}},
-                c.masked ? keep.data() : nullptr, c.causal, c.offset, c.normalize, out, state};
+                c.masked ? keep.data() : nullptr, c.causal, c.offset, c.normalize, out, state, direct};
     }
 };
 
@@ -73,11 +73,11 @@ double similarity(const FeatureRule& rule, const float* q, const float* k) {
     return rule.map == Map::power ? std::pow(sum + rule.offset, rule.degree) : sum;
 }
 
-void check_against_definition(const Case& c, const qkv::KernelTable& kernels) {
+void check_against_definition(const Case& c, const qkv::KernelTable& kernels, bool direct) {
     const Inputs in(c);
     const int64_t w = c.rule.width, v = c.value_width;
     std::vector<float> out(c.batch * c.heads_kv * c.group * c.len_q * v, NAN);
-    qkv::linear(kernels, in.problem(c, out.data()), 1);
+    qkv::linear(kernels, in.problem(c, out.data(), nullptr, direct), 1);
     for (int64_t b = 0; b < c.batch; ++b) {
         for (int64_t h = 0; h < c.heads_kv * c.group; ++h) {
             for (int64_t i = 0; i < c.len_q; ++i) {
@@ -137,7 +137,7 @@ TEST(linear, agrees_with_its_definition) {
     for (const qkv::KernelTable* kernels : qkv::runnable_kernels()) {
         for (size_t n = 0; n < cases().size(); ++n) {
             check::setting() = std::string(kernels->name) + ", case " + std::to_string(n);
-            check_against_definition(cases()[n], *kernels);
+            for (const bool direct : {false, true}) check_against_definition(cases()[n], *kernels, direct);
         }
     }
 }

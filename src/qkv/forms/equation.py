@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..call import Call, arithmetic, fold_group, is_traced, unfold_group
 from ..errors import DtypeError, ShapeError, complaint
+from ..maps import mapped
 from ..shapes import Bool, Float, Int
 from ..similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
 
@@ -217,19 +218,6 @@ def _similarity_function(call: Call, keep: Tensor | None) -> Callable[[Tensor, T
         return sims.contiguous()
 
     return of_matched_heads
-
-
-def mapped(similarity: FeatureMap, x: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f"]:
-    """φ(x), looked at: a row of features, at least one, for every row of x."""
-    features = similarity.map(x.contiguous())
-    if not isinstance(features, Tensor) or features.dim() != 4 or features.shape[:3] != x.shape[:3]:
-        given = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
-        wanted = f"shape ({', '.join(map(str, x.shape[:3]))}, features): one row for each that it was given"
-        raise ShapeError(complaint("map (of a FeatureMap)", given, wanted))
-    if features.dtype is not x.dtype or features.shape[3] == 0:
-        given = f"{features.shape[3]} features of {features.dtype}"
-        raise DtypeError(complaint("map (of a FeatureMap)", given, f"at least one feature, of {x.dtype}"))
-    return features.contiguous()
 
 
 def _features(call: Call) -> Callable[[Tensor], Tensor]:

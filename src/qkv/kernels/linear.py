@@ -14,6 +14,8 @@ from .dtypes import CODE
 
 # The library's numbers for the maps that it knows.
 IDENTITY, ELU1, RELU, SQUARED, POWER = range(5)
+# An answer from so many bytes on is long enough to ask for large pages of the system's.
+_LARGE, _HUGE = 8 << 20, 2 << 20
 
 
 class Rule(NamedTuple):
@@ -40,13 +42,15 @@ def linear(
     offset: int | None = None,
     normalize: bool = True,
     state: Float[Tensor, "batch heads_kv floats"] | None = None,
+    direct: bool = False,
 ) -> Float[Tensor, "batch heads_q len_q width_v"] | None:
     """V'_i = φ(q_i)·S / φ(q_i)·z with S = Σ_j φ(k_j) v_jᵀ and z = Σ_j φ(k_j), over the keys j that query i sees.
 
     offset: j ≤ i + offset, or all for None. keep: False where a key counts for nobody, whatever it holds. state: what
-    came before, of `state_floats` numbers a head, to which these keys are added; zeros are nothing. query: None only
-    adds to the state. float32, float16 and bfloat16 tensors in main memory of any strides; sums are float32, and the
-    same bits for any number of threads, any batch companions and any layout. The caller has checked the shapes.
+    came before, of `state_floats` numbers a head, to which these keys are added; zeros are nothing. direct: these keys
+    are scored one by one, and the state is only read. query: None only adds to the state.
+    float32, float16 and bfloat16 tensors in main memory of any strides; sums are float32, and the same bits for any
+    number of threads, any batch companions and any layout. The caller has checked the shapes.
 
     >>> key, value = torch.ones(1, 1, 3, 2), torch.tensor([[[[1.0], [2.0], [9.0]]]])
     >>> linear(torch.ones(1, 1, 3, 2), key, value, Rule(ELU1, 2), offset=0).flatten()
@@ -60,6 +64,8 @@ def linear(
     if query is not None:
         query = query.resolve_neg()
         out = torch.empty(batch, heads_q, len_q, value.shape[3], dtype=query.dtype, device="cpu")
+        if out.nbytes >= _LARGE:
+            native.advise_huge(-(-out.data_ptr() // _HUGE) * _HUGE, out.nbytes // _HUGE * _HUGE - _HUGE)
     keep = None if keep is None else keep.contiguous()
     native.linear(
         *rule,
@@ -77,6 +83,7 @@ def linear(
         normalize,
         0 if out is None else out.data_ptr(),
         0 if state is None else state.data_ptr(),
+        direct,
         torch.get_num_threads(),
     )
     return out

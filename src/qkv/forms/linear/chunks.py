@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from ...call import arithmetic, fold_group, unfold_group
+from ...maps import Map, Maps
 from ...shapes import Bool, Float
-from .maps import Map, Maps
 
 # Features of a chunk, at most, and tokens.
 TILE = 1 << 20

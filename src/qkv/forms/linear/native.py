@@ -8,9 +8,9 @@ from torch import Tensor
 from ... import kernels
 from ...call import Call, arithmetic
 from ...kernels.linear import IDENTITY, Rule, linear, state_floats
+from ...maps import Maps
 from ...shapes import Float
 from .chunks import Sight
-from .maps import Maps
 
 # Features of a piece: tokens × heads × features.
 PIECE = 1 << 21

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ... import features
-from ...kernels.linear import ELU1, IDENTITY, POWER, RELU, SQUARED, Rule
-from ...shapes import Float
-from ...similarity import AnySimilarity, FeatureMap, Polynomial
-from ..equation import mapped
+from . import features
+from .errors import DtypeError, ShapeError, complaint
+from .kernels.linear import ELU1, IDENTITY, POWER, RELU, SQUARED, Rule
+from .shapes import Float
+from .similarity import AnySimilarity, FeatureMap, Polynomial
 
 # Features beyond which a state is no bargain for anybody.
 MOST_FEATURES = 1 << 20
@@ -68,6 +68,19 @@ def feature_count(similarity: AnySimilarity, width: int) -> int:
         return given.features(width)
     with torch.no_grad():
         return mapped(similarity, torch.zeros(1, 1, 1, width)).shape[-1]
+
+
+def mapped(similarity: FeatureMap, x: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f"]:
+    """φ(x), looked at: a row of features, at least one, for every row of x."""
+    features = similarity.map(x.contiguous())
+    if not isinstance(features, Tensor) or features.dim() != 4 or features.shape[:3] != x.shape[:3]:
+        given = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
+        wanted = f"shape ({', '.join(map(str, x.shape[:3]))}, features): one row for each that it was given"
+        raise ShapeError(complaint("map (of a FeatureMap)", given, wanted))
+    if features.dtype is not x.dtype or features.shape[3] == 0:
+        given = f"{features.shape[3]} features of {features.dtype}"
+        raise DtypeError(complaint("map (of a FeatureMap)", given, f"at least one feature, of {x.dtype}"))
+    return features.contiguous()
 
 
 def _hashable(thing: object) -> bool:
