@@ -16,6 +16,7 @@ _HOME_OF_NAME = {
     "varlen": "api",
     "KVCache": "decoding",  # not "memory": whoever has one can run the operator that decoding serves
     "decode": "decoding",
+    "LinearState": "decoding",
     "Choice": "choice",
     "Softmax": "similarity",
     "Argmax": "similarity",
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from .choice import Choice
     from .decoding import decode
     from .masks import Causal, Dense, Padding, Predicate, Segments, Window
-    from .memory import KVCache
+    from .memory import KVCache, LinearState
     from .similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
 
 

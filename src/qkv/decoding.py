@@ -10,14 +10,15 @@ from torch import Tensor
 
 from .call import is_compiling, transforming
 from .engines import Plan, answer, attend, gathered, native_reasons_against, plan_of
+from .errors import FormRefused, OptionError, complaint
 from .forms.base import RUNS
 from .kernels import ops
 from .masks import Dense, Mask
-from .memory import KVCache
-from .memory.checks import check_no_gradient, counted
+from .memory import KVCache, LinearState
+from .memory.checks import check_kind, check_no_gradient, check_tokens, counted
 from .shapes import Float
-from .similarity import AnySimilarity, Argmax, Softmax
-from .step import Step, check_memory, check_similarity, read_step, traced_keep
+from .similarity import AnySimilarity, Argmax, Softmax, as_similarity
+from .step import Step, check_memory, check_query, check_similarity, read_step, traced_keep
 
 _RIGHT = "right"
 _threads, _empty_like = torch.get_num_threads, torch.empty_like
@@ -27,7 +28,7 @@ def decode(
     query: Float[Tensor, "batch heads_q n width"],
     key: Float[Tensor, "batch heads_kv n width"],
     value: Float[Tensor, "batch heads_kv n value_width"],
-    memory: KVCache,
+    memory: KVCache | LinearState,
     *,
     similarity: AnySimilarity | None = None,
     mask: Mask | None = None,
@@ -40,6 +41,7 @@ def decode(
     The same answer as rows past … past + n − 1 of `attention` over the whole sequence with the mask `Causal() & mask`,
     whether the tokens come one by one, in chunks or all at once. Query head h reads key/value head
     h // (heads_q // heads_kv).
+    memory: a `KVCache`, or a `LinearState`, which brings its own similarity and takes neither mask nor bias.
     similarity: `Softmax` (when None) or `Argmax`. mask: in absolute positions, for keys and for queries; a tensor's
     axis of queries is the whole sequence's, or the n new ones'. bias: broadcasts to (batch, heads_q, n, total).
     lengths: how many of the n new tokens of each row count, the first ones, or the last ones with padding="left". The
@@ -58,6 +60,8 @@ def decode(
     for any number of threads, any batch companions, any layout and any chunking: `qkv.explain(..., memory=memory)` says
     which.
     """
+    if isinstance(memory, LinearState):
+        return _from_state(query, key, value, memory, similarity, mask, bias, lengths, padding)
     if is_compiling():
         return _in_graph(query, key, value, memory, similarity, mask, bias, lengths, padding)
     if type(memory) is not KVCache:
@@ -100,6 +104,40 @@ def _next(plan: Plan, query: Tensor, key: Tensor, value: Tensor, memory: KVCache
         memory._evict()
     if not end & 7:
         memory._clear_ahead(end)
+    return out
+
+
+def _from_state(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    state: LinearState,
+    similarity: AnySimilarity | None,
+    mask: Mask | None,
+    bias: Tensor | None,
+    lengths: Any,
+    padding: str,
+) -> Tensor:
+    """The sums of a `LinearState` instead of a memory's tokens."""
+    for name, given in (("mask", mask), ("bias", bias)):
+        if given is not None:
+            reason = "a sum of features is the same for every query, and single keys are no longer there"
+            hint = "leave tokens out with lengths= when they are appended, or use a KVCache"
+            raise FormRefused(complaint(name, repr(given), "None beside a LinearState", f"{reason}; {hint}"), (reason,))
+    if is_compiling():
+        reason = "a LinearState is no tensor that torch.compile could follow"
+        raise FormRefused(complaint("memory", "a LinearState in a compiled program", "a KVCache", reason), (reason,))
+    if similarity is not None and as_similarity(similarity).signature != state.similarity.signature:
+        wanted = f"{state.similarity!r}, which the state was made for, or None"
+        raise OptionError(complaint("similarity", repr(similarity), wanted, "the sums hold its features"))
+    with state._lock:
+        check_kind("query", query)
+        check_tokens(state, key, value)
+        check_query(query, key, state)
+        counts, left = counted(lengths, padding, state.batch, key.shape[2])
+        out = state._advance(query.detach().resolve_neg(), key, value, counts, left)
+    assert out is not None
+    RUNS["decode.state"] += 1
     return out
 
 

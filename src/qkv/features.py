@@ -145,6 +145,27 @@ class positive_random:  # noqa: N801 - called like the functions beside it
         projected = x @ self._directions.to(x.device, x.dtype).T
         return torch.exp(projected - x.square().sum(-1, keepdim=True) / 2) / math.sqrt(self.count)
 
+    def redraw(self, seed: int) -> positive_random:
+        """The same map with other directions: errors of several draws are independent, and their mean is smaller.
+
+        >>> phi = positive_random(width=4, count=8)
+        >>> phi.redraw(seed=3)
+        positive_random(width=4, count=8, seed=3)
+        """
+        return positive_random(self.width, self.count, seed=seed, scale=self.scale, orthogonal=self.orthogonal)
+
+    def error(self, query: Tensor, key: Tensor) -> Tensor:
+        """The standard error of φ(q)·φ(k) as a part of exp(scale·q·k): (…, q, width), (…, k, width) → (…, q, k).
+
+        √((exp(scale·|q + k|²) − 1) / count) for independent directions; orthogonal ones are better than that.
+
+        >>> phi = positive_random(width=4, count=256)
+        >>> phi.error(torch.zeros(1, 4), torch.tensor([[0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]]))
+        tensor([[0.0000, 0.0819]])
+        """
+        q, k = query.unsqueeze(-2), key.unsqueeze(-3)
+        return torch.sqrt(torch.expm1(self.scale * (q + k).square().sum(-1)) / self.count)
+
     def _draw(self) -> Tensor:
         generator = torch.Generator("cpu").manual_seed(self.seed)
         gaussian = torch.randn(self.count, self.width, generator=generator, dtype=torch.float64, device="cpu")

@@ -18,7 +18,7 @@ from .masks import Band, Causal, Dense, Extent, Mask, Padding, Segments, as_mask
 from .masks.arrays import shape_of
 from .masks.grid import Grid, TorchGrid
 from .masks.joined import Joined
-from .memory import KVCache
+from .memory import KVCache, LinearState
 from .memory.checks import check_fit, check_no_gradient, counted
 from .similarity import AnySimilarity, Argmax, Softmax, as_similarity
 
@@ -113,11 +113,11 @@ def check_similarity(similarity: AnySimilarity | None) -> Softmax | Argmax:
     if isinstance(chosen, Softmax | Argmax):
         return chosen
     reason = f"a memory of keys and values serves Softmax and Argmax, not {type(chosen).__name__}"
-    hint = "qkv.attention over the whole sequence computes it"
+    hint = "a qkv.LinearState remembers for it, and qkv.attention computes it over the whole sequence"
     raise FormRefused(complaint("similarity", repr(chosen), "Softmax or Argmax", f"{reason}; {hint}"), (reason,))
 
 
-def check_query(query: Tensor, key: Tensor, memory: KVCache) -> None:
+def check_query(query: Tensor, key: Tensor, memory: KVCache | LinearState) -> None:
     """Query beside key, which fits the memory."""
     batch, heads, n, width = query.shape
     if (batch, width) != (memory.batch, memory.width):
@@ -133,7 +133,7 @@ def check_query(query: Tensor, key: Tensor, memory: KVCache) -> None:
 
 def check_memory(memory: object) -> KVCache:
     if not isinstance(memory, KVCache):
-        raise OptionTypeError(complaint("memory", type(memory).__name__, "a qkv.KVCache"))
+        raise OptionTypeError(complaint("memory", type(memory).__name__, "a qkv.KVCache or a qkv.LinearState"))
     return memory
 
 

@@ -1,5 +1,6 @@
-"""What a decoder remembers: keys and values in pages that never move."""
+"""What a decoder remembers: keys and values in pages that never move, or their sums."""
 
 from .kv import KVCache as KVCache
+from .state import LinearState as LinearState
 
-__all__ = ["KVCache"]
+__all__ = ["KVCache", "LinearState"]

@@ -14,6 +14,7 @@ from ..masks.grid import integer
 
 if TYPE_CHECKING:
     from .kv import KVCache
+    from .state import LinearState
 
 DTYPES = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16))
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
@@ -28,14 +29,14 @@ def size(argument: str, given: Any, least: int = 1) -> int:
     return number
 
 
-def check_tokens(memory: KVCache, key: Tensor, value: Tensor) -> None:
+def check_tokens(memory: KVCache | LinearState, key: Tensor, value: Tensor) -> None:
     """Refuse keys and values that do not fit the memory."""
     for name, tensor in (("key", key), ("value", value)):
         check_kind(name, tensor)
     check_fit(memory, key, value)
 
 
-def check_fit(memory: KVCache, key: Tensor, value: Tensor) -> None:
+def check_fit(memory: KVCache | LinearState, key: Tensor, value: Tensor) -> None:
     """The same for tensors of which only sizes, dtypes and devices can be wrong."""
     if key.dtype is not value.dtype or key.device != value.device:
         given = f"{value.dtype} on {value.device} beside key's {key.dtype} on {key.device}"

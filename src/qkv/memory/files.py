@@ -29,17 +29,21 @@ _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STORAGE}
 _KINDS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int8: "I8", torch.int64: "I64"}
 # Six tensors and a few numbers need less than 2 KiB.
 _LONGEST_HEADER = 1 << 16
-_LARGEST = 1 << 48
+LARGEST = 1 << 48
 
 
 def save(memory: KVCache, path: str | os.PathLike[str]) -> None:
+    target = checked_path(path)
+    with memory._pool.lock:
+        tensors, metadata = _tensors(memory), _metadata(memory)
+    write(target, tensors, metadata)
+
+
+def write(target: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
     """Beside the file first, through to the disk, then in its place."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    target = _checked_path(path)
-    with memory._pool.lock:
-        tensors, metadata = _tensors(memory), _metadata(memory)
     part = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
         part.touch(exist_ok=False)
@@ -59,8 +63,8 @@ def load(kind: type[KVCache], path: str | os.PathLike[str]) -> KVCache:
     """Raises OptionError for a file that is damaged or not a memory, and OSError for one that cannot be read."""
     from safetensors import SafetensorError, safe_open
 
-    source = _checked_path(path)
-    _check_header(source)
+    source = checked_path(path)
+    check_header(source)
     try:
         with safe_open(source, framework="pt", device="cpu") as file:
             about = _Description(source, file.metadata() or {})
@@ -68,7 +72,7 @@ def load(kind: type[KVCache], path: str | os.PathLike[str]) -> KVCache:
             # Copies: the file may change or vanish later.
             tensors = {name: file.get_tensor(name).clone() for name in about.shapes}
     except (SafetensorError, RuntimeError) as error:  # RuntimeError: torch, of sizes that no tensor can have
-        raise _damaged(source, str(error)) from error
+        raise damaged(source, str(error)) from error
     return _filled(kind, about, tensors)
 
 
@@ -104,12 +108,12 @@ class _Description:
     def __init__(self, path: Path, metadata: dict[str, str]) -> None:
         self.path = path
         if metadata.get("format") != _FORMAT:
-            raise _damaged(path, f"format {metadata.get('format')!r}, not {_FORMAT!r}")
+            raise damaged(path, f"format {metadata.get('format')!r}, not {_FORMAT!r}")
         if metadata.get("version") != _VERSION:
-            raise _damaged(path, f"version {metadata.get('version')!r}; this qkv reads {_VERSION!r}")
+            raise damaged(path, f"version {metadata.get('version')!r}; this qkv reads {_VERSION!r}")
         dtype = _DTYPES.get(metadata.get("dtype", ""))
         if dtype is None:
-            raise _damaged(path, f"dtype {metadata.get('dtype')!r}")
+            raise damaged(path, f"dtype {metadata.get('dtype')!r}")
         self.dtype: torch.dtype = dtype
         self.capacity, self.window = (self._limit(name, metadata.get(name)) for name in ("capacity", "window"))
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -118,7 +122,7 @@ class _Description:
         if text == "":
             return None
         if text is None or not text.isascii() or not text.isdigit() or len(text) > 18 or int(text) < 1:
-            raise _damaged(self.path, f"{name} {text!r}")
+            raise damaged(self.path, f"{name} {text!r}")
         return int(text)
 
     def check(self, file: Any) -> None:
@@ -128,21 +132,21 @@ class _Description:
             wanted |= {"key_scale": torch.float32, "value_scale": torch.float32}
         names = set(file.keys())
         if names != set(wanted):
-            raise _damaged(self.path, f"tensors {sorted(names)}, not {sorted(wanted)}")
+            raise damaged(self.path, f"tensors {sorted(names)}, not {sorted(wanted)}")
         for name, dtype in wanted.items():
             part = file.get_slice(name)
             if part.get_dtype() != _KINDS[dtype]:
-                raise _damaged(self.path, f"{name} of {part.get_dtype()}, not {_KINDS[dtype]}")
+                raise damaged(self.path, f"{name} of {part.get_dtype()}, not {_KINDS[dtype]}")
             self.shapes[name] = tuple(part.get_shape())
         key = self.shapes["key"]
         if len(key) != 4 or min(key[0], key[1], key[3]) < 1:
-            raise _damaged(self.path, f"key of shape {key}")
+            raise damaged(self.path, f"key of shape {key}")
         value = self.shapes["value"]
         if len(value) != 4 or value[:3] != key[:3] or value[3] < 1:
-            raise _damaged(self.path, f"value of shape {value} beside key's {key}")
+            raise damaged(self.path, f"value of shape {value} beside key's {key}")
         for name, shape in self.shapes.items():
             if (name.endswith("scale") and shape != key[:3]) or (name in ("lengths", "starts") and shape != key[:1]):
-                raise _damaged(self.path, f"{name} of shape {shape} beside key's {key}")
+                raise damaged(self.path, f"{name} of shape {shape} beside key's {key}")
 
 
 def _filled(kind: type[KVCache], about: _Description, tensors: dict[str, Tensor]) -> KVCache:
@@ -152,21 +156,21 @@ def _filled(kind: type[KVCache], about: _Description, tensors: dict[str, Tensor]
     # A ring holds at least what a query to come may see; without one, everything.
     latest = np.zeros_like(lengths) if about.window is None else np.maximum(lengths - about.window, 0)
     sound = (
-        ((starts >= 0) & (starts <= lengths) & (lengths <= _LARGEST) & (starts % PAGE == 0) & (starts <= latest)).all()
+        ((starts >= 0) & (starts <= lengths) & (lengths <= LARGEST) & (starts % PAGE == 0) & (starts <= latest)).all()
         and int(held.max()) == span
         and (about.capacity is None or int(lengths.max()) <= about.capacity)
     )
     if not sound:
-        raise _damaged(about.path, "lengths and starts that cannot be those of a memory")
+        raise damaged(about.path, "lengths and starts that cannot be those of a memory")
     if about.dtype is torch.int8:
         for name in ("key", "value"):
             scale = tensors[f"{name}_scale"]
             if bool((tensors[name] == -128).any()) or bool(((scale < 0) | scale.isinf()).any()):
-                raise _damaged(about.path, f"{name} with numbers that quantising never gives")
+                raise damaged(about.path, f"{name} with numbers that quantising never gives")
     try:
         memory = kind(batch, heads, width, value_width=value_width, window=about.window, dtype=about.dtype)
     except QkvError as error:
-        raise _damaged(about.path, str(error)) from error
+        raise damaged(about.path, str(error)) from error
     # The limit holds again; its pages come as they are needed, since a file's word is no reason to take memory.
     memory._capacity = about.capacity
     memory._lengths[:] = starts
@@ -181,18 +185,18 @@ def _filled(kind: type[KVCache], about: _Description, tensors: dict[str, Tensor]
     return memory
 
 
-def _check_header(path: Path) -> None:
+def check_header(path: Path) -> None:
     """The length of the header against the file, and its names, each once."""
     size = path.stat().st_size
     with path.open("rb") as file:
         count = int.from_bytes(file.read(8), "little")
         if size < 8 or count > min(size - 8, _LONGEST_HEADER):
-            raise _damaged(path, f"a header of {count} bytes in a file of {size}")
+            raise damaged(path, f"a header of {count} bytes in a file of {size}")
         text = file.read(count)
     try:
         json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, f"a header that is not read: {error}") from error
+        raise damaged(path, f"a header that is not read: {error}") from error
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -202,7 +206,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _checked_path(path: Any) -> Path:
+def checked_path(path: Any) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise OptionTypeError(complaint("path", repr(path), "the path of a file"))
     return Path(path)
@@ -216,6 +220,6 @@ def _through_to_disk(path: Path) -> None:
         os.close(handle)
 
 
-def _damaged(path: Path, what: str) -> OptionError:
+def damaged(path: Path, what: str) -> OptionError:
     hint = "the file is damaged, or something else wrote it"
-    return OptionError(complaint("path", f"{path.name} with {what}", "a file that KVCache.save wrote", hint))
+    return OptionError(complaint("path", f"{path.name} with {what}", "a file that save wrote", hint))
