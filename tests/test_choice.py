@@ -19,7 +19,7 @@ Q = torch.randn(1, 4, 64, 16)
         ({"similarity": qkv.Argmax()}, "hard"),
         ({"return_weights": True}, "dense"),
         ({"similarity": qkv.Argmax(), "return_weights": True}, "dense"),
-        ({"similarity": qkv.Polynomial()}, "dense"),
+        ({"similarity": qkv.Polynomial()}, "linear"),
     ],
 )
 def test_auto_takes_the_cheapest_that_can(options: dict, form: str) -> None:

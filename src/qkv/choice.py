@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from .call import Call
 from .cost.count import Cost, readable_bytes
 from .errors import FormRefused
-from .forms import FORMS, Form
+from .forms import FORMS, Form, linear
 
 _REMEMBERED: dict[tuple, Form] = {}
 _MOST_REMEMBERED = 4096
+_LONGEST = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Choice:
     asked: str
     candidates: tuple[Candidate, ...]
     call: str
+    crossover: int | None = None  # N*: the number of keys from which on a state is cheaper than scores
 
     @property
     def cost(self) -> Cost:
@@ -62,6 +64,8 @@ class Choice:
                 f"about {_seconds(cost.seconds)} on one core"
             ),
         ]
+        if self.crossover is not None:
+            lines.append(f"   N* = {self.crossover}: from so many keys on, sums of features are cheaper than scores")
         for form, reasons in self.reasons.items():
             lines += [f"   not {form}: {reason}" for reason in reasons]
         return "\n".join(lines)
@@ -95,7 +99,33 @@ def choose(call: Call) -> Form:
 def explain_choice(call: Call) -> Choice:
     """What `choose` comes to, with everything that it looked at."""
     candidates = _candidates(call)
-    return Choice(_taken(call, candidates), call.form, tuple(candidates), describe(call))
+    return Choice(_taken(call, candidates), call.form, tuple(candidates), describe(call), crossover(call))
+
+
+def crossover(call: Call) -> int | None:
+    """N*: how many keys, with queries in proportion, make sums of features cheaper than scores, however those are made;
+    None where `linear` cannot run, or where that never happens.
+
+    Costs are compared as `choose` and the form itself compare them, so that they turn to sums just there.
+    """
+    if FORMS["linear"].reasons_against(call):
+        return None
+    others = [form for form in FORMS.values() if form.name != "linear" and not form.reasons_against(call)]
+
+    def is_cheapest(keys: int) -> bool:
+        extent = call.extent
+        queries = max(1, round(keys * extent.len_q / max(1, extent.len_k)))
+        longer = call._replace(extent=extent._replace(len_q=queries, len_k=keys))
+        least = min(form.cost(longer).seconds for form in others)
+        return linear.sums_are_cheaper(longer) and FORMS["linear"].cost(longer).seconds < least
+
+    if not is_cheapest(_LONGEST):
+        return None
+    low, high = 0, _LONGEST  # not the cheapest at low, the cheapest at high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_cheapest(middle) else (middle, high)
+    return high
 
 
 def _candidates(call: Call) -> list[Candidate]:

@@ -34,6 +34,16 @@ def product_flops(pairs: int, width: int) -> int:
     return 2 * pairs * width
 
 
+def linear_flops(queries: int, keys: int, features: int, width: int, width_v: int, pairs: int) -> int:
+    """The linear form: each key is added to features × (width_v + 1) sums, each query reads them all; and `pairs` of a
+    query and a key in the same chunk are scored and weighed one by one.
+
+    >>> linear_flops(queries=10, keys=10, features=4, width=4, width_v=4, pairs=45)
+    1520
+    """
+    return product_flops(queries + keys, features * (width_v + 1)) + product_flops(pairs, width + width_v)
+
+
 def readable_bytes(count: int) -> str:
     """
     >>> readable_bytes(3 * 2**20), readable_bytes(17)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ... import kernels
 from ...call import Call, arithmetic
-from ...cost.count import Cost, product_flops
+from ...cost.count import Cost
 from ...kernels.linear import IDENTITY, Rule
 from ...maps import MOST_FEATURES, Maps, feature_count, maps_of
 from ...masks import Causal, Mask, Padding, Window
@@ -24,9 +24,6 @@ from ..equation import Result
 from ..streaming import odd
 from . import chunks, native
 from .chunks import Differentiable, Scan, Sight
-
-# Tokens in a chunk of the native kernel, for the cost.
-CHUNK = 64
 
 
 def reasons_against(call: Call) -> tuple[str, ...]:
@@ -80,18 +77,23 @@ def sight_of(call: Call) -> Sight:
 
 
 def cost(call: Call) -> Cost:
-    extent, similarity = call.extent, call.similarity
-    count = feature_count(similarity, call.width)
+    extent, features = call.extent, feature_count(call.similarity, call.width)
     queries, keys = extent.batch * extent.heads * extent.len_q, extent.batch * call.heads_kv * extent.len_k
-    causal = any(isinstance(part, Causal) for part in _parts(call))
-    flops = product_flops(queries + keys, count * (call.width_v + 1))
-    if causal:
-        flops += product_flops(queries * CHUNK // 2, call.width + call.width_v)
     size = arithmetic(call.query.dtype).itemsize
-    held = size * (extent.batch * call.heads_kv * count * (call.width_v + 1) + CHUNK * (count + 4 * call.width))
-    steps = -(-extent.len_q // chunks.MOST_TOKENS)
-    overhead = 300e-6 * max(1, steps) if native.reasons_against(call) else 30e-6
-    return Cost(flops, size * (queries + keys) * (call.width + call.width_v), held, overhead)
+    chunk = native.chunk_tokens(features)
+    flops = native.flops(call, features)
+    held = size * (extent.batch * call.heads_kv * features * (call.width_v + 1) + chunk * (features + 4 * call.width))
+    traffic = size * (queries + keys) * (call.width + call.width_v)
+    if native.reasons_against(call):
+        steps = -(-extent.len_q // chunks.MOST_TOKENS)
+        return Cost(max(flops), traffic, held, 300e-6 * max(1, steps))
+    return Cost(min(flops), traffic, held, 25e-6)
+
+
+def sums_are_cheaper(call: Call) -> bool:
+    """Whether the form works with a state, and does not score every pair, for which the native kernel is as good."""
+    native_serves = not native.reasons_against(call)
+    return not (native_serves and native.scores_are_cheaper(call, feature_count(call.similarity, call.width)))
 
 
 def run(call: Call) -> Result:
@@ -120,7 +122,8 @@ def _run(call: Call) -> Result:
             out = chunks.forward(Scan(query.to(dtype), key.to(dtype), value.to(dtype), maps, sight))
         else:
             RUNS["linear.native"] += 1
-            out = native.run(query.detach(), key.detach(), value.detach(), maps, sight)
+            direct = native.scores_are_cheaper(call, maps.features)
+            out = native.run(query.detach(), key.detach(), value.detach(), maps, sight, direct)
     if differs:
         found = Differentiable.apply(query, key, value, maps, sight, out)
         assert isinstance(found, Tensor)

@@ -7,9 +7,11 @@ from torch import Tensor
 
 from ... import kernels
 from ...call import Call, arithmetic
+from ...cost.count import linear_flops, product_flops
 from ...kernels.linear import IDENTITY, Rule, linear, state_floats
 from ...maps import Maps
 from ...shapes import Float
+from ..base import population
 from .chunks import Sight
 
 # Features of a piece: tokens × heads × features.
@@ -26,10 +28,34 @@ def reasons_against(call: Call) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def run(query: Tensor, key: Tensor, value: Tensor, maps: Maps, sight: Sight) -> Float[Tensor, "b hq n dv"]:
+def chunk_tokens(features: int) -> int:
+    """Tokens in a chunk of the kernel (native/src/linear.cpp), for the count."""
+    return 64 if features <= 512 else 128 if features <= 8192 else 256
+
+
+def flops(call: Call, features: int) -> tuple[int, int]:
+    """With a state, and with every score made one by one: the kernel can do either."""
+    extent = call.extent
+    queries, keys = extent.batch * extent.heads * extent.len_q, extent.batch * call.heads_kv * extent.len_k
+    pairs = population(call)
+    inside = queries * chunk_tokens(features) // 2 if pairs < queries * extent.len_k else 0
+    by_state = linear_flops(queries, keys, features, call.width, call.width_v, inside)
+    return by_state, product_flops(pairs, call.width + call.width_v)
+
+
+def scores_are_cheaper(call: Call, features: int) -> bool:
+    by_state, one_by_one = flops(call, features)
+    return one_by_one < by_state
+
+
+def run(
+    query: Tensor, key: Tensor, value: Tensor, maps: Maps, sight: Sight, direct: bool
+) -> Float[Tensor, "b hq n dv"]:
+    """direct: the lengths are short, and scores are cheaper than a state."""
     if maps.rule is not None:
         out = linear(
-            query, key, value, maps.rule, keep=sight.keep, offset=sight.offset, normalize=maps.normalize
+            query, key, value, maps.rule,
+            keep=sight.keep, offset=sight.offset, normalize=maps.normalize, direct=direct,
         )  # fmt: skip
         assert out is not None
         return out
