@@ -7,6 +7,7 @@
 
 #include "argmax.h"
 #include "isa.h"
+#include "linear.h"
 #include "memory.h"
 #include "scratch.h"
 
@@ -101,6 +102,28 @@ std::string check_memory(const KernelTable& kernels, const std::vector<float>& q
     return "";
 }
 
+// Sums and scores, every map, and widths that fill no vector.
+std::string check_linear(const KernelTable& kernels, const std::vector<float>& query, const std::vector<float>& key) {
+    for (const Map map : {Map::identity, Map::elu1, Map::relu, Map::squared, Map::power}) {
+        for (const bool direct : {false, true}) {
+            std::vector<float> found(kRows * kWidth), wanted(kRows * kWidth);
+            const Tensor4 keys = {key.data(), {0, 0, kWidth, 1}};
+            LinearProblem problem = {{map, kWidth, 2, 1.0f}, Dtype::float32, 1, 1, 1, kRows, kKeys, kWidth,
+                                     {query.data(), {0, 0, kWidth, 1}}, keys, keys, nullptr, true, 200, true,
+                                     found.data(), nullptr, direct};
+            linear(kernels, problem, 1);
+            problem.out = wanted.data();
+            linear(portable::table(), problem, 1);
+            for (size_t i = 0; i < found.size(); ++i) {
+                // The sum below may nearly vanish, for maps with signs.
+                if (std::fabs(found[i] - wanted[i]) <= 1e-3f * std::fmax(1.0f, std::fabs(wanted[i]))) continue;
+                return "linear attention gave " + std::to_string(found[i]) + " instead of " + std::to_string(wanted[i]);
+            }
+        }
+    }
+    return "";
+}
+
 }  // namespace
 
 std::string self_check(const KernelTable& kernels) {
@@ -114,6 +137,7 @@ std::string self_check(const KernelTable& kernels) {
     std::string fault = check_argmax(kernels, query, key);
     if (fault.empty()) fault = check_finite(kernels, key);
     if (fault.empty()) fault = check_memory(kernels, query, key);
+    if (fault.empty()) fault = check_linear(kernels, query, key);
     return fault;
 }
 

@@ -1,7 +1,8 @@
-"""One decoding step beside PyTorch's, timed where the tour runs."""
+"""Timed where the tour runs: a decoding step beside PyTorch's, and where linear time begins."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
@@ -10,6 +11,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import qkv
+from qkv import features, kernels
+from qkv.kernels.linear import ELU1, Rule, linear
 
 HEADS, HEADS_KV, PAST, WIDTH = 32, 8, 4096, 128
 ROUNDS = 9
@@ -41,3 +44,35 @@ def decode_step() -> dict[str, float | str]:
     assert torch.allclose(outs["qkv"], outs["torch"], atol=1e-5), "qkv and torch disagree"
     ms, torch_ms = median(times["qkv"]), median(times["torch"])
     return {"qkv_ms": ms, "torch_ms": torch_ms, "ratio": torch_ms / ms, "isa": qkv.kernels.isa()}
+
+
+def crossover_here() -> dict[str, int | None]:
+    """N* for causal calls with 8 heads of width 64: counted for two similarities, and measured for elu + 1."""
+    x = torch.randn(1, HEADS_KV, 16, 64, generator=torch.Generator().manual_seed(0))
+    elu1, quadratic = qkv.FeatureMap(features.elu1), qkv.Polynomial(2)
+    counted = [qkv.explain(x, x, x, similarity=s, mask=qkv.Causal()).crossover for s in (elu1, quadratic)]
+    return {"elu1": counted[0], "quadratic": counted[1], "elu1_measured": _measured_crossover()}
+
+
+def _measured_crossover() -> int | None:
+    """The length at which the kernel's two ways take equally long, between the two lengths where the order changes."""
+    if kernels.reasons():
+        return None
+    before: tuple[int, float] | None = None
+    for length in (32, 64, 128, 256, 512, 1024):
+        x = torch.randn(1, HEADS_KV, length, 64, generator=torch.Generator().manual_seed(length))
+        ways: dict[bool, list[float]] = {False: [], True: []}
+        for _ in range(15):
+            for direct, times in ways.items():
+                start = perf_counter()
+                linear(x, x, x, Rule(ELU1, 64), offset=0, direct=direct)
+                times.append(perf_counter() - start)
+        ratio = median(ways[True]) / median(ways[False])
+        if ratio >= 1:
+            if before is None:
+                return length
+            shorter, less = before
+            share = -math.log(less) / (math.log(ratio) - math.log(less))
+            return round(shorter * (length / shorter) ** share)
+        before = length, ratio
+    return None

@@ -1,4 +1,5 @@
-"""`qkv tour`: a worked example by hand and by the library, four similarities, a mask, a choice, a decoding step."""
+"""`qkv tour`: a worked example by hand and by the library, four similarities, a mask, a choice, a decoding step,
+and where linear time begins."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from rich.table import Table
 import qkv
 from qkv import features
 from qkv.choice import Choice
-from qkv.cli.race import HEADS, HEADS_KV, PAST, WIDTH, decode_step
+from qkv.cli.race import HEADS, HEADS_KV, PAST, WIDTH, crossover_here, decode_step
 
 # Three tokens of width 2; queries and keys of width 3, values of width 2.
 X = torch.tensor([[2, 3], [-1, 0], [1, -2]])
@@ -64,6 +65,7 @@ def show_json() -> None:
                 "example": worked_example(),
                 "choice": {"form": choice.form, "reasons": choice.reasons},
                 "decode": decode_step(),
+                "crossover": crossover_here(),
             },
             indent=2,
         )
@@ -91,7 +93,15 @@ def show() -> None:
         f"one token after {PAST}, {HEADS} query heads on {HEADS_KV}, width {WIDTH}, float32, on this machine:\n"
     )
     console.print(
-        f"qkv.decode {step['qkv_ms']:.2f} ms, torch SDPA {step['torch_ms']:.2f} ms: {step['ratio']:.1f} times as fast",
+        f"qkv.decode {step['qkv_ms']:.2f} ms, torch SDPA {step['torch_ms']:.2f} ms: {step['ratio']:.1f} times as fast"
+    )
+    console.print()
+    console.rule("[bold]6. linear time, from N* on")
+    length = crossover_here()
+    console.print(
+        f"causal, {HEADS_KV} heads of width 64: sums are cheaper than scores from N* keys on\n\n"
+        f"elu + 1      N* = {length['elu1']}, counted; {length['elu1_measured']}, measured on this machine\n"
+        f"(q·k + 1)²   N* = {length['quadratic']}, counted"
     )
 
 

@@ -1,0 +1,19 @@
+"""The pages' examples run, in order, and what they assert is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.mark.parametrize("page", ["linear.md"])
+def test_examples_run(page: str) -> None:
+    torch.manual_seed(0)
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) >= 5
+    scope: dict = {}
+    for block in blocks:
+        exec(compile(block, page, "exec"), scope)
