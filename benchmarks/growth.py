@@ -109,7 +109,7 @@ COLOURS = {"qkv": "#1f6fb4", "listing": "#c8541b", "straight line": "#555555"}
 
 def _panel(top: int, series: dict[str, np.ndarray], heading: str) -> str:
     left, width, height = 70, 620, 220
-    ceiling = _ceiling(max(float(points.max()) for points in series.values()) * 1e3)
+    ceiling = round_up(max(float(points.max()) for points in series.values()) * 1e3)
     span = max(len(points) for points in series.values()) * BIN
     parts = [f'<text x="{left + 8}" y="{top + 16}" fill="#333">{heading}</text>']
     for i in range(5):
@@ -139,7 +139,7 @@ def _panel(top: int, series: dict[str, np.ndarray], heading: str) -> str:
     return "\n".join(parts)
 
 
-def _ceiling(value: float) -> float:
+def round_up(value: float) -> float:
     """The next of 1, 2, 4, 8 and 10 times a power of ten: its quarters are round."""
     power = 10.0 ** np.floor(np.log10(value))
     return next(float(f"{factor * power:g}") for factor in (1, 2, 4, 8, 10) if factor * power >= value)

@@ -1,0 +1,255 @@
+"""Which form auto takes beside the form that is the fastest, over a grid of 200 calls that have a linear form.
+
+The bar: auto's form within 15% of the fastest on at least 95% of the calls. And N*, the length from which on linear is
+the fastest: as the cost model sees it, and as it was measured.
+
+`python -m benchmarks choice`, or with --quick short lengths. About four minutes.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+import qkv
+
+from .decode import bar, ms
+from .harness import Race, report
+from .peers import Turn
+from .roofs import free_memory
+from .rotation import race, visit
+
+SIMILARITIES: dict[str, Any] = {
+    "elu+1": qkv.FeatureMap(qkv.features.elu1),
+    "relu": qkv.FeatureMap(qkv.features.relu),
+    "power 2": qkv.Polynomial(2),
+    "power 3": qkv.Polynomial(3),
+}
+LENGTHS = (16, 64, 256, 1024, 4096, 16384)
+SHORT = (16, 64, 256)
+HEADS = {8: 8, 16: 4, 32: 2, 64: 1}  # by width
+MANY = (128, 64, 32)  # one more call for each ladder: length, width, heads
+FORMS = ("dense", "streaming", "linear")
+BEHIND = 10.0  # a form so many times as slow as the fastest does not run at four times the length
+LONGEST = 2.0  # seconds of a call, beyond which a form runs once, and not at greater lengths
+CHEAP = 0.02  # seconds of a call, up to which a form runs in rounds however far behind it is
+BUDGET = 240.0  # seconds for all
+NEAR = 1.15
+WANTED = 0.95
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One ladder of lengths."""
+
+    similarity: str
+    width: int
+    heads: int
+    causal: bool
+
+    def options(self) -> dict[str, Any]:
+        return {"similarity": SIMILARITIES[self.similarity], "mask": qkv.Causal() if self.causal else None}
+
+    def explain(self, length: int) -> qkv.Choice:
+        """Sizes decide, so that one number stands for all."""
+        one = torch.zeros(1).expand(1, self.heads, length, self.width)
+        return qkv.explain(one, one, one, **self.options())
+
+    def __str__(self) -> str:
+        return f"{self.similarity} {self.heads}x{self.width}{' causal' if self.causal else ''}"
+
+
+@dataclass
+class Entry:
+    """One call: the form that auto takes, seconds of each form that ran, and why others did not."""
+
+    setting: Setting
+    length: int
+    chosen: str
+    race: Race = field(default_factory=lambda: Race({}))
+    times: dict[str, float] = field(default_factory=dict)  # medians, or the only run
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def fastest(self) -> str:
+        return min(self.times, key=lambda name: self.times[name])
+
+    @property
+    def behind(self) -> float:
+        """How many times as long as the fastest the chosen form takes; ∞ where it was too far behind to run."""
+        if {self.chosen, self.fastest} <= self.race.times.keys():
+            return self.race.ratio(self.chosen, self.fastest)
+        return self.times.get(self.chosen, math.inf) / self.times[self.fastest]
+
+
+KINDS = [(name, causal) for name in SIMILARITIES for causal in (False, True)]
+
+
+def settings(quick: bool) -> list[Setting]:
+    widths = (8, 64) if quick else HEADS
+    return [Setting(name, width, HEADS[width], causal) for name, causal in KINDS for width in widths]
+
+
+def measure(setting: Setting, length: int, before: Entry | None, *, quick: bool) -> Entry:
+    """All forms that do not refuse, in the same rounds."""
+    choice = setting.explain(length)
+    entry = Entry(setting, length, choice.form)
+    torch.manual_seed(length)
+    given = [torch.randn(1, setting.heads, length, setting.width) for _ in range(3)]
+    turns: dict[str, Turn] = {}
+    for candidate in choice.candidates:
+        name = candidate.form
+        if name not in FORMS or candidate.cost is None:
+            continue
+        if reason := _against(name, candidate.cost.extra, before):
+            entry.left_out[name] = reason
+            continue
+        turns[name] = Turn(lambda name=name: qkv.attention(*given, **setting.options(), form=name))
+        entry.times[name] = visit(turns[name])
+    # Who is dear and far behind at once needs no rounds.
+    least = min(entry.times.values(), default=0.0)
+    close = {name: [turns[name]] for name, once in entry.times.items() if once <= max(CHEAP, min(3 * least, LONGEST))}
+    if close:
+        slow = max(entry.times[name] for name in close) > 0.1
+        entry.race = race(close, seconds=0.0, rounds=3 if quick or slow else 7)
+        entry.times |= {name: entry.race.median(name) for name in close}
+    return entry
+
+
+def _against(name: str, extra: int, before: Entry | None) -> str | None:
+    """Why a form does not run; what is dear at a length is so at a longer one, but for linear, which overtakes."""
+    if before is not None and name != "linear":
+        if name in before.left_out:
+            return before.left_out[name]
+        took, least = before.times.get(name, 0.0), before.times[before.fastest]
+        if took > LONGEST:
+            return f"at {before.length} tokens a call took {took:.1f} s"
+        if before.length >= 256 and took > BEHIND * least:
+            return f"at {before.length} tokens it was more than {BEHIND:.0f} times as slow as {before.fastest}"
+    if 3 * extra > free_memory():
+        return f"takes {extra / 2**30:.0f} GiB and what torch makes on the way"
+    return None
+
+
+def predicted(setting: Setting, longest: int = 1 << 16) -> int | None:
+    """The first length from which on auto takes linear, or None."""
+    high, low = longest, longest  # linear at high, another at low
+    while low and setting.explain(low).form == "linear":
+        high, low = low, low * 3 // 4
+    if high == low:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if setting.explain(middle).form == "linear" else (middle, high)
+    return high
+
+
+def measured(ladder: list[Entry]) -> tuple[float, bool] | None:
+    """Where linear becomes the fastest, between two lengths as on paper with two log scales; and whether that is exact.
+
+    False: it is so from the first length on. None: it is not at the last one.
+    """
+    if not ladder or ladder[-1].fastest != "linear":
+        return None
+    last = max((i for i, entry in enumerate(ladder) if entry.fastest != "linear"), default=-1)
+    if last < 0:
+        return float(ladder[0].length), False
+    low, high = ladder[last], ladder[last + 1]
+    other = low.fastest
+    if other not in high.times or "linear" not in low.times:
+        return float(high.length), False
+    a, b = (math.log(entry.times["linear"] / entry.times[other]) for entry in (low, high))
+    part = a / (a - b)
+    return low.length * (high.length / low.length) ** part, True
+
+
+def crossing(found: tuple[float, bool] | None, longest: int) -> str:
+    if found is None:
+        return f"> {longest}"
+    return f"{found[0]:.0f}" if found[1] else f"<= {found[0]:.0f}"
+
+
+def show(title: str, columns: list[str], rows: list[list[str]], entries: list[Entry], more: list[dict]) -> None:
+    data = [
+        {
+            "call": str(entry.setting),
+            "length": entry.length,
+            "chosen": entry.chosen,
+            "fastest": entry.fastest,
+            "behind": entry.behind if math.isfinite(entry.behind) else None,
+            "seconds": entry.times,
+            "rounds": entry.race.times,
+            "left_out": entry.left_out,
+        }
+        for entry in entries
+    ]
+    report("choice", title, columns, rows, [*data, *more])
+
+
+def offenders(entries: list[Entry], most: int = 15) -> list[list[str]]:
+    """The calls where auto is furthest behind."""
+    worst = sorted((entry for entry in entries if entry.behind > NEAR), key=lambda entry: -entry.behind)
+    return [
+        [
+            f"{entry.setting}",
+            f"{entry.length}",
+            entry.chosen,
+            ms(entry.times[entry.chosen]) if entry.chosen in entry.times else "-",
+            entry.fastest,
+            ms(entry.times[entry.fastest]),
+            f"{entry.behind:.2f}x",
+            f"{max(map(entry.race.spread, entry.race.times), default=math.nan):.0%}",
+        ]
+        for entry in worst[:most]
+    ]
+
+
+def run() -> None:
+    quick, started = "--quick" in sys.argv, time.perf_counter()
+    lengths = SHORT if quick else LENGTHS
+    entries, ladders, late = [], {}, 0
+    for setting in settings(quick):
+        ladder: list[Entry] = []
+        for length in lengths:
+            if time.perf_counter() - started > BUDGET:
+                late += 1
+                continue
+            entry = measure(setting, length, ladder[-1] if ladder else None, quick=quick)
+            if entry.times:
+                ladder.append(entry)
+            else:
+                print(f"{setting}, {length} tokens: no form ran; {entry.left_out}")
+        ladders[setting] = ladder
+        entries += ladder
+    length, width, heads = MANY
+    entries += [measure(Setting(name, width, heads, causal), length, None, quick=quick) for name, causal in KINDS]
+    for form in FORMS:
+        reasons = [entry.left_out[form] for entry in entries if form in entry.left_out]
+        if reasons:
+            print(f"{form} was left out in {len(reasons)} calls: first, {reasons[0]}")
+    if late:
+        print(f"\n{late} calls were not measured: {BUDGET:.0f} s were over")
+    rows = offenders(entries)
+    if rows:
+        title = f"auto's form more than {NEAR - 1:.0%} behind the fastest, ms; the worst"
+        show(title, ["", "N", "auto", "ms", "fastest", "ms", "behind", "±"], rows, entries, [])
+    crossings = []
+    for setting, ladder in ladders.items():
+        model, found = predicted(setting), measured(ladder)
+        crossings.append([str(setting), "never" if model is None else f"{model}", crossing(found, lengths[-1])])
+    more: list[dict] = [{"crossings": crossings}]
+    show("N*, the length from which linear is taken", ["", "by cost", "measured"], crossings, entries, more)
+    near = sum(entry.behind <= NEAR for entry in entries) / len(entries)
+    bars = [bar(f"auto within {NEAR - 1:.0%} of the fastest, of {len(entries)} calls", near, ".3f", least=WANTED)]
+    title = "the choice of form" + (" (quick: too short to count)" if quick else "")
+    show(title, ["", "is", "bar", ""], bars, entries, [*more, {"bars": bars}])
+    print(f"{time.perf_counter() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    run()
