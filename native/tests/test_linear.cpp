@@ -1,6 +1,7 @@
 // The linear form against its definition in float64: every pair of a query and a key, one by one.
 
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "check.h"
@@ -127,6 +128,11 @@ const std::vector<Case>& cases() {
         {{Map::power, 9, 1, 2}, 1, 1, 1, 80, 80, 4, true, 3},
         {{Map::power, 4, 2, 0}, 1, 1, 1, 70, 70, 4, true, 0, false},
         {{Map::power, 40, 2, 1}, 1, 1, 1, 300, 300, 20, true, 0},
+        // Long enough for segments.
+        {{Map::elu1, 6, 1, 0}, 1, 2, 2, 1201, 1201, 5, true, 0},
+        {{Map::elu1, 6, 1, 0}, 2, 1, 1, 130, 1303, 5, false, 0, true, true},
+        {{Map::squared, 3, 1, 0}, 1, 1, 1, 1501, 1100, 2, true, -300, true, true},
+        {{Map::relu, 3, 1, 0}, 1, 3, 1, 700, 1409, 2, true, 709},
     };
     return all;
 }
@@ -170,6 +176,19 @@ TEST(linear, goes_on_from_a_state) {
                 const float other = wanted[(h * whole.len_q + first) * v + i];
                 CHECK(std::fabs(one - other) <= 1e-3f * (1 + std::fabs(other)));
             }
+        }
+    }
+}
+
+TEST(linear, has_the_same_bits_for_any_number_of_threads) {
+    for (const Case& c : cases()) {
+        for (const bool direct : {false, true}) {
+            const Inputs in(c);
+            std::vector<float> one(c.batch * c.heads_kv * c.group * c.len_q * c.value_width), other(one.size());
+            const qkv::KernelTable& kernels = *qkv::runnable_kernels().front();
+            qkv::linear(kernels, in.problem(c, one.data(), nullptr, direct), 1);
+            qkv::linear(kernels, in.problem(c, other.data(), nullptr, direct), 3);
+            CHECK(std::memcmp(one.data(), other.data(), one.size() * sizeof(float)) == 0);
         }
     }
 }
