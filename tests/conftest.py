@@ -18,7 +18,7 @@ settings.load_profile("test")
 
 # Under --import-mode=importlib a folder of tests is no package: this makes what several of them share importable.
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("decode_reference", "decode_cases")
+pytest.register_assert_rewrite("decode_reference", "linear_reference", "decode_cases")
 
 # A program that a test runs in a process of its own, and no test.
 collect_ignore = ["compiled_program.py"]

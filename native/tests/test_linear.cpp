@@ -181,6 +181,7 @@ TEST(linear, goes_on_from_a_state) {
 }
 
 TEST(linear, has_the_same_bits_for_any_number_of_threads) {
+    const WithThreads threads;
     for (const Case& c : cases()) {
         for (const bool direct : {false, true}) {
             const Inputs in(c);

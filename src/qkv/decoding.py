@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .call import is_compiling, transforming
 from .engines import Plan, answer, attend, gathered, native_reasons_against, plan_of
-from .errors import FormRefused, OptionError, complaint
+from .errors import DtypeError, FormRefused, OptionError, ShapeError, complaint
 from .forms.base import RUNS
 from .kernels import ops
 from .masks import Dense, Mask
@@ -133,6 +133,11 @@ def _from_state(
     with state._lock:
         check_kind("query", query)
         check_tokens(state, key, value)
+        if (query.dtype, query.device) != (key.dtype, key.device):
+            given = f"{query.dtype} on {query.device} beside key's {key.dtype} on {key.device}"
+            raise DtypeError(complaint("query", given, "one dtype and device for query, key and value"))
+        if query.dim() != 4:
+            raise ShapeError(complaint("query", f"shape {tuple(query.shape)}", "(batch, heads, n, width)"))
         check_query(query, key, state)
         counts, left = counted(lengths, padding, state.batch, key.shape[2])
         out = state._advance(query.detach().resolve_neg(), key, value, counts, left)

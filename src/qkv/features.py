@@ -163,6 +163,9 @@ class positive_random:  # noqa: N801 - called like the functions beside it
         >>> phi.error(torch.zeros(1, 4), torch.tensor([[0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]]))
         tensor([[0.0000, 0.0819]])
         """
+        for name, x in (("query", query), ("key", key)):
+            if x.shape[-1] != self.width:
+                raise ShapeError(complaint(name, f"width {x.shape[-1]}", f"width {self.width}, as drawn"))
         q, k = query.unsqueeze(-2), key.unsqueeze(-3)
         return torch.sqrt(torch.expm1(self.scale * (q + k).square().sum(-1)) / self.count)
 

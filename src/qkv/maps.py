@@ -19,6 +19,8 @@ from .similarity import AnySimilarity, FeatureMap, Polynomial
 
 # Features beyond which a state is no bargain for anybody.
 MOST_FEATURES = 1 << 20
+# Factors of a monomial that the native library takes.
+MOST_FACTORS = 8
 _ELEMENTWISE: dict[Any, int] = {
     features.identity: IDENTITY,
     features.elu1: ELU1,
@@ -66,21 +68,39 @@ def feature_count(similarity: AnySimilarity, width: int) -> int:
         return width
     if isinstance(given, features.polynomial | features.positive_random):
         return given.features(width)
+    try:
+        return _probed(similarity, width, torch.float32)
+    except RuntimeError:  # what torch says of a module whose parameters are float64
+        return _probed(similarity, width, torch.float64)
+
+
+def _probed(similarity: FeatureMap, width: int, dtype: torch.dtype) -> int:
     with torch.no_grad():
-        return mapped(similarity, torch.zeros(1, 1, 1, width)).shape[-1]
+        return mapped(similarity, torch.zeros(1, 1, 1, width, dtype=dtype)).shape[-1]
 
 
 def mapped(similarity: FeatureMap, x: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f"]:
     """φ(x), looked at: a row of features, at least one, for every row of x."""
     features = similarity.map(x.contiguous())
+    name = f"map (of {similarity!r})"
     if not isinstance(features, Tensor) or features.dim() != 4 or features.shape[:3] != x.shape[:3]:
         given = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
         wanted = f"shape ({', '.join(map(str, x.shape[:3]))}, features): one row for each that it was given"
-        raise ShapeError(complaint("map (of a FeatureMap)", given, wanted))
+        raise ShapeError(complaint(name, given, wanted))
     if features.dtype is not x.dtype or features.shape[3] == 0:
         given = f"{features.shape[3]} features of {features.dtype}"
-        raise DtypeError(complaint("map (of a FeatureMap)", given, f"at least one feature, of {x.dtype}"))
+        raise DtypeError(complaint(name, given, f"at least one feature, of {x.dtype}"))
     return features.contiguous()
+
+
+def is_known(similarity: AnySimilarity) -> bool:
+    """Whether the native library has the map, and not only torch."""
+    if isinstance(similarity, Polynomial):
+        return 1 <= similarity.degree <= MOST_FACTORS
+    given = similarity.map if isinstance(similarity, FeatureMap) else None
+    if isinstance(given, features.polynomial):
+        return given.degree <= MOST_FACTORS
+    return _hashable(given) and given in _ELEMENTWISE
 
 
 def _hashable(thing: object) -> bool:
@@ -93,7 +113,7 @@ def _coordinates(offset: float, width: int, degree: int) -> int:
 
 
 def _power(degree: int, offset: float, width: int, normalize: bool) -> Maps:
-    rule = Rule(POWER, width, degree, offset) if 1 <= degree <= 8 and width else None
+    rule = Rule(POWER, width, degree, offset) if 1 <= degree <= MOST_FACTORS and width else None
     count = _coordinates(offset, width, degree)
     of_query = partial(monomials, degree=degree, offset=offset, weighted=False)
     return Maps(of_query, partial(monomials, degree=degree, offset=offset, weighted=True), count, rule, normalize)

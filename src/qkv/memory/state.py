@@ -188,12 +188,14 @@ class LinearState:
                 raise OptionError(complaint("n", n, f"at most {self.length}, the state's length", hint))
             held = self._held
             wanted = np.minimum(held.lengths, n)
+            # Longer snapshots are of a past that is given up here.
+            shorter = [snapshot for snapshot in self._snapshots if (snapshot.lengths <= wanted).all()]
             if (wanted >= held.summed).all():
-                self._held = _shortened(held, wanted)
+                self._held, self._snapshots = _shortened(held, wanted), shorter
                 return
-            for snapshot in reversed(self._snapshots):
+            for snapshot in shorter:
                 if np.array_equal(snapshot.lengths, wanted):
-                    self._held = snapshot
+                    self._held, self._snapshots = snapshot, shorter
                     return
             least = int(held.summed[wanted < held.summed].max())
             hint = "what was added to a sum cannot be taken out exactly; call snapshot() where you may want to go back"

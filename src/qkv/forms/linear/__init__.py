@@ -16,8 +16,9 @@ from ... import kernels
 from ...call import Call, arithmetic
 from ...cost.count import Cost
 from ...kernels.linear import IDENTITY, Rule
-from ...maps import MOST_FEATURES, Maps, feature_count, maps_of
+from ...maps import MOST_FEATURES, Maps, feature_count, is_known, maps_of
 from ...masks import Causal, Mask, Padding, Window
+from ...shapes import Bool
 from ...similarity import FeatureMap, Polynomial
 from ..base import RUNS, Form
 from ..equation import Result
@@ -86,7 +87,9 @@ def cost(call: Call) -> Cost:
     traffic = size * (queries + keys) * (call.width + call.width_v)
     if native.reasons_against(call):
         steps = -(-extent.len_q // chunks.MOST_TOKENS)
-        return Cost(max(flops), traffic, held, 300e-6 * max(1, steps))
+        return Cost(flops[0], traffic, held, 300e-6 * max(1, steps))
+    if not is_known(call.similarity):  # features are written out and read again
+        return Cost(flops[0], traffic + 2 * size * (queries + keys) * features, held, 80e-6)
     return Cost(min(flops), traffic, held, 25e-6)
 
 
@@ -108,7 +111,10 @@ def run(call: Call) -> Result:
 
 def _run(call: Call) -> Result:
     maps, sight = maps_of(call.similarity, call.width), sight_of(call)
-    query, key, value = _without_the_blind(call, sight), call.key, call.value
+    query, key, value = call.query, call.key, call.value
+    blind = _blind(call, sight)
+    if blind is not None:  # the features of such a query may overflow, and ∞·0 is not 0
+        query = query.masked_fill(blind, 0.0)
     differs = call.needs_grad
     if maps.rule is None and torch.is_grad_enabled() and _learns(maps, call):
         # The map has parameters of its own: autograd sees it at work on all tokens.
@@ -127,21 +133,22 @@ def _run(call: Call) -> Result:
     if differs:
         found = Differentiable.apply(query, key, value, maps, sight, out)
         assert isinstance(found, Tensor)
-        out = found
+        # Nothing comes back from where nothing was seen.
+        out = found if blind is None else found.masked_fill(blind, 0.0)
     return Result(out.to(call.query.dtype), None, None)
 
 
-def _without_the_blind(call: Call, sight: Sight) -> Tensor:
-    """Queries, 0 where they see no key: the features of others may overflow, and ∞·0 is not 0."""
+def _blind(call: Call, sight: Sight) -> Bool[Tensor, "#batch 1 len_q 1"] | None:
+    """The queries that see no key; None where sizes say that there are none."""
     if sight.keep is None and (sight.offset is None or sight.offset >= 0):
-        return call.query
+        return None
     extent, device = call.extent, call.query.device
     kept = torch.ones(1, extent.len_k, dtype=torch.bool, device=device) if sight.keep is None else sight.keep
     last = torch.full((extent.len_q,), extent.len_k, device=device)
     if sight.offset is not None:
         last = (torch.arange(1, extent.len_q + 1, device=device) + sight.offset).clamp(0, extent.len_k)
     seen = torch.nn.functional.pad(kept.cumsum(1), (1, 0))[:, last]
-    return call.query.masked_fill((seen == 0)[:, None, :, None], 0.0)
+    return (seen == 0)[:, None, :, None]
 
 
 def _same(x: Tensor) -> Tensor:

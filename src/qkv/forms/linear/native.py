@@ -9,7 +9,7 @@ from ... import kernels
 from ...call import Call, arithmetic
 from ...cost.count import linear_flops, product_flops
 from ...kernels.linear import IDENTITY, Rule, linear, state_floats
-from ...maps import Maps
+from ...maps import Maps, is_known
 from ...shapes import Float
 from ..base import population
 from .chunks import Sight
@@ -44,8 +44,9 @@ def flops(call: Call, features: int) -> tuple[int, int]:
 
 
 def scores_are_cheaper(call: Call, features: int) -> bool:
+    """Maps that the kernel does not know come as features, and those are many."""
     by_state, one_by_one = flops(call, features)
-    return one_by_one < by_state
+    return is_known(call.similarity) and one_by_one < by_state
 
 
 def run(
