@@ -1,7 +1,7 @@
 """Which form auto takes beside the form that is the fastest, over a grid of 200 calls that have a linear form.
 
-The bar: auto's form within 15% of the fastest on at least 95% of the calls. And N*, the length from which on linear is
-the fastest: as the cost model sees it, and as it was measured.
+The bar: auto's form within 15% of the fastest on at least 95% of the calls. And N*, the length from which on sums of
+features are cheaper than scores: as the cost model counts it, and as it was measured.
 
 `python -m benchmarks choice`, or with --quick short lengths. About four minutes.
 """
@@ -18,6 +18,7 @@ import torch
 
 import qkv
 
+from .crossing import crossing
 from .decode import bar, ms
 from .harness import Race, report
 from .peers import Turn
@@ -136,44 +137,6 @@ def _against(name: str, extra: int, before: Entry | None) -> str | None:
     return None
 
 
-def predicted(setting: Setting, longest: int = 1 << 16) -> int | None:
-    """The first length from which on auto takes linear, or None."""
-    high, low = longest, longest  # linear at high, another at low
-    while low and setting.explain(low).form == "linear":
-        high, low = low, low * 3 // 4
-    if high == low:
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if setting.explain(middle).form == "linear" else (middle, high)
-    return high
-
-
-def measured(ladder: list[Entry]) -> tuple[float, bool] | None:
-    """Where linear becomes the fastest, between two lengths as on paper with two log scales; and whether that is exact.
-
-    False: it is so from the first length on. None: it is not at the last one.
-    """
-    if not ladder or ladder[-1].fastest != "linear":
-        return None
-    last = max((i for i, entry in enumerate(ladder) if entry.fastest != "linear"), default=-1)
-    if last < 0:
-        return float(ladder[0].length), False
-    low, high = ladder[last], ladder[last + 1]
-    other = low.fastest
-    if other not in high.times or "linear" not in low.times:
-        return float(high.length), False
-    a, b = (math.log(entry.times["linear"] / entry.times[other]) for entry in (low, high))
-    part = a / (a - b)
-    return low.length * (high.length / low.length) ** part, True
-
-
-def crossing(found: tuple[float, bool] | None, longest: int) -> str:
-    if found is None:
-        return f"> {longest}"
-    return f"{found[0]:.0f}" if found[1] else f"<= {found[0]:.0f}"
-
-
 def show(title: str, columns: list[str], rows: list[list[str]], entries: list[Entry], more: list[dict]) -> None:
     data = [
         {
@@ -239,11 +202,20 @@ def run() -> None:
         title = f"auto's form more than {NEAR - 1:.0%} behind the fastest, ms; the worst"
         show(title, ["", "N", "auto", "ms", "fastest", "ms", "behind", "±"], rows, entries, [])
     crossings = []
-    for setting, ladder in ladders.items():
-        model, found = predicted(setting), measured(ladder)
-        crossings.append([str(setting), "never" if model is None else f"{model}", crossing(found, lengths[-1])])
+    for setting in ladders:
+        counted = setting.explain(128).crossover
+        assert counted is not None
+        one = SIMILARITIES[setting.similarity], setting.width, setting.heads, setting.causal
+        found = crossing(*one, counted, 256) if quick else crossing(*one, counted)
+        crossings.append([str(setting), f"{counted}", found])
     more: list[dict] = [{"crossings": crossings}]
-    show("N*, the length from which linear is taken", ["", "by cost", "measured"], crossings, entries, more)
+    show(
+        "N*, the length from which on sums are cheaper than scores",
+        ["", "counted", "measured"],
+        crossings,
+        entries,
+        more,
+    )
     near = sum(entry.behind <= NEAR for entry in entries) / len(entries)
     bars = [bar(f"auto within {NEAR - 1:.0%} of the fastest, of {len(entries)} calls", near, ".3f", least=WANTED)]
     title = "the choice of form" + (" (quick: too short to count)" if quick else "")

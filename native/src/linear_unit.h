@@ -27,7 +27,8 @@ struct LinearPlan {
           rule(problem.rule),
           power(rule.map == Map::power),
           features(rule.count()),
-          chunk(chunk_tokens(features)),
+          has_state(!problem.direct || problem.state != nullptr),
+          chunk(chunk_tokens(has_state ? features : 1)),
           group(problem.heads_q / problem.heads_kv),
           width_slots(round_up(rule.coordinates(), kLine)),
           value_slots(linear_value_slots(problem.value_width)),
@@ -36,14 +37,16 @@ struct LinearPlan {
           v_floats(chunk * value_slots),
           // Of a chunk: vectors of the keys, the same turned, vectors of the queries, features; values and sums; scores.
           scratch_floats(4 * x_floats + 2 * v_floats + chunk * chunk + 3 * chunk) {
-        if (power) monomials = std::make_unique<Monomials>(rule);
+        if (power && has_state) monomials = std::make_unique<Monomials>(rule);
     }
 
     const KernelTable& kernels;
     const LinearProblem& problem;
     const FeatureRule rule;
     const bool power;
-    const int64_t features, chunk, group, width_slots, value_slots, state_floats, x_floats, v_floats, scratch_floats;
+    const int64_t features;
+    const bool has_state;
+    const int64_t chunk, group, width_slots, value_slots, state_floats, x_floats, v_floats, scratch_floats;
     std::unique_ptr<Monomials> monomials;
 };
 

@@ -84,13 +84,12 @@ def cost(call: Call) -> Cost:
     chunk = native.chunk_tokens(features)
     flops = native.flops(call, features)
     held = size * (extent.batch * call.heads_kv * features * (call.width_v + 1) + chunk * (features + 4 * call.width))
-    traffic = size * (queries + keys) * (call.width + call.width_v)
     if native.reasons_against(call):
         steps = -(-extent.len_q // chunks.MOST_TOKENS)
-        return Cost(flops[0], traffic, held, 300e-6 * max(1, steps))
+        return Cost(flops[0], 0, held, 300e-6 * max(1, steps))
     if not is_known(call.similarity):  # features are written out and read again
-        return Cost(flops[0], traffic + 2 * size * (queries + keys) * features, held, 80e-6)
-    return Cost(min(flops), traffic, held, 25e-6)
+        return Cost(flops[0], 2 * size * (queries + keys) * features, held, 80e-6)
+    return Cost(min(flops), 0, held, 25e-6)
 
 
 def sums_are_cheaper(call: Call) -> bool:
