@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import qkv
-from listings import multi_head_step, multi_query_step
+from listings import linearized, multi_head_step, multi_query_step, quadratic_features
 
 # Every axis another prime: batch, heads, model width, key width, value width.
 B, H, D, K, V = 2, 3, 11, 5, 7
@@ -99,3 +99,30 @@ def test_the_printed_output_projection_reads_other_weights():
     torch.testing.assert_close(printed, torch.stack([w_o[b] @ square[b].sum(0) for b in range(H)]))
     torch.testing.assert_close(right, sum(square[:, h] @ w_o[h] for h in range(H)))
     assert not torch.allclose(printed, right, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_linearized_listing_is_the_quadratic_kernel(dtype):
+    """Problem 6 of the third document, with its feature map written out."""
+    queries, keys, values = (
+        numbers(23, D, dtype=dtype, seed=1),
+        numbers(23, D, dtype=dtype),
+        numbers(23, V, dtype=dtype),
+    )
+    wanted = qkv.attention(queries, keys, values, similarity=qkv.Polynomial(2), form="linear")
+    found = linearized(queries, keys, values)
+    assert found.dtype is dtype
+    torch.testing.assert_close(found, wanted, atol=1e-12 if dtype is torch.float64 else 2e-5, rtol=0)
+    assert quadratic_features(queries).shape[1] == D * (D + 3) // 2 + 1
+
+
+def test_an_epsilon_below_the_fraction_would_show():
+    """Short vectors have small sums: what is added to them is no longer small."""
+    queries, keys = 1e-4 * numbers(5, D), 1e-4 * numbers(7, D, seed=3)
+    values = numbers(7, V, seed=4)
+    squares = qkv.Polynomial(2, offset=0.0)
+    right = qkv.attention(queries, keys, values, similarity=squares)
+    sims = (queries @ keys.T) ** 2
+    with_epsilon = sims @ values / (sims.sum(1, keepdim=True) + 1e-6)
+    torch.testing.assert_close(right, sims @ values / sims.sum(1, keepdim=True))
+    assert (with_epsilon.abs() < 1e-6 * right.abs().max()).all()

@@ -82,14 +82,13 @@ def _probed(similarity: FeatureMap, width: int, dtype: torch.dtype) -> int:
 def mapped(similarity: FeatureMap, x: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f"]:
     """φ(x), looked at: a row of features, at least one, for every row of x."""
     features = similarity.map(x.contiguous())
-    name = f"map (of {similarity!r})"
     if not isinstance(features, Tensor) or features.dim() != 4 or features.shape[:3] != x.shape[:3]:
         given = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
         wanted = f"shape ({', '.join(map(str, x.shape[:3]))}, features): one row for each that it was given"
-        raise ShapeError(complaint(name, given, wanted))
+        raise ShapeError(complaint(f"map (of {similarity!r})", given, wanted))
     if features.dtype is not x.dtype or features.shape[3] == 0:
         given = f"{features.shape[3]} features of {features.dtype}"
-        raise DtypeError(complaint(name, given, f"at least one feature, of {x.dtype}"))
+        raise DtypeError(complaint(f"map (of {similarity!r})", given, f"at least one feature, of {x.dtype}"))
     return features.contiguous()
 
 
