@@ -14,10 +14,11 @@ from . import kernels
 from .call import Call, arithmetic, read_call
 from .choice import Candidate, Choice, choose, describe, explain_choice
 from .cost.count import Cost, product_flops
+from .errors import OptionTypeError, complaint
 from .kernels.dtypes import CODE, NOTHING
 from .kernels.memory import NativeStep, memory_attend
 from .masks import Causal, Dense, Mask, Window
-from .memory import KVCache
+from .memory import KVCache, LinearState
 from .memory.layout import PAGE, numbers
 from .similarity import AnySimilarity, Argmax, Softmax
 from .step import Step, check_memory, read_step
@@ -58,6 +59,9 @@ def explain_step(
     bias: Tensor | None,
 ) -> Choice:
     """What the same call of `decode` would run; nothing is appended."""
+    if isinstance(memory, LinearState):
+        hint = "a LinearState has one way to be read; explain the call without it to see what its form costs"
+        raise OptionTypeError(complaint("memory", "a LinearState", "a qkv.KVCache", hint))
     memory = check_memory(memory)
     with memory._pool.lock:
         step = read_step(query, key, value, memory, similarity, mask, bias, None, "right")

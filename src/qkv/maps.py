@@ -54,8 +54,18 @@ def maps_of(similarity: AnySimilarity, width: int) -> Maps:
         return _power(given.degree, given.offset, width, similarity.normalize)
     code = _ELEMENTWISE.get(given) if _hashable(given) else None
     rule = None if code is None else Rule(code, width)
-    phi = partial(mapped, similarity)
-    return Maps(phi, phi, feature_count(similarity, width), rule, similarity.normalize)
+    count = feature_count(similarity, width)
+    phi = partial(_mapped_to, similarity, count)
+    return Maps(phi, phi, count, rule, similarity.normalize)
+
+
+def _mapped_to(similarity: FeatureMap, count: int, x: Tensor) -> Tensor:
+    """φ(x), with as many features as before: sums of others are no sums of these."""
+    found = mapped(similarity, x)
+    if found.shape[-1] != count:
+        wanted = f"{count} features, as it gave before"
+        raise ShapeError(complaint(f"map (of {similarity!r})", f"{found.shape[-1]} features", wanted))
+    return found
 
 
 def feature_count(similarity: AnySimilarity, width: int) -> int:

@@ -313,3 +313,29 @@ def test_bits_depend_neither_on_threads_nor_on_companions(name: str, threads: An
     for b in (0, 3):
         alone = in_chunks(new(SIMILARITIES[name], 1, 2), [t[b : b + 1] for t in tensors], (100, 1, 1, 29))
         same_bits(alone, found[0][b : b + 1], f"row {b} alone")
+
+
+def test_a_map_that_changes_its_features_is_refused_and_changes_nothing() -> None:
+    copies = [1]
+    state = qkv.LinearState(qkv.FeatureMap(lambda x: (x.abs() + 1).repeat(1, 1, 1, copies[0])), 1, 1, 4)
+    tokens = torch.randn(1, 1, 500, 4)
+    qkv.decode(tokens, tokens, tokens, state)
+    copies[0] = 3
+    with pytest.raises(qkv.errors.ShapeError, match="12 features"):
+        qkv.decode(tokens[:, :, :1], tokens[:, :, :1], tokens[:, :, :1], state)
+    assert state.length == 500
+
+
+def test_queries_that_do_not_count_may_hold_anything() -> None:
+    tokens = [torch.randn(2, 1, 90, 4) for _ in range(3)]
+    odd = tokens[0].clone()
+    odd[0, 0, 89] = float("nan")
+    one, other = (qkv.LinearState(qkv.FeatureMap(qkv.features.elu1), 2, 1, 4) for _ in range(2))
+    clean = qkv.decode(*tokens, one, lengths=[89, 90])
+    assert torch.equal(clean, qkv.decode(odd, *tokens[1:], other, lengths=[89, 90]))
+
+
+def test_explain_says_that_it_takes_no_state() -> None:
+    x = torch.randn(1, 1, 5, 4)
+    with pytest.raises(qkv.errors.OptionTypeError, match="a LinearState, wanted"):
+        qkv.explain(x, x, x, memory=qkv.LinearState(qkv.FeatureMap(qkv.features.elu1), 1, 1, 4))

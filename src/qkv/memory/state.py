@@ -261,6 +261,8 @@ class LinearState:
         key, value = key.detach().resolve_neg(), value.detach().resolve_neg()
         keep = new_keep = None if counts is None else _counting(counts, n, left, key.device)
         new_key, new_value = key, value
+        if query is not None and keep is not None:  # whatever stands where nothing counts must not change a bit
+            query = query.masked_fill(~keep[:, None, :, None], 0.0)
         held = self._held
         # Once there are sums they have to be read anyway, and a few tokens at a time go into them.
         most = self._most_recent if held.folded is None else min(self._most_recent, _MOST_BESIDE_SUMS)
