@@ -11,7 +11,7 @@ from .. import kernels
 from ..kernels.linear import IDENTITY, Rule, linear, state_floats
 from ..maps import Maps
 
-_PIECE = 1 << 21
+_PIECE = 1 << 19
 
 
 class Sums(Protocol):

@@ -15,7 +15,7 @@ from ..base import population
 from .chunks import Sight
 
 # Features of a piece: tokens × heads × features.
-PIECE = 1 << 21
+PIECE = 1 << 19
 
 
 def reasons_against(call: Call) -> tuple[str, ...]:
