@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from .. import kernels
 from ..call import Call
 from ..cost.count import Cost
 from ..masks import Band, Causal, Window
@@ -30,6 +31,16 @@ class Form:
     reasons_against: Callable[[Call], tuple[str, ...]]
     cost: Callable[[Call], Cost]
     run: Callable[[Call], Result]
+
+
+def kernel_reasons(call: Call) -> tuple[str, ...]:
+    """Why no native kernel can take the call, by its kinds."""
+    reasons = list(kernels.reasons())
+    if call.query.device.type != "cpu":
+        reasons.append(f"the kernel runs on the CPU, not on {call.query.device.type}")
+    if call.query.dtype is torch.float64:
+        reasons.append("the kernel computes in float32")
+    return tuple(reasons)
 
 
 def population(call: Call) -> int:

@@ -17,7 +17,7 @@ from ..cost.count import Cost, product_flops
 from ..masks import Band
 from ..shapes import Bool, Int
 from ..similarity import Argmax
-from .base import RUNS, Form, population
+from .base import RUNS, Form, kernel_reasons, population
 from .equation import NEVER, Result, pick, products
 
 # Scores in a block of the torch path.
@@ -50,11 +50,7 @@ def reasons_against(call: Call) -> tuple[str, ...]:
 
 def native_reasons_against(call: Call) -> tuple[str, ...]:
     """Why the native kernel does not serve, by sizes and kinds; torch serves then."""
-    reasons = list(kernels.reasons())
-    if call.query.device.type != "cpu":
-        reasons.append(f"the kernel runs on the CPU, not on {call.query.device.type}")
-    if call.query.dtype is torch.float64:
-        reasons.append("the kernel computes in float32")
+    reasons = list(kernel_reasons(call))
     if call.extent.len_q * call.group < FEW:
         reasons.append("for so few queries, packing the keys would cost more than it saves")
     return tuple(reasons)

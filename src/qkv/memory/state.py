@@ -150,7 +150,7 @@ class LinearState:
         """Bytes of the sums and of the recent tokens, full or not; snapshots are not counted."""
         itemsize = 4 if self._seen is None else self._seen[0].itemsize
         recent = self.batch * self._heads * self._most_recent * (self._width + self._value_width) * itemsize
-        sums = self._sums or engine_of(torch.float32, torch.device("cpu"), self._maps, self._width, self._value_width)
+        sums = self._sums or engine_of(torch.float32, torch.device("cpu"), self._maps, self._value_width)
         return recent + self.batch * self._heads * sums.bytes_of_a_head()
 
     def __repr__(self) -> str:
@@ -257,7 +257,7 @@ class LinearState:
         n = key.shape[2]
         if n == 0 or (counts is not None and not counts.any()):
             return None if query is None else query.new_zeros((*query.shape[:3], self._value_width))
-        sums = self._sums or engine_of(key.dtype, key.device, self._maps, self._width, self._value_width)
+        sums = self._sums or engine_of(key.dtype, key.device, self._maps, self._value_width)
         key, value = key.detach().resolve_neg(), value.detach().resolve_neg()
         keep = new_keep = None if counts is None else _counting(counts, n, left, key.device)
         new_key, new_value = key, value
@@ -291,14 +291,14 @@ class LinearState:
 
     def _one_by_one(self, query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None) -> Tensor:
         """Where a number is not finite: 0 times it is not 0, so no token may stand beside those before it."""
-        start, outs = self._held, []
+        start, outs = (self._held, self._sums, self._seen), []
         try:
             for i in range(key.shape[2]):
                 counts = None if keep is None else keep[:, i].cpu().numpy().astype(np.int64)
                 one = slice(i, i + 1)
                 outs.append(self._advance(query[:, :, one], key[:, :, one], value[:, :, one], counts, False))
         except BaseException:
-            self._held = start
+            self._held, self._sums, self._seen = start
             raise
         return torch.cat(outs, dim=2)
 

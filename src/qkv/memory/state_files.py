@@ -126,7 +126,7 @@ def _filled(state: LinearState, source, tensors: dict[str, Tensor], seen: torch.
         return state
     cpu = torch.device("cpu")
     state._seen = seen, cpu
-    state._sums = engine_of(seen, cpu, state._maps, state.width, state.value_width)
+    state._sums = engine_of(seen, cpu, state._maps, state.value_width)
     recent, columns, keep = None, 0, None
     if "key" in tensors:
         columns, keep = tensors["key"].shape[2], tensors["keep"]

@@ -44,7 +44,7 @@ class Sums(Protocol):
         ...
 
 
-def engine_of(dtype: torch.dtype, device: torch.device, maps: Maps, width: int, value_width: int) -> Sums:
+def engine_of(dtype: torch.dtype, device: torch.device, maps: Maps, value_width: int) -> Sums:
     if device.type == "cpu" and dtype is not torch.float64 and not kernels.reasons():
         return NativeSums(maps, value_width)
     return TorchSums(maps, value_width, torch.float64 if dtype is torch.float64 else torch.float32)

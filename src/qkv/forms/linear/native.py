@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ... import kernels
 from ...call import Call, arithmetic
 from ...cost.count import linear_flops, product_flops
 from ...kernels.linear import IDENTITY, Rule, linear, state_floats
 from ...maps import Maps, is_known
 from ...shapes import Float
-from ..base import population
+from ..base import kernel_reasons, population
 from .chunks import Sight
 
 # Features of a piece: tokens × heads × features.
@@ -20,12 +19,7 @@ PIECE = 1 << 19
 
 def reasons_against(call: Call) -> tuple[str, ...]:
     """Why the native kernel does not serve; torch serves then."""
-    reasons = list(kernels.reasons())
-    if call.query.device.type != "cpu":
-        reasons.append(f"the kernel runs on the CPU, not on {call.query.device.type}")
-    if call.query.dtype is torch.float64:
-        reasons.append("the kernel computes in float32")
-    return tuple(reasons)
+    return kernel_reasons(call)
 
 
 def chunk_tokens(features: int) -> int:
