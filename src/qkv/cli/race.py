@@ -60,19 +60,26 @@ def _measured_crossover() -> int | None:
         return None
     before: tuple[int, float] | None = None
     for length in (32, 64, 128, 256, 512, 1024):
-        x = torch.randn(1, HEADS_KV, length, 64, generator=torch.Generator().manual_seed(length))
-        ways: dict[bool, list[float]] = {False: [], True: []}
-        for _ in range(15):
-            for direct, times in ways.items():
-                start = perf_counter()
-                linear(x, x, x, Rule(ELU1, 64), offset=0, direct=direct)
-                times.append(perf_counter() - start)
-        ratio = median(ways[True]) / median(ways[False])
-        if ratio >= 1:
-            if before is None:
-                return length
-            shorter, less = before
-            share = -math.log(less) / (math.log(ratio) - math.log(less))
-            return round(shorter * (length / shorter) ** share)
-        before = length, ratio
+        now = length, scores_to_sums(Rule(ELU1, 64), HEADS_KV, length)
+        if now[1] >= 1:
+            return length if before is None else round(equal_between(before, now))
+        before = now
     return None
+
+
+def scores_to_sums(rule: Rule, heads: int, length: int, *, causal: bool = True, rounds: int = 15) -> float:
+    """The time that the kernel takes with scores, as a part of the time that it takes with sums of features."""
+    x = torch.randn(1, heads, length, rule.width, generator=torch.Generator().manual_seed(length))
+    ways: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(rounds):
+        for direct, times in ways.items():
+            start = perf_counter()
+            linear(x, x, x, rule, offset=0 if causal else None, direct=direct)
+            times.append(perf_counter() - start)
+    return median(ways[True]) / median(ways[False])
+
+
+def equal_between(before: tuple[int, float], after: tuple[int, float]) -> float:
+    """The length at which a ratio is 1, on a straight line between (length, ratio) on two log scales."""
+    (shorter, less), (longer, more) = before, after
+    return shorter * (longer / shorter) ** (-math.log(less) / (math.log(more) - math.log(less)))
