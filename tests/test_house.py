@@ -27,6 +27,8 @@ FLOORS = [
     "engines",
     "decoding",
     "api",
+    "nn",
+    "hf",
     "testing",
     "cli",
 ]

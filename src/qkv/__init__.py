@@ -30,12 +30,12 @@ _HOME_OF_NAME = {
     "Dense": "masks",
     "Predicate": "masks",
 }
-_ROOMS = ("errors", "features", "forms", "kernels", "masks", "memory", "similarity", "testing")
+_ROOMS = ("errors", "features", "forms", "hf", "kernels", "masks", "memory", "nn", "similarity", "testing")
 
 __all__ = ["__version__", *_HOME_OF_NAME, *_ROOMS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
-    from . import errors, features, forms, kernels, masks, memory, similarity, testing
+    from . import errors, features, forms, hf, kernels, masks, memory, nn, similarity, testing
     from .api import attention, explain, varlen
     from .choice import Choice
     from .decoding import decode

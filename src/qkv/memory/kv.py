@@ -214,7 +214,7 @@ class KVCache(Store):
             Store.__init__(other, self._layout, self._pool, self.batch, self._capacity, self._window)
             self._pool.share(self._table.all())
             other._set_rows(self._lengths, self._table.copy())
-            other._seen = self._seen
+            other._seen, other._holds_all = self._seen, self._holds_all
             self._forget_ready()
             return other
 

@@ -31,6 +31,7 @@ class Store:
         self._spare: list[int] = []  # pages set aside by capacity, of `_quota` in all
         self._quota = 0
         self._number = enrolled(self)
+        self._holds_all = False  # a ring that lets nothing go until it is told to
         self._seen: tuple[torch.dtype, torch.device] | None = None  # of the first append
         self._plan: Any = None  # decode's: the last call that it checked; true while batch and `_seen` stay
         self._set_rows(np.zeros(batch, dtype=np.int64), Table.empty(batch, _SLOTS))
@@ -192,11 +193,20 @@ class Store:
     def _evict(self) -> None:
         """Unhook the pages wholly behind length − window: no query to come can see them."""
         assert self._window is not None
+        if self._holds_all:
+            return
         first = (self._lengths - self._window) // PAGE
         if (first > self._table.first).any():
             self._full = 0
             self._give_back(self._table.cut_below(first))
             self._full = (int(self._table.first.min()) + 1) * PAGE + self._window if self._ready else 0
+
+    def _let_go(self) -> None:
+        """What a ring that holds everything need no longer hold."""
+        if self._holds_all and self._window is not None:
+            self._holds_all = False
+            self._evict()
+            self._holds_all = True
 
     def _rewind(self, lengths: np.ndarray) -> None:
         """Back to these lengths, none of them longer than now."""

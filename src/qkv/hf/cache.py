@@ -1,0 +1,113 @@
+"""`cache(model)`: a transformers cache whose layers are `qkv.KVCache`s."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache, get_layer_types_and_kwargs
+
+from ..errors import DtypeError, FormRefused, OptionError, OptionTypeError, complaint
+from ..memory.checks import size
+from ..memory.layout import STORAGE
+from .layers import LatentLayer, PagedLayer
+from .registry import NAME, check_layers
+
+# Layers that keep keys and values, and what tells how far back they look. A chunk is a mask, and no ring.
+_WINDOW = {"full_attention": None, "chunked_attention": None, "sliding_attention": "sliding_window"}
+
+
+class PagedCache(DynamicCache):
+    """What `cache` returns, for `past_key_values=`."""
+
+    def __init__(self, layers: list[PagedLayer], dtype: torch.dtype) -> None:
+        Cache.__init__(self, layers=layers)  # pyright: ignore[reportArgumentType]
+        self._dtype = dtype
+
+    def update(self, key_states: Any, value_states: Any, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
+        if layer_idx >= len(self.layers):
+            given = f"one with {len(self.layers)} layers for layer {layer_idx}"
+            raise OptionError(complaint("past_key_values", given, "qkv.hf.cache(model) of this very model"))
+        return self.layers[layer_idx].update(key_states, value_states)  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the pages that all layers hold."""
+        return sum(layer.nbytes for layer in self.layers)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def __repr__(self) -> str:
+        kind = str(self._dtype).removeprefix("torch.")
+        return f"PagedCache({len(self.layers)} layers, {self.get_seq_length()} tokens, {kind}, {self.nbytes} bytes)"
+
+
+class PagedEncoderDecoderCache(EncoderDecoderCache):
+    """Self-attention in pages; what cross-attention reads is written once, and stays transformers' own tensors."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the decoder's pages, and of the encoder's keys and values."""
+        crossed: list[Any] = self.cross_attention_cache.layers
+        tensors = [tensor for layer in crossed for tensor in (layer.keys, layer.values) if tensor is not None]
+        paged: Any = self.self_attention_cache
+        return paged.nbytes + sum(tensor.nbytes for tensor in tensors)
+
+    @property
+    def layers(self) -> list[Any]:
+        """Those of the decoder's self-attention."""
+        return self.self_attention_cache.layers
+
+
+def cache(
+    model: PreTrainedModel, *, dtype: torch.dtype | None = None, capacity: int | None = None
+) -> PagedCache | PagedEncoderDecoderCache:
+    """A memory for `past_key_values=` of a model and of its `generate`: tokens are appended in place, never copied.
+
+    dtype: what tokens are rounded to: float32, float16, bfloat16 or int8. None: the model's own dtype.
+    capacity: room for so many tokens a row is set aside at once, and more are refused. None grows.
+
+    >>> import torch, transformers, qkv
+    >>> qkv.hf.register()
+    >>> sizes = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, vocab_size=97)
+    >>> config = transformers.LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)
+    >>> model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="qkv").eval()
+    >>> memory = qkv.hf.cache(model, dtype=torch.bfloat16)
+    >>> with torch.no_grad():
+    ...     logits = model(torch.tensor([[5, 7, 11]]), past_key_values=memory).logits
+    >>> memory.get_seq_length(), len(memory)
+    (3, 2)
+
+    Rows padded on either side are served, and padding is not kept. Sliding layers are rings. `crop`, `reorder_cache`
+    and the batch verbs of transformers change tables of pages. A model with multi-head latent attention keeps latents
+    there, and gets them as tensors, since it makes keys and values of all of them in every step itself. Run it under
+    `torch.no_grad()`: a memory is not differentiated.
+    """
+    if not isinstance(model, PreTrainedModel):
+        raise OptionTypeError(complaint("model", type(model).__name__, "a model of transformers"))
+    config = model.config.get_text_config(decoder=True)
+    name = type(model).__name__
+    if config._attn_implementation != NAME:
+        hint = "qkv.hf.register(), then model.set_attn_implementation('qkv')"
+        given = f"{name} with attn_implementation={config._attn_implementation!r}"
+        raise FormRefused(complaint("model", given, f"one with {NAME!r}", hint), ("only qkv can read its pages",))
+    check_layers(model)
+    dtype = model.dtype if dtype is None else dtype
+    if dtype not in STORAGE:
+        wanted = "torch.float32, float16, bfloat16 or int8"
+        raise DtypeError(
+            complaint("dtype", dtype, wanted, "this is how tokens are kept, whatever the model computes in")
+        )
+    capacity = None if capacity is None else size("capacity", capacity)
+    if not (model.config.is_encoder_decoder or getattr(model.config, "is_decoder", False) or model.can_generate()):
+        raise OptionError(complaint("model", name, "a decoder: an encoder keeps nothing"))
+    kinds, options = get_layer_types_and_kwargs(config)
+    layer_class = LatentLayer if getattr(config, "kv_lora_rank", None) else PagedLayer
+    layers = []
+    for index, (kind, option) in enumerate(zip(kinds, options, strict=True)):
+        if kind not in _WINDOW:
+            reason = f"layer {index} is {kind}, which keeps no keys and values"
+            raise FormRefused(f"{name}: qkv.hf.cache cannot serve it: {reason}.", (reason,))
+        window = None if _WINDOW[kind] is None else option.get(_WINDOW[kind])
+        layers.append(layer_class(dtype, capacity, window))
+    paged = PagedCache(layers, dtype)
+    return PagedEncoderDecoderCache(paged, DynamicCache()) if model.config.is_encoder_decoder else paged

@@ -1,0 +1,39 @@
+"""Transformers with any similarity: attention as a module, blocks, stacks, and `generate`.
+
+`Encoder`, `Decoder` and `EncoderDecoder` are stacks of `Block`, which holds `Attention` and `FeedForward`. Positions
+are an object for one slot: `Rotary`, `ALiBi`, `RelativeBias`, `Learned` or `Sinusoidal`.
+"""
+
+from .attention import Attention as Attention
+from .block import Block as Block
+from .decoder import Decoder as Decoder
+from .encoder import Encoder as Encoder
+from .encoder_decoder import EncoderDecoder as EncoderDecoder
+from .feed_forward import FeedForward as FeedForward
+from .files import load as load
+from .files import save as save
+from .generate import generate as generate
+from .positions import ALiBi as ALiBi
+from .positions import Learned as Learned
+from .positions import RelativeBias as RelativeBias
+from .positions import Rotary as Rotary
+from .positions import Sinusoidal as Sinusoidal
+from .sampling import Generation as Generation
+
+__all__ = [
+    "ALiBi",
+    "Attention",
+    "Block",
+    "Decoder",
+    "Encoder",
+    "EncoderDecoder",
+    "FeedForward",
+    "Generation",
+    "Learned",
+    "RelativeBias",
+    "Rotary",
+    "Sinusoidal",
+    "generate",
+    "load",
+    "save",
+]
