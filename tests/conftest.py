@@ -20,6 +20,10 @@ settings.load_profile("test")
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("decode_reference", "linear_reference", "decode_cases")
 
+# What tests of tests/hf record, printed by the process that collects the reports of all.
+sys.path.insert(0, str(Path(__file__).parent / "hf"))
+from matrix_report import pytest_terminal_summary  # noqa: E402, F401
+
 # A program that a test runs in a process of its own, and no test.
 collect_ignore = ["compiled_program.py"]
 
