@@ -12,4 +12,4 @@ os.environ["TQDM_DISABLE"] = "1"
 
 # Under --import-mode=importlib a folder of tests is no package: this makes what several of them share importable.
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("tiny_models", "hf_harness")
+pytest.register_assert_rewrite("tiny_models", "hf_harness", "small_checkpoint")

@@ -47,6 +47,35 @@ def tour(as_json: AsJson = False) -> None:
     show_json() if as_json else show()
 
 
+KvCache = Annotated[
+    str, typer.Option("--kv-cache", help="How keys and values are kept: f32, f16, bf16 or int8.", metavar="FORMAT")
+]
+
+
+@app.command(epilog='Example: qkv generate ./SmolLM2 --prompt "Once upon a time" --kv-cache int8 --compare')
+def generate(
+    model: Annotated[str, typer.Argument(help="A folder with config.json and safetensors, or a GGUF file.")],
+    prompt: Annotated[list[str], typer.Option("--prompt", "-p", help="What to go on from; may be given again.")],
+    new: Annotated[int, typer.Option("--new", "-n", help="How many tokens at most.", min=1)] = 64,
+    kv_cache: KvCache = "f32",
+    compare: Annotated[bool, typer.Option("--compare", help="Run PyTorch's default beside it.")] = False,
+    temperature: Annotated[float, typer.Option(help="0 takes the most probable token.", min=0.0)] = 0.0,
+    top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable.", min=1)] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sample from this much probability.", min=0.0, max=1.0)] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
+    chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Generate text with a local checkpoint of transformers on qkv's kernels and caches."""
+    formats = ("f32", "f16", "bf16", "int8")
+    if kv_cache not in formats:
+        raise typer.BadParameter(f"{kv_cache!r} is none of {', '.join(formats)}", param_hint="--kv-cache")
+    from .generate import Options, show, show_json
+
+    options = Options(model, prompt, new, kv_cache, compare, temperature, top_k, top_p, seed, chat)
+    show_json(options) if as_json else show(options)
+
+
 def main() -> None:
     """Run, and end bad input in one line: exit 2 for wrong words, 1 for the rest, no traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):

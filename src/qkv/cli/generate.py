@@ -1,0 +1,273 @@
+"""`qkv generate`: a local checkpoint on qkv's kernels and caches, token by token, and PyTorch's default beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, NamedTuple
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported: nothing is fetched
+os.environ.setdefault("TQDM_DISABLE", "1")  # one display of progress is enough
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from transformers import (
+    Cache,
+    DynamicCache,
+    EncoderDecoderCache,
+    PreTrainedModel,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+
+from .. import hf
+from ..errors import OptionError, ShapeError, complaint
+from ..hf.load import Loaded, load
+
+STORAGE = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8}
+
+
+class Options(NamedTuple):
+    """What the command was given."""
+
+    model: str
+    prompts: list[str]
+    new: int
+    kv_cache: str
+    compare: bool
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    seed: int
+    chat: bool
+
+
+class Run(NamedTuple):
+    """What one implementation did."""
+
+    name: str
+    tokens: list[list[int]]
+    prefill: float  # tokens a second
+    decode: float
+    cache_bytes: int
+
+
+class _Clock(StoppingCriteria):
+    """Notes when tokens come, and hands those of the first prompt on. It never stops anything."""
+
+    def __init__(self, say: Callable[[int], None] | None) -> None:
+        self.times, self.say = [perf_counter()], say
+
+    def __call__(self, input_ids: Any, scores: Any, **others: Any) -> Any:
+        self.times.append(perf_counter())
+        if self.say is not None:
+            self.say(int(input_ids[0, -1]))
+        return torch.zeros(len(input_ids), dtype=torch.bool)
+
+
+def show(options: Options) -> None:
+    """Stream the text, then print the figures."""
+    err, out = Console(stderr=True), Console()
+    with err.status("reading the checkpoint"):
+        loaded, inputs = _ready(options)
+    plan = plan_of(loaded.model, inputs, options)
+    err.print(_sentence(plan), highlight=False)
+    single = len(options.prompts) == 1
+    words = _Words(loaded.tokenizer) if single else None
+    with err.status("generating") if not single or not sys.stdout.isatty() else _nothing():
+        first = generate(loaded, inputs, options, words)
+    if words is not None:
+        words.end()
+    else:
+        for prompt, tokens in zip(options.prompts, first.tokens, strict=True):
+            out.print(f"» {prompt}", style="bold", markup=False, highlight=False)
+            out.print(loaded.tokenizer.decode(tokens, skip_special_tokens=True), markup=False, highlight=False)
+    runs = [first]
+    if options.compare:
+        with err.status("the same with PyTorch's default"):
+            runs.append(generate_default(loaded, inputs, options))
+    err.print(_table(runs))
+
+
+def show_json(options: Options) -> None:
+    loaded, inputs = _ready(options)
+    runs = [generate(loaded, inputs, options, None)]
+    if options.compare:
+        runs.append(generate_default(loaded, inputs, options))
+    text = [loaded.tokenizer.decode(tokens, skip_special_tokens=True) for tokens in runs[0].tokens]
+    figures = {run.name: run._asdict() for run in runs}
+    report = {"plan": plan_of(loaded.model, inputs, options), "text": text, "runs": figures}
+    if options.compare:
+        report["same_tokens"] = runs[0].tokens == runs[1].tokens
+    print(json.dumps(report, ensure_ascii=False))
+
+
+def _ready(options: Options) -> tuple[Loaded, dict[str, torch.Tensor]]:
+    """The model, and the prompts as tokens, padded on the left."""
+    for at, prompt in enumerate(options.prompts):
+        if not prompt.strip():
+            raise OptionError(complaint(f"prompt {at + 1}", "nothing", "some text to go on from"))
+    loaded = load(options.model)
+    model, tokenizer = loaded
+    prompts = options.prompts
+    if options.chat:
+        if not getattr(tokenizer, "chat_template", None):
+            raise OptionError(complaint("--chat", "a tokenizer without a chat template", "one with it", "leave it out"))
+        prompts = [
+            tokenizer.apply_chat_template(
+                [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+            )
+            for prompt in prompts
+        ]
+    tokenizer.padding_side = "left"
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.pad_token is None and len(prompts) > 1:
+        raise OptionError(complaint("--prompt", f"{len(prompts)} prompts", "one: the tokenizer has no padding token"))
+    encoded = tokenizer(prompts, return_tensors="pt", padding=len(prompts) > 1, add_special_tokens=not options.chat)
+    ids = encoded["input_ids"]
+    longest = 0 if model.config.is_encoder_decoder else ids.shape[1]
+    room = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
+    if ids.shape[1] == 0:
+        raise OptionError(complaint("prompt", "text without a token", "some text to go on from"))
+    if int(ids.max()) >= model.config.get_text_config(decoder=False).vocab_size:
+        raise OptionError(complaint("model", "a tokenizer with more tokens than the model", "those of one model"))
+    if room is not None and longest + options.new > room:
+        given = f"{longest} tokens of prompt and {options.new} new ones"
+        raise ShapeError(complaint("prompt", given, f"at most {room} together: the model's positions"))
+    return loaded, {"input_ids": ids, "attention_mask": encoded["attention_mask"]}
+
+
+def plan_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor], options: Options) -> dict[str, Any]:
+    """What will run, and how large its memory becomes."""
+    config: Any = model.config.get_text_config(decoder=True)
+    heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    rows, prompt = inputs["input_ids"].shape
+    size = STORAGE[options.kv_cache].itemsize
+    # int8 keeps a float32 scale for each token and head, of keys and of values.
+    token = config.num_hidden_layers * kv_heads * 2 * (width * size + (4 if size == 1 else 0))
+    return {
+        "model": type(model).__name__,
+        "parameters": model.num_parameters(),
+        "layers": config.num_hidden_layers,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_width": width,
+        "prompts": rows,
+        "prompt_tokens": prompt,
+        "new_tokens": options.new,
+        "kv_cache": options.kv_cache,
+        "cache_bytes_per_token": token,
+    }
+
+
+def generate(loaded: Loaded, inputs: dict[str, torch.Tensor], options: Options, say: Any) -> Run:
+    """On qkv, with its cache."""
+    memory = hf.cache(loaded.model, dtype=STORAGE[options.kv_cache])
+    return _run(loaded, inputs, options, f"qkv {options.kv_cache}", memory, lambda: memory.nbytes, say)
+
+
+def generate_default(loaded: Loaded, inputs: dict[str, torch.Tensor], options: Options) -> Run:
+    """transformers' own attention and cache, in the same weights."""
+    model = loaded.model
+    model.set_attn_implementation("sdpa")
+    memory: Cache = DynamicCache(config=model.config)
+    if model.config.is_encoder_decoder:
+        memory = EncoderDecoderCache(memory, DynamicCache())
+    try:
+        return _run(loaded, inputs, options, "sdpa f32", memory, lambda: _bytes(memory), None)
+    finally:
+        model.set_attn_implementation("qkv")
+
+
+def _run(
+    loaded: Loaded,
+    inputs: dict[str, torch.Tensor],
+    options: Options,
+    name: str,
+    memory: Any,
+    nbytes: Callable[[], int],
+    say: Any,
+) -> Run:
+    choice: dict[str, Any] = {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
+    if options.temperature > 0:
+        choice = {"do_sample": True, "temperature": options.temperature, "top_p": options.top_p}
+        choice["top_k"] = options.top_k or 0
+    clock = _Clock(say)
+    prompt = 0 if loaded.model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+    torch.manual_seed(options.seed)
+    with torch.no_grad():
+        found: Any = loaded.model.generate(  # pyright: ignore[reportCallIssue]
+            **inputs,  # pyright: ignore[reportArgumentType]
+            **choice,
+            past_key_values=memory,
+            max_new_tokens=options.new,
+            stopping_criteria=StoppingCriteriaList([clock]),
+            pad_token_id=loaded.tokenizer.pad_token_id,
+        )
+    tokens = [row[prompt:].tolist() for row in found]
+    start, first, *rest = clock.times
+    rows = len(options.prompts)
+    decode = rows * len(rest) / (rest[-1] - first) if rest else 0.0
+    return Run(name, tokens, int(inputs["attention_mask"].sum()) / (first - start), decode, nbytes())
+
+
+def _bytes(memory: Any) -> int:
+    if isinstance(memory, EncoderDecoderCache):
+        return _bytes(memory.self_attention_cache) + _bytes(memory.cross_attention_cache)
+    pairs = [(layer.keys, layer.values) for layer in memory.layers if layer.is_initialized]
+    return sum(tensor.nbytes for pair in pairs for tensor in pair)
+
+
+class _Words:
+    """Prints text as tokens become words: a token may be half of a character."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer, self.tokens, self.shown = tokenizer, [], 0
+
+    def __call__(self, token: int) -> None:
+        self.tokens.append(token)
+        text = self.tokenizer.decode(self.tokens, skip_special_tokens=True)
+        if not text.endswith("\ufffd"):
+            print(text[self.shown :], end="", flush=True)
+            self.shown = len(text)
+
+    def end(self) -> None:
+        print(self.tokenizer.decode(self.tokens, skip_special_tokens=True)[self.shown :], flush=True)
+
+
+class _nothing:  # noqa: N801 - a context manager, used like a word
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
+
+
+def _sentence(plan: dict[str, Any]) -> str:
+    """The plan in two lines."""
+    total = plan["prompts"] * (plan["prompt_tokens"] + plan["new_tokens"]) * plan["cache_bytes_per_token"]
+    return (
+        f"{plan['model']}, {plan['parameters'] / 1e6:.1f}M: {plan['layers']} layers on qkv, "
+        f"{plan['heads']} heads on {plan['kv_heads']} x {plan['head_width']}\n"
+        f"cache {plan['kv_cache']}: {plan['cache_bytes_per_token']} bytes a token, "
+        f"{plan['prompt_tokens']} + {plan['new_tokens']} tokens: {total / 1e6:.1f} MB"
+    )
+
+
+def _table(runs: list[Run]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name, side in (("", "left"), ("prefill tok/s", "right"), ("decode tok/s", "right"), ("cache MB", "right")):
+        table.add_column(name, justify=side)  # pyright: ignore[reportArgumentType]
+    for run in runs:
+        table.add_row(
+            run.name, f"{run.prefill:.1f}", f"{run.decode:.1f}" if run.decode else "-", f"{run.cache_bytes / 1e6:.2f}"
+        )
+    if len(runs) == 2:
+        same = "the same tokens" if runs[0].tokens == runs[1].tokens else "other tokens"
+        speed = f"{runs[0].decode / runs[1].decode:.2f}x" if runs[1].decode else ""
+        table.caption = f"{same}; {speed} decoding"
+    return table

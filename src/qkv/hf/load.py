@@ -1,0 +1,95 @@
+"""`load`: a local checkpoint, safetensors or GGUF, as a model that is set to "qkv", and its tokenizer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
+
+from ..errors import OptionError, QkvError, complaint
+from .checkpoint import CONFIG, line, opened, quiet
+from .registry import NAME, register
+
+_MAGIC = b"GGUF"
+
+
+class Loaded(NamedTuple):
+    """A model in eval mode, and what turns text into its tokens."""
+
+    model: PreTrainedModel
+    tokenizer: Any
+
+
+def load(path: str | os.PathLike[str], *, dtype: torch.dtype = torch.float32, implementation: str = NAME) -> Loaded:
+    """A model that generates, from a folder of transformers or a GGUF file on this machine; nothing is fetched.
+
+    path: a folder with config.json and safetensors, a .gguf file, or a folder with one. dtype: what it computes in.
+    implementation: "qkv", or what transformers has, to compare with.
+
+    Everything is checked before a model is returned: pickles are refused, and so are files that are damaged, that lack
+    weights the model needs or hold them in other shapes.
+    """
+    register()
+    place = Path(path)
+    if not place.exists():
+        hint = "qkv fetches nothing; save_pretrained() writes such a folder"
+        raise _wrong(f"{str(path)!r}, which is not there", hint)
+    gguf = _gguf(place)
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    if gguf is None:
+        opened(place)
+        folder = place
+    else:
+        folder, options["gguf_file"] = gguf.parent, gguf.name
+    with quiet():
+        config = _attempt(f"{place}: its configuration", lambda: AutoConfig.from_pretrained(folder, **options))
+        tokenizer = _attempt(f"{place}: its tokenizer", lambda: AutoTokenizer.from_pretrained(folder, **options))
+        kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        more = {**options, "dtype": dtype, "attn_implementation": implementation, "output_loading_info": True}
+        if gguf is None:
+            more["use_safetensors"] = True
+        model, info = _attempt(f"{place}: its weights", lambda: kind.from_pretrained(folder, **more))
+    if info["missing_keys"] or info["mismatched_keys"]:
+        lacking = sorted(info["missing_keys"]) + sorted(str(entry[0]) for entry in info["mismatched_keys"])
+        given = f"{place}, in which {len(lacking)} weights are missing or of another shape ({lacking[0]} …)"
+        raise _wrong(given, f"its {CONFIG} and its weights are not of one model")
+    return Loaded(model.eval(), tokenizer)
+
+
+def _gguf(place: Path) -> Path | None:
+    """The GGUF file that is meant, if one is."""
+    if place.is_file():
+        found = [place]
+    elif (place / CONFIG).is_file():
+        return None
+    else:
+        found = sorted(place.glob("*.gguf"))
+        if not found:
+            return None
+        if len(found) > 1:
+            raise _wrong(f"{place} with {len(found)} GGUF files", f"name one of them, for example {found[0].name}")
+    with found[0].open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise _wrong(f"{found[0]}, which does not begin as GGUF files do", "pickles are never read")
+    return found[0]
+
+
+def _attempt(what: str, read: Any) -> Any:
+    """transformers says what is wrong in many ways and on many lines; here it is one error of one line."""
+    try:
+        return read()
+    except QkvError:
+        raise
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise _wrong(
+            f"{what} cannot be read ({line(error)[:300]})", "it may be cut short, or not what its name says"
+        ) from error
+
+
+def _wrong(given: str, hint: str) -> OptionError:
+    return OptionError(complaint("model", given, "a folder of transformers with safetensors, or a GGUF file", hint))

@@ -1,0 +1,72 @@
+"""`qkv generate`: streams text, tells figures, and ends bad input in one line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from small_checkpoint import write
+
+
+def run(*words: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", "from qkv.cli import main; main()", "generate", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=110)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> str:
+    return str(write(tmp_path_factory.mktemp("checkpoints") / "whole"))
+
+
+def test_it_streams_text_and_tells_figures(checkpoint):
+    done = run(checkpoint, "--prompt", "one two three", "--new", "7", "--compare")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert max(len(line) for line in (done.stdout + done.stderr).splitlines()) <= 80
+    for words in ("2 layers on qkv", "4 heads on 2 x 6", "bytes a token", "tok/s", "sdpa f32", "the same tokens"):
+        assert words in done.stderr
+
+
+def test_json_has_the_same_tokens_for_the_same_seed(checkpoint):
+    options = ["--json", "--new", "9", "--temperature", "0.8", "--top-k", "7", "--top-p", "0.9", "--seed", "5"]
+    reports = []
+    for _ in range(2):
+        done = run(checkpoint, "-p", "one two three", "-p", "four", "--kv-cache", "int8", *options)
+        assert done.returncode == 0, done.stderr
+        reports.append(json.loads(done.stdout))
+    first, second = (report["runs"]["qkv int8"]["tokens"] for report in reports)
+    assert first == second
+    assert len(first) == 2
+    plan = reports[0]["plan"]
+    # Two layers, two kv heads, keys and values: six bytes and a scale of four each.
+    assert plan["cache_bytes_per_token"] == 2 * 2 * 2 * (6 + 4)
+    assert plan["prompt_tokens"] == 3
+    assert isinstance(reports[0]["runs"]["qkv int8"]["cache_bytes"], int)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--prompt", "  "], "prompt 1"),
+        (["--prompt", "one", "--new", "41"], "at most 41"),
+        (["--prompt", "one", "--chat"], "chat template"),
+    ],
+)
+def test_bad_input_ends_in_one_line(checkpoint, words, said):
+    done = run(checkpoint, *words)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not done.stdout
+
+
+def test_wrong_words_and_a_missing_model(checkpoint, tmp_path):
+    for words in (["--prompt", "one", "--kv-cache", "f64"], ["--prompt", "one", "--new", "0"], []):
+        assert run(checkpoint, *words).returncode == 2
+    done = run(str(tmp_path / "nowhere"), "--prompt", "one")
+    assert done.returncode == 1
+    assert "not there" in done.stderr
+
+
+def test_help_has_an_example():
+    assert "Example: qkv generate" in run("--help").stdout
