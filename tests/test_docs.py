@@ -9,7 +9,7 @@ import torch
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-@pytest.mark.parametrize("page", ["linear.md"])
+@pytest.mark.parametrize("page", ["linear.md", "nn.md"])
 def test_examples_run(page: str) -> None:
     torch.manual_seed(0)
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)

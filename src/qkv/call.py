@@ -134,7 +134,7 @@ def read_call(
     chosen = as_similarity(similarity)
     _check_options(chosen, form, return_lse, return_weights)
     if type(dropout) is not float or dropout != 0.0:
-        dropout = _check_dropout(dropout, chosen)
+        dropout = check_dropout(dropout, chosen)
 
     traced = is_traced(query, key, value)
     learns = query.requires_grad or key.requires_grad or value.requires_grad
@@ -330,7 +330,7 @@ def check_bias(bias: Tensor, query: Tensor, extent: Extent, similarity: AnySimil
     return bias.unsqueeze(1) if extent.dims == 3 else bias[None, None] if extent.dims == 2 else bias
 
 
-def _check_dropout(dropout: float, similarity: AnySimilarity) -> float:
+def check_dropout(dropout: float, similarity: AnySimilarity) -> float:
     if isinstance(dropout, bool) or not isinstance(dropout, Real):
         raise OptionTypeError(complaint("dropout", repr(dropout), "a probability between 0 and 1"))
     dropout = float(dropout)

@@ -123,7 +123,8 @@ def _from_state(
         if given is not None:
             reason = "a sum of features is the same for every query, and single keys are no longer there"
             hint = "leave tokens out with lengths= when they are appended, or use a KVCache"
-            raise FormRefused(complaint(name, repr(given), "None beside a LinearState", f"{reason}; {hint}"), (reason,))
+            said = f"a tensor {tuple(given.shape)}" if isinstance(given, Tensor) else repr(given)
+            raise FormRefused(complaint(name, said, "None beside a LinearState", f"{reason}; {hint}"), (reason,))
     if is_compiling():
         reason = "a LinearState is no tensor that torch.compile could follow"
         raise FormRefused(complaint("memory", "a LinearState in a compiled program", "a KVCache", reason), (reason,))

@@ -1,0 +1,219 @@
+"""Multi-head attention as a module, with any similarity in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..api import attention
+from ..call import check_dropout
+from ..decoding import decode
+from ..errors import FormRefused, OptionError, ShapeError, complaint
+from ..masks import Mask
+from ..memory import KVCache, LinearState
+from ..memory.checks import size
+from ..shapes import Float
+from ..similarity import AnySimilarity, Argmax, FeatureMap, Softmax, as_similarity
+from .module import Described, check_features
+from .positions import Added, Bias, Place, Rotary, checked_positions, place_after
+
+Pair = tuple[Tensor, Tensor]
+
+
+class Attention(Described):
+    """out([head_1 … head_H]) with head_h = attention(query_h(x), key_h(c), value_h(c)), c = x for self attention.
+
+    width: of x and of the answer. heads, kv_heads: of queries, and of keys and values, where kv_heads divides heads.
+    head_width: width // heads when None. context_width: of the context, `width` when None.
+    similarity: any of qkv's; `Softmax()` when None. A module in a `FeatureMap`, and a sink that is a parameter, train.
+    positions: an object of `qkv.nn`; what is `Learned` or `Sinusoidal` is added to x before the projections.
+    bias: of the four projections `query`, `key`, `value` and `out`. dropout: of the weights, while training.
+
+    >>> import torch, qkv
+    >>> layer = qkv.nn.Attention(width=12, heads=4, kv_heads=2, positions=qkv.nn.Rotary(fraction=2 / 3))
+    >>> x = torch.randn(2, 5, 12)
+    >>> layer(x, mask=qkv.Causal()).shape
+    torch.Size([2, 5, 12])
+    >>> memory = layer.memory(batch=2)
+    >>> with torch.no_grad():
+    ...     steps = [layer(x[:, i : i + 1], memory=memory) for i in range(5)]
+    ...     torch.allclose(torch.cat(steps, dim=1), layer(x, mask=qkv.Causal()), atol=1e-5)
+    True
+
+    At the edges: a token with nothing to attend to gets the bias of `out` alone. With a memory gradients are refused.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        kv_heads: int | None = None,
+        head_width: int | None = None,
+        context_width: int | None = None,
+        similarity: AnySimilarity | None = None,
+        positions: Any = None,
+        bias: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.width, self.heads = size("width", width), size("heads", heads)
+        self.kv_heads = self.heads if kv_heads is None else size("kv_heads", kv_heads)
+        if self.heads % self.kv_heads:
+            raise OptionError(complaint("kv_heads", kv_heads, f"a number that divides the {heads} heads"))
+        if head_width is None and self.width % self.heads:
+            hint = "head_width= sets the width of a head, whatever the width is"
+            raise OptionError(complaint("heads", heads, f"a number that divides the width {width}", hint))
+        self.head_width = self.width // self.heads if head_width is None else size("head_width", head_width)
+        self.context_width = self.width if context_width is None else size("context_width", context_width)
+        self._similarity = as_similarity(similarity)
+        self.dropout = check_dropout(dropout, self._similarity)
+        self.query = nn.Linear(self.width, self.heads * self.head_width, bias)
+        self.key = nn.Linear(self.context_width, self.kv_heads * self.head_width, bias)
+        self.value = nn.Linear(self.context_width, self.kv_heads * self.head_width, bias)
+        self.out = nn.Linear(self.heads * self.head_width, self.width, bias)
+        self.positions = checked_positions(positions, self.width, self.heads, self.head_width)
+        self._register(self._similarity)
+
+    def _register(self, similarity: AnySimilarity) -> None:
+        """What a similarity holds that can learn or move is held by the module, too."""
+        if isinstance(similarity, FeatureMap) and isinstance(similarity.map, nn.Module):
+            self.map = similarity.map
+        sink = similarity.sink if isinstance(similarity, Softmax) else None
+        if isinstance(sink, nn.Parameter):
+            self.sink = sink
+        elif isinstance(sink, Tensor):
+            self.register_buffer("sink", sink)
+
+    @property
+    def similarity(self) -> AnySimilarity:
+        """The similarity, with the sink that the module has now: it may have been moved, or loaded."""
+        similarity = self._similarity
+        if isinstance(similarity, Softmax) and isinstance(similarity.sink, Tensor):
+            return Softmax(similarity.scale, similarity.softcap, self.sink)
+        return similarity
+
+    def extra_repr(self) -> str:
+        heads = f"{self.heads}" if self.heads == self.kv_heads else f"{self.heads}/{self.kv_heads}"
+        return f"{self.width}, heads={heads}, similarity={self.similarity!r}"
+
+    def memory(
+        self, batch: int, dtype: torch.dtype = torch.float32, capacity: int | None = None
+    ) -> KVCache | LinearState:
+        """An empty memory for `forward`: a `KVCache`, or for `FeatureMap` and `Polynomial` a `LinearState`.
+
+        dtype and capacity are those of `KVCache`; a `LinearState` does not grow, and keeps its sums in float32, or in
+        float64 for float64.
+        """
+        similarity = self.similarity
+        if isinstance(similarity, Softmax | Argmax):
+            return KVCache(batch, self.kv_heads, self.head_width, capacity=capacity, dtype=dtype)
+        return LinearState(similarity, batch, self.kv_heads, self.head_width)
+
+    def project(self, context: Float[Tensor, "batch m context_width"]) -> Pair:
+        """Keys and values of a context, each (batch, kv_heads, m, head_width): `forward` takes the pair as well."""
+        check_features("context", context, self.context_width, self.key.weight)
+        key, value = self._split(self.key(context), self.kv_heads), self._split(self.value(context), self.kv_heads)
+        if isinstance(self.positions, Rotary):
+            (key,) = self.positions(key)
+        return key, value
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch n width"],
+        context: Float[Tensor, "batch m context_width"] | Pair | None = None,
+        *,
+        mask: Mask | None = None,
+        lengths: Any = None,
+        padding: str = "right",
+        memory: KVCache | LinearState | None = None,
+        return_weights: bool = False,
+    ) -> Any:
+        """(batch, n, width), or with return_weights (that, the weights (batch, heads, n, m)).
+
+        context: for cross attention, or the pair that `project(context)` gave. mask: of qkv, True attends.
+        memory: of `self.memory`. x are new tokens, appended to it before they attend, causally, to all that it holds;
+        a mask is then in absolute positions. lengths: how many of the n tokens of each row count, the first ones, or
+        the last ones with padding="left".
+        """
+        check_features("x", x, self.width, self.query.weight)
+        if memory is not None:
+            return self._decoded(x, context, mask, lengths, padding, memory, return_weights)
+        if lengths is not None or padding != "right":
+            given = f"lengths={lengths!r}, padding={padding!r} without a memory"
+            hint = "mask=qkv.Padding(lengths) leaves keys out"
+            raise OptionError(complaint("lengths, padding", given, "None and 'right'", hint))
+        n = x.shape[1]
+        here = Place(0, n, n)
+        x = self._added(x, here)
+        query = self._split(self.query(x), self.heads)
+        if context is None:
+            if self.context_width != self.width:
+                wanted = f"a context of width {self.context_width}"
+                raise ShapeError(complaint("context", "None", wanted, "self attention needs context_width == width"))
+            query, key, value = self._with_own(query, x, here)
+        else:
+            key, value = context if isinstance(context, tuple) else self.project(context)
+            if isinstance(self.positions, Rotary):
+                (query,) = self.positions(query)
+        dropout = self.dropout if self.training else 0.0
+        answer = attention(
+            query, key, value, similarity=self.similarity, mask=mask, bias=self._bias(query, here, key.shape[-2]),
+            dropout=dropout, return_lse=False, return_weights=return_weights,
+        )  # fmt: skip
+        if isinstance(answer, tuple):
+            return self._joined(answer[0]), answer[1]
+        return self._joined(answer)
+
+    def _decoded(
+        self,
+        x: Tensor,
+        context: Any,
+        mask: Mask | None,
+        lengths: Any,
+        padding: str,
+        memory: KVCache | LinearState,
+        return_weights: bool,
+    ) -> Tensor:
+        if context is not None:
+            hint = "a context does not grow: project(context) once and pass the pair instead of a memory"
+            raise OptionError(complaint("context", "a context beside a memory", "None", hint))
+        if return_weights:
+            hint = "weights are not kept while decoding; run the whole sequence without a memory"
+            raise OptionError(complaint("return_weights", "True beside a memory", "False", hint))
+        if isinstance(memory, LinearState) and isinstance(self.positions, Bias):
+            kind = type(self.positions).__name__
+            reason = "a sum of features is the same for every query, and takes no bias"
+            raise FormRefused(
+                complaint("positions", f"{kind} beside a LinearState", "Rotary or others", reason), (reason,)
+            )
+        n = x.shape[1]
+        place = Place(0, n, n) if self.positions is None else place_after(memory, n, lengths, padding)
+        x = self._added(x, place)
+        query, key, value = self._with_own(self._split(self.query(x), self.heads), x, place)
+        out = decode(
+            query, key, value, memory, similarity=self.similarity, mask=mask, bias=self._bias(query, place, place.end),
+            lengths=lengths, padding=padding,
+        )  # fmt: skip
+        return self._joined(out)
+
+    def _with_own(self, query: Tensor, x: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries beside the keys and values of the same tokens."""
+        key, value = self._split(self.key(x), self.kv_heads), self._split(self.value(x), self.kv_heads)
+        if isinstance(self.positions, Rotary):
+            query, key = self.positions(query, key, place=place)
+        return query, key, value
+
+    def _added(self, x: Tensor, place: Place) -> Tensor:
+        return self.positions(x, place) if isinstance(self.positions, Added) else x
+
+    def _bias(self, query: Tensor, place: Place, keys: int) -> Tensor | None:
+        return self.positions(place, keys, query.dtype, query.device) if isinstance(self.positions, Bias) else None
+
+    def _split(self, x: Tensor, heads: int) -> Float[Tensor, "batch heads n head_width"]:
+        return x.unflatten(-1, (heads, self.head_width)).transpose(1, 2)
+
+    def _joined(self, heads: Float[Tensor, "batch heads n head_width"]) -> Float[Tensor, "batch n width"]:
+        return self.out(heads.transpose(1, 2).flatten(2))

@@ -1,0 +1,138 @@
+"""A transformer's block: attention, perhaps cross attention, and a feed-forward network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..errors import OptionError, complaint
+from ..masks import Mask
+from ..memory import KVCache, LinearState
+from ..shapes import Float
+from .attention import Attention, Pair
+from .feed_forward import Activation, FeedForward
+from .module import Described, check_features, one_of
+
+_NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "batch": nn.BatchNorm1d}
+_LAYOUTS = {"residual": 0, "post-norm": 1, "pre-norm": 1}
+
+
+class Block(Described):
+    """Attention A, cross attention C where `cross` is set, feed-forward F, put together as `layout` says.
+
+    "residual":  F(y), with y = A(x) + x, or F(C(y) + y): one residual, no norm, none around F.
+    "post-norm": x = norm(x + A(x)), x = norm(x + C(x)), x = norm(x + F(x)).
+    "pre-norm":  x = x + A(norm(x)), x = x + C(norm(x)), x = x + F(norm(x)).
+
+    norm: "layer", "rms" or "batch" over the width; the statistics of "batch" are over batch and positions, padding and
+    later tokens included. bias: of every projection. dropout: of weights, hidden features, and of what is added to x.
+    options: kv_heads, head_width, similarity and positions of `Attention`, and context_width of the cross attention,
+    which has no positions.
+
+    >>> import torch, qkv
+    >>> block = qkv.nn.Block(12, heads=3, feed_forward="gated", norm="rms", cross=True)
+    >>> x, context = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
+    >>> out, (own, cross) = block(x, context, mask=qkv.Causal(), return_weights=True)
+    >>> out.shape, own.shape, cross.shape
+    (torch.Size([2, 5, 12]), torch.Size([2, 3, 5, 5]), torch.Size([2, 3, 5, 7]))
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        layout: str = "pre-norm",
+        cross: bool = False,
+        feed_forward: str = "plain",
+        hidden: int | None = None,
+        activation: str | Activation = "gelu",
+        norm: str = "layer",
+        bias: bool = True,
+        dropout: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        one_of("layout", layout, _LAYOUTS)
+        self.layout = layout
+        context_width = options.pop("context_width", None)
+        if context_width is not None and not cross:
+            raise OptionError(complaint("context_width", context_width, "None", "only cross=True has a context"))
+        self.attention = Attention(width, heads, bias=bias, dropout=dropout, **options)
+        self.cross = None
+        if cross:
+            options = {**options, "positions": None, "context_width": context_width}
+            self.cross = Attention(width, heads, bias=bias, dropout=dropout, **options)
+        self.feed_forward = FeedForward(
+            width, hidden, kind=feed_forward, activation=activation, bias=bias, dropout=dropout
+        )
+        norms = (3 if cross else 2) * _LAYOUTS[layout]
+        self.norms = nn.ModuleList(norm_of(norm, width) for _ in range(norms))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch n width"],
+        context: Float[Tensor, "batch m context_width"] | Pair | None = None,
+        *,
+        mask: Mask | None = None,
+        context_mask: Mask | None = None,
+        memory: KVCache | LinearState | None = None,
+        lengths: Any = None,
+        padding: str = "right",
+        return_weights: bool = False,
+    ) -> Any:
+        """(batch, n, width), or with return_weights (that, (self,)) or (that, (self, cross)).
+
+        mask, memory, lengths and padding are those of the self attention, context_mask is that of the cross attention.
+        context: (batch, m, context_width), or the pair that `cross.project(context)` gave.
+        """
+        check_features("x", x, self.attention.width, self.attention.query.weight)
+        if (context is None) is (self.cross is not None):
+            given, wanted = ("None", "a context") if context is None else ("a context", "None")
+            hint = f"this block was made with cross={self.cross is not None}"
+            raise OptionError(complaint("context", given, wanted, hint))
+        if context_mask is not None and self.cross is None:
+            raise OptionError(
+                complaint("context_mask", repr(context_mask), "None", "this block has no cross attention")
+            )
+        weights: list[Tensor] = []
+
+        def attended(y: Tensor) -> Tensor:
+            answer = self.attention(
+                y, mask=mask, lengths=lengths, padding=padding, memory=memory, return_weights=return_weights
+            )
+            return kept(answer)
+
+        def crossed(y: Tensor) -> Tensor:
+            assert self.cross is not None
+            return kept(self.cross(y, context, mask=context_mask, return_weights=return_weights))
+
+        def kept(answer: Any) -> Tensor:
+            if return_weights:
+                weights.append(answer[1])
+                return answer[0]
+            return answer
+
+        parts = [attended, self.feed_forward] if self.cross is None else [attended, crossed, self.feed_forward]
+        if self.layout == "residual":
+            for part in parts[:-1]:
+                x = self.dropout(part(x)) + x
+            x = self.feed_forward(x)
+        else:
+            for part, norm in zip(parts, self.norms, strict=True):
+                if self.layout == "pre-norm":
+                    x = x + self.dropout(part(normed(norm, x)))
+                else:
+                    x = normed(norm, x + self.dropout(part(x)))
+        return (x, tuple(weights)) if return_weights else x
+
+
+def norm_of(name: str, width: int) -> nn.Module:
+    return one_of("norm", name, _NORMS)(width)
+
+
+def normed(norm: nn.Module, x: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
+    """BatchNorm1d takes one axis of samples: batch and positions together."""
+    return norm(x.flatten(0, 1)).view_as(x) if isinstance(norm, nn.BatchNorm1d) else norm(x)

@@ -1,0 +1,60 @@
+"""What the modules have in common: they remember how they were made, and look at what they are given."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..call import DTYPES
+from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
+
+
+class Described(nn.Module):
+    """A module that keeps the options it was made with, as `made_with`, so that `save` can write them."""
+
+    made_with: dict[str, Any]
+
+    # copy and pickle call this without arguments, and bring what was remembered themselves.
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        module = super().__new__(cls)
+        try:
+            given = inspect.signature(cls.__init__).bind_partial(module, *args, **kwargs).arguments
+        except TypeError:  # __init__ is called next, and says it better
+            given = {}
+        named = {name: value for name, value in given.items() if name not in ("self", "options")}
+        object.__setattr__(module, "made_with", {**named, **given.get("options", {})})
+        return module
+
+
+def check_features(argument: str, x: Tensor, width: int, weight: Tensor) -> None:
+    """Refuse what is not (batch, n, width) numbers of the module's dtype; autocast converts those of another."""
+    if not isinstance(x, Tensor):
+        raise DtypeError(complaint(argument, type(x).__name__, "a torch.Tensor"))
+    if x.dim() != 3 or x.shape[2] != width:
+        raise ShapeError(complaint(argument, f"shape {tuple(x.shape)}", f"(batch, n, {width})"))
+    if x.dtype not in DTYPES or (x.dtype is not weight.dtype and not torch.is_autocast_enabled(x.device.type)):
+        hint = f"convert with .to({weight.dtype}), or the module with module.to(dtype)"
+        raise DtypeError(complaint(argument, f"dtype {x.dtype}", f"{weight.dtype}, as the module's weights", hint))
+
+
+def one_of(argument: str, given: object, table: Mapping[str, Any]) -> Any:
+    """What the table has under a name."""
+    if not isinstance(given, str) or given not in table:
+        raise OptionError(complaint(argument, repr(given), "one of " + ", ".join(map(repr, table))))
+    return table[given]
+
+
+def number(argument: str, given: object, wanted: str, low: float = 0.0, high: float = math.inf) -> float:
+    """A finite number with low < number ≤ high."""
+    if isinstance(given, bool) or not isinstance(given, Real):
+        raise OptionTypeError(complaint(argument, repr(given), wanted))
+    value = float(given)
+    if not (math.isfinite(value) and low < value <= high):
+        raise OptionError(complaint(argument, given, wanted))
+    return value

@@ -1,0 +1,172 @@
+"""What encoders and decoders have in common: an input, layers, and a norm at the end."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import DtypeError, MaskError, OptionError, OptionTypeError, ShapeError, complaint
+from ..masks import Mask, Padding
+from ..memory.checks import size
+from ..shapes import Bool, Float
+from .block import Block, norm_of, normed
+from .module import Described
+from .positions import Added, Learned, Place, checked_positions
+
+
+class Real(NamedTuple):
+    """Which tokens are real: the first `lengths` of each row, or where `keep` is True; all when both are None.
+
+    mask: the same as key padding.
+    """
+
+    mask: Padding | None
+    lengths: Any
+    keep: Bool[Tensor, "batch n"] | None
+
+    def kept(self, n: int, device: torch.device) -> Bool[Tensor, "batch n"] | None:
+        """The real ones as booleans."""
+        if self.lengths is None:
+            return self.keep
+        return torch.arange(n, device=device) < torch.as_tensor(self.lengths, device=device).reshape(-1, 1)
+
+    def side(self, batch: int, n: int) -> tuple[Any, str]:
+        """The same as (lengths, padding) of a memory's new tokens."""
+        keep = self.keep
+        if keep is None:
+            return self.lengths, "right"
+        if tuple(keep.shape) != (batch, n):
+            raise MaskError(complaint("keep", f"shape {tuple(keep.shape)}", f"(batch, n) = {(batch, n)}"))
+        counts, places = keep.sum(1), torch.arange(n, device=keep.device)
+        if torch.equal(keep, places < counts.unsqueeze(1)):
+            return counts, "right"
+        if torch.equal(keep, places >= n - counts.unsqueeze(1)):
+            return counts, "left"
+        wanted = "real tokens in one run, at the left of every row or at the right of every row"
+        hint = "a memory holds no padding; pad on one side, or run without a memory"
+        raise MaskError(complaint("keep", "padding elsewhere beside a memory", wanted, hint))
+
+
+def real(lengths: Any, keep: Any, device: torch.device) -> Real:
+    """Read lengths and keep, of which at most one is given."""
+    mask = None if lengths is None and keep is None else Padding(lengths, keep=keep)
+    return Real(mask, lengths, None if keep is None else torch.as_tensor(keep, device=device))
+
+
+class Stack(Described):
+    """`layers` blocks, one after the other, behind an embedding and positions, and before a last norm.
+
+    positions that are added to the input are added here, once; the others are given to every layer, one shared object.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        layers: int,
+        *,
+        vocabulary: int | None,
+        positions: Any,
+        final_norm: bool | None,
+        cross: bool,
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self.width, self.vocabulary = size("width", width), vocabulary
+        self.embedding = None
+        if vocabulary is not None:
+            self.embedding = nn.Embedding(size("vocabulary", vocabulary), self.width)
+            # So that an output that shares the weights starts with logits of size 1.
+            nn.init.normal_(self.embedding.weight, std=self.width**-0.5)
+        added = isinstance(positions, Added)
+        own = None if added else positions
+        blocks = [Block(width, heads, cross=cross, positions=own, **options) for _ in range(size("layers", layers))]
+        self.layers = nn.ModuleList(blocks)
+        if added:
+            checked_positions(positions, self.width, heads, blocks[0].attention.head_width)
+        self.positions = positions
+        if final_norm not in (None, True, False):
+            raise OptionTypeError(complaint("final_norm", repr(final_norm), "True, False or None"))
+        wanted = blocks[0].layout == "pre-norm" if final_norm is None else final_norm
+        self.norm = norm_of(options.get("norm", "layer"), self.width) if wanted else None
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The layers."""
+        return [block for block in self.layers if isinstance(block, Block)]
+
+    def check_tokens(self, tokens: Tensor) -> None:
+        """Integers (batch, n) of the vocabulary; without one, features (batch, n, width), which the blocks look at."""
+        if not isinstance(tokens, Tensor):
+            raise DtypeError(complaint("tokens", type(tokens).__name__, "a torch.Tensor"))
+        if self.vocabulary is None:
+            if tokens.dim() != 3:
+                raise ShapeError(complaint("tokens", f"shape {tuple(tokens.shape)}", f"(batch, n, {self.width})"))
+            return
+        if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype is torch.bool:
+            hint = "a stack without vocabulary= takes features"
+            raise DtypeError(complaint("tokens", f"dtype {tokens.dtype}", "integers", hint))
+        if tokens.dim() != 2:
+            raise ShapeError(complaint("tokens", f"shape {tuple(tokens.shape)}", "(batch, n)"))
+        # A compiled program does not look at numbers; there the embedding says what is wrong.
+        if torch.compiler.is_compiling() or not tokens.numel():
+            return
+        for worst in (int(tokens.min()), int(tokens.max())):
+            if not 0 <= worst < self.vocabulary:
+                wanted = f"numbers from 0 to {self.vocabulary - 1}, the vocabulary"
+                raise OptionError(complaint("tokens", f"the number {worst}", wanted))
+
+    def embedded(self, tokens: Tensor, place: Place) -> Float[Tensor, "batch n width"]:
+        """What the first layer is given."""
+        x = tokens if self.embedding is None else self.embedding(tokens.long())
+        return self.positions(x, place) if isinstance(self.positions, Added) else x
+
+    def place(self, tokens: Tensor, real: Real) -> Place:
+        """Without a memory: every row counts from its first real token, wherever its padding stands."""
+        n = tokens.shape[1]
+        if real.keep is None or not isinstance(self.positions, Added):
+            return Place(0, n, n)
+        return Place(-real.keep.int().argmax(1), n, n)
+
+    def finished(self, x: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
+        return x if self.norm is None else normed(self.norm, x)
+
+    @property
+    def longest(self) -> int | None:
+        """How many positions there are; None where there is no end to them."""
+        return self.positions.length if isinstance(self.positions, Learned) else None
+
+
+def run_layers(
+    stack: Stack,
+    x: Float[Tensor, "batch n width"],
+    *,
+    mask: Mask | None,
+    contexts: list[Any] | None = None,
+    context_mask: Mask | None = None,
+    memory: list[Any] | None = None,
+    lengths: Any = None,
+    padding: str = "right",
+    return_weights: bool,
+) -> tuple[Tensor, list[tuple[Float[Tensor, "batch heads n m"], ...]]]:
+    """x through every layer, and the weights of each where they are asked for."""
+    weights = []
+    for i, block in enumerate(stack.blocks):
+        answer = block(
+            x,
+            None if contexts is None else contexts[i],
+            mask=mask,
+            context_mask=context_mask,
+            memory=None if memory is None else memory[i],
+            lengths=lengths,
+            padding=padding,
+            return_weights=return_weights,
+        )
+        if return_weights:
+            x, seen = answer
+            weights.append(seen)
+        else:
+            x = answer
+    return stack.finished(x), weights
