@@ -165,17 +165,19 @@ void attend_plain(int dtype, nb::tuple query_shape, nb::tuple key_shape, int64_t
                   nb::tuple query_strides, uintptr_t key, nb::tuple key_strides, uintptr_t value,
                   nb::tuple value_strides, uintptr_t out, uintptr_t lse, uintptr_t starts, uintptr_t stops,
                   std::optional<int64_t> lower, std::optional<int64_t> upper, uintptr_t keep, nb::tuple keep_strides,
-                  uintptr_t bias, nb::tuple bias_strides, float scale, float softcap, uintptr_t sink, int threads) {
+                  uintptr_t bias, nb::tuple bias_strides, float scale, float softcap, uintptr_t sink, bool heads_last,
+                  int threads) {
     const Four q = four(query_shape), k = four(key_shape);
     const auto kind = static_cast<qkv::Dtype>(dtype);
     require_memory(key, k[0] * k[1] * k[2] * k[3] == 0);
     require_memory(value, k[0] * k[1] * k[2] * value_width == 0);
     const std::vector<int64_t> positions(q[0], 0);
     const qkv::PlainPast past = {kind, k[2], tensor(key, key_strides), tensor(value, value_strides)};
-    const qkv::AttendProblem problem = attend_problem(
+    qkv::AttendProblem problem = attend_problem(
         {{qkv::Dtype::float32, k[1], q[3], value_width}, nullptr, 0}, &past,
         {q[0], q[2], positions.data(), nullptr, false}, q, kind, tensor(query, query_strides), out, lse, 0,
         {starts, stops, lower, upper, keep, keep_strides, bias, bias_strides, scale, softcap, sink});
+    problem.heads_last = heads_last;
     calls.plain.fetch_add(1, std::memory_order_relaxed);
     const nb::gil_scoped_release unlocked;
     qkv::attend(*kernels, problem, threads);

@@ -71,7 +71,7 @@ public:
     }
 
     // Append and attend, then count the tokens in both copies of the lengths. False, and nothing has happened: the
-    // tensors do not fit, or `out` is not in plain order.
+    // tensors do not fit, or `out` is neither in plain order nor (batch, n, heads, width) seen as (batch, heads, n, width).
     bool run(nb::handle query, nb::handle key, nb::handle value, nb::handle out, uintptr_t table, int64_t slots,
              uintptr_t lengths_at, uintptr_t copy_at, int threads) const {
         dlpack::View q, k, v, o;
@@ -79,10 +79,8 @@ public:
         if (!look(query, query_, q) || !look(key, key_, k) || !look(value, value_, v) || !look(out, answer, o)) {
             return false;
         }
-        int64_t plain = 1;
-        for (int axis = 3; axis >= 0; plain *= answer[axis--]) {
-            if (answer[axis] != 1 && o.strides[axis] != plain) return false;
-        }
+        const bool heads_last = !in_order(o, answer, {0, 1, 2, 3});
+        if (heads_last && !in_order(o, answer, {0, 2, 1, 3})) return false;
         auto* lengths = address<int64_t>(lengths_at);
         auto* copy = address<int64_t>(copy_at);
         const Memory memory = {layout_, address<const int64_t>(table), slots};
@@ -90,7 +88,7 @@ public:
         const AppendProblem append = {memory, tokens, dtype_, tensor_of(k), tensor_of(v)};
         const AttendProblem attend = {memory, tokens, query_[1], dtype_, tensor_of(q),
                                       static_cast<char*>(o.data) + o.byte_offset, nullptr, window_, nullptr, nullptr,
-                                      kNoBound, kNoBound, {}, {}, scale_, softcap_, sink_, nullptr};
+                                      kNoBound, kNoBound, {}, {}, scale_, softcap_, sink_, nullptr, heads_last};
         calls.append.fetch_add(1, std::memory_order_relaxed);
         calls.attend.fetch_add(1, std::memory_order_relaxed);
         {
@@ -110,6 +108,14 @@ public:
     }
 
 private:
+    static bool in_order(const dlpack::View& view, const Four& shape, const std::array<int, 4>& axes) {
+        int64_t step = 1;
+        for (int place = 3; place >= 0; step *= shape[axes[place--]]) {
+            if (shape[axes[place]] != 1 && view.strides[axes[place]] != step) return false;
+        }
+        return true;
+    }
+
     bool look(nb::handle tensor, const Four& shape, dlpack::View& view) const {
         if (!tensor.type().is(tensor_type_) || !tensor.attr(requires_grad_).is(false_) ||
             !tensor.attr(is_neg_)().is(false_)) {

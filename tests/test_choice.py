@@ -15,7 +15,7 @@ Q = torch.randn(1, 4, 64, 16)
     ("options", "form"),
     [
         ({}, "streaming"),
-        ({"mask": qkv.Causal()}, "streaming"),
+        ({"mask": qkv.Causal()}, "decode"),
         ({"similarity": qkv.Argmax()}, "hard"),
         ({"return_weights": True}, "dense"),
         ({"similarity": qkv.Argmax(), "return_weights": True}, "dense"),
@@ -76,7 +76,7 @@ def test_the_memory_of_choices_is_bounded(monkeypatch) -> None:
 
 
 def test_it_reads_well() -> None:
-    explained = qkv.explain(Q, Q[:, :2], Q[:, :2], mask=qkv.Causal(), bias=torch.zeros(64, 64))
+    explained = qkv.explain(Q, Q[:, :2], Q[:, :2], mask=qkv.Causal(), bias=torch.zeros(64, 64), form="streaming")
     text = str(explained)
     assert "4/2 heads" in text
     assert "-> streaming" in text

@@ -392,3 +392,43 @@ def test_a_bias_in_float32_beside_half_precision():
         memory, plain, tensors = new(), Plain(3, 2, 11, 13), sequence(5, dtype=dtype)
         bias = numbers((5, 5), torch.float32, seed=3)
         plain.decode(*tensors, bias=bias).check(qkv.decode(*tensors, memory, bias=bias))
+
+
+@pytest.mark.parametrize("n", [1, 5, 70])
+def test_an_answer_lies_in_memory_as_its_query_does(n: int) -> None:
+    """Models hold (batch, n, heads, width) and look at it as (batch, heads, n, width): turning back moves nothing."""
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, n, heads, 16) for heads in (6, 3, 3))
+    turned = [tensor.transpose(1, 2) for tensor in (query, key, value)]
+    plain = [tensor.contiguous() for tensor in turned]
+    memories = [qkv.KVCache(2, 3, 16) for _ in range(2)]
+    for _ in range(3):  # the first is checked, the others are known again
+        expected, found = qkv.decode(*plain, memories[0]), qkv.decode(*turned, memories[1])
+        assert torch.equal(found, expected)
+    assert found.transpose(1, 2).is_contiguous()
+    expected, found = (qkv.attention(*given, mask=qkv.Causal(), form="decode") for given in (plain, turned))
+    assert torch.equal(found, expected)
+    assert found.transpose(1, 2).is_contiguous()
+
+
+def test_a_plan_is_known_again_by_another_memory_and_only_where_it_fits() -> None:
+    torch.manual_seed(0)
+    similarity = qkv.Softmax(0.3)
+    query, key, value = torch.randn(2, 6, 5, 16), torch.randn(2, 3, 5, 16), torch.randn(2, 3, 5, 16)
+    expected = qkv.decode(query, key, value, qkv.KVCache(2, 3, 16), similarity=similarity)
+    for options in ({}, {"capacity": 7}, {"window": 3}, {"dtype": torch.int8}):
+        memory = qkv.KVCache(2, 3, 16, **options)
+        found = qkv.decode(query, key, value, memory, similarity=similarity)
+        again = qkv.KVCache(2, 3, 16, **options)
+        mask = qkv.Causal(0)  # a mask takes the long way
+        assert torch.equal(found, qkv.decode(query, key, value, again, similarity=similarity, mask=mask))
+        assert torch.equal(found, expected) == (options in ({}, {"capacity": 7}))
+        assert memory.length == 5
+    with pytest.raises(qkv.errors.ShapeError, match="capacity"):
+        qkv.decode(query, key, value, qkv.KVCache(2, 3, 16, capacity=4), similarity=similarity)
+    with pytest.raises(qkv.errors.DtypeError):
+        qkv.decode(query, key.double(), value.double(), qkv.KVCache(2, 3, 16), similarity=similarity)
+    memory = qkv.KVCache(2, 3, 16)
+    qkv.decode(query, key, value, memory, similarity=similarity)
+    with pytest.raises(qkv.errors.DtypeError, match="before"):
+        memory.append(key.double(), value.double())

@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kPartTokens = 256;
 // Jobs for each thread, at least: few, so that each is long enough for the prefetching to pay.
 constexpr int64_t kJobsPerThread = 2;
+constexpr double kFlopsPerThread = 1 << 20;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 // What rows have come to, over some of their keys: Σ e^(s - highest) v, Σ e^(s - highest), highest.
@@ -54,7 +55,10 @@ public:
             whole_parts_ = std::max(whole_parts_, (seen + kPartTokens / 2) / kPartTokens);
         }
         const int64_t bytes = tokens * layout_.head_bytes() / kPageTokens * layout_.heads * tiles_;
-        threads_ = static_cast<int>(std::clamp<int64_t>(bytes / kReadBytesPerThread, 1, threads));
+        // Prompts are work before they are bytes; a double, since nothing says that the product is no larger than 2^63.
+        const double flops = 2.0 * tokens * layout_.heads * rows_ * (layout_.width_slots() + value_slots_);
+        const int64_t wanted = std::max(bytes / kReadBytesPerThread, static_cast<int64_t>(std::min(flops / kFlopsPerThread, 1e6)));
+        threads_ = static_cast<int>(std::clamp<int64_t>(wanted, 1, threads));
     }
 
     void run() {

@@ -85,7 +85,7 @@ struct AttendProblem {
     int64_t heads_q;
     Dtype dtype;  // of query and out: float32, float16 or bfloat16
     Tensor4 query;
-    void* out;   // (batch, heads_q, given, value_width), contiguous
+    void* out;   // (batch, heads_q, given, value_width), contiguous; or as heads_last says
     float* lse;  // (batch, heads_q, given), contiguous; or nullptr
     // A query at position p of row b sees the keys j <= p with p - window < j, starts[b] <= j < stops[b] and
     // p + lower <= j < p + upper, as far as each is given (kNoBound and nullptr: not), and keep[b, h, i, j].
@@ -98,6 +98,7 @@ struct AttendProblem {
     const float* sink;     // (heads_q); or nullptr
     // Set: the keys are these, and nothing is causal but for the bounds above; positions count the queries.
     const PlainPast* plain;
+    bool heads_last = false;  // out is (batch, given, heads_q, value_width), as models have their features
 };
 
 // out = Σ_j e^(s_j) v_j / Σ_j e^(s_j) over the keys that a query sees, s = scale·q·k, then softcap, then + bias; the

@@ -95,7 +95,10 @@ void QueryRows::write(int r, const float* values, float lse) const {
     const int64_t width = problem_.memory.layout.value_width;
     const int64_t row = (batch_ * problem_.heads_q + head_of(r)) * problem_.tokens.given + query_of(r);
     if (problem_.lse != nullptr) problem_.lse[row] = lse;
-    char* out = static_cast<char*>(problem_.out) + row * width * element_size(problem_.dtype);
+    const int64_t place = !problem_.heads_last
+                              ? row
+                              : (batch_ * problem_.tokens.given + query_of(r)) * problem_.heads_q + head_of(r);
+    char* out = static_cast<char*>(problem_.out) + place * width * element_size(problem_.dtype);
     if (values == nullptr) {
         std::memset(out, 0, width * element_size(problem_.dtype));
     } else {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +22,10 @@ from .similarity import AnySimilarity, Argmax, Softmax, as_similarity
 from .step import Step, check_memory, check_query, check_similarity, read_step, traced_keep
 
 _RIGHT = "right"
+_PLANS: dict[tuple, Plan] = {}
+_MOST_PLANS = 64
+# The library complains of objects that outlive it.
+atexit.register(_PLANS.clear)
 _threads, _empty_like = torch.get_num_threads, torch.empty_like
 
 
@@ -68,6 +73,8 @@ def decode(
         memory = check_memory(memory)
     with memory._pool.lock:
         plan: Plan | None = memory._plan
+        if plan is None:
+            plan = _known_for(query, key, value, memory, similarity)
         if (
             plan is not None
             and similarity is plan.similarity
@@ -82,6 +89,22 @@ def decode(
             return out
         step = read_step(query, key, value, memory, similarity, mask, bias, lengths, padding)
         return _run(step, memory, similarity)
+
+
+def _kind(query: Tensor, key: Tensor, value: Tensor, memory: KVCache, similarity: AnySimilarity | None) -> tuple:
+    """What a plan depends on, beside what the step itself looks at."""
+    shapes = query.shape, key.shape, value.shape
+    return similarity, memory._layout.numbers, memory._window, len(memory._lengths), query.dtype, shapes
+
+
+def _known_for(query: Any, key: Any, value: Any, memory: KVCache, similarity: AnySimilarity | None) -> Plan | None:
+    """The plan of another memory's call that looked the same: a model's layers do."""
+    if memory._seen is not None or not (type(query) is type(key) is type(value) is Tensor):
+        return None
+    plan = _PLANS.get(_kind(query, key, value, memory, similarity))
+    if plan is not None and (key.dtype, key.device) == (query.dtype, query.device):
+        return plan
+    return None
 
 
 def _next(plan: Plan, query: Tensor, key: Tensor, value: Tensor, memory: KVCache) -> Tensor | None:
@@ -100,9 +123,11 @@ def _next(plan: Plan, query: Tensor, key: Tensor, value: Tensor, memory: KVCache
         if not step.run(query, key, value, out, *where):
             return None
     RUNS["decode.native"] += 1
+    if memory._plan is None:
+        memory._plan, memory._seen = plan, (key.dtype, key.device)
     if end >= memory._full and plan.window:
         memory._evict()
-    if not end & 7:
+    if n == 1 and not end & 7:
         memory._clear_ahead(end)
     return out
 
@@ -167,6 +192,9 @@ def _run(step: Step, memory: KVCache, similarity: AnySimilarity | None = None) -
             sink_varies = isinstance(step.similarity, Softmax) and isinstance(step.similarity.sink, Tensor)
             if not sink_varies and step.mask is None and step.bias is None and step.counts is None:
                 memory._plan = plan
+                if len(_PLANS) >= _MOST_PLANS:
+                    _PLANS.clear()
+                _PLANS[_kind(step.query, step.key, step.value, memory, similarity)] = plan
     except BaseException:
         memory._unreserve()
         raise

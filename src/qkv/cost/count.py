@@ -11,18 +11,20 @@ MEMORY_RATE = 8e9  # bytes a second read or written beyond the caches
 
 @dataclass(frozen=True)
 class Cost:
-    """flops: multiplications and additions. traffic: bytes that pass through memory. extra: bytes held
-    beside inputs and output at the worst moment. overhead: seconds that no size explains."""
+    """flops: multiplications and additions that the call asks for. traffic: bytes that pass through memory. extra:
+    bytes held beside inputs and output at the worst moment. overhead: seconds that no size explains. executed: flops as
+    the form does them, masked parts of its tiles included, at the rate of a good product; None: as asked for."""
 
     flops: int
     traffic: int
     extra: int
     overhead: float
+    executed: int | None = None
 
     @property
     def seconds(self) -> float:
         """A rough time: it orders the forms, it does not predict."""
-        return self.overhead + self.flops / MULTIPLY_RATE + self.traffic / MEMORY_RATE
+        return self.overhead + (self.executed or self.flops) / MULTIPLY_RATE + self.traffic / MEMORY_RATE
 
 
 def product_flops(pairs: int, width: int) -> int:

@@ -10,12 +10,15 @@ import torch
 from .. import kernels
 from ..call import Call, arithmetic
 from ..cost.count import Cost, product_flops
+from ..masks import Causal, Padding, Window
 from ..similarity import Softmax
 from .base import RUNS, Form, population
 from .equation import Result
 
 # Cells of a mask that is no run of keys, beyond which another form goes over it in blocks.
 MOST_CELLS = 1 << 24
+NEAR = 1 << 20  # bytes that a core keeps near itself
+BESIDE_FLASH = 1.12  # time for the same work without a mask, beside torch's kernel (docs/log.md)
 
 
 def reasons_against(call: Call) -> tuple[str, ...]:
@@ -36,9 +39,15 @@ def reasons_against(call: Call) -> tuple[str, ...]:
         reasons.append("the kernel computes in float32")
     if call.width_v == 0:
         reasons.append("values have no width")
-    if call.mask is not None and call.extent.cells > MOST_CELLS:
-        reasons.append(f"with a mask it takes at most {MOST_CELLS} pairs of a query and a key")
+    if call.extent.cells > MOST_CELLS and not _runs_of_keys(call):
+        reasons.append(f"with a mask that may have holes it takes at most {MOST_CELLS} pairs of a query and a key")
     return tuple(reasons)
+
+
+def _runs_of_keys(call: Call) -> bool:
+    """Whether each query sees one run of keys, whatever the mask's tensors hold: such a mask has no cells."""
+    parts = () if call.mask is None else call.mask.parts()
+    return all(isinstance(p, Causal | Window) or (isinstance(p, Padding) and p.lengths is not None) for p in parts)
 
 
 def cost(call: Call) -> Cost:
@@ -49,7 +58,13 @@ def cost(call: Call) -> Cost:
     tiles = -(-extent.len_q * extent.heads // max(48 * call.heads_kv, 1))
     turning = product_flops(tiles * extent.batch * call.heads_kv * extent.len_k, call.width) // 8
     scratch = 64 * max(call.width, call.width_v) + 48 * (256 + call.width + 2 * call.width_v)
-    return Cost(product_flops(population(call), widths) + turning, held * (tiles - 1), 4 * scratch, 12e-6)
+    flops = product_flops(population(call), widths) + turning
+    # A tile is 48 query rows, filled or not; up to 16 rows go by themselves.
+    rows = extent.len_q * extent.heads // max(call.heads_kv, 1)
+    slower = BESIDE_FLASH * (48 / rows if 16 < rows < 48 else 1)
+    # Keys and values of a head that stay in a core's cache are not read again for each tile of queries.
+    again = held * (tiles - 1) if extent.len_k * widths * call.query.element_size() > NEAR else 0
+    return Cost(flops, again, 4 * scratch, 12e-6, executed=int(slower * flops))
 
 
 def run(call: Call) -> Result:

@@ -46,7 +46,10 @@ def attend_plain(
         raise FormRefused("kernels.attend_plain needs the native library", load().reasons)
     batch, heads_q, len_q, _ = query.shape
     query, key, value = query.resolve_neg(), key.resolve_neg(), value.resolve_neg()
-    out = torch.empty(batch, heads_q, len_q, value.shape[3], dtype=query.dtype, device="cpu")
+    # An answer as its query lies in memory: models turn it back, which then moves nothing.
+    heads_last = query.stride(1) < query.stride(2)
+    sizes = (batch, len_q, heads_q) if heads_last else (batch, heads_q, len_q)
+    out = torch.empty(*sizes, value.shape[3], dtype=query.dtype, device="cpu")
     lse = torch.empty(batch, heads_q, len_q, dtype=torch.float32, device="cpu") if return_lse else None
     scores = batch, heads_q, len_q, key.shape[2]
     keep = None if keep is None else keep.expand(scores)
@@ -76,6 +79,7 @@ def attend_plain(
         scale,
         softcap or 0.0,
         0 if sink is None else sink.data_ptr(),
+        heads_last,
         torch.get_num_threads(),
     )
-    return out, lse
+    return out.transpose(1, 2) if heads_last else out, lse

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..cost.count import readable_bytes
-from ..kernels.memory import advise_huge
+from ..kernels.memory import advise_huge, populate
 from .layout import PAGE
 
 _LINE = 64
@@ -143,6 +143,8 @@ class Pool:
                 raise
             generous = count
             start, chunk = _chunk(generous, self.page_bytes, False)
+        if prompt and not huge:
+            populate(start, count * self.page_bytes)  # in one go, and not page by page as tokens come
         insort(self._chunks, (start, chunk), key=_START)
         self.pages += generous
         # Taken from the end: the lowest addresses first.

@@ -74,7 +74,7 @@ class Store:
     def _reserve(self, n: int, counts: np.ndarray | None) -> None:
         """Hook the pages that n (or counts[b]) more tokens need, each with this memory as its only owner."""
         lengths, pool = self._lengths, self._pool
-        if counts is None and self._ready and self._hook_one_more(int(lengths[0]) + n):
+        if counts is None and (self._hook_one_more(int(lengths[0]) + n) if self._ready else self._hook_first(n)):
             return
         longest = int(lengths.max()) + n if counts is None else int((lengths + counts).max())
         if self._capacity is not None and longest > self._capacity:
@@ -101,6 +101,17 @@ class Store:
         table.stop[:] = stop
         if int(lengths.min()) == int(lengths.max()) and counts is None:
             self._set_ready()
+
+    def _hook_first(self, n: int) -> bool:
+        """The common case of a prompt, quickly: all rows are empty, and each gets pages for n tokens."""
+        table, pages = self._table, -(-n // PAGE)
+        if table.stop.any() or pages > table.slots or (self._capacity is not None and n > self._capacity):
+            return False
+        taken = self._take(len(self._lengths) * pages, prompt=n >= PAGE)
+        table.array[:, :pages] = np.array(taken, dtype=np.int64).reshape(-1, pages)
+        table.stop[:] = pages
+        self._set_ready()
+        return True
 
     def _hook_one_more(self, end: int) -> bool:
         """The common cases, quickly: rows that are equally long, and need nothing, or each just the next page."""

@@ -14,10 +14,13 @@ import torch
 from ... import kernels
 from ...call import Call, arithmetic
 from ...cost.count import Cost, product_flops
+from ...masks import Extent
 from ...similarity import Argmax
 from ..base import RUNS, Form, population
 from ..equation import Result
 from . import blocks, flash, odd
+
+KEYS = 512  # keys in a block of torch's kernel
 
 
 def reasons_against(call: Call) -> tuple[str, ...]:
@@ -47,9 +50,18 @@ def cost(call: Call) -> Cost:
         # Blocks stay near the cores: a quarter of the dense form's passes reach memory.
         return Cost(flops, 2 * pairs * size, held, 90e-6)
     # The kernel's blocks are 32 queries of one head, filled or not.
-    flops = flops * max(1, 32 // max(extent.len_q, 1))
+    executed = flops * max(1, 32 // max(extent.len_q, 1))
+    if call.mask is not None and extent.len_q == extent.len_k and pairs < extent.cells:
+        executed = max(executed, product_flops(_triangle(extent), call.width + call.width_v))
     held = size * rows + (size * rows * call.width_v if call.mask is not None else 0)
-    return Cost(flops, size * rows * (call.width + call.width_v), held, 10e-6)
+    return Cost(flops, size * rows * (call.width + call.width_v), held, 10e-6, executed=executed)
+
+
+def _triangle(extent: Extent) -> int:
+    """Pairs that the kernel computes below a diagonal: every block of keys that a query sees any of, as a whole."""
+    whole, rest = divmod(extent.len_k, KEYS)
+    pairs = KEYS * KEYS * whole * (whole + 1) // 2 + rest * extent.len_k
+    return extent.batch * extent.heads * pairs
 
 
 def run(call: Call) -> Result:
