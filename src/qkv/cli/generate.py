@@ -26,7 +26,7 @@ from transformers import (
 
 from .. import hf
 from ..errors import OptionError, ShapeError, complaint
-from ..hf.load import Loaded, load
+from ..hf.loading import Loaded, load
 
 STORAGE = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8}
 

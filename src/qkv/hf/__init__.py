@@ -9,8 +9,21 @@ try:
 except ImportError as error:  # pragma: no cover - transformers is there whenever this is tested
     raise OptionError(complaint("qkv.hf", "no transformers", "the extra", "pip install 'qkv[hf]'")) from error
 
-from .cache import PagedCache, PagedEncoderDecoderCache, cache
+from .caches import PagedCache, PagedEncoderDecoderCache, cache
+from .conversion import Conversion, convert
 from .interface import served, served_reset
+from .loading import Loaded, load
 from .registry import register
 
-__all__ = ["PagedCache", "PagedEncoderDecoderCache", "cache", "register", "served", "served_reset"]
+__all__ = [
+    "Conversion",
+    "Loaded",
+    "PagedCache",
+    "PagedEncoderDecoderCache",
+    "cache",
+    "convert",
+    "load",
+    "register",
+    "served",
+    "served_reset",
+]

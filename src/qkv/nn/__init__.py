@@ -13,6 +13,8 @@ from .feed_forward import FeedForward as FeedForward
 from .files import load as load
 from .files import save as save
 from .generate import generate as generate
+from .heads import grouped as grouped
+from .heads import pooled as pooled
 from .positions import ALiBi as ALiBi
 from .positions import Learned as Learned
 from .positions import RelativeBias as RelativeBias
@@ -34,6 +36,8 @@ __all__ = [
     "Rotary",
     "Sinusoidal",
     "generate",
+    "grouped",
     "load",
+    "pooled",
     "save",
 ]

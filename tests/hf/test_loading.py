@@ -10,7 +10,7 @@ from small_checkpoint import write
 from transformers import AutoModelForCausalLM
 
 from qkv.errors import QkvError
-from qkv.hf.load import load
+from qkv.hf.loading import load
 
 
 @pytest.fixture(scope="module")
