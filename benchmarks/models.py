@@ -38,12 +38,12 @@ PAST, ROOM = 4096, 96
 ROUNDS, STEPS = 5, 3  # steps in a turn; the first is not timed
 STORAGE = {"qkv f32": torch.float32, "qkv bf16": torch.bfloat16, "qkv int8": torch.int8}
 PEERS = {
-    "sdpa dyn": ("sdpa", False),
-    "sdpa static": ("sdpa", True),
-    "eager dyn": ("eager", False),
-    "eager static": ("eager", True),
+    "sdpa": ("sdpa", False),
+    "sdpa st.": ("sdpa", True),
+    "eager": ("eager", False),
+    "eager st.": ("eager", True),
 }
-CASES = {"1": (1, 0), "8": (8, 0), "8 padded": (8, 1000)}  # batch, and padding on the left of the first row
+CASES = {"1": (1, 0), "8": (8, 0), "8 pad": (8, 1000)}  # batch, and padding on the left of the first row
 
 
 class Contestant(NamedTuple):
@@ -191,7 +191,7 @@ def steps_table(quick: bool) -> None:
             with torch.no_grad():
                 race, held, shares = decoding(model, names, batch, padding)
             best = race.best_of(list(PEERS))
-            peer_share = min(shares[name] for name in ("sdpa dyn", "sdpa static"))
+            peer_share = min(shares[name] for name in ("sdpa", "sdpa st."))
             figures = {
                 "ms": {name: 1e3 * race.median(name) for name in names},
                 "spread": {name: race.spread(name) for name in names},
@@ -211,10 +211,10 @@ def steps_table(quick: bool) -> None:
         del model
         if quick:
             break
-    columns = ["model", "batch", "f32", "bf16", "int8", "best peer", "x f32", "bf16", "int8", "own f32", "int8"]
+    columns = ["model", "batch", "f32", "bf16", "int8", "best peer", "x f32", "bf16", "int8", "own", "int8"]
     report("models", f"A step after {PAST} tokens: ms, and times as fast as the best peer", columns, rows, data)
     kept = data[0]["bytes"]
-    print(", ".join(f"{name} {kept[name] / kept['sdpa dyn']:.3f}" for name in STORAGE), "of transformers' cache bytes")
+    print(", ".join(f"{name} {kept[name] / kept['sdpa']:.3f}" for name in STORAGE), "of transformers' cache bytes")
 
 
 def prefill_table(quick: bool) -> None:
