@@ -161,3 +161,17 @@ def test_a_layer_that_reads_anothers_keys_is_refused():
     cache.update(key, key, 1)
     with pytest.raises(FormRefused, match="never calls"):
         cache.update(key, key, 1)
+
+
+def test_layers_that_hold_different_numbers_of_tokens_are_found_out():
+    """As after a forward pass that was interrupted; `reset` makes the cache good again."""
+    _, ours = models()
+    tokens = torch.randint(1, 61, (1, 5))
+    cache = qkv.hf.cache(ours)
+    with torch.no_grad():
+        wanted = ours(tokens, past_key_values=cache).logits
+        cache.layers[1].crop(-1)
+        with pytest.raises(MaskError, match="reset"):
+            ours(tokens[:, :1], past_key_values=cache)
+        cache.reset()
+        assert torch.equal(ours(tokens, past_key_values=cache).logits, wanted)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import CacheLayerMixin
 
 from ..decoding import decode
-from ..errors import FormRefused, OptionError, ShapeError, complaint
+from ..errors import FormRefused, MaskError, OptionError, ShapeError, complaint
 from ..memory import KVCache
 from ..memory.checks import size
 from ..similarity import Softmax
@@ -234,6 +234,10 @@ class PagedLayer(CacheLayerMixin):
         n = new_key.shape[2]
         if query.shape[2] != n:
             raise ShapeError(complaint("query", f"{query.shape[2]} queries", f"{n}, one for each new token"))
+        if pattern is not None and pattern.place.queries_from != self.seen:
+            given = f"a mask for tokens from {pattern.place.queries_from} on"
+            hint = "a forward pass that ended in an error reached some layers only: reset() or crop() the cache"
+            raise MaskError(complaint("attention_mask", given, f"{self.seen}, what this layer holds", hint))
         usual = self._visible is None if pattern is None else self._covers(pattern) and self._continues(pattern, bias)
         if usual and not want_weights and (pattern is not None or given is None):
             # Nothing but causal and the memory's own window: the step that `decode` knows again.
