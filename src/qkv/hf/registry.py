@@ -33,9 +33,9 @@ def register() -> None:
     """
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, pattern)
-    _look_after(PreTrainedModel, "post_init", _when_built)
-    _look_before(PreTrainedModel, "_check_and_adjust_attn_implementation", _when_asked)
-    _look_before(PreTrainedModel, "set_attn_implementation", _when_asked)
+    _watch("post_init", after=_when_built)
+    _watch("_check_and_adjust_attn_implementation", before=_when_asked)
+    _watch("set_attn_implementation", before=_when_asked)
 
 
 def _when_asked(model: PreTrainedModel, attn_implementation: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -50,34 +50,23 @@ def _when_built(model: PreTrainedModel) -> None:
         check_layers(model)
 
 
-def _look_before(cls: type, method: str, look: Callable[..., None]) -> None:
-    """transformers has no hook for either moment, so its methods are wrapped, once."""
-    original = getattr(cls, method)
-    if getattr(original, "looked_at_by", None) == NAME:
+def _watch(method: str, *, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None) -> None:
+    """transformers has no hook for these moments, so its methods are wrapped, once."""
+    original = getattr(PreTrainedModel, method)
+    if getattr(original, "watched_by", None) == NAME:
         return
 
     @wraps(original)
-    def looked_at(self: Any, *args: Any, **kwargs: Any) -> Any:
-        look(self, *args, **kwargs)
-        return original(self, *args, **kwargs)
-
-    looked_at.looked_at_by = NAME  # pyright: ignore[reportAttributeAccessIssue]
-    setattr(cls, method, looked_at)
-
-
-def _look_after(cls: type, method: str, look: Callable[..., None]) -> None:
-    original = getattr(cls, method)
-    if getattr(original, "looked_at_by", None) == NAME:
-        return
-
-    @wraps(original)
-    def looked_at(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if before is not None:
+            before(self, *args, **kwargs)
         result = original(self, *args, **kwargs)
-        look(self)
+        if after is not None:
+            after(self)
         return result
 
-    looked_at.looked_at_by = NAME  # pyright: ignore[reportAttributeAccessIssue]
-    setattr(cls, method, looked_at)
+    watched.watched_by = NAME  # pyright: ignore[reportAttributeAccessIssue]
+    setattr(PreTrainedModel, method, watched)
 
 
 def _refused(model: nn.Module, reason: str) -> FormRefused:

@@ -45,6 +45,7 @@ def attend_plain(
     scale: float,
     softcap: float,
     sink: int,
+    heads_last: bool,
     threads: int,
     /,
 ) -> None: ...
