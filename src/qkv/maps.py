@@ -91,7 +91,15 @@ def _probed(similarity: FeatureMap, width: int, dtype: torch.dtype) -> int:
 
 def mapped(similarity: FeatureMap, x: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f"]:
     """φ(x), looked at: a row of features, at least one, for every row of x."""
-    features = similarity.map(x.contiguous())
+    half = _half(similarity.map)
+    given = x.contiguous() if half is None else x.to(half).contiguous()
+    if torch.is_autocast_enabled(x.device.type):
+        with torch.autocast(x.device.type, enabled=False):
+            features = similarity.map(given)
+    else:
+        features = similarity.map(given)
+    if half is not None and isinstance(features, Tensor) and features.dtype is half:
+        features = features.to(x.dtype)
     if not isinstance(features, Tensor) or features.dim() != 4 or features.shape[:3] != x.shape[:3]:
         given = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
         wanted = f"shape ({', '.join(map(str, x.shape[:3]))}, features): one row for each that it was given"
@@ -100,6 +108,12 @@ def mapped(similarity: FeatureMap, x: Float[Tensor, "b h n d"]) -> Float[Tensor,
         given = f"{features.shape[3]} features of {features.dtype}"
         raise DtypeError(complaint(f"map (of {similarity!r})", given, f"at least one feature, of {x.dtype}"))
     return features.contiguous()
+
+
+def _half(given: Any) -> torch.dtype | None:
+    """The dtype of a module in half precision: what is around it computes in float32."""
+    first = next(given.parameters(), None) if isinstance(given, torch.nn.Module) else None
+    return first.dtype if first is not None and first.dtype in (torch.bfloat16, torch.float16) else None
 
 
 def is_known(similarity: AnySimilarity) -> bool:

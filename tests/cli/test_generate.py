@@ -1,10 +1,12 @@
 """`qkv generate`: streams text, tells figures, and ends bad input in one line."""
 
 import json
+import shutil
 import subprocess
 import sys
 
 import pytest
+from safetensors.torch import load_file, save_file
 from small_checkpoint import write
 
 
@@ -50,6 +52,7 @@ def test_json_has_the_same_tokens_for_the_same_seed(checkpoint):
         (["--prompt", "  "], "prompt 1"),
         (["--prompt", "one", "--new", "41"], "at most 41"),
         (["--prompt", "one", "--chat"], "chat template"),
+        (["--prompt", "one", "--temperature", "1e-320"], "--temperature"),
     ],
 )
 def test_bad_input_ends_in_one_line(checkpoint, words, said):
@@ -61,11 +64,39 @@ def test_bad_input_ends_in_one_line(checkpoint, words, said):
 
 
 def test_wrong_words_and_a_missing_model(checkpoint, tmp_path):
-    for words in (["--prompt", "one", "--kv-cache", "f64"], ["--prompt", "one", "--new", "0"], []):
+    for words in (
+        ["--prompt", "one", "--kv-cache", "f64"],
+        ["--prompt", "one", "--new", "0"],
+        ["--seed", str(2**63)],
+        [],
+    ):
         assert run(checkpoint, *words).returncode == 2
     done = run(str(tmp_path / "nowhere"), "--prompt", "one")
     assert done.returncode == 1
     assert "not there" in done.stderr
+
+
+def test_habits_of_a_checkpoint_are_not_taken_over(checkpoint, tmp_path):
+    """Beams, static caches and other returns in generation_config.json: what is asked for here is greedy."""
+    plain = json.loads(run(checkpoint, "-p", "one two", "-n", "6", "--json").stdout)
+    folder = shutil.copytree(checkpoint, tmp_path / "habits")
+    habits = {"num_beams": 3, "return_dict_in_generate": True, "do_sample": True, "num_return_sequences": 2}
+    (folder / "generation_config.json").write_text(
+        json.dumps({**habits, "cache_implementation": "static", "eos_token_id": 1})
+    )
+    done = run(str(folder), "-p", "one two", "-n", "6", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["text"] == plain["text"]
+
+
+def test_weights_that_are_no_numbers(checkpoint, tmp_path):
+    folder = shutil.copytree(checkpoint, tmp_path / "nan")
+    weights = load_file(folder / "model.safetensors")
+    weights["model.layers.0.mlp.up_proj.weight"][0] = float("nan")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    done = run(str(folder), "-p", "one two", "-n", "4")
+    assert done.returncode == 1
+    assert "no numbers" in done.stderr
 
 
 def test_help_has_an_example():

@@ -175,3 +175,24 @@ def test_layers_that_hold_different_numbers_of_tokens_are_found_out():
             ours(tokens[:, :1], past_key_values=cache)
         cache.reset()
         assert torch.equal(ours(tokens, past_key_values=cache).logits, wanted)
+
+
+def test_autocast_beside_a_cache():
+    """Rotary positions leave queries and keys in float32, and values are bfloat16."""
+    _, ours = models()
+    tokens = torch.randint(1, 61, (2, 9), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        wanted = ours(tokens, use_cache=False).logits.float()
+        cache = qkv.hf.cache(ours)
+        found = torch.cat([ours(part, past_key_values=cache).logits for part in (tokens[:, :5], tokens[:, 5:])], 1)
+    assert float((found.float() - wanted).abs().max() / wanted.abs().max()) < 0.05
+
+
+def test_another_batch_is_named():
+    _, ours = models()
+    cache = qkv.hf.cache(ours)
+    mask = torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]])
+    with torch.no_grad():
+        ours(torch.randint(1, 61, (2, 3)), attention_mask=mask[:, :3], past_key_values=cache)
+        with pytest.raises(qkv.errors.ShapeError, match="rows"):
+            ours(torch.randint(1, 61, (1, 1)), attention_mask=mask[:1], past_key_values=cache)

@@ -241,11 +241,11 @@ def test_calls_that_cannot_be() -> None:
         (lambda: layer(x, memory=memory, return_weights=True), qkv.errors.OptionError, "return_weights"),
         (lambda: layer(x, memory=[memory]), qkv.errors.OptionTypeError, "memory"),
         (lambda: layer_of(context_width=CONTEXT)(x), qkv.errors.ShapeError, "width 17"),
-        (lambda: layer_of(similarity=ELU1, positions=ALiBi(6))(x), qkv.errors.OptionError, "bias"),
+        (lambda: layer_of(similarity=ELU1, positions=ALiBi(6)), qkv.errors.OptionError, "positions"),
     ):
         with pytest.raises(error, match=says):
             call()
     assert memory.length == 0
-    linear = layer_of(similarity=ELU1, positions=RelativeBias(6))
+    biased, state = layer_of(positions=RelativeBias(6)), layer_of(similarity=ELU1).memory(BATCH)
     with torch.no_grad(), pytest.raises(qkv.errors.FormRefused, match="LinearState"):
-        linear(x, memory=linear.memory(BATCH))
+        biased(x, memory=state)

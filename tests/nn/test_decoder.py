@@ -117,7 +117,7 @@ def test_encoder_and_decoder() -> None:
     model = pair_of(positions=RelativeBias(HEADS), decoder_positions=Rotary(), decoder_layers=3)
     source, target = tokens_of(2, 7), tokens_of(2, 5, seed=2)
     assert (len(model.encoder.layers), len(model.decoder.layers)) == (LAYERS, 3)
-    assert model.encoder.embedding is model.decoder.embedding
+    assert model.encoder.embedding.weight is model.decoder.embedding.weight
     out = model(source, target, [3, 7], [5, 2])
     torch.testing.assert_close(out[:1], model(source[:1, :3], target[:1]))
     torch.testing.assert_close(out[1:, :2], model(source[1:], target[1:, :2]))

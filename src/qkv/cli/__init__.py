@@ -62,7 +62,7 @@ def generate(
     temperature: Annotated[float, typer.Option(help="0 takes the most probable token.", min=0.0)] = 0.0,
     top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable.", min=1)] = None,
     top_p: Annotated[float | None, typer.Option(help="Sample from this much probability.", min=0.0, max=1.0)] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same text.", min=0, max=2**63 - 1)] = 0,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -78,6 +78,8 @@ def generate(
 
 def main() -> None:
     """Run, and end bad input in one line: exit 2 for wrong words, 1 for the rest, no traceback."""
+    if sys.stdout is None:  # closed by whoever started this
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the program runs
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot show a sign shows a question mark, and not a traceback.
         sys.stdout.reconfigure(errors="replace")

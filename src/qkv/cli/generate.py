@@ -19,6 +19,9 @@ from transformers import (
     Cache,
     DynamicCache,
     EncoderDecoderCache,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
     PreTrainedModel,
     StoppingCriteria,
     StoppingCriteriaList,
@@ -28,6 +31,10 @@ from .. import hf
 from ..errors import OptionError, ShapeError, complaint
 from ..hf.loading import Loaded, load
 
+_TOKENS = (
+    "bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id",
+    "suppress_tokens", "begin_suppress_tokens",
+)  # fmt: skip
 STORAGE = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
@@ -109,8 +116,13 @@ def show_json(options: Options) -> None:
 def _ready(options: Options) -> tuple[Loaded, dict[str, torch.Tensor]]:
     """The model, and the prompts as tokens, padded on the left."""
     for at, prompt in enumerate(options.prompts):
+        if any(0xD800 <= ord(sign) < 0xE000 for sign in prompt):
+            raise OptionError(complaint(f"prompt {at + 1}", "bytes that are no UTF-8", "text"))
         if not prompt.strip():
             raise OptionError(complaint(f"prompt {at + 1}", "nothing", "some text to go on from"))
+    if options.temperature and not 1e-4 <= options.temperature <= 1e4:
+        wanted = "0, or a number from 0.0001 to 10000"
+        raise OptionError(complaint("--temperature", options.temperature, wanted))
     loaded = load(options.model)
     model, tokenizer = loaded
     prompts = options.prompts
@@ -146,8 +158,8 @@ def plan_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor], options: Op
     """What will run, and how large its memory becomes."""
     config: Any = model.config.get_text_config(decoder=True)
     heads = config.num_attention_heads
-    kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    kv_heads = _option(config, "num_key_value_heads") or heads
+    width = _option(config, "head_dim") or config.hidden_size // heads
     rows, prompt = inputs["input_ids"].shape
     size = STORAGE[options.kv_cache].itemsize
     # int8 keeps a float32 scale for each token and head, of keys and of values.
@@ -167,6 +179,14 @@ def plan_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor], options: Op
     }
 
 
+def _option(config: Any, name: str) -> int | None:
+    """One number for all layers; None where there is none, or where layers differ."""
+    try:
+        return getattr(config, name, None)
+    except Exception:  # what transformers raises for layers that differ is no AttributeError
+        return None
+
+
 def generate(loaded: Loaded, inputs: dict[str, torch.Tensor], options: Options, say: Any) -> Run:
     """On qkv, with its cache."""
     memory = hf.cache(loaded.model, dtype=STORAGE[options.kv_cache])
@@ -176,12 +196,13 @@ def generate(loaded: Loaded, inputs: dict[str, torch.Tensor], options: Options, 
 def generate_default(loaded: Loaded, inputs: dict[str, torch.Tensor], options: Options) -> Run:
     """transformers' own attention and cache, in the same weights."""
     model = loaded.model
-    model.set_attn_implementation("sdpa")
+    name = "sdpa" if model._supports_sdpa else "eager"
+    model.set_attn_implementation(name)
     memory: Cache = DynamicCache(config=model.config)
     if model.config.is_encoder_decoder:
         memory = EncoderDecoderCache(memory, DynamicCache())
     try:
-        return _run(loaded, inputs, options, "sdpa f32", memory, lambda: _bytes(memory), None)
+        return _run(loaded, inputs, options, f"{name} f32", memory, lambda: _bytes(memory), None)
     finally:
         model.set_attn_implementation("qkv")
 
@@ -195,27 +216,45 @@ def _run(
     nbytes: Callable[[], int],
     say: Any,
 ) -> Run:
-    choice: dict[str, Any] = {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
-    if options.temperature > 0:
-        choice = {"do_sample": True, "temperature": options.temperature, "top_p": options.top_p}
-        choice["top_k"] = options.top_k or 0
     clock = _Clock(say)
-    prompt = 0 if loaded.model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+    # An encoder-decoder's answer begins with its start token.
+    prompt = 1 if loaded.model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
     torch.manual_seed(options.seed)
+    loaded.model.generation_config = _choices(loaded, options)
     with torch.no_grad():
         found: Any = loaded.model.generate(  # pyright: ignore[reportCallIssue]
             **inputs,  # pyright: ignore[reportArgumentType]
-            **choice,
             past_key_values=memory,
-            max_new_tokens=options.new,
+            logits_processor=LogitsProcessorList([_Numbers()]),
             stopping_criteria=StoppingCriteriaList([clock]),
-            pad_token_id=loaded.tokenizer.pad_token_id,
         )
     tokens = [row[prompt:].tolist() for row in found]
     start, first, *rest = clock.times
     rows = len(options.prompts)
     decode = rows * len(rest) / (rest[-1] - first) if rest else 0.0
     return Run(name, tokens, int(inputs["attention_mask"].sum()) / (first - start), decode, nbytes())
+
+
+def _choices(loaded: Loaded, options: Options) -> GenerationConfig:
+    """What was asked for on the command line, and the checkpoint's special tokens; not its other habits, as beams."""
+    own = loaded.model.generation_config
+    tokens = {name: getattr(own, name, None) for name in _TOKENS} if own is not None else {}
+    tokens["pad_token_id"] = loaded.tokenizer.pad_token_id
+    choice: dict[str, Any] = {"do_sample": False}
+    if options.temperature > 0:
+        choice = {"do_sample": True, "temperature": options.temperature, "top_k": options.top_k or 0}
+        choice["top_p"] = 1.0 if options.top_p is None else options.top_p
+    return GenerationConfig(max_new_tokens=options.new, num_beams=1, **tokens, **choice)
+
+
+class _Numbers(LogitsProcessor):
+    """Nothing can be chosen among what are no numbers."""
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        if bool(scores.isnan().any()):
+            hint = "a checkpoint with weights that are not finite, or one that was damaged"
+            raise OptionError(complaint("model", "logits that are no numbers", "finite ones", hint))
+        return scores
 
 
 def _bytes(memory: Any) -> int:

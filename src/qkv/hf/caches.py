@@ -98,9 +98,11 @@ def cache(
             complaint("dtype", dtype, wanted, "this is how tokens are kept, whatever the model computes in")
         )
     capacity = None if capacity is None else size("capacity", capacity)
-    if not (model.config.is_encoder_decoder or getattr(model.config, "is_decoder", False) or model.can_generate()):
-        raise OptionError(complaint("model", name, "a decoder: an encoder keeps nothing"))
+    _check_kind(model, config)
     kinds, options = get_layer_types_and_kwargs(config)
+    if len(kinds) != len(options):
+        given = f"{len(kinds)} layer_types for {len(options)} layers"
+        raise OptionError(complaint("model", given, "one for each layer, in its configuration"))
     layer_class = LatentLayer if getattr(config, "kv_lora_rank", None) else PagedLayer
     layers = []
     for index, (kind, option) in enumerate(zip(kinds, options, strict=True)):
@@ -108,6 +110,21 @@ def cache(
             reason = f"layer {index} is {kind}, which keeps no keys and values"
             raise FormRefused(f"{name}: qkv.hf.cache cannot serve it: {reason}.", (reason,))
         window = None if _WINDOW[kind] is None else option.get(_WINDOW[kind])
-        layers.append(layer_class(dtype, capacity, window))
+        layers.append(layer_class(dtype, capacity, window, f"{name}, layer {index}"))
     paged = PagedCache(layers, dtype)
     return PagedEncoderDecoderCache(paged, DynamicCache()) if model.config.is_encoder_decoder else paged
+
+
+def _check_kind(model: PreTrainedModel, config: Any) -> None:
+    """Refuse what keeps no keys and values of its own, by name."""
+    name, reason = type(model).__name__, None
+    # Attention layers say whether they are causal; where none does, nothing is known against it.
+    causal = [module.is_causal for module in model.modules() if hasattr(module, "is_causal")]
+    if not model.config.is_encoder_decoder and not (model.can_generate() and (any(causal) or not causal)):
+        reason = "it is no decoder: its tokens see what comes after them, and nothing can be kept"
+    elif getattr(model, "_is_stateful", False):
+        reason = "it keeps states of its own beside keys and values"
+    elif getattr(config, "num_kv_shared_layers", None):
+        reason = f"its last {config.num_kv_shared_layers} layers read the keys of layers before them"
+    if reason is not None:
+        raise FormRefused(f"{name}: qkv.hf.cache cannot serve it: {reason}. Hint: use transformers' own.", (reason,))

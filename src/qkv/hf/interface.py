@@ -13,7 +13,7 @@ from transformers.utils.generic import TransformersKwargs
 from ..api import attention
 from ..masks import Causal, Mask, Window
 from ..similarity import Softmax
-from .layers import Held
+from .layers import Held, alike
 from .patterns import Pattern, joined, read_cells
 from .refusal import refusal
 
@@ -23,9 +23,12 @@ _SERVED: Counter[tuple[str, int | None]] = Counter()
 _KNOWN = frozenset(TransformersKwargs.__annotations__) | {
     "cache_position",
     "deterministic",
+    "labels",
+    "logits_to_keep",
     "output_router_logits",
     "position_embeddings",
     "past_key_values",
+    "return_dict",
     "token_type_ids",
     "use_cache",
 }
@@ -81,6 +84,7 @@ def attend(
             raise refusal(module, "it is not causal, and a cache is; run it without past_key_values")
         out, weights = key.layer.attend(module, query, key, value, attention_mask, similarity, bias, want_weights)
     else:
+        key, value = alike(query, key, value)
         mask, added = _mask(module, query, key, attention_mask, is_causal, sliding_window)
         bias = added if bias is None else bias if added is None else bias + added
         if bias is not None and bias.shape[-1] > key.shape[2]:

@@ -47,22 +47,25 @@ class Held:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        _refuse(f".{name}")
+        _refuse(self, f".{name}")
 
     def __getitem__(self, index: Any) -> NoReturn:
-        _refuse("[...]")
+        _refuse(self, "[...]")
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
-        _refuse(f"torch's {getattr(func, '__name__', func)}")
+        given = [*args, *(kwargs or {}).values()]
+        flat = [part for one in given for part in (one if isinstance(one, list | tuple) else [one])]
+        _refuse(next(part for part in flat if isinstance(part, Held)), f"torch's {getattr(func, '__name__', func)}")
 
 
-def _refuse(what: str) -> NoReturn:
+def _refuse(held: Held, what: str) -> NoReturn:
     reason = (
         f"{what} was asked of keys or values that are pages of a qkv.hf.cache, and no tensor; the model works on them "
         "outside of the attention function"
     )
-    raise FormRefused(f"past_key_values: {reason}. Hint: use transformers' own cache with this model.", (reason,))
+    hint = "use transformers' own cache with this model"
+    raise FormRefused(f"past_key_values of {held.layer.name}: {reason}. Hint: {hint}.", (reason,))
 
 
 class PagedLayer(CacheLayerMixin):
@@ -71,8 +74,8 @@ class PagedLayer(CacheLayerMixin):
     is_compileable = False
     is_croppable = True
 
-    def __init__(self, dtype: torch.dtype, capacity: int | None, window: int | None) -> None:
-        self.storage, self.capacity, self.window = dtype, capacity, window
+    def __init__(self, dtype: torch.dtype, capacity: int | None, window: int | None, name: str = "a layer") -> None:
+        self.storage, self.capacity, self.window, self.name = dtype, capacity, window, name
         self.memory: KVCache | None = None
         self.record_past = False
         self._pending: Held | None = None
@@ -111,7 +114,7 @@ class PagedLayer(CacheLayerMixin):
         return 0 if self.memory is None else self.memory.nbytes
 
     def __repr__(self) -> str:
-        return f"PagedLayer({self.memory if self.memory is not None else 'empty'})"
+        return f"PagedLayer({self.name}: {self.memory if self.memory is not None else 'empty'})"
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """A memory of the sizes of these tokens."""
@@ -230,7 +233,7 @@ class PagedLayer(CacheLayerMixin):
         memory = self.memory
         assert memory is not None
         pattern = given if isinstance(given, Pattern) else None
-        new_key, new_value = key.new, value.new
+        new_key, new_value = alike(query, key.new, value.new)
         n = new_key.shape[2]
         if query.shape[2] != n:
             raise ShapeError(complaint("query", f"{query.shape[2]} queries", f"{n}, one for each new token"))
@@ -264,6 +267,13 @@ class PagedLayer(CacheLayerMixin):
         if self._visible is None:
             return pattern.keep is None
         return not self.holes and bias is None and pattern.follows(self._visible, self.seen)
+
+
+def alike(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values in the queries' dtype, where autocast has left them in another: rotary positions are float32."""
+    if value.dtype is not query.dtype and torch.is_autocast_enabled(query.device.type):
+        return key.to(query.dtype), value.to(query.dtype)
+    return key, value
 
 
 class LatentLayer(PagedLayer):

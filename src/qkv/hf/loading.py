@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
-from ..errors import OptionError, QkvError, complaint
+from ..errors import DtypeError, OptionError, OptionTypeError, QkvError, complaint
+from ..memory.checks import DTYPES
 from .checkpoint import CONFIG, line, opened, quiet
 from .registry import NAME, register
 
@@ -33,6 +34,14 @@ def load(path: str | os.PathLike[str], *, dtype: torch.dtype = torch.float32, im
     weights the model needs or hold them in other shapes.
     """
     register()
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise OptionTypeError(complaint("model", repr(path), "the path of a folder or of a GGUF file"))
+    if dtype not in DTYPES:
+        raise DtypeError(
+            complaint("dtype", dtype, "torch.float32, float64, bfloat16 or float16", "what it computes in")
+        )
+    if implementation not in (NAME, "sdpa", "eager"):
+        raise OptionError(complaint("implementation", repr(implementation), f"{NAME!r}, 'sdpa' or 'eager'"))
     place = Path(path)
     if not place.exists():
         hint = "qkv fetches nothing; save_pretrained() writes such a folder"

@@ -19,6 +19,8 @@ from ..errors import DtypeError, MaskError, OptionTypeError, ShapeError, complai
 from ..masks import Causal, Dense, Extent, Mask, Padding, Segments, Window
 
 _HERE = masking_utils.__name__
+# Configurations of models that know eager attention's masks only: what they compute with is added to the scores.
+ADDITIVE: set[type] = set()
 
 
 class Place(NamedTuple):
@@ -57,9 +59,11 @@ class Pattern(Tensor):
     _follows: tuple[Tensor, int] | None
 
     @staticmethod
-    def __new__(cls, rules: Rules, place: Place, keep: Tensor | None, device: Any) -> Pattern:
+    def __new__(
+        cls, rules: Rules, place: Place, keep: Tensor | None, device: Any, dtype: torch.dtype = torch.bool
+    ) -> Pattern:
         shape = (place.batch, 1, place.queries, place.keys)
-        made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool, device=device)  # pyright: ignore[reportAttributeAccessIssue]
+        made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)  # pyright: ignore[reportAttributeAccessIssue]
         made.rules, made.place, made.keep = rules, place, keep
         made._mask, made._ready, made._follows = None, False, None
         return made
@@ -122,6 +126,8 @@ def pattern(
     attention_mask: Tensor | None = None,
     use_vmap: bool = False,
     device: Any = "cpu",
+    dtype: torch.dtype = torch.float32,
+    config: Any = None,
     **options: Any,
 ) -> Tensor:
     """transformers' mask function for "qkv"; a program that is being traced gets all cells as a tensor instead."""
@@ -134,7 +140,8 @@ def pattern(
         # Somebody's own rule: transformers knows how to call it.
         cells = _cells_of(mask_function, None, use_vmap, device, *place)
         rules = Rules(others=(Dense(cells),))
-    return Pattern(rules, place, _real(attention_mask, rules, place), device)
+    kind = dtype if type(config) in ADDITIVE else torch.bool
+    return Pattern(rules, place, _real(attention_mask, rules, place), device, kind)
 
 
 def _cells_of(function: Any, keep: Tensor | None, use_vmap: bool, device: Any, *sizes: Any) -> Tensor:
@@ -232,7 +239,12 @@ def read_cells(query: Tensor, given: Any, keys: int) -> tuple[Mask | None, Tenso
 
 def _with_cells(given: Any) -> Any:
     if isinstance(given, Pattern):
-        return given.cells()
+        cells = given.cells()
+        if given.dtype is torch.bool:
+            return cells
+        return torch.zeros(cells.shape, dtype=given.dtype, device=cells.device).masked_fill(
+            ~cells, torch.finfo(given.dtype).min
+        )
     if isinstance(given, list | tuple):
         return type(given)(_with_cells(part) for part in given)
     if isinstance(given, dict):

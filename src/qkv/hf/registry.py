@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import sys
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any
@@ -12,10 +14,12 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from ..errors import FormRefused
 from .interface import attend
-from .patterns import pattern
+from .patterns import ADDITIVE, pattern
 
 NAME = "qkv"
 _CALLS = "get_interface("
+# A table of classes by implementation, which has no entry for another one.
+_LOOKED_UP = re.compile(r"_CLASSES\[(self\.)?config\._attn_implementation\]")
 _COMPUTES = ("softmax(", "scaled_dot_product_attention(", "baddbmm(")
 
 
@@ -40,12 +44,16 @@ def register() -> None:
 
 def _when_asked(model: PreTrainedModel, attn_implementation: Any = None, *args: Any, **kwargs: Any) -> None:
     if attn_implementation == NAME:
-        if not type(model)._can_set_attn_implementation():
+        if not type(model)._can_set_attn_implementation() or _LOOKED_UP.search(_module_source(type(model))):
             raise _refused(model, f"{type(model).__module__} never asks transformers' registry of attention")
+        if not model._supports_sdpa:
+            ADDITIVE.add(type(model.config))
         check_layers(model)
 
 
 def _when_built(model: PreTrainedModel) -> None:
+    if not model._supports_sdpa:
+        ADDITIVE.add(type(model.config))
     if getattr(model.config, "_attn_implementation", None) == NAME:
         check_layers(model)
 
@@ -84,6 +92,14 @@ def check_layers(model: nn.Module) -> None:
 
 def _has_served_parts(module: nn.Module) -> bool:
     return any(_CALLS in _source(type(part)) for part in module.modules() if part is not module)
+
+
+@lru_cache
+def _module_source(kind: type) -> str:
+    try:
+        return inspect.getsource(sys.modules[kind.__module__])
+    except (OSError, TypeError, KeyError):  # made in a session
+        return ""
 
 
 @lru_cache

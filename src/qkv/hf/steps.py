@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..api import attention
 from ..decoding import decode
-from ..errors import MaskError, complaint
+from ..errors import MaskError, ShapeError, complaint
 from ..masks import Dense, Mask, Padding, Window
 from ..similarity import Softmax
 from .patterns import Pattern, joined, read_cells
@@ -75,6 +75,9 @@ def _visible(layer: PagedLayer, step: Step, total: int) -> Tensor | None:
         keep = torch.ones(before.shape[0], total, dtype=torch.bool, device=before.device)
         if not isinstance(given, Pattern):
             keep[:, : layer.seen] = before  # a mask of cells says nothing of padding
+    if keep.shape[0] != step.key.shape[0] or (before is not None and before.shape[0] != keep.shape[0]):
+        held = keep.shape[0] if before is None else before.shape[0]
+        raise ShapeError(complaint("input", f"{step.key.shape[0]} rows", f"{held}, as in the mask and in the cache"))
     if keep.shape[1] != total:
         hint = "one column for each token so far and each new one"
         raise MaskError(complaint("attention_mask", f"{keep.shape[1]} columns", str(total), hint))

@@ -44,10 +44,16 @@ def write(target: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) ->
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    # Where a link leads, and nothing but a file: what is replaced would be gone.
+    target = Path(os.path.realpath(target))
+    if target.exists() and not target.is_file():
+        raise OptionError(complaint("path", str(target), "a file, or a name that is free"))
     part = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
         part.touch(exist_ok=False)
+        mode = (target if target.exists() else part).stat().st_mode  # that of the old file, or what umask says
         save_file(tensors, part, metadata)
+        part.chmod(mode & 0o7777)
         _through_to_disk(part)
         os.replace(part, target)
     except BaseException as error:

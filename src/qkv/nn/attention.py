@@ -75,6 +75,15 @@ class Attention(Described):
         self.value = nn.Linear(self.context_width, self.kv_heads * self.head_width, bias)
         self.out = nn.Linear(self.heads * self.head_width, self.width, bias)
         self.positions = checked_positions(positions, self.width, self.heads, self.head_width)
+        if isinstance(self.positions, Bias) and not isinstance(self._similarity, Softmax):
+            kind = type(self.positions).__name__
+            hint = "it is added to softmax's scores; Rotary and what is added to the input go with all"
+            raise OptionError(complaint("positions", f"{kind} beside {self._similarity!r}", "Softmax beside it", hint))
+        sink = self._similarity.sink if isinstance(self._similarity, Softmax) else None
+        if isinstance(sink, Tensor) and sink.numel() != 1 and tuple(sink.shape) != (self.heads,):
+            raise ShapeError(
+                complaint("sink", f"shape {tuple(sink.shape)}", f"({self.heads},): one logit per query head")
+            )
         self._register(self._similarity)
 
     def _register(self, similarity: AnySimilarity) -> None:
@@ -114,7 +123,7 @@ class Attention(Described):
 
     def project(self, context: Float[Tensor, "batch m context_width"]) -> Pair:
         """Keys and values of a context, each (batch, kv_heads, m, head_width): `forward` takes the pair as well."""
-        check_features("context", context, self.context_width, self.key.weight)
+        check_features("context", context, self.context_width, self.key)
         key, value = self._split(self.key(context), self.kv_heads), self._split(self.value(context), self.kv_heads)
         if isinstance(self.positions, Rotary):
             (key,) = self.positions(key)
@@ -130,15 +139,17 @@ class Attention(Described):
         padding: str = "right",
         memory: KVCache | LinearState | None = None,
         return_weights: bool = False,
+        place: Place | None = None,
     ) -> Any:
         """(batch, n, width), or with return_weights (that, the weights (batch, heads, n, m)).
 
         context: for cross attention, or the pair that `project(context)` gave. mask: of qkv, True attends.
         memory: of `self.memory`. x are new tokens, appended to it before they attend, causally, to all that it holds;
         a mask is then in absolute positions. lengths: how many of the n tokens of each row count, the first ones, or
-        the last ones with padding="left".
+        the last ones with padding="left". There is no dropout beside a memory.
+        place: where the tokens stand without a memory, as a stack says of rows that are padded; 0, 1, 2, … when None.
         """
-        check_features("x", x, self.width, self.query.weight)
+        check_features("x", x, self.width, self.query)
         if memory is not None:
             return self._decoded(x, context, mask, lengths, padding, memory, return_weights)
         if lengths is not None or padding != "right":
@@ -146,7 +157,7 @@ class Attention(Described):
             hint = "mask=qkv.Padding(lengths) leaves keys out"
             raise OptionError(complaint("lengths, padding", given, "None and 'right'", hint))
         n = x.shape[1]
-        here = Place(0, n, n)
+        here = Place(0, n, n) if place is None else place
         x = self._added(x, here)
         query = self._split(self.query(x), self.heads)
         if context is None:
@@ -159,9 +170,10 @@ class Attention(Described):
             if isinstance(self.positions, Rotary):
                 (query,) = self.positions(query)
         dropout = self.dropout if self.training else 0.0
+        bias = self._bias(query, Place(0, n, n), key.shape[-2])  # of distances, which a place for all does not change
         answer = attention(
-            query, key, value, similarity=self.similarity, mask=mask, bias=self._bias(query, here, key.shape[-2]),
-            dropout=dropout, return_lse=False, return_weights=return_weights,
+            query, key, value, similarity=self.similarity, mask=mask, bias=bias, dropout=dropout,
+            return_lse=False, return_weights=return_weights,
         )  # fmt: skip
         if isinstance(answer, tuple):
             return self._joined(answer[0]), answer[1]

@@ -10,6 +10,7 @@ from ..errors import OptionError, complaint
 from ..masks import Mask
 from ..memory import KVCache, LinearState
 from ..shapes import Float
+from ..similarity import Argmax
 from .attention import Attention, Pair
 from .feed_forward import Activation, FeedForward
 from .module import Described, check_features, one_of
@@ -59,11 +60,13 @@ class Block(Described):
         context_width = options.pop("context_width", None)
         if context_width is not None and not cross:
             raise OptionError(complaint("context_width", context_width, "None", "only cross=True has a context"))
-        self.attention = Attention(width, heads, bias=bias, dropout=dropout, **options)
+        # Argmax has no weights that could be dropped.
+        of_weights = 0.0 if isinstance(options.get("similarity"), Argmax) else dropout
+        self.attention = Attention(width, heads, bias=bias, dropout=of_weights, **options)
         self.cross = None
         if cross:
             options = {**options, "positions": None, "context_width": context_width}
-            self.cross = Attention(width, heads, bias=bias, dropout=dropout, **options)
+            self.cross = Attention(width, heads, bias=bias, dropout=of_weights, **options)
         self.feed_forward = FeedForward(
             width, hidden, kind=feed_forward, activation=activation, bias=bias, dropout=dropout
         )
@@ -82,13 +85,15 @@ class Block(Described):
         lengths: Any = None,
         padding: str = "right",
         return_weights: bool = False,
+        place: Any = None,
     ) -> Any:
         """(batch, n, width), or with return_weights (that, (self,)) or (that, (self, cross)).
 
-        mask, memory, lengths and padding are those of the self attention, context_mask is that of the cross attention.
+        mask, memory, lengths, padding and place are those of the self attention, context_mask is that of the cross
+        attention.
         context: (batch, m, context_width), or the pair that `cross.project(context)` gave.
         """
-        check_features("x", x, self.attention.width, self.attention.query.weight)
+        check_features("x", x, self.attention.width, self.attention.query)
         if (context is None) is (self.cross is not None):
             given, wanted = ("None", "a context") if context is None else ("a context", "None")
             hint = f"this block was made with cross={self.cross is not None}"
@@ -101,8 +106,9 @@ class Block(Described):
 
         def attended(y: Tensor) -> Tensor:
             answer = self.attention(
-                y, mask=mask, lengths=lengths, padding=padding, memory=memory, return_weights=return_weights
-            )
+                y, mask=mask, lengths=lengths, padding=padding, memory=memory, return_weights=return_weights,
+                place=place,
+            )  # fmt: skip
             return kept(answer)
 
         def crossed(y: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from ..shapes import Float, Int
 from .attention import Pair
 from .positions import Added, Place, place_after
 from .stack import Stack, real, run_layers
+from .steps import all_or_none, check_in_step
 
 Memory = list[KVCache | LinearState]
 
@@ -100,8 +101,7 @@ class Decoder(Stack):
         return_weights: bool = False,
     ) -> tuple[Float[Tensor, "batch n width"], list[Any]]:
         """What `logits` is given, and the weights: whoever needs the last token only need not ask for all logits."""
-        self.check_tokens(tokens)
-        which = real(lengths, keep, tokens.device)
+        which, kept = self.which(tokens, lengths, keep)
         layers = len(self.layers)
         contexts = context if isinstance(context, list) or context is None else [context] * layers
         if contexts is not None and len(contexts) != layers:
@@ -113,18 +113,21 @@ class Decoder(Stack):
         }
         if memory is None:
             mask = Causal() if which.mask is None else Causal() & which.mask
-            return run_layers(self, self.embedded(tokens, self.place(tokens, which)), mask=mask, **given)
+            here = self.place(tokens, which)
+            return run_layers(self, self.embedded(tokens, here, kept), mask=mask, place=here, **given)
         if not isinstance(memory, list) or len(memory) != layers:
             said = f"{len(memory)} of them" if isinstance(memory, list) else type(memory).__name__
             wanted = f"a list of {layers}, one a layer"
             raise OptionTypeError(complaint("memory", said, wanted, "model.memory(batch) makes it"))
+        check_in_step(memory)
         n = tokens.shape[1]
         counts, padding = which.side(tokens.shape[0], n)
         place = Place(0, n, n)
         if isinstance(self.positions, Added):
             place = place_after(memory[0], n, counts, padding)
-        x = self.embedded(tokens, place)
-        return run_layers(self, x, mask=None, memory=memory, lengths=counts, padding=padding, **given)
+        x = self.embedded(tokens, place, kept)
+        with all_or_none(memory):
+            return run_layers(self, x, mask=None, memory=memory, lengths=counts, padding=padding, **given)
 
     def logits(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch vocabulary"]:
         """Of the token that comes next."""

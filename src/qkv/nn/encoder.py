@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..memory.checks import size
 from ..shapes import Bool, Float
-from .stack import Stack, real, run_layers
+from .stack import Stack, run_layers
 
 
 class Encoder(Stack):
@@ -55,18 +55,18 @@ class Encoder(Stack):
 
         lengths: how many tokens of each row are real, from the left; or keep: booleans (batch, n), True is real.
         """
-        self.check_tokens(tokens)
-        which = real(lengths, keep, tokens.device)
-        x = self.embedded(tokens, self.place(tokens, which))
-        x, weights = run_layers(self, x, mask=which.mask, return_weights=return_weights)
+        which, kept = self.which(tokens, lengths, keep)
+        place = self.place(tokens, which)
+        x = self.embedded(tokens, place, kept)
+        x, weights = run_layers(self, x, mask=which.mask, place=place, return_weights=return_weights)
         if self.head is not None:
-            x = self.head(mean(x, which.kept(x.shape[1], x.device)))
+            x = self.head(mean(x, kept))
         return (x, weights) if return_weights else x
 
 
 def mean(x: Float[Tensor, "batch n width"], keep: Bool[Tensor, "batch n"] | None) -> Float[Tensor, "batch width"]:
     """The mean over real tokens; what is padded does not matter, whatever it holds."""
     if keep is None:
-        return x.mean(1)
+        return x.sum(1) / max(x.shape[1], 1)
     keep = keep.unsqueeze(-1)
     return x.masked_fill(~keep, 0.0).sum(1) / keep.sum(1).clamp(min=1)

@@ -49,7 +49,10 @@ class EncoderDecoder(Described):
         self.decoder = Decoder(
             width, heads, below, vocabulary=vocabulary, positions=decoder_positions, cross=True, **options
         )
-        self.decoder.embedding = self.encoder.embedding
+        # The weight, and not the module, which torch.func.functional_call would not put back under two names.
+        assert self.decoder.embedding is not None
+        assert self.encoder.embedding is not None
+        self.decoder.embedding.weight = self.encoder.embedding.weight
 
     def encode(self, source: Int[Tensor, "batch m"], lengths: Any = None) -> Float[Tensor, "batch m width"]:
         """What the decoder attends to: `decoder(target, context=encode(source, lengths), context_lengths=lengths)`."""

@@ -57,7 +57,7 @@ class FeedForward(Described):
         self.dropout = nn.Dropout(check_dropout(dropout, ANY_SOFTMAX))
 
     def forward(self, x: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
-        check_features("x", x, self.width, self.up.weight)
+        check_features("x", x, self.width, self.up)
         up = self.up(x)
         hidden = self.activation(up) if self.gate is None else self.activation(self.gate(x)) * up
         return self.out(self.dropout(hidden))

@@ -73,6 +73,9 @@ def generate(
     if beams > 1 and temperature:
         hint = "beams=1 samples"
         raise OptionError(complaint("temperature", f"{temperature} with {beams} beams", "0", hint))
+    if on_token is not None and not callable(on_token):
+        raise OptionTypeError(complaint("on_token", repr(on_token), "a function of (row, token), or None"))
+    seed = None if seed is None else _seed(seed)
     stops = _stops(decoder, stop)
     longest = decoder.longest
     if longest is not None and read.longest + new > longest:
@@ -91,7 +94,7 @@ def generate(
             run.widen(beams)
             found = search(logs, run.advance, run.memory, new=new, beams=beams, stop=stops, penalty=length_penalty)
         else:
-            generator = None if seed is None else torch.Generator(logs.device).manual_seed(integer("seed", seed))
+            generator = None if seed is None else torch.Generator(logs.device).manual_seed(seed)
             options = temperature, top_k, top_p, generator
             found = _one_by_one(run, logs, new, stops, options, on_token)
     return Generation(*found, sum(layer.nbytes for layer in run.memory))
@@ -129,6 +132,13 @@ def _read_prompt(decoder: Decoder, prompt: Any, lengths: Any, padding: str) -> _
     prompt = prompt.masked_fill(~keep, 0)
     decoder.check_tokens(prompt)
     return _Prompt(prompt, keep, last if left else real - 1, int(counts.max()))
+
+
+def _seed(given: Any) -> int:
+    seed = integer("seed", given)
+    if not 0 <= seed < 1 << 63:
+        raise OptionError(complaint("seed", given, "a number from 0 to 2^63 - 1"))
+    return seed
 
 
 def _stops(decoder: Decoder, stop: Any) -> list[int]:
@@ -186,17 +196,27 @@ class _Run:
         """Log-probabilities of what follows the prompt; only the last token's are made."""
         states = self._states(read.tokens, read.keep)
         rows = torch.arange(len(read.last), device=read.last.device)
-        return log_probabilities(self.decoder.logits(states[rows, read.last]))
+        return _sound(log_probabilities(self.decoder.logits(states[rows, read.last])))
 
     def advance(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocabulary"]:
         """Log-probabilities of what follows one more token a row."""
-        return log_probabilities(self.decoder.logits(self._states(tokens.unsqueeze(1))[:, 0]))
+        return _sound(log_probabilities(self.decoder.logits(self._states(tokens.unsqueeze(1))[:, 0])))
 
     def _states(self, tokens: Tensor, keep: Tensor | None = None) -> Tensor:
         states, _ = self.decoder.states(
             tokens, keep=keep, context=self.context, context_lengths=self.context_lengths, memory=self.memory
         )
         return states
+
+
+def _sound(logs: Tensor) -> Tensor:
+    """Nothing can be chosen among what are no numbers."""
+    wrong = logs.isnan().any(-1)
+    if bool(wrong.any()):
+        row = int(wrong.int().argmax())
+        hint = "weights or a context that are not finite; NaN is never hidden"
+        raise OptionError(complaint("model", f"logits that are no numbers in row {row}", "finite ones", hint))
+    return logs
 
 
 def _one_by_one(

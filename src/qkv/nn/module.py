@@ -32,12 +32,18 @@ class Described(nn.Module):
         return module
 
 
-def check_features(argument: str, x: Tensor, width: int, weight: Tensor) -> None:
-    """Refuse what is not (batch, n, width) numbers of the module's dtype; autocast converts those of another."""
+def check_features(argument: str, x: Tensor, width: int, projection: nn.Module) -> None:
+    """Refuse what is not (batch, n, width) numbers of the projection's dtype; autocast converts those of another.
+
+    What stands in a projection's place (an adapter, a quantised one) without a weight says itself what it takes.
+    """
     if not isinstance(x, Tensor):
         raise DtypeError(complaint(argument, type(x).__name__, "a torch.Tensor"))
     if x.dim() != 3 or x.shape[2] != width:
         raise ShapeError(complaint(argument, f"shape {tuple(x.shape)}", f"(batch, n, {width})"))
+    weight = getattr(projection, "weight", None)
+    if not isinstance(weight, Tensor):
+        return
     if x.dtype not in DTYPES or (x.dtype is not weight.dtype and not torch.is_autocast_enabled(x.device.type)):
         hint = f"convert with .to({weight.dtype}), or the module with module.to(dtype)"
         raise DtypeError(complaint(argument, f"dtype {x.dtype}", f"{weight.dtype}, as the module's weights", hint))

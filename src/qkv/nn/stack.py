@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..call import transforming
 from ..errors import DtypeError, MaskError, OptionError, OptionTypeError, ShapeError, complaint
 from ..masks import Mask, Padding
 from ..memory.checks import size
@@ -97,8 +98,11 @@ class Stack(Described):
         """The layers."""
         return [block for block in self.layers if isinstance(block, Block)]
 
-    def check_tokens(self, tokens: Tensor) -> None:
-        """Integers (batch, n) of the vocabulary; without one, features (batch, n, width), which the blocks look at."""
+    def check_tokens(self, tokens: Tensor, keep: Tensor | None = None) -> None:
+        """Integers (batch, n) of the vocabulary; without one, features (batch, n, width), which the blocks look at.
+
+        What keep says is padding may be anything.
+        """
         if not isinstance(tokens, Tensor):
             raise DtypeError(complaint("tokens", type(tokens).__name__, "a torch.Tensor"))
         if self.vocabulary is None:
@@ -110,23 +114,42 @@ class Stack(Described):
             raise DtypeError(complaint("tokens", f"dtype {tokens.dtype}", "integers", hint))
         if tokens.dim() != 2:
             raise ShapeError(complaint("tokens", f"shape {tuple(tokens.shape)}", "(batch, n)"))
-        # A compiled program does not look at numbers; there the embedding says what is wrong.
-        if torch.compiler.is_compiling() or not tokens.numel():
+        # A program that is traced or transformed does not look at numbers; there the embedding says what is wrong.
+        if torch.compiler.is_compiling() or transforming() or tokens.is_meta:
+            return
+        if keep is not None and keep.shape == tokens.shape:
+            tokens = tokens[keep]
+        if not tokens.numel():
             return
         for worst in (int(tokens.min()), int(tokens.max())):
             if not 0 <= worst < self.vocabulary:
                 wanted = f"numbers from 0 to {self.vocabulary - 1}, the vocabulary"
                 raise OptionError(complaint("tokens", f"the number {worst}", wanted))
 
-    def embedded(self, tokens: Tensor, place: Place) -> Float[Tensor, "batch n width"]:
-        """What the first layer is given."""
-        x = tokens if self.embedding is None else self.embedding(tokens.long())
-        return self.positions(x, place) if isinstance(self.positions, Added) else x
+    def which(self, tokens: Tensor, lengths: Any, keep: Any) -> tuple[Real, Tensor | None]:
+        """Which tokens are real, as it was given and as booleans; the tokens themselves are looked at, too."""
+        if not isinstance(tokens, Tensor):
+            self.check_tokens(tokens)
+        given = real(lengths, keep, tokens.device)
+        kept = None if tokens.dim() < 2 else given.kept(tokens.shape[1], tokens.device)
+        self.check_tokens(tokens, kept)
+        return given, kept
+
+    def embedded(self, tokens: Tensor, place: Place, keep: Tensor | None) -> Float[Tensor, "batch n width"]:
+        """What the first layer is given. Padding is 0: a NaN in it would come back through the weights' derivatives."""
+        padded = None if keep is None or keep.shape != tokens.shape[:2] else ~keep
+        if self.embedding is None:
+            x = tokens
+        else:
+            tokens = tokens.long()
+            x = self.embedding(tokens if padded is None else tokens.masked_fill(padded, 0))
+        x = self.positions(x, place) if isinstance(self.positions, Added) else x
+        return x if padded is None else x.masked_fill(padded.unsqueeze(-1), 0.0)
 
     def place(self, tokens: Tensor, real: Real) -> Place:
         """Without a memory: every row counts from its first real token, wherever its padding stands."""
         n = tokens.shape[1]
-        if real.keep is None or not isinstance(self.positions, Added):
+        if real.keep is None or self.positions is None:
             return Place(0, n, n)
         return Place(-real.keep.int().argmax(1), n, n)
 
@@ -149,6 +172,7 @@ def run_layers(
     memory: list[Any] | None = None,
     lengths: Any = None,
     padding: str = "right",
+    place: Place | None = None,
     return_weights: bool,
 ) -> tuple[Tensor, list[tuple[Float[Tensor, "batch heads n m"], ...]]]:
     """x through every layer, and the weights of each where they are asked for."""
@@ -162,6 +186,7 @@ def run_layers(
             memory=None if memory is None else memory[i],
             lengths=lengths,
             padding=padding,
+            place=place,
             return_weights=return_weights,
         )
         if return_weights:
