@@ -18,7 +18,9 @@ settings.load_profile("test")
 
 # Under --import-mode=importlib a folder of tests is no package: this makes what several of them share importable.
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("decode_reference", "linear_reference", "decode_cases")
+pytest.register_assert_rewrite(
+    "decode_reference", "linear_reference", "decode_cases", "tiny_models", "hf_harness", "small_checkpoint"
+)
 
 # What tests of tests/hf record, printed by the process that collects the reports of all.
 sys.path.insert(0, str(Path(__file__).parent / "hf"))

@@ -4,12 +4,9 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["TQDM_DISABLE"] = "1"
 
 # Under --import-mode=importlib a folder of tests is no package: this makes what several of them share importable.
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("tiny_models", "hf_harness", "small_checkpoint")
