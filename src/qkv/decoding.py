@@ -101,6 +101,8 @@ def _known_for(query: Any, key: Any, value: Any, memory: KVCache, similarity: An
     """The plan of another memory's call that looked the same: a model's layers do."""
     if memory._seen is not None or not (type(query) is type(key) is type(value) is Tensor):
         return None
+    if not isinstance(similarity, AnySimilarity | None):  # what is wrong is said elsewhere
+        return None
     plan = _PLANS.get(_kind(query, key, value, memory, similarity))
     if plan is not None and (key.dtype, key.device) == (query.dtype, query.device):
         return plan

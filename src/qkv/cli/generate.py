@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -85,7 +86,7 @@ def show(options: Options) -> None:
     err.print(_sentence(plan), highlight=False)
     single = len(options.prompts) == 1
     words = _Words(loaded.tokenizer) if single else None
-    with err.status("generating") if not single or not sys.stdout.isatty() else _nothing():
+    with err.status("generating") if not single or not sys.stdout.isatty() else nullcontext():
         first = generate(loaded, inputs, options, words)
     if words is not None:
         words.end()
@@ -279,11 +280,6 @@ class _Words:
 
     def end(self) -> None:
         print(self.tokenizer.decode(self.tokens, skip_special_tokens=True)[self.shown :], flush=True)
-
-
-class _nothing:  # noqa: N801 - a context manager, used like a word
-    def __enter__(self) -> None: ...
-    def __exit__(self, *error: object) -> None: ...
 
 
 def _sentence(plan: dict[str, Any]) -> str:

@@ -131,7 +131,8 @@ class PagedLayer(CacheLayerMixin):
             reason = "the model updates its cache, and never calls the attention function that would read it"
             raise FormRefused(f"{self!r}: {reason}. Hint: use transformers' own cache with this model.", (reason,))
         if not isinstance(key_states, Tensor) or key_states.dim() != 4 or not isinstance(value_states, Tensor):
-            raise ShapeError(complaint("key_states", key_states, "a tensor (batch, heads, new tokens, width)"))
+            given = f"shape {tuple(key_states.shape)}" if isinstance(key_states, Tensor) else type(key_states).__name__
+            raise ShapeError(complaint("key_states", given, "a tensor (batch, heads, new tokens, width)"))
         memory = self.memory
         if memory is None or (self.seen == 0 and memory.batch != key_states.shape[0]):
             self.lazy_initialization(key_states, value_states)
