@@ -17,11 +17,11 @@ from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from .errors import DtypeError, MaskError, MaskTypeError, OptionError, OptionTypeError, ShapeError, complaint
 from .masks import Extent, Mask, as_mask
 from .similarity import AnySimilarity, Argmax, Softmax, as_similarity
+from .sizes import RANKS, check_sizes
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _DTYPE_SET = frozenset(DTYPES)
 FORM_NAMES = ("auto", "dense", "streaming", "linear", "hard", "decode")
-_RANKS = "2 (length, width), 3 (batch, length, width) or 4 (batch, heads, length, width)"
 _LARGEST = 2**63 - 1
 # Looked up once: a chain of attributes costs as much as the question itself.
 is_compiling, _forward_ad, _PARAMETER = torch.compiler.is_compiling, torch.autograd.forward_ad, torch.nn.Parameter
@@ -247,7 +247,7 @@ def _complain_of_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
         raise DtypeError(complaint("query", "a meta tensor", "a tensor that holds numbers"))
     dims = query.dim()
     if dims not in (2, 3, 4):
-        raise ShapeError(complaint("query", f"{dims} dimensions {tuple(query.shape)}", _RANKS))
+        raise ShapeError(complaint("query", f"{dims} dimensions {tuple(query.shape)}", RANKS))
     for name, tensor in (("key", key), ("value", value)):
         if tensor.dim() != dims:
             given = f"{tensor.dim()} dimensions {tuple(tensor.shape)} beside query's {tuple(query.shape)}"
@@ -256,34 +256,7 @@ def _complain_of_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
 
 
 def _check_sizes(query: Tensor, key: Tensor, value: Tensor) -> None:
-    (batch, heads, len_q, width), (key_batch, heads_kv, len_k, key_width) = query.shape, key.shape
-    value_batch, value_heads, len_v, width_v = value.shape
-    if key_batch != batch or value_batch != batch:
-        raise ShapeError(
-            complaint(
-                "key, value",
-                f"batch {key_batch} and {value_batch}",
-                f"query's batch {batch}",
-                "expand() them",
-            )
-        )
-    if width != key_width:
-        raise ShapeError(complaint("key", f"width {key_width}", f"query's width {width}"))
-    if width == 0:
-        raise ShapeError(complaint("query", "width 0", "at least one coordinate to compare"))
-    if len_k != len_v:
-        raise ShapeError(complaint("value", f"length {len_v}", f"key's length {len_k}: one value for each key"))
-    if heads_kv != value_heads:
-        raise ShapeError(complaint("value", f"{value_heads} heads", f"key's {heads_kv} heads"))
-    if heads and (heads_kv == 0 or heads % heads_kv):
-        raise ShapeError(
-            complaint(
-                "key",
-                f"{heads_kv} heads beside {heads} query heads",
-                "a number that divides the query heads",
-                "query head h reads key/value head h // (heads_q // heads_kv)",
-            )
-        )
+    batch, heads, heads_kv, len_q, len_k, width, width_v = check_sizes(query.shape, key.shape, value.shape)
     # Checked in Python's integers, before anything of that size is asked for.
     bytes_out = batch * heads * len_q * max(width, width_v) * query.element_size()
     if bytes_out > _LARGEST or batch * heads * len_q * len_k > _LARGEST or batch * heads_kv * len_k * width > _LARGEST:

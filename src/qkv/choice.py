@@ -6,7 +6,7 @@ import html
 from dataclasses import dataclass
 
 from .call import Call
-from .cost.count import Cost, readable_bytes
+from .cost.price import Cost, readable_bytes
 from .errors import FormRefused
 from .forms import FORMS, Form, linear
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from . import kernels
 from .call import Call, arithmetic, read_call
 from .choice import Candidate, Choice, choose, describe, explain_choice
-from .cost.count import Cost, product_flops
+from .cost.price import Cost, product_flops
 from .errors import OptionTypeError, complaint
 from .kernels.dtypes import CODE, NOTHING
 from .kernels.memory import NativeStep, memory_attend

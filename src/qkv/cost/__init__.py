@@ -1,1 +1,56 @@
-"""What a call costs, before it runs."""
+"""What attention costs, before it runs: formula, exact count and measurement.
+
+Nothing here loads torch or SymPy before it is asked for something that needs them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+_HOME_OF_NAME = {
+    "count": "counting",
+    "layer": "layers",
+    "step": "layers",
+    "layer_listing": "layers",
+    "step_listing": "layers",
+    "Ledger": "ledger",
+    "Line": "ledger",
+    "theta": "symbols",
+    "symbols": "symbols",
+    "text": "symbols",
+}
+
+__all__ = [*_HOME_OF_NAME]  # pyright: ignore[reportUnsupportedDunderAll]
+
+if TYPE_CHECKING:
+    from .counting import count
+    from .layers import layer, layer_listing, step, step_listing
+    from .ledger import Ledger, Line
+    from .symbols import symbols, text, theta
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF_NAME:
+        raise AttributeError(f"module 'qkv.cost' has no attribute {name!r}; dir(qkv.cost) lists what there is")
+    thing = getattr(importlib.import_module(f".{_HOME_OF_NAME[name]}", __name__), name)
+    globals()[name] = thing
+    return thing
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+class _Door(ModuleType):
+    """A file and the function that it is named after, `qkv.cost.watch` for instance: the function keeps the name,
+    whoever imports the file first."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOME_OF_NAME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Door

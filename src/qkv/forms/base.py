@@ -10,7 +10,7 @@ import torch
 
 from .. import kernels
 from ..call import Call
-from ..cost.count import Cost
+from ..cost.price import Cost
 from ..masks import Band, Causal, Window
 from .equation import Result
 

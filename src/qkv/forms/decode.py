@@ -9,7 +9,7 @@ import torch
 
 from .. import kernels
 from ..call import Call, arithmetic
-from ..cost.count import Cost, product_flops
+from ..cost.price import Cost, product_flops
 from ..masks import Causal, Padding, Window
 from ..similarity import Softmax
 from .base import RUNS, Form, population

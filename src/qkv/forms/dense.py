@@ -6,7 +6,7 @@ import torch
 
 from .. import kernels
 from ..call import Call, arithmetic, compact
-from ..cost.count import Cost, product_flops
+from ..cost.price import Cost, product_flops
 from .base import Form
 from .equation import Result, Rows, attend
 

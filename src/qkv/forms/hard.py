@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import kernels
 from ..call import Call, arithmetic
-from ..cost.count import Cost, product_flops
+from ..cost.price import Cost, product_flops
 from ..masks import Band
 from ..shapes import Bool, Int
 from ..similarity import Argmax

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..cost.count import readable_bytes
+from ..cost.price import readable_bytes
 from ..kernels.memory import advise_huge, populate
 from .layout import PAGE
 

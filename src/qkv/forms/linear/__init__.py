@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ... import kernels
 from ...call import Call, arithmetic
-from ...cost.count import Cost
+from ...cost.price import Cost
 from ...kernels.linear import IDENTITY, Rule
 from ...maps import MOST_FEATURES, Maps, feature_count, is_known, maps_of
 from ...masks import Causal, Mask, Padding, Window

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ... import kernels
 from ...call import Call, arithmetic
-from ...cost.count import linear_flops, product_flops
+from ...cost.price import linear_flops, product_flops
 from ...kernels.linear import IDENTITY, Rule, linear, state_floats
 from ...maps import Maps, is_known
 from ...shapes import Float
 from ..base import kernel_reasons, population
-from .chunks import Sight
+from .chunks import MOST_TOKENS, Sight
 
 # Features of a piece: tokens × heads × features.
 PIECE = 1 << 19
@@ -23,8 +24,8 @@ def reasons_against(call: Call) -> tuple[str, ...]:
 
 
 def chunk_tokens(features: int) -> int:
-    """Tokens in a chunk of the kernel (native/src/linear.cpp), for the count."""
-    return 64 if features <= 512 else 128 if features <= 8192 else 256
+    """Tokens in a chunk of the kernel, for the count; torch's where there is no kernel."""
+    return MOST_TOKENS if kernels.reasons() else kernels.chunk_tokens(features)
 
 
 def flops(call: Call, features: int) -> tuple[int, int]:

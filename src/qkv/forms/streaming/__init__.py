@@ -13,7 +13,7 @@ import torch
 
 from ... import kernels
 from ...call import Call, arithmetic
-from ...cost.count import Cost, product_flops
+from ...cost.price import Cost, product_flops
 from ...masks import Extent
 from ...similarity import Argmax
 from ..base import RUNS, Form, population

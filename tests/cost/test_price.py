@@ -2,7 +2,7 @@
 
 import pytest
 
-from qkv.cost.count import Cost, product_flops, readable_bytes
+from qkv.cost.price import Cost, product_flops, readable_bytes
 
 
 def test_product_flops_are_a_multiplication_and_an_addition_each() -> None:
