@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 import qkv
+from qkv.cost.machine import last_level_cache
 
 from .harness import Race
 from .peers import DTYPES, Peer, Step, Turn
-from .roofs import Roof, Roofs, last_level_cache
+from .roofs import Roof, Roofs
 from .rotation import memories, race
 
 Shape = tuple[int, int, int, int, int]  # batch, query heads, key/value heads, past, width

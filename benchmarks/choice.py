@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 import qkv
+from qkv.cost.machine import free_memory
 
 from .crossing import crossing
 from .decode import bar, ms
 from .harness import Race, report
 from .peers import Turn
-from .roofs import free_memory
 from .rotation import race, visit
 
 SIMILARITIES: dict[str, Any] = {

@@ -17,10 +17,12 @@ from typing import Any
 
 import torch
 
+from qkv.cost.machine import last_level_cache
+
 from .cells import Cell, Qkv, Shape, measure, stored
 from .harness import Race, report
 from .peers import Peer, Step, Turn, everyone
-from .roofs import MEBI, Roofs, describe, last_level_cache
+from .roofs import MEBI, Roofs, describe
 from .rotation import memories, race
 
 TABLE: list[Shape] = [

@@ -19,12 +19,13 @@ from typing import Any
 import torch
 
 import qkv
+from qkv.cost.machine import free_memory
 
 from . import resident, tokens
 from .decode import bar
 from .harness import Race, report
 from .peers.linear import BLOCKS, CHUNKS, ELU1, Shape, Whole, for_elu1, for_quadratic
-from .roofs import Roof, Roofs, describe, free_memory
+from .roofs import Roof, Roofs, describe
 from .rotation import race
 
 LONGEST = 20.0  # seconds of a call, beyond which a peer is left out

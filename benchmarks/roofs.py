@@ -12,32 +12,13 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
+from qkv.cost.machine import free_memory, last_level_cache
+
 MEBI = 1 << 20
 HUGE = 2 * MEBI
-ASSUMED = 32 * MEBI
-
-
-def last_level_cache() -> int:
-    """Bytes of the largest cache that the system tells of; 32 MiB where it tells nothing."""
-    sizes = []
-    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        text = (index / "size").read_text().strip()
-        unit = {"K": 1 << 10, "M": MEBI, "G": 1 << 30}.get(text[-1:], 0)
-        sizes.append(int(text[:-1]) * unit if unit else int(text))
-    return max(sizes, default=ASSUMED)
-
-
-def free_memory() -> int:
-    """Bytes that can be had without swapping; unknown systems are taken to have 8 GiB."""
-    table = Path("/proc/meminfo")
-    for line in table.read_text().splitlines() if table.exists() else ():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 10
-    return 8 << 30
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ import math
 import statistics
 import time
 
+from qkv.cost.machine import free_memory, last_level_cache
+
 from .harness import Race
 from .peers import Turn
-from .roofs import free_memory, last_level_cache
 
 # OpenMP's threads spin for about 7 ms after their work; a contestant with threads of its own must not share its
 # cores with them.

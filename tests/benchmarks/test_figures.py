@@ -11,8 +11,10 @@ from benchmarks.decode import SHAPES, TABLE, bar, label, mean, ms
 from benchmarks.growth import SHAPES as GROWN
 from benchmarks.growth import binned, jumps, plot, steps_of_listing, steps_of_qkv, straight
 from benchmarks.peers import Turn
-from benchmarks.roofs import MEBI, Roof, last_level_cache
+from benchmarks.roofs import MEBI, Roof
 from benchmarks.rotation import FEW, memories, race
+
+from qkv.cost.machine import last_level_cache
 
 
 def test_bytes_and_flops() -> None:

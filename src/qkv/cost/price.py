@@ -3,28 +3,76 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 # Conservative figures for one core of a recent machine. Only their ratios decide between forms.
 MULTIPLY_RATE = 40e9  # floating-point operations a second in a matrix product
 MEMORY_RATE = 8e9  # bytes a second read or written beyond the caches
 
 
+class Work(NamedTuple):
+    """What a call comes to, in units that a machine has a price for. engine: the code that runs, for each has prices of
+    its own. steps: operators, pieces or chunks. products, pairs: flops of matrix products as executed and weights that
+    are made of scores, of the thread that has most to do. near, far: bytes that move within the caches and beyond.
+    overlaps: whether bytes come in while others are multiplied, as in a roofline; otherwise one follows the other."""
+
+    engine: str
+    steps: float = 0.0
+    products: float = 0.0
+    pairs: float = 0.0
+    near: float = 0.0
+    far: float = 0.0
+    overlaps: bool = False
+
+
+class Price(NamedTuple):
+    """Seconds for a call, and for each unit of its work."""
+
+    call: float
+    step: float
+    product: float
+    pair: float
+    near: float
+    far: float
+
+    def seconds(self, work: Work) -> float:
+        """The roofline: what is multiplied and what comes from memory meanwhile, or one after the other."""
+        made, moved = self.product * work.products + self.pair * work.pairs, self.far * work.far
+        return (
+            self.call
+            + self.step * work.steps
+            + self.near * work.near
+            + (max(made, moved) if work.overlaps else made + moved)
+        )
+
+
 @dataclass(frozen=True)
 class Cost:
     """flops: multiplications and additions that the call asks for. traffic: bytes that pass through memory. extra:
     bytes held beside inputs and output at the worst moment. overhead: seconds that no size explains. executed: flops as
-    the form does them, masked parts of its tiles included, at the rate of a good product; None: as asked for."""
+    the form does them, masked parts of its tiles included, at the rate of a good product; None: as asked for. work: the
+    same for a machine that was measured."""
 
     flops: int
     traffic: int
     extra: int
     overhead: float
     executed: int | None = None
+    work: Work | None = None
 
     @property
     def seconds(self) -> float:
-        """A rough time: it orders the forms, it does not predict."""
+        """A rough time from built-in figures: it orders the forms, it does not predict."""
         return self.overhead + (self.executed or self.flops) / MULTIPLY_RATE + self.traffic / MEMORY_RATE
+
+
+def share(tasks: int, threads: int) -> float:
+    """The part of some equal tasks that falls to the thread with most of them.
+
+    >>> share(3, 2), share(8, 2), share(1, 2)
+    (0.6666666666666666, 0.5, 1.0)
+    """
+    return -(-tasks // max(1, threads)) / max(1, tasks)
 
 
 def product_flops(pairs: int, width: int) -> int:

@@ -1,0 +1,216 @@
+"""This machine in figures: measured by `qkv calibrate`, kept in the user's cache folder, used by `auto` and `plan`.
+
+Reading them back needs no torch. Before the first calibration there are built-in, conservative ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import OptionError, complaint
+from .price import MEMORY_RATE, MULTIPLY_RATE, Price, Work
+
+FORMAT = 1
+# A multiply rate for a dtype that was not measured is that of float32.
+_ACTIVE: list[Machine | None] = []
+_LISTENERS: list[Callable[[], None]] = []
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """roofs: bytes or operations a second, by name ("read.memory", "multiply.float32.square", …) and the seconds of a
+    call ("call"). prices: for each engine and dtype, seconds for a unit of its work. errors: how far those were from
+    what they were fitted to, in the middle of the probes, as a part."""
+
+    name: str
+    cores: int
+    threads: int
+    memory_bytes: int
+    torch: str = ""
+    isa: str = ""
+    taken: str = ""
+    roofs: Mapping[str, float] = field(default_factory=dict)
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    errors: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> bool:
+        return bool(self.taken)
+
+    @property
+    def memory_rate(self) -> float:
+        """Bytes a second that are read beyond the caches."""
+        return self.roofs.get("read.memory", MEMORY_RATE)
+
+    def multiply_rate(self, dtype: str = "float32") -> float:
+        """Flops a second of a large product."""
+        known = self.roofs.get(f"multiply.{dtype}.square", self.roofs.get("multiply.float32.square"))
+        return MULTIPLY_RATE * self.cores if known is None else known
+
+    def seconds(self, work: Work | None, dtype: str) -> float | None:
+        """How long a call takes here; None for an engine that was not measured."""
+        if work is None:
+            return None
+        price = self.prices.get(key(work.engine, dtype))
+        return None if price is None else price.seconds(work)
+
+    @classmethod
+    def measure(cls, progress: Progress | None = None, *, quick: bool = False) -> Machine:
+        """Measure this machine, a few seconds; `store()` keeps it. Nothing else should be running."""
+        from .calibrate import measure
+
+        return measure(progress, quick=quick)
+
+    @classmethod
+    def built_in(cls) -> Machine:
+        """What is assumed before anything was measured."""
+        cores = os.cpu_count() or 1
+        return cls(processor(), cores, cores, memory_bytes())
+
+    @classmethod
+    def stored(cls) -> Machine | None:
+        """The figures of an earlier calibration of this machine with this version of torch; None where there are none
+        or where the file cannot be read."""
+        try:
+            return cls.read(path())
+        except (OSError, OptionError):
+            return None
+
+    @classmethod
+    def read(cls, file: Path) -> Machine:
+        """The figures in a file; OptionError where they make no sense."""
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+            return cls._checked(found)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            hint = "qkv calibrate measures again"
+            raise OptionError(complaint("machine", f"{file.name}: {error}", "figures of qkv calibrate", hint)) from None
+
+    @classmethod
+    def _checked(cls, found: dict[str, Any]) -> Machine:
+        if found.pop("format") != FORMAT:
+            raise ValueError("another version's format")
+        prices = {name: Price(*map(_figure, price)) for name, price in found.pop("prices").items()}
+        roofs = {name: _figure(rate) for name, rate in found.pop("roofs").items()}
+        errors = {name: _figure(error) for name, error in found.pop("errors").items()}
+        sizes = {name: int(_figure(found.pop(name))) for name in ("cores", "threads", "memory_bytes")}
+        words = {name: str(found.pop(name)) for name in ("name", "torch", "isa", "taken")}
+        return cls(**words, **sizes, roofs=roofs, prices=prices, errors=errors)
+
+    def store(self, file: Path | None = None) -> Path:
+        """Write the figures where `stored` finds them; a reader sees the old file or the new one, never a part."""
+        file = path() if file is None else file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        plain = {**asdict(self), "format": FORMAT, "prices": {name: list(price) for name, price in self.prices.items()}}
+        beside = file.with_name(f"{file.name}.{os.getpid()}")
+        beside.write_text(json.dumps(plain, indent=1), encoding="utf-8")
+        beside.replace(file)
+        return file
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "prices": {name: price._asdict() for name, price in self.prices.items()}}
+
+
+def active() -> Machine | None:
+    """The figures that `auto` goes by: looked up once, None before the first calibration."""
+    if not _ACTIVE:
+        _ACTIVE.append(Machine.stored())
+    return _ACTIVE[0]
+
+
+def use(machine: Machine | None) -> None:
+    """Go by these figures from now on, in this process; None goes by the built-in ones."""
+    _ACTIVE[:] = [machine]
+    for forget in _LISTENERS:
+        forget()
+
+
+def when_changed(forget: Callable[[], None]) -> None:
+    """What was decided by earlier figures is to be forgotten."""
+    _LISTENERS.append(forget)
+
+
+def key(engine: str, dtype: str) -> str:
+    return f"{engine} {dtype}"
+
+
+def path() -> Path:
+    """The file of this machine and this version of torch."""
+    known = f"{processor()}|{os.cpu_count()}|{_torch_version()}"
+    return folder() / f"machine-{hashlib.sha256(known.encode()).hexdigest()[:12]}.json"
+
+
+def folder() -> Path:
+    """The user's cache folder for qkv: QKV_CACHE where that is set, else what the system says."""
+    own = os.environ.get("QKV_CACHE")
+    if own:
+        return Path(own)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "qkv"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "qkv"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qkv"
+
+
+def processor() -> str:
+    """The processor's name, as the system gives it."""
+    table = Path("/proc/cpuinfo")
+    for line in table.read_text(encoding="utf-8").splitlines() if table.exists() else ():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine() or "unknown"
+
+
+def memory_bytes() -> int:
+    """Bytes of memory in all; 8 GiB where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 8 << 30
+
+
+def last_level_cache() -> int:
+    """Bytes of the largest cache that the system tells of; 32 MiB where it tells nothing."""
+    sizes = []
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        text = (index / "size").read_text().strip()
+        unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 0)
+        sizes.append(int(text[:-1]) * unit if unit else int(text))
+    return max(sizes, default=32 << 20)
+
+
+def free_memory() -> int:
+    """Bytes that can be had without swapping; unknown systems are taken to have 8 GiB."""
+    table = Path("/proc/meminfo")
+    for line in table.read_text().splitlines() if table.exists() else ():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 8 << 30
+
+
+def _torch_version() -> str:
+    """Without loading torch."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return "none"
+
+
+def _figure(given: Any) -> float:
+    number = float(given)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"{given!r} is no figure")
+    return number
