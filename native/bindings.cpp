@@ -1,4 +1,5 @@
-// The library as Python sees it, but for step.cpp. Tensors arrive as addresses and sizes; qkv.kernels has checked them.
+// The library as Python sees it, but for step.cpp and counted.cpp. Tensors arrive as addresses and sizes, which
+// qkv.kernels has checked.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -23,7 +24,6 @@ namespace nb = nanobind;
 
 namespace qkv::python {
 
-const KernelTable* kernels = &portable::table();
 Calls calls;
 
 }  // namespace qkv::python
@@ -52,10 +52,10 @@ bool all_finite(uintptr_t data, int64_t count, int dtype, int threads) {
     const auto kind = static_cast<qkv::Dtype>(dtype);
     // Letting the lock go costs more than a small scan.
     if (count * qkv::element_size(kind) < qkv::kFiniteParallelBytes) {
-        return kernels->all_finite(address<void>(data), count, kind);
+        return kernels().all_finite(address<void>(data), count, kind);
     }
     const nb::gil_scoped_release unlocked;
-    return qkv::all_finite(*kernels, address<void>(data), count, kind, threads);
+    return qkv::all_finite(kernels(), address<void>(data), count, kind, threads);
 }
 
 using Four = std::array<int64_t, 4>;
@@ -83,7 +83,7 @@ void argmax_scores(int dtype, nb::tuple query_shape, nb::tuple key_shape, uintpt
     require_memory(key, k[0] * k[1] * k[2] * k[3] == 0);
     calls.argmax.fetch_add(1, std::memory_order_relaxed);
     const nb::gil_scoped_release unlocked;
-    qkv::argmax_scores(*kernels, problem, threads);
+    qkv::argmax_scores(kernels(), problem, threads);
 }
 
 qkv::Memory memory(int storage, int64_t heads, int64_t width, int64_t value_width, uintptr_t table, int64_t slots) {
@@ -158,7 +158,7 @@ void memory_attend(int storage, int64_t heads, int64_t width, int64_t value_widt
         {starts, stops, lower, upper, keep, keep_strides, bias, bias_strides, scale, softcap, sink});
     calls.attend.fetch_add(1, std::memory_order_relaxed);
     const nb::gil_scoped_release unlocked;
-    (hard ? qkv::attend_hard : qkv::attend)(*kernels, problem, threads);
+    (hard ? qkv::attend_hard : qkv::attend)(kernels(), problem, threads);
 }
 
 void attend_plain(int dtype, nb::tuple query_shape, nb::tuple key_shape, int64_t value_width, uintptr_t query,
@@ -180,7 +180,7 @@ void attend_plain(int dtype, nb::tuple query_shape, nb::tuple key_shape, int64_t
     problem.heads_last = heads_last;
     calls.plain.fetch_add(1, std::memory_order_relaxed);
     const nb::gil_scoped_release unlocked;
-    qkv::attend(*kernels, problem, threads);
+    qkv::attend(kernels(), problem, threads);
 }
 
 qkv::FeatureRule feature_rule(int map, int64_t width, int degree, float offset) {
@@ -220,7 +220,7 @@ void linear(int map, int64_t width, int degree, float power_offset, int dtype, n
                                         direct};
     calls.linear.fetch_add(1, std::memory_order_relaxed);
     const nb::gil_scoped_release unlocked;
-    qkv::linear(*kernels, problem, threads);
+    qkv::linear(kernels(), problem, threads);
 }
 
 // Large pages spare a long past most of its address look-ups. Only advice: whether it is taken does not matter.
@@ -270,7 +270,7 @@ std::vector<std::string> isas() {
 NB_MODULE(_native, m) {
     m.def("isas", &isas);
     m.def("self_check", [](const std::string& isa) { return qkv::self_check(find(isa)); });
-    m.def("use", [](const std::string& isa) { kernels = &find(isa); });
+    m.def("use", [](const std::string& isa) { qkv::python::use(find(isa)); });
     m.def("why_one_thread", &qkv::why_one_thread);
     m.def("calls", &count_calls);
     m.def("reset_calls", &reset_calls);
@@ -284,5 +284,6 @@ NB_MODULE(_native, m) {
     m.def("advise_huge", &advise_huge);
     m.def("populate", &populate);
     qkv::python::bind_step(m);
+    qkv::python::bind_counted(m);
     m.attr("finite_parallel_bytes") = qkv::kFiniteParallelBytes;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the two files that know Python share.
+// What the files that know Python share.
 
 #include <nanobind/nanobind.h>
 
@@ -11,8 +11,11 @@
 
 namespace qkv::python {
 
-// The instruction set that `use` chose.
-extern const KernelTable* kernels;
+// What calls run on: the instruction set that `use` chose, or the same, counted. Either gives the same bits, so that it
+// does not matter which of them a call finds while another thread changes it.
+extern std::atomic<const KernelTable*> active;
+inline const KernelTable& kernels() { return *active.load(std::memory_order_acquire); }
+void use(const KernelTable& table);
 
 // How often each function ran, for tests that want to know.
 struct Calls {
@@ -27,5 +30,7 @@ T* address(uintptr_t number) {
 
 // class Step, in step.cpp.
 void bind_step(nanobind::module_& m);
+// Counts and sizes, in counted.cpp.
+void bind_counted(nanobind::module_& m);
 
 }  // namespace qkv::python

@@ -95,9 +95,9 @@ public:
             const nb::gil_scoped_release unlocked;
             if (hard_) {
                 qkv::append(append, threads);
-                qkv::attend_hard(*kernels, attend, threads);
+                qkv::attend_hard(kernels(), attend, threads);
             } else {
-                qkv::append_and_attend(*kernels, append, attend, threads);
+                qkv::append_and_attend(kernels(), append, attend, threads);
             }
         }
         for (int64_t b = 0; b < query_[0]; ++b) {

@@ -12,9 +12,6 @@ namespace qkv {
 
 namespace {
 
-// A past is divided at multiples of this many positions, whoever asks: each part has its own highest score, and the
-// parts are folded together in ascending order. That the division never changes keeps the bits the same.
-constexpr int64_t kPartTokens = 256;
 // Jobs for each thread, at least: few, so that each is long enough for the prefetching to pay.
 constexpr int64_t kJobsPerThread = 2;
 constexpr double kFlopsPerThread = 1 << 20;

@@ -35,6 +35,7 @@ struct Factor {
 // tile_rows × tile_keys, aligned to 64 bytes like everything packed.
 struct KernelTable {
     const char* name;
+    int lanes;  // floats in a vector
     int tile_rows;
     int tile_keys;
 

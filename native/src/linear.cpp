@@ -10,10 +10,6 @@ namespace qkv {
 
 namespace {
 
-// A segment of keys has at least so many chunks, and there are not so many segments that their states would matter.
-constexpr int64_t kChunksInSegment = 8, kMostSegments = 16;
-constexpr int64_t kEnoughHeads = 4;
-
 class Linear {
 public:
     Linear(const KernelTable& kernels, const LinearProblem& problem)

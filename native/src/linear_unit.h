@@ -16,8 +16,21 @@ namespace qkv {
 
 // Tokens in a chunk. Scores inside a chunk cost as the chunk is long, going over the state costs as often as there are
 // chunks: large states want long ones.
+struct Chunk {
+    int64_t most_features, tokens;
+};
 constexpr int64_t kMostChunk = 256;
-inline int64_t chunk_tokens(int64_t features) { return features <= 512 ? 64 : features <= 8192 ? 128 : kMostChunk; }
+constexpr Chunk kChunks[] = {{512, 64}, {8192, 128}, {INT64_MAX, kMostChunk}};
+
+inline int64_t chunk_tokens(int64_t features) {
+    const Chunk* chunk = kChunks;
+    while (features > chunk->most_features) ++chunk;
+    return chunk->tokens;
+}
+
+// A segment of keys has at least so many chunks, and there are not so many segments that their states would matter.
+constexpr int64_t kChunksInSegment = 8, kMostSegments = 16;
+constexpr int64_t kEnoughHeads = 4;
 
 // Sizes that every unit shares.
 struct LinearPlan {

@@ -7,6 +7,10 @@ namespace qkv {
 // Most query rows that are taken along the keys together.
 constexpr int kMostRows = 48;
 
+// A past is divided at multiples of this many positions, whoever asks: each part has its own highest score, and the
+// parts are folded together in ascending order. That the division never changes keeps the bits the same.
+constexpr int64_t kPartTokens = 256;
+
 // Up to kMostRows query rows that read one key/value head of one batch row: the heads of a group side by side, query
 // after query. Knows which keys each of them sees.
 class QueryRows {

@@ -1,7 +1,7 @@
 """The only room that sees the native library.
 
-Asking what there is needs no torch: `available`, `reasons`, `isa`, `isas`. What computes, `all_finite` and
-`argmax_scores`, takes tensors and loads on first touch.
+Asking what there is needs no torch: `available`, `reasons`, `isa`, `isas`, `geometry`. What computes, `all_finite` and
+`argmax_scores`, takes tensors and loads on first touch. `counted` counts what the kernels execute meanwhile.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .capability import (
     refused_isas,
     reset_calls,
 )
+from .counted import chunk_tokens, counted, geometry
 
 if TYPE_CHECKING:
     from .argmax import argmax_scores
@@ -32,6 +33,9 @@ __all__ = [
     "attend_plain",
     "available",
     "calls",
+    "chunk_tokens",
+    "counted",
+    "geometry",
     "isa",
     "isas",
     "reasons",

@@ -1,0 +1,135 @@
+#include "counting.h"
+
+#include <atomic>
+#include <stdexcept>
+
+#include "scratch.h"
+
+namespace qkv {
+
+namespace {
+
+using Counter = std::atomic<int64_t>;
+
+Counter score_flops{0}, value_flops{0}, other_flops{0}, feature_flops{0}, exponential_count{0}, tile_count{0};
+
+void add(Counter& counter, int64_t amount) { counter.fetch_add(amount, std::memory_order_relaxed); }
+
+// A table for each instruction set: its functions know by their type which ones they stand for.
+template <const KernelTable& (*real)()>
+struct Counting {
+    static int64_t in_vectors(int64_t count) { return round_up(count, real().lanes); }
+
+    static void count_tile(int64_t width) {
+        add(score_flops, 2 * real().tile_rows * real().tile_keys * width);
+        add(tile_count, 1);
+    }
+
+    static void score_tile(const float* queries, const float* panel, int64_t width, float* scores) {
+        count_tile(width);
+        real().score_tile(queries, panel, width, scores);
+    }
+
+    static uint32_t sweep_tile(const float* queries, const float* panel, int64_t width, float* scores,
+                               int64_t first_key, float* best, int64_t* index) {
+        count_tile(width);
+        return real().sweep_tile(queries, panel, width, scores, first_key, best, index);
+    }
+
+    static void score_page(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots,
+                           float* scores, int64_t stride, int tokens, const Ahead& ahead, float* widened) {
+        add(score_flops, 2 * rows * in_vectors(tokens) * width_slots);
+        add(tile_count, 1);
+        real().score_page(queries, rows, keys, storage, width_slots, scores, stride, tokens, ahead, widened);
+    }
+
+    static void weigh_page(const float* weights, int64_t stride, int rows, const char* values, Dtype storage,
+                           int64_t value_slots, int tokens, float* sums, const Ahead& ahead, float* widened) {
+        add(value_flops, 2 * rows * tokens * value_slots);
+        real().weigh_page(weights, stride, rows, values, storage, value_slots, tokens, sums, ahead, widened);
+    }
+
+    static void scale_scores(float* scores, int64_t count, float scale, const float* token_scales, float softcap) {
+        if (softcap != 0.0f) add(exponential_count, in_vectors(count));
+        real().scale_scores(scores, count, scale, token_scales, softcap);
+    }
+
+    static float exponentials(float* scores, int64_t count, float scale, float highest) {
+        add(exponential_count, in_vectors(count));
+        return real().exponentials(scores, count, scale, highest);
+    }
+
+    static void multiply_matrix(const Factor& a, int64_t rows, const float* b, int64_t b_stride, int64_t inner,
+                                float* c, int64_t c_stride, int64_t columns, bool onto) {
+        add(other_flops, 2 * rows * columns * inner);
+        real().multiply_matrix(a, rows, b, b_stride, inner, c, c_stride, columns, onto);
+    }
+
+    static void add_columns(const float* matrix, int64_t stride, int64_t rows, int64_t count, float* sums) {
+        add(other_flops, rows * in_vectors(count));
+        real().add_columns(matrix, stride, rows, count, sums);
+    }
+
+    // What fills no vector is done number by number.
+    static void add_dots(const float* matrix, int64_t stride, int64_t rows, int64_t count, const float* vector,
+                         float* sums) {
+        add(other_flops, 2 * rows * count);
+        real().add_dots(matrix, stride, rows, count, vector, sums);
+    }
+
+    // Whether x is negative or not, e^x is made.
+    static void map_row(const float* from, int64_t count, Map map, float* to) {
+        if (map == Map::elu1) add(exponential_count, in_vectors(count));
+        if (map == Map::squared) add(feature_flops, in_vectors(count));
+        real().map_row(from, count, map, to);
+    }
+
+    static void form_features(const float* x, int64_t stride, int64_t rows, int64_t count, const float* prefix,
+                              const float* weights, float* to, int64_t to_stride) {
+        add(feature_flops, (weights == nullptr ? 1 : 2) * rows * in_vectors(count));
+        real().form_features(x, stride, rows, count, prefix, weights, to, to_stride);
+    }
+
+    static void raise_row(float* row, int64_t count, float offset, int degree) {
+        add(feature_flops, degree * in_vectors(count));
+        real().raise_row(row, count, offset, degree);
+    }
+
+    static const KernelTable& table() {
+        static const KernelTable kernels = [] {
+            KernelTable copy = real();
+            copy.score_tile = score_tile;
+            copy.sweep_tile = sweep_tile;
+            copy.score_page = score_page;
+            copy.weigh_page = weigh_page;
+            copy.scale_scores = scale_scores;
+            copy.exponentials = exponentials;
+            copy.multiply_matrix = multiply_matrix;
+            copy.add_columns = add_columns;
+            copy.add_dots = add_dots;
+            copy.map_row = map_row;
+            copy.form_features = form_features;
+            copy.raise_row = raise_row;
+            return copy;
+        }();
+        return kernels;
+    }
+};
+
+}  // namespace
+
+const KernelTable& counting(const KernelTable& kernels) {
+    if (&kernels == &portable::table()) return Counting<portable::table>::table();
+#ifdef QKV_X86
+    if (&kernels == &avx2::table()) return Counting<avx2::table>::table();
+    if (&kernels == &avx512::table()) return Counting<avx512::table>::table();
+#endif
+    throw std::invalid_argument("not the kernels of an instruction set");
+}
+
+Counts counts() {
+    return {score_flops.load(), value_flops.load(), other_flops.load(), feature_flops.load(), exponential_count.load(),
+            tile_count.load()};
+}
+
+}  // namespace qkv
