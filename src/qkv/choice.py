@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .call import Call
+from .cost.machine import Machine, active, key, when_changed
 from .cost.price import Cost, readable_bytes
 from .errors import FormRefused
 from .forms import FORMS, Form, linear
@@ -13,15 +15,18 @@ from .forms import FORMS, Form, linear
 _REMEMBERED: dict[tuple, Form] = {}
 _MOST_REMEMBERED = 4096
 _LONGEST = 1 << 30
+when_changed(_REMEMBERED.clear)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A form beside the call: the reasons against it, or its cost."""
+    """A form beside the call: the reasons against it, or its cost. seconds: predicted from the machine's measured
+    figures, or roughly from built-in ones."""
 
     form: str
     reasons: tuple[str, ...]
     cost: Cost | None
+    seconds: float = float("inf")
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class Choice:
     candidates: tuple[Candidate, ...]
     call: str
     crossover: int | None = None  # N*: the number of keys from which on a state is cheaper than scores
+    machine: Machine | None = None  # whose measured figures predict the seconds; None: built-in figures order the forms
+    dtype: str = "float32"  # by which prices are kept
 
     @property
     def cost(self) -> Cost:
@@ -40,6 +47,19 @@ class Choice:
         cost = next(c.cost for c in self.candidates if c.form == self.form)
         assert cost is not None
         return cost
+
+    @property
+    def seconds(self) -> float:
+        """How long the form that was taken takes: predicted where `machine` is given, a rough figure otherwise."""
+        return next(c.seconds for c in self.candidates if c.form == self.form)
+
+    @property
+    def error(self) -> float | None:
+        """How far predictions for this engine were off when the machine was calibrated, in the middle of the calls that
+        were tried, as a part; None without a prediction."""
+        if self.machine is None or self.cost.work is None:
+            return None
+        return self.machine.errors.get(key(self.cost.work().engine, self.dtype))
 
     @property
     def reasons(self) -> dict[str, tuple[str, ...]]:
@@ -51,24 +71,26 @@ class Choice:
             return candidate.reasons
         if self.asked != "auto":
             return (f"form={self.asked!r} was asked for",)
-        assert candidate.cost is not None
-        return (f"dearer: about {_seconds(candidate.cost.seconds)}",)
+        return (f"dearer: about {_seconds(candidate.seconds)}",)
 
     def __str__(self) -> str:
         cost = self.cost
         lines = [
             self.call,
             f"-> {self.form}: {FORMS[self.form].summary}",
-            (
-                f"   {cost.flops:.3g} flops, {readable_bytes(cost.extra)} beside inputs and output, "
-                f"about {_seconds(cost.seconds)} on one core"
-            ),
+            (f"   {cost.flops:.3g} flops, {readable_bytes(cost.extra)} beside inputs and output, {self._time()}"),
         ]
         if self.crossover is not None:
             lines.append(f"   N* = {self.crossover}: from so many keys on, sums of features are cheaper than scores")
         for form, reasons in self.reasons.items():
             lines += [f"   not {form}: {reason}" for reason in reasons]
         return "\n".join(lines)
+
+    def _time(self) -> str:
+        if self.machine is None:
+            return f"about {_seconds(self.seconds)} on one core (not calibrated)"
+        error = self.error
+        return f"about {_seconds(self.seconds)}" + ("" if error is None else f" ± {error:.0%}") + ", as measured here"
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -98,8 +120,11 @@ def choose(call: Call) -> Form:
 
 def explain_choice(call: Call) -> Choice:
     """What `choose` comes to, with everything that it looked at."""
-    candidates = _candidates(call)
-    return Choice(_taken(call, candidates), call.form, tuple(candidates), describe(call), crossover(call))
+    candidates, machine = _candidates(call), active()
+    machine = machine if _predicted([c.cost for c in candidates], dtype_of(call)) else None
+    return Choice(
+        _taken(call, candidates), call.form, tuple(candidates), describe(call), crossover(call), machine, dtype_of(call)
+    )
 
 
 def crossover(call: Call) -> int | None:
@@ -116,8 +141,8 @@ def crossover(call: Call) -> int | None:
         extent = call.extent
         queries = max(1, round(keys * extent.len_q / max(1, extent.len_k)))
         longer = call._replace(extent=extent._replace(len_q=queries, len_k=keys))
-        least = min(form.cost(longer).seconds for form in others)
-        return linear.sums_are_cheaper(longer) and FORMS["linear"].cost(longer).seconds < least
+        own, *rest = seconds_of([form.cost(longer) for form in (FORMS["linear"], *others)], dtype_of(call))
+        return linear.sums_are_cheaper(longer) and own < min(rest)
 
     if not is_cheapest(_LONGEST):
         return None
@@ -129,11 +154,34 @@ def crossover(call: Call) -> int | None:
 
 
 def _candidates(call: Call) -> list[Candidate]:
-    candidates = []
-    for form in FORMS.values():
-        reasons = form.reasons_against(call)
-        candidates.append(Candidate(form.name, reasons, None if reasons else form.cost(call)))
-    return candidates
+    reasons = {form.name: form.reasons_against(call) for form in FORMS.values()}
+    costs = {name: None if against else FORMS[name].cost(call) for name, against in reasons.items()}
+    return candidates_of(reasons, costs, dtype_of(call))
+
+
+def candidates_of(reasons: dict[str, tuple[str, ...]], costs: dict[str, Cost | None], dtype: str) -> list[Candidate]:
+    """Forms with their reasons or costs, and with seconds that can be compared."""
+    known = {name: cost for name, cost in costs.items() if cost is not None}
+    seconds = dict(zip(known, seconds_of(list(known.values()), dtype), strict=True))
+    return [Candidate(name, against, costs[name], seconds.get(name, float("inf"))) for name, against in reasons.items()]
+
+
+def seconds_of(costs: list[Cost], dtype: str) -> list[float]:
+    """Predicted from the machine's figures if it has some for all of them; otherwise built-in ones compare them."""
+    return _predicted(costs, dtype) or [cost.seconds for cost in costs]
+
+
+def _predicted(costs: Sequence[Cost | None], dtype: str) -> list[float] | None:
+    machine = active()
+    if machine is None:
+        return None
+    found = [machine.seconds(cost.work(), dtype) if cost.work else None for cost in costs if cost is not None]
+    known = [seconds for seconds in found if seconds is not None]
+    return known if known and len(known) == len(found) else None
+
+
+def dtype_of(call: Call) -> str:
+    return str(call.query.dtype).removeprefix("torch.")
 
 
 def _taken(call: Call, candidates: list[Candidate]) -> str:
@@ -142,8 +190,8 @@ def _taken(call: Call, candidates: list[Candidate]) -> str:
         return _asked_for(call, candidates)
     taken, least = "", float("inf")
     for candidate in candidates:
-        if candidate.cost is not None and candidate.cost.seconds < least:
-            taken, least = candidate.form, candidate.cost.seconds
+        if candidate.cost is not None and candidate.seconds < least:
+            taken, least = candidate.form, candidate.seconds
     return taken
 
 

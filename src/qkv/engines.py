@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,15 +13,18 @@ from torch import Tensor
 
 from . import kernels
 from .call import Call, arithmetic, read_call
-from .choice import Candidate, Choice, choose, describe, explain_choice
-from .cost.price import Cost, product_flops
+from .choice import Candidate, Choice, choose, describe, explain_choice, seconds_of
+from .cost.machine import active
+from .cost.price import Cost, Work, product_flops
 from .errors import OptionTypeError, complaint
+from .forms.work import memory as on_memory
 from .kernels.dtypes import CODE, NOTHING
 from .kernels.memory import NativeStep, memory_attend
 from .masks import Causal, Dense, Mask, Window
 from .memory import KVCache, LinearState
 from .memory.layout import PAGE, numbers
 from .similarity import AnySimilarity, Argmax, Softmax
+from .sizes import Sizes
 from .step import Step, check_memory, read_step
 
 # Scores up to which torch computes the equation as it stands, and no faster form of it.
@@ -71,7 +75,9 @@ def explain_step(
         held = memory.nbytes
         reasons = native_reasons_against(step)
         work = product_flops(pairs, memory.width + (0 if step.hard else memory.value_width))
-        native = Candidate("decode", reasons, None if reasons else Cost(work, held, 0, 8e-6))
+        cost = Cost(work, held, 0, 8e-6, work=partial(_work, step, memory, held))
+        storage = str(memory.dtype).removeprefix("torch.")
+        native = Candidate("decode", reasons, None if reasons else cost, seconds_of([cost], storage)[0])
         # What torch needs: every token in one tensor, in the arithmetic's dtype.
         copied = tokens * (memory.width + memory.value_width) * size
         call = _stand_in(step, memory)
@@ -82,7 +88,20 @@ def explain_step(
         others = [c if c.cost is None else _after_gathering(c, held, copied, few) for c in forms]
     text = describe(call._replace(mask=step.mask, query=query))
     form = through_torch.form if reasons else "decode"
-    return Choice(form, "auto", (native, *others), f"decode after {int(step.past.max())} tokens: {text}")
+    machine = active()
+    machine = (
+        None if reasons or machine is None or machine.seconds(_work(step, memory, held), storage) is None else machine
+    )
+    said = f"decode after {int(step.past.max())} tokens: {text}"
+    return Choice(form, "auto", (native, *others), said, machine=machine, dtype=storage)
+
+
+def _work(step: Step, memory: KVCache, held: int) -> Work:
+    extent, heads = step.extent, memory.heads
+    sizes = Sizes(extent.batch, extent.heads, heads, extent.len_q, extent.len_k, memory.width, memory.value_width)
+    softcap = isinstance(step.similarity, Softmax) and step.similarity.softcap is not None
+    storage = str(memory.dtype).removeprefix("torch.")
+    return on_memory(sizes, step.past.tolist(), storage, held, softcap, step.hard)
 
 
 def _after_gathering(candidate: Candidate, held: int, copied: int, few: bool) -> Candidate:
@@ -92,7 +111,8 @@ def _after_gathering(candidate: Candidate, held: int, copied: int, few: bool) ->
     if few and candidate.form != "dense":
         return Candidate(candidate.form, (f"up to {FEW} scores torch computes the equation as it stands",), None)
     traffic, extra = cost.traffic + held + 2 * copied, cost.extra + copied
-    return Candidate(candidate.form, (), Cost(cost.flops, traffic, extra, cost.overhead + 50e-6))
+    whole = Cost(cost.flops, traffic, extra, cost.overhead + 50e-6)
+    return Candidate(candidate.form, (), whole, candidate.seconds + whole.seconds - cost.seconds)
 
 
 def _stand_in(step: Step, memory: KVCache) -> Call:

@@ -13,6 +13,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -58,19 +59,16 @@ class Machine:
         known = self.roofs.get(f"multiply.{dtype}.square", self.roofs.get("multiply.float32.square"))
         return MULTIPLY_RATE * self.cores if known is None else known
 
-    def seconds(self, work: Work | None, dtype: str) -> float | None:
+    def seconds(self, work: Work, dtype: str) -> float | None:
         """How long a call takes here; None for an engine that was not measured."""
-        if work is None:
-            return None
         price = self.prices.get(key(work.engine, dtype))
         return None if price is None else price.seconds(work)
 
     @classmethod
     def measure(cls, progress: Progress | None = None, *, quick: bool = False) -> Machine:
         """Measure this machine, a few seconds; `store()` keeps it. Nothing else should be running."""
-        from .calibrate import measure
-
-        return measure(progress, quick=quick)
+        # What measures stands above what is measured, and loads torch.
+        return import_module(".calibrate", __package__).measure(progress, quick=quick)
 
     @classmethod
     def built_in(cls) -> Machine:
@@ -104,9 +102,9 @@ class Machine:
         prices = {name: Price(*map(_figure, price)) for name, price in found.pop("prices").items()}
         roofs = {name: _figure(rate) for name, rate in found.pop("roofs").items()}
         errors = {name: _figure(error) for name, error in found.pop("errors").items()}
-        sizes = {name: int(_figure(found.pop(name))) for name in ("cores", "threads", "memory_bytes")}
-        words = {name: str(found.pop(name)) for name in ("name", "torch", "isa", "taken")}
-        return cls(**words, **sizes, roofs=roofs, prices=prices, errors=errors)
+        cores, threads, memory = (int(_figure(found[name])) for name in ("cores", "threads", "memory_bytes"))
+        torch, isa, taken = (str(found[name]) for name in ("torch", "isa", "taken"))
+        return cls(str(found["name"]), cores, threads, memory, torch, isa, taken, roofs, prices, errors)
 
     def store(self, file: Path | None = None) -> Path:
         """Write the figures where `stored` finds them; a reader sees the old file or the new one, never a part."""

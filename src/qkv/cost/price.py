@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -50,15 +51,15 @@ class Price(NamedTuple):
 class Cost:
     """flops: multiplications and additions that the call asks for. traffic: bytes that pass through memory. extra:
     bytes held beside inputs and output at the worst moment. overhead: seconds that no size explains. executed: flops as
-    the form does them, masked parts of its tiles included, at the rate of a good product; None: as asked for. work: the
-    same for a machine that was measured."""
+    the form does them, masked parts of its tiles included, at the rate of a good product; None: as asked for. work:
+    asks for the same in the units of a machine that was measured."""
 
     flops: int
     traffic: int
     extra: int
     overhead: float
     executed: int | None = None
-    work: Work | None = None
+    work: Callable[[], Work] | None = None
 
     @property
     def seconds(self) -> float:

@@ -44,12 +44,18 @@ def kernel_reasons(call: Call) -> tuple[str, ...]:
 
 
 def population(call: Call) -> int:
-    """How many pairs the mask lets through as far as sizes tell: what tensors hold is not looked at, since
-    the choice is remembered for every call of the same signature."""
+    """How many pairs the mask lets through as far as sizes tell."""
+    extent = call.extent
+    return extent.heads * band_of_sizes(call).population(extent.len_q, extent.len_k, extent.batch)
+
+
+def band_of_sizes(call: Call) -> Band:
+    """What the mask leaves of the scores as far as sizes tell: what tensors hold is not looked at, since the choice is
+    remembered for every call of the same signature."""
     extent = call.extent
     band = Band()
     for part in () if call.mask is None else call.mask.parts():
         if isinstance(part, Causal | Window):
             own = part.band(extent)
             band = band if own is None else band.intersect(own)
-    return extent.heads * band.population(extent.len_q, extent.len_k, extent.batch)
+    return band.simplified(extent.len_q, extent.len_k)

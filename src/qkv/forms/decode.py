@@ -5,6 +5,8 @@ The native kernel is the one that `qkv.decode` runs on a memory's pages; here it
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from .. import kernels
@@ -12,6 +14,7 @@ from ..call import Call, arithmetic
 from ..cost.price import Cost, product_flops
 from ..masks import Causal, Padding, Window
 from ..similarity import Softmax
+from . import work
 from .base import RUNS, Form, population
 from .equation import Result
 
@@ -64,7 +67,7 @@ def cost(call: Call) -> Cost:
     slower = BESIDE_FLASH * (48 / rows if 16 < rows < 48 else 1)
     # Keys and values of a head that stay in a core's cache are not read again for each tile of queries.
     again = held * (tiles - 1) if extent.len_k * widths * call.query.element_size() > NEAR else 0
-    return Cost(flops, again, 4 * scratch, 12e-6, executed=int(slower * flops))
+    return Cost(flops, again, 4 * scratch, 12e-6, int(slower * flops), partial(work.attend, call))
 
 
 def run(call: Call) -> Result:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from .. import kernels
 from ..call import Call, arithmetic, compact
 from ..cost.price import Cost, product_flops
+from . import work
 from .base import Form
 from .equation import Result, Rows, attend
 
@@ -29,6 +32,7 @@ def cost(call: Call) -> Cost:
         traffic=passes * pairs * size,
         extra=3 * pairs * size,
         overhead=60e-6,
+        work=partial(work.dense, call),
     )
 
 

@@ -6,6 +6,7 @@ masks that are no interval of keys, torch does it block by block.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from ..cost.price import Cost, product_flops
 from ..masks import Band
 from ..shapes import Bool, Int
 from ..similarity import Argmax
+from . import work
 from .base import RUNS, Form, kernel_reasons, population
 from .equation import NEVER, Result, pick, products
 
@@ -61,7 +63,9 @@ def cost(call: Call) -> Cost:
     size = arithmetic(call.query.dtype).itemsize
     packed = size * extent.batch * call.heads_kv * extent.len_k * call.width
     rows = extent.batch * extent.heads * extent.len_q
-    return Cost(product_flops(population(call), call.width), 2 * packed + rows * 8, packed + rows * 8, 20e-6)
+    native = not native_reasons_against(call)
+    flops, traffic, extra = product_flops(population(call), call.width), 2 * packed + rows * 8, packed + rows * 8
+    return Cost(flops, traffic, extra, 20e-6, work=partial(work.hard, call, native))
 
 
 def run(call: Call) -> Result:

@@ -9,6 +9,8 @@ does it (`native`), elsewhere and in float64 torch (`chunks`), which also has th
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -20,6 +22,7 @@ from ...maps import MOST_FEATURES, Maps, feature_count, is_known, maps_of
 from ...masks import Causal, Mask, Padding, Window
 from ...shapes import Bool
 from ...similarity import FeatureMap, Polynomial
+from .. import work as priced
 from ..base import RUNS, Form
 from ..equation import Result
 from ..streaming import odd
@@ -86,10 +89,15 @@ def cost(call: Call) -> Cost:
     held = size * (extent.batch * call.heads_kv * features * (call.width_v + 1) + chunk * (features + 4 * call.width))
     if native.reasons_against(call):
         steps = -(-extent.len_q // chunks.MOST_TOKENS)
-        return Cost(flops[0], 0, held, 300e-6 * max(1, steps))
+        size_of_chunk = chunks.size_of(features, extent.batch, extent.heads)
+        work = partial(priced.linear, call, features, False, size_of_chunk, "torch")
+        return Cost(flops[0], 0, held, 300e-6 * max(1, steps), work=work)
     if not is_known(call.similarity):  # features are written out and read again
-        return Cost(flops[0], 2 * size * (queries + keys) * features, held, 80e-6)
-    return Cost(min(flops), 0, held, 25e-6)
+        work = partial(priced.linear, call, features, False, chunk, "mapped")
+        return Cost(flops[0], 2 * size * (queries + keys) * features, held, 80e-6, work=work)
+    direct = native.scores_are_cheaper(call, features)
+    work = partial(priced.linear, call, features, direct, chunk, "native")
+    return Cost(min(flops), 0, held, 25e-6, work=work)
 
 
 def sums_are_cheaper(call: Call) -> bool:

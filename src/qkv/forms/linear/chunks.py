@@ -56,8 +56,8 @@ def chunks_of(len_q: int, len_k: int, offset: int | None, size: int) -> Iterator
             yield Chunk(i0, i1, min(max(i0 + offset, 0), len_k), min(max(i1 + offset, 0), len_k))
 
 
-def size_of(maps: Maps, batch: int, heads: int) -> int:
-    return max(1, min(MOST_TOKENS, TILE // max(1, maps.features * batch * heads)))
+def size_of(features: int, batch: int, heads: int) -> int:
+    return max(1, min(MOST_TOKENS, TILE // max(1, features * batch * heads)))
 
 
 class Scan(NamedTuple):
@@ -71,7 +71,7 @@ class Scan(NamedTuple):
 
     @property
     def size(self) -> int:
-        return size_of(self.maps, self.query.shape[0], self.query.shape[1])
+        return size_of(self.maps.features, self.query.shape[0], self.query.shape[1])
 
     def chunks(self) -> list[Chunk]:
         return list(chunks_of(self.query.shape[2], self.key.shape[2], self.sight.offset, self.size))

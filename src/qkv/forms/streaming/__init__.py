@@ -9,6 +9,8 @@ Memory grows with len_q + len_k either way.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from ... import kernels
@@ -16,6 +18,7 @@ from ...call import Call, arithmetic
 from ...cost.price import Cost, product_flops
 from ...masks import Extent
 from ...similarity import Argmax
+from .. import work
 from ..base import RUNS, Form, population
 from ..equation import Result
 from . import blocks, flash, odd
@@ -48,13 +51,13 @@ def cost(call: Call) -> Cost:
     if flash.reasons_against(call):
         held = 3 * size * min(blocks.BLOCK, rows * extent.len_k)
         # Blocks stay near the cores: a quarter of the dense form's passes reach memory.
-        return Cost(flops, 2 * pairs * size, held, 90e-6)
+        return Cost(flops, 2 * pairs * size, held, 90e-6, work=partial(work.blocks, call, blocks.BLOCK))
     # The kernel's blocks are 32 queries of one head, filled or not.
     executed = flops * max(1, 32 // max(extent.len_q, 1))
     if call.mask is not None and extent.len_q == extent.len_k and pairs < extent.cells:
         executed = max(executed, product_flops(_triangle(extent), call.width + call.width_v))
     held = size * rows + (size * rows * call.width_v if call.mask is not None else 0)
-    return Cost(flops, size * rows * (call.width + call.width_v), held, 10e-6, executed=executed)
+    return Cost(flops, size * rows * (call.width + call.width_v), held, 10e-6, executed, partial(work.flash, call))
 
 
 def _triangle(extent: Extent) -> int:

@@ -125,7 +125,7 @@ def _structure(call: Call, mask: Mask) -> tuple[Band, tuple[Mask, ...]]:
 def _of_band(call: Call, band: Band) -> Iterator[Piece]:
     extent = call.extent
     for b0, b1, j0, j1 in _same_keys(band, extent.batch, extent.len_k):
-        yield from _of_rectangle(Piece(b0, b1, 0, extent.len_q, j0, j1), band)
+        yield from of_rectangle(Piece(b0, b1, 0, extent.len_q, j0, j1), band)
 
 
 def _same_keys(band: Band, batch: int, len_k: int) -> Iterator[tuple[int, int, int, int]]:
@@ -143,10 +143,10 @@ def _of_documents(call: Call, band: Band, documents: list[list[tuple[int, int, i
         first = band.starts[b] if band.starts else 0
         last = band.stops[b] if band.stops else call.extent.len_k
         for i0, i1, j0, j1 in rectangles:
-            yield from _of_rectangle(Piece(b, b + 1, i0, i1, max(j0, first), min(j1, last)), band)
+            yield from of_rectangle(Piece(b, b + 1, i0, i1, max(j0, first), min(j1, last)), band)
 
 
-def _of_rectangle(piece: Piece, band: Band) -> Iterator[Piece]:
+def of_rectangle(piece: Piece, band: Band) -> Iterator[Piece]:
     """The part of a rectangle between the band's diagonals i + lower <= j < i + upper."""
     b0, b1, i0, i1, j0, j1 = piece[:6]
     if i0 >= i1 or j0 >= j1:

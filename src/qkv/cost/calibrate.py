@@ -1,0 +1,216 @@
+"""Measuring this machine: roofs, and for each engine the price of a unit of its work.
+
+Roofs are what torch reaches with one operator each. Prices are fitted to a few dozen calls of each engine, spread over
+sizes, by the error that counts, that of the logarithm: a call that takes twice as long as predicted is as wrong as one
+that takes half.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from .. import kernels
+from ..api import attention, explain
+from ..decoding import KVCache, decode
+from .machine import Machine, Progress, free_memory, key, last_level_cache, memory_bytes, processor
+from .price import Price, Work
+from .probes import Probe, probes
+
+SAMPLE = 1e-3  # seconds of a sample, at least
+ROUNDS = 5
+MEBI = 1 << 20
+# Where nothing was measured: seconds for a call, a step, a flop, a weight, a near and a far byte.
+_START = Price(1e-5, 1e-5, 1e-11, 1e-10, 2e-11, 1e-10)
+
+
+class Taken(NamedTuple):
+    """A call that was measured: what it comes to, and its seconds."""
+
+    work: Work
+    seconds: float
+
+
+def measure(progress: Progress | None = None, *, quick: bool = False) -> Machine:
+    """Roofs, then prices."""
+    say = progress or (lambda what, part: None)
+    roofs: dict[str, float] = {}
+    ways = list(_roofs())
+    wanted = list(probes(quick))
+    total = len(ways) + len(wanted)
+    for done, (name, way) in enumerate(ways):
+        say(f"roof: {name}", done / total)
+        roofs[name] = way()
+    taken: dict[str, list[Taken]] = {}
+    for done, probe in enumerate(wanted):
+        say(f"{probe.form} {probe.dtype}", (len(ways) + done) / total)
+        work, seconds = run_probe(probe)
+        taken.setdefault(key(work.engine, probe.priced_as), []).append(Taken(work, seconds))
+    prices, errors = {}, {}
+    for name, calls in taken.items():
+        prices[name] = fitted(calls)
+        errors[name] = statistics.median(abs(prices[name].seconds(c.work) / c.seconds - 1) for c in calls)
+    say("done", 1.0)
+    return Machine(
+        processor(),
+        torch.get_num_threads(),
+        torch.get_num_threads(),
+        memory_bytes(),
+        torch.__version__,
+        kernels.isa(),
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        roofs,
+        prices,
+        errors,
+    )
+
+
+def run_probe(probe: Probe, rounds: int = ROUNDS) -> tuple[Work, float]:
+    """What a call comes to on this machine's threads, and how long it takes in the middle of some rounds."""
+    dtype = getattr(torch, probe.dtype)
+    torch.manual_seed(0)
+    query = torch.randn(probe.batch, probe.heads, probe.len_q, probe.width).to(dtype)
+    key_, value = (torch.randn(probe.batch, probe.heads_kv, probe.len_k, w).to(dtype) for w in probe.widths)
+    options = {"similarity": probe.similarity, "mask": probe.mask}
+    if probe.storage is None:
+        choice = explain(query, key_, value, form=probe.form, **options)
+        asked = choice.cost.work
+        assert asked is not None
+        run = lambda: attention(query, key_, value, form=probe.form, **options)  # noqa: E731
+    else:
+        memory = KVCache(
+            probe.batch, probe.heads_kv, probe.width, value_width=probe.width_v, dtype=getattr(torch, probe.storage)
+        )
+        memory.append(key_, value)
+        new_k, new_v = (torch.randn(probe.batch, probe.heads_kv, probe.len_q, w) for w in probe.widths)
+        asked = explain(query, new_k, new_v, memory=memory, **options).cost.work
+        assert asked is not None
+
+        def run() -> None:
+            decode(query, new_k, new_v, memory, **options)
+            memory.crop(probe.len_k)
+
+    with torch.no_grad():
+        return asked(), timed(run, rounds)
+
+
+def timed(run: Callable[[], object], rounds: int = ROUNDS) -> float:
+    """Seconds of a call, in the middle of some rounds of about a millisecond."""
+    run()
+    once = _once(run, 1)
+    repeats = max(1, min(1000, int(SAMPLE / max(once, 1e-7))))
+    return statistics.median(_once(run, repeats) for _ in range(rounds))
+
+
+def _once(run: Callable[[], object], repeats: int) -> float:
+    before = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    return (time.perf_counter() - before) / repeats
+
+
+def fitted(calls: list[Taken]) -> Price:
+    """Prices whose logarithm of seconds is nearest to what was measured (Levenberg and Marquardt's steps).
+
+    A unit that none of the calls has keeps a price of 0.
+    """
+    units = np.array([[1.0, *c.work[1:6]] for c in calls])
+    present = units.max(0) > 0
+    measured = np.log([c.seconds for c in calls])
+    overlaps = [c.work.overlaps for c in calls]
+
+    def predicted(logs: np.ndarray) -> np.ndarray:
+        parts = units[:, present] * np.exp(logs)
+        whole = np.zeros((len(calls), 6))
+        whole[:, present] = parts
+        made, moved = whole[:, 2] + whole[:, 3], whole[:, 5]
+        last = np.where(overlaps, np.maximum(made, moved), made + moved)
+        return np.log(whole[:, 0] + whole[:, 1] + whole[:, 4] + last)
+
+    start = np.log(np.array(_START)[present])
+    logs = _least_squares(predicted, measured, start)
+    found = np.zeros(6)
+    found[present] = np.exp(logs)
+    return Price(*(float(x) for x in found))
+
+
+def _least_squares(predicted: Callable[[np.ndarray], np.ndarray], wanted: np.ndarray, start: np.ndarray) -> np.ndarray:
+    # A weak pull to the start keeps what the calls say nothing of from running away.
+    pull = 0.01
+
+    def off(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([predicted(x) - wanted, pull * (x - start)])
+
+    x, damping = start, 1.0
+    errors = off(x)
+    for _ in range(200):
+        slopes = np.stack([(off(x + 1e-5 * unit) - errors) / 1e-5 for unit in np.eye(len(x))], axis=1)
+        step = np.linalg.solve(slopes.T @ slopes + damping * np.eye(len(x)), -slopes.T @ errors)
+        better = off(x + np.clip(step, -2.0, 2.0))
+        if better @ better < errors @ errors:
+            done = errors @ errors - better @ better < 1e-10
+            x, errors, damping = x + np.clip(step, -2.0, 2.0), better, damping / 3
+            if done:
+                break
+        else:
+            damping *= 4
+            if damping > 1e9:
+                break
+    return x
+
+
+def _roofs() -> Iterator[tuple[str, Callable[[], float]]]:
+    """Names of roofs and how to measure each."""
+    far = min(2 * last_level_cache(), free_memory() // 8)
+    buffers: dict[str, torch.Tensor] = {}
+
+    def buffer(size: int) -> torch.Tensor:
+        return buffers.setdefault(str(size), torch.ones(max(size, MEBI) // 4))
+
+    for place, size in (("cache", MEBI), ("memory", far)):
+        yield f"read.{place}", lambda size=size: size / timed(buffer(size).sum, 3)
+        yield f"write.{place}", lambda size=size: size / timed(lambda: buffer(size).fill_(1.0), 3)
+        yield f"copy.{place}", lambda size=size: size / timed(_copy(buffer(size)), 3)
+    for dtype in ("float32", "bfloat16", "float16"):
+        yield f"multiply.{dtype}.square", lambda dtype=dtype: _multiply(dtype, 1024, 1024, 1024)
+        yield f"multiply.{dtype}.tall", lambda dtype=dtype: _multiply(dtype, 4096, 64, 256)
+        yield f"multiply.{dtype}.vector", lambda dtype=dtype: _multiply(dtype, 1, 1024, 1024)
+    yield "exponential", _exponential
+    yield "call", lambda: timed(lambda: _TINY + _TINY, 3)
+    yield "threads.multiply", lambda: _scaling(lambda: _multiply("float32", 512, 512, 512))
+    yield "threads.read", lambda: _scaling(lambda: far / timed(buffer(far).sum, 3))
+
+
+_TINY = torch.ones(1)
+
+
+def _copy(buffer: torch.Tensor) -> Callable[[], object]:
+    one, other = buffer.chunk(2)
+    return lambda: other.copy_(one)
+
+
+def _multiply(dtype: str, rows: int, inner: int, columns: int) -> float:
+    a, b = torch.randn(rows, inner).to(getattr(torch, dtype)), torch.randn(inner, columns).to(getattr(torch, dtype))
+    return 2 * rows * inner * columns / timed(lambda: a @ b, 3)
+
+
+def _exponential() -> float:
+    x = torch.rand(MEBI // 8)
+    return x.numel() / timed(x.exp, 3)
+
+
+def _scaling(rate: Callable[[], float]) -> float:
+    """How many times as fast with all threads as with one."""
+    threads = torch.get_num_threads()
+    together = rate()
+    torch.set_num_threads(1)
+    try:
+        return together / rate()
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,107 @@
+"""The calls that a calibration measures: for each form and dtype a few, spread over sizes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..masks import Causal, Mask
+from ..similarity import AnySimilarity, Argmax, Polynomial, Softmax
+
+DTYPES = ("float32", "bfloat16", "float16")
+STORAGES = ("float32", "bfloat16", "float16", "int8")
+MOST_FLOPS = 6e9  # of a call: some tens of milliseconds
+
+
+class Probe(NamedTuple):
+    """A call of `attention`, or of `decode` on a memory where storage is given."""
+
+    form: str
+    dtype: str
+    batch: int
+    heads: int
+    heads_kv: int
+    len_q: int
+    len_k: int
+    width: int
+    width_v: int
+    similarity: AnySimilarity
+    mask: Mask | None = None
+    storage: str | None = None
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        return self.width, self.width_v
+
+    @property
+    def priced_as(self) -> str:
+        """The dtype that prices are kept by: of a memory, the one that it stores."""
+        return self.storage or self.dtype
+
+
+def probes(quick: bool = False, seed: int = 0) -> Iterator[Probe]:
+    """All calls of a calibration; another seed gives others of the same kind, that a prediction can be tried on."""
+    draw = random.Random(seed)
+    for dtype in DTYPES[:1] if quick else DTYPES:
+        yield from _of_dtype(draw, dtype, 6 if quick else 10)
+    for storage in STORAGES[:1] if quick else STORAGES:
+        for _ in range(4 if quick else 10):
+            yield _step(draw, storage)
+
+
+def _of_dtype(draw: random.Random, dtype: str, count: int) -> Iterator[Probe]:
+    from ..features import elu1
+    from ..similarity import FeatureMap
+
+    for low, high in ((1, 16), (17, 190), (192, 760), (768, 2048)):
+        for _ in range(count):
+            yield _call(draw, "streaming", dtype, Softmax(), low, high)
+    for _ in range(count):
+        yield _call(draw, "decode", dtype, Softmax(), 1, 8)
+    for _ in range(count + 4):
+        yield _call(draw, "decode", dtype, Softmax(), 17, 1500)
+    for form in ("dense", "streaming"):
+        softmax = Softmax(softcap=30.0) if form == "streaming" else Softmax()  # which no kernel of torch's knows
+        for similarity in (softmax, Polynomial(2), FeatureMap(elu1)):
+            for _ in range(count):
+                yield _call(draw, form, dtype, similarity, 8, 1024)
+    for form in ("dense", "hard"):
+        for _ in range(count):
+            yield _call(draw, form, dtype, Argmax(), 8, 2048)
+    for similarity in (Polynomial(2), FeatureMap(elu1)):
+        for low, high in ((8, 100), (200, 4096)):
+            for _ in range(count):
+                yield _call(draw, "linear", dtype, similarity, low, high)
+
+
+def _call(draw: random.Random, form: str, dtype: str, similarity: AnySimilarity, low: int, high: int) -> Probe:
+    while True:
+        group, heads_kv, batch = draw.choice((1, 1, 2, 4)), draw.choice((1, 2, 3, 4, 8)), draw.choice((1, 1, 1, 2, 3))
+        width = draw.choice((32, 48, 64, 64, 80, 96, 128))
+        if isinstance(similarity, Polynomial):
+            width = draw.choice((8, 16, 24, 32))
+        len_q = _between(draw, low, high)
+        causal = draw.random() < 0.4
+        len_k = (
+            len_q if causal or draw.random() < 0.5 else _between(draw, max(low, 16), max(high, 4096 if low < 17 else 0))
+        )
+        heads = group * heads_kv
+        flops = 4 * batch * heads * len_q * len_k * width
+        if flops <= MOST_FLOPS / (1 if dtype == "float32" else 2):
+            mask = Causal() if causal else None
+            return Probe(form, dtype, batch, heads, heads_kv, len_q, len_k, width, width, similarity, mask)
+
+
+def _step(draw: random.Random, storage: str) -> Probe:
+    group, heads_kv, batch = draw.choice((1, 2, 4, 8)), draw.choice((1, 2, 4, 8)), draw.choice((1, 1, 2, 4))
+    width = draw.choice((32, 64, 64, 96, 128))
+    len_q = draw.choice((1, 1, 1, 1, 2, 5, 33))
+    past = _between(draw, 16, 16384 // batch)
+    heads = group * heads_kv
+    return Probe("decode", "float32", batch, heads, heads_kv, len_q, past, width, width, Softmax(), None, storage)
+
+
+def _between(draw: random.Random, low: int, high: int) -> int:
+    """Evenly in the logarithm."""
+    return max(low, min(high, round(low * (high / low) ** draw.random())))

@@ -1,0 +1,254 @@
+"""What a call comes to on the threads of this process, engine by engine, in the units that a machine has prices for.
+
+Sizes decide, as they do for the choice: what a mask's tensors hold is not looked at.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+
+from .. import kernels
+from ..call import Call, arithmetic
+from ..cost import passes, tiles
+from ..cost.executed import Geometry
+from ..cost.price import Work, share
+from ..similarity import Argmax, FeatureMap, Polynomial, Softmax
+from ..sizes import Sizes
+from .base import band_of_sizes, population
+from .streaming.pieces import Piece, of_rectangle
+
+NEAR = 2 << 20  # bytes a thread that stay in the caches
+MOST_STEPS = 4096  # blocks that are looked at one by one; beyond, all are taken to be alike
+FEW = 16  # rows of a unit that go without a tile, and queries that torch's kernel has no block for
+READ_BYTES = 96 << 10  # bytes for which the native kernels take one more thread
+WORK_FLOPS = 1 << 20  # and flops
+
+
+def sizes_of(call: Call) -> Sizes:
+    extent = call.extent
+    return Sizes(extent.batch, extent.heads, call.heads_kv, extent.len_q, extent.len_k, call.width, call.width_v)
+
+
+def flash(call: Call) -> Work:
+    """Torch's kernel, piece by piece; each deals its blocks of queries out to the threads in one run."""
+    extent, threads, band = call.extent, torch.get_num_threads(), band_of_sizes(call)
+    whole = Piece(0, extent.batch, 0, extent.len_q, 0, extent.len_k)
+    cut = [whole] if band.is_trivial else list(of_rectangle(whole, band))
+    heads = extent.batch * extent.heads
+    busy = sum(_busiest(heads, p.i1 - p.i0, p.j1 - p.j0, p.causal, threads) for p in cut)
+    wide = max(call.width, call.width_v)
+    block = _query_block(extent.len_q)
+    near, far = _moved(_given(call) + _answer(call), threads)
+    return Work(f"flash.{block}", len(cut), 4 * busy * wide, busy, near, far)
+
+
+def _query_block(rows: int) -> int:
+    """Queries of a head that torch's kernel takes together."""
+    return 256 if rows >= 768 else 64 if rows >= 192 else 32 if rows > FEW else 1
+
+
+def _busiest(heads: int, rows: int, keys: int, causal: bool, threads: int) -> int:
+    """Pairs of the thread that has most of them: blocks of all heads in a row, dealt out in runs of one length."""
+    block = max(32, _query_block(rows))
+    if rows > MOST_STEPS * block:
+        return -(-heads * passes.flash_pairs(rows, keys, causal) // max(1, threads))
+    before = [0]
+    for i0 in range(0, rows, block):
+        i1 = min(i0 + block, rows)
+        before.append(before[-1] + passes.flash_pairs(i1, keys, causal) - passes.flash_pairs(i0, keys, causal))
+    blocks = len(before) - 1
+    run = -(-heads * blocks // max(1, threads))
+
+    def up_to(place: int) -> int:
+        head, rest = divmod(min(place, heads * blocks), max(1, blocks))
+        return head * before[-1] + before[rest]
+
+    return max((up_to(start + run) - up_to(start) for start in range(0, heads * blocks, max(1, run))), default=0)
+
+
+def blocks(call: Call, most: int) -> Work:
+    """The equation on blocks of rows: a handful of torch's operators for each, over scores that stay near."""
+    sizes, threads, band = sizes_of(call), torch.get_num_threads(), band_of_sizes(call)
+    steps = max(1, -(-sizes.cells // most))
+    pairs = (
+        population(call) if steps > MOST_STEPS else passes.block_pairs(sizes, most, None if band.is_trivial else band)
+    )
+    size = arithmetic(call.query.dtype).itemsize
+    width = _score_width(call)
+    return Work(
+        f"blocks.{_kind(call)}",
+        steps,
+        passes.block_products(pairs, width, sizes.width_v) / threads,
+        pairs / threads,
+        _passes(call) * pairs * size / threads,
+    )
+
+
+def dense(call: Call) -> Work:
+    """Every score at once: products, and passes over the matrix of scores between them."""
+    sizes, threads = sizes_of(call), torch.get_num_threads()
+    size = arithmetic(call.query.dtype).itemsize
+    matrix = sizes.cells * size
+    near, far = _moved(matrix, threads)
+    products = 2 * sizes.cells * (_score_width(call) + (0 if isinstance(call.similarity, Argmax) else sizes.width_v))
+    used = threads if sizes.cells > 1 << 15 else 1  # torch shares out no less
+    return Work(
+        f"dense.{_kind(call)}",
+        1 + (call.mask is not None),
+        products * share(sizes.batch * sizes.heads_kv, threads),
+        sizes.cells / used,
+        _passes(call) * near / used,
+        _passes(call) * far,
+    )
+
+
+def attend(call: Call) -> Work:
+    """The native kernel on plain tensors: tiles of query rows go along the keys, each page turned as it is met."""
+    sizes, geometry = sizes_of(call), _geometry()
+    band = None if call.mask is not None and call.mask.band(call.extent) is None else band_of_sizes(call)
+    softcap = isinstance(call.similarity, Softmax) and call.similarity.softcap is not None
+    executed = tiles.attend(geometry, sizes, band, softcap=softcap)
+    rows = sizes.len_q * call.group
+    stored = sizes.key_numbers + sizes.value_numbers
+    size = call.query.element_size()
+    units = -(-rows // geometry.query_rows)
+    threads = _threads(4 * stored * units, executed.flops)
+    near = executed.tiles * geometry.page_tokens * (sizes.width + sizes.width_v) * size / threads
+    _, far = _moved(stored * size, threads)
+    return Work(
+        "attend.few" if rows <= FEW else "attend",
+        0,
+        executed.flops / threads,
+        executed.exponentials / threads,
+        near,
+        far,
+    )
+
+
+def memory(sizes: Sizes, past: list[int], storage: str, held: int, softcap: bool, hard: bool) -> Work:
+    """A step on a memory's pages, which are read while others are multiplied."""
+    geometry = _geometry()
+    executed = tiles.attend_memory(geometry, sizes, past, storage=storage, softcap=softcap, hard=hard)
+    rows = sizes.len_q * (sizes.heads // sizes.heads_kv)
+    units = -(-rows // geometry.query_rows)
+    threads = _threads(held * units, executed.flops)
+    near, far = _moved(held, threads)
+    return Work(
+        f"memory.{'few' if rows <= FEW else 'many'}",
+        0,
+        executed.flops / threads,
+        executed.exponentials / threads,
+        near / threads,
+        far,
+        overlaps=True,
+    )
+
+
+def hard(call: Call, native: bool) -> Work:
+    sizes, threads, band = sizes_of(call), torch.get_num_threads(), band_of_sizes(call)
+    size = arithmetic(call.query.dtype).itemsize
+    if not native:
+        near, far = _moved(sizes.cells * size, threads)
+        products = passes.hard_products(sizes) / threads
+        return Work("hard.torch", max(1, sizes.cells >> 20), products, sizes.cells / threads, near, far)
+    executed = tiles.argmax(_geometry(), sizes, None if band.is_trivial else band)
+    pairs = executed.score_flops / (2 * sizes.width)
+    near, far = _moved(_given(call) + _answer(call), threads)
+    return Work("hard", 0, executed.score_flops / threads, pairs / threads, near, far)
+
+
+def linear(call: Call, features: int, direct: bool, chunk: int, engine: str) -> Work:
+    """By a state, chunk by chunk, or by scores. engine: native, mapped (features made by torch first) or torch."""
+    sizes, threads = sizes_of(call), torch.get_num_threads()
+    band = band_of_sizes(call)
+    offset = None if band.upper is None else band.upper - 1
+    size = arithmetic(call.query.dtype).itemsize
+    keys = sizes.batch * sizes.heads_kv * sizes.len_k
+    near, far = _moved(_given(call) + _answer(call), threads)
+    if engine == "torch":
+        steps = -(-sizes.len_q // max(1, chunk))
+        some = sizes._replace(len_q=min(sizes.len_q, MOST_STEPS * chunk), len_k=min(sizes.len_k, MOST_STEPS * chunk))
+        products = passes.chunk_products(some, passes.Features(features), chunk, offset) * (sizes.len_q / some.len_q)
+        return Work("linear.torch", steps, products / threads, 0, near, far)
+    rule = tiles.Features("identity")
+    wide = sizes
+    if engine == "mapped":
+        wide = sizes._replace(width=features)
+        made = (sizes.rows + keys) * features * size
+        more = _moved(made, threads)
+        near, far = near + more[0], far + more[1]
+    elif isinstance(call.similarity, Polynomial):
+        rule = tiles.Features("power", call.similarity.degree, call.similarity.offset)
+    elif isinstance(call.similarity, FeatureMap):
+        given = call.similarity.map
+        name = getattr(given, "__name__", "")
+        known = name in ("identity", "elu1", "relu", "squared")
+        rule = tiles.Features(name) if known else tiles.Features("power", *_degree(given))
+    executed = tiles.linear(_geometry(), wide, rule, offset=offset, direct=direct)
+    used = share(sizes.batch * sizes.heads_kv, threads) if sizes.batch * sizes.heads_kv > 1 else 1 / threads
+    return Work(
+        f"linear.{'scores' if direct else engine}{'' if rule.map != 'power' else '.power'}",
+        0,
+        executed.flops * used,
+        (executed.feature_flops + executed.exponentials) * used,
+        near * used,
+        far,
+    )
+
+
+def _degree(given: object) -> tuple[int, float]:
+    return getattr(given, "degree", 1), getattr(given, "offset", 0.0)
+
+
+def _threads(held: int, flops: int) -> int:
+    """As many threads as the native kernels take for so many bytes and so much work."""
+    return int(min(max(held // READ_BYTES, flops // WORK_FLOPS, 1), torch.get_num_threads()))
+
+
+def _moved(size: float, threads: int) -> tuple[float, float]:
+    """All bytes, and those of them that do not fit into the caches of the threads."""
+    return size, max(0.0, size - NEAR * threads)
+
+
+def _given(call: Call) -> int:
+    sizes = sizes_of(call)
+    return (sizes.query_numbers + sizes.key_numbers + sizes.value_numbers) * call.query.element_size()
+
+
+def _answer(call: Call) -> int:
+    return sizes_of(call).out_numbers * call.query.element_size()
+
+
+def _score_width(call: Call) -> int:
+    if isinstance(call.similarity, FeatureMap):
+        from ..maps import feature_count
+
+        return feature_count(call.similarity, call.width)
+    return call.width
+
+
+def _kind(call: Call) -> str:
+    return call.similarity.kind
+
+
+def _passes(call: Call) -> int:
+    """How often numbers of the matrix of scores are read or written between the products."""
+    count = 8
+    if call.mask is not None:
+        count += 3
+    if call.bias is not None:
+        count += 4
+    if isinstance(call.similarity, Softmax) and call.similarity.softcap is not None:
+        count += 6
+    return count
+
+
+@lru_cache
+def _geometry_of(isa: str) -> Geometry:
+    return kernels.geometry()
+
+
+def _geometry() -> Geometry:
+    return _geometry_of(kernels.isa())
