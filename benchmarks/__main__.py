@@ -1,4 +1,4 @@
-"""`python -m benchmarks [name ...] [--quick]`: all figures, or those that are named; the last five can be quick."""
+"""`python -m benchmarks [name ...] [--quick]`: all figures, or those that are named; the last six can be quick."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from .harness import machine
 
-FIGURES = ("prefill", "argmax", "overhead", "decode", "growth", "linear", "choice", "models", "convert")
+FIGURES = ("prefill", "argmax", "overhead", "decode", "growth", "linear", "choice", "models", "convert", "cost")
 
 
 def main() -> None:

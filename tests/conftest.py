@@ -1,12 +1,17 @@
 """One thread for each worker: the tests are small, and two cores are shared by two workers."""
 
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
+
+# What somebody measured on this machine must not decide what a test sees.
+os.environ["QKV_CACHE"] = str(Path(tempfile.gettempdir()) / f"qkv-tests-{os.getpid()}")
 
 # Shapes are annotations, and here they are checked at every call.
 install_import_hook(["qkv.forms"], "beartype.beartype")

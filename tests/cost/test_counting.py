@@ -58,6 +58,7 @@ def test_symbolic_masks_have_the_same_population() -> None:
     assert count("n d", "n d", "n d", mask=window).products.subs({N: 17, D: 5}) == (
         count((17, 5), (17, 5), (17, 5), mask=window).products
     )
+    assert count("n d", "n d", "n d", mask=window).theta() == N * D
     late = count((N, D), (N + 6, D), (N + 6, D), mask=qkv.Causal(offset=6)).products
     assert late.subs({N: 5, D: 7}) == count((5, 7), (11, 7), (11, 7), mask=qkv.Causal(offset=6)).products
     with pytest.raises(QkvError, match="closed form"):

@@ -71,33 +71,43 @@ def measure(progress: Progress | None = None, *, quick: bool = False) -> Machine
     )
 
 
-def run_probe(probe: Probe, rounds: int = ROUNDS) -> tuple[Work, float]:
-    """What a call comes to on this machine's threads, and how long it takes in the middle of some rounds."""
+class Prepared(NamedTuple):
+    """A call that is ready to run, and what it comes to on this process's threads."""
+
+    run: Callable[[], object]
+    work: Work
+
+
+def prepared(probe: Probe) -> Prepared:
+    """The call with random numbers. A step on a memory takes its tokens back, so that it can be repeated."""
     dtype = getattr(torch, probe.dtype)
     torch.manual_seed(0)
     query = torch.randn(probe.batch, probe.heads, probe.len_q, probe.width).to(dtype)
     key_, value = (torch.randn(probe.batch, probe.heads_kv, probe.len_k, w).to(dtype) for w in probe.widths)
     options = {"similarity": probe.similarity, "mask": probe.mask}
     if probe.storage is None:
-        choice = explain(query, key_, value, form=probe.form, **options)
-        asked = choice.cost.work
+        asked = explain(query, key_, value, form=probe.form, **options).cost.work
         assert asked is not None
-        run = lambda: attention(query, key_, value, form=probe.form, **options)  # noqa: E731
-    else:
-        memory = KVCache(
-            probe.batch, probe.heads_kv, probe.width, value_width=probe.width_v, dtype=getattr(torch, probe.storage)
-        )
-        memory.append(key_, value)
-        new_k, new_v = (torch.randn(probe.batch, probe.heads_kv, probe.len_q, w) for w in probe.widths)
-        asked = explain(query, new_k, new_v, memory=memory, **options).cost.work
-        assert asked is not None
+        return Prepared(lambda: attention(query, key_, value, form=probe.form, **options), asked())
+    storage = getattr(torch, probe.storage)
+    memory = KVCache(probe.batch, probe.heads_kv, probe.width, value_width=probe.width_v, dtype=storage)
+    memory.append(key_, value)
+    new_k, new_v = (torch.randn(probe.batch, probe.heads_kv, probe.len_q, w) for w in probe.widths)
+    asked = explain(query, new_k, new_v, memory=memory, **options).cost.work
+    assert asked is not None
 
-        def run() -> None:
-            decode(query, new_k, new_v, memory, **options)
-            memory.crop(probe.len_k)
+    def step() -> None:
+        decode(query, new_k, new_v, memory, **options)
+        memory.crop(probe.len_k)
 
+    return Prepared(step, asked())
+
+
+def run_probe(probe: Probe, rounds: int = ROUNDS) -> tuple[Work, float]:
+    """What a call comes to, and how long it takes in the middle of some rounds."""
+    call = prepared(probe)
     with torch.no_grad():
-        return asked(), timed(run, rounds)
+        return call.work, timed(call.run, rounds)
 
 
 def timed(run: Callable[[], object], rounds: int = ROUNDS) -> float:
@@ -120,7 +130,7 @@ def fitted(calls: list[Taken]) -> Price:
 
     A unit that none of the calls has keeps a price of 0.
     """
-    units = np.array([[1.0, *c.work[1:6]] for c in calls])
+    units = np.array([[1.0, *c.work[2:7]] for c in calls])
     present = units.max(0) > 0
     measured = np.log([c.seconds for c in calls])
     overlaps = [c.work.overlaps for c in calls]

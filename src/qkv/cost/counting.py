@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
-from ..masks import Causal, Extent, Mask, Window, as_mask
+from ..masks import Causal, Extent, Mask, Padding, Window, as_mask
+from ..masks.reach import Reach, reach
 from ..similarity import AnySimilarity, as_similarity
 from ..sizes import RANKS, Sizes, check_sizes
 from .ledger import Ledger, Number, half
@@ -48,18 +49,22 @@ def count(
     item = item_bytes(dtype if dtype is not None else getattr(query, "dtype", "float32"))
     if not isinstance(training, bool):
         raise OptionTypeError(complaint("training", repr(training), "True or False"))
-    asked = Asked(sizes, _pairs(sizes, mask, len(_shape("query", query))), item, chosen, features)
-    return needed(_form(form, asked), asked, training)
+    pairs, reached = _pairs(sizes, mask, len(_shape("query", query)))
+    asked = Asked(sizes, pairs, item, chosen, features, *(reached or (None, None)))
+    return needed(_form(form, asked, as_mask(mask)), asked, training)
 
 
-def _form(form: str, asked: Asked) -> str:
+def _form(form: str, asked: Asked, mask: Mask | None) -> str:
     """The algorithm whose lines are counted."""
     if form != "auto" and form not in FORMS:
         raise OptionError(complaint("form", repr(form), "one of auto, " + ", ".join(FORMS)))
     serving = forms_for(asked.similarity)
+    if not all(isinstance(part, Causal | Padding) for part in (() if mask is None else mask.parts())):
+        # What was added to a sum cannot be taken out again, and one sum serves all queries.
+        serving = tuple(name for name in serving if name != "linear")
     if form != "auto":
         if form not in serving:
-            given = f"{form!r} with {asked.similarity!r}"
+            given = f"{form!r} with {asked.similarity!r}" + ("" if mask is None else f" and {mask!r}")
             raise OptionError(complaint("form", given, "one of " + ", ".join(serving)))
         return form
     if "linear" not in serving:
@@ -117,15 +122,17 @@ def _shape(name: str, given: Any) -> tuple[Any, ...]:
     return tuple(sizes)
 
 
-def _pairs(sizes: Sizes, mask: Mask | None, dims: int) -> Number:
-    """Pairs of a query and a key that the mask lets through, over batch and heads."""
+def _pairs(sizes: Sizes, mask: Mask | None, dims: int) -> tuple[Number, Reach | None]:
+    """Pairs of a query and a key that the mask lets through, over batch and heads; and who sees or is seen at all."""
     checked = as_mask(mask)
     if checked is None:
-        return sizes.cells
+        return sizes.cells, Reach(0, 0) if sizes.len_k == 0 else None
     shape = (sizes.batch, sizes.heads, sizes.len_q, sizes.len_k)
     if all(isinstance(size, int) for size in shape):
-        return checked.population(Extent(*shape, dims))
-    return sizes.batch * sizes.heads * _symbolic_pairs(checked, sizes)
+        extent = Extent(*shape, dims)
+        return checked.population(extent), reach(checked, extent, sizes.heads_kv)
+    # The closed forms below leave no query blind and no key unseen.
+    return sizes.batch * sizes.heads * _symbolic_pairs(checked, sizes), None
 
 
 def _symbolic_pairs(mask: Mask, sizes: Sizes) -> Number:
@@ -137,7 +144,9 @@ def _symbolic_pairs(mask: Mask, sizes: Sizes) -> Number:
         if mask.offset is not None and m - n == mask.offset:  # the queries are the last of the keys
             return n * m - half(n * (n - 1))
     if isinstance(mask, Window) and mask.left is not None and mask.right == 0 and n == m and mask.offset in (None, 0):
-        w = mask.left + 1  # each sees w keys, the first ones fewer
+        from .symbols import smaller
+
+        w = smaller(n, mask.left + 1)  # each sees so many keys, the first ones fewer
         return n * w - half(w * (w - 1))
     raise OptionError(
         complaint(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import ShapeError, complaint
+from ..masks.grid import size
 from ..similarity import Softmax
 from ..sizes import Sizes, check_heads
 from .ledger import Ledger, Line, Number, quotient
@@ -43,7 +44,7 @@ def layer(
     Θ(d²·n_s + d²·n_t + d·n_s·n_t)
     """
     kv_heads = heads if kv_heads is None else kv_heads
-    check_layer(d_model, heads, kv_heads, head_width)
+    check_layer(d_model, heads, kv_heads, head_width, batch=batch, len_q=len_q, len_k=len_k, past=past)
     width = quotient(d_model, heads) if head_width is None else head_width
     stored = item if cache_item is None else cache_item
     caches, past_keys = past is not None, 0 if past is None else past
@@ -69,7 +70,9 @@ def layer(
     output = _projection("output projection", tokens_q, queries, d_model, item)
     lines = [*projections, *attention, output]
     if training:
-        lines += [line for made in (*projections, output) for line in _projection_backward(made)]
+        wide = (queries, keys, keys, queries)
+        for made, out in zip((*projections, output), wide, strict=True):
+            lines += _projection_backward(made, item * d_model * out)
     return Ledger(
         "layer",
         tuple(lines),
@@ -102,8 +105,14 @@ def step(
     return Ledger("step", found.lines, found.inputs, found.outputs, found.extra)
 
 
-def check_layer(d_model: Number, heads: Number, kv_heads: Number, head_width: Number | None) -> None:
-    """Heads that share the width evenly and key/value heads that divide them."""
+def check_layer(
+    d_model: Number, heads: Number, kv_heads: Number, head_width: Number | None, **lengths: Number | None
+) -> None:
+    """Heads that share the width evenly, key/value heads that divide them, and lengths that there can be."""
+    sizes = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads, "head_width": head_width}
+    for name, given in (sizes | lengths).items():
+        if given is not None and not hasattr(given, "free_symbols"):
+            size(name, given)
     check_heads(heads, kv_heads)
     if head_width is None and isinstance(d_model, int) and isinstance(heads, int) and (heads < 1 or d_model % heads):
         hint = "head_width= says how wide a head is where it is not d_model / heads"
@@ -115,11 +124,12 @@ def _projection(name: str, tokens: Number, wide: Number, out: Number, item: Numb
     return Line(name, 2 * tokens * wide * out, item * (tokens * wide + wide * out), item * tokens * out, product=True)
 
 
-def _projection_backward(line: Line) -> list[Line]:
-    """Two products of the same size: by what came in, and by the weights."""
+def _projection_backward(line: Line, weights: Number) -> list[Line]:
+    """dx = dy·Wᵀ and dW = xᵀ·dy: two products of the same size."""
+    given, made = line.read - weights, line.written
     return [
-        Line(f"{line.name}: by its input", line.flops, line.read, line.written, product=True),
-        Line(f"{line.name}: by its weights", line.flops, line.read, line.written, product=True),
+        Line(f"{line.name}: by its input", line.flops, made + weights, given, product=True),
+        Line(f"{line.name}: by its weights", line.flops, given + made, weights, product=True),
     ]
 
 
@@ -135,7 +145,7 @@ def step_listing(
     Θ(b·h·n + b·d + b·d·n/h + d²)
     """
     kv_heads = heads if kv_heads is None else kv_heads
-    check_layer(d_model, heads, kv_heads, None)
+    check_layer(d_model, heads, kv_heads, None, batch=batch, past=past)
     width = quotient(d_model, heads)
     keys, now = kv_heads * width, past + 1
     logits, cache = item * batch * heads * now, item * batch * keys
@@ -169,6 +179,7 @@ def layer_listing(
     >>> layer_listing(b, n_t, n_s, h, d_h).theta()
     Θ(b·d_h²·h²·n_s + b·d_h²·h²·n_t + b·d_h·h·n_s·n_t)
     """
+    check_layer(1, heads, heads, d_head, batch=batch, n_t=n_t, n_s=n_s)
     d_model = heads * d_head
     out, keys, scores = batch * n_t * d_model, batch * n_s * d_model, batch * heads * n_t * n_s
     lines = (

@@ -15,13 +15,16 @@ INDEX_BYTES = 8
 
 
 class Asked(NamedTuple):
-    """Sizes, pairs that attend (over batch and heads), bytes of a number, the similarity, and its features if given."""
+    """Sizes, pairs that attend (over batch and heads), bytes of a number, the similarity, its features if given; and of
+    a mask: how many queries see a key, and how many keys are seen. None: all."""
 
     sizes: Sizes
     pairs: Number
     item: Number
     similarity: AnySimilarity
     features: Number | None = None
+    seeing: Number | None = None
+    seen: Number | None = None
 
     @property
     def inputs(self) -> Number:
@@ -32,9 +35,31 @@ class Asked(NamedTuple):
         return self.item * self.sizes.out_numbers
 
     @property
+    def rows(self) -> Number:
+        """Queries of all heads that see a key: the others are 0, and nothing is done for them."""
+        return self.sizes.rows if self.seeing is None else self.seeing
+
+    @property
     def keys(self) -> Number:
-        """Keys of all key/value heads."""
-        return self.sizes.batch * self.sizes.heads_kv * self.sizes.len_k
+        """Keys of all key/value heads that a query sees: the others need not be read."""
+        return self.sizes.batch * self.sizes.heads_kv * self.sizes.len_k if self.seen is None else self.seen
+
+    @property
+    def query_bytes(self) -> Number:
+        return self.item * self.rows * self.sizes.width
+
+    @property
+    def key_bytes(self) -> Number:
+        return self.item * self.keys * self.sizes.width
+
+    @property
+    def value_bytes(self) -> Number:
+        return self.item * self.keys * self.sizes.width_v
+
+    @property
+    def normalized(self) -> bool:
+        """Whether there is a sum to divide by."""
+        return not (isinstance(self.similarity, FeatureMap) and not self.similarity.normalize)
 
 
 def forms_for(similarity: AnySimilarity) -> tuple[str, ...]:
@@ -95,18 +120,17 @@ def feature_count(asked: Asked) -> Number:
 
 def _scores(asked: Asked) -> list[Line]:
     """q·k for each pair, or φ(q)·φ(k)."""
-    sizes, width = asked.sizes, asked.sizes.width
-    read = asked.item * (sizes.query_numbers + sizes.key_numbers)
-    lines = []
+    width, lines = asked.sizes.width, []
     if isinstance(asked.similarity, FeatureMap):
         width = feature_count(asked)
-        lines.append(Line("features", flops=(sizes.rows + asked.keys) * width))
+        lines.append(Line("features", flops=(asked.rows + asked.keys) * width))
+    read = asked.query_bytes + asked.key_bytes
     return [*lines, Line("scores", flops=2 * asked.pairs * width, read=read, product=True)]
 
 
 def _weights(asked: Asked) -> list[Line]:
     """From scores to weights that still have to be divided by their sum."""
-    pairs, rows, similarity = asked.pairs, asked.sizes.rows, asked.similarity
+    pairs, rows, similarity = asked.pairs, asked.rows, asked.similarity
     if isinstance(similarity, Argmax):
         return [Line("largest", flops=pairs)]
     lines = []
@@ -117,24 +141,23 @@ def _weights(asked: Asked) -> list[Line]:
         lines.append(Line("largest", flops=pairs))
         lines.append(Line("exponentials", flops=2 * pairs))  # subtract, exp
     elif isinstance(similarity, Polynomial):
-        lines.append(Line("power", flops=similarity.degree * pairs))  # add the offset, multiply degree − 1 times
-    lines.append(Line("sum", flops=pairs))
+        # The offset is added, and degree − 1 times there is something to multiply.
+        lines.append(Line("power", flops=(similarity.degree - (similarity.offset == 0)) * pairs))
+    if asked.normalized:
+        lines.append(Line("sum", flops=pairs))
     if isinstance(similarity, Softmax) and similarity.sink is not None:
         lines.append(Line("sink", flops=3 * rows))  # subtract, exp, add
     return lines
 
 
 def _values(asked: Asked, form: str) -> list[Line]:
-    sizes, item = asked.sizes, asked.item
-    out = asked.outputs
+    width, out = asked.sizes.width_v, asked.outputs
     if isinstance(asked.similarity, Argmax):
-        return [Line("gather", read=item * sizes.out_numbers, written=out)]
+        return [Line("gather", read=asked.item * asked.rows * width, written=out)]
     # Dividing the answers is cheaper than dividing the weights, unless there is a matrix of them.
-    quotients = asked.pairs if form == "dense" else sizes.out_numbers
-    return [
-        Line("weighted values", flops=2 * asked.pairs * sizes.width_v, read=item * sizes.value_numbers, product=True),
-        Line("quotient", flops=quotients, written=out),
-    ]
+    quotients = asked.pairs if form == "dense" else asked.rows * width
+    weighted = Line("weighted values", flops=2 * asked.pairs * width, read=asked.value_bytes, product=True)
+    return [weighted, Line("quotient", flops=quotients if asked.normalized else 0, written=out)]
 
 
 def _moved(line: Line, matrix: Number) -> Line:
@@ -155,7 +178,7 @@ def _backward(asked: Asked, form: str) -> list[Line]:
     sizes, pairs, item = asked.sizes, asked.pairs, asked.item
     gradient = Line("derivative of the answer", read=asked.outputs)
     if isinstance(asked.similarity, Argmax):
-        return [gradient, Line("dV", flops=sizes.out_numbers, written=item * sizes.value_numbers)]
+        return [gradient, Line("dV", flops=asked.rows * sizes.width_v, written=item * sizes.value_numbers)]
     width = feature_count(asked) if isinstance(asked.similarity, FeatureMap) else sizes.width
     lines = [gradient]
     if form != "dense":
@@ -164,39 +187,40 @@ def _backward(asked: Asked, form: str) -> list[Line]:
     by_query, by_key = item * sizes.query_numbers, item * sizes.key_numbers
     return [
         *lines,
-        Line("dP", flops=2 * pairs * sizes.width_v, read=item * sizes.value_numbers, product=True),
+        Line("dP", flops=2 * pairs * sizes.width_v, read=asked.value_bytes, product=True),
         Line("dV", flops=2 * pairs * sizes.width_v, written=item * sizes.value_numbers, product=True),
-        Line("dS", flops=2 * sizes.out_numbers + 3 * pairs, read=asked.outputs),
-        Line("dQ", flops=2 * pairs * width, read=by_key, written=by_query, product=True),
-        Line("dK", flops=2 * pairs * width, read=by_query, written=by_key, product=True),
+        Line("dS", flops=2 * asked.rows * sizes.width_v + 3 * pairs, read=asked.outputs),
+        Line("dQ", flops=2 * pairs * width, read=asked.key_bytes, written=by_query, product=True),
+        Line("dK", flops=2 * pairs * width, read=asked.query_bytes, written=by_key, product=True),
     ]
 
 
 def _linear(asked: Asked, training: bool) -> Ledger:
     """Each key is added to features × (width_v + 1) sums once, each query reads them once."""
     sizes, item, features = asked.sizes, asked.item, feature_count(asked)
-    wide = sizes.width_v + 1
-    by_keys, by_queries = 2 * asked.keys * features * wide, 2 * sizes.rows * features * wide
+    wide = sizes.width_v + 1 if asked.normalized else sizes.width_v
+    by_keys, by_queries = 2 * asked.keys * features * wide, 2 * asked.rows * features * wide
     state = SUM_BYTES * sizes.batch * sizes.heads_kv * features * wide
-    keys_values = item * (sizes.key_numbers + sizes.value_numbers)
+    keys_values = asked.key_bytes + asked.value_bytes
+    quotients = asked.rows * sizes.width_v if asked.normalized else 0
     lines = [
-        Line("features", flops=(sizes.rows + asked.keys) * features),
+        Line("features", flops=(asked.rows + asked.keys) * features),
         Line("sums over the keys", flops=by_keys, read=keys_values, product=True),
-        Line("answers from the sums", flops=by_queries, read=item * sizes.query_numbers, product=True),
-        Line("quotient", flops=sizes.out_numbers, written=asked.outputs),
+        Line("answers from the sums", flops=by_queries, read=asked.query_bytes, product=True),
+        Line("quotient", flops=quotients, written=asked.outputs),
     ]
     held = state
     if training:
         lines += [
-            Line("derivative of the answer", flops=3 * sizes.out_numbers, read=2 * asked.outputs),
+            Line("derivative of the answer", flops=3 * quotients, read=2 * asked.outputs),
             Line("sums again", flops=by_keys, read=keys_values, product=True),
-            Line("dφ(Q)", flops=by_queries, read=item * sizes.query_numbers, product=True),
-            Line("sums over the queries", flops=by_queries, read=item * sizes.query_numbers, product=True),
-            Line("dφ(K)", flops=by_keys, read=item * sizes.key_numbers, product=True),
+            Line("dφ(Q)", flops=by_queries, read=asked.query_bytes, product=True),
+            Line("sums over the queries", flops=by_queries, read=asked.query_bytes, product=True),
+            Line("dφ(K)", flops=by_keys, read=asked.key_bytes, product=True),
             Line("dV", flops=by_keys, written=item * sizes.value_numbers, product=True),
             Line(
                 "through the features",
-                flops=2 * (sizes.rows + asked.keys) * features,
+                flops=2 * (asked.rows + asked.keys) * features,
                 written=item * (sizes.query_numbers + sizes.key_numbers),
             ),
         ]

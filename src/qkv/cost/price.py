@@ -13,11 +13,12 @@ MEMORY_RATE = 8e9  # bytes a second read or written beyond the caches
 
 class Work(NamedTuple):
     """What a call comes to, in units that a machine has a price for. engine: the code that runs, for each has prices of
-    its own. steps: operators, pieces or chunks. products, pairs: flops of matrix products as executed and weights that
+    its own. executed: flops of all products, masked parts of tiles included. steps: operators, pieces or chunks. products, pairs: flops of matrix products as executed and weights that
     are made of scores, of the thread that has most to do. near, far: bytes that move within the caches and beyond.
     overlaps: whether bytes come in while others are multiplied, as in a roofline; otherwise one follows the other."""
 
     engine: str
+    executed: int
     steps: float = 0.0
     products: float = 0.0
     pairs: float = 0.0
@@ -50,21 +51,26 @@ class Price(NamedTuple):
 @dataclass(frozen=True)
 class Cost:
     """flops: multiplications and additions that the call asks for. traffic: bytes that pass through memory. extra:
-    bytes held beside inputs and output at the worst moment. overhead: seconds that no size explains. executed: flops as
-    the form does them, masked parts of its tiles included, at the rate of a good product; None: as asked for. work:
-    asks for the same in the units of a machine that was measured."""
+    bytes held beside inputs and output at the worst moment. overhead: seconds that no size explains. charged: flops that
+    the form takes as long for, at the rate of a good product; None: as asked for. work: asks what is executed, in the
+    units of a machine that was measured."""
 
     flops: int
     traffic: int
     extra: int
     overhead: float
-    executed: int | None = None
+    charged: int | None = None
     work: Callable[[], Work] | None = None
+
+    @property
+    def executed(self) -> int:
+        """Flops of products as the form does them, masked parts of its tiles included."""
+        return self.flops if self.work is None else self.work().executed
 
     @property
     def seconds(self) -> float:
         """A rough time from built-in figures: it orders the forms, it does not predict."""
-        return self.overhead + (self.executed or self.flops) / MULTIPLY_RATE + self.traffic / MEMORY_RATE
+        return self.overhead + (self.charged or self.flops) / MULTIPLY_RATE + self.traffic / MEMORY_RATE
 
 
 def share(tasks: int, threads: int) -> float:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..masks import Causal, Mask
+from ..masks import Causal, Mask, Window
 from ..similarity import AnySimilarity, Argmax, Polynomial, Softmax
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -105,3 +105,70 @@ def _step(draw: random.Random, storage: str) -> Probe:
 def _between(draw: random.Random, low: int, high: int) -> int:
     """Evenly in the logarithm."""
     return max(low, min(high, round(low * (high / low) ** draw.random())))
+
+
+_PRIMES = (
+    2,
+    3,
+    5,
+    7,
+    11,
+    13,
+    17,
+    19,
+    23,
+    29,
+    31,
+    37,
+    41,
+    43,
+    47,
+    53,
+    59,
+    61,
+    67,
+    71,
+    73,
+    79,
+    83,
+    89,
+    97,
+    101,
+    211,
+    523,
+)
+
+
+def odd_calls(count: int, seed: int = 0) -> Iterator[Probe]:
+    """Calls of small, odd sizes over forms, similarities, masks, heads and dtypes, to count what they execute."""
+    from ..features import elu1, relu
+    from ..similarity import FeatureMap
+
+    draw = random.Random(seed)
+    maps = (FeatureMap(elu1), FeatureMap(relu))
+    kinds: dict[str, tuple[AnySimilarity, ...]] = {
+        "dense": (Softmax(), Softmax(softcap=5.0), Polynomial(3), Argmax(), *maps),
+        "streaming": (Softmax(), Softmax(softcap=5.0), Polynomial(2), *maps),
+        "decode": (Softmax(), Softmax(softcap=5.0)),
+        "hard": (Argmax(),),
+        "linear": (Polynomial(2), Polynomial(3, offset=0.0), *maps),
+    }
+    for _ in range(count):
+        form = draw.choice([*kinds, "memory"])
+        len_q, len_k, width, width_v = draw.choice(_PRIMES), draw.choice(_PRIMES), *(draw.choice(_PRIMES[:9]),) * 2
+        batch, heads_kv, group = draw.choice((1, 2, 3)), draw.choice((1, 2, 3)), draw.choice((1, 1, 2, 5))
+        heads = group * heads_kv
+        if form == "memory":
+            storage = draw.choice(STORAGES)
+            sizes = batch, heads, heads_kv, min(len_q, 29), len_k, width, draw.choice(_PRIMES[:9])
+            yield Probe("decode", "float32", *sizes, Softmax(), None, storage)
+            continue
+        mask = None
+        if draw.random() < 0.6:
+            mask = Causal(offset=draw.randint(-len_q, len_k))
+            if draw.random() < 0.4 and form not in ("linear",):
+                mask = Window(left=draw.randint(0, 40), right=draw.randint(0, 9), offset=mask.offset)
+        dtype = draw.choice((*DTYPES, "float64")) if form not in ("decode",) else draw.choice(DTYPES)
+        value_width = draw.choice((width_v, draw.choice(_PRIMES[:9])))
+        similarity = draw.choice(kinds[form])
+        yield Probe(form, dtype, batch, heads, heads_kv, len_q, len_k, width, value_width, similarity, mask)

@@ -23,6 +23,11 @@ def symbols(names: str) -> Any:
     return sympy.symbols(names, positive=True, integer=True)
 
 
+def smaller(one: Any, other: Any) -> Any:
+    """min(one, other)."""
+    return sympy.Min(one, other)
+
+
 def theta(formula: Any, at_most: Iterable[tuple[Any, Any]] = ()) -> Theta:
     """The Θ-class: constants go, and terms that another one is never smaller than.
 
@@ -32,7 +37,11 @@ def theta(formula: Any, at_most: Iterable[tuple[Any, Any]] = ()) -> Theta:
     >>> theta(4 * b * d**2 + 4 * b * n * d + 5 * b * h * n, at_most=[(h, d)])
     Θ(b·d² + b·d·n)
     """
-    terms = _terms(sympy.expand(sympy.sympify(formula)))
+    # In the long run the smaller of a size and a number is the number.
+    settled = sympy.sympify(formula).replace(
+        lambda part: isinstance(part, sympy.Min), lambda part: min(a for a in part.args if a.is_number)
+    )
+    terms = _terms(sympy.expand(settled))
     pairs = list(at_most)
 
     def is_beaten(i: int, powers: Powers) -> bool:

@@ -39,9 +39,10 @@ def flash(call: Call) -> Work:
     heads = extent.batch * extent.heads
     busy = sum(_busiest(heads, p.i1 - p.i0, p.j1 - p.j0, p.causal, threads) for p in cut)
     wide = max(call.width, call.width_v)
+    executed = sum(passes.flash_flops(p.i1 - p.i0, p.j1 - p.j0, wide, heads, p.causal) for p in cut)
     block = _query_block(extent.len_q)
     near, far = _moved(_given(call) + _answer(call), threads)
-    return Work(f"flash.{block}", len(cut), 4 * busy * wide, busy, near, far)
+    return Work(f"flash.{block}", executed, len(cut), 4 * busy * wide, busy, near, far)
 
 
 def _query_block(rows: int) -> int:
@@ -77,10 +78,12 @@ def blocks(call: Call, most: int) -> Work:
     )
     size = arithmetic(call.query.dtype).itemsize
     width = _score_width(call)
+    executed = passes.block_products(pairs, width, sizes.width_v)
     return Work(
         f"blocks.{_kind(call)}",
+        executed,
         steps,
-        passes.block_products(pairs, width, sizes.width_v) / threads,
+        executed / threads,
         pairs / threads,
         _passes(call) * pairs * size / threads,
     )
@@ -96,6 +99,7 @@ def dense(call: Call) -> Work:
     used = threads if sizes.cells > 1 << 15 else 1  # torch shares out no less
     return Work(
         f"dense.{_kind(call)}",
+        products,
         1 + (call.mask is not None),
         products * share(sizes.batch * sizes.heads_kv, threads),
         sizes.cells / used,
@@ -119,6 +123,7 @@ def attend(call: Call) -> Work:
     _, far = _moved(stored * size, threads)
     return Work(
         "attend.few" if rows <= FEW else "attend",
+        executed.flops,
         0,
         executed.flops / threads,
         executed.exponentials / threads,
@@ -137,6 +142,7 @@ def memory(sizes: Sizes, past: list[int], storage: str, held: int, softcap: bool
     near, far = _moved(held, threads)
     return Work(
         f"memory.{'few' if rows <= FEW else 'many'}",
+        executed.flops,
         0,
         executed.flops / threads,
         executed.exponentials / threads,
@@ -151,12 +157,14 @@ def hard(call: Call, native: bool) -> Work:
     size = arithmetic(call.query.dtype).itemsize
     if not native:
         near, far = _moved(sizes.cells * size, threads)
-        products = passes.hard_products(sizes) / threads
-        return Work("hard.torch", max(1, sizes.cells >> 20), products, sizes.cells / threads, near, far)
+        products = passes.hard_products(sizes)
+        return Work(
+            "hard.torch", products, max(1, sizes.cells >> 20), products / threads, sizes.cells / threads, near, far
+        )
     executed = tiles.argmax(_geometry(), sizes, None if band.is_trivial else band)
     pairs = executed.score_flops / (2 * sizes.width)
     near, far = _moved(_given(call) + _answer(call), threads)
-    return Work("hard", 0, executed.score_flops / threads, pairs / threads, near, far)
+    return Work("hard", executed.flops, 0, executed.score_flops / threads, pairs / threads, near, far)
 
 
 def linear(call: Call, features: int, direct: bool, chunk: int, engine: str) -> Work:
@@ -170,8 +178,10 @@ def linear(call: Call, features: int, direct: bool, chunk: int, engine: str) -> 
     if engine == "torch":
         steps = -(-sizes.len_q // max(1, chunk))
         some = sizes._replace(len_q=min(sizes.len_q, MOST_STEPS * chunk), len_k=min(sizes.len_k, MOST_STEPS * chunk))
-        products = passes.chunk_products(some, passes.Features(features), chunk, offset) * (sizes.len_q / some.len_q)
-        return Work("linear.torch", steps, products / threads, 0, near, far)
+        products = passes.chunk_products(some, passes.Features(features), chunk, offset)
+        if some != sizes:
+            products = round(products * sizes.len_q / some.len_q)
+        return Work("linear.torch", products, steps, products / threads, 0, near, far)
     rule = tiles.Features("identity")
     wide = sizes
     if engine == "mapped":
@@ -190,6 +200,7 @@ def linear(call: Call, features: int, direct: bool, chunk: int, engine: str) -> 
     used = share(sizes.batch * sizes.heads_kv, threads) if sizes.batch * sizes.heads_kv > 1 else 1 / threads
     return Work(
         f"linear.{'scores' if direct else engine}{'' if rule.map != 'power' else '.power'}",
+        executed.flops,
         0,
         executed.flops * used,
         (executed.feature_flops + executed.exponentials) * used,
@@ -207,9 +218,9 @@ def _threads(held: int, flops: int) -> int:
     return int(min(max(held // READ_BYTES, flops // WORK_FLOPS, 1), torch.get_num_threads()))
 
 
-def _moved(size: float, threads: int) -> tuple[float, float]:
+def _moved(size: int, threads: int) -> tuple[int, int]:
     """All bytes, and those of them that do not fit into the caches of the threads."""
-    return size, max(0.0, size - NEAR * threads)
+    return size, max(0, size - NEAR * threads)
 
 
 def _given(call: Call) -> int:

@@ -1,0 +1,72 @@
+"""`qkv calibrate`: measure this machine, keep the figures, show them."""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.table import Table
+
+from ..cost.machine import Machine, path
+from ..errors import OptionError, complaint
+
+_UNITS = {"read": "B/s", "write": "B/s", "copy": "B/s", "multiply": "FLOP/s", "exponential": "1/s", "call": "s"}
+_MEANING = {
+    "read": "bytes read",
+    "write": "bytes written",
+    "copy": "bytes copied",
+    "multiply": "matrix products",
+    "exponential": "exponentials",
+    "call": "an operator on one number",
+    "threads": "all threads beside one",
+}
+
+
+def calibrate(show_only: bool, as_json: bool) -> None:
+    machine = _stored() if show_only else _measured(quiet=as_json)
+    where = path() if show_only else machine.store()
+    if as_json:
+        print(json.dumps({**machine.as_dict(), "file": str(where)}, indent=2))
+        return
+    _show(machine)
+    print(f"\n{'kept in' if not show_only else 'from'} {where}; auto, explain and plan go by it.")
+
+
+def _stored() -> Machine:
+    machine = Machine.stored()
+    if machine is None:
+        hint = "qkv calibrate measures it, in a few seconds"
+        raise OptionError(complaint("--show", "a machine without figures, or a file that cannot be read", "some", hint))
+    return machine
+
+
+def _measured(quiet: bool) -> Machine:
+    console = Console(stderr=True)
+    columns = TextColumn("measuring"), BarColumn(), TaskProgressColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
+        task = bar.add_task("", total=1.0)
+        return Machine.measure(lambda what, part: bar.update(task, completed=part, description=what))
+
+
+def _show(machine: Machine) -> None:
+    console = Console()
+    roofs = Table(title=f"{machine.name}, {machine.threads} threads, torch {machine.torch}", title_justify="left")
+    for column in ("roof", "what", "figure"):
+        roofs.add_column(column, justify="right" if column == "figure" else "left")
+    for name, figure in machine.roofs.items():
+        kind = name.split(".")[0]
+        roofs.add_row(name, _MEANING.get(kind, ""), _readable(figure, _UNITS.get(kind, "x")))
+    console.print(roofs)
+    prices = Table(title="predictions beside the calls that they were fitted to", title_justify="left")
+    prices.add_column("engine and dtype")
+    prices.add_column("off by, in the middle", justify="right")
+    for name in sorted(machine.errors):
+        prices.add_row(name, f"{machine.errors[name]:.0%}")
+    console.print(prices)
+
+
+def _readable(figure: float, unit: str) -> str:
+    from ..figures import readable
+
+    return f"{figure:.2f} x" if unit == "x" else readable(figure, unit, 3)
