@@ -8,7 +8,7 @@ NATIVE := CMakeLists.txt $(shell find native -type f)
 ROOMS  := $(shell find src -name __init__.py)
 JOBS   ?= 2
 
-.PHONY: help tour test check format native-test native-soak bench soak weights wheel clean
+.PHONY: help tour test check format native-test native-soak bench soak docs weights wheel clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -87,6 +87,10 @@ native-soak: $(VENV)/.tools
 	  -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++
 	$(BIN)/cmake --build build/native-arm -j $(JOBS)
 	QKV_EVERY=20011 qemu-aarch64 -L /usr/aarch64-linux-gnu build/native-arm/native/tests/native_tests
+
+docs: $(VENV)/.qkv ## write the formulas of the code into the pages
+	$(BIN)/python docs/generate.py
+	$(BIN)/python -m qkv.cost.formulas
 
 weights: $(VENV)/.weights ## two real checkpoints, to try things on: SmolLM2 (GGUF) and MiniLM, 190 MB
 

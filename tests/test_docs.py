@@ -2,6 +2,7 @@
 
 import os
 import re
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before a page imports transformers
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-@pytest.mark.parametrize("page", ["hf.md", "linear.md", "nn.md"])
+@pytest.mark.parametrize("page", ["cost.md", "hf.md", "linear.md", "nn.md"])
 def test_examples_run(page: str) -> None:
     torch.manual_seed(0)
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
@@ -19,3 +20,14 @@ def test_examples_run(page: str) -> None:
     scope: dict = {}
     for block in blocks:
         exec(compile(block, page, "exec"), scope)
+
+
+def test_formulas_on_the_pages_are_those_of_the_code() -> None:
+    found = spec_from_file_location("generate", DOCS / "generate.py")
+    assert found is not None
+    assert found.loader is not None
+    generate = module_from_spec(found)
+    found.loader.exec_module(generate)
+    text = (DOCS / "cost.md").read_text(encoding="utf-8")
+    assert all(f"<!-- from the code: {name} -->" in text for name in generate.PARTS)
+    assert generate.written(text) == text, "make docs writes them again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -74,6 +74,64 @@ def generate(
 
     options = Options(model, prompt, new, kv_cache, compare, temperature, top_k, top_p, seed, chat)
     show_json(options) if as_json else show(options)
+
+
+def _sized(help_text: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel="Sizes by hand", show_default=False)
+
+
+@app.command(epilog="Example: qkv plan --model llama-3-8b --context 8192 --hardware h100-sxm --cache int8")
+def plan(
+    model: Annotated[
+        list[str] | None, typer.Option("--model", "-m", help="A model by name; may be given again.")
+    ] = None,
+    hardware: Annotated[list[str] | None, typer.Option(help="A machine by name (here); may be given again.")] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens of each sequence (8192, or all it was made for).")] = None,
+    batch: Annotated[int, typer.Option(help="Sequences that are decoded together.")] = 1,
+    weights: Annotated[str, typer.Option(help="float32, bfloat16, float16, int8 or int4.")] = "bfloat16",
+    cache: Annotated[str, typer.Option(help="The same, for keys and values.")] = "bfloat16",
+    prompt: Annotated[int | None, typer.Option(help="Tokens before the first new one, or of the source.")] = None,
+    config: Annotated[list[str] | None, typer.Option(help="A config.json, or the folder that holds it.")] = None,
+    layers: Annotated[int | None, _sized("Layers.", "--layers")] = None,
+    width: Annotated[int | None, _sized("Numbers of a token between layers.", "--width")] = None,
+    heads: Annotated[int | None, _sized("Query heads.", "--heads")] = None,
+    kv_heads: Annotated[int | None, _sized("Key/value heads (as many).", "--kv-heads")] = None,
+    head_width: Annotated[int | None, _sized("Numbers of a head (width / heads).", "--head-width")] = None,
+    ff: Annotated[int | None, _sized("Width of the feed-forward network (4 width).", "--ff")] = None,
+    gated: Annotated[bool | None, _sized("Three matrices in it, or two (gated).", "--gated/--no-gated")] = None,
+    vocabulary: Annotated[int | None, _sized("Tokens that there are (32000).", "--vocabulary")] = None,
+    tied: Annotated[bool | None, _sized("Whether logits use the embedding (untied).", "--tied/--untied")] = None,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the numbers as CSV and nothing else.")] = False,
+    plot: Annotated[str | None, typer.Option(help="Draw into FILE.svg or FILE.html.", metavar="FILE")] = None,
+    names: Annotated[bool, typer.Option("--list", help="List models and machines.")] = False,
+    audit: Annotated[bool, typer.Option("--audit", help="Show what other tools count, and why it differs.")] = False,
+) -> None:
+    """Say what a model will take on a machine: time, memory, bottleneck, and where that changes."""
+    from .plan import Options, WrongWord, run, show_list
+
+    if names:
+        show_list(as_json)
+        return
+    sizes = {"layers": layers, "width": width, "heads": heads, "kv_heads": kv_heads, "head_width": head_width, "ff": ff}
+    sizes |= {"gated": gated, "vocabulary": vocabulary, "tied": tied}
+    asked = Options(model or [], config or [], hardware or ["here"], sizes, context, batch, weights, cache, prompt)
+    try:
+        run(asked, as_json=as_json, as_csv=as_csv, plot=plot, audit=audit)
+    except WrongWord as error:
+        typer.echo(f"qkv: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+@app.command(epilog="Example: qkv calibrate, and later qkv calibrate --show")
+def calibrate(
+    show: Annotated[bool, typer.Option("--show", help="Show the figures that are kept, and measure nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure this machine in a few seconds, so that auto, explain and plan know what it can do."""
+    from .calibrate import calibrate as run
+
+    run(show, as_json)
 
 
 def main() -> None:

@@ -21,15 +21,40 @@ _HOME_OF_NAME = {
     "theta": "symbols",
     "symbols": "symbols",
     "text": "symbols",
+    "Model": "architecture",
+    "Latent": "architecture",
+    "block": "blocks",
+    "model_cost": "blocks",
+    "parts": "blocks",
+    "models": "models",
+    "read_config": "configs",
+    "Hardware": "hardware",
+    "hardware": "hardware",
+    "Plan": "planning",
+    "plan": "planning",
+    "Machine": "machine",
+    "use": "machine",
+    "watch": "watch",
+    "audit": "audit",
+    "Audit": "audit",
 }
 
 __all__ = [*_HOME_OF_NAME]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
+    from .architecture import Latent, Model
+    from .audit import Audit, audit
+    from .blocks import block, model_cost, parts
+    from .configs import read_config
     from .counting import count
+    from .hardware import Hardware, hardware
     from .layers import layer, layer_listing, step, step_listing
     from .ledger import Ledger, Line
+    from .machine import Machine, use
+    from .models import models
+    from .planning import Plan, plan
     from .symbols import symbols, text, theta
+    from .watch import watch
 
 
 def __getattr__(name: str) -> object:

@@ -13,7 +13,7 @@ from ..errors import ShapeError, complaint
 from ..masks.grid import size
 from ..similarity import Softmax
 from ..sizes import Sizes, check_heads
-from .ledger import Ledger, Line, Number, quotient
+from .ledger import Ledger, Line, Number, named, quotient
 from .needs import Asked, needed
 
 
@@ -38,12 +38,13 @@ def layer(
     a cache holds already; the new ones join them. None: there is no cache. pairs: those that attend, over batch and
     heads; all where nothing is said.
 
-    >>> from qkv.cost.symbols import symbols
-    >>> n_t, n_s, d, h = symbols("n_t n_s d h")
-    >>> layer(1, n_t, n_s, d, h).theta(at_most=[(h, d)])
+    Sizes are numbers, symbols, or names of symbols.
+
+    >>> layer(1, "n_t", "n_s", "d", "h").theta(at_most=[("h", "d")])
     Θ(d²·n_s + d²·n_t + d·n_s·n_t)
     """
-    kv_heads = heads if kv_heads is None else kv_heads
+    batch, len_q, len_k, d_model, heads = named(batch, len_q, len_k, d_model, heads)
+    kv_heads, head_width, past = named(heads if kv_heads is None else kv_heads, head_width, past)
     check_layer(d_model, heads, kv_heads, head_width, batch=batch, len_q=len_q, len_k=len_k, past=past)
     width = quotient(d_model, heads) if head_width is None else head_width
     stored = item if cache_item is None else cache_item
@@ -66,6 +67,7 @@ def layer(
             "weighted values": stored * held + fresh,
         }
         attention = [replace(line, read=reads.get(line.name, line.read)) for line in attention]
+        projections[1:] = [replace(line, written=0) for line in projections[1:]]  # they go to the cache at once
         attention.insert(0, Line("append to the cache", written=2 * stored * tokens_k * keys))
     output = _projection("output projection", tokens_q, queries, d_model, item)
     lines = [*projections, *attention, output]
@@ -95,9 +97,8 @@ def step(
 ) -> Ledger:
     """One token for each sequence of a batch, with `past` tokens in the cache.
 
-    >>> from qkv.cost.symbols import symbols
-    >>> b, n, d, h = symbols("b n d h")
-    >>> step(b, n, d, h, 1).theta(at_most=[(h, d)]), step(b, n, d, h, 1).theta("traffic", at_most=[(h, d)])
+    >>> found = step("b", "n", "d", "h", 1)
+    >>> found.theta(at_most=[("h", "d")]), found.theta("traffic", at_most=[("h", "d")])
     (Θ(b·d² + b·d·n), Θ(b·d + b·d·n/h + d²))
     """
     sizes = {"head_width": head_width, "item": item, "cache_item": cache_item}
@@ -139,12 +140,11 @@ def step_listing(
     """The step of decoding as the exercise lists it, in torch operators: `torch.cat` copies the past, logits and
     weights are written out and read again.
 
-    >>> from qkv.cost.symbols import symbols
-    >>> b, n, d, h = symbols("b n d h")
-    >>> step_listing(b, n, d, h, 1).theta("traffic", at_most=[(h, d)])
+    >>> step_listing("b", "n", "d", "h", 1).theta("traffic", at_most=[("h", "d")])
     Θ(b·h·n + b·d + b·d·n/h + d²)
     """
-    kv_heads = heads if kv_heads is None else kv_heads
+    batch, past, d_model, heads = named(batch, past, d_model, heads)
+    (kv_heads,) = named(heads if kv_heads is None else kv_heads)
     check_layer(d_model, heads, kv_heads, None, batch=batch, past=past)
     width = quotient(d_model, heads)
     keys, now = kv_heads * width, past + 1
@@ -174,11 +174,10 @@ def layer_listing(
     """Multi-head attention as the exercise lists it, line by line, with the factor of the batch that its answer leaves
     out. Rearrangements are counted as the copies that they are.
 
-    >>> from qkv.cost.symbols import symbols
-    >>> b, n_t, n_s, h, d_h = symbols("b n_t n_s h d_h")
-    >>> layer_listing(b, n_t, n_s, h, d_h).theta()
+    >>> layer_listing("b", "n_t", "n_s", "h", "d_h").theta()
     Θ(b·d_h²·h²·n_s + b·d_h²·h²·n_t + b·d_h·h·n_s·n_t)
     """
+    batch, n_t, n_s, heads, d_head = named(batch, n_t, n_s, heads, d_head)
     check_layer(1, heads, heads, d_head, batch=batch, n_t=n_t, n_s=n_s)
     d_model = heads * d_head
     out, keys, scores = batch * n_t * d_model, batch * n_s * d_model, batch * heads * n_t * n_s

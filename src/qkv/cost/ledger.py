@@ -103,6 +103,12 @@ class Ledger:
 
         return theta(getattr(self, quantity), at_most)
 
+    def __str__(self) -> str:
+        """A table of the lines, at most 80 columns wide."""
+        from .tables import table
+
+        return table(self)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain integers, for JSON; formulas become text."""
         names = ("flops", "products", "elementwise", "read", "written", "extra", "space")
@@ -118,6 +124,15 @@ def together(
 ) -> Ledger:
     """Several, one after the other: every line is counted, inputs and outputs are those of the whole."""
     return Ledger(name, tuple(line for ledger in ledgers for line in ledger.lines), inputs, outputs, extra)
+
+
+def named(*sizes: Number) -> tuple[Number, ...]:
+    """Sizes with those that are given by name as symbols."""
+    if not any(isinstance(size, str) for size in sizes):
+        return sizes
+    from .symbols import symbols
+
+    return tuple(symbols(size) if isinstance(size, str) else size for size in sizes)
 
 
 def half(number: Number) -> Number:

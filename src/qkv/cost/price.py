@@ -13,9 +13,10 @@ MEMORY_RATE = 8e9  # bytes a second read or written beyond the caches
 
 class Work(NamedTuple):
     """What a call comes to, in units that a machine has a price for. engine: the code that runs, for each has prices of
-    its own. executed: flops of all products, masked parts of tiles included. steps: operators, pieces or chunks. products, pairs: flops of matrix products as executed and weights that
-    are made of scores, of the thread that has most to do. near, far: bytes that move within the caches and beyond.
-    overlaps: whether bytes come in while others are multiplied, as in a roofline; otherwise one follows the other."""
+    its own. executed: flops of all products, masked parts of tiles included. steps: operators, pieces or chunks.
+    products, pairs: flops of products and weights that are made of scores, of the thread that has most to do. near,
+    far: bytes that move, and those of them that do not fit into the caches. overlaps: whether bytes come in while some
+    are multiplied, as in a roofline; otherwise one follows the other."""
 
     engine: str
     executed: int
@@ -51,9 +52,9 @@ class Price(NamedTuple):
 @dataclass(frozen=True)
 class Cost:
     """flops: multiplications and additions that the call asks for. traffic: bytes that pass through memory. extra:
-    bytes held beside inputs and output at the worst moment. overhead: seconds that no size explains. charged: flops that
-    the form takes as long for, at the rate of a good product; None: as asked for. work: asks what is executed, in the
-    units of a machine that was measured."""
+    bytes held beside inputs and output at the worst moment. overhead: seconds that no size explains. charged: flops
+    that the form takes as long for, at the rate of a good product; None: as asked for. work: asks what is executed, in
+    the units of a machine that was measured."""
 
     flops: int
     traffic: int

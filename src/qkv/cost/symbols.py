@@ -42,7 +42,7 @@ def theta(formula: Any, at_most: Iterable[tuple[Any, Any]] = ()) -> Theta:
         lambda part: isinstance(part, sympy.Min), lambda part: min(a for a in part.args if a.is_number)
     )
     terms = _terms(sympy.expand(settled))
-    pairs = list(at_most)
+    pairs = [(_sized(small), _sized(large)) for small, large in at_most]
 
     def is_beaten(i: int, powers: Powers) -> bool:
         # Of two that are never smaller than each other, the first stays.
@@ -57,6 +57,10 @@ def theta(formula: Any, at_most: Iterable[tuple[Any, Any]] = ()) -> Theta:
         hint = "at_most= says which sizes are never larger than which others"
         raise OptionError(complaint("formula", text(formula), "one whose largest terms are added", hint))
     return Theta(sympy.Add(*(_monomial(powers) for powers, _ in kept)))
+
+
+def _sized(size: Any) -> Any:
+    return symbols(size) if isinstance(size, str) else size
 
 
 class Theta:

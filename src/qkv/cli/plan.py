@@ -1,0 +1,152 @@
+"""`qkv plan`: what a model takes on a machine, before it runs. Neither torch nor SymPy is loaded."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+
+from ..cost.architecture import Model
+from ..cost.configs import read_config
+from ..cost.formats import format_name
+from ..cost.hardware import as_hardware, hardware
+from ..cost.models import is_path, model_named, models
+from ..cost.planning import Plan, plan
+from ..cost.readable import in_columns, in_words, quantity, whole
+from ..cost.report import comparison_text, csv_text
+from ..errors import OptionError, complaint
+
+BY_HAND = {
+    "layers": "layers", "width": "d_model", "heads": "heads", "kv_heads": "kv_heads", "head_width": "head_width",
+    "ff": "d_ff", "gated": "gated", "vocabulary": "vocabulary", "tied": "tied",
+}  # fmt: skip
+PICTURES = (".svg", ".html")
+
+
+class Options(NamedTuple):
+    """What the command was given; `by_hand` are sizes by the names of their options."""
+
+    models: list[str]
+    configs: list[str]
+    machines: list[str]
+    by_hand: dict[str, Any]
+    context: int | None
+    batch: int
+    weights: str
+    cache: str
+    prompt: int | None
+
+
+class WrongWord(Exception):
+    """A word that is none of those that there are: the command ends with 2."""
+
+
+def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audit: bool) -> None:
+    """Print the plans, or what others count of them."""
+    if as_json and as_csv:
+        raise WrongWord(complaint("--json, --csv", "both", "one of them"))
+    if plot is not None and Path(plot).suffix.lower() not in PICTURES:
+        raise WrongWord(complaint("--plot", repr(plot), f"a file that ends in {' or '.join(PICTURES)}"))
+    if audit and (as_csv or plot is not None):
+        raise WrongWord(complaint("--audit", "beside --csv or --plot", "itself, or with --json"))
+    chosen = _models(options)
+    if audit:
+        _audit(chosen, options, as_json)
+        return
+    plans = _plans(chosen, options)
+    if plot is not None:
+        from .plots import draw
+
+        draw(plans, Path(plot))
+    if as_json:
+        found = [each.as_dict() for each in plans]
+        print(json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False))
+    elif as_csv:
+        print(csv_text(plans), end="")
+    else:
+        _show(str(plans[0]) if len(plans) == 1 else comparison_text(plans))
+    if plot is not None:
+        typer.echo(f"drawn: {plot}", err=True)
+
+
+def show_list(as_json: bool) -> None:
+    """Every name of a model and of a machine."""
+    known, machines = models(), hardware()
+    if as_json:
+        sizes = {name: {"parameters": model.parameters, "source": model.source} for name, model in known.items()}
+        rates = {
+            name: {"rates": each.rates, "bandwidth": each.bandwidth, "memory": each.memory, "source": each.source}
+            for name, each in machines.items()
+        }
+        print(json.dumps({"models": sizes, "hardware": rates}, indent=2, ensure_ascii=False))
+        return
+    rows = [("name", "parameters", "layers", "width", "heads", "cache a token")]
+    for name, model in known.items():
+        heads = f"{model.heads} on {model.kv_heads}" if model.latent is None else f"{model.heads}, latent"
+        kept = quantity(2 * model.cache_numbers, "B")
+        rows.append((name, in_words(model.parameters), str(model.layers), whole(model.d_model), heads, kept))
+    shown = ["models (cache in 16 bits)", in_columns(rows, "<>>>>>"), "", "machines"]
+    rows = [("name", "16-bit rate", "bandwidth", "memory", "")]
+    for name, each in machines.items():
+        rate = quantity(each.rate("bfloat16"), "FLOP/s")
+        memory = quantity(each.memory, "B")
+        rows.append((name, rate, quantity(each.bandwidth, "B/s"), memory, each.title))
+    _show("\n".join([*shown, in_columns(rows, "<>>><")]))
+
+
+def _models(options: Options) -> list[Model]:
+    by_hand = {BY_HAND[name]: value for name, value in options.by_hand.items() if value is not None}
+    named = bool(options.models or options.configs)
+    words = ", ".join(f"--{name.replace('_', '-')}" for name, value in options.by_hand.items() if value is not None)
+    if by_hand and named:
+        raise WrongWord(complaint(words, "beside --model or --config", "a model by name, or all its sizes by hand"))
+    if by_hand:
+        missing = [f"--{name}" for name in ("layers", "width", "heads") if options.by_hand.get(name) is None]
+        if missing:
+            raise WrongWord(complaint(", ".join(missing), f"nothing beside {words}", "a number each"))
+        return [Model(source="sizes by hand", **by_hand)]
+    if not named:
+        hint = "qkv plan --list shows every model; --config PATH takes a config.json, --layers ... sizes by hand"
+        raise WrongWord(complaint("--model", "nothing", "the name of a model", hint))
+    return [*(_model(name) for name in options.models), *(read_config(path) for path in options.configs)]
+
+
+def _model(name: str) -> Model:
+    if is_path(name):
+        return read_config(name)
+    try:
+        return model_named(name)
+    except OptionError as error:
+        raise WrongWord(str(error)) from None
+
+
+def _plans(chosen: list[Model], options: Options) -> list[Plan]:
+    try:
+        machines = [as_hardware(name) for name in options.machines]
+        weights, cache = format_name("--weights", options.weights), format_name("--cache", options.cache)
+    except OptionError as error:
+        raise WrongWord(str(error)) from None
+    asked: dict[str, Any] = {"context": options.context, "batch": options.batch, "prompt": options.prompt}
+    asked |= {"weights": weights, "cache": cache}
+    return [plan(model, machine, **asked) for model in chosen for machine in machines]
+
+
+def _audit(chosen: list[Model], options: Options, as_json: bool) -> None:
+    from ..cost.audit import audit
+
+    found = [audit(model, context=options.context, batch=options.batch) for model in chosen]
+    if as_json:
+        plain = [each.as_dict() for each in found]
+        print(json.dumps(plain[0] if len(plain) == 1 else plain, indent=2, ensure_ascii=False))
+    else:
+        _show("\n\n".join(map(str, found)))
+
+
+def _show(text: str) -> None:
+    """Titles, which start at the edge, are bold where that can be seen."""
+    bold = sys.stdout.isatty()
+    for line in text.splitlines():
+        typer.echo(typer.style(line, bold=True) if bold and line and not line.startswith(" ") else line)

@@ -1,0 +1,220 @@
+"""Plans as text: tables of at most 80 columns with the formulas beside the numbers, side by side, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .blocks import touched_experts
+from .formats import BITS, stored
+from .formulas import LETTERS
+from .readable import in_columns, in_words, pace, quantity, readable_seconds, times, whole, wrapped
+
+if TYPE_CHECKING:
+    from .planning import Crossing, Plan
+
+SIDE_BY_SIDE = 3  # plans that 80 columns hold
+SHORT_FORMULA = 24
+
+
+def plan_text(plan: Plan) -> str:
+    """The answer in a line, then why."""
+    sections = [_headline(plan), _summary(plan), _parts(plan), _variants(plan), _crossings(plan), _sources(plan)]
+    return "\n\n".join(filter(None, sections))
+
+
+def comparison_text(plans: Sequence[Plan]) -> str:
+    """Several plans, a column each."""
+    blocks = [plans[at : at + SIDE_BY_SIDE] for at in range(0, len(plans), SIDE_BY_SIDE)]
+    sections = [_side_by_side(block) for block in blocks]
+    return "\n\n".join([*sections, _all_notes(plans)]).rstrip()
+
+
+def csv_text(plans: Sequence[Plan]) -> str:
+    """A line for each number of each plan."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["model", "hardware", "batch", "context", "weights", "cache", "of", "quantity", "value"])
+    for plan in plans:
+        asked = [plan.model.name, plan.hardware.name, plan.batch, plan.context, plan.weights, plan.cache]
+        for of, name, value in _quantities(plan.as_dict()):
+            writer.writerow([*asked, of, name, "" if value is None else value])
+    return out.getvalue()
+
+
+def _quantities(found: dict[str, Any]) -> list[tuple[str, str, Any]]:
+    asked = ("batch", "context", "weights", "cache", "notes", "model", "hardware")
+    rows = [("plan", name, found[name]) for name in found if name not in asked and not isinstance(found[name], dict)]
+    rows += [("model", name, found["model"][name]) for name in ("parameters", "active_parameters", "cache_numbers")]
+    for group, one in (("parts", "part"), ("variants", "variant"), ("crossings", "crossing")):
+        for name, entry in found[group].items():
+            rows += [(f"{one} {name}", key, value) for key, value in entry.items() if key != "name"]
+    return rows
+
+
+def _headline(plan: Plan) -> str:
+    name = f"{plan.model.name} on {plan.hardware.name}"
+    if plan.seconds_per_token is None:
+        answer = f"{readable_seconds(plan.prefill_seconds)} for a pass over {whole(plan.context)} tokens"
+    else:
+        answer = f"{readable_seconds(plan.seconds_per_token)} a token"
+    first = f"{name}: {answer}, {pace(plan.tokens_per_second)} tokens/s"
+    asked = f"batch {whole(plan.batch)}, context {whole(plan.context)}, {plan.weights} weights, {plan.cache} cache"
+    return "\n".join([*wrapped(first, ""), *wrapped(asked, "  ")])
+
+
+def _summary(plan: Plan) -> str:
+    model, machine = plan.model, plan.hardware
+    active = model.active_parameters
+    some = "" if active == model.parameters else f", {in_words(active)} a token"
+    rows = [("weights", quantity(plan.weight_bytes, "B"), f"{in_words(model.parameters)} parameters{some}")]
+    if model.kind != "encoder":
+        source = "source" if model.kind == "encoder-decoder" else "prompt"
+        first = readable_seconds(plan.prefill_seconds)
+        rows.insert(0, ("first token after", first, f"a {source} of {whole(plan.prompt)} tokens"))
+        rows.append(("cache", quantity(plan.cache_bytes, "B"), _kept(plan)))
+    if plan.cross_cache_bytes:
+        rows.append(("cache of the source", quantity(plan.cross_cache_bytes, "B"), "kept by the decoder"))
+    fits = "fits" if plan.fits else "does not fit"
+    rows.append(("memory", quantity(plan.held_bytes, "B"), f"of {quantity(machine.memory, 'B')}: {fits}"))
+    if model.kind != "encoder":
+        batch = "any batch" if plan.largest_batch is None else f"batch {whole(plan.largest_batch)}"
+        context = "any context" if plan.largest_context is None else f"context {whole(plan.largest_context)}"
+        rows.append(("largest that fits", batch, f"or {context}"))
+    longest = plan.parts[plan.bottleneck]
+    spent = "computing" if longest.bound == "flops" else "reading"
+    rows.append(("bottleneck", plan.bottleneck, f"{longest.seconds / plan.step_seconds:.0%} of the time, {spent}"))
+    bound = "flops" if plan.intensity >= plan.ridge else "bytes"
+    rows.append(("intensity", quantity(plan.intensity), f"flops a byte, ridge {quantity(plan.ridge)}: {bound} decide"))
+    return in_columns(rows, "<<<")
+
+
+def _kept(plan: Plan) -> str:
+    each = f"{quantity(plan.cache_bytes_per_token, 'B')} a token"
+    if plan.model.window is None:
+        return each
+    return f"{each}; {plan.model.window_layers} of {plan.model.layers} layers keep {whole(plan.model.window)} at most"
+
+
+def _parts(plan: Plan) -> str:
+    title = "where the time of a token goes" if plan.seconds_per_token is not None else "where the time of a pass goes"
+    rows = [("part", "time", "share", "flops", "bytes", "bound", "formula")]
+    total, used = plan.step_seconds, ""
+    for part in sorted(plan.parts.values(), key=lambda part: -part.seconds):
+        flops, moved = quantity(part.flops), quantity(part.bytes, "B")
+        share = part.seconds / total
+        # What takes no time needs no lines: --json has every formula.
+        text = part.formula if share >= 0.001 or len(part.formula) <= SHORT_FORMULA else ""
+        rows.append((part.name, readable_seconds(part.seconds), f"{share:.1%}", flops, moved, part.bound, text))
+        used += text
+    rows.append(("together", readable_seconds(total), "", quantity(plan.flops), quantity(plan.bytes, "B"), "", ""))
+    values = _letters(plan)
+    legend = [f"{letter} = {values[letter]} {LETTERS[letter]}" for letter in LETTERS if letter in used]
+    joined = ", ".join(each.replace(" ", "\u00a0") for each in legend)
+    return "\n".join([title, in_columns(rows, "<>>>><<"), "", *wrapped(joined, "  ")])
+
+
+def _letters(plan: Plan) -> dict[str, str]:
+    model = plan.model
+    item = stored(1, "float32" if plan.weights == "float32" else "bfloat16")
+    sizes: dict[str, Any] = {
+        "L": model.layers, "d": model.d_model, "h": model.heads, "g": model.kv_heads, "w": model.head_width,
+        "v": model.value_width, "f": model.d_ff, "V": model.vocabulary, "b": plan.batch, "n": plan.context, "a": item,
+        "F": model.layers - model.window_layers, "l": model.window_layers, "E": model.experts,
+        "k": model.experts_active, "s": model.shared_experts, "e": model.expert_d_ff, "D": model.dense_layers,
+        "S": model.layers - model.dense_layers, "j": model.norms_per_layer, "K": model.encoder_layers, "t": plan.prompt,
+    }  # fmt: skip
+    if model.window is not None:
+        sizes["m"] = min(model.window, plan.context)
+    if model.latent is not None:
+        sizes |= {"r": model.latent.kv_rank, "q": model.latent.q_rank, "o": model.latent.rope_width}
+    letters = {letter: whole(size) for letter, size in sizes.items() if size is not None}
+    if model.experts:
+        letters["x"] = f"{touched_experts(model, plan.batch):.3g}"
+    return {**letters, "p": f"{BITS[plan.weights] / 8:g}", "c": f"{BITS[plan.cache] / 8:g}"}
+
+
+def _variants(plan: Plan) -> str:
+    decodes = plan.seconds_per_token is not None
+    rows = [("", "kv heads", "cache", "ratio", "time a token" if decodes else "time of a pass", "speed")]
+    for each in plan.variants.values():
+        name = f"{each.name}, as it is" if each.as_is else each.name
+        ratio = "" if each.ratio is None else times(each.ratio)
+        kept = quantity(each.cache_bytes, "B")
+        rows.append(
+            (name, whole(each.kv_heads), kept, ratio, readable_seconds(each.seconds_per_token), times(each.speedup))
+        )
+    return "\n".join(["the same model with other attention", in_columns(rows, "<>>>>>")])
+
+
+def _crossings(plan: Plan) -> str:
+    rows = [(each.question, _where(each)) for each in plan.crossings.values()]
+    reasons = dict.fromkeys(each.reason for each in plan.crossings.values() if each.at is None)
+    never = [line for reason in reasons for line in wrapped(f"never: {reason}", "  ")]
+    return "\n".join(["where lines cross", in_columns(rows, "<<"), *never])
+
+
+def _where(crossing: Crossing) -> str:
+    if crossing.at is None:
+        return "never"
+    return f"from {'n' if crossing.unit == 'tokens' else 'b'} = {whole(crossing.at)}"
+
+
+def _sources(plan: Plan) -> str:
+    machine, dtype = plan.hardware, plan.rate_dtype
+    rates = f"{quantity(machine.rates[dtype], 'FLOP/s')} in {dtype}, {quantity(machine.bandwidth, 'B/s')}"
+    lines = [f"machine: {machine.title or machine.name}, {rates} ({machine.source})"]
+    if plan.model.source:
+        lines.append(f"sizes: {plan.model.source}")
+    lines += [f"note: {note}" for note in plan.notes]
+    return "\n".join(line for text in lines for line in wrapped(text, "  "))
+
+
+def _side_by_side(plans: Sequence[Plan]) -> str:
+    def row(name: str, shown: Any) -> tuple[str, ...]:
+        return (name, *(shown(plan) for plan in plans))
+
+    def where(name: str) -> Any:
+        return lambda plan: _where(plan.crossings[name]).removeprefix("from ")
+
+    names = list(dict.fromkeys(name for plan in plans for name in plan.parts))
+    rows = [
+        row("", lambda plan: plan.model.name),
+        row("", lambda plan: plan.hardware.name),
+        row("time a token", lambda plan: _or_none(plan.seconds_per_token, readable_seconds)),
+        row("tokens a second", lambda plan: pace(plan.tokens_per_second)),
+        row("first token after", lambda plan: readable_seconds(plan.prefill_seconds)),
+        row("parameters", lambda plan: in_words(plan.model.parameters)),
+        row("weights", lambda plan: quantity(plan.weight_bytes, "B")),
+        row("cache", lambda plan: quantity(plan.cache_bytes, "B")),
+        row("cache of a token", lambda plan: quantity(plan.cache_bytes_per_token, "B")),
+        row("fits", lambda plan: "yes" if plan.fits else "no"),
+        row("largest batch", lambda plan: _or_none(plan.largest_batch, whole, "any")),
+        row("largest context", lambda plan: _or_none(plan.largest_context, whole, "any")),
+        row("bottleneck", lambda plan: plan.bottleneck),
+        row("intensity, ridge", lambda plan: f"{quantity(plan.intensity)}, {quantity(plan.ridge)}"),
+        *(row(f"  {name}", _part_time(name)) for name in names),
+        row("cache = weights", where("cache_over_weights")),
+        row("linear is faster", where("linear_faster")),
+        row("compute-bound", where("compute_bound")),
+    ]
+    return in_columns(rows, "<" + ">" * len(plans))
+
+
+def _part_time(name: str) -> Any:
+    return lambda plan: readable_seconds(plan.parts[name].seconds) if name in plan.parts else "-"
+
+
+def _or_none(value: Any, shown: Any, otherwise: str = "-") -> str:
+    return otherwise if value is None else shown(value)
+
+
+def _all_notes(plans: Sequence[Plan]) -> str:
+    asked = plans[0]
+    first = f"batch {whole(asked.batch)}, {asked.weights} weights, {asked.cache} cache, context "
+    contexts = dict.fromkeys(whole(plan.context) for plan in plans)
+    notes = [first + " or ".join(contexts)]
+    notes += [f"{plan.model.name} on {plan.hardware.name}: {note}" for plan in plans for note in plan.notes]
+    return "\n".join(line for note in dict.fromkeys(notes) for line in wrapped(note, "  "))

@@ -1,0 +1,180 @@
+"""`qkv plan`: the answer in a terminal, as JSON, as CSV and drawn; wrong words end in one line."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from qkv.cli import main
+
+LLAMA = ["--model", "llama-3-8b", "--hardware", "h100-sxm"]
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """(exit code, stdout, stderr) of a command, in this process."""
+    monkeypatch.setenv("QKV_CACHE", str(tmp_path))
+
+    def command(*words):
+        monkeypatch.setattr(sys, "argv", ["qkv", "plan", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return ended.value.code or 0, said.out, said.err
+
+    return command
+
+
+def test_the_answer_comes_first(run):
+    code, out, _ = run(*LLAMA, "--context", 8192, "--batch", 1)
+    assert code == 0
+    assert out.splitlines()[0] == "llama-3-8b on h100-sxm: 4.81 ms a token, 208 tokens/s"
+    assert max(map(len, out.splitlines())) <= 80
+    for word in ("16.1 GB", "1.07 GB", "feed-forward", "2·b·c·g·L·n·w", "MQA", "from n ="):
+        assert word in out
+
+
+def test_json_has_what_the_table_shows(run):
+    code, out, _ = run(*LLAMA, "--cache", "int8", "--weights", "int4", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["weight_bytes"], found["cache_bytes"]) == (4015130624, 536870912)
+    assert found["model"]["parameters"] == 8030261248
+    assert found["parts"]["cache"]["formula"] == "2·b·c·g·L·n·w"
+    assert sum(part["seconds"] for part in found["parts"].values()) == pytest.approx(found["seconds_per_token"])
+    assert {"variants", "crossings", "bottleneck", "largest_batch", "largest_context", "ridge"} <= set(found)
+
+
+def test_several_stand_side_by_side(run):
+    code, out, _ = run("--model", "llama-3-8b", *LLAMA[2:], "--model", "gpt2", "--hardware", "a100-80gb")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert all(name in out for name in ("llama-3-8b", "gpt-2", "h100-sxm", "a100-80gb"))
+    _, out, _ = run("--model", "llama-3-8b", *LLAMA[2:], "--model", "gpt2", "--json")
+    assert [each["model"]["name"] for each in json.loads(out)] == ["llama-3-8b", "gpt-2"]
+
+
+def test_csv(run):
+    _, out, _ = run(*LLAMA, "--csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert {"quantity": "weight_bytes", "value": "16060522496"}.items() <= next(
+        row for row in rows if row["quantity"] == "weight_bytes"
+    ).items()
+
+
+def test_sizes_by_hand_are_those_of_the_preset(run):
+    sizes = "--layers 32 --width 4096 --heads 32 --kv-heads 8 --head-width 128 --ff 14336 --gated --vocabulary 128256"
+    _, out, _ = run(*sizes.split(), "--hardware", "h100-sxm", "--context", 8192, "--json")
+    found = json.loads(out)
+    assert found["model"]["parameters"] == 8030261248
+    _, out, _ = run(*sizes.split(), "--no-gated", "--tied", "--hardware", "h100-sxm", "--json")
+    less = 32 * 4096 * 14336 + 128256 * 4096
+    assert json.loads(out)["model"]["parameters"] == 8030261248 - less
+
+
+def test_a_config_is_read(run, tmp_path):
+    config = {
+        "model_type": "gpt2",
+        "n_embd": 768,
+        "n_layer": 12,
+        "n_head": 12,
+        "vocab_size": 50257,
+        "n_positions": 1024,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for words in (["--config", tmp_path], ["--config", tmp_path / "config.json"], ["--model", tmp_path]):
+        code, out, _ = run(*words, "--hardware", "l4", "--json")
+        assert code == 0
+        assert json.loads(out)["model"]["parameters"] == 124439808
+
+
+def test_the_list_has_every_name(run):
+    code, out, _ = run("--list")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert all(name in out for name in ("gpt-3-175b", "deepseek-v3", "m4-max", "here"))
+    known = json.loads(run("--list", "--json")[1])
+    assert known["models"]["gpt-2"]["parameters"] == 124439808
+    assert known["hardware"]["h100-sxm"]["source"]
+
+
+@pytest.mark.parametrize("words", [LLAMA, [*LLAMA, "--model", "mistral-7b"], ["--model", "bert-base"]])
+def test_drawings(run, tmp_path, words):
+    for name in ("plan.svg", "plan.HTML"):
+        code, out, err = run(*words, "--plot", tmp_path / name)
+        assert code == 0
+        assert out
+        assert name in err
+    drawing = ElementTree.parse(tmp_path / "plan.svg").getroot()
+    assert len(drawing.findall("{http://www.w3.org/2000/svg}svg")) == 2
+    page = (tmp_path / "plan.HTML").read_text(encoding="utf-8")
+    assert "Roofline" in page
+    assert "<script" not in page
+
+
+def test_huge_sizes_are_answered(run):
+    code, out, _ = run(*LLAMA, "--context", 10**15, "--batch", 10**15)
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert "10¹⁵" in out
+    assert json.loads(run(*LLAMA, "--context", 10**15, "--json")[1])["cache_bytes"] == 131072 * 10**15
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([], 2, "--list"),
+        (["--model", "lama-3-8b"], 2, "llama-3-8b"),
+        (["--model", "gpt-2", "--hardware", "h200x"], 2, "h200"),
+        (["--model", "gpt-2", "--weights", "int3"], 2, "int4"),
+        (["--model", "gpt-2", "--cache", "fp8"], 2, "--cache"),
+        (["--model", "gpt-2", "--plot", "x.png"], 2, ".svg"),
+        (["--model", "gpt-2", "--json", "--csv"], 2, "one of them"),
+        (["--model", "gpt-2", "--layers", "3"], 2, "--layers"),
+        (["--layers", "3", "--heads", "2"], 2, "--width"),
+        (["--model", "gpt-2", "--batch", "0"], 1, "batch"),
+        (["--model", "gpt-2", "--context", "-5"], 1, "context"),
+        (["--model", "gpt-2", "--prompt", 2**63], 1, "prompt"),
+        (["--layers", "3", "--heads", "5", "--width", "84"], 1, "divides"),
+        (["--layers", "3", "--heads", "6", "--width", "84", "--kv-heads", "4"], 1, "divides"),
+        (["--layers", "0", "--heads", "6", "--width", "84"], 1, "layers"),
+        (["--config", "nowhere.json"], 1, "nowhere.json"),
+        (["--model", "./nowhere"], 1, "nowhere"),
+        (["--model", "gpt-2", "--plot", "no/such/folder/x.svg"], 1, "x.svg"),
+    ],
+)
+def test_wrong_words_end_in_one_line(run, words, code, said):
+    ended, out, err = run(*words)
+    assert ended == code
+    assert out == ""
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+    assert err.startswith("qkv: ")
+
+
+def test_words_that_are_no_numbers_are_refused(run):
+    code, _, err = run("--model", "gpt-2", "--batch", "many")
+    assert code == 2
+    assert "batch" in err
+
+
+def test_help_has_an_example(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    assert "Example: qkv plan --model llama-3-8b" in " ".join(out.split())
+
+
+def test_neither_torch_nor_sympy_is_loaded():
+    program = (
+        "import sys; sys.argv = ['qkv', 'plan', '--model', 'deepseek-v3', '--hardware', 'h200']\n"
+        "from qkv.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "assert not {'torch', 'sympy', 'numpy', 'transformers'} & set(sys.modules), sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("deepseek-v3 on h200")

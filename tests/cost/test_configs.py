@@ -1,0 +1,184 @@
+"""config.json of every covered architecture: as many parameters as transformers builds; clear words for the rest."""
+
+import json
+
+import pytest
+
+from qkv.cost import read_config
+from qkv.cost.configs import MOST_BYTES, model_of
+from qkv.cost.families import FAMILIES
+from qkv.errors import OptionError, OptionTypeError, QkvError
+
+LLAMA = {
+    "hidden_size": 84, "num_hidden_layers": 5, "num_attention_heads": 6, "num_key_value_heads": 3,
+    "intermediate_size": 53, "vocab_size": 131, "max_position_embeddings": 97, "pad_token_id": 0, "bos_token_id": 1,
+    "eos_token_id": 2,
+}  # fmt: skip
+GPT = {
+    "n_embd": 84,
+    "n_layer": 5,
+    "n_head": 6,
+    "vocab_size": 131,
+    "n_positions": 97,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+T5 = {"d_model": 84, "num_layers": 5, "num_heads": 6, "d_kv": 11, "d_ff": 53, "vocab_size": 131}
+FALCON = {"hidden_size": 84, "num_hidden_layers": 5, "num_attention_heads": 6, "vocab_size": 131}
+WINDOW = {"sliding_window": 17}
+MOE = {"num_experts": 7, "num_experts_per_tok": 3}
+DEEPSEEK = {
+    **LLAMA, "num_key_value_heads": 6, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 19,
+    "n_shared_experts": 2, "first_k_dense_replace": 2, "kv_lora_rank": 23, "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 11, "v_head_dim": 13, "n_group": 1, "topk_group": 1,
+}  # fmt: skip
+SMALL = {
+    "bert": [LLAMA],
+    "bloom": [{"hidden_size": 84, "n_layer": 5, "n_head": 6, "vocab_size": 131}],
+    "deepseek_v2": [{**DEEPSEEK, "q_lora_rank": 29}, {**DEEPSEEK, "q_lora_rank": None}],
+    "deepseek_v3": [{**DEEPSEEK, "q_lora_rank": 29, "attention_bias": True}],
+    "distilbert": [{"dim": 84, "n_layers": 5, "n_heads": 6, "hidden_dim": 53, "vocab_size": 131}],
+    "falcon": [
+        {**FALCON, "multi_query": True},
+        {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 3, "bias": True},
+        {**FALCON, "multi_query": False, "parallel_attn": False, "alibi": True, "ffn_hidden_size": 53},
+    ],
+    "gemma": [{**LLAMA, "head_dim": 22}],
+    "gemma2": [{**LLAMA, "head_dim": 22, **WINDOW}],
+    "gemma3_text": [{**LLAMA, "head_dim": 22, **WINDOW}],
+    "gpt2": [GPT, {**GPT, "n_inner": 53}],
+    "gpt_neox": [LLAMA],
+    "gpt_oss": [{**LLAMA, **WINDOW, "head_dim": 22, "num_local_experts": 7, "num_experts_per_tok": 3}],
+    "gptj": [{**GPT, "rotary_dim": 6}],
+    "granite": [LLAMA],
+    "llama": [LLAMA, {**LLAMA, "head_dim": 22, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}],
+    "mistral": [{**LLAMA, **WINDOW}, {**LLAMA, "sliding_window": None, "head_dim": 22}],
+    "mixtral": [{**LLAMA, "num_local_experts": 7, "num_experts_per_tok": 2}],
+    "olmo": [LLAMA],
+    "olmo2": [LLAMA],
+    "olmoe": [{**LLAMA, **MOE}],
+    "opt": [{**LLAMA, "ffn_dim": 53, "word_embed_proj_dim": 84}],
+    "phi": [LLAMA],
+    "phi3": [{**LLAMA, **WINDOW}],
+    "qwen2": [LLAMA, {**LLAMA, "use_sliding_window": True, "max_window_layers": 2, **WINDOW}],
+    "qwen2_moe": [
+        {**LLAMA, **MOE, "moe_intermediate_size": 19, "shared_expert_intermediate_size": 57, "mlp_only_layers": [0]}
+    ],
+    "qwen3": [{**LLAMA, "head_dim": 22}],
+    "qwen3_moe": [{**LLAMA, **MOE, "moe_intermediate_size": 19}],
+    "roberta": [LLAMA],
+    "smollm3": [LLAMA],
+    "starcoder2": [{**LLAMA, **WINDOW}, {**LLAMA, "use_bias": False}],
+    "t5": [{**T5, "num_decoder_layers": 3}, {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}],
+    "xlm-roberta": [LLAMA],
+}
+CASES = [(kind, at) for kind, configs in SMALL.items() for at in range(len(configs))]
+
+
+def test_every_family_is_held_to_transformers():
+    assert set(SMALL) == set(FAMILIES)
+
+
+@pytest.mark.parametrize(("kind", "at"), CASES)
+def test_parameters_are_those_of_the_real_architecture(kind, at, tmp_path):
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    config = transformers.AutoConfig.for_model(kind, **SMALL[kind][at])
+    encoders = {"bert", "roberta", "xlm-roberta", "distilbert"}
+    makes = transformers.AutoModel if kind in encoders else transformers.AutoModelForCausalLM
+    makes = transformers.AutoModelForSeq2SeqLM if kind == "t5" else makes
+    with torch.device("meta"):
+        built = makes.from_config(config)
+    config.save_pretrained(tmp_path)
+    if not (tmp_path / "config.json").exists():
+        (tmp_path / "config.json").write_text(json.dumps(config.to_dict(), default=str))
+    ours = read_config(tmp_path)
+    assert ours.parameters == sum(parameter.numel() for parameter in built.parameters())
+    assert ours.name == tmp_path.name
+    kinds = getattr(config, "layer_types", None) or []
+    if ours.window is not None and kinds:
+        assert ours.window_layers == kinds.count("sliding_attention")
+
+
+def write(tmp_path, content):
+    path = tmp_path / "config.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_files_and_folders_are_read(tmp_path):
+    path = write(tmp_path, {"model_type": "llama", **LLAMA})
+    assert read_config(path) == read_config(str(path)) == read_config(tmp_path)
+    assert read_config(path).kv_heads == 3
+
+
+def test_the_text_part_of_a_model_with_pictures(tmp_path):
+    """What gemma-3-4b's config leaves out is as transformers has it."""
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
+    model = read_config(write(tmp_path, {"model_type": "gemma3", "text_config": {**text, "sliding_window": 1024}}))
+    assert model.parameters == 3880263168
+    assert (model.window, model.window_layers) == (1024, 29)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "JSON"),
+        ("{", "JSON"),
+        ("[1]", "object"),
+        ("null", "object"),
+        ("[" * 10**5, "JSON"),
+        ("{}", "model_type"),
+        ({"model_type": 7}, "model_type"),
+        ({"model_type": "mamba"}, "'mamba'.*llama.*--layers"),
+        ({"model_type": "llama"}, "hidden_size.*nothing"),
+        ({"model_type": "opt", **LLAMA, "ffn_dim": 53, "word_embed_proj_dim": 512}, "word_embed_proj_dim"),
+        ({"model_type": "mixtral", **LLAMA, "num_local_experts": 2, "num_experts_per_tok": 3}, "experts_active"),
+        ({"model_type": "llama", **LLAMA, "num_key_value_heads": 4}, "divides"),
+        ({"model_type": "llama", **LLAMA, "hidden_size": 85}, "divides"),
+        ({"model_type": "gemma2", **LLAMA, "layer_types": ["full_attention"]}, "layer_types"),
+    ],
+)
+def test_files_that_make_no_sense_are_refused(tmp_path, content, said):
+    with pytest.raises(OptionError, match=f"(?s){said}"):
+        read_config(write(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (name, value)
+        for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
+        for value in (0, -1, 1.5, "84", True, [84], {"a": 1}, 2**63, 1e400)
+    ],
+)
+def test_fields_that_make_no_sense_are_refused(tmp_path, name, value):
+    with pytest.raises(OptionError, match=name):
+        read_config(write(tmp_path, {"model_type": "llama", **LLAMA, name: value}))
+
+
+def test_flags_are_true_or_false():
+    with pytest.raises(OptionError, match="attention_bias"):
+        model_of({"model_type": "llama", **LLAMA, "attention_bias": "no"}, "x")
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "missing.json", "/dev/null", "a\0b.json", "x" * 5000 + ".json"):
+        with pytest.raises(QkvError):
+            read_config(path)
+    binary = tmp_path / "binary.json"
+    binary.write_bytes(b"\xff\xfe\x00{")
+    with pytest.raises(OptionError, match="JSON"):
+        read_config(binary)
+
+
+def test_a_huge_file_is_not_read(tmp_path):
+    path = tmp_path / "config.json"
+    with path.open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(OptionError, match="bytes"):
+        read_config(path)
+
+
+def test_an_object_is_wanted(tmp_path):
+    with pytest.raises(OptionTypeError, match="object"):
+        read_config(write(tmp_path, '"llama"'))
