@@ -1,10 +1,11 @@
 """The cost model beside what it models: formula against count, prediction against the clock, the planner's own time.
 
 Counts: random calls over forms, similarities, masks, head layouts and dtypes; what the form says it executes, against
-what torch's operators and the native kernels were seen to execute. Predictions: the machine is calibrated, then calls
-of other sizes are predicted and measured, in turns.
+what torch's operators and the native kernels were seen to execute. Predictions: calls that prices are fitted to and
+calls of other sizes that are predicted from them are measured in the same rounds; and, since a shared machine drifts,
+also with a calibration that was made before.
 
-`python -m benchmarks cost`, or with --quick fewer calls. About two minutes.
+`python -m benchmarks cost`, or with --quick fewer calls. About five minutes.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from pathlib import Path
 
 import torch
 
-from qkv.cost.calibrate import Prepared, measure, prepared, timed
-from qkv.cost.machine import Machine
+from qkv.cost.calibrate import Taken, measure, prepared, priced, visited
+from qkv.cost.price import Price
 from qkv.cost.probes import Probe, odd_calls, probes
 from qkv.cost.watch import watch
 
@@ -26,6 +28,8 @@ from .decode import bar
 from .harness import report
 
 COUNTED = 600
+FITTED = 24  # calls for each kind that prices are fitted to
+ROUNDS = 16
 MEDIAN, LATE = 0.10, 0.25  # bars: errors in the middle, and at nine tenths
 WANTED_SECONDS = 0.5
 
@@ -41,23 +45,15 @@ def formula_is_count(calls: int) -> tuple[int, int]:
     return right, calls
 
 
-def predictions(machine: Machine, calls: list[Probe], rounds: int = 5) -> list[dict]:
-    """Each call predicted and measured; the whole list once a round, so that a slow moment hits many."""
-    ready: list[tuple[Probe, Prepared]] = [(probe, prepared(probe)) for probe in calls]
-    times: dict[int, list[float]] = defaultdict(list)
-    with torch.no_grad():
-        for _ in range(rounds):
-            for place, (_, call) in enumerate(ready):
-                times[place].append(timed(call.run, 1))
+def predictions(prices: dict[str, Price], calls: list[Probe], measured: list[Taken]) -> list[dict]:
+    """Each call as it was predicted and as it was measured."""
     found = []
-    for place, (probe, call) in enumerate(ready):
-        said = machine.seconds(call.work, probe.priced_as)
-        assert said is not None, call.work.engine
-        took = statistics.median(times[place])
+    for probe, (work, took) in zip(calls, measured, strict=True):
+        said = prices[work.engine].seconds(work)
         found.append(
             {
-                "engine": call.work.engine,
-                "dtype": probe.priced_as,
+                "engine": work.engine,
+                "dtype": probe.dtype,
                 "call": f"{probe.batch}x{probe.heads}/{probe.heads_kv} {probe.len_q}x{probe.len_k} w{probe.width}"
                 f"{' causal' if probe.mask is not None else ''}",
                 "predicted": said,
@@ -66,6 +62,25 @@ def predictions(machine: Machine, calls: list[Probe], rounds: int = 5) -> list[d
             }
         )
     return found
+
+
+def in_turns(fitted_to: list[Probe], tests: list[Probe], rounds: int) -> tuple[list[Taken], list[Taken]]:
+    """Calls that prices are fitted to and calls that are predicted, in the same rounds: the machine is the same for
+    both. Of the first, which are many, a quarter takes its turn each time."""
+    some: list[list[Taken]] = [[] for _ in fitted_to]
+    others: list[list[Taken]] = [[] for _ in tests]
+    for turn in range(rounds):
+        own = range(turn % 4, len(fitted_to), 4)
+        found = visited([*(fitted_to[place] for place in own), *tests], 1)
+        for place, taken in zip(own, found, strict=False):
+            some[place].append(taken)
+        for place, taken in enumerate(found[len(own) :]):
+            others[place].append(taken)
+    return [_middle(visits) for visits in some if visits], [_middle(visits) for visits in others]
+
+
+def _middle(visits: list[Taken]) -> Taken:
+    return Taken(visits[0].work, statistics.median(taken.seconds for taken in visits))
 
 
 def quantile(errors: list[float], part: float) -> float:
@@ -84,7 +99,15 @@ def by_engine(found: list[dict]) -> list[list[str]]:
 
 def planner_seconds() -> float:
     """A whole process of `qkv plan`, in the middle of some."""
-    command = [sys.executable, "-m", "qkv", "plan", "--model", "llama-3-8b", "--hardware", "h100-sxm", "--json"]
+    command = [
+        str(Path(sys.executable).with_name("qkv")),
+        "plan",
+        "--model",
+        "llama-3-8b",
+        "--hardware",
+        "h100-sxm",
+        "--json",
+    ]
     times = []
     for _ in range(5):
         before = time.perf_counter()
@@ -95,11 +118,12 @@ def planner_seconds() -> float:
 
 def run() -> None:
     quick, started = "--quick" in sys.argv, time.perf_counter()
-    before = time.perf_counter()
-    machine = measure(quick=quick)
-    took = time.perf_counter() - before
-    calls = list(probes(quick, seed=1))
-    found = predictions(machine, calls, rounds=3 if quick else 7)
+    machine = measure()
+    took = time.perf_counter() - started
+    tests = list(probes(2 if quick else 6, seed=1))
+    later = predictions(dict(machine.prices), tests, visited(tests, 3))
+    fitted_to, measured = in_turns(list(probes(6 if quick else FITTED)), tests, 3 if quick else ROUNDS)
+    found = predictions(priced(fitted_to)[0], tests, measured)
     errors = [entry["error"] for entry in found]
     report("cost", "predicted against measured time", ["engine", "calls", "median", "worst"], by_engine(found), found)
     worst = sorted(found, key=lambda entry: -entry["error"])[:12]
@@ -109,10 +133,13 @@ def run() -> None:
     ]
     report("cost", "furthest off", ["engine", "dtype", "call", "predicted / measured"], rows, found)
     right, counted = formula_is_count(60 if quick else COUNTED)
+    after = [entry["error"] for entry in later]
     bars = [
         bar(f"formula = count, of {counted} calls", right / counted, ".3f", least=1.0),
         bar(f"prediction off by, median of {len(errors)} calls", statistics.median(errors), ".3f", most=MEDIAN),
         bar("the same at nine tenths", quantile(errors, 0.9), ".3f", most=LATE),
+        [f"calibrated {took:.0f} s before: median", f"{statistics.median(after):.3f}", "", ""],
+        ["the same at nine tenths", f"{quantile(after, 0.9):.3f}", "", ""],
         bar("qkv plan, seconds as a process", planner_seconds(), ".2f", most=WANTED_SECONDS),
     ]
     title = "the cost model" + (" (quick: too few to count)" if quick else "")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .call import Call
-from .cost.machine import Machine, active, key, when_changed
+from .cost.machine import Machine, active, when_changed
 from .cost.price import Cost, readable_bytes
 from .errors import FormRefused
 from .forms import FORMS, Form, linear
@@ -39,7 +39,6 @@ class Choice:
     call: str
     crossover: int | None = None  # N*: the number of keys from which on a state is cheaper than scores
     machine: Machine | None = None  # whose measured figures predict the seconds; None: built-in figures order the forms
-    dtype: str = "float32"  # by which prices are kept
 
     @property
     def cost(self) -> Cost:
@@ -59,7 +58,7 @@ class Choice:
         were tried, as a part; None without a prediction."""
         if self.machine is None or self.cost.work is None:
             return None
-        return self.machine.errors.get(key(self.cost.work().engine, self.dtype))
+        return self.machine.errors.get(self.cost.work().engine)
 
     @property
     def reasons(self) -> dict[str, tuple[str, ...]]:
@@ -121,10 +120,9 @@ def choose(call: Call) -> Form:
 def explain_choice(call: Call) -> Choice:
     """What `choose` comes to, with everything that it looked at."""
     candidates, machine = _candidates(call), active()
-    machine = machine if _predicted([c.cost for c in candidates], dtype_of(call)) else None
-    return Choice(
-        _taken(call, candidates), call.form, tuple(candidates), describe(call), crossover(call), machine, dtype_of(call)
-    )
+    machine = machine if _predicted([c.cost for c in candidates]) else None
+    taken = _taken(call, candidates)
+    return Choice(taken, call.form, tuple(candidates), describe(call), crossover(call), machine)
 
 
 def crossover(call: Call) -> int | None:
@@ -141,7 +139,7 @@ def crossover(call: Call) -> int | None:
         extent = call.extent
         queries = max(1, round(keys * extent.len_q / max(1, extent.len_k)))
         longer = call._replace(extent=extent._replace(len_q=queries, len_k=keys))
-        own, *rest = seconds_of([form.cost(longer) for form in (FORMS["linear"], *others)], dtype_of(call))
+        own, *rest = seconds_of([form.cost(longer) for form in (FORMS["linear"], *others)])
         return linear.sums_are_cheaper(longer) and own < min(rest)
 
     if not is_cheapest(_LONGEST):
@@ -156,32 +154,28 @@ def crossover(call: Call) -> int | None:
 def _candidates(call: Call) -> list[Candidate]:
     reasons = {form.name: form.reasons_against(call) for form in FORMS.values()}
     costs = {name: None if against else FORMS[name].cost(call) for name, against in reasons.items()}
-    return candidates_of(reasons, costs, dtype_of(call))
+    return candidates_of(reasons, costs)
 
 
-def candidates_of(reasons: dict[str, tuple[str, ...]], costs: dict[str, Cost | None], dtype: str) -> list[Candidate]:
+def candidates_of(reasons: dict[str, tuple[str, ...]], costs: dict[str, Cost | None]) -> list[Candidate]:
     """Forms with their reasons or costs, and with seconds that can be compared."""
     known = {name: cost for name, cost in costs.items() if cost is not None}
-    seconds = dict(zip(known, seconds_of(list(known.values()), dtype), strict=True))
+    seconds = dict(zip(known, seconds_of(list(known.values())), strict=True))
     return [Candidate(name, against, costs[name], seconds.get(name, float("inf"))) for name, against in reasons.items()]
 
 
-def seconds_of(costs: list[Cost], dtype: str) -> list[float]:
+def seconds_of(costs: list[Cost]) -> list[float]:
     """Predicted from the machine's figures if it has some for all of them; otherwise built-in ones compare them."""
-    return _predicted(costs, dtype) or [cost.seconds for cost in costs]
+    return _predicted(costs) or [cost.seconds for cost in costs]
 
 
-def _predicted(costs: Sequence[Cost | None], dtype: str) -> list[float] | None:
+def _predicted(costs: Sequence[Cost | None]) -> list[float] | None:
     machine = active()
     if machine is None:
         return None
-    found = [machine.seconds(cost.work(), dtype) if cost.work else None for cost in costs if cost is not None]
+    found = [machine.seconds(cost.work()) if cost.work else None for cost in costs if cost is not None]
     known = [seconds for seconds in found if seconds is not None]
     return known if known and len(known) == len(found) else None
-
-
-def dtype_of(call: Call) -> str:
-    return str(call.query.dtype).removeprefix("torch.")
 
 
 def _taken(call: Call, candidates: list[Candidate]) -> str:

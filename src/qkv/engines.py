@@ -76,8 +76,7 @@ def explain_step(
         reasons = native_reasons_against(step)
         work = product_flops(pairs, memory.width + (0 if step.hard else memory.value_width))
         cost = Cost(work, held, 0, 8e-6, work=partial(_work, step, memory, held))
-        storage = str(memory.dtype).removeprefix("torch.")
-        native = Candidate("decode", reasons, None if reasons else cost, seconds_of([cost], storage)[0])
+        native = Candidate("decode", reasons, None if reasons else cost, seconds_of([cost])[0])
         # What torch needs: every token in one tensor, in the arithmetic's dtype.
         copied = tokens * (memory.width + memory.value_width) * size
         call = _stand_in(step, memory)
@@ -89,11 +88,9 @@ def explain_step(
     text = describe(call._replace(mask=step.mask, query=query))
     form = through_torch.form if reasons else "decode"
     machine = active()
-    machine = (
-        None if reasons or machine is None or machine.seconds(_work(step, memory, held), storage) is None else machine
-    )
+    machine = None if reasons or machine is None or machine.seconds(_work(step, memory, held)) is None else machine
     said = f"decode after {int(step.past.max())} tokens: {text}"
-    return Choice(form, "auto", (native, *others), said, machine=machine, dtype=storage)
+    return Choice(form, "auto", (native, *others), said, machine=machine)
 
 
 def _work(step: Step, memory: KVCache, held: int) -> Work:

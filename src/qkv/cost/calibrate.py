@@ -1,6 +1,6 @@
 """Measuring this machine: roofs, and for each engine the price of a unit of its work.
 
-Roofs are what torch reaches with one operator each. Prices are fitted to a few dozen calls of each engine, spread over
+Roofs are what torch reaches with one operator each. Prices are fitted to some dozen calls of each engine, spread over
 sizes, by the error that counts, that of the logarithm: a call that takes twice as long as predicted is as wrong as one
 that takes half.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -19,15 +19,15 @@ import torch
 from .. import kernels
 from ..api import attention, explain
 from ..decoding import KVCache, decode
-from .machine import Machine, Progress, free_memory, key, last_level_cache, memory_bytes, processor
+from .machine import Machine, Progress, free_memory, last_level_cache, memory_bytes, processor
 from .price import Price, Work
 from .probes import Probe, probes
 
-SAMPLE = 1e-3  # seconds of a sample, at least
-ROUNDS = 5
+SAMPLE = 1.5e-3  # seconds of a sample, at least
+MANY = 10  # calls for each kind of call and dtype
 MEBI = 1 << 20
-# Where nothing was measured: seconds for a call, a step, a flop, a weight, a near and a far byte.
-_START = Price(1e-5, 1e-5, 1e-11, 1e-10, 2e-11, 1e-10)
+# Where nothing was measured: seconds for a call, a step, a flop, a weight, a number of a row, a near and a far byte.
+_START = Price(3e-5, 1e-6, 1e-11, 3e-10, 3e-10, 3e-11, 1e-10)
 
 
 class Taken(NamedTuple):
@@ -37,25 +37,17 @@ class Taken(NamedTuple):
     seconds: float
 
 
-def measure(progress: Progress | None = None, *, quick: bool = False) -> Machine:
+def measure(progress: Progress | None = None) -> Machine:
     """Roofs, then prices."""
     say = progress or (lambda what, part: None)
-    roofs: dict[str, float] = {}
-    ways = list(_roofs())
-    wanted = list(probes(quick))
+    ways, wanted = list(_roofs()), list(probes(MANY))
     total = len(ways) + len(wanted)
+    roofs: dict[str, float] = {}
     for done, (name, way) in enumerate(ways):
-        say(f"roof: {name}", done / total)
+        say(name, done / total)
         roofs[name] = way()
-    taken: dict[str, list[Taken]] = {}
-    for done, probe in enumerate(wanted):
-        say(f"{probe.form} {probe.dtype}", (len(ways) + done) / total)
-        work, seconds = run_probe(probe)
-        taken.setdefault(key(work.engine, probe.priced_as), []).append(Taken(work, seconds))
-    prices, errors = {}, {}
-    for name, calls in taken.items():
-        prices[name] = fitted(calls)
-        errors[name] = statistics.median(abs(prices[name].seconds(c.work) / c.seconds - 1) for c in calls)
+    visits = visited(wanted, 1, lambda what, done: say(what, (len(ways) + done) / total))
+    prices, errors = priced(visits)
     say("done", 1.0)
     return Machine(
         processor(),
@@ -69,6 +61,34 @@ def measure(progress: Progress | None = None, *, quick: bool = False) -> Machine
         prices,
         errors,
     )
+
+
+def visited(wanted: Sequence[Probe], rounds: int, say: Callable[[str, int], None] | None = None) -> list[Taken]:
+    """Every call measured once a round, so that a slow moment of the machine does not fall on one of them alone."""
+    works: dict[int, Work] = {}
+    times: list[list[float]] = [[] for _ in wanted]
+    for turn in range(rounds):
+        for place, probe in enumerate(wanted):
+            if say is not None:
+                say(f"{probe.form} {probe.dtype}", turn * len(wanted) + place)
+            call = prepared(probe)
+            works[place] = call.work
+            with torch.no_grad():
+                times[place].append(timed(call.run, 1))
+    return [Taken(works[place], statistics.median(own)) for place, own in enumerate(times)]
+
+
+def priced(visits: Sequence[Taken]) -> tuple[dict[str, Price], dict[str, float]]:
+    """For each engine its prices, and how far they are off in the middle of its calls, as a part."""
+    by_engine: dict[str, list[Taken]] = {}
+    for taken in visits:
+        by_engine.setdefault(taken.work.engine, []).append(taken)
+    prices = {engine: fitted(calls) for engine, calls in by_engine.items()}
+    errors = {
+        engine: statistics.median(abs(prices[engine].seconds(c.work) / c.seconds - 1) for c in calls)
+        for engine, calls in by_engine.items()
+    }
+    return prices, errors
 
 
 class Prepared(NamedTuple):
@@ -103,15 +123,8 @@ def prepared(probe: Probe) -> Prepared:
     return Prepared(step, asked())
 
 
-def run_probe(probe: Probe, rounds: int = ROUNDS) -> tuple[Work, float]:
-    """What a call comes to, and how long it takes in the middle of some rounds."""
-    call = prepared(probe)
-    with torch.no_grad():
-        return call.work, timed(call.run, rounds)
-
-
-def timed(run: Callable[[], object], rounds: int = ROUNDS) -> float:
-    """Seconds of a call, in the middle of some rounds of about a millisecond."""
+def timed(run: Callable[[], object], rounds: int) -> float:
+    """Seconds of a call, in the middle of some rounds of a millisecond or two."""
     run()
     once = _once(run, 1)
     repeats = max(1, min(1000, int(SAMPLE / max(once, 1e-7))))
@@ -130,29 +143,28 @@ def fitted(calls: list[Taken]) -> Price:
 
     A unit that none of the calls has keeps a price of 0.
     """
-    units = np.array([[1.0, *c.work[2:7]] for c in calls])
+    units = np.array([[1.0, *c.work[2:8]] for c in calls])
     present = units.max(0) > 0
     measured = np.log([c.seconds for c in calls])
     overlaps = [c.work.overlaps for c in calls]
 
     def predicted(logs: np.ndarray) -> np.ndarray:
         parts = units[:, present] * np.exp(logs)
-        whole = np.zeros((len(calls), 6))
+        whole = np.zeros((len(calls), len(_START)))
         whole[:, present] = parts
-        made, moved = whole[:, 2] + whole[:, 3], whole[:, 5]
+        made, moved = whole[:, 2] + whole[:, 3], whole[:, 6]
         last = np.where(overlaps, np.maximum(made, moved), made + moved)
-        return np.log(whole[:, 0] + whole[:, 1] + whole[:, 4] + last)
+        return np.log(whole[:, [0, 1, 4, 5]].sum(1) + last)
 
-    start = np.log(np.array(_START)[present])
-    logs = _least_squares(predicted, measured, start)
-    found = np.zeros(6)
+    logs = _least_squares(predicted, measured, np.log(np.array(_START)[present]))
+    found = np.zeros(len(_START))
     found[present] = np.exp(logs)
     return Price(*(float(x) for x in found))
 
 
 def _least_squares(predicted: Callable[[np.ndarray], np.ndarray], wanted: np.ndarray, start: np.ndarray) -> np.ndarray:
     # A weak pull to the start keeps what the calls say nothing of from running away.
-    pull = 0.01
+    pull = 0.02
 
     def off(x: np.ndarray) -> np.ndarray:
         return np.concatenate([predicted(x) - wanted, pull * (x - start)])

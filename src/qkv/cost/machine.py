@@ -31,7 +31,7 @@ Progress = Callable[[str, float], None]
 @dataclass(frozen=True)
 class Machine:
     """roofs: bytes or operations a second, by name ("read.memory", "multiply.float32.square", …) and the seconds of a
-    call ("call"). prices: for each engine and dtype, seconds for a unit of its work. errors: how far those were from
+    call ("call"). prices: for each engine, seconds for a unit of its work. errors: how far those were from
     what they were fitted to, in the middle of the probes, as a part."""
 
     name: str
@@ -59,16 +59,16 @@ class Machine:
         known = self.roofs.get(f"multiply.{dtype}.square", self.roofs.get("multiply.float32.square"))
         return MULTIPLY_RATE * self.cores if known is None else known
 
-    def seconds(self, work: Work, dtype: str) -> float | None:
+    def seconds(self, work: Work) -> float | None:
         """How long a call takes here; None for an engine that was not measured."""
-        price = self.prices.get(key(work.engine, dtype))
+        price = self.prices.get(work.engine)
         return None if price is None else price.seconds(work)
 
     @classmethod
-    def measure(cls, progress: Progress | None = None, *, quick: bool = False) -> Machine:
-        """Measure this machine, a few seconds; `store()` keeps it. Nothing else should be running."""
+    def measure(cls, progress: Progress | None = None) -> Machine:
+        """Measure this machine, about ten seconds; `store()` keeps it. Nothing else should be running."""
         # What measures stands above what is measured, and loads torch.
-        return import_module(".calibrate", __package__).measure(progress, quick=quick)
+        return import_module(".calibrate", __package__).measure(progress)
 
     @classmethod
     def built_in(cls) -> Machine:
@@ -137,10 +137,6 @@ def use(machine: Machine | None) -> None:
 def when_changed(forget: Callable[[], None]) -> None:
     """What was decided by earlier figures is to be forgotten."""
     _LISTENERS.append(forget)
-
-
-def key(engine: str, dtype: str) -> str:
-    return f"{engine} {dtype}"
 
 
 def path() -> Path:

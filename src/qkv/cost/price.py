@@ -13,16 +13,18 @@ MEMORY_RATE = 8e9  # bytes a second read or written beyond the caches
 
 class Work(NamedTuple):
     """What a call comes to, in units that a machine has a price for. engine: the code that runs, for each has prices of
-    its own. executed: flops of all products, masked parts of tiles included. steps: operators, pieces or chunks.
-    products, pairs: flops of products and weights that are made of scores, of the thread that has most to do. near,
-    far: bytes that move, and those of them that do not fit into the caches. overlaps: whether bytes come in while some
-    are multiplied, as in a roofline; otherwise one follows the other."""
+    its own. executed: flops of all products, masked parts of tiles included. The rest is of the thread that has most to
+    do. steps: operators, pieces, tiles or chunks. products: flops. pairs: weights made of scores, or cells of a
+    mask. rows: numbers of queries and answers. near, far: bytes of keys, values and scores that move, and those that do
+    not fit into the caches. overlaps: whether bytes come in while some are multiplied, as in a roofline; otherwise one
+    follows the other."""
 
     engine: str
     executed: int
     steps: float = 0.0
     products: float = 0.0
     pairs: float = 0.0
+    rows: float = 0.0
     near: float = 0.0
     far: float = 0.0
     overlaps: bool = False
@@ -35,18 +37,15 @@ class Price(NamedTuple):
     step: float
     product: float
     pair: float
+    row: float
     near: float
     far: float
 
     def seconds(self, work: Work) -> float:
         """The roofline: what is multiplied and what comes from memory meanwhile, or one after the other."""
         made, moved = self.product * work.products + self.pair * work.pairs, self.far * work.far
-        return (
-            self.call
-            + self.step * work.steps
-            + self.near * work.near
-            + (max(made, moved) if work.overlaps else made + moved)
-        )
+        last = max(made, moved) if work.overlaps else made + moved
+        return self.call + self.step * work.steps + self.row * work.rows + self.near * work.near + last
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from ..similarity import AnySimilarity, Argmax, Polynomial, Softmax
 
 DTYPES = ("float32", "bfloat16", "float16")
 STORAGES = ("float32", "bfloat16", "float16", "int8")
-MOST_FLOPS = 6e9  # of a call: some tens of milliseconds
+MOST_FLOPS = 4e9  # of a call: some tens of milliseconds
 
 
 class Probe(NamedTuple):
@@ -34,20 +34,18 @@ class Probe(NamedTuple):
     def widths(self) -> tuple[int, int]:
         return self.width, self.width_v
 
-    @property
-    def priced_as(self) -> str:
-        """The dtype that prices are kept by: of a memory, the one that it stores."""
-        return self.storage or self.dtype
 
-
-def probes(quick: bool = False, seed: int = 0) -> Iterator[Probe]:
-    """All calls of a calibration; another seed gives others of the same kind, that a prediction can be tried on."""
+def probes(many: int = 10, seed: int = 0) -> Iterator[Probe]:
+    """All calls of a calibration, about `many` for each kind; another seed gives others, that predictions can be tried
+    on."""
     draw = random.Random(seed)
-    for dtype in DTYPES[:1] if quick else DTYPES:
-        yield from _of_dtype(draw, dtype, 6 if quick else 10)
-    for storage in STORAGES[:1] if quick else STORAGES:
-        for _ in range(4 if quick else 10):
-            yield _step(draw, storage)
+    for dtype in DTYPES:
+        yield from _of_dtype(draw, dtype, many)
+    for storage in STORAGES:
+        for _ in range(many + many // 2):
+            yield _step(draw, storage, draw.choice((1, 2, 4, 8)), draw.choice((1, 1, 1, 2)))
+        for _ in range(many):
+            yield _step(draw, storage, draw.choice((1, 2, 4)), _between(draw, 17, 64))
 
 
 def _of_dtype(draw: random.Random, dtype: str, count: int) -> Iterator[Probe]:
@@ -55,11 +53,11 @@ def _of_dtype(draw: random.Random, dtype: str, count: int) -> Iterator[Probe]:
     from ..similarity import FeatureMap
 
     for low, high in ((1, 16), (17, 190), (192, 760), (768, 2048)):
-        for _ in range(count):
+        for _ in range(count + count // 2):
             yield _call(draw, "streaming", dtype, Softmax(), low, high)
     for _ in range(count):
         yield _call(draw, "decode", dtype, Softmax(), 1, 8)
-    for _ in range(count + 4):
+    for _ in range(count + count // 2):
         yield _call(draw, "decode", dtype, Softmax(), 17, 1500)
     for form in ("dense", "streaming"):
         softmax = Softmax(softcap=30.0) if form == "streaming" else Softmax()  # which no kernel of torch's knows
@@ -93,10 +91,9 @@ def _call(draw: random.Random, form: str, dtype: str, similarity: AnySimilarity,
             return Probe(form, dtype, batch, heads, heads_kv, len_q, len_k, width, width, similarity, mask)
 
 
-def _step(draw: random.Random, storage: str) -> Probe:
-    group, heads_kv, batch = draw.choice((1, 2, 4, 8)), draw.choice((1, 2, 4, 8)), draw.choice((1, 1, 2, 4))
+def _step(draw: random.Random, storage: str, group: int, len_q: int) -> Probe:
+    heads_kv, batch = draw.choice((1, 2, 4, 8)), draw.choice((1, 1, 2, 4))
     width = draw.choice((32, 64, 64, 96, 128))
-    len_q = draw.choice((1, 1, 1, 1, 2, 5, 33))
     past = _between(draw, 16, 16384 // batch)
     heads = group * heads_kv
     return Probe("decode", "float32", batch, heads, heads_kv, len_q, past, width, width, Softmax(), None, storage)

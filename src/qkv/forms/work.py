@@ -36,13 +36,17 @@ def flash(call: Call) -> Work:
     extent, threads, band = call.extent, torch.get_num_threads(), band_of_sizes(call)
     whole = Piece(0, extent.batch, 0, extent.len_q, 0, extent.len_k)
     cut = [whole] if band.is_trivial else list(of_rectangle(whole, band))
-    heads = extent.batch * extent.heads
+    heads, wide = extent.batch * extent.heads, max(call.width, call.width_v)
+    if call.group > 1 and band.is_trivial and call.mask is None and extent.len_q < 64:  # the group's heads become rows
+        heads, cut = extent.batch * call.heads_kv, [whole._replace(i1=call.group * extent.len_q)]
     busy = sum(_busiest(heads, p.i1 - p.i0, p.j1 - p.j0, p.causal, threads) for p in cut)
-    wide = max(call.width, call.width_v)
     executed = sum(passes.flash_flops(p.i1 - p.i0, p.j1 - p.j0, wide, heads, p.causal) for p in cut)
-    block = _query_block(extent.len_q)
-    near, far = _moved(_given(call) + _answer(call), threads)
-    return Work(f"flash.{block}", executed, len(cut), 4 * busy * wide, busy, near, far)
+    block = _query_block(max((p.i1 - p.i0 for p in cut), default=0))
+    tasks = sum(-(-heads * -(-(p.i1 - p.i0) // max(32, block)) // threads) for p in cut)
+    near, far = _moved(_keys(call), threads)
+    return Work(
+        f"flash.{block}.{_dtype(call)}", executed, tasks + 8 * len(cut), 4 * busy * wide, busy, _rows(call), near, far
+    )
 
 
 def _query_block(rows: int) -> int:
@@ -82,10 +86,11 @@ def blocks(call: Call, most: int) -> Work:
     return Work(
         f"blocks.{_kind(call)}",
         executed,
-        steps,
+        steps * (1 + _masked(call)),
         executed / threads,
-        pairs / threads,
-        _passes(call) * pairs * size / threads,
+        _masked(call) * pairs / threads,
+        _rows(call) / threads,
+        (_passes(call) * pairs * size + _converted(call)) / threads,
     )
 
 
@@ -101,9 +106,10 @@ def dense(call: Call) -> Work:
         f"dense.{_kind(call)}",
         products,
         1 + (call.mask is not None),
-        products * share(sizes.batch * sizes.heads_kv, threads),
-        sizes.cells / used,
-        _passes(call) * near / used,
+        products / threads,
+        _masked(call) * sizes.cells / used,
+        _rows(call) / used,
+        (_passes(call) * near + _converted(call)) / used,
         _passes(call) * far,
     )
 
@@ -124,9 +130,10 @@ def attend(call: Call) -> Work:
     return Work(
         "attend.few" if rows <= FEW else "attend",
         executed.flops,
-        0,
+        executed.tiles / threads,
         executed.flops / threads,
         executed.exponentials / threads,
+        _rows(call) / threads,
         near,
         far,
     )
@@ -141,11 +148,12 @@ def memory(sizes: Sizes, past: list[int], storage: str, held: int, softcap: bool
     threads = _threads(held * units, executed.flops)
     near, far = _moved(held, threads)
     return Work(
-        f"memory.{'few' if rows <= FEW else 'many'}",
+        f"memory.{'few' if rows <= FEW else 'many'}.{storage}",
         executed.flops,
-        0,
+        executed.tiles / threads,
         executed.flops / threads,
         executed.exponentials / threads,
+        (sizes.query_numbers + sizes.out_numbers) / threads,
         near / threads,
         far,
         overlaps=True,
@@ -154,17 +162,18 @@ def memory(sizes: Sizes, past: list[int], storage: str, held: int, softcap: bool
 
 def hard(call: Call, native: bool) -> Work:
     sizes, threads, band = sizes_of(call), torch.get_num_threads(), band_of_sizes(call)
-    size = arithmetic(call.query.dtype).itemsize
     if not native:
+        size = arithmetic(call.query.dtype).itemsize
         near, far = _moved(sizes.cells * size, threads)
         products = passes.hard_products(sizes)
-        return Work(
-            "hard.torch", products, max(1, sizes.cells >> 20), products / threads, sizes.cells / threads, near, far
-        )
+        steps, cells = max(1, sizes.cells >> 20), sizes.cells / threads
+        return Work("hard.torch", products, steps, products / threads, cells, _rows(call) / threads, near, far)
     executed = tiles.argmax(_geometry(), sizes, None if band.is_trivial else band)
     pairs = executed.score_flops / (2 * sizes.width)
-    near, far = _moved(_given(call) + _answer(call), threads)
-    return Work("hard", executed.flops, 0, executed.score_flops / threads, pairs / threads, near, far)
+    near, far = _moved(_keys(call), threads)
+    steps = 100 * _masked(call) + executed.tiles / threads
+    rows = (sizes.rows * _masked(call) + _rows(call)) / threads
+    return Work("hard", executed.flops, steps, executed.score_flops / threads, pairs / threads, rows, near, far)
 
 
 def linear(call: Call, features: int, direct: bool, chunk: int, engine: str) -> Work:
@@ -173,44 +182,47 @@ def linear(call: Call, features: int, direct: bool, chunk: int, engine: str) -> 
     band = band_of_sizes(call)
     offset = None if band.upper is None else band.upper - 1
     size = arithmetic(call.query.dtype).itemsize
-    keys = sizes.batch * sizes.heads_kv * sizes.len_k
-    near, far = _moved(_given(call) + _answer(call), threads)
+    heads = sizes.batch * sizes.heads_kv
+    near, far = _moved(_keys(call), threads)
     if engine == "torch":
         steps = -(-sizes.len_q // max(1, chunk))
         some = sizes._replace(len_q=min(sizes.len_q, MOST_STEPS * chunk), len_k=min(sizes.len_k, MOST_STEPS * chunk))
         products = passes.chunk_products(some, passes.Features(features), chunk, offset)
         if some != sizes:
             products = round(products * sizes.len_q / some.len_q)
-        return Work("linear.torch", products, steps, products / threads, 0, near, far)
-    rule = tiles.Features("identity")
-    wide = sizes
+        return Work("linear.torch", products, steps, products / threads, 0, _rows(call) / threads, near, far)
+    rule, wide, rows = _rule(call), sizes, _rows(call)
     if engine == "mapped":
-        wide = sizes._replace(width=features)
-        made = (sizes.rows + keys) * features * size
-        more = _moved(made, threads)
+        rule, wide, rows = tiles.Features("identity"), sizes._replace(width=features), sizes.rows * features
+        more = _moved(heads * sizes.len_k * features * size, threads)
         near, far = near + more[0], far + more[1]
-    elif isinstance(call.similarity, Polynomial):
-        rule = tiles.Features("power", call.similarity.degree, call.similarity.offset)
-    elif isinstance(call.similarity, FeatureMap):
-        given = call.similarity.map
-        name = getattr(given, "__name__", "")
-        known = name in ("identity", "elu1", "relu", "squared")
-        rule = tiles.Features(name) if known else tiles.Features("power", *_degree(given))
     executed = tiles.linear(_geometry(), wide, rule, offset=offset, direct=direct)
-    used = share(sizes.batch * sizes.heads_kv, threads) if sizes.batch * sizes.heads_kv > 1 else 1 / threads
+    # Heads, and segments of a long past, are dealt out one by one.
+    tasks = heads * max(1, sizes.len_k // (4 * chunk))
+    used = share(tasks, threads)
     return Work(
         f"linear.{'scores' if direct else engine}{'' if rule.map != 'power' else '.power'}",
         executed.flops,
-        0,
+        heads * (sizes.len_k + sizes.len_q) / chunk * used,
         executed.flops * used,
         (executed.feature_flops + executed.exponentials) * used,
+        rows * used,
         near * used,
         far,
     )
 
 
-def _degree(given: object) -> tuple[int, float]:
-    return getattr(given, "degree", 1), getattr(given, "offset", 0.0)
+def _rule(call: Call) -> tiles.Features:
+    """The map in the native kernel's words."""
+    similarity = call.similarity
+    if isinstance(similarity, Polynomial):
+        return tiles.Features("power", similarity.degree, similarity.offset)
+    assert isinstance(similarity, FeatureMap)
+    given = similarity.map
+    name = getattr(given, "__name__", "")
+    if name in ("identity", "elu1", "relu", "squared"):
+        return tiles.Features(name)
+    return tiles.Features("power", getattr(given, "degree", 1), getattr(given, "offset", 0.0))
 
 
 def _threads(held: int, flops: int) -> int:
@@ -223,13 +235,16 @@ def _moved(size: int, threads: int) -> tuple[int, int]:
     return size, max(0, size - NEAR * threads)
 
 
-def _given(call: Call) -> int:
+def _keys(call: Call) -> int:
+    """Bytes of keys and values."""
     sizes = sizes_of(call)
-    return (sizes.query_numbers + sizes.key_numbers + sizes.value_numbers) * call.query.element_size()
+    return (sizes.key_numbers + sizes.value_numbers) * call.query.element_size()
 
 
-def _answer(call: Call) -> int:
-    return sizes_of(call).out_numbers * call.query.element_size()
+def _rows(call: Call) -> int:
+    """Numbers of queries and of answers."""
+    sizes = sizes_of(call)
+    return sizes.query_numbers + sizes.out_numbers
 
 
 def _score_width(call: Call) -> int:
@@ -244,11 +259,26 @@ def _kind(call: Call) -> str:
     return call.similarity.kind
 
 
+def _dtype(call: Call) -> str:
+    return str(call.query.dtype).removeprefix("torch.")
+
+
+def _converted(call: Call) -> int:
+    """Bytes that move when half precision is made float32 before the work and half precision after it."""
+    if call.query.dtype.itemsize >= 4:
+        return 0
+    sizes = sizes_of(call)
+    return 6 * (sizes.query_numbers + sizes.key_numbers + sizes.value_numbers + sizes.out_numbers)
+
+
+def _masked(call: Call) -> int:
+    """1 where cells of a mask are made and looked at."""
+    return 0 if call.mask is None else 1
+
+
 def _passes(call: Call) -> int:
     """How often numbers of the matrix of scores are read or written between the products."""
     count = 8
-    if call.mask is not None:
-        count += 3
     if call.bias is not None:
         count += 4
     if isinstance(call.similarity, Softmax) and call.similarity.softcap is not None:
