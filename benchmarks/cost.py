@@ -136,8 +136,8 @@ def run() -> None:
     after = [entry["error"] for entry in later]
     bars = [
         bar(f"formula = count, of {counted} calls", right / counted, ".3f", least=1.0),
-        bar(f"prediction off by, median of {len(errors)} calls", statistics.median(errors), ".3f", most=MEDIAN),
-        bar("the same at nine tenths", quantile(errors, 0.9), ".3f", most=LATE),
+        bar(f"prediction off by, median of {len(errors)} calls", statistics.median(errors), ".4f", most=MEDIAN),
+        bar("the same at nine tenths", quantile(errors, 0.9), ".4f", most=LATE),
         [f"calibrated {took:.0f} s before: median", f"{statistics.median(after):.3f}", "", ""],
         ["the same at nine tenths", f"{quantile(after, 0.9):.3f}", "", ""],
         bar("qkv plan, seconds as a process", planner_seconds(), ".2f", most=WANTED_SECONDS),

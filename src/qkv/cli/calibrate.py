@@ -11,7 +11,7 @@ from rich.table import Table
 from ..cost.machine import Machine, path
 from ..errors import OptionError, complaint
 
-_UNITS = {"read": "B/s", "write": "B/s", "copy": "B/s", "multiply": "FLOP/s", "exponential": "1/s", "call": "s"}
+_UNITS = {"read": "B/s", "write": "B/s", "copy": "B/s", "multiply": "FLOP/s", "exponential": "exp/s", "call": "s"}
 _MEANING = {
     "read": "bytes read",
     "write": "bytes written",

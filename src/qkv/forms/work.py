@@ -244,7 +244,8 @@ def _keys(call: Call) -> int:
 def _rows(call: Call) -> int:
     """Numbers of queries and of answers."""
     sizes = sizes_of(call)
-    return sizes.query_numbers + sizes.out_numbers
+    mapped = sizes.key_numbers if isinstance(call.similarity, FeatureMap) else 0  # keys go through a map as queries do
+    return sizes.query_numbers + sizes.out_numbers + mapped
 
 
 def _score_width(call: Call) -> int:
