@@ -256,7 +256,8 @@ def _network(name: str, d: Number, wide: Number, tokens: Number, ups: int, step:
     before = ": " if ":" not in name else ", "
     narrow, broad = step.item * tokens * d, step.item * tokens * wide
     return [
-        Line(f"{name}{before}up", 2 * ups * tokens * d * wide, narrow + ups * matrix, ups * broad, product=True),
+        # A gate is multiplied in before anything is written.
+        Line(f"{name}{before}up", 2 * ups * tokens * d * wide, narrow + ups * matrix, broad, product=True),
         Line(f"{name}{before}activation", ups * tokens * wide),
         Line(f"{name}{before}down", 2 * tokens * d * wide, broad + matrix, narrow, product=True),
     ]

@@ -164,7 +164,8 @@ def _starcoder2(fields: Fields) -> Sizes:
 
 def _gpt_oss(fields: Fields) -> Sizes:
     given = _decoder(fields)
-    given |= {"qkv_bias": True, "out_bias": True, "ff_bias": True, "router_bias": True, "sinks": True}
+    bias = fields.flag("attention_bias", True)
+    given |= {"qkv_bias": bias, "out_bias": bias, "ff_bias": True, "router_bias": True, "sinks": True}
     given["experts"] = fields.size("num_local_experts", "num_experts")
     given["experts_active"] = fields.size("num_experts_per_tok", "experts_per_token")
     return _windows(fields, given, (given["layers"] + 1) // 2)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from ..errors import OptionError, complaint
 
+MOST_SHOWN = 80  # letters of a name that an error repeats
 # What checkpoints add to the name of a model without changing its sizes.
 _ADDED = re.compile(r"(instruct|chat|base|hf|it|pt|uncased|cased)$")
 
@@ -30,7 +31,8 @@ def resolve(argument: str, given: str, known: Iterable[str], what: str, hint: st
         return beginning.pop()
     near = sorted(beginning)[:6] or _nearest(given, names)
     nearest = f"the nearest names are {', '.join(near)}" if near else ""
-    raise OptionError(complaint(argument, repr(given), what, "; ".join(filter(None, (nearest, hint)))))
+    shown = repr(given if len(given) <= MOST_SHOWN else f"{given[:MOST_SHOWN]}…")
+    raise OptionError(complaint(argument, shown, what, "; ".join(filter(None, (nearest, hint)))))
 
 
 def _nearest(given: str, names: dict[str, str]) -> list[str]:

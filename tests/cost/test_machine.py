@@ -1,0 +1,136 @@
+"""Figures of a machine: kept, read back, refused when they make no sense, and used."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import qkv
+from qkv.cost.machine import Machine, active, folder, path, use
+from qkv.cost.price import Price, Work
+from qkv.errors import OptionError
+
+PRICE = Price(1e-5, 1e-6, 1e-11, 1e-10, 2e-10, 3e-11, 1e-10)
+MACHINE = Machine(
+    "a machine", 3, 5, 7 << 30, "2.13.0", "avx2", "2026-11-16", {"read.memory": 2e10}, {"dense.softmax": PRICE}, {}
+)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("QKV_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_what_is_stored_is_read_back(cache: Path) -> None:
+    assert Machine.stored() is None
+    where = MACHINE.store()
+    assert where == path()
+    assert where.parent == cache
+    assert Machine.stored() == MACHINE
+    replace(MACHINE, name="another").store()
+    found = Machine.stored()
+    assert found is not None
+    assert found.name == "another"
+    assert [file.name for file in cache.iterdir()] == [where.name], "nothing is left beside it"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '"text"',
+        "{}",
+        '{"format": 1}',
+        "[" * 100_000,
+        json.dumps({"format": 99, "prices": {}, "roofs": {}, "errors": {}}),
+    ],
+)
+def test_a_file_that_is_none_is_no_figure(cache: Path, text: str) -> None:
+    path().parent.mkdir(exist_ok=True)
+    path().write_text(text, encoding="utf-8")
+    assert Machine.stored() is None
+    with pytest.raises(OptionError, match="qkv calibrate"):
+        Machine.read(path())
+
+
+@pytest.mark.parametrize("wrong", ["Infinity", "NaN", "-1", '"fast"', "null", "[1]"])
+def test_figures_that_make_no_sense_are_refused(cache: Path, wrong: str) -> None:
+    text = MACHINE.store().read_text(encoding="utf-8").replace("20000000000.0", wrong)
+    path().write_text(text, encoding="utf-8")
+    assert Machine.stored() is None
+
+
+def test_a_binary_file_is_no_figure(cache: Path) -> None:
+    path().write_bytes(os.urandom(4096))
+    assert Machine.stored() is None
+
+
+def test_rates_have_built_in_figures() -> None:
+    plain = Machine.built_in()
+    assert plain.memory_rate > 1e9
+    assert plain.multiply_rate("bfloat16") > 1e9
+    assert not plain.measured
+    assert MACHINE.memory_rate == 2e10
+
+
+def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QKV_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert folder() == Path("/somewhere/qkv")
+
+
+def test_seconds_are_a_roofline() -> None:
+    work = Work("dense.softmax", 0, steps=3, products=1e9, pairs=1e6, rows=1e5, near=1e6, far=1e8)
+    moved, made = 1e-10 * 1e8, 1e-11 * 1e9 + 1e-10 * 1e6
+    rest = 1e-5 + 3e-6 + 2e-10 * 1e5 + 3e-11 * 1e6
+    assert MACHINE.seconds(work) == pytest.approx(rest + made + moved)
+    assert MACHINE.seconds(work._replace(overlaps=True)) == pytest.approx(rest + max(made, moved))
+    assert MACHINE.seconds(work._replace(engine="unknown")) is None
+
+
+@pytest.fixture
+def used():
+    before = active()
+    yield use
+    use(before)
+
+
+def priced(dense: float, streaming: float, attend: float) -> Machine:
+    """A machine on which each engine takes so long, whatever the call."""
+    engines = {"dense.softmax": dense, "attend": attend, "attend.few": attend}
+    engines |= {f"flash.{block}.float32": streaming for block in (1, 32, 64, 256)}
+    prices = {engine: Price(seconds, 0, 0, 0, 0, 0, 0) for engine, seconds in engines.items()}
+    return replace(MACHINE, prices=prices, errors=dict.fromkeys(prices, 0.05))
+
+
+def test_auto_goes_by_the_figures_and_forgets_when_they_change(used) -> None:
+    q = torch.zeros(1, 2, 37, 16)
+    for taken, figures in (("dense", (1, 2, 3)), ("streaming", (3, 1, 2)), ("decode", (2, 3, 1))):
+        used(priced(*(1e-3 * f for f in figures)))
+        choice = qkv.explain(q, q, q)
+        assert choice.form == taken
+        assert choice.seconds == pytest.approx(1e-3)
+        assert choice.error == 0.05
+        assert "1 ms ± 5%, as measured here" in str(choice)
+        before = qkv.forms.base.RUNS.copy()
+        qkv.attention(q, q, q)
+        ran = qkv.forms.base.RUNS - before
+        assert [name.split(".")[0] for name in ran] == ([] if taken == "dense" else [taken])
+    used(None)
+    assert "not calibrated" in str(qkv.explain(q, q, q))
+
+
+def test_built_in_figures_compare_all_forms_where_one_has_no_price(used) -> None:
+    some = priced(1.0, 1.0, 1.0)
+    used(replace(some, prices={"dense.softmax": some.prices["dense.softmax"]}))
+    q = torch.zeros(1, 2, 37, 16)
+    choice = qkv.explain(q, q, q)
+    assert choice.machine is None
+    assert choice.error is None
