@@ -30,12 +30,25 @@ _HOME_OF_NAME = {
     "Dense": "masks",
     "Predicate": "masks",
 }
-_ROOMS = ("cost", "errors", "features", "forms", "hf", "kernels", "masks", "memory", "nn", "similarity", "testing")
+_ROOMS = (
+    "cost",
+    "errors",
+    "features",
+    "figures",
+    "forms",
+    "hf",
+    "kernels",
+    "masks",
+    "memory",
+    "nn",
+    "similarity",
+    "testing",
+)
 
 __all__ = ["__version__", *_HOME_OF_NAME, *_ROOMS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
-    from . import cost, errors, features, forms, hf, kernels, masks, memory, nn, similarity, testing
+    from . import cost, errors, features, figures, forms, hf, kernels, masks, memory, nn, similarity, testing
     from .api import attention, explain, varlen
     from .choice import Choice
     from .decoding import decode
