@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..cost.formats import LARGEST
+from ..cost.hardware import HERE
+from ..cost.machine import Machine
 from ..cost.planning import Plan, Run
 from ..cost.readable import in_words, quantity, readable_seconds, whole
 from ..figures import Axis, Level, Line, Table, chart, page, roofline, standalone
@@ -53,7 +55,9 @@ def roofs(plans: Sequence[Plan]) -> str:
         dots.append((whole_step if len(plans) == 1 else _name(plan), plan.intensity, plan.flops / plan.step_seconds))
         if len(plans) == 1:
             dots += _part_dots(plan)
-    return roofline(f"Roofline: {_title(plans)}", tops, dots, "counted", _asked(plans[0]))
+    machine = Machine.stored() if any(name == HERE for name, _ in machines) else None
+    more = {"measured here": machine.dots} if machine is not None and machine.dots else {}
+    return roofline(f"Roofline: {_title(plans)}", tops, dots, "counted", _asked(plans[0]), more=more)
 
 
 def _part_dots(plan: Plan) -> list[tuple[str, float, float]]:

@@ -60,6 +60,7 @@ def measure(progress: Progress | None = None) -> Machine:
         roofs,
         prices,
         errors,
+        _dots(wanted, visits),
     )
 
 
@@ -76,6 +77,37 @@ def visited(wanted: Sequence[Probe], rounds: int, say: Callable[[str, int], None
             with torch.no_grad():
                 times[place].append(timed(call.run, 1))
     return [Taken(works[place], statistics.median(own)) for place, own in enumerate(times)]
+
+
+# What a roofline shows of a machine: the largest call of each that was measured.
+SHOWN = {
+    "memory.few.float32": "decoding, float32",
+    "memory.few.int8": "decoding, int8",
+    "flash.256.float32": "prefill, torch's kernel",
+    "attend": "prefill, native kernel",
+    "linear.native": "linear",
+    "hard": "argmax",
+}
+
+
+def _dots(wanted: Sequence[Probe], visits: Sequence[Taken]) -> tuple[tuple[str, float, float], ...]:
+    """Flops that are executed, for each byte that has to move at least, and for each second."""
+    largest: dict[str, tuple[str, float, float]] = {}
+    most: dict[str, int] = {}
+    for probe, (work, seconds) in zip(wanted, visits, strict=True):
+        if work.engine in SHOWN and work.executed > most.get(work.engine, 0):
+            most[work.engine] = work.executed
+            moved = _moved(probe)
+            largest[work.engine] = (SHOWN[work.engine], work.executed / moved, work.executed / seconds)
+    return tuple(largest[engine] for engine in SHOWN if engine in largest)
+
+
+def _moved(probe: Probe) -> int:
+    """Bytes of queries, keys, values and answers, each once."""
+    item = getattr(torch, probe.dtype).itemsize
+    held = item if probe.storage is None else getattr(torch, probe.storage).itemsize
+    rows = probe.batch * probe.heads * probe.len_q * (probe.width + probe.width_v)
+    return item * rows + held * probe.batch * probe.heads_kv * probe.len_k * (probe.width + probe.width_v)
 
 
 def priced(visits: Sequence[Taken]) -> tuple[dict[str, Price], dict[str, float]]:

@@ -20,7 +20,7 @@ from typing import Any
 from ..errors import OptionError, complaint
 from .price import MEMORY_RATE, MULTIPLY_RATE, Price, Work
 
-FORMAT = 1
+FORMAT = 2
 # A multiply rate for a dtype that was not measured is that of float32.
 _ACTIVE: list[Machine | None] = []
 _LISTENERS: list[Callable[[], None]] = []
@@ -32,7 +32,8 @@ Progress = Callable[[str, float], None]
 class Machine:
     """roofs: bytes or operations a second, by name ("read.memory", "multiply.float32.square", …) and the seconds of a
     call ("call"). prices: for each engine, seconds for a unit of its work. errors: how far those were from
-    what they were fitted to, in the middle of the probes, as a part."""
+    what they were fitted to, in the middle of the probes, as a part. dots: for a roofline, calls that were measured: a
+    name, flops a byte, and flops a second."""
 
     name: str
     cores: int
@@ -44,6 +45,7 @@ class Machine:
     roofs: Mapping[str, float] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
     errors: Mapping[str, float] = field(default_factory=dict)
+    dots: tuple[tuple[str, float, float], ...] = ()
 
     @property
     def measured(self) -> bool:
@@ -104,7 +106,8 @@ class Machine:
         errors = {name: _figure(error) for name, error in found.pop("errors").items()}
         cores, threads, memory = (int(_figure(found[name])) for name in ("cores", "threads", "memory_bytes"))
         torch, isa, taken = (str(found[name]) for name in ("torch", "isa", "taken"))
-        return cls(str(found["name"]), cores, threads, memory, torch, isa, taken, roofs, prices, errors)
+        dots = tuple((str(name), _figure(intensity), _figure(rate)) for name, intensity, rate in found["dots"])
+        return cls(str(found["name"]), cores, threads, memory, torch, isa, taken, roofs, prices, errors, dots)
 
     def store(self, file: Path | None = None) -> Path:
         """Write the figures where `stored` finds them; a reader sees the old file or the new one, never a part."""

@@ -13,7 +13,8 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Line:
-    """Points in the order in which the line joins them; one that cannot be drawn (nan) leaves a gap.
+    """Points in the order in which the line joins them; one that cannot be drawn (nan) leaves a gap. markers: whether
+    points are marked; a curve that was computed, and not measured, has none.
 
     >>> Line("ours", [(1, 2), (2, 3.5)]).points
     ((1.0, 2.0), (2.0, 3.5))
@@ -22,6 +23,7 @@ class Line:
     name: str
     points: Points
     dashed: bool = False
+    markers: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", as_name("name", self.name))

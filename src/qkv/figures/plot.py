@@ -55,8 +55,8 @@ class Plot:
                 before, since, pointed = at, since + step, pointed + step
                 if not self.frame.holds(at, 0.01):
                     continue
-                shown = len(mark.points) <= FEW or since >= MARKER_STEP
-                if shown or pointed >= POINTER_STEP:
+                shown = mark.markers and (len(mark.points) <= FEW or since >= MARKER_STEP)
+                if shown or not mark.markers or pointed >= POINTER_STEP:
                     markers += self._marker(series, at, said) if shown else _pointer(at, said)
                     since, pointed = 0 if shown else since, 0
         dash = {"stroke_dasharray": DASHED} if mark.dashed else {}

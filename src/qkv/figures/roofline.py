@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from qkv.errors import OptionError, OptionTypeError, ShapeError, complaint
 from qkv.figures.axis import Axis, as_number
@@ -22,8 +22,11 @@ def roofline(
     note: str = "",
     width: float = 720,
     height: float = 460,
+    *,
+    more: Mapping[str, Sequence[tuple[str, float, float]]] | None = None,
 ) -> str:
-    """`roofs` are (name, flops per second, bytes per second), `dots` (name, flops per byte, flops per second).
+    """`roofs` are (name, flops per second, bytes per second), `dots` (name, flops per byte, flops per second); `more`
+    are further dots, by the name of their series.
 
     A roof rises with the intensity as min(flops per second, intensity × bytes per second); the ridge, where the two are
     equal, is marked with its value.
@@ -34,7 +37,9 @@ def roofline(
     tops = [_roof(roof) for roof in roofs]
     if not tops:
         raise OptionError(complaint("roofs", "none", "one (name, flops per second, bytes per second) or more"))
-    spots = [_dot(dot) for dot in dots]
+    series = {dots_name: [_dot(dot) for dot in dots]}
+    series |= {name: [_dot(dot) for dot in given] for name, given in (more or {}).items()}
+    spots = [spot for some in series.values() for spot in some]
     ridges = [flops / bandwidth for _, flops, bandwidth in tops]
     reached = [x for _, x, y in spots if 0 < x < math.inf and 0 < y < math.inf]
     low, high = min([*ridges, *reached]) / 8, max([*ridges, *reached]) * 8
@@ -44,7 +49,7 @@ def roofline(
         ways = sorted({*(low * (high / low) ** (k / STEPS) for k in range(1, STEPS)), low, high, ridge})
         said = f"{name}: {readable(flops, 'FLOP/s', 3)}, {readable(bandwidth, 'B/s', 3)}"
         marks.append(
-            Line(said, [(x, min(flops, x * bandwidth)) for x in ways], dashed=n % 2 == 1)
+            Line(said, [(x, min(flops, x * bandwidth)) for x in ways], dashed=n % 2 == 1, markers=False)
         )  # roofs that coincide show both
     for (name, _, _), ridge in zip(tops, ridges, strict=True):
         said = (
@@ -53,8 +58,9 @@ def roofline(
             else f"ridge {readable(ridge, 'flop/byte', 3)}"
         )
         marks.append(Level(said, x=ridge))
-    if spots:
-        marks.append(Dots(dots_name, [(x, y) for _, x, y in spots], [name for name, _, _ in spots]))
+    for named, some in series.items():
+        if some:
+            marks.append(Dots(named, [(x, y) for _, x, y in some], [name for name, _, _ in some]))
     return chart(title, axis, Axis("speed", "FLOP/s", "log"), marks, note, width, height)
 
 
