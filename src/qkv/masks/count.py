@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import combinations, pairwise, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qkv.errors import MaskError, complaint
 from qkv.masks.band import Band
@@ -20,7 +20,7 @@ from qkv.masks.padding import Padding
 from qkv.masks.segments import Segments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from qkv.masks.base import Mask
     from qkv.masks.grid import Extent
@@ -95,11 +95,17 @@ def _inclusion_exclusion(options: list[tuple[Mask, ...]]) -> Iterator[tuple[int,
             yield (1 if size % 2 else -1), tuple(part for parts in chosen for part in parts)
 
 
-def _conjunction(parts: tuple[Mask, ...], extent: Extent) -> int | None:
-    """The cells that all parts allow, or None when there is no closed form."""
-    band = Band()
-    holes: list[Padding] = []
-    packed: list[Segments] = []
+class Parts(NamedTuple):
+    """Masks that are joined by "and", by their kind."""
+
+    band: Band
+    holes: tuple[Padding, ...]
+    packed: tuple[Segments, ...]
+
+
+def sorted_out(parts: tuple[Mask, ...], extent: Extent) -> Parts | None:
+    """A conjunction by the kinds of its parts, or None when there are others."""
+    band, holes, packed = Band(), [], []
     for part in parts:
         own = part.band(extent)
         if own is not None:
@@ -110,6 +116,15 @@ def _conjunction(parts: tuple[Mask, ...], extent: Extent) -> int | None:
             packed.append(part)
         else:
             return None
+    return Parts(band, tuple(holes), tuple(packed))
+
+
+def _conjunction(parts: tuple[Mask, ...], extent: Extent) -> int | None:
+    """The cells that all parts allow, or None when there is no closed form."""
+    found = sorted_out(parts, extent)
+    if found is None:
+        return None
+    band, holes, packed = found
     if not holes and not packed:
         return extent.heads * band.population(extent.len_q, extent.len_k, extent.batch)
     total = 0
@@ -124,7 +139,7 @@ def _conjunction(parts: tuple[Mask, ...], extent: Extent) -> int | None:
 Runs = dict[int, list[tuple[int, int]]]
 
 
-def _labels(holes: list[Padding], packed: list[Segments], b: int, extent: Extent) -> tuple[Runs, Runs]:
+def _labels(holes: Sequence[Padding], packed: Sequence[Segments], b: int, extent: Extent) -> tuple[Runs, Runs]:
     """Runs of queries and of keys by label: a query and a key of the same label are not kept apart."""
     import numpy as np
 

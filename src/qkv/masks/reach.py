@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qkv.errors import MaskError, complaint
 from qkv.masks.band import Band
-from qkv.masks.count import MOST_CELLS, alternatives, blocks, refuse_too_many
+from qkv.masks.count import MOST_CELLS, Parts, alternatives, blocks, refuse_too_many, sorted_out
 from qkv.masks.grid import NumpyGrid
-from qkv.masks.padding import Padding
-from qkv.masks.segments import Segments
 
 if TYPE_CHECKING:
     from qkv.masks.base import Mask
@@ -35,7 +33,7 @@ def reach(mask: Mask, extent: Extent, groups: int) -> Reach:
     mask = mask.resolved(extent)
     mask.check_contents(extent)
     options = alternatives(mask)
-    parts = None if options is None else [_sorted_out(option, extent) for option in options]
+    parts = None if options is None else [sorted_out(option, extent) for option in options]
     if parts is None or any(part is None for part in parts):
         return _looked_at(mask, extent, groups)
     known = [part for part in parts if part is not None]
@@ -54,29 +52,6 @@ def reach(mask: Mask, extent: Extent, groups: int) -> Reach:
     return Reach(extent.heads * queries, groups * keys)
 
 
-class _Parts(NamedTuple):
-    """Masks that are joined by "and", by their kind."""
-
-    band: Band
-    holes: tuple[Padding, ...]
-    packed: tuple[Segments, ...]
-
-
-def _sorted_out(option: tuple[Mask, ...], extent: Extent) -> _Parts | None:
-    band, holes, packed = Band(), [], []
-    for part in option:
-        own = part.band(extent)
-        if own is not None:
-            band = band.intersect(own)
-        elif isinstance(part, Padding):
-            holes.append(part)
-        elif isinstance(part, Segments):
-            packed.append(part)
-        else:
-            return None
-    return _Parts(band, tuple(holes), tuple(packed))
-
-
 def _of_band(band: Band, extent: Extent, groups: int) -> Reach:
     queries = keys = 0
     rows = range(extent.batch) if band.starts is not None or band.stops is not None else (0,)
@@ -92,7 +67,7 @@ def _of_band(band: Band, extent: Extent, groups: int) -> Reach:
     return Reach(extent.heads * queries, groups * keys)
 
 
-def _of_parts(part: _Parts, b: int, extent: Extent) -> tuple[Any, Any]:
+def _of_parts(part: Parts, b: int, extent: Extent) -> tuple[Any, Any]:
     """For each query of a batch row whether it sees a key, for each key whether it is seen."""
     import numpy as np
 
