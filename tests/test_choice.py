@@ -86,3 +86,27 @@ def test_it_reads_well() -> None:
     page = qkv.explain(Q, Q, Q, similarity=qkv.FeatureMap(lambda x: x))._repr_html_()
     assert "<table>" in page
     assert "&lt;lambda&gt;" in page
+
+
+def test_explain_counts_what_this_mask_lets_through() -> None:
+    """Contents of a mask do not decide which form runs, but they are in what it is said to cost."""
+    q = torch.randn(2, 4, 300, 16)
+    for mask in (
+        qkv.Padding(lengths=[46, 44]),
+        qkv.Causal() & qkv.Padding(lengths=[7, 290]),
+        qkv.Segments([i // 60 for i in range(300)], [i // 60 for i in range(300)]),
+    ):
+        for form in ("streaming", "decode", "dense"):
+            cost = qkv.explain(q, q, q, mask=mask, form=form).cost
+            with torch.no_grad(), qkv.cost.watch() as seen:
+                qkv.attention(q, q, q, mask=mask, form=form)
+            assert cost.executed == seen.products + seen.native, (mask, form)
+            if form != "decode":  # which also counts the turning of its keys
+                assert cost.flops == qkv.cost.count(q, q, q, mask=mask).products, (mask, form)
+
+
+def test_one_query_is_not_for_dense() -> None:
+    q, k = torch.zeros(8, 32, 1, 64), torch.zeros(8, 1, 1024, 64)
+    assert qkv.explain(q, k, k, mask=qkv.Padding(lengths=[100] * 8)).form == "decode"
+    q, k = torch.zeros(1, 32, 1, 128), torch.zeros(1, 8, 4096, 128)
+    assert qkv.explain(q.bfloat16(), k.bfloat16(), k.bfloat16()).form == "decode"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+import torch
 
 from .call import Call
 from .cost.machine import Machine, active, when_changed
 from .cost.price import Cost, readable_bytes
 from .errors import FormRefused
 from .forms import FORMS, Form, linear
+from .forms.base import looking_closely
 
 _REMEMBERED: dict[tuple, Form] = {}
 _MOST_REMEMBERED = 4096
@@ -119,10 +123,21 @@ def choose(call: Call) -> Form:
 
 def explain_choice(call: Call) -> Choice:
     """What `choose` comes to, with everything that it looked at."""
-    candidates, machine = _candidates(call), active()
+    taken = _taken(call, _candidates(call))
+    # What is taken follows from the sizes, as in every call of the signature; what it costs is looked at closely.
+    with nullcontext() if call.traced else looking_closely():
+        candidates = [_looked_at(candidate) for candidate in _candidates(call)]
+    machine = active()
     machine = machine if _predicted([c.cost for c in candidates]) else None
-    taken = _taken(call, candidates)
     return Choice(taken, call.form, tuple(candidates), describe(call), crossover(call), machine)
+
+
+def _looked_at(candidate: Candidate) -> Candidate:
+    """With its work as it is now, and not as it would be when somebody asks."""
+    if candidate.cost is None or candidate.cost.work is None:
+        return candidate
+    work = candidate.cost.work()
+    return replace(candidate, cost=replace(candidate.cost, work=lambda: work))
 
 
 def crossover(call: Call) -> int | None:
@@ -170,8 +185,9 @@ def seconds_of(costs: list[Cost]) -> list[float]:
 
 
 def _predicted(costs: Sequence[Cost | None]) -> list[float] | None:
-    machine = active()
-    if machine is None:
+    # A program that is being traced asks nobody: it has one form, and a question would end the graph.
+    machine = None if torch.compiler.is_compiling() else active()
+    if machine is None or machine.threads != torch.get_num_threads():
         return None
     found = [machine.seconds(cost.work()) if cost.work else None for cost in costs if cost is not None]
     known = [seconds for seconds in found if seconds is not None]

@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from qkv.cost import layer, layer_listing, step, step_listing, symbols
@@ -100,3 +101,14 @@ def test_a_cache_in_fewer_bytes_is_read_in_fewer() -> None:
 def test_heads_that_do_not_divide_are_refused(sizes: tuple[int, ...]) -> None:
     with pytest.raises(QkvError, match="divides"):
         step(*sizes)
+
+
+def test_integers_of_other_libraries_do_not_overflow() -> None:
+    plain = layer(1000, 4096, 4096, 4096, 32).flops
+    found = layer(np.int32(1000), np.int16(4096), 4096, np.int64(4096), 32).flops
+    assert found == plain
+    assert type(found) is int
+
+
+def test_the_cache_is_part_of_the_space() -> None:
+    assert step(b, n, d, h, h).theta("space", at_most=HEADS) == d**2 + b * n * d

@@ -11,12 +11,11 @@ import torch
 import qkv
 from qkv.cost.machine import Machine, active, folder, path, use
 from qkv.cost.price import Price, Work
-from qkv.errors import OptionError
+from qkv.errors import OptionError, OptionTypeError
 
+ROOFS = {"read.memory": 2e10, "multiply.float32.square": 2e11}
 PRICE = Price(1e-5, 1e-6, 1e-11, 1e-10, 2e-10, 3e-11, 1e-10)
-MACHINE = Machine(
-    "a machine", 3, 5, 7 << 30, "2.13.0", "avx2", "2026-11-16", {"read.memory": 2e10}, {"dense.softmax": PRICE}, {}
-)
+MACHINE = Machine("a machine", 3, 5, 7 << 30, "2.13.0", "avx2", "2026-11-16", ROOFS, {"dense.softmax": PRICE}, {})
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def test_a_file_that_is_none_is_no_figure(cache: Path, text: str) -> None:
         Machine.read(path())
 
 
-@pytest.mark.parametrize("wrong", ["Infinity", "NaN", "-1", '"fast"', "null", "[1]"])
+@pytest.mark.parametrize("wrong", ["Infinity", "NaN", "-1", "0", "true", "1e-300", "9" * 400, '"fast"', "null", "[1]"])
 def test_figures_that_make_no_sense_are_refused(cache: Path, wrong: str) -> None:
     text = MACHINE.store().read_text(encoding="utf-8").replace("20000000000.0", wrong)
     path().write_text(text, encoding="utf-8")
@@ -70,6 +69,34 @@ def test_figures_that_make_no_sense_are_refused(cache: Path, wrong: str) -> None
 def test_a_binary_file_is_no_figure(cache: Path) -> None:
     path().write_bytes(os.urandom(4096))
     assert Machine.stored() is None
+
+
+def test_a_pipe_or_a_device_is_not_waited_for(cache: Path) -> None:
+    os.mkfifo(path())
+    assert Machine.stored() is None
+    path().unlink()
+    path().symlink_to("/dev/zero")
+    assert Machine.stored() is None
+
+
+def test_figures_of_a_busy_machine_are_doubted() -> None:
+    assert not replace(MACHINE, roofs={"read.cache": 6e10, "read.memory": 1e10, "threads.read": 1.9}).doubts
+    busy = replace(MACHINE, roofs={"read.cache": 6e7, "read.memory": 1e10, "threads.multiply": 0.26})
+    assert busy.doubts == ("read.cache is slower than read.memory", "threads.multiply: all threads are slower than one")
+
+
+def test_another_number_of_threads_is_another_machine(used, threads) -> None:
+    q = torch.zeros(1, 2, 37, 16)
+    threads(1)
+    used(priced(1, 2, 3))
+    assert qkv.explain(q, q, q).machine is not None
+    threads(2)
+    assert qkv.explain(q, q, q).machine is None
+
+
+def test_only_machines_are_used() -> None:
+    with pytest.raises(OptionTypeError, match="Machine"):
+        use(3)  # pyright: ignore[reportArgumentType]
 
 
 def test_rates_have_built_in_figures() -> None:
@@ -107,7 +134,7 @@ def priced(dense: float, streaming: float, attend: float) -> Machine:
     engines = {"dense.softmax": dense, "attend": attend, "attend.few": attend}
     engines |= {f"flash.{block}.float32": streaming for block in (1, 32, 64, 256)}
     prices = {engine: Price(seconds, 0, 0, 0, 0, 0, 0) for engine, seconds in engines.items()}
-    return replace(MACHINE, prices=prices, errors=dict.fromkeys(prices, 0.05))
+    return replace(MACHINE, threads=torch.get_num_threads(), prices=prices, errors=dict.fromkeys(prices, 0.05))
 
 
 def test_auto_goes_by_the_figures_and_forgets_when_they_change(used) -> None:

@@ -1,11 +1,12 @@
 """Θ-classes: constants go, dominated terms go, and nothing else does."""
 
 import pytest
+import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qkv.cost.symbols import Theta, symbols, text, theta
-from qkv.errors import OptionError
+from qkv.cost.symbols import Theta, as_size, symbols, text, theta
+from qkv.errors import OptionError, QkvError
 
 b, h, n, d = symbols("b h n d")
 
@@ -56,3 +57,35 @@ def test_text_is_sorted_by_degree_and_shows_fractions() -> None:
     assert text(0) == "0"
     assert text(12) == "12"
     assert repr(Theta(n**2 * d)) == "Θ(d·n²)"
+
+
+def test_relations_are_transitive() -> None:
+    assert theta(d**2 + h * n, at_most=[(h, n), (n, d)]) == d**2
+    assert theta(d**2 + h * n, at_most=[("n", "d"), ("h", "n")]) == d**2
+
+
+@pytest.mark.parametrize("at_most", [("h", "d"), "h<=d", [("h",)], [("h", 8)], [(h * d, n)], None, 5, [("h d", "d")]])
+def test_relations_that_are_none_are_refused(at_most) -> None:
+    with pytest.raises(QkvError):
+        theta(d**2 + h * n, at_most=at_most)
+
+
+@pytest.mark.parametrize("text_given", ["n**2", "__import__('os').getpid()", "", "open('x','w')"])
+def test_text_is_never_evaluated(text_given: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for function in (theta, text):
+        with pytest.raises(QkvError, match="SymPy expression"):
+            function(text_given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_symbol_of_somebody_else_is_the_size_of_that_name() -> None:
+    other = sympy.Symbol("n")
+    assert as_size(other) == n
+    assert as_size(2 * other + sympy.Symbol("d", real=True)) == 2 * n + d
+
+
+@pytest.mark.parametrize("name", ["1x", "", "n+p", "-2", "2.5", "n n", "x:3", "n[0]"])
+def test_names_that_are_none_are_refused(name: str) -> None:
+    with pytest.raises(QkvError):
+        as_size(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
@@ -24,13 +25,29 @@ _MEANING = {
 
 
 def calibrate(show_only: bool, as_json: bool) -> None:
+    if not show_only:
+        _check_folder()
     machine = _stored() if show_only else _measured(quiet=as_json)
     where = path() if show_only else machine.store()
     if as_json:
         print(json.dumps({**machine.as_dict(), "file": str(where)}, indent=2))
         return
     _show(machine)
+    for doubt in machine.doubts:
+        print(f"doubtful: {doubt}. Something else was running; qkv calibrate again when it is not.")
     print(f"\n{'kept in' if not show_only else 'from'} {where}; auto, explain and plan go by it.")
+
+
+def _check_folder() -> None:
+    """Before half a minute is spent on figures that nobody can keep."""
+    try:
+        path().parent.mkdir(parents=True, exist_ok=True)
+        writable = os.access(path().parent, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        hint = "QKV_CACHE names another folder"
+        raise OptionError(complaint("cache folder", str(path().parent), "a folder that can be written to", hint))
 
 
 def _stored() -> Machine:

@@ -52,6 +52,7 @@ def model_cost(
     source: Number | None = None,
     logit_tokens: Number | None = None,
     item: Number | None = None,
+    encodes: bool | None = None,
 ) -> Ledger:
     """Everything between token numbers and logits, for `new` tokens of each sequence after `past` ones in a cache.
 
@@ -60,8 +61,9 @@ def model_cost(
     of the E·(1 − (1 − k/E)^tokens) that a batch is expected to touch when each token chooses k of E evenly.
     similarity: "softmax", or "linear" for feature maps as wide as a head, whose sums are kept in float32.
     source: tokens that an encoder-decoder's encoder reads; as many as the decoder has where nothing is said. It runs
-    before the first token (past = 0). logit_tokens: how many tokens of each sequence logits are made for; all.
-    item: bytes of a number between the lines; 4 for float32 weights, 2 otherwise. training: forward and backward.
+    before the first token (past = 0), or as `encodes` says. logit_tokens: how many tokens of each sequence logits are
+    made for; all. item: bytes of a number between the lines; 4 for float32 weights, 2 otherwise. training: forward and
+    backward.
 
     >>> tiny = Model(layers=2, d_model=8, heads=4, kv_heads=2, d_ff=16, vocabulary=32)
     >>> found = model_cost(tiny, new=1)
@@ -69,11 +71,12 @@ def model_cost(
     (2880, 2816, 64)
     """
     step = _step(model, batch, new, past, weights, cache, item, training, similarity)
+    encodes = past == 0 if encodes is None else encodes
     if model.kind == "encoder-decoder":
         source = past + new if source is None else source
         check_size("source", source)
     ledgers = [_embedding(model, step)]
-    if model.kind == "encoder-decoder" and past == 0:
+    if model.kind == "encoder-decoder" and encodes:
         ledgers.append(_encoder(model, step._replace(new=source, causal=False, caches=False)))
     ledgers += _stack(model, step, source)
     made = new if logit_tokens is None else logit_tokens

@@ -63,6 +63,9 @@ def model_of(config: dict[str, Any], name: str, file: str = "config.json") -> Mo
         raise OptionError(f"{file}: {error}") from None
 
 
+COVERED_LAYERS = ("full_attention", "sliding_attention")
+
+
 class Fields:
     """The entries of a config, each checked as it is read."""
 
@@ -123,6 +126,9 @@ class Fields:
             return None
         if not isinstance(found, list) or len(found) != layers or not all(isinstance(kind, str) for kind in found):
             self._refuse("layer_types", _short(found), f"a list of {layers} names, one for each layer")
+        for kind in found:
+            if kind not in COVERED_LAYERS:
+                self._refuse("layer_types", _short(kind), f"layers of {' or '.join(COVERED_LAYERS)}")
         return found
 
     def list_length(self, name: str) -> int:

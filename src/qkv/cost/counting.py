@@ -9,7 +9,7 @@ from ..masks import Causal, Extent, Mask, Padding, Window, as_mask
 from ..masks.reach import Reach, reach
 from ..similarity import AnySimilarity, as_similarity
 from ..sizes import RANKS, Sizes, check_sizes
-from .ledger import Ledger, Number, half
+from .ledger import Ledger, Number, half, named
 from .needs import Asked, forms_for, needed
 
 ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
@@ -49,9 +49,17 @@ def count(
     item = item_bytes(dtype if dtype is not None else getattr(query, "dtype", "float32"))
     if not isinstance(training, bool):
         raise OptionTypeError(complaint("training", repr(training), "True or False"))
+    if features is not None:
+        (features,) = named(features)
+        if not hasattr(features, "free_symbols") and (type(features) is not int or features < 1):
+            raise OptionError(complaint("features", repr(features), "a whole number from 1 on"))
     pairs, reached = _pairs(sizes, mask, len(_shape("query", query)))
     asked = Asked(sizes, pairs, item, chosen, features, *(reached or (None, None)))
-    return needed(_form(form, asked, as_mask(mask)), asked, training)
+    chosen_form = _form(form, asked, as_mask(mask))
+    if training and chosen_form == "decode":
+        hint = "form='streaming' has one"
+        raise OptionError(complaint("training", "True with form='decode'", "a form that has a derivative", hint))
+    return needed(chosen_form, asked, training)
 
 
 def _form(form: str, asked: Asked, mask: Mask | None) -> str:
@@ -102,18 +110,13 @@ def item_bytes(dtype: Any) -> Number:
 
 def _shape(name: str, given: Any) -> tuple[Any, ...]:
     if isinstance(given, str):
-        given = given.replace(",", " ").split()
-        from .symbols import symbols
-
-        return tuple(int(size) if size.isdigit() else symbols(size) for size in given)
+        return named(*given.replace(",", " ").split())
     shape = getattr(given, "shape", given)
-    if not isinstance(shape, (tuple, list)) and not hasattr(shape, "__iter__"):
+    if not isinstance(shape, tuple | list):
         raise ShapeError(complaint(name, repr(given), "a tensor or a shape", 'such as (1, 8, 1024, 64) or "b h n d"'))
     sizes = []
     for size in shape:
-        if isinstance(size, str):
-            sizes += _shape(name, size)
-            continue
+        (size,) = named(size)
         if not hasattr(size, "free_symbols") and (isinstance(size, bool) or not isinstance(size, int)):
             raise ShapeError(complaint(name, repr(tuple(shape)), "whole numbers, or names of sizes"))
         if isinstance(size, int) and size < 0:

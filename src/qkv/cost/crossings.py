@@ -29,7 +29,7 @@ def crossings(run: Run, context: int) -> dict[str, Crossing]:
 def _cache_over_projections(run: Run) -> Crossing:
     from .planning import Crossing, first
 
-    question = "the cache takes longer than projections"
+    question = "the cache takes as long as projections"
     if run.model.kind == "encoder":
         return Crossing(question, "tokens", None, _ENCODER)
 
@@ -45,11 +45,11 @@ def _cache_over_weights(run: Run) -> Crossing:
     """The context at which a step reads as many bytes from the cache as of weights."""
     from .planning import Crossing, first
 
-    question = "the cache takes longer to read than all weights"
+    question = "the cache takes as long to read as a step's weights"
     if run.model.kind == "encoder":
         return Crossing(question, "tokens", None, _ENCODER)
     weights = weights_read(run)
-    at = first(lambda size: run.model.cache_bytes(size, run.batch, run.cache) >= weights)
+    at = first(lambda size: run.step(size)["cache"].bytes >= weights)
     return Crossing(question, "tokens", at, "" if at else _full_window(run))
 
 
@@ -102,8 +102,6 @@ def _compute_bound(run: Run, context: int) -> Crossing:
     if at is not None:
         return Crossing(question, "sequences", at)
     dtype = run.hardware.rate_name(arithmetic(run.weights))
-    reason = (
-        f"each sequence reads its own cache: {intensity(LARGEST):.3g} flops a byte at most, "
-        f"{run.ridge:.3g} are needed for {dtype}"
-    )
+    own = "tokens are read and written" if run.model.kind == "encoder" else "each sequence reads its own cache"
+    reason = f"{own}: {intensity(LARGEST):.3g} flops a byte at most, {run.ridge:.3g} are needed for {dtype}"
     return Crossing(question, "sequences", None, reason)

@@ -47,7 +47,11 @@ def layer(
     kv_heads, head_width, past = named(heads if kv_heads is None else kv_heads, head_width, past)
     check_layer(d_model, heads, kv_heads, head_width, batch=batch, len_q=len_q, len_k=len_k, past=past)
     width = quotient(d_model, heads) if head_width is None else head_width
-    stored = item if cache_item is None else cache_item
+    item, pairs = named(item, pairs)
+    stored = item if cache_item is None else named(cache_item)[0]
+    for name, given in (("item", item), ("cache_item", stored), ("pairs", pairs)):
+        if given is not None and not hasattr(given, "free_symbols"):
+            size(name, given)
     caches, past_keys = past is not None, 0 if past is None else past
     queries, keys = heads * width, kv_heads * width
     tokens_q, tokens_k = batch * len_q, batch * len_k
@@ -78,7 +82,7 @@ def layer(
     return Ledger(
         "layer",
         tuple(lines),
-        item * (tokens_q * d_model + 2 * d_model * (queries + keys)),
+        item * (tokens_q * d_model + 2 * d_model * (queries + keys)) + 2 * stored * batch * keys * past_keys,
         item * tokens_q * d_model,
         item * (2 * tokens_q * queries + 2 * tokens_k * keys),
     )

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
+
+from ..errors import OptionError, complaint
 
 # An int, or a SymPy expression. Only +, -, * and exact halves are used on it, so that either works.
 Number = Any
+QUANTITIES = ("flops", "products", "elementwise", "read", "written", "traffic", "extra", "space", "inputs", "outputs")
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,10 @@ class Ledger:
 
     def line(self, name: str) -> Line:
         """The line of that name."""
-        return next(line for line in self.lines if line.name == name)
+        for line in self.lines:
+            if line.name == name:
+                return line
+        raise OptionError(complaint("name", repr(name), f"one of {', '.join(line.name for line in self.lines)}"))
 
     def times(self, count: Number, name: str | None = None) -> Ledger:
         """The same again and again; what stands between is given back in between."""
@@ -101,6 +108,8 @@ class Ledger:
         """The Θ-class of a quantity ("flops", "traffic", "space", …): `qkv.cost.theta` of its formula."""
         from .symbols import theta
 
+        if quantity not in QUANTITIES:
+            raise OptionError(complaint("quantity", repr(quantity), f"one of {', '.join(QUANTITIES)}"))
         return theta(getattr(self, quantity), at_most)
 
     def __str__(self) -> str:
@@ -111,9 +120,13 @@ class Ledger:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain integers, for JSON; formulas become text."""
-        names = ("flops", "products", "elementwise", "read", "written", "extra", "space")
+        names = [name for name in QUANTITIES if name != "traffic"]
         lines = [
-            {"name": line.name, **{n: _plain(getattr(line, n)) for n in ("flops", "read", "written")}}
+            {
+                "name": line.name,
+                **{n: _plain(getattr(line, n)) for n in ("flops", "read", "written")},
+                "product": line.product,
+            }
             for line in self.lines
         ]
         return {"name": self.name, **{n: _plain(getattr(self, n)) for n in names}, "lines": lines}
@@ -127,12 +140,18 @@ def together(
 
 
 def named(*sizes: Number) -> tuple[Number, ...]:
-    """Sizes with those that are given by name as symbols."""
-    if not any(isinstance(size, str) for size in sizes):
-        return sizes
-    from .symbols import symbols
+    """Sizes with those that are given by name as symbols, and other libraries' integers as Python's, which do not
+    overflow."""
+    return tuple(_named(size) for size in sizes)
 
-    return tuple(symbols(size) if isinstance(size, str) else size for size in sizes)
+
+def _named(size: Number) -> Number:
+    if isinstance(size, str) or hasattr(size, "free_symbols"):
+        from .symbols import as_size
+
+        return as_size(size)
+    is_integer = isinstance(size, Integral) and not isinstance(size, bool)
+    return int(size) if is_integer else size
 
 
 def half(number: Number) -> Number:

@@ -17,10 +17,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..errors import OptionError, complaint
+from ..errors import OptionError, OptionTypeError, complaint
 from .price import MEMORY_RATE, MULTIPLY_RATE, Price, Work
 
 FORMAT = 2
+MOST_BYTES = 1 << 22  # of a file of figures
 # A multiply rate for a dtype that was not measured is that of float32.
 _ACTIVE: list[Machine | None] = []
 _LISTENERS: list[Callable[[], None]] = []
@@ -50,6 +51,19 @@ class Machine:
     @property
     def measured(self) -> bool:
         return bool(self.taken)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What cannot be right about the roofs: something else was running while they were measured."""
+        found = []
+        pairs = [(f"{way}.cache", f"{way}.memory") for way in ("read", "write", "copy")]
+        for near, far in pairs:
+            if self.roofs.get(near, math.inf) < 0.8 * self.roofs.get(far, 0.0):
+                found.append(f"{near} is slower than {far}")
+        for name in ("threads.multiply", "threads.read"):
+            if self.roofs.get(name, 1.0) < 0.8:
+                found.append(f"{name}: all threads are slower than one")
+        return tuple(found)
 
     @property
     def memory_rate(self) -> float:
@@ -88,12 +102,16 @@ class Machine:
             return None
 
     @classmethod
-    def read(cls, file: Path) -> Machine:
+    def read(cls, file: Path | str) -> Machine:
         """The figures in a file; OptionError where they make no sense."""
+        file = Path(file)
         try:
+            # A pipe or a device has no end, and nobody is to wait for it.
+            if file.exists() and not (file.is_file() and file.stat().st_size <= MOST_BYTES):
+                raise ValueError("no file of figures")
             found = json.loads(file.read_text(encoding="utf-8"))
             return cls._checked(found)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
             hint = "qkv calibrate measures again"
             raise OptionError(complaint("machine", f"{file.name}: {error}", "figures of qkv calibrate", hint)) from None
 
@@ -102,16 +120,18 @@ class Machine:
         if found.pop("format") != FORMAT:
             raise ValueError("another version's format")
         prices = {name: Price(*map(_figure, price)) for name, price in found.pop("prices").items()}
-        roofs = {name: _figure(rate) for name, rate in found.pop("roofs").items()}
+        roofs = {name: _rate(rate) for name, rate in found.pop("roofs").items()}
+        if not {"read.memory", "multiply.float32.square"} <= roofs.keys():
+            raise ValueError("no roofs")
         errors = {name: _figure(error) for name, error in found.pop("errors").items()}
-        cores, threads, memory = (int(_figure(found[name])) for name in ("cores", "threads", "memory_bytes"))
+        cores, threads, memory = (int(_rate(found[name])) for name in ("cores", "threads", "memory_bytes"))
         torch, isa, taken = (str(found[name]) for name in ("torch", "isa", "taken"))
         dots = tuple((str(name), _figure(intensity), _figure(rate)) for name, intensity, rate in found["dots"])
         return cls(str(found["name"]), cores, threads, memory, torch, isa, taken, roofs, prices, errors, dots)
 
-    def store(self, file: Path | None = None) -> Path:
+    def store(self, file: Path | str | None = None) -> Path:
         """Write the figures where `stored` finds them; a reader sees the old file or the new one, never a part."""
-        file = path() if file is None else file
+        file = path() if file is None else Path(file)
         file.parent.mkdir(parents=True, exist_ok=True)
         plain = {**asdict(self), "format": FORMAT, "prices": {name: list(price) for name, price in self.prices.items()}}
         beside = file.with_name(f"{file.name}.{os.getpid()}")
@@ -132,6 +152,8 @@ def active() -> Machine | None:
 
 def use(machine: Machine | None) -> None:
     """Go by these figures from now on, in this process; None goes by the built-in ones."""
+    if machine is not None and not isinstance(machine, Machine):
+        raise OptionTypeError(complaint("machine", repr(machine), "a qkv.cost.Machine, or None"))
     _ACTIVE[:] = [machine]
     for forget in _LISTENERS:
         forget()
@@ -207,7 +229,14 @@ def _torch_version() -> str:
 
 
 def _figure(given: Any) -> float:
-    number = float(given)
+    number = float("nan") if isinstance(given, bool | str) else float(given)
     if not math.isfinite(number) or number < 0:
         raise ValueError(f"{given!r} is no figure")
+    return number
+
+
+def _rate(given: Any) -> float:
+    number = _figure(given)
+    if not 1e-9 <= number <= 1e21:
+        raise ValueError(f"{given!r} is no figure of a machine")
     return number

@@ -216,7 +216,7 @@ class Run:
     def step(self, context: int, batch: int | None = None, similarity: str = "softmax") -> dict[str, Part]:
         """A step of decoding that makes the context's last token; of an encoder, a pass over all."""
         new, past = (1, context - 1) if self.model.kind != "encoder" else (context, 0)
-        return self._timed(self.batch if batch is None else batch, new, past, similarity)
+        return self._timed(self.batch if batch is None else batch, new, past, similarity, encodes=False)
 
     def seconds(self, context: int, similarity: str = "softmax") -> float:
         return sum(part.seconds for part in self.step(context, similarity=similarity).values())
@@ -224,9 +224,9 @@ class Run:
     def prefill(self, tokens: int) -> float:
         """From a prompt to the first token; an encoder-decoder's decoder starts with one."""
         new = 1 if self.model.kind == "encoder-decoder" else tokens
-        return sum(part.seconds for part in self._timed(self.batch, new, 0, "softmax").values())
+        return sum(part.seconds for part in self._timed(self.batch, new, 0, "softmax", encodes=True).values())
 
-    def _timed(self, batch: int, new: int, past: int, similarity: str) -> dict[str, Part]:
+    def _timed(self, batch: int, new: int, past: int, similarity: str, *, encodes: bool) -> dict[str, Part]:
         ledger = model_cost(
             self.model,
             batch,
@@ -237,6 +237,7 @@ class Run:
             similarity=similarity,
             source=self.prompt,
             logit_tokens=1,
+            encodes=encodes,
         )
         rate, bandwidth = self.hardware.rate(arithmetic(self.weights)), self.hardware.bandwidth
         found = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 # Conservative figures for one core of a recent machine. Only their ratios decide between forms.
@@ -60,7 +60,7 @@ class Cost:
     extra: int
     overhead: float
     charged: int | None = None
-    work: Callable[[], Work] | None = None
+    work: Callable[[], Work] | None = field(default=None, repr=False, compare=False)
 
     @property
     def executed(self) -> int:

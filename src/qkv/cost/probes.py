@@ -88,6 +88,8 @@ def _call(draw: random.Random, form: str, dtype: str, similarity: AnySimilarity,
         flops = 4 * batch * heads * len_q * len_k * width
         if flops <= MOST_FLOPS / (1 if dtype == "float32" else 2):
             mask = Causal() if causal else None
+            if causal and form in ("streaming", "decode") and isinstance(similarity, Softmax) and draw.random() < 0.4:
+                mask = Window(left=_between(draw, 8, max(9, len_q)), right=0)
             return Probe(form, dtype, batch, heads, heads_kv, len_q, len_k, width, width, similarity, mask)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import sympy
 
-from ..errors import OptionError, complaint
+from ..errors import OptionError, OptionTypeError, complaint
 
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 Powers = dict[Any, Any]
@@ -20,7 +20,33 @@ def symbols(names: str) -> Any:
     >>> text(2 * b * n**2)
     '2·b·n²'
     """
-    return sympy.symbols(names, positive=True, integer=True)
+    if not isinstance(names, str) or not names.split():
+        raise OptionTypeError(complaint("names", repr(names), "names of sizes", 'such as "b n d"'))
+    found = [_symbol(name) for name in names.replace(",", " ").split()]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _symbol(name: str) -> Any:
+    if not name.isidentifier():
+        hint = "a name begins with a letter and goes on with letters, digits and _"
+        raise OptionError(complaint("size", repr(name), "a whole number or a name", hint))
+    return sympy.Symbol(name, positive=True, integer=True)
+
+
+def as_size(size: Any) -> Any:
+    """A size as these formulas know it: a name becomes a symbol, a symbol of somebody else's the one of that name."""
+    if isinstance(size, str):
+        return int(size) if size.isdecimal() else _symbol(size)
+    if not isinstance(size, sympy.Basic):
+        return size
+    if not isinstance(size, sympy.Expr) or size.has(sympy.oo, sympy.zoo, sympy.nan) or size.is_negative:
+        raise OptionError(complaint("size", str(size), "a whole number, a name, or a formula of sizes"))
+    known: Any = size.xreplace({other: _symbol(str(other)) for other in size.free_symbols})
+    if known.free_symbols:
+        return known
+    if not known.is_Integer:
+        raise OptionError(complaint("size", str(size), "a whole number"))
+    return int(known)
 
 
 def smaller(one: Any, other: Any) -> Any:
@@ -37,12 +63,14 @@ def theta(formula: Any, at_most: Iterable[tuple[Any, Any]] = ()) -> Theta:
     >>> theta(4 * b * d**2 + 4 * b * n * d + 5 * b * h * n, at_most=[(h, d)])
     Θ(b·d² + b·d·n)
     """
+    formula = _as_formula(formula)
     # In the long run the smaller of a size and a number is the number.
-    settled = sympy.sympify(formula).replace(
-        lambda part: isinstance(part, sympy.Min), lambda part: min(a for a in part.args if a.is_number)
+    settled = formula.replace(
+        lambda part: isinstance(part, sympy.Min) and any(a.is_number for a in part.args),
+        lambda part: min(a for a in part.args if a.is_number),
     )
     terms = _terms(sympy.expand(settled))
-    pairs = [(_sized(small), _sized(large)) for small, large in at_most]
+    pairs = _closed(at_most)
 
     def is_beaten(i: int, powers: Powers) -> bool:
         # Of two that are never smaller than each other, the first stays.
@@ -59,8 +87,30 @@ def theta(formula: Any, at_most: Iterable[tuple[Any, Any]] = ()) -> Theta:
     return Theta(sympy.Add(*(_monomial(powers) for powers, _ in kept)))
 
 
-def _sized(size: Any) -> Any:
-    return symbols(size) if isinstance(size, str) else size
+def _as_formula(formula: Any) -> Any:
+    """Text is never read as a formula: it would be evaluated."""
+    if isinstance(formula, Theta):
+        return formula.formula
+    if isinstance(formula, bool) or not isinstance(formula, int | float | sympy.Expr):
+        hint = "build it from qkv.cost.symbols, or take it from a ledger"
+        raise OptionTypeError(complaint("formula", repr(formula), "a number or a SymPy expression", hint))
+    return sympy.sympify(formula)
+
+
+def _closed(at_most: Any) -> list[tuple[Any, Any]]:
+    """The pairs (smaller, larger), and those that follow: h ≤ n and n ≤ d give h ≤ d."""
+    hint = 'at_most=[("h", "d")] says that h is at most d'
+    pairs: list[tuple[Any, Any]] = []
+    try:
+        given = [(as_size(small), as_size(large)) for small, large in ([] if isinstance(at_most, str) else at_most)]
+    except (TypeError, ValueError):
+        given = [(None, None)]
+    if isinstance(at_most, str) or not all(isinstance(side, sympy.Symbol) for pair in given for side in pair):
+        raise OptionTypeError(complaint("at_most", repr(at_most), "pairs of sizes, the smaller one first", hint))
+    for pair in given:
+        pairs += [pair, *((low, pair[1]) for low, high in pairs if high == pair[0])]
+        pairs += [(pair[0], high) for low, high in pairs if low == pair[1]]
+    return list(dict.fromkeys(pairs))
 
 
 class Theta:
@@ -72,6 +122,8 @@ class Theta:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Theta):
             other = other.formula
+        if not isinstance(other, int | sympy.Expr):
+            return NotImplemented
         return bool(sympy.expand(self.formula - other) == 0)
 
     def __hash__(self) -> int:
@@ -88,7 +140,7 @@ def text(formula: Any) -> str:
     >>> text(d**2 + b * n * d / h + sympy.Rational(3, 2) * n)
     'b·d·n/h + d² + 3/2·n'
     """
-    formula = sympy.expand(sympy.sympify(formula))
+    formula = sympy.expand(_as_formula(formula))
     if formula.has(sympy.Function) or not _is_sum_of_powers(formula):
         return str(formula)
     parts = []

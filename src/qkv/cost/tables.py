@@ -32,9 +32,9 @@ def table(ledger: Ledger) -> str:
     from rich.table import Table
 
     found = Table(title=ledger.name, title_justify="left", box=SIMPLE, padding=(0, 1))
-    found.add_column("line")
+    found.add_column("line", overflow="fold")
     for name in ("flops", "bytes read", "bytes written"):
-        found.add_column(name, justify="right")
+        found.add_column(name, justify="right", overflow="fold")
     rows = rows_of(ledger)
     for row in rows[:-1]:
         found.add_row(*row)

@@ -57,7 +57,8 @@ class Watch:
     kernel, as executed, masked parts of tiles included. elementwise: one for each number of an operator's larger side,
     exp and tanh too. read, written: bytes of the tensors that go in and come out of each operator; views count nothing,
     an expanded axis holds nothing. What an operator reads twice or keeps for itself inside is not seen. peak: bytes
-    that were made inside and were alive at the worst moment, results included. native: flops of qkv's own kernels.
+    that were made inside and were alive at the worst moment, results included. native: flops of qkv's own kernels, as
+    executed in the whole process; bytes inside them are not seen.
     unknown: operators whose flops nobody knows here; their bytes are counted.
 
     >>> import torch

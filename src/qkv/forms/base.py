@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +15,24 @@ from ..call import Call
 from ..cost.price import Cost
 from ..masks import Band, Causal, Window
 from .equation import Result
+
+# Whether costs are of this very call, with what its mask's tensors hold.
+_CLOSELY: ContextVar[bool] = ContextVar("closely", default=False)
+
+
+@contextmanager
+def looking_closely() -> Iterator[None]:
+    """Costs inside are those of the call at hand, and not of all calls of its signature."""
+    token = _CLOSELY.set(True)
+    try:
+        yield
+    finally:
+        _CLOSELY.reset(token)
+
+
+def looks_closely() -> bool:
+    return _CLOSELY.get()
+
 
 # How often each engine of a form has run: tests read it, so that a fast path that was not taken shows.
 RUNS: Counter[str] = Counter()
@@ -44,15 +64,20 @@ def kernel_reasons(call: Call) -> tuple[str, ...]:
 
 
 def population(call: Call) -> int:
-    """How many pairs the mask lets through as far as sizes tell."""
+    """How many pairs the mask lets through, as far as sizes tell or, for `explain`, exactly."""
     extent = call.extent
+    if call.mask is not None and not call.traced and _CLOSELY.get():
+        return call.mask.population(extent)
     return extent.heads * band_of_sizes(call).population(extent.len_q, extent.len_k, extent.batch)
 
 
 def band_of_sizes(call: Call) -> Band:
     """What the mask leaves of the scores as far as sizes tell: what tensors hold is not looked at, since the choice is
-    remembered for every call of the same signature."""
+    remembered for every call of the same signature. For `explain` it is."""
     extent = call.extent
+    if call.mask is not None and not call.traced and _CLOSELY.get():
+        own = call.mask.band(extent)
+        return (Band() if own is None else own).simplified(extent.len_q, extent.len_k)
     band = Band()
     for part in () if call.mask is None else call.mask.parts():
         if isinstance(part, Causal | Window):

@@ -65,6 +65,7 @@ def cost(call: Call) -> Cost:
     # A tile is 48 query rows, filled or not; up to 16 rows go by themselves.
     rows = extent.len_q * extent.heads // max(call.heads_kv, 1)
     slower = BESIDE_FLASH * (48 / rows if 16 < rows < 48 else 1)
+    slower *= 1 if _runs_of_keys(call) else 2  # cells of a mask are made and looked at
     # Keys and values of a head that stay in a core's cache are not read again for each tile of queries.
     again = held * (tiles - 1) if extent.len_k * widths * call.query.element_size() > NEAR else 0
     return Cost(flops, again, 4 * scratch, 12e-6, int(slower * flops), partial(work.attend, call))

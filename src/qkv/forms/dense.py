@@ -10,7 +10,7 @@ from .. import kernels
 from ..call import Call, arithmetic, compact
 from ..cost.price import Cost, product_flops
 from . import work
-from .base import Form
+from .base import Form, population
 from .equation import Result, Rows, attend
 
 # Bytes of scores that stay near the cores.
@@ -27,8 +27,12 @@ def cost(call: Call) -> Cost:
     size = arithmetic(call.query.dtype).itemsize
     # About eight passes over the scores: product, mask, largest, exp, sum, quotient, product. Small ones stay cached.
     passes = 8 if pairs * size > NEAR else 2
+    flops = product_flops(population(call), call.width + call.width_v)
+    # A product with few rows reads the other matrix for little work.
+    rows = max(1, len_q * call.group)
     return Cost(
-        flops=product_flops(pairs, call.width + call.width_v),
+        flops=flops,
+        charged=int(product_flops(pairs, call.width + call.width_v) * (1 + 32 / rows)),
         traffic=passes * pairs * size,
         extra=3 * pairs * size,
         overhead=60e-6,

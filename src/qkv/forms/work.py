@@ -16,8 +16,9 @@ from ..cost.executed import Geometry
 from ..cost.price import Work, share
 from ..similarity import Argmax, FeatureMap, Polynomial, Softmax
 from ..sizes import Sizes
-from .base import band_of_sizes, population
+from .base import band_of_sizes, looks_closely, population
 from .streaming.pieces import Piece, of_rectangle
+from .streaming.pieces import cut as cut_of
 
 NEAR = 2 << 20  # bytes a thread that stay in the caches
 MOST_STEPS = 4096  # blocks that are looked at one by one; beyond, all are taken to be alike
@@ -36,14 +37,22 @@ def flash(call: Call) -> Work:
     extent, threads, band = call.extent, torch.get_num_threads(), band_of_sizes(call)
     whole = Piece(0, extent.batch, 0, extent.len_q, 0, extent.len_k)
     cut = [whole] if band.is_trivial else list(of_rectangle(whole, band))
+    if looks_closely() and call.mask is not None:
+        cut = cut_of(call)
     heads, wide = extent.batch * extent.heads, max(call.width, call.width_v)
     if call.group > 1 and band.is_trivial and call.mask is None and extent.len_q < 64:  # the group's heads become rows
         heads, cut = extent.batch * call.heads_kv, [whole._replace(i1=call.group * extent.len_q)]
-    busy = sum(_busiest(heads, p.i1 - p.i0, p.j1 - p.j0, p.causal, threads) for p in cut)
-    executed = sum(passes.flash_flops(p.i1 - p.i0, p.j1 - p.j0, wide, heads, p.causal) for p in cut)
-    block = _query_block(max((p.i1 - p.i0 for p in cut), default=0))
-    tasks = sum(-(-heads * -(-(p.i1 - p.i0) // max(32, block)) // threads) for p in cut)
+    per_row = heads // max(1, extent.batch)
+    sized = [(per_row * (p.b1 - p.b0), p.i1 - p.i0, p.j1 - p.j0, p.causal) for p in cut]
+    busy = sum(_busiest(*piece, threads) for piece in sized)
+    executed = sum(passes.flash_flops(rows, keys, wide, own, causal) for own, rows, keys, causal in sized)
+    block = _query_block(max((rows for _, rows, _, _ in sized), default=0))
+    tasks = sum(-(-own * -(-rows // max(32, block)) // threads) for own, rows, _, _ in sized)
     near, far = _moved(_keys(call), threads)
+    # A piece that is neither a rectangle nor a triangle has a mask made for it, in a handful of operators.
+    masked = [p for p in cut if p.lower is not None or p.upper is not None or p.mask is not None]
+    tasks += 40 * len(masked)
+    near += 40 * sum((p.i1 - p.i0) * (p.j1 - p.j0) for p in masked)
     return Work(
         f"flash.{block}.{_dtype(call)}", executed, tasks + 8 * len(cut), 4 * busy * wide, busy, _rows(call), near, far
     )
