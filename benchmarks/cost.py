@@ -19,10 +19,10 @@ from pathlib import Path
 
 import torch
 
-from qkv.cost.calibrate import Taken, measure, prepared, priced, visited
 from qkv.cost.price import Price
-from qkv.cost.probes import Probe, odd_calls, probes
-from qkv.cost.watch import watch
+from qkv.measure.calibrate import Taken, measure, prepared, priced, visited
+from qkv.measure.probes import Probe, odd_calls, probes
+from qkv.measure.watch import watch
 
 from .decode import bar
 from .harness import report

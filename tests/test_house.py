@@ -28,12 +28,10 @@ FLOORS = [
     "engines",
     "decoding",
     "api",
-    "cost.watch",
-    "cost.calibrate",
     "nn",
     "hf",
     "testing",
-    "cost.audit",
+    "measure",
     "figures",
     "cli",
 ]
@@ -45,13 +43,7 @@ def files() -> list[Path]:
 
 
 def room(path: Path) -> str:
-    """The room, or the file of it that has a floor of its own."""
-    return floor(path.relative_to(PACKAGE).with_suffix("").parts)
-
-
-def floor(parts: tuple[str, ...]) -> str:
-    own = ".".join(parts[:2])
-    return own if own in FLOORS else parts[0]
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
 def imported(path: Path) -> list[tuple[str, bool]]:
@@ -84,12 +76,9 @@ def test_imports_go_down(path: Path) -> None:
     assert here in FLOORS, f"{here} has no floor: say in FLOORS where it stands"
     for name, _ in imported(path):
         parts = name.split(".")
-        if parts[0] != "qkv" or len(parts) == 1 or parts[1] not in FLOORS:
+        if parts[0] != "qkv" or len(parts) == 1 or parts[1] not in FLOORS or parts[1] == here:
             continue
-        there = floor(tuple(parts[1:]))
-        # A door may name its own files, whatever their floor.
-        if there != here and not (path.name == "__init__.py" and there.split(".")[0] == here):
-            assert FLOORS.index(there) < FLOORS.index(here), f"{path.name} of {here} calls up on {there}"
+        assert FLOORS.index(parts[1]) < FLOORS.index(here), f"{path.name} of {here} calls up on {parts[1]}"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from qkv.call import arithmetic
 from qkv.cost import dense_passes
 from qkv.cost.dense_passes import Cells, Options, dense
 from qkv.cost.passes import Features
-from qkv.cost.watch import Watch, watch
+from qkv.measure.watch import Watch, watch
 from qkv.sizes import Sizes
 
 MASKS = ("none", "causal", "window", "left", "lengths", "given")

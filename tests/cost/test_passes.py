@@ -11,10 +11,10 @@ from qkv import maps
 from qkv.call import read_call
 from qkv.cost import passes
 from qkv.cost.passes import Features, Piece
-from qkv.cost.watch import Watch, watch
 from qkv.forms.linear import chunks, native
 from qkv.forms.streaming import blocks
 from qkv.forms.streaming.pieces import cut
+from qkv.measure.watch import Watch, watch
 from qkv.sizes import Sizes
 
 FORWARD_OR_TRAINING = pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])

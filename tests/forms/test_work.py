@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from qkv import Softmax
-from qkv.cost.calibrate import prepared
-from qkv.cost.probes import Probe, odd_calls
-from qkv.cost.watch import watch
+from qkv.measure.calibrate import prepared
+from qkv.measure.probes import Probe, odd_calls
+from qkv.measure.watch import watch
 
 PARTS = 8
 

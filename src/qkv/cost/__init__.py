@@ -34,16 +34,15 @@ _HOME_OF_NAME = {
     "plan": "planning",
     "Machine": "machine",
     "use": "machine",
-    "watch": "watch",
-    "audit": "audit",
-    "Audit": "audit",
+    "watch": "qkv.measure.watch",
+    "audit": "qkv.measure.audit",
+    "Audit": "qkv.measure.audit",
 }
 
 __all__ = [*_HOME_OF_NAME]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from .architecture import Latent, Model
-    from .audit import Audit, audit
     from .blocks import block, model_cost, parts
     from .configs import read_config
     from .counting import count
@@ -54,13 +53,13 @@ if TYPE_CHECKING:
     from .models import models
     from .planning import Plan, plan
     from .symbols import symbols, text, theta
-    from .watch import watch
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOME_OF_NAME:
         raise AttributeError(f"module 'qkv.cost' has no attribute {name!r}; dir(qkv.cost) lists what there is")
-    thing = getattr(importlib.import_module(f".{_HOME_OF_NAME[name]}", __name__), name)
+    home = _HOME_OF_NAME[name]
+    thing = getattr(importlib.import_module(home if "." in home else f".{home}", __name__), name)
     globals()[name] = thing
     return thing
 
@@ -70,7 +69,7 @@ def __dir__() -> list[str]:
 
 
 class _Door(ModuleType):
-    """A file and the function that it is named after, `qkv.cost.watch` for instance: the function keeps the name,
+    """A file and the function that it is named after, `qkv.cost.symbols` for instance: the function keeps the name,
     whoever imports the file first."""
 
     def __setattr__(self, name: str, value: object) -> None:

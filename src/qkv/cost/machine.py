@@ -84,7 +84,7 @@ class Machine:
     def measure(cls, progress: Progress | None = None) -> Machine:
         """Measure this machine, about ten seconds; `store()` keeps it. Nothing else should be running."""
         # What measures stands above what is measured, and loads torch.
-        return import_module(".calibrate", __package__).measure(progress)
+        return import_module("qkv.measure.calibrate").measure(progress)
 
     @classmethod
     def built_in(cls) -> Machine:

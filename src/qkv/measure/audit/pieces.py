@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..architecture import Model
+from ...cost.architecture import Model
 from .modules import Embedding, Experts, Inward, LatentInward, Layer, Network, Outward, Scores, Shape, norm
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..architecture import Model
+from ...cost.architecture import Model
 
 
 class Shape(NamedTuple):

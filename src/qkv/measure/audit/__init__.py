@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ...cost.architecture import Model
+from ...cost.formats import check_size, is_symbol
+from ...cost.models import as_model
+from ...cost.readable import WIDE, quantity, whole
 from ...errors import OptionError, complaint
-from ..architecture import Model
-from ..formats import check_size, is_symbol
-from ..models import as_model
-from ..readable import WIDE, quantity, whole
 from .causes import Cause, Row, causes_of, merged, steps_to
 from .modules import Shape
 from .pieces import pieces, whole_layer

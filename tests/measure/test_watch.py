@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import qkv
 from qkv import kernels
 from qkv.cost.passes import flash_flops, flash_pairs
-from qkv.cost.watch import held_bytes, watch
 from qkv.errors import OptionError
+from qkv.measure.watch import held_bytes, watch
 
 FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..architecture import Model
-from ..blocks import model_cost, parts
-from ..ledger import Ledger
+from ...cost.architecture import Model
+from ...cost.blocks import model_cost, parts
+from ...cost.ledger import Ledger
 from .causes import Part
 from .viewer import key_numbers, viewed
 

@@ -13,15 +13,15 @@ from torch import nn
 from torch.utils.flop_counter import flop_registry
 
 from qkv.cost.architecture import Latent, Model
-from qkv.cost.audit import audit, tools
-from qkv.cost.audit.causes import NO_ELEMENTWISE, ONE_FLOP, Cause, Part, Row, causes_of, steps_to
-from qkv.cost.audit.modules import Scores, Shape
-from qkv.cost.audit.pieces import pieces, whole_layer
-from qkv.cost.audit.readings import CAUSAL, HEADS, KEYS_ONLY, LATENT, NO_CACHE, QUERY_HEADS, SQUARE, TWICE, WINDOW
-from qkv.cost.audit.viewer import viewed
 from qkv.cost.blocks import model_cost
 from qkv.cost.symbols import symbols
 from qkv.errors import OptionError, QkvError
+from qkv.measure.audit import audit, tools
+from qkv.measure.audit.causes import NO_ELEMENTWISE, ONE_FLOP, Cause, Part, Row, causes_of, steps_to
+from qkv.measure.audit.modules import Scores, Shape
+from qkv.measure.audit.pieces import pieces, whole_layer
+from qkv.measure.audit.readings import CAUSAL, HEADS, KEYS_ONLY, LATENT, NO_CACHE, QUERY_HEADS, SQUARE, TWICE, WINDOW
+from qkv.measure.audit.viewer import viewed
 
 BATCH, CONTEXT = 3, 29
 CPU, META = (next(tool for tool in tools.TOOLS if where in tool.name) for where in ("CPU", "meta"))
@@ -219,7 +219,7 @@ def test_what_a_tool_counts_beside_the_parts_is_called_unexplained(monkeypatch):
     def counts_more(module, inputs):
         return META.count(module, inputs) + 7 * (type(module).__name__ == "Layer")
 
-    monkeypatch.setattr(sys.modules["qkv.cost.audit"], "TOOLS", (META._replace(count=counts_more),))
+    monkeypatch.setattr(sys.modules["qkv.measure.audit"], "TOOLS", (META._replace(count=counts_more),))
     found = rows(audit(PLAIN, context=5), "meta", "of the model")
     assert [row.unexplained for row in found] == [7 * PLAIN.layers] * 2
     assert all("unexplained: +" in row.sentence for row in found)
@@ -242,7 +242,7 @@ def test_a_tool_that_fails_is_named_and_torch_is_as_it_was(monkeypatch):
 
     linear, add = F.linear, torch.add
     broken = tools.Tool("broken", "torch", META.where, fails)
-    monkeypatch.setattr(sys.modules["qkv.cost.audit"], "TOOLS", (broken, META))
+    monkeypatch.setattr(sys.modules["qkv.measure.audit"], "TOOLS", (broken, META))
     found = audit(PLAIN, context=5)
     assert found.missing == {"broken": "failed: ValueError: too new"}
     assert (F.linear, torch.add, hasattr(torch.Tensor, "made_up")) == (linear, add, False)

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from qkv.cost.calibrate import Taken, fitted, prepared, priced, visited
 from qkv.cost.price import Price, Work
-from qkv.cost.probes import probes
+from qkv.measure.calibrate import Taken, fitted, prepared, priced, visited
+from qkv.measure.probes import probes
 
 KNOWN = Price(4e-5, 2e-6, 2e-11, 1e-9, 5e-10, 1e-10, 3e-10)
 

@@ -18,9 +18,9 @@ import torch
 
 from .. import kernels
 from ..api import attention, explain
+from ..cost.machine import Machine, Progress, free_memory, last_level_cache, memory_bytes, processor
+from ..cost.price import Price, Work
 from ..decoding import KVCache, decode
-from .machine import Machine, Progress, free_memory, last_level_cache, memory_bytes, processor
-from .price import Price, Work
 from .probes import Probe, probes
 
 SAMPLE = 1.5e-3  # seconds of a sample, at least

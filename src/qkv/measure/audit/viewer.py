@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..architecture import Model
+from ...cost.architecture import Model
 
 SOFTMAX_FLOPS = 5  # largest, subtract, exp, sum, divide
 NORM_FLOPS = 7

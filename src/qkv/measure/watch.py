@@ -23,9 +23,21 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from .. import kernels
+from ..cost.operators import (
+    ADDS,
+    ELEMENTWISE,
+    EMPTY,
+    FUSED,
+    LIKE,
+    MOVES,
+    OVERWRITES,
+    PICKS,
+    PLACES,
+    PLACES_SUMS,
+    QUESTIONS,
+)
+from ..cost.price import readable_bytes
 from ..errors import OptionError, complaint
-from .operators import ADDS, ELEMENTWISE, EMPTY, FUSED, LIKE, MOVES, OVERWRITES, PICKS, PLACES, PLACES_SUMS, QUESTIONS
-from .price import readable_bytes
 
 FLASH = "_scaled_dot_product_flash_attention_for_cpu"
 
