@@ -107,6 +107,7 @@ def _models(options: Options) -> list[Model]:
         missing = [f"--{name}" for name in ("layers", "width", "heads") if options.by_hand.get(name) is None]
         if missing:
             raise WrongWord(complaint(", ".join(missing), f"nothing beside {words}", "a number each"))
+        _check_heads(options.by_hand)
         return [Model(source="sizes by hand", **by_hand)]
     if not named:
         hint = "qkv plan --list shows every model; --config PATH takes a config.json, --layers ... sizes by hand"
@@ -114,7 +115,21 @@ def _models(options: Options) -> list[Model]:
     return [*(_model(name) for name in options.models), *(read_config(path) for path in options.configs)]
 
 
+def _check_heads(sizes: dict[str, Any]) -> None:
+    """In the words of the command line."""
+    width, heads, kv_heads = sizes["width"], sizes["heads"], sizes.get("kv_heads")
+    if heads < 1:
+        return  # which the model says itself
+    if kv_heads and kv_heads > 0 and heads % kv_heads:
+        raise OptionError(complaint("--kv-heads", f"{kv_heads} beside --heads {heads}", "a number that divides it"))
+    if sizes.get("head_width") is None and width % heads:
+        hint = "--head-width says how wide a head is"
+        raise OptionError(complaint("--heads", f"{heads} beside --width {width}", "a number that divides it", hint))
+
+
 def _model(name: str) -> Model:
+    if not name.strip():
+        raise WrongWord(complaint("--model", repr(name), "the name of a model", "qkv plan --list shows them"))
     if is_path(name):
         return read_config(name)
     try:

@@ -19,7 +19,7 @@ def draw(plans: Sequence[Plan], file: Path) -> None:
     """Both pictures into a file; an HTML page has the numbers too."""
     figures = [over_context(plans), roofs(plans)]
     if file.suffix.lower() == ".html":
-        text = page(_title(plans), figures, [_table(plans), *map(_parts_table, plans)], _asked(plans[0]))
+        text = page(_title(plans), figures, [_table(plans), *map(_parts_table, plans)], _asked(plans))
     else:
         text = standalone(_stacked(figures))
     file.write_text(text, encoding="utf-8")
@@ -41,8 +41,8 @@ def over_context(plans: Sequence[Plan]) -> str:
             lines.append(Line(name, [(n, _variant_seconds(run, variant.name, n)) for n in contexts], not variant.as_is))
     decodes = any(plan.seconds_per_token is not None for plan in plans)
     title = f"Time {'of a token' if decodes else 'of a pass'} over context: {_title(plans)}"
-    marks = [*lines, Level("asked for", x=plans[0].context)]
-    return chart(title, Axis("context", "tokens", "log"), Axis("time", "s", "log"), marks, _asked(plans[0]))
+    marks = [*lines, *(Level(f"{whole(n)} tokens", x=n) for n in sorted({plan.context for plan in plans}))]
+    return chart(title, Axis("context", "tokens", "log"), Axis("time", "s", "log"), marks, _asked(plans))
 
 
 def roofs(plans: Sequence[Plan]) -> str:
@@ -57,7 +57,7 @@ def roofs(plans: Sequence[Plan]) -> str:
             dots += _part_dots(plan)
     machine = Machine.stored() if any(name == HERE for name, _ in machines) else None
     more = {"measured here": machine.dots} if machine is not None and machine.dots else {}
-    return roofline(f"Roofline: {_title(plans)}", tops, dots, "counted", _asked(plans[0]), more=more)
+    return roofline(f"Roofline: {_title(plans)}", tops, dots, "counted", _asked(plans), more=more)
 
 
 def _part_dots(plan: Plan) -> list[tuple[str, float, float]]:
@@ -135,8 +135,9 @@ def _title(plans: Sequence[Plan]) -> str:
     return _name(plans[0]) if len(plans) == 1 else " and ".join(dict.fromkeys(plan.model.name for plan in plans))
 
 
-def _asked(plan: Plan) -> str:
+def _asked(plans: Sequence[Plan]) -> str:
+    plan, contexts = plans[0], " or ".join(whole(n) for n in sorted({plan.context for plan in plans}))
     return (
-        f"batch {whole(plan.batch)}, context {whole(plan.context)}, {plan.weights} weights, {plan.cache} cache; "
+        f"batch {whole(plan.batch)}, context {contexts}, {plan.weights} weights, {plan.cache} cache; "
         "times by the roofline, not measured"
     )

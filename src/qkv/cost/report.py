@@ -78,11 +78,14 @@ def _summary(plan: Plan) -> str:
     if plan.cross_cache_bytes:
         rows.append(("cache of the source", quantity(plan.cross_cache_bytes, "B"), "kept by the decoder"))
     fits = "fits" if plan.fits else "does not fit"
-    rows.append(("memory", quantity(plan.held_bytes, "B"), f"of {quantity(machine.memory, 'B')}: {fits}"))
+    what = "weights" if model.kind == "encoder" else "weights and caches"
+    rows.append(("memory", quantity(plan.held_bytes, "B"), f"{what} alone, of {quantity(machine.memory, 'B')}: {fits}"))
     if model.kind != "encoder":
         batch = "any batch" if plan.largest_batch is None else f"batch {whole(plan.largest_batch)}"
         context = "any context" if plan.largest_context is None else f"context {whole(plan.largest_context)}"
-        rows.append(("largest that fits", batch, f"or {context}"))
+        beyond = plan.largest_context is not None and model.context and plan.largest_context > model.context
+        made_for = f" (made for {whole(model.context)})" if beyond else ""
+        rows.append(("largest that fits", batch, f"or {context}{made_for}"))
     longest = plan.parts[plan.bottleneck]
     spent = "computing" if longest.bound == "flops" else "reading"
     rows.append(("bottleneck", plan.bottleneck, f"{longest.seconds / plan.step_seconds:.0%} of the time, {spent}"))
@@ -113,7 +116,8 @@ def _parts(plan: Plan) -> str:
     values = _letters(plan)
     legend = [f"{letter} = {values[letter]} {LETTERS[letter]}" for letter in LETTERS if letter in used]
     joined = ", ".join(each.replace(" ", "\u00a0") for each in legend)
-    return "\n".join([title, in_columns(rows, "<>>>><<"), "", *wrapped(joined, "  ")])
+    note = "formulas of bytes are of weights and caches; what tokens carry from line to line comes on top"
+    return "\n".join([title, in_columns(rows, "<>>>><<"), "", *wrapped(joined, "  "), *wrapped(note, "  ")])
 
 
 def _letters(plan: Plan) -> dict[str, str]:
