@@ -178,3 +178,30 @@ def test_neither_torch_nor_sympy_is_loaded():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("deepseek-v3 on h200")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--layers", 2, "--width", 64, "--heads", 4, "--kv-heads", 3], "--kv-heads: got 3 beside --heads 4"),
+        (["--layers", 2, "--width", 65, "--heads", 4], "--heads: got 4 beside --width 65"),
+        (["--model", ""], "--model: got ''"),
+    ],
+)
+def test_errors_speak_of_the_words_that_were_typed(run, words, said):
+    code, out, err = run(*words)
+    assert code != 0
+    assert not out
+    assert said in err
+
+
+def test_the_largest_context_says_what_the_model_was_made_for(run):
+    _, out, _ = run("--model", "gpt-2", "--hardware", "h100-sxm")
+    assert "(made for 1,024)" in out
+    assert "weights and caches alone, of 80 GB" in out
+
+
+def test_several_plans_are_drawn_with_their_own_contexts(run, tmp_path):
+    run("--model", "gpt-2", "--model", "llama-3-8b", "--hardware", "t4", "--plot", tmp_path / "two.svg")
+    text = (tmp_path / "two.svg").read_text(encoding="utf-8")
+    assert "context 1,024 or 8,192" in text

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qkv import Causal, Window
-from qkv.cost import Latent, Model, block, count, model_cost, parts, symbols
+from qkv.cost import Latent, Model, block, count, model_cost, models, parts, symbols
 from qkv.cost.attending import attended
 from qkv.cost.blocks import Step, touched_experts
 from qkv.errors import OptionError, OptionTypeError, QkvError, ShapeError
@@ -224,3 +224,15 @@ def test_questions_that_make_no_sense_are_refused(asked):
 def test_an_encoder_has_no_past():
     with pytest.raises(OptionError, match="past"):
         model_cost(ENCODER, 1, 1, 5)
+
+
+def test_a_model_may_be_given_by_its_name():
+    assert model_cost("gpt-2", 1, 1, 100).flops == model_cost(models()["gpt-2"], 1, 1, 100).flops
+    assert block("GPT 2").flops == block(models()["gpt-2"]).flops
+
+
+def test_an_encoder_runs_before_the_first_token_and_not_with_each():
+    step, first = model_cost("t5-base", past=0, source=512, encodes=False), model_cost("t5-base", past=0, source=512)
+    assert step.flops < first.flops / 50
+    later = model_cost("t5-base", past=1, source=512)
+    assert step.flops < later.flops < 1.01 * step.flops

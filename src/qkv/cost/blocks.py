@@ -15,6 +15,7 @@ from .architecture import NORM_VECTORS, Model
 from .attending import attention_lines, product
 from .formats import arithmetic, check_size, format_name, is_symbol, smaller, stored
 from .ledger import Ledger, Line, Number, together
+from .models import as_model
 
 PARTS = ("embedding", "norms", "projections", "scores", "cache", "feed-forward", "logits")
 
@@ -40,7 +41,7 @@ class Step(NamedTuple):
 
 
 def model_cost(
-    model: Model,
+    model: Model | str,
     batch: Number = 1,
     new: Number = 1,
     past: Number = 0,
@@ -70,6 +71,7 @@ def model_cost(
     >>> found.products, 2 * (tiny.parameters - 32 * 8 - 5 * 8), parts(found)["scores"].products
     (2880, 2816, 64)
     """
+    model = as_model(model)
     step = _step(model, batch, new, past, weights, cache, item, training, similarity)
     encodes = past == 0 if encodes is None else encodes
     if model.kind == "encoder-decoder":
@@ -90,7 +92,7 @@ def model_cost(
 
 
 def block(
-    model: Model,
+    model: Model | str,
     batch: Number = 1,
     new: Number = 1,
     past: Number = 0,
@@ -108,6 +110,7 @@ def block(
     >>> [part for part in parts(block(tiny))]
     ['norms', 'projections', 'scores', 'cache', 'feed-forward']
     """
+    model = as_model(model)
     step = _step(model, batch, new, past, weights, cache, item, training, similarity)
     if windowed and model.window is None:
         raise OptionError(complaint("windowed", "True", f"a model with a window; {model.name} has none"))

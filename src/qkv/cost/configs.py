@@ -16,6 +16,8 @@ _BY_HAND = "give the sizes by hand: qkv plan --layers ... --width ... --heads ..
 
 def read_config(path: str | Path) -> Model:
     """The model that a config.json describes. path: the file, or the folder that holds it."""
+    if not isinstance(path, str | Path):
+        raise OptionTypeError(complaint("config", repr(path), "the path of a config.json, or of its folder"))
     file = Path(path).expanduser()
     try:
         if file.is_dir():
