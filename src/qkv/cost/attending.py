@@ -219,7 +219,7 @@ def _expanded(model: Model, step: Step, window: Number | None) -> list[Line]:
 def _cross(model: Model, step: Step, source: Number) -> list[Line]:
     """Queries of the new tokens, keys and values of the source: made before the first token, read from then on."""
     h, g, w, v = model.heads, model.kv_heads, model.head_width, model.value_width
-    d, fresh = model.d_model, step.past == 0
+    d, fresh = model.d_model, step.encodes
     numbers = step.batch * source * g * (w + v)
     lines = [product("projections: query, cross", step.tokens, d, h * w, step)]
     if fresh:

@@ -22,7 +22,8 @@ PARTS = ("embedding", "norms", "projections", "scores", "cache", "feed-forward",
 
 class Step(NamedTuple):
     """What is asked of a model: `new` tokens of each of `batch` sequences after `past` ones, how weights and the cache
-    are stored, bytes of a number in between, and the similarity. causal, caches: of a decoder's attention to itself."""
+    are stored, bytes of a number in between, and the similarity. causal, caches: of a decoder's attention to itself.
+    encodes: whether an encoder has just run, and its keys and values are made."""
 
     batch: Number
     new: Number
@@ -34,6 +35,7 @@ class Step(NamedTuple):
     similarity: str = "softmax"
     causal: bool = True
     caches: bool = True
+    encodes: bool = True
 
     @property
     def tokens(self) -> Number:
@@ -73,7 +75,8 @@ def model_cost(
     """
     model = as_model(model)
     step = _step(model, batch, new, past, weights, cache, item, training, similarity)
-    encodes = past == 0 if encodes is None else encodes
+    encodes = bool(past == 0) if encodes is None else encodes
+    step = step._replace(encodes=encodes)
     if model.kind == "encoder-decoder":
         source = past + new if source is None else source
         check_size("source", source)
