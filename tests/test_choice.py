@@ -110,3 +110,13 @@ def test_one_query_is_not_for_dense() -> None:
     assert qkv.explain(q, k, k, mask=qkv.Padding(lengths=[100] * 8)).form == "decode"
     q, k = torch.zeros(1, 32, 1, 128), torch.zeros(1, 8, 4096, 128)
     assert qkv.explain(q.bfloat16(), k.bfloat16(), k.bfloat16()).form == "decode"
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 5, 8), (0, 3, 5, 8), (2, 3, 0, 8)])
+@pytest.mark.parametrize("similarity", [None, qkv.Argmax(), qkv.Polynomial(2), qkv.FeatureMap(qkv.features.elu1)])
+def test_calls_with_nothing_in_them_are_explained_and_cost_nothing(shape, similarity) -> None:
+    query, key = torch.zeros(shape), torch.zeros(shape[0], shape[1], 7, 8)
+    choice = qkv.explain(query, key, key, similarity=similarity, mask=qkv.Causal(offset=3))
+    assert str(choice)
+    assert choice.cost.flops == choice.cost.executed == 0 or choice.form in ("decode", "linear")
+    assert all(c.cost.work() is not None for c in choice.candidates if c.cost is not None and c.cost.work is not None)

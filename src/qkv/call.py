@@ -51,7 +51,7 @@ class Call(NamedTuple):
     @property
     def group(self) -> int:
         """How many query heads read one key/value head: query head h reads h // group."""
-        return self.extent.heads // self.heads_kv
+        return self.extent.heads // max(1, self.heads_kv)
 
     @property
     def sink(self) -> Tensor | None:

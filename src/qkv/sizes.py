@@ -25,6 +25,11 @@ class Sizes(NamedTuple):
     width_v: Any
 
     @property
+    def group(self) -> Any:
+        """Query heads that share a key/value head; of no heads, none do."""
+        return self.heads // self.heads_kv if self.heads_kv else 0
+
+    @property
     def rows(self) -> Any:
         """Queries of all heads."""
         return self.batch * self.heads * self.len_q

@@ -93,7 +93,7 @@ def block_pairs(sizes: Sizes, most: int, band: Band | None = None) -> int:
     some of its rows see; a mask that is no band is None, and takes them all."""
     if band is None:
         return sizes.cells
-    group = sizes.heads // sizes.heads_kv
+    group = sizes.group
     per_head = 16 * group * sizes.len_k
     heads = max(1, min(sizes.heads_kv, most // max(1, per_head)))
     whole = heads == sizes.heads_kv
@@ -128,7 +128,7 @@ def chunk_products(
     sizes: Sizes, features: Features, size: int, offset: int | None = None, *, training: bool = False
 ) -> int:
     """`linear` by torch's chunks of `size` tokens. offset: of `Causal`; None where every query sees every key."""
-    group, heads_kv = sizes.heads // sizes.heads_kv, sizes.batch * sizes.heads_kv
+    group, heads_kv = sizes.group, sizes.batch * sizes.heads_kv
     state = features.width * (sizes.width_v + 1)
     scored = features.width + sizes.width_v + 1
     flops = mapped = absorbed = 0

@@ -74,7 +74,7 @@ def argmax(geometry: Geometry, sizes: Sizes, band: Band | None = None) -> Execut
     panels = 0
     for (start, stop), times in _ends(band, sizes).items():
         one = Band(band.lower, band.upper, (start,), (stop,))
-        panels += times * sum(_panels(one, sizes, head, rows, keys) for head in range(sizes.heads // sizes.heads_kv))
+        panels += times * sum(_panels(one, sizes, head, rows, keys) for head in range(sizes.group))
     panels *= sizes.heads_kv
     return Executed(score_flops=2 * rows * keys * sizes.width * panels, tiles=panels)
 
@@ -88,7 +88,7 @@ def _ends(band: Band, sizes: Sizes) -> Counter[tuple[int, int]]:
 def _panels(band: Band, sizes: Sizes, head: int, rows: int, keys: int) -> int:
     """Panels of keys that the tiles which begin in a head of the group look at. Heads follow each other without a gap,
     so that the last of these tiles may look at rows of the next ones, too."""
-    length, all_rows = sizes.len_q, sizes.len_q * (sizes.heads // sizes.heads_kv)
+    length, all_rows = sizes.len_q, sizes.len_q * (sizes.group)
     begin = -(-head * length // rows) * rows
     inside = max(0, (head + 1) * length - begin) // rows
     ends = _Run(band, 0, begin - head * length, 0, length, sizes.len_k).ends(inside, rows, 1)
@@ -174,7 +174,7 @@ class _Tiles:
     def __init__(
         self, geometry: Geometry, sizes: Sizes, *, softcap: bool, whole_pages: bool, pair: int, weighs: bool = True
     ) -> None:
-        self.geometry, self.heads_kv, self.group = geometry, sizes.heads_kv, sizes.heads // sizes.heads_kv
+        self.geometry, self.heads_kv, self.group = geometry, sizes.heads_kv, sizes.group
         self.rows = self.group * sizes.len_q
         self.width, self.width_v = round_up(sizes.width, pair), round_up(sizes.width_v, geometry.value_line)
         self.softcap, self.whole_pages, self.weighs = softcap, whole_pages, weighs

@@ -72,7 +72,7 @@ class _Unit:
 
     def __init__(self, geometry: Geometry, sizes: Sizes, features: Features, offset: int | None, chunk_of: int) -> None:
         self.geometry, self.sizes, self.features, self.offset = geometry, sizes, features, offset
-        self.group, self.chunk = sizes.heads // sizes.heads_kv, geometry.chunk_tokens(chunk_of)
+        self.group, self.chunk = sizes.group, geometry.chunk_tokens(chunk_of)
         self.loaded = self.added = self.pairs = self.filled = 0
         self.holds = 0, 0
 

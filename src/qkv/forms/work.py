@@ -152,7 +152,7 @@ def memory(sizes: Sizes, past: list[int], storage: str, held: int, softcap: bool
     """A step on a memory's pages, which are read while others are multiplied."""
     geometry = _geometry()
     executed = tiles.attend_memory(geometry, sizes, past, storage=storage, softcap=softcap, hard=hard)
-    rows = sizes.len_q * (sizes.heads // sizes.heads_kv)
+    rows = sizes.len_q * (sizes.group)
     units = -(-rows // geometry.query_rows)
     threads = _threads(held * units, executed.flops)
     near, far = _moved(held, threads)
