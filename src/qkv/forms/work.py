@@ -1,6 +1,6 @@
 """What a call comes to on the threads of this process, engine by engine, in the units that a machine has prices for.
 
-Sizes decide, as they do for the choice: what a mask's tensors hold is not looked at.
+Sizes decide, as they do for the choice: what a mask's tensors hold is looked at only for `explain`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from .streaming.pieces import cut as cut_of
 NEAR = 2 << 20  # bytes a thread that stay in the caches
 MOST_STEPS = 4096  # blocks that are looked at one by one; beyond, all are taken to be alike
 FEW = 16  # rows of a unit that go without a tile, and queries that torch's kernel has no block for
-READ_BYTES = 96 << 10  # bytes for which the native kernels take one more thread
-WORK_FLOPS = 1 << 20  # and flops
+# Bytes, and flops, for which the native kernels take one more thread (native/src/memory.h, attend.cpp).
+READ_BYTES = 96 << 10
+WORK_FLOPS = 1 << 20
 
 
 def sizes_of(call: Call) -> Sizes:
