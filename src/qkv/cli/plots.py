@@ -57,6 +57,9 @@ def roofs(plans: Sequence[Plan]) -> str:
             dots += _part_dots(plan)
     machine = Machine.stored() if any(name == HERE for name, _ in machines) else None
     more = {"measured here": machine.dots} if machine is not None and machine.dots else {}
+    if machine is not None and more and (HERE, "float32") not in machines:
+        # What was measured is multiplied in float32, whatever it is stored in.
+        tops.append((f"{HERE}, float32", machine.multiply_rate("float32"), machine.memory_rate))
     return roofline(f"Roofline: {_title(plans)}", tops, dots, "counted", _asked(plans), more=more)
 
 
