@@ -12,6 +12,7 @@ import torch
 from .call import Call
 from .cost.machine import Machine, active, when_changed
 from .cost.price import Cost, readable_bytes
+from .cost.readable import readable_seconds
 from .errors import FormRefused
 from .forms import FORMS, Form, linear
 from .forms.base import looking_closely
@@ -74,7 +75,7 @@ class Choice:
             return candidate.reasons
         if self.asked != "auto":
             return (f"form={self.asked!r} was asked for",)
-        return (f"dearer: about {_seconds(candidate.seconds)}",)
+        return (f"dearer: about {readable_seconds(candidate.seconds)}",)
 
     def __str__(self) -> str:
         cost = self.cost
@@ -91,9 +92,13 @@ class Choice:
 
     def _time(self) -> str:
         if self.machine is None:
-            return f"about {_seconds(self.seconds)} on one core (not calibrated)"
+            return f"about {readable_seconds(self.seconds)} on one core (not calibrated)"
         error = self.error
-        return f"about {_seconds(self.seconds)}" + ("" if error is None else f" ± {error:.0%}") + ", as measured here"
+        return (
+            f"about {readable_seconds(self.seconds)}"
+            + ("" if error is None else f" ± {error:.0%}")
+            + ", as measured here"
+        )
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -167,13 +172,9 @@ def crossover(call: Call) -> int | None:
 
 
 def _candidates(call: Call) -> list[Candidate]:
+    """Forms with their reasons or costs, and with seconds that can be compared."""
     reasons = {form.name: form.reasons_against(call) for form in FORMS.values()}
     costs = {name: None if against else FORMS[name].cost(call) for name, against in reasons.items()}
-    return candidates_of(reasons, costs)
-
-
-def candidates_of(reasons: dict[str, tuple[str, ...]], costs: dict[str, Cost | None]) -> list[Candidate]:
-    """Forms with their reasons or costs, and with seconds that can be compared."""
     known = {name: cost for name, cost in costs.items() if cost is not None}
     seconds = dict(zip(known, seconds_of(list(known.values())), strict=True))
     return [Candidate(name, against, costs[name], seconds.get(name, float("inf"))) for name, against in reasons.items()]
@@ -236,10 +237,3 @@ def describe(call: Call) -> str:
     if call.dropout:
         parts.append(f"dropout {call.dropout:g}")
     return ", ".join(parts)
-
-
-def _seconds(seconds: float) -> str:
-    for factor, unit in ((1e6, "µs"), (1e3, "ms")):
-        if seconds * factor < 1000:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds:.3g} s"

@@ -1,9 +1,11 @@
 """Prices are found again where they are known, and a calibration measures real calls."""
 
 import random
+from pathlib import Path
 
 import pytest
 
+from qkv.cost.machine import Machine
 from qkv.cost.price import Price, Work
 from qkv.measure.calibrate import Taken, fitted, prepared, priced, visited
 from qkv.measure.probes import probes
@@ -75,3 +77,20 @@ def test_the_same_seed_gives_the_same_calls() -> None:
 
     assert [plain(p) for p in probes(2)] == [plain(p) for p in probes(2)]
     assert [plain(p) for p in probes(2)] != [plain(p) for p in probes(2, seed=1)]
+
+
+def test_a_whole_calibration_of_few_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real thing, with one call of each kind: every roof, every engine, and dots for a roofline."""
+    monkeypatch.setattr("qkv.measure.calibrate.MANY", 1)
+    parts: list[float] = []
+    machine = Machine.measure(lambda what, part: parts.append(part))
+    assert machine.measured
+    assert parts[-1] == 1.0
+    assert all(figure > 0 for figure in machine.roofs.values())
+    for place in ("cache", "memory"):
+        assert {f"{way}.{place}" for way in ("read", "write", "copy")} <= machine.roofs.keys()
+    assert {f"multiply.{dtype}.{shape}" for dtype in ("float32", "bfloat16", "float16") for shape in ("square", "tall",
+            "vector")} <= machine.roofs.keys()  # fmt: skip
+    assert machine.prices.keys() == machine.errors.keys()
+    assert machine.dots
+    assert Machine.read(machine.store(tmp_path / "machine.json")) == machine

@@ -128,7 +128,7 @@ def calibrate(
     show: Annotated[bool, typer.Option("--show", help="Show the figures that are kept, and measure nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure this machine in a few seconds, so that auto, explain and plan know what it can do."""
+    """Measure this machine, in about a quarter of a minute, so that auto, explain and plan know what it can do."""
     from .calibrate import calibrate as run
 
     run(show, as_json)

@@ -53,7 +53,7 @@ def _check_folder() -> None:
 def _stored() -> Machine:
     machine = Machine.stored()
     if machine is None:
-        hint = "qkv calibrate measures it, in a few seconds"
+        hint = "qkv calibrate measures it, in about a quarter of a minute"
         raise OptionError(complaint("--show", "a machine without figures, or a file that cannot be read", "some", hint))
     return machine
 

@@ -9,10 +9,11 @@ from ..masks import Causal, Extent, Mask, Padding, Window, as_mask
 from ..masks.reach import Reach, reach
 from ..similarity import AnySimilarity, as_similarity
 from ..sizes import RANKS, Sizes, check_sizes
+from .formats import BITS
 from .ledger import Ledger, Number, half, named
 from .needs import Asked, forms_for, needed
 
-ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+ITEM_BYTES = {"float64": 8, **{name: bits // 8 for name, bits in BITS.items() if bits >= 8}}
 FORMS = ("dense", "streaming", "linear", "hard", "decode")
 
 

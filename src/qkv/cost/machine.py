@@ -82,7 +82,7 @@ class Machine:
 
     @classmethod
     def measure(cls, progress: Progress | None = None) -> Machine:
-        """Measure this machine, about ten seconds; `store()` keeps it. Nothing else should be running."""
+        """Measure this machine, about a quarter of a minute; `store()` keeps it. Nothing else should be running."""
         # What measures stands above what is measured, and loads torch.
         return import_module("qkv.measure.calibrate").measure(progress)
 

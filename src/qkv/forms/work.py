@@ -14,6 +14,7 @@ from ..call import Call, arithmetic
 from ..cost import passes, tiles
 from ..cost.executed import Geometry
 from ..cost.price import Work, share
+from ..maps import feature_count
 from ..similarity import Argmax, FeatureMap, Polynomial, Softmax
 from ..sizes import Sizes
 from .base import band_of_sizes, looks_closely, population
@@ -260,8 +261,6 @@ def _rows(call: Call) -> int:
 
 def _score_width(call: Call) -> int:
     if isinstance(call.similarity, FeatureMap):
-        from ..maps import feature_count
-
         return feature_count(call.similarity, call.width)
     return call.width
 

@@ -6,8 +6,9 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..features import elu1, relu
 from ..masks import Causal, Mask, Window
-from ..similarity import AnySimilarity, Argmax, Polynomial, Softmax
+from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
 
 DTYPES = ("float32", "bfloat16", "float16")
 STORAGES = ("float32", "bfloat16", "float16", "int8")
@@ -49,9 +50,6 @@ def probes(many: int = 10, seed: int = 0) -> Iterator[Probe]:
 
 
 def _of_dtype(draw: random.Random, dtype: str, count: int) -> Iterator[Probe]:
-    from ..features import elu1
-    from ..similarity import FeatureMap
-
     for low, high in ((1, 16), (17, 190), (192, 760), (768, 2048)):
         for _ in range(count + count // 2):
             yield _call(draw, "streaming", dtype, Softmax(), low, high)
@@ -140,9 +138,6 @@ _PRIMES = (
 
 def odd_calls(count: int, seed: int = 0) -> Iterator[Probe]:
     """Calls of small, odd sizes over forms, similarities, masks, heads and dtypes, to count what they execute."""
-    from ..features import elu1, relu
-    from ..similarity import FeatureMap
-
     draw = random.Random(seed)
     maps = (FeatureMap(elu1), FeatureMap(relu))
     kinds: dict[str, tuple[AnySimilarity, ...]] = {
