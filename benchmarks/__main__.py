@@ -7,7 +7,19 @@ import sys
 
 from .harness import machine
 
-FIGURES = ("prefill", "argmax", "overhead", "decode", "growth", "linear", "choice", "models", "convert", "cost")
+FIGURES = (
+    "prefill",
+    "argmax",
+    "overhead",
+    "decode",
+    "growth",
+    "linear",
+    "choice",
+    "models",
+    "convert",
+    "cost",
+    "checker",
+)
 
 
 def main() -> None:

@@ -33,9 +33,12 @@ FLOORS = [
     "testing",
     "measure",
     "figures",
+    "maths",
+    "render",
+    "theory",
     "cli",
 ]
-NEVER_TORCH = {"errors", "sizes", "masks", "similarity", "cost", "figures"}
+NEVER_TORCH = {"errors", "sizes", "masks", "similarity", "cost", "figures", "maths", "render"}
 
 
 def files() -> list[Path]:

@@ -39,16 +39,35 @@ _ROOMS = (
     "hf",
     "kernels",
     "masks",
+    "maths",
     "memory",
     "nn",
+    "render",
     "similarity",
     "testing",
+    "theory",
 )
 
 __all__ = ["__version__", *_HOME_OF_NAME, *_ROOMS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
-    from . import cost, errors, features, figures, forms, hf, kernels, masks, memory, nn, similarity, testing
+    from . import (
+        cost,
+        errors,
+        features,
+        figures,
+        forms,
+        hf,
+        kernels,
+        masks,
+        maths,
+        memory,
+        nn,
+        render,
+        similarity,
+        testing,
+        theory,
+    )
     from .api import attention, explain, varlen
     from .choice import Choice
     from .decoding import decode

@@ -43,6 +43,39 @@ class FormRefused(QkvError, ValueError):
         self.reasons = reasons
 
 
+class MathsError(QkvError, ValueError):
+    """Mathematics that was written and cannot be taken: `source` is the text and `span` the offending part of it."""
+
+    def __init__(self, reason: str, source: str = "", span: tuple[int, int] = (0, 0), suggestion: str = "") -> None:
+        self.reason, self.source, self.span, self.suggestion = reason, source, span, suggestion
+        said = f"{reason}; did you mean {suggestion}?" if suggestion else reason
+        super().__init__(f"{said}\n{pointed(source, span)}" if source else said)
+
+
+class Unreadable(MathsError):
+    """A text that is no mathematics that qkv reads."""
+
+
+class IllTyped(MathsError, TypeError):
+    """Mathematics that can be read and makes no sense with the types of its names."""
+
+
+def pointed(source: str, span: tuple[int, int], width: int = 72) -> str:
+    """The line of `source` that holds `span`, cut to `width`, with carets under the span.
+
+    >>> print(pointed("d mu^2 + 1", (2, 6)))
+      d mu^2 + 1
+        ^^^^
+    """
+    start, stop = span
+    first = source.rfind("\n", 0, start) + 1
+    line = source[first:].split("\n", 1)[0]
+    cut = max(0, start - first - width // 2)
+    shown = line[cut : cut + width]
+    marks = max(1, min(stop - start, len(shown) - (start - first - cut)))
+    return f"  {shown}\n  {' ' * (start - first - cut)}{'^' * marks}"
+
+
 def complaint(argument: str, given: object, wanted: str, hint: str = "") -> str:
     """One sentence: the argument, what was given, what was wanted; then what to do.
 

@@ -134,6 +134,63 @@ def calibrate(
     run(show, as_json)
 
 
+@app.command(epilog="Example: qkv prove scores --report scores.html")
+def prove(
+    claim: Annotated[list[str] | None, typer.Argument(help="Claims by name (all of them).", show_default=False)] = None,
+    report: Annotated[
+        str | None, typer.Option(help="Write everything into FILE.html, .pdf, .md or .tex.", metavar="FILE")
+    ] = None,
+    names: Annotated[bool, typer.Option("--list", help="List the claims and run none.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out those that train.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Prove and test what is claimed of attention, and say where documents are wrong about it."""
+    from .prove import Options, WrongWord, run, show_list
+
+    if names:
+        show_list(as_json)
+        return
+    try:
+        holds = run(Options(claim or [], report, as_json, quick))
+    except WrongWord as error:
+        typer.echo(f"qkv: {error}", err=True)
+        raise typer.Exit(2) from None
+    if not holds:
+        raise typer.Exit(1)
+
+
+# An answer may begin with a minus sign, so nothing here is a short option.
+@app.command(
+    epilog=r"Example: qkv check 'd mu^2' --gold '\mu^T \mu' --let 'mu: vector\[d]'",
+    context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]},
+)
+def check(
+    context: typer.Context,
+    answer: Annotated[
+        list[str] | None, typer.Argument(help="LaTeX, or plain text, in quotes.", show_default=False)
+    ] = None,
+    gold: Annotated[str | None, typer.Option(help="The right answer.", show_default=False)] = None,
+    let: Annotated[
+        list[str] | None,
+        typer.Option(help="A name and its type; may be given again.", metavar='"NAME: TYPE"', show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether an answer is right: by proof, by trial, under a condition, or why not."""
+    if gold is None and answer in (None, ["-h"]) and not let:
+        typer.echo(context.get_help())
+        raise typer.Exit(0 if answer else 2)
+    from .check import WrongWord, run
+
+    try:
+        right = run(answer or [], gold, let or [], as_json)
+    except WrongWord as error:
+        typer.echo(f"qkv: {error}", err=True)
+        raise typer.Exit(2) from None
+    if not right:
+        raise typer.Exit(1)
+
+
 def main() -> None:
     """Run, and end bad input in one line: exit 2 for wrong words, 1 for the rest, no traceback."""
     if sys.stdout is None:  # closed by whoever started this

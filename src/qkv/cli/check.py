@@ -1,0 +1,115 @@
+"""`qkv check`: is an answer right, and if not, why not. Neither torch, numpy nor SymPy is loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ..errors import MathsError, OptionError, complaint, pointed
+from ..maths import compare, parse
+from ..render.escapes import clean
+
+if TYPE_CHECKING:
+    from ..maths import Verdict
+
+_COLOURS = {"equal": "green", "conditional": "yellow"}
+
+
+class WrongWord(Exception):
+    """A call that is broken: the command ends with 2."""
+
+
+def run(words: Sequence[str], gold: str | None, lets: Sequence[str], as_json: bool) -> bool:
+    """Print the verdict on an answer; whether it is right."""
+    answer, gold = _answer(words), _gold(gold)
+    symbols = declared(lets)
+    try:
+        verdict = compare(gold, answer, symbols)
+    except OptionError as error:
+        raise WrongWord(f"--let: {error}") from None
+    if verdict.kind in ("unreadable", "ill-typed"):
+        _refuse_broken(gold, symbols)
+    fault = None if verdict.kind in ("equal", "different") else _fault(answer, symbols)
+    if as_json:
+        print(json.dumps(_as_dict(verdict, fault, answer, gold, symbols), indent=2, ensure_ascii=False))
+    else:
+        _show(verdict, fault)
+    return verdict.kind == "equal"
+
+
+def declared(lets: Sequence[str]) -> dict[str, str]:
+    """Names and types from "name: type"; several names may share one.
+
+    >>> declared(["mu: vector[d]", "a, b: scalar"])
+    {'mu': 'vector[d]', 'a': 'scalar', 'b': 'scalar'}
+    """
+    symbols: dict[str, str] = {}
+    for let in lets:
+        names, colon, kind = (part.strip() for part in let.partition(":"))
+        if not colon or not kind or not all(name.strip() for name in names.split(",")):
+            raise WrongWord(complaint("--let", repr(let), "a name, a colon and a type", 'for example "mu: vector[d]"'))
+        for name in map(str.strip, names.split(",")):
+            if name in symbols:
+                raise WrongWord(complaint("--let", f"{name!r} twice", "each name once"))
+            symbols[name] = kind
+    return symbols
+
+
+def _answer(words: Sequence[str]) -> str:
+    options = [word for word in words if word.startswith("--")]
+    if options:
+        raise WrongWord(complaint("option", repr(options[0]), "--gold, --let, --json or --help"))
+    if len(words) != 1:
+        given = f"{len(words)} words" if words else "nothing"
+        hint = r"put it in quotes: qkv check 'mu^T mu' --gold '\|\mu\|^2' --let 'mu: vector[d]'"
+        raise WrongWord(complaint("ANSWER", given, "one answer", hint))
+    return words[0]
+
+
+def _gold(gold: str | None) -> str:
+    if gold is None:
+        raise WrongWord(complaint("--gold", "nothing", "the right answer, to compare with"))
+    return gold
+
+
+def _refuse_broken(gold: str, symbols: Mapping[str, str]) -> None:
+    """No answer can be judged by a right answer that makes no sense: the call is wrong, and not the answer."""
+    try:
+        parse(gold, symbols)
+    except MathsError as error:
+        raise WrongWord(f"--gold: {error}") from None
+
+
+def _fault(answer: str, symbols: Mapping[str, str]) -> MathsError | None:
+    """Where the answer, read as it stands, goes wrong."""
+    try:
+        parse(answer, symbols)
+    except MathsError as error:
+        return error
+    return None
+
+
+def _show(verdict: Verdict, fault: MathsError | None) -> None:
+    colour = _COLOURS.get(verdict.kind, "red")
+    evidence = f" ({verdict.evidence})" if verdict.evidence else ""
+    typer.echo(f"{typer.style(verdict.kind, fg=colour, bold=True)}{evidence}")
+    said = [verdict.reason.split("\n")[0]]  # the caret is drawn below
+    if verdict.condition is not None and verdict.condition not in verdict.reason:
+        said.append(f"condition: {verdict.condition}")
+    if verdict.counterexample is not None and str(verdict.counterexample) not in verdict.reason:
+        said.append(f"counterexample: {verdict.counterexample}")
+    for text in said:
+        typer.echo(clean(text))
+    if fault is not None and fault.source:
+        source, caret = pointed(clean(fault.source), fault.span).split("\n", 1)
+        typer.echo(f"{source}\n{typer.style(caret, fg=colour)}")
+
+
+def _as_dict(
+    verdict: Verdict, fault: MathsError | None, answer: str, gold: str, symbols: Mapping[str, str]
+) -> dict[str, Any]:
+    asked = {"gold": gold, "answer": answer, "symbols": dict(symbols)}
+    return {**verdict.as_dict(), **asked, "span": list(fault.span) if fault is not None else None}

@@ -1,0 +1,18 @@
+"""Mathematics with types: texts are read into trees whose every part has a shape, and compared by proof.
+
+>>> from qkv.maths import compare, parse
+>>> parse(r"\\mu \\mu^T", {"mu": "vector[d]"}).shape
+('d', 'd')
+>>> print(compare(r"\\mu^T \\mu", "Σ_i μ_i²", {"mu": "vector[d]"}).kind)
+equal
+"""
+
+from __future__ import annotations
+
+from ..errors import IllTyped, Unreadable
+from .bounds import holds
+from .reading import parse
+from .verdict import Verdict, compare
+from .writing import latex, plain
+
+__all__ = ["IllTyped", "Unreadable", "Verdict", "compare", "holds", "latex", "parse", "plain"]

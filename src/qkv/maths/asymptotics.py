@@ -1,0 +1,331 @@
+"""Classes of growth in several variables that are all at least 1 and grow independently of each other.
+
+A term n^a (log n)^b is a point with one coordinate a variable: its power, with logarithms as infinitesimal powers and
+exponentials as infinite ones. A term is O of a sum of others where in every direction of growth one of those is at
+least as large, which is a linear programme over fractions; the direction in which it fails is the counterexample.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import reduce
+from math import lcm
+from typing import TYPE_CHECKING, TypeAlias
+
+from .arithmetic import Undefined, Unevaluable, digits, divide, fraction
+from .counterexample import Counterexample, number, pretty
+from .dominance import direction
+from .exact import evaluate
+from .sizes import names_in
+from .substitution import free_indices, symbols_of, walk
+from .tree import Add, Call, Divide, Index, Multiply, Node, Number, Order, Power, Sum, Symbol
+
+if TYPE_CHECKING:
+    from .verdict import Verdict
+
+LOGARITHM, EXPONENTIAL = Fraction(1, 10**6), Fraction(10**6)
+MOST_TERMS = 300
+WORDS = {"O": "O", "Theta": "Θ", "Omega": "Ω"}
+MEANINGS = {
+    "O": "O is an upper bound only",
+    "Theta": "Θ is a bound from both sides",
+    "Omega": "Ω is a lower bound only",
+}
+
+Term: TypeAlias = frozenset[tuple[str, Fraction]]
+Terms: TypeAlias = dict[Term, Fraction]
+CONSTANT: Term = frozenset()
+ONE: Terms = {CONSTANT: Fraction(1)}
+
+
+class NoRate(ValueError):
+    """An expression of which the growth cannot be told."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A quotient of two sums of terms; where it is not `exact`, coefficients are only right up to constants > 0."""
+
+    top: Terms
+    bottom: Terms
+    exact: bool = True
+
+    def plus(self, other: Growth) -> Growth:
+        exact = self.exact and other.exact
+        left, right = product(self.top, other.bottom, exact), product(other.top, self.bottom, exact)
+        return Growth(total(left, right, exact), product(self.bottom, other.bottom, exact), exact)
+
+    def times(self, other: Growth) -> Growth:
+        exact = self.exact and other.exact
+        return Growth(product(self.top, other.top, exact), product(self.bottom, other.bottom, exact), exact)
+
+    def inverse(self) -> Growth:
+        return Growth(self.bottom, self.top, self.exact)
+
+
+def times(a: Term, b: Term) -> Term:
+    powers = dict(a)
+    for name, power in b:
+        powers[name] = powers.get(name, Fraction(0)) + power
+    return frozenset((name, power) for name, power in powers.items() if power)
+
+
+def put(terms: Terms, key: Term, coefficient: Fraction, exact: bool) -> None:
+    """Adds a term; what cancels must be known exactly."""
+    before = terms.pop(key, Fraction(0))
+    if before * coefficient < 0 and not exact:
+        raise NoRate("a difference of terms that may cancel")
+    if before + coefficient:
+        terms[key] = before + coefficient
+
+
+def product(a: Terms, b: Terms, exact: bool = True) -> Terms:
+    if len(a) * len(b) > MOST_TERMS * 8:
+        raise NoRate("it has too many terms")
+    result: Terms = {}
+    for first, c in a.items():
+        for second, k in b.items():
+            put(result, times(first, second), c * k, exact)
+    return result
+
+
+def total(a: Terms, b: Terms, exact: bool = True) -> Terms:
+    result = dict(a)
+    for key, c in b.items():
+        put(result, key, c, exact)
+    return result
+
+
+def raised(inside: Growth, exponent: Fraction) -> Growth:
+    """A quotient to a positive power: multiplied out where that is small, else term by term, which grows alike."""
+    if exponent.denominator == 1 and exponent <= 6:
+        result = Growth(ONE, ONE)
+        for _ in range(int(exponent)):
+            result = result.times(inside)
+        return result
+    exact = inside.exact and all(len(side) == 1 and set(side.values()) == {1} for side in (inside.top, inside.bottom))
+    top, bottom = (
+        {frozenset((name, p * exponent) for name, p in term): Fraction(1) for term in settled(side)}
+        for side in (inside.top, inside.bottom)
+    )
+    return Growth(top, bottom, exact)
+
+
+def settled(terms: Terms) -> list[Term]:
+    """The terms that matter, all with a positive coefficient; NoRate where a negative one is not outgrown.
+
+    One term must outgrow it by itself: n² + d² − 2nd vanishes where n = d, though nd is no larger than n² + d².
+    """
+    positive = [term for term, c in terms.items() if c > 0]
+    for term, c in terms.items():
+        if c < 0 and not any(dominated(term, [other]) for other in positive):
+            raise NoRate("a difference of terms of which neither outgrows the other")
+    return positive
+
+
+def dominated(term: Term, others: list[Term]) -> bool:
+    return ray(term, others) is None
+
+
+def ray(term: Term, others: list[Term]) -> dict[str, Fraction] | None:
+    """A direction in which `term` outgrows all the others, None where there is none."""
+    names = sorted({name for one in (term, *others) for name, _ in one})
+    here = dict(term)
+    gaps = []
+    for other in others:
+        there = dict(other)
+        gaps.append([here.get(name, Fraction(0)) - there.get(name, Fraction(0)) for name in names])
+    for simple in itertools.product((0, 1, 2), repeat=min(len(names), 4)) if len(names) <= 4 else ():
+        if all(sum(w * g for w, g in zip(simple, gap, strict=True)) > 0 for gap in gaps):
+            return dict(zip(names, map(Fraction, simple), strict=True))
+    found = direction(gaps, len(names))
+    return None if found is None else dict(zip(names, found, strict=True))
+
+
+def growth(node: Node) -> Growth:
+    """The terms of an expression in names that are all sizes."""
+    if node.shape:
+        raise NoRate("it is no scalar")
+    if not grows(node):
+        return steady(node)
+    match node:
+        case Symbol(name=name, type=type_):
+            if type_.definition is not None:
+                return growth(type_.definition)
+            return Growth({frozenset({(name, Fraction(1))}): Fraction(1)}, ONE)
+        case Index(size=size) if isinstance(size, str) and names_in(size) == (size,):
+            return Growth({frozenset({(size, Fraction(1))}): Fraction(1)}, ONE, exact=False)
+        case Add(terms=many):
+            return reduce(Growth.plus, map(growth, many))
+        case Multiply(factors=many):
+            return reduce(Growth.times, map(growth, many))
+        case Divide(top=a, bottom=b):
+            return growth(a).times(growth(b).inverse())
+        case Power(base=base, exponent=exponent):
+            return powered(base, exponent)
+        case Call(name=name, arguments=arguments):
+            return called(name, arguments)
+        case Sum(indices=indices, body=body, product=False, conditions=()):
+            inside = growth(body)
+            if free_indices(body) and list(inside.bottom) != [CONSTANT]:
+                raise NoRate("a sum over an index that it divides by")
+            return reduce(Growth.times, map(growth, indices), inside)
+    raise NoRate("it is no sum of products of powers and logarithms")
+
+
+def grows(node: Node) -> bool:
+    """Whether there is a name in it that is not defined by numbers alone, or an index."""
+    return any(isinstance(n, Index) or (isinstance(n, Symbol) and n.type.definition is None) for n in walk(node))
+
+
+def steady(node: Node) -> Growth:
+    """What has no names does not grow."""
+    try:
+        value = fraction(evaluate(node, {}, {}))
+    except (Undefined, Unevaluable) as error:
+        raise NoRate("a constant without a value") from error
+    return Growth({CONSTANT: value} if value else {}, ONE)
+
+
+def powered(base: Node, exponent: Node) -> Growth:
+    if grows(exponent):
+        if grows(base):
+            raise NoRate("a name to the power of a name")
+        return exponential(Call((), "log", (base,)), exponent)
+    by = steady(exponent).top.get(CONSTANT, Fraction(0))
+    inside = growth(base)
+    return raised(inside if by > 0 else inside.inverse(), abs(by))
+
+
+def exponential(rate: Node, exponent: Node) -> Growth:
+    """exp(rate · exponent) where the exponent is linear in the names."""
+    inside = growth(exponent)
+    if list(inside.bottom) != [CONSTANT] or not inside.exact:
+        raise NoRate("an exponent that is not linear")
+    scale = steady(rate).top.get(CONSTANT, Fraction(0)).limit_denominator(10**12) / inside.bottom[CONSTANT]
+    powers: dict[str, Fraction] = {}
+    for term, coefficient in inside.top.items():
+        if term == CONSTANT:
+            continue
+        if len(term) != 1 or next(iter(term))[1] != 1:
+            raise NoRate("an exponent that is not linear")
+        powers[next(iter(term))[0]] = EXPONENTIAL * scale * coefficient
+    key = frozenset((name, power) for name, power in powers.items() if power)
+    return Growth({key: Fraction(1)}, ONE, exact=CONSTANT not in inside.top)
+
+
+def called(name: str, arguments: tuple[Node, ...]) -> Growth:
+    if name == "exp":
+        return exponential(Number((), Fraction(1)), arguments[0])
+    if name == "sqrt":
+        return powered(arguments[0], Number((), Fraction(1, 2)))
+    inside = [replace(growth(argument), exact=False) for argument in arguments]
+    if name == "log":
+        return Growth(logarithm(inside[0]), ONE, exact=False)
+    if name == "max":
+        return reduce(Growth.plus, inside)
+    if name == "min":
+        return reduce(Growth.plus, [one.inverse() for one in inside]).inverse()
+    raise NoRate(f"{name} has no rate that qkv knows")
+
+
+def logarithm(inside: Growth) -> Terms:
+    """The logarithm of a sum of products is the sum of the logarithms of its names, up to constants."""
+    if list(inside.bottom) != [CONSTANT]:
+        raise NoRate("a logarithm of a quotient")
+    result: Terms = {}
+    for term in settled(inside.top):
+        for name, power in term:
+            if power < 0 or power < 100 * LOGARITHM:
+                raise NoRate("a logarithm of what may be small")
+            # The logarithm of an exponential is its exponent, of a power a logarithm.
+            inner = Fraction(1) if power > EXPONENTIAL / 1000 else LOGARITHM
+            result[frozenset({(name, inner)})] = Fraction(1)
+    return result or {CONSTANT: Fraction(1)}
+
+
+def outgrowth(a: Growth, b: Growth) -> dict[str, Fraction] | None:
+    """A direction in which `a` outgrows `b`, None where a = O(b)."""
+    exact = a.exact and b.exact
+    left, right = settled(product(a.top, b.bottom, exact)), settled(product(b.top, a.bottom, exact))
+    if len(left) > MOST_TERMS or len(right) > MOST_TERMS:
+        raise NoRate("it has too many terms")
+    if not left:
+        return None
+    if not right:
+        return {}
+    return next((found for term in left if (found := ray(term, right)) is not None), None)
+
+
+def compare_growth(gold: Node, answer: Node, found: Verdict) -> Verdict:
+    """The verdict where one side or both are O, Θ or Ω of something."""
+    if not isinstance(gold, Order):
+        reason = "a value is asked, and the answer only says how fast it grows"
+        return replace(found, kind="different", evidence="refuted", reason=reason)
+    given = answer.body if isinstance(answer, Order) else answer
+    if given.shape:
+        reason = "a rate of growth is asked, and the answer is no scalar"
+        return replace(found, kind="different", evidence="refuted", reason=reason)
+    try:
+        right, mine = growth(gold.body), growth(given)
+        faster, slower = outgrowth(mine, right), outgrowth(right, mine)
+    except NoRate as problem:
+        return undecided(gold, answer, str(problem), found)
+    for direction_, how in ((faster, "faster"), (slower, "slower")):
+        if direction_ is not None:
+            said, point = along(direction_, gold.body, given, how)
+            return replace(found, kind="different", evidence="refuted", reason=said, counterexample=point)
+    if isinstance(answer, Order) and answer.kind != gold.kind:
+        names = WORDS[gold.kind], WORDS[answer.kind]
+        reason = (
+            f"the rate is right, but {names[0]} is asked and {names[1]} is given: "
+            f"{MEANINGS[answer.kind]}, {MEANINGS[gold.kind]}"
+        )
+        return replace(found, kind="different", evidence="refuted", reason=reason)
+    reason = (
+        "both grow at the same rate" if isinstance(answer, Order) else f"it grows at the rate of {WORDS[gold.kind]}"
+    )
+    return replace(found, kind="equal", evidence="proved", reason=reason)
+
+
+def undecided(gold: Order, answer: Node, problem: str, found: Verdict) -> Verdict:
+    """Where a rate cannot be told, the same body is still the same class."""
+    from .trial import decide
+
+    body = answer.body if isinstance(answer, Order) else answer
+    alike = not isinstance(answer, Order) or answer.kind == gold.kind
+    if alike and decide(gold.body, body).equal:
+        return replace(found, kind="equal", evidence="proved", reason="both are the class of the same function")
+    return replace(found, kind="unreadable", reason=f"qkv cannot tell the growth: {problem}")
+
+
+def along(ray_: Mapping[str, Fraction], gold: Node, answer: Node, how: str) -> tuple[str, Counterexample | None]:
+    """The ratio of the two along a direction, in words, and the last of its points."""
+    symbols = symbols_of(gold, answer)
+    free = [name for name, s in symbols.items() if s.type.definition is None]
+    shown = {name: pretty(symbols[name]) for name in free}
+    scale = lcm(1, *(weight.denominator for weight in ray_.values()))
+    weights = {name: int(ray_.get(name, Fraction(0)) * scale) for name in free}
+    moving = [name for name in free if weights[name]]
+    # What stands still stands at 1, or at 2 where a logarithm of 1 would be in the way.
+    for still in (1, 2) if max(weights.values(), default=0) <= 8 else ():
+        rows = [{n: Fraction(4 ** (step * w) if w else still) for n, w in weights.items()} for step in (1, 2, 3)]
+        try:
+            pairs = [(evaluate(gold, {}, row), evaluate(answer, {}, row)) for row in rows]
+            with digits():
+                ratios = [divide(mine, right) for right, mine in pairs]
+        except (Undefined, Unevaluable):
+            continue
+        if ratios != sorted(ratios, reverse=how == "slower"):  # type: ignore[type-var]
+            break
+        path = ", ".join(f"{shown[n]} = {', '.join(number(row[n]) for row in rows)}" for n in moving)
+        rest = ", ".join(f"{shown[name]} = {still}" for name in free if name not in moving)
+        place = f"{path} with {rest}" if rest else path
+        quotients = ", ".join(number(ratio) for ratio in ratios)  # type: ignore[arg-type]
+        said = f"the answer grows {how}: along {place} its ratio to the right one is {quotients}"
+        return said, Counterexample(rows[-1], *pairs[-1], shown=shown)
+    where = " and ".join(shown[name] for name in moving)
+    return f"the answer grows {how} than it should as {where} grows" if where else f"the answer grows {how}", None

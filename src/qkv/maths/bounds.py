@@ -1,0 +1,201 @@
+"""Inequalities, tried at many points: ordinary ones, and those where a bound is most likely to break."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from ..errors import MathsError, OptionError, OptionTypeError, complaint
+from .arithmetic import DIGITS, Undefined, Unevaluable, decimal, digits
+from .arrays import entries
+from .counterexample import Counterexample, written
+from .points import Point, Vocabulary, points, settled, vocabulary
+from .tree import Node, Order, PlusMinus, Symbol
+from .verdict import Verdict, checked, meant, refusal, same_shape, shapes_apart
+
+POINTS, FEWEST = 240, 30
+RELATIONS = {"<=": "≤", ">=": "≥", "<": "<", ">": ">"}
+
+
+def holds(
+    left: str, relation: str, right: str, symbols: Mapping[str, str], *, attained: Mapping[str, Any] | None = None
+) -> Verdict:
+    """Whether left <= right (or >=, <, >) wherever the names may be, and with equality at the point `attained`.
+
+    `attained` gives each name a whole number, a fraction as text, or a sequence of such; sizes are read off. Entries of
+    vectors and matrices are compared one by one.
+
+    >>> bool(holds("2 a b", "<=", "a^2 + b^2", {"a": "scalar", "b": "scalar"}, attained={"a": 3, "b": 3}))
+    True
+    """
+    checked(left, right, symbols)
+    if relation not in RELATIONS:
+        raise OptionError(complaint("relation", repr(relation), "one of <=, >=, < and >"))
+    from .reading import parse
+
+    found = Verdict("equal", None, "", gold=left, answer=right)
+    try:
+        first = meant(parse(left, symbols))
+    except MathsError as error:
+        return replace(refusal(error, found), reason=f"the left side is refused: {error.reason}")
+    try:
+        second = meant(parse(right, symbols, expected=first.shape))
+    except MathsError as error:
+        return refusal(error, found)
+    if any(isinstance(side, (Order, PlusMinus)) for side in (first, second)):
+        return replace(found, kind="ill-typed", reason="growth and ± have no order; write two values")
+    if not same_shape(first, second):
+        return replace(found, kind="different", evidence="refuted", reason=shapes_apart(first, second))
+    words = vocabulary(first, second)
+    verdict = everywhere(first, relation, second, words, found)
+    if verdict and attained is not None:
+        return touching(first, second, words, attained, verdict)
+    return verdict
+
+
+def everywhere(first: Node, relation: str, second: Node, words: Vocabulary, found: Verdict) -> Verdict:
+    tried, why = 0, "there are too few points at which both have a value"
+    for place in trials(words):
+        try:
+            a, b = place.value(first, DIGITS), place.value(second, DIGITS)
+            fine = ordered(a, relation, b)
+        except Undefined:
+            continue
+        except Unevaluable as problem:
+            why = str(problem)
+            if not tried and place.tilt > 8:
+                break
+            continue
+        if not fine:
+            point = Counterexample.at(place, words, a, b)
+            reason = f"the bound fails: {point}, which is not {RELATIONS[relation]}"
+            return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
+        tried += 1
+    if tried >= (FEWEST if words.symbols or words.indices else 1):
+        return replace(found, evidence="tested", reason=f"it holds at all of {tried} points, extreme ones among them")
+    return replace(found, kind="unreadable", reason=f"qkv cannot test the bound: {why}")
+
+
+def ordered(a: Any, relation: str, b: Any) -> bool:
+    """Entry by entry, with room for rounding where there was any."""
+    with digits(DIGITS):
+        for x, y in zip(entries(a), entries(b), strict=True):
+            low, high = (x, y) if relation[0] == "<" else (y, x)
+            if isinstance(low, Fraction) and isinstance(high, Fraction):
+                fine = low < high or (low == high and relation[-1] == "=")
+            else:
+                gap = decimal(high) - decimal(low)  # type: ignore[arg-type]
+                room = Decimal(10) ** -40 * max(abs(decimal(low)), abs(decimal(high)), Decimal(1))  # type: ignore[arg-type]
+                fine = gap >= -room if relation[-1] == "=" else gap > room
+            if not fine:
+                return False
+    return True
+
+
+def trials(words: Vocabulary) -> Iterator[Point]:
+    """Ordinary points, each followed by what it becomes at an extreme."""
+    count = POINTS // 2 if words.symbols or words.indices else 1
+    for place in points(words, count):
+        yield place
+        changed = {name: extreme(value, words.symbols[name], place.tilt) for name, value in arrays(words, place)}
+        if changed:
+            try:
+                yield settled(words, replace(place, values={**place.values, **changed}))
+            except (Undefined, Unevaluable):
+                continue
+
+
+def arrays(words: Vocabulary, place: Point) -> list[tuple[str, Any]]:
+    return [
+        (name, place.values[name])
+        for name, symbol in words.symbols.items()
+        if name in place.values and name not in words.covariances and symbol.type.kind not in ("map", "index")
+    ]
+
+
+def extreme(value: Any, symbol: Symbol, attempt: int) -> Any:
+    """Equal components, zeros, one large component, everything small; a scalar very large or very small."""
+    mode = attempt % 5
+    if not isinstance(value, tuple):
+        factor = (Fraction(40), Fraction(1, 40), Fraction(1), Fraction(0), Fraction(-7))[mode]
+        if factor <= 0 and symbol.type.kind != "scalar":
+            factor = Fraction(1, 1000) if symbol.type.kind == "positive" else abs(factor)
+        return value * factor
+    flat = list(entries(value))
+    count = iter(range(len(flat)))
+
+    def changed(part: Any) -> Any:
+        if isinstance(part, tuple):
+            return tuple(map(changed, part))
+        place = next(count)
+        return (
+            flat[0],
+            part if place != attempt % len(flat) else part * 30,
+            part / 20,
+            Fraction(0) if place != attempt % len(flat) else part,
+            Fraction(0) if attempt % 2 else flat[place // 2],
+        )[mode]
+
+    return changed(value)
+
+
+def touching(first: Node, second: Node, words: Vocabulary, attained: Mapping[str, Any], found: Verdict) -> Verdict:
+    """Whether both sides are equal at the point at which the bound is said to be attained."""
+    place = named_point(words, attained)
+    try:
+        a, b = place.value(first, DIGITS), place.value(second, DIGITS)
+    except (Undefined, Unevaluable) as problem:
+        reason = f"the point at which the bound should be attained gives no value: {problem}"
+        return replace(found, kind="different", evidence="refuted", reason=reason)
+    point = Counterexample.at(place, words, a, b)
+    with digits(DIGITS):
+        pairs = [(decimal(x), decimal(y)) for x, y in zip(entries(a), entries(b), strict=True)]  # type: ignore[arg-type]
+        apart = any(abs(x - y) > Decimal(10) ** -30 * max(abs(x), abs(y), Decimal(1)) for x, y in pairs)
+    if apart:
+        reason = f"the bound holds where it was tried but is not attained: {point}"
+        return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
+    where = str(point).rsplit(":", 1)[0]
+    return replace(found, reason=f"{found.reason}, and both are {written(a)} at {where}")
+
+
+def named_point(words: Vocabulary, attained: Mapping[str, Any]) -> Point:
+    """The point that a caller wrote: values as numbers, and the sizes that follow from them."""
+    if not isinstance(attained, Mapping):
+        raise OptionTypeError(complaint("attained", f"a {type(attained).__name__}", "a mapping of names to values"))
+    values = {name: number(name, value) for name, value in attained.items()}
+    sizes = {name: int(values[name]) for name in words.sizes if isinstance(values.get(name), Fraction)}
+    for name, symbol in words.symbols.items():
+        if name in values:
+            part = values[name]
+            for size in symbol.shape:
+                if not isinstance(part, tuple):
+                    raise OptionError(complaint(f"attained[{name!r}]", written(part), f"{len(symbol.shape)} axes"))
+                if isinstance(size, str) and sizes.setdefault(size, len(part)) != len(part):
+                    raise OptionError(complaint(f"attained[{name!r}]", f"{len(part)} for {size}", str(sizes[size])))
+                part = part[0]
+    needed = {n: s for n, s in words.symbols.items() if s.type.definition is None and not s.type.random}
+    missing = [name for name in (*needed, *words.indices) if name not in values and name not in sizes]
+    missing += [name for name in words.sizes if name not in sizes and name not in missing]
+    if missing:
+        raise OptionError(complaint("attained", f"no value for {', '.join(missing)}", "a value for every name"))
+    kept = {name: value for name, value in values.items() if name not in sizes}
+    try:
+        return settled(words, Point(sizes, kept))
+    except Undefined as problem:
+        raise OptionError(complaint("attained", str(problem), "a point where every name is in its domain")) from problem
+
+
+def number(name: str, value: Any) -> Any:
+    """Whole numbers, fractions as text and sequences of them, exactly."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(number(name, part) for part in value)
+    if isinstance(value, bool) or not isinstance(value, (int, str, Fraction)):
+        given = f"a {type(value).__name__}"
+        raise OptionTypeError(complaint(f"attained[{name!r}]", given, 'whole numbers or fractions such as "1/2"'))
+    try:
+        return Fraction(value)
+    except (ValueError, ZeroDivisionError) as error:
+        raise OptionError(complaint(f"attained[{name!r}]", repr(value), 'a number such as "1/2"')) from error

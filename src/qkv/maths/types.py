@@ -1,0 +1,268 @@
+"""Declarations: from `{"mu": "vector[d]", "sigma": "positive"}` to the types of names, checked once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+
+from qkv.errors import MathsError, OptionError, OptionTypeError, complaint
+from qkv.maths import naming
+from qkv.maths.extents import NATURAL, size_of
+from qkv.maths.reading import DEEPEST, depth, read
+from qkv.maths.shaping import plain_shape
+from qkv.maths.tree import Law, Multiply, Node, Number, Shape, Size, Special, Type
+
+_KIND = re.compile(r"\s*(random\s+)?(scalar|real|positive|nonnegative|natural|vector|matrix|index|map)(?![A-Za-z])\s*")
+_SIZES = re.compile(r"\s*(?:\[([^\[\]]*)\]|\(([^()]*)\))\s*")
+_TILDE = re.compile(r"~|∼|\\sim(?![A-Za-z])")
+_NAME = re.compile(r"\\?[A-Za-zͰ-Ͽ]+'*(?:_(?:[A-Za-z0-9]+|\{[^{}]*\}))?'*")
+_AXES = {"vector": 1, "matrix": 2, "index": 1}
+_WANTED = (
+    "scalar, positive, nonnegative, natural, vector[d], matrix[n,d], index[n], map vector[d] -> scalar, "
+    "or random vector[d] ~ N(mu, sigma^2 I)"
+)
+_MOST_NAMES = 200
+_LONGEST_CHAIN = 20
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The types of all names, sizes that only types mention among them, and which of them are maps."""
+
+    types: Mapping[str, Type]
+    maps: frozenset[str]
+
+
+@dataclass(frozen=True)
+class _Said:
+    """A declaration taken apart, before anything in it is read."""
+
+    text: str
+    random: bool
+    kind: str
+    sizes: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+    result: str = ""
+    law: str | None = None
+    definition: str | None = None
+
+
+def declare(symbols: Mapping[str, str] | Declared) -> Declared:
+    """The declared types, read and checked; the same declarations are read once.
+
+    >>> declare({"mu": "vector[d]"}).types["d"].kind
+    'natural'
+    """
+    if isinstance(symbols, Declared):
+        return symbols
+    if not isinstance(symbols, Mapping):
+        raise OptionTypeError(complaint("symbols", type(symbols).__name__, "a mapping from names to types"))
+    for name, text in symbols.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise OptionTypeError(complaint("symbols", f"{name!r}: {text!r}", "names and types written as text"))
+    if len(symbols) > _MOST_NAMES:
+        raise OptionError(complaint("symbols", f"{len(symbols)} names", f"at most {_MOST_NAMES}"))
+    return _declared(tuple(symbols.items()))
+
+
+@lru_cache(maxsize=512)
+def _declared(items: tuple[tuple[str, str], ...]) -> Declared:
+    said: dict[str, _Said] = {}
+    for written, text in items:
+        name = naming.canonical(written)
+        if name is None:
+            raise OptionError(complaint("symbols", repr(written), "a name such as mu, W_Q, d_model or x'"))
+        if name in said:
+            raise OptionError(complaint("symbols", repr(written), f"each name once, and {name} is declared already"))
+        said[name] = _taken_apart(name, text)
+    types = _Types(said)
+    return Declared(MappingProxyType({name: types[name] for name in types}), types.maps)
+
+
+def read_type(text: str, symbols: Mapping[str, str] | None = None) -> Type:
+    """One type, read with the other names at hand.
+
+    >>> read_type("matrix[n, d]").shape
+    ('n', 'd')
+    """
+    others = dict(symbols or {})
+    name = next(free for free in ("x", "y", "z", "u", "w", "unnamed") if free not in others)
+    return declare({**others, name: text}).types[name]
+
+
+def _taken_apart(name: str, text: str) -> _Said:
+    if len(text) > 500:
+        raise OptionError(complaint(f"symbols[{name!r}]", f"{len(text)} characters", "at most 500"))
+    body, equals, definition = text.partition("=")
+    parts = _TILDE.split(body, maxsplit=1)
+    found = _KIND.match(parts[0])
+    if not found:
+        raise _unknown(name, text)
+    kind = "scalar" if found[2] == "real" else found[2]
+    rest = parts[0][found.end() :]
+    law = parts[1].strip() if len(parts) > 1 else None
+    if bool(found[1]) != (law is not None) or (found[1] and kind not in ("scalar", "vector")):
+        raise OptionError(
+            complaint(f"symbols[{name!r}]", repr(text), "random scalar or random vector[d], then ~ and its law")
+        )
+    defined = definition.strip() if equals else None
+    if kind == "map":
+        given, arrow, result = rest.replace("→", "->").partition("->")
+        arguments = tuple(_pieces(given))
+        if not arrow or not arguments or defined is not None:
+            raise _unknown(name, text)
+        return _Said(text, False, kind, (), arguments, result.strip())
+    sizes = _SIZES.fullmatch(rest) if kind in _AXES else None
+    listed = tuple(_pieces(sizes[1] or sizes[2] or "")) if sizes else ()
+    if len(listed) != _AXES.get(kind, 0) or (kind not in _AXES and rest.strip()) or (law and defined is not None):
+        raise _unknown(name, text)
+    return _Said(text, bool(found[1]), kind, listed, law=law, definition=defined)
+
+
+def _unknown(name: str, text: str) -> OptionError:
+    return OptionError(complaint(f"symbols[{name!r}]", repr(text), f"a type: {_WANTED}"))
+
+
+def _pieces(text: str) -> list[str]:
+    """The parts between commas that stand outside all brackets."""
+    pieces, level = [""], 0
+    for letter in text:
+        level += (letter in "([{") - (letter in ")]}")
+        if letter == "," and level == 0:
+            pieces.append("")
+        else:
+            pieces[-1] += letter
+    return [piece.strip() for piece in pieces]
+
+
+class _Types(Mapping[str, Type]):
+    """Reads each type when it is first asked for, since one may speak of another; a circle is refused."""
+
+    def __init__(self, said: dict[str, _Said]) -> None:
+        self.said = said
+        self.maps = frozenset(name for name, one in said.items() if one.kind == "map")
+        self.done: dict[str, Type] = {}
+        self.busy: list[str] = []
+        self.implied = self._implied()
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.said
+        yield from self.implied
+
+    def __len__(self) -> int:
+        return len(self.said) + len(self.implied)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.said or name in self.implied
+
+    def __getitem__(self, name: str) -> Type:
+        if name in self.done:
+            return self.done[name]
+        if name in self.implied:
+            return NATURAL
+        one = self.said[name]
+        if name in self.busy or len(self.busy) > _LONGEST_CHAIN:
+            chain = " → ".join([*self.busy[-3:], name])
+            raise OptionError(complaint(f"symbols[{name!r}]", chain, "definitions that do not lead back to themselves"))
+        self.busy.append(name)
+        try:
+            self.done[name] = self._type(name, one)
+        finally:
+            self.busy.pop()
+        return self.done[name]
+
+    def _implied(self) -> dict[str, None]:
+        """Names that only sizes mention: naturals. A run of declared letters is their product."""
+        found: dict[str, None] = {}
+        for one in self.said.values():
+            texts = [*one.sizes]
+            for shaped in (*one.arguments, one.result):
+                sizes = _SIZES.search(shaped)
+                texts += _pieces(sizes[1] or sizes[2] or "") if sizes else []
+            for text in texts:
+                for written in _NAME.findall(text):
+                    name = naming.canonical(written)
+                    if (
+                        name
+                        and not naming.known(name)
+                        and name not in self.said
+                        and not all(letter in self.said for letter in name)
+                    ):
+                        found[name] = None
+        return found
+
+    def _type(self, name: str, one: _Said) -> Type:
+        if one.kind == "map":
+            arguments = tuple(self._shape_said(name, text) for text in one.arguments)
+            return Type("map", self._shape_said(name, one.result), arguments=arguments)
+        shape = tuple(self._size(name, text) for text in one.sizes)
+        if one.definition is not None:
+            return Type(one.kind, shape, definition=self._definition(name, one, shape))
+        if one.law is not None:
+            return Type(one.kind, shape, law=self._law(name, one.law, shape))
+        return Type(one.kind, shape)
+
+    def _shape_said(self, name: str, text: str) -> Shape:
+        found = _KIND.match(text)
+        sizes = _SIZES.fullmatch(text[found.end() :]) if found else None
+        listed = _pieces(sizes[1] or sizes[2] or "") if sizes else []
+        bare = found is not None and not text[found.end() :].strip()
+        if not found or found[2] in ("index", "map") or found[1] or len(listed) != _AXES.get(found[2], 0):
+            raise _unknown(name, self.said[name].text)
+        if not sizes and not bare:
+            raise _unknown(name, self.said[name].text)
+        return tuple(self._size(name, size) for size in listed)
+
+    def _read(self, name: str, text: str, shape: Shape | None, *, naturals: bool = False) -> Node:
+        try:
+            node = read(text, self, self.maps, expected=shape, naturals=naturals)
+        except MathsError as failed:
+            raise OptionError(complaint(f"symbols[{name!r}]", repr(text), f"something readable: {failed}")) from None
+        if depth(node) > DEEPEST // 2:
+            raise OptionError(complaint(f"symbols[{name!r}]", "a deep definition", "one that is less nested"))
+        return node
+
+    def _size(self, name: str, text: str) -> Size:
+        node = self._read(name, text, None, naturals=True)
+        size = size_of(node) if not node.shape else None
+        if size is None or (isinstance(size, int) and size < 1):
+            raise OptionError(complaint(f"symbols[{name!r}]", f"the size {text!r}", "a whole number from 1, d or n+1"))
+        return size
+
+    def _definition(self, name: str, one: _Said, shape: Shape) -> Node:
+        wanted = () if one.kind == "index" else shape
+        node = self._read(name, one.definition or "", wanted)
+        if node.shape != wanted:
+            said = f"{one.definition}, which is {plain_shape(node.shape)}"
+            raise OptionError(complaint(f"symbols[{name!r}]", said, plain_shape(wanted)))
+        return node
+
+    def _law(self, name: str, text: str, shape: Shape) -> Law:
+        found = re.fullmatch(
+            r"(N|𝒩|\\mathcal\s*\{?\s*N\s*\}?|)\s*(?:\\left\s*)?\((.*?)(?:\\right\s*)?\)\s*", text, re.DOTALL
+        )
+        pieces = _pieces(found[2]) if found else []
+        if not found or len(pieces) != 2:
+            raise OptionError(
+                complaint(f"symbols[{name!r}]", repr(text), "a law: N(mean, covariance) or (mean, covariance)")
+            )
+        mean = self._read(name, pieces[0], shape)
+        spread = self._read(name, pieces[1], shape * 2)
+        if shape and not mean.shape:
+            zero = isinstance(mean, Number) and mean.value == 0
+            mean = Special(shape, "zeros") if zero else _scaled(mean, Special(shape, "ones"))
+        if shape and not spread.shape:
+            spread = _scaled(spread, Special(shape * 2, "identity"))
+        for what, node, wanted in (("mean", mean, shape), ("covariance", spread, shape * 2)):
+            if node.shape != wanted:
+                said = f"a {what} that is {plain_shape(node.shape)}"
+                raise OptionError(complaint(f"symbols[{name!r}]", said, plain_shape(wanted)))
+        return Law(mean, spread, bool(found[1]))
+
+
+def _scaled(scalar: Node, special: Node) -> Node:
+    factors = scalar.factors if isinstance(scalar, Multiply) else (scalar,)
+    return Multiply(special.shape, (*factors, special))

@@ -1,0 +1,301 @@
+"""The verdict on an answer: the same as the gold, by proof or by trial, or not, and what is the matter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from ..errors import IllTyped, MathsError, OptionError, OptionTypeError, complaint
+from .counterexample import Counterexample
+from .tree import Multiply, Node, Number, Order, Part, PlusMinus, Relation
+
+APPROXIMATELY = re.compile(r"[\s$({\[\\]*(?:≈|\\?approx\b)")
+INEQUALITIES = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "!=": "!="}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What `compare` and `holds` give; true only where the answer is equal to the gold.
+
+    kind is "equal", "different", "conditional", "ill-typed" or "unreadable"; evidence "proved", "tested", "refuted" or
+    None where nothing was compared; reason is one sentence for people.
+    """
+
+    kind: str
+    evidence: str | None
+    reason: str
+    condition: str | None = None
+    counterexample: Counterexample | None = None
+    gold: str = ""
+    answer: str = ""
+    suggestion: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.kind == "equal"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: texts, and the counterexample with its numbers as texts."""
+        found = None if self.counterexample is None else self.counterexample.as_dict()
+        names = ("kind", "evidence", "reason", "condition", "gold", "answer", "suggestion")
+        return {name: getattr(self, name) for name in names} | {"counterexample": found}
+
+    def __str__(self) -> str:
+        how = f" ({self.evidence})" if self.evidence else ""
+        text = f"{self.kind}{how}: {self.reason}"
+        point = self.counterexample
+        return text if point is None or not point.point or str(point) in text else f"{text}. At {point}"
+
+
+def compare(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
+    """Whether `answer` says the same as `gold`, where `symbols` gives the names their types.
+
+    >>> verdict = compare(r"\\mu^T\\mu", "d mu^2", {"mu": "vector[d]", "d": "natural"})
+    >>> verdict.kind, verdict.condition
+    ('conditional', 'every component of μ is the same (μ = m·1, then both are d m²)')
+    """
+    checked(gold, answer, symbols)
+    from .reading import parse
+
+    found = Verdict("equal", None, "", gold=gold, answer=answer)
+    try:
+        right = as_written(gold, parse(gold, symbols))
+    except MathsError as error:
+        return replace(refusal(error, found), reason=f"the gold itself is refused: {error.reason}", suggestion=None)
+    try:
+        given = as_written(answer, parse(answer, symbols, expected=meant(right).shape))
+    except IllTyped as error:
+        from .conditions import reread
+
+        conditional = reread(right, answer, symbols, found)
+        return refusal(error, found) if conditional is None else conditional
+    except MathsError as error:
+        return refusal(error, found)
+    return judged(right, given, found)
+
+
+def as_written(text: str, node: Node) -> Node:
+    """What was read from a text; where ≈ stands at its beginning, its decimals are rounded ones."""
+    if not APPROXIMATELY.match(text) or isinstance(node, Relation):
+        return node
+    from .numbers import rounded
+
+    return rounded(node)
+
+
+def checked(gold: object, answer: object, symbols: object) -> None:
+    for argument, text in (("gold", gold), ("answer", answer)):
+        if not isinstance(text, str):
+            raise OptionTypeError(complaint(argument, f"a {type(text).__name__}", "a text"))
+    if not isinstance(symbols, Mapping):
+        hint = 'for example {"mu": "vector[d]", "d": "natural"}'
+        raise OptionError(complaint("symbols", f"a {type(symbols).__name__}", "a mapping of names to types", hint))
+    for name, declared in symbols.items():
+        if not isinstance(name, str) or not isinstance(declared, str):
+            raise OptionError(complaint("symbols", f"{name!r}: {declared!r}", "a name and its type, both texts"))
+
+
+def refusal(error: MathsError, found: Verdict) -> Verdict:
+    kind = "ill-typed" if isinstance(error, IllTyped) else "unreadable"
+    return replace(found, kind=kind, reason=str(error), suggestion=error.suggestion or None)
+
+
+def meant(node: Node) -> Node:
+    """The last member of a chain; numbers after ≈ are rounded ones."""
+    if not isinstance(node, Relation):
+        return node
+    last = node.members[-1]
+    if node.signs[-1] == "≈":
+        from .numbers import rounded
+
+        return rounded(last)
+    return last
+
+
+def judged(gold: Node, answer: Node, found: Verdict) -> Verdict:
+    """The verdict on two trees."""
+    if isinstance(gold, Relation) and gold.signs[-1] in INEQUALITIES:
+        return inequality(gold, answer, found)
+    if isinstance(answer, Relation) and answer.signs[-1] in INEQUALITIES:
+        return replace(
+            found, kind="different", evidence="refuted", reason="an inequality is no value; a value is asked"
+        )
+    verdict = values(meant(gold), meant(answer), found)
+    return with_chain(answer, verdict)
+
+
+def with_chain(answer: Node, verdict: Verdict) -> Verdict:
+    """The verdict on a chain is that on its end; where an earlier member is not equal to it, the reason says so."""
+    if not isinstance(answer, Relation):
+        return verdict
+    from .trial import tried
+
+    last = meant(answer)
+    for member, sign in zip(answer.members, answer.signs, strict=False):
+        if sign != "=" or isinstance(member, (Order, PlusMinus)) or isinstance(last, (Order, PlusMinus)):
+            continue
+        if member.shape == last.shape and tried(member, last, witness=False).equal is False:
+            text = (
+                f"{verdict.reason} (only the end of the chain is judged: it is not equal to {wrote(member)} before it)"
+            )
+            return replace(verdict, reason=text)
+    return verdict
+
+
+def inequality(gold: Relation, answer: Node, found: Verdict) -> Verdict:
+    """Two inequalities are the same where their sides are, in the same or in the turned order."""
+    wanted = (gold.members[-2], gold.signs[-1], gold.members[-1])
+    if not isinstance(answer, Relation) or answer.signs[-1] not in INEQUALITIES:
+        return replace(found, kind="different", evidence="refuted", reason="an inequality is asked, not a value")
+    sides = [answer.members[-2], answer.members[-1]]
+    sign = answer.signs[-1]
+    if sign != wanted[1]:
+        sides.reverse()
+        sign = INEQUALITIES[sign]
+    if sign != wanted[1]:
+        return replace(found, kind="different", evidence="refuted", reason=f"{wanted[1]} is asked, not {sign}")
+    both = [values(a, b, found) for a, b in zip((wanted[0], wanted[2]), sides, strict=True)]
+    wrong = next((verdict for verdict in both if not verdict), None)
+    if wrong is not None:
+        return wrong
+    return next((verdict for verdict in both if verdict.evidence == "tested"), both[0])
+
+
+def values(gold: Node, answer: Node, found: Verdict) -> Verdict:
+    """The verdict on two trees that are no chains."""
+    from .asymptotics import compare_growth
+
+    if isinstance(gold, Order) or isinstance(answer, Order):
+        return compare_growth(gold, answer, found)
+    two = [bool(list(signed(node))) for node in (gold, answer)]
+    if any(two):
+        return two_valued(gold, answer, found)
+    return ordinary(gold, answer, found)
+
+
+def signed(node: Node):
+    from .substitution import walk
+
+    return (n for n in walk(node) if isinstance(n, PlusMinus))
+
+
+def with_sign(node: Node, sign: int) -> Node:
+    """`node` with every ± read as one sign."""
+    from .substitution import rebuilt
+
+    if isinstance(node, PlusMinus):
+        inner = with_sign(node.body, sign)
+        return inner if sign > 0 else Multiply(inner.shape, (Number((), Fraction(-1)), inner))
+    return rebuilt(node, lambda child: with_sign(child, sign))
+
+
+def two_valued(gold: Node, answer: Node, found: Verdict) -> Verdict:
+    golds, answers = (
+        [with_sign(node, sign) for sign in (1, -1)] if list(signed(node)) else [node] for node in (gold, answer)
+    )
+    if len(golds) != len(answers):
+        count = {1: "one value", 2: "two values (±)"}
+        reason = f"the answer has {count[len(answers)]}, the right one has {count[len(golds)]}"
+        extra = golds if len(golds) == 2 else answers
+        if ordinary(extra[0], extra[1], found).kind == "equal":
+            return ordinary(golds[0], answers[0], found)
+        return replace(found, kind="different", evidence="refuted", reason=reason)
+    for order in (answers, answers[::-1]):
+        both = [ordinary(a, b, found) for a, b in zip(golds, order, strict=True)]
+        if all(both):
+            return next((verdict for verdict in both if verdict.evidence == "tested"), both[0])
+    return ordinary(golds[0], answers[0], found)
+
+
+def ordinary(gold: Node, answer: Node, found: Verdict) -> Verdict:
+    """Shapes, then numbers as they were written, then proof, then trial, then the condition that would help."""
+    from .conditions import condition, special
+    from .numbers import compare_numbers, within_rounding
+    from .trial import decide
+
+    gold, answer = column(gold), column(answer)
+    if not same_shape(gold, answer):
+        return replace(found, kind="different", evidence="refuted", reason=shapes_apart(gold, answer))
+    said = compare_numbers(gold, answer)
+    if said is not None:
+        outcome, reason = said
+        kind = "equal" if outcome.equal else "different"
+        return replace(
+            found, kind=kind, evidence=outcome.evidence, reason=reason, counterexample=outcome.counterexample
+        )
+    outcome = decide(gold, answer)
+    if outcome.equal is False and within_rounding(gold, answer):
+        reason = "the two are the same within the rounding of the numbers after ≈"
+        return replace(found, kind="equal", evidence="tested", reason=reason)
+    if outcome.equal:
+        how = "by algebra" if outcome.evidence == "proved" else "at every point that was tried, in several sizes"
+        return replace(found, kind="equal", evidence=outcome.evidence, reason=f"the two are the same {how}")
+    if outcome.equal is None:
+        reason = f"qkv can neither prove nor test whether the two are the same: {outcome.why}"
+        return replace(found, kind="unreadable", reason=reason)
+    point = outcome.counterexample
+    wrong = replace(found, kind="different", evidence="refuted", counterexample=point, reason=f"not the same: {point}")
+    conditional = condition(gold, answer, wrong)
+    if conditional is not None:
+        return conditional
+    where = special(gold, answer)
+    return replace(wrong, reason=f"{wrong.reason}; they agree where {where}, not in general") if where else wrong
+
+
+def column(node: Node) -> Node:
+    """A matrix of one column as the vector that it is, and a 1×1 matrix as a scalar."""
+    one = Number((), Fraction(1))
+    if node.shape == (1, 1):
+        return Part((), node, (one, one))
+    if len(node.shape) == 2 and node.shape[1] == 1:
+        return Part(node.shape[:1], node, (None, one))
+    return node
+
+
+def same_shape(gold: Node, answer: Node) -> bool:
+    """Shapes are the same where their texts are, or where definitions make them so."""
+    if gold.shape == answer.shape:
+        return True
+    if len(gold.shape) != len(answer.shape):
+        return False
+    from .arithmetic import Undefined, Unevaluable
+    from .points import points, vocabulary
+    from .sizes import measure
+
+    tried = 0
+    for point in points(vocabulary(gold, answer), 6):
+        try:
+            if any(
+                measure(a, point.sizes) != measure(b, point.sizes)
+                for a, b in zip(gold.shape, answer.shape, strict=True)
+            ):
+                return False
+        except (Undefined, Unevaluable):
+            return False
+        tried += 1
+    return tried > 2
+
+
+def shapes_apart(gold: Node, answer: Node) -> str:
+    first, second = shape_text(answer), shape_text(gold)
+    return f"{wrote(answer)} is {first}, and {second} is wanted (as {wrote(gold)} is)"
+
+
+def shape_text(node: Node) -> str:
+    match node.shape:
+        case ():
+            return "a scalar"
+        case (size,):
+            return f"a vector (a column) of {size}"
+        case (1, size):
+            return f"a row of {size} (1×{size})"
+    return "a matrix " + "×".join(map(str, node.shape))
+
+
+def wrote(node: Node) -> str:
+    from .writing import plain
+
+    text = plain(node)
+    return text if len(text) <= 60 else f"{text[:57]}…"

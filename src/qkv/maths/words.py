@@ -1,0 +1,266 @@
+"""The words and signs that qkv reads: Greek letters, functions, LaTeX commands, Unicode signs."""
+
+from __future__ import annotations
+
+LONGEST = 2_000
+
+
+def _each(text: str) -> list[str]:
+    return text.split()
+
+
+GREEK = {
+    name: chr(code)
+    for code, name in enumerate(
+        _each(
+            "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho finalsigma sigma "
+            "tau upsilon phi chi psi omega"
+        ),
+        start=0x3B1,
+    )
+    if name not in ("omicron", "finalsigma")
+}
+GREEK |= {
+    "Gamma": "Γ",
+    "Delta": "Δ",
+    "Theta": "Θ",
+    "Lambda": "Λ",
+    "Xi": "Ξ",
+    "Pi": "Π",
+    "Sigma": "Σ",
+    "Upsilon": "Υ",
+    "Phi": "Φ",
+    "Psi": "Ψ",
+    "Omega": "Ω",
+}
+VARIANTS = {
+    "varepsilon": "epsilon",
+    "varphi": "phi",
+    "vartheta": "theta",
+    "varrho": "rho",
+    "varsigma": "sigma",
+    "varkappa": "kappa",
+    "varpi": "pi",
+}
+
+# What a function is called in the tree, by the words that people write.
+FUNCTIONS = {
+    "exp": "exp",
+    "log": "log",
+    "ln": "log",
+    "tr": "trace",
+    "Tr": "trace",
+    "trace": "trace",
+    "Trace": "trace",
+    "diag": "diag",
+    "Diag": "diag",
+    "softmax": "softmax",
+    "Softmax": "softmax",
+    "argmax": "argmax",
+    "max": "max",
+    "min": "min",
+    "Var": "Var",
+    "var": "Var",
+    "Cov": "Cov",
+    "cov": "Cov",
+    "norm": "norm",
+    "abs": "abs",
+    "relu": "relu",
+    "ReLU": "relu",
+    "sign": "sign",
+    "sgn": "sign",
+    "det": "det",
+}
+
+RELATIONS = {
+    "=": "=",
+    "==": "=",
+    ":=": "=",
+    "equiv": "=",
+    "coloneqq": "=",
+    "approx": "≈",
+    "simeq": "≈",
+    "approxeq": "≈",
+    "<": "<",
+    "lt": "<",
+    ">": ">",
+    "gt": ">",
+    "<=": "<=",
+    "le": "<=",
+    "leq": "<=",
+    "leqslant": "<=",
+    ">=": ">=",
+    "ge": ">=",
+    "geq": ">=",
+    "geqslant": ">=",
+    "!=": "!=",
+    "ne": "!=",
+    "neq": "!=",
+}
+
+# Commands that change how a text looks and not what it means.
+SKIPPED = frozenset(
+    _each(
+        "displaystyle textstyle scriptstyle left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl "
+        "Biggr quad qquad boxed limits nolimits mathstrut strut thinspace medspace thickspace enspace fbox mathopen "
+        "mathclose mathbin mathrel mathord bf rm it cal sf tt bfseries , ; : ! > ( ) [ ] space"
+    )
+) | {" "}
+STYLES = frozenset(
+    _each(
+        "mathbf boldsymbol bm bold mathrm mathit mathcal mathsf mathtt mathfrak mathscr vec overrightarrow mathbb "
+        "mathbbm mathop pmb mathnormal symbf mathds"
+    )
+)
+TEXTS = frozenset(_each("text textbf textit textrm textsf texttt operatorname mbox hbox mathrm mathsf mathtt"))
+ACCENTS = {"hat": "hat", "widehat": "hat", "bar": "bar", "overline": "bar", "tilde": "tilde", "widetilde": "tilde"}
+MATRICES = frozenset(_each("matrix pmatrix bmatrix Bmatrix smallmatrix psmallmatrix bsmallmatrix array"))
+
+OPERATORS = {
+    "cdot": ("TIMES", "dot"),
+    "bullet": ("TIMES", "dot"),
+    "times": ("TIMES", "times"),
+    "ast": ("TIMES", "times"),
+    "div": ("DIV", "/"),
+    "odot": ("ODOT", "odot"),
+    "circ": ("ODOT", "odot"),
+    "otimes": ("OTIMES", "otimes"),
+    "pm": ("PM", "pm"),
+    "sum": ("BIG", "sum"),
+    "prod": ("BIG", "prod"),
+    "frac": ("FRAC", "frac"),
+    "dfrac": ("FRAC", "frac"),
+    "tfrac": ("FRAC", "frac"),
+    "cfrac": ("FRAC", "frac"),
+    "sqrt": ("SQRT", "sqrt"),
+    "partial": ("PARTIAL", "partial"),
+    "infty": ("CONST", "infinity"),
+    "top": ("TOP", "T"),
+    "intercal": ("TOP", "T"),
+    "dagger": ("REFUSED", "†"),
+    "star": ("REFUSED", "*"),
+    "cr": ("ROW", "row"),
+}
+
+# Commands that people write and that mean something which is no expression, with what to say.
+REFUSALS = {
+    "mathbb{R}": "a set of numbers is no expression: give the value itself",
+    "in": "membership (∈) is no expression: give the value itself",
+    "sim": "∼ says how something is distributed: give the value itself",
+    "propto": "∝ leaves a factor open: give the value itself",
+    "to": "an arrow is no expression: give the value itself",
+    "rightarrow": "an arrow is no expression: give the value itself",
+    "Rightarrow": "an arrow is no expression: give the value itself",
+    "implies": "an arrow is no expression: give the value itself",
+    "mapsto": "an arrow is no expression: give the value itself",
+    "ldots": "dots leave open what is meant: write the sum with Σ",
+    "cdots": "dots leave open what is meant: write the sum with Σ",
+    "dots": "dots leave open what is meant: write the sum with Σ",
+    "vdots": "dots leave open what is meant: write the sum with Σ",
+    "ddots": "dots leave open what is meant: write the sum with Σ",
+    "int": "integrals are not read",
+    "nabla": "∇ is not read: write the derivative as \\frac{\\partial f}{\\partial x_j}",
+    "mp": "∓ is not read: write ±",
+    "forall": "quantifiers are not read: give the value itself",
+    "exists": "quantifiers are not read: give the value itself",
+}
+
+SIGNS = {
+    "√": "\\sqrt ",
+    "‖": "\\|",
+    "∥": "\\|",
+    "∣": "|",
+    "·": "\\cdot ",
+    "⋅": "\\cdot ",
+    "∙": "\\cdot ",
+    "•": "\\cdot ",
+    "×": "\\times ",
+    "÷": "\\div ",
+    "∗": "*",
+    "⊙": "\\odot ",
+    "∘": "\\odot ",
+    "⊗": "\\otimes ",
+    "±": "\\pm ",
+    "∓": "\\mp ",
+    "−": "-",
+    "–": "-",
+    "⁄": "/",
+    "∕": "/",
+    "≤": "\\le ",
+    "≥": "\\ge ",
+    "⩽": "\\le ",
+    "⩾": "\\ge ",
+    "≠": "\\ne ",
+    "≈": "\\approx ",
+    "≃": "\\approx ",
+    "≅": "\\approx ",
+    "≡": "\\equiv ",
+    "∑": "\\sum ",
+    "∏": "\\prod ",
+    "∂": "\\partial ",
+    "∞": "\\infty ",
+    "⟨": "\\langle ",
+    "⟩": "\\rangle ",
+    "〈": "\\langle ",
+    "〉": "\\rangle ",
+    "′": "'",
+    "’": "'",
+    "″": "''",
+    "ᵀ": "^{T}",
+    "⊤": "\\top ",
+    "⊺": "\\top ",
+    "†": "\\dagger ",
+    "∈": "\\in ",
+    "∼": "\\sim ",
+    "∝": "\\propto ",
+    "→": "\\to ",
+    "⇒": "\\Rightarrow ",
+    "…": "\\ldots ",
+    "⋯": "\\cdots ",
+    "∇": "\\nabla ",
+    "∫": "\\int ",
+    "∀": "\\forall ",
+    "∃": "\\exists ",
+    "ϵ": "\\epsilon ",
+    "ϕ": "\\phi ",
+    "ϑ": "\\theta ",
+    "ϱ": "\\rho ",
+    "ϖ": "\\pi ",
+    "ϰ": "\\kappa ",
+    "µ": "\\mu ",
+    "𝟏": "\\mathbf{1}",
+    "𝟙": "\\mathbf{1}",
+    "𝟎": "\\mathbf{0}",
+    "𝟘": "\\mathbf{0}",
+    "𝔼": "\\mathbb{E}",
+    "ℝ": "\\mathbb{R}",
+    "ℕ": "\\mathbb{N}",
+    "½": "\\frac{1}{2}",
+    "¼": "\\frac{1}{4}",
+    "¾": "\\frac{3}{4}",
+    "⅓": "\\frac{1}{3}",
+    "⅔": "\\frac{2}{3}",
+    "\u00a0": " ",
+    "\u2009": " ",
+    "\u202f": " ",
+    "\u2002": " ",
+    "\u2003": " ",
+    "\u2005": " ",
+    "\u200a": " ",
+    "\t": " ",
+    "\n": " ",
+    "\r": " ",
+}
+SIGNS |= {sign: f"\\{name} " for name, sign in GREEK.items()} | {"ς": "\\sigma "}
+
+# Words of sentences: where one stands among others and is no declared name, the text is no mathematics.
+SENTENCES = frozenset(
+    _each(
+        "the is are was be and or of because answer dont don not know therefore thus hence where when if so we it its "
+        "to by for with then choose equals equal gives since which that this there has have than as from at on an into "
+        "would should could can mean means value yes no none"
+    )
+)
+
+RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱᵃᵇᶜᵈᵉᶠᵍʰʲᵏˡᵐᵒᵖʳˢᵗᵘᵛʷˣʸᶻ", "0123456789+-=()niabcdefghjklmoprstuvwxyz", strict=True))
+LOWERED = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", "0123456789+-=()aehijklmnoprstuvx", strict=True))

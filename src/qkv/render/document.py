@@ -1,0 +1,230 @@
+"""The document model: what a report, a sheet or a page says, before any writer decides how it looks.
+
+Text is given as it should be read: every writer escapes it for its own language. Mathematics is a typed tree, or a text
+with the symbols that it is read with; a text that cannot be read is shown as it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from xml.etree import ElementTree
+
+from ..errors import MathsError, OptionError, OptionTypeError, ShapeError, complaint
+from ..maths.tree import Node, Shape, children
+
+DEEPEST = 120  # levels of a tree that are drawn; beyond them the text stands for it
+
+
+@dataclass(frozen=True)
+class Text:
+    """Words; `style` is "", "strong", "emphasis" or "code"."""
+
+    text: str
+    style: str = ""
+
+    def __post_init__(self) -> None:
+        if self.style not in ("", "strong", "emphasis", "code"):
+            raise OptionError(complaint("style", repr(self.style), "'', 'strong', 'emphasis' or 'code'"))
+
+
+@dataclass(frozen=True)
+class Maths:
+    """A typed tree, or a text that `qkv.maths` reads with `symbols`; `expected` is a shape for a bare 0, 1 or I."""
+
+    source: Node | str
+    symbols: Mapping[str, str] = field(default_factory=dict, hash=False)
+    expected: Shape | None = None
+
+    def tree(self) -> Node | None:
+        """The typed tree, or None where the text is to be shown as it is."""
+        node = self.source if isinstance(self.source, Node) else _read(self.source, self.symbols, self.expected)
+        return node if node is not None and _shallow(node) else None
+
+    def text(self) -> str:
+        """What stands for mathematics that is not drawn."""
+        return self.source if isinstance(self.source, str) else "…"
+
+
+Inline: TypeAlias = Text | Maths
+Words: TypeAlias = str | Inline | Sequence[Inline]
+
+
+def inlines(words: Words) -> tuple[Inline, ...]:
+    """A text, a piece or several, as pieces.
+
+    >>> inlines("plain")
+    (Text(text='plain', style=''),)
+    """
+    if isinstance(words, str):
+        return (Text(words),) if words else ()
+    return (words,) if isinstance(words, Text | Maths) else tuple(words)
+
+
+def prose(text: str, symbols: Mapping[str, str] | None = None) -> tuple[Inline, ...]:
+    """Words with mathematics between dollar signs and code between backticks; a sign without its partner is itself.
+
+    >>> [type(piece).__name__ for piece in prose("the mean is $d$, see `mu`", {"d": "natural"})]
+    ['Text', 'Maths', 'Text', 'Text']
+    """
+    pieces: list[Inline] = []
+    done = 0
+    # Pandoc's rule: no space inside the dollars and no digit behind, so that prices stay prices.
+    for found in re.finditer(r"\$(?=\S)([^$\n]*[^$\s])\$(?!\d)|`([^`\n]+)`", text):
+        if found.start() > done:
+            pieces.append(Text(text[done : found.start()]))
+        maths, code = found.groups()
+        pieces.append(Text(code, "code") if maths is None else Maths(maths, symbols or {}))
+        done = found.end()
+    if done < len(text):
+        pieces.append(Text(text[done:]))
+    return tuple(pieces)
+
+
+@dataclass(frozen=True)
+class Heading:
+    words: Words
+    level: int = 2
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.level <= 4:
+            raise OptionError(complaint("level", self.level, "2, 3 or 4: the title is the first"))
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    words: Words
+
+
+@dataclass(frozen=True)
+class Formula:
+    """Mathematics on a line of its own."""
+
+    maths: Maths
+
+
+@dataclass(frozen=True)
+class Step:
+    """A line of a derivation: `relation` ties it to the line before ("" begins a chain); `verdict` is "proved",
+    "tested", another word for a line that does not follow, or "" where nothing was compared; `remark` says why."""
+
+    maths: Maths
+    reason: Words = ""
+    relation: str = "="
+    verdict: str = ""
+    remark: str = ""
+
+    @property
+    def stands(self) -> bool:
+        return self.verdict in ("", "proved", "tested")
+
+
+@dataclass(frozen=True)
+class Derivation:
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns in `right` (from 0) stand to the right."""
+
+    header: tuple[Words, ...]
+    rows: tuple[tuple[Words, ...], ...]
+    caption: Words = ""
+    right: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.header):
+                raise ShapeError(complaint("rows", f"{len(row)} cells", f"{len(self.header)}, as the header has"))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart of `qkv.figures`: the text of an <svg> element."""
+
+    svg: str
+    caption: Words = ""
+
+    def __post_init__(self) -> None:
+        try:
+            root = ElementTree.fromstring(self.svg).tag
+        except ElementTree.ParseError as error:
+            raise OptionError(complaint("svg", f"a text that is no XML ({error})", "an <svg> element")) from None
+        if root != "{http://www.w3.org/2000/svg}svg" or not self.svg.startswith("<svg"):
+            hint = "qkv.figures.chart makes such texts"
+            raise OptionError(complaint("svg", f"a text that starts {self.svg[:20]!r}", "an <svg> element", hint))
+
+
+@dataclass(frozen=True)
+class Items:
+    items: tuple[Words, ...]
+    ordered: bool = False
+
+
+@dataclass(frozen=True)
+class Code:
+    text: str
+    language: str = ""
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something set apart: `kind` is "note", "correction" or "refuted"."""
+
+    title: Words
+    blocks: tuple[Block, ...]
+    kind: str = "note"
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("note", "correction", "refuted"):
+            raise OptionError(complaint("kind", repr(self.kind), "'note', 'correction' or 'refuted'"))
+        if any(isinstance(block, Note | PageBreak) for block in self.blocks):
+            raise OptionTypeError(complaint("blocks", "a Note or a PageBreak within a Note", "other blocks"))
+
+
+@dataclass(frozen=True)
+class PageBreak:
+    pass
+
+
+Block: TypeAlias = Heading | Paragraph | Formula | Derivation | Table | Figure | Items | Code | Note | PageBreak
+
+
+@dataclass(frozen=True)
+class Document:
+    title: str
+    blocks: tuple[Block, ...]
+
+    def figures(self) -> tuple[Figure, ...]:
+        """Every figure, in reading order: writers that keep them in files of their own number them so."""
+        return tuple(_figures(self.blocks))
+
+
+def _figures(blocks: Iterable[Block]) -> Iterable[Figure]:
+    for block in blocks:
+        if isinstance(block, Figure):
+            yield block
+        elif isinstance(block, Note):
+            yield from _figures(block.blocks)
+
+
+def _read(text: str, symbols: Mapping[str, str], expected: Shape | None) -> Node | None:
+    from ..maths import parse
+
+    try:
+        return parse(text, symbols, expected=expected)
+    except (MathsError, OptionError):
+        return None
+
+
+def _shallow(node: Node) -> bool:
+    """Whether writers may walk down the tree: a level at a time, so that no depth can end the program."""
+    level: list[Node] = [node]
+    for _ in range(DEEPEST):
+        level = [child for each in level for child in children(each)]
+        if not level:
+            return True
+    return False

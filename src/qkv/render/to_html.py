@@ -1,0 +1,168 @@
+"""One HTML file: MathML, light and dark, for screens and paper; it loads nothing and runs nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable
+
+from ..figures.svg import escape as escape_markup
+from ..figures.svg import tag
+from ..figures.theme import DARK_INK, DARK_PAPER, DARK_RULE, DARK_SOFT, FONT, INK, PAPER, RULE, SOFT, STYLE
+from . import document as d
+from .escapes import clean
+from .layout import relation
+from .to_mathml import mathml, written
+
+_GREEN, _AMBER, _RED = "#1a6b34", "#7a5200", "#b3261e"
+_DARK_GREEN, _DARK_AMBER, _DARK_RED = "#7ddc98", "#f2c063", "#ff9d94"
+_PAGE = (
+    f":root{{color-scheme:light dark}}body{{margin:2rem auto;padding:0 1rem;max-width:60rem;font-family:{FONT};"
+    f"line-height:1.5;color:{INK};background:{PAPER}}}"
+    "math{font-family:math;font-size:1.08em}h1,h2,h3,h4{line-height:1.25}h2{margin-top:2.5rem}"
+    ".scroll{overflow-x:auto;margin:0 0 1.5rem}figure svg{display:block;max-width:100%;height:auto}"
+    "figure .qkv-wide{min-width:34rem}"
+    "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
+    "caption,figcaption{text-align:left;font-weight:bold;padding:.25rem 0}"
+    f"th,td{{padding:.3rem .9rem .3rem 0;text-align:left;vertical-align:baseline;border-bottom:1px solid {RULE}}}"
+    ".number{text-align:right}.derivation td{border-bottom:0}"
+    ".derivation .relation{text-align:right;padding-right:.5rem}"
+    f".derivation .first td{{padding-top:.9rem}}.reason{{color:{SOFT}}}"
+    ".heard{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}"
+    "pre{overflow-x:auto}code,pre{font-family:ui-monospace,monospace;font-size:.95em;overflow-wrap:anywhere}"
+    f"aside{{border-left:.25rem solid {RULE};padding:.1rem 0 .1rem 1rem;margin:0 0 1.5rem}}"
+    "aside .title{font-weight:bold}"
+    f".proved{{color:{_GREEN}}}.tested{{color:{_AMBER}}}.refuted{{color:{_RED};font-weight:bold}}"
+    f"aside.refuted{{color:inherit;font-weight:inherit;border-color:{_RED}}}aside.correction{{border-color:{_AMBER}}}"
+    f"@media screen and (prefers-color-scheme:dark){{body{{color:{DARK_INK};background:{DARK_PAPER}}}"
+    f"th,td{{border-color:{DARK_RULE}}}.reason{{color:{DARK_SOFT}}}.proved{{color:{_DARK_GREEN}}}"
+    f".tested{{color:{_DARK_AMBER}}}.refuted{{color:{_DARK_RED}}}aside.refuted{{color:inherit;border-color:{_DARK_RED}}}"
+    f"aside.correction{{border-color:{_DARK_AMBER}}}}}"
+    ".break{break-after:page}"
+    "@media print{body{margin:0;max-width:none}.scroll{overflow:visible}figure .qkv-wide{min-width:0}"
+    "figure,tr,aside{break-inside:avoid}h1,h2,h3,h4{break-after:avoid}h1{font-size:1.4rem}h2{margin-top:1.2rem}}"
+)
+
+
+def html(document: d.Document) -> str:
+    """
+    >>> html(d.Document("Report", (d.Paragraph("a < b"),))).startswith("<!doctype html>")
+    True
+    """
+    style = STYLE + _PAGE
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    # Only this style sheet is let in: what is put into the page can load nothing and run nothing.
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    head = (
+        '<meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(document.title)}</title><style>{style}</style>"
+    )
+    body = tag("main", tag("h1", escape(document.title)), "\n", _Blocks().written(document.blocks))
+    return f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>\n{body}\n</body>\n</html>\n'
+
+
+def escape(text: str) -> str:
+    return escape_markup(clean(text))
+
+
+def inline(words: d.Words) -> str:
+    return "".join(map(_piece, d.inlines(words)))
+
+
+def _piece(piece: d.Inline) -> str:
+    if isinstance(piece, d.Maths):
+        node = piece.tree()
+        return mathml(node) if node is not None else tag("code", escape(piece.text()))
+    names = {"strong": "strong", "emphasis": "em", "code": "code"}
+    return tag(names[piece.style], escape(piece.text)) if piece.style else escape(piece.text)
+
+
+def _formula(maths: d.Maths) -> str:
+    node = maths.tree()
+    return mathml(node, block=True) if node is not None else tag("p", tag("code", escape(maths.text())))
+
+
+class _Blocks:
+    """Counts figures, whose ids may not meet on a page."""
+
+    def __init__(self) -> None:
+        self.figures = 0
+
+    def written(self, blocks: Iterable[d.Block]) -> str:
+        return "\n".join(map(self._block, blocks))
+
+    def _block(self, block: d.Block) -> str:
+        match block:
+            case d.Heading(words=words, level=level):
+                return tag(f"h{level}", inline(words))
+            case d.Paragraph(words=words):
+                return tag("p", inline(words))
+            case d.Formula(maths=maths):
+                return tag("div", _formula(maths), class_="scroll")
+            case d.Derivation():
+                return _derivation(block)
+            case d.Table():
+                return _table(block)
+            case d.Figure():
+                return self._figure(block)
+            case d.Items(items=items, ordered=ordered):
+                return tag("ol" if ordered else "ul", *(tag("li", inline(item)) for item in items), "")
+            case d.Code(text=text):
+                return tag("pre", tag("code", escape(text)))
+            case d.Note(title=title, blocks=inside, kind=kind):
+                return tag("aside", tag("p", inline(title), class_="title"), self.written(inside), class_=kind)
+            case d.PageBreak():
+                return '<div class="break"></div>'
+
+    def _figure(self, figure: d.Figure) -> str:
+        self.figures += 1
+        drawn = figure.svg
+        if named := re.search(r'aria-labelledby="(qkv-[0-9a-f]+)-title', drawn):
+            drawn = drawn.replace(named[1], f"{named[1]}-{self.figures}")
+        caption = tag("figcaption", inline(figure.caption)) if figure.caption else ""
+        label = f"Figure {self.figures}"
+        return tag("figure", drawn, caption, class_="scroll", tabindex="0", aria_label=label)
+
+
+def _derivation(block: d.Derivation) -> str:
+    rows = []
+    for step in block.steps:
+        sign = tag("math", written(relation(step.relation))) if step.relation else ""
+        cells = (
+            tag("td", sign, class_="relation"),
+            tag("td", inline(step.maths)),
+            tag("td", inline(step.reason), class_="reason"),
+            tag("td", _verdict(step)),
+        )
+        rows.append(tag("tr", *cells) if step.relation else tag("tr", *cells, class_="first"))
+        if step.remark:
+            rows.append(tag("tr", "<td></td>", tag("td", escape(step.remark), colspan="3")))
+    header = "".join(tag("th", name, scope="col") for name in ("relation", "line", "reason", "verdict"))
+    # Told to those who listen; those who see need no titles over an equation.
+    head = tag("thead", tag("tr", header), class_="heard")
+    whole = tag("table", head, tag("tbody", *rows, ""), class_="derivation")
+    return tag("div", whole, class_="scroll", tabindex="0", role="group", aria_label="Derivation")
+
+
+def _verdict(step: d.Step) -> str:
+    if not step.verdict:
+        return ""
+    kind = step.verdict if step.stands else "refuted"
+    return tag("span", escape(step.verdict), class_=kind)
+
+
+def _table(table: d.Table) -> str:
+    def cells(name: str, row: Iterable[d.Words], **more: str) -> str:
+        made = (
+            tag(name, inline(cell), **more, **({"class_": "number"} if place in table.right else {}))
+            for place, cell in enumerate(row)
+        )
+        return tag("tr", *made)
+
+    caption = tag("caption", inline(table.caption)) if table.caption else ""
+    head = tag("thead", cells("th", table.header, scope="col"))
+    whole = tag("table", caption, head, tag("tbody", *(cells("td", row) for row in table.rows), ""))
+    return tag("div", whole, class_="scroll", tabindex="0", role="group", aria_label="Table")

@@ -1,0 +1,106 @@
+"""A LaTeX document, for LuaLaTeX, XeLaTeX or pdfLaTeX; the figures are PDF files beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from . import document as d
+from .escapes import clean
+from .escapes import latex as escape
+
+_START = r"""\documentclass[11pt,a4paper]{article}
+\usepackage{amsmath,amssymb,array,graphicx,longtable,textcomp,xcolor}
+\usepackage[T1]{fontenc}
+\usepackage[margin=2.2cm]{geometry}
+\setlength{\parindent}{0pt}\setlength{\parskip}{0.6em}
+\definecolor{proved}{HTML}{1A6B34}\definecolor{tested}{HTML}{7A5200}\definecolor{refuted}{HTML}{B3261E}
+"""
+_RELATIONS = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne", "≈": r"\approx", "≤": r"\le", "≥": r"\ge", "≠": r"\ne"}
+_STYLES = {"": "{}", "strong": r"\textbf{{{}}}", "emphasis": r"\emph{{{}}}", "code": r"\texttt{{{}}}"}
+
+
+def latex(document: d.Document, files: Sequence[str] = ()) -> str:
+    r"""`files` are the names of the figures' files, in order; without them their captions stand alone.
+
+    >>> latex(d.Document("Report", (d.Paragraph("5%"),))).splitlines()[-3:]
+    ['5\\%', '', '\\end{document}']
+    """
+    body = _blocks(document.blocks, iter(files))
+    return "\n\n".join(
+        (f"{_START}\\begin{{document}}\n\\section*{{{escape(document.title)}}}", body, "\\end{document}\n")
+    )
+
+
+def inline(words: d.Words) -> str:
+    return "".join(map(_piece, d.inlines(words)))
+
+
+def _source(maths: d.Maths) -> str | None:
+    from ..maths.writing import latex as written
+
+    node = maths.tree()
+    return None if node is None else written(node)
+
+
+def _piece(piece: d.Inline) -> str:
+    if isinstance(piece, d.Maths):
+        return _formula(piece, "$", "$")
+    return _STYLES[piece.style].format(escape(piece.text))
+
+
+def _formula(maths: d.Maths, opening: str, closing: str) -> str:
+    source = _source(maths)
+    return f"{opening}{source}{closing}" if source is not None else f"\\texttt{{{escape(maths.text())}}}"
+
+
+def _blocks(blocks: Iterable[d.Block], files: Iterable[str]) -> str:
+    return "\n\n".join(_block(block, files) for block in blocks)
+
+
+def _block(block: d.Block, files: Iterable[str]) -> str:
+    match block:
+        case d.Heading(words=words, level=level):
+            return f"\\{('subsection', 'subsubsection', 'paragraph')[level - 2]}*{{{inline(words)}}}"
+        case d.Paragraph(words=words):
+            return inline(words)
+        case d.Formula(maths=maths):
+            return _formula(maths, "\\[ ", " \\]")
+        case d.Derivation(steps=steps):
+            return _table(r"r@{\;}l>{\raggedright\arraybackslash}p{0.3\linewidth}l", [_step(step) for step in steps])
+        case d.Table(header=header, rows=rows, caption=caption, right=right):
+            sides = "".join("r" if place in right else "l" for place in range(len(header)))
+            head = [f"\\textbf{{{inline(cell)}}}" for cell in header]
+            whole = _table(sides, [head, *([inline(cell) for cell in row] for row in rows)])
+            return f"\\textbf{{{inline(caption)}}}\n\n{whole}" if caption else whole
+        case d.Figure(caption=caption):
+            file = next(iter(files), None)
+            drawn = f"\\includegraphics[width=\\linewidth]{{\\detokenize{{{file}}}}}\n\n" if file else ""
+            return f"\\begin{{center}}\n{drawn}{inline(caption)}\n\\end{{center}}"
+        case d.Items(items=items, ordered=ordered):
+            name = "enumerate" if ordered else "itemize"
+            inside = "\n".join(f"\\item{{}} {inline(item)}" for item in items)
+            return f"\\begin{{{name}}}\n{inside}\n\\end{{{name}}}" if items else ""
+        case d.Code(text=text):
+            return _code(text)
+        case d.Note(title=title, blocks=inside):
+            return f"\\begin{{quote}}\n\\textbf{{{inline(title)}}}\n\n{_blocks(inside, files)}\n\\end{{quote}}"
+        case d.PageBreak():
+            return "\\newpage"
+
+
+def _step(step: d.Step) -> list[str]:
+    sign = f"${_RELATIONS.get(step.relation, step.relation)}$" if step.relation in ("=", "<", ">", *_RELATIONS) else ""
+    colour = step.verdict if step.stands else "refuted"
+    said = f"\\textcolor{{{colour}}}{{{escape(step.verdict)}}} {escape(step.remark)}" if step.verdict else ""
+    return [sign, _formula(step.maths, r"$\displaystyle ", "$"), inline(step.reason), said]
+
+
+def _table(sides: str, rows: Iterable[Sequence[str]]) -> str:
+    # The braces keep a bracket that begins a row from being taken for an option of the line before.
+    inside = " \\\\\n".join(f"{{}}{' & '.join(row)}" for row in rows)
+    return f"\\begin{{longtable}}[l]{{{sides}}}\n{inside}\n\\end{{longtable}}"
+
+
+def _code(text: str) -> str:
+    lines = [escape(each).replace(" ", "\\ ") or "~" for each in clean(text).replace("\t", "    ").split("\n")]
+    return "\\begin{flushleft}\\ttfamily\n" + " \\\\{}\n".join(f"{{}}{each}" for each in lines) + "\n\\end{flushleft}"

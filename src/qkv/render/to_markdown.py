@@ -1,0 +1,100 @@
+"""Markdown as GitHub and notebooks read it, mathematics between dollars."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Sequence
+
+from ..figures.theme import standalone
+from . import document as d
+from .escapes import clean, line, markdown_code
+from .escapes import markdown as escape
+from .layout import SIGNS
+
+
+def markdown(document: d.Document, files: Sequence[str] = ()) -> str:
+    """`files` are the names of the figures' files, in order; without them the figures are within the text.
+
+    >>> print(markdown(d.Document("Report", (d.Paragraph("2 * 3"),))))
+    # Report
+    <BLANKLINE>
+    2 \\* 3
+    <BLANKLINE>
+    """
+    places = iter(files or [_within(figure.svg) for figure in document.figures()])
+    parts = [f"# {escape(document.title)}", *_blocks(document.blocks, places)]
+    return "\n\n".join(parts) + "\n"
+
+
+def inline(words: d.Words) -> str:
+    return "".join(map(_piece, d.inlines(words)))
+
+
+def _within(svg: str) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(standalone(svg).encode()).decode()}"
+
+
+def _latex(maths: d.Maths) -> str | None:
+    from ..maths.writing import latex
+
+    node = maths.tree()
+    return None if node is None else latex(node)
+
+
+def _piece(piece: d.Inline) -> str:
+    if isinstance(piece, d.Maths):
+        source = _latex(piece)
+        return f"${source}$" if source is not None else markdown_code(piece.text())
+    if piece.style == "code":
+        return markdown_code(piece.text)
+    mark = {"": "", "strong": "**", "emphasis": "*"}[piece.style]
+    return f"{mark}{escape(piece.text.strip() if mark else piece.text)}{mark}"
+
+
+def _cell(words: d.Words) -> str:
+    """A bar in code is the one sign that a table takes from it."""
+    return re.sub(r"(?<!\\)\|", r"\\|", inline(words))
+
+
+def _blocks(blocks: Iterable[d.Block], places: Iterable[str]) -> list[str]:
+    return [_block(block, places) for block in blocks]
+
+
+def _block(block: d.Block, places: Iterable[str]) -> str:
+    match block:
+        case d.Heading(words=words, level=level):
+            return f"{'#' * level} {inline(words)}"
+        case d.Paragraph(words=words):
+            return inline(words)
+        case d.Formula(maths=maths):
+            source = _latex(maths)
+            return f"$$\n{source}\n$$" if source is not None else markdown_code(maths.text())
+        case d.Derivation(steps=steps):
+            return _table(("", "line", "reason", "verdict"), [_step(step) for step in steps])
+        case d.Table(header=header, rows=rows, caption=caption, right=right):
+            whole = _table([_cell(cell) for cell in header], [[_cell(cell) for cell in row] for row in rows], right)
+            return f"**{inline(caption)}**\n\n{whole}" if caption else whole
+        case d.Figure(caption=caption):
+            return f"![{inline(caption) or 'figure'}]({next(iter(places))})"
+        case d.Items(items=items, ordered=ordered):
+            return "\n".join(f"{f'{n}.' if ordered else '-'} {inline(item)}" for n, item in enumerate(items, 1))
+        case d.Code(text=text, language=language):
+            fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+            return f"{fence}{re.sub(r'[^a-z0-9+-]', '', language.lower())}\n{clean(text)}\n{fence}"
+        case d.Note(title=title, blocks=inside):
+            whole = "\n\n".join([f"**{inline(title).strip()}**", *_blocks(inside, places)])
+            return "\n".join(f"> {each}".rstrip() for each in whole.split("\n"))
+        case d.PageBreak():
+            return "---"
+
+
+def _step(step: d.Step) -> list[str]:
+    verdict = escape(step.verdict) if step.stands else f"**{escape(step.verdict)}**"
+    said = f"{verdict} {escape(step.remark)}".strip()
+    return [escape(SIGNS.get(step.relation, step.relation)), _cell(step.maths), _cell(step.reason), said]
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], right: frozenset[int] = frozenset()) -> str:
+    rule = ["---:" if place in right else "---" for place in range(len(header))]
+    return "\n".join(f"| {' | '.join(line(cell) for cell in row)} |" for row in (header, rule, *rows))

@@ -1,0 +1,44 @@
+"""Every claim that the source documents make of attention: stated, derived, tested and drawn.
+
+Each function gives a `Claim`; `claims()` lists them in reading order; `qkv prove` runs them.
+
+>>> from qkv import theory
+>>> list(theory.claims())
+['products', 'scores', 'saturation', 'argmax', 'kernels', 'reach', 'normalisation', 'recall']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .argmax import argmax
+from .claim import Claim, Correction, Evidence, Line
+from .kernels import kernels
+from .normalisation import normalisation
+from .products import products
+from .reach import reach
+from .recall import recall
+from .saturation import saturation
+from .scores import scores
+
+__all__ = [
+    "Claim",
+    "Correction",
+    "Evidence",
+    "Line",
+    "argmax",
+    "claims",
+    "kernels",
+    "normalisation",
+    "products",
+    "reach",
+    "recall",
+    "saturation",
+    "scores",
+]
+
+
+def claims() -> dict[str, Callable[..., Claim]]:
+    """Name to function, in reading order: from one score to a stack of layers, then what trains."""
+    ordered = (products, scores, saturation, argmax, kernels, reach, normalisation, recall)
+    return {claim.__name__: claim for claim in ordered}

@@ -1,0 +1,265 @@
+"""Attention with any similarity: when it is finite, the quadratic kernel's features, the linear rewrite, the costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+from ..cost import count
+from ..figures import Axis, Level, chart
+from ..figures import Line as Curve
+from ..maths import compare
+from ..similarity import Polynomial
+from .claim import Claim, Correction, Evidence, Line, measured
+from .kernel_runs import counted_runs, decoding, linear_form, listing_subscripts, quadratic_features
+
+SYMBOLS = {
+    "Q": "matrix[N,D]",
+    "K": "matrix[N,D]",
+    "V": "matrix[N,M]",
+    "phi": "map vector[D] -> vector[F]",
+    "i": "index[N]",
+    "D": "natural",
+    "M": "natural",
+    "N": "natural",
+    "F": "natural",
+}
+VANISHING = {
+    "s": "scalar",
+    "t": "scalar",
+    "q": "vector[2] = (1, 0)",
+    "k": "matrix[2,2] = [[s - 1, 0], [t - 1, 3]]",
+}
+TWO_VECTORS = {"q": "vector[D]", "k": "vector[D]"}
+QUADRATIC = {**SYMBOLS, "F": r"natural = (D+1)(D+2)/2"}
+LISTED = Fraction(1, 10**6)  # what the document's listing adds below the fraction
+
+DERIVATION = (
+    Line(r"(\mathrm{softmax}(Q K^\top / \sqrt{D}) V)_i", "softmax attention of query i", ""),
+    Line(
+        r"\frac{\sum_{j=1}^{N} \exp(Q_i^\top K_j / \sqrt{D}) V_j}{\sum_{j=1}^{N} \exp(Q_i^\top K_j / \sqrt{D})}",
+        "definition of softmax: the similarity is exp(q·k/√D)",
+    ),
+    Line(r"\sum_{j=1}^{2} (q^\top k_j + 1)^2", "the sum for q = (1, 0) and keys (s−1, 0), (t−1, 3)", "", VANISHING),
+    Line(r"((s - 1) + 1)^2 + ((t - 1) + 1)^2", "q takes the first component of a key"),
+    Line(r"s^2 + t^2", "never negative, and 0 at s = t = 0: the keys (−1, 0), (−1, 3) leave nothing to divide by"),
+    Line(r"(q^\top k + 1)^2", "the quadratic kernel", "", TWO_VECTORS),
+    Line(r"(q^\top k)^2 + 2 q^\top k + 1", "the square of a sum"),
+    Line(
+        r"\sum_{i=1}^{D} q_i^2 k_i^2 + 2 \sum_{1 \le i < j \le D} q_i q_j k_i k_j + 2 \sum_{i=1}^{D} q_i k_i + 1",
+        "the square of the dot product has each square once and each mixed product twice",
+    ),
+    Line(
+        r"\sum_{i=1}^{D} (q_i^2) (k_i^2) + \sum_{1 \le i < j \le D} (\sqrt{2} q_i q_j) (\sqrt{2} k_i k_j)"
+        r" + \sum_{i=1}^{D} (\sqrt{2} q_i) (\sqrt{2} k_i) + 1",
+        "2 = √2·√2: a product of features of q with the same features of k",
+    ),
+    Line(r"D + \frac{D (D - 1)}{2} + D + 1", "features: squares, mixed products, coordinates, the constant", ""),
+    Line(r"\frac{D^2 + 3 D + 2}{2}", "collected"),
+    Line(r"\frac{(D + 1)(D + 2)}{2}", "factorised: exactly so many, about D²/2 for large D"),
+    Line(
+        r"\sum_{j=1}^{N} (\phi(Q_i)^\top \phi(K_j)) V_j", "above the fraction, the similarity a product of features", ""
+    ),
+    Line(
+        r"\sum_{j=1}^{N} V_j (\phi(K_j)^\top \phi(Q_i))",
+        "a scalar may stand on either side; a dot product is symmetric",
+    ),
+    Line(r"\sum_{j=1}^{N} (V_j \phi(K_j)^\top) \phi(Q_i)", "the product of matrices is associative"),
+    Line(
+        r"(\sum_{j=1}^{N} V_j \phi(K_j)^\top) \phi(Q_i)", "φ(q_i) does not depend on j: the M×F sums serve all queries"
+    ),
+    Line(r"\sum_{j=1}^{N} \phi(Q_i)^\top \phi(K_j)", "below the fraction", ""),
+    Line(r"\phi(Q_i)^\top \sum_{j=1}^{N} \phi(K_j)", "likewise: F sums"),
+    Line(r"2 N^2 D + 6 N^2 + 2 N^2 M", "flops of softmax attention: scores, softmax, weighted values (qkv.cost)", ""),
+    Line(r"2 N^2 (D + M + 3)", "collected"),
+    Line(
+        r"2 N F + 2 N F (M + 1) + 2 N F (M + 1) + N M",
+        "flops with sums: features, sums, answers, quotient (qkv.cost)",
+        "",
+        QUADRATIC,
+    ),
+    Line(r"2 N F (2 M + 3) + N M", "collected"),
+    Line(r"N (D + 1)(D + 2)(2 M + 3) + N M", "F = (D+1)(D+2)/2"),
+    Line(r"\Theta(N F M)", "the rate with sums", "", QUADRATIC),
+    Line(r"\Theta(N D^2 M)", "F grows as D²"),
+)
+
+CORRECTIONS = (
+    Correction(
+        "003, problem 6 (a)",
+        "the sum must be positive because a squared kernel is never negative",
+        "for any similarity the condition is Σ_j sim(q_i, k_j) ≠ 0 for every i. sim ≥ 0 with one positive term "
+        "is enough, as exp always has. The quadratic kernel has no such guarantee: q = (1, 0) with keys (−1, 0) and "
+        "(−1, 3) makes the sum 0. A similarity of both signs can cancel without any term being 0.",
+    ),
+    Correction(
+        "003, problem 6 (b) (ii)",
+        "a feature map of dimension 'approximately D²/2'",
+        "exactly (D+1)(D+2)/2: D squares, D(D−1)/2 mixed products, D coordinates and a constant.",
+    ),
+    Correction(
+        "003, problem 6 (c)",
+        "softmax attention takes O(N²D) time and O(N²) space",
+        "time Θ(N²D + N²M): the weighted sum of values costs N²M, which D covers only where M is at most about D. "
+        "Space Θ(N² + ND + NM): the question itself asks that Q, K and V be counted, and for N < D they are larger.",
+    ),
+    Correction(
+        "003, problem 6 (d)",
+        "O(ND³) time and O(ND² + D³) space",
+        "right for M ≈ D where all features are kept for the backward pass. Nothing forces that: with sums over the "
+        "keys the features can be made again, and Θ(D²M + ND + NM) is held.",
+    ),
+    Correction(
+        "003, problem 6, equation numbers",
+        "refers to (2), (3) and (4) where it means softmax attention, the general equation and its exponential case",
+        "these are printed as (3), (4) and (5): references are one short, save in part (a) and the sentence before it.",
+    ),
+    Correction(
+        "003, problem 6, listing",
+        "divides by the sum plus 10⁻⁶",
+        "that hides a vanishing sum, and shrinks an answer whose sum is small: a sum of 10⁻⁸ gives about 1% of the "
+        "right answer. Its column of ones also is float32 whatever Q is.",
+    ),
+    Correction(
+        "003, problem 4, multi-query listing",
+        "einsum subscripts bhn,bhv->bhv for the weighted values and bhv,bdv->bd for the output",
+        "the shared values are (b, n, v) and the output projection is (h, v, d): bhn,bnv->bhv and bhv,hvd->bd. As "
+        "printed torch refuses them, or, where heads happen to equal the length, attends to nothing.",
+    ),
+    Correction(
+        "003, problem 4, both listings",
+        "logits without 1/√k; only y is returned",
+        "scores are divided by √k, as the first problem asks, and the grown caches must be handed back: otherwise the "
+        "next step does not see this token.",
+    ),
+)
+
+
+def kernels(*, seed: int = 0, length: int = 7, width: int = 5, value_width: int = 3) -> Claim:
+    """V'_i = Σ_j sim(q_i,k_j) v_j / Σ_j sim(q_i,k_j) is finite when no sum below vanishes; features make it linear.
+
+    seed, length, width, value_width: of the random tensors on which qkv's forms are held to each other.
+    """
+    return Claim(
+        "kernels",
+        "Kernels in the place of softmax",
+        "Attention with a similarity is finite where Σ_j sim(q_i, k_j) ≠ 0 for every i; sim ≥ 0 with one positive term "
+        "is enough. (q·k + 1)² is a product of (D+1)(D+2)/2 features, and then sums over the keys serve all queries: "
+        "Θ(N D² M) flops in the place of Θ(N² (D + M)).",
+        SYMBOLS,
+        DERIVATION,
+        (
+            enough(),
+            vanishing(),
+            added_epsilon(),
+            kernel_is_features(),
+            linear_form(seed, length, width, value_width),
+            *counted_runs(seed),
+            formulas(),
+            *classes(),
+            listing_subscripts(),
+            decoding(seed),
+        ),
+        CORRECTIONS,
+        ("003-6a", "003-6b", "003-6c", "003-6d", "003-4"),
+        figure,
+    )
+
+
+def enough(values: Sequence[int] = (0, 1, 2)) -> Evidence:
+    """Among similarities that are not negative, a sum vanishes only where every term does: all of four keys."""
+    wrong = sum((sum(terms) == 0) != (not any(terms)) for terms in product(values, repeat=4))
+    what = "sim ≥ 0 over four keys: cases where the sum vanishes and one term does not"
+    return Evidence(what, "refuted" if wrong else "proved", float(wrong), 0.0)
+
+
+def vanishing(keys: Sequence[Sequence[float]] = ((-1.0, 0.0), (-1.0, 3.0))) -> Evidence:
+    """The counterexample on a real call: the sum is exactly 0, the plain quotient NaN, and qkv's answer 0."""
+    import torch
+
+    import qkv
+
+    query, key = torch.tensor([[1.0, 0.0]], dtype=torch.float64), torch.tensor(keys, dtype=torch.float64)
+    value = torch.tensor([[2.0, 3.0, 5.0], [7.0, 11.0, 13.0]], dtype=torch.float64)
+    sim = (query @ key.T + 1) ** 2
+    plain = (sim @ value) / sim.sum(-1, keepdim=True)
+    answer = qkv.attention(query, key, value, similarity=qkv.Polynomial(2, 1.0))
+    finite = plain.isfinite().sum().item() + answer.abs().sum().item()
+    return measured(
+        "quadratic kernel, keys with q·k = −1: finite entries of the quotient, and what qkv makes of it", finite, 0
+    )
+
+
+def added_epsilon(below: Fraction = LISTED) -> Evidence:
+    """How much of the right answer is left where `below` is added to a sum of 10⁻⁸, exactly: q·k = −1 + 10⁻⁴."""
+    similarity = (Fraction(-1) + Fraction(1, 10**4) + 1) ** 2
+    left = similarity / (similarity + below)
+    return measured("share of the answer that 10⁻⁶ below the fraction leaves of a sum of 10⁻⁸", float(left), 0.01)
+
+
+def kernel_is_features(widths: Sequence[int] = (1, 2, 3, 5), features: Callable[..., Any] | None = None) -> Evidence:
+    """(q·k + 1)² as a polynomial: its monomials, once each, and how often they come up, against the map's."""
+    wrong = 0
+    for width in widths:
+        found = (features or quadratic_features)(width)
+        expanded: dict[tuple[int, ...], int] = {}
+        for pair in product(range(width + 1), repeat=2):  # the last coordinate stands for the constant 1
+            key = tuple(sorted(pair))
+            expanded[key] = expanded.get(key, 0) + 1
+        wrong += (found != expanded) + (len(found) != (width + 1) * (width + 2) // 2)
+    what = f"monomials of (q·k + 1)² against the features, widths {', '.join(map(str, widths))}: widths that differ"
+    return Evidence(what, "refuted" if wrong else "proved", float(wrong), 0.0)
+
+
+def formulas(softmax: str = "2 N^2 (D + M + 3)", linear: str = "N (D + 1)(D + 2)(2 M + 3) + N M") -> Evidence:
+    """The two counts of the derivation against `qkv.cost`, as polynomials."""
+    from ..cost import text
+
+    names = {"N": "natural", "D": "natural", "M": "natural"}
+    dense = count("N D", "N D", "N M", form="dense").flops
+    sums = count("N D", "N D", "N M", form="linear", similarity=Polynomial(2, 1.0)).flops
+    verdicts = [compare(text(flops), said, names) for flops, said in ((dense, softmax), (sums, linear))]
+    proved = all(verdict.kind == "equal" and verdict.evidence == "proved" for verdict in verdicts)
+    wrong = sum(verdict.kind != "equal" for verdict in verdicts)
+    kind = "refuted" if wrong else "proved" if proved else "tested"
+    return Evidence("flops of both forms in the derivation are qkv.cost's, as polynomials", kind, float(wrong), 0.0)
+
+
+def classes(said: Sequence[tuple[str, str, str]] | None = None) -> list[Evidence]:
+    """Rates of time and space by `qkv.cost`: (form, quantity, class)."""
+    said = said or (
+        ("dense", "flops", r"\Theta(N^2 D + N^2 M)"),
+        ("dense", "space", r"\Theta(N^2 + N D + N M)"),
+        ("linear", "flops", r"\Theta(N D^2 M)"),
+        ("linear", "space", r"\Theta(D^2 M + N D + N M)"),
+    )
+    found = []
+    for form, quantity, rate in said:
+        similarity = Polynomial(2, 1.0) if form == "linear" else None
+        counted = count("N D", "N D", "N M", form=form, similarity=similarity).theta(quantity)
+        verdict = compare(rate, repr(counted), {})
+        kind = (verdict.evidence or "tested") if verdict.kind == "equal" else "refuted"
+        found.append(
+            Evidence(f"{quantity} of form={form!r} by qkv.cost is {counted}", kind, float(kind == "refuted"), 0.0)
+        )
+    return found
+
+
+def figure(width: int = 64) -> str:
+    """Flops of softmax attention and of the quadratic kernel with sums, over the length."""
+    lengths = [2**p for p in range(6, 18)]
+    similarity = Polynomial(2, 1.0)
+    dense = [(n, count((n, width), (n, width), (n, width), form="dense").flops) for n in lengths]
+    sums = [(n, count((n, width), (n, width), (n, width), form="linear", similarity=similarity).flops) for n in lengths]
+    crossing = ((width + 1) * (width + 2) * (2 * width + 3) + width) / (2 * (2 * width + 3))
+    marks = [
+        Curve("softmax, matrix of scores: 2N²(D + M + 3)", dense),
+        Curve("quadratic kernel, sums over the keys: N(D+1)(D+2)(2M+3) + NM", sums),
+        Level(f"equal at N = {crossing:.0f}", x=crossing),
+    ]
+    note = f"One head of width D = M = {width}, by qkv.cost. Sums pay from N ≈ (D+1)(D+2)/2 on, the features."
+    return chart(
+        "Work of a kernel with sums", Axis("length", "tokens", "log"), Axis("work", "FLOP", "log"), marks, note
+    )

@@ -1,0 +1,303 @@
+"""Normalisation: which inputs an output depends on, and how long a normalised vector is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+from ..figures import Axis, Dots, Level, chart
+from ..figures import Line as Curve
+from .claim import Claim, Correction, Evidence, Line, measured
+
+LAYER = {
+    "x": "vector[d]",
+    "gamma": "scalar",
+    "beta": "scalar",
+    "mu": r"scalar = \frac{1}{d} \mathbf{1}^\top x",
+    "sigma": r"scalar = \sqrt{\frac{1}{d} \|x - \mu \mathbf{1}\|^2}",
+    "z": r"vector[d] = (x - \mu \mathbf{1}) / \sigma",
+    "y": r"vector[d] = \gamma z + \beta \mathbf{1}",
+}
+WITH_EPSILON = {
+    **{name: LAYER[name] for name in ("x", "gamma", "beta", "mu", "sigma")},
+    "epsilon": "positive",
+    "y": r"vector[d] = \gamma (x - \mu \mathbf{1}) / \sqrt{\sigma^2 + \epsilon} + \beta \mathbf{1}",
+}
+
+# B vectors as rows; m and s are the means and deviations, over a vector or over the batch, or stored ones.
+BATCH = {"X": "matrix[B,D]", "i": "index[B]", "k": "index[B]", "j": "index[D]", "l": "index[D]"}
+OVER_A_VECTOR = {
+    **BATCH,
+    "m": r"vector[B] = \frac{1}{D} X \mathbf{1}",
+    "s": r"vector[B] = \sqrt{\frac{1}{D} \mathrm{diag}(X X^\top) - m \odot m}",
+}
+OVER_THE_BATCH = {
+    **BATCH,
+    "m": r"vector[D] = \frac{1}{B} X^\top \mathbf{1}",
+    "s": r"vector[D] = \sqrt{\frac{1}{B} \mathrm{diag}(X^\top X) - m \odot m}",
+}
+STORED = {**BATCH, "m": "vector[D]", "s": "vector[D]"}
+
+DERIVATION = (
+    Line(r"\frac{\partial}{\partial X_{kl}} \frac{X_{ij} - m_i}{s_i}", "layer normalisation", "", OVER_A_VECTOR),
+    Line(
+        r"\frac{\delta_{ik} (\delta_{jl} - \frac{1}{D})}{s_i}"
+        r" - \frac{X_{ij} - m_i}{s_i^2} \cdot \frac{\delta_{ik} (X_{il} - m_i)}{D s_i}",
+        "rule of quotients; mean and deviation are those of vector i",
+    ),
+    Line(
+        r"\frac{\delta_{ik}}{s_i} (\delta_{jl} - \frac{1}{D} - \frac{(X_{ij} - m_i) (X_{il} - m_i)}{D s_i^2})",
+        "collected: 0 for another vector, k ≠ i, and in general not for another component of the same one",
+    ),
+    Line(r"\frac{\partial}{\partial X_{kl}} \frac{X_{ij} - m_j}{s_j}", "batch, training", "", OVER_THE_BATCH),
+    Line(
+        r"\frac{\delta_{jl}}{s_j} (\delta_{ik} - \frac{1}{B} - \frac{(X_{ij} - m_j) (X_{kj} - m_j)}{B s_j^2})",
+        "the same with rows and columns changed over: 0 for another component, l ≠ j, not for another vector",
+    ),
+    Line(r"\frac{X_{ij} - m_j}{s_j}", "batch normalisation in evaluation, with stored m and s", "", STORED),
+    Line(r"\frac{1}{s_j} X_{ij} - \frac{m_j}{s_j}", "a number times x_ij, and a number: nothing else of X is in it"),
+    Line(r"\mathbf{1}^\top x", "the sum of the components of a vector", "", LAYER),
+    Line(r"d \mu", "definition of μ"),
+    Line(r"\mathbf{1}_d^\top (\mu \mathbf{1}_d)", "1ᵀ1 = d: x and μ1 have the same sum, so x − μ1 has none along 1"),
+    Line(r"\frac{1}{d} \|x - \mu \mathbf{1}\|^2", "the variance σ² over the components of one vector", ""),
+    Line(
+        r"\frac{1}{d} \|x\|^2 - \mu^2", "the mean of squares minus the square of the mean: 0 only for a constant vector"
+    ),
+    Line(r"\|y - \beta \mathbf{1}\|", "how far the output is from β1, ε = 0", ""),
+    Line(r"\|\gamma z\|", "definition of y"),
+    Line(r"|\gamma| \|z\|", "a norm takes the absolute value of a factor"),
+    Line(r"|\gamma| \frac{\|x - \mu \mathbf{1}\|}{\sigma}", "definition of z; σ > 0, for x is not constant"),
+    Line(r"|\gamma| \sqrt{d}", "definition of σ: ‖x − μ1‖ = σ√d"),
+    Line(r"\|y - \beta \mathbf{1}\|", "the same with ε > 0 under the root", "", WITH_EPSILON),
+    Line(r"\frac{|\gamma|}{\sqrt{\sigma^2 + \epsilon}} \|x - \mu \mathbf{1}\|", "a norm takes the size of a factor"),
+    Line(r"|\gamma| \sqrt{d} \frac{\sigma}{\sqrt{\sigma^2 + \epsilon}}", "‖x − μ1‖ = σ√d, and 0 for a constant vector"),
+)
+
+CORRECTIONS = (
+    Correction(
+        "004, problem 3 (a)",
+        "layer normalisation is 'elementwise'",
+        "it is applied to each vector by itself: y_ij depends on every component of the same vector, through its mean "
+        "and variance, and on no other vector.",
+    ),
+    Correction(
+        "004, problem 3 (a)",
+        "batch normalisation depends on the other vectors of the batch",
+        "in training only. In evaluation the stored statistics are constants, and y_ij depends on x_ij alone.",
+    ),
+    Correction(
+        "004, problem 3 (b)",
+        "‖y − β1‖₂ = γ√d for any x",
+        "|γ|√d, for a norm is never negative; γ and β are one number each (with a vector γ the length depends on x and "
+        "lies between the smallest and the largest |γ_i|, times √d); and x must not be constant, or σ = 0.",
+    ),
+    Correction(
+        "004, problem 3 (b)",
+        "takes ε = 0",
+        "what runs has ε > 0, and then it is |γ|√d·σ/√(σ² + ε): shorter, and 0 for a constant vector.",
+    ),
+)
+
+
+def normalisation(*, seed: int = 0, batch: int = 5, width: int = 7) -> Claim:
+    """LayerNorm's y_ij depends on row i, BatchNorm's on column j while training; ‖y − β1‖ = |γ|√d·σ/√(σ²+ε).
+
+    batch, width: at least three each, or a Jacobian may vanish that has no reason to.
+    """
+    return Claim(
+        "normalisation",
+        "What normalisation looks at, and the length that it leaves",
+        "Layer normalisation's y_ij depends on all of vector i and on nothing else; batch normalisation's on component "
+        "j of all vectors while training, on x_ij alone in evaluation. With scalar γ and β and x not constant "
+        "‖y − β1‖₂ = |γ|√d, and with ε > 0 it is |γ|√d·σ/√(σ² + ε).",
+        LAYER,
+        DERIVATION,
+        (
+            *(depends(*case, seed=seed, batch=batch, width=width) for case in CASES),
+            slopes(seed, width),
+            vanishing_jacobian("layer"),
+            vanishing_jacobian("batch"),
+            length(seed, width),
+            length(seed, width, epsilon=0.5),
+            gamma_for_each(seed, width),
+            constant_vector(width),
+            in_a_block(seed),
+        ),
+        CORRECTIONS,
+        ("004-3a", "004-3b"),
+        figure,
+    )
+
+
+# Which norm, whether it trains, what y_ij depends on, and that as a rule for (i, j, i', j').
+CASES: tuple[tuple[str, bool, str, Callable[[int, int, int, int], bool]], ...] = (
+    ("layer", True, "vector i", lambda i, j, row, column: i == row),
+    ("layer", False, "vector i", lambda i, j, row, column: i == row),
+    ("batch", True, "component j of every vector", lambda i, j, row, column: j == column),
+    ("batch", False, "x_ij alone", lambda i, j, row, column: (i, j) == (row, column)),
+)
+
+
+def made(kind: str, width: int, **options: Any) -> Any:
+    """torch's own module, in float64."""
+    import torch
+
+    norms = {"layer": torch.nn.LayerNorm, "batch": torch.nn.BatchNorm1d}
+    return norms[kind](width, **options).double()
+
+
+def depends(
+    kind: str,
+    training: bool,
+    said: str,
+    rule: Callable[[int, int, int, int], bool],
+    *,
+    seed: int = 0,
+    batch: int = 5,
+    width: int = 7,
+) -> Evidence:
+    """Entries of the Jacobian ∂y_ij/∂x_i'j' of torch's module that are 0 where the rule says not, or the reverse."""
+    import torch
+
+    norm = made(kind, width)
+    generator = torch.Generator().manual_seed(seed)
+    # Statistics of its own for evaluation, from batches that are not the one looked at.
+    for _ in range(3):
+        norm(3 + 2 * torch.randn(batch, width, dtype=torch.float64, generator=generator))
+    norm.train(training)
+    x = torch.randn(batch, width, dtype=torch.float64, generator=generator)
+    jacobian: Any = torch.autograd.functional.jacobian(norm, x)
+    # What is written with a formula cancels to a few eps at most: slopes are of the order of 1/σ.
+    noise = 16 * width * batch * torch.finfo(torch.float64).eps
+    places = product(range(batch), range(width), range(batch), range(width))
+    wrong = sum((abs(jacobian[place].item()) > noise) != rule(*place) for place in places)
+    mode = "training" if training else "evaluation"
+    what = (
+        f"{type(norm).__name__} in {mode}: y_ij depends on {said}; entries of its {batch}×{width} Jacobian that differ"
+    )
+    return measured(what, wrong, 0)
+
+
+def slopes(seed: int, width: int, kept: int = 1) -> Evidence:
+    """∂z/∂x of torch's LayerNorm against (I − 11ᵀ/d − zzᵀ/d)/σ: what moves the mean or the spread is taken out."""
+    import torch
+
+    x = torch.randn(width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    norm = made("layer", width, eps=0.0, elementwise_affine=False)
+    z, sigma = norm(x), x.std(correction=0)
+    said = (torch.eye(width, dtype=torch.float64) - 1 / width - kept * torch.outer(z, z) / width) / sigma
+    jacobian: Any = torch.autograd.functional.jacobian(norm, x)
+    # Sums over d of products of numbers of the order of √d, over σ.
+    bound = 8 * width * math.sqrt(width) * torch.finfo(torch.float64).eps / sigma.item()
+    return measured("LayerNorm's Jacobian against (I − 11ᵀ/d − zzᵀ/d)/σ", (jacobian - said).abs().max().item(), bound)
+
+
+def vanishing_jacobian(kind: str, count: int = 2) -> Evidence:
+    """Why tests use three of everything: of two numbers, normalised without ε, only the order is left."""
+    import torch
+
+    # torch takes no ε = 0 for a batch that trains; one that is lost beside σ² in rounding is as good.
+    options = {"eps": 1e-300} | ({"elementwise_affine": False} if kind == "layer" else {"affine": False})
+    x = torch.tensor([[1.0, 5.0, 2.0, 9.0, 3.0][:count]], dtype=torch.float64)
+    x = x if kind == "layer" else x.T
+    norm = made(kind, x.shape[1], **options)
+    jacobian: Any = torch.autograd.functional.jacobian(norm, x)
+    # Slopes are differences of a few numbers of the order of 1/σ, which is less than 1 here.
+    bound = 16 * torch.finfo(torch.float64).eps
+    of = "width" if kind == "layer" else "batch"
+    return measured(
+        f"{type(norm).__name__} with {of} 2 and ε = 0: the Jacobian vanishes", jacobian.abs().max().item(), bound
+    )
+
+
+def length(
+    seed: int, width: int, epsilon: float = 0.0, said: Callable[[float, int, float], float] | None = None
+) -> Evidence:
+    """torch's LayerNorm with γ of both signs: ‖y − β1‖ against |γ|√d·σ/√(σ² + ε), relative."""
+    import torch
+
+    said = said or (lambda gamma, d, shrunk: abs(gamma) * math.sqrt(d) * shrunk)
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(11, width, dtype=torch.float64, generator=generator) * torch.logspace(-2, 2, 11)[:, None].double()
+    norm, sigma = made("layer", width, eps=epsilon), x.std(dim=-1, correction=0)
+    shrunk, off, bounds = sigma / (sigma**2 + epsilon).sqrt(), [], []
+    for gamma, beta in ((1.5, 0.0), (-2.0, 3.0), (0.25, -1.0)):
+        torch.nn.init.constant_(norm.weight, gamma)
+        torch.nn.init.constant_(norm.bias, beta)
+        wanted = torch.tensor([said(gamma, width, one) for one in shrunk.tolist()], dtype=torch.float64)
+        off.append(((norm(x) - beta).norm(dim=-1) - wanted).abs() / wanted.abs())
+        # Taking β away again leaves the rounding of γz + β on what is left of γz.
+        bounds.append(8 * width * torch.finfo(torch.float64).eps * (1 + abs(beta / gamma) / shrunk))
+    residuals, bound = torch.cat(off), torch.cat(bounds)
+    worst = (residuals / bound).argmax()  # of NaN, where there is one
+    what = f"LayerNorm, ε = {epsilon:g}: ‖y − β1‖ against |γ|√d·σ/√(σ²+ε), relative"
+    return measured(what, residuals[worst].item(), bound[worst].item())
+
+
+def gamma_for_each(seed: int, width: int, wider: float = 0.0) -> Evidence:
+    """A γ for each component: lengths outside min|γ|√d to max|γ|√d, and inputs that share their length with another."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(11, width, dtype=torch.float64, generator=generator)
+    norm = made("layer", width, eps=0.0)
+    with torch.no_grad():
+        norm.weight.copy_(torch.linspace(-2.0, 1.5, width))
+        lengths = (norm(x) / math.sqrt(width)).norm(dim=-1)
+    sizes = norm.weight.abs()
+    outside = ((lengths < sizes.min() + wider) | (lengths > sizes.max() - wider)).sum().item()
+    shared = len(lengths) - len(lengths.unique())
+    return measured("LayerNorm with a vector γ: lengths outside min|γ|√d to max|γ|√d, or equal", outside + shared, 0)
+
+
+def constant_vector(width: int, epsilon: float = 0.0) -> Evidence:
+    """A constant vector: without ε there is no output, with ε it is β1."""
+    import torch
+
+    x = torch.full((1, width), 2.0, dtype=torch.float64)
+    without = made("layer", width, eps=epsilon)(x).isfinite().sum().item()
+    with_one = made("layer", width, eps=1e-5)(x).abs().max().item()
+    return measured(
+        "a constant vector: finite outputs without ε, and the distance from β1 with it", without + with_one, 0
+    )
+
+
+def in_a_block(seed: int, norms: tuple[str, str] = ("layer", "batch")) -> Evidence:
+    """Blocks of `qkv.nn` while training: a row of the batch depends on no other row, or on all."""
+    import torch
+
+    from ..nn import Block
+
+    leaks = []
+    for norm in norms:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            block = Block(6, 2, norm=norm).double().train()
+            x = torch.randn(3, 5, 6, dtype=torch.float64, requires_grad=True)
+            (slopes,) = torch.autograd.grad((block(x)[0] * torch.randn(5, 6)).sum(), x)
+        leaks.append(sum(slope.abs().max().item() != 0 for slope in slopes[1:]))
+    wrong = (leaks[0] != 0) + (leaks[1] != 2)
+    return measured(
+        "blocks of qkv.nn: other rows matter with norm='batch' in training, never with norm='layer'", wrong, 0
+    )
+
+
+def figure(width: int = 64) -> str:
+    """How much of |γ|√d is left, over the spread of the input, for several ε: torch's module on the curve."""
+    import torch
+
+    direction = torch.randn(width, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    direction = (direction - direction.mean()) / direction.std(correction=0)
+    marks: list[Any] = []
+    for epsilon in (1e-12, 1e-5, 1e-2):
+        norm = made("layer", width, eps=epsilon)
+        sigmas = [10 ** (p / 4) for p in range(-28, 9)]
+        found = [(s, (norm(s * direction).norm() / math.sqrt(width)).item()) for s in sigmas[::3]]
+        formula = [(s, s / math.sqrt(s * s + epsilon)) for s in sigmas]
+        marks += [Dots(f"LayerNorm, ε = {epsilon:g}", found), Curve(f"σ/√(σ² + {epsilon:g})", formula, markers=False)]
+    marks.append(Level("ε = 0", y=1.0))
+    note = f"torch's LayerNorm at d = {width}. From σ ≈ √ε down, ε decides; torch's default is 10⁻⁵."
+    axes = Axis("σ of the input", scale="log"), Axis("‖y − β1‖ / (|γ|√d)", low=0, high=1.1)
+    return chart("The length that layer normalisation leaves", *axes, marks, note, height=480)

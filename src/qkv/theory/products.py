@@ -1,0 +1,254 @@
+"""Matrix products row by row: Q = X W_Q, (QKᵀ)_ij = q_i·k_j, and row i of AV is Σ_j a_ij v_j."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import IllTyped
+from ..figures import Axis, Dots, chart
+from ..maths import parse
+from .claim import Claim, Correction, Evidence, Line, measured
+
+Matrix = Sequence[Sequence[int]]
+
+# The worked example of document 002: three tokens of width 2.
+TOKENS: Matrix = ((2, 3), (-1, 0), (1, -2))
+TO_QUERIES: Matrix = ((1, 0, 2), (0, 1, -3))
+TO_KEYS: Matrix = ((0, 0, -1), (-2, 0, 1))
+TO_VALUES: Matrix = ((8, 0), (0, 9))
+PRINTED_QUERY = (-1, 0, 2)  # what the document gives for q₂
+
+SYMBOLS = {
+    "X": "matrix[N,D]",
+    "W_Q": "matrix[D,D_k]",
+    "W_K": "matrix[D,D_k]",
+    "W_V": "matrix[D,D_v]",
+    "Q": "matrix[N,D_k] = X W_Q",
+    "K": "matrix[N,D_k] = X W_K",
+    "V": "matrix[N,D_v] = X W_V",
+    "A": "matrix[N,N] = softmax(Q K^T)",
+    "i": "index[N]",
+    "j": "index[N]",
+    "c": "index[D_v]",
+}
+
+EXAMPLE = {
+    "X": "matrix[3,2] = [[2, 3], [-1, 0], [1, -2]]",
+    "W_Q": "matrix[2,3] = [[1, 0, 2], [0, 1, -3]]",
+    "W_K": "matrix[2,3] = [[0, 0, -1], [-2, 0, 1]]",
+    "W_V": "matrix[2,2] = [[8, 0], [0, 9]]",
+    "Q": "matrix[3,3] = X W_Q",
+    "K": "matrix[3,3] = X W_K",
+    "V": "matrix[3,2] = X W_V",
+    "A": "matrix[3,3] = softmax(Q K^T)",
+}
+_SUM = r"e^2 + e^8 + e^{-20}"
+
+DERIVATION = (
+    Line(r"W_Q^\top X_i", "the query of token i, a column; X_i is its embedding, row i of X", ""),
+    Line(r"(X_{i\cdot} W_Q)^\top", "the transpose of a product is the product of the transposes in the other order"),
+    Line(r"(X W_Q)_i", "row i of a product is row i of its left factor times the right one"),
+    Line(r"Q_i", "the queries stacked as rows are Q = X W_Q, of N rows and D_k columns"),
+    Line(r"(Q K^\top)_{ij}", "entry (i, j) of the matrix of scores", ""),
+    Line(r"\sum_{l=1}^{D_k} Q_{il} K_{jl}", "definition of the product; transposing K swaps its two subscripts"),
+    Line(r"Q_i^\top K_j", "definition of the dot product: z_ij = q_i·k_j"),
+    Line(r"(W_Q^\top X_i)^\top (W_K^\top X_j)", "what queries and keys are"),
+    Line(r"X_i^\top W_Q W_K^\top X_j", "the transpose of a product"),
+    Line(r"(A V)_{ic}", "entry c of row i of the answer", ""),
+    Line(r"\sum_{j=1}^{N} A_{ij} V_{jc}", "definition of the product"),
+    Line(r"(\sum_{j=1}^{N} A_{ij} V_j)_c", "a sum of vectors is taken component by component: row i is Σ_j a_ij v_j"),
+    Line(r"A \mathbf{1}", "the weights of each row, summed", ""),
+    Line(r"\mathbf{1}", "softmax divides by the sum"),
+    Line(r"A V", "all rows at once", ""),
+    Line(r"A (X W_V)", "V = X W_V"),
+    Line(r"(A X) W_V", "the product of matrices is associative: mixing tokens and projecting them may change places"),
+    Line(r"X W_Q", "the example's queries, one a row", "", EXAMPLE),
+    Line(
+        r"\begin{bmatrix}2&3&-5\\-1&0&-2\\1&-2&8\end{bmatrix}",
+        "arithmetic: the last component of q₂ is 2·(−1) − 3·0, negative",
+    ),
+    Line(r"X W_K", "its keys", "", EXAMPLE),
+    Line(r"\begin{bmatrix}-6&0&1\\0&0&1\\4&0&-3\end{bmatrix}", "arithmetic"),
+    Line(r"X W_V", "its values", "", EXAMPLE),
+    Line(r"\begin{bmatrix}16&27\\-8&0\\8&-18\end{bmatrix}", "arithmetic"),
+    Line(r"Q K^\top", "its scores", "", EXAMPLE),
+    Line(r"\begin{bmatrix}-17&-5&23\\4&-2&2\\2&8&-20\end{bmatrix}", "arithmetic"),
+    Line(r"A_3", "the weights of its third token", "", EXAMPLE),
+    Line(
+        rf"[\frac{{e^2}}{{{_SUM}}}, \frac{{e^8}}{{{_SUM}}}, \frac{{e^{{-20}}}}{{{_SUM}}}]",
+        "softmax of the third row of scores",
+    ),
+    Line(r"[0.00247, 0.99753, 6.90 \times 10^{-13}]", "arithmetic, rounded as the document rounds"),
+    Line(r"(A V)_3", "its weighted sum of values", "", EXAMPLE),
+    Line(
+        rf"[\frac{{16 e^2 - 8 e^8 + 8 e^{{-20}}}}{{{_SUM}}}, \frac{{27 e^2 - 18 e^{{-20}}}}{{{_SUM}}}]",
+        "each value times its weight, component by component",
+    ),
+    Line(r"[-7.94, 0.067]", "arithmetic, rounded as the document rounds"),
+)
+
+CORRECTIONS = (
+    Correction(
+        "002, problem 1 (a)",
+        "q₂ = (−1, 0, 2)",
+        "W_Qᵀx₂ = (−1, 0, −2): the last component is 2·(−1) − 3·0. Parts (b) and (c) use q₃ only, so the slip shows "
+        "nowhere else; in Q it would turn the second token's scores (4, −2, 2) into (8, 2, −10).",
+    ),
+    Correction(
+        "002, problem 1 (d)",
+        "derives Q alone, 3×3 'or N×D_k'",
+        "K = X W_K is N×D_k and V = X W_V is N×D_v (3×2 in the example). The example has N = D_k = 3, which hides "
+        "which side is which: a wrong order of factors is seen only when all sizes differ.",
+    ),
+    Correction(
+        "002, problem 1 (e)",
+        "asks for (QKᵀ)_ij = z_ij and gives no solution",
+        "it is the definition of the product: Σ_c Q_ic K_jc = q_iᵀ k_j.",
+    ),
+)
+
+
+def products(*, seed: int = 0, tokens: int = 7, width: int = 5, key_width: int = 3, value_width: int = 2) -> Claim:
+    """With tokens as rows, Q = X W_Q (N×D_k), (QKᵀ)_ij = q_i·k_j, and row i of AV is Σ_j a_ij v_j.
+
+    seed and the four sizes: of the random integer example on which `qkv.attention` is held to the third.
+    """
+    x = random_integers(seed, tokens, width)
+    weights = [random_integers(seed + n, width, w) for n, w in ((1, key_width), (2, key_width), (3, value_width))]
+    return Claim(
+        "products",
+        "Queries, scores and answers as products of matrices",
+        "With tokens as the rows of X: Q = X W_Q has rows q_i = W_Qᵀ x_i and N×D_k entries, (Q Kᵀ)_ij = q_i·k_j, and "
+        "row i of A V is the weighted sum Σ_j a_ij v_j.",
+        SYMBOLS,
+        DERIVATION,
+        (
+            *shapes(),
+            example(),
+            entry_by_entry(x, *weights),
+            weighted_sums(x, *weights),
+        ),
+        CORRECTIONS,
+        ("002-1d", "002-1e", "002-1f"),
+        figure,
+    )
+
+
+def shapes(orders: Sequence[tuple[str, tuple[str, ...] | None]] | None = None) -> list[Evidence]:
+    """Which products there are at all, and their shapes: None for one that has no meaning."""
+    orders = orders or (
+        ("X W_Q", ("N", "D_k")),
+        ("X W_V", ("N", "D_v")),
+        ("Q K^T", ("N", "N")),
+        ("A V", ("N", "D_v")),
+        ("W_Q X", None),
+        ("Q K", None),
+    )
+    wrong = []
+    for text, wanted in orders:
+        try:
+            found = parse(text, SYMBOLS).shape
+        except IllTyped:
+            found = None
+        if found != wanted:
+            wrong.append(text)
+    said = ", ".join(f"{text} is {'×'.join(w) if w else 'no product'}" for text, w in orders)
+    return [Evidence(f"shapes: {said}", "refuted" if wrong else "proved", len(wrong), 0.0)]
+
+
+def example(second_query: Sequence[int] = (-1, 0, -2)) -> Evidence:
+    """The worked example in whole numbers: how many entries of Q and of the scores are not what is said."""
+    queries, keys = times(TOKENS, TO_QUERIES), times(TOKENS, TO_KEYS)
+    said = [[2, 3, -5], list(second_query), [1, -2, 8]]
+    scores = [[-17, -5, 23], [4, -2, 2], [2, 8, -20]]
+    wrong = sum(a != b for rows in ((queries, said), (dots(queries, keys), scores)) for a, b in entries(*rows))
+    what = "the example of document 002 in whole numbers: entries of Q and of the scores that are not those above"
+    return Evidence(what, "refuted" if wrong else "proved", float(wrong), 0.0)
+
+
+def entry_by_entry(
+    x: Matrix, to_queries: Matrix, to_keys: Matrix, to_values: Matrix, *, product: Callable[..., Any] | None = None
+) -> Evidence:
+    """X W_Q and Q Kᵀ by torch in whole numbers against one token and one pair at a time."""
+    import torch
+
+    product = product or torch.matmul
+    whole = [torch.tensor(m) for m in (x, to_queries, to_keys)]
+    queries, keys = product(whole[0], whole[1]), product(whole[0], whole[2])
+    by_token = [[sum(w[r][c] * row[r] for r in range(len(row))) for c in range(len(w[0]))]
+                for w in (to_queries, to_keys) for row in x]  # fmt: skip
+    by_pair = dots(by_token[: len(x)], by_token[len(x) :])
+    wrong = sum(
+        a != b
+        for rows in ((torch.cat([queries, keys]).tolist(), by_token), (product(queries, keys.T).tolist(), by_pair))
+        for a, b in entries(*rows)
+    )
+    return measured("torch's X W_Q, X W_K and Q Kᵀ in whole numbers: entries unlike one token at a time", wrong, 0)
+
+
+def weighted_sums(
+    x: Matrix, to_queries: Matrix, to_keys: Matrix, to_values: Matrix, *, attend: Callable[..., Any] | None = None
+) -> Evidence:
+    """`qkv.attention` on whole numbers against Σ_j a_ij v_j, the weights from exact scores, one row at a time."""
+    import torch
+
+    import qkv
+
+    q, k, v = (times(x, w) for w in (to_queries, to_keys, to_values))
+    attend = attend or (lambda *qkv_: qkv.attention(*qkv_, similarity=qkv.Softmax(scale=1.0), form="dense"))
+    given = attend(*(torch.tensor(m, dtype=torch.float64) for m in (q, k, v)))
+    said = []
+    for scores in dots(q, k):
+        powers = [math.exp(score - max(scores)) for score in scores]
+        sums = [math.fsum(p * one for p, one in zip(powers, column, strict=True)) for column in zip(*v, strict=True)]
+        said.append([one / math.fsum(powers) for one in sums])
+    residual = (given - torch.tensor(said, dtype=torch.float64)).abs().max().item()  # NaN if there is one
+    largest = max(abs(value) for row in v for value in row)
+    # Whole scores are exact: two exponentials and two sums of N products are rounded, on either side.
+    bound = 4 * (len(x) + 4) * torch.finfo(torch.float64).eps * largest
+    return measured("qkv.attention against Σ_j a_ij v_j, row by row", residual, bound)
+
+
+def figure() -> str:
+    """The weights of the example, and what the printed q₂ would make of the second token's."""
+    queries, keys = times(TOKENS, TO_QUERIES), times(TOKENS, TO_KEYS)
+    rows = [(f"token {n + 1}", query) for n, query in enumerate(queries)] + [("token 2, as printed", PRINTED_QUERY)]
+    marks = []
+    # Side by side, so that equal weights do not cover each other.
+    for place, (name, query) in enumerate(rows):
+        scores = dots([query], keys)[0]
+        powers = [math.exp(score - max(scores)) for score in scores]
+        weights = [power / sum(powers) for power in powers]
+        marks.append(Dots(name, [(n + 1 + 0.08 * (place - 1.5), weight) for n, weight in enumerate(weights)]))
+    note = "Rows of softmax(QKᵀ) in document 002's example. A wrong sign in q₂ hides the third token from the second."
+    axes = Axis("attends to token", low=0.5, high=3.5), Axis("weight", scale="log", low=1e-18, high=3)
+    return chart("Weights of the worked example", *axes, marks, note)
+
+
+def times(left: Matrix, right: Matrix) -> list[list[int]]:
+    """The product of two matrices of whole numbers.
+
+    >>> times([[1, 2]], [[3], [4]])
+    [[11]]
+    """
+    return [
+        [sum(a * b for a, b in zip(row, column, strict=True)) for column in zip(*right, strict=True)] for row in left
+    ]
+
+
+def dots(left: Matrix, right: Matrix) -> list[list[int]]:
+    """All dot products of a row of one with a row of the other."""
+    return times(left, list(zip(*right, strict=True)))
+
+
+def entries(left: Matrix, right: Matrix) -> list[tuple[int, int]]:
+    """Pairs of entries at the same place."""
+    return [pair for rows in zip(left, right, strict=True) for pair in zip(*rows, strict=True)]
+
+
+def random_integers(seed: int, rows: int, columns: int) -> list[list[int]]:
+    draw = random.Random(seed)
+    return [[draw.randint(-3, 3) for _ in range(columns)] for _ in range(rows)]

@@ -1,0 +1,296 @@
+"""How far a token of layer n sees when every head looks at one token: at most (k+1)ⁿ positions, and when fewer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import product
+from statistics import quantiles
+from typing import Any
+
+from ..figures import Axis, Level, chart
+from ..figures import Line as Curve
+from .claim import Claim, Correction, Evidence, Line, measured
+
+# Layers of heads of a position for each position: where that head looks. The layer next to the input comes first.
+Patterns = Sequence[Sequence[Sequence[int]]]
+
+SYMBOLS = {"k": "natural", "n": "natural", "N": "natural", "r": "natural", "S": "matrix[N,N]", "T": "matrix[N,N]"}
+
+DERIVATION = (
+    Line(r"r + k r", "r positions of a layer see themselves by the residual, and one more by each of k heads", ""),
+    Line(r"(k + 1) r", "collected: at most k + 1 times as many in the layer below, fewer where heads meet"),
+    Line(r"(k + 1)^{n-1} + k (k + 1)^{n-1}", "from n − 1 layers to n, where no two ever meet", ""),
+    Line(r"(k + 1) (k + 1)^{n-1}", "collected"),
+    Line(r"(k + 1)^n", "so that n layers reach (k+1)ⁿ positions: 2ⁿ with one head, 3ⁿ with two"),
+    Line(r"((k + 1)^n - 1) + k (k + 1)^n", "the farthest, where head h of layer l looks h·(k+1)^(l−1) back", ""),
+    Line(r"(k + 1)^{n+1} - 1", "n + 1 digits to the base k + 1, all of them k: every distance up to it is met once"),
+    Line(r"(I + \mathrm{softmax}(S)) (I + \mathrm{softmax}(T)) \mathbf{1}", "value paths of two layers, by weight", ""),
+    Line(r"(I + \mathrm{softmax}(S)) (\mathbf{1} + \mathbf{1})", "the weights of a row sum to 1"),
+    Line(r"4 \mathbf{1}", "once more: 2 × 2 paths from every position, each head's split among its keys"),
+)
+
+CORRECTIONS = (
+    Correction(
+        "004, problem 2 (a)",
+        "the receptive field has (k+1)ⁿ positions",
+        "at most min(N, (k+1)ⁿ), and min(i+1, (k+1)ⁿ) for position i under a causal mask. It is attained when no two "
+        "paths meet, for instance when head h of layer l looks h·(k+1)^(l−1) positions back.",
+    ),
+    Correction(
+        "004, problem 2 (a)",
+        "every head adds a branch",
+        "only heads that look at different positions do: k heads that agree reach 2ⁿ, heads that look 1 to k back in "
+        "every layer reach kn + 1, and one head that looks the same way in every layer reaches n + 1.",
+    ),
+    Correction(
+        "004, problem 2 (a)",
+        "softmax can be approximated by argmax, so that other positions do not count",
+        "this counts the paths of values only. With softmax every key has a weight and a derivative through the "
+        "scores, so one layer reaches all N; with argmax that derivative is 0, and still a large enough change of "
+        "any key changes which one wins.",
+    ),
+)
+
+
+def reach(*, seed: int = 0) -> Claim:
+    """With k heads that each look at one position, layer n depends on at most min(N, (k+1)ⁿ) positions by its values.
+
+    seed: of the weights of the stacks whose derivatives are taken.
+    """
+    return Claim(
+        "reach",
+        "The receptive field of hard attention",
+        "With k heads that each look at one position, and residuals, a position of layer n takes values from at most "
+        "min(N, (k+1)ⁿ) positions. This is attained when no two paths meet; heads that overlap reach fewer.",
+        SYMBOLS,
+        DERIVATION,
+        (
+            one_layer(),
+            same_in_every_layer(),
+            attained(),
+            causal(),
+            overlapping(),
+            *(stack(patterns, seed, name) for name, patterns in stacks()),
+            softmax_reaches_all(seed),
+            any_key_can_win(seed),
+        ),
+        CORRECTIONS,
+        ("004-2a",),
+        figure,
+    )
+
+
+def fields(patterns: Patterns) -> list[int]:
+    """For each position which ones it takes values from, as bits: the product of the layers' masks, the diagonal kept.
+
+    >>> [bin(bits) for bits in fields([[[0, 0, 1]]])]
+    ['0b1', '0b11', '0b110']
+    """
+    seen = [1 << i for i in range(len(patterns[0][0]))]
+    for layer in patterns:
+        below, seen = seen, list(seen)
+        for head in layer:
+            for i, j in enumerate(head):
+                seen[i] |= below[j]
+    return seen
+
+
+def apart(length: int, heads: int, layers: int, wrapped: bool = True) -> Patterns:
+    """Paths that never meet: head h of layer l looks h·(k+1)^(l−1) back, round the end or up to the first position."""
+
+    def back(i: int, by: int) -> int:
+        return (i - by) % length if wrapped else max(0, i - by)
+
+    steps = [[h * (heads + 1) ** layer for h in range(1, heads + 1)] for layer in range(layers)]
+    return [[[back(i, by) for i in range(length)] for by in of_heads] for of_heads in steps]
+
+
+def shifted(length: int, steps: Sequence[int], layers: int) -> Patterns:
+    """The same in every layer: each head looks so many positions back."""
+    return [[[(i - by) % length for i in range(length)] for by in steps]] * layers
+
+
+def one_layer(lengths: Sequence[int] = (2, 3, 4), most_heads: int = 2, factor: int = 1) -> Evidence:
+    """Every way for the heads of r positions to look, exhaustively: which numbers of positions they can reach."""
+    wrong = 0
+    for length, heads in product(lengths, range(1, most_heads + 1)):
+        for r in range(1, length + 1):
+            found = {len({*range(r), *looks}) for looks in product(range(length), repeat=heads * r)}
+            wrong += found != set(range(r, min(length, (heads + factor) * r) + 1))
+    what = "all patterns, N ≤ 4 and k ≤ 2: r positions reach any number from r to min(N, (k+1)r), and no other"
+    return Evidence(what, "refuted" if wrong else "proved", float(wrong), 0.0)
+
+
+def same_in_every_layer(length: int = 5, most: Callable[[int], int] = lambda layers: layers + 1) -> Evidence:
+    """One head that looks the same way in every layer, over all ways there are: the most positions it reaches."""
+    wrong = 0
+    for layers in range(1, length):
+        found = max(
+            max(map(int.bit_count, fields([[head]] * layers))) for head in product(range(length), repeat=length)
+        )
+        wrong += found != min(length, most(layers))
+    what = f"one head, the same in every layer, all {length**length} ways: n layers reach n + 1 positions at most"
+    return Evidence(what, "refuted" if wrong else "proved", float(wrong), 0.0)
+
+
+def attained(make: Callable[[int, int, int], Patterns] = apart) -> Evidence:
+    """Positions that do not have min(N, (k+1)ⁿ), by products of masks, when paths are kept apart."""
+    wrong = 0
+    for length, heads, layers in product((5, 17, 83), (1, 2, 3, 4), (1, 2, 3, 4)):
+        wanted = min(length, (heads + 1) ** layers)
+        wrong += sum(bits.bit_count() != wanted for bits in fields(make(length, heads, layers)))
+    return measured("masks kept apart, k ≤ 4 and n ≤ 4: positions that do not reach min(N, (k+1)ⁿ)", wrong, 0)
+
+
+def causal() -> Evidence:
+    """The same without wrapping round: position i has only i + 1 at or before it."""
+    wrong = 0
+    for heads, layers in product((1, 2, 3), (1, 2, 3)):
+        found = fields(apart(31, heads, layers, wrapped=False))
+        wrong += sum(bits.bit_count() != min(i + 1, (heads + 1) ** layers) for i, bits in enumerate(found))
+    return measured("causal masks: positions i that do not reach min(i + 1, (k+1)ⁿ)", wrong, 0)
+
+
+def overlapping(length: int = 101) -> Evidence:
+    """Heads that agree reach 2ⁿ, neighbours in every layer kn + 1, heads that look at themselves 1."""
+    wrong = 0
+    for heads, layers in product((1, 2, 3), (1, 2, 3, 4)):
+        agreeing = [[layer[0]] * heads for layer in apart(length, 1, layers)]
+        cases = (
+            (agreeing, 2**layers),
+            (shifted(length, range(1, heads + 1), layers), heads * layers + 1),
+            (shifted(length, [0] * heads, layers), 1),
+        )
+        wrong += sum(bits.bit_count() != wanted for patterns, wanted in cases for bits in fields(patterns))
+    return measured("heads that overlap: positions that do not reach 2ⁿ, kn + 1 and 1", wrong, 0)
+
+
+def stacks() -> list[tuple[str, Patterns]]:
+    """What is run for real: paths apart with one and two heads, two heads that agree, and heads that look anywhere."""
+    draw = random.Random(7)
+    anywhere = [[[draw.randrange(13) for _ in range(13)] for _ in range(2)] for _ in range(3)]
+    return [
+        ("one head, 3 layers, 11 positions", apart(11, 1, 3)),
+        ("two heads, 2 layers, 11 positions", apart(11, 2, 2)),
+        ("two heads that agree, 2 layers, 7 positions", [[layer[0]] * 2 for layer in apart(7, 1, 2)]),
+        ("two heads that look anywhere, 3 layers, 13 positions", anywhere),
+    ]
+
+
+def stack(patterns: Patterns, seed: int, name: str, said: Sequence[int] | None = None) -> Evidence:
+    """Blocks of `qkv.nn` with argmax that look as `patterns` say: whose derivatives are not 0, against the masks."""
+    import torch
+
+    length = len(patterns[0][0])
+    blocks = torch.nn.Sequential(*looking_blocks(patterns, seed))
+    generator = torch.Generator().manual_seed(seed)
+    content = torch.randn(length, 5, dtype=torch.float64, generator=generator)
+    x = torch.cat([MARK * torch.eye(length, dtype=torch.float64), content], 1)[None].requires_grad_()
+    out, wrong = blocks(x), 0
+    for i, bits in enumerate(fields(patterns) if said is None else said):
+        towards = torch.randn(out.shape[-1], dtype=torch.float64, generator=generator)
+        (slopes,) = torch.autograd.grad((out[0, i] * towards).sum(), x, retain_graph=True)
+        found = sum(1 << j for j, slope in enumerate(slopes[0]) if slope.abs().max() > 0)
+        wrong += found != bits
+    return measured(f"autograd through blocks of qkv.nn, {name}: positions whose field is not the masks'", wrong, 0)
+
+
+MARK = 64.0  # how strongly a token says where it stands, so that what it holds does not change who looks where
+
+
+def looking_blocks(patterns: Patterns, seed: int) -> list[Any]:
+    """Blocks that never touch the one-hot position in front of a token's features, and look by it."""
+    import torch
+
+    from ..nn import Block
+    from ..similarity import Argmax
+
+    generator = torch.Generator().manual_seed(seed)
+    length, blocks = len(patterns[0][0]), []
+    for layer in patterns:
+        block = Block(length + 5, len(layer), head_width=length, hidden=17, similarity=Argmax()).double()
+        with torch.no_grad():
+            for parameter in block.parameters():
+                parameter.copy_(torch.randn(parameter.shape, dtype=torch.float64, generator=generator) / 4)
+            for norm in block.norms:
+                norm.weight.fill_(1.0)  # pyright: ignore[reportCallIssue]
+                norm.bias.zero_()  # pyright: ignore[reportCallIssue]
+            attention = block.attention
+            for projection in (attention.query, attention.key):
+                projection.weight.zero_()
+                projection.bias.zero_()
+            for h, looks in enumerate(layer):
+                for i, j in enumerate(looks):
+                    attention.query.weight[h * length + j, i] = 1.0
+                    attention.key.weight[h * length + i, i] = 1.0
+            for out in (attention.out, block.feed_forward.out):
+                out.weight[:length] = 0.0
+                out.bias[:length] = 0.0
+        blocks.append(block)
+    return blocks
+
+
+def softmax_reaches_all(seed: int, length: int = 7, similarity: Any = None) -> Evidence:
+    """One block with softmax: pairs of positions without a derivative from one to the other."""
+    import torch
+
+    from ..nn import Block
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        block = Block(6, 2, similarity=similarity).double()
+        x = torch.randn(1, length, 6, dtype=torch.float64, requires_grad=True)
+        out, missing = block(x), 0
+        for i in range(length):
+            (slopes,) = torch.autograd.grad((out[0, i] * torch.randn(6)).sum(), x, retain_graph=True)
+            missing += sum(not slope.abs().max().item() > 0 for slope in slopes[0])
+    return measured("one block of qkv.nn with softmax: pairs of positions without a derivative", missing, 0)
+
+
+def any_key_can_win(seed: int, length: int = 7, by: float = 100.0) -> Evidence:
+    """Argmax: keys that stay without any effect on the answer however much they change towards the query."""
+    import torch
+
+    import qkv
+
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v = (torch.randn(n, 5, dtype=torch.float64, generator=generator) for n in (1, length, length))
+    before, stuck = qkv.attention(q, k, v, similarity=qkv.Argmax()), 0
+    winner = (k @ q[0]).argmax().item()
+    for j in range(length):
+        changed = k.clone()
+        changed[j] += by * (-q[0] if j == winner else q[0])
+        stuck += torch.equal(qkv.attention(q, changed, v, similarity=qkv.Argmax()), before)
+    return measured("argmax: keys that no change makes matter, though their derivative is 0", stuck, 0)
+
+
+def figure(length: int = 500, heads: int = 2, layers: int = 7, draws: int = 15) -> str:
+    """Positions reached over layers: the bound, paths apart, heads that look anywhere, and the same in every layer."""
+
+    def anywhere(seed: int) -> list[list[list[int]]]:
+        draw = random.Random(seed)
+        return [[[draw.randrange(length) for _ in range(length)] for _ in range(heads)] for _ in range(layers)]
+
+    drawn = [anywhere(seed) for seed in range(draws)]
+    depths = range(1, layers + 1)
+
+    def middle(patterns: Callable[[int], list[Patterns]], which: int) -> list[tuple[float, float]]:
+        found = []
+        for depth in depths:
+            sizes = [bits.bit_count() for one in patterns(depth) for bits in fields(one)]
+            found.append((depth, quantiles(sizes, n=10, method="inclusive")[which]))
+        return found
+
+    marks = [
+        Curve("bound (k+1)ⁿ", [(n, (heads + 1) ** n) for n in depths], dashed=True, markers=False),
+        Curve("paths apart", middle(lambda n: [apart(length, heads, n)], 4)),
+        Curve("heads look anywhere, median", middle(lambda n: [one[:n] for one in drawn], 4)),
+        Curve("the same, 1st decile", middle(lambda n: [one[:n] for one in drawn], 0), dashed=True, markers=False),
+        Curve("anywhere, the same in every layer, median", middle(lambda n: [one[:1] * n for one in drawn], 4)),
+        Curve("1 to k back in every layer: kn + 1", middle(lambda n: [shifted(length, range(1, heads + 1), n)], 4)),
+        Level(f"all {length} positions", y=length),
+    ]
+    note = f"{heads} heads, {length} positions, by products of masks; medians over positions and {draws} draws."
+    axes = Axis("layers"), Axis("receptive field", "positions", "log")
+    return chart("How far hard attention sees", *axes, marks, note, height=480)

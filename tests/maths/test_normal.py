@@ -1,0 +1,195 @@
+"""Identities that must be proved, and near misses that must not be."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from qkv.maths.normal import NotNormal, TooLarge, is_zero, normal, same, terms
+from qkv.maths.reading import parse
+from qkv.maths.tree import Add, Number, Order, Power, Symbol, Type
+
+NAMES = {
+    "a": "scalar", "b": "scalar", "c": "scalar", "x": "scalar", "p": "positive", "r": "positive", "z": "nonnegative",
+    "d": "natural", "n": "natural", "m": "natural", "h": "natural",
+    "mu": "vector[d]", "u": "vector[d]", "v": "vector[d]", "s": "vector[n]", "t": "vector[3]", "q": "vector[d]",
+    "A": "matrix[d,d]", "B": "matrix[d,d]", "Q": "matrix[n,d]", "K": "matrix[m,d]", "V": "matrix[m,h]",
+    "S": "matrix[n,n]", "G": "matrix[2,2]", "H": "matrix[2,2]",
+    "phi": "map vector[d] -> vector[f]", "sim": "map vector[d], vector[d] -> scalar",
+}  # fmt: skip
+
+EQUAL = [
+    # index plumbing
+    (r"\mu^T\mu", r"\|\mu\|^2"),
+    (r"\mu^T\mu", r"\sum_i \mu_i^2"),
+    (r"\mu^T\mu", r"\operatorname{tr}(\mu\mu^T)"),
+    (r"u^T v", r"v^T u"),
+    (r"(AB)^T", r"B^T A^T"),
+    (r"\operatorname{tr}(AB)", r"\operatorname{tr}(BA)"),
+    (r"\operatorname{tr}(A^T B)", r"\sum_i \sum_j A_{ij} B_{ij}"),
+    (r"\|A\|_F^2", r"\operatorname{tr}(A A^T)"),
+    (r"(QK^T)_{ij}", r"Q_i^T K_j"),
+    (r"\sum_j K_{ij} q_j", r"(K q)_i"),
+    (r"A(u + v)", r"A u + A v"),
+    (r"u \odot v", r"\operatorname{diag}(u) v"),
+    (r"u^T \operatorname{diag}(v) u", r"\sum_i v_i u_i^2"),
+    (r"(u^T v)^2", r"u^T v v^T u"),
+    (r"\operatorname{tr}(ABA)", r"\operatorname{tr}(A^2 B)"),
+    (r"\sum_{i=1}^{d} 1", r"d"),
+    (r"\mathbf{1}_d^T \mathbf{1}_d", r"d"),
+    (r"\operatorname{tr}(I_d)", r"d"),
+    (r"\sum_{i=1}^{n} i", r"n(n+1)/2"),
+    (r"\sum_{i=1}^{n} i^2", r"n(n+1)(2n+1)/6"),
+    (r"\sum_{i \ne j} s_i s_j", r"(\sum_i s_i)^2 - \sum_i s_i^2"),
+    (r"\sum_{i<j} s_i s_j", r"\frac12 \sum_{i \ne j} s_i s_j"),
+    (r"\sum_{i<j} (s_i - s_j)^2", r"n s^T s - (\mathbf{1}^T s)^2"),
+    (r"\sum_{1 \le i < j \le n} 1", r"n(n-1)/2"),
+    (r"t^T t", r"t_1^2 + t_2^2 + t_3^2"),
+    (r"(1,4,3)^T t", r"t_1 + 4 t_2 + 3 t_3"),
+    (r"[[1,2],[3,4]] [[0,1],[1,0]]", r"[[2,1],[4,3]]"),
+    # a function of three indices that may go round, but not be swapped
+    (r"\sum_{i,j,k} \exp(A_{ij} A_{jk} A_{ki}) u_i v_j", r"\sum_{i,j,k} \exp(A_{ij} A_{jk} A_{ki}) u_j v_k"),
+    # powers and roots
+    (r"\frac{1}{\sqrt{n}}", r"\sqrt{1/n}"),
+    (r"\sqrt{n d}", r"\sqrt{n}\sqrt{d}"),
+    (r"\sqrt{12}", r"2\sqrt{3}"),
+    (r"1/\sqrt{2}", r"\sqrt{2}/2"),
+    (r"\sqrt{x^2}", r"|x|"),
+    (r"\sqrt{p^2}", r"p"),
+    (r"|a b|", r"|a||b|"),
+    (r"|x|^2", r"x^2"),
+    (r"|a - b|", r"|b - a|"),
+    (r"\frac{(a+b)^2}{a+b}", r"a+b"),
+    (r"\frac{a}{a+b} + \frac{b}{a+b}", r"1"),
+    (r"\frac{1}{a-b}", r"-\frac{1}{b-a}"),
+    (r"\frac{1}{1/a + 1/b}", r"\frac{ab}{a+b}"),
+    (r"\frac{d p}{\sqrt{d}}", r"\sqrt{d} p"),
+    (r"\|x \mu\|", r"|x| \|\mu\|"),
+    (r"2^{n+1}", r"2 \cdot 2^n"),
+    (r"\sqrt{\mu^T\mu}^2", r"\mu^T\mu"),
+    (r"\frac{\mu^T\mu}{\|\mu\|}", r"\|\mu\|"),
+    # functions
+    (r"\exp(a+b)", r"\exp(a)\exp(b)"),
+    (r"\exp(\log p)", r"p"),
+    (r"\log(n d)", r"\log n + \log d"),
+    (r"\log(p^3)", r"3\log p"),
+    (r"\log \exp(x)", r"x"),
+    (r"\max(a, b)", r"\max(b, a)"),
+    (r"\max(a, b) + \min(a, b)", r"a + b"),
+    (r"\max(a, \max(b, c))", r"\max(c, a, b)"),
+    (r"relu(x)", r"\max(0, x)"),
+    (r"relu(x) - relu(-x)", r"x"),
+    (r"\mathbf{1}^T softmax(s)", r"1"),
+    (r"softmax(s + x \mathbf{1})", r"softmax(s)"),
+    (r"softmax(s)_i", r"\frac{\exp(s_i)}{\sum_j \exp(s_j)}"),
+    (r"\sum_i \sum_j softmax(S)_{ij}", r"n"),
+    (r"\operatorname{argmax}(softmax(s))", r"\operatorname{argmax}(s)"),
+    (r"\max(p s)", r"p \max(s)"),
+    (r"\prod_{i=1}^{n} \exp(s_i)", r"\exp(\sum_i s_i)"),
+    (r"\prod_{i=1}^{n} p", r"p^n"),
+    # matrices
+    (r"A A^{-1}", r"I"),
+    (r"(AB)^{-1}", r"B^{-1} A^{-1}"),
+    (r"(A^T)^{-1}", r"(A^{-1})^T"),
+    (r"(A+B) A^{-1}", r"I + B A^{-1}"),
+    (r"(2A)^{-1}", r"\frac12 A^{-1}"),
+    (r"G^{-1} G", r"I_2"),
+    # attention
+    (r"(softmax(QK^T/\sqrt{d}) V)_i", r"\sum_j softmax(QK^T/\sqrt{d})_{ij} V_j"),
+    (r"\sum_j \phi(q)^T\phi(K_j) V_j", r"(\sum_j V_j \phi(K_j)^T) \phi(q)"),
+    (r"\frac{\sum_j \phi(q)^T\phi(K_j) V_j}{\sum_j \phi(q)^T\phi(K_j)}",
+     r"\frac{(\sum_j V_j \phi(K_j)^T) \phi(q)}{\phi(q)^T \sum_j \phi(K_j)}"),
+    (r"\sum_j (q^T K_j)^2", r"q^T K^T K q"),
+]  # fmt: skip
+
+UNPROVED = [
+    (r"\mu^T\mu", r"(\mathbf{1}^T\mu)^2"),
+    (r"\mu^T\mu", r"\|\mu\|"),
+    (r"(AB)^T", r"A^T B^T"),
+    (r"\operatorname{tr}(AB)", r"\operatorname{tr}(A)\operatorname{tr}(B)"),
+    (r"\operatorname{tr}(AB)", r"\operatorname{tr}(A B^T)"),
+    (r"AB", r"BA"),
+    (r"A^T A", r"A A^T"),
+    (r"(AB)^{-1}", r"A^{-1}B^{-1}"),
+    (r"A (A^T)^{-1}", r"I_d"),
+    (r"\sqrt{x^2}", r"x"),
+    (r"\sqrt{a^2 + b^2}", r"a + b"),
+    (r"\log(a b)", r"\log a + \log b + 1"),
+    (r"\frac{1}{a+b}", r"\frac1a + \frac1b"),
+    (r"\sum_{i<j} s_i", r"\sum_{i<j} s_j"),
+    (r"\sum_{i<j} s_i s_j", r"\sum_{i \ne j} s_i s_j"),
+    (r"softmax(2s)", r"softmax(s)"),
+    (r"\max(x s)", r"x \max(s)"),
+    (r"\operatorname{argmax}(-s)", r"\operatorname{argmax}(s)"),
+    (r"\exp(a b)", r"\exp(a)\exp(b)"),
+    (r"\sum_i u_i v_i^2", r"\sum_i u_i^2 v_i"),
+    (r"\sum_i \sum_j A_{ij}^2 A_{ji}", r"\sum_i \sum_j A_{ij}^2 A_{ij}"),
+    (r"sim(u, v)", r"sim(v, u)"),
+    (r"\sum_{i,j,k} \exp(A_{ij} A_{jk} A_{ki}) u_i v_j", r"\sum_{i,j,k} \exp(A_{ij} A_{jk} A_{ki}) u_j v_i"),
+    (r"x^{1/3}", r"|x|^{1/3}"),
+    (r"\sum_j Q_{ij} q_j", r"\sum_j Q_{ij} q_j^2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("left", "right"), EQUAL)
+def test_identities_are_proved(left: str, right: str) -> None:
+    a = parse(left, NAMES)
+    b = parse(right, NAMES, expected=a.shape)
+    assert same(a, b)
+    assert same(b, a)
+
+
+@pytest.mark.parametrize(("left", "right"), UNPROVED)
+def test_near_misses_are_not(left: str, right: str) -> None:
+    a, b = parse(left, NAMES), parse(right, NAMES)
+    assert a.shape == () or b.shape == () or a.shape == b.shape
+    assert not same(a, b)
+    assert not same(b, a)
+
+
+@pytest.mark.parametrize("text", sorted({left for left, _ in EQUAL}))
+def test_adding_one_or_doubling_is_noticed(text: str) -> None:
+    node = parse(text, NAMES)
+    two = Number((), Fraction(2))
+    if node.shape == ():
+        assert not same(node, Add((), (node, two)))
+    assert not is_zero(node)
+    assert is_zero(Add(node.shape, (node, parse(f"-({text})", NAMES))))
+
+
+def test_normal_forms_are_hashable_and_readable() -> None:
+    one, other = normal(parse(r"\mu^T\mu", NAMES)), normal(parse(r"\sum_i \mu_i \mu_i", NAMES))
+    assert one == other
+    assert len({one, other}) == 1
+    assert terms(one) == 1
+    assert repr(one) == "Normal(Σ mu[1]^2)"
+
+
+def test_shapes_are_never_confused() -> None:
+    assert not same(parse(r"\mu^T", NAMES), parse(r"\mu", NAMES))
+    assert not same(parse(r"\mu\mu^T", NAMES), parse(r"\mu^T\mu", NAMES))
+
+
+def test_definitions_are_read_as_what_they_stand_for() -> None:
+    names = {**NAMES, "w": "vector[n] = softmax(s)", "g": "natural = d/h", "M": "matrix[n,m] = Q K^T"}
+    assert same(parse(r"\mathbf{1}^T w", names), parse("1", names))
+    assert same(parse("g h", names), parse("d", names))
+    assert same(parse("M_{ij}", names), parse("Q_i^T K_j", names))
+
+
+def test_what_costs_too_much_is_given_up() -> None:
+    letters = [Symbol((), name, Type("scalar")) for name in "abcdefgh"]
+    large = Power((), Add((), tuple(letters)), Number((), Fraction(30)))
+    with pytest.raises(TooLarge):
+        normal(large)
+    assert not same(large, Add((), (large, letters[0])))
+    assert same(large, large)
+
+
+def test_classes_of_growth_have_no_normal_form() -> None:
+    node = Order((), "O", parse("n", NAMES))
+    with pytest.raises(NotNormal):
+        normal(node)
+    with pytest.raises(NotNormal):
+        same(node, node)

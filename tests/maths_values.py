@@ -1,0 +1,76 @@
+"""What a normal form is in numbers, told without the algebra that made it."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from maths_trees import ELEMENTWISE, length
+from qkv.maths.labelling import Frozen, Head, Ix
+from qkv.maths.normal import Normal
+
+
+def evaluate_normal(form: Normal, values: dict[str, Any]) -> Any:
+    """The value of a normal form, by numpy: an array of the tree's shape."""
+    shape = tuple(map(length, form.shape))
+    found = np.full(shape, np.nan)
+    for at, poly in form.entries:
+        free = [ix for ix in at if ix[0] == "f"]
+        for places in product(*(range(1, shape[at.index(ix)] + 1) for ix in free)):
+            where = dict(zip(free, places, strict=True))
+            found[tuple(_place(ix, where) - 1 for ix in at)] = _value(poly, where, values)
+    return found
+
+
+def _place(ix: Ix, where: dict[Ix, int]) -> int:
+    return ix[1] if ix[0] == "c" else where[ix]
+
+
+def _value(poly: Frozen, where: dict[Ix, int], values: dict[str, Any]) -> Any:
+    total = np.float64(0)
+    for (factors, sizes), coefficient in poly:
+        for places in product(*(range(1, round(float(_value(size, {}, values))) + 1) for size in sizes)):
+            inner = where | {("b", k): place for k, place in enumerate(places)}
+            heads = [_head(factor.head, [_place(ix, inner) for ix in factor.slots], values) for factor in factors]
+            powers = [head ** float(factor.exponent) for head, factor in zip(heads, factors, strict=True)]
+            total = total + math.prod(powers, start=np.float64(coefficient))
+    return total
+
+
+def _head(head: Head, slots: list[int], values: dict[str, Any]) -> Any:
+    own: dict[Ix, int] = {("p", k): place for k, place in enumerate(slots[2 if head.kind == "inverse" else 0 :])}
+
+    def argument(k: int, *axes: int) -> Any:
+        return _value(head.args[k], own | {("r", axis): place for axis, place in enumerate(axes)}, values)
+
+    def along(k: int) -> range:
+        return range(1, round(float(argument(k))) + 1)
+
+    match head.kind:
+        case "name":
+            return np.float64(values[head.name][tuple(k - 1 for k in slots)] if slots else values[head.name])
+        case "delta" | "less":
+            return np.float64(slots[0] == slots[1] if head.kind == "delta" else slots[0] < slots[1])
+        case "place":
+            return np.float64(slots[0])
+        case "prime":
+            return np.float64(head.args[0])
+        case "sum":
+            return argument(0)
+        case "exp" | "log" | "abs" | "sign":
+            return ELEMENTWISE[head.kind](argument(0))
+        case "max":
+            return np.max(np.array([argument(k) for k in range(len(head.args))]))
+        case "power":
+            return argument(0) ** argument(1)
+        case "largest":
+            return np.max(np.array([argument(0, k) for k in along(1)]))
+        case "argmax":
+            return np.argmax(np.array([argument(0, k) for k in along(1)])) + 1.0
+        case "inverse":
+            matrix = [[argument(0, i, j) for j in along(1)] for i in along(1)]
+            return np.linalg.inv(matrix)[slots[0] - 1, slots[1] - 1]
+    raise TypeError(head.kind)

@@ -1,0 +1,264 @@
+"""Any text at all: it is read into a tree whose every part has a shape, or refused with a reason and a place in it.
+
+`make test` reads the same few thousand texts every time; `make soak` reads over 200,000 new ones.
+"""
+
+import random
+import re
+import sys
+
+import pytest
+
+from qkv.errors import IllTyped, Unreadable
+from qkv.maths.reading import DEEPEST, depth, parse
+from qkv.maths.tree import Node, children
+from qkv.maths.writing import latex, plain
+
+SYMBOLS = {
+    "mu": "vector[d]",
+    "sigma": "positive",
+    "x": "scalar",
+    "gamma": "scalar",
+    "d": "natural",
+    "q": "random vector[d] ~ N(mu, sigma^2 I)",
+    "k": "random vector[d] ~ (mu, sigma^2 I)",
+    "Q": "matrix[n,d]",
+    "K": "matrix[n,d]",
+    "V": "matrix[n,v]",
+    "A": "matrix[n,n]",
+    "s": "vector[n]",
+    "a": "vector[n] = softmax(s)",
+    "W_Q": "matrix[d,v]",
+    "phi": "map vector[d] -> vector[F]",
+    "Sigma": "matrix[d,d]",
+}
+VALID = (
+    r"\mu^T\mu",
+    r"d\sigma^4 + 2\sigma^2\mu^\top\mu",
+    r"\mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d}}\right)V",
+    r"\sum_{i=1}^{d} \mu_i^2",
+    "Σ_i μ_i²",
+    "‖μ‖² + ||q||_2^2 - |x|",
+    r"\frac{\partial a_i}{\partial s_j}",
+    r"a_i(\delta_{ij} - a_j)",
+    r"\mathbb{E}[q^T k] = \sum_i \mu_i^2",
+    r"\operatorname{Var}(q^\top k)",
+    r"\phi(q)^T\phi(k)",
+    r"\sum_{1 \le i < j \le n} A_{ij}",
+    r"\sum_{j \le i} A_{ij} V_j",
+    r"\begin{bmatrix}1 & 2\\ 3 & 4\end{bmatrix}",
+    "[1 4 3]",
+    "[[1, 2], [3, 4]]",
+    r"6.90 \times 10^{-13}",
+    r"x \approx 0.25",
+    r"O(n^2 d + n \log n)",
+    r"\pm\sqrt{d}",
+    r"\operatorname{diag}(a) - a a^T",
+    r"A^{-1} + \gamma I",
+    r"\frac{\exp(s_i)}{\sum_j \exp(s_j)}",
+    r"\mathbf{1}^T s / n",
+    r"\max_j s_j + \prod_{i=1}^n s_i",
+    r"\mu \odot \mu - 2 (\mu \odot q)",
+    r"\operatorname{tr}(\Sigma A_{12})",
+    r"\log_2 n + e^{-x} + \sqrt[3]{x}",
+)
+_SPLIT = re.split(
+    "[ \n]+",
+    r"""\mu \sigma \frac \sqrt \sum_i \sum_{i=1}^{d} \left( \right) ^T ^\top _i _{ij} ^{ _{ { } ( ) [ ] | || \| \exp
+\log \max \text{ \mathbf \mathbb{E}[ O( \begin{bmatrix} \end{bmatrix} \\ & , ; : . ' ! + - * / = < > \le \ne \approx
+\pm \odot \otimes \partial \infty \cdot \langle \rangle \foo \in ^* ^\dagger \prime \hat \operatorname{tr}
+mu sigma x d q k Q K V A s a W_Q phi Sigma I e E T i j n 0 1 2 12 0.5 1e9 1e999999 10^ ^2^2 1_d
+μ σ Σ ² ᵀ ‖ √ · × ∑ ∂ ≈ ± 𝟏 𝐪 ₁ ᵢ ∞ $ ~ ` @ # % " ?""",
+)
+PIECES = [
+    *_SPLIT,
+    " ",
+    "\n",
+    "the answer is",
+    "\\",
+    "\u0430",
+    "\u0391",
+    "\u202e",
+    "\u200b",
+    "\x00",
+    "\u05e9",
+    "\U0001f600",
+]
+WRAPPERS = [
+    *(("(", ")"), ("\\sqrt{", "}"), ("\\frac{1}{", "}"), ("x^{", "}"), ("2(x+", ")^2"), ("\\exp(", ")"), ("|", "|")),
+    *(("\\|", "\\|"), ("[", "]"), ("\\sqrt ", ""), ("\\log ", ""), ("\\sum_i ", ""), ("-", ""), ("\\frac1", "")),
+    *(("\\mathbf{", "}"), ("x_{", "}"), ("\\text{", "}"), ("E[", "]"), ("O(", ")"), ("{", "}"), ("∂", "")),
+]
+
+
+def mutated(draw: random.Random) -> str:
+    """A valid text with pieces dropped, doubled, swapped, put in or wrapped."""
+    text = draw.choice(VALID)
+    for _ in range(draw.randint(1, 4)):
+        at, to = sorted((draw.randint(0, len(text)), draw.randint(0, len(text))))
+        match draw.randrange(5):
+            case 0:
+                text = text[:at] + text[to:]
+            case 1:
+                text = text[:to] + text[at:]
+            case 2:
+                text = text[:at] + draw.choice(PIECES) + text[at:]
+            case 3:
+                text = text[:at] + "(" + text[at:to] + ")" + text[to:]
+            case 4:
+                other = draw.choice(VALID)
+                text = text[:at] + other[draw.randint(0, len(other)) :]
+    return text
+
+
+def jumbled(draw: random.Random) -> str:
+    glue = draw.choice(("", " "))
+    return glue.join(draw.choice(PIECES) for _ in range(draw.randint(1, 25)))
+
+
+def any_characters(draw: random.Random) -> str:
+    ranges = ((0x20, 0x7E), (0x20, 0x7E), (0, 0x3FF), (0x2000, 0x2BFF), (0x1D400, 0x1D7FF), (0, 0xD7FF))
+    return "".join(chr(draw.randint(*draw.choice(ranges))) for _ in range(draw.randint(0, 30)))
+
+
+def nested(draw: random.Random) -> str:
+    before, after = draw.choice(WRAPPERS)
+    times = draw.choice((2, 5, 12, 30, 59, 61, 100, 300))
+    return before * times + draw.choice(("x", "mu", "", "s_i", "1")) + after * draw.choice((times, times, times - 1))
+
+
+def grown(draw: random.Random, shape: str = "", level: int = 3) -> str:
+    """A text that makes sense: a scalar (""), a vector of d or n, a matrix "dd", "nd" or "nn"."""
+
+    def more(of: str = "") -> str:
+        return grown(draw, of, level - 1)
+
+    leaves = {
+        "": ("x", "\\sigma", "d", "n", "2", "0.5", "3e-2", "\\gamma", "μ_2", "A_{12}", "s_1", "\\pi", "1.50"),
+        "d": ("mu", "q", "k", "1_d", "K_3", "Q_{1}", "\\mathbf{0}_d"),
+        "n": ("s", "a", "A_2", "\\mathbf{1}_n", "V_{:,1}"),
+        "dd": ("Sigma", "I_d", "\\Sigma"),
+        "nd": ("Q", "K"),
+        "nn": ("A", "I_n"),
+    }
+    if level == 0:
+        return draw.choice(leaves[shape])
+    size = shape[:1] or draw.choice("dn")
+    rules = {
+        "": (
+            lambda: f"({more(size)})^T ({more(size)})",
+            lambda: f"\\|{more(size)}\\|^2",
+            lambda: f"\\frac{{{more()}}}{{{more()}}}",
+            lambda: f"({more()})^{{{more()}}}",
+            lambda: f"\\sum_{{i=1}}^{{{size}}} ({more(size)})_i",
+            lambda: f"\\sum_{{i \\ne j}} ({more(size)})_i ({more(size)})_j",
+            lambda: f"\\sqrt{{{more()}}}",
+            lambda: f"tr({more(size * 2)})",
+            lambda: f"max({more()}, {more()})",
+            lambda: f"\\lvert {more()} \\rvert",
+            lambda: f"E[{more()}]",
+            lambda: f"Cov({more()}, {more()})",
+            lambda: f"({more()})/({more()})",
+            lambda: f"exp({more()}) {more()}",
+        ),
+        "v": (
+            lambda: f"({more(size * 2)})({more(size)})",
+            lambda: f"({more(size)}) \\odot ({more(size)})",
+            lambda: f"softmax({more(size)})",
+            lambda: f"diag({more(size * 2)})",
+            lambda: f"({more(size * 2)})_1",
+        ),
+        "m": (
+            lambda: f"({more(shape)})({more(shape[1:] * 2)})",
+            lambda: f"({more(shape[:1])})({more(shape[1:])})^T",
+            lambda: f"softmax({more(shape)})",
+            lambda: f"({more(shape)})^T" if shape != "nd" else f"(({more(shape)})^T)^T",
+        ),
+        "any": (
+            lambda: f"{more(shape)} + {more(shape)}",
+            lambda: f"{more(shape)} - ({more(shape)})",
+            lambda: f"-({more(shape)})",
+            lambda: f"({more()}) ({more(shape)})",
+            lambda: f"({more(shape)}) / ({more()})",
+            lambda: f"-2 \\cdot ({more(shape)})",
+        ),
+    }
+    return draw.choice(rules["any"] + rules[("", "v", "m")[len(shape)]])()
+
+
+KINDS = (mutated, jumbled, any_characters, nested, grown)
+
+
+def every_part(node: Node):
+    yield node
+    for child in children(node):
+        yield from every_part(child)
+
+
+def check(text: str) -> Node | None:
+    """A tree with whole shapes that is not too deep, or one of the two errors with a place inside the text."""
+    refused = None
+    try:
+        node = parse(text, SYMBOLS)
+    except (Unreadable, IllTyped) as error:
+        refused = error
+    if refused is not None:
+        start, stop = refused.span
+        assert refused.reason
+        assert 0 <= start <= stop <= max(1, len(refused.source))
+        return None
+    assert depth(node) <= DEEPEST
+    for part in every_part(node):
+        assert len(part.shape) <= 2
+        assert all(isinstance(size, int | str) for size in part.shape)
+    return node
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_text_is_read_or_refused(kind, request: pytest.FixtureRequest) -> None:
+    soak = request.config.getoption("--soak")
+    draw = random.Random(None if soak else kind.__name__)
+    for _ in range(60_000 if soak else 200):
+        text = kind(draw)
+        try:
+            check(text)
+        except Exception as failed:
+            raise AssertionError(f"parse({text!r}, SYMBOLS) went wrong: {failed!r}") from failed
+
+
+def test_what_was_read_is_written_so_that_it_reads_the_same(request: pytest.FixtureRequest) -> None:
+    soak = request.config.getoption("--soak")
+    draw = random.Random(None if soak else "written")
+    shapes = ("", "d", "n", "dd", "nd", "nn")
+    made = [grown(draw, draw.choice(shapes), draw.randint(1, 4)) for _ in range(20_000 if soak else 200)]
+    for text in [*VALID, *made, *(mutated(draw) for _ in range(20_000 if soak else 200))]:
+        node = check(text)
+        assert node is not None or text not in made, text
+        for write in (latex, plain) if node is not None else ():
+            assert parse(write(node), SYMBOLS, expected=node.shape) == node, (text, write(node))
+
+
+def test_a_million_characters_are_refused_at_once() -> None:
+    with pytest.raises(Unreadable, match="1,000,000 characters"):
+        parse("(" * 1_000_000, SYMBOLS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reading_takes_a_bounded_number_of_steps(kind) -> None:
+    """Counted in calls of Python functions, which do not depend on the machine."""
+    draw = random.Random(f"steps {kind.__name__}")
+    texts = [kind(draw) for _ in range(15)] + [(kind(draw) * 400)[:2000] for _ in range(4)]
+    parse("x", SYMBOLS)
+    for text in texts:
+        calls = 0
+
+        def count(frame, event, argument) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        sys.setprofile(count)
+        try:
+            check(text)
+        finally:
+            sys.setprofile(None)
+        assert calls < 3_000_000, text

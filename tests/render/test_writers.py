@@ -1,0 +1,190 @@
+"""Every writer shows all that a document says, whatever it says, and nothing else."""
+
+import io
+import re
+from html.parser import HTMLParser
+
+import pytest
+import typst
+from markdown_it import MarkdownIt
+from rich.console import Console
+
+from qkv.figures import Axis, Line, chart
+from qkv.render import (
+    Code,
+    Derivation,
+    Document,
+    Figure,
+    Formula,
+    Heading,
+    Items,
+    Maths,
+    Note,
+    PageBreak,
+    Paragraph,
+    Step,
+    Table,
+    Text,
+    html,
+    latex,
+    markdown,
+    pdf,
+    show,
+)
+from qkv.render.escapes import line
+from qkv.render.to_typst import markup
+
+
+class Reader(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.text, self.open = [], [], "", []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+DRAWN = chart("Growth", Axis("n"), Axis("t", "s"), [Line("ours", [(2, 0.3), (5, 0.7)])])
+FILES = [f"{n}.svg" for n in range(8)]
+
+
+def everything(text, maths=None):
+    """A document with the text in every place that takes one."""
+    maths = maths or Maths(text, {})
+    steps = (Step(maths, text, ""), Step(maths, text, "<=", text, text), Step(maths, text, text, "proved"))
+    styled = tuple(Text(text, style) for style in ("", "strong", "emphasis", "code"))
+    blocks = (
+        Heading(text),
+        Heading(styled, 4),
+        Paragraph((*styled, maths)),
+        Formula(maths),
+        Derivation(steps),
+        Table((text, "b"), ((text, maths), (styled, text)), text, frozenset({1})),
+        Items((text, styled)),
+        Items((text,), ordered=True),
+        Code(text, text),
+        Figure(DRAWN, text),
+        Figure(DRAWN, text),
+    )
+    return Document(text, (*blocks, PageBreak(), Note(text, blocks[:6], "correction")))
+
+
+def seen(text):
+    """Letters only: what wrapping, styles and escapes leave."""
+    return re.sub(r"\s", "", text)
+
+
+def terminal(document, width=100):
+    said = io.StringIO()
+    show(document, Console(file=said, width=width, force_terminal=True, color_system=None))
+    return said.getvalue()
+
+
+def test_html_shows_hostile_text_and_obeys_none_of_it(hostile):
+    harmless, read = Reader(html(everything("harmless"))), Reader(html(everything(hostile)))
+    assert not read.open
+    assert read.tags == harmless.tags
+    assert [name for name, _ in read.attributes] == [name for name, _ in harmless.attributes]
+    assert not {"script", "link", "img", "iframe", "object"} & set(read.tags)
+    assert seen(read.text).count(seen(line(hostile))) >= 12
+    ids = [value for name, value in read.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+def blocks_of_markdown(text):
+    reader = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    return [block.type for block in reader.parse(markdown(everything(text), FILES))]
+
+
+def commands_of_latex(text):
+    return re.findall(
+        r"\\(?:begin|end)\{\w+\}|\\(?:item|subsection|includegraphics|newpage)\b", latex(everything(text), FILES)
+    )
+
+
+@pytest.fixture(scope="module")
+def harmless():
+    return blocks_of_markdown("harmless"), commands_of_latex("harmless")
+
+
+def test_markdown_and_latex_keep_their_blocks_whatever_the_text(hostile, harmless):
+    assert (blocks_of_markdown(hostile), commands_of_latex(hostile)) == harmless
+
+
+def test_typst_takes_hostile_text(hostile):
+    assert pdf(everything(hostile)).startswith(b"%PDF")
+
+
+def test_typst_takes_every_kind_of_node(samples):
+    rows = tuple((name, Maths(node)) for name, node in samples.items())
+    steps = tuple(Step(Maths(node), name) for name, node in samples.items())
+    formulas = tuple(Formula(Maths(node)) for node in samples.values())
+    document = Document("All", (Table(("name", "drawn"), rows), Derivation(steps), *formulas))
+    assert pdf(document) == pdf(document)
+    assert typst.compile(markup(document).encode(), format="svg")
+
+
+def test_every_node_is_in_the_page(samples):
+    read = Reader(html(Document("All", tuple(Formula(Maths(node)) for node in samples.values()))))
+    assert read.tags.count("math") == len(samples)
+    assert not read.open
+
+
+def test_a_terminal_is_not_steered(hostile):
+    said = terminal(everything(hostile))
+    assert "\x07" not in said
+    assert "\x9b" not in said
+    assert "\x1b[31m" not in said
+    assert seen(line(hostile)) in seen(re.sub(r"\x1b\[[0-9;]*m", "", said))
+
+
+DOT = r"\mu^T \mu"
+SYMBOLS = {"mu": "vector[d]"}
+
+
+def test_mathematics_that_is_read_is_drawn_in_every_writer():
+    maths = Maths(DOT, SYMBOLS)
+    document = Document("t", (Paragraph(("mean ", maths)[1:]), Formula(maths), Derivation((Step(maths, "why"),))))
+    assert Reader(html(document)).tags.count("msup") == 3
+    assert markup(document).count("attach(μ, t: top) μ") == 3
+    assert markdown(document).count(r"\mu") == 6
+    assert latex(document).count(r"\mu") == 6
+    assert terminal(document).count("μᵀμ") == 3
+
+
+def test_mathematics_that_cannot_be_read_is_shown_as_it_was_written():
+    document = Document("t", (Paragraph(Maths("{mu^", SYMBOLS)), Formula(Maths("{mu^", SYMBOLS))))
+    assert html(document).count("<code>{mu^</code>") == 2
+    assert markdown(document).count("`{mu^`") == 2
+    assert latex(document).count(r"\texttt{\{mu\textasciicircum{}}") == 2
+    assert markup(document).count('#raw("{mu^")') == 2
+    assert terminal(document).count("{mu^") == 2
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_terminal_is_never_wider_than_it_is(width, samples):
+    words = "a reason that is long enough to be broken somewhere, more than once"
+    steps = tuple(Step(Maths(node), words, "=", "tested") for node in samples.values())
+    said = terminal(Document(words, (Derivation(steps), Table((words, words), ((words, words),)))), width)
+    assert max(map(len, said.splitlines())) <= width
+
+
+def test_a_bar_ends_no_cell():
+    document = Document("t", (Table(("a",), ((Maths(r"\|\mu\|", SYMBOLS),), (Text("a|b", "code"),))),))
+    cells = MarkdownIt("commonmark").enable("table").parse(markdown(document))
+    assert [block.content for block in cells if block.type == "inline"][2:] == [r"$\lVert \mu \rVert$", "`a|b`"]
