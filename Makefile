@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/pip --disable-pip-version-check -q
+# Without make's flags: ninja would take its number of jobs from them.
+PIP    := MAKEFLAGS= $(BIN)/pip --disable-pip-version-check -q
 NATIVE := CMakeLists.txt $(shell find native -type f)
 # The editable install knows the packages that were there when it was made.
 ROOMS  := $(shell find src -name __init__.py)
@@ -61,10 +62,12 @@ native-test: $(VENV)/.tools ## the C++ tests, with address and undefined-behavio
 	$(BIN)/cmake -S . -B build/native-tests -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 	  -DQKV_TESTS=ON -DQKV_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo > build/native-tests.log 2>&1 \
 	  || { cat build/native-tests.log; exit 1; }
-	$(BIN)/cmake --build build/native-tests
-	$(BIN)/ctest --test-dir build/native-tests --output-on-failure
+	MAKEFLAGS= $(BIN)/cmake --build build/native-tests
+	$(BIN)/ctest --test-dir build/native-tests --output-on-failure -j $(JOBS)
 
-test: check native-test $(VENV)/.weights ## everything that CI runs
+# pip and pyright keep one core busy: the C++ tests are built beside them; each line of theirs prints in one piece.
+test: ## everything that CI runs
+	@$(MAKE) --no-print-directory -j2 --output-sync=line check native-test $(VENV)/.weights
 	$(BIN)/python -m pytest -n $(JOBS)
 
 bench: $(VENV)/.bench ## qkv and its peers in one run: tables here, JSON in build/bench

@@ -12,14 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from maths_chance import covariance, expectation, slope
 from qkv.maths.tree import (
     Add,
     Call,
     Contract,
+    Covariance,
     Delta,
+    Derivative,
     Divide,
+    Expect,
     Hadamard,
     Index,
+    Law,
     Multiply,
     Node,
     Number,
@@ -47,6 +52,32 @@ SCALARS = [_symbol("x", "scalar"), _symbol("y", "scalar"), _symbol("p", "positiv
 SCALARS += [_symbol(name, "natural") for name in SIZES]
 VECTORS = {size: [_symbol(f"{name}{size}", "vector", size) for name in "uv"] for size in AXES}
 MATRICES = {shape: [_symbol("M{}{}".format(*shape), "matrix", *shape)] for shape in product(AXES, AXES)}
+NAMED = {symbol.name: symbol for symbol in SCALARS}
+
+
+def _random(name: str, mean: Symbol, covariance: Node, *, normal: bool) -> Symbol:
+    kind = "vector" if mean.shape else "scalar"
+    return Symbol(mean.shape, name, Type(kind, mean.shape, Law(mean, covariance, normal)))
+
+
+def _laws() -> dict[str, Symbol]:
+    """Random names of both kinds, whose laws share their parameters with the trees around them."""
+    p, spread = NAMED["p"], _symbol("C", "matrix", 2, 2)
+    square = Power((), p, Number((), Fraction(2)))
+    found = [
+        _random("X", NAMED["x"], square, normal=True),
+        _random("Y", NAMED["y"], p, normal=False),
+        _random("U", VECTORS["n"][0], Multiply(("n", "n"), (p, Special(("n", "n"), "identity"))), normal=True),
+        _random("V", VECTORS[2][1], spread, normal=False),
+    ]
+    return {symbol.name: symbol for symbol in found}
+
+
+RANDOM = _laws()
+MAPS = {
+    "phi": Symbol((), "phi", Type("map", ("d",), arguments=(("n",),))),
+    "sim": Symbol((), "sim", Type("map", (), arguments=(("n",), ()))),
+}
 SYMBOLS = [*SCALARS, *(v for group in VECTORS.values() for v in group), *(m for g in MATRICES.values() for m in g)]
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "exp": np.exp,
@@ -63,6 +94,7 @@ SCALAR_OF: dict[str, Callable[..., Any]] = {
     "sum": np.sum,
     "trace": np.trace,
     "argmax": lambda v: np.argmax(v) + 1.0,
+    "det": np.linalg.det,
 }
 
 
@@ -80,6 +112,11 @@ def draw_values(seed: int) -> dict[str, Any]:
     for symbol in SYMBOLS:
         drawn = rng.normal(size=tuple(map(length, symbol.shape)))
         values[symbol.name] = np.abs(drawn) + 0.1 if symbol.type.kind in ("positive", "nonnegative") else drawn
+    half = rng.normal(size=(2, 2))
+    turn = rng.normal(size=(SIZES["d"], SIZES["n"]))
+    values["C"] = half @ half.T + 0.1 * np.eye(2)
+    values["phi"] = lambda v: np.tanh(turn @ v)
+    values["sim"] = lambda v, s: np.cos(v[0] + 2 * v[-1]) + np.sin(s)
     return values | SIZES
 
 
@@ -124,6 +161,14 @@ def evaluate(node: Node, values: dict[str, Any]) -> Any:
             return np.float64(of(left) == of(right))
         case Sum():
             return _sum(node, values)
+        case Expect(body=body):
+            return expectation(body, values, evaluate)
+        case Covariance():
+            return covariance(node, values, evaluate)
+        case Derivative():
+            return slope(node, values, evaluate)
+        case Call(map=Symbol(name=name), arguments=arguments):
+            return values[name](*map(of, arguments))
         case Call(name=name, arguments=arguments):
             return _call(name, [of(argument) for argument in arguments])
     raise TypeError(type(node))
@@ -141,12 +186,12 @@ def _call(name: str, arguments: list[Any]) -> Any:
 
 
 def _sum(node: Sum, values: dict[str, Any]) -> Any:
-    total = np.zeros(tuple(map(length, node.shape)))
+    total = (np.ones if node.product else np.zeros)(tuple(map(length, node.shape)))
     for places in product(*(range(1, length(index.size) + 1) for index in node.indices)):
         inner = values | {index.name: place for index, place in zip(node.indices, places, strict=True)}
         pairs = [(sign, evaluate(a, inner), evaluate(b, inner)) for sign, a, b in node.conditions]
         if all(a < b if sign == "<" else a != b for sign, a, b in pairs):
-            total = total + evaluate(node.body, inner)
+            total = total * evaluate(node.body, inner) if node.product else total + evaluate(node.body, inner)
     return total
 
 
@@ -296,7 +341,7 @@ def _branches(node: Node) -> list[tuple[str, int | None, Node]]:
     found: list[tuple[str, int | None, Node]] = []
     for item in fields(node):
         value = getattr(node, item.name)
-        if item.name in ("indices", "conditions", "exponent") or isinstance(node, Delta):
+        if item.name in ("indices", "conditions", "exponent", "map", "target") or isinstance(node, Delta):
             continue
         if isinstance(value, Node):
             found.append((item.name, None, value))

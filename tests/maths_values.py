@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from maths_trees import ELEMENTWISE, length
+from maths_chance import average
+from maths_trees import ELEMENTWISE, MAPS, RANDOM, evaluate, length
 from qkv.maths.labelling import Frozen, Head, Ix
 from qkv.maths.normal import Normal
 
@@ -41,7 +44,8 @@ def _value(poly: Frozen, where: dict[Ix, int], values: dict[str, Any]) -> Any:
 
 
 def _head(head: Head, slots: list[int], values: dict[str, Any]) -> Any:
-    own: dict[Ix, int] = {("p", k): place for k, place in enumerate(slots[2 if head.kind == "inverse" else 0 :])}
+    out = {"inverse": 2, "map": int(head.name.rpartition("/")[2] or 0) if head.kind == "map" else 0}.get(head.kind, 0)
+    own: dict[Ix, int] = {("p", k): place for k, place in enumerate(slots[out:])}
 
     def argument(k: int, *axes: int) -> Any:
         return _value(head.args[k], own | {("r", axis): place for axis, place in enumerate(axes)}, values)
@@ -50,7 +54,7 @@ def _head(head: Head, slots: list[int], values: dict[str, Any]) -> Any:
         return range(1, round(float(argument(k))) + 1)
 
     match head.kind:
-        case "name":
+        case "name" | "random":
             return np.float64(values[head.name][tuple(k - 1 for k in slots)] if slots else values[head.name])
         case "delta" | "less":
             return np.float64(slots[0] == slots[1] if head.kind == "delta" else slots[0] < slots[1])
@@ -73,4 +77,33 @@ def _head(head: Head, slots: list[int], values: dict[str, Any]) -> Any:
         case "inverse":
             matrix = [[argument(0, i, j) for j in along(1)] for i in along(1)]
             return np.linalg.inv(matrix)[slots[0] - 1, slots[1] - 1]
+        case "det":
+            return np.linalg.det([[argument(0, i, j) for j in along(1)] for i in along(1)])
+        case "product":
+            return math.prod(argument(0, k) for k in along(1))
+        case "map":
+            bodies = [partial(argument, k) for k in range(len(head.args))]
+            return _map(head.name.rpartition("/")[0], bodies, values)[tuple(k - 1 for k in slots[:out])]
+        case "expect":
+            symbols = [RANDOM[name] for name in sorted(_random_in(head))]
+            return average(symbols, values, evaluate, lambda drawn: _value(head.args[0], own, drawn))
     raise TypeError(head.kind)
+
+
+def _map(name: str, bodies: list[Callable[..., Any]], values: dict[str, Any]) -> Any:
+    """A map of arguments that are given entry by entry."""
+    arguments = []
+    for shape, body in zip(MAPS[name].type.arguments, bodies, strict=True):
+        sides = [range(1, length(size) + 1) for size in shape]
+        flat = np.array([body(*places) for places in product(*sides)])
+        arguments.append(flat.reshape(tuple(map(len, sides))))
+    return np.asarray(values[name](*arguments))
+
+
+def _random_in(head: Head) -> set[str]:
+    """The random names that an expectation is over."""
+    heads = (
+        [] if head.kind == "prime" else [f.head for arg in head.args for monomial, _ in arg for f in monomial.factors]
+    )
+    own = {inner.name for inner in heads if inner.kind == "random"}
+    return own.union(*(_random_in(inner) for inner in heads if inner.kind != "expect"))

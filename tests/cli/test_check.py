@@ -54,8 +54,18 @@ def test_a_caret_points_at_the_fault(run):
     assert set(caret.strip()) == {"^"}
     assert caret.index("^") > source.index("d")
     assert "every component of μ is the same" in out
-    start, stop = json.loads(run(r"d\mu^2", *GOLD, "--json")[1])["span"]
+    said = json.loads(run(r"d\mu^2", *GOLD, "--json")[1])
+    start, stop = said["span"]
     assert r"\mu" in r"d\mu^2"[start:stop]
+    assert said["where"].splitlines() == [source, caret]
+    assert "^^" not in said["reason"]
+
+
+def test_no_caret_where_nothing_was_refused(run):
+    for answer in (r"2\mu^T\mu", r"\|\mu\|^2"):
+        assert len(run(answer, *GOLD)[1].splitlines()) == 2
+        said = json.loads(run(answer, *GOLD, "--json")[1])
+        assert (said["where"], said["span"]) == ("", None)
 
 
 def test_a_counterexample_is_shown_once(run):
@@ -81,6 +91,7 @@ def test_an_answer_may_begin_with_a_minus_sign(run):
         (("x", "--gold", "x", "--let", "x: scalar", "--let", "x: natural"), "'x' twice"),
         (("x", "--gold", "x", "--let", "x: wector[d]"), "wector"),
         (("x", "--golden", "x"), "'--golden'"),
+        (("--", "-x", "--gold", "x"), "'--gold' after --, wanted every option before --"),
         (("x", "--gold", "{x", "--let", "x: scalar"), "--gold: "),
         (("x", "--gold", "y", "--let", "x: scalar"), "--gold: "),
     ],
@@ -91,6 +102,12 @@ def test_broken_calls_end_with_two(run, words, said):
     assert err.startswith("qkv: ")
     assert said in err
     assert "Traceback" not in err
+
+
+def test_a_text_without_end_has_a_verdict_too(run):
+    code, out, err = run("q" + "ᵀ" * 1000, "--gold", "q", "--let", "q: vector[d]")
+    assert (code, err) == (1, "")
+    assert out.startswith("unreadable")
 
 
 def test_the_screen_is_not_steered(run):

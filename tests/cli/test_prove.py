@@ -1,7 +1,10 @@
 """`qkv prove`: the table, one claim in full, JSON, reports; a wrong line and a claim that stops turn it red."""
 
+import contextlib
 import json
+import signal
 import sys
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -113,6 +116,52 @@ def test_a_residual_beyond_its_bound_is_red(run, residual):
     assert evidence["residual"] == (residual if residual < 1 else None)
 
 
+@pytest.mark.parametrize(
+    ("residual", "bound", "shown"),
+    [
+        (0.0079960, 0.008, "0.007996 / 0.008"),
+        (1 / 3, 1 / 3 + 1e-16, "0.3333333333333333 / 0.3333333333333334"),
+        (0.25, 0.25, "0.25 / 0.25"),
+        (0.0, 1e-6, "0 / 1e-06"),
+    ],
+)
+def test_a_residual_and_its_bound_look_alike_only_where_they_are(run, residual, bound, shown):
+    claim = replace(squares(), evidence=(measured("close", residual, bound),))
+    _, out, _ = run(known={"squares": lambda: claim})
+    assert shown in out
+
+
+def test_formulas_in_evidence_and_reasons_are_read_with_the_symbols_of_any_chain(run):
+    chain = (Step("s + s", "a number $s$", "", {"s": "scalar"}), Step("2 s", r"twice $s = \sqrt{4}$, not $\mu^T \mu$"))
+    claim = squares()
+    claim = replace(
+        claim, derivation=claim.derivation + chain, evidence=(measured(r"$\mu^T \mu$ and $s^2$, $t_1$", 2.0, 1.0),)
+    )
+    known = {"squares": lambda: claim}
+    code, out, _ = run(known=known)
+    assert code == 1
+    assert "squares: μᵀμ and s², t_1: refuted: 2 / 1" in out
+    _, out, _ = run("squares", known=known)
+    for word in ("a number s", "s = √4", "not μᵀμ"):
+        assert word in " ".join(out.split()), word
+
+
+def test_a_claim_that_takes_a_callback_moves_the_bar(run, monkeypatch):
+    from rich.progress import Progress
+
+    moved = []
+    monkeypatch.setattr(Progress, "update", lambda self, task, **now: moved.append(now.get("completed")))
+
+    def slowly(*, progress=None):
+        for part in (0.0, 0.5, 1.0):
+            progress(part)
+        return squares()
+
+    code, _, _ = run(known={"first": squares, "second": slowly})
+    assert code == 0
+    assert moved == [0, 1, 1.0, 1.5, 2.0]
+
+
 def test_a_claim_that_stops_is_red_and_the_others_run(run):
     code, out, _ = run(known={"stops": stops, "squares": squares})
     assert code == 1
@@ -122,6 +171,21 @@ def test_a_claim_that_stops_is_red_and_the_others_run(run):
     found = json.loads(run("--json", known={"stops": stops, "squares": squares})[1])
     assert [claim["holds"] for claim in found["claims"]] == [False, True]
     assert found["claims"][0]["error"] == "no tensors here"
+
+
+def swallows():
+    """Somebody else's code that lets no exception through."""
+    with contextlib.suppress(BaseException):
+        signal.raise_signal(signal.SIGINT)
+    return squares()
+
+
+def test_an_interrupt_that_is_swallowed_ends_the_command_all_the_same(run, tmp_path):
+    path = tmp_path / "report.html"
+    code, out, _ = run("--report", path, known={"swallows": swallows, "trains": trains})
+    assert (code, out) == (130, "")
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_json_has_everything(run):

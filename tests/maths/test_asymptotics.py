@@ -11,6 +11,7 @@ import pytest
 from qkv.maths.asymptotics import CONSTANT, NoRate, growth, outgrowth, ray
 from qkv.maths.dominance import direction
 from qkv.maths.tree import Add, Call, Divide, Index, Multiply, Node, Number, Power, Sum, Symbol, Type
+from qkv.maths.verdict import compare
 
 N, D, B = (Symbol((), name, Type("natural")) for name in "ndb")
 
@@ -148,3 +149,21 @@ def test_a_definition_is_what_it_stands_for():
     assert same_rate(power(model, 2), times(power(N, 2), power(D, 2)))
     one = Symbol((), "one", Type("natural", definition=number(1)))
     assert growth(one).top == {CONSTANT: 1}
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"), [("4^n", "2^{2n}"), ("9^n", "3^{2n}"), ("6^n", "2^n 3^n"), (r"\sqrt{2}^{2n}", "2^n")]
+)
+def test_exponential_rates_are_exact(gold, answer):
+    assert compare(f"O({gold})", f"O({answer})", {}).evidence == "proved"
+    assert compare(f"O({gold})", f"O(n {answer})", {}).kind == "different"
+
+
+def test_nothing_at_all_is_no_rate():
+    verdict = compare("O(1)", "0", {})
+    assert verdict.kind == "different"
+    assert "0 throughout" in verdict.reason
+
+
+def test_the_ratio_is_followed_until_it_moves():
+    assert "1, 1, 1" not in compare(r"O(\min(n,512))", "O(n)", {}).reason

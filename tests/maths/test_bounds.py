@@ -52,6 +52,34 @@ def test_bounds_that_fail_have_a_counterexample(left, relation, right):
     assert not compared(point.gold, point.answer)
 
 
+NATURALS = {"N": "natural", "k": "natural", "n": "natural"}
+
+
+@pytest.mark.parametrize(
+    ("left", "relation", "right", "symbols"),
+    [
+        (r"\min(N,(k+1)^n)", "<=", "k^n", NATURALS),
+        ("N", "<=", "10 k n", NATURALS),
+        ("k + n", ">=", "N/20", NATURALS),
+        ("a", "<=", "50 b", {"a": "positive", "b": "positive"}),
+        ("a + b", ">=", "-90", {"a": "scalar", "b": "scalar"}),
+        ("N", "<=", "50 + x^T x", {**NATURALS, "x": "vector[n]"}),
+    ],
+)
+def test_numbers_are_tried_large_against_small(left, relation, right, symbols):
+    verdict = holds(left, relation, right, symbols)
+    assert (verdict.kind, verdict.evidence) == ("different", "refuted")
+    assert verdict.counterexample is not None
+    compared = {"<=": operator.le, ">=": operator.ge}[relation]
+    assert not compared(verdict.counterexample.gold, verdict.counterexample.answer)
+
+
+def test_the_counterexample_of_a_bound_is_small():
+    verdict = holds(r"\min(N,(k+1)^n)", "<=", "k^n", NATURALS)
+    assert str(verdict.counterexample) == "N = 2, k = 1, n = 1: 2 against 1"
+    assert holds(r"\min(N,k^n)", "<=", "(k+1)^n", NATURALS)
+
+
 def test_a_bound_that_is_not_attained_where_it_should_be():
     verdict = holds("s", "<=", "s + 1", SYMBOLS, attained={"s": 1})
     assert verdict.kind == "different"
@@ -70,3 +98,11 @@ def test_refusals_and_broken_calls():
         holds("s", "<=", "s", SYMBOLS, attained={})
     with pytest.raises(OptionTypeError):
         holds("s", "<=", "s", SYMBOLS, attained={"s": 0.5})
+
+
+@pytest.mark.parametrize(("size", "fails"), [("6", 7), ("11", 12)])
+def test_a_bound_that_only_long_vectors_break(size, fails):
+    verdict = holds(r"\|u\|_1", "<=", rf"\sqrt{{{size}}}\|u\|", {"u": "vector[d]"})
+    assert verdict.counterexample is not None
+    assert verdict.counterexample.point["d"] == fails
+    assert holds(r"\|u\|_1", "<=", r"\sqrt d\|u\|", {"u": "vector[d]"})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
-from qkv.maths.normal import normal, same
+from qkv.maths.exact import evaluate
+from qkv.maths.normal import NotNormal, normal, same
 from qkv.maths.reading import parse
 
 ANY = {
@@ -16,6 +19,7 @@ NORMAL = {
     "mu": "vector[d]", "sigma": "positive", "d": "natural", "m": "scalar", "s": "positive", "u": "vector[d]",
     "q": "random vector[d] ~ N(mu, sigma^2 I)", "k": "random vector[d] ~ N(mu, sigma^2 I)",
     "x": "random scalar ~ N(m, s^2)", "y": "random scalar ~ N(0, 1)", "A": "matrix[d,d]",
+    "w": "random scalar ~ N(0, 1)", "t": "scalar = m^2", "z": "random scalar ~ N(t, 1)", "v": "scalar = x^2",
 }  # fmt: skip
 
 PROVED = [
@@ -40,6 +44,13 @@ PROVED = [
     (NORMAL, r"Var(x^2)", r"2 s^4 + 4 m^2 s^2"),
     (NORMAL, r"Var(\|q\|^2)", r"2 d \sigma^4 + 4\sigma^2 \mu^T\mu"),
     (NORMAL, r"E[x y]", r"0"),
+    # what is sure to have a mean leaves no doubt about a zero beside it
+    (NORMAL, r"E[y \exp(x)]", r"0"),
+    (NORMAL, r"E[y |x|]", r"0"),
+    (NORMAL, r"E[y / (1 + x^2)]", r"0"),
+    (NORMAL, r"E[y \log(1 + x^2)]", r"0"),
+    (NORMAL, r"E[y \, softmax(A q)_i]", r"0"),
+    (NORMAL, r"E[x / w]", r"m E[1/w]"),
 ]  # fmt: skip
 
 UNPROVED = [
@@ -52,6 +63,17 @@ UNPROVED = [
     (NORMAL, r"Var(q^T q)", r"d\sigma^4 + 2\sigma^2\mu^T\mu"),
     (NORMAL, r"E[x^2]", r"E[x]^2"),
     (NORMAL, r"E[1/x]", r"1/m"),
+    # a zero times what may have no mean is not zero
+    (NORMAL, r"E[y / w]", r"0"),
+    (NORMAL, r"E[y / w^2]", r"0"),
+    (NORMAL, r"E[y \log(w)]", r"0"),
+    (NORMAL, r"E[y \sqrt{w}]", r"0"),
+    (NORMAL, r"E[y \exp(w^2)]", r"0"),
+    (NORMAL, r"E[(x - m) / w]", r"0"),
+    (NORMAL, r"E[y / w + \exp(w)]", r"E[\exp(w)]"),
+    (NORMAL, r"E[y / (w + 1)]", r"0"),
+    (NORMAL, r"Cov(1/w, x)", r"0"),
+    (NORMAL, r"Cov(1/w, y)", r"0"),
 ]  # fmt: skip
 
 
@@ -73,3 +95,40 @@ def test_the_moments_of_a_scalar_follow_the_recurrence_of_a_normal_law(order: in
     right = parse(f"m E[x^{order + 1}] + {order + 1} s^2 E[x^{order}]", NORMAL)
     assert same(left, right)
     assert "expect" not in repr(normal(left))
+
+
+BY_A_PARAMETER = [
+    (r"\frac{\partial}{\partial m} E[x^2]", r"2 m"),
+    (r"\frac{\partial}{\partial m} E[z]", r"2 m"),
+    (r"\frac{\partial}{\partial t} E[z^2]", r"2 t"),
+    (r"\frac{\partial}{\partial \sigma} Var(q^T k)", r"4 d \sigma^3 + 4 \sigma \mu^T\mu"),
+    (r"\frac{\partial}{\partial \mu_i} E[q^T q]", r"2 \mu_i"),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), BY_A_PARAMETER)
+def test_moments_by_a_parameter_of_their_law(left: str, right: str) -> None:
+    one, other = parse(left, NORMAL), parse(right, NORMAL)
+    assert same(one, other)
+    point = {"m": 5, "s": 2, "sigma": 3, "mu": (1, 2, 7), "i": 2}
+    assert evaluate(one, {"d": 3}, point) == evaluate(other, {"d": 3}, point) != 0
+
+
+@pytest.mark.parametrize("body", [r"\exp(x)", r"\exp(v)", r"\exp(z)", r"|z| m", r"\exp(\mathbf{1}^T q)"])
+def test_what_is_no_moment_is_not_constant_in_the_parameters_of_its_law(body: str) -> None:
+    by = r"\mu_i" if "q" in body else "m"
+    for whole in (f"E[{body}]", rf"\exp(E[{body}])"):
+        with pytest.raises(NotNormal):
+            same(parse(rf"\frac{{\partial}}{{\partial {by}}} {whole}", NORMAL), parse("0", NORMAL))
+    # It is in what its law does not mention.
+    assert same(parse(rf"\frac{{\partial}}{{\partial u_i}} E[{body}]", NORMAL), parse("0", NORMAL))
+
+
+def test_an_expectation_has_no_derivative_by_what_it_averages_over() -> None:
+    with pytest.raises(NotNormal):
+        normal(parse(r"\frac{\partial}{\partial v} E[v^2]", NORMAL))
+
+
+def test_a_variance_of_zero_still_has_a_derivative() -> None:
+    names = {"c": "nonnegative", "x": "random scalar ~ N(0, c)"}
+    assert evaluate(parse(r"\frac{\partial}{\partial c} E[x^2]", names), {}, {"c": 0}) == Fraction(1)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from fractions import Fraction
+from itertools import product
 
 import pytest
 
 from qkv.maths.normal import NotNormal, TooLarge, is_zero, normal, same, terms
 from qkv.maths.reading import parse
-from qkv.maths.tree import Add, Number, Order, Power, Symbol, Type
+from qkv.maths.tree import Add, Call, Multiply, Number, Order, Power, Symbol, Type
 
 NAMES = {
     "a": "scalar", "b": "scalar", "c": "scalar", "x": "scalar", "p": "positive", "r": "positive", "z": "nonnegative",
@@ -69,6 +71,20 @@ EQUAL = [
     (r"2^{n+1}", r"2 \cdot 2^n"),
     (r"\sqrt{\mu^T\mu}^2", r"\mu^T\mu"),
     (r"\frac{\mu^T\mu}{\|\mu\|}", r"\|\mu\|"),
+    (r"\sqrt{d^2 + 2d + 1}", r"d + 1"),
+    (r"\sqrt{4p^2 + 4 p r + r^2}", r"2p + r"),
+    (r"\sqrt{a^2 - 2ab + b^2}", r"|b - a|"),
+    (r"\sqrt{x^4 + 2x^2 + 1}", r"x^2 + 1"),
+    (r"\frac{1}{a^2 + 2ab + b^2}", r"\frac{1}{(a+b)^2}"),
+    (r"\sqrt{p + 2\sqrt{p} + 1}", r"\sqrt{p} + 1"),
+    (r"|d - 1|", r"d - 1"),
+    (r"|1 - n d|", r"n d - 1"),
+    (r"\sqrt{d^2 - 2d + 1}", r"d - 1"),
+    (r"\sqrt{n - 1}\sqrt{d}", r"\sqrt{d (n - 1)}"),
+    (r"\sqrt{a}\sqrt{b}", r"\sqrt{a b}"),
+    (r"\sqrt{a b}", r"\sqrt{a}\sqrt{b}"),
+    (r"\sqrt{u_i}\sqrt{v_i}", r"\sqrt{u_i v_i}"),
+    (r"\log(a b)", r"\log a + \log b"),
     # functions
     (r"\exp(a+b)", r"\exp(a)\exp(b)"),
     (r"\exp(\log p)", r"p"),
@@ -129,6 +145,16 @@ UNPROVED = [
     (r"\sum_{i,j,k} \exp(A_{ij} A_{jk} A_{ki}) u_i v_j", r"\sum_{i,j,k} \exp(A_{ij} A_{jk} A_{ki}) u_j v_i"),
     (r"x^{1/3}", r"|x|^{1/3}"),
     (r"\sum_j Q_{ij} q_j", r"\sum_j Q_{ij} q_j^2"),
+    (r"|d - 2|", r"d - 2"),
+    (r"|n - d|", r"n - d"),
+    (r"|p - 1|", r"p - 1"),
+    (r"\sqrt{a^2 + 2ab + b^2}", r"a + b"),
+    (r"\sqrt{a^2 + 2ab - b^2}", r"|a + b|"),
+    (r"\sqrt{a b}", r"\sqrt{a}\sqrt{c}"),
+    # a root says something of what stands under it, not of its neighbour
+    (r"\sqrt{u_i + v_i} |u_j + v_j|", r"\sqrt{u_i + v_i} (u_j + v_j)"),
+    (r"\sqrt{u_i} |u_j|", r"\sqrt{u_i} u_j"),
+    (r"\sqrt{u_1 + v_1} |u_2 + v_2|", r"\sqrt{u_1 + v_1} (u_2 + v_2)"),
 ]  # fmt: skip
 
 
@@ -193,3 +219,56 @@ def test_classes_of_growth_have_no_normal_form() -> None:
         normal(node)
     with pytest.raises(NotNormal):
         same(node, node)
+
+
+LAYER = {
+    "x": "vector[d]", "gamma": "scalar", "beta": "scalar", "epsilon": "positive",
+    "mu": r"scalar = \frac{1}{d} \mathbf{1}^T x", "sigma": r"scalar = \sqrt{\frac{1}{d} \|x - \mu \mathbf{1}\|^2}",
+    "y": r"vector[d] = \gamma (x - \mu \mathbf{1}) / \sigma + \beta \mathbf{1}",
+    "w": r"vector[d] = \gamma (x - \mu \mathbf{1}) / \sqrt{\sigma^2 + \epsilon} + \beta \mathbf{1}",
+}  # fmt: skip
+
+
+def test_the_length_of_a_normalised_vector() -> None:
+    plain, with_epsilon = (parse(rf"\|{name} - \beta \mathbf{{1}}\|", LAYER) for name in "yw")
+    shorter = parse(r"|\gamma| \sqrt{d} \frac{\sigma}{\sqrt{\sigma^2 + \epsilon}}", LAYER)
+    assert same(plain, parse(r"|\gamma| \sqrt{d}", LAYER))
+    assert same(with_epsilon, shorter)
+    for wrong in (r"\gamma \sqrt{d}", r"|\gamma| d", r"|\gamma| \sqrt{d - 1}"):
+        assert not same(plain, parse(wrong, LAYER))
+    assert not same(with_epsilon, parse(r"|\gamma| \sqrt{d}", LAYER))
+    assert not same(plain, shorter)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"(A - A)^{-1}", r"(A - A)^{-1} (A - A)", r"(A B - A B)^{-1}", r"(G - G)^{-1} G", r"(0 A)^{-1}",
+        r"\operatorname{diag}(u - u)^{-1}",
+        r"0^{-1}", r"1/0", r"\frac{0}{0}", r"\frac{1}{a - a}", r"\frac{1}{(a+b)^2 - a^2 - 2ab - b^2}", r"\log(a - a)",
+        r"\frac{1}{\frac{a}{a+b} + \frac{b}{a+b} - 1}", r"[[1,2],[2,4]]^{-1}", r"\frac{1}{\det(A - A)}",
+    ],
+)  # fmt: skip
+def test_what_has_no_value_has_no_normal_form(text: str) -> None:
+    node = parse(text, NAMES)
+    with pytest.raises(NotNormal):
+        normal(node)
+    with pytest.raises(NotNormal):
+        same(node, parse(text, NAMES))
+
+
+def test_a_sign_that_is_known_holds_from_one_on() -> None:
+    names = [Symbol((), name, Type("natural")) for name in "dn"]
+    chance, known = random.Random(5), 0
+    for _ in range(200):
+        powers = [(chance.randint(-4, 4), chance.randint(0, 2), chance.randint(0, 2)) for _ in range(3)]
+        parts = []
+        for c, *ks in powers:
+            factors = (Power((), name, Number((), Fraction(k))) for name, k in zip(names, ks, strict=True))
+            parts.append(Multiply((), (Number((), Fraction(c)), *factors)))
+        body = Add((), tuple(parts))
+        if same(Call((), "abs", (body,)), body):
+            known += 1
+            for d, n in product((1, 2, 3, 7), repeat=2):
+                assert sum(c * d**j * n**k for c, j, k in powers) >= 0, powers
+    assert known > 40

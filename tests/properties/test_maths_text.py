@@ -61,11 +61,22 @@ VALID = (
     r"\mu \odot \mu - 2 (\mu \odot q)",
     r"\operatorname{tr}(\Sigma A_{12})",
     r"\log_2 n + e^{-x} + \sqrt[3]{x}",
+    r"s_{t-1}^2 + A_{t+1,2} - s_{n-2t+1}",
+    r"\sum_{i=2}^{d} \mu_i^2 + \sum_{i=0}^{n-1} x^i - \sum_{t=1}^{n-1} s_{t+1}",
+    r"\begin{aligned} x &= \binom{n}{2} \\ &= {n^2 - n \over 2} \end{aligned}",
+    "||x|-|gamma|| + s_i(I_{ij} - s_j)",
+    r"\mathbb{E}_{q,k}\!\left[q^T k\right]",
+    r"\boxed{x = 1\,024 + q[1] - Q[i,:] k}, \quad (4)",
+    r"s_i(\mathbf 1[i = j] - s_j) + log2(n)",
+    r"\left[\begin{array}{c}1.\\2.\end{array}\right]",
+    r"\Rightarrow {\rm softmax}(s) = \phi(Q_{i\cdot})",
+    "q⊤ 1 + 0^T k + 1.5e-3x",
 )
 _SPLIT = re.split(
     "[ \n]+",
     r"""\mu \sigma \frac \sqrt \sum_i \sum_{i=1}^{d} \left( \right) ^T ^\top _i _{ij} ^{ _{ { } ( ) [ ] | || \| \exp
 \log \max \text{ \mathbf \mathbb{E}[ O( \begin{bmatrix} \end{bmatrix} \\ & , ; : . ' ! + - * / = < > \le \ne \approx
+\over \binom \! \begin{aligned} \end{aligned} _{i+1}
 \pm \odot \otimes \partial \infty \cdot \langle \rangle \foo \in ^* ^\dagger \prime \hat \operatorname{tr}
 mu sigma x d q k Q K V A s a W_Q phi Sigma I e E T i j n 0 1 2 12 0.5 1e9 1e999999 10^ ^2^2 1_d
 μ σ Σ ² ᵀ ‖ √ · × ∑ ∂ ≈ ± 𝟏 𝐪 ₁ ᵢ ∞ $ ~ ` @ # % " ?""",
@@ -150,7 +161,8 @@ def grown(draw: random.Random, shape: str = "", level: int = 3) -> str:
             lambda: f"\\|{more(size)}\\|^2",
             lambda: f"\\frac{{{more()}}}{{{more()}}}",
             lambda: f"({more()})^{{{more()}}}",
-            lambda: f"\\sum_{{i=1}}^{{{size}}} ({more(size)})_i",
+            # Another letter than below: in a sum over i, i ≠ j speaks of that i.
+            lambda: f"\\sum_{{l=1}}^{{{size}}} ({more(size)})_l",
             lambda: f"\\sum_{{i \\ne j}} ({more(size)})_i ({more(size)})_j",
             lambda: f"\\sqrt{{{more()}}}",
             lambda: f"tr({more(size * 2)})",

@@ -152,6 +152,11 @@ def samples():
     return trees()
 
 
+@pytest.fixture(scope="session")
+def all_hostile():
+    return HOSTILE
+
+
 @pytest.fixture(params=HOSTILE, ids=range(len(HOSTILE)))
 def hostile(request):
     return request.param

@@ -126,8 +126,9 @@ def test_markdown_and_latex_keep_their_blocks_whatever_the_text(hostile, harmles
     assert (blocks_of_markdown(hostile), commands_of_latex(hostile)) == harmless
 
 
-def test_typst_takes_hostile_text(hostile):
-    assert pdf(everything(hostile)).startswith(b"%PDF")
+def test_typst_takes_hostile_text(all_hostile):
+    blocks = tuple(block for text in all_hostile for block in everything(text).blocks)
+    assert pdf(Document("\n".join(all_hostile), blocks)).startswith(b"%PDF")
 
 
 def test_typst_takes_every_kind_of_node(samples):
@@ -182,6 +183,20 @@ def test_a_terminal_is_never_wider_than_it_is(width, samples):
     steps = tuple(Step(Maths(node), words, "=", "tested") for node in samples.values())
     said = terminal(Document(words, (Derivation(steps), Table((words, words), ((words, words),)))), width)
     assert max(map(len, said.splitlines())) <= width
+
+
+def test_spaces_at_the_ends_of_strong_words_do_not_undo_them():
+    words = (Text("first: ", "strong"), Text("then"), Text(" last ", "emphasis"), Text(" ", "strong"), Text("end"))
+    source = markdown(Document("t", (Paragraph(words),)))
+    inside = MarkdownIt("commonmark").parse(source)[-2]
+    assert [child.type for child in inside.children if child.type.endswith("_open")] == ["strong_open", "em_open"]
+    assert "".join(child.content for child in inside.children) == "first: then last  end"
+
+
+def test_a_number_stays_on_its_line():
+    page = html(Document("t", (Table(("what", "residual"), (("x", "1.02e-13"),), right=frozenset({1})),)))
+    assert '<td class="number">1.02e-13</td>' in page
+    assert "td.number{white-space:nowrap}" in page
 
 
 def test_a_bar_ends_no_cell():

@@ -2,7 +2,6 @@
 
 from itertools import product
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,21 +15,11 @@ from qkv.theory.reach import (
     figure,
     one_layer,
     overlapping,
-    reach,
     same_in_every_layer,
     shifted,
     softmax_reaches_all,
     stack,
 )
-
-
-@pytest.fixture(scope="module")
-def claim():
-    return reach()
-
-
-def test_it_holds(claim) -> None:
-    assert claim.holds
 
 
 @st.composite

@@ -1,16 +1,16 @@
-"""The claim on scores holds line by line, and each piece of its evidence can fail."""
+"""Every line on scores is proved, and each piece of its evidence can fail."""
 
 from fractions import Fraction
 
 import pytest
 
 from qkv.maths.moments import VECTOR_MEAN
-from qkv.theory.scores import _conditional, _confident, _enumerated, _sampled, predicted, scores
+from qkv.theory.scores import _attended, _conditional, _confident, _enumerated, _sampled, predicted
 
 
 @pytest.fixture(scope="module")
-def claim():
-    return scores()
+def claim(made):
+    return made("scores")
 
 
 def test_it_is_proved(claim):
@@ -20,10 +20,6 @@ def test_it_is_proved(claim):
         if check is not None and (check.kind, check.evidence) != ("equal", "proved")
     ]
     assert failing == []
-
-
-def test_its_evidence_holds(claim):
-    assert [e.what for e in claim.evidence if not e.holds] == []
 
 
 def test_formulas_that_forget_something_are_refuted_by_enumeration():
@@ -50,6 +46,18 @@ def test_a_variance_without_the_keys_mean_is_outside_the_interval():
 def test_an_answer_that_is_right_or_wrong_without_condition_is_no_conditional():
     assert not _conditional("", r"\mu^T \mu", r"\|\mu\|^2", VECTOR_MEAN).holds
     assert not _conditional("", r"\mu^T \mu", r"2 \mu^T \mu", VECTOR_MEAN).holds
+
+
+def test_weights_without_a_scale_or_with_its_sign_lost_are_refuted():
+    def unscaled(q, k, scale):
+        return (q @ k.T * (1.0 if scale is None else scale)).softmax(-1)
+
+    def without_sign(q, k, scale):
+        return (q @ k.T * abs(scale or 11**-0.5)).softmax(-1)
+
+    assert [e.kind for e in _attended(0)] == ["tested", "tested"]
+    assert [e.kind for e in _attended(0, weigh=unscaled)] == ["refuted", "tested"]
+    assert [e.kind for e in _attended(0, weigh=without_sign)] == ["tested", "refuted"]
 
 
 def test_documents_are_corrected(claim):

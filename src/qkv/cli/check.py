@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..errors import MathsError, OptionError, complaint, pointed
+from ..errors import MathsError, OptionError, complaint
 from ..maths import compare, parse
 from ..render.escapes import clean
 
@@ -32,11 +32,10 @@ def run(words: Sequence[str], gold: str | None, lets: Sequence[str], as_json: bo
         raise WrongWord(f"--let: {error}") from None
     if verdict.kind in ("unreadable", "ill-typed"):
         _refuse_broken(gold, symbols)
-    fault = None if verdict.kind in ("equal", "different") else _fault(answer, symbols)
     if as_json:
-        print(json.dumps(_as_dict(verdict, fault, answer, gold, symbols), indent=2, ensure_ascii=False))
+        print(json.dumps(_as_dict(verdict, answer, gold, symbols), indent=2, ensure_ascii=False))
     else:
-        _show(verdict, fault)
+        _show(verdict)
     return verdict.kind == "equal"
 
 
@@ -60,6 +59,9 @@ def declared(lets: Sequence[str]) -> dict[str, str]:
 
 def _answer(words: Sequence[str]) -> str:
     options = [word for word in words if word.startswith("--")]
+    if any(word.split("=")[0] in ("--gold", "--let", "--json", "--help") for word in options):
+        hint = "an answer that begins with a minus sign needs no -- before it"
+        raise WrongWord(complaint("option", f"{options[0]!r} after --", "every option before --", hint))
     if options:
         raise WrongWord(complaint("option", repr(options[0]), "--gold, --let, --json or --help"))
     if len(words) != 1:
@@ -92,24 +94,23 @@ def _fault(answer: str, symbols: Mapping[str, str]) -> MathsError | None:
     return None
 
 
-def _show(verdict: Verdict, fault: MathsError | None) -> None:
+def _show(verdict: Verdict) -> None:
     colour = _COLOURS.get(verdict.kind, "red")
     evidence = f" ({verdict.evidence})" if verdict.evidence else ""
     typer.echo(f"{typer.style(verdict.kind, fg=colour, bold=True)}{evidence}")
-    said = [verdict.reason.split("\n")[0]]  # the caret is drawn below
+    said = [verdict.reason]
     if verdict.condition is not None and verdict.condition not in verdict.reason:
         said.append(f"condition: {verdict.condition}")
     if verdict.counterexample is not None and str(verdict.counterexample) not in verdict.reason:
         said.append(f"counterexample: {verdict.counterexample}")
     for text in said:
         typer.echo(clean(text))
-    if fault is not None and fault.source:
-        source, caret = pointed(clean(fault.source), fault.span).split("\n", 1)
+    if verdict.where:
+        source, caret = clean(verdict.where).split("\n", 1)
         typer.echo(f"{source}\n{typer.style(caret, fg=colour)}")
 
 
-def _as_dict(
-    verdict: Verdict, fault: MathsError | None, answer: str, gold: str, symbols: Mapping[str, str]
-) -> dict[str, Any]:
+def _as_dict(verdict: Verdict, answer: str, gold: str, symbols: Mapping[str, str]) -> dict[str, Any]:
+    fault = _fault(answer, symbols) if verdict.where else None
     asked = {"gold": gold, "answer": answer, "symbols": dict(symbols)}
     return {**verdict.as_dict(), **asked, "span": list(fault.span) if fault is not None else None}

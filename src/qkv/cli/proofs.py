@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text as Coloured
 
+from ..maths.tree import Relation
 from ..render import document as d
 from ..render.escapes import line as on_one_line
-from ..render.to_terminal import COLOURS
+from ..render.to_terminal import COLOURS, inline
 from ..render.to_terminal import show as show_document
 
 if TYPE_CHECKING:
@@ -122,13 +124,13 @@ def _blocks(outcome: Outcome, drawn: bool) -> list[d.Block]:
     claim = outcome.claim
     if claim is None:
         return [d.Note("Stopped with an error", (d.Paragraph(outcome.error),), "refuted")]
-    blocks: list[d.Block] = [d.Paragraph(d.prose(part, claim.symbols)) for part in claim.statement.split("\n\n")]
+    blocks: list[d.Block] = [d.Paragraph(_said(part, claim)) for part in claim.statement.split("\n\n")]
     where = f", from {', '.join(claim.sources)}" if claim.sources else ""
     blocks.append(d.Paragraph((d.Text("Claim "), d.Text(claim.name, "code"), d.Text(f"{where}."))))
     if claim.derivation:
         blocks += [d.Heading("Derivation", 3), _derivation(claim)]
     if claim.evidence:
-        rows = tuple((each.what, each.kind, _short(each.residual), _short(each.bound)) for each in claim.evidence)
+        rows = tuple((_said(each.what, claim), each.kind, *_numbers(each)) for each in claim.evidence)
         header = ("what could have refuted it", "found", "residual", "bound")
         blocks += [d.Heading("Evidence", 3), d.Table(header, rows, right=frozenset({2, 3}))]
     if drawn and claim.figure is not None:
@@ -140,8 +142,8 @@ def _blocks(outcome: Outcome, drawn: bool) -> list[d.Block]:
 
 
 def _noted(correction: Correction, claim: Claim) -> d.Words:
-    says, right = (d.prose(text, claim.symbols) for text in (correction.says, correction.right))
-    return (d.Text(f"{correction.document}: ", "strong"), *says, d.Text(" Right: ", "emphasis"), *right)
+    says, right = (_said(text, claim) for text in (correction.says.removesuffix("."), correction.right))
+    return (d.Text(f"{correction.document}: ", "strong"), *says, d.Text(". "), d.Text("Right: ", "emphasis"), *right)
 
 
 def _derivation(claim: Claim) -> d.Derivation:
@@ -154,8 +156,29 @@ def _derivation(claim: Claim) -> d.Derivation:
         maths = d.Maths(line.text, symbols, shape if relation else None)
         tree = maths.tree()
         shape = None if tree is None else tree.shape
-        steps.append(d.Step(maths, d.prose(line.reason, symbols), relation, said, remark))
+        steps.append(d.Step(maths, _said(line.reason, claim, symbols), relation, said, remark))
     return d.Derivation(tuple(steps))
+
+
+def _said(text: str, claim: Claim, *first: Mapping[str, str]) -> tuple[d.Inline, ...]:
+    """What a claim says in words: a formula among them is read with the symbols of any of its chains."""
+    chains = [line.symbols for line in claim.derivation if line.symbols is not None]
+    known = [*first, claim.symbols, *chains]
+    return tuple(_read(piece, known) if isinstance(piece, d.Maths) else piece for piece in d.prose(text))
+
+
+def _read(formula: d.Maths, known: Sequence[Mapping[str, str]]) -> d.Maths:
+    readings = (replace(formula, symbols=symbols) for symbols in known)
+    return next((reading for reading in readings if _whole(reading)), formula)
+
+
+def _whole(formula: d.Maths) -> bool:
+    """Whether all of it is read: of s = 2 with an s that is not declared, as of an answer, the 2 alone would be."""
+    outside = str(formula.source)
+    while (shorter := re.sub(r"\{[^{}]*\}", "", outside)) != outside:
+        outside = shorter
+    tree = formula.tree()
+    return tree is not None and ("=" not in outside or isinstance(tree, Relation))
 
 
 def _figure(claim: Claim) -> d.Block:
@@ -176,7 +199,7 @@ def _faults(outcome: Outcome) -> list[str]:
         if verdict is not None and verdict.kind != "equal"
     ]
     return faults + [
-        ": ".join(filter(None, (each.what, "refuted", _beside_bound(each))))
+        ": ".join(filter(None, (inline(_said(each.what, outcome.claim)).plain, "refuted", _beside_bound(each))))
         for each in outcome.claim.evidence
         if not each.holds
     ]
@@ -190,9 +213,8 @@ def _kind(verdict: Verdict) -> str:
 def _remark(verdict: Verdict) -> str:
     if verdict.kind == "equal":
         return ""
-    reason = verdict.reason.split("\n")[0]  # without the caret, which needs the line above it
     example = "" if verdict.counterexample is None else str(verdict.counterexample)
-    return reason if not example or example in reason else f"{reason} ({example})"
+    return verdict.reason if not example or example in verdict.reason else f"{verdict.reason} ({example})"
 
 
 def _closeness(evidence: Evidence) -> float:
@@ -205,8 +227,18 @@ def _closeness(evidence: Evidence) -> float:
 def _beside_bound(evidence: Evidence | None) -> str:
     if evidence is None or evidence.residual is None:
         return ""
-    return f"{_short(evidence.residual)} / {_short(evidence.bound)}"
+    return " / ".join(_numbers(evidence))
 
 
-def _short(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
+def _numbers(evidence: Evidence) -> tuple[str, str]:
+    """Residual and bound, with as many digits as tell the one from the other."""
+    digits = 3
+    residual, bound = (_short(value, digits) for value in (evidence.residual, evidence.bound))
+    while residual == bound and evidence.residual != evidence.bound and digits < 17:
+        digits += 1
+        residual, bound = (_short(value, digits) for value in (evidence.residual, evidence.bound))
+    return residual, bound
+
+
+def _short(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}g}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
+import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,13 +36,14 @@ class WrongWord(Exception):
 
 def run(options: Options) -> bool:
     """Whether every claim that was asked for holds."""
-    from ..theory import claims
+    with _interruptible() as go_on:
+        from ..theory import claims
 
-    chosen = _chosen(claims(), options)
-    path = _path(options.report)
-    outcomes = _outcomes(chosen, quiet=options.as_json)
-    if path is not None:
-        _report(outcomes, path)
+        chosen = _chosen(claims(), options)
+        path = _path(options.report)
+        outcomes = _outcomes(chosen, go_on, quiet=options.as_json)
+        if path is not None:
+            _report(outcomes, path, go_on)
     if options.as_json:
         _print_json(outcomes)
     else:
@@ -49,6 +53,31 @@ def run(options: Options) -> bool:
     if path is not None:
         typer.echo(f"report: {path}", err=True)
     return all(outcome.holds for outcome in outcomes)
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], None]]:
+    """Ctrl-C, remembered: a library may swallow it as it is imported or calls back, so `go_on()` raises it again."""
+    asked = False
+
+    def note(number: int, frame: object) -> None:
+        nonlocal asked
+        asked = True
+        raise KeyboardInterrupt
+
+    def go_on() -> None:
+        if asked:
+            raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # somebody else decides
+        yield go_on
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield go_on
+        go_on()
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def show_list(as_json: bool) -> None:
@@ -99,7 +128,7 @@ def _path(report: str | None) -> Path | None:
         raise WrongWord(str(error)) from None
 
 
-def _outcomes(chosen: Mapping[str, Callable[..., Claim]], quiet: bool) -> list[Outcome]:
+def _outcomes(chosen: Mapping[str, Callable[..., Claim]], go_on: Callable[[], None], quiet: bool) -> list[Outcome]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -108,20 +137,27 @@ def _outcomes(chosen: Mapping[str, Callable[..., Claim]], quiet: bool) -> list[O
     found = []
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as bar:
         task = bar.add_task("", total=len(chosen))
-        for name, claim in chosen.items():
-            bar.update(task, description=name)
-            found.append(_outcome(name, claim))
-            bar.advance(task)
+        for place, (name, claim) in enumerate(chosen.items()):
+            go_on()
+            bar.update(task, description=name, completed=place)
+
+            def progress(part: float, done: int = place) -> None:
+                go_on()
+                bar.update(task, completed=done + part)
+
+            found.append(_outcome(name, claim, progress))
+        go_on()
     return found
 
 
-def _outcome(name: str, claim: Callable[..., Claim]) -> Outcome:
+def _outcome(name: str, claim: Callable[..., Claim], progress: Callable[[float], None]) -> Outcome:
     """A claim that stops with an error is red, and the others are run all the same."""
     from .proofs import Outcome
 
     began = time.perf_counter()
     try:
-        made = claim()
+        # What takes long says how far it has come.
+        made = claim(progress=progress) if "progress" in inspect.signature(claim).parameters else claim()
         made.checks  # noqa: B018 - decided here and remembered, so that the time is counted
     except Exception as error:
         said = str(error) if isinstance(error, QkvError) else f"{type(error).__name__}: {error}"
@@ -129,11 +165,13 @@ def _outcome(name: str, claim: Callable[..., Claim]) -> Outcome:
     return Outcome(name, made, "", time.perf_counter() - began)
 
 
-def _report(outcomes: Sequence[Outcome], path: Path) -> None:
+def _report(outcomes: Sequence[Outcome], path: Path, go_on: Callable[[], None]) -> None:
     from ..render.saving import save
     from .proofs import report
 
-    save(report(outcomes), path)
+    document = report(outcomes)
+    go_on()
+    save(document, path)
 
 
 def _print_json(outcomes: Sequence[Outcome]) -> None:

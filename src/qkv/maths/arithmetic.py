@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow, localcontext
 from decimal import getcontext as context
@@ -15,8 +16,9 @@ from fractions import Fraction
 from math import isqrt
 from typing import TypeAlias
 
-DIGITS = 60
+DIGITS, FINEST = 60, 1_500
 BITS = 40_000
+LONG = 1_000
 LONGEST_ROOT = 2_000
 LARGEST = 2_000
 TERMS = 6_000
@@ -26,6 +28,10 @@ ZERO, ONE, HALF = Fraction(0), Fraction(1), Fraction(1, 2)
 
 class Undefined(ArithmeticError):
     """No value at this point: a division by zero, a logarithm of what is not positive, an index out of range."""
+
+
+class TooNear(Undefined):
+    """A number so near to zero that at these digits it has no sign."""
 
 
 class Unevaluable(ArithmeticError):
@@ -56,6 +62,33 @@ Number: TypeAlias = Fraction | Decimal
 Scalar: TypeAlias = Number | Polynomial | Dual
 
 
+_effort: ContextVar[list[int] | None] = ContextVar("effort", default=None)
+
+
+@contextmanager
+def effort(units: int | None) -> Iterator[None]:
+    """At most so many products of numbers inside, and no more than are left outside; None is as many as it takes."""
+    outer = _effort.get()
+    start = units if units is None or outer is None else min(units, max(outer[0], 0))
+    mine = None if start is None else [start]
+    token = _effort.set(mine)
+    try:
+        yield
+    finally:
+        _effort.reset(token)
+        if outer is not None and mine is not None and start is not None:
+            outer[0] -= start - mine[0]
+
+
+def spend(units: int = 1) -> None:
+    """Take from the effort that is left, if it is counted; Unevaluable where there is none."""
+    left = _effort.get()
+    if left is not None:
+        left[0] -= units
+        if left[0] < 0:
+            raise Unevaluable("it takes too much work to try")
+
+
 @contextmanager
 def digits(count: int = DIGITS) -> Iterator[None]:
     """Decimals are computed to `count` digits inside, and what overflows or has no value is an error."""
@@ -64,10 +97,30 @@ def digits(count: int = DIGITS) -> Iterator[None]:
         yield
 
 
+_extent: ContextVar[list[int] | None] = ContextVar("extent", default=None)
+
+
+@contextmanager
+def extent() -> Iterator[list[int]]:
+    """A list of one number: how many digits lie between 1 and the largest or smallest decimal that was met inside."""
+    token = _extent.set(met := [0])
+    try:
+        yield met
+    finally:
+        _extent.reset(token)
+
+
+def meet(number: Decimal) -> Decimal:
+    met = _extent.get()
+    if met is not None and number:
+        met[0] = max(met[0], abs(number.adjusted()))
+    return number
+
+
 def decimal(number: Number) -> Decimal:
     if isinstance(number, Decimal):
         return number
-    return Decimal(number.numerator) / Decimal(number.denominator)
+    return meet(Decimal(number.numerator) / Decimal(number.denominator))
 
 
 def fraction(number: Number) -> Fraction:
@@ -79,9 +132,9 @@ def fraction(number: Number) -> Fraction:
 
 def narrow(number: Fraction) -> Number:
     """A fraction that has grown too long to go on with exactly is rounded."""
-    if number.numerator.bit_length() + number.denominator.bit_length() > BITS:
-        return decimal(number)
-    return number
+    bits = number.numerator.bit_length() + number.denominator.bit_length()
+    spend(1 + bits // LONG)
+    return decimal(number) if bits > BITS else number
 
 
 def lifted(number: Scalar) -> Polynomial:
@@ -106,6 +159,7 @@ def levels(a: Scalar, b: Scalar) -> tuple[int, Dual, Dual]:
 
 
 def add(a: Scalar, b: Scalar) -> Scalar:
+    spend()
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a + b
     if isinstance(a, Dual) or isinstance(b, Dual):
@@ -128,17 +182,20 @@ def _plus(a: Number, b: Number) -> Number:
 def _times(a: Number, b: Number) -> Number:
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return narrow(a * b)
+    spend(2)
     return ZERO if not a or not b else decimal(a) * decimal(b)
 
 
 def multiply(a: Scalar, b: Scalar) -> Scalar:
     if isinstance(a, Dual) or isinstance(b, Dual):
+        spend(4)
         level, x, y = levels(a, b)
         return Dual(level, multiply(x.value, y.value), add(multiply(x.value, y.slope), multiply(x.slope, y.value)))
     if isinstance(a, Polynomial) or isinstance(b, Polynomial):
         left, right = lifted(a).terms, lifted(b).terms
         if len(left) * len(right) > TERMS:
             raise Unevaluable("the expectation has too many terms")
+        spend(2 * len(left) * len(right))
         terms: dict[tuple[tuple[tuple[str, int], int], ...], Number] = {}
         for first, c in left.items():
             for second, k in right.items():
@@ -187,7 +244,7 @@ def sign(number: Scalar) -> int:
     if plain is None:
         raise NotPolynomial
     if vanishing(plain):
-        raise Undefined("too near to zero to have a sign")
+        raise TooNear("too near to zero to have a sign")
     return (plain > 0) - (plain < 0)
 
 
@@ -231,6 +288,7 @@ def power(base: Scalar, exponent: Scalar) -> Scalar:
 
 
 def _number_power(base: Number, exponent: Number) -> Number:
+    spend(4)
     if not exponent:
         return ONE
     if not base:
@@ -240,21 +298,24 @@ def _number_power(base: Number, exponent: Number) -> Number:
     if isinstance(exponent, Fraction):
         degree, whole = exponent.denominator, exponent.numerator
         if base < 0 and degree > 1:
-            raise Undefined("a root of a negative number")
+            if degree % 2 == 0:
+                raise Undefined("a root of a negative number")
+            turned = _number_power(-base, exponent)
+            return -turned if whole % 2 else turned
         if isinstance(base, Fraction) and degree < 64:
             top, bottom = root(abs(base.numerator), degree), root(base.denominator, degree)
             if top is not None and bottom is not None:
                 exact = Fraction(top if base > 0 else -top, bottom)
                 if (top.bit_length() + bottom.bit_length()) * abs(whole) <= BITS:
                     return exact**whole
-                return decimal(exact) ** whole
+                return meet(decimal(exact) ** whole)
         if degree == 1:
-            return decimal(base) ** whole
+            return meet(decimal(base) ** whole)
         if degree == 2 and abs(whole) < 64:
-            return decimal(base).sqrt() ** whole
+            return meet(decimal(base).sqrt() ** whole)
     if base < 0:
         raise Undefined("a root of a negative number")
-    return (decimal(exponent) * decimal(base).ln()).exp()
+    return meet((decimal(exponent) * decimal(base).ln()).exp())
 
 
 def function(name: str, x: Scalar) -> Scalar:
@@ -274,8 +335,10 @@ def function(name: str, x: Scalar) -> Scalar:
     number = constant(x)
     if number is None:
         raise NotPolynomial
+    spend(10)
     if name == "exp":
-        return decimal(number).exp() if number else ONE
+        spend((context().prec // DIGITS) ** 2 * 10 - 10)
+        return meet(decimal(number).exp()) if number else ONE
     if name == "log":
         if number <= 0:
             raise Undefined("a logarithm of what is not positive")

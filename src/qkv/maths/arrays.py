@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
-from .arithmetic import ONE, ZERO, Scalar, Undefined, add, divide, multiply, negative, sign, subtract
+from .arithmetic import ONE, ZERO, Scalar, Undefined, Unevaluable, add, divide, multiply, negative, sign, subtract
 
 
 def componentwise(change: Callable[..., Scalar], *arrays: Any) -> Any:
@@ -103,3 +104,29 @@ def inverse(matrix: Any, count: Callable[[int], None]) -> Any:
 
 def determinant(matrix: Any, count: Callable[[int], None]) -> Scalar:
     return triangle(matrix, [[] for _ in matrix], count)[1]
+
+
+def raised(base: Any, exponent: Any, count: Callable[[int], None]) -> Any:
+    """A square matrix to a whole power."""
+    if not isinstance(exponent, Fraction) or exponent.denominator != 1 or abs(exponent) > 64:
+        raise Unevaluable("a matrix to a power that is no small whole number")
+    if exponent < 0:
+        base = inverse(base, count)
+    result = tuple(tuple(Fraction(i == j) for j in range(len(base))) for i in range(len(base)))
+    for _ in range(abs(int(exponent))):
+        result = product(result, base, count)
+    return result
+
+
+def multiplied(factors: list[Any]) -> Any:
+    """Scalars times at most one array."""
+    number: Scalar = ONE
+    array = None
+    for factor in factors:
+        if not isinstance(factor, tuple):
+            number = multiply(number, factor)
+        elif array is None:
+            array = factor
+        else:
+            raise Unevaluable("a product of two arrays")
+    return number if array is None else componentwise(lambda x: multiply(number, x), array)

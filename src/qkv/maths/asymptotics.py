@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
-from functools import reduce
+from functools import lru_cache, reduce
 from math import lcm
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,13 +22,15 @@ from .dominance import direction
 from .exact import evaluate
 from .sizes import names_in
 from .substitution import free_indices, symbols_of, walk
-from .tree import Add, Call, Divide, Index, Multiply, Node, Number, Order, Power, Sum, Symbol
+from .tree import Add, Call, Constant, Divide, Index, Multiply, Node, Number, Order, Power, Sum, Symbol, Type
 
 if TYPE_CHECKING:
     from .verdict import Verdict
 
 LOGARITHM, EXPONENTIAL = Fraction(1, 10**6), Fraction(10**6)
 MOST_TERMS = 300
+LARGEST_PRIME = 10_000
+STEPS = ((1, 2, 3), (4, 5, 6), (8, 9, 10), (14, 15, 16))
 WORDS = {"O": "O", "Theta": "Θ", "Omega": "Ω"}
 MEANINGS = {
     "O": "O is an upper bound only",
@@ -194,18 +197,58 @@ def powered(base: Node, exponent: Node) -> Growth:
     if grows(exponent):
         if grows(base):
             raise NoRate("a name to the power of a name")
-        return exponential(Call((), "log", (base,)), exponent)
+        return exponential(logarithm_of(base), exponent)
     by = steady(exponent).top.get(CONSTANT, Fraction(0))
     inside = growth(base)
     return raised(inside if by > 0 else inside.inverse(), abs(by))
 
 
-def exponential(rate: Node, exponent: Node) -> Growth:
+def logarithm_of(base: Node) -> Fraction:
+    """The logarithm of a constant, as a sum of multiples of those of primes: log 4 is exactly twice log 2."""
+    match base:
+        case Number(value=value) if value > 0:
+            return _of_whole(value.numerator) - _of_whole(value.denominator)
+        case Symbol(type=Type(definition=Node() as definition)):
+            return logarithm_of(definition)
+        case Constant(name="e"):
+            return Fraction(1)
+        case Multiply(factors=factors) if not any(isinstance(f, Number) and f.value <= 0 for f in factors):
+            return sum(map(logarithm_of, factors), Fraction(0))
+        case Divide(top=top, bottom=bottom):
+            return logarithm_of(top) - logarithm_of(bottom)
+        case Power(base=inner, exponent=Number(value=by)):
+            return by * logarithm_of(inner)
+        case Call(name="sqrt", arguments=(inner,)):
+            return logarithm_of(inner) / 2
+        case Call(name="exp", arguments=(Number(value=by),)):
+            return by
+    return steady(Call((), "log", (base,))).top.get(CONSTANT, Fraction(0))
+
+
+def _of_whole(number: int) -> Fraction:
+    """Primes up to a bound are taken out; each has one fixed logarithm, so that equal products have equal sums."""
+    found = Fraction(0)
+    for prime in itertools.chain((2,), range(3, LARGEST_PRIME, 2)):
+        if prime * prime > number:
+            break
+        while number % prime == 0:
+            found += _of_prime(prime)
+            number //= prime
+    return found + _of_prime(number) if number > 1 else found
+
+
+@lru_cache(maxsize=512)
+def _of_prime(prime: int) -> Fraction:
+    with digits():
+        return Fraction(Decimal(prime).ln())
+
+
+def exponential(rate: Fraction, exponent: Node) -> Growth:
     """exp(rate · exponent) where the exponent is linear in the names."""
     inside = growth(exponent)
     if list(inside.bottom) != [CONSTANT] or not inside.exact:
         raise NoRate("an exponent that is not linear")
-    scale = steady(rate).top.get(CONSTANT, Fraction(0)).limit_denominator(10**12) / inside.bottom[CONSTANT]
+    scale = rate / inside.bottom[CONSTANT]
     powers: dict[str, Fraction] = {}
     for term, coefficient in inside.top.items():
         if term == CONSTANT:
@@ -219,7 +262,7 @@ def exponential(rate: Node, exponent: Node) -> Growth:
 
 def called(name: str, arguments: tuple[Node, ...]) -> Growth:
     if name == "exp":
-        return exponential(Number((), Fraction(1)), arguments[0])
+        return exponential(Fraction(1), arguments[0])
     if name == "sqrt":
         return powered(arguments[0], Number((), Fraction(1, 2)))
     inside = [replace(growth(argument), exact=False) for argument in arguments]
@@ -271,6 +314,10 @@ def compare_growth(gold: Node, answer: Node, found: Verdict) -> Verdict:
         return replace(found, kind="different", evidence="refuted", reason=reason)
     try:
         right, mine = growth(gold.body), growth(given)
+        if bool(right.top) != bool(mine.top):
+            whose = "the right one" if mine.top else "the answer"
+            reason = f"{whose} is 0 throughout, which is below every rate of growth, and the other is not"
+            return replace(found, kind="different", evidence="refuted", reason=reason)
         faster, slower = outgrowth(mine, right), outgrowth(right, mine)
     except NoRate as problem:
         return undecided(gold, answer, str(problem), found)
@@ -311,16 +358,16 @@ def along(ray_: Mapping[str, Fraction], gold: Node, answer: Node, how: str) -> t
     weights = {name: int(ray_.get(name, Fraction(0)) * scale) for name in free}
     moving = [name for name in free if weights[name]]
     # What stands still stands at 1, or at 2 where a logarithm of 1 would be in the way.
-    for still in (1, 2) if max(weights.values(), default=0) <= 8 else ():
-        rows = [{n: Fraction(4 ** (step * w) if w else still) for n, w in weights.items()} for step in (1, 2, 3)]
+    for steps, still in itertools.product(STEPS, (1, 2)) if max(weights.values(), default=0) <= 8 else ():
+        rows = [{n: Fraction(4 ** (step * w) if w else still) for n, w in weights.items()} for step in steps]
         try:
             pairs = [(evaluate(gold, {}, row), evaluate(answer, {}, row)) for row in rows]
             with digits():
                 ratios = [divide(mine, right) for right, mine in pairs]
         except (Undefined, Unevaluable):
             continue
-        if ratios != sorted(ratios, reverse=how == "slower"):  # type: ignore[type-var]
-            break
+        if ratios != sorted(ratios, reverse=how == "slower") or ratios[0] == ratios[-1]:  # type: ignore[type-var]
+            continue
         path = ", ".join(f"{shown[n]} = {', '.join(number(row[n]) for row in rows)}" for n in moving)
         rest = ", ".join(f"{shown[name]} = {still}" for name in free if name not in moving)
         place = f"{path} with {rest}" if rest else path

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 from ..errors import MathsError, OptionError, OptionTypeError, complaint
 from .arithmetic import DIGITS, Undefined, Unevaluable, decimal, digits
 from .arrays import entries
 from .counterexample import Counterexample, written
-from .points import Point, Vocabulary, points, settled, vocabulary
+from .points import Point, Vocabulary, point, points, settled, vocabulary
+from .shrinking import smaller
+from .sizes import names_in
 from .tree import Node, Order, PlusMinus, Symbol
 from .verdict import Verdict, checked, meant, refusal, same_shape, shapes_apart
 
-POINTS, FEWEST = 240, 30
+POINTS, FEWEST, CORNERS = 240, 30, 125
+EXTREMES = (1, 2, 3, 10, 100)
+LENGTHS = (1, 2, 3, 6)
+EXTENTS = (1, 7, 8, 12)
 RELATIONS = {"<=": "≤", ">=": "≥", "<": "<", ">": ">"}
 
 
@@ -34,13 +42,24 @@ def holds(
     checked(left, right, symbols)
     if relation not in RELATIONS:
         raise OptionError(complaint("relation", repr(relation), "one of <=, >=, < and >"))
+    from .symmetry import declared_symmetric
+    from .types import declare
+
+    with declared_symmetric(declare(symbols).types.values()):
+        return held(left, relation, right, symbols, attained)
+
+
+def held(
+    left: str, relation: str, right: str, symbols: Mapping[str, str], attained: Mapping[str, Any] | None
+) -> Verdict:
+    """`holds`, where what it was given is known to be of the right kind."""
     from .reading import parse
 
     found = Verdict("equal", None, "", gold=left, answer=right)
     try:
         first = meant(parse(left, symbols))
     except MathsError as error:
-        return replace(refusal(error, found), reason=f"the left side is refused: {error.reason}")
+        return refusal(error, found, "the left side is refused: ")
     try:
         second = meant(parse(right, symbols, expected=first.shape))
     except MathsError as error:
@@ -49,10 +68,13 @@ def holds(
         return replace(found, kind="ill-typed", reason="growth and ± have no order; write two values")
     if not same_shape(first, second):
         return replace(found, kind="different", evidence="refuted", reason=shapes_apart(first, second))
-    words = vocabulary(first, second)
-    verdict = everywhere(first, relation, second, words, found)
+    small = smaller(first, second)
+    tried = (first, second) if small is None else (small.gold, small.answer)
+    verdict = everywhere(tried[0], relation, tried[1], vocabulary(*tried), found)
+    if small is not None and verdict.evidence is not None:
+        verdict = replace(verdict, reason=f"{verdict.reason}, with {small}")
     if verdict and attained is not None:
-        return touching(first, second, words, attained, verdict)
+        return touching(first, second, vocabulary(first, second), attained, verdict)
     return verdict
 
 
@@ -66,13 +88,13 @@ def everywhere(first: Node, relation: str, second: Node, words: Vocabulary, foun
             continue
         except Unevaluable as problem:
             why = str(problem)
-            if not tried and place.tilt > 8:
+            if not tried and place.attempt > 8:
                 break
             continue
         if not fine:
-            point = Counterexample.at(place, words, a, b)
-            reason = f"the bound fails: {point}, which is not {RELATIONS[relation]}"
-            return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
+            where = simplest(first, relation, second, words, place)
+            reason = f"the bound fails: {where}, which is not {RELATIONS[relation]}"
+            return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=where)
         tried += 1
     if tried >= (FEWEST if words.symbols or words.indices else 1):
         return replace(found, evidence="tested", reason=f"it holds at all of {tried} points, extreme ones among them")
@@ -95,17 +117,100 @@ def ordered(a: Any, relation: str, b: Any) -> bool:
     return True
 
 
+def simplest(first: Node, relation: str, second: Node, words: Vocabulary, place: Point) -> Counterexample:
+    """A point at which a bound fails, with each number made as small as it still fails at, one after the other."""
+
+    def fails(point: Point) -> bool:
+        try:
+            settled_point = settled(words, point)
+            return not ordered(settled_point.value(first, DIGITS), relation, settled_point.value(second, DIGITS))
+        except (Undefined, Unevaluable):
+            return False
+
+    sized = {name for text in words.texts for name in names_in(text)}
+    for name in (*words.sizes, *numbers(words)):
+        kept = place.sizes if name in place.sizes else place.values
+        if name in sized or name not in kept:
+            continue
+        for value in EXTREMES:
+            if value >= abs(kept[name]):
+                break
+            changed = {**kept, name: value if kept is place.sizes else Fraction(value)}
+            smaller = replace(place, sizes=changed) if kept is place.sizes else replace(place, values=changed)
+            if fails(smaller):
+                place = smaller
+                break
+    place = settled(words, place)
+    return Counterexample.at(place, words, place.value(first, DIGITS), place.value(second, DIGITS))
+
+
 def trials(words: Vocabulary) -> Iterator[Point]:
-    """Ordinary points, each followed by what it becomes at an extreme."""
+    """Ordinary points, each followed by what it becomes at an extreme; then large numbers beside small ones."""
     count = POINTS // 2 if words.symbols or words.indices else 1
     for place in points(words, count):
         yield place
-        changed = {name: extreme(value, words.symbols[name], place.tilt) for name, value in arrays(words, place)}
+        changed = {name: extreme(value, words.symbols[name], place.attempt) for name, value in arrays(words, place)}
         if changed:
             try:
                 yield settled(words, replace(place, values={**place.values, **changed}))
             except (Undefined, Unevaluable):
                 continue
+    yield from long(words)
+    yield from corners(words)
+
+
+def long(words: Vocabulary) -> Iterator[Point]:
+    """Points at sizes of 1 and at larger ones, as drawn and with every component the same or only one that is not 0."""
+    sized = [name for name in words.sizes if name in words.sized()]
+    for length in EXTENTS if sized else ():
+        try:
+            place = point(words, 0, dict.fromkeys(sized, length))
+        except (Undefined, Unevaluable):
+            continue
+        yield place
+        for mode in (0, 3):
+            changed = {name: extreme(value, words.symbols[name], mode) for name, value in arrays(words, place)}
+            changed = {name: value for name, value in changed.items() if words.symbols[name].shape}
+            try:
+                yield settled(words, replace(place, values={**place.values, **changed}))
+            except (Undefined, Unevaluable):
+                continue
+
+
+def corners(words: Vocabulary) -> Iterator[Point]:
+    """Points where scalars and naturals are small and large against each other: all such, or some where they are many.
+
+    What is the length of a vector stays short.
+    """
+    sized = {name for text in words.texts for name in names_in(text)}
+    choices: dict[str, list[Fraction]] = {}
+    for name in words.sizes:
+        choices[name] = [Fraction(value) for value in (LENGTHS if name in sized else EXTREMES)]
+    for name, symbol in numbers(words).items():
+        values = [Fraction(value) for value in EXTREMES]
+        values += [1 / value for value in values[-2:]]
+        if symbol.type.kind == "scalar":
+            values += [-value for value in values]
+        choices[name] = values if symbol.type.kind == "positive" else [*values, Fraction(0)]
+    if not choices:
+        return
+    if prod(map(len, choices.values())) <= CORNERS:
+        drawn = itertools.product(*choices.values())
+    else:
+        draw = random.Random(len(choices))
+        drawn = (tuple(map(draw.choice, choices.values())) for _ in range(CORNERS))
+    for attempt, chosen in enumerate(drawn):
+        try:
+            yield point(words, attempt, dict(zip(choices, chosen, strict=True)))
+        except (Undefined, Unevaluable):
+            continue
+
+
+def numbers(words: Vocabulary) -> dict[str, Symbol]:
+    """The names of real numbers that are free to be anything in their domain."""
+    kinds = ("scalar", "positive", "nonnegative")
+    free = {name: s for name, s in words.symbols.items() if s.type.kind in kinds and s.type.definition is None}
+    return {name: s for name, s in free.items() if not s.type.random or name in words.outside}
 
 
 def arrays(words: Vocabulary, place: Point) -> list[tuple[str, Any]]:

@@ -18,6 +18,10 @@ class NotNormal(ValueError):
     """A tree that has no normal form: two values, a class of growth, a relation, a division by zero."""
 
 
+class NoValue(NotNormal):
+    """What has no value anywhere: a division by zero, the inverse or the logarithm of zero."""
+
+
 _left: ContextVar[list[int] | None] = ContextVar("left", default=None)
 _rooted: ContextVar[set[Any] | None] = ContextVar("rooted", default=None)
 
@@ -33,20 +37,21 @@ def budget(units: int = WORK) -> Iterator[None]:
         _rooted.reset(rooted)
 
 
-def note_root(body: Any) -> None:
-    """Remember that an even root of `body` was taken: wherever all is defined, it is not negative."""
+def note_root(head: Any, slots: tuple[Any, ...]) -> None:
+    """Remember that an even root or a logarithm was taken of this: wherever all is defined, it is not negative."""
     seen = _rooted.get()
-    if seen is not None:
-        seen.add(body)
+    if seen is not None and all(kind in "cfov" for kind, _ in slots):
+        seen.add((head, slots))
 
 
-def has_root(body: Any) -> bool:
-    return body in (_rooted.get() or ())
+def has_root(head: Any, slots: tuple[Any, ...]) -> bool:
+    """Whether this is known to stand under a root: at these indices, which says nothing of others."""
+    return (head, slots) in (_rooted.get() or ())
 
 
 def roots() -> int:
-    """How many sums are known to stand under a root."""
-    return len(_rooted.get() or ())
+    """How much is known to stand under a root, but for what has an index that is called anew each time."""
+    return sum(all(kind != "o" for kind, _ in slots) for _, slots in _rooted.get() or ())
 
 
 def spend(units: int = 1) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MathsError, OptionError
+from .agreeing import agree_at
 from .arithmetic import DIGITS, Undefined, Unevaluable
 from .counterexample import pretty, written
-from .points import points, vocabulary
+from .points import Point, Vocabulary, points, settled, vocabulary
 from .sizes import names_in
 from .substitution import free_indices, names, substitute, symbols_of, walk
 from .tree import Index, Multiply, Node, Number, Order, Part, PlusMinus, Relation, Special, Symbol, Type
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 LETTERS = ("m", "c", "t", "a", "b", "u", "w", "s")
 MOST_VECTORS, MOST_SPECIAL = 5, 24
+WORK = 6_000
+OUTSIDE = 24
 
 
 def plain_vectors(*nodes: Node) -> dict[str, Symbol]:
@@ -72,7 +75,7 @@ def reread(gold: Node, answer: str, symbols: Mapping[str, str], found: Verdict) 
             continue
         scalars = {name: Symbol((), name, Type("scalar")) for name in group}
         swapped = substitute(right, {name: constant_vector(vectors[name], scalars[name]) for name in group})
-        if decide(swapped, given).equal:
+        if decide(swapped, given, work=WORK).equal and not degenerate(given, group):
             return conditional(group, vectors, right, given, found)
     return None
 
@@ -110,10 +113,25 @@ def example(gold: Node) -> str:
         parts = [
             f"{pretty(symbol)} = {written(place.values[name])}"
             for name, symbol in words.symbols.items()
-            if name in place.values and not callable(place.values[name]) and not symbol.type.random
+            if name in place.values and not symbol.type.random and matters(gold, place, name, value)
         ]
         return f"{', '.join(parts)} the right value is {written(value)}"
     return ""
+
+
+def matters(gold: Node, place: Point, name: str, value: Any) -> bool:
+    """Whether the value at a point is another one where `name` has other values."""
+    now = place.values[name]
+    if callable(now):
+        return False
+    try:
+        return replace(place, values={**place.values, name: doubled(now)}).value(gold, DIGITS) != value
+    except (Undefined, Unevaluable):
+        return True
+
+
+def doubled(value: Any) -> Any:
+    return tuple(map(doubled, value)) if isinstance(value, tuple) else 2 * value + 1
 
 
 def condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
@@ -121,7 +139,8 @@ def condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
     if slow(gold, answer):
         return None
     vectors = {name: s for name, s in plain_vectors(gold, answer).items() if name not in pointed_at(gold)}
-    used = names(gold)
+    used, answered = names(gold), names(answer)
+    words = vocabulary(gold, answer)
     for group in groups(dict(itertools.islice(vectors.items(), MOST_VECTORS))):
         equal = dict.fromkeys(group, 3)
         if not set(group) <= used or not tried(gold, answer, fixed=equal, enough=2, witness=False).equal:
@@ -133,29 +152,43 @@ def condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
             first, second = substitute(gold, constants), substitute(answer, constants)
         except ValueError:
             continue
-        if decide(first, second).equal:
+        mentioned = [letter for name, letter in letters.items() if name in answered]
+
+        def varied(place: Point, group: tuple[str, ...] = group) -> Point | None:
+            return place if any(len(set(place.values[name])) > 1 for name in group) else None
+
+        if decide(first, second, work=WORK).equal and not degenerate(first, mentioned):
             shown = [pretty(vectors[name]) for name in group]
             where = ", ".join(f"{name} = {letter}·1" for name, letter in zip(shown, letters.values(), strict=True))
             text = f"every component of {' and of '.join(shown)} is the same ({where})"
-            reason = f"equal only if {text}; not the same in general: {wrong.counterexample}"
+            reason = said_of(text, necessary(gold, answer, words, varied), wrong)
             return replace(wrong, kind="conditional", condition=text, reason=reason)
     return sign_condition(gold, answer, wrong)
 
 
 def pointed_at(gold: Node) -> set[str]:
-    """The names of which the gold picks out a component: another component is a wrong index, and no condition."""
+    """The names of which the gold picks out a component by a free index: another index is a wrong one, no condition."""
     free = free_indices(gold)
     found: set[str] = set()
     for node in walk(gold):
-        if isinstance(node, Part) and any(
-            isinstance(index, Number) or (isinstance(index, Index) and index.name in free) for index in node.indices
-        ):
+        if isinstance(node, Part) and any(isinstance(index, Index) and index.name in free for index in node.indices):
             found |= names(node.body)
     return found
 
 
+def degenerate(common: Node, scalars: Iterable[str]) -> bool:
+    """Whether the value that both sides take at constant vectors does not even depend on one of the constants.
+
+    softmax(s) and softmax(2s) are uniform at every constant s: that says nothing of how s goes into them.
+    """
+    others = fresh(names(common))
+    changed = [substitute(common, {name: Symbol((), next(others), Type("scalar"))}) for name in scalars]
+    return any(tried(common, other, witness=False).equal for other in changed)
+
+
 def sign_condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
     """The same for a number that is right with one sign and wrong with the other."""
+    words = vocabulary(gold, answer)
     for name, symbol in symbols_of(gold, answer).items():
         if symbol.type.kind != "scalar" or symbol.type.random or symbol.type.definition is not None:
             continue
@@ -168,11 +201,37 @@ def sign_condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
                 first, second = substitute(gold, {name: value}), substitute(answer, {name: value})
             except ValueError:
                 continue
-            if decide(first, second).equal:
+
+            def turned(place: Point, name: str = name, wanted: int = -1 if sign == "≥" else 1) -> Point | None:
+                values = place.values
+                if any(isinstance(value, Fraction) and not value for value in values.values()):
+                    return None
+                return replace(place, values={**values, name: wanted * abs(values[name])})
+
+            if decide(first, second, work=WORK).equal:
                 text = f"{pretty(symbol)} {sign} 0"
-                reason = f"equal only if {text}; not the same in general: {wrong.counterexample}"
-                return replace(wrong, kind="conditional", condition=text, reason=reason)
+                if not necessary(gold, answer, words, turned):
+                    return replace(wrong, reason=said_of(text, False, wrong))
+                return replace(wrong, kind="conditional", condition=text, reason=said_of(text, True, wrong))
     return None
+
+
+def necessary(gold: Node, answer: Node, words: Vocabulary, outside: Callable[[Point], Point | None]) -> bool:
+    """Whether the two differ at every point that can be tried where a condition does not hold."""
+    for place in points(words, OUTSIDE):
+        try:
+            beyond = outside(place)
+            if beyond is not None and agree_at(settled(words, beyond), gold, answer):
+                return False
+        except (Undefined, Unevaluable):
+            continue
+    return True
+
+
+def said_of(text: str, only: bool, wrong: Verdict) -> str:
+    if only:
+        return f"equal only if {text}; not the same in general: {wrong.counterexample}"
+    return f"equal if {text}, not in general: {wrong.counterexample}"
 
 
 def special(gold: Node, answer: Node) -> str | None:
@@ -182,7 +241,7 @@ def special(gold: Node, answer: Node) -> str | None:
     words = vocabulary(gold, answer)
     shown = {name: pretty(symbol) for name, symbol in words.symbols.items()}
     for text, fixed in itertools.islice(special_values(words, shown), MOST_SPECIAL):
-        if tried(gold, answer, fixed=fixed, enough=4, witness=False).equal:
+        if tried(gold, answer, fixed=fixed, witness=False).equal:
             return text
     return None
 

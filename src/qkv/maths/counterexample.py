@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from .arithmetic import DIGITS, FINEST, decimal
+from .arithmetic import digits as precise
 from .points import Point, Vocabulary
 from .tree import Symbol
+
+MOST_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Counterexample:
         names = self.shown or {}
         parts = [f"{names.get(name, name)} = {written(value)}" for name, value in self.point.items()]
         where = ", ".join([*parts, self.note] if self.note else parts)
-        values = f"{written(self.gold)} against {written(self.answer)}"
+        values = against(self.gold, self.answer)
         return f"{where}: {values}" if where else values
 
     def as_dict(self) -> dict[str, Any]:
@@ -63,26 +67,61 @@ def plainly(value: Any) -> Any:
     return [plainly(part) for part in value] if isinstance(value, tuple) else number(value)
 
 
-def written(value: Any) -> str:
-    """A value as people write it.
+def against(gold: Any, answer: Any) -> str:
+    """Two values that differ, with as many digits as it takes to see it, or with what they differ by.
+
+    >>> against(Fraction(1), Decimal("1.00000000001"))
+    '1 against 1.00000000001'
+    >>> against(Fraction(1), Decimal("1") + Decimal("1e-27"))
+    '1 against 1.00000, which differ by 1e−27'
+    """
+    for digits in (6, 12, 18):
+        first, second = written(gold, digits), written(answer, digits)
+        if first != second and not trailing(first, second):
+            return f"{first} against {second}"
+    text = f"{written(gold)} against {written(answer)}"
+    if isinstance(gold, Fraction) and isinstance(answer, Fraction) and gold != answer:
+        return f"{text}, which differ by {number(abs(gold - answer))}"
+    if isinstance(gold, (Fraction, Decimal)) and isinstance(answer, (Fraction, Decimal)):
+        with precise(FINEST):
+            gap = abs(decimal(gold) - decimal(answer))
+        return f"{text}, which differ by {gap:.3g}".replace("e-", "e−") if gap else text
+    return text
+
+
+def trailing(first: str, second: str) -> bool:
+    """Whether two numbers differ only in the zeros after the point: 1 and 1.00000."""
+    return first.rstrip("0").rstrip(".") == second.rstrip("0").rstrip(".")
+
+
+def either(values: Sequence[Any]) -> str:
+    """The values that something with a ± has."""
+    return " or ".join(dict.fromkeys(map(written, values)))
+
+
+def written(value: Any, digits: int = 6) -> str:
+    """A value as people write it; of a long vector only the ends.
 
     >>> written((Fraction(1), Fraction(3, 2))), written(Decimal(2).sqrt())
     ('(1, 3/2)', '1.41421')
     """
     if isinstance(value, tuple):
         left, right = ("[", "]") if value and isinstance(value[0], tuple) else ("(", ")")
-        return f"{left}{', '.join(map(written, value))}{right}"
-    return number(value)
+        long = len(value) > MOST_SHOWN
+        shown = [written(part, digits) for part in (value[:3] if long else value)]
+        return f"{left}{', '.join([*shown, '…', written(value[-1], digits)] if long else shown)}{right}"
+    return number(value, digits)
 
 
-def number(value: Fraction | Decimal | str) -> str:
+def number(value: Fraction | Decimal | str, digits: int = 6) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Fraction):
         if value.numerator.bit_length() + value.denominator.bit_length() < 80:
             return str(value).replace("-", "−")
-        value = Decimal(value.numerator) / Decimal(value.denominator)
+        with precise(max(DIGITS, digits)):
+            value = Decimal(value.numerator) / Decimal(value.denominator)
     near = Fraction(value).limit_denominator(1000) if -60 < value.adjusted() < 12 else Fraction(0)
-    if near and abs(Fraction(value) - near) < Fraction(1, 10**35):
+    if near and digits < 60 and abs(Fraction(value) - near) < Fraction(1, 10**35):
         return number(near)
-    return f"{value:.6g}".replace("-", "−")
+    return f"{value:.{digits}g}".replace("-", "−")

@@ -3,49 +3,61 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import NoReturn
 
-from lark import Token
-
-from qkv.errors import IllTyped, Unreadable
-from qkv.maths import calling, differentiating, scripting, summing
+from qkv.errors import Unreadable
+from qkv.maths import calling, chains, differentiating, juxtaposing, saying, scripting, summing
 from qkv.maths.extents import NATURAL
-from qkv.maths.fitting import Arithmetic, is_list_turned
-from qkv.maths.shaping import fit_shapes, plain_shape, settle, unknown_size
+from qkv.maths.fitting import OR, Arithmetic
+from qkv.maths.juxtaposing import LARGEST_EXPONENT
+from qkv.maths.parsing import Token
+from qkv.maths.saying import named
+from qkv.maths.shaping import fit_shapes, plain_shape, unknown_size
 from qkv.maths.syntax import Syntax, is_rule, is_token, span_of, unwrapped
 from qkv.maths.tree import (
     Call,
     Constant,
     Contract,
     Index,
-    Multiply,
     Node,
     Number,
     Order,
     PlusMinus,
-    Relation,
     Shape,
     Span,
     Special,
     Symbol,
-    Transpose,
     Type,
     Written,
 )
+from qkv.maths.words import FUNCTIONS
 
-_LARGEST_EXPONENT = 400
 _MOST_STEPS = 20_000
 
 
 class Elaborator(Arithmetic):
-    """One text with the types of its names. `naturals`: an undeclared name is a natural (in sizes and inside O)."""
+    """One text with the types of its names.
 
-    def __init__(self, source: str, types: Mapping[str, Type], syntax: Syntax, *, naturals: bool = False) -> None:
+    `naturals`: an undeclared name is a natural (in sizes and inside O). `told`: indices that are free, whatever the
+    text looks like.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        types: Mapping[str, Type],
+        syntax: Syntax,
+        *,
+        naturals: bool = False,
+        told: Collection[str] = (),
+    ) -> None:
         super().__init__(source)
-        self.types, self.naturals = types, naturals
+        self.types, self.naturals, self.told = types, naturals, frozenset(told)
+        self.bound: dict[str, str] = {}
+        self.loose: dict[str, Span] = {}
         self.scope: dict[str, Node] = {}
         self.free: dict[str, Index] = {}
         self.steps = 0
@@ -57,47 +69,7 @@ class Elaborator(Arithmetic):
 
     def whole(self, expected: Shape | None) -> Node:
         """The tree of the whole text, its sizes settled."""
-        chain = self.syntax[-1]
-        assert isinstance(chain, Syntax)
-        said = is_rule(self.syntax, "said")
-        signs = [str(part) for part in chain if is_token(part, "REL")]
-        written = [part for part in chain if not is_token(part, "REL")]
-        dropping = all(sign in ("=", "≈") for sign in signs)
-        members: list[Node] = []
-        kept: list[str] = []
-        for place, part in enumerate(written):
-            try:
-                member = self._finished(self.term(part), expected)
-            except IllTyped:
-                if not dropping or place == len(written) - 1:
-                    raise
-                continue
-            if members:
-                kept.append(signs[place - 1])
-            members.append(member)
-        if (signs and signs[-1] == "≈") or (said and self.syntax[0] == "≈"):
-            members[-1] = _rounded(members[-1])
-        if len(members) == 1:
-            return members[0]
-        shape = members[-1].shape
-        return Relation(shape, tuple(members), tuple(kept), span=chain.span)
-
-    def _finished(self, node: Node, expected: Shape | None) -> Node:
-        if isinstance(node, Transpose) and is_list_turned(node):
-            node = node.body
-        if expected is not None:
-            node = self.as_shape(node, expected)
-            fit_shapes(node.shape, expected)
-        return settle(node, self._missing)
-
-    def _missing(self, node: Node) -> NoReturn:
-        if isinstance(node, Index):
-            self.ill_typed(
-                f"nothing says how far {node.name} runs: declare it as index[n], or write the range of the sum",
-                node.span,
-            )
-        sign = {"ones": "1", "zeros": "0", "identity": "I"}.get(getattr(node, "name", ""), "1")
-        self.ill_typed(f"nothing says of what size {self.text(node)} is: write {sign}_d", node.span)
+        return chains.whole(self, expected)
 
     def term(self, part: Syntax | Token) -> Node:
         """Any part of the syntax that stands for a value."""
@@ -113,12 +85,9 @@ class Elaborator(Arithmetic):
         return handler(part)
 
     def _chain(self, part: Syntax) -> Node:
-        if len(part) == 1:
-            return self.term(part[0])
-        delta = scripting.delta(self, part)
-        if delta is None:
+        if len(part) > 1:
             self.unreadable("a relation inside an expression is not read", part.span)
-        return delta
+        return self.term(part[0])
 
     def _expression(self, part: Syntax) -> Node:
         terms: list[Node] = []
@@ -129,73 +98,33 @@ class Elaborator(Arithmetic):
                 continue
             term = self.term(piece)
             for sign in reversed(signs):
-                term = self._signed(sign, term)
+                term = self.signed(sign, term)
             terms.append(term)
             signs = []
         return self.add(terms, part.span)
 
-    def _signed(self, sign: Token | None, node: Node) -> Node:
+    def signed(self, sign: Token | None, node: Node) -> Node:
         if sign is None or sign.type == "PLUS":
             return node
         span = (span_of(sign)[0], node.span[1])
-        return self.negate(node, span) if sign.type == "MINUS" else PlusMinus(node.shape, node, span=span)
+        if sign.type == "MINUS":
+            return self.negate(node, span)
+        return PlusMinus(node.shape, self.negate(node, span) if sign == "mp" else node, span=span)
 
     def _product(self, part: Syntax) -> Node:
-        current: Node | None = None
-        operator, sign, at = "", None, 0
-        while at < len(part):
-            piece = part[at]
-            at += 1
-            if is_rule(piece, "operator"):
-                token = piece[0]
-                operator = {"TIMES": str(token), "DIV": "/"}.get(token.type, str(token))
-            elif is_rule(piece, "sign"):
-                sign = piece[0]
-            elif (bare := differentiating.operator_of(piece)) is not None:
-                rest = Syntax("product", part.parts[at:], part.span, part.depth)
-                if not rest.parts:
-                    self.unreadable("this derivative has nothing to act on", part.span)
-                value = differentiating.derivative(self, self.term(rest), bare, part.span)
-                current = self._joined(current, value, operator, sign, part.span)
-                at = len(part)
-            else:
-                if operator == "/" and current is None:
-                    self.unreadable("nothing stands before the division", part.span)
-                over = differentiating.differential(piece)
-                follows = part[at + 1] if at + 1 < len(part) and is_rule(part[at], "operator") else piece
-                under = differentiating.differential(follows) if follows is not piece else None
-                if over is not None and under is not None:
-                    value = differentiating.derivative(self, self.term(over), under, part.span)
-                    at += 2
-                else:
-                    value = self.term(piece)
-                current = self._joined(current, value, operator, sign, (part.span[0], span_of(piece)[1]))
-                operator, sign = "", None
-        assert current is not None
-        if isinstance(current, Transpose) and is_list_turned(current) and len(part) > 1:
-            return current.body
-        return current
-
-    def _joined(self, current: Node | None, value: Node, operator: str, sign: Token | None, span: Span) -> Node:
-        if sign is not None:
-            value = self._signed(sign, value)
-        if current is None:
-            return value
-        if operator == "/":
-            return self.divide(current, value, span)
-        scientific = _scientific(current, value) if operator in ("", "times", "dot") else None
-        return scientific or self.multiply(current, value, operator, span)
+        return juxtaposing.product(self, part)
 
     def _operand(self, part: Syntax) -> Node:
         suffixes = [piece for piece in part.parts[1:] if isinstance(piece, Syntax)]
-        return scripting.suffixed(self, part[0], suffixes, part.span)
+        return scripting.suffixed(self, *calling.regrouped(part[0], suffixes), part.span)
 
     def _group(self, part: Syntax) -> Node:
         rows = part[1]
         assert isinstance(rows, Syntax)
         if len(rows) == 1 and len(rows[0]) == 1:
             inner = self.term(rows[0][0])
-            if is_token(part[0], "LBRACK") and isinstance(inner, Written) and len(inner.shape) == 1:
+            listed = is_token(part[0], "LBRACK") and not is_rule(unwrapped(rows[0][0]), "matrix")
+            if listed and isinstance(inner, Written) and len(inner.shape) == 1:
                 return Written((1, *inner.shape), inner.entries, span=part.span)
             return inner if is_token(part[0], "LBRACE") else replace(inner, span=part.span)
         if is_token(part[0], "LSET"):
@@ -234,13 +163,14 @@ class Elaborator(Arithmetic):
         return self.written([[self.term(e) for e in line if not is_token(e, "AMP")] for line in lines], part.span)
 
     def _fraction(self, part: Syntax) -> Node:
-        top, bottom = part[1], part[2]
-        over, under = differentiating.differential(top), differentiating.differential(bottom)
-        if under is not None:
-            if over is None:
-                self.unreadable("a derivative is written \\frac{\\partial f}{\\partial x}", part.span)
-            return differentiating.derivative(self, self.term(over), under, part.span)
-        return self.divide(self.term(top), self.term(bottom), part.span)
+        derivative = differentiating.fraction(self, part)
+        if derivative is not None:
+            return derivative
+        made = calling.binomial if part[0] == "binom" else Elaborator.divide
+        return made(self, self.term(part[1]), self.term(part[2]), part.span)
+
+    def _over(self, part: Syntax) -> Node:
+        return self.divide(self.term(part[0]), self.term(part[2]), part.span)
 
     def _root(self, part: Syntax) -> Node:
         body = self.term(part[-1])
@@ -253,7 +183,7 @@ class Elaborator(Arithmetic):
         return scripting.power(self, body, exponent, part.span)
 
     def _partial(self, part: Syntax) -> Node:
-        self.unreadable("∂ stands only in a derivative, \\frac{\\partial f}{\\partial x_j}", part.span)
+        self.unreadable("∂ stands only in a derivative, \\frac{\\partial f}{\\partial x_j}, and ∇ as ∇_x f", part.span)
 
     def _call(self, part: Syntax) -> Node:
         return calling.call(self, part)
@@ -285,7 +215,9 @@ class Elaborator(Arithmetic):
         body = self.term(part[1])
         if len(body.shape) == 2 and body.shape[0] != 1:
             self.ill_typed(
-                "|·| of a matrix is not read", part.span, f"‖{self.text(body)}‖_F, or det({self.text(body)})"
+                "|·| of a matrix is not read",
+                part.span,
+                OR.join(saying.said(Call((), name, (body,))) for name in ("norm_F", "det")),
             )
         return calling.norm(self, body, "", part.span)
 
@@ -310,15 +242,15 @@ class Elaborator(Arithmetic):
             case "ONES" | "ZEROS":
                 return Special((unknown_size(),), token.type.lower(), span=span)
             case "MAP":
-                self.ill_typed(f"{token} is a map: write {token}(x)", span)
+                self.ill_typed(f"{named(token)} is a map: write {named(token)}(x)", span)
             case "REFUSED":
                 self.unreadable(f"{token} as an upper index is not read; the transpose is written ^T", span)
         return self.unreadable(f"{token} was not expected here", span)
 
     def _number(self, token: Token, span: Span) -> Number:
         mantissa, _, exponent = str(token).lower().partition("e")
-        if len(exponent) > 5 or abs(int(exponent or 0)) > _LARGEST_EXPONENT:
-            self.unreadable(f"this exponent is beyond ±{_LARGEST_EXPONENT}", span)
+        if len(exponent) > 5 or abs(int(exponent or 0)) > LARGEST_EXPONENT:
+            self.unreadable(f"this exponent is beyond ±{LARGEST_EXPONENT}", span)
         scale = Fraction(10) ** int(exponent or 0)
         digits = len(mantissa.partition(".")[2])
         unit = Fraction(1, 10**digits) * scale if "." in mantissa else None
@@ -347,41 +279,21 @@ class Elaborator(Arithmetic):
 
     def free_index(self, name: str, span: Span) -> Index:
         known = self.free.setdefault(name, Index((), name, unknown_size(), span=span))
+        self.loose.setdefault(name, span)
         return Index((), name, known.size, span=span)
 
     def undeclared(self, name: str, span: Span) -> NoReturn:
-        names = list(self.types)
+        names, shown = list(self.types), named(name)
         other = next((known for known in names if known.lower() == name.lower()), None)
         if other:
-            self.ill_typed(f"{name} is not declared; {other} is, and case matters", span)
+            self.ill_typed(f"{shown} is not declared; {named(other)} is, and case matters", span, named(other))
         close = difflib.get_close_matches(name, names, n=1, cutoff=0.7) if len(name) > 2 else []
         if "'" in name and name.rstrip("'") in names:
-            bare = name.rstrip("'")
-            self.ill_typed(f"{name} is not declared, and a prime is part of a name", span, f"{bare}ᵀ, or {bare}")
-        said = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
-        self.ill_typed(f"{name} is not declared" + (f"; {said} are" if names else ""), span, close[0] if close else "")
-
-
-def _rounded(node: Node) -> Node:
-    if isinstance(node, Number):
-        return Number((), node.value, node.unit, True, span=node.span)
-    if isinstance(node, Written):
-        return Written(node.shape, tuple(_rounded(entry) for entry in node.entries), span=node.span)
-    return node
-
-
-def _scientific(left: Node, right: Node) -> Node | None:
-    """6.90 × 10^{-13} as one number, whose last digit counts; at the end of the scalars of a product as well."""
-    power = scripting.power_of_ten(right)
-    if power is None or abs(power) > _LARGEST_EXPONENT:
-        return None
-    if isinstance(left, Number) and left.unit is not None:
-        scale = Fraction(10) ** power
-        return Number((), left.value * scale, left.unit * scale, span=(left.span[0], right.span[1]))
-    if isinstance(left, Multiply):
-        last = max((at for at, factor in enumerate(left.factors) if not factor.shape), default=-1)
-        number = _scientific(left.factors[last], right) if last >= 0 else None
-        if number is not None:
-            factors = (*left.factors[:last], number, *left.factors[last + 1 :])
-            return Multiply(left.shape, factors, span=(left.span[0], right.span[1]))
-    return None
+            bare = named(name.rstrip("'"))
+            self.ill_typed(f"{shown} is not declared, and a prime is part of a name", span, f"{bare}ᵀ{OR}{bare}")
+        listed = ", ".join(map(named, names[:12])) + (", …" if len(names) > 12 else "")
+        reason = f"{shown} is not declared" + (f"; {listed} {'are' if len(names) > 1 else 'is'}" if names else "")
+        functions = difflib.get_close_matches(name, FUNCTIONS, n=1, cutoff=0.75) if len(name) > 2 and not close else []
+        if functions:
+            reason = f"{shown} is not declared; the function {functions[0]} is known"
+        self.ill_typed(reason, span, named(close[0]) if close else "")

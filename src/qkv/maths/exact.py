@@ -25,12 +25,14 @@ from .arithmetic import (
     add,
     digits,
     divide,
+    extent,
     function,
     multiply,
     power,
+    spend,
     subtract,
 )
-from .arrays import componentwise, contracted, determinant, entries, inverse, product, transposed
+from .arrays import componentwise, contracted, determinant, entries, multiplied, raised, transposed
 from .chance import Chance, chance, enumerated, expectation
 from .elementary import apart, argmax, constant, exact, extreme, holds, seeded, softmax, under
 from .sizes import whole
@@ -60,34 +62,32 @@ from .tree import (
     Transpose,
     Written,
 )
+from .turning import Turns
 
 STEPS = 30_000
 
 
-def evaluate(
-    node: Node, sizes: Mapping[str, int], values: Mapping[str, Any], *, precision: int = DIGITS, tilt: int = 0
-) -> Any:
+def evaluate(node: Node, sizes: Mapping[str, int], values: Mapping[str, Any], *, precision: int = DIGITS) -> Any:
     """`node` at a point: a Fraction, or a Decimal where it is irrational, or nested tuples of those.
 
     `values` gives a name a number, nested tuples, or for a map a function of such; a random name needs one only outside
-    of expectations. `tilt` chooses among the laws that have the mean and covariance that were declared. Undefined is
-    raised where there is no value at this point, Unevaluable where there is no way to one.
+    of expectations. Undefined is raised where there is no value at this point, Unevaluable where no way leads to one.
 
     >>> from qkv.maths.tree import Type
     >>> mu = Symbol(("d",), "mu", Type("vector", ("d",)))
     >>> evaluate(Contract((), Transpose((1, "d"), mu), mu), {"d": 2}, {"mu": (1, 2)})
     Fraction(5, 1)
     """
-    return evaluate_with_error(node, sizes, values, precision=precision, tilt=tilt)[0]
+    return evaluate_with_error(node, sizes, values, precision=precision)[0]
 
 
 def evaluate_with_error(
-    node: Node, sizes: Mapping[str, int], values: Mapping[str, Any], *, precision: int = DIGITS, tilt: int = 0
+    node: Node, sizes: Mapping[str, int], values: Mapping[str, Any], *, precision: int = DIGITS
 ) -> tuple[Any, Decimal]:
     """The same, and how far an expectation on a grid may be off, relatively; 0 where there was none."""
     with digits(precision):
         try:
-            here = Evaluator(sizes, {name: exact(value) for name, value in values.items()}, tilt)
+            here = Evaluator(sizes, {name: exact(value) for name, value in values.items()})
             return here.value(node), max(here.errors, default=Decimal(0))
         except DecimalException as error:
             raise Undefined("a number that is too large") from error
@@ -98,24 +98,26 @@ def evaluate_with_error(
 class Evaluator:
     """One point: sizes, values, the indices that are bound at the moment, and what has been found already."""
 
-    def __init__(self, sizes: Mapping[str, int], values: Mapping[str, Any], tilt: int = 0) -> None:
-        self.sizes, self.values, self.tilt = sizes, dict(values), tilt
+    def __init__(self, sizes: Mapping[str, int], values: Mapping[str, Any]) -> None:
+        self.sizes, self.values = sizes, dict(values)
         self.bound: dict[str, int] = {}
         self.known: dict[tuple[int, tuple[int | None, ...]], Any] = {}
         self.used: dict[int, tuple[str, ...]] = {}
         self.steps = [0]
         self.errors: list[Decimal] = []
+        self.turns: Turns | None = None
         self.level = 0
 
     def beside(self, **values: Any) -> Evaluator:
         """The same point with other values for some names."""
-        other = Evaluator(self.sizes, {**self.values, **values}, self.tilt)
+        other = Evaluator(self.sizes, {**self.values, **values})
         other.bound, other.used, other.steps, other.level = dict(self.bound), self.used, self.steps, self.level
-        other.errors = self.errors
+        other.errors, other.turns = self.errors, self.turns
         return other
 
     def count(self, steps: int) -> None:
         self.steps[0] += steps
+        spend(steps)
         if self.steps[0] > STEPS:
             raise Unevaluable("it takes too many steps to evaluate")
 
@@ -131,7 +133,7 @@ class Evaluator:
     def value(self, node: Node) -> Any:
         key = (id(node), tuple(self.bound.get(name) for name in self.indices_in(node)))
         if key not in self.known:
-            self.count(1)
+            self.count(1 + prod(map(self.length, node.shape)) // 4)
             self.known[key] = self.found(node)
         return self.known[key]
 
@@ -159,9 +161,9 @@ class Evaluator:
             case Add():
                 return self.total(self.value(term) for term in node.terms)
             case Multiply():
-                return self.multiplied([self.value(factor) for factor in node.factors])
+                return multiplied([self.value(factor) for factor in node.factors])
             case Divide():
-                bottom = self.value(node.bottom)
+                bottom = self.watched(node, self.value(node.bottom))
                 return componentwise(lambda x: divide(x, bottom), self.value(node.top))
             case Contract():
                 return contracted(self.value(node.left), self.value(node.right), len(node.shape), self.count)
@@ -171,7 +173,7 @@ class Evaluator:
             case Hadamard():
                 return componentwise(multiply, self.value(node.left), self.value(node.right))
             case Power():
-                return self.powered(self.value(node.base), self.value(node.exponent))
+                return self.powered(self.watched(node, self.value(node.base)), self.value(node.exponent))
             case Transpose():
                 return transposed(self.value(node.body), len(node.body.shape), len(node.shape))
             case Part():
@@ -211,10 +213,9 @@ class Evaluator:
 
     def special(self, node: Special) -> Any:
         lengths = [self.length(size) for size in node.shape]
-        filling = ZERO if node.name == "zeros" else ONE
         if node.name == "identity":
             return tuple(tuple(Fraction(i == j) for j in range(lengths[1])) for i in range(lengths[0]))
-        array: Any = filling
+        array: Any = ZERO if node.name == "zeros" else ONE
         for length in reversed(lengths):
             self.count(length)
             array = (array,) * length
@@ -226,29 +227,8 @@ class Evaluator:
             result = term if result is None else componentwise(add, result, term)
         return result
 
-    def multiplied(self, factors: list[Any]) -> Any:
-        number: Scalar = ONE
-        array = None
-        for factor in factors:
-            if not isinstance(factor, tuple):
-                number = multiply(number, factor)
-            elif array is None:
-                array = factor
-            else:
-                raise Unevaluable("a product of two arrays")
-        return number if array is None else componentwise(lambda x: multiply(number, x), array)
-
     def powered(self, base: Any, exponent: Any) -> Any:
-        if not isinstance(base, tuple):
-            return power(base, exponent)
-        if not isinstance(exponent, Fraction) or exponent.denominator != 1 or abs(exponent) > 64:
-            raise Unevaluable("a matrix to a power that is no small whole number")
-        if exponent < 0:
-            base = inverse(base, self.count)
-        result = tuple(tuple(Fraction(i == j) for j in range(len(base))) for i in range(len(base)))
-        for _ in range(abs(int(exponent))):
-            result = product(result, base, self.count)
-        return result
+        return raised(base, exponent, self.count) if isinstance(base, tuple) else power(base, exponent)
 
     def place(self, node: Node, length: int) -> int:
         found = self.value(node)
@@ -260,8 +240,10 @@ class Evaluator:
         array = self.value(node.body)
         first = node.indices[0]
         if first is None:
-            column = self.place(node.indices[1], len(array[0])) if node.indices[1] is not None else None
-            return array if column is None else tuple(row[column] for row in array)
+            if node.indices[1] is None:
+                return array
+            column = self.place(node.indices[1], len(array[0]))
+            return tuple(row[column] for row in array)
         row = array[self.place(first, len(array))]
         if len(node.indices) == 1:
             return row
@@ -276,6 +258,7 @@ class Evaluator:
                 raise Unevaluable(f"{node.map.name} is a map of which nothing is known")
             return known(*arguments)
         x = arguments[0]
+        self.watched(node, tuple(arguments))
         match node.name:
             case "exp" | "log" | "relu" | "abs" | "sign" | "sqrt":
                 return componentwise(lambda entry: function(node.name, entry), x)
@@ -302,6 +285,12 @@ class Evaluator:
             case "det":
                 return determinant(x, self.count)
         raise Unevaluable(f"{node.name} cannot be evaluated")
+
+    def watched(self, node: Node, value: Any) -> Any:
+        """`value`, on which node turns over; on a grid it is noted on which side of a turn it is."""
+        if self.turns is not None:
+            self.turns.note((id(node), *(self.bound.get(name) for name in self.indices_in(node))), node, value)
+        return value
 
     def summed(self, node: Sum) -> Any:
         ranges = [range(1, self.length(index.size) + 1) for index in node.indices]
@@ -330,7 +319,7 @@ class Evaluator:
             law = symbol.type.law
             if law is not None and symbol.type.definition is None:
                 mean, covariance = self.value(law.mean), self.value(law.covariance)
-                found.append(chance(name, mean, covariance, normal=law.normal, tilt=self.tilt))
+                found.append(chance(name, mean, covariance, normal=law.normal))
         return found
 
     def expected(self, body: Node) -> Any:
@@ -346,9 +335,14 @@ class Evaluator:
             inside = self.beside(**{c.name: c.symbolic() for c in chances})
             return componentwise(lambda x: expectation(x, variables), of(inside))
         except NotPolynomial:
-            fine, coarse = enumerated(chances, lambda drawn: of(self.beside(**drawn)), self.weighted)
-            if coarse is not None:
-                self.errors.extend(map(apart, entries(fine), entries(coarse)))
+            outer, self.turns = self.turns, self.turns or Turns()
+            try:
+                # How small the weights far out are says nothing of the digits that the mean needs.
+                with extent():
+                    fine, coarse = enumerated(chances, lambda drawn: of(self.beside(**drawn)), self.weighted)
+            finally:
+                self.turns = outer
+            self.errors.extend(map(apart, entries(fine), entries(coarse)))
             return fine
 
     def weighted(self, total: Any, weight: Scalar, value: Any) -> Any:

@@ -6,33 +6,85 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from qkv.maths.budget import spend
-from qkv.maths.heads import closed
+from qkv.maths.existence import has_mean
+from qkv.maths.heads import closed, random_names
 from qkv.maths.indices import entry
-from qkv.maths.mentions import random_names
-from qkv.maths.monomials import Factor, Ix, Poly, add, atom, bind, build, multiply, number, subtract, unbind
+from qkv.maths.labelling import Factor, Frozen, Ix, Monomial
+from qkv.maths.monomials import Poly, add, atom, bind, build, multiply, number, subtract, unbind
 from qkv.maths.scope import Scope
 from qkv.maths.tree import Law
 
 
 def expectation(poly: Poly, scope: Scope) -> Poly:
     """E[poly]; what has no moment that is known stays E[...], closed."""
-    parts = []
+    sure: Poly = {}
+    doubtful: dict[frozenset[str], Poly] = {}
     for monomial, coefficient in poly.items():
-        factors, opens = unbind(monomial)
-        still = [factor for factor in factors if not random_names(factor.head)]
-        value = build(coefficient, still, {})
-        for names, group in independent([factor for factor in factors if random_names(factor.head)]):
-            value = multiply(value, _group(names, group, scope))
-        for index, size in opens.items():
-            value = bind(value, index, size)
-        parts.append(value)
-    return add(*parts)
+        names = _doubted(monomial)
+        (doubtful.setdefault(names, {}) if names else sure)[monomial] = coefficient
+    # A zero times what may have no mean is not zero: such a product stays together.
+    parts = [_apart(part, scope) or _together(part) for part in doubtful.values()]
+    return add(_apart(sure, scope), *parts)
 
 
 def covariance(left: Poly, right: Poly, scope: Scope) -> Poly:
     """Cov(x, y) = E[xy] − E[x] E[y]."""
-    together = expectation(multiply(left, right), scope)
-    return subtract(together, multiply(expectation(left, scope), expectation(right, scope)))
+    both = multiply(left, right)
+    found = subtract(expectation(both, scope), multiply(expectation(left, scope), expectation(right, scope)))
+    if found or not any(map(_doubted, (*left, *right, *both))):
+        return found
+    return subtract(_together(both), multiply(_together(left), _together(right)))
+
+
+def _apart(poly: Poly, scope: Scope) -> Poly:
+    """The expectation of each term, by the means of what is independent in it."""
+    parts = []
+    for monomial, coefficient in poly.items():
+        still, random, opens = _split(monomial)
+        value = build(coefficient, still, {})
+        for names, group in independent(random):
+            value = multiply(value, _group(names, group, scope))
+        parts.append(_bound(value, opens))
+    return add(*parts)
+
+
+def _together(poly: Poly) -> Poly:
+    """The expectation of each term, with all that is random in it in one."""
+    parts = []
+    for monomial, coefficient in poly.items():
+        still, random, opens = _split(monomial)
+        parts.append(_bound(multiply(build(coefficient, still, {}), _opaque(random)), opens))
+    return add(*parts)
+
+
+def _split(monomial: Monomial) -> tuple[list[Factor], list[Factor], dict[Ix, Frozen]]:
+    """The factors that are not random, those that are, and the sizes of the indices that were bound."""
+    factors, opens = unbind(monomial)
+    return (
+        [factor for factor in factors if not random_names(factor.head)],
+        [factor for factor in factors if random_names(factor.head)],
+        opens,
+    )
+
+
+def _bound(poly: Poly, opens: dict[Ix, Frozen]) -> Poly:
+    for index, size in opens.items():
+        poly = bind(poly, index, size)
+    return poly
+
+
+def _doubted(monomial: Monomial) -> frozenset[str]:
+    """The random names of the factors that may have no mean."""
+    _, random, _ = _split(monomial)
+    doubted = [names for names, group in independent(random) if not has_mean(group)]
+    return frozenset().union(*doubted)
+
+
+def _opaque(factors: list[Factor]) -> Poly:
+    if not factors:
+        return number(1)
+    factor, _ = closed("expect", [build(Fraction(1), factors, {})])
+    return atom(factor.head, factor.slots)
 
 
 def independent(factors: Sequence[Factor]) -> list[tuple[frozenset[str], list[Factor]]]:
@@ -57,8 +109,7 @@ def _group(names: frozenset[str], factors: list[Factor], scope: Scope) -> Poly:
         slots = [factor.slots for factor in factors for _ in range(int(factor.exponent))]
         if len(slots) <= 2 or law.normal:
             return moment(law, slots, scope)
-    factor, _ = closed("expect", [build(Fraction(1), factors, {})])
-    return atom(factor.head, factor.slots)
+    return _opaque(factors)
 
 
 def moment(law: Law, slots: Sequence[tuple[Ix, ...]], scope: Scope) -> Poly:

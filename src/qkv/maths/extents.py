@@ -134,8 +134,10 @@ def size_node(size: Size, types: Mapping[str, Type] | None = None) -> Node:
         return Number((), Fraction(size))
     terms: list[Node] = []
     for sign, term in re.findall(r"([+-]?)([^+-]+)", size):
-        node: Node | None = Number((), Fraction(-1)) if sign == "-" else None
-        for operator, factor in re.findall(r"([*/]?)([^*/]+)", term):
+        whole = re.match(r"\d+(?![\d^])", term)
+        first = Fraction(whole[0] if whole else 1) * (-1 if sign == "-" else 1)
+        node: Node | None = Number((), first) if whole or sign == "-" else None
+        for operator, factor in re.findall(r"([*/]?)([^*/]+)", term[whole.end() :] if whole else term):
             name, _, power = factor.partition("^")
             leaf = Number((), Fraction(name)) if name.isdigit() else Symbol((), name, types.get(name, NATURAL))
             piece: Node = Power((), leaf, Number((), Fraction(power))) if power else leaf

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import NoReturn
 
 from qkv.errors import IllTyped
+from qkv.maths.saying import beside, said, shortened
 from qkv.maths.shaping import could_fit, fit, fit_shapes, known, plain_shape, plain_size
 from qkv.maths.tree import (
     Add,
@@ -18,12 +19,15 @@ from qkv.maths.tree import (
     Number,
     Order,
     Outer,
+    Power,
     Shape,
     Span,
     Special,
     Transpose,
     Written,
 )
+
+OR = " or "  # between suggestions
 
 
 class Arithmetic:
@@ -33,7 +37,8 @@ class Arithmetic:
         self.source = source
 
     def text(self, node: Node) -> str:
-        return self.source[slice(*node.span)].strip()
+        """A part as a sentence shows it."""
+        return shortened(said(node) or self.source[slice(*node.span)].strip())
 
     def ill_typed(self, reason: str, span: Span, suggestion: str = "") -> NoReturn:
         raise IllTyped(reason, self.source, span, suggestion)
@@ -61,7 +66,7 @@ class Arithmetic:
         shaped = [self.as_shape(term, widest.shape) for term in terms]
         for term, given in zip(shaped, terms, strict=True):
             if not fit_shapes(term.shape, widest.shape):
-                self._unlike(given, widest)
+                self._unlike(given, widest, terms)
         flat: list[Node] = []
         for term in shaped:
             flat.extend(term.terms if isinstance(term, Add) else [term])
@@ -71,7 +76,7 @@ class Arithmetic:
         bodies = [term.body for term in terms if isinstance(term, Order)]
         kinds = {term.kind for term in terms if isinstance(term, Order)}
         if len(kinds) != 1 or len(bodies) != len(terms):
-            self.ill_typed("a class of growth stands alone: nothing is added to it", span, "one class of the whole")
+            self.ill_typed("a class of growth stands alone: nothing is added to it; write one of the whole", span)
         return Order((), kinds.pop(), self.add(bodies, span), span=span)
 
     def as_shape(self, node: Node, shape: Shape) -> Node:
@@ -84,25 +89,32 @@ class Arithmetic:
             return node.body
         return node
 
-    def _unlike(self, term: Node, other: Node) -> NoReturn:
+    def _unlike(self, term: Node, other: Node, terms: list[Node]) -> NoReturn:
         first, second = (term, other) if term.span <= other.span else (other, term)
         reason = (
             f"{self.text(first)} is {plain_shape(first.shape)} and {self.text(second)} is "
             f"{plain_shape(second.shape)}: they cannot be added"
         )
-        suggestion = ""
+        start, stop = first.span[0], max(first.span[1], second.span[1])
         small, large = sorted((term, other), key=lambda node: len(node.shape))
-        if not small.shape and len(large.shape) == 1:
-            suggestion = "𝟏" if self.text(small) == "1" else f"{self._grouped(small)} 𝟏"
-        elif not small.shape and len(large.shape) == 2 and could_fit(*large.shape):
-            suggestion = f"{self._grouped(small)} I"
-        elif len(small.shape) == 2 and fits_turned(small.shape, large.shape):
-            suggestion = f"{self._grouped(small)}ᵀ"
-        self.ill_typed(reason, (first.span[0], max(first.span[1], second.span[1])), suggestion)
+        like = self._made_like(small, large)
+        suggestion = ""
+        if like is not None:
+            within = [like if part is small else part for part in terms if start <= part.span[0] < stop]
+            suggestion = said(Add(large.shape, tuple(within)))
+        self.ill_typed(reason, (start, stop), suggestion)
 
-    def _grouped(self, node: Node) -> str:
-        text = self.text(node)
-        return f"({text})" if isinstance(node, Add) and not text.startswith("(") else text
+    def _made_like(self, small: Node, large: Node) -> Node | None:
+        """What a term may have been meant as, beside a larger one."""
+        square = len(large.shape) == 2 and could_fit(*large.shape)
+        if not small.shape and (len(large.shape) == 1 or square):
+            special = Special(large.shape, "identity" if square else "ones")
+            one = isinstance(small, Number) and small.value == 1
+            return special if one else self.multiply(small, special, "", small.span)
+        if len(small.shape) == 2 and fits_turned(small.shape, large.shape):
+            turned = self._flipped(small)
+            return None if turned == large else turned
+        return None
 
     def multiply(self, left: Node, right: Node, how: str, span: Span) -> Node:
         """left times right; `how` is "" or "times" for juxtaposition, "dot", "odot" or "otimes"."""
@@ -115,6 +127,8 @@ class Arithmetic:
         scalars = scalars_left + scalars_right
         if first is None or second is None:
             return _scaled(scalars, first if second is None else second, span)
+        if how == "dot" and isinstance(first, Written) and isinstance(second, Transpose) and is_list_turned(second):
+            second = second.body  # a list is one vector, lying or standing
         if how == "dot" and len(first.shape) == len(second.shape) == 1:
             if not fit(first.shape[0], second.shape[0]):
                 self._mismatch(first, second, span)
@@ -152,32 +166,30 @@ class Arithmetic:
 
     def _mismatch(self, left: Node, right: Node, span: Span) -> NoReturn:
         a, b = left.shape, right.shape
-        said = f"{self.text(left)} {self.text(right)}"
-        p, q = self._grouped(left), self._grouped(right)
+        shown = shortened(beside(left, right) or f"{self.text(left)} {self.text(right)}")
         if len(a) == len(b) == 1:
             alike = could_fit(a[0], b[0])
             sizes = "" if alike else f" of sizes {plain_size(a[0])} and {plain_size(b[0])}"
-            suggestion = f"{p}ᵀ{q} or {p} {q}ᵀ" if alike else f"{p} {q}ᵀ"
-            self.ill_typed(f"{said}: two columns{sizes} have no product", span, suggestion)
-        turns = [
-            (f"{p} {self._turned_text(right, q)}", a, _turned(b)),
-            (f"{self._turned_text(left, p)} {q}", _turned(a), b),
-            (f"{q} {p}", b, a),
-        ]
-        fitting = [text for text, x, y in turns if _multipliable(x, y)]
-        self.ill_typed(f"{said}: ({_times(a)})({_times(b)}) do not fit", span, fitting[0] if fitting else "")
+            inner = Contract((), Transpose((1, *a), left), right)
+            products = [inner] * alike + [Outer((*a, *b), left, right)]
+            self.ill_typed(f"{shown}: two columns{sizes} have no product", span, OR.join(map(said, products)))
+        pairs = [(left, self._flipped(right)), (self._flipped(left), right), (right, left)]
+        fitting = [beside(x, y) for x, y in pairs if _multipliable(x.shape, y.shape)]
+        self.ill_typed(f"{shown}: ({_times(a)})({_times(b)}) do not fit", span, fitting[0] if fitting else "")
 
-    def _turned_text(self, node: Node, text: str) -> str:
-        return self.text(node.body) if isinstance(node, Transpose) else f"{text}ᵀ"
+    def _flipped(self, node: Node) -> Node:
+        return node.body if isinstance(node, Transpose) else self.transpose(node, node.span)
 
     def divide(self, top: Node, bottom: Node, span: Span) -> Node:
         if isinstance(top, Order) or isinstance(bottom, Order):
             self.ill_typed("a class of growth stands alone: it is not divided", span)
         if bottom.shape:
             square = len(bottom.shape) == 2 and could_fit(*bottom.shape)
-            suggestion = f"{self._grouped(bottom)}^{{-1}}" if square else ""
             reason = f"{self.text(bottom)} is {plain_shape(bottom.shape)}, and nothing is divided by one"
-            self.ill_typed(reason, bottom.span, suggestion)
+            if square and (not top.shape or could_fit(top.shape[-1], bottom.shape[0])):
+                inverse = Power(bottom.shape, bottom, self.number(-1, bottom.span))
+                self.ill_typed(reason, span, beside(top, inverse))
+            self.ill_typed(reason, bottom.span)
         return Divide(top.shape, top, bottom, span=span)
 
     def transpose(self, node: Node, span: Span) -> Node:
@@ -198,6 +210,10 @@ def is_list_turned(node: Node) -> bool:
 
 def fits_turned(a: Shape, b: Shape) -> bool:
     return len(a) == len(b) == 2 and could_fit(a[0], b[1]) and could_fit(a[1], b[0])
+
+
+def is_zero(node: Node) -> bool:
+    return isinstance(node, Number) and node.value == 0
 
 
 def _is_zeros(node: Node) -> bool:

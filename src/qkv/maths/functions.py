@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 
-from qkv.maths.budget import NotNormal
+from qkv.maths.budget import NoValue
 from qkv.maths.heads import arguments, closed, factor_sign, known_sign, sign_of, single
-from qkv.maths.labelling import Factor, Frozen, Head, Ix
+from qkv.maths.labelling import Factor, Frozen, Head, Ix, Monomial
 from qkv.maths.monomials import (
     EXPAND,
     LESS,
@@ -26,7 +26,7 @@ from qkv.maths.monomials import (
     scale,
     subtract,
 )
-from qkv.maths.powers import HALF, absolute, numeric_power, power, prime_factors, primitive
+from qkv.maths.powers import HALF, absolute, note_nonnegative, numeric_power, power, prime_factors, primitive
 
 
 def _hidden(slots: tuple[Ix, ...]) -> tuple[tuple[Ix, ...], dict[Ix, Ix]]:
@@ -55,7 +55,7 @@ def sign(poly: Poly) -> Poly:
 
 def _factor_sign_atom(factor: Factor) -> Poly:
     head, slots, _ = factor
-    if head.sign == "positive":
+    if known_sign(head, slots) == "positive":
         return number(1)
     inner, flip = closed("sign", [atom(head, slots)], odd=True)
     times = 2 if head.sign == "real" and factor_sign(factor) != "real" else 1
@@ -79,7 +79,7 @@ def exponential(poly: Poly) -> Poly:
 def logarithm(poly: Poly) -> Poly:
     """The natural logarithm; what is known to be positive comes apart."""
     if not poly:
-        raise NotNormal("the logarithm of zero has no value")
+        raise NoValue("the logarithm of zero has no value")
     alone = single(poly)
     if alone is None:
         content, rest = primitive(poly, whole=False)
@@ -95,7 +95,7 @@ def logarithm(poly: Poly) -> Poly:
             parts.append(scale(arguments(head, slots)[0], k))
         elif head.kind == "prime":
             parts.append(scale(_opaque_log(number(head.args[0])), k))
-        elif known_sign(head) != "real" or (head.kind == "sum" and k.denominator % 2 == 0):
+        elif known_sign(head, slots) != "real" or (head.kind == "sum" and k.denominator % 2 == 0):
             inside = arguments(head, slots)[0] if head.kind == "sum" else atom(head, slots)
             parts.append(scale(_opaque_log(inside), k))
         elif k.denominator == 1 and k % 2 == 0:
@@ -108,6 +108,7 @@ def logarithm(poly: Poly) -> Poly:
 
 
 def _opaque_log(poly: Poly) -> Poly:
+    note_nonnegative(poly)
     factor, _ = closed("log", [poly])
     return atom(factor.head, factor.slots)
 
@@ -140,6 +141,13 @@ def symbolic_power(base: Poly, exponent: Poly) -> Poly:
         return power(base, value)
     if sign_of(base) == "positive":
         return exponential(multiply(exponent, logarithm(base)))
+    if not base and sign_of(exponent) == "positive":
+        return {}
+    alone = single(base)
+    if alone is not None and _comes_apart(*alone) and counts(exponent):
+        # (xy)ⁿ = xⁿ yⁿ, for a whole n.
+        apart = [power(symbolic_power(atom(f.head, f.slots), exponent), f.exponent) for f in alone[0].factors]
+        return multiply(symbolic_power(number(alone[1]), exponent), *apart)
     parts = []
     for monomial, coefficient in exponent.items():
         if monomial == UNIT:
@@ -150,6 +158,21 @@ def symbolic_power(base: Poly, exponent: Poly) -> Poly:
         factor, _ = closed("power", [base, inside], sign="nonnegative" if sign_of(base) != "real" else "real")
         parts.append(atom(factor.head, factor.slots, coefficient if whole else 1))
     return multiply(*parts)
+
+
+def _comes_apart(monomial: Monomial, coefficient: Fraction) -> bool:
+    """Whether a product is more than one head by itself; roots keep together."""
+    powers = [factor.exponent for factor in monomial.factors]
+    return bool(powers) and (coefficient != 1 or powers != [1]) and all(k.denominator == 1 for k in powers)
+
+
+def counts(poly: Poly) -> bool:
+    """Whether a sum is a whole number for sure: made of naturals, by adding and multiplying."""
+    return all(
+        coefficient.denominator == 1
+        and all(f.head.sign == "natural" and f.exponent.denominator == 1 and f.exponent > 0 for f in monomial.factors)
+        for monomial, coefficient in poly.items()
+    )
 
 
 def rebuilt(head: Head, slots: tuple[Ix, ...], change: Callable[[list[Poly]], list[Poly]] = list) -> Poly:

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import permutations, product
 
 from qkv.maths.budget import TooLarge, has_root, spend
 from qkv.maths.labelling import Factor, Frozen, Head, Ix, Monomial
 from qkv.maths.monomials import (
     Poly,
+    add,
+    atom,
+    build,
     freeze,
     indices_of,
+    multiply,
+    number,
     outputs,
     rename,
     scale,
@@ -23,6 +29,9 @@ from qkv.maths.monomials import (
 
 HEAVIEST = 1000
 SIGNS = {"positive": 2, "nonnegative": 1, "real": 0}
+# The most terms, and the highest degree, of a sum that is looked at for values at and above 1 of its naturals.
+MOST_TERMS = 12
+HIGHEST = 6
 
 
 def closed(
@@ -95,6 +104,22 @@ def arguments(head: Head, slots: tuple[Ix, ...]) -> list[Poly]:
     return [rename(dict(body), mapping) for body in head.args]
 
 
+def within(head: Head) -> list[Head]:
+    """The heads in the arguments of a head."""
+    args = () if head.kind == "prime" else head.args
+    return [factor.head for arg in args for monomial, _ in arg for factor in monomial.factors]
+
+
+@lru_cache(maxsize=4096)
+def random_names(head: Head) -> frozenset[str]:
+    """The random names on whose values a head depends; an expectation depends on none."""
+    if head.kind == "random":
+        return frozenset([head.name])
+    if head.kind == "expect":
+        return frozenset()
+    return frozenset().union(*map(random_names, within(head)))
+
+
 def single(poly: Poly) -> tuple[Monomial, Fraction] | None:
     """The one monomial of a sum that has one, without bound indices."""
     if len(poly) != 1:
@@ -105,6 +130,38 @@ def single(poly: Poly) -> tuple[Monomial, Fraction] | None:
 
 def sign_of(poly: Poly) -> str:
     """What is known of the sign of a sum: "positive", "nonnegative" or "real" (nothing)."""
+    known = _sign_by_terms(poly)
+    if known != "real":
+        return known
+    above = _above_one(poly)
+    return known if above is None else _sign_by_terms(above)
+
+
+def _above_one(poly: Poly) -> Poly | None:
+    """The sum with 1 + t for each natural, where t is not negative; None where there are none, or too many terms."""
+    rising = [coefficient > 0 and any(map(_counts, monomial.factors)) for monomial, coefficient in poly.items()]
+    if len(poly) > MOST_TERMS or not any(rising):
+        return None
+    parts = []
+    for monomial, coefficient in poly.items():
+        rest = [factor for factor in monomial.factors if not _counts(factor)]
+        shifted = []
+        for head, slots, k in filter(_counts, monomial.factors):
+            above = atom(head._replace(kind="above", sign="nonnegative"), slots)
+            shifted += [add(number(1), above)] * int(min(k, HIGHEST + 1))
+        if len(shifted) > HIGHEST:
+            return None
+        parts.append(multiply(build(coefficient, rest, dict(enumerate(monomial.sizes))), *shifted))
+    return add(*parts)
+
+
+def _counts(factor: Factor) -> bool:
+    """Whether a factor is a whole power of a natural that no sum binds."""
+    head, slots, k = factor
+    return head.sign == "natural" and k.denominator == 1 and k > 0 and all(ix[0] != "b" for ix in slots)
+
+
+def _sign_by_terms(poly: Poly) -> str:
     if not poly:
         return "nonnegative"
     worst = 0
@@ -116,14 +173,17 @@ def sign_of(poly: Poly) -> str:
     return "positive" if worst == 2 else "nonnegative"
 
 
-def known_sign(head: Head) -> str:
+def known_sign(head: Head, slots: tuple[Ix, ...]) -> str:
     """The sign of a head; what stands under a root somewhere is not negative where that is defined."""
-    return "nonnegative" if head.sign == "real" and head.kind == "sum" and has_root(head.args) else head.sign
+    if head.sign == "natural":
+        return "positive"
+    return "nonnegative" if head.sign == "real" and has_root(head, slots) else head.sign
 
 
 def factor_sign(factor: Factor) -> str:
-    head, _, exponent = factor
-    if known_sign(head) != "real":
-        return known_sign(head)
+    head, slots, exponent = factor
+    known = known_sign(head, slots)
+    if known != "real":
+        return known
     # A root is not negative, and neither is an even power.
     return "nonnegative" if exponent.denominator % 2 == 0 or exponent.numerator % 2 == 0 else "real"

@@ -186,17 +186,17 @@ class Latex:
     def _divide(self, node: Divide) -> tuple[str, int]:
         return f"\\frac{{{self.at(node.top, SUM)}}}{{{self.at(node.bottom, SUM)}}}", RAISED_UP
 
-    def _left(self, node: Node) -> str:
+    def left(self, node: Node) -> str:
         """What stands left in a product of matrices: a product itself needs no brackets."""
         text, holds = self.text(node)
         bare = holds >= PRODUCT and not isinstance(node, Hadamard | Multiply)
         return text if bare else f"({text})"
 
     def _contract(self, node: Contract) -> tuple[str, int]:
-        return self.beside(self._left(node.left), self.at(node.right, RAISED_UP)), PRODUCT
+        return self.beside(self.left(node.left), self.at(node.right, RAISED_UP)), PRODUCT
 
     def _outer(self, node: Outer) -> tuple[str, int]:
-        return self.beside(self._left(node.left), self._turned(node.right)), PRODUCT
+        return self.beside(self.left(node.left), self._turned(node.right)), PRODUCT
 
     def _turned(self, node: Node) -> str:
         return self.at(node, ATOM if not isinstance(node, Special) else RAISED_UP) + self.transposed
@@ -204,9 +204,8 @@ class Latex:
     transposed = "^\\top"
 
     def _hadamard(self, node: Hadamard) -> tuple[str, int]:
-        left, holds = self.text(node.left)
-        left = left if holds >= PRODUCT else f"({left})"
-        return f"{left} {self.odot} {self.at(node.right, RAISED_UP)}", PRODUCT
+        left = self.at(node.left, OPEN if isinstance(node.left, Hadamard) else PRODUCT)
+        return f"{left} {self.odot} {self.at(node.right, PRODUCT)}", OPEN
 
     def _power(self, node: Power) -> tuple[str, int]:
         return self.at(node.base, ATOM) + self.upper(self.at(node.exponent, SUM)), RAISED_UP

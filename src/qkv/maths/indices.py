@@ -34,7 +34,7 @@ from qkv.maths.scope import Scope, size_poly
 
 # Axes of up to this many places are written out place by place; longer ones keep an index.
 WRITTEN_OUT = 12
-KINDS = {"natural": "positive", "positive": "positive", "index": "positive", "nonnegative": "nonnegative"}
+KINDS = {"natural": "natural", "positive": "positive", "index": "natural", "nonnegative": "nonnegative"}
 
 
 def places(size: t.Size) -> range | None:
@@ -147,7 +147,7 @@ def _symbol(node: t.Symbol, at: tuple[Ix, ...], scope: Scope) -> Poly:
         return entry(node.type.definition, at, scope.outside())
     if node.type.kind == "index" and not node.shape:
         return atom(PLACE, (("f", node.name),))
-    known = "positive" if node.name in scope.naturals and not at else KINDS.get(node.type.kind, "real")
+    known = "natural" if node.name in scope.naturals and not at else KINDS.get(node.type.kind, "real")
     if node.type.law is not None:
         return atom(Head("random", node.name), at)
     symmetry = ((0, 1), (1, 0)) if node.name in scope.symmetric and len(at) == 2 else ()

@@ -21,7 +21,8 @@ Ix: TypeAlias = tuple[str, Any]
 class Head(NamedTuple):
     """What a factor is, without its indices.
 
-    `symmetry` lists the reorderings of the slots that change nothing; `weight` counts what is inside.
+    `sign` is what is known of it: "real" (nothing), "nonnegative", "positive" or "natural" (1, 2, 3, ...). `symmetry`
+    lists the reorderings of the slots that change nothing; `weight` counts what is inside.
     """
 
     kind: str

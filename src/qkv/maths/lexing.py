@@ -4,49 +4,43 @@ from __future__ import annotations
 
 import re
 
-from lark import Token
-
 from qkv.errors import Unreadable
 from qkv.maths import naming
-from qkv.maths.spelling import Spelling
+from qkv.maths.parsing import Token
+from qkv.maths.statements import one_statement
+from qkv.maths.styling import ENDS, Styled
 from qkv.maths.words import (
     ACCENTS,
     FUNCTIONS,
-    MATRICES,
+    OLD_STYLES,
     OPERATORS,
     REFUSALS,
     RELATIONS,
     SKIPPED,
+    SPACES,
     STYLES,
     TEXTS,
 )
 
-_NUMBER = re.compile(r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+(?![A-Za-z^]))?")
+_SPACE = r"(?:\\[,;: ]|[~ ]|\{,\})"
+_GROUPED = re.compile(rf"[1-9]\d{{0,2}}(?:{_SPACE}\d{{3}})+(?!{_SPACE}?\d)(?:\.\d+)?")
+_NUMBER = re.compile(
+    r"(?:\d+(?:\.\d+|\.(?=\s*(?:[,;\])&]|\\\\|\\(?:right|end)(?![A-Za-z]))))?|\.\d+)"
+    r"(?:[eE](?:[+-]\d+|\d+(?![A-Za-z]))(?!\^))?"
+)
+_TENS_APART = re.compile(r"\d*\.\d+ [eE][+-]\d+(?![A-Za-z^.])")
+_TEN = re.compile(r"10\s*(?:\^|\*\*)")
 _COMMAND = re.compile(r"\\([A-Za-z]+\*?|.)", re.DOTALL)
 _RELATION = re.compile(r"<=|>=|!=|==|:=|=|<|>")
-_BEFORE = re.compile(r"(?:\\[,;:!(\[ ]|[\s$`]|\*\*)*")
-_NUMBERS = re.compile(r"\[([\d\s.+\-/;]*)\]")
-_GAP = re.compile(r"(?<=[\d.])\s+(?=[+-]?[\d.])")
-_ENDS = frozenset(
-    [
-        "NUMBER",
-        "NAME",
-        "CONST",
-        "TOP",
-        "ONES",
-        "ZEROS",
-        "REFUSED",
-        "RPAR",
-        "RBRACK",
-        "RBRACE",
-        "RSET",
-        "BAR_R",
-        "NORM_R",
-        "RANGLE",
-        "END",
-        "ALL",
-    ]
+_BEFORE = re.compile(
+    r"(?:\\[,;:!(\[ ]|[\s$`]|\*\*|=>|\\(?:Rightarrow|Longrightarrow|implies|therefore|iff)(?![A-Za-z]))*"
 )
+# Possessive: digits that do not end in a bracket are not tried again in every way of cutting them up.
+_NUMBERS = re.compile(r"\[(?:[\s.+\-/;]|\d++(?:[eE][+-]?\d++)?)*+\]")
+_PLACE = r"\s*(?:(?::|\d+|[A-Za-z]\w*(?:\s*[+-]\s*\d+)?))\s*"
+_PLACES = re.compile(rf"\[{_PLACE}(?:,{_PLACE})?(?:\\right\s*)?\]")
+_GAP = re.compile(r"(?<=[\d.])\s+(?=[+-]?[\d.])")
+_OLD_STYLE = re.compile(rf"\{{\s*\\(?:{'|'.join(sorted(OLD_STYLES))})\s*([A-Za-z]+)\s*\}}")
 _BRACKETS = {"(": "LPAR", ")": "RPAR", "[": "LBRACK", "]": "RBRACK", "{": "LBRACE", "}": "RBRACE"}
 _FENCES = {
     "{": "LSET",
@@ -64,8 +58,8 @@ _FENCES = {
 }
 
 
-class Lexer(Spelling):
-    """Signs, brackets, numbers and commands; letters are Spelling's."""
+class Lexer(Styled):
+    """Signs, brackets, numbers and commands; letters and styles are Styled's."""
 
     def run(self) -> list[Token]:
         before = _BEFORE.match(self.text)
@@ -74,14 +68,17 @@ class Lexer(Spelling):
             at = self._step(at)
         if self.open:
             place = self.open[-1].place
-            raise self._unreadable(f"{self.text[place]} is never closed", place, place + 1)
+            what = "\\begin" if self.text.startswith("\\begin", place) else self.text[place]
+            raise self._unreadable(f"{what} is never closed", place, place + len(what))
         self._refuse_prose()
-        return self.tokens
+        return one_statement(self.tokens, self.wide, self.names, self.clean.source)
 
     def _step(self, at: int) -> int:
         letter = self.text[at]
         if at in self.gaps:
             self._put("COMMA", ",", at, at + 1)
+        if at == self.number[0]:
+            return self.number[1]
         if letter in " ~$":
             return at + 1
         if letter.isdigit() or (letter == "." and self.text[at + 1 : at + 2].isdigit()):
@@ -107,7 +104,7 @@ class Lexer(Spelling):
             return self._put("ALL", ":", at, at + 1)
         if self.text.startswith("**", at):
             return self._put("SUP", "^", at, at + 2)
-        if self.text.startswith(".T", at) and self._last() in _ENDS:
+        if self.text.startswith(".T", at) and self._last() in ENDS:
             self._put("SUP", "^", at, at + 1)
             return self._put("TOP", "T", at + 1, at + 2)
         simple = {
@@ -122,6 +119,8 @@ class Lexer(Spelling):
             ";": "SEMI",
             "&": "AMP",
         }
+        if self._lays_out(at):
+            return at + 1
         if letter in simple:
             value = "times" if letter in "*@" else letter
             return self._put(simple[letter], value, at, at + 1)
@@ -135,9 +134,14 @@ class Lexer(Spelling):
         letter = self.text[at]
         if letter == "{" and re.match(r"\{\s*\}", self.text[at:]):
             return self.text.index("}", at) + 1
+        old = _OLD_STYLE.match(self.text, at) if letter == "{" and not self._within("order") else None
+        if old and self._last() not in ("SUB", "SUP") and (stop := self._named("mathrm", old[1], at, old.end())) > 0:
+            return stop
         if letter == "[":
             if self._last() == "SQRT" and self.text[at - 1] != " ":
                 return self._put("ROOT_L", "[", at, at + 1)
+            if (places := self._places(at)) > 0:
+                return places
             numbers = _NUMBERS.match(self.text, at)
             if numbers and not self._within("sub", "sup"):
                 self.gaps |= {found.start() for found in _GAP.finditer(self.text, at, numbers.end())}
@@ -145,10 +149,56 @@ class Lexer(Spelling):
             return self._put("ROOT_R", "]", at, at + 1)
         return self._put(_BRACKETS[letter], letter, at, at + 1)
 
+    def _places(self, at: int) -> int:
+        """q[1] and Q[i,:] after the name of a vector or a matrix, as lower indices; -1 where this is something else."""
+        found = _PLACES.match(self.text, at)
+        again = self._last() == "RBRACE" and self.placed == len(self.tokens)
+        if not found or not (again or self._has_axes()):
+            return -1
+        entries = [entry.strip() for entry in found[0].strip("[]").removesuffix("\\right").split(",")]
+        names = [name for entry in entries for name in re.findall(r"[A-Za-z]\w*", entry)]
+        if not all(map(self._is_place, names)) or (len(entries) == 2 and self.text[at - 1] == " "):
+            return -1
+        if again:
+            self.tokens.pop()
+            self._put("COMMA", ",", at, at + 1)
+        else:
+            self._put("SUB", "_", at, at + 1)
+            self._put("LBRACE", "{", at, at + 1)
+        place = at + 1
+        while place < found.end() - 1:
+            letter = self.text[place]
+            word = re.compile(r"\d+|[A-Za-z]\w*").match(self.text, place)
+            if word:
+                place = self._put("NUMBER" if letter.isdigit() else "NAME", word[0], place, word.end())
+            elif letter == ":":
+                place = self._put("ALL", ":", place, place + 1)
+            elif letter in ",+-":
+                kind = {",": "COMMA", "+": "PLUS", "-": "MINUS"}[letter]
+                place = self._put(kind, letter, place, place + 1)
+            else:
+                place += 1 if letter == " " else len("\\right")
+        if again:
+            first, last = self.clean.span(place, found.end())
+            self.tokens.append(Token("RBRACE", "}", start_pos=first, end_pos=last))
+        else:
+            self._put("RBRACE", "}", place, found.end())
+        self.placed = len(self.tokens)
+        return found.end()
+
+    def _has_axes(self) -> bool:
+        kind = self.names.get(str(self.tokens[-1])) if self._last() == "NAME" else None
+        return kind is not None and bool(kind.shape) and kind.kind != "index"
+
+    def _is_place(self, name: str) -> bool:
+        if name not in self.names:
+            return len(name) == 1
+        return self.names[name].kind in ("index", "natural")
+
     def _bar(self, at: int) -> int:
         top = self.open[-1].kind if self.open else ""
-        ended = self._last() in _ENDS
-        if self.text.startswith("||", at) and not (top == "BAR_L" and ended):
+        ended = self._last() in ENDS
+        if self.text.startswith("||", at) and not self.single and not (top == "BAR_L" and ended):
             kind = "NORM_R" if top == "NORM_L" and ended else "NORM_L"
             return self._put(kind, "||", at, at + 2)
         return self._put("BAR_R" if top == "BAR_L" and ended else "BAR_L", "|", at, at + 1)
@@ -159,13 +209,30 @@ class Lexer(Spelling):
             raise self._unreadable("this is no number", at, at + 1)
         if self._last() == "FRAC":
             return self._digit(self._digit(at))
+        grouped = _GROUPED.match(self.text, at) if self._last() not in ("SUB", "SUP") else None
+        apart = _TENS_APART.match(self.text, at) if "e" not in self.names else None
+        if grouped and not any(grouped.start() <= gap < grouped.end() for gap in self.gaps):
+            return self._literal(re.sub(_SPACE, "", grouped[0]), at, grouped.end())
+        if apart:
+            return self._literal(apart[0].replace(" ", ""), at, apart.end())
+        if re.match(r"_\d", self.text[found.end() :]) and self._last() not in ("SUB", "SUP"):
+            raise self._unreadable("digits are not grouped by _: write 1000, or \\mathbf{1}_{3} for ones", at, at + 1)
         if (
             found[0] in ("0", "1")
             and re.match(r"\s*_", self.text[found.end() :])
             and self._last() not in ("SUB", "SUP")
         ):
             return self._put("ONES" if found[0] == "1" else "ZEROS", found[0], at, found.end())
-        return self._put("NUMBER", found[0], at, found.end())
+        return self._literal(found[0].removesuffix("."), at, found.end())
+
+    def _literal(self, digits: str, at: int, end: int) -> int:
+        """A number, which stands beside no other: what 2 3 means, nobody can say."""
+        before = [token.type for token in self.tokens[-3:-1]]
+        beside = self._last() == "NUMBER" and len(self.tokens) - 1 not in self.arguments
+        scripted = before[-1:] in (["SUB"], ["SUP"], ["SQRT"]) or before == ["SUP", "MINUS"]
+        if beside and not scripted and not _TEN.match(self.text, at):
+            raise self._unreadable("two numbers stand side by side: write the product, or one number", at, end)
+        return self._put("NUMBER", digits, at, end)
 
     def _command(self, at: int) -> int:
         found = _COMMAND.match(self.text, at)
@@ -173,11 +240,15 @@ class Lexer(Spelling):
             raise self._unreadable("a backslash at the end commands nothing", at, at + 1)
         word, end = found[1].rstrip("*") or "*", found.end()
         if word == "\\":
-            return self._put("ROW", "row", at, end)
+            return self._row(at, end)
+        if word in SPACES and (taken := naming.argument(self.text, end)):
+            return taken[1]
         if word in ("|", "Vert", "vert"):
             return self._fence(word, at, end)
         if word in _FENCES:
             return self._put(_FENCES[word], word, at, end)
+        if word in ("quad", "qquad"):
+            self.wide.add(len(self.tokens))
         if word in SKIPPED:
             dotted = word in ("left", "right") and self.text[end : end + 1] == "."
             return end + 1 if dotted else end
@@ -191,12 +262,16 @@ class Lexer(Spelling):
 
     def _meant(self, word: str, at: int, end: int) -> int:
         """A command that stands for a sign, a letter or a function."""
+        if word == "sim" and self._within("sub"):  # E_{q ∼ p}
+            return self._put("REL", "~", at, end)
         if word in REFUSALS:
             raise self._unreadable(REFUSALS[word], at, end)
         if word == "cdot" and self._within("sub") and self._alone(end):
             return self._put("ALL", ":", at, end)
         if word in OPERATORS:
             kind, value = OPERATORS[word]
+            if kind == "TOP" and self._last() in ENDS:
+                self._put("SUP", "^", at, end)
             return self._put(kind, value, at, end)
         if word.isalpha() and word in RELATIONS:
             return self._put("REL", RELATIONS[word], at, end)
@@ -207,7 +282,7 @@ class Lexer(Spelling):
         letter = naming.letter(word)
         if letter in ("Sigma", "Pi") and letter in self.names and self._binds(letter, end):
             return self._put("BIG", "sum" if letter == "Sigma" else "prod", at, end)
-        if letter or word in FUNCTIONS:
+        if letter or word in FUNCTIONS or word == "lg":
             return self._word(letter or word, at, end)
         if word == "prime":
             raise self._unreadable("a prime belongs to the name before it: x'", at, end)
@@ -233,51 +308,8 @@ class Lexer(Spelling):
 
     def _fence(self, word: str, at: int, end: int) -> int:
         left, right = ("BAR_L", "BAR_R") if word == "vert" else ("NORM_L", "NORM_R")
-        closes = self.open and self.open[-1].kind == left and self._last() in _ENDS
+        closes = self.open and self.open[-1].kind == left and self._last() in ENDS
         return self._put(right if closes else left, word, at, end)
-
-    def _environment(self, word: str, at: int, end: int) -> int:
-        found = re.match(r"\s*\{([A-Za-z]+)\*?\}(\{[clr| ]*\})?", self.text[end:])
-        if not found or found[1] not in MATRICES:
-            raise self._unreadable("only matrices are read between \\begin and \\end", at, end)
-        return self._put("BEGIN" if word == "begin" else "END", found[1], at, end + found.end())
-
-    def _styled(self, word: str, at: int, end: int) -> int:
-        """\\mathbf{q}, \\text{model}, \\mathbb{E}: how it looks falls away, what it names stays."""
-        taken = naming.argument(self.text, end)
-        if not taken:
-            raise self._unreadable(f"\\{word} stands before nothing", at, end)
-        inside, stop = taken[0].strip(), taken[1]
-        if word in ("mathbb", "mathbbm", "mathds") and inside == "E":
-            return self._put("FUNC", "E", at, stop)
-        if word == "mathcal" and inside == "O" and self._opens(stop):
-            return self._put("ORDER", "O", at, stop)
-        if word == "mathbb" and inside in ("R", "N", "Z", "Q", "C"):
-            raise self._unreadable(REFUSALS["mathbb{R}"], at, stop)
-        if inside in ("0", "1"):
-            return self._put("ONES" if inside == "1" else "ZEROS", inside, at, stop)
-        if inside in ("T", "\\top") and self._raised():
-            return self._put("TOP", "T", at, stop)
-        spelt = inside[1:] if inside.startswith("\\") else inside
-        if spelt.isalpha() and (spelt in self.names or len(spelt) == 1 or naming.letter(spelt) or naming.known(spelt)):
-            return self._word(spelt, at, stop)
-        if re.fullmatch(r"arg\s*(?:\\,)?\s*\\?max", inside):
-            return self._put("FUNC", "argmax", at, stop)
-        if word in TEXTS and inside.replace("_", "").replace("\\", "").isalnum() and inside[0].isalpha():
-            return self._word(inside, at, stop, texted=True)
-        if word.startswith("text") and " " in inside:
-            raise self._unreadable("words in a sentence are not read, only mathematics", at, stop)
-        return end
-
-    def _raised(self) -> bool:
-        return self._last() == "SUP" or self._within("sup")
-
-    def _accented(self, word: str, at: int, end: int) -> int:
-        taken = naming.argument(self.text, end)
-        base = naming.canonical(taken[0]) if taken else None
-        if not taken or not base:
-            raise self._unreadable(f"\\{word} goes over one name", at, end)
-        return self._word(f"{base}_{ACCENTS[word]}", at, taken[1], texted=True)
 
     def _refuse_prose(self) -> None:
         for place in sorted(self.words):

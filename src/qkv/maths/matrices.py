@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import permutations
 
 from qkv.maths import tree as t
-from qkv.maths.budget import NotNormal, TooLarge
+from qkv.maths.budget import NotNormal, NoValue, TooLarge
 from qkv.maths.functions import largest, symbolic_power
 from qkv.maths.heads import arguments, closed, sign_of, single
 from qkv.maths.indices import at_own_axes, delta, entry, places
@@ -70,8 +70,12 @@ def _chain(node: t.Node, scope: Scope) -> list[t.Node]:
 
 
 def _alike(a: t.Node, b: t.Node, scope: Scope) -> bool:
+    """Whether b is a, which is inverted."""
     at = (fresh(), fresh())
-    return not subtract(entry(a, at, scope), entry(b, at, scope))
+    found = entry(a, at, scope)
+    if not found:
+        raise NoValue("the inverse of zero has no value")
+    return not subtract(found, entry(b, at, scope))
 
 
 def _product(chain: list[t.Node], shape: t.Shape) -> t.Node:
@@ -131,6 +135,8 @@ def inverse(node: t.Node, at: tuple[Ix, ...], scope: Scope) -> Poly:
     if isinstance(size, int) and size <= SMALL and all(ix[0] == "c" for ix in at):
         return _by_cofactors(node, size, at, scope)
     body = at_own_axes(node, (("r", 0), ("r", 1)), scope)
+    if not body:
+        raise NoValue("the inverse of zero has no value")
     turned = rename(body, {("r", 0): ("r", 1), ("r", 1): ("r", 0)})
     extent = size_poly(size, scope)
     one, _ = closed("inverse", [body, extent], out=at)
@@ -184,6 +190,8 @@ def determinant(node: t.Node, scope: Scope) -> Poly:
         case t.Power(base=base, exponent=t.Number(value=value)):
             return power(determinant(base, scope), value)
     body = at_own_axes(node, (("r", 0), ("r", 1)), scope)
+    if not body:
+        return {}
     turned = rename(body, {("r", 0): ("r", 1), ("r", 1): ("r", 0)})
     found = min(
         (closed("det", [one, size_poly(size, scope)])[0] for one in (body, turned)), key=lambda factor: factor.head

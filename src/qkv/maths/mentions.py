@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from qkv.maths.functions import rebuilt
+from qkv.maths.heads import random_names, within
 from qkv.maths.monomials import Head, Ix, Poly, add, bind, build, multiply, unbind
 from qkv.maths.powers import power
 
@@ -15,21 +16,15 @@ def names(head: Head) -> frozenset[str]:
     """Every declared name in a head and its arguments."""
     if head.kind in ("name", "random"):
         return frozenset([head.name])
-    return frozenset().union(*(names(f.head) for arg in _sums(head) for m, _ in arg for f in m.factors))
+    return frozenset().union(*map(names, within(head)))
 
 
 @lru_cache(maxsize=4096)
-def random_names(head: Head) -> frozenset[str]:
-    """The random names on whose values a head depends; an expectation depends on none."""
-    if head.kind == "random":
-        return frozenset([head.name])
-    if head.kind == "expect":
-        return frozenset()
-    return frozenset().union(*(random_names(f.head) for arg in _sums(head) for m, _ in arg for f in m.factors))
-
-
-def _sums(head: Head) -> tuple:
-    return () if head.kind == "prime" else head.args
+def averaged(head: Head) -> frozenset[str]:
+    """The random names that the expectations in a head are over: it depends on the laws of these."""
+    inner = within(head)
+    found = frozenset().union(*map(averaged, inner))
+    return found.union(*map(random_names, inner)) if head.kind == "expect" else found
 
 
 def replaced(poly: Poly, name: str, value: Callable[[tuple[Ix, ...]], Poly]) -> Poly:

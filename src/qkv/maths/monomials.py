@@ -15,7 +15,7 @@ Poly: TypeAlias = dict[Monomial, Fraction]
 UNIT = Monomial()
 DELTA = Head("delta", sign="nonnegative", symmetry=((0, 1), (1, 0)))
 LESS = Head("less", sign="nonnegative")
-PLACE = Head("place", sign="positive")
+PLACE = Head("place", sign="natural")
 _fresh = count()
 
 

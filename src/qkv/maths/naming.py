@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
-from qkv.maths.words import ACCENTS, FUNCTIONS, GREEK, STYLES, TEXTS, VARIANTS
+from qkv.maths.words import ACCENTS, FUNCTIONS, GREEK, OLD_STYLES, STYLES, TEXTS, VARIANTS
 
-_STYLE = re.compile(r"\\(?:" + "|".join(sorted(STYLES | TEXTS, key=len, reverse=True)) + r")(?![A-Za-z])\*?")
+_STYLE = re.compile(
+    r"\\(?:" + "|".join(sorted(STYLES | TEXTS | OLD_STYLES, key=len, reverse=True)) + r")(?![A-Za-z])\*?"
+)
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _PRIMES = re.compile(r"\s*(?:'+|\^\s*\\prime(?![A-Za-z])|\^\s*\{\s*(?:\\prime\s*)+\})")
 _RUN = re.compile(r"[A-Za-z0-9]+")
@@ -44,9 +46,9 @@ def _spelt(raw: str) -> str | None:
     """`raw` without styles, braces, backslashes and spaces; None where another command stands in it."""
     text = _STYLE.sub("", raw)
     for command in _COMMAND.findall(text):
-        if letter(command) is None:
+        if letter(command) is None and command not in FUNCTIONS:
             return None
-    text = _COMMAND.sub(lambda found: letter(found[1]) or "", text)
+    text = _COMMAND.sub(lambda found: letter(found[1]) or found[1], text)
     return re.sub(r"[\s{}]|\\_", "", text)
 
 

@@ -12,15 +12,16 @@ Normal(Σ mu[1]^2)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from qkv.maths import rules  # noqa: F401  (its rules join the others when it is imported)
-from qkv.maths.budget import WORK, NotNormal, TooLarge, budget, roots
+from qkv.maths.budget import WORK, NotNormal, NoValue, TooLarge, budget, roots
 from qkv.maths.clearing import vanishes
 from qkv.maths.indices import all_places, entry
-from qkv.maths.monomials import Frozen, Ix, freeze, subtract
+from qkv.maths.monomials import Frozen, Ix, Poly, freeze, subtract
 from qkv.maths.notation import text
-from qkv.maths.scope import Scope, scope_of
+from qkv.maths.scope import scope_of
 from qkv.maths.tree import Node, Order, PlusMinus, Relation, Shape
 
 __all__ = ["Normal", "NotNormal", "TooLarge", "is_zero", "normal", "same", "terms"]
@@ -43,7 +44,12 @@ def normal(node: Node, *, work: int = WORK) -> Normal:
     _refuse(node)
     with budget(work):
         scope = scope_of(node)
-        return Normal(node.shape, tuple((at, freeze(entry(node, at, scope))) for at in all_places(node.shape)))
+        while True:
+            before = roots()
+            form = Normal(node.shape, tuple((at, freeze(entry(node, at, scope))) for at in all_places(node.shape)))
+            # What was learnt about what stands under a root may make it shorter.
+            if roots() == before:
+                return form
 
 
 def same(a: Node, b: Node, *, work: int = WORK) -> bool:
@@ -53,20 +59,34 @@ def same(a: Node, b: Node, *, work: int = WORK) -> bool:
     for node in (a, b):
         _refuse(node)
     if a == b:
-        return True
+        return _has_value(a, work)
     try:
         with budget(work):
             scope = scope_of(a, b)
-            return all(vanishes(subtract(entry(a, at, scope), entry(b, at, scope))) for at in all_places(a.shape))
+            return all(
+                _vanishes(lambda at=at: subtract(entry(a, at, scope), entry(b, at, scope)))
+                for at in all_places(a.shape)
+            )
     except TooLarge:
         return False
 
 
-def _agree(a: Node, b: Node, at: tuple[Ix, ...], scope: Scope) -> bool:
-    """Whether one entry is the same; tried again as long as more is learnt about what stands under a root."""
+def _has_value(node: Node, work: int) -> bool:
+    """True, unless it is seen to have no value at all: what is written twice alike is the same, whatever it is."""
+    try:
+        normal(node, work=work)
+    except NoValue:
+        raise
+    except (NotNormal, TooLarge):
+        pass
+    return True
+
+
+def _vanishes(make: Callable[[], Poly]) -> bool:
+    """Whether what is made is zero; made again as long as more is learnt about what stands under a root."""
     while True:
         before = roots()
-        if vanishes(subtract(entry(a, at, scope), entry(b, at, scope))):
+        if vanishes(make()):
             return True
         if roots() == before:
             return False
@@ -78,7 +98,7 @@ def is_zero(node: Node, *, work: int = WORK) -> bool:
     try:
         with budget(work):
             scope = scope_of(node)
-            return all(vanishes(entry(node, at, scope)) for at in all_places(node.shape))
+            return all(_vanishes(lambda at=at: entry(node, at, scope)) for at in all_places(node.shape))
     except TooLarge:
         return False
 

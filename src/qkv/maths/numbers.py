@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
+from .agreeing import near
 from .arithmetic import DIGITS, ZERO, Undefined, Unevaluable, digits, fraction
 from .arrays import entries
 from .counterexample import Counterexample, number
-from .exact import evaluate
 from .points import points, vocabulary
-from .substitution import rebuilt, symbols_of, walk
-from .tree import Covariance, Expect, Index, Multiply, Node, Number, Sum, Transpose, Written
-from .trial import Outcome, near
+from .substitution import rebuilt, walk
+from .tree import Multiply, Node, Number, Transpose, Written
+from .trial import Outcome
 
 PLACES = Fraction(1, 10**45)
 
@@ -30,8 +30,9 @@ class Reading:
 
 
 def numeric(node: Node) -> bool:
-    """Whether nothing in `node` needs a value: no names, no free indices."""
-    return not symbols_of(node) and not any(isinstance(n, (Index, Sum, Expect, Covariance)) for n in walk(node))
+    """Whether nothing in `node` needs a value: every name is defined, no index is free."""
+    words = vocabulary(node)
+    return not words.sizes and not words.indices and all(s.type.definition is not None for s in words.symbols.values())
 
 
 def decimals(node: Node) -> bool:
@@ -90,37 +91,46 @@ def _moved(node: Node, moved: dict[Number, Fraction]) -> Node:
     return rebuilt(node, lambda child: _moved(child, moved))
 
 
-def reading(node: Node) -> Reading:
-    """The number that a scalar node without names is."""
-    found = evaluate(node, {}, {})
-    unit = unit_of(node)
-    exact = isinstance(found, Fraction)
-    value = fraction(found)
-    return Reading(value, unit / 2 if unit is not None else Fraction(0), exact, _text(value, unit))
+def readings(node: Node) -> list[Reading]:
+    """The numbers that a node without free names is, row by row."""
+    place = next(points(vocabulary(node), 1), None)
+    if place is None:
+        raise Undefined("a name that leaves its domain")
+    found = list(entries(place.value(node, DIGITS)))
+    units = written_units(node) or [None] * len(found)
+    read = []
+    for number_found, unit in zip(found, units, strict=True):
+        exact = isinstance(number_found, Fraction)
+        value = fraction(number_found)  # type: ignore[arg-type]
+        read.append(Reading(value, unit / 2 if unit is not None else Fraction(0), exact, _text(value, unit)))
+    return read
 
 
 def _text(value: Fraction, unit: Fraction | None) -> str:
     if unit is None:
         return number(value if value.denominator < 10**30 else Decimal(value.numerator) / Decimal(value.denominator))
-    if unit >= Fraction(1, 10**6) and unit <= 1:
-        places = 0
-        while Fraction(1, 10**places) > unit:
-            places += 1
-        return f"{float(value):.{places}f}".replace("-", "−")
+    places = 0
+    while Fraction(1, 10**places) > unit:
+        places += 1
     with digits(DIGITS):
-        return f"{Decimal(value.numerator) / Decimal(value.denominator):.6g}".replace("-", "−")
+        exact = Decimal(value.numerator) / Decimal(value.denominator)
+        shown = max(1, exact.adjusted() + places + 1) if exact else 1
+        small = unit <= 1 and exact.adjusted() >= -6
+        return (f"{exact:.{places}f}" if small else f"{exact:.{shown - 1}e}").replace("-", "−")
 
 
-def scalars(node: Node) -> tuple[Node, ...] | None:
-    """The entries of what is written out, or the scalar itself; None where entries cannot be told apart."""
+def written_units(node: Node) -> list[Fraction | None] | None:
+    """One unit of the last digit for each entry of what is written out; None where it is computed, and so exact."""
     match node:
         case Written():
-            return node.entries
+            return list(map(unit_of, node.entries))
         case Transpose():
-            inner = scalars(node.body)
-            plain = inner is not None and (len(node.shape) == 1 or len(node.body.shape) == 1)
-            return inner if plain else None
-    return (node,) if not node.shape else None
+            inner = written_units(node.body)
+            if inner is None or len(node.shape) == 1 or len(node.body.shape) == 1:
+                return inner
+            width = node.body.shape[1]
+            return [unit for column in range(int(width)) for unit in inner[column :: int(width)]]
+    return None if node.shape else [unit_of(node)]
 
 
 def match(gold: Reading, answer: Reading) -> str | None:
@@ -143,16 +153,13 @@ def compare_numbers(gold: Node, answer: Node) -> tuple[Outcome, str] | None:
     """What to say of two things that are numbers throughout and of one shape, at least one a decimal."""
     if not (numeric(gold) and numeric(answer) and (decimals(gold) or decimals(answer))):
         return None
-    left, right = scalars(gold), scalars(answer)
-    if left is None or right is None or len(left) != len(right):
-        return None
     evidence = "proved"
     said: list[str] = []
     try:
-        readings = [(reading(a), reading(b)) for a, b in zip(left, right, strict=True)]
+        left, right = readings(gold), readings(answer)
     except (Undefined, Unevaluable):
         return None
-    for place, (first, second) in enumerate(readings):
+    for place, (first, second) in enumerate(zip(left, right, strict=True)):
         where = f"entry {place + 1}: " if len(left) > 1 else ""
         found = match(first, second)
         if found is None:
@@ -164,6 +171,16 @@ def compare_numbers(gold: Node, answer: Node) -> tuple[Outcome, str] | None:
     return Outcome(True, evidence), said[0] if said else "the numbers are the same"
 
 
+def _finer(gold: Reading, answer: Reading) -> str:
+    """The right value, with a few more digits than the answer shows where it has more."""
+    if gold.value.denominator < 10**9 or not answer.slack:
+        return gold.text
+    with digits(DIGITS):
+        value = Decimal(gold.value.numerator) / Decimal(gold.value.denominator)
+        unit = Decimal(answer.slack.numerator) / Decimal(answer.slack.denominator)
+        return number(value, max(6, value.adjusted() - unit.adjusted() + 2) if value else 6)
+
+
 def _together(gold: Reading, answer: Reading) -> str:
     if gold.slack and answer.slack:
         return f"{answer.text} and {gold.text} agree in the digits that both show"
@@ -172,6 +189,8 @@ def _together(gold: Reading, answer: Reading) -> str:
 
 
 def _apart(gold: Reading, answer: Reading) -> str:
+    if gold.text == answer.text or not gold.slack:
+        gold = replace(gold, text=_finer(gold, answer))
     if answer.slack and not gold.slack:
         return f"the right value is {gold.text}, which does not round to {answer.text}"
     if answer.slack or gold.slack:

@@ -3,37 +3,50 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from math import prod
 from typing import Any
 
-from .arithmetic import ONE, ZERO, Scalar, Undefined, Unevaluable, add, multiply
-from .arrays import entries
+from .arithmetic import ONE, Undefined, Unevaluable
+from .drawing import (
+    GENTLE,
+    PATTERNED,
+    SCALES,
+    array,
+    chosen,
+    definite,
+    filled,
+    mixed,
+    natural,
+    places,
+    scalar,
+    some_map,
+)
 from .exact import evaluate, evaluate_with_error
 from .sizes import measure, names_in, whole
 from .substitution import beneath, free_indices, symbols_of, walk
-from .tree import Covariance, Expect, Index, Node, Number, Part, Shape, Size, Symbol, Type
+from .symmetry import symmetric
+from .tree import Call, Covariance, Expect, Index, Node, Number, Part, Power, Size, Symbol
 
-SCALARS = (2, 3, 5, 7, 4, 6)
-MOST_ENTRIES = 4_096
+KINKS = ("max", "min", "abs", "sign", "relu", "argmax", "norm1", "norm_inf")
+MOST_CONSTANTS = 6
 
 
 @dataclass(frozen=True)
 class Point:
-    """Sizes and values by name; `tilt` chooses the laws where only mean and covariance are known."""
+    """Sizes and values by name, and which attempt at a point this was."""
 
     sizes: Mapping[str, int]
     values: Mapping[str, Any]
-    tilt: int = 0
+    attempt: int = 0
 
     def value(self, node: Node, precision: int) -> Any:
         return self.with_error(node, precision)[0]
 
     def with_error(self, node: Node, precision: int) -> tuple[Any, Decimal]:
-        return evaluate_with_error(node, self.sizes, self.values, precision=precision, tilt=self.tilt)
+        return evaluate_with_error(node, self.sizes, self.values, precision=precision)
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,13 @@ class Vocabulary:
     least: int
     covariances: frozenset[str]
     outside: frozenset[str]
+    kinked: bool = False
+    steep: bool = False
+    constants: tuple[Fraction, ...] = ()
+
+    def sized(self) -> set[str]:
+        """The names on which the size of something hangs."""
+        return {name for text in self.texts for name in names_in(text)}
 
 
 def vocabulary(*trees: Node) -> Vocabulary:
@@ -54,8 +74,8 @@ def vocabulary(*trees: Node) -> Vocabulary:
     symbols = symbols_of(*trees)
     sizes: dict[str, None] = {}
     texts: dict[str, None] = {}
-    covariances: set[str] = set()
-    least = 2
+    constants: dict[Fraction, None] = {}
+    least, kinked, steep = 2, False, False
 
     def size(text: Size) -> None:
         if isinstance(text, str):
@@ -68,6 +88,10 @@ def vocabulary(*trees: Node) -> Vocabulary:
             size(part)
         if isinstance(node, Index):
             size(node.size)
+        if isinstance(node, Number) and node.value:
+            constants.setdefault(abs(node.value))
+        kinked = kinked or has_kink(node)
+        steep = steep or is_steep(node)
         if isinstance(node, Part):
             written = [i.value for i in node.indices if isinstance(i, Number) and i.value.denominator == 1]
             least = max([least, *(int(value) for value in written if value <= 9)])
@@ -77,12 +101,28 @@ def vocabulary(*trees: Node) -> Vocabulary:
             for shape in (node.type.shape, *node.type.arguments):
                 for part in shape:
                     size(part)
-            if node.type.law is not None:
-                within = symbols_of(node.type.law.covariance)
-                covariances.update(name for name, symbol in within.items() if symbol.type.kind == "matrix")
     undefined = tuple(name for name in sizes if name not in symbols or symbols[name].type.definition is None)
     free = free_indices(*trees)
-    return Vocabulary(symbols, undefined, tuple(texts), free, least, frozenset(covariances), outside(*trees))
+    covariances = symmetric(symbol.type for symbol in symbols.values()).known
+    far = tuple(constants)[:MOST_CONSTANTS] if kinked else ()
+    kept = (symbols, undefined, tuple(texts), free, least, covariances, outside(*trees))
+    return Vocabulary(*kept, kinked=kinked, steep=steep, constants=far)
+
+
+def has_kink(node: Node) -> bool:
+    """Whether a node may go on by another rule from some value on: a maximum, an absolute value, a root of a square."""
+    if isinstance(node, Call):
+        return node.name in KINKS or node.name == "sqrt"
+    if isinstance(node, Power) and isinstance(node.exponent, Number):
+        return node.exponent.value.denominator != 1
+    return False
+
+
+def is_steep(node: Node) -> bool:
+    """Whether a node takes what is large to what has too many digits to compute with."""
+    if isinstance(node, Call):
+        return node.name in ("exp", "softmax")
+    return isinstance(node, Power) and not isinstance(node.exponent, Number) and not node.shape
 
 
 def outside(*trees: Node) -> frozenset[str]:
@@ -119,7 +159,9 @@ def point(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], positive: b
     draw = random.Random(attempt)
     sizes = lengths(words, attempt, fixed)
     values: dict[str, Any] = {}
-    vectors = 0
+    vectors = numbers = 0
+    positive = positive or (attempt > PATTERNED and attempt % 3 == 2)
+    pointers: dict[Size, list[str]] = {}
     for place, (name, symbol) in enumerate(words.symbols.items()):
         kind = symbol.type.kind
         if symbol.type.definition is not None or name in sizes:
@@ -129,20 +171,24 @@ def point(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], positive: b
         elif kind == "map":
             values[name] = some_map(symbol.type, sizes, 7 * attempt + place)
         elif kind == "index":
-            length = whole(symbol.type.shape[0], sizes) if symbol.type.shape else 2
-            values[name] = Fraction(draw.randint(1, length))
+            pointers.setdefault(symbol.type.shape[0] if symbol.type.shape else 2, []).append(name)
         elif name in words.covariances:
             values[name] = definite(whole(symbol.shape[0], sizes), draw, attempt)
         elif symbol.shape:
             shape = tuple(whole(size, sizes) for size in symbol.shape)
             first = attempt == 0
-            values[name] = array(shape, draw, ordered=first and len(shape) == 1 and not vectors, positive=first)
+            ordered = first and len(shape) == 1 and not vectors
+            values[name] = array(shape, draw, ordered=ordered, positive=first, scale=scale(words, name, attempt))
             vectors += len(shape) == 1 and not symbol.type.random
         else:
-            values[name] = scalar(kind, draw, attempt, place, positive)
-    for place, (name, index) in enumerate(words.indices.items()):
-        length = whole(index.size, sizes)
-        values[name] = Fraction((place + attempt) % length + 1 if attempt < 4 else draw.randint(1, length))
+            values[name] = scalar(kind, name, attempt, numbers if attempt else place, words.constants, positive)
+            numbers += 1
+    for name, index in words.indices.items():
+        pointers.setdefault(index.size, []).append(name)
+    for size, names in pointers.items():
+        for name, place in places(names, attempt, whole(size, sizes)).items():
+            if name not in values:
+                values[name] = Fraction(place)
     for name, value in fixed.items():
         if isinstance(value, tuple) and value[0] == "as" and value[1] in values and name in values:
             values[name] = values[value[1]]
@@ -150,6 +196,15 @@ def point(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], positive: b
             values[name] = value[1]
     found = Point(sizes, values, attempt)
     return settled(words, found)
+
+
+def scale(words: Vocabulary, name: str, attempt: int) -> Fraction:
+    """What the entries of an array are multiplied by, so that some are small and some as large as what is written."""
+    if words.steep and attempt > 1:
+        return chosen(GENTLE, attempt, name, "scale")
+    if not words.kinked or attempt <= PATTERNED:
+        return ONE
+    return chosen((*SCALES, *words.constants), attempt, name, "scale")
 
 
 def settled(words: Vocabulary, found: Point) -> Point:
@@ -176,13 +231,21 @@ def lengths(words: Vocabulary, attempt: int, fixed: Mapping[str, Any]) -> dict[s
     count = len(words.sizes)
     base = [words.least + k for k in range(count)]
     turn = attempt % 5
-    if turn in (1, 4):
-        base = [*base[1:], *base[:1]] if count != 1 else [words.least + turn]
+    if count == 1 and turn != 3:
+        base = [words.least + turn]
+    elif turn in (1, 4):
+        base = [*base[1:], *base[:1]]
     elif turn == 2:
         base = [b + 1 for b in reversed(base)]
     elif turn == 3:
         base = [words.least + (attempt // 5) % 2] * count
     sizes = dict(zip(words.sizes, base, strict=True))
+    sized = words.sized()
+    for name in words.sizes:
+        if name not in sized:
+            sizes[name] = natural(name, attempt, sizes[name], words.constants)
+        elif turn == 4 and (attempt < 5 or mixed(attempt, name, "size") % 2):
+            sizes[name] = 1
     for name, value in fixed.items():
         if name in sizes:
             sizes[name] = (
@@ -208,81 +271,5 @@ def _divide_evenly(words: Vocabulary, sizes: dict[str, int], fixed: Mapping[str,
             if not all(name in sizes for name in inside):
                 continue
             found = measure(text, sizes)
-            if found.denominator != 1 and inside[0] not in fixed:
+            if found.denominator != 1 and inside and inside[0] not in fixed:
                 sizes[inside[0]] *= found.denominator
-
-
-def scalar(kind: str, draw: random.Random, attempt: int, place: int, positive: bool) -> Fraction:
-    if attempt == 0:
-        return Fraction(SCALARS[place % len(SCALARS)])
-    size = Fraction(draw.choice((1, 2, 3, 4, 5, 7)), draw.choice((1, 1, 1, 2, 3)))
-    if kind == "nonnegative" and attempt % 7 == 5:
-        return ZERO
-    if kind == "scalar" and not positive and (attempt + place) % 2:
-        return -size
-    return size
-
-
-def array(shape: tuple[int, ...], draw: random.Random, *, ordered: bool, positive: bool) -> Any:
-    """Entries that differ as far as they can: 1, 2, 3 and so on where `ordered`, else drawn."""
-    total = volume(shape)
-    if ordered:
-        flat = list(range(1, total + 1))
-    else:
-        low, high = (1, max(6, total + 1)) if positive else (-max(4, total // 2), max(5, total // 2 + 1))
-        choices = [k for k in range(low, high) if k]
-        flat = draw.sample(choices, total) if total <= len(choices) else draw.choices(choices, k=total)
-    return shaped(iter([Fraction(entry) for entry in flat]), shape)
-
-
-def volume(shape: tuple[int, ...]) -> int:
-    """The number of entries; Unevaluable where a point should not be written out."""
-    total = prod(shape)
-    if total > MOST_ENTRIES:
-        raise Unevaluable("it has too many entries to try points")
-    return total
-
-
-def shaped(flat: Iterator[Any], shape: tuple[int, ...]) -> Any:
-    return tuple(shaped(flat, shape[1:]) for _ in range(shape[0])) if shape else next(flat)
-
-
-def filled(value: Any, shape: Shape, sizes: Mapping[str, int]) -> Any:
-    lengths_of = tuple(whole(size, sizes) for size in shape)
-    total = volume(lengths_of)
-    return shaped(iter([Fraction(value)] * total), lengths_of)
-
-
-def definite(size: int, draw: random.Random, attempt: int) -> Any:
-    """A symmetric matrix with a triangular square root in whole numbers."""
-    volume((size, size, size))
-    low = 0 if attempt == 0 else -2
-    lower = [[Fraction(draw.randint(low, 2)) for _ in range(i)] + [Fraction(draw.randint(1, 2))] for i in range(size)]
-    if attempt == 0:
-        for i in range(1, size):
-            lower[i][i - 1] = ONE
-    rows = [row + [ZERO] * (size - len(row)) for row in lower]
-    return tuple(tuple(sum((a * b for a, b in zip(r, s, strict=True)), ZERO) for s in rows) for r in rows)
-
-
-def some_map(type: Type, sizes: Mapping[str, int], seed: int) -> Callable[..., Any]:  # noqa: A002
-    """A polynomial of degree three with whole coefficients: a map of which nothing holds that was not declared."""
-    shape = tuple(whole(size, sizes) for size in type.shape)
-    total = volume(shape)
-
-    def component(number: int, inputs: list[Scalar]) -> Scalar:
-        draw = random.Random(1000 * seed + number)
-        result: Scalar = Fraction(draw.randint(1, 9))
-        running: Scalar = ONE
-        for entry in inputs:
-            square = multiply(entry, entry)
-            for term in (entry, square, multiply(running, entry), multiply(square, entry)):
-                result = add(result, multiply(Fraction(draw.randint(1, 5)), term))
-            running = add(running, multiply(Fraction(draw.randint(1, 3)), entry))
-        return result
-
-    def apply(*arguments: Any) -> Any:
-        inputs = list(entries(arguments))
-        return shaped(iter([component(number, inputs) for number in range(total)]), shape)
-
-    return apply

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from math import gcd, lcm
+from math import gcd, isqrt, lcm
 
-from qkv.maths.budget import NotNormal, TooLarge, has_root, note_root
-from qkv.maths.heads import closed, factor_sign, known_sign, sign_of, single
+from qkv.maths.budget import NoValue, TooLarge, has_root, note_root
+from qkv.maths.clearing import vanishes
+from qkv.maths.heads import closed, factor_sign, known_sign, random_names, sign_of, single
 from qkv.maths.labelling import Factor, Head, Ix, Monomial, least
 from qkv.maths.monomials import (
     Poly,
+    add,
     atom,
     build,
     constant,
@@ -33,7 +35,7 @@ def power(poly: Poly, exponent: Fraction | int) -> Poly:
     if not poly:
         if e > 0:
             return {}
-        raise NotNormal("a division by zero has no value")
+        raise NoValue("a division by zero has no value")
     alone = single(poly)
     if alone is not None:
         return _single_power(*alone, e)
@@ -41,6 +43,8 @@ def power(poly: Poly, exponent: Fraction | int) -> Poly:
         if e > LARGEST_POWER:
             raise TooLarge(f"a sum to the power {e} is too large to multiply out")
         return multiply(*([poly] * int(e)))
+    if e < 0 and vanishes(poly):
+        raise NoValue("a division by zero has no value")
     outside, poly = number(1), reduced(poly)
     if single(poly) is not None:
         return power(poly, e)
@@ -51,14 +55,66 @@ def power(poly: Poly, exponent: Fraction | int) -> Poly:
             break
     if single(poly) is not None:
         return multiply(outside, power(poly, e))
+    root = square_root(poly)
+    if root is not None:
+        return multiply(outside, power(root if e.denominator == 1 else absolute(root), 2 * e))
     return multiply(outside, _sum_power(poly, e))
 
 
 def _sum_power(poly: Poly, e: Fraction) -> Poly:
     factor, _ = closed("sum", [poly], sign=sign_of(poly))
     if e.denominator % 2 == 0:
-        note_root(factor.head.args)
+        note_nonnegative(poly)
     return atom(factor.head, factor.slots, e)
+
+
+def note_nonnegative(poly: Poly) -> None:
+    """Remember that a root or a logarithm was taken of this; what is random may be negative for all that."""
+    head, slots = _whole(poly)
+    if not random_names(head):
+        note_root(head, slots)
+
+
+def _whole(poly: Poly) -> tuple[Head, tuple[Ix, ...]]:
+    """A sum as one head: its own where it is nothing but that, else that of a sum."""
+    alone = single(poly)
+    if alone is not None and alone[1] == 1 and len(alone[0].factors) == 1 and alone[0].factors[0].exponent == 1:
+        head, slots, _ = alone[0].factors[0]
+    else:
+        (head, slots, _), _ = closed("sum", [poly], sign=sign_of(poly))
+    return head, least(head, slots)
+
+
+def square_root(poly: Poly) -> Poly | None:
+    """a + b or a − b where the sum is a² ± 2ab + b²; None where it is not seen to be.
+
+    >>> x, y = (atom(Head("name", name)) for name in "xy")
+    >>> square_root(power(add(x, y), 2)) == add(x, y)
+    True
+    """
+    if len(poly) != 3 or any(monomial.sizes for monomial in poly):
+        return None
+    for middle in poly:
+        one, other = (_halved(monomial, poly) for monomial in poly if monomial != middle)
+        if one is None or other is None or abs(poly[middle]) != 2 * one[0] * other[0]:
+            continue
+        if build(poly[middle], [*one[1], *other[1]], {}) == {middle: poly[middle]}:
+            return add(build(*one, {}), scale(build(*other, {}), 1 if poly[middle] > 0 else -1))
+    return None
+
+
+def _halved(monomial: Monomial, poly: Poly) -> tuple[Fraction, list[Factor]] | None:
+    """The root of one term, where it is a square."""
+    coefficient = poly[monomial]
+    if coefficient < 0:
+        return None
+    top, bottom = isqrt(coefficient.numerator), isqrt(coefficient.denominator)
+    if Fraction(top * top, bottom * bottom) != coefficient:
+        return None
+    halved = [factor._replace(exponent=factor.exponent / 2) for factor in monomial.factors]
+    if any(f.exponent.denominator != 1 and known_sign(f.head, f.slots) == "real" for f in halved):
+        return None
+    return Fraction(top, bottom), halved
 
 
 def _single_power(monomial: Monomial, coefficient: Fraction, e: Fraction) -> Poly:
@@ -69,8 +125,9 @@ def _single_power(monomial: Monomial, coefficient: Fraction, e: Fraction) -> Pol
         return build(Fraction(coefficient ** int(e)), factors, {})
     parts, stuck = [numeric_power(abs(coefficient), e)], []
     for head, slots, k in monomial.factors:
-        if known_sign(head) != "real" or (head.kind == "sum" and k.denominator % 2 == 0):
-            parts.append(atom(head, slots, k * e))
+        if known_sign(head, slots) != "real" or (head.kind == "sum" and k.denominator % 2 == 0):
+            plain = head.sign != "real" or head.kind == "sum" or (k * e).denominator == 1
+            parts.append(atom(head, slots, k * e) if plain else _sum_power(atom(head, slots), k * e))
         elif k.denominator == 1 and k % 2 == 0:
             parts.append(power(absolute(atom(head, slots)), k * e))
         else:
@@ -144,7 +201,7 @@ def primitive(poly: Poly, whole: bool, inside: frozenset[Ix] = frozenset()) -> t
         )
     common = []
     for (head, slots), k in lowest.items():
-        if not whole and known_sign(head) == "real" and k.denominator % 2:
+        if not whole and known_sign(head, slots) == "real" and k.denominator % 2:
             k -= k % 2
         if k and head.kind not in ("delta", "less"):
             common.append(Factor(head, slots, k))
@@ -183,7 +240,7 @@ def absolute(poly: Poly) -> Poly:
         content, rest = primitive(poly, whole=True)
         if constant(content) == 1:
             for flip in (1, -1):
-                if has_root(closed("sum", [scale(poly, flip)])[0].head.args):
+                if has_root(*_whole(scale(poly, flip))):
                     return scale(poly, flip)
             factor, _ = closed("abs", [poly], sign="nonnegative", even=True)
             return atom(factor.head, factor.slots)

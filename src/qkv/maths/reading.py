@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
-from qkv.errors import OptionTypeError, Unreadable, complaint
+from qkv.errors import IllTyped, MathsError, OptionTypeError, Unreadable, complaint
 from qkv.maths.cleaning import Clean
 from qkv.maths.elaborate import Elaborator
+from qkv.maths.fitting import OR
 from qkv.maths.lexing import Lexer
+from qkv.maths.parsing import Token
+from qkv.maths.shaping import DEEPEST, depth
 from qkv.maths.syntax import arrange
-from qkv.maths.tree import Node, Shape, Symbol, Type, children
+from qkv.maths.tree import Node, Shape, Type
 
-DEEPEST = 80
+__all__ = ["DEEPEST", "depth", "parse", "read"]
 
 
-def parse(text: str, symbols: Mapping[str, str], *, expected: Shape | None = None) -> Node:
+def parse(text: str, symbols: Mapping[str, str], *, expected: Shape | None = None, free: Collection[str] = ()) -> Node:
     """What `text` means with these types: a tree whose every part has a shape.
 
-    `expected` is a shape that an ambiguous 0, 1 or I may take. Raises Unreadable or IllTyped, with a caret under the
+    `expected` is a shape that an ambiguous 0, 1 or I may take; `free` are indices that the text is given from outside,
+    so that Σ_{j<i} does not bind i. Raises Unreadable or IllTyped, with a caret under the
     offending place, and OptionError where `symbols` make no sense.
 
     >>> parse("mu^T mu", {"mu": "vector[d]"}).shape, parse("μμᵀ", {"mu": "vector[d]"}).shape
@@ -28,7 +32,7 @@ def parse(text: str, symbols: Mapping[str, str], *, expected: Shape | None = Non
     if not isinstance(text, str):
         raise OptionTypeError(complaint("text", type(text).__name__, "a text"))
     declared = declare(symbols)
-    return read(text, declared.types, declared.maps, expected=expected)
+    return read(text, declared.types, declared.maps, expected=expected, free=free)
 
 
 def read(
@@ -38,27 +42,54 @@ def read(
     *,
     expected: Shape | None = None,
     naturals: bool = False,
+    free: Collection[str] = (),
 ) -> Node:
     """`parse` with types that were read before. `naturals`: names that are not declared are naturals."""
-    tokens = Lexer(Clean(text), types, maps).run()
-    node = Elaborator(text, types, arrange(tokens, text), naturals=naturals).whole(expected)
-    if depth(node) > DEEPEST:
-        raise Unreadable("this is nested too deeply, definitions included", text, node.span)
-    return node
+
+    def meant(written: str) -> Node:
+        tokens = _tokens(written, types, maps)
+        return Elaborator(written, types, arrange(tokens, written), naturals=naturals, told=free).whole(expected)
+
+    try:
+        return meant(text)
+    except IllTyped as error:
+        if not error.suggestion:
+            raise
+        raise IllTyped(error.reason, error.source, error.span, _typing(error, meant, expected)) from None
 
 
-def depth(node: Node) -> int:
-    """How deep a tree is, with definitions put in; counted without recursion."""
-    deepest, waiting = 0, [(node, 1)]
-    seen: dict[int, int] = {}
-    while waiting:
-        part, level = waiting.pop()
-        if level > DEEPEST or seen.get(id(part), 0) >= level:
-            deepest = max(deepest, level)
-            continue
-        seen[id(part)] = level
-        deepest = max(deepest, level)
-        waiting.extend((child, level + 1) for child in children(part))
-        if isinstance(part, Symbol) and part.type.definition is not None:
-            waiting.append((part.type.definition, level + 1))
-    return deepest
+def _tokens(text: str, types: Mapping[str, Type], maps: Collection[str]) -> list[Token]:
+    """The tokens; where || as the bars of a norm never closes, as in ||x| + 1|, it is two bars."""
+    clean = Clean(text)
+    try:
+        return Lexer(clean, types, maps).run()
+    except Unreadable:
+        if "||" not in clean.text:
+            raise
+        try:
+            return Lexer(clean, types, maps, single=True).run()
+        except Unreadable:
+            pass
+        raise
+
+
+def _typing(error: IllTyped, meant: Callable[[str], Node], expected: Shape | None) -> str:
+    """Of the suggestions those that make sense where they would stand; where none does, those that do alone.
+
+    What has the shape that is expected comes first.
+    """
+    start, stop = error.span
+    options = error.suggestion.split(OR)
+    for before, after in ((error.source[:start] + "(", ")" + error.source[stop:]), ("", "")):
+        trees = [(option, _tree(before + option + after, meant)) for option in options if option]
+        found = [(option, tree.shape == expected) for option, tree in trees if tree is not None]
+        if found:
+            return OR.join(option for option, _ in sorted(found, key=lambda each: not each[1]))
+    return ""
+
+
+def _tree(text: str, meant: Callable[[str], Node]) -> Node | None:
+    try:
+        return meant(text)
+    except MathsError:
+        return None

@@ -19,6 +19,7 @@ from qkv.maths.monomials import (
     scale,
 )
 from qkv.maths.powers import power
+from qkv.maths.symmetry import symmetric
 
 NAME = r"[^\W\d](?:[\w']|\{[^{}]*\})*"
 
@@ -47,9 +48,10 @@ class Scope:
 
 
 def scope_of(*nodes: t.Node) -> Scope:
-    """What can be learnt from the trees themselves: definitions, names of sizes, names of covariances."""
+    """What can be learnt from the trees themselves: definitions, names of sizes; and what is symmetric."""
     scope = Scope()
     waiting, seen = list(nodes), set()
+    random: list[t.Type] = []
     while waiting:
         node = waiting.pop()
         for size in node.shape:
@@ -64,12 +66,12 @@ def scope_of(*nodes: t.Node) -> Scope:
                 waiting.append(node.type.definition)
             if node.type.law is not None:
                 scope.laws[node.name] = node.type.law
+                random.append(node.type)
                 waiting += [node.type.law.mean, node.type.law.covariance]
-                if isinstance(node.type.law.covariance, t.Symbol):
-                    scope.symmetric.add(node.type.law.covariance.name)
         if isinstance(node, t.Call) and node.map is not None:
             waiting.append(node.map)
         waiting += t.children(node)
+    scope.symmetric.update(symmetric(random).known)
     return scope
 
 
@@ -130,4 +132,4 @@ def _size_name(name: str, scope: Scope) -> Poly:
         from qkv.maths.indices import entry
 
         return entry(scope.definitions[name], (), scope.outside())
-    return atom(Head("name", name, (), "positive"))
+    return atom(Head("name", name, (), "natural"))

@@ -6,14 +6,14 @@ import re
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from lark import Token
-
-from qkv.maths import calling
+from qkv.maths import calling, counting, saying
 from qkv.maths.extents import NATURAL, size_of
+from qkv.maths.parsing import Token
 from qkv.maths.shaping import could_fit, fit, known, plain_shape, plain_size, unknown_size
 from qkv.maths.syntax import Syntax, is_rule, is_token, only, span_of, walk
 from qkv.maths.tree import (
     Call,
+    Contract,
     Delta,
     Hadamard,
     Index,
@@ -128,20 +128,31 @@ def _based(elaborator: Elaborator, atom: Syntax | Token, lower: list[Syntax], sp
         indicator = delta(elaborator, _leaf(inside(lower[0])[0])) if is_token(atom, "ONES") else None
         return indicator or Special(_sizes(elaborator, lower[0]), atom.type.lower(), span=span)
     if name == "I" and _is_free(elaborator, name):
+        indices = separate(inside(lower[0]))
+        if len(indices) == 2 and all(_could_index(elaborator, index) for index in indices):
+            return _delta(elaborator, indices[0], indices[1], span)
         shape = _sizes(elaborator, lower[0])
         if len(shape) == 2 and not fit(*shape):
             elaborator.ill_typed("the identity is square", span)
         return Special((shape[0], shape[0]), "identity", span=span)
     if name == "delta" and _is_free(elaborator, name):
-        indices = _split(inside(lower[0]))
+        indices = separate(inside(lower[0]))
         if len(indices) != 2:
-            elaborator.ill_typed("δ takes two indices", span, "δ_{ij}")
+            elaborator.ill_typed("δ takes two indices, as in δ_{ij}", span)
         return _delta(elaborator, indices[0], indices[1], span)
     if name and elaborator.naturals and not _has_parts(elaborator, name):
         return Symbol((), f"{name}_{spelt(inside(lower[0]))}", NATURAL, span=span)
     if name and _is_free(elaborator, name):
         elaborator.undeclared(f"{name}_{spelt(inside(lower[0]))}", span)
     return _lowered(elaborator, atom, elaborator.term(atom), lower[0], span)
+
+
+def _could_index(elaborator: Elaborator, part: Syntax | Token | None) -> bool:
+    """Whether a lower index of I is a place, as in I_{ij}, and no size: a letter that is no declared number."""
+    if not is_token(part, "NAME"):
+        return False
+    kind = elaborator.types.get(str(part))
+    return part in elaborator.scope or (len(part.rstrip("'")) == 1 if kind is None else kind.kind == "index")
 
 
 def _sizes(elaborator: Elaborator, suffix: Syntax) -> Shape:
@@ -168,7 +179,7 @@ def _sizes(elaborator: Elaborator, suffix: Syntax) -> Shape:
     return tuple(sizes)
 
 
-def _split(entries: list[Syntax | Token]) -> list[Syntax | Token | None]:
+def separate(entries: list[Syntax | Token]) -> list[Syntax | Token | None]:
     """The indices in a script: i,j and ij and 12 are two each; : or · is a whole axis."""
     found: list[Syntax | Token | None] = []
     for entry in entries:
@@ -185,10 +196,10 @@ def _split(entries: list[Syntax | Token]) -> list[Syntax | Token | None]:
 
 def _lowered(elaborator: Elaborator, atom: Syntax | Token, base: Node, suffix: Syntax, span: Span) -> Node:
     """A component, a row, a column or an entry."""
-    indices = _split(inside(suffix))
+    indices = separate(inside(suffix))
     shown = elaborator.text(base)
     if not base.shape:
-        name = f"{atom}_{spelt(inside(suffix))}" if is_token(atom, "NAME") else shown
+        name = saying.named(f"{atom}_{spelt(inside(suffix))}") if is_token(atom, "NAME") else shown
         if isinstance(base, Symbol):
             elaborator.ill_typed(f"{name} is not declared, and {shown} is a scalar, which has no components", span)
         elaborator.ill_typed(f"{shown} is a scalar, which has no components", span)
@@ -223,10 +234,11 @@ def _part_shape(shape: Shape, indices: tuple[Node | None, ...]) -> Shape:
 def _index(elaborator: Elaborator, part: Syntax | Token, size: object, shown: str) -> Node:
     """One index, which must run as far as the axis that it points into."""
     span = span_of(part)
-    node = index(elaborator, part)
+    node = counting.simplest(index(elaborator, part))
     if isinstance(node, Index):
         if not could_fit(node.size, size):
-            reason = f"{node.name} runs to {plain_size(node.size)} but {shown} has {plain_size(size)} components"
+            runs = f"{saying.named(node.name)} runs to {plain_size(node.size)}"
+            reason = f"{runs} but {shown} has {plain_size(size)} components"
             elaborator.ill_typed(reason, span)
         fit(node.size, size)
     elif isinstance(node, Number):
@@ -235,10 +247,29 @@ def _index(elaborator: Elaborator, part: Syntax | Token, size: object, shown: st
             elaborator.ill_typed("components are counted by whole numbers from 1", span)
         if isinstance(most, int) and node.value > most:
             elaborator.ill_typed(f"{shown} has {most} components, and there is no number {node.value}", span)
+    elif (counted := counting.linear(node)) is not None:
+        _reaches(elaborator, node, counted, size, shown, span)
     elif not (isinstance(node, Symbol) and node.type.kind == "natural"):
         said = plain_shape(node.shape) if isinstance(node, Symbol) else "an expression"
         elaborator.ill_typed(f"an index is a letter or a whole number, and {elaborator.text(node)} is {said}", span)
     return node
+
+
+def _reaches(elaborator: Elaborator, node: Node, counted, size: object, shown: str, span: Span) -> None:
+    """t - 1 or n + 1 as a lower index: it must stay within the axis where a sum runs over it."""
+    if counting.within(counted, known(size)):
+        return
+    for one in counted.indices:
+        if one.name in elaborator.scope or not could_fit(one.size, size):
+            name, end = saying.named(one.name), known(one.size)
+            runs = (
+                f"{name} runs to {plain_size(end)}"
+                if isinstance(end, int | str)
+                else f"nothing says how far {name} runs"
+            )
+            reason = f"{runs}, so that {elaborator.text(node)} may lie outside of {shown}, which has {plain_size(size)}"
+            elaborator.ill_typed(f"{reason} components", span)
+        fit(one.size, size)
 
 
 def index(elaborator: Elaborator, part: Syntax | Token) -> Node:
@@ -253,17 +284,22 @@ def index(elaborator: Elaborator, part: Syntax | Token) -> Node:
 
 def delta(elaborator: Elaborator, part: Syntax | Token) -> Node | None:
     """i = j between two indices, as 1 where it holds; None where this is something else."""
-    if is_rule(part, "chain") and len(part) == 3 and is_token(part[1], "REL") and part[1] == "=":
-        return _delta(elaborator, part[0], part[2], span_of(part))
-    return None
+    if not is_rule(part, "chain") or len(part) != 3 or not is_token(part[1], "REL") or part[1] != "=":
+        return None
+    sides = [only(side) for side in (part[0], part[2])]
+    indices = [_could_index(elaborator, side) for side in sides]
+    if not all(indices) and not (any(indices) and any(is_token(side, "NUMBER") for side in sides)):
+        elaborator.unreadable("below a 1 two indices are compared, or an index and a number", span_of(part))
+    return _delta(elaborator, part[0], part[2], span_of(part))
 
 
 def _delta(elaborator: Elaborator, left: Syntax | Token | None, right: Syntax | Token | None, span: Span) -> Node:
     if left is None or right is None:
-        elaborator.ill_typed("δ takes two indices", span, "δ_{ij}")
+        elaborator.ill_typed("δ takes two indices, as in δ_{ij}", span)
     a, b = index(elaborator, left), index(elaborator, right)
     if isinstance(a, Index) and isinstance(b, Index) and not fit(a.size, b.size):
-        elaborator.ill_typed(f"{a.name} runs to {plain_size(a.size)} and {b.name} to {plain_size(b.size)}", span)
+        ends = [f"{saying.named(one.name)} runs to {plain_size(one.size)}" for one in (a, b)]
+        elaborator.ill_typed(" and ".join(ends), span)
     if a.shape or b.shape:
         elaborator.ill_typed("only indices are compared here", span)
     return Delta((), a, b, span=span)
@@ -282,8 +318,8 @@ def raised(elaborator: Elaborator, base: Node, suffix: Syntax, span: Span) -> No
     if len(entries) > 1:
         elaborator.unreadable("an upper index is one exponent", suffix.span)
     if _transposes(elaborator, entries, len(base.shape)):
-        if isinstance(base, Number) and base.value == 1:
-            base = Special((unknown_size(),), "ones", span=base.span)
+        if isinstance(base, Number) and base.value in (0, 1):
+            base = Special((unknown_size(),), "ones" if base.value else "zeros", span=base.span)
         return elaborator.transpose(base, span)
     entry = entries[0]
     if is_rule(entry, "entry") and is_token(entry[0], "ODOT"):
@@ -303,27 +339,33 @@ def _entrywise_square(elaborator: Elaborator, base: Node, exponent: Node, span: 
 
 def power(elaborator: Elaborator, base: Node, exponent: Node, span: Span) -> Node:
     """A scalar to a scalar, or a square matrix to a whole number."""
-    shown = elaborator.source[slice(*span)].strip()
+    shown = saying.shortened(saying.raised(base, exponent) or elaborator.source[slice(*span)].strip())
     if exponent.shape:
         elaborator.ill_typed(
             f"{shown}: an exponent is a scalar, and this is {plain_shape(exponent.shape)}", exponent.span
         )
     if not base.shape:
         return Power((), base, exponent, span=span)
-    text = elaborator.text(base)
     square = isinstance(exponent, Number) and exponent.value == 2
     if len(base.shape) == 1 or known(base.shape[0]) == 1:
         kind = "vector" if len(base.shape) == 1 else "row"
         what = "square" if square else "powers"
-        bare = elaborator.text(base.body) if isinstance(base, Transpose) else text
-        elaborator.ill_typed(f"{shown}: a {kind} has no {what}", span, f"{bare}ᵀ{bare}" if square else "")
+        bare = base.body if isinstance(base, Transpose) and len(base.body.shape) == 1 else base
+        if len(bare.shape) == 2:
+            bare = elaborator.transpose(bare, base.span)
+        elaborator.ill_typed(f"{shown}: a {kind} has no {what}", span, _with_itself(bare) if square else "")
     if not could_fit(*base.shape):
         reason = f"{shown}: {plain_shape(base.shape)} is not square and has no powers"
-        elaborator.ill_typed(reason, span, f"{text}ᵀ{text}" if square else "")
+        elaborator.ill_typed(reason, span, _with_itself(base) if square else "")
     if not isinstance(exponent, Number) or exponent.value.denominator != 1:
         elaborator.ill_typed(f"{shown}: a matrix has whole powers only", span)
     fit(*base.shape)
     return Power(base.shape, base, exponent, span=span)
+
+
+def _with_itself(node: Node) -> str:
+    """xᵀx"""
+    return saying.said(Contract((), Transpose((1, *node.shape[:1]), node), node))
 
 
 def power_of_ten(node: Node) -> int | None:

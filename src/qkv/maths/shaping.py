@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from typing import Any, cast
 
-from qkv.maths.tree import Index, Node, Shape, Size, Span, Special
+from qkv.maths.tree import Index, Node, Shape, Size, Span, Special, Symbol, children
+from qkv.maths.words import GREEK
+
+DEEPEST = 80  # levels of a tree, definitions included
 
 
 class Unknown:
@@ -49,6 +53,23 @@ def fit_shapes(a: Shape, b: Shape) -> bool:
     return all(fit(x, y) for x, y in zip(a, b, strict=True))
 
 
+def depth(node: Node, most: int = DEEPEST) -> int:
+    """How deep a tree is, with definitions put in; counted without recursion, and not on beyond `most`."""
+    deepest, waiting = 0, [(node, 1)]
+    seen: dict[int, int] = {}
+    while waiting:
+        part, level = waiting.pop()
+        if level > most or seen.get(id(part), 0) >= level:
+            deepest = max(deepest, level)
+            continue
+        seen[id(part)] = level
+        deepest = max(deepest, level)
+        waiting.extend((child, level + 1) for child in children(part))
+        if isinstance(part, Symbol) and part.type.definition is not None:
+            waiting.append((part.type.definition, level + 1))
+    return deepest
+
+
 def unknown_size() -> Size:
     return cast(Size, Unknown())
 
@@ -84,7 +105,9 @@ def _settled(part: Any, missing: Any) -> Any:
 
 def plain_size(size: Any) -> str:
     size = known(size)
-    return "?" if isinstance(size, Unknown) else str(size)
+    if isinstance(size, Unknown):
+        return "?"
+    return re.sub(r"[A-Za-z]+", lambda found: GREEK.get(found[0], found[0]), str(size))
 
 
 def plain_shape(shape: Shape) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from lark import Token
-
 from qkv.maths import scripting
-from qkv.maths.extents import size_of
+from qkv.maths.extents import size_node, size_of
+from qkv.maths.parsing import Token
+from qkv.maths.saying import named
 from qkv.maths.shaping import fit, unknown_size
 from qkv.maths.syntax import Syntax, is_rule, is_token, only, span_of, walk
 from qkv.maths.tree import Add, Index, Multiply, Node, Number, Size, Span, Sum, Symbol
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from qkv.maths.elaborate import Elaborator
 
 _LONGEST = 200
+_LATEST = 6
 _FLIPPED = {">": "<", ">=": "<=", "<": "<", "<=": "<=", "!=": "!="}
 
 
@@ -40,6 +42,16 @@ def big(elaborator: Elaborator, part: Syntax) -> Node:
     body = Syntax("expression", tuple(part.parts[1 + len(suffixes) :]), part.span, part.depth)
     bounds = _bounds(elaborator, suffixes, body, part)
     return _expand(elaborator, bounds, body, part[0] == "prod", part.span)
+
+
+def single(elaborator: Elaborator, lower: Syntax, part: Syntax) -> Index:
+    """The one index, from 1, that stands below a function of `part`."""
+    bounds = _bounds(elaborator, [lower], part, part)
+    name = bounds.names[0]
+    low = bounds.low.get(name)
+    if len(bounds.names) > 1 or bounds.pairs or (low is not None and low != elaborator.number(1, low.span)):
+        elaborator.unreadable(f"{part[0]} is read over one index that runs from 1", lower.span)
+    return Index((), name, _size(elaborator, bounds.high.get(name)), span=lower.span)
 
 
 def _bounds(elaborator: Elaborator, suffixes: list[Syntax], body: Syntax, part: Syntax) -> Range:
@@ -96,26 +108,40 @@ def _bare_names(elaborator: Elaborator, bounds: Range, part: Syntax | Token) -> 
 
 
 def _bound_here(elaborator: Elaborator, bounds: Range, members: list, signs: list[str], body: Syntax) -> set[str]:
-    """The names that a condition binds; in j ≠ i the second is free where it is bound or used outside."""
+    """The names that a condition binds.
+
+    What stands between two ends is bound, whatever it means outside. Of two names that are compared, one is given that
+    is declared as an index, told to be free, bound further out (unless both are), stands in a lower index outside this
+    sum, or not in it where the other does. The others are bound: both in i ≠ j, i < j, j < i and j ≤ i.
+    """
     names = [str(member) for member in members if is_token(member, "NAME")]
     if not names:
         return set()
     if "=" in signs or len(names) == 1:
         return {names[0]}
-    candidates = [n for n in names if n not in elaborator.types or n in elaborator.scope]
+    between = {str(member) for member in members[1:-1] if is_token(member, "NAME")}
+    candidates = [name for name in names if name in between or not _is_end(elaborator, name)]
     first = candidates[0] if candidates else names[0]
-    outside = _outside(elaborator, body)
-    inside = _names(body)
-    return {first} | {
-        name
-        for name in candidates
-        # i ≠ j and i < j bind both; j ≠ i and j ≤ i are written where i is given
-        if name >= first
-        and name in inside
-        and (name not in elaborator.scope or first in elaborator.scope)
-        and name not in outside
-        and name not in bounds.names
-    }
+    given = {name for name in candidates if _is_declared_index(elaborator, name)} | _outside(elaborator, body)
+    given |= {*elaborator.told, *bounds.names}
+    summed = _names(body) & set(candidates)
+    if summed:
+        given |= set(candidates) - summed
+    bound = set(candidates) - given
+    if not bound <= set(elaborator.scope):  # where all of them are bound further out, they are bound anew
+        bound -= set(elaborator.scope)
+    return between | bound or {first}
+
+
+def _is_end(elaborator: Elaborator, name: str) -> bool:
+    """Whether a name is declared as a number, which a sum may run to."""
+    kind = elaborator.types.get(name)
+    return name not in elaborator.scope and kind is not None and not kind.shape and kind.kind not in ("index", "map")
+
+
+def _is_declared_index(elaborator: Elaborator, name: str) -> bool:
+    kind = elaborator.types.get(name)
+    return kind is not None and kind.kind == "index"
 
 
 def _outside(elaborator: Elaborator, body: Syntax) -> set[str]:
@@ -182,22 +208,26 @@ def _upper(elaborator: Elaborator, bounds: Range, part: Syntax | Token, span: Sp
 
 
 def _expand(elaborator: Elaborator, bounds: Range, body: Syntax, product: bool, span: Span) -> Node:
-    numeric = _numeric(elaborator, bounds, span)
-    if numeric is not None:
-        return _written_out(elaborator, bounds, body, product, span, *numeric)
+    for name, low in bounds.low.items():
+        if not isinstance(low, Number) or low.value != 1:
+            return _from_elsewhere(elaborator, bounds, body, product, span, name)
+    return _from_one(elaborator, bounds, body, product, span)
+
+
+def _from_one(elaborator: Elaborator, bounds: Range, body: Syntax, product: bool, span: Span) -> Node:
     equal = [pair for pair in bounds.pairs if pair[0] == "<="]
     for name in list(bounds.high):
         _triangle(bounds, name, equal)
-    if len(equal) > 1:
-        elaborator.unreadable("one ≤ between indices is read, not several", span)
-    strict = [(op, a, b) for op, a, b in bounds.pairs if op != "<="] + [("<", a, b) for _, a, b in equal]
+    others = [pair for pair in bounds.pairs if pair[0] != "<="]
+    if equal and len(equal) + len(others) > 1:
+        elaborator.unreadable("beside a ≤ between indices no other comparison of them is read", span)
+    strict = others + [("<", a, b) for _, a, b in equal]
     whole = _bound(elaborator, bounds, strict, body, product, span, {})
     if not equal:
         return whole
     _, a, b = equal[0]
     gone, kept = (a, b) if a in bounds.names else (b, a)
-    rest = [pair for pair in bounds.pairs if pair[0] != "<="]
-    diagonal = _bound(elaborator, bounds, rest, body, product, span, {gone: kept})
+    diagonal = _bound(elaborator, bounds, [], body, product, span, {gone: kept})
     if product:
         return Multiply((), (whole, diagonal), span=span)
     return Add(whole.shape, (whole, diagonal), span=span)
@@ -211,26 +241,53 @@ def _triangle(bounds: Range, name: str, equal: list[tuple[str, str, str]]) -> No
         del bounds.high[name]
 
 
-def _numeric(elaborator: Elaborator, bounds: Range, span: Span) -> tuple[str, int, int] | None:
-    for name, low in bounds.low.items():
-        if isinstance(low, Number) and low.value == 1:
-            continue
-        high = bounds.high.get(name)
-        ends = [end.value for end in (low, high) if isinstance(end, Number) and end.value.denominator == 1]
-        if len(ends) != 2:
-            elaborator.unreadable(f"a sum runs from 1: let {name} start there, or give both its ends as numbers", span)
-        if len(bounds.names) > 1 or bounds.pairs:
-            elaborator.unreadable("a sum that does not start at 1 binds one index", span)
-        if ends[1] - ends[0] > _LONGEST:
+def _from_elsewhere(elaborator: Elaborator, bounds: Range, body: Syntax, product: bool, span: Span, name: str) -> Node:
+    """A range that does not start at 1: written out, or moved there with the terms that are missing or too many."""
+    low, high = bounds.low[name], bounds.high.get(name)
+    start = int(low.value) if isinstance(low, Number) and low.value.denominator == 1 else None
+    if start is not None and isinstance(high, Number) and high.value.denominator == 1:
+        _one_index(elaborator, bounds, span)
+        if high.value - start > _LONGEST:
             elaborator.unreadable(f"a sum written out has at most {_LONGEST} terms", span)
-        return name, int(ends[0]), int(ends[1])
-    return None
+        return _written_out(elaborator, body, product, span, name, range(start, int(high.value) + 1))
+    # Up to an index that is 1 there is nothing to take away from a sum that starts at 3.
+    latest = 2 if isinstance(high, Index) else _LATEST
+    if start is None or not 0 <= start <= latest or product:
+        elaborator.unreadable(
+            f"a sum runs from 1: let {named(name)} start there, or give both its ends as numbers", span
+        )
+    _one_index(elaborator, bounds, span)
+    if start == 0 and name in _subscripts(body):
+        elaborator.unreadable(f"components are counted from 1: let {named(name)} start there", span)
+    size = None if start or high is None else size_of(high)
+    if isinstance(size, str) and (before := re.fullmatch(r"(.*[^-+])-(\d+)", size)):
+        # Σ from 0 to n - 1 is over n places, each one less.
+        bounds.high[name] = size_node(before[1] if before[2] == "1" else f"{before[1]}-{int(before[2]) - 1}")
+        return _bound(elaborator, bounds, [], body, product, span, {}, shift=-1)
+    whole = _from_one(elaborator, bounds, body, product, span)
+    missing = range(1) if start == 0 else range(1, start)
+    rest = _written_out(elaborator, body, product, span, name, missing)
+    return elaborator.add([whole, rest if start == 0 else elaborator.negate(rest, span)], span)
 
 
-def _written_out(elaborator, bounds, body, product: bool, span: Span, name: str, low: int, high: int) -> Node:
+def _one_index(elaborator: Elaborator, bounds: Range, span: Span) -> None:
+    if len(bounds.names) > 1 or bounds.pairs:
+        elaborator.unreadable("a sum that does not start at 1 binds one index", span)
+
+
+def _subscripts(body: Syntax) -> set[str]:
+    """The letters that stand alone as lower indices."""
+    found: set[str] = set()
+    for part in walk(body):
+        if is_rule(part, "suffix") and is_token(part[0], "SUB"):
+            found |= {str(leaf) for leaf in scripting.separate(scripting.inside(part)) if is_token(leaf, "NAME")}
+    return found
+
+
+def _written_out(elaborator, body: Syntax, product: bool, span: Span, name: str, values: range) -> Node:
     before = elaborator.scope
     terms: list[Node] = []
-    for value in range(low, high + 1):
+    for value in values:
         elaborator.scope = {**before, name: Number((), Fraction(value), span=span)}
         terms.append(elaborator.term(body))
     elaborator.scope = before
@@ -244,24 +301,29 @@ def _written_out(elaborator, bounds, body, product: bool, span: Span, name: str,
     return total
 
 
-def _bound(elaborator, bounds: Range, pairs, body: Syntax, product: bool, span: Span, same: dict[str, str]) -> Node:
-    """The Sum itself; `same` puts one index in the place of another, on a diagonal."""
+def _bound(
+    elaborator, bounds: Range, pairs, body: Syntax, product: bool, span: Span, same: dict[str, str], shift: int = 0
+) -> Node:
+    """The Sum itself; `same` puts one index in the place of another, on a diagonal; `shift` is added to each."""
     before = elaborator.scope
+    elaborator.bound |= dict.fromkeys(bounds.names, "product" if product else "sum")
     indices: dict[str, Index] = {}
     for name in bounds.names:
         if name not in same:
             indices[name] = Index((), name, _size(elaborator, bounds.high.get(name)), span=span)
     elaborator.scope = {**before, **indices}
+    if shift:
+        elaborator.scope |= {n: elaborator.add([ix, elaborator.number(shift, span)], span) for n, ix in indices.items()}
     for gone, kept in same.items():
-        elaborator.scope[gone] = indices.get(kept) or _other(elaborator, kept, span)
+        elaborator.scope[gone] = indices.get(kept) or other(elaborator, kept, span)
     inner = elaborator.term(body)
     conditions = tuple(
-        (op, indices.get(a) or _other(elaborator, a, span), indices.get(b) or _other(elaborator, b, span))
+        (op, indices.get(a) or other(elaborator, a, span), indices.get(b) or other(elaborator, b, span))
         for op, a, b in pairs
     )
     for _, a, b in conditions:
         if isinstance(a, Index) and isinstance(b, Index) and not fit(a.size, b.size):
-            elaborator.ill_typed(f"{a.name} and {b.name} run to different ends and are compared", span)
+            elaborator.ill_typed(f"{named(a.name)} and {named(b.name)} run to different ends and are compared", span)
     elaborator.scope = before
     if product and inner.shape:
         elaborator.ill_typed("a product over an index is of scalars", span)
@@ -270,7 +332,8 @@ def _bound(elaborator, bounds: Range, pairs, body: Syntax, product: bool, span: 
     return Sum(inner.shape, tuple(indices.values()), inner, conditions, product, span=span)
 
 
-def _other(elaborator: Elaborator, name: str, span: Span) -> Node:
+def other(elaborator: Elaborator, name: str, span: Span) -> Node:
+    """An index that is given from outside."""
     if name in elaborator.scope or name in elaborator.types:
         return elaborator.name(name, span)
     return elaborator.free_index(name, span)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, TypeGuard
 
-from lark import Lark, Token, Transformer, Tree
-from lark.exceptions import UnexpectedInput, VisitError
-from lark.lexer import Lexer
-
 from qkv.errors import Unreadable
+from qkv.maths.parsing import Token, Unexpected, parsed
+from qkv.maths.saying import named
 from qkv.maths.tree import Span
+from qkv.maths.words import SIGNS
 
 DEEPEST = 40
+_AS_SIGN = {command: sign for sign, command in reversed(SIGNS.items()) if command.startswith("\\")}
 _DEEPENING = frozenset(
-    ("group", "fraction", "root", "applied", "big", "norm", "bars", "angle", "matrix", "partial", "script")
+    ("group", "fraction", "root", "applied", "big", "norm", "bars", "angle", "matrix", "partial", "script", "over")
 )
 
 
@@ -41,7 +39,7 @@ class Syntax:
 
 
 def span_of(part: Syntax | Token) -> Span:
-    return part.span if isinstance(part, Syntax) else (part.start_pos or 0, part.end_pos or 0)
+    return part.span if isinstance(part, Syntax) else (part.start_pos, part.end_pos)
 
 
 def is_token(part: Any, *kinds: str) -> TypeGuard[Token]:
@@ -92,37 +90,17 @@ class TooDeep(Exception):
         self.span = span
 
 
-class _Builder(Transformer):
-    """Makes Syntax of every rule while the parser runs, so that nothing recurses over what it was given."""
-
-    def __default__(self, data: Any, children: list, meta: Any) -> Any:
-        if data.startswith("_"):  # a repetition, whose parts go into the rule above
-            return Tree(data, children)
-        spans = [span_of(child) for child in children]
-        span = (min(s for s, _ in spans), max(e for _, e in spans)) if spans else (0, 0)
-        below = max((child.depth for child in children if isinstance(child, Syntax)), default=0)
-        made = Syntax(str(data), tuple(children), span, below)
-        if made.kind in _DEEPENING and _in_brackets(made) is None:
-            made = Syntax(made.kind, made.parts, span, below + 1)
-        if made.depth > DEEPEST:
-            raise TooDeep(span)
-        return made
-
-
-class _Given(Lexer):
-    """The tokens are made before: this hands them over."""
-
-    def __init__(self, conf: Any) -> None:
-        del conf
-
-    def lex(self, data: Iterable[Token]) -> Iterator[Token]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return iter(data)
-
-
-@cache
-def _parser() -> Lark:
-    grammar = (Path(__file__).parent / "grammar.lark").read_text(encoding="utf-8")
-    return Lark(grammar, parser="lalr", lexer=_Given, transformer=_Builder(), maybe_placeholders=False)
+def _made(kind: str, parts: Sequence[Syntax | Token]) -> Syntax:
+    """A rule with its parts, made while the parser runs, so that nothing recurses over what it was given."""
+    spans = [span_of(part) for part in parts]
+    span = (min(s for s, _ in spans), max(e for _, e in spans)) if spans else (0, 0)
+    below = max((part.depth for part in parts if isinstance(part, Syntax)), default=0)
+    made = Syntax(kind, tuple(parts), span, below)
+    if kind in _DEEPENING and _in_brackets(made) is None:
+        made = Syntax(kind, made.parts, span, below + 1)
+    if made.depth > DEEPEST:
+        raise TooDeep(span)
+    return made
 
 
 def arrange(tokens: list[Token], source: str) -> Syntax:
@@ -130,16 +108,12 @@ def arrange(tokens: list[Token], source: str) -> Syntax:
     if not tokens:
         raise Unreadable("there is nothing here to read", source, (0, len(source)))
     try:
-        return _parser().parse(tokens)  # pyright: ignore[reportArgumentType, reportReturnType]
+        return parsed(tokens, _made)
     except TooDeep as deep:
         raise Unreadable("this is nested too deeply to read", source, deep.span) from None
-    except VisitError as failed:
-        if isinstance(failed.orig_exc, TooDeep):
-            raise Unreadable("this is nested too deeply to read", source, failed.orig_exc.span) from None
-        raise
-    except UnexpectedInput as failed:
-        token = getattr(failed, "token", None)
-        if token is None or token.type == "$END":
+    except Unexpected as failed:
+        token = failed.token
+        if token is None:
             end = tokens[-1].end_pos or len(source)
             raise Unreadable("this stops before it is complete", source, (max(0, end - 1), end)) from None
         span = span_of(token)
@@ -151,4 +125,6 @@ def _unexpected(token: Token, written: str) -> str:
         return "a comma separates the entries of a vector in brackets: write 1024 for 1,024, and (1, 2) for a vector"
     if token.type == "SUP":
         return "two upper indices on one thing: say by braces or brackets what is raised to what"
-    return f"{written or token.type} was not expected here"
+    if token.type == "NAME":
+        written = named(token)
+    return f"{_AS_SIGN.get(f'{written} ', written) or token.type} was not expected here"

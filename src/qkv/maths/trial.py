@@ -2,50 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from .arithmetic import DIGITS, Undefined, Unevaluable, decimal, digits
-from .arrays import entries
-from .counterexample import Counterexample
+from .agreeing import agree_at
+from .arithmetic import DIGITS, FINEST, TooNear, Undefined, Unevaluable, effort
+from .counterexample import Counterexample, either
 from .points import Point, Vocabulary, points, settled, vocabulary
+from .shrinking import Smaller, smaller
 from .substitution import walk
-from .tree import Call, Covariance, Expect, Node, children
+from .tree import Call, Covariance, Divide, Expect, Node, Power, children
 
-ENOUGH_POINTS, ENOUGH_SIZES, MOST_POINTS = 8, 3, 40
-NEGLIGIBLE = Decimal("1e-45")
+ENOUGH_POINTS, ENOUGH_SIZES, MOST_POINTS = 10, 3, 50
+ENOUGH_KINKED, MOST_KINKED = 60, 90
+SIMPLIFYING, TRYING = 30_000, 60_000
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`equal` is None where neither proof nor trial came to an end; `why` says what was in the way."""
+    """`equal` is None where neither proof nor trial came to an end; `why` says what was in the way.
+
+    `small` has what was tried in place of trees that are too large to try. `valued` says that both had a value
+    somewhere, or that evaluation failed for want of a way and not of a value.
+    """
 
     equal: bool | None
     evidence: str | None = None
     counterexample: Counterexample | None = None
     why: str = ""
+    small: Smaller | None = None
+    valued: bool = False
 
 
-def decide(gold: Node, answer: Node) -> Outcome:
-    """A glance at two points, which is cheaper than a proof that must fail; then proof, then more points."""
+def decide(gold: Node, answer: Node, *, work: int | None = None) -> Outcome:
+    """A glance at two points, which is cheaper than a proof that must fail; then proof, then more points.
+
+    `work` is how much a proof may cost, where that should be less than usual.
+    """
+    small = smaller(gold, answer)
+    tries = [(gold, answer)] if small is None else [(small.gold, small.answer)]
+    valued = slow(gold, answer) and not divides(gold, answer)
     if not slow(gold, answer):
-        glance = tried(gold, answer, most=2)
+        glance = tried(*tries[0], most=2)
         if glance.equal is False:
-            return glance
-    if proved(gold, answer):
-        return Outcome(True, "proved")
-    return tried(gold, answer)
+            return noted(glance, small)
+        valued = glance.valued
+    if proved(gold, answer, work):
+        # What has no value anywhere is equal to nothing, whatever the rules of algebra make of it.
+        if valued or tried(*tries[0], enough=1).valued:
+            return Outcome(True, "proved")
+        return Outcome(None, why="neither of them has a value at any point that was tried")
+    other = None if small is None else smaller(gold, answer, step=1)
+    if other is not None:
+        tries.append((other.gold, other.answer))
+    outcomes = []
+    for pair in tries:
+        with effort(TRYING):
+            outcomes.append(tried(*pair))
+    for outcome, where in zip(outcomes, (small, other), strict=False):
+        if not outcome.equal:
+            return noted(outcome, where)
+    return noted(outcomes[0], small)
 
 
-def proved(gold: Node, answer: Node) -> bool:
+def differ(gold: Node, answer: Node) -> bool:
+    """Whether the two are seen to differ at some point."""
+    small = smaller(gold, answer)
+    pair = (gold, answer) if small is None else (small.gold, small.answer)
+    return tried(*pair, witness=False).equal is False
+
+
+def noted(outcome: Outcome, small: Smaller | None) -> Outcome:
+    """The outcome, with the sizes that were not those that were asked for."""
+    if small is None:
+        return outcome
+    point = outcome.counterexample
+    if point is not None:
+        note = ", ".join(part for part in (point.note, f"with {small}") if part)
+        outcome = replace(outcome, counterexample=replace(point, note=note))
+    return replace(outcome, small=small)
+
+
+def proved(gold: Node, answer: Node, work: int | None = None) -> bool:
     """Whether normal forms prove the two the same; not where they grow too large."""
-    from .normal import NotNormal, TooLarge, same
+    from .normal import WORK, NotNormal, TooLarge, same
 
     try:
-        return same(gold, answer)
+        return same(gold, answer, work=work or WORK)
     except (TooLarge, NotNormal, RecursionError):
         return False
 
@@ -55,81 +100,80 @@ def tried(
     answer: Node,
     *,
     fixed: Mapping[str, Any] | None = None,
-    enough: int = ENOUGH_POINTS,
-    most: int = MOST_POINTS,
+    enough: int | None = None,
+    most: int | None = None,
     witness: bool = True,
 ) -> Outcome:
     """Both at points, until they differ at one or have agreed at enough of them; a `witness` is made simple."""
     words = vocabulary(gold, answer)
-    agreed, sizes, why = 0, set(), ""
+
+    def agree(place: Point) -> bool | None:
+        return agree_at(place, gold, answer)
+
+    def shown(place: Point) -> Counterexample | None:
+        return smallest(words, place, gold, answer) if witness else None
+
+    return tried_with(words, agree, shown, fixed=fixed, enough=enough, most=most)
+
+
+def tried_as_sets(golds: Sequence[Node], answers: Sequence[Node]) -> Outcome:
+    """Two values against two, which are the same where at each point they are, in either order."""
+    words = vocabulary(*golds, *answers)
+
+    def agree(place: Point) -> bool | None:
+        straight = [agree_at(place, a, b) for a, b in zip(golds, answers, strict=True)]
+        crossed = [agree_at(place, a, b) for a, b in zip(golds, reversed(answers), strict=True)]
+        if all(straight) or all(crossed):
+            return True
+        return False if False in straight and False in crossed else None
+
+    def shown(place: Point) -> Counterexample:
+        values = [either([place.value(node, DIGITS) for node in nodes]) for nodes in (golds, answers)]
+        return Counterexample.at(place, words, *values)
+
+    return tried_with(words, agree, shown)
+
+
+def tried_with(
+    words: Vocabulary,
+    agree: Callable[[Point], bool | None],
+    shown: Callable[[Point], Counterexample | None],
+    *,
+    fixed: Mapping[str, Any] | None = None,
+    enough: int | None = None,
+    most: int | None = None,
+) -> Outcome:
+    """`agree` at points until it is False or was True often enough."""
+    enough = enough or (ENOUGH_KINKED if words.kinked and (words.symbols or words.indices) else ENOUGH_POINTS)
+    most = most or (MOST_KINKED if words.kinked else MOST_POINTS)
+    agreed, sizes, why, valued = 0, set(), "", False
+    evaluable = True
     for place in points(words, most, fixed=fixed):
         try:
-            verdict = agree_at(place, gold, answer)
+            verdict = agree(place)
         except (Undefined, Unevaluable) as problem:
             why = str(problem)
-            if isinstance(problem, Unevaluable) and not agreed and place.tilt > 6:
-                break
+            if isinstance(problem, Unevaluable):
+                evaluable = False
+                if not agreed and place.attempt > 6:
+                    break
             continue
+        valued = True
         if verdict is None:
+            why = "the digits that qkv computes with do not tell the two apart"
             continue
         if not verdict:
-            return Outcome(False, "refuted", smallest(words, place, gold, answer) if witness else None)
+            return Outcome(False, "refuted", shown(place), valued=True)
         agreed += 1
         sizes.add(tuple(place.sizes.items()))
         if not words.symbols and not words.indices:
-            return Outcome(True, "tested")
+            return Outcome(True, "tested", valued=True)
         if agreed >= enough and (len(sizes) >= ENOUGH_SIZES or fixed or not words.sizes):
-            return Outcome(True, "tested")
+            return Outcome(True, "tested", valued=True)
     if agreed >= min(enough, 6) and (len(sizes) >= ENOUGH_SIZES or fixed or not words.sizes):
-        return Outcome(True, "tested")
-    return Outcome(None, why=why or "there are too few points at which both have a value")
-
-
-def agree_at(place: Point, gold: Node, answer: Node) -> bool | None:
-    """Whether both have the same value at a point; None where rounding leaves it open."""
-    (first, rough), (second, rougher) = place.with_error(gold, DIGITS), place.with_error(answer, DIGITS)
-    pairs = list(zip(entries(first), entries(second), strict=True))
-    error = max(rough, rougher)
-    if error > NEGLIGIBLE:
-        return roughly(pairs, error)
-    if all(isinstance(a, Fraction) and isinstance(b, Fraction) for a, b in pairs):
-        return all(a == b for a, b in pairs)
-    with digits(DIGITS):
-        if all(near(a, b, 40) for a, b in pairs):
-            return True
-    # What is left of a difference of equal things shrinks with more digits; a true difference does not.
-    finer = list(zip(entries(place.value(gold, 2 * DIGITS)), entries(place.value(answer, 2 * DIGITS)), strict=True))
-    with digits(2 * DIGITS):
-        if all(near(a, b, 40) or small(a, b, 80) for a, b in finer):
-            return True
-        for (a, b), (c, d) in zip(pairs, finer, strict=True):
-            if near(a, c, 30) and near(b, d, 30) and not near(c, d, 40):
-                return False
-        return None
-
-
-def roughly(pairs: list[tuple[Any, Any]], error: Decimal) -> bool | None:
-    """Whether numbers that are only known up to an error agree, differ clearly, or neither."""
-    with digits(DIGITS):
-        gap = max(relative(a, b) for a, b in pairs)
-        if gap <= max(10 * error, NEGLIGIBLE) and error < Decimal("1e-6"):
-            return True
-        return False if gap > max(30 * error, Decimal("1e-4")) else None
-
-
-def relative(a: Any, b: Any) -> Decimal:
-    x, y = decimal(a), decimal(b)
-    return abs(x - y) / max(abs(x), abs(y)) if x != y else Decimal(0)
-
-
-def near(a: Any, b: Any, count: int) -> bool:
-    """Whether two numbers agree to `count` digits."""
-    x, y = decimal(a), decimal(b)
-    return abs(x - y) <= max(abs(x), abs(y)) * Decimal(10) ** -count
-
-
-def small(a: Any, b: Any, count: int) -> bool:
-    return abs(decimal(a) - decimal(b)) <= Decimal(10) ** -count
+        return Outcome(True, "tested", valued=True)
+    why = why or "there are too few points at which both have a value"
+    return Outcome(None, why=why, valued=valued or not evaluable)
 
 
 def slow(*nodes: Node) -> bool:
@@ -138,12 +182,36 @@ def slow(*nodes: Node) -> bool:
     return any(isinstance(n, Call) and n.name not in ("trace", "sum", "diag") for n in walk(*bodies))
 
 
+def divides(*nodes: Node) -> bool:
+    """Whether something is divided by, raised to a power or taken a logarithm of, so that there may be no value."""
+    return any(isinstance(n, (Divide, Power)) or (isinstance(n, Call) and n.name == "log") for n in walk(*nodes))
+
+
 def smallest(words: Vocabulary, place: Point, gold: Node, answer: Node) -> Counterexample:
     """The point made simpler, one name at a time, as long as the two still differ there."""
     best = place
-    if slow(gold, answer):
-        return Counterexample.at(best, words, best.value(gold, DIGITS), best.value(answer, DIGITS))
-    for simpler in simplifications(words, place):
+    if not slow(gold, answer):
+        with effort(SIMPLIFYING):
+            best = simplified(words, place, gold, answer)
+    with effort(None):
+        return Counterexample.at(best, words, *apart(best, gold, answer))
+
+
+def apart(place: Point, gold: Node, answer: Node) -> list[Any]:
+    """Both values at a point at which they differ, with more digits where it takes them to see it."""
+    values: list[Any] = []
+    for precision in (DIGITS, 8 * DIGITS, FINEST):
+        try:
+            values = [place.value(side, precision) for side in (gold, answer)]
+        except TooNear:
+            continue
+        if values[0] != values[1]:
+            break
+    return values
+
+
+def simplified(words: Vocabulary, best: Point, gold: Node, answer: Node) -> Point:
+    for simpler in simplifications(words, best):
         changed = simpler(best)
         if changed is None:
             continue
@@ -153,7 +221,7 @@ def smallest(words: Vocabulary, place: Point, gold: Node, answer: Node) -> Count
                 best = changed
         except (Undefined, Unevaluable):
             continue
-    return Counterexample.at(best, words, best.value(gold, DIGITS), best.value(answer, DIGITS))
+    return best
 
 
 def simplifications(words: Vocabulary, place: Point) -> Iterator[Callable[[Point], Point | None]]:
@@ -166,6 +234,11 @@ def simplifications(words: Vocabulary, place: Point) -> Iterator[Callable[[Point
     elif first is not None:
         for name in first.values:
             yield lambda p, name=name: _with(p, name, first.values[name])
+    sized = words.sized()
+    for name in words.sizes:
+        for value in sorted({2, 3, *(int(constant) + 1 for constant in words.constants)}):
+            if name not in sized and value < place.sizes[name]:
+                yield lambda p, name=name, value=value: _shorter(p, name, value)
     for name, symbol in words.symbols.items():
         if name in place.values and not symbol.shape and symbol.type.kind != "map":
             for value in (1, -1, 2) if symbol.type.kind == "scalar" else (1, 2):
@@ -174,6 +247,10 @@ def simplifications(words: Vocabulary, place: Point) -> Iterator[Callable[[Point
 
 def _with(place: Point, name: str, value: Any) -> Point | None:
     return None if place.values.get(name) == value else replace(place, values={**place.values, name: value})
+
+
+def _shorter(place: Point, name: str, value: int) -> Point | None:
+    return replace(place, sizes={**place.sizes, name: value}) if value < place.sizes[name] else None
 
 
 def _simpler_scalar(place: Point, name: str, value: Fraction) -> Point | None:

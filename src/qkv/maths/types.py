@@ -12,13 +12,14 @@ from qkv.errors import MathsError, OptionError, OptionTypeError, complaint
 from qkv.maths import naming
 from qkv.maths.extents import NATURAL, size_of
 from qkv.maths.reading import DEEPEST, depth, read
+from qkv.maths.sensible import sensible
 from qkv.maths.shaping import plain_shape
 from qkv.maths.tree import Law, Multiply, Node, Number, Shape, Size, Special, Type
 
 _KIND = re.compile(r"\s*(random\s+)?(scalar|real|positive|nonnegative|natural|vector|matrix|index|map)(?![A-Za-z])\s*")
 _SIZES = re.compile(r"\s*(?:\[([^\[\]]*)\]|\(([^()]*)\))\s*")
 _TILDE = re.compile(r"~|∼|\\sim(?![A-Za-z])")
-_NAME = re.compile(r"\\?[A-Za-zͰ-Ͽ]+'*(?:_(?:[A-Za-z0-9]+|\{[^{}]*\}))?'*")
+_NAME = re.compile(r"\\?[A-Za-zµͰ-Ͽ]+'*(?:_(?:[A-Za-z0-9]+|\{[^{}]*\}))?'*")
 _AXES = {"vector": 1, "matrix": 2, "index": 1}
 _WANTED = (
     "scalar, positive, nonnegative, natural, vector[d], matrix[n,d], index[n], map vector[d] -> scalar, "
@@ -79,7 +80,9 @@ def _declared(items: tuple[tuple[str, str], ...]) -> Declared:
             raise OptionError(complaint("symbols", repr(written), f"each name once, and {name} is declared already"))
         said[name] = _taken_apart(name, text)
     types = _Types(said)
-    return Declared(MappingProxyType({name: types[name] for name in types}), types.maps)
+    found = {name: types[name] for name in types}
+    sensible(found)
+    return Declared(MappingProxyType(found), types.maps)
 
 
 def read_type(text: str, symbols: Mapping[str, str] | None = None) -> Type:
@@ -228,7 +231,7 @@ class _Types(Mapping[str, Type]):
     def _size(self, name: str, text: str) -> Size:
         node = self._read(name, text, None, naturals=True)
         size = size_of(node) if not node.shape else None
-        if size is None or (isinstance(size, int) and size < 1):
+        if size is None or (size < 1 if isinstance(size, int) else not _NAME.search(text)):
             raise OptionError(complaint(f"symbols[{name!r}]", f"the size {text!r}", "a whole number from 1, d or n+1"))
         return size
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ..errors import IllTyped, MathsError, OptionError, OptionTypeError, complaint
+from ..errors import IllTyped, MathsError, OptionError, OptionTypeError, complaint, pointed
 from .counterexample import Counterexample
-from .tree import Multiply, Node, Number, Order, Part, PlusMinus, Relation
+from .tree import Multiply, Node, Number, Order, Part, PlusMinus, Relation, Symbol
 
 APPROXIMATELY = re.compile(r"[\s$({\[\\]*(?:≈|\\?approx\b)")
+EFFORT = 160_000
 INEQUALITIES = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "!=": "!="}
 
 
@@ -21,7 +22,8 @@ class Verdict:
     """What `compare` and `holds` give; true only where the answer is equal to the gold.
 
     kind is "equal", "different", "conditional", "ill-typed" or "unreadable"; evidence "proved", "tested", "refuted" or
-    None where nothing was compared; reason is one sentence for people.
+    None where nothing was compared; reason is one sentence for people, on one line; where, for a text that was refused,
+    is the line of it that holds the fault with carets below.
     """
 
     kind: str
@@ -32,6 +34,7 @@ class Verdict:
     gold: str = ""
     answer: str = ""
     suggestion: str | None = None
+    where: str = ""
 
     def __bool__(self) -> bool:
         return self.kind == "equal"
@@ -39,14 +42,16 @@ class Verdict:
     def as_dict(self) -> dict[str, Any]:
         """For JSON: texts, and the counterexample with its numbers as texts."""
         found = None if self.counterexample is None else self.counterexample.as_dict()
-        names = ("kind", "evidence", "reason", "condition", "gold", "answer", "suggestion")
+        names = ("kind", "evidence", "reason", "condition", "gold", "answer", "suggestion", "where")
         return {name: getattr(self, name) for name in names} | {"counterexample": found}
 
     def __str__(self) -> str:
         how = f" ({self.evidence})" if self.evidence else ""
         text = f"{self.kind}{how}: {self.reason}"
         point = self.counterexample
-        return text if point is None or not point.point or str(point) in text else f"{text}. At {point}"
+        if point is not None and point.point and str(point) not in text:
+            text = f"{text}. At {point}"
+        return f"{text}\n{self.where}" if self.where else text
 
 
 def compare(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
@@ -57,20 +62,33 @@ def compare(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
     ('conditional', 'every component of μ is the same (μ = m·1, then both are d m²)')
     """
     checked(gold, answer, symbols)
+    from .arithmetic import effort
+    from .symmetry import declared_symmetric
+    from .types import declare
+
+    with declared_symmetric(declare(symbols).types.values()), effort(EFFORT):
+        return compared(gold, answer, symbols)
+
+
+def compared(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
+    """`compare`, where what it was given is known to be of the right kind."""
     from .reading import parse
+    from .substitution import free_indices
 
     found = Verdict("equal", None, "", gold=gold, answer=answer)
     try:
         right = as_written(gold, parse(gold, symbols))
     except MathsError as error:
-        return replace(refusal(error, found), reason=f"the gold itself is refused: {error.reason}", suggestion=None)
+        return replace(refusal(error, found, "the gold itself is refused: "), suggestion=None)
     try:
-        given = as_written(answer, parse(answer, symbols, expected=meant(right).shape))
+        wanted = meant(right)
+        given = as_written(answer, parse(answer, symbols, expected=wanted.shape, free=free_indices(wanted)))
     except IllTyped as error:
         from .conditions import reread
 
-        conditional = reread(right, answer, symbols, found)
-        return refusal(error, found) if conditional is None else conditional
+        refused = refusal(error, found)
+        conditional = reread(right, answer, symbols, replace(found, where=refused.where))
+        return refused if conditional is None else conditional
     except MathsError as error:
         return refusal(error, found)
     return judged(right, given, found)
@@ -97,9 +115,17 @@ def checked(gold: object, answer: object, symbols: object) -> None:
             raise OptionError(complaint("symbols", f"{name!r}: {declared!r}", "a name and its type, both texts"))
 
 
-def refusal(error: MathsError, found: Verdict) -> Verdict:
+def refusal(error: MathsError, found: Verdict, whose: str = "") -> Verdict:
+    """The verdict on a text that was refused; `whose` says which one it is where it is not the answer."""
     kind = "ill-typed" if isinstance(error, IllTyped) else "unreadable"
-    return replace(found, kind=kind, reason=str(error), suggestion=error.suggestion or None)
+    reason = error.reason
+    if error.suggestion and not whose:
+        reason = f"{reason}; did you mean {error.suggestion}?"
+    # One sign for another, so that the carets stay under the fault.
+    source = re.sub(r"[^\S\n]", " ", error.source)
+    where = pointed(source, error.span) if source.strip() else ""
+    said = " ".join(f"{whose}{reason}".split())
+    return replace(found, kind=kind, reason=said, suggestion=error.suggestion.split(" or ")[0] or None, where=where)
 
 
 def meant(node: Node) -> Node:
@@ -130,18 +156,29 @@ def with_chain(answer: Node, verdict: Verdict) -> Verdict:
     """The verdict on a chain is that on its end; where an earlier member is not equal to it, the reason says so."""
     if not isinstance(answer, Relation):
         return verdict
-    from .trial import tried
+    from .trial import differ
 
     last = meant(answer)
     for member, sign in zip(answer.members, answer.signs, strict=False):
         if sign != "=" or isinstance(member, (Order, PlusMinus)) or isinstance(last, (Order, PlusMinus)):
             continue
-        if member.shape == last.shape and tried(member, last, witness=False).equal is False:
+        # A name that stands for itself is being defined, and a decimal at the end is what was rounded.
+        if (isinstance(member, Symbol) and member.type.definition is None) or rounds(member, last):
+            continue
+        if member.shape == last.shape and differ(member, last):
             text = (
                 f"{verdict.reason} (only the end of the chain is judged: it is not equal to {wrote(member)} before it)"
             )
             return replace(verdict, reason=text)
     return verdict
+
+
+def rounds(member: Node, last: Node) -> bool:
+    """Whether the end of a chain is what comes before it, rounded to the digits that it shows."""
+    from .numbers import compare_numbers
+
+    said = compare_numbers(member, last) if member.shape == last.shape else None
+    return said is not None and said[0].equal is True
 
 
 def inequality(gold: Relation, answer: Node, found: Verdict) -> Verdict:
@@ -192,6 +229,9 @@ def with_sign(node: Node, sign: int) -> Node:
 
 
 def two_valued(gold: Node, answer: Node, found: Verdict) -> Verdict:
+    """Things with a ± are the same where their values are, as a set: by proof in some order, or point by point."""
+    from .trial import tried_as_sets
+
     golds, answers = (
         [with_sign(node, sign) for sign in (1, -1)] if list(signed(node)) else [node] for node in (gold, answer)
     )
@@ -202,11 +242,23 @@ def two_valued(gold: Node, answer: Node, found: Verdict) -> Verdict:
         if ordinary(extra[0], extra[1], found).kind == "equal":
             return ordinary(golds[0], answers[0], found)
         return replace(found, kind="different", evidence="refuted", reason=reason)
+    first = ordinary(golds[0], answers[0], found)
+    if not same_shape(golds[0], answers[0]):
+        return first
     for order in (answers, answers[::-1]):
         both = [ordinary(a, b, found) for a, b in zip(golds, order, strict=True)]
         if all(both):
             return next((verdict for verdict in both if verdict.evidence == "tested"), both[0])
-    return ordinary(golds[0], answers[0], found)
+    outcome = tried_as_sets(golds, answers)
+    if outcome.equal:
+        reason = "the two have the same two values at every point that was tried"
+        return replace(found, kind="equal", evidence="tested", reason=reason)
+    if outcome.equal is None:
+        reason = f"qkv can neither prove nor test whether the two have the same values: {outcome.why}"
+        return replace(found, kind="unreadable", reason=reason)
+    point = outcome.counterexample
+    reason = f"not the same two values: {point}"
+    return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
 
 
 def ordinary(gold: Node, answer: Node, found: Verdict) -> Verdict:
@@ -217,7 +269,9 @@ def ordinary(gold: Node, answer: Node, found: Verdict) -> Verdict:
 
     gold, answer = column(gold), column(answer)
     if not same_shape(gold, answer):
-        return replace(found, kind="different", evidence="refuted", reason=shapes_apart(gold, answer))
+        point = first_values(gold, answer)
+        reason = shapes_apart(gold, answer)
+        return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
     said = compare_numbers(gold, answer)
     if said is not None:
         outcome, reason = said
@@ -231,12 +285,16 @@ def ordinary(gold: Node, answer: Node, found: Verdict) -> Verdict:
         return replace(found, kind="equal", evidence="tested", reason=reason)
     if outcome.equal:
         how = "by algebra" if outcome.evidence == "proved" else "at every point that was tried, in several sizes"
+        if outcome.small is not None:
+            how = f"at every point that was tried, with {outcome.small} and other sizes"
         return replace(found, kind="equal", evidence=outcome.evidence, reason=f"the two are the same {how}")
     if outcome.equal is None:
         reason = f"qkv can neither prove nor test whether the two are the same: {outcome.why}"
         return replace(found, kind="unreadable", reason=reason)
     point = outcome.counterexample
     wrong = replace(found, kind="different", evidence="refuted", counterexample=point, reason=f"not the same: {point}")
+    if outcome.small is not None:
+        gold, answer = outcome.small.gold, outcome.small.answer
     conditional = condition(gold, answer, wrong)
     if conditional is not None:
         return conditional
@@ -265,7 +323,9 @@ def same_shape(gold: Node, answer: Node) -> bool:
     from .sizes import measure
 
     tried = 0
-    for point in points(vocabulary(gold, answer), 6):
+    words = vocabulary(gold, answer)
+    scalars = {name: symbol for name, symbol in words.symbols.items() if not symbol.shape}
+    for point in points(replace(words, symbols=scalars), 6):
         try:
             if any(
                 measure(a, point.sizes) != measure(b, point.sizes)
@@ -276,6 +336,20 @@ def same_shape(gold: Node, answer: Node) -> bool:
             return False
         tried += 1
     return tried > 2
+
+
+def first_values(gold: Node, answer: Node) -> Counterexample | None:
+    """Both at the first point at which they have a value, None where that is soon not found."""
+    from .arithmetic import DIGITS, Undefined, Unevaluable
+    from .points import points, vocabulary
+
+    words = vocabulary(gold, answer)
+    for place in points(words, 3):
+        try:
+            return Counterexample.at(place, words, place.value(gold, DIGITS), place.value(answer, DIGITS))
+        except (Undefined, Unevaluable):
+            continue
+    return None
 
 
 def shapes_apart(gold: Node, answer: Node) -> str:

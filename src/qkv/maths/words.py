@@ -71,6 +71,8 @@ FUNCTIONS = {
     "sgn": "sign",
     "det": "det",
 }
+# Functions that are not read, and are no products of their letters either.
+UNREAD = frozenset(_each("sin cos tan cot sinh cosh tanh arcsin arccos arctan erf sigmoid gelu floor ceil"))
 
 RELATIONS = {
     "=": "=",
@@ -101,9 +103,10 @@ RELATIONS = {
 # Commands that change how a text looks and not what it means.
 SKIPPED = frozenset(
     _each(
-        "displaystyle textstyle scriptstyle left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl "
-        "Biggr quad qquad boxed limits nolimits mathstrut strut thinspace medspace thickspace enspace fbox mathopen "
-        "mathclose mathbin mathrel mathord bf rm it cal sf tt bfseries , ; : ! > ( ) [ ] space"
+        "displaystyle textstyle scriptstyle scriptscriptstyle left right middle mleft mright big Big bigg Bigg bigl "
+        "bigr bigm Bigl Bigr Bigm biggl biggr biggm Biggl Biggr Biggm negthinspace negmedspace negthickspace nonumber "
+        "notag quad qquad boxed limits nolimits mathstrut strut thinspace medspace thickspace enspace fbox mathopen "
+        "mathclose mathbin mathrel mathord bf rm it cal sf tt bfseries hfill , ; : ! > ( ) [ ] space"
     )
 ) | {" "}
 STYLES = frozenset(
@@ -113,7 +116,13 @@ STYLES = frozenset(
     )
 )
 TEXTS = frozenset(_each("text textbf textit textrm textsf texttt operatorname mbox hbox mathrm mathsf mathtt"))
+# Commands of an older TeX, which style the rest of their braces.
+OLD_STYLES = frozenset(_each("rm bf it sf tt cal"))
 ACCENTS = {"hat": "hat", "widehat": "hat", "bar": "bar", "overline": "bar", "tilde": "tilde", "widetilde": "tilde"}
+# Commands that take an argument and print nothing that means something.
+SPACES = frozenset(_each("hspace vspace mspace label tag phantom hphantom vphantom"))
+# Blocks of lines, of which one goes on from the other.
+BLOCKS = frozenset(_each("aligned align split gathered gather equation alignat alignedat eqnarray multline"))
 MATRICES = frozenset(_each("matrix pmatrix bmatrix Bmatrix smallmatrix psmallmatrix bsmallmatrix array"))
 
 OPERATORS = {
@@ -126,14 +135,23 @@ OPERATORS = {
     "circ": ("ODOT", "odot"),
     "otimes": ("OTIMES", "otimes"),
     "pm": ("PM", "pm"),
+    "mp": ("PM", "mp"),
     "sum": ("BIG", "sum"),
     "prod": ("BIG", "prod"),
     "frac": ("FRAC", "frac"),
     "dfrac": ("FRAC", "frac"),
     "tfrac": ("FRAC", "frac"),
     "cfrac": ("FRAC", "frac"),
+    "nicefrac": ("FRAC", "frac"),
+    "sfrac": ("FRAC", "frac"),
+    "flatfrac": ("FRAC", "frac"),
+    "binom": ("FRAC", "binom"),
+    "dbinom": ("FRAC", "binom"),
+    "tbinom": ("FRAC", "binom"),
+    "over": ("OVER", "over"),
     "sqrt": ("SQRT", "sqrt"),
     "partial": ("PARTIAL", "partial"),
+    "nabla": ("PARTIAL", "nabla"),
     "infty": ("CONST", "infinity"),
     "top": ("TOP", "T"),
     "intercal": ("TOP", "T"),
@@ -152,6 +170,9 @@ REFUSALS = {
     "rightarrow": "an arrow is no expression: give the value itself",
     "Rightarrow": "an arrow is no expression: give the value itself",
     "implies": "an arrow is no expression: give the value itself",
+    "Longrightarrow": "an arrow is no expression: give the value itself",
+    "iff": "an arrow is no expression: give the value itself",
+    "therefore": "∴ stands between two statements: give the value itself",
     "mapsto": "an arrow is no expression: give the value itself",
     "ldots": "dots leave open what is meant: write the sum with Σ",
     "cdots": "dots leave open what is meant: write the sum with Σ",
@@ -159,8 +180,6 @@ REFUSALS = {
     "vdots": "dots leave open what is meant: write the sum with Σ",
     "ddots": "dots leave open what is meant: write the sum with Σ",
     "int": "integrals are not read",
-    "nabla": "∇ is not read: write the derivative as \\frac{\\partial f}{\\partial x_j}",
-    "mp": "∓ is not read: write ±",
     "forall": "quantifiers are not read: give the value itself",
     "exists": "quantifiers are not read: give the value itself",
 }
@@ -215,6 +234,10 @@ SIGNS = {
     "∝": "\\propto ",
     "→": "\\to ",
     "⇒": "\\Rightarrow ",
+    "⟹": "\\implies ",
+    "⇔": "\\iff ",
+    "⟺": "\\iff ",
+    "∴": "\\therefore ",
     "…": "\\ldots ",
     "⋯": "\\cdots ",
     "∇": "\\nabla ",
@@ -260,6 +283,11 @@ SENTENCES = frozenset(
         "to by for with then choose equals equal gives since which that this there has have than as from at on an into "
         "would should could can mean means value yes no none"
     )
+)
+
+# Of these, in a \\text{}, each parts one statement from another.
+JOINING = frozenset(
+    _each("where or and when if for with since because then thus hence therefore so but otherwise else")
 )
 
 RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱᵃᵇᶜᵈᵉᶠᵍʰʲᵏˡᵐᵒᵖʳˢᵗᵘᵛʷˣʸᶻ", "0123456789+-=()niabcdefghjklmoprstuvwxyz", strict=True))

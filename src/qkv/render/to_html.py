@@ -26,7 +26,7 @@ _PAGE = (
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
     "caption,figcaption{text-align:left;font-weight:bold;padding:.25rem 0}"
     f"th,td{{padding:.3rem .9rem .3rem 0;text-align:left;vertical-align:baseline;border-bottom:1px solid {RULE}}}"
-    ".number{text-align:right}.derivation td{border-bottom:0}"
+    ".number{text-align:right}td.number{white-space:nowrap}.derivation td{border-bottom:0}"
     ".derivation .relation{text-align:right;padding-right:.5rem}"
     f".derivation .first td{{padding-top:.9rem}}.reason{{color:{SOFT}}}"
     ".heard{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}"

@@ -48,8 +48,12 @@ def _piece(piece: d.Inline) -> str:
         return f"${source}$" if source is not None else markdown_code(piece.text())
     if piece.style == "code":
         return markdown_code(piece.text)
-    mark = {"": "", "strong": "**", "emphasis": "*"}[piece.style]
-    return f"{mark}{escape(piece.text.strip() if mark else piece.text)}{mark}"
+    mark, text = {"": "", "strong": "**", "emphasis": "*"}[piece.style], line(piece.text)
+    inside = text.strip()
+    if not mark or not inside:
+        return escape(text)
+    # A mark beside a space is no mark: spaces at the ends stand outside.
+    return text.replace(inside, f"{mark}{escape(inside)}{mark}")
 
 
 def _cell(words: d.Words) -> str:

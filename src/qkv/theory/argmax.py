@@ -9,12 +9,12 @@ from fractions import Fraction
 from .claim import Claim, Correction, Evidence, Line, measured
 
 STATEMENT = (
-    "Argmax attention returns the value of the best key. As the temperature τ falls to 0 softmax(s/τ) tends to it "
-    "where the best key is unique: with a gap Δ to the second best among n keys, "
-    "1/(1 + e^{Δ/τ}) ≤ 1 − a_max ≤ (n − 1)e^{−Δ/τ}. Where two keys tie it tends to their average instead, and "
-    "qkv.Argmax takes the first of them. The choice stays the same while q moves by less than (s_m − s_j)/‖k_m − k_j‖ "
-    "for every j, so the derivative with respect to queries and keys is 0 wherever it exists, everywhere but on "
-    "the hyperplanes of ties; values still learn."
+    r"Argmax attention returns the value of the best key. As the temperature $\tau$ falls to 0 $a = softmax(s / \tau)$ "
+    r"tends to it where the best key is unique: with a gap $\Delta$ to the second best among $n$ keys, "
+    r"$\frac{1}{1 + e^{\Delta/\tau}} \le 1 - \max(a) \le (n - 1) e^{-\Delta/\tau}$. Where two keys tie it tends to "
+    "their average instead, and `qkv.Argmax` takes the first of them. The choice of key $m$ stays the same while $q$ "
+    r"moves by less than $\frac{s_m - s_j}{\|k_m - k_j\|}$ for every $j$, so the derivative with respect to queries "
+    "and keys is 0 wherever it exists, everywhere but on the hyperplanes of ties; values still learn."
 )
 
 # Document 003's example.
@@ -37,6 +37,15 @@ MANY = {
     "r": r"positive = \sum_{j=1}^n e^{-(Delta + g_j^2)/tau}",
 }
 TIED = {"x": "scalar", "tau": "positive"}
+# What the words name beside the symbols of the derivation.
+SAID = {
+    **TEMPERED,
+    "q": "vector[d]",
+    "k": "matrix[n,d]",
+    **dict.fromkeys(("i", "j", "m"), "index[n]"),
+    **dict.fromkeys(("Delta", "g"), "positive"),
+    "n": "natural",
+}
 
 
 def argmax(*, seed: int = 0) -> Claim:
@@ -45,7 +54,7 @@ def argmax(*, seed: int = 0) -> Claim:
         name="argmax",
         title="Argmax: the limit of softmax, which queries and keys cannot learn from",
         statement=STATEMENT,
-        symbols=TEMPERED,
+        symbols=SAID,
         derivation=(*_worked(), *_limit(), *_locally_constant(), *_ties()),
         evidence=(*_worked_by_qkv(), *_rate(seed), *_gradients(seed), *_radius(), *_tied()),
         corrections=CORRECTIONS,
@@ -68,51 +77,54 @@ def _worked() -> list[Line]:
 
 def _limit() -> list[Line]:
     return [
-        Line(r"\frac{a_j}{a_i}", "weights at temperature τ", "", TEMPERED),
-        Line(r"e^{-(s_i - s_j)/\tau}", "falls to 0 with τ for every key j that is worse than i"),
-        Line(r"1 - a_1", "two keys, one Δ better than the other", "", TWO),
+        Line(r"\frac{a_j}{a_i}", r"weights at temperature $\tau$", "", TEMPERED),
+        Line(r"e^{-(s_i - s_j)/\tau}", r"falls to 0 with $\tau$ for every key $j$ that is worse than $i$"),
+        Line(r"1 - a_1", r"two keys, one $\Delta$ better than the other", "", TWO),
         Line(r"\frac{e^{-\Delta/\tau}}{1 + e^{-\Delta/\tau}}", "both over the larger power"),
-        Line(r"\frac{1}{1 + e^{\Delta/\tau}}", "multiplied above and below by e^{Δ/τ}: more keys only add to it"),
-        Line(r"1 - \frac{1}{1 + r}", "n keys beside the best, behind it by Δ and a square more", "", MANY),
+        Line(
+            r"\frac{1}{1 + e^{\Delta/\tau}}",
+            r"multiplied above and below by $e^{\Delta/\tau}$: more keys only add to it",
+        ),
+        Line(r"1 - \frac{1}{1 + r}", r"$n$ keys beside the best, behind it by $\Delta$ and a square more", "", MANY),
         Line(r"r - \frac{r^2}{1 + r}", "over one denominator"),
         Line("r", "something positive is taken away", "<="),
-        Line(r"\sum_{j=1}^n e^{-(\Delta + g_j^2)/\tau}", "what r stands for: each key's power over the best one's"),
+        Line(r"\sum_{j=1}^n e^{-(\Delta + g_j^2)/\tau}", "what $r$ stands for: each key's power over the best one's"),
         Line(
             r"n e^{-\Delta/\tau}",
-            "each of the n is at most Δ's",
+            r"each of the $n$ is at most $e^{-\Delta/\tau}$",
             "<=",
             attained={"g": (0, 0, 0), "Delta": 2, "tau": 3},
         ),
-        Line(r"\frac{\partial a_i}{\partial s_j}", "the Jacobian at temperature τ", "", TEMPERED),
+        Line(r"\frac{\partial a_i}{\partial s_j}", r"the Jacobian at temperature $\tau$", "", TEMPERED),
         Line(
             r"\frac{1}{\tau} (\operatorname{diag}(a) - a a^T)_{ij}",
-            "the chain rule: 1/τ grows, but 1 − a_max falls faster, as e^{−Δ/τ}",
+            r"the chain rule: $\frac{1}{\tau}$ grows, but $1 - \max(a)$ falls faster, as $e^{-\Delta/\tau}$",
         ),
-        Line(r"1 - softmax((3, 11, 5, 2))_2", "the example at τ = 1", "", EXAMPLE),
+        Line(r"1 - softmax((3, 11, 5, 2))_2", r"the example at $\tau = 1$", "", EXAMPLE),
         Line(r"\frac{e^{-8} + e^{-6} + e^{-9}}{1 + e^{-8} + e^{-6} + e^{-9}}", "all powers over the largest"),
-        Line("0.002929", "between 1/(1 + e⁶) = 0.002473 and 3e⁻⁶ = 0.007436, the gap being 6"),
+        Line("0.002929", r"between $\frac{1}{1 + e^6} = 0.002473$ and $3 e^{-6} = 0.007436$, the gap being 6"),
     ]
 
 
 def _locally_constant() -> list[Line]:
     return [
-        Line(r"(q + u)^T (k - l)", "how far key k leads key l after q has moved by u", "", MOVED),
+        Line(r"(q + u)^T (k - l)", "how far key $k$ leads key $l$ after $q$ has moved by $u$", "", MOVED),
         Line(r"q^T (k - l) + u^T (k - l)", "the dot product is linear"),
         Line(
             r"q^T (k - l) - \|u\| \|k - l\|",
-            "Cauchy and Schwarz: positive while ‖u‖ is below the gap over ‖k − l‖, so the choice stays",
+            r"Cauchy and Schwarz: positive while $\|u\|$ is below the gap over $\|k - l\|$, so the choice stays",
             ">=",
             attained={"q": (1, 2), "u": (-3, -4), "k": (4, 4), "l": (1, 0)},
         ),
         Line(r"q^T k - q^T l - \|u\| \|k - l\|", "multiplied out"),
         Line(
             r"\frac{6}{\sqrt{5^2 + 3^2 + 4^2}}",
-            "the example: the gap to the second best over the length of the keys' difference, (−5, 3, 4)",
+            "the example: the gap to the second best over the length of the keys' difference, $(-5, 3, 4)$",
             "",
             EXAMPLE,
         ),
-        Line(r"\frac{6}{\sqrt{50}}", "25 + 9 + 16 = 50"),
-        Line(r"\frac{3 \sqrt{2}}{5}", "reduced: any smaller step of q changes nothing"),
+        Line(r"\frac{6}{\sqrt{50}}", "$25 + 9 + 16 = 50$"),
+        Line(r"\frac{3 \sqrt{2}}{5}", "reduced: any smaller step of $q$ changes nothing"),
         Line(r"K (q - \frac{6}{50} (-5, 3, 4))", "a step of exactly that length", "", EXAMPLE),
         Line(r"(\frac{72}{25}, 8, 8, \frac{38}{25})", "reaches a tie of the second and the third key"),
     ]
@@ -145,17 +157,17 @@ def _worked_by_qkv(attend=hard) -> list[Evidence]:
     right = found == [3, 11, 5, 2] and found.index(max(found)) == 1
     return [
         Evidence(
-            "the example in integers: scores (3, 11, 5, 2), the best is the second", "proved" if right else "refuted"
+            "the example in integers: scores $(3, 11, 5, 2)$, the best is the second", "proved" if right else "refuted"
         ),
         measured(
-            "qkv.attention with Argmax on it against (1, 4, 3)",
+            "`qkv.attention` with `Argmax` on it against $(1, 4, 3)$",
             max(abs(a - b) for a, b in zip(out, VALUES[1], strict=True)),
             0.0,
         ),
     ]
 
 
-def _rate(seed: int, trials: int = 400, keys: int = 7) -> list[Evidence]:
+def _rate(seed: int, trials: int = 400, keys: int = 7, sharpness: float = 1.0) -> list[Evidence]:
     """Both sides of the rate, and that a softmax at a low temperature gives argmax's answer as fast as they say."""
     import torch
 
@@ -169,7 +181,7 @@ def _rate(seed: int, trials: int = 400, keys: int = 7) -> list[Evidence]:
     below = above = 0.0
     for temperature in (4.0, 1.0, 0.25, 0.1, 0.03):
         gap = (best[:, 0] - best[:, 1]) / temperature
-        missing = torch.softmax(scores / temperature, 1).sort(1).values[:, :-1].sum(1)
+        missing = torch.softmax(sharpness * scores / temperature, 1).sort(1).values[:, :-1].sum(1)
         below = max(below, float((torch.sigmoid(-gap) - missing).max()))
         above = max(above, float((missing - (keys - 1) * torch.exp(-gap)).max()))
     query, key, value = (torch.tensor(x, dtype=torch.float64) for x in ([QUERY], KEYS, VALUES))
@@ -177,13 +189,20 @@ def _rate(seed: int, trials: int = 400, keys: int = 7) -> list[Evidence]:
     far = float((value - target).norm(dim=1).max())
     ratio = 0.0
     for temperature in (3.0, 1.0, 0.5, 0.25):
-        out = qkv.attention(query, key, value, similarity=qkv.Softmax(scale=1 / temperature))
+        out = qkv.attention(query, key, value, similarity=qkv.Softmax(scale=sharpness / temperature))
         allowed = 3 * math.exp(-6 / temperature) * far + 64 * eps
         ratio = max(ratio, float((out[0] - target).norm()) / allowed)
     return [
-        measured(f"1/(1 + e^gap) ≤ 1 − a_max, {trials} score vectors at five temperatures: excess", below, rounding),
-        measured("1 − a_max ≤ (n − 1)e^−gap likewise: excess", above, rounding),
-        measured("the example by qkv's softmax at four temperatures: distance to (1, 4, 3) over its bound", ratio, 1.0),
+        measured(
+            r"$\frac{1}{1 + e^{\Delta/\tau}} \le 1 - \max(a)$, "
+            f"{trials} score vectors at five temperatures: excess",
+            below,
+            rounding,
+        ),
+        measured(r"$1 - \max(a) \le (n - 1) e^{-\Delta/\tau}$ likewise: excess", above, rounding),
+        measured(
+            "the example by qkv's softmax at four temperatures: distance to $(1, 4, 3)$ over its bound", ratio, 1.0
+        ),
     ]
 
 
@@ -209,9 +228,9 @@ def _gradients(seed: int, width: int = 5, keys: int = 7, similarity=None) -> lis
     return [
         measured("largest gradient of argmax attention at queries and keys", max(into), 0.0),
         measured(
-            "gradient at value j against how many queries chose it", float((taken[:, 0] - chosen).abs().max()), 0.0
+            "gradient at value $j$ against how many queries chose it", float((taken[:, 0] - chosen).abs().max()), 0.0
         ),
-        measured("change of the answer when queries move by 10⁻⁹", difference, 0.0),
+        measured("change of the answer when queries move by $10^{-9}$", difference, 0.0),
     ]
 
 
@@ -224,7 +243,10 @@ def _radius(share: Fraction = Fraction(1, 1000)) -> list[Evidence]:
 
     before, at, after = moved(1 - share), moved(Fraction(1)), moved(1 + share)
     right = before.index(max(before)) == 1 and at[1] == at[2] == max(at) and after.index(max(after)) == 2
-    what = "the example in fractions: the choice changes at a step of length 6/√50 and at no shorter one that way"
+    what = (
+        r"the example in fractions: the choice changes at a step of length $\frac{6}{\sqrt{50}}$ and at no shorter one "
+        "that way"
+    )
     return [Evidence(what, "proved" if right else "refuted")]
 
 
@@ -239,7 +261,9 @@ def _tied(attend=hard) -> list[Evidence]:
         wrong += attend([1], keys, place) != [best + 1.0]
     return [
         measured(
-            f"qkv.Argmax over all {cases} score vectors of four keys with scores 0, 1, 2: not the first best", wrong, 0
+            f"`qkv.Argmax` over all {cases} score vectors of four keys with scores 0, 1, 2: not the first best",
+            wrong,
+            0,
         )
     ]
 
@@ -275,14 +299,14 @@ CORRECTIONS = (
     Correction(
         "003 2b",
         "Gradient-based training of the attention mechanism is called impossible.",
-        "Queries and keys, and what is before them that way, get a gradient of exactly 0. The chosen values, W_V, "
-        "the output projection and all that is reached through them still learn.",
+        "Queries and keys, and what is before them that way, get a gradient of exactly 0. The chosen values, their "
+        "projection, the output projection and all that is reached through them still learn.",
     ),
     Correction(
         "003 2b",
         "The derivative is called undefined at the jump points, without saying where these are.",
-        "They are the ties, the hyperplanes qᵀ(k_i − k_j) = 0 between the two best keys: a set of measure zero. There "
-        "softmax tends to the average of the tied values, and qkv.Argmax takes the first.",
+        "They are the ties, the hyperplanes $q^T (k_i - k_j) = 0$ between the two best keys: a set of measure zero. "
+        "There softmax tends to the average of the tied values, and `qkv.Argmax` takes the first.",
     ),
     Correction(
         "003 2a",

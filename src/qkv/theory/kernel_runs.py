@@ -99,9 +99,9 @@ def counted_runs(
     unlike = sum(a != b for one, other in zip(*answers, strict=True) for a, b in zip(one, other, strict=True))
     return [
         measured("both orders of the products in exact fractions: entries of the answer that differ", unlike, 0),
-        measured("sums and products of the run with scores, against qkv.cost's", abs(made[0] - forms[0]), 0),
+        measured("sums and products of the run with scores, against `qkv.cost`", abs(made[0] - forms[0]), 0),
         measured(
-            "sums and products of the run with sums over the keys, against qkv.cost's", abs(made[1] - forms[1]), 0
+            "sums and products of the run with sums over the keys, against `qkv.cost`", abs(made[1] - forms[1]), 0
         ),
     ]
 
@@ -126,7 +126,7 @@ def linear_form(
     size = ((q.norm(dim=-1, keepdim=True) * k.norm(dim=-1) + 1) ** 2).sum(-1) / sim.sum(-1)
     terms = length * (width + 1) * (width + 2) // 2
     bound = 4 * terms * torch.finfo(torch.float64).eps * (size.max() * v.abs().max()).item()
-    return measured("form='linear' of the quadratic kernel against the matrix of similarities", residual, bound)
+    return measured("`form='linear'` of the quadratic kernel against the matrix of similarities", residual, bound)
 
 
 def listing_subscripts(values: str = "bhn,bhv->bhv", output: str = "bhv,bdv->bd") -> Evidence:

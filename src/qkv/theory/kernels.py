@@ -21,10 +21,16 @@ SYMBOLS = {
     "V": "matrix[N,M]",
     "phi": "map vector[D] -> vector[F]",
     "i": "index[N]",
+    "j": "index[N]",
     "D": "natural",
     "M": "natural",
     "N": "natural",
     "F": "natural",
+    # What the words name: one query and key, all of them, any similarity.
+    "q": "matrix[N,D]",
+    "k": "matrix[N,D]",
+    "v": "matrix[N,M]",
+    "sim": "map vector[D], vector[D] -> scalar",
 }
 VANISHING = {
     "s": "scalar",
@@ -37,14 +43,22 @@ QUADRATIC = {**SYMBOLS, "F": r"natural = (D+1)(D+2)/2"}
 LISTED = Fraction(1, 10**6)  # what the document's listing adds below the fraction
 
 DERIVATION = (
-    Line(r"(\mathrm{softmax}(Q K^\top / \sqrt{D}) V)_i", "softmax attention of query i", ""),
+    Line(r"(\mathrm{softmax}(Q K^\top / \sqrt{D}) V)_i", "softmax attention of query $i$", ""),
     Line(
         r"\frac{\sum_{j=1}^{N} \exp(Q_i^\top K_j / \sqrt{D}) V_j}{\sum_{j=1}^{N} \exp(Q_i^\top K_j / \sqrt{D})}",
-        "definition of softmax: the similarity is exp(q·k/√D)",
+        r"definition of softmax: the similarity is $\exp(q_i^\top k_j / \sqrt{D})$",
     ),
-    Line(r"\sum_{j=1}^{2} (q^\top k_j + 1)^2", "the sum for q = (1, 0) and keys (s−1, 0), (t−1, 3)", "", VANISHING),
-    Line(r"((s - 1) + 1)^2 + ((t - 1) + 1)^2", "q takes the first component of a key"),
-    Line(r"s^2 + t^2", "never negative, and 0 at s = t = 0: the keys (−1, 0), (−1, 3) leave nothing to divide by"),
+    Line(
+        r"\sum_{j=1}^{2} (q^\top k_j + 1)^2",
+        "the sum for $q = (1, 0)$ and keys $(s - 1, 0)$, $(t - 1, 3)$",
+        "",
+        VANISHING,
+    ),
+    Line(r"((s - 1) + 1)^2 + ((t - 1) + 1)^2", "$q$ takes the first component of a key"),
+    Line(
+        r"s^2 + t^2",
+        "never negative, and 0 at $s = t = 0$: the keys $(-1, 0)$, $(-1, 3)$ leave nothing to divide by",
+    ),
     Line(r"(q^\top k + 1)^2", "the quadratic kernel", "", TWO_VECTORS),
     Line(r"(q^\top k)^2 + 2 q^\top k + 1", "the square of a sum"),
     Line(
@@ -54,11 +68,11 @@ DERIVATION = (
     Line(
         r"\sum_{i=1}^{D} (q_i^2) (k_i^2) + \sum_{1 \le i < j \le D} (\sqrt{2} q_i q_j) (\sqrt{2} k_i k_j)"
         r" + \sum_{i=1}^{D} (\sqrt{2} q_i) (\sqrt{2} k_i) + 1",
-        "2 = √2·√2: a product of features of q with the same features of k",
+        r"$2 = \sqrt{2} \sqrt{2}$: a product of features of $q$ with the same features of $k$",
     ),
     Line(r"D + \frac{D (D - 1)}{2} + D + 1", "features: squares, mixed products, coordinates, the constant", ""),
     Line(r"\frac{D^2 + 3 D + 2}{2}", "collected"),
-    Line(r"\frac{(D + 1)(D + 2)}{2}", "factorised: exactly so many, about D²/2 for large D"),
+    Line(r"\frac{(D + 1)(D + 2)}{2}", r"factorised: exactly so many, about $\frac{D^2}{2}$ for large $D$"),
     Line(
         r"\sum_{j=1}^{N} (\phi(Q_i)^\top \phi(K_j)) V_j", "above the fraction, the similarity a product of features", ""
     ),
@@ -68,48 +82,52 @@ DERIVATION = (
     ),
     Line(r"\sum_{j=1}^{N} (V_j \phi(K_j)^\top) \phi(Q_i)", "the product of matrices is associative"),
     Line(
-        r"(\sum_{j=1}^{N} V_j \phi(K_j)^\top) \phi(Q_i)", "φ(q_i) does not depend on j: the M×F sums serve all queries"
+        r"(\sum_{j=1}^{N} V_j \phi(K_j)^\top) \phi(Q_i)",
+        r"$\phi(q_i)$ does not depend on $j$: the $M F$ sums serve all queries",
     ),
     Line(r"\sum_{j=1}^{N} \phi(Q_i)^\top \phi(K_j)", "below the fraction", ""),
-    Line(r"\phi(Q_i)^\top \sum_{j=1}^{N} \phi(K_j)", "likewise: F sums"),
-    Line(r"2 N^2 D + 6 N^2 + 2 N^2 M", "flops of softmax attention: scores, softmax, weighted values (qkv.cost)", ""),
+    Line(r"\phi(Q_i)^\top \sum_{j=1}^{N} \phi(K_j)", "likewise: $F$ sums"),
+    Line(r"2 N^2 D + 6 N^2 + 2 N^2 M", "flops of softmax attention: scores, softmax, weighted values (`qkv.cost`)", ""),
     Line(r"2 N^2 (D + M + 3)", "collected"),
     Line(
         r"2 N F + 2 N F (M + 1) + 2 N F (M + 1) + N M",
-        "flops with sums: features, sums, answers, quotient (qkv.cost)",
+        "flops with sums: features, sums, answers, quotient (`qkv.cost`)",
         "",
         QUADRATIC,
     ),
     Line(r"2 N F (2 M + 3) + N M", "collected"),
-    Line(r"N (D + 1)(D + 2)(2 M + 3) + N M", "F = (D+1)(D+2)/2"),
+    Line(r"N (D + 1)(D + 2)(2 M + 3) + N M", r"$F = \frac{(D + 1)(D + 2)}{2}$"),
     Line(r"\Theta(N F M)", "the rate with sums", "", QUADRATIC),
-    Line(r"\Theta(N D^2 M)", "F grows as D²"),
+    Line(r"\Theta(N D^2 M)", "$F$ grows as $D^2$"),
 )
 
 CORRECTIONS = (
     Correction(
         "003, problem 6 (a)",
         "the sum must be positive because a squared kernel is never negative",
-        "for any similarity the condition is Σ_j sim(q_i, k_j) ≠ 0 for every i. sim ≥ 0 with one positive term "
-        "is enough, as exp always has. The quadratic kernel has no such guarantee: q = (1, 0) with keys (−1, 0) and "
-        "(−1, 3) makes the sum 0. A similarity of both signs can cancel without any term being 0.",
+        r"for any similarity the condition is $\sum_j sim(q_i, k_j) \ne 0$ for every $i$. No negative term and one "
+        "positive term are enough, as the exponential always has. The quadratic kernel has no such guarantee: "
+        "$q = (1, 0)$ with keys $(-1, 0)$ and $(-1, 3)$ makes the sum 0. A similarity of both signs can cancel without "
+        "any term being 0.",
     ),
     Correction(
         "003, problem 6 (b) (ii)",
-        "a feature map of dimension 'approximately D²/2'",
-        "exactly (D+1)(D+2)/2: D squares, D(D−1)/2 mixed products, D coordinates and a constant.",
+        r"a feature map of dimension 'approximately $\frac{D^2}{2}$'",
+        r"exactly $\frac{(D + 1)(D + 2)}{2}$: $D$ squares, $\frac{D (D - 1)}{2}$ mixed products, $D$ coordinates and a "
+        "constant.",
     ),
     Correction(
         "003, problem 6 (c)",
-        "softmax attention takes O(N²D) time and O(N²) space",
-        "time Θ(N²D + N²M): the weighted sum of values costs N²M, which D covers only where M is at most about D. "
-        "Space Θ(N² + ND + NM): the question itself asks that Q, K and V be counted, and for N < D they are larger.",
+        "softmax attention takes $O(N^2 D)$ time and $O(N^2)$ space",
+        r"time $\Theta(N^2 D + N^2 M)$: the weighted sum of values costs $N^2 M$, which $D$ covers only where $M$ is "
+        r"at most about $D$. Space $\Theta(N^2 + N D + N M)$: the question itself asks that $Q$, $K$ and $V$ be "
+        "counted, and for $N < D$ they are larger.",
     ),
     Correction(
         "003, problem 6 (d)",
-        "O(ND³) time and O(ND² + D³) space",
-        "right for M ≈ D where all features are kept for the backward pass. Nothing forces that: with sums over the "
-        "keys the features can be made again, and Θ(D²M + ND + NM) is held.",
+        "$O(N D^3)$ time and $O(N D^2 + D^3)$ space",
+        r"right for $M \approx D$ where all features are kept for the backward pass. Nothing forces that: with sums "
+        r"over the keys the features can be made again, and $\Theta(D^2 M + N D + N M)$ is held.",
     ),
     Correction(
         "003, problem 6, equation numbers",
@@ -118,21 +136,21 @@ CORRECTIONS = (
     ),
     Correction(
         "003, problem 6, listing",
-        "divides by the sum plus 10⁻⁶",
-        "that hides a vanishing sum, and shrinks an answer whose sum is small: a sum of 10⁻⁸ gives about 1% of the "
-        "right answer. Its column of ones also is float32 whatever Q is.",
+        "divides by the sum plus $10^{-6}$",
+        "that hides a vanishing sum, and shrinks an answer whose sum is small: a sum of $10^{-8}$ gives about 1% of "
+        "the right answer. Its column of ones also is float32 whatever $Q$ is.",
     ),
     Correction(
         "003, problem 4, multi-query listing",
-        "einsum subscripts bhn,bhv->bhv for the weighted values and bhv,bdv->bd for the output",
-        "the shared values are (b, n, v) and the output projection is (h, v, d): bhn,bnv->bhv and bhv,hvd->bd. As "
-        "printed torch refuses them, or, where heads happen to equal the length, attends to nothing.",
+        "einsum subscripts `bhn,bhv->bhv` for the weighted values and `bhv,bdv->bd` for the output",
+        "the shared values are `bnv` and the output projection is `hvd`: `bhn,bnv->bhv` and `bhv,hvd->bd`. As printed "
+        "torch refuses them, or, where heads happen to equal the length, attends to nothing.",
     ),
     Correction(
         "003, problem 4, both listings",
-        "logits without 1/√k; only y is returned",
-        "scores are divided by √k, as the first problem asks, and the grown caches must be handed back: otherwise the "
-        "next step does not see this token.",
+        r"logits without $\frac{1}{\sqrt{D}}$; only the answer is returned",
+        r"scores are divided by $\sqrt{D}$, as the first problem asks, and the grown caches must be handed back: "
+        "otherwise the next step does not see this token.",
     ),
 )
 
@@ -145,9 +163,10 @@ def kernels(*, seed: int = 0, length: int = 7, width: int = 5, value_width: int 
     return Claim(
         "kernels",
         "Kernels in the place of softmax",
-        "Attention with a similarity is finite where Σ_j sim(q_i, k_j) ≠ 0 for every i; sim ≥ 0 with one positive term "
-        "is enough. (q·k + 1)² is a product of (D+1)(D+2)/2 features, and then sums over the keys serve all queries: "
-        "Θ(N D² M) flops in the place of Θ(N² (D + M)).",
+        r"Attention with a similarity is finite where $\sum_j sim(q_i, k_j) \ne 0$ for every $i$; no negative term and "
+        r"one positive term are enough. $(q_i^\top k_j + 1)^2$ is a product of $\frac{(D + 1)(D + 2)}{2}$ features, "
+        r"and then sums over the keys serve all queries: $\Theta(N D^2 M)$ flops in the place of "
+        r"$\Theta(N^2 (D + M))$.",
         SYMBOLS,
         DERIVATION,
         (
@@ -171,7 +190,7 @@ def kernels(*, seed: int = 0, length: int = 7, width: int = 5, value_width: int 
 def enough(values: Sequence[int] = (0, 1, 2)) -> Evidence:
     """Among similarities that are not negative, a sum vanishes only where every term does: all of four keys."""
     wrong = sum((sum(terms) == 0) != (not any(terms)) for terms in product(values, repeat=4))
-    what = "sim ≥ 0 over four keys: cases where the sum vanishes and one term does not"
+    what = "similarities that are not negative, four keys: cases where the sum vanishes and one term does not"
     return Evidence(what, "refuted" if wrong else "proved", float(wrong), 0.0)
 
 
@@ -188,7 +207,9 @@ def vanishing(keys: Sequence[Sequence[float]] = ((-1.0, 0.0), (-1.0, 3.0))) -> E
     answer = qkv.attention(query, key, value, similarity=qkv.Polynomial(2, 1.0))
     finite = plain.isfinite().sum().item() + answer.abs().sum().item()
     return measured(
-        "quadratic kernel, keys with q·k = −1: finite entries of the quotient, and what qkv makes of it", finite, 0
+        r"quadratic kernel, keys with $q_i^\top k_j = -1$: finite entries of the quotient, and what qkv makes of it",
+        finite,
+        0,
     )
 
 
@@ -196,7 +217,8 @@ def added_epsilon(below: Fraction = LISTED) -> Evidence:
     """How much of the right answer is left where `below` is added to a sum of 10⁻⁸, exactly: q·k = −1 + 10⁻⁴."""
     similarity = (Fraction(-1) + Fraction(1, 10**4) + 1) ** 2
     left = similarity / (similarity + below)
-    return measured("share of the answer that 10⁻⁶ below the fraction leaves of a sum of 10⁻⁸", float(left), 0.01)
+    what = "share of the answer that $10^{-6}$ below the fraction leaves of a sum of $10^{-8}$"
+    return measured(what, float(left), 0.01)
 
 
 def kernel_is_features(widths: Sequence[int] = (1, 2, 3, 5), features: Callable[..., Any] | None = None) -> Evidence:
@@ -209,7 +231,8 @@ def kernel_is_features(widths: Sequence[int] = (1, 2, 3, 5), features: Callable[
             key = tuple(sorted(pair))
             expanded[key] = expanded.get(key, 0) + 1
         wrong += (found != expanded) + (len(found) != (width + 1) * (width + 2) // 2)
-    what = f"monomials of (q·k + 1)² against the features, widths {', '.join(map(str, widths))}: widths that differ"
+    listed = ", ".join(map(str, widths))
+    what = rf"monomials of $(q_i^\top k_j + 1)^2$ against the features, widths {listed}: widths that differ"
     return Evidence(what, "refuted" if wrong else "proved", float(wrong), 0.0)
 
 
@@ -224,7 +247,9 @@ def formulas(softmax: str = "2 N^2 (D + M + 3)", linear: str = "N (D + 1)(D + 2)
     proved = all(verdict.kind == "equal" and verdict.evidence == "proved" for verdict in verdicts)
     wrong = sum(verdict.kind != "equal" for verdict in verdicts)
     kind = "refuted" if wrong else "proved" if proved else "tested"
-    return Evidence("flops of both forms in the derivation are qkv.cost's, as polynomials", kind, float(wrong), 0.0)
+    return Evidence(
+        "flops of both forms in the derivation are those of `qkv.cost`, as polynomials", kind, float(wrong), 0.0
+    )
 
 
 def classes(said: Sequence[tuple[str, str, str]] | None = None) -> list[Evidence]:
@@ -242,7 +267,7 @@ def classes(said: Sequence[tuple[str, str, str]] | None = None) -> list[Evidence
         verdict = compare(rate, repr(counted), {})
         kind = (verdict.evidence or "tested") if verdict.kind == "equal" else "refuted"
         found.append(
-            Evidence(f"{quantity} of form={form!r} by qkv.cost is {counted}", kind, float(kind == "refuted"), 0.0)
+            Evidence(f"{quantity} of `form={form!r}` by `qkv.cost` is ${counted}$", kind, float(kind == "refuted"), 0.0)
         )
     return found
 

@@ -19,6 +19,7 @@ LAYER = {
     "sigma": r"scalar = \sqrt{\frac{1}{d} \|x - \mu \mathbf{1}\|^2}",
     "z": r"vector[d] = (x - \mu \mathbf{1}) / \sigma",
     "y": r"vector[d] = \gamma z + \beta \mathbf{1}",
+    "epsilon": "positive",
 }
 WITH_EPSILON = {
     **{name: LAYER[name] for name in ("x", "gamma", "beta", "mu", "sigma")},
@@ -27,7 +28,11 @@ WITH_EPSILON = {
 }
 
 # B vectors as rows; m and s are the means and deviations, over a vector or over the batch, or stored ones.
-BATCH = {"X": "matrix[B,D]", "i": "index[B]", "k": "index[B]", "j": "index[D]", "l": "index[D]"}
+BATCH = {
+    **dict.fromkeys(("X", "x", "y"), "matrix[B,D]"),
+    **dict.fromkeys(("i", "k"), "index[B]"),
+    **dict.fromkeys(("j", "l"), "index[D]"),
+}
 OVER_A_VECTOR = {
     **BATCH,
     "m": r"vector[B] = \frac{1}{D} X \mathbf{1}",
@@ -45,58 +50,70 @@ DERIVATION = (
     Line(
         r"\frac{\delta_{ik} (\delta_{jl} - \frac{1}{D})}{s_i}"
         r" - \frac{X_{ij} - m_i}{s_i^2} \cdot \frac{\delta_{ik} (X_{il} - m_i)}{D s_i}",
-        "rule of quotients; mean and deviation are those of vector i",
+        "rule of quotients; mean and deviation are those of vector $i$",
     ),
     Line(
         r"\frac{\delta_{ik}}{s_i} (\delta_{jl} - \frac{1}{D} - \frac{(X_{ij} - m_i) (X_{il} - m_i)}{D s_i^2})",
-        "collected: 0 for another vector, k ≠ i, and in general not for another component of the same one",
+        r"collected: 0 for another vector, $k \ne i$, and in general not for another component of the same one",
     ),
     Line(r"\frac{\partial}{\partial X_{kl}} \frac{X_{ij} - m_j}{s_j}", "batch, training", "", OVER_THE_BATCH),
     Line(
         r"\frac{\delta_{jl}}{s_j} (\delta_{ik} - \frac{1}{B} - \frac{(X_{ij} - m_j) (X_{kj} - m_j)}{B s_j^2})",
-        "the same with rows and columns changed over: 0 for another component, l ≠ j, not for another vector",
+        r"the same with rows and columns changed over: 0 for another component, $l \ne j$, not for another vector",
     ),
-    Line(r"\frac{X_{ij} - m_j}{s_j}", "batch normalisation in evaluation, with stored m and s", "", STORED),
-    Line(r"\frac{1}{s_j} X_{ij} - \frac{m_j}{s_j}", "a number times x_ij, and a number: nothing else of X is in it"),
+    Line(r"\frac{X_{ij} - m_j}{s_j}", "batch normalisation in evaluation, with stored $m$ and $s$", "", STORED),
+    Line(
+        r"\frac{1}{s_j} X_{ij} - \frac{m_j}{s_j}", "a number times $X_{ij}$, and a number: nothing else of $X$ is in it"
+    ),
     Line(r"\mathbf{1}^\top x", "the sum of the components of a vector", "", LAYER),
-    Line(r"d \mu", "definition of μ"),
-    Line(r"\mathbf{1}_d^\top (\mu \mathbf{1}_d)", "1ᵀ1 = d: x and μ1 have the same sum, so x − μ1 has none along 1"),
-    Line(r"\frac{1}{d} \|x - \mu \mathbf{1}\|^2", "the variance σ² over the components of one vector", ""),
+    Line(r"d \mu", r"definition of $\mu$"),
+    Line(
+        r"\mathbf{1}_d^\top (\mu \mathbf{1}_d)",
+        r"$d$ ones: $x$ and $\mu \mathbf{1}_d$ have the same sum, so $x - \mu \mathbf{1}$ has none along $1_d$",
+    ),
+    Line(r"\frac{1}{d} \|x - \mu \mathbf{1}\|^2", r"the variance $\sigma^2$ over the components of one vector", ""),
     Line(
         r"\frac{1}{d} \|x\|^2 - \mu^2", "the mean of squares minus the square of the mean: 0 only for a constant vector"
     ),
-    Line(r"\|y - \beta \mathbf{1}\|", "how far the output is from β1, ε = 0", ""),
-    Line(r"\|\gamma z\|", "definition of y"),
+    Line(r"\|y - \beta \mathbf{1}\|", r"how far the output is from $\beta \mathbf{1}_d$, without $\epsilon$", ""),
+    Line(r"\|\gamma z\|", "definition of $y$"),
     Line(r"|\gamma| \|z\|", "a norm takes the absolute value of a factor"),
-    Line(r"|\gamma| \frac{\|x - \mu \mathbf{1}\|}{\sigma}", "definition of z; σ > 0, for x is not constant"),
-    Line(r"|\gamma| \sqrt{d}", "definition of σ: ‖x − μ1‖ = σ√d"),
-    Line(r"\|y - \beta \mathbf{1}\|", "the same with ε > 0 under the root", "", WITH_EPSILON),
+    Line(
+        r"|\gamma| \frac{\|x - \mu \mathbf{1}\|}{\sigma}", r"definition of $z$; $\sigma > 0$, for $x$ is not constant"
+    ),
+    Line(r"|\gamma| \sqrt{d}", r"definition of $\sigma$: $\|x - \mu \mathbf{1}\| = \sigma \sqrt{d}$"),
+    Line(r"\|y - \beta \mathbf{1}\|", r"the same with $\epsilon > 0$ under the root", "", WITH_EPSILON),
     Line(r"\frac{|\gamma|}{\sqrt{\sigma^2 + \epsilon}} \|x - \mu \mathbf{1}\|", "a norm takes the size of a factor"),
-    Line(r"|\gamma| \sqrt{d} \frac{\sigma}{\sqrt{\sigma^2 + \epsilon}}", "‖x − μ1‖ = σ√d, and 0 for a constant vector"),
+    Line(
+        r"|\gamma| \sqrt{d} \frac{\sigma}{\sqrt{\sigma^2 + \epsilon}}",
+        r"$\|x - \mu \mathbf{1}\| = \sigma \sqrt{d}$, and 0 for a constant vector",
+    ),
 )
 
 CORRECTIONS = (
     Correction(
         "004, problem 3 (a)",
         "layer normalisation is 'elementwise'",
-        "it is applied to each vector by itself: y_ij depends on every component of the same vector, through its mean "
-        "and variance, and on no other vector.",
+        "it is applied to each vector by itself: $y_{ij}$ depends on every component of the same vector, through its "
+        "mean and variance, and on no other vector.",
     ),
     Correction(
         "004, problem 3 (a)",
         "batch normalisation depends on the other vectors of the batch",
-        "in training only. In evaluation the stored statistics are constants, and y_ij depends on x_ij alone.",
+        "in training only. In evaluation the stored statistics are constants, and $y_{ij}$ depends on $x_{ij}$ alone.",
     ),
     Correction(
         "004, problem 3 (b)",
-        "‖y − β1‖₂ = γ√d for any x",
-        "|γ|√d, for a norm is never negative; γ and β are one number each (with a vector γ the length depends on x and "
-        "lies between the smallest and the largest |γ_i|, times √d); and x must not be constant, or σ = 0.",
+        r"$\|y - \beta \mathbf{1}\| = \gamma \sqrt{d}$ for any $x$",
+        r"$|\gamma| \sqrt{d}$, for a norm is never negative; $\gamma$ and $\beta$ are one number each (with a $\gamma$ "
+        r"for each component the length depends on $x$ and lies between the smallest and the largest $|\gamma|$, times "
+        r"$\sqrt{d}$); and $x$ must not be constant, or $\sigma = 0$.",
     ),
     Correction(
         "004, problem 3 (b)",
-        "takes ε = 0",
-        "what runs has ε > 0, and then it is |γ|√d·σ/√(σ² + ε): shorter, and 0 for a constant vector.",
+        r"takes $\epsilon = 0$",
+        r"what runs has $\epsilon > 0$, and then it is $|\gamma| \sqrt{d} \frac{\sigma}{\sqrt{\sigma^2 + \epsilon}}$: "
+        "shorter, and 0 for a constant vector.",
     ),
 )
 
@@ -109,9 +126,10 @@ def normalisation(*, seed: int = 0, batch: int = 5, width: int = 7) -> Claim:
     return Claim(
         "normalisation",
         "What normalisation looks at, and the length that it leaves",
-        "Layer normalisation's y_ij depends on all of vector i and on nothing else; batch normalisation's on component "
-        "j of all vectors while training, on x_ij alone in evaluation. With scalar γ and β and x not constant "
-        "‖y − β1‖₂ = |γ|√d, and with ε > 0 it is |γ|√d·σ/√(σ² + ε).",
+        "Layer normalisation's $y_{ij}$ depends on all of vector $i$ and on nothing else; batch normalisation's on "
+        "component $j$ of all vectors while training, on $x_{ij}$ alone in evaluation. With one number each for "
+        r"$\gamma$ and $\beta$, and $x$ not constant, $\|y - \beta \mathbf{1}\| = |\gamma| \sqrt{d}$; with "
+        r"$\epsilon > 0$ it is $|\gamma| \sqrt{d} \frac{\sigma}{\sqrt{\sigma^2 + \epsilon}}$.",
         LAYER,
         DERIVATION,
         (
@@ -133,10 +151,10 @@ def normalisation(*, seed: int = 0, batch: int = 5, width: int = 7) -> Claim:
 
 # Which norm, whether it trains, what y_ij depends on, and that as a rule for (i, j, i', j').
 CASES: tuple[tuple[str, bool, str, Callable[[int, int, int, int], bool]], ...] = (
-    ("layer", True, "vector i", lambda i, j, row, column: i == row),
-    ("layer", False, "vector i", lambda i, j, row, column: i == row),
-    ("batch", True, "component j of every vector", lambda i, j, row, column: j == column),
-    ("batch", False, "x_ij alone", lambda i, j, row, column: (i, j) == (row, column)),
+    ("layer", True, "vector $i$", lambda i, j, row, column: i == row),
+    ("layer", False, "vector $i$", lambda i, j, row, column: i == row),
+    ("batch", True, "component $j$ of every vector", lambda i, j, row, column: j == column),
+    ("batch", False, "$x_{ij}$ alone", lambda i, j, row, column: (i, j) == (row, column)),
 )
 
 
@@ -175,7 +193,8 @@ def depends(
     wrong = sum((abs(jacobian[place].item()) > noise) != rule(*place) for place in places)
     mode = "training" if training else "evaluation"
     what = (
-        f"{type(norm).__name__} in {mode}: y_ij depends on {said}; entries of its {batch}×{width} Jacobian that differ"
+        f"{type(norm).__name__} in {mode}: $y_{{ij}}$ depends on {said}; entries of its Jacobian at {batch} vectors of "
+        f"{width} that differ"
     )
     return measured(what, wrong, 0)
 
@@ -191,7 +210,8 @@ def slopes(seed: int, width: int, kept: int = 1) -> Evidence:
     jacobian: Any = torch.autograd.functional.jacobian(norm, x)
     # Sums over d of products of numbers of the order of √d, over σ.
     bound = 8 * width * math.sqrt(width) * torch.finfo(torch.float64).eps / sigma.item()
-    return measured("LayerNorm's Jacobian against (I − 11ᵀ/d − zzᵀ/d)/σ", (jacobian - said).abs().max().item(), bound)
+    what = r"LayerNorm's Jacobian against $(I_d - 1_d 1_d^\top / d - z z^\top / d) / \sigma$"
+    return measured(what, (jacobian - said).abs().max().item(), bound)
 
 
 def vanishing_jacobian(kind: str, count: int = 2) -> Evidence:
@@ -208,7 +228,9 @@ def vanishing_jacobian(kind: str, count: int = 2) -> Evidence:
     bound = 16 * torch.finfo(torch.float64).eps
     of = "width" if kind == "layer" else "batch"
     return measured(
-        f"{type(norm).__name__} with {of} 2 and ε = 0: the Jacobian vanishes", jacobian.abs().max().item(), bound
+        f"{type(norm).__name__} with {of} 2 and $\\epsilon = 0$: the Jacobian vanishes",
+        jacobian.abs().max().item(),
+        bound,
     )
 
 
@@ -232,7 +254,8 @@ def length(
         bounds.append(8 * width * torch.finfo(torch.float64).eps * (1 + abs(beta / gamma) / shrunk))
     residuals, bound = torch.cat(off), torch.cat(bounds)
     worst = (residuals / bound).argmax()  # of NaN, where there is one
-    what = f"LayerNorm, ε = {epsilon:g}: ‖y − β1‖ against |γ|√d·σ/√(σ²+ε), relative"
+    formula = r"$|\gamma| \sqrt{d} \frac{\sigma}{\sqrt{\sigma^2 + \epsilon}}$"
+    what = rf"LayerNorm, $\epsilon = {epsilon:g}$: $\|y - \beta \mathbf{{1}}\|$ against {formula}, relative"
     return measured(what, residuals[worst].item(), bound[worst].item())
 
 
@@ -249,7 +272,11 @@ def gamma_for_each(seed: int, width: int, wider: float = 0.0) -> Evidence:
     sizes = norm.weight.abs()
     outside = ((lengths < sizes.min() + wider) | (lengths > sizes.max() - wider)).sum().item()
     shared = len(lengths) - len(lengths.unique())
-    return measured("LayerNorm with a vector γ: lengths outside min|γ|√d to max|γ|√d, or equal", outside + shared, 0)
+    what = (
+        r"LayerNorm with a $\gamma$ for each component: lengths outside the smallest to the largest "
+        r"$|\gamma| \sqrt{d}$, or equal"
+    )
+    return measured(what, outside + shared, 0)
 
 
 def constant_vector(width: int, epsilon: float = 0.0) -> Evidence:
@@ -260,7 +287,9 @@ def constant_vector(width: int, epsilon: float = 0.0) -> Evidence:
     without = made("layer", width, eps=epsilon)(x).isfinite().sum().item()
     with_one = made("layer", width, eps=1e-5)(x).abs().max().item()
     return measured(
-        "a constant vector: finite outputs without ε, and the distance from β1 with it", without + with_one, 0
+        r"a constant vector: finite outputs without $\epsilon$, and the distance from $\beta \mathbf{1}_d$ with it",
+        without + with_one,
+        0,
     )
 
 
@@ -280,7 +309,7 @@ def in_a_block(seed: int, norms: tuple[str, str] = ("layer", "batch")) -> Eviden
         leaks.append(sum(slope.abs().max().item() != 0 for slope in slopes[1:]))
     wrong = (leaks[0] != 0) + (leaks[1] != 2)
     return measured(
-        "blocks of qkv.nn: other rows matter with norm='batch' in training, never with norm='layer'", wrong, 0
+        "blocks of `qkv.nn`: other rows matter with norm='batch' in training, never with norm='layer'", wrong, 0
     )
 
 

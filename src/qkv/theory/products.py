@@ -33,6 +33,13 @@ SYMBOLS = {
     "i": "index[N]",
     "j": "index[N]",
     "c": "index[D_v]",
+    # What the words name: a token's own query, key and value, its weights and its scores.
+    "x": "matrix[N,D]",
+    "q": "matrix[N,D_k]",
+    "k": "matrix[N,D_k]",
+    "v": "matrix[N,D_v]",
+    "a": "matrix[N,N]",
+    "z": "matrix[N,N]",
 }
 
 EXAMPLE = {
@@ -44,31 +51,36 @@ EXAMPLE = {
     "K": "matrix[3,3] = X W_K",
     "V": "matrix[3,2] = X W_V",
     "A": "matrix[3,3] = softmax(Q K^T)",
+    "x": "matrix[3,2]",
+    "q": "matrix[3,3]",
 }
 _SUM = r"e^2 + e^8 + e^{-20}"
 
 DERIVATION = (
-    Line(r"W_Q^\top X_i", "the query of token i, a column; X_i is its embedding, row i of X", ""),
+    Line(r"W_Q^\top X_i", "the query of token $i$, a column; $X_i$ is its embedding, row $i$ of $X$", ""),
     Line(r"(X_{i\cdot} W_Q)^\top", "the transpose of a product is the product of the transposes in the other order"),
-    Line(r"(X W_Q)_i", "row i of a product is row i of its left factor times the right one"),
-    Line(r"Q_i", "the queries stacked as rows are Q = X W_Q, of N rows and D_k columns"),
-    Line(r"(Q K^\top)_{ij}", "entry (i, j) of the matrix of scores", ""),
-    Line(r"\sum_{l=1}^{D_k} Q_{il} K_{jl}", "definition of the product; transposing K swaps its two subscripts"),
-    Line(r"Q_i^\top K_j", "definition of the dot product: z_ij = q_i·k_j"),
+    Line(r"(X W_Q)_i", "row $i$ of a product is row $i$ of its left factor times the right one"),
+    Line(r"Q_i", "the queries stacked as rows are $Q = X W_Q$, of $N$ rows and $D_k$ columns"),
+    Line(r"(Q K^\top)_{ij}", "entry $i$, $j$ of the matrix of scores", ""),
+    Line(r"\sum_{l=1}^{D_k} Q_{il} K_{jl}", "definition of the product; transposing $K$ swaps its two subscripts"),
+    Line(r"Q_i^\top K_j", r"definition of the dot product: $z_{ij} = q_i^\top k_j$"),
     Line(r"(W_Q^\top X_i)^\top (W_K^\top X_j)", "what queries and keys are"),
     Line(r"X_i^\top W_Q W_K^\top X_j", "the transpose of a product"),
-    Line(r"(A V)_{ic}", "entry c of row i of the answer", ""),
+    Line(r"(A V)_{ic}", "entry $c$ of row $i$ of the answer", ""),
     Line(r"\sum_{j=1}^{N} A_{ij} V_{jc}", "definition of the product"),
-    Line(r"(\sum_{j=1}^{N} A_{ij} V_j)_c", "a sum of vectors is taken component by component: row i is Σ_j a_ij v_j"),
+    Line(
+        r"(\sum_{j=1}^{N} A_{ij} V_j)_c",
+        r"a sum of vectors is taken component by component: row $i$ is $\sum_j a_{ij} v_j$",
+    ),
     Line(r"A \mathbf{1}", "the weights of each row, summed", ""),
     Line(r"\mathbf{1}", "softmax divides by the sum"),
     Line(r"A V", "all rows at once", ""),
-    Line(r"A (X W_V)", "V = X W_V"),
+    Line(r"A (X W_V)", "$V = X W_V$"),
     Line(r"(A X) W_V", "the product of matrices is associative: mixing tokens and projecting them may change places"),
     Line(r"X W_Q", "the example's queries, one a row", "", EXAMPLE),
     Line(
         r"\begin{bmatrix}2&3&-5\\-1&0&-2\\1&-2&8\end{bmatrix}",
-        "arithmetic: the last component of q₂ is 2·(−1) − 3·0, negative",
+        r"arithmetic: the last component of $q_2$ is $2 \cdot (-1) - 3 \cdot 0$, negative",
     ),
     Line(r"X W_K", "its keys", "", EXAMPLE),
     Line(r"\begin{bmatrix}-6&0&1\\0&0&1\\4&0&-3\end{bmatrix}", "arithmetic"),
@@ -93,20 +105,21 @@ DERIVATION = (
 CORRECTIONS = (
     Correction(
         "002, problem 1 (a)",
-        "q₂ = (−1, 0, 2)",
-        "W_Qᵀx₂ = (−1, 0, −2): the last component is 2·(−1) − 3·0. Parts (b) and (c) use q₃ only, so the slip shows "
-        "nowhere else; in Q it would turn the second token's scores (4, −2, 2) into (8, 2, −10).",
+        "$q_2 = (-1, 0, 2)$",
+        r"$W_Q^\top x_2 = (-1, 0, -2)$: the last component is $2 \cdot (-1) - 3 \cdot 0$. Parts (b) and (c) use $q_3$ "
+        "only, so the slip shows nowhere else; in $Q$ it would turn the second token's scores $(4, -2, 2)$ into "
+        "$(8, 2, -10)$.",
     ),
     Correction(
         "002, problem 1 (d)",
-        "derives Q alone, 3×3 'or N×D_k'",
-        "K = X W_K is N×D_k and V = X W_V is N×D_v (3×2 in the example). The example has N = D_k = 3, which hides "
-        "which side is which: a wrong order of factors is seen only when all sizes differ.",
+        "derives $Q$ alone, 3 by 3 'or $N$ by $D_k$'",
+        "$K = X W_K$ is $N$ by $D_k$ and $V = X W_V$ is $N$ by $D_v$ (3 by 2 in the example). The example has "
+        "$N = D_k = 3$, which hides which side is which: a wrong order of factors is seen only when all sizes differ.",
     ),
     Correction(
         "002, problem 1 (e)",
-        "asks for (QKᵀ)_ij = z_ij and gives no solution",
-        "it is the definition of the product: Σ_c Q_ic K_jc = q_iᵀ k_j.",
+        r"asks for $(Q K^\top)_{ij} = z_{ij}$ and gives no solution",
+        r"it is the definition of the product: $\sum_{l=1}^{D_k} Q_{il} K_{jl} = q_i^\top k_j$.",
     ),
 )
 
@@ -121,8 +134,8 @@ def products(*, seed: int = 0, tokens: int = 7, width: int = 5, key_width: int =
     return Claim(
         "products",
         "Queries, scores and answers as products of matrices",
-        "With tokens as the rows of X: Q = X W_Q has rows q_i = W_Qᵀ x_i and N×D_k entries, (Q Kᵀ)_ij = q_i·k_j, and "
-        "row i of A V is the weighted sum Σ_j a_ij v_j.",
+        r"With tokens as the rows of $X$: $Q = X W_Q$ has the $N$ rows $q_i = W_Q^\top x_i$, of $D_k$ entries each; "
+        r"$(Q K^\top)_{ij} = q_i^\top k_j$; and row $i$ of $A V$ is the weighted sum $\sum_j a_{ij} v_j$.",
         SYMBOLS,
         DERIVATION,
         (
@@ -155,7 +168,10 @@ def shapes(orders: Sequence[tuple[str, tuple[str, ...] | None]] | None = None) -
             found = None
         if found != wanted:
             wrong.append(text)
-    said = ", ".join(f"{text} is {'×'.join(w) if w else 'no product'}" for text, w in orders)
+    said = ", ".join(
+        f"${text}$ is {' by '.join(f'${size}$' for size in w)}" if w else f"`{text}` is no product"
+        for text, w in orders
+    )
     return [Evidence(f"shapes: {said}", "refuted" if wrong else "proved", len(wrong), 0.0)]
 
 
@@ -165,7 +181,7 @@ def example(second_query: Sequence[int] = (-1, 0, -2)) -> Evidence:
     said = [[2, 3, -5], list(second_query), [1, -2, 8]]
     scores = [[-17, -5, 23], [4, -2, 2], [2, 8, -20]]
     wrong = sum(a != b for rows in ((queries, said), (dots(queries, keys), scores)) for a, b in entries(*rows))
-    what = "the example of document 002 in whole numbers: entries of Q and of the scores that are not those above"
+    what = "the example of document 002 in whole numbers: entries of $Q$ and of the scores that are not those above"
     return Evidence(what, "refuted" if wrong else "proved", float(wrong), 0.0)
 
 
@@ -186,7 +202,8 @@ def entry_by_entry(
         for rows in ((torch.cat([queries, keys]).tolist(), by_token), (product(queries, keys.T).tolist(), by_pair))
         for a, b in entries(*rows)
     )
-    return measured("torch's X W_Q, X W_K and Q Kᵀ in whole numbers: entries unlike one token at a time", wrong, 0)
+    what = r"torch's $X W_Q$, $X W_K$ and $Q K^\top$ in whole numbers: entries unlike one token at a time"
+    return measured(what, wrong, 0)
 
 
 def weighted_sums(
@@ -209,7 +226,7 @@ def weighted_sums(
     largest = max(abs(value) for row in v for value in row)
     # Whole scores are exact: two exponentials and two sums of N products are rounded, on either side.
     bound = 4 * (len(x) + 4) * torch.finfo(torch.float64).eps * largest
-    return measured("qkv.attention against Σ_j a_ij v_j, row by row", residual, bound)
+    return measured(r"`qkv.attention` against $\sum_j a_{ij} v_j$, row by row", residual, bound)
 
 
 def figure() -> str:

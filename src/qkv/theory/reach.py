@@ -15,39 +15,48 @@ from .claim import Claim, Correction, Evidence, Line, measured
 # Layers of heads of a position for each position: where that head looks. The layer next to the input comes first.
 Patterns = Sequence[Sequence[Sequence[int]]]
 
-SYMBOLS = {"k": "natural", "n": "natural", "N": "natural", "r": "natural", "S": "matrix[N,N]", "T": "matrix[N,N]"}
+SYMBOLS = {
+    **dict.fromkeys(("k", "n", "N", "r", "h", "l", "i"), "natural"),
+    **dict.fromkeys(("S", "T"), "matrix[N,N]"),
+}
 
 DERIVATION = (
-    Line(r"r + k r", "r positions of a layer see themselves by the residual, and one more by each of k heads", ""),
-    Line(r"(k + 1) r", "collected: at most k + 1 times as many in the layer below, fewer where heads meet"),
-    Line(r"(k + 1)^{n-1} + k (k + 1)^{n-1}", "from n − 1 layers to n, where no two ever meet", ""),
+    Line(r"r + k r", "$r$ positions of a layer see themselves by the residual, and one more by each of $k$ heads", ""),
+    Line(r"(k + 1) r", "collected: at most $k + 1$ times as many in the layer below, fewer where heads meet"),
+    Line(r"(k + 1)^{n-1} + k (k + 1)^{n-1}", "from $n - 1$ layers to $n$, where no two ever meet", ""),
     Line(r"(k + 1) (k + 1)^{n-1}", "collected"),
-    Line(r"(k + 1)^n", "so that n layers reach (k+1)ⁿ positions: 2ⁿ with one head, 3ⁿ with two"),
-    Line(r"((k + 1)^n - 1) + k (k + 1)^n", "the farthest, where head h of layer l looks h·(k+1)^(l−1) back", ""),
-    Line(r"(k + 1)^{n+1} - 1", "n + 1 digits to the base k + 1, all of them k: every distance up to it is met once"),
+    Line(r"(k + 1)^n", "so that $n$ layers reach $(k + 1)^n$ positions: $2^n$ with one head, $3^n$ with two"),
+    Line(
+        r"((k + 1)^n - 1) + k (k + 1)^n", "the farthest, where head $h$ of layer $l$ looks $h (k + 1)^{l - 1}$ back", ""
+    ),
+    Line(
+        r"(k + 1)^{n+1} - 1",
+        "$n + 1$ digits to the base $k + 1$, all of them $k$: every distance up to it is met once",
+    ),
     Line(r"(I + \mathrm{softmax}(S)) (I + \mathrm{softmax}(T)) \mathbf{1}", "value paths of two layers, by weight", ""),
     Line(r"(I + \mathrm{softmax}(S)) (\mathbf{1} + \mathbf{1})", "the weights of a row sum to 1"),
-    Line(r"4 \mathbf{1}", "once more: 2 × 2 paths from every position, each head's split among its keys"),
+    Line(r"4 \mathbf{1}", r"once more: $2 \cdot 2$ paths from every position, each head's split among its keys"),
 )
 
 CORRECTIONS = (
     Correction(
         "004, problem 2 (a)",
-        "the receptive field has (k+1)ⁿ positions",
-        "at most min(N, (k+1)ⁿ), and min(i+1, (k+1)ⁿ) for position i under a causal mask. It is attained when no two "
-        "paths meet, for instance when head h of layer l looks h·(k+1)^(l−1) positions back.",
+        "the receptive field has $(k + 1)^n$ positions",
+        r"at most $\min(N, (k + 1)^n)$, and $\min(i, (k + 1)^n)$ for the $i$-th position under a causal mask. It is "
+        "attained when no two paths meet, for instance when head $h$ of layer $l$ looks $h (k + 1)^{l - 1}$ positions "
+        "back.",
     ),
     Correction(
         "004, problem 2 (a)",
         "every head adds a branch",
-        "only heads that look at different positions do: k heads that agree reach 2ⁿ, heads that look 1 to k back in "
-        "every layer reach kn + 1, and one head that looks the same way in every layer reaches n + 1.",
+        "only heads that look at different positions do: $k$ heads that agree reach $2^n$, heads that look 1 to $k$ "
+        "back in every layer reach $k n + 1$, and one head that looks the same way in every layer reaches $n + 1$.",
     ),
     Correction(
         "004, problem 2 (a)",
         "softmax can be approximated by argmax, so that other positions do not count",
         "this counts the paths of values only. With softmax every key has a weight and a derivative through the "
-        "scores, so one layer reaches all N; with argmax that derivative is 0, and still a large enough change of "
+        "scores, so one layer reaches all $N$; with argmax that derivative is 0, and still a large enough change of "
         "any key changes which one wins.",
     ),
 )
@@ -61,8 +70,9 @@ def reach(*, seed: int = 0) -> Claim:
     return Claim(
         "reach",
         "The receptive field of hard attention",
-        "With k heads that each look at one position, and residuals, a position of layer n takes values from at most "
-        "min(N, (k+1)ⁿ) positions. This is attained when no two paths meet; heads that overlap reach fewer.",
+        "With $k$ heads that each look at one position, and residuals, a position of layer $n$ takes values from "
+        r"at most $\min(N, (k + 1)^n)$ positions. This is attained when no two paths meet; heads that overlap reach "
+        "fewer.",
         SYMBOLS,
         DERIVATION,
         (
@@ -118,7 +128,10 @@ def one_layer(lengths: Sequence[int] = (2, 3, 4), most_heads: int = 2, factor: i
         for r in range(1, length + 1):
             found = {len({*range(r), *looks}) for looks in product(range(length), repeat=heads * r)}
             wrong += found != set(range(r, min(length, (heads + factor) * r) + 1))
-    what = "all patterns, N ≤ 4 and k ≤ 2: r positions reach any number from r to min(N, (k+1)r), and no other"
+    what = (
+        r"all patterns, $N \le 4$ and $k \le 2$: $r$ positions reach any number from $r$ to $\min(N, (k + 1) r)$, "
+        "and no other"
+    )
     return Evidence(what, "refuted" if wrong else "proved", float(wrong), 0.0)
 
 
@@ -130,7 +143,7 @@ def same_in_every_layer(length: int = 5, most: Callable[[int], int] = lambda lay
             max(map(int.bit_count, fields([[head]] * layers))) for head in product(range(length), repeat=length)
         )
         wrong += found != min(length, most(layers))
-    what = f"one head, the same in every layer, all {length**length} ways: n layers reach n + 1 positions at most"
+    what = f"one head, the same in every layer, all {length**length} ways: $n$ layers reach $n + 1$ positions at most"
     return Evidence(what, "refuted" if wrong else "proved", float(wrong), 0.0)
 
 
@@ -140,16 +153,17 @@ def attained(make: Callable[[int, int, int], Patterns] = apart) -> Evidence:
     for length, heads, layers in product((5, 17, 83), (1, 2, 3, 4), (1, 2, 3, 4)):
         wanted = min(length, (heads + 1) ** layers)
         wrong += sum(bits.bit_count() != wanted for bits in fields(make(length, heads, layers)))
-    return measured("masks kept apart, k ≤ 4 and n ≤ 4: positions that do not reach min(N, (k+1)ⁿ)", wrong, 0)
+    what = r"masks kept apart, $k \le 4$ and $n \le 4$: positions that do not reach $\min(N, (k + 1)^n)$"
+    return measured(what, wrong, 0)
 
 
 def causal() -> Evidence:
-    """The same without wrapping round: position i has only i + 1 at or before it."""
+    """The same without wrapping round: the i-th position has only i at or before it."""
     wrong = 0
     for heads, layers in product((1, 2, 3), (1, 2, 3)):
         found = fields(apart(31, heads, layers, wrapped=False))
-        wrong += sum(bits.bit_count() != min(i + 1, (heads + 1) ** layers) for i, bits in enumerate(found))
-    return measured("causal masks: positions i that do not reach min(i + 1, (k+1)ⁿ)", wrong, 0)
+        wrong += sum(bits.bit_count() != min(i, (heads + 1) ** layers) for i, bits in enumerate(found, 1))
+    return measured(r"causal masks: positions $i$ that do not reach $\min(i, (k + 1)^n)$", wrong, 0)
 
 
 def overlapping(length: int = 101) -> Evidence:
@@ -163,7 +177,7 @@ def overlapping(length: int = 101) -> Evidence:
             (shifted(length, [0] * heads, layers), 1),
         )
         wrong += sum(bits.bit_count() != wanted for patterns, wanted in cases for bits in fields(patterns))
-    return measured("heads that overlap: positions that do not reach 2ⁿ, kn + 1 and 1", wrong, 0)
+    return measured("heads that overlap: positions that do not reach $2^n$, $k n + 1$ and 1", wrong, 0)
 
 
 def stacks() -> list[tuple[str, Patterns]]:
@@ -193,7 +207,7 @@ def stack(patterns: Patterns, seed: int, name: str, said: Sequence[int] | None =
         (slopes,) = torch.autograd.grad((out[0, i] * towards).sum(), x, retain_graph=True)
         found = sum(1 << j for j, slope in enumerate(slopes[0]) if slope.abs().max() > 0)
         wrong += found != bits
-    return measured(f"autograd through blocks of qkv.nn, {name}: positions whose field is not the masks'", wrong, 0)
+    return measured(f"autograd through blocks of `qkv.nn`, {name}: positions whose field is not the masks'", wrong, 0)
 
 
 MARK = 64.0  # how strongly a token says where it stands, so that what it holds does not change who looks where
@@ -245,7 +259,7 @@ def softmax_reaches_all(seed: int, length: int = 7, similarity: Any = None) -> E
         for i in range(length):
             (slopes,) = torch.autograd.grad((out[0, i] * torch.randn(6)).sum(), x, retain_graph=True)
             missing += sum(not slope.abs().max().item() > 0 for slope in slopes[0])
-    return measured("one block of qkv.nn with softmax: pairs of positions without a derivative", missing, 0)
+    return measured("one block of `qkv.nn` with softmax: pairs of positions without a derivative", missing, 0)
 
 
 def any_key_can_win(seed: int, length: int = 7, by: float = 100.0) -> Evidence:

@@ -10,15 +10,26 @@ from .claim import Claim, Correction, Evidence, Line, measured
 from .gradient_sizes import KEYS, drawn_sizes, gradients, median_bound, top_gap_density, trained
 
 STATEMENT = (
-    "With a = softmax(s), ∂a/∂s = J = diag(a) − aaᵀ, and ‖J‖_F² = ‖a‖² − 2Σa_i³ + ‖a‖⁴. It is at most (tr J)², with "
-    "equality where no more than two weights differ from 0, hence ‖J‖_F ≤ 1 − ‖a‖² ≤ 1 − a_max² ≤ 2(1 − a_max): no "
-    "number of keys enters, as it does in the document's bound. Without scaling a_max tends to 1 in probability as d "
-    "grows with n fixed, not surely: P(a_max < 1 − ε) falls only as 1/√d. So the median of the gradient vanishes "
-    "exponentially in √d while its mean does not; with scaling neither depends on d."
+    r"With $a = softmax(s)$ the Jacobian is $J = \operatorname{diag}(a) - a a^T$, and "
+    r"$\|J\|_F^2 = \|a\|^2 - 2 \sum_i a_i^3 + \|a\|^4$. It is at most $tr(J)^2$, with equality where no more than two "
+    r"weights differ from 0, hence $\|J\|_F \le 1 - \|a\|^2 \le 1 - \max(a)^2 \le 2 (1 - \max(a))$: no number of keys "
+    r"enters, as it does in the document's bound. Without scaling $\max(a)$ tends to 1 in probability as $d$ grows "
+    r"with $n$ fixed, not surely: the probability of $\max(a) < 1 - \epsilon$ falls only as $\frac{1}{\sqrt{d}}$. So "
+    r"the median of the gradient vanishes exponentially in $\sqrt{d}$ while its mean does not; with scaling neither "
+    "depends on $d$."
 )
 WEIGHTS = {"a": "vector[n]"}
 SOFTMAX = {"s": "vector[n]", "a": "vector[n] = softmax(s)"}
 HEATED = {"s": "vector[n]", "t": "positive", "a": "vector[n] = softmax(t s)"}
+# What the words name beside the symbols of the derivation.
+SAID = {
+    **SOFTMAX,
+    "J": "matrix[n,n]",
+    "q": "vector[d]",
+    "k": "matrix[n,d]",
+    **dict.fromkeys(("t", "epsilon", "g"), "positive"),
+    **dict.fromkeys(("d", "n"), "natural"),
+}
 
 
 def saturation(*, seed: int = 0, draws: int = 100_000, trials: int = 300, steps: int = 4) -> Claim:
@@ -27,7 +38,7 @@ def saturation(*, seed: int = 0, draws: int = 100_000, trials: int = 300, steps:
         name="saturation",
         title="Saturation: what becomes of the gradient when scores are not scaled",
         statement=STATEMENT,
-        symbols=SOFTMAX,
+        symbols=SAID,
         derivation=(*_jacobian(), *_norm(), *_bounds(), *_sharpening()),
         evidence=(
             *_differentiated(seed),
@@ -47,7 +58,9 @@ def _jacobian() -> list[Line]:
         Line(
             r"\frac{\partial a_i}{\partial s_j}", "the derivative of one weight with respect to one score", "", SOFTMAX
         ),
-        Line(r"(\operatorname{diag}(a) - a a^T)_{ij}", "the quotient rule: e^{s_i} over the sum, each differentiated"),
+        Line(
+            r"(\operatorname{diag}(a) - a a^T)_{ij}", "the quotient rule: $e^{s_i}$ over the sum, each differentiated"
+        ),
     ]
 
 
@@ -56,7 +69,7 @@ def _norm() -> list[Line]:
         Line(r"\|\operatorname{diag}(a) - a a^T\|_F^2", "its squared Frobenius norm", "", SOFTMAX),
         Line(
             r"\sum_i a_i^2 (1 - a_i)^2 + 2 \sum_{i<j} a_i^2 a_j^2",
-            "diagonal entries a_i(1 − a_i); every other entry −a_i a_j stands twice",
+            "diagonal entries $a_i (1 - a_i)$; every other entry $-a_i a_j$ stands twice",
         ),
         Line(r"\|a\|^2 - 2 \sum_i a_i^3 + \|a\|^4", "multiplied out: the two sums of fourth powers join"),
         Line(
@@ -65,17 +78,17 @@ def _norm() -> list[Line]:
         ),
         Line(
             r"(\sum_i a_i (1 - a_i))^2",
-            "weights: none negative, two of them at most 1 together; nothing is taken away where n = 2",
+            "weights: none negative, two of them at most 1 together; nothing is taken away where $n = 2$",
             "<=",
             attained={"s": (0, 0)},
         ),
-        Line(r"(1 - \|a\|^2)^2", "the weights sum to 1: ‖J‖_F is at most the trace of J"),
+        Line(r"(1 - \|a\|^2)^2", r"the weights sum to 1: $\|J\|_F$ is at most the trace of $J$"),
     ]
 
 
 def _bounds() -> list[Line]:
     return [
-        Line(r"1 - \|a\|^2", "the trace itself; from here on any vector a will do", "", WEIGHTS),
+        Line(r"1 - \|a\|^2", "the trace itself; from here on any vector $a$ will do", "", WEIGHTS),
         Line(
             r"1 - \max(a)^2",
             "one square alone is no more than all of them",
@@ -84,14 +97,16 @@ def _bounds() -> list[Line]:
         ),
         Line(r"2(1 - \max(a)) - (1 - \max(a))^2", "multiplied out"),
         Line(r"2(1 - \max(a))", "a square is taken away", "<=", attained={"a": (1, 0, 0)}),
-        Line(r"2 - 2 \max(a)", "multiplied out: ‖J‖_F is at most 2(1 − a_max)"),
+        Line(r"2 - 2 \max(a)", r"multiplied out: $\|J\|_F \le 2 (1 - \max(a))$"),
     ]
 
 
 def _sharpening() -> list[Line]:
     return [
-        Line(r"\frac{a_i}{a_j}", "scores t times as large", "", HEATED),
-        Line(r"e^{t (s_i - s_j)}", "the sum below the fractions falls away: every ratio moves away from 1 as t grows"),
+        Line(r"\frac{a_i}{a_j}", "scores $t$ times as large", "", HEATED),
+        Line(
+            r"e^{t (s_i - s_j)}", "the sum below the fractions falls away: every ratio moves away from 1 as $t$ grows"
+        ),
         Line(r"\frac{\partial a_i}{\partial t}", "how a weight answers to the scale of the scores", "", HEATED),
         Line(
             r"a_i (s_i - \sum_j a_j s_j)", "positive for the best key: larger scores only sharpen, they never flatten"
@@ -138,79 +153,95 @@ def _all_cases(norm=jacobian_norm, factor: int = 2) -> list[Evidence]:
     near = Fraction(999, 1000)
     slack = 4 - jacobian_norm((near, 1 - near)) / (1 - near) ** 2
     return [
-        measured(f"‖J‖_F² = ‖a‖² − 2Σa³ + ‖a‖⁴ in fractions, at all {cases} weights of a grid", float(formula), 0.0),
-        measured("‖J‖_F ≤ 2(1 − a_max) there: the largest excess of the squares", float(sharp), 0.0),
-        measured("‖J‖_F ≤ n(1 − a_max), the document's bound, there", float(document), 0.0),
-        measured("no factor below 2 would do: 4 − (‖J‖_F/(1 − a_max))² at a = (0.999, 0.001)", float(slack), 4 * 2e-3),
+        measured(
+            r"$\|J\|_F^2 = \|a\|^2 - 2 \sum_i a_i^3 + \|a\|^4$ in fractions, "
+            f"at all {cases} weights of a grid",
+            float(formula),
+            0.0,
+        ),
+        measured(r"$\|J\|_F \le 2 (1 - \max(a))$ there: the largest excess of the squares", float(sharp), 0.0),
+        measured(r"$\|J\|_F \le n (1 - \max(a))$, the document's bound, there", float(document), 0.0),
+        measured(
+            r"no factor below 2 would do: $4 - (\frac{\|J\|_F}{1 - \max(a)})^2$ for the weights $(0.999, 0.001)$",
+            float(slack),
+            4 * 2e-3,
+        ),
     ]
 
 
-def _differentiated(seed: int, keys: int = 7) -> list[Evidence]:
+def _differentiated(seed: int, keys: int = 7, heat: float = 1.0) -> list[Evidence]:
     import torch
 
     generator = torch.Generator().manual_seed(seed)
     scores = 3 * torch.randn(keys, generator=generator, dtype=torch.float64)
-    found = torch.autograd.functional.jacobian(lambda s: torch.softmax(s, 0), scores)
+    found = torch.autograd.functional.jacobian(lambda s: torch.softmax(heat * s, 0), scores)
     assert isinstance(found, torch.Tensor)
     a = torch.softmax(scores, 0)
     residual = float((found - (torch.diag(a) - torch.outer(a, a))).abs().max())
-    return [measured("torch's own derivative of softmax against diag(a) − aaᵀ", residual, 8 * torch.finfo(a.dtype).eps)]
+    what = r"torch's own derivative of softmax against $\operatorname{diag}(a) - a a^T$"
+    return [measured(what, residual, 8 * torch.finfo(a.dtype).eps)]
 
 
-def _in_probability(seed: int, draws: int, width: float = 1024) -> list[Evidence]:
+def _in_probability(seed: int, draws: int, width: float = 1024, draw=drawn_sizes) -> list[Evidence]:
     import numpy as np
 
     generator = np.random.default_rng(seed)
-    weights, _, _ = drawn_sizes(generator, width, draws, scaled=False)
+    weights, _, _ = draw(generator, width, draws, scaled=False)
     unsaturated = float((weights.max(1) < 0.99).mean())
     far = 1e5
-    weights, gap, size = drawn_sizes(generator, far, draws, scaled=False)
+    weights, gap, size = draw(generator, far, draws, scaled=False)
     tie = np.exp(-gap)
     least = float((1 - weights.max(1) - tie / (1 + tie)).min())
     density = top_gap_density(KEYS)
-    middle = float(np.median(drawn_sizes(generator, 1024, draws, scaled=True)[2]))
-    share = float((drawn_sizes(generator, 4096, draws, scaled=True)[2] < middle).mean())
+    middle = float(np.median(draw(generator, 1024, draws, scaled=True)[2]))
+    share = float((draw(generator, 4096, draws, scaled=True)[2] < middle).mean())
     return [
         measured(
-            f"n = {KEYS}, d = 1024, unscaled: P(a_max < 0.99) against 0.23, from {draws} draws",
+            rf"$n = {KEYS}$, $d = 1024$, unscaled: how often $\max(a) < 0.99$, against 0.23, from {draws} draws",
             abs(unsaturated - 0.23),
             0.005 + 4.5 * math.sqrt(0.23 * 0.77 / draws),
         ),
         # Near ties of two keys carry the mean: their size integrates to 1 and its square to 1/3, each times f(0)/√d.
         # A third key as near is rarer by another 1/√d, with density below 0.4(n − 2), and adds at most twice that.
         measured(
-            f"√d·E‖J‖_F at d = 10⁵ against its limit, the density at 0 of the top gap, {density:.3f}",
+            r"$\sqrt{d}$ times the mean of $\|J\|_F$ at $d = 10^5$ against its limit, the density at 0 of the gap "
+            f"between the two best scores, {density:.3f}",
             abs(float(size.mean()) * math.sqrt(far) - density),
             4.5 * math.sqrt(density * math.sqrt(far) / (3 * draws)) + KEYS * density / math.sqrt(far),
         ),
         measured(
-            "1 − a_max is never below 1/(1 + e^gap), so that a near tie never saturates",
+            r"$1 - \max(a)$ is never below $\frac{1}{1 + e^g}$ with $g$ the gap between the two best scores, so that a "
+            "near tie never saturates",
             max(0.0, -least),
             8 * float(np.finfo(float).eps),
         ),
         # Width enters scaled scores through ‖q‖/√d alone, whose square has variance 2/d.
         measured(
-            "with scaling, the share of ‖J‖_F at d = 4096 below its median at d = 1024, against ½",
+            r"with scaling, the share of $\|J\|_F$ at $d = 4096$ below its median at $d = 1024$, against $\frac{1}{2}$",
             abs(share - 0.5),
             4.5 * math.sqrt(0.5 / draws) + 2 / 1024,
         ),
     ]
 
 
-def _at_random(seed: int, trials: int, width: int = 1024) -> list[Evidence]:
+def _at_random(seed: int, trials: int, width: int = 1024, factor: float = 2, scale: float = 1.0) -> list[Evidence]:
     """The bound, and the median without scaling, for queries and keys as the document assumes them."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
     query = torch.randn(trials, 1, width, generator=generator, dtype=torch.float64)
     key = torch.randn(trials, KEYS, width, generator=generator, dtype=torch.float64)
-    a = torch.softmax(query @ key.transpose(1, 2), -1)[:, 0]
+    a = torch.softmax(scale * query @ key.transpose(1, 2), -1)[:, 0]
     sizes = (torch.diag_embed(a) - a[:, :, None] * a[:, None, :]).flatten(1).norm(dim=1)
-    worst = float((sizes - 2 * (1 - a.amax(1))).max())
+    worst = float((sizes - factor * (1 - a.amax(1))).max())
     return [
-        measured(f"‖J‖_F − 2(1 − a_max) for {trials} random queries", max(0.0, worst), 16 * torch.finfo(a.dtype).eps),
         measured(
-            f"median ‖J‖_F without scaling, n = {KEYS}, d = {width}",
+            rf"$\|J\|_F - 2 (1 - \max(a))$ for {trials} random queries",
+            max(0.0, worst),
+            16 * torch.finfo(a.dtype).eps,
+        ),
+        measured(
+            rf"median $\|J\|_F$ without scaling, $n = {KEYS}$, $d = {width}$",
             float(sizes.median()),
             median_bound(width, KEYS, trials),
         ),
@@ -221,12 +252,14 @@ def _in_training(seed: int, steps: int, run=trained) -> list[Evidence]:
     raw, scaled = run(False, steps, seed), run(True, steps, seed)
     return [
         measured(
-            f"{steps} steps of training, n = {KEYS}, d = 1024: median ‖∂loss/∂q‖ unscaled over scaled, the largest",
+            f"{steps} steps of training, $n = {KEYS}$, $d = 1024$: median size of the gradient at $q$, unscaled over "
+            "scaled, the largest",
             max(a / b for a, b in zip(raw[0], scaled[0], strict=True)),
             1.0,
         ),
         measured(
-            "the mean ‖∂loss/∂q‖ scaled over unscaled in those steps, the largest: the mean does not vanish",
+            "the mean size of that gradient, scaled over unscaled in those steps, the largest: the mean does not "
+            "vanish",
             max(b / a for a, b in zip(raw[1], scaled[1], strict=True)),
             1.0,
         ),
@@ -257,30 +290,34 @@ def _figure(seed: int, trials: int = 200) -> str:
 CORRECTIONS = (
     Correction(
         "004 1a",
-        "For every ε a large enough d makes the largest weight exceed 1 − ε.",
-        "For fixed n this holds in probability, not surely: at n = 16, d = 1024, unscaled, a_max < 0.99 with "
-        "probability 0.23, and that probability falls only as 1/√d, since the two best scores can be close.",
+        r"For every $\epsilon$ a large enough $d$ makes the largest weight exceed $1 - \epsilon$.",
+        r"For fixed $n$ this holds in probability, not surely: at $n = 16$, $d = 1024$, unscaled, $\max(a) < 0.99$ "
+        r"with probability 0.23, and that probability falls only as $\frac{1}{\sqrt{d}}$, since the two best scores "
+        "can be close.",
     ),
     Correction(
         "004 1a",
-        "‖J‖_F² < n²ε², which grows with the number of keys.",
-        "Right, and a sharper bound has no n: ‖J‖_F ≤ tr J = 1 − ‖a‖² ≤ 2(1 − a_max) < 2ε. Its last step, written ≤, "
-        "is an equality: ε² + (n−1)ε² + n(n−1)ε² = n²ε².",
+        r"$\|J\|_F^2 < n^2 \epsilon^2$, which grows with the number of keys.",
+        r"Right, and a sharper bound has no $n$: "
+        r"$\|J\|_F \le tr(J) = 1 - \|a\|^2 \le 2 (1 - \max(a)) < 2 \epsilon$. Its last step, written as 'at most', is "
+        r"an equality: $\epsilon^2 + (n - 1) \epsilon^2 + n (n - 1) \epsilon^2 = n^2 \epsilon^2$.",
     ),
     Correction(
         "004 1a",
         "The Jacobian goes infinitely small, so gradients vanish.",
-        "The typical one does. The mean of ‖J‖_F falls only as 1/√d, the gradient that reaches q is multiplied by keys "
-        "of length √d, and its mean is larger without scaling than with it: rare near ties carry it. Medians vanish.",
+        r"The typical one does. The mean of $\|J\|_F$ falls only as $\frac{1}{\sqrt{d}}$, the gradient that reaches "
+        r"$q$ is multiplied by keys of length $\sqrt{d}$, and its mean is larger without scaling than with it: rare "
+        "near ties carry it. Medians vanish.",
     ),
     Correction(
         "004 1a",
-        "Var(s_i) is written as a sum of squares alone, with the key's index on the query's entry.",
-        "The cross terms are there and vanish, as the claim on scores shows; the entry is q_j.",
+        "The variance of $s_i$ is written as a sum of squares alone, with the key's index on the query's entry.",
+        "The cross terms are there and vanish, as the claim on scores shows; the entry is $q_j$.",
     ),
     Correction(
         "000 1, summary",
         "Large scores may also give a very flat softmax.",
-        "∂a_i/∂t = a_i(s_i − Σ_j a_j s_j) for scores t·s: the best key's weight never falls as they grow.",
+        r"$\frac{\partial a_i}{\partial t} = a_i (s_i - \sum_j a_j s_j)$ for scores $t s$: the best key's weight never "
+        "falls as they grow.",
     ),
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 from ..maths import compare
 from ..maths.moments import (
@@ -19,13 +21,30 @@ from ..maths.moments import (
 from .claim import Claim, Correction, Evidence, Line, measured
 
 STATEMENT = (
-    "For independent q and k with means μ_q, μ_k and covariances Σ_q, Σ_k: E[qᵀk] = μ_qᵀμ_k and "
-    "Var(qᵀk) = tr(Σ_qΣ_k) + μ_qᵀΣ_kμ_q + μ_kᵀΣ_qμ_k. With μ a vector and Σ = σ²I for both that is ‖μ‖² and "
-    "dσ⁴ + 2σ²‖μ‖²; only where every component of μ is the same m is it dm² and dσ⁴ + 2dσ²m². With μ = 0 and σ = 1 the "
-    "variance is d, and qᵀk/s has variance 1 for s = √d and for s = −√d alone; −√d turns the order of the keys round."
+    r"For independent $q$ and $k$ with means $\mu_q$, $\mu_k$ and covariances $\Sigma_q$, $\Sigma_k$: "
+    r"$E[q^T k] = \mu_q^T \mu_k$ and "
+    r"$\operatorname{Var}(q^T k) = tr(\Sigma_q \Sigma_k) + \mu_q^T \Sigma_k \mu_q + \mu_k^T \Sigma_q \mu_k$. With one "
+    r"mean $\mu$, a vector, and covariance $\sigma^2 I_d$ for both that is $\|\mu\|^2$ and "
+    r"$d \sigma^4 + 2 \sigma^2 \|\mu\|^2$; only where every component of $\mu$ is the same $m$ is it $d m^2$ and "
+    r"$d \sigma^4 + 2 d \sigma^2 m^2$. With $\mu = 0$ and $\sigma = 1$ the variance is $d$, and $\frac{q^T k}{s}$ has "
+    r"variance 1 for $s = \sqrt{d}$ and for $s = -\sqrt{d}$ alone; $-\sqrt{d}$ turns the order of the keys round."
 )
 SCALED = {**STANDARD, "s": "positive"}
 RANKED = {"z": "vector[n]", "d": "natural"}
+# What the words name beside the symbols of the derivation.
+SAID = {
+    **SCALAR_MEAN,
+    **ANY_LAW,
+    **VECTOR_MEAN,
+    "d": "natural",
+    "i": "index[d]",
+    "j": "index[d]",
+    "s": "scalar",
+    "a": "vector[n]",
+    "z": "vector[n]",
+    "Q": "matrix[n,d]",
+    "K": "matrix[n,d]",
+}
 
 
 def scores(*, seed: int = 0, samples: int = 60_000) -> Claim:
@@ -34,10 +53,10 @@ def scores(*, seed: int = 0, samples: int = 60_000) -> Claim:
         name="scores",
         title="Scores: mean, variance, and why they are divided by √d",
         statement=STATEMENT,
-        symbols=VECTOR_MEAN,
+        symbols=SAID,
         derivation=(*_general(), *_vector_mean(), *_scalar_mean(), *_standard(), *_scaling(), *_shared_query()),
         evidence=(
-            _conditional("dμ² is the mean only if all components are equal", r"\mu^T\mu", r"d\mu^2", VECTOR_MEAN),
+            _conditional(r"the answer `d\mu^2` for the mean, right only if", r"\mu^T\mu", r"d\mu^2", VECTOR_MEAN),
             *_enumerated(),
             *_sampled(seed, samples),
             *_confident(seed, samples),
@@ -57,11 +76,11 @@ def _general() -> list[Line]:
 
 def _vector_mean() -> list[Line]:
     return [
-        Line("E[q^T k]", "what documents 000 and 003 ask first; μ is a vector", "", VECTOR_MEAN),
+        Line("E[q^T k]", r"what documents 000 and 003 ask first; $\mu$ is a vector", "", VECTOR_MEAN),
         Line(r"E[\sum_{i=1}^d q_i k_i]", "definition of the dot product"),
         Line(r"\sum_{i=1}^d E[q_i k_i]", "linearity of expectation"),
-        Line(r"\sum_{i=1}^d E[q_i] E[k_i]", "independence of q and k"),
-        Line(r"\sum_{i=1}^d \mu_i^2", "the mean of component i is μ_i, one number for each i"),
+        Line(r"\sum_{i=1}^d E[q_i] E[k_i]", "independence of $q$ and $k$"),
+        Line(r"\sum_{i=1}^d \mu_i^2", r"the mean of component $i$ is $\mu_i$, one number for each"),
         Line(r"\mu^T \mu", "definition of the dot product"),
         Line(r"\|\mu\|^2", "definition of the norm"),
         Line(r"\operatorname{Var}(q^T k)", "its variance", "", VECTOR_MEAN),
@@ -70,24 +89,24 @@ def _vector_mean() -> list[Line]:
             "the components are independent, so no term is left between them",
         ),
         Line(r"\sum_{i=1}^d (E[q_i^2 k_i^2] - E[q_i k_i]^2)", "definition of variance"),
-        Line(r"\sum_{i=1}^d (E[q_i^2] E[k_i^2] - E[q_i]^2 E[k_i]^2)", "independence of q and k"),
+        Line(r"\sum_{i=1}^d (E[q_i^2] E[k_i^2] - E[q_i]^2 E[k_i]^2)", "independence of $q$ and $k$"),
         Line(
             r"\sum_{i=1}^d ((\sigma^2 + \mu_i^2)^2 - \mu_i^4)", "a second moment is the variance and the mean's square"
         ),
         Line(r"\sum_{i=1}^d (\sigma^4 + 2 \sigma^2 \mu_i^2)", "multiplied out"),
-        Line(r"d \sigma^4 + 2 \sigma^2 \mu^T \mu", "d equal terms, and the dot product"),
+        Line(r"d \sigma^4 + 2 \sigma^2 \mu^T \mu", "$d$ equal terms, and the dot product"),
     ]
 
 
 def _scalar_mean() -> list[Line]:
     return [
-        Line("E[q^T k]", "document 002: every component has the same mean m", "", SCALAR_MEAN),
+        Line("E[q^T k]", "document 002: every component has the same mean $m$", "", SCALAR_MEAN),
         Line(r"\sum_{i=1}^d E[q_i] E[k_i]", "linearity and independence"),
-        Line(r"\sum_{i=1}^d m^2", "the mean of every component is m"),
-        Line("d m^2", "d equal terms"),
+        Line(r"\sum_{i=1}^d m^2", "the mean of every component is $m$"),
+        Line("d m^2", "$d$ equal terms"),
         Line(r"\operatorname{Var}(q^T k)", "its variance", "", SCALAR_MEAN),
-        Line(r"\sum_{i=1}^d ((\sigma^2 + m^2)^2 - m^4)", "as before, with μ_i = m"),
-        Line(r"d \sigma^4 + 2 d \sigma^2 m^2", "d equal terms"),
+        Line(r"\sum_{i=1}^d ((\sigma^2 + m^2)^2 - m^4)", r"as before, with $m$ for every $\mu_i$"),
+        Line(r"d \sigma^4 + 2 d \sigma^2 m^2", "$d$ equal terms"),
         Line(r"E[\frac{q^T k}{\sqrt{d}}]", "a mean that is not zero still grows after scaling", "", SCALAR_MEAN),
         Line(r"\sqrt{d} m^2", "linearity"),
     ]
@@ -99,10 +118,14 @@ def _standard() -> list[Line]:
         Line(r"E[(q^T k)^2]", "definition of variance; the mean is 0"),
         Line(
             r"\sum_{i=1}^d \sum_{j=1}^d E[q_i q_j] E[k_i k_j]",
-            "squared out, and independence of q and k: the terms with i ≠ j, which document 004 leaves out, are here",
+            r"squared out, and independence of $q$ and $k$: the terms with different $i$ and $j$, which document 004 "
+            "leaves out, are here",
         ),
-        Line(r"\sum_{i=1}^d E[q_i^2] E[k_i^2]", "components are independent with mean 0: E[q_i q_j] = 0 for i ≠ j"),
-        Line("d", "d terms that are 1"),
+        Line(
+            r"\sum_{i=1}^d E[q_i^2] E[k_i^2]",
+            "components are independent with mean 0: $E[q_i q_j] = 0$ where $i$ and $j$ differ",
+        ),
+        Line("d", "$d$ terms that are 1"),
     ]
 
 
@@ -110,20 +133,23 @@ def _scaling() -> list[Line]:
     plus, minus = {**STANDARD, "s": "positive = sqrt(d)"}, {**STANDARD, "s": "scalar = -sqrt(d)"}
     ranked = {**RANKED, "a": "vector[n] = softmax(z/sqrt(d))", "b": "vector[n] = softmax(-z/sqrt(d))"}
     return [
-        Line(r"\operatorname{Var}(\frac{q^T k}{s})", "divided by s", "", SCALED),
+        Line(r"\operatorname{Var}(\frac{q^T k}{s})", "divided by $s$", "", SCALED),
         Line(r"\frac{1}{s^2} \operatorname{Var}(q^T k)", "a factor leaves a variance squared"),
-        Line(r"\frac{d}{s^2}", "the variance is d"),
+        Line(r"\frac{d}{s^2}", "the variance is $d$"),
         Line(r"1 - \frac{d}{s^2}", "how far that is from 1", "", SCALED),
-        Line(r"\frac{(s - \sqrt{d})(s + \sqrt{d})}{s^2}", "zero for s = √d and s = −√d, and for nothing else"),
-        Line(r"\operatorname{Var}(\frac{q^T k}{s})", "s = √d", "", plus),
-        Line("1", "d/d"),
-        Line(r"\operatorname{Var}(\frac{q^T k}{s})", "s = −√d gives the same variance", "", minus),
-        Line("1", "(−√d)² is d too"),
+        Line(
+            r"\frac{(s - \sqrt{d})(s + \sqrt{d})}{s^2}",
+            r"zero for $s = \sqrt{d}$ and $s = -\sqrt{d}$, and for nothing else",
+        ),
+        Line(r"\operatorname{Var}(\frac{q^T k}{s})", r"$s = \sqrt{d}$", "", plus),
+        Line("1", "a variance of $d$ over $d$"),
+        Line(r"\operatorname{Var}(\frac{q^T k}{s})", r"$s = -\sqrt{d}$ gives the same variance", "", minus),
+        Line("1", r"$(-\sqrt{d})^2$ is $d$ too"),
         Line(r"\frac{q^T k}{s}", "but it turns every score round", "", minus),
         Line(r"-\frac{q^T k}{\sqrt{d}}", "the sign moves"),
-        Line(r"\frac{a_i}{a_j}", "weights with s = √d", "", ranked),
+        Line(r"\frac{a_i}{a_j}", r"weights with $s = \sqrt{d}$", "", ranked),
         Line(r"e^{(z_i - z_j)/\sqrt{d}}", "the better key has the larger weight"),
-        Line(r"\frac{b_j}{b_i}", "with s = −√d every comparison is reversed"),
+        Line(r"\frac{b_j}{b_i}", r"with $s = -\sqrt{d}$ every comparison is reversed"),
     ]
 
 
@@ -137,13 +163,13 @@ def _shared_query() -> list[Line]:
     return [
         Line(r"\operatorname{Cov}(q^T k, q^T l)", "two scores of one query", "", two),
         Line(r"E[q^T k q^T l] - E[q^T k] E[q^T l]", "definition of covariance"),
-        Line(r"\mu_k^T \Sigma_q \mu_l", "independence: zero for centred keys, though the scores share q"),
+        Line(r"\mu_k^T \Sigma_q \mu_l", "independence: zero for centred keys, though the scores share $q$"),
     ]
 
 
 def _conditional(what: str, gold: str, answer: str, symbols: dict[str, str]) -> Evidence:
     verdict = compare(gold, answer, symbols)
-    return Evidence(f"{what} ({verdict.condition})", "proved" if verdict.kind == "conditional" else "refuted")
+    return Evidence(f"{what} {verdict.condition}", "proved" if verdict.kind == "conditional" else "refuted")
 
 
 def _dot(q, k):
@@ -175,9 +201,11 @@ def _enumerated(formulas=predicted) -> list[Evidence]:
             worst_variance = max(worst_variance, abs(exact.variance - variance))
     return [
         measured(
-            "E[qᵀk] = μ_qᵀμ_k over all cases of nine pairs of discrete laws, in fractions", float(worst_mean), 0.0
+            r"$E[q^T k] = \mu_q^T \mu_k$ over all cases of nine pairs of discrete laws, in fractions",
+            float(worst_mean),
+            0.0,
         ),
-        measured("Var(qᵀk) likewise, with correlated components", float(worst_variance), 0.0),
+        measured(r"$\operatorname{Var}(q^T k)$ likewise, with correlated components", float(worst_variance), 0.0),
     ]
 
 
@@ -201,17 +229,17 @@ def _sampled(seed: int, samples: int, width: int = 7, sigma: float = 1.3, errors
     scaled = (standard[0] * standard[1]).sum(1) / math.sqrt(width)
     return [
         measured(
-            f"mean of {samples} scores against ‖μ‖², d = {width}",
+            rf"mean of {samples} scores against $\|\mu\|^2$, $d = {width}$",
             abs(values.mean() - length),
             errors * math.sqrt(variance / samples),
         ),
         measured(
-            "their variance against dσ⁴ + 2σ²‖μ‖²",
+            r"their variance against $d \sigma^4 + 2 \sigma^2 \|\mu\|^2$",
             abs(values.var(ddof=1) - variance),
             errors * math.sqrt((fourth - variance**2) / samples),
         ),
         measured(
-            "variance of qᵀk/√d against 1, for standard vectors",
+            r"variance of $\frac{q^T k}{\sqrt{d}}$ against 1, for standard vectors",
             abs(scaled.var(ddof=1) - 1),
             errors * math.sqrt((2 + 6 / width) / samples),
         ),
@@ -235,14 +263,14 @@ def _confident(seed: int, samples: int, confidence: float = 0.99999, forgotten: 
         k=(mean_k, cov_k),
     )
     variance = float(np.trace(cov_q @ cov_k) + mean_q @ cov_k @ mean_q + (1 - forgotten) * mean_k @ cov_q @ mean_k)
-    what = f"against {samples} draws with full covariances, d = 5: within the interval of confidence {confidence}"
+    what = f"against {samples} draws with full covariances, $d = 5$: within the interval of confidence {confidence}"
     low, high = found.mean_interval
-    mean = measured(f"E[qᵀk] {what}", abs(float(mean_q @ mean_k) - found.mean), (high - low) / 2)
+    mean = measured(f"$E[q^T k]$ {what}", abs(float(mean_q @ mean_k) - found.mean), (high - low) / 2)
     low, high = found.variance_interval
-    return [mean, measured(f"Var(qᵀk) {what}", abs(variance - found.variance), (high - low) / 2)]
+    return [mean, measured(rf"$\operatorname{{Var}}(q^T k)$ {what}", abs(variance - found.variance), (high - low) / 2)]
 
 
-def _attended(seed: int, width: int = 11, keys: int = 13) -> list[Evidence]:
+def _attended(seed: int, width: int = 11, keys: int = 13, weigh: Callable[..., Any] | None = None) -> list[Evidence]:
     """What qkv does: 1/√d unless told otherwise, and a negative scale ranks the keys the other way round."""
     import torch
 
@@ -253,22 +281,25 @@ def _attended(seed: int, width: int = 11, keys: int = 13) -> list[Evidence]:
     k = torch.randn(keys, width, generator=generator, dtype=torch.float64)
     v = torch.randn(keys, 3, generator=generator, dtype=torch.float64)
 
-    def weights(scale: float | None) -> torch.Tensor:
+    def weighed(q: torch.Tensor, k: torch.Tensor, scale: float | None) -> torch.Tensor:
         call = qkv.attention(q, k, v, similarity=qkv.Softmax(scale=scale), form="dense", return_weights=True)
         return call[-1]
 
-    usual, root = weights(None), math.sqrt(width)
+    weigh = weigh or weighed
+    usual, root = weigh(q, k, None), math.sqrt(width)
     by_hand = torch.softmax(q @ k.T / root, dim=-1)
-    reversed_order = weights(-1 / root).argsort(dim=-1, descending=True)
+    reversed_order = weigh(q, k, -1 / root).argsort(dim=-1, descending=True)
     wrong = (reversed_order != usual.argsort(dim=-1)).sum()
     eps = torch.finfo(torch.float64).eps
     return [
         measured(
-            "qkv.attention without a scale against softmax(QKᵀ/√d)",
+            r"`qkv.attention` without a scale against $softmax(\frac{Q K^T}{\sqrt{d}})$",
             float((usual - by_hand).abs().max()),
             4 * width * eps * float((q @ k.T).abs().max()),
         ),
-        measured("places where scale −1/√d does not reverse the order of the weights", float(wrong), 0.0),
+        measured(
+            r"places where scale $-\frac{1}{\sqrt{d}}$ does not reverse the order of the weights", float(wrong), 0.0
+        ),
     ]
 
 
@@ -304,44 +335,50 @@ def _figure(seed: int) -> str:
 CORRECTIONS = (
     Correction(
         "000 1a",
-        "The first answer, dμ², squares μ as if it were one number.",
-        "μ is a vector: E[qᵀk] = Σ μ_i² = ‖μ‖². It is dm² only where μ = m·1, which is how document 002 asks it.",
+        r"The first answer, $d$ times the square of $\mu$, takes $\mu$ for one number.",
+        r"$\mu$ is a vector: $E[q^T k] = \sum_i \mu_i^2 = \|\mu\|^2$. It is $d m^2$ only where $\mu = m 1_d$, which is "
+        "how document 002 asks it.",
     ),
     Correction(
         "000 1a",
-        "The second answer says that dμ² would be right if μ were a scalar.",
-        "A scalar mean has to be read as m·1 for the law to make sense; then the answer is dm², and Var gains 2dσ²m².",
+        r"The second answer says that the first would be right if $\mu$ were a scalar.",
+        "A scalar mean has to be read as $m 1_d$ for the law to make sense; then the answer is $d m^2$, and the "
+        r"variance gains $2 d \sigma^2 m^2$.",
     ),
     Correction(
         "000 1",
-        "Each component is written N(μ, σ) beside a covariance σ²I.",
-        "Component i is N(μ_i, σ²): the second argument is a variance, and the mean has an index.",
+        r"Each component is written as normal with parameters $\mu$ and $\sigma$, beside a covariance $\sigma^2 I_d$.",
+        r"Component $i$ has mean $\mu_i$ and variance $\sigma^2$: the second parameter is a variance, and the mean has "
+        "an index.",
     ),
     Correction(
         "000 1, summary",
         "Large scores are said to make softmax very peaked or very flat.",
-        "Scores that grow only sharpen it: ratios a_i/a_j = exp(z_i − z_j) move away from 1. Small scores flatten it.",
+        r"Scores that grow only sharpen it: ratios $\frac{a_i}{a_j} = e^{z_i - z_j}$ move away from 1. Small scores "
+        "flatten it.",
     ),
     Correction(
         "002 2c, 003 1c",
-        "The variance of the scaled score is asked to be σ = 1.",
-        "A variance is a σ²; the two agree because σ = 1, and for no other positive value.",
+        r"The variance of the scaled score is asked to be $\sigma = 1$.",
+        r"A variance is a $\sigma^2$; the two agree because $\sigma = 1$, and for no other positive value.",
     ),
     Correction(
         "002 2b, 003 1b",
-        "The products q_i k_i are called independent for different i without a reason.",
-        "They are because the components of q, and of k, are (covariance σ²I, normal). Uncorrelated components are "
-        "enough for the variance; with other covariances it is tr(Σ_qΣ_k) + μ_qᵀΣ_kμ_q + μ_kᵀΣ_qμ_k.",
+        "The products $q_i k_i$ are called independent for different $i$ without a reason.",
+        r"They are because the components of $q$, and of $k$, are (covariance $\sigma^2 I_d$, normal). Uncorrelated "
+        "components are enough for the variance; with other covariances it is "
+        r"$tr(\Sigma_q \Sigma_k) + \mu_q^T \Sigma_k \mu_q + \mu_k^T \Sigma_q \mu_k$.",
     ),
     Correction(
         "003 1c",
-        "From d/s² = 1 only s = √d is drawn.",
-        "s = −√d solves it too: same variance, but every query would then prefer its worst key. Documents 000 and 002 "
-        "choose the positive root by convention; the order of the keys is the reason for that convention.",
+        r"From $\frac{d}{s^2} = 1$ only $s = \sqrt{d}$ is drawn.",
+        r"$s = -\sqrt{d}$ solves it too: same variance, but every query would then prefer its worst key. Documents 000 "
+        "and 002 choose the positive root by convention; the order of the keys is the reason for that convention.",
     ),
     Correction(
         "004 1a",
-        "The square of a sum is written as the sum of squares, and the entry of q carries the index of the key.",
-        "E[s_i²] has cross terms E[q_j q_l]E[k_ij k_il]; they vanish because components are independent with mean 0.",
+        "The square of a sum is written as the sum of squares, and the entry of $q$ carries the index of the key.",
+        "The mean square of a score has cross terms $E[q_j q_l] E[k_j k_l]$; they vanish because components are "
+        "independent with mean 0.",
     ),
 )

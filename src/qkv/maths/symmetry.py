@@ -1,0 +1,148 @@
+"""Which matrices are symmetric because `symbols` makes them the covariance of something random."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from qkv.maths.tree import (
+    Add,
+    Call,
+    Contract,
+    Divide,
+    Multiply,
+    Node,
+    Number,
+    Outer,
+    Power,
+    Special,
+    Symbol,
+    Transpose,
+    Type,
+    Written,
+)
+
+
+@dataclass(frozen=True)
+class Symmetric:
+    """The names of matrices that are symmetric, and drawn so where points are tried."""
+
+    known: frozenset[str] = frozenset()
+
+
+NONE = Symmetric()
+_declared: ContextVar[Symmetric] = ContextVar("declared", default=NONE)
+
+
+@contextmanager
+def declared_symmetric(types: Iterable[Type]) -> Iterator[None]:
+    """Inside, the covariances of these types are symmetric, whether or not what is random there occurs."""
+    token = _declared.set(symmetric_in(types))
+    try:
+        yield
+    finally:
+        _declared.reset(token)
+
+
+def symmetric(types: Iterable[Type]) -> Symmetric:
+    """What is symmetric by these types and by those that were declared."""
+    return Symmetric(symmetric_in(types).known | _declared.get().known)
+
+
+def symmetric_in(types: Iterable[Type]) -> Symmetric:
+    covariances = [kind.law.covariance for kind in types if kind.law is not None]
+    known = set().union(*map(scaled, covariances))
+    for covariance in covariances:
+        known |= implied(covariance, frozenset(known)) or set()
+    return Symmetric(frozenset(known))
+
+
+def scaled(covariance: Node) -> set[str]:
+    """The matrix that a covariance is a multiple of, where it is a name.
+
+    >>> sigma = Symbol(("d", "d"), "Sigma", Type("matrix", ("d", "d")))
+    >>> scaled(Multiply(("d", "d"), (Symbol((), "s", Type("positive")), sigma)))
+    {'Sigma'}
+    """
+    match covariance:
+        case Symbol(type=Type(kind="matrix", definition=None)):
+            return {covariance.name}
+        case Symbol(type=Type(definition=Node() as definition)):
+            return {covariance.name} | scaled(definition)
+        case Divide():
+            return scaled(covariance.top)
+        case Multiply():
+            return set().union(*(scaled(factor) for factor in covariance.factors if factor.shape))
+    return set()
+
+
+def implied(covariance: Node, known: frozenset[str] = frozenset()) -> set[str] | None:
+    """The names that must be symmetric for a covariance to be one by its form, None where the form says too little.
+
+    A is symmetric where A or A + I is a covariance, S where D S Dᵀ is; of A + B, A B and A B A nothing follows.
+    """
+    match covariance:
+        case Symbol(shape=()) | Number():
+            return set()
+        case Symbol(type=Type(definition=Node() as definition)):
+            inner = implied(definition, known)
+            return None if inner is None else inner | {covariance.name}
+        case Symbol():
+            return {covariance.name}
+        case Special() | Call(name="diag"):
+            return set()
+        case Written(entries=entries):
+            rows = [entries[i : i + int(covariance.shape[1])] for i in range(0, len(entries), int(covariance.shape[1]))]
+            return set() if rows == [tuple(column) for column in zip(*rows, strict=True)] else None
+        case Divide():
+            return implied(covariance.top, known)
+        case Multiply():
+            matrices = [factor for factor in covariance.factors if factor.shape]
+            return implied(matrices[0], known) if matrices else set()
+        case Add():
+            return _of_sum([implied(term, known) for term in covariance.terms], covariance.terms, known)
+        case Power(exponent=Number(value=exponent)):
+            inner = implied(covariance.base, known)
+            return inner if exponent == -1 or (inner is not None and inner <= known) else None
+        case Transpose():
+            return implied(covariance.body, known)
+        case Outer():
+            return set() if covariance.left == covariance.right else None
+        case Contract():
+            return _of_product(chain(covariance), known)
+    return set() if not covariance.shape else None
+
+
+def _of_sum(found: list[set[str] | None], terms: tuple[Node, ...], known: frozenset[str]) -> set[str] | None:
+    """All terms but one must be symmetric for sure; then so is that one."""
+    if any(one is None for one in found):
+        return None
+    open_ = [term for term in terms if not scaled(term) <= known]
+    return set().union(*(one for one in found if one)) if len(open_) < 2 else None
+
+
+def chain(node: Node) -> list[Node]:
+    """The factors of a product of matrices, in order, each transpose at a name."""
+    if isinstance(node, Contract):
+        return chain(node.left) + chain(node.right)
+    if isinstance(node, Transpose) and isinstance(node.body, Contract):
+        return [turned(factor) for factor in reversed(chain(node.body))]
+    return [node]
+
+
+def turned(node: Node) -> Node:
+    return node.body if isinstance(node, Transpose) else Transpose(node.shape[::-1], node)
+
+
+def _of_product(factors: list[Node], known: frozenset[str]) -> set[str] | None:
+    """A product that reads the same from behind with every factor transposed, around what is symmetric itself."""
+
+    def mirrored(a: Node, b: Node) -> bool:
+        return turned(a) == b or (a == b and isinstance(a, Symbol) and a.name in known)
+
+    half = len(factors) // 2
+    if not all(mirrored(a, b) for a, b in zip(factors[:half], reversed(factors[-half:]), strict=True)):
+        return None
+    return implied(factors[half], known) if len(factors) % 2 else set()
