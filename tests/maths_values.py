@@ -12,7 +12,7 @@ import numpy as np
 
 from maths_chance import average
 from maths_trees import ELEMENTWISE, MAPS, RANDOM, evaluate, length
-from qkv.maths.labelling import Frozen, Head, Ix
+from qkv.maths.algebra.labelling import Frozen, Head, Ix
 from qkv.maths.normal import Normal
 
 

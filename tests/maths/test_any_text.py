@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from qkv.maths import arithmetic
+from qkv.maths.values import arithmetic
 from qkv.maths.verdict import EFFORT, compare
 
 SCALARS = (

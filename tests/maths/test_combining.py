@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 
 from qkv.maths.combining import dimension, dot, is_zero, number, plus, product, times, trace, transposed, zero
-from qkv.maths.exact import evaluate
 from qkv.maths.tree import Contract, Multiply, Outer, Power, Special, Symbol, Transpose, Type
+from qkv.maths.values.exact import evaluate
 
 SIZES = {"d": 3, "e": 2}
 SIGMA = Symbol((), "sigma", Type("positive"))

@@ -8,7 +8,6 @@ import pytest
 
 from qkv.errors import OptionError
 from qkv.maths import compare, parse
-from qkv.maths.exact import evaluate
 from qkv.maths.moments import (
     ANY_LAW,
     SCALAR_MEAN,
@@ -20,6 +19,7 @@ from qkv.maths.moments import (
     moments,
     monte_carlo,
 )
+from qkv.maths.values.exact import evaluate
 
 FRIENDS = {
     "q": "random vector[d] ~ (mu_q, Sigma_q)",

@@ -3,7 +3,7 @@
 import pytest
 
 from qkv.maths.reading import parse
-from qkv.maths.shaping import plain_shape
+from qkv.maths.text.shaping import plain_shape
 from qkv.maths.writing import latex, plain
 
 S = {

@@ -9,10 +9,10 @@ equal
 
 from __future__ import annotations
 
-from ..errors import IllTyped, Unreadable
-from .bounds import holds
-from .reading import parse
-from .verdict import Verdict, compare
-from .writing import latex, plain
+from qkv.errors import IllTyped, Unreadable
+from qkv.maths.bounds import holds
+from qkv.maths.reading import parse
+from qkv.maths.verdict import Verdict, compare
+from qkv.maths.writing import latex, plain
 
 __all__ = ["IllTyped", "Unreadable", "Verdict", "compare", "holds", "latex", "parse", "plain"]

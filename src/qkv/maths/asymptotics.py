@@ -16,16 +16,16 @@ from functools import lru_cache, reduce
 from math import lcm
 from typing import TYPE_CHECKING, TypeAlias
 
-from .arithmetic import Undefined, Unevaluable, digits, divide, fraction
-from .counterexample import Counterexample, number, pretty
-from .dominance import direction
-from .exact import evaluate
-from .sizes import names_in
-from .substitution import free_indices, symbols_of, walk
-from .tree import Add, Call, Constant, Divide, Index, Multiply, Node, Number, Order, Power, Sum, Symbol, Type
+from qkv.maths.counterexample import Counterexample, number, pretty
+from qkv.maths.dominance import direction
+from qkv.maths.substitution import free_indices, symbols_of, walk
+from qkv.maths.tree import Add, Call, Constant, Divide, Index, Multiply, Node, Number, Order, Power, Sum, Symbol, Type
+from qkv.maths.values.arithmetic import Undefined, Unevaluable, digits, divide, fraction
+from qkv.maths.values.exact import evaluate
+from qkv.maths.values.sizes import names_in
 
 if TYPE_CHECKING:
-    from .verdict import Verdict
+    from qkv.maths.verdict import Verdict
 
 LOGARITHM, EXPONENTIAL = Fraction(1, 10**6), Fraction(10**6)
 MOST_TERMS = 300
@@ -340,7 +340,7 @@ def compare_growth(gold: Node, answer: Node, found: Verdict) -> Verdict:
 
 def undecided(gold: Order, answer: Node, problem: str, found: Verdict) -> Verdict:
     """Where a rate cannot be told, the same body is still the same class."""
-    from .trial import decide
+    from qkv.maths.trial import decide
 
     body = answer.body if isinstance(answer, Order) else answer
     alike = not isinstance(answer, Order) or answer.kind == gold.kind

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..errors import OptionError, complaint
-from .combining import dot, number, plus, product, resolved, split, times, transposed, zero
-from .tree import (
+from qkv.errors import OptionError, complaint
+from qkv.maths.combining import dot, number, plus, product, resolved, split, times, transposed, zero
+from qkv.maths.tree import (
     Add,
     Call,
     Contract,

@@ -11,15 +11,15 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
-from ..errors import MathsError, OptionError, OptionTypeError, complaint
-from .arithmetic import DIGITS, Undefined, Unevaluable, decimal, digits
-from .arrays import entries
-from .counterexample import Counterexample, written
-from .points import Point, Vocabulary, point, points, settled, vocabulary
-from .shrinking import smaller
-from .sizes import names_in
-from .tree import Node, Order, PlusMinus, Symbol
-from .verdict import Verdict, checked, meant, refusal, same_shape, shapes_apart
+from qkv.errors import MathsError, OptionError, OptionTypeError, complaint
+from qkv.maths.counterexample import Counterexample, written
+from qkv.maths.shrinking import smaller
+from qkv.maths.tree import Node, Order, PlusMinus, Symbol
+from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, decimal, digits
+from qkv.maths.values.arrays import entries
+from qkv.maths.values.points import Point, Vocabulary, point, points, settled, vocabulary
+from qkv.maths.values.sizes import names_in
+from qkv.maths.verdict import Verdict, checked, meant, refusal, same_shape, shapes_apart
 
 POINTS, FEWEST, CORNERS = 240, 30, 125
 EXTREMES = (1, 2, 3, 10, 100)
@@ -42,8 +42,8 @@ def holds(
     checked(left, right, symbols)
     if relation not in RELATIONS:
         raise OptionError(complaint("relation", repr(relation), "one of <=, >=, < and >"))
-    from .symmetry import declared_symmetric
-    from .types import declare
+    from qkv.maths.algebra.symmetry import declared_symmetric
+    from qkv.maths.types import declare
 
     with declared_symmetric(declare(symbols).types.values()):
         return held(left, relation, right, symbols, attained)
@@ -53,7 +53,7 @@ def held(
     left: str, relation: str, right: str, symbols: Mapping[str, str], attained: Mapping[str, Any] | None
 ) -> Verdict:
     """`holds`, where what it was given is known to be of the right kind."""
-    from .reading import parse
+    from qkv.maths.reading import parse
 
     found = Verdict("equal", None, "", gold=left, answer=right)
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from .tree import (
+from qkv.maths.tree import (
     Add,
     Call,
     Contract,
@@ -203,7 +203,7 @@ def dimension(size: Size) -> Node:
         return number(size)
     if re.fullmatch(r"[^\W\d]\w*'*", size):
         return Symbol((), size, Type("natural"))
-    from .reading import parse
+    from qkv.maths.reading import parse
 
     names = re.findall(r"[^\W\d]\w*'*", size)
     return parse(size, dict.fromkeys(names, "natural"))

@@ -8,18 +8,18 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MathsError, OptionError
-from .agreeing import agree_at
-from .arithmetic import DIGITS, Undefined, Unevaluable
-from .counterexample import pretty, written
-from .points import Point, Vocabulary, points, settled, vocabulary
-from .sizes import names_in
-from .substitution import free_indices, names, substitute, symbols_of, walk
-from .tree import Index, Multiply, Node, Number, Order, Part, PlusMinus, Relation, Special, Symbol, Type
-from .trial import decide, slow, tried
+from qkv.errors import MathsError, OptionError
+from qkv.maths.counterexample import pretty, written
+from qkv.maths.substitution import free_indices, names, substitute, symbols_of, walk
+from qkv.maths.tree import Index, Multiply, Node, Number, Order, Part, PlusMinus, Relation, Special, Symbol, Type
+from qkv.maths.trial import decide, slow, tried
+from qkv.maths.values.agreeing import agree_at
+from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable
+from qkv.maths.values.points import Point, Vocabulary, points, settled, vocabulary
+from qkv.maths.values.sizes import names_in
 
 if TYPE_CHECKING:
-    from .verdict import Verdict
+    from qkv.maths.verdict import Verdict
 
 LETTERS = ("m", "c", "t", "a", "b", "u", "w", "s")
 MOST_VECTORS, MOST_SPECIAL = 5, 24
@@ -53,8 +53,8 @@ def groups(vectors: Mapping[str, Symbol]) -> Iterator[tuple[str, ...]]:
 
 def reread(gold: Node, answer: str, symbols: Mapping[str, str], found: Verdict) -> Verdict | None:
     """An answer that makes no sense with a vector, read with a number in its place; None where that is wrong too."""
-    from .reading import parse
-    from .verdict import meant
+    from qkv.maths.reading import parse
+    from qkv.maths.verdict import meant
 
     right = meant(gold)
     if isinstance(right, (Order, PlusMinus)) or (isinstance(gold, Relation) and gold.signs[-1] not in ("=", "≈")):
@@ -97,7 +97,7 @@ def conditional(
 
 
 def said(node: Node) -> str:
-    from .writing import plain
+    from qkv.maths.writing import plain
 
     return plain(node)
 

@@ -8,10 +8,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from .arithmetic import DIGITS, FINEST, decimal
-from .arithmetic import digits as precise
-from .points import Point, Vocabulary
-from .tree import Symbol
+from qkv.maths.tree import Symbol
+from qkv.maths.values.arithmetic import DIGITS, FINEST, decimal
+from qkv.maths.values.arithmetic import digits as precise
+from qkv.maths.values.points import Point, Vocabulary
 
 MOST_SHOWN = 12
 
@@ -58,7 +58,7 @@ class Counterexample:
 
 
 def pretty(symbol: Symbol) -> str:
-    from .writing import plain
+    from qkv.maths.writing import plain
 
     return plain(symbol)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from qkv.maths.extents import size_node
+from qkv.maths.text.extents import size_node
+from qkv.maths.text.words import ACCENTS, GREEK
 from qkv.maths.tree import (
     Add,
     Call,
@@ -33,7 +34,6 @@ from qkv.maths.tree import (
     Transpose,
     Written,
 )
-from qkv.maths.words import ACCENTS, GREEK
 
 # How tightly a text holds together: a sum, a product that ends in a Σ, a product, a power, and what takes any index.
 SUM, OPEN, PRODUCT, RAISED_UP, ATOM = range(5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from qkv.maths.in_latex import ATOM, PRODUCT, RAISED_UP, Latex, short
+from qkv.maths.text.words import GREEK, RAISED
 from qkv.maths.tree import (
     Constant,
     Contract,
@@ -15,7 +16,6 @@ from qkv.maths.tree import (
     Outer,
     Symbol,
 )
-from qkv.maths.words import GREEK, RAISED
 
 _SIGNS = {"=": "=", "≈": "≈", "<=": "≤", "<": "<", ">=": "≥", ">": ">", "!=": "≠"}
 _UP = {letter: sign for sign, letter in RAISED.items() if letter in "0123456789-"}

@@ -18,12 +18,12 @@ from fractions import Fraction
 from itertools import product as combinations
 from typing import NamedTuple
 
-from ..errors import OptionError, complaint
-from .bilinear import Form, form_of
-from .combining import dot, is_zero, number, plus, product, times, trace, transposed
-from .reading import parse
-from .tree import Add, Covariance, Expect, Node, Outer, Power, Symbol
-from .writing import latex
+from qkv.errors import OptionError, complaint
+from qkv.maths.bilinear import Form, form_of
+from qkv.maths.combining import dot, is_zero, number, plus, product, times, trace, transposed
+from qkv.maths.reading import parse
+from qkv.maths.tree import Add, Covariance, Expect, Node, Outer, Power, Symbol
+from qkv.maths.writing import latex
 
 MOST_CASES = 200_000
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from qkv.maths import rules  # noqa: F401  (its rules join the others when it is imported)
-from qkv.maths.budget import WORK, NotNormal, NoValue, TooLarge, budget, roots
-from qkv.maths.clearing import vanishes
-from qkv.maths.indices import all_places, entry
-from qkv.maths.monomials import Frozen, Ix, Poly, freeze, subtract
-from qkv.maths.notation import text
-from qkv.maths.scope import scope_of
+from qkv.maths.algebra import rules  # noqa: F401  (its rules join the others when it is imported)
+from qkv.maths.algebra.budget import WORK, NotNormal, NoValue, TooLarge, budget, roots
+from qkv.maths.algebra.clearing import vanishes
+from qkv.maths.algebra.indices import all_places, entry
+from qkv.maths.algebra.monomials import Frozen, Ix, Poly, freeze, subtract
+from qkv.maths.algebra.notation import text
+from qkv.maths.algebra.scope import scope_of
 from qkv.maths.tree import Node, Order, PlusMinus, Relation, Shape
 
 __all__ = ["Normal", "NotNormal", "TooLarge", "is_zero", "normal", "same", "terms"]

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
-from .agreeing import near
-from .arithmetic import DIGITS, ZERO, Undefined, Unevaluable, digits, fraction
-from .arrays import entries
-from .counterexample import Counterexample, number
-from .points import points, vocabulary
-from .substitution import rebuilt, walk
-from .tree import Multiply, Node, Number, Transpose, Written
-from .trial import Outcome
+from qkv.maths.counterexample import Counterexample, number
+from qkv.maths.substitution import rebuilt, walk
+from qkv.maths.tree import Multiply, Node, Number, Transpose, Written
+from qkv.maths.trial import Outcome
+from qkv.maths.values.agreeing import near
+from qkv.maths.values.arithmetic import DIGITS, ZERO, Undefined, Unevaluable, digits, fraction
+from qkv.maths.values.arrays import entries
+from qkv.maths.values.points import points, vocabulary
 
 PLACES = Fraction(1, 10**45)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from qkv.errors import IllTyped, MathsError, OptionTypeError, Unreadable, complaint
-from qkv.maths.cleaning import Clean
-from qkv.maths.elaborate import Elaborator
-from qkv.maths.fitting import OR
-from qkv.maths.lexing import Lexer
-from qkv.maths.parsing import Token
-from qkv.maths.shaping import DEEPEST, depth
-from qkv.maths.syntax import arrange
+from qkv.maths.text.cleaning import Clean
+from qkv.maths.text.elaborate import Elaborator
+from qkv.maths.text.fitting import OR
+from qkv.maths.text.lexing import Lexer
+from qkv.maths.text.parsing import Token
+from qkv.maths.text.shaping import DEEPEST, depth
+from qkv.maths.text.syntax import arrange
 from qkv.maths.tree import Node, Shape, Type
 
 __all__ = ["DEEPEST", "depth", "parse", "read"]

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from qkv.errors import OptionError, complaint
-from qkv.maths.symmetry import implied, symmetric_in
+from qkv.maths.algebra.symmetry import implied, symmetric_in
 from qkv.maths.tree import Multiply, Node, Special, Type, Written
 
 
@@ -60,9 +60,9 @@ def _definition(name: str, kind: Type) -> None:
 
 def _number(node: Node) -> Any:
     """The number that a node is by itself, None where it needs names or has no value."""
-    from qkv.maths.arithmetic import Undefined, Unevaluable
-    from qkv.maths.exact import evaluate
     from qkv.maths.substitution import symbols_of
+    from qkv.maths.values.arithmetic import Undefined, Unevaluable
+    from qkv.maths.values.exact import evaluate
 
     if any(symbol.type.definition is None for symbol in symbols_of(node).values()):
         return None
@@ -74,8 +74,8 @@ def _number(node: Node) -> Any:
 
 def _diagonal(covariance: Node) -> list[Any]:
     """The diagonal of a covariance, or the number before an identity, where they are numbers; −1 where it is none."""
-    from qkv.maths.arithmetic import Undefined
-    from qkv.maths.chance import triangular
+    from qkv.maths.values.arithmetic import Undefined
+    from qkv.maths.values.chance import triangular
 
     match covariance:
         case Written():

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from .substitution import rebuilt, walk
-from .tree import (
+from qkv.maths.substitution import rebuilt, walk
+from qkv.maths.tree import (
     Add,
     Call,
     Contract,

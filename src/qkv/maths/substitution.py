@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from .tree import (
+from qkv.maths.tree import (
     Add,
     Call,
     Contract,

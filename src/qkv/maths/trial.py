@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from .agreeing import agree_at
-from .arithmetic import DIGITS, FINEST, TooNear, Undefined, Unevaluable, effort
-from .counterexample import Counterexample, either
-from .points import Point, Vocabulary, points, settled, vocabulary
-from .shrinking import Smaller, smaller
-from .substitution import walk
-from .tree import Call, Covariance, Divide, Expect, Node, Power, children
+from qkv.maths.counterexample import Counterexample, either
+from qkv.maths.shrinking import Smaller, smaller
+from qkv.maths.substitution import walk
+from qkv.maths.tree import Call, Covariance, Divide, Expect, Node, Power, children
+from qkv.maths.values.agreeing import agree_at
+from qkv.maths.values.arithmetic import DIGITS, FINEST, TooNear, Undefined, Unevaluable, effort
+from qkv.maths.values.points import Point, Vocabulary, points, settled, vocabulary
 
 ENOUGH_POINTS, ENOUGH_SIZES, MOST_POINTS = 10, 3, 50
 ENOUGH_KINKED, MOST_KINKED = 60, 90
@@ -87,7 +87,7 @@ def noted(outcome: Outcome, small: Smaller | None) -> Outcome:
 
 def proved(gold: Node, answer: Node, work: int | None = None) -> bool:
     """Whether normal forms prove the two the same; not where they grow too large."""
-    from .normal import WORK, NotNormal, TooLarge, same
+    from qkv.maths.normal import WORK, NotNormal, TooLarge, same
 
     try:
         return same(gold, answer, work=work or WORK)

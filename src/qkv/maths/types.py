@@ -9,11 +9,11 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from qkv.errors import MathsError, OptionError, OptionTypeError, complaint
-from qkv.maths import naming
-from qkv.maths.extents import NATURAL, size_of
 from qkv.maths.reading import DEEPEST, depth, read
 from qkv.maths.sensible import sensible
-from qkv.maths.shaping import plain_shape
+from qkv.maths.text import naming
+from qkv.maths.text.extents import NATURAL, size_of
+from qkv.maths.text.shaping import plain_shape
 from qkv.maths.tree import Law, Multiply, Node, Number, Shape, Size, Special, Type
 
 _KIND = re.compile(r"\s*(random\s+)?(scalar|real|positive|nonnegative|natural|vector|matrix|index|map)(?![A-Za-z])\s*")

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ..errors import IllTyped, MathsError, OptionError, OptionTypeError, complaint, pointed
-from .counterexample import Counterexample
-from .tree import Multiply, Node, Number, Order, Part, PlusMinus, Relation, Symbol
+from qkv.errors import IllTyped, MathsError, OptionError, OptionTypeError, complaint, pointed
+from qkv.maths.counterexample import Counterexample
+from qkv.maths.tree import Multiply, Node, Number, Order, Part, PlusMinus, Relation, Symbol
 
 APPROXIMATELY = re.compile(r"[\s$({\[\\]*(?:≈|\\?approx\b)")
 EFFORT = 160_000
@@ -62,9 +62,9 @@ def compare(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
     ('conditional', 'every component of μ is the same (μ = m·1, then both are d m²)')
     """
     checked(gold, answer, symbols)
-    from .arithmetic import effort
-    from .symmetry import declared_symmetric
-    from .types import declare
+    from qkv.maths.algebra.symmetry import declared_symmetric
+    from qkv.maths.types import declare
+    from qkv.maths.values.arithmetic import effort
 
     with declared_symmetric(declare(symbols).types.values()), effort(EFFORT):
         return compared(gold, answer, symbols)
@@ -72,8 +72,8 @@ def compare(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
 
 def compared(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
     """`compare`, where what it was given is known to be of the right kind."""
-    from .reading import parse
-    from .substitution import free_indices
+    from qkv.maths.reading import parse
+    from qkv.maths.substitution import free_indices
 
     found = Verdict("equal", None, "", gold=gold, answer=answer)
     try:
@@ -84,7 +84,7 @@ def compared(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
         wanted = meant(right)
         given = as_written(answer, parse(answer, symbols, expected=wanted.shape, free=free_indices(wanted)))
     except IllTyped as error:
-        from .conditions import reread
+        from qkv.maths.conditions import reread
 
         refused = refusal(error, found)
         conditional = reread(right, answer, symbols, replace(found, where=refused.where))
@@ -98,7 +98,7 @@ def as_written(text: str, node: Node) -> Node:
     """What was read from a text; where ≈ stands at its beginning, its decimals are rounded ones."""
     if not APPROXIMATELY.match(text) or isinstance(node, Relation):
         return node
-    from .numbers import rounded
+    from qkv.maths.numbers import rounded
 
     return rounded(node)
 
@@ -134,7 +134,7 @@ def meant(node: Node) -> Node:
         return node
     last = node.members[-1]
     if node.signs[-1] == "≈":
-        from .numbers import rounded
+        from qkv.maths.numbers import rounded
 
         return rounded(last)
     return last
@@ -156,7 +156,7 @@ def with_chain(answer: Node, verdict: Verdict) -> Verdict:
     """The verdict on a chain is that on its end; where an earlier member is not equal to it, the reason says so."""
     if not isinstance(answer, Relation):
         return verdict
-    from .trial import differ
+    from qkv.maths.trial import differ
 
     last = meant(answer)
     for member, sign in zip(answer.members, answer.signs, strict=False):
@@ -175,7 +175,7 @@ def with_chain(answer: Node, verdict: Verdict) -> Verdict:
 
 def rounds(member: Node, last: Node) -> bool:
     """Whether the end of a chain is what comes before it, rounded to the digits that it shows."""
-    from .numbers import compare_numbers
+    from qkv.maths.numbers import compare_numbers
 
     said = compare_numbers(member, last) if member.shape == last.shape else None
     return said is not None and said[0].equal is True
@@ -202,7 +202,7 @@ def inequality(gold: Relation, answer: Node, found: Verdict) -> Verdict:
 
 def values(gold: Node, answer: Node, found: Verdict) -> Verdict:
     """The verdict on two trees that are no chains."""
-    from .asymptotics import compare_growth
+    from qkv.maths.asymptotics import compare_growth
 
     if isinstance(gold, Order) or isinstance(answer, Order):
         return compare_growth(gold, answer, found)
@@ -213,14 +213,14 @@ def values(gold: Node, answer: Node, found: Verdict) -> Verdict:
 
 
 def signed(node: Node):
-    from .substitution import walk
+    from qkv.maths.substitution import walk
 
     return (n for n in walk(node) if isinstance(n, PlusMinus))
 
 
 def with_sign(node: Node, sign: int) -> Node:
     """`node` with every ± read as one sign."""
-    from .substitution import rebuilt
+    from qkv.maths.substitution import rebuilt
 
     if isinstance(node, PlusMinus):
         inner = with_sign(node.body, sign)
@@ -230,7 +230,7 @@ def with_sign(node: Node, sign: int) -> Node:
 
 def two_valued(gold: Node, answer: Node, found: Verdict) -> Verdict:
     """Things with a ± are the same where their values are, as a set: by proof in some order, or point by point."""
-    from .trial import tried_as_sets
+    from qkv.maths.trial import tried_as_sets
 
     golds, answers = (
         [with_sign(node, sign) for sign in (1, -1)] if list(signed(node)) else [node] for node in (gold, answer)
@@ -263,9 +263,9 @@ def two_valued(gold: Node, answer: Node, found: Verdict) -> Verdict:
 
 def ordinary(gold: Node, answer: Node, found: Verdict) -> Verdict:
     """Shapes, then numbers as they were written, then proof, then trial, then the condition that would help."""
-    from .conditions import condition, special
-    from .numbers import compare_numbers, within_rounding
-    from .trial import decide
+    from qkv.maths.conditions import condition, special
+    from qkv.maths.numbers import compare_numbers, within_rounding
+    from qkv.maths.trial import decide
 
     gold, answer = column(gold), column(answer)
     if not same_shape(gold, answer):
@@ -318,9 +318,9 @@ def same_shape(gold: Node, answer: Node) -> bool:
         return True
     if len(gold.shape) != len(answer.shape):
         return False
-    from .arithmetic import Undefined, Unevaluable
-    from .points import points, vocabulary
-    from .sizes import measure
+    from qkv.maths.values.arithmetic import Undefined, Unevaluable
+    from qkv.maths.values.points import points, vocabulary
+    from qkv.maths.values.sizes import measure
 
     tried = 0
     words = vocabulary(gold, answer)
@@ -340,8 +340,8 @@ def same_shape(gold: Node, answer: Node) -> bool:
 
 def first_values(gold: Node, answer: Node) -> Counterexample | None:
     """Both at the first point at which they have a value, None where that is soon not found."""
-    from .arithmetic import DIGITS, Undefined, Unevaluable
-    from .points import points, vocabulary
+    from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable
+    from qkv.maths.values.points import points, vocabulary
 
     words = vocabulary(gold, answer)
     for place in points(words, 3):
@@ -369,7 +369,7 @@ def shape_text(node: Node) -> str:
 
 
 def wrote(node: Node) -> str:
-    from .writing import plain
+    from qkv.maths.writing import plain
 
     text = plain(node)
     return text if len(text) <= 60 else f"{text[:57]}…"

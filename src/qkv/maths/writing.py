@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qkv.maths.in_latex import Latex
 from qkv.maths.in_unicode import Plain
-from qkv.maths.shaping import plain_shape
+from qkv.maths.text.shaping import plain_shape
 from qkv.maths.tree import Node
 
 __all__ = ["latex", "plain", "plain_shape"]

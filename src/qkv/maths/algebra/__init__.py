@@ -1,0 +1,1 @@
+"""Normal forms by index notation: sums of monomials with canonically named indices."""

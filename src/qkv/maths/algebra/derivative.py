@@ -1,0 +1,116 @@
+"""Derivatives of sums of monomials with respect to one component of a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from qkv.maths import tree as t
+from qkv.maths.algebra.budget import NotNormal
+from qkv.maths.algebra.functions import logarithm, sign
+from qkv.maths.algebra.heads import arguments
+from qkv.maths.algebra.indices import delta, entry, place_of
+from qkv.maths.algebra.mentions import averaged, names, replaced
+from qkv.maths.algebra.monomials import Factor, Head, Ix, Poly, add, atom, bind, build, multiply, number, unbind
+from qkv.maths.algebra.powers import power
+from qkv.maths.algebra.scope import Scope, scope_of
+from qkv.maths.substitution import symbols_of, walk
+
+# Constant almost everywhere.
+STEPS = frozenset({"sign", "argmax", "less", "delta", "place"})
+
+
+@dataclass(frozen=True)
+class Target:
+    """One component of a name, and the random names whose laws mention that name."""
+
+    name: str
+    slots: tuple[Ix, ...]
+    random: frozenset[str]
+
+    def moves(self, head: Head) -> bool:
+        """Whether a head may depend on it."""
+        return self.name in names(head) or not self.random.isdisjoint(averaged(head))
+
+
+def derivative(node: t.Derivative, at: tuple[Ix, ...], scope: Scope) -> Poly:
+    """Entry `at` of ∂ body / ∂ target: the axes of the body, then those of the target."""
+    target = node.target
+    cut = len(node.body.shape)
+    rest = list(at[cut:])
+    if isinstance(target, t.Part) and isinstance(target.body, t.Symbol):
+        symbol = target.body
+        if len(target.indices) == 2 and target.indices[1] is None and len(rest) == 2:
+            rest = rest[1:]
+        chosen = [*target.indices, *([None] * (len(symbol.shape) - len(target.indices)))]
+        slots = tuple(rest.pop(0) if index is None else place_of(index, scope) for index in chosen)
+    elif isinstance(target, t.Symbol):
+        symbol, slots = target, tuple(rest)
+    else:
+        raise NotNormal("a derivative is taken with respect to a name or a component of one")
+    if symbol.name in scope.symmetric:
+        raise NotNormal("the components of a covariance do not vary one by one")
+    if symbol.name in scope_of(node.body).naturals:
+        raise NotNormal("nothing is differentiated by a size")
+    _refuse_average(node.body, symbol)
+    moved = {name for name, law in scope.laws.items() if symbol.name in symbols_of(law.mean, law.covariance)}
+    # The body is read with the name as it stands; its definition comes in after the derivative.
+    inner = scope.holding(symbol.name)
+    found = differentiate(entry(node.body, at[:cut], inner), Target(symbol.name, slots, frozenset(moved)))
+    definition = symbol.type.definition
+    if definition is None or symbol.name in scope.held:
+        return found
+    return replaced(found, symbol.name, lambda where: entry(definition, where, scope.outside()))
+
+
+def _refuse_average(body: t.Node, symbol: t.Symbol) -> None:
+    """A name that is random by its definition does not stand still under an expectation."""
+    if symbol.type.definition is None:
+        return
+    chance = any(found.type.law is not None for found in symbols_of(symbol.type.definition).values())
+    if chance and any(isinstance(part, t.Expect | t.Covariance) for part in walk(body)):
+        raise NotNormal("an expectation is not differentiated by what it averages over")
+
+
+def differentiate(poly: Poly, target: Target) -> Poly:
+    """∂ poly / ∂ target, by the product rule."""
+    parts = []
+    for monomial, coefficient in poly.items():
+        factors, opens = unbind(monomial)
+        for place, factor in enumerate(factors):
+            if not target.moves(factor.head):
+                continue
+            inner = _factor(factor._replace(exponent=Fraction(1)), target)
+            others = factors[:place] + factors[place + 1 :]
+            lower = factor._replace(exponent=factor.exponent - 1)
+            outer = build(coefficient * factor.exponent, [*others, lower], {})
+            value = multiply(outer, inner)
+            for index, size in opens.items():
+                value = bind(value, index, size)
+            parts.append(value)
+    return add(*parts)
+
+
+def _factor(factor: Factor, target: Target) -> Poly:
+    head = factor.head
+    if head.kind in ("name", "random"):
+        return multiply(number(1), *(delta(x, y) for x, y in zip(factor.slots, target.slots, strict=True)))
+    if head.kind in STEPS:
+        return {}
+    args = arguments(head, factor.slots)
+    itself = atom(head, factor.slots)
+    match head.kind:
+        case "sum":
+            return differentiate(args[0], target)
+        case "exp":
+            return multiply(itself, differentiate(args[0], target))
+        case "log":
+            return multiply(differentiate(args[0], target), power(args[0], -1))
+        case "abs":
+            return multiply(sign(args[0]), differentiate(args[0], target))
+        case "power":
+            base, exponent = args
+            by_base = multiply(exponent, power(base, -1), differentiate(base, target))
+            by_exponent = differentiate(exponent, target)
+            return multiply(itself, add(by_base, multiply(by_exponent, logarithm(base)) if by_exponent else {}))
+    raise NotNormal(f"the derivative of {head.kind} has no normal form")

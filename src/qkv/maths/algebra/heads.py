@@ -1,0 +1,189 @@
+"""Heads that hold sums: a function of a sum that does not come apart is a factor of its own.
+
+`closed` chooses the order of its slots so that the same function of the same thing is the same head, whatever its
+indices were called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from itertools import permutations, product
+
+from qkv.maths.algebra.budget import TooLarge, has_root, spend
+from qkv.maths.algebra.labelling import Factor, Frozen, Head, Ix, Monomial
+from qkv.maths.algebra.monomials import (
+    Poly,
+    add,
+    atom,
+    build,
+    freeze,
+    indices_of,
+    multiply,
+    number,
+    outputs,
+    rename,
+    scale,
+)
+
+HEAVIEST = 1000
+SIGNS = {"positive": 2, "nonnegative": 1, "real": 0}
+# The most terms, and the highest degree, of a sum that is looked at for values at and above 1 of its naturals.
+MOST_TERMS = 12
+HIGHEST = 6
+
+
+def closed(
+    kind: str,
+    args: Sequence[Poly],
+    *,
+    name: str = "",
+    out: tuple[Ix, ...] = (),
+    sign: str = "real",
+    even: bool = False,
+    odd: bool = False,
+    unordered: bool = False,
+) -> tuple[Factor, int]:
+    """The factor `kind` of `args`, and a sign to put before it.
+
+    `even`: the sign of the argument does not matter; `odd`: it may be pulled out; `unordered`: nor does the order.
+    """
+    weight = 1 + sum(factor.head.weight for arg in args for monomial in arg for factor in monomial.factors)
+    if weight > HEAVIEST:
+        raise TooLarge("too much stands inside one function")
+    found = sorted({ix for arg in args for ix in indices_of(arg) if ix[0] != "c" and ix[0] != "r"})
+    marks = {ix: _mark(ix, args, unordered) for ix in found}
+    blocks: dict[object, list[Ix]] = {}
+    for ix in sorted(found, key=lambda ix: marks[ix]):
+        blocks.setdefault(repr(marks[ix]), []).append(ix)
+    best: tuple[Frozen, ...] = ()
+    least_key, sign_found, orders = None, 1, []
+    for chosen in product(*(permutations(block) for block in blocks.values())):
+        order = tuple(ix for block in chosen for ix in block)
+        spend(len(args) + weight // 16)
+        mapping: dict[Ix, Ix] = {ix: ("p", place) for place, ix in enumerate(order)}
+        plain = [rename(arg, mapping) for arg in args]
+        for flip in (1, -1) if even or odd else (1,):
+            bodies = tuple(freeze(scale(body, flip)) for body in plain)
+            if unordered:
+                bodies = tuple(sorted(bodies))
+            # Of a sum and its opposite the one that begins with a plus is kept.
+            key = tuple(tuple((monomial, -value) for monomial, value in body) for body in bodies)
+            if least_key is None or key < least_key:
+                best, least_key, sign_found, orders = bodies, key, flip, [order]
+            elif key == least_key and (even or flip == sign_found) and order not in orders:
+                orders.append(order)
+    first, shift = orders[0], len(out)
+    symmetry = tuple(sorted((*range(shift), *(shift + first.index(ix) for ix in order)) for order in orders))
+    head = Head(kind, name, best, sign, symmetry if len(symmetry) > 1 else (), weight)
+    return Factor(head, out + first), 1 if even else sign_found
+
+
+def _mark(ix: Ix, args: Sequence[Poly], unordered: bool) -> list[tuple[object, ...]]:
+    """Where an index stands, told without its name."""
+    return sorted(
+        (
+            0 if unordered else n,
+            len(monomial.factors),
+            factor.head,
+            -1 if factor.head.symmetry else place,
+            factor.exponent,
+        )
+        for n, arg in enumerate(args)
+        for monomial in arg
+        for factor in monomial.factors
+        for place, slot in enumerate(factor.slots)
+        if slot == ix
+    )
+
+
+def arguments(head: Head, slots: tuple[Ix, ...]) -> list[Poly]:
+    """The arguments of a head with its slots put in."""
+    mapping: dict[Ix, Ix] = {("p", k): ix for k, ix in enumerate(slots[outputs(head) :])}
+    return [rename(dict(body), mapping) for body in head.args]
+
+
+def within(head: Head) -> list[Head]:
+    """The heads in the arguments of a head."""
+    args = () if head.kind == "prime" else head.args
+    return [factor.head for arg in args for monomial, _ in arg for factor in monomial.factors]
+
+
+@lru_cache(maxsize=4096)
+def random_names(head: Head) -> frozenset[str]:
+    """The random names on whose values a head depends; an expectation depends on none."""
+    if head.kind == "random":
+        return frozenset([head.name])
+    if head.kind == "expect":
+        return frozenset()
+    return frozenset().union(*map(random_names, within(head)))
+
+
+def single(poly: Poly) -> tuple[Monomial, Fraction] | None:
+    """The one monomial of a sum that has one, without bound indices."""
+    if len(poly) != 1:
+        return None
+    ((monomial, coefficient),) = poly.items()
+    return None if monomial.sizes else (monomial, coefficient)
+
+
+def sign_of(poly: Poly) -> str:
+    """What is known of the sign of a sum: "positive", "nonnegative" or "real" (nothing)."""
+    known = _sign_by_terms(poly)
+    if known != "real":
+        return known
+    above = _above_one(poly)
+    return known if above is None else _sign_by_terms(above)
+
+
+def _above_one(poly: Poly) -> Poly | None:
+    """The sum with 1 + t for each natural, where t is not negative; None where there are none, or too many terms."""
+    rising = [coefficient > 0 and any(map(_counts, monomial.factors)) for monomial, coefficient in poly.items()]
+    if len(poly) > MOST_TERMS or not any(rising):
+        return None
+    parts = []
+    for monomial, coefficient in poly.items():
+        rest = [factor for factor in monomial.factors if not _counts(factor)]
+        shifted = []
+        for head, slots, k in filter(_counts, monomial.factors):
+            above = atom(head._replace(kind="above", sign="nonnegative"), slots)
+            shifted += [add(number(1), above)] * int(min(k, HIGHEST + 1))
+        if len(shifted) > HIGHEST:
+            return None
+        parts.append(multiply(build(coefficient, rest, dict(enumerate(monomial.sizes))), *shifted))
+    return add(*parts)
+
+
+def _counts(factor: Factor) -> bool:
+    """Whether a factor is a whole power of a natural that no sum binds."""
+    head, slots, k = factor
+    return head.sign == "natural" and k.denominator == 1 and k > 0 and all(ix[0] != "b" for ix in slots)
+
+
+def _sign_by_terms(poly: Poly) -> str:
+    if not poly:
+        return "nonnegative"
+    worst = 0
+    for monomial, coefficient in poly.items():
+        known = min((SIGNS[factor_sign(factor)] for factor in monomial.factors), default=2)
+        if coefficient < 0 or known == 0:
+            return "real"
+        worst = max(worst, known)
+    return "positive" if worst == 2 else "nonnegative"
+
+
+def known_sign(head: Head, slots: tuple[Ix, ...]) -> str:
+    """The sign of a head; what stands under a root somewhere is not negative where that is defined."""
+    if head.sign == "natural":
+        return "positive"
+    return "nonnegative" if head.sign == "real" and has_root(head, slots) else head.sign
+
+
+def factor_sign(factor: Factor) -> str:
+    head, slots, exponent = factor
+    known = known_sign(head, slots)
+    if known != "real":
+        return known
+    # A root is not negative, and neither is an even power.
+    return "nonnegative" if exponent.denominator % 2 == 0 or exponent.numerator % 2 == 0 else "real"

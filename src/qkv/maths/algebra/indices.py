@@ -1,0 +1,334 @@
+"""From the typed tree to index notation: what entry (i, j) of a node is, as a sum of monomials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+from qkv.maths import tree as t
+from qkv.maths.algebra.budget import NotNormal, TooLarge, spend
+from qkv.maths.algebra.functions import exponential, logarithm, sign, symbolic_power
+from qkv.maths.algebra.heads import closed, single
+from qkv.maths.algebra.labelling import Factor, Frozen, Head, Ix
+from qkv.maths.algebra.monomials import (
+    DELTA,
+    LESS,
+    PLACE,
+    Poly,
+    add,
+    atom,
+    bind,
+    build,
+    constant,
+    freeze,
+    fresh,
+    indices_of,
+    multiply,
+    number,
+    rename,
+    scale,
+    subtract,
+)
+from qkv.maths.algebra.powers import HALF, absolute, power
+from qkv.maths.algebra.scope import Scope, size_poly
+
+# Axes of up to this many places are written out place by place; longer ones keep an index.
+WRITTEN_OUT = 12
+KINDS = {"natural": "natural", "positive": "positive", "index": "natural", "nonnegative": "nonnegative"}
+
+
+def places(size: t.Size) -> range | None:
+    """The places of an axis that is written out."""
+    return range(1, size + 1) if isinstance(size, int) and size <= WRITTEN_OUT else None
+
+
+def total(size: t.Size, scope: Scope, body: Callable[[Ix], Poly]) -> Poly:
+    """Σ over an axis of `body` at each of its places."""
+    written = places(size)
+    if written is not None:
+        return add(*(body(("c", k)) for k in written))
+    index = fresh()
+    return bind(body(index), index, freeze(size_poly(size, scope)))
+
+
+def delta(x: Ix, y: Ix) -> Poly:
+    return build(Fraction(1), [Factor(DELTA, (x, y))], {})
+
+
+def less(x: Ix, y: Ix) -> Poly:
+    return atom(LESS, (x, y))
+
+
+def place_of(node: t.Node, scope: Scope) -> Ix:
+    """The index that a subscript names."""
+    if isinstance(node, t.Index):
+        return scope.bound.get(node.name, ("f", node.name))
+    poly = entry(node, (), scope)
+    value = constant(poly)
+    if value is not None and value.denominator == 1:
+        return ("c", int(value))
+    alone = single(poly)
+    if alone is not None and alone[1] == 1 and len(alone[0].factors) == 1 and alone[0].factors[0].head == PLACE:
+        return alone[0].factors[0].slots[0]
+    if any(ix[0] == "o" for ix in indices_of(poly)):
+        raise NotNormal("a subscript that is computed from a bound index has no normal form")
+    return ("v", repr(freeze(poly)))
+
+
+def entry(node: t.Node, at: tuple[Ix, ...], scope: Scope) -> Poly:
+    """The entry of `node` at the indices `at`, one for each axis of its shape."""
+    spend(1)
+    match node:
+        case t.Number():
+            return number(node.value)
+        case t.Constant(name="e"):
+            return exponential(number(1))
+        case t.Constant(name="pi"):
+            return atom(Head("constant", "pi", (), "positive"))
+        case t.Symbol():
+            return _symbol(node, at, scope)
+        case t.Index():
+            return atom(PLACE, (scope.bound.get(node.name, ("f", node.name)),))
+        case t.Special(name="zeros"):
+            return {}
+        case t.Special(name="ones"):
+            return number(1)
+        case t.Special(name="identity"):
+            return delta(*at)
+        case t.Written():
+            return _written(node, at, scope)
+        case t.Add(terms=terms):
+            return add(*(entry(term, at, scope) for term in terms))
+        case t.Multiply(factors=factors):
+            return multiply(*(entry(factor, at if factor.shape else (), scope) for factor in factors))
+        case t.Divide(top=top, bottom=bottom):
+            return multiply(entry(top, at, scope), power(entry(bottom, (), scope), -1))
+        case t.Contract():
+            return _contract(node, at, scope)
+        case t.Outer(left=left, right=right):
+            return multiply(entry(left, at[:1], scope), entry(right, at[1:], scope))
+        case t.Hadamard(left=left, right=right):
+            return multiply(entry(left, at, scope), entry(right, at, scope))
+        case t.Power():
+            return _power(node, at, scope)
+        case t.Transpose(body=body):
+            return entry(body, at[::-1] if len(body.shape) == 2 and len(at) == 2 else _turned(body, at), scope)
+        case t.Part():
+            return _part(node, at, scope)
+        case t.Call():
+            return _call(node, at, scope)
+        case t.Sum():
+            return _sum(node, at, scope)
+        case t.Delta(left=left, right=right):
+            return delta(place_of(left, scope), place_of(right, scope))
+        case t.Expect(body=body):
+            from qkv.maths.algebra.expectation import expectation
+
+            return expectation(entry(body, at, scope), scope)
+        case t.Covariance(left=left, right=right):
+            from qkv.maths.algebra.expectation import covariance
+
+            cut = len(left.shape)
+            return covariance(entry(left, at[:cut], scope), entry(right, at[cut:], scope), scope)
+        case t.Derivative():
+            from qkv.maths.algebra.derivative import derivative
+
+            return derivative(node, at, scope)
+    raise NotNormal(f"{type(node).__name__} has no normal form")
+
+
+def _turned(body: t.Node, at: tuple[Ix, ...]) -> tuple[Ix, ...]:
+    """Indices of a vector whose transpose is the row (1, d), or of a row whose transpose is a vector."""
+    return at[1:] if len(body.shape) == 1 else (("c", 1), at[0])
+
+
+def _symbol(node: t.Symbol, at: tuple[Ix, ...], scope: Scope) -> Poly:
+    if node.type.definition is not None and node.name not in scope.held:
+        return entry(node.type.definition, at, scope.outside())
+    if node.type.kind == "index" and not node.shape:
+        return atom(PLACE, (("f", node.name),))
+    known = "natural" if node.name in scope.naturals and not at else KINDS.get(node.type.kind, "real")
+    if node.type.law is not None:
+        return atom(Head("random", node.name), at)
+    symmetry = ((0, 1), (1, 0)) if node.name in scope.symmetric and len(at) == 2 else ()
+    return atom(Head("name", node.name, (), known if not at else "real", symmetry), at)
+
+
+def _written(node: t.Written, at: tuple[Ix, ...], scope: Scope) -> Poly:
+    columns = len(node.entries) if len(at) == 1 else int(node.shape[1])
+    parts = []
+    for place, item in enumerate(node.entries):
+        where = (place + 1,) if len(at) == 1 else (place // columns + 1, place % columns + 1)
+        match_ = [delta(ix, ("c", k)) for ix, k in zip(at, where, strict=True)]
+        if all(match_):
+            parts.append(multiply(entry(item, (), scope), *match_))
+    return add(*parts)
+
+
+def _contract(node: t.Contract, at: tuple[Ix, ...], scope: Scope) -> Poly:
+    from qkv.maths.algebra.matrices import cancelled
+
+    shorter = cancelled(node, scope)
+    if shorter is not None:
+        return entry(shorter, at, scope)
+    left, right = node.left, node.right
+    rows = len(node.shape) - (len(right.shape) - 1)
+    first = at[:rows] if rows else (("c", 1),) * (len(left.shape) - 1)
+    return total(
+        left.shape[-1],
+        scope,
+        lambda k: multiply(entry(left, (*first, k), scope), entry(right, (k, *at[rows:]), scope)),
+    )
+
+
+def _power(node: t.Power, at: tuple[Ix, ...], scope: Scope) -> Poly:
+    exponent = entry(node.exponent, (), scope)
+    value = constant(exponent)
+    if node.shape:
+        from qkv.maths.algebra.matrices import matrix_power
+
+        return matrix_power(node.base, value, at, scope)
+    base = node.base
+    if value is not None and isinstance(base, t.Power) and not base.shape:
+        inner = constant(entry(base.exponent, (), scope))
+        if inner is not None and inner.denominator == 1 and inner % 2 == 0 and value.denominator % 2 == 0:
+            return power(absolute(entry(base.base, (), scope)), inner * value)
+    return symbolic_power(entry(base, (), scope), exponent)
+
+
+def _part(node: t.Part, at: tuple[Ix, ...], scope: Scope) -> Poly:
+    whole, rest = list(node.body.shape), list(at)
+    if len(node.indices) == 2 and node.indices[1] is None and node.indices[0] is not None and len(at) == 2:
+        rest = rest[1:]  # the row as (1, d): its first axis has one place
+    chosen = []
+    for axis in range(len(whole)):
+        index = node.indices[axis] if axis < len(node.indices) else None
+        chosen.append(rest.pop(0) if index is None else place_of(index, scope))
+    return entry(node.body, tuple(chosen), scope)
+
+
+def _sum(node: t.Sum, at: tuple[Ix, ...], scope: Scope) -> Poly:
+    if node.product:
+        from qkv.maths.algebra.products import product_over
+
+        return product_over(node, scope)
+    chosen: list[dict[str, Ix]] = [{}]
+    opens: list[tuple[Ix, Frozen]] = []
+    for index in node.indices:
+        written = places(index.size)
+        if written is None:
+            open_index = fresh()
+            opens.append((open_index, freeze(size_poly(index.size, scope))))
+            chosen = [{**names, index.name: open_index} for names in chosen]
+        else:
+            chosen = [{**names, index.name: ("c", k)} for names in chosen for k in written]
+            spend(len(chosen))
+    parts = []
+    for names in chosen:
+        inner = scope.within(names)
+        kept = number(1)
+        for relation, left, right in node.conditions:
+            kept = multiply(kept, condition(relation, place_of(left, inner), place_of(right, inner)))
+        if kept:
+            parts.append(multiply(kept, entry(node.body, at, inner)))
+    poly = add(*parts)
+    for open_index, size in opens:
+        poly = bind(poly, open_index, size)
+    return poly
+
+
+def condition(relation: str, x: Ix, y: Ix) -> Poly:
+    """1 where two indices stand in the relation, 0 elsewhere."""
+    match relation:
+        case "!=":
+            return subtract(number(1), delta(x, y))
+        case "=":
+            return delta(x, y)
+        case "<":
+            return less(x, y)
+        case ">":
+            return less(y, x)
+        case "<=":
+            return add(less(x, y), delta(x, y))
+        case ">=":
+            return add(less(y, x), delta(x, y))
+    raise NotNormal(f"a sum under the condition {relation!r} has no normal form")
+
+
+def _call(node: t.Call, at: tuple[Ix, ...], scope: Scope) -> Poly:
+    from qkv.maths.algebra import matrices
+
+    args = node.arguments
+    first = args[0]
+    if node.map is not None:
+        axes = [tuple(("r", k) for k in range(len(arg.shape))) for arg in args]
+        bodies = [at_own_axes(arg, own, scope) for arg, own in zip(args, axes, strict=True)]
+        factor, _ = closed("map", bodies, name=f"{node.map.name}/{len(at)}", out=at)
+        return atom(factor.head, factor.slots)
+    match node.name:
+        case "exp":
+            return exponential(entry(first, at, scope))
+        case "log":
+            return logarithm(entry(first, at, scope))
+        case "sqrt":
+            return (
+                _power(t.Power((), first, t.Number((), HALF)), (), scope)
+                if not at
+                else power(entry(first, at, scope), HALF)
+            )
+        case "abs":
+            return absolute(entry(first, at, scope))
+        case "sign":
+            return sign(entry(first, at, scope))
+        case "relu":
+            body = entry(first, at, scope)
+            return scale(add(body, absolute(body)), HALF)
+        case "softmax":
+            below = total(first.shape[-1], scope, lambda k: exponential(entry(first, (*at[:-1], k), scope)))
+            return multiply(exponential(entry(first, at, scope)), power(below, -1))
+        case "max" | "min":
+            return matrices.extreme(node, scope)
+        case "argmax":
+            return matrices.argmax(first, scope)
+        case "norm" | "norm_F":
+            return power(over_all(first, scope, lambda x: multiply(x, x)), HALF)
+        case "norm1":
+            return over_all(first, scope, absolute)
+        case "norm_inf":
+            return matrices.largest_entry(first, scope, absolute)
+        case "trace":
+            return total(first.shape[0], scope, lambda k: entry(first, (k, k), scope))
+        case "diag" if len(at) == 2:
+            return multiply(delta(*at), entry(first, at[:1], scope))
+        case "diag":
+            return entry(first, at * 2, scope)
+        case "sum":
+            return over_all(first, scope, lambda x: x)
+        case "det":
+            return matrices.determinant(first, scope)
+    raise NotNormal(f"{node.name} has no normal form")
+
+
+def over_all(node: t.Node, scope: Scope, of: Callable[[Poly], Poly], at: tuple[Ix, ...] = ()) -> Poly:
+    """Σ over every entry of a node of a function of it."""
+    if len(at) == len(node.shape):
+        return of(entry(node, at, scope))
+    return total(node.shape[len(at)], scope, lambda k: over_all(node, scope, of, (*at, k)))
+
+
+def at_own_axes(node: t.Node, own: tuple[Ix, ...], scope: Scope) -> Poly:
+    """The entries of an argument, at the axes that belong to the head it is closed in."""
+    opens = tuple(fresh() for _ in own)
+    return rename(entry(node, opens, scope), dict(zip(opens, own, strict=True)))
+
+
+def all_places(shape: t.Shape) -> Iterator[tuple[Ix, ...]]:
+    """Indices that together say every entry: numbers along axes that are written out, a free name along others."""
+    found: list[tuple[Ix, ...]] = [()]
+    for axis, size in enumerate(shape):
+        written = places(size)
+        options: list[Ix] = [("f", f"#{axis}")] if written is None else [("c", k) for k in written]
+        found = [(*at, ix) for at in found for ix in options]
+        if len(found) > 400:
+            raise TooLarge("too many entries to compare one by one")
+    yield from found

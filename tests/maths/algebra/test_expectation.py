@@ -1,0 +1,134 @@
+"""Moments: against their closed forms, and against the recurrence of the normal law."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from qkv.maths.normal import NotNormal, normal, same
+from qkv.maths.reading import parse
+from qkv.maths.values.exact import evaluate
+
+ANY = {
+    "mu_q": "vector[d]", "mu_k": "vector[d]", "Sigma_q": "matrix[d,d]", "Sigma_k": "matrix[d,d]", "A": "matrix[d,d]",
+    "q": "random vector[d] ~ (mu_q, Sigma_q)", "k": "random vector[d] ~ (mu_k, Sigma_k)", "c": "scalar",
+    "u": "vector[d]", "d": "natural",
+}  # fmt: skip
+NORMAL = {
+    "mu": "vector[d]", "sigma": "positive", "d": "natural", "m": "scalar", "s": "positive", "u": "vector[d]",
+    "q": "random vector[d] ~ N(mu, sigma^2 I)", "k": "random vector[d] ~ N(mu, sigma^2 I)",
+    "x": "random scalar ~ N(m, s^2)", "y": "random scalar ~ N(0, 1)", "A": "matrix[d,d]",
+    "w": "random scalar ~ N(0, 1)", "t": "scalar = m^2", "z": "random scalar ~ N(t, 1)", "v": "scalar = x^2",
+}  # fmt: skip
+
+PROVED = [
+    (ANY, r"E[q^T k]", r"\mu_q^T \mu_k"),
+    (ANY, r"E[c q + u]", r"c \mu_q + u"),
+    (ANY, r"Cov(q, q)", r"\Sigma_q"),
+    (ANY, r"Cov(q, q)", r"\Sigma_q^T"),
+    (ANY, r"E[q q^T]", r"\Sigma_q + \mu_q \mu_q^T"),
+    (ANY, r"Cov(A q, A q)", r"A \Sigma_q A^T"),
+    (ANY, r"Var(u^T q)", r"u^T \Sigma_q u"),
+    (ANY, r"E[q^T A q]", r"\operatorname{tr}(A \Sigma_q) + \mu_q^T A \mu_q"),
+    (ANY, r"E[\|q\|^2]", r"\operatorname{tr}(\Sigma_q) + \|\mu_q\|^2"),
+    (ANY, r"Var(q^T k)", r"\operatorname{tr}(\Sigma_q\Sigma_k) + \mu_q^T\Sigma_k\mu_q + \mu_k^T\Sigma_q\mu_k"),
+    (ANY, r"Cov(q^T u, k^T u)", r"0"),
+    (ANY, r"E[\exp(u^T q)] E[k]", r"\mu_k E[\exp(q^T u)]"),
+    (ANY, r"E[\exp(u^T q) u^T k]", r"u^T\mu_k E[\exp(u^T q)]"),
+    (NORMAL, r"E[q^T k]", r"\mu^T \mu"),
+    (NORMAL, r"Var(q^T k)", r"d\sigma^4 + 2\sigma^2\mu^T\mu"),
+    (NORMAL, r"Var(q^T k / \sqrt{d})", r"\sigma^4 + 2\sigma^2\mu^T\mu/d"),
+    (NORMAL, r"E[x^3]", r"m^3 + 3 m s^2"),
+    (NORMAL, r"E[y^6]", r"15"),
+    (NORMAL, r"Var(x^2)", r"2 s^4 + 4 m^2 s^2"),
+    (NORMAL, r"Var(\|q\|^2)", r"2 d \sigma^4 + 4\sigma^2 \mu^T\mu"),
+    (NORMAL, r"E[x y]", r"0"),
+    # what is sure to have a mean leaves no doubt about a zero beside it
+    (NORMAL, r"E[y \exp(x)]", r"0"),
+    (NORMAL, r"E[y |x|]", r"0"),
+    (NORMAL, r"E[y / (1 + x^2)]", r"0"),
+    (NORMAL, r"E[y \log(1 + x^2)]", r"0"),
+    (NORMAL, r"E[y \, softmax(A q)_i]", r"0"),
+    (NORMAL, r"E[x / w]", r"m E[1/w]"),
+]  # fmt: skip
+
+UNPROVED = [
+    (ANY, r"Var(q^T k)", r"\operatorname{tr}(\Sigma_q\Sigma_k)"),
+    (ANY, r"E[q q^T]", r"\Sigma_q"),
+    (ANY, r"E[\exp(u^T q)]", r"\exp(u^T \mu_q)"),
+    (ANY, r"E[\|q\|]", r"\|\mu_q\|"),
+    (ANY, r"E[(u^T q)^3]", r"(u^T \mu_q)^3 + 3 u^T\mu_q u^T\Sigma_q u"),
+    (NORMAL, r"Var(q^T k)", r"d\sigma^4"),
+    (NORMAL, r"Var(q^T q)", r"d\sigma^4 + 2\sigma^2\mu^T\mu"),
+    (NORMAL, r"E[x^2]", r"E[x]^2"),
+    (NORMAL, r"E[1/x]", r"1/m"),
+    # a zero times what may have no mean is not zero
+    (NORMAL, r"E[y / w]", r"0"),
+    (NORMAL, r"E[y / w^2]", r"0"),
+    (NORMAL, r"E[y \log(w)]", r"0"),
+    (NORMAL, r"E[y \sqrt{w}]", r"0"),
+    (NORMAL, r"E[y \exp(w^2)]", r"0"),
+    (NORMAL, r"E[(x - m) / w]", r"0"),
+    (NORMAL, r"E[y / w + \exp(w)]", r"E[\exp(w)]"),
+    (NORMAL, r"E[y / (w + 1)]", r"0"),
+    (NORMAL, r"Cov(1/w, x)", r"0"),
+    (NORMAL, r"Cov(1/w, y)", r"0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("names", "left", "right"), PROVED)
+def test_moments(names: dict[str, str], left: str, right: str) -> None:
+    a = parse(left, names)
+    assert same(a, parse(right, names, expected=a.shape))
+
+
+@pytest.mark.parametrize(("names", "left", "right"), UNPROVED)
+def test_wrong_moments_are_not_proved(names: dict[str, str], left: str, right: str) -> None:
+    assert not same(parse(left, names), parse(right, names))
+
+
+@pytest.mark.parametrize("order", range(7))
+def test_the_moments_of_a_scalar_follow_the_recurrence_of_a_normal_law(order: int) -> None:
+    # E[x^{n+1}] = m E[x^n] + n s² E[x^{n-1}], by parts.
+    left = parse(f"E[x^{order + 2}]", NORMAL)
+    right = parse(f"m E[x^{order + 1}] + {order + 1} s^2 E[x^{order}]", NORMAL)
+    assert same(left, right)
+    assert "expect" not in repr(normal(left))
+
+
+BY_A_PARAMETER = [
+    (r"\frac{\partial}{\partial m} E[x^2]", r"2 m"),
+    (r"\frac{\partial}{\partial m} E[z]", r"2 m"),
+    (r"\frac{\partial}{\partial t} E[z^2]", r"2 t"),
+    (r"\frac{\partial}{\partial \sigma} Var(q^T k)", r"4 d \sigma^3 + 4 \sigma \mu^T\mu"),
+    (r"\frac{\partial}{\partial \mu_i} E[q^T q]", r"2 \mu_i"),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), BY_A_PARAMETER)
+def test_moments_by_a_parameter_of_their_law(left: str, right: str) -> None:
+    one, other = parse(left, NORMAL), parse(right, NORMAL)
+    assert same(one, other)
+    point = {"m": 5, "s": 2, "sigma": 3, "mu": (1, 2, 7), "i": 2}
+    assert evaluate(one, {"d": 3}, point) == evaluate(other, {"d": 3}, point) != 0
+
+
+@pytest.mark.parametrize("body", [r"\exp(x)", r"\exp(v)", r"\exp(z)", r"|z| m", r"\exp(\mathbf{1}^T q)"])
+def test_what_is_no_moment_is_not_constant_in_the_parameters_of_its_law(body: str) -> None:
+    by = r"\mu_i" if "q" in body else "m"
+    for whole in (f"E[{body}]", rf"\exp(E[{body}])"):
+        with pytest.raises(NotNormal):
+            same(parse(rf"\frac{{\partial}}{{\partial {by}}} {whole}", NORMAL), parse("0", NORMAL))
+    # It is in what its law does not mention.
+    assert same(parse(rf"\frac{{\partial}}{{\partial u_i}} E[{body}]", NORMAL), parse("0", NORMAL))
+
+
+def test_an_expectation_has_no_derivative_by_what_it_averages_over() -> None:
+    with pytest.raises(NotNormal):
+        normal(parse(r"\frac{\partial}{\partial v} E[v^2]", NORMAL))
+
+
+def test_a_variance_of_zero_still_has_a_derivative() -> None:
+    names = {"c": "nonnegative", "x": "random scalar ~ N(0, c)"}
+    assert evaluate(parse(r"\frac{\partial}{\partial c} E[x^2]", names), {}, {"c": 0}) == Fraction(1)
