@@ -14,7 +14,7 @@ from qkv.maths.substitution import free_indices, names, substitute, symbols_of, 
 from qkv.maths.tree import Index, Multiply, Node, Number, Order, Part, PlusMinus, Relation, Special, Symbol, Type
 from qkv.maths.trial import decide, slow, tried
 from qkv.maths.values.agreeing import agree_at
-from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable
+from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, effort
 from qkv.maths.values.points import Point, Vocabulary, points, settled, vocabulary
 from qkv.maths.values.sizes import names_in
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LETTERS = ("m", "c", "t", "a", "b", "u", "w", "s")
 MOST_VECTORS, MOST_SPECIAL = 5, 24
+NOTING = 8_000  # products for a remark that a verdict can do without
 WORK = 6_000
 OUTSIDE = 24
 
@@ -240,9 +241,10 @@ def special(gold: Node, answer: Node) -> str | None:
         return None
     words = vocabulary(gold, answer)
     shown = {name: pretty(symbol) for name, symbol in words.symbols.items()}
-    for text, fixed in itertools.islice(special_values(words, shown), MOST_SPECIAL):
-        if tried(gold, answer, fixed=fixed, witness=False).equal:
-            return text
+    with effort(NOTING):
+        for text, fixed in itertools.islice(special_values(words, shown), MOST_SPECIAL):
+            if tried(gold, answer, fixed=fixed, witness=False).equal:
+                return text
     return None
 
 

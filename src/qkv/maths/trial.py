@@ -10,7 +10,7 @@ from typing import Any
 from qkv.maths.counterexample import Counterexample, either
 from qkv.maths.shrinking import Smaller, smaller
 from qkv.maths.substitution import walk
-from qkv.maths.tree import Call, Covariance, Divide, Expect, Node, Power, children
+from qkv.maths.tree import Call, Covariance, Divide, Expect, Node, Number, Power, children
 from qkv.maths.values.agreeing import agree_at
 from qkv.maths.values.arithmetic import DIGITS, FINEST, TooNear, Undefined, Unevaluable, effort
 from qkv.maths.values.points import Point, Vocabulary, points, settled, vocabulary
@@ -179,12 +179,26 @@ def tried_with(
 def slow(*nodes: Node) -> bool:
     """Whether there are expectations that take a grid of points, so that nothing should be tried without need."""
     bodies = [below for n in walk(*nodes) if isinstance(n, (Expect, Covariance)) for below in children(n)]
-    return any(isinstance(n, Call) and n.name not in ("trace", "sum", "diag") for n in walk(*bodies))
+    squared = {id(n.base) for n in walk(*bodies) if isinstance(n, Power) and whole_power(n, 2)}
+    smooth = ("trace", "sum", "diag")
+    found = (n for n in walk(*bodies) if isinstance(n, Call) and n.name not in smooth)
+    return any(not (n.name in ("norm", "norm_F") and id(n) in squared) for n in found)
+
+
+def whole_power(node: Power, step: int = 1) -> bool:
+    """Whether the exponent is a positive multiple of `step`, so that the power of a norm may be a polynomial."""
+    exponent = node.exponent
+    return isinstance(exponent, Number) and exponent.value > 0 and exponent.value % step == 0
 
 
 def divides(*nodes: Node) -> bool:
-    """Whether something is divided by, raised to a power or taken a logarithm of, so that there may be no value."""
-    return any(isinstance(n, (Divide, Power)) or (isinstance(n, Call) and n.name == "log") for n in walk(*nodes))
+    """Whether something is divided by, taken a root or a logarithm of, so that there may be no value."""
+    return any(
+        isinstance(n, Divide)
+        or (isinstance(n, Power) and not whole_power(n))
+        or (isinstance(n, Call) and n.name == "log")
+        for n in walk(*nodes)
+    )
 
 
 def smallest(words: Vocabulary, place: Point, gold: Node, answer: Node) -> Counterexample:
@@ -225,16 +239,25 @@ def simplified(words: Vocabulary, best: Point, gold: Node, answer: Node) -> Poin
 
 
 def simplifications(words: Vocabulary, place: Point) -> Iterator[Callable[[Point], Point | None]]:
-    """Ways to make a point simpler: the first sizes and values of all, then scalars 1 or 2."""
+    """Ways to make a point simpler: every size 2, else the first sizes and values of all; then scalars 1 or 2."""
+    sized = words.sized()
+    small = next(points(words, 1, fixed={name: 2 for name in words.sizes if name in sized}), None)
+    if small is not None and small.sizes != place.sizes:
+        yield lambda p: small
     first = next(points(words, 1), None)
     if first is not None and first.sizes != place.sizes:
         arrays = {name: value for name, value in first.values.items() if not isinstance(value, Fraction)}
         indices = {name: first.values[name] for name in words.indices}
-        yield lambda p: replace(p, sizes=first.sizes, values={**p.values, **arrays, **indices})
+        yield (
+            lambda p: (
+                replace(p, sizes=first.sizes, values={**p.values, **arrays, **indices})
+                if p.sizes == place.sizes
+                else None
+            )
+        )
     elif first is not None:
         for name in first.values:
-            yield lambda p, name=name: _with(p, name, first.values[name])
-    sized = words.sized()
+            yield lambda p, name=name: _with(p, name, first.values[name]) if p.sizes == place.sizes else None
     for name in words.sizes:
         for value in sorted({2, 3, *(int(constant) + 1 for constant in words.constants)}):
             if name not in sized and value < place.sizes[name]:

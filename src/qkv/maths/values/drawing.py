@@ -77,11 +77,24 @@ def places(names: Sequence[str], attempt: int, length: int) -> dict[str, int]:
     return found
 
 
-def array(shape: tuple[int, ...], draw: random.Random, *, ordered: bool, positive: bool, scale: Fraction = ONE) -> Any:
-    """Entries that differ as far as they can: 1, 2, 3 and so on where `ordered`, else drawn; all times `scale`."""
+def array(
+    shape: tuple[int, ...],
+    draw: random.Random,
+    *,
+    ordered: bool = False,
+    positive: bool = False,
+    simple: bool = False,
+    scale: Fraction = ONE,
+) -> Any:
+    """Entries that differ as far as they can: 1, 2, 3 and so on where `ordered`, else drawn; all times `scale`.
+
+    `simple` ones are easy to follow by hand, and some are the same.
+    """
     total = volume(shape)
     if ordered:
         flat = list(range(1, total + 1))
+    elif simple:
+        flat = [1, *draw.choices((0, 1, 2, 3), k=total - 1)] if total else []
     else:
         low, high = (1, max(6, total + 1)) if positive else (-max(4, total // 2), max(5, total // 2 + 1))
         choices = [k for k in range(low, high) if k]

@@ -172,6 +172,10 @@ class Evaluator:
                 return tuple(tuple(multiply(a, b) for b in right) for a in left)
             case Hadamard():
                 return componentwise(multiply, self.value(node.left), self.value(node.right))
+            case Power(base=Call(name="norm" | "norm_F") as norm, exponent=Number(value=power)) if power in (2, 4):
+                # A polynomial, so that its expectation needs no root.
+                squares = self.total(multiply(x, x) for x in entries(self.value(norm.arguments[0])))
+                return self.powered(squares, power / 2)
             case Power():
                 return self.powered(self.watched(node, self.value(node.base)), self.value(node.exponent))
             case Transpose():

@@ -178,7 +178,10 @@ def point(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], positive: b
             shape = tuple(whole(size, sizes) for size in symbol.shape)
             first = attempt == 0
             ordered = first and len(shape) == 1 and not vectors
-            values[name] = array(shape, draw, ordered=ordered, positive=first, scale=scale(words, name, attempt))
+            # The first point is what a counterexample shows; entries that are all different come with the next.
+            simple = len(shape) == 2 and (first or (words.steep and attempt == 1))
+            size = scale(words, name, attempt)
+            values[name] = array(shape, draw, ordered=ordered, positive=first, simple=simple, scale=size)
             vectors += len(shape) == 1 and not symbol.type.random
         else:
             values[name] = scalar(kind, name, attempt, numbers if attempt else place, words.constants, positive)
