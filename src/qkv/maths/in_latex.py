@@ -56,7 +56,8 @@ class Latex:
             for sign, member in zip(node.signs, node.members[1:], strict=True):
                 text += f" {self.signs[sign]} {self.at(member, SUM)}"
             return text
-        rounded = isinstance(node, Number) and node.rounded
+        entries = node.entries if isinstance(node, Written) else (node,)
+        rounded = all(isinstance(entry, Number) and entry.rounded for entry in entries)
         return f"{self.signs['≈']} {self.at(node, SUM)}" if rounded else self.at(node, SUM)
 
     def at(self, node: Node, level: int) -> str:
@@ -184,7 +185,16 @@ class Latex:
         return f"{left} {self.dot} {right}" if right[0].isdigit() else f"{left} {right}"
 
     def _divide(self, node: Divide) -> tuple[str, int]:
-        return f"\\frac{{{self.at(node.top, SUM)}}}{{{self.at(node.bottom, SUM)}}}", RAISED_UP
+        bottom = self.no_differential(node.bottom, self.at(node.bottom, SUM))
+        return f"\\frac{{{self.at(node.top, SUM)}}}{{{bottom}}}", RAISED_UP
+
+    def no_differential(self, node: Node, text: str) -> str:
+        """A product d x that something is divided by, with a dot, since d y over d x would be a derivative."""
+        if isinstance(node, Multiply) and not text.lstrip("(").startswith(f"d {self.dot}"):
+            for head in ("d ", "(d "):
+                if text.startswith(head):
+                    return f"{head}{self.dot} {text.removeprefix(head)}"
+        return text
 
     def left(self, node: Node) -> str:
         """What stands left in a product of matrices: a product itself needs no brackets."""

@@ -79,7 +79,7 @@ class Plain(Latex):
     def _divide(self, node: Divide) -> tuple[str, int]:
         top, holds = self.text(node.top)
         top = top if holds >= PRODUCT else f"({top})"
-        return f"{top}/{self.at(node.bottom, RAISED_UP)}", PRODUCT
+        return f"{top}/{self.no_differential(node.bottom, self.at(node.bottom, RAISED_UP))}", PRODUCT
 
     def function(self, name: str) -> str:
         return short(name)

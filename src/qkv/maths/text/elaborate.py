@@ -235,14 +235,12 @@ class Elaborator(Arithmetic):
         match token.type:
             case "NUMBER":
                 return self._number(token, span)
-            case "NAME":
+            case "NAME" | "MAP":
                 return self.name(str(token), span)
             case "CONST":
                 return Constant((), str(token), span=span)
             case "ONES" | "ZEROS":
                 return Special((unknown_size(),), token.type.lower(), span=span)
-            case "MAP":
-                self.ill_typed(f"{named(token)} is a map: write {named(token)}(x)", span)
             case "REFUSED":
                 self.unreadable(f"{token} as an upper index is not read; the transpose is written ^T", span)
         return self.unreadable(f"{token} was not expected here", span)
@@ -265,7 +263,9 @@ class Elaborator(Arithmetic):
         if kind is not None:
             if kind.kind == "index":
                 return Index((), name, kind.shape[0], span=span)
-            return Symbol(() if kind.kind == "map" else kind.shape, name, kind, span=span)
+            if kind.kind == "map":
+                self.ill_typed(f"{named(name)} is a map: write {named(name)}(x)", span)
+            return Symbol(kind.shape, name, kind, span=span)
         if self.naturals:
             return Symbol((), name, NATURAL, span=span)
         if name == "I":

@@ -208,6 +208,8 @@ class Lexer(Styled):
         if not found:  # another script's digit would have been refused before
             raise self._unreadable("this is no number", at, at + 1)
         if self._last() == "FRAC":
+            if not self.text[at].isdigit():
+                raise self._unreadable("a decimal in a fraction stands in braces: \\frac{0.5}{d}", at, found.end())
             return self._digit(self._digit(at))
         grouped = _GROUPED.match(self.text, at) if self._last() not in ("SUB", "SUP") else None
         apart = _TENS_APART.match(self.text, at) if "e" not in self.names else None
