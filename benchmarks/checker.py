@@ -25,25 +25,7 @@ from .decode import bar
 from .harness import report
 
 LABELLED = Path("tests/maths/labelled")
-PROBE_SYMBOLS = {
-    **dict.fromkeys(("mu", "mu_q", "mu_k", "q", "k"), "vector[d]"),
-    **dict.fromkeys(("Q", "K"), "matrix[n,d]"),
-    **dict.fromkeys(("d", "n", "N", "D"), "natural"),
-    "sigma": "positive",
-}
-PROBES = [
-    (r"\mu^T\mu", r"\mu^2", False),
-    (r"\mu^T\mu", r"\mu\mu^T", False),
-    (r"\mu^T\mu", r"d\mu^2", False),
-    (r"\mu^T\mu", r"\|\mu\|^2", True),
-    (r"\mu_q^T\mu_k", r"\mu_k^T\mu_q", True),
-    (r"q^T k", r"q k^T", False),
-    (r"QK^T", r"K^TQ", False),
-    (r"QK^T", r"qk^T", False),
-    (r"N^2 d", r"n^2 D", False),
-    (r"d\sigma^4+2\sigma^2\mu^T\mu", r"d\sigma^4+2\sigma^2\mu^2", False),
-    (r"\frac{1}{\sqrt{n}}", r"\sqrt{1/n}", True),
-]
+PROBES = Path("tests/maths/probes.toml")
 PEER_SECONDS = 5
 PROCESSES = 9
 
@@ -126,11 +108,13 @@ def command_seconds() -> list[float]:
 
 def run() -> None:
     peers = {"Math-Verify": math_verify(), "SymPy": sympy_reader()}
+    probes = tomllib.loads(PROBES.read_text(encoding="utf-8"))
     rows = []
-    for gold, answer, right in PROBES:
-        verdict = compare(gold, answer, PROBE_SYMBOLS)
+    for probe in probes["probe"]:
+        gold, answer = probe["gold"], probe["answer"]
+        verdict = compare(gold, answer, probes["symbols"])
         said = {name: word(asked(peer, gold, answer)) for name, peer in peers.items()}
-        rows.append([gold, answer, word(right), verdict.kind, *said.values()])
+        rows.append([gold, answer, word(probe["equal"]), verdict.kind, *said.values()])
     probes_right = sum((row[3] == "equal") == (row[2] == "yes") for row in rows)
     columns = ["gold", "answer", "right", "qkv", *peers]
     report(
@@ -157,7 +141,7 @@ def run() -> None:
         report("checker-wrong", "Not as labelled", ["pair", "gold", "answer", "label", "qkv"], wrong, [])
     process = command_seconds()
     figures = [
-        bar("probes right", probes_right, ".0f", least=len(PROBES)),
+        bar("probes right", probes_right, ".0f", least=len(rows)),
         bar("labelled pairs", len(pairs), ".0f", least=400),
         bar("verdicts right, part", right_of["qkv"] / len(pairs), ".4f", least=1.0),
         bar("wrong though proved", proved_wrong, ".0f", most=0),

@@ -13,9 +13,6 @@ from jaxtyping import install_import_hook
 # What somebody measured on this machine must not decide what a test sees.
 os.environ["QKV_CACHE"] = str(Path(tempfile.gettempdir()) / f"qkv-tests-{os.getpid()}")
 
-# Shapes are annotations, and here they are checked at every call.
-install_import_hook(["qkv.forms"], "beartype.beartype")
-
 # A busy machine is no failure, and a run of make test finds the same as the last one; make soak draws anew.
 settings.register_profile("test", deadline=None, derandomize=True)
 settings.load_profile("test")
@@ -23,6 +20,10 @@ settings.load_profile("test")
 
 # Under --import-mode=importlib a folder of tests is no package: this makes what several of them share importable.
 sys.path.insert(0, str(Path(__file__).parent))
+
+# Shapes are annotations, and here they are checked at every call.
+install_import_hook(["qkv.forms"], "shape_checks.outermost")
+
 pytest.register_assert_rewrite(
     "decode_reference", "linear_reference", "decode_cases", "tiny_models", "hf_harness", "small_checkpoint"
 )

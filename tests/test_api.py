@@ -202,7 +202,8 @@ def test_gradients_are_derivatives(case: tuple[str, str], dropout: float) -> Non
         return qkv.attention(*t, similarity=similarity, form=form, mask=qkv.Causal(2), dropout=dropout)
 
     assert gradcheck(answer, tensors)
-    if form == "dense":
+    # Dropout only scales weights, which one similarity shows as well as three.
+    if form == "dense" and (not dropout or case[1] == "softmax"):
         assert gradgradcheck(answer, tensors)
 
 

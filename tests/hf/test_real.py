@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning"),
 ]
 
-NEW = 40
+NEW = 16
 PROMPTS = (
     "The capital of France is",
     "Attention is a weighted mean of values. Its weights come from",

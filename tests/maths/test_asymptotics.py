@@ -119,7 +119,7 @@ def test_dominance_agrees_with_brute_force_on_rays():
             frozenset((name, Fraction(draw.randint(1, 3))) for name in names if draw.random() < 0.7) for _ in range(4)
         ]
 
-        def along(w: tuple[int, ...], one: frozenset[tuple[str, Fraction]]) -> Fraction:
+        def along(w: tuple[int | Fraction, ...], one: frozenset[tuple[str, Fraction]]) -> Fraction:
             return sum((Fraction(w[names.index(name)]) * p for name, p in one), Fraction(0))
 
         brute = any(all(along(w, term) > along(w, other) for other in others) for w in rays)
@@ -127,7 +127,7 @@ def test_dominance_agrees_with_brute_force_on_rays():
         assert (found is not None) >= brute
         if found is not None:
             w = tuple(found.get(name, Fraction(0)) for name in names)
-            assert all(along(w, term) > along(w, other) for other in others)  # type: ignore[arg-type]
+            assert all(along(w, term) > along(w, other) for other in others)
 
 
 def test_the_programme_finds_a_direction_or_there_is_none():

@@ -13,6 +13,7 @@ SYMBOLS = {
     "gamma": "scalar",
     "sigma": "positive",
     "d": "natural",
+    "t": "index[d]",
 }
 
 
@@ -52,6 +53,8 @@ def test_the_sentence_of_a_vector_read_as_a_number():
         (r"\sigma d", r"d\sigma + \mu - \mu^2", "ill-typed"),
         (r"\gamma^2", r"\gamma", "different"),
         (r"\mu_i(\delta_{ij} - \mu_j)", r"\mu_i(\delta_{ij} - \mu_i)", "different"),
+        (r"\mu_{t-1}", r"\mu_{t+1}", "different"),
+        (r"\mu_{t-1}", r"\mu_t", "different"),
     ],
 )
 def test_no_condition_where_none_helps(gold, answer, kind):
@@ -131,3 +134,10 @@ def test_an_example_names_only_what_matters():
 def test_a_note_on_a_special_value_holds_for_all_indices():
     symbols = {"x": "scalar", "u": "vector[n]", "i": "index[n]", "j": "index[n]"}
     assert "they agree where" not in compare(r"\delta_{ij} + x", r"x + 2 u_i", symbols).reason
+
+
+def test_an_index_of_the_gold_stays_free_when_a_vector_is_reread():
+    """Σ_{j<i} alone would bind i too, and y_i would not be the one that is asked for."""
+    verdict = compare(r"y_i \sum_{j<i} \mu_j^2", r"\sum_{j<i} y_i \mu^2", {"mu": "vector[n]", "y": "vector[n]"})
+    assert verdict.kind == "conditional"
+    assert "with  the right value" not in verdict.reason

@@ -213,6 +213,17 @@ def test_what_costs_too_much_is_given_up() -> None:
     assert same(large, large)
 
 
+def test_an_entry_of_a_written_matrix_is_picked_and_not_searched_for() -> None:
+    names = {
+        "X": "matrix[3,2] = [[2, 3], [-1, 0], [1, -2]]",
+        "W": "matrix[2,3] = [[1, 0, 2], [0, 1, -3]]",
+        "A": "matrix[3,3] = softmax(X W)",
+    }
+    normal(parse("(A X)_3", names), work=1_000)
+    assert same(parse("X_{3i}", names), parse("X_{1i} + X_{3i} - X_{1i}", names))
+    assert not same(parse("X_{3i}", names), parse("X_{2i}", names))
+
+
 def test_classes_of_growth_have_no_normal_form() -> None:
     node = Order((), "O", parse("n", NAMES))
     with pytest.raises(NotNormal):

@@ -4,8 +4,8 @@ import pytest
 
 from qkv.errors import OptionError, OptionTypeError
 from qkv.maths.reading import parse
-from qkv.maths.tree import Multiply, Special
-from qkv.maths.types import declare, read_type
+from qkv.maths.tree import Multiply, Special, Type
+from qkv.maths.types import declare
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from qkv.maths.types import declare, read_type
     ],
 )
 def test_types_are_read(text, kind, shape) -> None:
-    made = read_type(text)
+    made = declare({"x": text}).types["x"]
     assert (made.kind, made.shape) == (kind, shape)
 
 
@@ -48,25 +48,27 @@ def test_a_size_that_is_defined_is_its_definition() -> None:
 
 
 def test_laws() -> None:
-    symbols = {"mu": "vector[d]", "s": "positive", "S": "matrix[d,d]"}
-    law = read_type("random vector[d] ~ N(mu, s^2 I)", symbols).law
+    def declared(text: str) -> Type:
+        return declare({"mu": "vector[d]", "s": "positive", "S": "matrix[d,d]", "x": text}).types["x"]
+
+    law = declared("random vector[d] ~ N(mu, s^2 I)").law
     assert law is not None
     assert law.normal
     assert (law.mean.shape, law.covariance.shape) == (("d",), ("d", "d"))
-    loose = read_type("random vector[d] ~ (0, S)", symbols).law
+    loose = declared("random vector[d] ~ (0, S)").law
     assert loose is not None
     assert not loose.normal
     assert loose.mean == Special(("d",), "zeros")
-    short = read_type("random vector[d] ∼ \\mathcal{N}(s, s^2)", symbols).law
+    short = declared("random vector[d] ∼ \\mathcal{N}(s, s^2)").law
     assert short is not None
     assert isinstance(short.mean, Multiply)
     assert short.mean.factors[-1] == Special(("d",), "ones")
     assert short.covariance == law.covariance
-    assert read_type("random scalar ~ N(0, s^2)", symbols).law is not None
+    assert declared("random scalar ~ N(0, s^2)").law is not None
 
 
 def test_maps_and_definitions() -> None:
-    made = read_type("map vector[d], matrix[n,d] -> scalar")
+    made = declare({"phi": "map vector[d], matrix[n,d] -> scalar"}).types["phi"]
     assert (made.arguments, made.shape) == ((("d",), ("n", "d")), ())
     symbols = {"s": "vector[n]", "a": "vector[n] = softmax(s)", "c": "positive = 1", "b": "vector[n] = c a"}
     types = declare(symbols).types

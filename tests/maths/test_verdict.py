@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,40 +15,15 @@ import pytest
 from qkv.errors import OptionError, OptionTypeError
 from qkv.maths.verdict import Verdict, compare
 
-SCORE = {
-    "mu": "vector[d]",
-    "mu_q": "vector[d]",
-    "mu_k": "vector[d]",
-    "q": "vector[d]",
-    "k": "vector[d]",
-    "Q": "matrix[n,d]",
-    "K": "matrix[n,d]",
-    "sigma": "positive",
-    "N": "natural",
-    "d": "natural",
-    "n": "natural",
-}
-
-PROBE = [
-    (r"\mu^T\mu", r"\mu^2", False),
-    (r"\mu^T\mu", r"\mu\mu^T", False),
-    (r"\mu^T\mu", r"d\mu^2", False),
-    (r"\mu^T\mu", r"\|\mu\|^2", True),
-    (r"\mu_q^T\mu_k", r"\mu_k^T\mu_q", True),
-    (r"q^T k", r"q k^T", False),
-    (r"QK^T", r"K^TQ", False),
-    (r"QK^T", r"qk^T", False),
-    (r"N^2 d", r"n^2 D", False),
-    (r"d\sigma^4+2\sigma^2\mu^T\mu", r"d\sigma^4+2\sigma^2\mu^2", False),
-    (r"\frac{1}{\sqrt{n}}", r"\sqrt{1/n}", True),
-]
+PROBES = tomllib.loads((Path(__file__).parent / "probes.toml").read_text(encoding="utf-8"))
+SCORE = PROBES["symbols"]
 
 
-@pytest.mark.parametrize(("gold", "answer", "right"), PROBE)
-def test_the_eleven_rows(gold, answer, right):
-    verdict = compare(gold, answer, SCORE)
-    assert bool(verdict) is right
-    assert verdict.evidence == ("proved" if right else verdict.evidence)
+@pytest.mark.parametrize("probe", PROBES["probe"], ids=lambda probe: f"{probe['gold']} {probe['answer']}")
+def test_the_eleven_rows(probe):
+    verdict = compare(probe["gold"], probe["answer"], SCORE)
+    assert bool(verdict) is probe["equal"]
+    assert verdict.evidence == ("proved" if probe["equal"] else verdict.evidence)
     json.dumps(verdict.as_dict())
     assert verdict.kind in str(verdict)
 

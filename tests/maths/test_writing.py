@@ -67,3 +67,18 @@ def test_numbers_keep_their_digits(text) -> None:
 def test_shapes_in_words() -> None:
     words = [plain_shape(shape) for shape in ((), (5,), ("n", "d"), (1, "d"), ("d", "d"))]
     assert words == ["a scalar", "a vector of size 5", "an n×d matrix", "a row of size d", "a d×d matrix"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"(\sum_{j \le i} A_{ij}) V_j",  # j is given, and so it stays where i is said to run from 1 to n
+        r"\sum_idma^4 x",
+        r"\sum_{\mathrm{row}=1}^n s_{\mathrm{row}}",
+        "∑_{1 ≤ row ≤ n, 1 ≤ col ≤ n, row < col} A_{row,col}",
+    ],
+)
+def test_sums_over_words_and_beside_what_is_given_read_back(text) -> None:
+    node = parse(text, S)
+    for write in (latex, plain):
+        assert parse(write(node), S) == node

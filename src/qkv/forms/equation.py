@@ -14,6 +14,7 @@ among them would have given is put back.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -187,37 +188,43 @@ def products(query: Float[Tensor, "b hq r n"], key: Float[Tensor, "b hkv c n"]) 
     return unfold_group(fold_group(query, key.shape[1]) @ key.transpose(-1, -2), query.shape[1])
 
 
+def mixed(weights: Float[Tensor, "b hq r c"], value: Float[Tensor, "b hkv c dv"]) -> Float[Tensor, "b hq r dv"]:
+    return unfold_group(fold_group(weights, value.shape[1]) @ value, weights.shape[1])
+
+
 def _similarity_function(call: Call, keep: Tensor | None) -> Callable[[Tensor, Tensor], Tensor]:
     similarity = call.similarity
     if isinstance(similarity, Polynomial):
-
-        def power(query: Tensor, key: Tensor) -> Tensor:
-            scores = products(query, key)
-            # Masked before the power, which may overflow there, and not only after it.
-            scores = scores if keep is None else scores.masked_fill(~keep, 0.0)
-            return (scores + similarity.offset) ** similarity.degree
-
-        return power
+        return partial(_power, similarity, keep)
     if isinstance(similarity, FeatureMap):
         # Even torch's elementwise functions differ in the last bit between an expanded tensor and a plain one.
         return lambda query, key: products(mapped(similarity, query), mapped(similarity, key))
     assert isinstance(similarity, Similarity)
+    return partial(_of_matched_heads, similarity)
 
-    def of_matched_heads(query: Tensor, key: Tensor) -> Tensor:
-        batch, heads_kv, columns, width = key.shape
-        group = query.shape[1] // heads_kv
-        matched = key.unsqueeze(2).expand(batch, heads_kv, group, columns, width).flatten(1, 2)
-        sims = similarity.function(query.contiguous(), matched.contiguous())
-        wanted = (*query.shape[:3], columns)
-        if not isinstance(sims, Tensor) or sims.shape != wanted:
-            given = f"shape {tuple(sims.shape)}" if isinstance(sims, Tensor) else type(sims).__name__
-            raise ShapeError(complaint("function (of a Similarity)", given, f"a tensor of shape {wanted}"))
-        if sims.dtype is not query.dtype:
-            given = f"{sims.dtype} for {query.dtype}"
-            raise DtypeError(complaint("function (of a Similarity)", given, "the dtype that it was given"))
-        return sims.contiguous()
 
-    return of_matched_heads
+def _power(
+    similarity: Polynomial, keep: Tensor | None, query: Float[Tensor, "b hq r n"], key: Float[Tensor, "b hkv c n"]
+) -> Float[Tensor, "b hq r c"]:
+    scores = products(query, key)
+    # Masked before the power, which may overflow there, and not only after it.
+    scores = scores if keep is None else scores.masked_fill(~keep, 0.0)
+    return (scores + similarity.offset) ** similarity.degree
+
+
+def _of_matched_heads(similarity: Similarity, query: Tensor, key: Tensor) -> Tensor:
+    batch, heads_kv, columns, width = key.shape
+    group = query.shape[1] // heads_kv
+    matched = key.unsqueeze(2).expand(batch, heads_kv, group, columns, width).flatten(1, 2)
+    sims = similarity.function(query.contiguous(), matched.contiguous())
+    wanted = (*query.shape[:3], columns)
+    if not isinstance(sims, Tensor) or sims.shape != wanted:
+        given = f"shape {tuple(sims.shape)}" if isinstance(sims, Tensor) else type(sims).__name__
+        raise ShapeError(complaint("function (of a Similarity)", given, f"a tensor of shape {wanted}"))
+    if sims.dtype is not query.dtype:
+        given = f"{sims.dtype} for {query.dtype}"
+        raise DtypeError(complaint("function (of a Similarity)", given, "the dtype that it was given"))
+    return sims.contiguous()
 
 
 def _features(call: Call) -> Callable[[Tensor], Tensor]:
@@ -277,11 +284,6 @@ def _weigh(
     they underflow, so that an attended infinity is an infinity.
     """
     value = rows.value
-    heads_q, heads_kv = weights.shape[1], value.shape[1]
-
-    def mixed(left: Tensor, right: Tensor) -> Tensor:
-        return unfold_group(fold_group(left, heads_kv) @ right, heads_q)
-
     if attended is None:
         return mixed(weights, value)
     odd = ~value.isfinite()

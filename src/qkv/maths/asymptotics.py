@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from qkv.maths.counterexample import Counterexample, number, pretty
 from qkv.maths.dominance import direction
+from qkv.maths.extents import names_in
 from qkv.maths.substitution import free_indices, symbols_of, walk
 from qkv.maths.tree import Add, Call, Constant, Divide, Index, Multiply, Node, Number, Order, Power, Sum, Symbol, Type
 from qkv.maths.values.arithmetic import Undefined, Unevaluable, digits, divide, fraction
+from qkv.maths.values.arrays import plain_entries
 from qkv.maths.values.exact import evaluate
-from qkv.maths.values.sizes import names_in
 
 if TYPE_CHECKING:
     from qkv.maths.verdict import Verdict
@@ -363,15 +364,15 @@ def along(ray_: Mapping[str, Fraction], gold: Node, answer: Node, how: str) -> t
         try:
             pairs = [(evaluate(gold, {}, row), evaluate(answer, {}, row)) for row in rows]
             with digits():
-                ratios = [divide(mine, right) for right, mine in pairs]
+                ratios = list(plain_entries(tuple(divide(mine, right) for right, mine in pairs)))
         except (Undefined, Unevaluable):
             continue
-        if ratios != sorted(ratios, reverse=how == "slower") or ratios[0] == ratios[-1]:  # type: ignore[type-var]
+        if ratios != sorted(ratios, reverse=how == "slower") or ratios[0] == ratios[-1]:
             continue
         path = ", ".join(f"{shown[n]} = {', '.join(number(row[n]) for row in rows)}" for n in moving)
         rest = ", ".join(f"{shown[name]} = {still}" for name in free if name not in moving)
         place = f"{path} with {rest}" if rest else path
-        quotients = ", ".join(number(ratio) for ratio in ratios)  # type: ignore[arg-type]
+        quotients = ", ".join(number(ratio) for ratio in ratios)
         said = f"the answer grows {how}: along {place} its ratio to the right one is {quotients}"
         return said, Counterexample(rows[-1], *pairs[-1], shown=shown)
     where = " and ".join(shown[name] for name in moving)

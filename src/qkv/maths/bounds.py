@@ -13,12 +13,12 @@ from typing import Any
 
 from qkv.errors import MathsError, OptionError, OptionTypeError, complaint
 from qkv.maths.counterexample import Counterexample, written
+from qkv.maths.extents import names_in
 from qkv.maths.shrinking import smaller
 from qkv.maths.tree import Node, Order, PlusMinus, Symbol
 from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, decimal, digits
-from qkv.maths.values.arrays import entries
+from qkv.maths.values.arrays import entries, plain_entries
 from qkv.maths.values.points import Point, Vocabulary, point, points, settled, vocabulary
-from qkv.maths.values.sizes import names_in
 from qkv.maths.verdict import Verdict, checked, meant, refusal, same_shape, shapes_apart
 
 POINTS, FEWEST, CORNERS = 240, 30, 125
@@ -104,13 +104,13 @@ def everywhere(first: Node, relation: str, second: Node, words: Vocabulary, foun
 def ordered(a: Any, relation: str, b: Any) -> bool:
     """Entry by entry, with room for rounding where there was any."""
     with digits(DIGITS):
-        for x, y in zip(entries(a), entries(b), strict=True):
+        for x, y in zip(plain_entries(a), plain_entries(b), strict=True):
             low, high = (x, y) if relation[0] == "<" else (y, x)
             if isinstance(low, Fraction) and isinstance(high, Fraction):
                 fine = low < high or (low == high and relation[-1] == "=")
             else:
-                gap = decimal(high) - decimal(low)  # type: ignore[arg-type]
-                room = Decimal(10) ** -40 * max(abs(decimal(low)), abs(decimal(high)), Decimal(1))  # type: ignore[arg-type]
+                gap = decimal(high) - decimal(low)
+                room = Decimal(10) ** -40 * max(abs(decimal(low)), abs(decimal(high)), Decimal(1))
                 fine = gap >= -room if relation[-1] == "=" else gap > room
             if not fine:
                 return False
@@ -257,7 +257,7 @@ def touching(first: Node, second: Node, words: Vocabulary, attained: Mapping[str
         return replace(found, kind="different", evidence="refuted", reason=reason)
     point = Counterexample.at(place, words, a, b)
     with digits(DIGITS):
-        pairs = [(decimal(x), decimal(y)) for x, y in zip(entries(a), entries(b), strict=True)]  # type: ignore[arg-type]
+        pairs = [(decimal(x), decimal(y)) for x, y in zip(plain_entries(a), plain_entries(b), strict=True)]
         apart = any(abs(x - y) > Decimal(10) ** -30 * max(abs(x), abs(y), Decimal(1)) for x, y in pairs)
     if apart:
         reason = f"the bound holds where it was tried but is not attained: {point}"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from qkv.errors import MathsError, OptionError
 from qkv.maths.counterexample import pretty, written
+from qkv.maths.extents import names_in
 from qkv.maths.substitution import free_indices, names, substitute, symbols_of, walk
-from qkv.maths.tree import Index, Multiply, Node, Number, Order, Part, PlusMinus, Relation, Special, Symbol, Type
+from qkv.maths.tree import Multiply, Node, Number, Order, Part, PlusMinus, Relation, Special, Symbol, Type
 from qkv.maths.trial import decide, slow, tried
 from qkv.maths.values.agreeing import agree_at
 from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, effort
 from qkv.maths.values.points import Point, Vocabulary, points, settled, vocabulary
-from qkv.maths.values.sizes import names_in
 
 if TYPE_CHECKING:
     from qkv.maths.verdict import Verdict
@@ -69,7 +69,7 @@ def reread(gold: Node, answer: str, symbols: Mapping[str, str], found: Verdict) 
                 for dimension in names_in(size):
                     declared.setdefault(dimension, "natural")
         try:
-            given = meant(parse(answer, declared, expected=right.shape))
+            given = meant(parse(answer, declared, expected=right.shape, free=free_indices(right)))
         except (MathsError, OptionError):
             continue
         if given.shape != right.shape or isinstance(given, (Order, PlusMinus)) or not set(group) <= names(given):
@@ -116,7 +116,8 @@ def example(gold: Node) -> str:
             for name, symbol in words.symbols.items()
             if name in place.values and not symbol.type.random and matters(gold, place, name, value)
         ]
-        return f"{', '.join(parts)} the right value is {written(value)}"
+        if parts:
+            return f"{', '.join(parts)} the right value is {written(value)}"
     return ""
 
 
@@ -172,7 +173,7 @@ def pointed_at(gold: Node) -> set[str]:
     free = free_indices(gold)
     found: set[str] = set()
     for node in walk(gold):
-        if isinstance(node, Part) and any(isinstance(index, Index) and index.name in free for index in node.indices):
+        if isinstance(node, Part) and free.keys() & free_indices(*filter(None, node.indices)):
             found |= names(node.body)
     return found
 

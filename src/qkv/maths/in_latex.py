@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from qkv.maths.text.extents import size_node
+from qkv.maths.extents import size_node
 from qkv.maths.text.words import ACCENTS, GREEK
 from qkv.maths.tree import (
     Add,

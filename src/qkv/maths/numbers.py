@@ -13,7 +13,7 @@ from qkv.maths.tree import Multiply, Node, Number, Transpose, Written
 from qkv.maths.trial import Outcome
 from qkv.maths.values.agreeing import near
 from qkv.maths.values.arithmetic import DIGITS, ZERO, Undefined, Unevaluable, digits, fraction
-from qkv.maths.values.arrays import entries
+from qkv.maths.values.arrays import plain_entries
 from qkv.maths.values.points import points, vocabulary
 
 PLACES = Fraction(1, 10**45)
@@ -75,8 +75,8 @@ def within_rounding(gold: Node, answer: Node) -> bool:
         try:
             for signs in itertools.product((-1, 1), repeat=len(marks)):
                 moved = {m: m.value + (m.unit or ZERO) * sign / 2 for m, sign in zip(marks, signs, strict=True)}
-                ends = [entries(place.value(_moved(side, moved), DIGITS)) for side in (gold, answer)]
-                gaps.append([fraction(a) - fraction(b) for a, b in zip(*ends, strict=True)])  # type: ignore[arg-type]
+                ends = [plain_entries(place.value(_moved(side, moved), DIGITS)) for side in (gold, answer)]
+                gaps.append([fraction(a) - fraction(b) for a, b in zip(*ends, strict=True)])
         except (Undefined, Unevaluable):
             continue
         if any(min(corner) > 0 or max(corner) < 0 for corner in zip(*gaps, strict=True)):
@@ -96,12 +96,12 @@ def readings(node: Node) -> list[Reading]:
     place = next(points(vocabulary(node), 1), None)
     if place is None:
         raise Undefined("a name that leaves its domain")
-    found = list(entries(place.value(node, DIGITS)))
+    found = list(plain_entries(place.value(node, DIGITS)))
     units = written_units(node) or [None] * len(found)
     read = []
     for number_found, unit in zip(found, units, strict=True):
         exact = isinstance(number_found, Fraction)
-        value = fraction(number_found)  # type: ignore[arg-type]
+        value = fraction(number_found)
         read.append(Reading(value, unit / 2 if unit is not None else Fraction(0), exact, _text(value, unit)))
     return read
 

@@ -9,10 +9,10 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from qkv.errors import MathsError, OptionError, OptionTypeError, complaint
+from qkv.maths.extents import NATURAL, size_of
 from qkv.maths.reading import DEEPEST, depth, read
 from qkv.maths.sensible import sensible
 from qkv.maths.text import naming
-from qkv.maths.text.extents import NATURAL, size_of
 from qkv.maths.text.shaping import plain_shape
 from qkv.maths.tree import Law, Multiply, Node, Number, Shape, Size, Special, Type
 
@@ -83,17 +83,6 @@ def _declared(items: tuple[tuple[str, str], ...]) -> Declared:
     found = {name: types[name] for name in types}
     sensible(found)
     return Declared(MappingProxyType(found), types.maps)
-
-
-def read_type(text: str, symbols: Mapping[str, str] | None = None) -> Type:
-    """One type, read with the other names at hand.
-
-    >>> read_type("matrix[n, d]").shape
-    ('n', 'd')
-    """
-    others = dict(symbols or {})
-    name = next(free for free in ("x", "y", "z", "u", "w", "unnamed") if free not in others)
-    return declare({**others, name: text}).types[name]
 
 
 def _taken_apart(name: str, text: str) -> _Said:

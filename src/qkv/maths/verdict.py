@@ -318,9 +318,9 @@ def same_shape(gold: Node, answer: Node) -> bool:
         return True
     if len(gold.shape) != len(answer.shape):
         return False
+    from qkv.maths.extents import measure
     from qkv.maths.values.arithmetic import Undefined, Unevaluable
     from qkv.maths.values.points import points, vocabulary
-    from qkv.maths.values.sizes import measure
 
     tried = 0
     words = vocabulary(gold, answer)

@@ -18,7 +18,6 @@ Matrix = Sequence[Sequence[int]]
 TOKENS: Matrix = ((2, 3), (-1, 0), (1, -2))
 TO_QUERIES: Matrix = ((1, 0, 2), (0, 1, -3))
 TO_KEYS: Matrix = ((0, 0, -1), (-2, 0, 1))
-TO_VALUES: Matrix = ((8, 0), (0, 9))
 PRINTED_QUERY = (-1, 0, 2)  # what the document gives for q₂
 
 SYMBOLS = {

@@ -31,6 +31,7 @@ S = {"A": "matrix[n,n]", "s": "vector[n]", "k": "random vector[d] ~ N(0, 1)", "n
         (r"\sum_{1 \le i < j \le n} A_{ij}", "ij", "ij"),
         (r"\sum_{i} s_i", "i", "i"),
         (r"\sum_{k \ne l} s_k s_l", "kl", ""),
+        (r"\sum_{1 \le i \le n, j < i} A_{ij}", "i", "j"),
     ],
 )
 def test_what_a_sum_binds(text, bound, declared) -> None:
@@ -99,3 +100,9 @@ def test_components_counted_from_elsewhere() -> None:
         (r"s_{n-1}", 7),
     ]:
         assert evaluate(parse(text, S), {"n": 5}, values) == found, text
+
+
+def test_what_is_no_index_elsewhere_is_none_below_a_sum() -> None:
+    with pytest.raises(IllTyped, match="ξ is not declared"):
+        parse(r"\sum_{j \le \xi} s_j", S)
+    assert free_indices(parse(r"\sum_{j \le l} s_j", S)).keys() == {"l"}

@@ -38,7 +38,6 @@ from qkv.maths.tree import (
 )
 from qkv.maths.values.arithmetic import Undefined, Unevaluable, digits, root
 from qkv.maths.values.exact import evaluate
-from qkv.maths.values.sizes import measure, names_in, whole
 
 SIZES = {"n": 3, "d": 5}
 SHAPES: dict[str, tuple[str, ...]] = {
@@ -266,14 +265,3 @@ def test_an_expectation_of_no_polynomial_under_a_normal_law():
     x = Symbol((), "x", Type("scalar", law=Law(m, Power((), s, number(2)), True)))
     found = evaluate(Expect((), Call((), "exp", (x,))), {}, {"m": Fraction(1, 3), "s": Fraction(1, 2)})
     assert float(found) == pytest.approx(math.exp(1 / 3 + 1 / 8), rel=1e-14)
-
-
-def test_sizes_are_read():
-    assert names_in("h*d_k+1") == ("h", "d_k")
-    assert measure("2*d/h-1", {"d": 3, "h": 4}) == Fraction(1, 2)
-    assert measure("-n+d^2", {"d": 3, "n": 4}) == 5
-    assert whole("n+1", {"n": 6}) == 7
-    with pytest.raises(Undefined):
-        whole("d/h", {"d": 5, "h": 2})
-    with pytest.raises(Unevaluable):
-        measure("n+", {"n": 1})

@@ -159,7 +159,10 @@ def _written(node: t.Written, at: tuple[Ix, ...], scope: Scope) -> Poly:
     parts = []
     for place, item in enumerate(node.entries):
         where = (place + 1,) if len(at) == 1 else (place // columns + 1, place % columns + 1)
-        match_ = [delta(ix, ("c", k)) for ix, k in zip(at, where, strict=True)]
+        pairs = list(zip(at, where, strict=True))
+        if any(ix[0] == "c" and ix[1] != k for ix, k in pairs):
+            continue
+        match_ = [delta(ix, ("c", k)) for ix, k in pairs if ix[0] != "c"]
         if all(match_):
             parts.append(multiply(entry(item, (), scope), *match_))
     return add(*parts)

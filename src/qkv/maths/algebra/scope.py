@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from qkv.maths import tree as t
 from qkv.maths.algebra.budget import NotNormal
-from qkv.maths.algebra.functions import symbolic_power
 from qkv.maths.algebra.labelling import Head, Ix
 from qkv.maths.algebra.monomials import (
     Poly,
@@ -16,12 +14,11 @@ from qkv.maths.algebra.monomials import (
     atom,
     multiply,
     number,
-    scale,
 )
 from qkv.maths.algebra.powers import power
 from qkv.maths.algebra.symmetry import symmetric
-
-NAME = r"[^\W\d](?:[\w']|\{[^{}]*\})*"
+from qkv.maths.extents import names_in, size_polynomial
+from qkv.maths.values.arithmetic import Unevaluable
 
 
 @dataclass
@@ -54,11 +51,8 @@ def scope_of(*nodes: t.Node) -> Scope:
     random: list[t.Type] = []
     while waiting:
         node = waiting.pop()
-        for size in node.shape:
-            if isinstance(size, str):
-                scope.naturals.update(re.findall(NAME, size))
-        if isinstance(node, t.Index) and isinstance(node.size, str):
-            scope.naturals.update(re.findall(NAME, node.size))
+        for size in (*node.shape, *([node.size] if isinstance(node, t.Index) else [])):
+            scope.naturals.update(names_in(size))
         if isinstance(node, t.Symbol) and node.name not in seen:
             seen.add(node.name)
             if node.type.definition is not None:
@@ -81,50 +75,15 @@ def size_poly(size: t.Size, scope: Scope) -> Poly:
     >>> size_poly("n+1", Scope()) == add(size_poly("n", Scope()), number(1))
     True
     """
-    if isinstance(size, int):
-        return number(size)
-    size = size.replace("−", "-")
-    tokens = re.findall(rf"\d+|{NAME}|[-+*/^()·]", size)
-    if "".join(tokens) != re.sub(r"\s", "", size):
-        raise NotNormal(f"the size {size!r} is no sum, product or quotient of names and numbers")
-    tokens.reverse()
-
-    def take_sum() -> Poly:
-        total = take_product()
-        while tokens and tokens[-1] in "+-":
-            way = 1 if tokens.pop() == "+" else -1
-            total = add(total, scale(take_product(), way))
-        return total
-
-    def take_product() -> Poly:
-        value = take_power()
-        while tokens and tokens[-1] not in "+-)":
-            way = -1 if tokens[-1] == "/" else 1
-            if tokens[-1] in "*/·":
-                tokens.pop()
-            value = multiply(value, power(take_power(), way))
-        return value
-
-    def take_power() -> Poly:
-        if not tokens:
-            raise NotNormal(f"the size {size!r} ends too early")
-        token = tokens.pop()
-        if token == "(":
-            value = take_sum()
-            if tokens:
-                tokens.pop()
-        elif token == "-":
-            return scale(take_power(), -1)
-        elif token.isdigit():
-            value = number(int(token))
-        else:
-            value = _size_name(token, scope)
-        if tokens and tokens[-1] == "^":
-            tokens.pop()
-            value = symbolic_power(value, take_power())
-        return value
-
-    return take_sum()
+    try:
+        terms = size_polynomial(size).items()
+    except Unevaluable as problem:
+        raise NotNormal(str(problem)) from None
+    total = number(0)
+    for key, value in terms:
+        factors = [power(_size_name(name, scope), exponent) for name, exponent in key]
+        total = add(total, multiply(number(value), *factors))
+    return total
 
 
 def _size_name(name: str, scope: Scope) -> Poly:

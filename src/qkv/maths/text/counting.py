@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from qkv.maths.text.extents import Polynomial, polynomial, size_node
+from qkv.maths.extents import Polynomial, polynomial, size_node
 from qkv.maths.text.shaping import known
 from qkv.maths.tree import Add, Index, Multiply, Node, Number, Symbol
 

@@ -9,8 +9,8 @@ from fractions import Fraction
 from typing import NoReturn
 
 from qkv.errors import Unreadable
+from qkv.maths.extents import NATURAL
 from qkv.maths.text import calling, chains, differentiating, juxtaposing, saying, scripting, summing
-from qkv.maths.text.extents import NATURAL
 from qkv.maths.text.fitting import OR, Arithmetic
 from qkv.maths.text.juxtaposing import LARGEST_EXPONENT
 from qkv.maths.text.parsing import Token

@@ -6,8 +6,8 @@ import re
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from qkv.maths.extents import NATURAL, size_of
 from qkv.maths.text import calling, counting, saying
-from qkv.maths.text.extents import NATURAL, size_of
 from qkv.maths.text.parsing import Token
 from qkv.maths.text.shaping import could_fit, fit, known, plain_shape, plain_size, unknown_size
 from qkv.maths.text.syntax import Syntax, is_rule, is_token, only, span_of, walk

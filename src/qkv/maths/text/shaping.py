@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any, cast
 
 from qkv.maths.text.words import GREEK
-from qkv.maths.tree import Index, Node, Shape, Size, Span, Special, Symbol, children
+from qkv.maths.tree import Index, Node, Shape, Size, Special, Symbol, children
 
 DEEPEST = 80  # levels of a tree, definitions included
 
@@ -125,7 +125,3 @@ def plain_shape(shape: Shape) -> str:
         return f"a row of size {sizes[1]}"
     article = "an" if sizes[0][0] in "8aefhilmnorsxAEFHILMNORSX" and len(sizes[0]) == 1 else "a"
     return f"{article} {'×'.join(sizes)} matrix"
-
-
-def with_span(node: Node, span: Span) -> Node:
-    return replace(node, span=span)

@@ -23,6 +23,10 @@ _EQUATION_NUMBER = re.compile(
     r"(?:\\(?:text|mathrm|textrm|mbox)\s*\{\s*)?\(\s*\d+(?:\.\d+)*[a-z]?\s*\)(?:\s*\})?"
     r"(?=[\s.,;$`*]*(?:\\[)\]][\s.,;]*)?(?:\\end(?![A-Za-z])|$))"
 )
+# A word that a sum runs over; letters that people count with are several indices.
+_RUN = r"\s*(?![ijklmnst]+(?![A-Za-z]))([A-Za-z]{2,})\s*"
+_LE = r"(?:[≤<]|\\leq?(?![A-Za-z]))"
+_RUNS = re.compile(rf"_\s*\{{{_RUN}=|{_LE}{_RUN}(?={_LE})")
 _SIZING = re.compile(
     r"(?:[\s~]|\{\s*\}|\\(?:"
     + "|".join(f"{re.escape(word)}(?![A-Za-z])" if word.isalpha() else re.escape(word) for word in SKIPPED)
@@ -59,6 +63,7 @@ class Spelling:
         self.text = clean.text[: after.start()] if after else clean.text
         number = _EQUATION_NUMBER.search(self.text)
         self.number = number.span() if number else (-1, -1)
+        self.summed = {word for words in _RUNS.findall(self.text) for word in words if word}
         self.tokens: list[Token] = []
         self.open: list[Open] = []
         self.gaps: set[int] = set()
@@ -128,7 +133,8 @@ class Spelling:
         if run in SENTENCES and run not in self.names and self._among_words(at, end):
             raise self._unreadable("this reads like words, not like mathematics", at, end)
         if self._within("sub"):
-            sizes = [len(run)] if run in self.names or naming.letter(run) else [1] * len(run)
+            whole = run in self.names or run in self.summed or naming.letter(run)
+            sizes = [len(run)] if whole else [1] * len(run)
         else:
             sizes = self._pieces(run, end)
             snake = _SNAKE.match(self.text, at)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from qkv.maths.extents import size_node, size_of
 from qkv.maths.text import scripting
-from qkv.maths.text.extents import size_node, size_of
 from qkv.maths.text.parsing import Token
 from qkv.maths.text.saying import named
 from qkv.maths.text.shaping import fit, unknown_size
@@ -112,7 +112,8 @@ def _bound_here(elaborator: Elaborator, bounds: Range, members: list, signs: lis
 
     What stands between two ends is bound, whatever it means outside. Of two names that are compared, one is given that
     is declared as an index, told to be free, bound further out (unless both are), stands in a lower index outside this
-    sum, or not in it where the other does. The others are bound: both in i ≠ j, i < j, j < i and j ≤ i.
+    sum, or not in it where the other does. The others are bound: both in i ≠ j, i < j, j < i and j ≤ i. Where none is
+    left, what another condition binds already is compared, and the first is bound only where there is none.
     """
     names = [str(member) for member in members if is_token(member, "NAME")]
     if not names:
@@ -130,7 +131,7 @@ def _bound_here(elaborator: Elaborator, bounds: Range, members: list, signs: lis
     bound = set(candidates) - given
     if not bound <= set(elaborator.scope):  # where all of them are bound further out, they are bound anew
         bound -= set(elaborator.scope)
-    return between | bound or {first}
+    return between | bound or set(bounds.names) or {first}
 
 
 def _is_end(elaborator: Elaborator, name: str) -> bool:
@@ -196,7 +197,10 @@ def _pair(elaborator, bounds: Range, left, sign: str, right, bound: set[str], sp
 
 def _is_index(elaborator: Elaborator, name: str, bound: set[str]) -> bool:
     kind = elaborator.types.get(name)
-    return name in bound or name in elaborator.scope or kind is None or kind.kind == "index"
+    if name in bound or name in elaborator.scope:
+        return True
+    # A word or a Greek letter that nobody declared is no index elsewhere either.
+    return (len(name) == 1 or not name.isalpha()) if kind is None else kind.kind == "index"
 
 
 def _upper(elaborator: Elaborator, bounds: Range, part: Syntax | Token, span: Span) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 from qkv.maths.tree import Node
-from qkv.maths.values.arithmetic import DIGITS, FINEST, TooNear, decimal, digits, extent
-from qkv.maths.values.arrays import entries
+from qkv.maths.values.arithmetic import DIGITS, FINEST, Number, TooNear, decimal, digits, extent
+from qkv.maths.values.arrays import plain_entries
 from qkv.maths.values.points import Point
 
 ROUGHLY = Decimal("1e-45")
@@ -46,13 +45,13 @@ def agree_at(place: Point, gold: Node, answer: Node) -> bool | None:
     return True
 
 
-def both(place: Point, gold: Node, answer: Node, precision: int) -> tuple[list[tuple[Any, Any]], Decimal, int]:
+def both(place: Point, gold: Node, answer: Node, precision: int) -> tuple[list[tuple[Number, Number]], Decimal, int]:
     with extent() as met:
         (first, rough), (second, rougher) = place.with_error(gold, precision), place.with_error(answer, precision)
-    return list(zip(entries(first), entries(second), strict=True)), max(rough, rougher), met[0]
+    return list(zip(plain_entries(first), plain_entries(second), strict=True)), max(rough, rougher), met[0]
 
 
-def differences(pairs: list[tuple[Any, Any]], precision: int) -> list[Decimal]:
+def differences(pairs: list[tuple[Number, Number]], precision: int) -> list[Decimal]:
     with digits(precision):
         return [abs(decimal(a) - decimal(b)) for a, b in pairs]
 
@@ -64,7 +63,7 @@ def settled(before: Decimal, after: Decimal) -> bool | None:
     return False if abs(before - after) <= STEADY * after else None
 
 
-def roughly(pairs: list[tuple[Any, Any]], error: Decimal) -> bool | None:
+def roughly(pairs: list[tuple[Number, Number]], error: Decimal) -> bool | None:
     """Whether numbers that are only known up to an error agree, differ clearly, or neither."""
     with digits(DIGITS):
         gap = max(relative(a, b) for a, b in pairs)
@@ -73,12 +72,12 @@ def roughly(pairs: list[tuple[Any, Any]], error: Decimal) -> bool | None:
         return False if gap > max(30 * error, Decimal("1e-4")) else None
 
 
-def relative(a: Any, b: Any) -> Decimal:
+def relative(a: Number, b: Number) -> Decimal:
     x, y = decimal(a), decimal(b)
     return abs(x - y) / max(abs(x), abs(y)) if x != y else Decimal(0)
 
 
-def near(a: Any, b: Any, count: int) -> bool:
+def near(a: Number, b: Number, count: int) -> bool:
     """Whether two numbers agree to `count` digits."""
     x, y = decimal(a), decimal(b)
     return abs(x - y) <= max(abs(x), abs(y)) * Decimal(10) ** -count

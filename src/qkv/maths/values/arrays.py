@@ -9,6 +9,9 @@ from typing import Any
 from qkv.maths.values.arithmetic import (
     ONE,
     ZERO,
+    Dual,
+    Number,
+    Polynomial,
     Scalar,
     Undefined,
     Unevaluable,
@@ -39,6 +42,14 @@ def entries(array: Any) -> Iterator[Scalar]:
             yield from entries(part)
     else:
         yield array
+
+
+def plain_entries(array: Any) -> Iterator[Number]:
+    """The same where nothing is left open: Unevaluable for a polynomial in random variables and for a slope."""
+    for entry in entries(array):
+        if isinstance(entry, Polynomial | Dual):
+            raise Unevaluable("a value that is no plain number")
+        yield entry
 
 
 def dot(left: tuple[Scalar, ...], right: tuple[Scalar, ...]) -> Scalar:

@@ -9,10 +9,10 @@ from hashlib import blake2b
 from math import prod
 from typing import Any
 
+from qkv.maths.extents import whole
 from qkv.maths.tree import Shape, Type
 from qkv.maths.values.arithmetic import ONE, ZERO, Scalar, Unevaluable, add, multiply, spend
 from qkv.maths.values.arrays import entries
-from qkv.maths.values.sizes import whole
 
 SCALARS = (2, 3, 5, 7, 4, 6)
 FEW = tuple(Fraction(value) for value in ("1", "2", "3", "1/2", "5", "7"))

@@ -10,6 +10,7 @@ from qkv.maths.values.arithmetic import (
     ONE,
     ZERO,
     Dual,
+    Polynomial,
     Scalar,
     Undefined,
     Unevaluable,
@@ -33,9 +34,9 @@ def exact(value: Any) -> Any:
 
 def apart(a: Scalar, b: Scalar) -> Decimal:
     """The relative difference of two numbers."""
-    if isinstance(a, Dual) or isinstance(b, Dual):
+    if isinstance(a, Dual | Polynomial) or isinstance(b, Dual | Polynomial):
         raise Unevaluable("a derivative of an expectation that is no polynomial")
-    x, y = decimal(a), decimal(b)  # type: ignore[arg-type]
+    x, y = decimal(a), decimal(b)
     return abs(x - y) / max(abs(x), abs(y)) if x != y else Decimal(0)
 
 

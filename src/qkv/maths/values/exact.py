@@ -12,6 +12,7 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
+from qkv.maths.extents import whole
 from qkv.maths.substitution import beneath, symbols_of
 from qkv.maths.tree import (
     Add,
@@ -61,7 +62,6 @@ from qkv.maths.values.arithmetic import (
 from qkv.maths.values.arrays import componentwise, contracted, determinant, entries, multiplied, raised, transposed
 from qkv.maths.values.chance import Chance, chance, enumerated, expectation
 from qkv.maths.values.elementary import apart, argmax, constant, exact, extreme, holds, seeded, softmax, under
-from qkv.maths.values.sizes import whole
 from qkv.maths.values.turning import Turns
 
 STEPS = 30_000

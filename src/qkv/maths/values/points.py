@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from qkv.maths.algebra.symmetry import symmetric
+from qkv.maths.extents import measure, names_in, whole
 from qkv.maths.substitution import beneath, free_indices, symbols_of, walk
 from qkv.maths.tree import Call, Covariance, Expect, Index, Node, Number, Part, Power, Size, Symbol
 from qkv.maths.values.arithmetic import ONE, Undefined, Unevaluable
@@ -28,7 +29,6 @@ from qkv.maths.values.drawing import (
     some_map,
 )
 from qkv.maths.values.exact import evaluate, evaluate_with_error
-from qkv.maths.values.sizes import measure, names_in, whole
 
 KINKS = ("max", "min", "abs", "sign", "relu", "argmax", "norm1", "norm_inf")
 MOST_CONSTANTS = 6

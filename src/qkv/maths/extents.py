@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache, reduce
+from types import MappingProxyType
 from typing import TypeAlias
 
 from qkv.maths.tree import Add, Divide, Multiply, Node, Number, Power, Size, Symbol, Type
+from qkv.maths.values.arithmetic import Undefined, Unevaluable
 
 Monomial: TypeAlias = tuple[tuple[str, int], ...]
 Polynomial: TypeAlias = dict[Monomial, Fraction]
@@ -15,6 +19,11 @@ Polynomial: TypeAlias = dict[Monomial, Fraction]
 _MOST_TERMS = 40
 _HIGHEST = 12
 NATURAL = Type("natural")
+
+_NAME = re.compile(r"[^\W\d][\w']*")
+_ATOM = rf"(?:[1-9]\d*|{_NAME.pattern}(?:\^\d+)?)"
+_TERM = re.compile(rf"(?P<sign>[+-]?){_ATOM}(?:[*/]{_ATOM})*")
+_FACTOR = re.compile(rf"(?P<operator>[*/]?)(?:(?P<number>[1-9]\d*)|(?P<name>{_NAME.pattern})(?:\^(?P<power>\d+))?)")
 
 
 def _product(a: Polynomial, b: Polynomial) -> Polynomial:
@@ -114,44 +123,94 @@ def size_of(node: Node) -> Size | None:
     return None if part is None else canonical(part)
 
 
-def size_names(size: Size) -> tuple[str, ...]:
-    """The names that a size is made of, in order of first use.
+@lru_cache(maxsize=1024)
+def size_polynomial(size: Size) -> Mapping[Monomial, Fraction]:
+    """What `polynomial` says of a size's tree, read off its text; Unevaluable where `canonical` writes none like it.
 
-    >>> size_names("h*d_k+1")
-    ('h', 'd_k')
+    >>> dict(size_polynomial("d/h-1")) == {(("d", 1), ("h", -1)): 1, (): -1}
+    True
     """
-    return tuple(dict.fromkeys(re.findall(r"[A-Za-z][A-Za-z0-9_']*", str(size))))
+    if isinstance(size, int):
+        return MappingProxyType({(): Fraction(size)} if size else {})
+    total: Polynomial = {}
+    terms = list(_TERM.finditer(size))
+    if not terms or "".join(term[0] for term in terms) != size or any(not term["sign"] for term in terms[1:]):
+        raise Unevaluable(f"the size {size} cannot be read")
+    for term in terms:
+        value, powers = Fraction(-1 if term["sign"] == "-" else 1), Counter[str]()
+        for factor in _FACTOR.finditer(term[0]):
+            way = -1 if factor["operator"] == "/" else 1
+            if factor["number"]:
+                value *= Fraction(int(factor["number"])) ** way
+            else:
+                powers[factor["name"]] += way * int(factor["power"] or 1)
+        key = tuple(sorted((name, power) for name, power in powers.items() if power))
+        total[key] = total.get(key, Fraction(0)) + value
+    return MappingProxyType({key: value for key, value in total.items() if value})
 
 
-def size_node(size: Size, types: Mapping[str, Type] | None = None) -> Node:
-    """A size as a typed tree: the names in it are symbols, naturals unless `types` says otherwise.
+@lru_cache(maxsize=1024)
+def names_in(size: Size) -> tuple[str, ...]:
+    """The names that a size is made of, in reading order.
+
+    >>> names_in("d/h"), names_in(3)
+    (('d', 'h'), ())
+    """
+    known = {name for key in size_polynomial(size) for name, _ in key}
+    return tuple(dict.fromkeys(name for name in _NAME.findall(str(size)) if name in known))
+
+
+def measure(size: Size, sizes: Mapping[str, int]) -> Fraction:
+    """What a size is, whole or not, where its names have these values.
+
+    >>> measure("d/h", {"d": 6, "h": 4})
+    Fraction(3, 2)
+    """
+    total = Fraction(0)
+    for key, value in size_polynomial(size).items():
+        for name, power in key:
+            if name not in sizes:
+                raise Unevaluable(f"the size {name} has no value")
+            if power < 0 and not sizes[name]:
+                raise Undefined("a size over zero")
+            if abs(power) > _HIGHEST:
+                raise Undefined("a size to a power that is too large")
+            value *= Fraction(sizes[name]) ** power
+        total += value
+    return total
+
+
+def whole(size: Size, sizes: Mapping[str, int]) -> int:
+    """The same where it must be a whole number >= 1."""
+    found = measure(size, sizes)
+    if found.denominator != 1 or found < 1:
+        raise Undefined(f"the size {size} is {found}")
+    return int(found)
+
+
+def size_node(size: Size) -> Node:
+    """A size as a typed tree, in which the names are naturals.
 
     >>> size_node("n+1").terms[0].name
     'n'
     """
-    types = types or {}
-    if isinstance(size, int):
-        return Number((), Fraction(size))
-    terms: list[Node] = []
-    for sign, term in re.findall(r"([+-]?)([^+-]+)", size):
-        whole = re.match(r"\d+(?![\d^])", term)
-        first = Fraction(whole[0] if whole else 1) * (-1 if sign == "-" else 1)
-        node: Node | None = Number((), first) if whole or sign == "-" else None
-        for operator, factor in re.findall(r"([*/]?)([^*/]+)", term[whole.end() :] if whole else term):
-            name, _, power = factor.partition("^")
-            leaf = Number((), Fraction(name)) if name.isdigit() else Symbol((), name, types.get(name, NATURAL))
-            piece: Node = Power((), leaf, Number((), Fraction(power))) if power else leaf
-            joined = _over if operator == "/" else _times
-            node = piece if node is None else joined(node, piece)
-        if node is not None:
-            terms.append(node)
+    terms = [_term(key, value) for key, value in size_polynomial(size).items()]
+    if not terms:
+        return Number((), Fraction(0))
     return terms[0] if len(terms) == 1 else Add((), tuple(terms))
 
 
-def _times(left: Node, right: Node) -> Node:
-    factors = left.factors if isinstance(left, Multiply) else (left,)
-    return Multiply((), (*factors, right))
+def _term(key: Monomial, value: Fraction) -> Node:
+    above = [_raised(name, power) for name, power in key if power > 0]
+    below = [_raised(name, -power) for name, power in key if power < 0]
+    if value.numerator != 1 or not above:
+        above.insert(0, Number((), Fraction(value.numerator)))
+    if value.denominator != 1:
+        below.insert(0, Number((), Fraction(value.denominator)))
+    top = above[0] if len(above) == 1 else Multiply((), tuple(above))
+    return reduce(lambda over, under: Divide((), over, under), below, top)
 
 
-def _over(top: Node, bottom: Node) -> Node:
-    return Divide((), top, bottom)
+def _raised(name: str, power: int) -> Node:
+    symbol = Symbol((), name, NATURAL)
+    return symbol if power == 1 else Power((), symbol, Number((), Fraction(power)))
