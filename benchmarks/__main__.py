@@ -1,4 +1,4 @@
-"""`python -m benchmarks [name ...] [--quick]`: all figures, or those that are named; the last six can be quick."""
+"""`python -m benchmarks [name ...] [--quick]`: all figures, or those that are named; the last seven can be quick."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ FIGURES = (
     "convert",
     "cost",
     "checker",
+    "teach",
 )
 
 

@@ -36,9 +36,11 @@ FLOORS = [
     "maths",
     "render",
     "theory",
+    "problems",
+    "tutor",
     "cli",
 ]
-NEVER_TORCH = {"errors", "sizes", "masks", "similarity", "cost", "figures", "maths", "render"}
+NEVER_TORCH = {"errors", "sizes", "masks", "similarity", "cost", "figures", "maths", "render", "problems", "tutor"}
 
 
 def files() -> list[Path]:

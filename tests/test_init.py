@@ -43,7 +43,7 @@ def test_star_import() -> None:
 
 
 def test_attention_is_the_function_whatever_was_touched_before() -> None:
-    for first in (
+    firsts = [
         "qkv.testing.contract.checks()",
         "qkv.forms.FORMS",
         "qkv.explain",
@@ -51,5 +51,18 @@ def test_attention_is_the_function_whatever_was_touched_before() -> None:
         "import qkv.api",
         "from qkv.api import varlen",
         "qkv.testing",
-    ):
-        assert python(f"import qkv; {first}; print(qkv.attention.__name__)") == "attention"
+    ]
+    # A child for each, born where torch is loaded and qkv is not.
+    code = f"""
+import os, sys, torch
+assert not any(name.split(".")[0] == "qkv" for name in sys.modules)
+for first in {firsts}:
+    if not (child := os.fork()):
+        try:
+            exec("import qkv; " + first + "; assert qkv.attention.__name__ == 'attention', qkv.attention", dict())
+            print(first, flush=True)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+"""
+    assert python(code).splitlines() == firsts

@@ -42,10 +42,12 @@ _ROOMS = (
     "maths",
     "memory",
     "nn",
+    "problems",
     "render",
     "similarity",
     "testing",
     "theory",
+    "tutor",
 )
 
 __all__ = ["__version__", *_HOME_OF_NAME, *_ROOMS]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -63,10 +65,12 @@ if TYPE_CHECKING:
         maths,
         memory,
         nn,
+        problems,
         render,
         similarity,
         testing,
         theory,
+        tutor,
     )
     from .api import attention, explain, varlen
     from .choice import Choice

@@ -63,7 +63,8 @@ def test_a_writer_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
 
 def test_what_cannot_be_written_is_said_before_the_work(tmp_path):
     (tmp_path / "folder.html").mkdir()
-    for name, why in (("x.doc", "ends in .html, .pdf, .md or .tex"), ("x", "ends in"), ("folder.html", "a file")):
+    endings = "ends in .html, .pdf, .md, .tex or .ipynb"
+    for name, why in (("x.doc", endings), ("x", "ends in"), ("folder.html", "a file")):
         with pytest.raises(OptionError, match=why):
             writable(tmp_path / name, "--report")
     with pytest.raises(OptionError, match="folder that is there"):

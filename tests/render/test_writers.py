@@ -9,6 +9,7 @@ import typst
 from markdown_it import MarkdownIt
 from rich.console import Console
 
+from qkv.errors import OptionError
 from qkv.figures import Axis, Line, chart
 from qkv.render import (
     Code,
@@ -22,6 +23,7 @@ from qkv.render import (
     Note,
     PageBreak,
     Paragraph,
+    Room,
     Step,
     Table,
     Text,
@@ -156,6 +158,24 @@ def test_a_terminal_is_not_steered(hostile):
 
 DOT = r"\mu^T \mu"
 SYMBOLS = {"mu": "vector[d]"}
+
+
+def test_formulas_beside_each_other_and_room_to_write():
+    row = Formula(Maths(DOT, SYMBOLS), (Maths("d", SYMBOLS), Maths("{mu^", SYMBOLS)))
+    document = Document("t", (row, Room(3), Formula(row.maths, row.more[:1])))
+    assert Reader(html(document)).tags.count("math") == 4
+    assert html(document).count('<div class="room"></div>') == 3
+    assert latex(document).count("\\qquad") == 3
+    assert r"\vspace{4.5\baselineskip}" in latex(document)
+    assert markdown(document).count("<br>") == 3
+    assert markdown(document).count(r"\qquad") == 1
+    assert markdown(document).count("`{mu^`") == 1
+    assert markup(document).count("#h(2em)") == 3
+    assert "#v(5.4em)" in markup(document)
+    assert pdf(document).startswith(b"%PDF")
+    assert terminal(document).count("μᵀμ    d") == 2
+    with pytest.raises(OptionError, match="from 1 to 60"):
+        Room(0)
 
 
 def test_mathematics_that_is_read_is_drawn_in_every_writer():

@@ -11,6 +11,7 @@ import typer
 
 from .. import __version__
 from ..errors import QkvError
+from .teaching import commands
 
 app = typer.Typer(
     name="qkv",
@@ -138,7 +139,7 @@ def calibrate(
 def prove(
     claim: Annotated[list[str] | None, typer.Argument(help="Claims by name (all of them).", show_default=False)] = None,
     report: Annotated[
-        str | None, typer.Option(help="Write everything into FILE.html, .pdf, .md or .tex.", metavar="FILE")
+        str | None, typer.Option(help="Write everything into FILE.html, .pdf, .md, .tex or .ipynb.", metavar="FILE")
     ] = None,
     names: Annotated[bool, typer.Option("--list", help="List the claims and run none.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out those that train.")] = False,
@@ -161,34 +162,48 @@ def prove(
 
 # An answer may begin with a minus sign, so nothing here is a short option.
 @app.command(
-    epilog=r"Example: qkv check 'd mu^2' --gold '\mu^T \mu' --let 'mu: vector\[d]'",
+    epilog=r"""Example: qkv check 'd mu^2' --gold '\mu^T \mu' --let 'mu: vector\[d]'
+
+With a problem of the bank: qkv check scaling a 'd mu^2' --hint 1""",
     context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]},
 )
 def check(
     context: typer.Context,
     answer: Annotated[
-        list[str] | None, typer.Argument(help="LaTeX, or plain text, in quotes.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            help="LaTeX, or plain text, in quotes; before it a problem and a part, where no --gold is given.",
+            metavar="[PROBLEM PART] ANSWER",
+            show_default=False,
+        ),
     ] = None,
     gold: Annotated[str | None, typer.Option(help="The right answer.", show_default=False)] = None,
     let: Annotated[
         list[str] | None,
         typer.Option(help="A name and its type; may be given again.", metavar='"NAME: TYPE"', show_default=False),
     ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The variant of the problem.", min=0, max=2**63 - 1, show_default=False)
+    ] = None,
+    hint: Annotated[int | None, typer.Option(help="A hint for the part: 1 to 3.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say whether an answer is right: by proof, by trial, under a condition, or why not."""
-    if gold is None and answer in (None, ["-h"]) and not let:
+    if gold is None and answer in (None, ["-h"]) and not let and seed is None and hint is None:
         typer.echo(context.get_help())
         raise typer.Exit(0 if answer else 2)
     from .check import WrongWord, run
 
     try:
-        right = run(answer or [], gold, let or [], as_json)
+        right = run(answer or [], gold, let or [], seed, hint, as_json)
     except WrongWord as error:
         typer.echo(f"qkv: {error}", err=True)
         raise typer.Exit(2) from None
     if not right:
         raise typer.Exit(1)
+
+
+app.add_typer(commands)
 
 
 def main() -> None:

@@ -22,8 +22,21 @@ class WrongWord(Exception):
     """A call that is broken: the command ends with 2."""
 
 
-def run(words: Sequence[str], gold: str | None, lets: Sequence[str], as_json: bool) -> bool:
+def run(
+    words: Sequence[str], gold: str | None, lets: Sequence[str], seed: int | None, hint: int | None, as_json: bool
+) -> bool:
     """Print the verdict on an answer; whether it is right."""
+    _refuse_options(words)
+    if gold is None and not lets and (len(words) in (2, 3) or seed is not None or hint is not None):
+        from . import answers
+
+        try:
+            return answers.run(words, seed, hint, as_json)
+        except answers.WrongWord as error:
+            raise WrongWord(str(error)) from None
+    if seed is not None or hint is not None:
+        given = "--seed" if seed is not None else "--hint"
+        raise WrongWord(complaint(given, "beside --gold or --let", "a problem and a part of the bank"))
     answer, gold = _answer(words), _gold(gold)
     symbols = declared(lets)
     try:
@@ -57,13 +70,16 @@ def declared(lets: Sequence[str]) -> dict[str, str]:
     return symbols
 
 
-def _answer(words: Sequence[str]) -> str:
+def _refuse_options(words: Sequence[str]) -> None:
     options = [word for word in words if word.startswith("--")]
-    if any(word.split("=")[0] in ("--gold", "--let", "--json", "--help") for word in options):
+    if any(word.split("=")[0] in ("--gold", "--let", "--seed", "--hint", "--json", "--help") for word in options):
         hint = "an answer that begins with a minus sign needs no -- before it"
         raise WrongWord(complaint("option", f"{options[0]!r} after --", "every option before --", hint))
     if options:
-        raise WrongWord(complaint("option", repr(options[0]), "--gold, --let, --json or --help"))
+        raise WrongWord(complaint("option", repr(options[0]), "--gold, --let, --seed, --hint, --json or --help"))
+
+
+def _answer(words: Sequence[str]) -> str:
     if len(words) != 1:
         given = f"{len(words)} words" if words else "nothing"
         hint = r"put it in quotes: qkv check 'mu^T mu' --gold '\|\mu\|^2' --let 'mu: vector[d]'"

@@ -1,4 +1,4 @@
-"""One document model, and a writer for each place that it is read in: terminal, Markdown, HTML, PDF, LaTeX.
+"""One document model, and a writer for each place that it is read in: terminal, Markdown, HTML, PDF, LaTeX, notebook.
 
 Names load on first touch: who wants one writer does not wait for the others.
 
@@ -14,21 +14,22 @@ from typing import TYPE_CHECKING
 
 _HOME_OF_NAME = {
     **dict.fromkeys(("Block", "Code", "Derivation", "Document", "Figure", "Formula", "Heading", "Inline"), "document"),
-    **dict.fromkeys(("Items", "Maths", "Note", "PageBreak", "Paragraph", "Step", "Table", "Text"), "document"),
+    **dict.fromkeys(("Items", "Maths", "Note", "PageBreak", "Paragraph", "Room", "Step", "Table", "Text"), "document"),
     **dict.fromkeys(("Words", "prose"), "document"),
     **dict.fromkeys(("ENDINGS", "save", "writable"), "saving"),
     "html": "to_html",
     "latex": "to_latex",
     "markdown": "to_markdown",
     "mathml": "to_mathml",
+    "notebook": "to_notebook",
     "pdf": "to_typst",
     "show": "to_terminal",
 }
 
 __all__ = [
     "ENDINGS", "Block", "Code", "Derivation", "Document", "Figure", "Formula", "Heading", "Inline", "Items", "Maths",
-    "Note", "PageBreak", "Paragraph", "Step", "Table", "Text", "Words", "html", "latex", "markdown", "mathml", "pdf",
-    "prose", "save", "show", "writable",
+    "Note", "PageBreak", "Paragraph", "Room", "Step", "Table", "Text", "Words", "html", "latex", "markdown", "mathml",
+    "notebook", "pdf", "prose", "save", "show", "writable",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         Note,
         PageBreak,
         Paragraph,
+        Room,
         Step,
         Table,
         Text,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from .to_latex import latex
     from .to_markdown import markdown
     from .to_mathml import mathml
+    from .to_notebook import notebook
     from .to_terminal import show
     from .to_typst import pdf
 

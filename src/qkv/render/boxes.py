@@ -82,4 +82,12 @@ class Grid:
     rows: tuple[tuple[Box, ...], ...]
 
 
-Box: TypeAlias = Letter | Word | Numeral | Sign | Row | Scripts | Over | Root | Fence | Big | Grid
+@dataclass(frozen=True)
+class Under:
+    """Something with a small label beneath it, as the size of a matrix."""
+
+    body: Box
+    label: Box
+
+
+Box: TypeAlias = Letter | Word | Numeral | Sign | Row | Scripts | Over | Root | Fence | Big | Grid | Under

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 from xml.etree import ElementTree
 
@@ -32,11 +33,15 @@ class Text:
 
 @dataclass(frozen=True)
 class Maths:
-    """A typed tree, or a text that `qkv.maths` reads with `symbols`; `expected` is a shape for a bare 0, 1 or I."""
+    """A typed tree, or a text that `qkv.maths` reads with `symbols`; `expected` is a shape for a bare 0, 1 or I.
+
+    With `labels` the sizes of matrices stand beneath them.
+    """
 
     source: Node | str
     symbols: Mapping[str, str] = field(default_factory=dict, hash=False)
     expected: Shape | None = None
+    labels: bool = False
 
     def tree(self) -> Node | None:
         """The typed tree, or None where the text is to be shown as it is."""
@@ -100,9 +105,14 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Formula:
-    """Mathematics on a line of its own."""
+    """Mathematics on a line of its own; `more` stands beside it, as far as there is room."""
 
     maths: Maths
+    more: tuple[Maths, ...] = ()
+
+    @property
+    def all(self) -> tuple[Maths, ...]:
+        return (self.maths, *self.more)
 
 
 @dataclass(frozen=True)
@@ -190,7 +200,18 @@ class PageBreak:
     pass
 
 
-Block: TypeAlias = Heading | Paragraph | Formula | Derivation | Table | Figure | Items | Code | Note | PageBreak
+@dataclass(frozen=True)
+class Room:
+    """Empty lines to write on by hand; on a screen there are none."""
+
+    lines: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.lines <= 60:
+            raise OptionError(complaint("lines", self.lines, "from 1 to 60, which fill a page"))
+
+
+Block: TypeAlias = Heading | Paragraph | Formula | Derivation | Table | Figure | Items | Code | Note | PageBreak | Room
 
 
 @dataclass(frozen=True)
@@ -212,10 +233,16 @@ def _figures(blocks: Iterable[Block]) -> Iterable[Figure]:
 
 
 def _read(text: str, symbols: Mapping[str, str], expected: Shape | None) -> Node | None:
+    return _remembered(text, tuple(symbols.items()), expected)
+
+
+# A document is written more than once, and a sheet has its key: what was read is not read again.
+@lru_cache(maxsize=4096)
+def _remembered(text: str, symbols: tuple[tuple[str, str], ...], expected: Shape | None) -> Node | None:
     from ..maths import parse
 
     try:
-        return parse(text, symbols, expected=expected)
+        return parse(text, dict(symbols), expected=expected)
     except (MathsError, OptionError):
         return None
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from ..maths import tree as t
-from .boxes import APPLY, TIMES, Big, Box, Fence, Grid, Letter, Numeral, Over, Root, Row, Scripts, Sign, Word
+from .boxes import APPLY, TIMES, Big, Box, Fence, Grid, Letter, Numeral, Over, Root, Row, Scripts, Sign, Under, Word
 from .escapes import GREEK
+from .sized import Sized
 
 RELATION, ADDITION, PRODUCT, ATOM = range(4)  # how tightly a node holds together
 
@@ -102,6 +103,9 @@ def _box(node: t.Node) -> tuple[Box, int]:
             return _special(node), ATOM
         case t.Written():
             return _written(node), ATOM
+        case Sized(shape=shape):
+            high, wide = map(_size, shape)
+            return Under(boxes(node.body), Row((high, Sign("×"), wide))), ATOM
         case t.Add():
             return _sum_of(node.terms), ADDITION
         case t.PlusMinus():
@@ -240,7 +244,8 @@ def _product(factors: Sequence[t.Node], sign: str = "", *, scaled: bool = False)
         bare = not sign and _stands_bare(factors, place, scaled)
         box = _at(factor, PRODUCT if bare else ATOM)
         if parts:
-            parts.append(Sign(sign or ("·" if _starts_with_digit(box) else TIMES)))
+            dotted = _starts_with_digit(box) or (isinstance(parts[-1], Numeral) and _negative(box))
+            parts.append(Sign(sign or ("·" if dotted else TIMES)))
         parts.append(box)
     return _row(parts)
 
@@ -275,6 +280,11 @@ def _starts_with_digit(box: Box) -> bool:
     while isinstance(box, Row | Scripts | Over):
         box = box.parts[0] if isinstance(box, Row) else box.base if isinstance(box, Scripts) else box.top
     return isinstance(box, Numeral)
+
+
+def _negative(box: Box) -> bool:
+    """A number below zero in its parentheses: 2 (−3) has a dot, or it could be a function's value."""
+    return isinstance(box, Fence) and isinstance(box.body, Row) and box.body.parts[0] == Sign("−", "prefix")
 
 
 def _scripted(node: t.Power | t.Transpose | t.Part | t.Delta) -> Box:

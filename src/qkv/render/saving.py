@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import OptionError, complaint
 from ..figures.theme import standalone
 from . import document as d
 
-ENDINGS = (".html", ".pdf", ".md", ".tex")
+ENDINGS = (".html", ".pdf", ".md", ".tex", ".ipynb")
 
 
-def writable(path: str | os.PathLike[str], argument: str = "path") -> Path:
+def writable(path: str | os.PathLike[str], argument: str = "path", endings: tuple[str, ...] = ENDINGS) -> Path:
     """The path, if a document can be written there: asked before the work begins.
 
     >>> writable("report.doc", "--report")
     Traceback (most recent call last):
-    qkv.errors.OptionError: --report: got 'report.doc', wanted a file that ends in .html, .pdf, .md or .tex.
+    qkv.errors.OptionError: --report: got 'report.doc', wanted a file that ends in .html, .pdf, .md, .tex or .ipynb.
     """
     given = Path(path)
-    if given.suffix.lower() not in ENDINGS:
-        raise OptionError(complaint(argument, repr(str(path)), f"a file that ends in {_either(ENDINGS)}"))
+    if given.suffix.lower() not in endings:
+        raise OptionError(complaint(argument, repr(str(path)), f"a file that ends in {_either(endings)}"))
     if given.exists() and not given.is_file():
         raise OptionError(complaint(argument, repr(str(path)), "a file", "something else of that name is there"))
     folder = given.resolve().parent
@@ -42,8 +43,11 @@ def save(document: d.Document, path: str | os.PathLike[str]) -> tuple[Path, ...]
 
     Every file is written under another name first and takes its place when all are whole.
     """
-    given = writable(path)
-    contents = _contents(document, given)
+    return write(contents(document, writable(path)))
+
+
+def write(contents: Mapping[Path, bytes]) -> tuple[Path, ...]:
+    """Files that are all there in the end, or none of them."""
     waiting: list[tuple[str, Path]] = []
     try:
         for place, content in contents.items():
@@ -56,7 +60,7 @@ def save(document: d.Document, path: str | os.PathLike[str]) -> tuple[Path, ...]
     return tuple(contents)
 
 
-def _contents(document: d.Document, path: Path) -> dict[Path, bytes]:
+def contents(document: d.Document, path: Path) -> dict[Path, bytes]:
     """The files, the document last: when it is there, what it names is there."""
     ending, files = path.suffix.lower(), {}
     if ending == ".html":
@@ -76,6 +80,10 @@ def _contents(document: d.Document, path: Path) -> dict[Path, bytes]:
             for name, figure in zip(names, document.figures(), strict=True)
         }
         whole = markdown(document, [_linked(name) for name in names]).encode()
+    elif ending == ".ipynb":
+        from .to_notebook import notebook
+
+        whole = notebook(document).encode()
     else:
         from .to_latex import latex
         from .to_typst import figure_pdf

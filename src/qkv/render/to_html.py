@@ -21,7 +21,8 @@ _PAGE = (
     f":root{{color-scheme:light dark}}body{{margin:2rem auto;padding:0 1rem;max-width:60rem;font-family:{FONT};"
     f"line-height:1.5;color:{INK};background:{PAPER}}}"
     "math{font-family:math;font-size:1.08em}h1,h2,h3,h4{line-height:1.25}h2{margin-top:2.5rem}"
-    ".scroll{overflow-x:auto;margin:0 0 1.5rem}figure svg{display:block;max-width:100%;height:auto}"
+    ".scroll{overflow:auto hidden;margin:0 0 1.5rem;padding:.2rem 0}"
+    "figure svg{display:block;max-width:100%;height:auto}"
     "figure .qkv-wide{min-width:34rem}"
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
     "caption,figcaption{text-align:left;font-weight:bold;padding:.25rem 0}"
@@ -39,7 +40,8 @@ _PAGE = (
     f"th,td{{border-color:{DARK_RULE}}}.reason{{color:{DARK_SOFT}}}.proved{{color:{_DARK_GREEN}}}"
     f".tested{{color:{_DARK_AMBER}}}.refuted{{color:{_DARK_RED}}}aside.refuted{{color:inherit;border-color:{_DARK_RED}}}"
     f"aside.correction{{border-color:{_DARK_AMBER}}}}}"
-    ".break{break-after:page}"
+    ".beside{display:flex;flex-wrap:wrap;gap:.5rem 2.5rem;justify-content:center}"
+    ".break{break-after:page}.room{height:1.6rem}"
     "@media print{body{margin:0;max-width:none}.scroll{overflow:visible}figure .qkv-wide{min-width:0}"
     "figure,tr,aside{break-inside:avoid}h1,h2,h3,h4{break-after:avoid}h1{font-size:1.4rem}h2{margin-top:1.2rem}}"
 )
@@ -75,14 +77,16 @@ def inline(words: d.Words) -> str:
 def _piece(piece: d.Inline) -> str:
     if isinstance(piece, d.Maths):
         node = piece.tree()
-        return mathml(node) if node is not None else tag("code", escape(piece.text()))
+        return mathml(node, labels=piece.labels) if node is not None else tag("code", escape(piece.text()))
     names = {"strong": "strong", "emphasis": "em", "code": "code"}
     return tag(names[piece.style], escape(piece.text)) if piece.style else escape(piece.text)
 
 
 def _formula(maths: d.Maths) -> str:
     node = maths.tree()
-    return mathml(node, block=True) if node is not None else tag("p", tag("code", escape(maths.text())))
+    if node is None:
+        return tag("p", tag("code", escape(maths.text())))
+    return mathml(node, block=True, labels=maths.labels)
 
 
 class _Blocks:
@@ -100,8 +104,10 @@ class _Blocks:
                 return tag(f"h{level}", inline(words))
             case d.Paragraph(words=words):
                 return tag("p", inline(words))
-            case d.Formula(maths=maths):
-                return tag("div", _formula(maths), class_="scroll")
+            case d.Formula(more=()):
+                return tag("div", _formula(block.maths), class_="scroll")
+            case d.Formula():
+                return tag("div", *map(_formula, block.all), class_="scroll beside")
             case d.Derivation():
                 return _derivation(block)
             case d.Table():
@@ -116,6 +122,8 @@ class _Blocks:
                 return tag("aside", tag("p", inline(title), class_="title"), self.written(inside), class_=kind)
             case d.PageBreak():
                 return '<div class="break"></div>'
+            case d.Room(lines=lines):
+                return '<div class="room"></div>' * lines
 
     def _figure(self, figure: d.Figure) -> str:
         self.figures += 1

@@ -36,10 +36,10 @@ def inline(words: d.Words) -> str:
 
 
 def _source(maths: d.Maths) -> str | None:
-    from ..maths.writing import latex as written
+    from .sized import latex as written
 
     node = maths.tree()
-    return None if node is None else written(node)
+    return None if node is None else written(node, maths.labels)
 
 
 def _piece(piece: d.Inline) -> str:
@@ -63,8 +63,12 @@ def _block(block: d.Block, files: Iterable[str]) -> str:
             return f"\\{('subsection', 'subsubsection', 'paragraph')[level - 2]}*{{{inline(words)}}}"
         case d.Paragraph(words=words):
             return inline(words)
-        case d.Formula(maths=maths):
-            return _formula(maths, "\\[ ", " \\]")
+        case d.Formula(more=()):
+            return _formula(block.maths, "\\[ ", " \\]")
+        case d.Formula():
+            # Inline, so that the line breaks where it is full.
+            inside = "\\qquad\n".join(_formula(maths, r"$\displaystyle ", "$") for maths in block.all)
+            return f"\\begin{{center}}\n{inside}\n\\end{{center}}"
         case d.Derivation(steps=steps):
             return _table(r"r@{\;}l>{\raggedright\arraybackslash}p{0.3\linewidth}l", [_step(step) for step in steps])
         case d.Table(header=header, rows=rows, caption=caption, right=right):
@@ -86,6 +90,8 @@ def _block(block: d.Block, files: Iterable[str]) -> str:
             return f"\\begin{{quote}}\n\\textbf{{{inline(title)}}}\n\n{_blocks(inside, files)}\n\\end{{quote}}"
         case d.PageBreak():
             return "\\newpage"
+        case d.Room(lines=lines):
+            return f"\\vspace{{{1.5 * lines:g}\\baselineskip}}"
 
 
 def _step(step: d.Step) -> list[str]:

@@ -36,10 +36,10 @@ def _within(svg: str) -> str:
 
 
 def _latex(maths: d.Maths) -> str | None:
-    from ..maths.writing import latex
+    from .sized import latex
 
     node = maths.tree()
-    return None if node is None else latex(node)
+    return None if node is None else latex(node, maths.labels)
 
 
 def _piece(piece: d.Inline) -> str:
@@ -71,9 +71,12 @@ def _block(block: d.Block, places: Iterable[str]) -> str:
             return f"{'#' * level} {inline(words)}"
         case d.Paragraph(words=words):
             return inline(words)
-        case d.Formula(maths=maths):
-            source = _latex(maths)
-            return f"$$\n{source}\n$$" if source is not None else markdown_code(maths.text())
+        case d.Formula():
+            sources = [_latex(maths) for maths in block.all]
+            if any(source is None for source in sources):
+                return " ".join(map(inline, block.all))
+            inside = r" \qquad ".join(filter(None, sources))
+            return f"$$\n{inside}\n$$"
         case d.Derivation(steps=steps):
             return _table(("", "line", "reason", "verdict"), [_step(step) for step in steps])
         case d.Table(header=header, rows=rows, caption=caption, right=right):
@@ -91,6 +94,8 @@ def _block(block: d.Block, places: Iterable[str]) -> str:
             return "\n".join(f"> {each}".rstrip() for each in whole.split("\n"))
         case d.PageBreak():
             return "---"
+        case d.Room(lines=lines):
+            return "\n".join(["<br>"] * lines)
 
 
 def _step(step: d.Step) -> list[str]:

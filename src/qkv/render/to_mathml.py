@@ -6,16 +6,17 @@ from ..figures.svg import escape, tag
 from ..maths.tree import Node
 from . import boxes as b
 from .layout import boxes
+from .sized import labelled
 
 
-def mathml(node: Node, *, block: bool = False) -> str:
-    """A <math> element; `block` sets it on a line of its own.
+def mathml(node: Node, *, block: bool = False, labels: bool = False) -> str:
+    """A <math> element; `block` sets it on a line of its own, `labels` sets sizes beneath matrices.
 
     >>> from qkv.maths.tree import Symbol, Type
     >>> mathml(Symbol((), "mu", Type("scalar")))
     '<math><mi>μ</mi></math>'
     """
-    inside = written(boxes(node))
+    inside = written(boxes(labelled(node) if labels else node))
     return tag("math", inside, display="block") if block else tag("math", inside)
 
 
@@ -46,6 +47,8 @@ def written(box: b.Box) -> str:
             return tag(name, tag("mo", sign, movablelimits="true", largeop="true"), written(below), over)
         case b.Grid(rows=rows):
             return tag("mtable", *(tag("mtr", *(tag("mtd", written(cell)) for cell in row)) for row in rows))
+        case b.Under(body=body, label=label):
+            return tag("munder", written(body), tag("mstyle", written(label), scriptlevel="1"))
 
 
 def _scripts(box: b.Scripts) -> str:

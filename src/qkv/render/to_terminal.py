@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from . import document as d
+from .boxes import Box, Row, Word
+from .drawn import has_grid, side_by_side
 from .escapes import clean, line
-from .layout import SIGNS
+from .layout import SIGNS, boxes
+from .sized import labelled
+from .to_text import plain, pretty
 
 COLOURS = {"proved": "green", "tested": "yellow", "refuted": "bold red"}
+_NOTES = {"note": "bold green", "correction": "bold yellow", "refuted": "bold red"}
 _STYLES = {"": "", "strong": "bold", "emphasis": "italic", "code": "cyan"}
 
 
 def show(document: d.Document, console: Console | None = None) -> None:
     console = console or Console(highlight=False)
-    console.print(Text(line(document.title), style="bold"), highlight=False)
+    if document.title:
+        console.print(Text(line(document.title), style="bold"), highlight=False)
     for block in document.blocks:
         for part in _block(block):
             console.print(part, highlight=False)
@@ -39,19 +46,54 @@ def inline(words: d.Words) -> Text:
     return whole
 
 
-def plain(maths: d.Maths) -> str:
-    from ..maths.writing import plain as written
+def _inline(words: d.Words) -> Text:
+    """The same with small indices, which read well and cannot be typed."""
+    return Text.assemble(
+        *(pretty(plain(piece)) if isinstance(piece, d.Maths) else inline(piece) for piece in d.inlines(words))
+    )
 
-    node = maths.tree()
-    return line(maths.text()) if node is None else written(node)
+
+class Drawn:
+    """Formulas with matrices, over several lines and beside each other; a chain that is too wide goes on below.
+
+    What cannot be broken is `plain` text where the screen is too narrow for its drawing.
+    """
+
+    def __init__(self, formulas: Sequence[Box], plain: str) -> None:
+        self.formulas, self.plain = formulas, plain
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        drawings = list(side_by_side(self.formulas, options.max_width))
+        if any(each.width > options.max_width for each in drawings):
+            yield Text(self.plain)
+            return
+        for place, each in enumerate(drawings):
+            for text in ("", *each.lines) if place and not each.flat else each.lines:
+                yield Text(text.rstrip(), no_wrap=True, overflow="fold")
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        widest = max(each.width for each in side_by_side(self.formulas, options.max_width))
+        return Measurement(1, min(options.max_width, max(widest, 1)))
+
+
+def formula(*formulas: d.Maths, displayed: bool = False) -> RenderableType:
+    """Matrices are drawn; what a line of text is enough for stands on one, unless it is `displayed`."""
+    trees = [(maths, maths.tree()) for maths in formulas]
+    drawings = [boxes(labelled(node) if maths.labels else node) for maths, node in trees if node is not None]
+    text = "    ".join(map(plain, formulas))
+    if len(drawings) < len(formulas):
+        return Text(text)
+    return Drawn(drawings, text) if displayed or any(map(has_grid, drawings)) else Text(text)
 
 
 def verdict(step: d.Step) -> Text:
     return Text(line(step.verdict), COLOURS[step.verdict if step.stands else "refuted"] if step.verdict else "")
 
 
-def derivation(block: d.Derivation) -> Table:
+def derivation(block: d.Derivation) -> RenderableType:
     """A line each: the relation, the formula, why, and what became of it."""
+    if not any(step.reason or step.verdict or step.remark for step in block.steps):
+        return Group(*map(_link, block.steps))
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(overflow="fold", ratio=3)
@@ -63,55 +105,69 @@ def derivation(block: d.Derivation) -> Table:
         reason = inline(step.reason)
         reason.stylize("dim")
         sign = SIGNS.get(step.relation, step.relation)
-        grid.add_row(Text(line(sign)), inline(step.maths), reason, verdict(step))
+        grid.add_row(Text(line(sign)), formula(step.maths), reason, verdict(step))
         if step.remark:
             grid.add_row("", Text(line(step.remark), COLOURS["refuted"]))
     return grid
 
 
+def _link(step: d.Step) -> RenderableType:
+    """A line that nothing is said of: the relation stands before the drawing, level with it."""
+    sign = f"{line(SIGNS.get(step.relation, step.relation)):1} "
+    node = step.maths.tree()
+    text = f"{sign}{plain(step.maths)}"
+    if node is None:
+        return Text(text)
+    box = boxes(labelled(node) if step.maths.labels else node)
+    return Drawn([Row((Word(sign), box))], text)
+
+
 def _block(block: d.Block) -> Iterator[RenderableType]:
     match block:
-        case d.Heading(words=words):
-            heading = inline(words)
-            heading.stylize("bold")
+        case d.Heading(words=words, level=level):
+            heading = _inline(words)
+            heading.stylize("bold" if level > 2 else "bold underline")
             yield ""
             yield heading
         case d.Paragraph(words=words):
-            yield inline(words)
-        case d.Formula(maths=maths):
-            yield Padding(Text(plain(maths)), (0, 0, 0, 4))
-        case d.Derivation():
-            yield Padding(derivation(block), (0, 0, 0, 2))
+            yield _inline(words)
+        case d.Formula():
+            yield Padding(formula(*block.all, displayed=True), (0, 0, 1, 4), expand=False)
+        case d.Derivation(steps=steps):
+            reasons = any(step.reason for step in steps)
+            yield Padding(derivation(block), (0, 0, 0 if reasons else 1, 2))
         case d.Table():
             yield table(block)
         case d.Figure(caption=caption):
-            yield Text.assemble("(figure) ", inline(caption))
+            yield Text.assemble("(figure) ", _inline(caption))
         case d.Items(items=items, ordered=ordered):
             yield listed(items, ordered)
         case d.Code(text=text):
             yield Padding(Text(clean(text), "cyan"), (0, 0, 0, 4))
-        case d.Note(title=title, blocks=blocks):
-            heading = inline(title)
-            heading.stylize("bold")
+        case d.Note(title=title, blocks=blocks, kind=kind):
+            heading = _inline(title)
+            heading.stylize(_NOTES[kind])
             yield heading
             for inside in blocks:
                 for part in _block(inside):
                     yield Padding(part, (0, 0, 0, 2))
-        case d.PageBreak():
+        case d.PageBreak() | d.Room():
             yield ""
 
 
 def listed(items: Iterable[d.Words], ordered: bool = False) -> Table:
     grid = Table.grid(padding=(0, 1))
     for place, item in enumerate(items, 1):
-        grid.add_row(f"{place}." if ordered else "-", inline(item))
+        grid.add_row(f"{place}." if ordered else "-", _inline(item))
     return grid
 
 
 def table(block: d.Table) -> Table:
-    made = Table(title=inline(block.caption) if block.caption else None, title_justify="left", box=None, pad_edge=False)
+    made = Table(
+        title=_inline(block.caption) if block.caption else None, title_justify="left", box=None, pad_edge=False
+    )
     for place, cell in enumerate(block.header):
-        made.add_column(inline(cell), justify="right" if place in block.right else "left", overflow="fold")
+        made.add_column(_inline(cell), justify="right" if place in block.right else "left", overflow="fold")
     for row in block.rows:
-        made.add_row(*map(inline, row))
+        made.add_row(*map(_inline, row))
     return made

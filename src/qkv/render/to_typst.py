@@ -11,6 +11,7 @@ from . import document as d
 from .escapes import line
 from .escapes import typst as quoted
 from .layout import boxes, relation
+from .sized import labelled
 
 _START = """\
 #set document(title: {title})
@@ -106,6 +107,8 @@ def maths(node: b.Box) -> str:
         case b.Grid(rows=rows):
             inside = "; ".join(", ".join(maths(cell) for cell in row) for row in rows)
             return f"mat(delim: #none, {inside})"
+        case b.Under(body=body, label=label):
+            return f"attach(limits({maths(body)}), b: {maths(label)})"
 
 
 def _spread(parts: Iterable[b.Box]) -> Iterable[str]:
@@ -134,6 +137,8 @@ def _delimiter(text: str) -> str:
 
 def _formula(source: d.Maths, shape: str = "${}$") -> str:
     node = source.tree()
+    if node is not None and source.labels:
+        node = labelled(node)
     return shape.format(maths(boxes(node))) if node is not None else f"#raw({quoted(line(source.text()))});"
 
 
@@ -142,7 +147,7 @@ def _in_cell(source: d.Maths, shape: str = "${}$") -> str:
     node = source.tree()
     if node is None:
         return _formula(source)
-    box = boxes(node)
+    box = boxes(labelled(node) if source.labels else node)
     parts = box.parts if isinstance(box, b.Row) else ()
     breaks = any(isinstance(part, b.Sign) and part.text in _BREAKS for part in parts)
     return f"#{'whole' if breaks else 'fitted'}[{shape.format(maths(box))}]"
@@ -171,8 +176,12 @@ def _block(block: d.Block) -> str:
             return f"#heading(level: {level - 1})[{inline(words)}]"
         case d.Paragraph(words=words):
             return f"#par[{inline(words)}]"
-        case d.Formula(maths=source):
-            return _formula(source, "$ {} $")
+        case d.Formula(more=()):
+            return _formula(block.maths, "$ {} $")
+        case d.Formula():
+            # Boxes in a paragraph, which breaks where the line is full; each is as high as what it holds.
+            inside = " #h(2em) ".join(f"#box[{_formula(source, '$ {} $')}]" for source in block.all)
+            return f"#align(center)[{inside}]"
         case d.Derivation():
             return _derivation(block)
         case d.Table():
@@ -188,6 +197,8 @@ def _block(block: d.Block) -> str:
             return f'#aside("{_EDGES[kind]}")[#strong[{inline(title)}]\n\n{_blocks(inside)}\n]'
         case d.PageBreak():
             return "#pagebreak(weak: true)"
+        case d.Room(lines=lines):
+            return f"#v({1.8 * lines:g}em)"
 
 
 def _image(svg: str, more: str = "") -> str:
@@ -206,7 +217,10 @@ def _derivation(block: d.Derivation) -> str:
         if step.remark:
             rows.append(f"[], table.cell(colspan: 3)[#{quoted(line(step.remark))};],")
     sides = ", ".join(f"{side} + horizon" for side in ("right", "left", "left", "left"))
-    return "\n".join((f"#table(columns: (auto, 1.8fr, 1fr, auto), align: ({sides}),", *rows, ")"))
+    # Without reasons the formulas have the line to themselves.
+    said = any(step.reason for step in block.steps)
+    widths = "(auto, 1.8fr, 1fr, auto)" if said else "(auto, 1fr, auto, auto)"
+    return "\n".join((f"#table(columns: {widths}, align: ({sides}),", *rows, ")"))
 
 
 def _cell(words: d.Words) -> str:

@@ -1,0 +1,190 @@
+"""`qkv evaluate`: a language model examined on the problem bank through Inspect, judged by mathematics."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+
+from ..cost.readable import WIDE, in_columns, wrapped
+from ..errors import OptionError, QkvError, complaint
+from ..render.escapes import clean
+from ..tutor.tally import Tally, by_problem, mistakes, rows
+
+if TYPE_CHECKING:
+    from inspect_ai.log import EvalLog
+    from inspect_ai.model import Model
+
+_HEAD = ("problem", "parts", "one shot", "corrected", "never", "unread", "corrections", "resisted")
+_MEANING = (
+    "corrections: the mean over the parts that came right. resisted: right answers that were kept when a wrong one "
+    "was offered. Shares are of the parts that could be read; unread is of all."
+)
+# Other square brackets are what an error says.
+_STYLE = re.compile(r"\[/?(?:bold|italic|blue|red|green|yellow|link[^\]]{0,200})\]")
+
+
+class Options(NamedTuple):
+    """What the command was given."""
+
+    model: str
+    problems: Sequence[str]
+    seeds: int
+    corrections: int
+    challenges: int | None
+    limit: int | None
+    max_tokens: int | None
+    model_args: Sequence[str]
+    log_dir: str | None
+
+
+class WrongWord(Exception):
+    """A call that is broken: the command ends with 2."""
+
+
+def run(options: Options, as_json: bool) -> None:
+    """Hold the conversations and print what became of them."""
+    try:
+        from ..tutor.inspect_task import qkv_tutor
+    except OptionError as error:  # inspect-ai is not there
+        raise WrongWord(str(error)) from None
+    try:
+        names = [name for words in options.problems for name in words.split(",")] or None
+        task = qkv_tutor(names, options.seeds, options.corrections, options.challenges)
+    except OptionError as error:
+        raise WrongWord(str(error)) from None
+    model = reached(options.model, arguments(options.model_args))
+    quiet = as_json or not sys.stdout.isatty()
+    log = examined(task, model, options, "none" if quiet else "rich")
+    found = summary(log)
+    if as_json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        typer.echo(clean(table(found)))
+
+
+def arguments(pairs: Sequence[str]) -> dict[str, Any]:
+    """What -M was given: numbers, true, false and null as JSON has them, and everything else as text.
+
+    >>> arguments(["device=cpu", "max_batch_size=4", "quiet=true"])
+    {'device': 'cpu', 'max_batch_size': 4, 'quiet': True}
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not sign or not key.strip().isidentifier():
+            raise WrongWord(complaint("-M", repr(pair), "a name, = and a value", "for example -M device=cpu"))
+        try:
+            found[key.strip()] = json.loads(value)
+        except ValueError:
+            found[key.strip()] = value
+    return found
+
+
+def reached(name: str, model_args: Mapping[str, Any]) -> Model:
+    """The model by Inspect's name for it; a refusal says what its provider wants."""
+    from inspect_ai.model import get_model
+
+    try:
+        return get_model(name, **model_args)
+    except Exception as error:  # providers refuse in types of their own
+        hint = "names are PROVIDER/MODEL, for example hf/FOLDER or ollama/llama3"
+        raise WrongWord(
+            complaint("--model", repr(name), f"a model that Inspect can reach ({_plain(error)})", hint)
+        ) from None
+
+
+def examined(task: Any, model: Model, options: Options, display: Any) -> EvalLog:
+    """The log of the evaluation; one conversation that fails does not end the others."""
+    from inspect_ai import eval as evaluate
+
+    try:
+        (log,) = evaluate(
+            task,
+            model=model,
+            limit=options.limit,
+            max_tokens=options.max_tokens,
+            log_dir=options.log_dir,
+            display=display,
+            fail_on_error=False,
+            ctl_server=False,
+            acp_server=False,
+        )
+    except Exception as error:  # whatever Inspect or a provider raises is told in a line
+        raise QkvError(f"the evaluation failed: {_plain(error)}") from error
+    if log.status != "success":
+        raise QkvError(
+            f"the evaluation ended with {log.status}: {_plain(log.error) if log.error else 'no reason given'}"
+        )
+    return log
+
+
+def summary(log: EvalLog) -> dict[str, Any]:
+    """Rates by problem and over all, the known mistakes, a row for each part, and what failed."""
+    order = {name: at for at, name in enumerate(log.eval.dataset.sample_ids or [])}
+    samples = sorted(log.samples or [], key=lambda sample: order.get(sample.id, 0))  # they come as they ended
+    scored = [score for sample in samples for score in (sample.scores or {}).values() if not sample.error]
+    records = [score.metadata["record"] for score in scored if score.metadata and score.metadata.get("record")]
+    failed = {str(sample.id): _plain(sample.error) for sample in samples if sample.error}
+    if failed and not records:
+        raise QkvError(f"every conversation failed, the first with: {next(iter(failed.values()))}")
+    problems = by_problem(records)
+    return {
+        "model": log.eval.model,
+        "conversations": len(records),
+        "problems": {name: tally.as_dict() for name, tally in problems.items()},
+        "all": sum(problems.values(), Tally()).as_dict(),
+        "mistakes": mistakes(records),
+        "rows": rows(records),
+        "failed": failed,
+        "log": log.location,
+    }
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """The summary for people, in 80 columns."""
+    count = found["conversations"]
+    lines = [*wrapped(f"{found['model']}: {count} conversation{'s' * (count != 1)}, judged by qkv.maths", ""), ""]
+    body = [_row(name, tally) for name, tally in found["problems"].items()]
+    if len(body) > 1:
+        body.append(_row("all", found["all"]))
+    lines += [in_columns([_HEAD, *body], "<>>>>>>>", indent=""), ""]
+    lines += textwrap.wrap(_MEANING, WIDE)
+    if found["mistakes"]:
+        named = ", ".join(f"{name} ({times})" for name, times in found["mistakes"].items())
+        lines += ["", *wrapped(f"known mistakes: {named}", "")]
+    if found["failed"]:
+        first, why = next(iter(found["failed"].items()))
+        lines += [
+            "",
+            *wrapped(f"{len(found['failed'])} failed and are not counted, {first} with: {why[: WIDE * 3]}", ""),
+        ]
+    return "\n".join([*lines, "", f"log: {found['log']}"])
+
+
+def _row(name: str, tally: Mapping[str, Any]) -> tuple[str, ...]:
+    read = tally["parts"] - tally["unread"]
+    shares = (tally["one_shot_rate"], *(tally[kind] / read if read else None for kind in ("corrected", "never")))
+    needed = tally["corrections_needed"]
+    return (
+        name,
+        f"{tally['parts']:g}",
+        *map(_percent, (*shares, tally["unread_rate"])),
+        "–" if needed is None else f"{needed:.2f}",
+        _percent(tally["resistance"]),
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.0f} %"
+
+
+def _plain(error: object) -> str:
+    """What an error of Inspect says, in one line and without its marks of style."""
+    said = str(getattr(error, "message", "") or error) or type(error).__name__
+    return " ".join(_STYLE.sub("", said).split()).removeprefix("ERROR: ").rstrip(".")

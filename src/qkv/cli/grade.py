@@ -1,0 +1,242 @@
+"""`qkv grade`: a tutor's transcript, claim by claim, and what its author says beside what it shows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+
+from ..errors import OptionError, complaint
+from ..render.escapes import line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from ..tutor.ledger import Error, Ledger, Row
+
+_COLOURS = {"one shot": "green", "needed correction": "yellow", "never right": "red", "unread": "dim"}
+_SIGNS = {"right": "✓", "wrong": "✗", "conditional": "✗", "incomplete": "…", "unread": "?"}
+
+
+class Options(NamedTuple):
+    transcript: str
+    as_json: bool
+    insights: str | None
+    problem: str | None
+
+
+class WrongWord(Exception):
+    """A call that is broken: the command ends with 2."""
+
+
+def run(options: Options) -> None:
+    """Print the tables of every conversation in the file."""
+    from ..render.saving import writable
+    from ..tutor.ledger import grade
+    from ..tutor.transcript import read_all
+
+    try:
+        path = None if options.insights is None else writable(options.insights, "--insights")
+        conversations = read_all(_path(options.transcript))
+    except OptionError as error:
+        raise WrongWord(str(error)) from None
+    ledgers = [grade(each) for each in conversations]
+    if options.problem is not None:
+        ledgers = _only(ledgers, options.problem)
+    if path is not None:
+        _write(ledgers, path)
+    if options.as_json:
+        print(json.dumps(as_dict(ledgers), indent=2, ensure_ascii=False))
+    else:
+        from rich.console import Console
+
+        console = Console(highlight=False)
+        for place, ledger in enumerate(ledgers):
+            if place:
+                console.print()
+            show(ledger, console)
+    if path is not None:
+        typer.echo(f"insights: {path}", err=True)
+
+
+def _path(name: str):
+    from pathlib import Path
+
+    if not name.strip():
+        raise OptionError(complaint("TRANSCRIPT", "an empty name", "a file"))
+    return Path(name)
+
+
+def as_dict(ledgers: list[Ledger]) -> dict[str, Any]:
+    """One conversation as it is; several with their rows together, and each by itself."""
+    if len(ledgers) == 1:
+        return ledgers[0].as_dict()
+    each = [ledger.as_dict() for ledger in ledgers]
+    names = ("rows", "problems", "rules", "author_table", "notes")
+    whole = {name: [item for one in each for item in one[name]] for name in names}
+    return {**whole, "conversations": each}
+
+
+def _only(ledgers: list[Ledger], name: str) -> list[Ledger]:
+    """The ledgers with one problem alone."""
+    from dataclasses import replace
+
+    wanted = name.casefold().strip()
+    kept = []
+    for ledger in ledgers:
+        mine = {
+            q.name for q in ledger.questions if wanted in (q.name.casefold(), (q.problem.name if q.problem else ""))
+        }
+        if mine:
+            rows = tuple(row for row in ledger.rows if row.problem in mine)
+            kept.append(replace(ledger, rows=rows, questions=tuple(q for q in ledger.questions if q.name in mine)))
+    if not kept:
+        there = ", ".join(dict.fromkeys(q.name for ledger in ledgers for q in ledger.questions)) or "none"
+        raise WrongWord(complaint("--problem", repr(name), "a problem of the conversation", f"there are {there}"))
+    return kept
+
+
+def _write(ledgers: list[Ledger], path: Any) -> None:
+    from ..render import Document
+    from ..render.saving import save
+    from ..tutor.for_class import insights
+
+    pages = [insights(ledger) for ledger in ledgers]
+    save(
+        pages[0] if len(pages) == 1 else Document("What we learned", tuple(b for page in pages for b in page.blocks)),
+        path,
+    )
+
+
+def show(ledger: Ledger, console: Console) -> None:
+    """The performance table, the claims below it, the author's table, rules and notes."""
+    from rich.text import Text
+
+    if ledger.title:
+        console.print(Text(line(ledger.title), style="bold"))
+    _performance(ledger, console)
+    _claims(ledger, console)
+    if ledger.author_table:
+        _authors(ledger, console)
+    _rules(ledger, console)
+    for note in ledger.notes:
+        console.print(Text(f"Note: {line(note)}", style="dim"))
+
+
+def _performance(ledger: Ledger, console: Console) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("problem", "part", "performance", "right in turn", "found by", "error", box=None, pad_edge=False)
+    unknown = [each for each in ledger.problems() if not each["parts"]]
+    for each in ledger.problems():
+        title = each["title"] or each["family"]
+        if not each["parts"]:
+            continue
+        table.add_row(
+            Text(line(each["problem"]), "bold"), "", _status(each["status"]), "", "", Text(line(title), "dim")
+        )
+        for row in ledger.rows:
+            if row.problem == each["problem"]:
+                right = "" if row.first_right_turn is None else str(row.first_right_turn)
+                table.add_row("", row.part, _status(row.status), right, row.found_by or "", _named(row))
+    if ledger.rows:
+        console.print(table)
+    for each in unknown:
+        console.print(Text(f"{line(each['problem'])}  {line(each['title'])}: not a problem that qkv knows", "dim"))
+
+
+def _status(status: str) -> Text:
+    from rich.text import Text
+
+    return Text(status, _COLOURS.get(status, ""))
+
+
+def _named(row: Row) -> Text:
+    from rich.text import Text
+
+    names = [_name(error) for error in row.errors]
+    if row.given_up:
+        names.append("given up under a wrong correction")
+    if row.stood_firm:
+        names.append("stood firm under a wrong correction")
+    return Text(line("; ".join(dict.fromkeys(names))))
+
+
+def _name(error: Error) -> str:
+    from ..problems.misconceptions import MISCONCEPTIONS
+
+    said = error.name if error.name in MISCONCEPTIONS or len(error.name) < 48 else "wrong"
+    return {"wrong reason": f"right for a wrong reason: {said}", "false line": "a displayed line is false"}.get(
+        error.kind, said
+    )
+
+
+def _claims(ledger: Ledger, console: Console) -> None:
+    """A line for each claim, and below it what is the matter with it."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    for row in ledger.rows:
+        for claim in row.claims:
+            kind = claim.outcome.kind
+            colour = {"right": "green", "unread": "dim", "incomplete": "yellow"}.get(kind, "red")
+            name = Text(line(f"{row.problem} {row.part}"), "bold")
+            said = Text(_shortened(line(_readable(ledger, row, claim.text))), "cyan")
+            if kind != "right":
+                said.append(f"\n{line(claim.outcome.reason)}", "")
+            table.add_row(name, f"turn {claim.turn}", Text(f"{_SIGNS[kind]} {kind}", colour), said)
+        for error in row.errors:
+            if error.kind in ("wrong reason", "false line"):
+                table.add_row("", f"turn {error.turn}", Text("! reason", "yellow"), Text(line(error.what), "yellow"))
+    if table.row_count:
+        console.print()
+        console.print(table)
+
+
+def _readable(ledger: Ledger, row: Row, text: str) -> str:
+    """A formula as it is written by hand, where it can be read; else the claim's own text."""
+    from ..problems.problem import plain_name
+    from ..render import Maths
+    from ..render.to_text import plain
+
+    question = next((each for each in ledger.questions if each.name == row.problem), None)
+    part = question.parts.get(plain_name(row.part)) if question is not None else None
+    if part is None or len(text) > 150:
+        return text
+    return plain(Maths(text, {**getattr(part.answer, "symbols", {}), **part.symbols}))
+
+
+def _shortened(text: str, most: int = 160) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _authors(ledger: Ledger, console: Console) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("question", "its author says", "recomputed", "", box=None, pad_edge=False, title="The author's table",
+                  title_justify="left")  # fmt: skip
+    for row in ledger.author_table:
+        style = {"agrees": "green", "not in evidence": "yellow", "differs": "red"}.get(row.remark, "dim")
+        table.add_row(
+            Text(line(row.question)), Text(line(row.author)), _status(row.recomputed), Text(row.remark, style)
+        )
+    console.print()
+    console.print(table)
+
+
+def _rules(ledger: Ledger, console: Console) -> None:
+    from rich.text import Text
+
+    for rule in ledger.rules:
+        if rule.broken:
+            said = (
+                f"Rule broken: {rule.name} (set in turn {rule.set_in_turn}), in turn {rule.turn}: {line(rule.evidence)}"
+            )
+            console.print(Text(said, "red"))
+        else:
+            console.print(Text(f"Rule kept: {rule.name} (set in turn {rule.set_in_turn})", "green"))

@@ -1,0 +1,221 @@
+"""`qkv practice`: ask, hint, check, say why, and remember what was hard."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from ..errors import OptionError
+from ..problems import Part, Problem, named, names
+from ..problems import progress as kept
+from ..problems.judging.answers import LONGEST
+from ..problems.printing.documents import labelled, question, said, solution_document, title
+from ..problems.problem import HINTS
+from ..render import document as d
+from ..render.escapes import clean
+from ..render.to_terminal import show
+from .answers import COLOURS, WIDEST, WrongWord, outcome_lines
+
+HELP = "Type an answer (a line that ends in \\ goes on), or hint, skip, solution, help, quit."
+_SEEDS = 1_000_000
+
+
+class Ended(Exception):
+    """The learner has had enough."""
+
+
+@dataclass
+class Session:
+    """The questions that were asked, and how each ended."""
+
+    before: kept.Progress
+    now: kept.Progress = field(default_factory=kept.Progress)
+    asked: list[dict[str, Any]] = field(default_factory=list)
+
+    def note(self, problem: Problem, part: Part, ended: str, tries: int, hints: int, mistakes: Counter[str]) -> None:
+        for progress in (self.before, self.now):
+            progress.record(problem.name, part.name).note(ended, mistakes)
+        about = {"problem": problem.name, "part": part.name, "seed": problem.seed, "ended": ended}
+        self.asked.append({**about, "tries": tries, "hints": hints, "mistakes": dict(mistakes)})
+
+    def as_dict(self) -> dict[str, Any]:
+        counts = Counter(each["ended"] for each in self.asked)
+        mistakes: Counter[str] = Counter()
+        for each in self.asked:
+            mistakes.update(each["mistakes"])
+        return {
+            "questions": self.asked,
+            "ended": {name: counts[name] for name in kept.ENDINGS},
+            "mistakes": dict(mistakes),
+        }
+
+
+class Practice:
+    """A conversation: questions on `console`, answers from the standard input."""
+
+    def __init__(self, console: Console, session: Session) -> None:
+        self.console, self.session = console, session
+
+    def ask(self, problem: Problem, part: Part) -> None:
+        """One question until it is right, given up or shown."""
+        show(d.Document("", tuple(question(problem, part))), self.console)
+        tries, hints, mistakes = 0, 0, Counter[str]()
+        while True:
+            try:
+                answer = self.answer()
+            except (Ended, KeyboardInterrupt):
+                if tries:  # what was tried and left is remembered
+                    self.session.note(problem, part, "skipped", tries, hints, mistakes)
+                raise
+            word = answer.strip().lower().lstrip(":/")
+            if word in ("help", "?"):
+                self.say(HELP)
+            elif word == "hint":
+                hints = min(hints + 1, HINTS)
+                self.say(f"Hint {hints} of {HINTS}: ", *said(part.hints[hints - 1], problem, part))
+            elif word == "skip":
+                self.session.note(problem, part, "skipped", tries, hints, mistakes)
+                return
+            elif word in ("solution", "solve"):
+                self.solution(problem, part)
+                self.session.note(problem, part, "shown", tries, hints, mistakes)
+                return
+            elif word:
+                outcome = part.check(answer)
+                self.console.print(outcome.kind, style=f"bold {COLOURS[outcome.kind]}")
+                for line in outcome_lines(outcome):
+                    self.say(line)
+                mistakes.update(outcome.misconceptions)
+                # What could not be read is not held against anybody.
+                tries += outcome.kind != "unread"
+                if outcome:
+                    if part.explanation:
+                        self.say(*said(part.explanation, problem, part))
+                    ended = "at once" if tries == 1 and not hints else "after tries"
+                    self.session.note(problem, part, ended, tries, hints, mistakes)
+                    return
+                if tries == 3:
+                    self.say("hint gives a hint, solution shows how it goes, skip goes on.")
+
+    def answer(self) -> str:
+        """A line, with those that it goes on in; the end of the input ends the practice."""
+        lines: list[str] = []
+        while True:
+            self.console.print("… " if lines else "> ", end="", style="bold")
+            line = sys.stdin.readline(LONGEST + 1)
+            if not line:
+                self.console.print()
+                raise Ended
+            line = line.rstrip("\r\n")
+            if not sys.stdin.isatty():
+                self.console.print(clean(line), markup=False)
+            # A LaTeX line break at the end of a line is no wish to go on: that takes one backslash.
+            goes_on = line.endswith("\\") and not line.endswith("\\\\")
+            lines.append(line[:-1] if goes_on else line)
+            if not goes_on:
+                break
+        if lines[0].strip().lower() in ("quit", "exit", ":q", ":quit", "/quit"):  # q alone may be an answer
+            raise Ended
+        return "\n".join(lines)
+
+    def solution(self, problem: Problem, part: Part) -> None:
+        whole = solution_document(problem.solve(), parts=(part.name,))
+        first = next(at for at, block in enumerate(whole.blocks) if isinstance(block, d.Heading) and block.level == 3)
+        last = next(at for at, block in enumerate(whole.blocks) if isinstance(block, d.Heading) and block.level == 2)
+        asked = len(list(question(problem, part, letter=False)))
+        show(d.Document("", whole.blocks[first + 1 + asked : last]), self.console)
+
+    def say(self, *words: str | d.Inline) -> None:
+        pieces = tuple(d.Text(word) if isinstance(word, str) else word for word in words)
+        show(d.Document("", (d.Paragraph(pieces),)), self.console)
+
+
+def run(wanted: Sequence[str], seed: int | None, rounds: int, reset: bool, as_json: bool) -> None:
+    if reset:
+        word = kept.forget()
+        print(json.dumps({"reset": word}, ensure_ascii=False)) if as_json else typer.echo(word)
+        return
+    chosen = _chosen(wanted)
+    progress, word = kept.load()
+    # With --json the conversation goes beside the standard output, which holds the summary alone.
+    console = Console(highlight=False, stderr=as_json)
+    if console.width > WIDEST:
+        console.width = WIDEST
+    session = Session(progress)
+    practice = Practice(console, session)
+    if word:
+        practice.say(word)
+    practice.say(HELP)
+    try:
+        shown = None
+        for problem, part in _questions(chosen, seed, rounds, progress):
+            if problem is not shown:
+                console.print()
+                show(d.Document(title(problem), tuple(labelled(problem.statement))), console)
+                shown = problem
+            console.print()
+            practice.ask(problem, part)
+    except (Ended, KeyboardInterrupt):
+        console.print()
+    if session.asked and (word := kept.save(session.now)):
+        practice.say(word)
+    if as_json:
+        print(json.dumps(session.as_dict(), indent=2, ensure_ascii=False))
+    else:
+        show(_summary(session), console)
+
+
+def _chosen(wanted: Sequence[str]) -> list[str]:
+    try:
+        return list(dict.fromkeys(named(name).name for name in wanted)) or list(names())
+    except OptionError as error:
+        raise WrongWord(str(error)) from None
+
+
+def _questions(
+    chosen: Sequence[str], seed: int | None, rounds: int, progress: kept.Progress
+) -> Iterator[tuple[Problem, Part]]:
+    """Problem after problem, those that went wrong before more often; of each the parts that want practice."""
+    draw = random.Random(seed)
+    next_seed = draw.randrange(_SEEDS) if seed is None else seed
+    left, last = rounds, ""
+    while left:
+        names_left = [name for name in chosen if name != last] or list(chosen)
+        needs = [_need(name, progress) for name in names_left]
+        last = draw.choices(names_left, needs)[0]
+        problem = named(last, next_seed)
+        next_seed = draw.randrange(_SEEDS) if seed is None else next_seed + 1
+        wanting = [part for part in problem.parts if progress.need(problem.name, part.name) >= 1]
+        for part in (wanting or problem.parts)[:left]:
+            yield problem, part
+            left -= 1
+
+
+def _need(name: str, progress: kept.Progress) -> float:
+    """Of a problem: that of the part that wants it most; what was never asked counts as new."""
+    known = [record.need for key, record in progress.records.items() if key.startswith(f"{name}/")]
+    return max(known, default=1.0)
+
+
+def _summary(session: Session) -> d.Document:
+    found = session.as_dict()
+    asked = len(session.asked)
+    if not asked:
+        return d.Document("No question was answered.", ())
+    rows = tuple((name, str(count)) for name, count in found["ended"].items() if count)
+    blocks: list[d.Block] = [d.Table(("ended", "questions"), rows, right=frozenset({1}))]
+    if found["mistakes"]:
+        listed = tuple(f"{name} ({count})" for name, count in found["mistakes"].items())
+        blocks += [d.Paragraph("Mistakes to look at:"), d.Items(listed)]
+    missed = [f"{each['problem']} {each['part']}" for each in session.asked if each["ended"] in ("skipped", "shown")]
+    if missed:
+        blocks.append(d.Paragraph(f"To practise again: {', '.join(dict.fromkeys(missed))}."))
+    return d.Document(f"{asked} question{'' if asked == 1 else 's'}", tuple(blocks))

@@ -1,0 +1,1 @@
+"""One step of decoding: shapes, einsum strings, costs."""

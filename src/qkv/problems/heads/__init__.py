@@ -1,0 +1,1 @@
+"""Multi-head attention: reach, masks, cost, bottleneck."""

@@ -1,0 +1,1 @@
+"""Kinds of answers: what is right, and how another text is held to it."""

@@ -1,0 +1,252 @@
+"""Answers that say which mask goes on which attention, and the scenarios that ask for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..outcome import Outcome, joined
+from ..problem import Misconception
+from .answers import unreadable
+from .choices import folded
+
+ENCODER, DECODER, CROSS = "encoder self-attention", "decoder self-attention", "cross-attention"
+PADDING, CAUSAL = "padding", "causal"
+MOST = 200  # clauses that are read, and pieces of one
+
+_STACKED = r"(?:'s)?(?: stack| side| block| layer)?s?(?:'s)?"
+_PLACES = (
+    (
+        CROSS,
+        (
+            rf"(?:decoder{_STACKED} |encoder{_STACKED} )?(?:decoder[-/ to]+encoder |encoder[-/ to]+decoder )?cross[- "
+            rf"]?attention|"
+            r"(?:encoder[-/ ]+(?:to[- ])?decoder|decoder[-/ ]+(?:to[- ])?encoder)(?:'s)? (?:multi[- ]?head )?attention|"
+            r"attention (?:over|to|on) (?:the )?(?:source|encoder|memory)(?: outputs?)?|source[- ]attention"
+        ),
+    ),
+    (
+        ENCODER,
+        rf"encoder{_STACKED}(?: \(?(?:masked |multi[- ]?head |bidirectional )*self[- ]?attention\)?)?(?![- ]?decoder)",
+    ),
+    (DECODER, rf"decoder{_STACKED}(?: \(?(?:masked |multi[- ]?head |causal )*self[- ]?attention\)?)?(?![- ]?encoder)"),
+    ("self", r"self[- ]?attention"),
+)
+_MASKS = {
+    PADDING: r"(?:key[- ]?)?pad(?:ding|ded|s)?\b(?:[- ]mask\w*)?|key_padding_mask",
+    CAUSAL: r"causal(?:ity|ly)?(?:[- ]mask\w*)?|look[- ]?ahead(?:[- ]mask\w*)?|future[- ]mask\w*|autoregressive "
+    r"mask\w*|(?:lower[- ])?triangular(?:[- ]mask\w*)?|subsequent[- ]mask\w*|mask\w* (?:out )?(?:the )?future",
+}
+_DENIED_BEFORE = (
+    r"(?:\bno|\bnot|\bwithout|\bneither|\bnor|\bnever|\binstead of|\brather than|n't)(?: "
+    r"(?:needs?|use|apply|require|have|a|an|the|any|on|in|also|separate|additional|extra|explicit|key|both|be|with|"
+    r"combined)){0,4} $"
+)
+_DENIED_AFTER = (
+    r"^\W*(?:masks?\W+)?(?:(?:is|are|was|would be|itself|alone|here|there|then|usually|also)\W+){0,3}"
+    r"(?:not\b|n't|unnecessary|redundant|optional|superfluous|omitted|no longer|never|needless|irrelevant)"
+    r"|^\W*(?:masks?\W+)?(?:isn't|aren't|need not|does not|do not|doesn't|don't|can be (?:omitted|dropped|left out))"
+)
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Place to the masks that it needs; `allowed` are those that do no harm there.
+
+    >>> both = Masks({ENCODER: frozenset({PADDING}), DECODER: frozenset({CAUSAL})}, {DECODER: frozenset({PADDING})})
+    >>> both.check("padding mask on the encoder self-attention, causal mask on the decoder self-attention").kind
+    'right'
+    >>> both.check("Encoder: causal mask. Decoder: causal and padding masks.").reason
+    'encoder self-attention: the causal mask does not belong there and the padding mask is missing'
+    """
+
+    table: Mapping[str, frozenset[str]] = field(hash=False)
+    allowed: Mapping[str, frozenset[str]] = field(default_factory=dict, hash=False)
+
+    @property
+    def text(self) -> str:
+        return "; ".join(f"{place}: {_named(put)}" for place, put in self.table.items())
+
+    def check(self, answer: str) -> Outcome:
+        if (nothing := unreadable(answer)) is not None:
+            return nothing
+        found = self.read(answer)
+        if not found:
+            return Outcome("unread", f"nothing is said of masks on {' or on '.join(self.table)}")
+        return joined({place: self._judged(place, found.get(place)) for place in self.table})
+
+    def _judged(self, place: str, put: frozenset[str] | None) -> Outcome:
+        if put is None:
+            return Outcome("unread", "missing")
+        wanted = self.table[place]
+        more = put - wanted - self.allowed.get(place, frozenset())
+        less = wanted - put
+        if not more and not less:
+            return Outcome("right", f"{_named(put)}, as it should be")
+        faults = [f"the {name} mask does not belong there" for name in sorted(more)]
+        faults += [f"the {name} mask is missing" for name in sorted(less)]
+        return Outcome("wrong", " and ".join(faults))
+
+    def same(self, wrong: str, answer: str) -> bool:
+        believed, given = self.read(wrong), self.read(answer)
+        return bool(believed) and all(given.get(place) == put for place, put in believed.items())
+
+    def read(self, answer: str) -> dict[str, frozenset[str]]:
+        """Place to masks, clause by clause; a clause that names no place speaks of the place before it."""
+        found: dict[str, set[str]] = {}
+        places: tuple[str, ...] = tuple(self.table) if len(self.table) == 1 else ()
+        stack = ""
+        for clause in _clauses(answer):
+            here, stack = self._places(clause, stack)
+            put, spoken = _put(clause)
+            if here:
+                places = here
+            if spoken:
+                for place in places:
+                    found.setdefault(place, set()).update(put)
+        return {place: frozenset(put) for place, put in found.items() if place in self.table}
+
+    def _places(self, clause: str, stack: str) -> tuple[tuple[str, ...], str]:
+        """The places that a clause names, and the stack that a bare "self-attention" after it belongs to."""
+        if re.search(
+            r"\beverywhere\b|\b(?:all|every|each|both|any)\b[^.]{0,12}(?:attentions?|modules?|stacks?)\b", clause
+        ):
+            return tuple(self.table), stack
+        taken: list[tuple[int, int, str]] = []
+        for place, pattern in _PLACES:
+            for found in re.finditer(rf"(?<![\w-]){pattern}", clause):
+                if all(found.end() <= start or found.start() >= end for start, end, _ in taken):
+                    taken.append((found.start(), found.end(), place))
+        names = [place for _, _, place in sorted(taken)]
+        named = [place for place in names if place in (ENCODER, DECODER)]
+        stack = named[-1] if named else stack
+        if "self" in names:
+            own = (stack,) if stack in self.table else tuple(p for p in self.table if p != CROSS)
+            names = [place for name in names for place in (own if name == "self" and not named else (name,))]
+        return tuple(dict.fromkeys(place for place in names if place in self.table)), stack
+
+
+def _named(put: frozenset[str]) -> str:
+    return " and ".join(f"{name} mask" for name in sorted(put)) or "no mask"
+
+
+def _clauses(answer: str) -> list[str]:
+    """Clauses of a text: each names a place with its masks, or goes on about the place before it."""
+    text = folded(answer).replace("_", " ").replace("key padding mask", "padding mask")
+    # Whose padding it is names no place: "the encoder's padding mask".
+    text = re.sub(r"\b(?:encoder|decoder|source|target|input)(?:'s)?(?:[- ]side)? (?:key )?(?=pad)", "", text)
+    text = re.sub(r"\((?:e\.g\.|i\.e\.|such as)[^()]*\)", " ", text)
+    text = re.sub(r"\be\.g\.|\bi\.e\.", " ", text)
+    clauses: list[str] = []
+    for sentence in re.split(r"[.;\n]|\bwhile\b|\bwhereas\b|\bhowever\b|\bbut\b", text)[:MOST]:
+        merged: list[tuple[str, bool, bool]] = []  # a clause, whether it names a place, whether a mask
+        for piece in re.split(r",|\|", sentence)[:MOST]:
+            place, mask = _has_place(piece), _has_mask(piece)
+            last, placed, masked = merged[-1] if merged else ("", True, True)
+            list_of_places = place and not mask and not re.search(r":|^ ?(?:in|for|on|at)\b", piece)
+            if merged and (list_of_places or not ((place and mask) or (placed and masked))):
+                merged[-1] = (f"{last},{piece}", placed or place, masked or mask)
+            elif piece.strip():
+                merged.append((piece, place, mask))
+        clauses += [clause for clause, _, _ in merged]
+    return clauses[:MOST]
+
+
+def _has_place(text: str) -> bool:
+    return "everywhere" in text or any(re.search(rf"(?<![\w-]){pattern}", text) for _, pattern in _PLACES)
+
+
+def _has_mask(text: str) -> bool:
+    return any(re.search(rf"(?<!\w)(?:{pattern})", text) for pattern in _MASKS.values())
+
+
+def _put(clause: str) -> tuple[set[str], bool]:
+    """The masks that a clause puts somewhere, and whether it speaks of masks at all."""
+    if re.search(r"\bno masks?\b|\bnone\b|\bunmasked\b|\bno mask(?:ing)? (?:is|at all)\b|\bneither\b", clause):
+        return set(), True
+    if re.search(
+        r"\bboth(?: masks?| of them)?\b(?! (?:attention|module|stack))|\bboth masks\b", clause
+    ) and not _has_mask(clause):
+        return {PADDING, CAUSAL}, True
+    put: set[str] = set()
+    spoken = False
+    for name, pattern in _MASKS.items():
+        for found in re.finditer(rf"(?<!\w)(?:{pattern})", clause):
+            spoken = True
+            before, after = clause[max(0, found.start() - 80) : found.start()], clause[found.end() : found.end() + 80]
+            if not re.search(_DENIED_BEFORE, before) and not re.search(_DENIED_AFTER, after):
+                put.add(name)
+    only = [
+        name
+        for name, pattern in _MASKS.items()
+        if re.search(rf"\bonly (?:the |a |use |apply |needs? )*(?:{pattern})", clause)
+    ]
+    return (set(only) & put if only else put), spoken
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A model in use: what is asked about, which masks it needs and why."""
+
+    name: str
+    words: str
+    table: Mapping[str, frozenset[str]] = field(hash=False)
+    allowed: Mapping[str, frozenset[str]] = field(default_factory=dict, hash=False)
+    why: str = ""
+
+    @property
+    def answer(self) -> Masks:
+        return Masks(self.table, self.allowed)
+
+    def misconceptions(self) -> tuple[Misconception, ...]:
+        """The known mistakes as answers to this scenario, where they are mistakes."""
+        wrong: list[tuple[str, str, frozenset[str]]] = []
+        for place, needed in self.table.items():
+            if place == DECODER:
+                wrong.append(("no causal mask in the decoder", place, needed - {CAUSAL} or frozenset({PADDING})))
+            else:
+                name = "causal mask in an encoder" if place == ENCODER else "causal mask in cross-attention"
+                wrong.append((name, place, needed | {CAUSAL}))
+            if PADDING in needed:
+                wrong.append(("padding mask forgotten", place, needed - {PADDING}))
+        return tuple(Misconception(name, f"{place}: {_named(put)}") for name, place, put in wrong)
+
+
+_PAD, _CAUSE, _NONE = frozenset({PADDING}), frozenset({CAUSAL}), frozenset()
+_ENCODED = "an encoder sees its whole input, so that only pads are hidden"
+_ORDERED = "a position must not see the tokens after it"
+
+SCENARIOS: dict[str, Scenario] = {
+    each.name: each
+    for each in (
+        Scenario("encoder", "A Transformer encoder that classifies texts of different lengths.", {ENCODER: _PAD},
+                 why=f"{_ENCODED}."),
+        Scenario("decoder", "A Transformer decoder that learns to continue texts of different lengths, padded on the "
+                 "right.", {DECODER: _CAUSE}, {DECODER: _PAD},
+                 f"{_ORDERED}; pads on the right come after every real token and are hidden by that already."),
+        Scenario("translation", "A Transformer encoder-decoder that learns to translate, source and target padded on "
+                 "the right.", {ENCODER: _PAD, DECODER: _CAUSE, CROSS: _PAD}, {DECODER: _PAD},
+                 f"{_ENCODED}; in the decoder {_ORDERED}; the keys of cross-attention are the source's, pads "
+                 f"included."),
+        Scenario("left padding", "A Transformer decoder that continues a batch of prompts of different lengths, padded "
+                 "on the left.", {DECODER: _PAD | _CAUSE}, {},
+                 f"{_ORDERED}; pads on the left come before the real tokens, and a causal mask does not hide them."),
+        Scenario("equal lengths", "A Transformer encoder-decoder that learns to translate; all sources have one length "
+                 "and all targets too, so that nothing is padded.", {ENCODER: _NONE, DECODER: _CAUSE, CROSS: _NONE}, {},
+                 f"there are no pads; in the decoder {_ORDERED}."),
+        Scenario("source in one length", "A Transformer encoder-decoder that writes captions: sources are images, all "
+                 "cut into the same number of patches; captions are padded on the right.",
+                 {ENCODER: _NONE, DECODER: _CAUSE, CROSS: _NONE}, {DECODER: _PAD},
+                 f"patches are never padded, so that neither encoder nor cross-attention needs a mask; in the decoder "
+                 f"{_ORDERED}."),
+        Scenario("targets padded left", "A Transformer encoder-decoder that learns to summarise, sources and targets "
+                 "both padded on the left.", {ENCODER: _PAD, DECODER: _PAD | _CAUSE, CROSS: _PAD}, {},
+                 f"{_ENCODED}; in the decoder {_ORDERED}, and pads on the left come before them; cross-attention has "
+                 f"the "
+                 "source's pads among its keys."),
+        Scenario("retrieval", "A Transformer encoder that turns sentences of different lengths into vectors for a "
+                              "search.",
+                 {ENCODER: _PAD}, why=f"{_ENCODED}."),
+    )
+}  # fmt: skip

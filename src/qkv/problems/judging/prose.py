@@ -1,0 +1,170 @@
+"""Answers in words: which ideas an explanation holds, which it denies, and what is said to belong where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from ..outcome import Outcome, joined
+from .answers import unreadable
+from .wording import denied, normalised, places_of, sentences
+
+GAP = "…"
+
+
+@dataclass(frozen=True)
+class Idea:
+    """Something that an explanation should (or should not) say; one of `patterns` is enough.
+
+    Patterns are regular expressions over `normalised` text, case ignored; "…" in one stands for at most eight words of
+    the same sentence. What is denied does not count: "not zero" does not say "zero". A pattern that itself names a
+    negation ("not differentiable") is taken with it. `why` says the idea in a sentence.
+    """
+
+    name: str
+    patterns: tuple[str, ...]
+    why: str = ""
+
+    def said(self, text: str) -> bool:
+        """Whether the text says it."""
+        return any(_says(pattern, sentence) for sentence in sentences(text) for pattern in self.patterns)
+
+
+@dataclass(frozen=True)
+class Ideas:
+    """An explanation in words: right where every one of `ideas` is there (or `least` of them) and none of `against`.
+
+    `shown` is a model answer. What says nothing of the matter is unread: it may be right in words not foreseen.
+
+    >>> vanishing = Ideas((Idea("gradients vanish", ("gradients? … (?:vanish|zero)",), "The gradients vanish."),))
+    >>> vanishing.check("so the gradient is almost zero").kind, vanishing.check("The gradient isn't zero.").kind
+    ('right', 'unread')
+    """
+
+    ideas: tuple[Idea, ...]
+    against: tuple[Idea, ...] = ()
+    shown: str = ""
+    least: int = 0
+
+    @property
+    def text(self) -> str:
+        return self.shown or " ".join(idea.why or idea.name for idea in self.ideas)
+
+    def check(self, answer: str) -> Outcome:
+        if (nothing := unreadable(answer)) is not None:
+            return nothing
+        found, faults = self.read(answer)
+        if faults:
+            return Outcome("wrong", "; ".join(fault.why or f"it says: {fault.name}" for fault in faults))
+        wanted = self.least or len(self.ideas)
+        if len(found) >= wanted:
+            return Outcome("right", "it says " + _listed(idea.name for idea in found) if found else "nothing is wrong")
+        missing = _listed(idea.name for idea in self.ideas if idea not in found)
+        if not found:
+            return Outcome("unread", f"nothing was found of what is asked: {missing}")
+        return Outcome("incomplete", f"it says {_listed(idea.name for idea in found)}; missing: {missing}")
+
+    def read(self, answer: str) -> tuple[tuple[Idea, ...], tuple[Idea, ...]]:
+        """The ideas that the text has, and those it should not have."""
+        return (
+            tuple(idea for idea in self.ideas if idea.said(answer)),
+            tuple(idea for idea in self.against if idea.said(answer)),
+        )
+
+    def same(self, wrong: str, answer: str) -> bool:
+        if normalised(wrong) == normalised(answer):
+            return True
+        believed, given = self.read(wrong)[1], self.read(answer)[1]
+        return bool(believed) and set(believed) <= set(given)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which things belong where: place to the set of them, read from sentences, lists or a table.
+
+    `places` and `things` give patterns (as in `Idea`) for names that are also said otherwise; without them the words
+    of the name are looked for. What is not spoken of makes an answer incomplete; a thing at a wrong place, or missing
+    from a place that is spoken of, wrong.
+
+    >>> masks = Placement({"encoder self-attention": frozenset({"padding"}),
+    ...                    "decoder self-attention": frozenset({"padding", "causal"})})
+    >>> masks.check("Encoder self-attention: padding mask. Decoder self-attention: padding and causal masks.").kind
+    'right'
+    >>> masks.check("Encoder self-attention: padding and causal. Decoder self-attention: both.").kind
+    'wrong'
+    """
+
+    table: Mapping[str, frozenset[str]] = field(hash=False)
+    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    things: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    shown: str = ""
+
+    @property
+    def text(self) -> str:
+        if self.shown:
+            return self.shown
+        order = sorted(self.names)
+        lines = (
+            f"{place}: {' and '.join(thing for thing in order if thing in put) or 'none'}"
+            for place, put in self.table.items()
+        )
+        return "\n".join(lines)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Everything that is placed somewhere, or could be."""
+        return frozenset(self.things).union(*self.table.values())
+
+    def check(self, answer: str) -> Outcome:
+        if (nothing := unreadable(answer)) is not None:
+            return nothing
+        found = self.read(answer)
+        if not found:
+            return Outcome("unread", f"nothing is said of {_listed(self.table)}")
+        return joined({place: self._judged(place, found.get(place)) for place in self.table})
+
+    def _judged(self, place: str, put: frozenset[str] | None) -> Outcome:
+        if put is None:
+            return Outcome("unread", "missing")
+        wanted = self.table[place]
+        if put == wanted:
+            return Outcome("right", f"{_listed(sorted(put)) or 'none'}, as it should be")
+        more, less = _listed(sorted(put - wanted)), _listed(sorted(wanted - put))
+        faults = [f"{more} does not belong there" if more else "", f"{less} is missing" if less else ""]
+        return Outcome("wrong", " and ".join(filter(None, faults)))
+
+    def same(self, wrong: str, answer: str) -> bool:
+        believed, given = self.read(wrong), self.read(answer)
+        return bool(believed) and all(given.get(place) == put for place, put in believed.items())
+
+    def read(self, answer: str) -> dict[str, frozenset[str]]:
+        """Place to the things that the text puts there; only places that it speaks of."""
+        things = {name: self.things.get(name, ()) for name in sorted(self.names)}
+        places = {name: self.places.get(name, ()) for name in self.table}
+        return places_of(answer, places, things)
+
+
+def _listed(names) -> str:
+    """Names with commas and an "and".
+
+    >>> _listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    *most, last = [*names] or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+@lru_cache(maxsize=2048)
+def compiled(pattern: str) -> tuple[re.Pattern[str], bool]:
+    """The expression of a pattern, and whether it names a negation itself."""
+    gap = r"(?:[^\s]*\s+(?:[^\s.;!?]+\s+){0,8}?)"
+    body = re.sub(rf"\s*{GAP}\s*", lambda _: gap, pattern.replace(r"\…", GAP))
+    own = re.search(r"\b(?:not|no|never|none|nothing|without|neither|nor)\b", pattern) is not None
+    return re.compile(rf"(?<!\w)(?:{body})", re.IGNORECASE), own
+
+
+def _says(pattern: str, sentence: str) -> bool:
+    expression, own = compiled(pattern)
+    return any(not denied(sentence, *found.span(), own) for found in expression.finditer(sentence))

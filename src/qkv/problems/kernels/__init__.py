@@ -1,0 +1,1 @@
+"""Attention with kernels: similarity, feature map, linear form, costs."""

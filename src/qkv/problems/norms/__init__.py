@@ -1,0 +1,1 @@
+"""Layer and batch normalisation."""

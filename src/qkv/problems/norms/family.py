@@ -1,0 +1,128 @@
+"""Normalisation (004 3): what an output depends on, numbers worked out, and what holds of every output."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from ...render.document import Block, Paragraph, prose
+from ..problem import Part, Problem
+from ..reading.lettered import Asked, about
+from ..variety import digits
+from . import numbers as norms_numbers
+from .axes import INDEX, NORMS, PAIRS, SHAPES, STYLES, dependence_part, differing, shuffled_order, tensor_symbols
+from .claims import CLAIMS, claim_part
+from .numbers import numeric_part
+from .reading import (
+    claim_in,
+    kind_of,
+    likeness,
+    norms_in,
+    numbers_in,
+    order_in,
+    parts_of,
+    shape_in,
+    style_in,
+)
+
+NAME = "norms"
+CHECKED = tuple(name for name in CLAIMS)
+FOLLOW_UPS = (
+    "What does layer normalisation give for a vector whose components are all equal, and why is there an epsilon?",
+    (
+        "Why does a language model's output not depend on its batch with layer normalisation, and could with batch "
+        "normalisation?"
+    ),
+    "Which of these norms can be applied to a single token that has just been decoded?",
+)
+DOCUMENT = ("", "B", "D", "BD")
+
+
+def make(seed: int | None = None) -> Problem:
+    """The documents' question, or the variant of a seed."""
+    if seed is None:
+        return documents_problem()
+    draw = random.Random(f"{NAME}:{seed}")
+    pair, kind, claim = digits(seed, len(PAIRS), len(norms_numbers.KINDS), len(CHECKED))
+    shape, *norms = PAIRS[pair]
+    style = draw.choice(STYLES)
+    numbers = norms_numbers.drawn(norms_numbers.KINDS[kind], draw)
+    chosen = CLAIMS[CHECKED[claim]]
+    parts = (
+        dependence_part("a", shape, norms, shuffled_order(shape, draw), style),
+        numeric_part("b", numbers),
+        claim_part("c", chosen, alone=False),
+    )
+    said = " and ".join(NORMS[norm].says for norm in norms)
+    statement = (
+        *_tensor(shape, f"It is normalised in two ways, for comparison: by {said}."),
+        Paragraph(prose(f"For part (b): {norms_numbers.given(numbers)}", numbers.symbols)),
+        Paragraph(prose(f"For part (c): {chosen.given}", chosen.symbols)),
+    )
+    structure = (shape, *norms, numbers.kind, len(numbers.x), chosen.name, style)
+    return _problem(statement, parts, seed, structure)
+
+
+def documents_problem(norms: tuple[str, ...] = ("layer", "batch"), order: tuple[str, ...] = DOCUMENT) -> Problem:
+    """The documents' question: both norms, then the length of the output."""
+    parts = (dependence_part("a", "BD", norms, order, "i"), claim_part("b", CLAIMS["proof"], alone=False))
+    statement = (
+        *_tensor("BD", "It is normalised to $Y$ of the same shape."),
+        Paragraph(prose(f"For part (b): {CLAIMS['proof'].given}", CLAIMS["proof"].symbols)),
+    )
+    return _problem(statement, parts, None, ("BD", *norms, "proof"))
+
+
+def _tensor(shape: str, more: str) -> tuple[Block, ...]:
+    sizes = {
+        "B": "$B$ examples",
+        "T": "$T$ tokens each",
+        "D": "$D$ features" + (" each" if shape == "BD" else " a token"),
+    }
+    listed = ", ".join(sizes[axis] for axis in shape)
+    index = ",".join(INDEX[axis] for axis in shape)
+    given = (
+        f"A tensor $X$ of shape {SHAPES[shape]} holds {listed}. {more} An entry of the input is $x_{{{index}}}$, the "
+        f"entry of the output at the same place $y_{{{index}}}$."
+    )
+    return (Paragraph(prose(given, tensor_symbols(shape))),)
+
+
+def _problem(statement: tuple[Block, ...], parts: tuple[Part, ...], seed: int | None, structure: tuple) -> Problem:
+    return Problem(
+        NAME, "What normalisation looks at, and what it "
+              "leaves", statement, parts, make, seed, structure, {}, ("004 3",), FOLLOW_UPS
+    )  # fmt: skip
+
+
+def recognised(text: str) -> tuple[float, Problem] | None:
+    """How surely a text asks this, and the problem with the text's own parts, options, norms and numbers."""
+    score = likeness(text)
+    if score == 0:
+        return None
+    before, asked = parts_of(text)
+    parts = [part for each in asked if (part := _part(each, before)) is not None]
+    if not parts:
+        return score, documents_problem(order=order_in(text, "BD") or DOCUMENT)
+    statement = _tensor(shape_in(text), "It is normalised.")
+    return score, _problem(statement, tuple(parts), None, ("read", *(part.ask for part in parts)))
+
+
+def _part(asked: Asked, before: str) -> Part | None:
+    """The bank's part for a part of a text; `before` is what the text gives before its parts."""
+    kind = kind_of(asked, before)
+    if kind == "dependence":
+        shape = shape_in(f"{before} {asked.whole}")
+        norms = norms_in(asked.whole) or norms_in(before) or ("layer",)
+        norms = tuple(norm for norm in norms if shape in NORMS[norm].over) or ("layer",)
+        order = order_in(asked.whole, shape) or tuple(differing(shape))[:8]
+        return dependence_part(asked.name, shape, norms[:2], order, style_in(asked.whole))
+    if kind == "numbers":
+        numbers = numbers_in(f"{about(before, asked.name)} {asked.whole}")
+        return numeric_part(asked.name, numbers) if numbers else None
+    if kind == "claim":
+        return claim_part(asked.name, CLAIMS[claim_in(f"{about(before, asked.name)} {asked.whole}")])
+    return None
+
+
+PROBLEMS: dict[str, Callable[[int | None], Problem]] = {NAME: make}

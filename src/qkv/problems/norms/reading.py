@@ -1,0 +1,151 @@
+"""Reading a question about normalisation: is it one, which norms, options, numbers and claims does it have."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from math import isqrt
+
+from ..reading.lettered import LONGEST, Asked, about, lettered
+from .axes import NORMS, differing
+from .numbers import Numbers
+
+_NORMS = r"(?:layer|batch|instance|group|rms)[- ]?norm\w*"
+_ASKS = (
+    r"depends? on|select all|prove|show that|\\beta|β|epsilon|statistics|invarian\w+|normali[sz]ed vector|"
+    r"what comes out|shape \\?\[?b|compute|components?"
+)
+_PRIME = re.compile(r"\^?\{?\\prime\}?|′|’")
+
+
+def likeness(text: str) -> float:
+    """How surely a text is a question about norms; 0 where it is none."""
+    plain = text[:LONGEST].lower()
+    norms = len(set(re.findall(_NORMS, plain)))
+    asks = len(set(re.findall(_ASKS, plain)))
+    elsewhere = bool(re.search(r"\bkv[- ]?cache|receptive field|padding mask|feature map", plain))
+    score = 0.3 * min(norms, 2) + 0.15 * min(asks, 3) - 0.4 * elsewhere
+    return round(min(score, 1.0), 2) if norms and asks and score > 0.44 else 0.0
+
+
+def parts_of(text: str) -> tuple[str, list[Asked]]:
+    """What comes before the parts, and the parts; labelled options (i), (ii) … belong to the part that lists them."""
+    before, parts = lettered(text)
+    whole: dict[str, Asked] = {}
+    for part in parts:
+        letter = part.name[:1]
+        if "(" in part.name and re.search(r"depends? on|select all", part.stem.lower()):
+            sign = part.name[2:-1]
+            known = whole.get(letter, Asked(letter, part.stem))
+            whole[letter] = Asked(letter, f"{known.text}\n({sign}) {part.text}")
+        else:
+            whole.setdefault(part.name, part)
+    return before, list(whole.values()) or [Asked("a", before)]
+
+
+def kind_of(asked: Asked, before: str) -> str | None:
+    """What a part asks: "dependence", "numbers" or "claim"."""
+    said = asked.whole.lower()
+    if re.search(r"depends? on|select all", said):
+        return "dependence"
+    whole = f"{about(before, asked.name)} {asked.whole}"
+    if re.search(r"prove|show that", said):
+        return "claim"
+    if numbers_in(whole) is not None:
+        return "numbers"
+    return (
+        "claim" if re.search(r"\\\||‖|norm of|length of|sum of|comes out|in terms of|invarian", whole.lower()) else None
+    )
+
+
+def shape_in(text: str) -> str:
+    """The axes of a tensor: a batch of vectors, or of sequences of them."""
+    return "BTD" if re.search(r"\[\s*B\s*,\s*[TSNL]\s*,\s*[DHC]|x_\{?\s*\w\s*,\s*\w\s*,\s*\w", text) else "BD"
+
+
+def norms_in(text: str) -> tuple[str, ...]:
+    """The norms that a text names, in its order; batch normalisation by its mode."""
+    plain = text.lower()
+    places = {}
+    for norm, known in NORMS.items():
+        found = re.search(known.named, plain)
+        if found:
+            places[norm] = found.start()
+    if "batch" in places:
+        behind = plain[places["batch"] : places["batch"] + 60]
+        stored = bool(re.search(r"evaluation|inference|test time|eval\b|stored|running", behind))
+        del places["batch" if stored else "stored"]
+    return tuple(sorted(places, key=lambda norm: places[norm]))
+
+
+def order_in(text: str, shape: str) -> tuple[str, ...]:
+    """The options of a text as the axes on which each differs, in its order; empty where it lists none."""
+    plain = _PRIME.sub("'", text[:LONGEST])
+    start = re.search(r"select all|depends? on", plain, re.IGNORECASE)
+    listed = plain[start.end() :] if start else plain
+    index = r"\s*,?\s*".join([r"([a-z]'?)"] * len(shape))
+    found: list[str] = []
+    for match in re.finditer(rf"x_?\{{?\s*{index}\s*\}}?(?![\w'])", listed):
+        axes = "".join(axis for axis, name in zip(shape, match.groups(), strict=True) if name.endswith("'"))
+        if axes not in found:
+            found.append(axes)
+    return tuple(found) if len(found) >= 3 and set(found) <= set(differing(shape)) else ()
+
+
+def style_in(text: str) -> str:
+    """How a text labels its options."""
+    for style, label in (("i", r"\(i\)|\bi\)"), ("A", r"\(A\)|\bA\)"), ("1", r"\(1\)|\b1\)")):
+        if re.search(label, text):
+            return style
+    return "i"
+
+
+def numbers_in(text: str) -> Numbers | None:
+    """A vector of numbers with the norm that it goes through; None where there is none or its root is not rational."""
+    plain = re.sub(r"[$\\]|mathbf|begin\{\w+\}|end\{\w+\}", " ", text[:LONGEST])
+    vector = re.search(r"[(\[{]\s*(-?\d+(?:\s*[,&]\s*-?\d+)+)\s*[)\]}]", plain)
+    norms = norms_in(text)
+    if not vector or not norms or len(vector[1]) > 200:
+        return None
+    x = tuple(int(value) for value in re.split(r"\s*[,&]\s*", vector[1]))
+    kind = {"layer": "layer", "rms": "rms", "batch": "batch", "stored": "stored"}.get(norms[0])
+    if kind is None or len(x) < 2 or max(map(abs, x)) > 10_000:
+        return None
+    given = {name: _number(plain, words) for name, words in (
+        ("gamma", r"(?:scale|gamma|γ)"), ("beta", r"(?:shift|bias|beta|β)"), ("mean", r"(?:mean|mu|μ)"),
+        ("deviation", r"(?:deviation|sigma|σ)"))}  # fmt: skip
+    numbers = Numbers(
+        kind,
+        x,
+        given["gamma"] if given["gamma"] is not None else 1,
+        given["beta"] or 0,
+        given["mean"] or 0,
+        given["deviation"] or 1,
+    )
+    return numbers if kind == "stored" or _has_root(numbers) else None
+
+
+def _number(text: str, words: str) -> int | None:
+    found = re.search(rf"{words}\s*(?:of|is|=|:)?\s*(-?\d{{1,6}})\b", text)
+    return int(found[1]) if found else None
+
+
+def _has_root(numbers: Numbers) -> bool:
+    square = sum(((Fraction(value) - numbers.centre) ** 2 for value in numbers.x), Fraction(0)) / len(numbers.x)
+    return square > 0 and all(isqrt(part) ** 2 == part for part in (square.numerator, square.denominator))
+
+
+def claim_in(text: str) -> str:
+    """Which of CLAIMS a text asks."""
+    plain = re.sub(r"\s+", " ", text.lower())
+    if re.search(r"prove|show that", plain):
+        return "proof"
+    if re.search(r"sum of the components|1\^\\?t(?:op)? y", plain):
+        return "sum"
+    if re.search(r"(?:epsilon|ε) *(?:>|\\gt) *0", plain):
+        return "epsilon"
+    if re.search(r"place of|replaced|instead of", plain):
+        return (
+            "turned" if re.search(r"[-−] *c *x", plain) else "shifted" if re.search(r"x *\+ *\w", plain) else "scaled"
+        )
+    return "root mean square" if "rms" in plain and "layer" not in plain else "length"

@@ -1,0 +1,1 @@
+"""Solutions, sheets and exports of the bank."""

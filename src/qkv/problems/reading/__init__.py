@@ -1,0 +1,1 @@
+"""Questions as they stand in an assignment or a chat: numbers, matrices, parts."""

@@ -1,0 +1,274 @@
+"""Reads a question on the moments of a dot product: its law, its names, and what it asks for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import NamedTuple
+
+from .law import Law, Spread, key
+
+LONGEST = 20_000  # characters; a longer text is no single question
+
+_DRESS = re.compile(
+    r"\\(?:mathbf|boldsymbol|bm|mathrm|mathcal|mathbb|vec|operatorname|text|textbf|left|right|bigl?|bigr|Bigl?|Bigr|,|;|!|quad)"
+    r"(?![a-zA-Z])\s*"
+)
+_NAME = r"\\?[a-zA-Z]+(?:_\{?\\?\w+\}?)?"
+_DOT = re.compile(
+    rf"(?<![\w\\])({_NAME})\s*(?:\^\s*\{{?\s*(?:T|\\top|⊤|\\intercal)\s*\}}?|ᵀ|\\cdot|·|⋅)\s*({_NAME})(?!\w)"
+    rf"|(?:\\langle|⟨)\s*({_NAME})\s*,\s*({_NAME})\s*(?:\\rangle|⟩)"
+)
+_LAW = re.compile(r"(?<![\w\\])N\s*\(\s*((?:[^(),]|\([^()]*\))+),\s*((?:[^()]|\([^()]*\))+)\)")
+_GREEK = {
+    "μ": "mu",
+    "σ": "sigma",
+    "ν": "nu",
+    "ρ": "rho",
+    "τ": "tau",
+    "θ": "theta",
+    "η": "eta",
+    "λ": "lambda",
+    "ω": "omega",
+    "Σ": "Sigma",
+    "Ω": "Omega",
+}
+_SIGNS = {
+    "dot": rf"{_DOT.pattern}|\b(?:dot|inner)[ -]products?\b",
+    "mean": r"\bE\s*[\[({]|\bexpect(?:ed|ation)|\bmean of (?:\w+ ){0,2}(?:score|dot|inner|product|sum)",
+    "variance": r"\bvar(?:iance)?\b",
+    "scale": r"\bscal(?:e|ed|ing)\b|\bdivid|\bdivisor|\bnormali[sz]",
+    "law": rf"{_LAW.pattern}|\brandom\b|\bgaussian|\bnormal\b|\bi\.?i\.?d|\bdrawn\b|\bdistribut|\bindependent",
+}
+_OTHERS = re.compile(
+    r"\bjacobian|\bfrobenius|\bgradient|\bsaturat|\bkernel|\bbatch norm|\blayer norm|\bargmax|\bmatrix\}|einsum",
+    re.IGNORECASE,
+)
+_CENTRED = re.compile(r"=\s*0\b|\bzero[- ]mean|mean (?:is )?(?:of )?(?:0|zero)\b|centred|centered", re.IGNORECASE)
+_ASKING = re.compile(
+    r"\?|\b(?:find|define|derive|compute|calculate|give|determine|show|express|what|state|evaluate|obtain|work out|"
+    r"which|how)\b",
+    re.IGNORECASE,
+)
+_MARKS = re.compile(r"(?:^|\n|(?<=[.?:;]))\s*(?:[-*•]\s*)?(?:\(?\b(?:[a-h]|[1-9]|i{1,3}|iv)\s*[).](?=\s))")
+_COMMON = {"the", "of", "each", "their", "all", "is", "with", "same", "these", "those", "and", "a"}
+
+
+class Question(NamedTuple):
+    """What was read: how sure it is, the law, what is asked in order, and the numbers of the special case."""
+
+    confidence: float
+    law: Law
+    asked: tuple[str, ...]
+    fixed: dict[str, str] | None
+    wanted: str
+
+
+def read_question(text: str) -> Question | None:
+    """The question, or None where the text asks something else."""
+    if len(text) > LONGEST:
+        return None
+    plain = undressed(text)
+    signs = {name: re.search(pattern, plain, re.IGNORECASE) is not None for name, pattern in _SIGNS.items()}
+    if not (signs["dot"] and signs["variance"] and signs["law"] and (signs["mean"] or signs["scale"])):
+        return None
+    if _OTHERS.search(plain):
+        return None
+    law = _law(plain)
+    asked, fixed, wanted = _asked(plain, law)
+    if not asked:
+        return None
+    return Question(0.5 + 0.1 * sum(signs.values()), law, asked, fixed, wanted)
+
+
+def undressed(text: str) -> str:
+    """LaTeX without what only changes how a letter looks; Greek letters by name; one kind of space."""
+    for letter, name in _GREEK.items():
+        text = re.sub(rf"{letter}|(?<![\w\\]){name}(?![a-zA-Z])", lambda _, name=name: f"\\{name} ", text)
+    text = text.replace("ℝ", "R").replace("𝒩", "N").replace("𝔼", "E")
+    text = re.sub(r"\\mathbb\s*\{?\s*1\s*\}?|\\mathbf\s*\{?\s*1\s*\}?", " 1", text)
+    text = re.sub(r"\\(?:overset|stackrel)\s*\{[^{}]*\}\s*\{([^{}]*)\}", r"\1", text)
+    previous = None
+    while previous != text:
+        previous = text
+        text = re.sub(_DRESS.pattern + r"\{([^{}]*)\}", r" \1", text)
+        text = _DRESS.sub(" ", text)
+    text = re.sub(r"\b([A-Za-z])\s+(?=[\[(])", r"\1", text)
+    text = re.sub(r" +(?=[_^])", "", text)
+    return re.sub(r"[ \t\u00a0]+", " ", text.replace("$", " ").replace("**", ""))
+
+
+def _law(plain: str) -> Law:
+    given = _given(plain)
+    q, k = _vectors(plain)
+    width = _width(given)
+    found = _LAW.findall(given) or _LAW.findall(plain)
+    means = [_mean_name(mean) for mean, _ in found] or _said_means(given)
+    spreads = [_spread(cov) for _, cov in found] or _said_spreads(given)
+    mean_q, mean_k = (means[0], means[-1]) if means else (r"\mu", r"\mu")
+    kind = "scalar" if _scalar(plain, mean_q, [mean for mean, _ in found]) else "vector"
+    model: tuple[str, ...] = ()
+    if heads := re.search(rf"\bwidth ({_NAME}) has ({_NAME}) heads, each of width ({_NAME})", given):
+        model, width = (heads[1], heads[2]), heads[3]
+    elif parts := re.fullmatch(r"\\?(\w+)\s*/\s*(\w+)", width):
+        model, width = (parts[1], parts[2]), "d_h" if parts[1] != "d_h" else "w"
+    law = Law(kind, width, q, k, mean_q, mean_k, spreads[0], spreads[-1], model=model)
+    if factor := re.search(rf"\bscore is (\d+) ?{re.escape(q)} ?\^", given):
+        law = replace(law, factor=int(factor[1]))
+    if pairs := re.search(rf"\b({_NAME}) independent (?:pairs|scores)", given):
+        law = replace(law, copies=pairs[1])
+    return _with_numbers(law, given)
+
+
+def _given(plain: str) -> str:
+    """What stands before the first part, where parts have letters."""
+    return re.split(_MARKS, plain)[0] if len(re.findall(_MARKS, plain)) > 1 else plain
+
+
+def _with_numbers(law: Law, given: str) -> Law:
+    """The law with the numbers that are given, if all of its names have one: then answers are numbers too."""
+    names = [law.width, *law.means, *(spread.name for spread in (law.spread_q, law.spread_k) if spread.kind == "equal")]
+    values = {"d": law.width} if law.width.isdigit() else {}
+    law = replace(law, width="d") if values else law
+    for name in dict.fromkeys(names):
+        value = re.search(rf"(?<!\w){re.escape(name)}\s*=\s*(\([-\d, ]+\)|-?\d+)", given)
+        if value is not None:
+            values[key(name)] = value[1]
+    plain = not law.model and {law.spread_q.kind, law.spread_k.kind} <= {"equal", "unit"}
+    complete = all(name.isdigit() or key(name) in values for name in names)
+    return replace(law, values=values) if values and plain and complete else law
+
+
+def _vectors(plain: str) -> tuple[str, str]:
+    for found in _DOT.finditer(plain):
+        left, right = (found[1], found[2]) if found[1] else (found[3], found[4])
+        if left != right and key(left)[0].islower() and key(right)[0].islower() and len(left) == 1 and len(right) == 1:
+            return left, right
+    return "q", "k"
+
+
+def _width(plain: str) -> str:
+    size = r"(\\?[A-Za-z]+(?:_\{?\\?\w+\}?)?(?:\s*/\s*\w+)?|\d+)"
+    patterns = (
+        rf"\bR\s*\}}?\s*\^\s*\{{\s*{size}\s*\}}",
+        r"\bR\s*\}?\s*\^\s*([A-Za-z\d](?:_\w+)?)",
+        rf"\b{size}\s*-\s*dimensional",
+        rf"\b{size} (?:components|entries|coordinates|dimensions)\b",
+        rf"\b(?:dimension|length|size|width)s? (?:of )?(?:is )?{size}(?!\w)",
+    )
+    for pattern in patterns:
+        for found in re.finditer(pattern, plain):
+            name = found[1].replace("{", "").replace("}", "").strip()
+            if name.lower() not in (
+                "the",
+                "of",
+                "each",
+                "their",
+                "all",
+                "is",
+                "with",
+                "same",
+                "these",
+                "those",
+                "and",
+                "a",
+            ):
+                return name
+    return "d"
+
+
+def _mean_name(text: str) -> str:
+    bare = re.sub(r"(?<![\w_])1(?:_\{?\w+\}?)?(?!\w)", "", text).strip(" {}\\cdot" if "cdot" in text else " {}")
+    bare = bare if bare.startswith("\\") or not text.strip().startswith("\\") else f"\\{bare}"
+    return bare or r"\mu"
+
+
+def _said_means(given: str) -> list[str]:
+    if re.search(r"\b(?:zero[- ]mean|mean (?:of )?(?:zero|0)|centred|centered)\b", given, re.IGNORECASE):
+        return ["0"]
+    names = re.findall(rf"\bmeans? (?:vector )?({_NAME})", given)
+    return [name for name in names if name.startswith("\\") or (len(name) <= 3 and name not in _COMMON | {"is"})]
+
+
+def _spread(text: str) -> Spread:
+    bare = text.strip()
+    if (name := re.search(r"diag\s*\(\s*(\\?\w+)", bare)) is not None:
+        return Spread("diagonal", name[1])
+    if (name := re.match(r"(\\?[a-zA-Z]+(?:_\{?\w+\}?)?)\s*\^\s*\{?2\}?", bare)) is not None:
+        return Spread("equal", name[1].replace("{", "").replace("}", ""))
+    if re.match(r"(?:\\mathbf)?\s*I", bare) or bare == "1":
+        return Spread("unit", "")
+    name = re.match(_NAME, bare)
+    return Spread("full", name[0]) if name and name[0].lstrip("\\")[0].isupper() else Spread()
+
+
+def _said_spreads(given: str) -> list[Spread]:
+    if re.search(r"\bunit variance|variance (?:of )?(?:1|one)\b|standard normal", given, re.IGNORECASE):
+        return [Spread("unit", "")]
+    covariances = re.findall(r"\bcovariance (?:matrix )?((?:[^.,;\s]|\s(?=I_|\())+)", given)
+    if covariances:
+        return [_spread(covariance) for covariance in covariances]
+    found = re.search(rf"\b(?:standard deviation|variance|std\.?) ({_NAME})", given)
+    return [Spread("equal", found[1]) if found and (found[1].startswith("\\") or len(found[1]) == 1) else Spread()]
+
+
+def _scalar(plain: str, mean: str, laws: list[str]) -> bool:
+    """Whether the mean is one number for all components."""
+    if any(re.search(r"(?<![\w_^])1(?:_\{?\w+\}?)?\s*$", law.strip()) for law in laws):
+        return True
+    name = re.escape(mean)
+    if re.search(
+        rf"{name}\s*\\in\s*R\s*\}}?\s*\^|{name}_\{{?i|mean vector|vector[- ]valued mean|{name} is a vector", plain
+    ):
+        return False
+    if re.search(
+        rf"{name}\s*(?:\\in|∈)\s*R(?!\s*\}}?\s*\^)|\bscalars?\b|\bone number\b|{name} is (?:a|one) (?:single )?number",
+        plain,
+    ):
+        return True
+    same = r"\b(?:each|every|all|the) (?:component|entr|coordinate|element)\w*\b[^.]{0,80}?\bmean " + name
+    return not laws and re.search(same, plain) is not None
+
+
+def _asked(plain: str, law: Law) -> tuple[tuple[str, ...], dict[str, str] | None, str]:
+    """What the parts ask, in order; values of the standard deviations in the special case; the wanted variance."""
+    asks: list[str] = []
+    zero, wanted = law.mean_q == "0", "1"
+    special: dict[str, str] = {}
+    for piece in _pieces(plain):
+        zero = zero or _CENTRED.search(piece) is not None
+        for name in {law.spread_q.name, law.spread_k.name} - {""}:
+            if (value := re.search(rf"{re.escape(name)}\s*=\s*(\d+)", piece)) is not None:
+                special.setdefault(key(name), value[1])
+        if (ask := _one(piece, zero)) is not None and ask not in asks:
+            asks.append(ask)
+            if ask == "divisor":
+                wanted = _wanted(piece)
+    return tuple(asks), special or None, wanted
+
+
+def _pieces(plain: str) -> list[str]:
+    """The parts by their letters, or what the sentences ask one after the other."""
+    pieces = re.split(_MARKS, plain)[1:]
+    if len(pieces) > 1:
+        return pieces
+    inside = r";|,? (?:and )?then\b|,? and (?=what|which|how|by|find|the)"
+    asking = [whole for whole in re.split(r"(?<=[.?])\s|\n", plain) if _ASKING.search(whole)]
+    return [f"{piece}?" for whole in asking for piece in re.split(inside, whole)]
+
+
+def _one(piece: str, zero: bool) -> str | None:
+    if not _ASKING.search(piece):
+        return None
+    if re.search(r"\bdivided by \\?sqrt", piece) and (found := re.search(r"\b(mean|variance) of the", piece)):
+        return f"scaled {found[1]}"
+    if re.search(r"\bscal(?:e|ed|ing)\b|\bdivi[ds]|/\s*s\b|\}\s*\{\s*s\s*\}|\bs\b (?:be|should)", piece):
+        return "divisor"
+    if re.search(r"\bvar(?:iance)?\b", piece, re.IGNORECASE):
+        return "practical" if zero else "variance"
+    return "mean" if re.search(r"\bE\s*[\[({]|\bexpect|\bmean\b", piece) else None
+
+
+def _wanted(piece: str) -> str:
+    found = re.search(r"[Vv]ar[^.?]*?(?:to be|equal(?:s)?(?: to)?|=|of|is|iance)\s*(?:\\?\w+\s*=\s*)?(\d+)", piece)
+    return found[1] if found and found[1] != "0" else "1"

@@ -1,0 +1,169 @@
+"""Conversations from the JSON that chat programs export: trees of messages, lists of them, lines of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from .markup import untagged
+from .speakers import role_of
+
+MOST_CONVERSATIONS = 200
+MOST_MESSAGES = 20_000
+_LISTS = ("messages", "chat_messages", "conversations", "conversation", "history", "turns", "dialogue", "dialog",
+          "chat", "items", "data")  # fmt: skip
+_SPEAKERS = ("role", "sender", "from", "author", "speaker", "name", "type")
+_CONTENTS = ("content", "text", "value", "message", "parts", "body")
+
+Spoken = tuple[str, str, str]
+Conversation = tuple[str, list[Spoken], tuple[str, ...]]
+
+
+def conversations(text: str) -> list[Conversation] | None:
+    """Title, turns and notes of each conversation; None where the text is no export."""
+    start = text.lstrip()[:1]
+    if start not in ("{", "["):
+        return None
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        data = _lines(text)
+    if data is None:
+        return None
+    found = [each for each in _conversations(data) if each[1]]
+    if not found:
+        return None
+    if len(found) > MOST_CONVERSATIONS:
+        left = len(found) - MOST_CONVERSATIONS
+        found = found[:MOST_CONVERSATIONS]
+        title, turns, notes = found[0]
+        found[0] = (title, turns, (*notes, f"the archive holds {left:,} conversations more: they were left out"))
+    return found
+
+
+def _lines(text: str) -> Any:
+    """JSON Lines, where most of the lines are JSON; what is not is left out."""
+    values, broken = [], 0
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        try:
+            values.append(json.loads(line))
+        except (ValueError, RecursionError):
+            broken += 1
+            if broken > 5 + len(values):
+                return None
+    return values if len(values) > broken and all(isinstance(value, dict) for value in values) else None
+
+
+def _conversations(data: Any) -> Iterator[Conversation]:
+    if isinstance(data, dict):
+        title = str(data.get("title") or data.get("name") or "")
+        if isinstance(data.get("mapping"), dict):
+            yield _conversation(title, _path(data["mapping"], data.get("current_node")))
+            return
+        for key in _LISTS:
+            inner = data.get(key)
+            if isinstance(inner, dict | list) and inner:
+                found = list(_conversations(inner))
+                yield from ((each[0] or title, *each[1:]) for each in found)
+                if found:
+                    return
+    elif isinstance(data, list):
+        if any(_said_by(each) for each in data):
+            yield _conversation("", data)
+            return
+        for each in data:
+            if isinstance(each, dict | list):
+                yield from _conversations(each)
+
+
+def _path(mapping: dict[str, Any], current: Any) -> list[Any]:
+    """The messages from the root of a tree to the current node; without one, the last child is followed."""
+    if not isinstance(current, str) or current not in mapping:
+        roots = [key for key, node in mapping.items() if isinstance(node, dict) and not node.get("parent")]
+        current, seen = (roots[0] if roots else None), set()
+        while current in mapping and current not in seen:
+            seen.add(current)
+            below = [child for child in mapping[current].get("children") or () if child in mapping]
+            if not below:
+                break
+            current = below[-1]
+    path, seen = [], set()
+    while isinstance(current, str) and current in mapping and current not in seen:
+        seen.add(current)
+        node = mapping[current]
+        if not isinstance(node, dict):
+            break
+        path.append(node.get("message"))
+        current = node.get("parent")
+    return path[::-1]
+
+
+def _conversation(title: str, messages: list[Any]) -> Conversation:
+    turns: list[Spoken] = []
+    hidden = 0
+    for message in messages[:MOST_MESSAGES]:
+        speaker = _said_by(message)
+        text = untagged(_text(message)).strip() if isinstance(message, dict) else ""
+        if not text:
+            continue
+        if speaker is None or _is_hidden(message):
+            hidden += 1
+        else:
+            turns.append((speaker, text, ""))
+    notes = () if len(messages) <= MOST_MESSAGES else (f"{len(messages) - MOST_MESSAGES:,} messages were left out",)
+    if hidden:
+        notes = (*notes, f"{hidden} messages of the system or of tools were left out")
+    return title, turns, notes
+
+
+def _said_by(message: Any) -> str | None:
+    """ "student" or "tutor"; None for the system, for tools and for what is no message."""
+    if not isinstance(message, dict):
+        return None
+    for key in _SPEAKERS:
+        value = message.get(key)
+        if isinstance(value, dict):
+            value = value.get("role") or value.get("name")
+        if isinstance(value, str):
+            name = value.strip().lower()
+            role = role_of(name) or ("tutor" if name in ("gpt", "response", "answer") else None)
+            if role is not None:
+                return None if role == "silent" else role
+    return None
+
+
+def _is_hidden(message: dict[str, Any]) -> bool:
+    about = message.get("metadata")
+    hidden = isinstance(about, dict) and bool(about.get("is_visually_hidden_from_conversation"))
+    content = message.get("content")
+    kind = content.get("content_type") if isinstance(content, dict) else None
+    to = message.get("recipient")
+    return hidden or kind in ("thoughts", "reasoning_recap", "user_editable_context", "model_editable_context") or (
+        isinstance(to, str) and to not in ("all", "")
+    )  # fmt: skip
+
+
+def _text(value: Any, depth: int = 0) -> str:
+    """The words of a message: a text, a list of parts, or parts within parts."""
+    if isinstance(value, str):
+        return value
+    if depth > 6:
+        return ""
+    if isinstance(value, list):
+        return "\n\n".join(filter(None, (_text(each, depth + 1) for each in value)))
+    if not isinstance(value, dict) or value.get("type") in (
+        "tool_use",
+        "tool_result",
+        "thinking",
+        "image",
+        "image_url",
+    ):
+        return ""
+    for key in _CONTENTS:
+        found = _text(value.get(key), depth + 1)
+        if found.strip():
+            return found
+    return ""

@@ -1,0 +1,272 @@
+"""What a student's turn objects to or asks about, and which part a tutor's words without a label are about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ..problems.problem import Part
+from .asserted import asserted
+from .claims import Candidate, Claim, candidates, in_words
+from .formulas import formulas, sentences
+from .labels import Section
+from .transcript import Turn
+
+if TYPE_CHECKING:
+    from .questions import Question
+
+_GOOD = re.compile(
+    r"\b(?:look(?:s)? (?:good|fine|right|correct|great)|(?:is|are|was|were) (?:right|correct|fine|good|clear)|i agree|"
+    r"makes sense|no (?:issues?|problems?) with|happy with|got it|understood)\b",
+    re.IGNORECASE,
+)
+_DOUBTS = re.compile(
+    r"\b(?:wrong|incorrect|mistake|error|issue|problem with|not (?:right|correct|sure|convinced)|are you sure|check|"
+    r"re-?check|disagree|doubt|doesn't|does not|don't think|isn't|shouldn't|should(?:n't)?|thought|missing|forg[oe]t|"
+    r"why|how|what|which|really|suspicious|confus\w+|but|instead|actually|hint|hmm|wait|bug|off|careful|look again|"
+    r"reconsider|think again|try again|fix|redo)\b|\?",
+    re.IGNORECASE,
+)
+_AGREES = re.compile(
+    r"\b(?:you(?:'re| are) (?:\w+ )?(?:right|correct)|i agree|good (?:catch|point)|my mistake|"
+    r"i (?:stand corrected|apologi[sz]e)|thanks? (?:you )?for (?:catching|pointing|the correction)|"
+    r"great catch|nice catch|indeed|exactly|yes\b|that's right|correct\b|sorry)",
+    re.IGNORECASE,
+)
+_PRESSES = re.compile(
+    r"\b(?:shouldn't|should (?:be|we|it)|i (?:think|believe)|must be|supposed to|is wrong|incorrect|my \w+ says)\b",
+    re.IGNORECASE,
+)
+_PART = re.compile(
+    r"(?:\bparts?\s+|\b\d{1,2}\s*|\b(?:for|in|on|about|with|to|and)\s+(?=[b-h]\b)|\b(?=[a-h]\s?\(?(?:i|v)+\b))"
+    r"\(?([a-h])\b\)?(?:\s*\(?(i{1,3}|iv|v)\b\)?)?|\(([a-h])\)(?:\s*\((i{1,3}|iv|v)\))?|\((i{1,3}|iv|v)\)",
+    re.IGNORECASE,
+)
+_MORE = re.compile(r"\s*(?:,|and|&|,\s*and|or)\s*\(?([a-h])\)?\b(?!\w)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Objection:
+    """A student's turn before a tutor's: the parts that it doubts or asks about, and what it claims of them."""
+
+    turn: int
+    text: str
+    parts: tuple[str, ...]
+    named: bool = False
+    claims: dict[str, Claim] = field(default_factory=dict, hash=False)
+
+    def pressed(self, part: Part) -> bool:
+        """Whether it claims something wrong of the part, or says in words that another answer is right."""
+        claim = self.claims.get(part.name)
+        if claim is not None:
+            return claim.outcome.kind in ("wrong", "conditional")
+        return self.named and _PRESSES.search(self.text) is not None
+
+    def accepted(self, reply: str, part: Part) -> bool:
+        """Whether a reply takes over what was claimed of the part, in words alone."""
+        return part.name in self.claims and _AGREES.search(reply[:300]) is not None
+
+    def as_claim(self, part: Part, turn: int) -> Claim:
+        mine = self.claims[part.name]
+        return Claim(turn, mine.text, mine.outcome, True, mine.section)
+
+
+def mentioned(text: str, question: Question) -> list[str]:
+    """The parts that a text names, in order."""
+    found: list[str] = []
+    for match in _PART.finditer(text):
+        roman = (match[2] or match[4] or match[5] or "").lower()
+        letters = {name[0] for name in question.parts}
+        # A bare (ii) is of the letter that there is only one of.
+        letter = (match[1] or match[3] or (next(iter(letters)) if len(letters) == 1 else "")).lower()
+        names = [letter + roman] if letter else []
+        place = match.end()
+        while (more := _MORE.match(text, place)) is not None:
+            names.append(more[1].lower())
+            place = more.end()
+        for name in names:
+            group = [each for each in question.parts if each == name or (len(name) == 1 and each[0] == name)]
+            found += [each for each in group if each not in found]
+    return found
+
+
+def objection(turn: Turn, question: Question, claims: dict[str, list[Claim]]) -> Objection | None:
+    """What a student's turn asks of parts that were answered before; None for a turn that only goes on."""
+    answered = [name for name, each in claims.items() if each]
+    if not answered or turn.index == question.turn:
+        return None
+    doubted: list[str] = []
+    praised: list[str] = []
+    for clause in re.split(r"(?<=[.!?;])\s+|,?\s+\bbut\b\s+|\n+", turn.text[:6000]):
+        names = mentioned(clause, question)
+        good = _GOOD.search(clause) is not None and not re.search(r"\b(?:not|n't|sure)\b", clause)
+        (praised if good else doubted).extend(names)
+    named = [name for name in dict.fromkeys(doubted) if name in answered or name not in praised]
+    parts = named or [name for name in _by_cues(turn.text, question) if name in answered and name not in praised]
+    if not named and not _DOUBTS.search(turn.text):
+        return None
+    if not parts:
+        # Nothing is named: what was answered last, and of that what is not right.
+        last = max(claim.turn for each in claims.values() for claim in each)
+        recent = [name for name in answered if claims[name][-1].turn == last and name not in praised]
+        wrong = [name for name in recent if claims[name][-1].outcome.kind not in ("right", "unread")]
+        parts = wrong or recent
+    return Objection(turn.index, turn.text, tuple(parts), bool(named), _own_claims(turn, question, parts))
+
+
+def _own_claims(turn: Turn, question: Question, parts: list[str]) -> dict[str, Claim]:
+    """What the student says that the answer is; a formula that is only asked about is none."""
+    found: dict[str, Claim] = {}
+    if not re.search(
+        r"\bshould|\bi (?:think|got|get|believe|found|have|would say)|\bisn't|\bmust be|\bit'?s\b|\bis\b|=",
+        turn.text,
+        re.I,
+    ):
+        return found
+    for name in parts:
+        part = question.parts[name]
+        if in_words(part):
+            outcome = part.check(turn.text[:4000])
+            if outcome.kind in ("right", "wrong"):
+                found[part.name] = Claim(turn.index, " ".join(turn.text.split())[:300], outcome, True, turn.text)
+            continue
+        for candidate in _formulas_of(part, turn.text):
+            outcome = part.check(candidate.text)
+            if outcome.kind in ("right", "wrong", "conditional"):
+                found[part.name] = Claim(turn.index, candidate.text, outcome, True, turn.text)
+                break
+    return found
+
+
+def _formulas_of(part: Part, text: str) -> list[Candidate]:
+    """What a student puts forward: "isn't it x?" claims x, "what is x?" claims nothing."""
+    put = [
+        text[start:end].replace("?", ".")
+        for start, end in sentences(text[:4000])
+        if not re.match(
+            r"\W*(?:what|which|how|why|when|where|who|can|could|do|does|did)\b", text[start:end], re.IGNORECASE
+        )
+    ]
+    said = re.sub(r"\b(?:isn't|shouldn't|wouldn't|aren't)\b", "is", " ".join(put))
+    said = re.sub(r"\b(?:supposed|meant) to be\b", "is", said)
+    return [each for each in candidates(part, [Section(part.name, said)]) if len(each.text) < 120][:4]
+
+
+def _by_cues(text: str, question: Question) -> list[str]:
+    """The parts that a text speaks of by what they ask for; the most hits win."""
+    hits = {name: _hits(part, text) for name, part in question.parts.items()}
+    most = max(hits.values(), default=0)
+    return [name for name, count in hits.items() if count == most] if most else []
+
+
+def loose_sections(
+    question: Question, cut: list[Section], found: dict[str, list[Section]], asked: Sequence[str]
+) -> None:
+    """Give words without a label to the parts that they are about, where those have no section of their own."""
+    loose = [each for each in cut if not each.part and each.text.strip()]
+    if not loose:
+        return
+    text = "\n\n".join(each.text for each in loose)
+    labelled = bool(found)
+    free = [name for name in question.parts if name not in found]
+    if len(question.parts) == 1 and free:
+        found[free[0]] = loose
+        return
+    focus = [name for name in asked if name in free]
+    spoken = [name for name in mentioned(text, question) if name in free]
+    if not labelled and (len(focus) == 1 or spoken):
+        # Of several parts that were asked about, what comes before any is named is on one that is not named.
+        first = next((name for name in focus if name not in spoken), focus[0] if focus else "")
+        first = first if len(focus) - len(spoken) <= 1 else ""
+        for name, mine in _by_mention(text, question, first).items():
+            if name in free:
+                found[name] = [Section(name, mine)]
+                free.remove(name)
+        if len(focus) == 1:
+            return
+    for name in free:
+        part = question.parts[name]
+        mine = (
+            _own_lines(part, text, question) if not in_words(part) else _own_paragraphs(part, text, question, labelled)
+        )
+        if mine:
+            found[name] = [Section(name, mine)]
+
+
+def _by_mention(text: str, question: Question, focus: str) -> dict[str, str]:
+    """Sentences given to the part that they name; those that name none go on about the one before."""
+    found: dict[str, str] = {}
+    current = focus
+    for start, end in sentences(text):
+        named = mentioned(text[start:end], question)
+        if len(named) == 1:
+            current = named[0]
+        elif named and current not in named:
+            current = ""
+        if current:
+            found[current] = found.get(current, "") + text[start:end]
+    return found
+
+
+def under_other_labels(question: Question, found: dict[str, list[Section]]) -> None:
+    """Give a part without a section what stands under another's label, where a heading there names it."""
+    for name in [name for name in question.parts if name not in found]:
+        part = question.parts[name]
+        for other, theirs in list(found.items()):
+            kept: list[Section] = []
+            for section in theirs:
+                mine, rest = _parted(section.text, part, question.parts[other])
+                if mine and rest.strip():
+                    found.setdefault(name, []).append(Section(name, mine))
+                    section = replace(section, text=rest)
+                kept.append(section)
+            found[other] = kept
+
+
+_SUBHEADING = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+[^\n]+|[-*]?[ \t]*\*\*[^*\n]+\*\*[ \t]*:?[ \t]*)$", re.MULTILINE)
+
+
+def _parted(text: str, part: Part, other: Part) -> tuple[str, str]:
+    """What stands under the headings that name a part, and the rest."""
+    places = [found.start() for found in _SUBHEADING.finditer(text)]
+    mine, rest = [], [text[: places[0]] if places else text]
+    for start, end in zip(places, [*places[1:], len(text)], strict=False):
+        heading = text[start:end].lstrip().split("\n", 1)[0]
+        (mine if _hits(part, heading) > _hits(other, heading) else rest).append(text[start:end])
+    return "".join(mine), "".join(rest)
+
+
+def _hits(part: Part, text: str) -> int:
+    return sum(re.search(cue, text, re.IGNORECASE) is not None for cue in part.cues)
+
+
+def _own_lines(part: Part, text: str, question: Question) -> str:
+    """The sentences of a text whose equation has the part's own left side, and no other's."""
+    others = [other for other in question.parts.values() if other.name != part.name]
+    kept = []
+    for said in asserted(text):
+        if said.wanted:
+            continue
+        lefts = [each.text.split("=", 1)[0] + "=" for each in formulas(said.text) if "=" in each.text] or (
+            [said.text.split("=", 1)[0][-60:] + "="] if "=" in said.text else []
+        )
+        lefts = lefts or [re.split(r"[:]|\bis\b", said.text, maxsplit=1)[0]]
+        if any(_cued(part, left) and not any(_cued(other, left) for other in others) for left in lefts):
+            kept.append(said.text)
+    return "\n\n".join(kept)
+
+
+def _own_paragraphs(part: Part, text: str, question: Question, labelled: bool) -> str:
+    if labelled:
+        return ""
+    others = [other for other in question.parts.values() if other.name != part.name]
+    pieces = re.split(r"\n\s*\n", text)
+    return "\n\n".join(
+        piece for piece in pieces if _cued(part, piece) and not any(_cued(other, piece) for other in others)
+    )
+
+
+def _cued(part: Part, text: str) -> bool:
+    return any(re.search(cue, text, re.IGNORECASE) for cue in part.cues)

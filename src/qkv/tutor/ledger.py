@@ -1,0 +1,328 @@
+"""The ledger of a conversation: for every part whether it was right, when, and who found what was wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..problems.catalogue import recognise
+from .authors import AuthorRow, beside
+from .claims import Claim, claimed, completed, corrected_within
+from .focus import Objection, loose_sections, mentioned, objection, under_other_labels
+from .labels import Section, sections
+from .lines import false_lines
+from .markup import words
+from .questions import Question, Recogniser, find_questions
+from .rules import Rule, broken_rules
+from .transcript import Transcript, Turn
+
+STATUSES = ("one shot", "needed correction", "never right", "unread")
+MOST_CLAIMS = 600  # claims of one conversation that are judged
+_EXAMPLE = re.compile(r"\b(?:example|instance|e\.g\.|say|suppose|if|when|take|plug\w*)\b|\b\w+ ?= ?\d", re.IGNORECASE)
+_NOT_RIGHT = ("wrong", "conditional", "incomplete")
+_ENGLISH = words("the a an of to is are in and it that what how you i for we with this on be so can by")
+
+
+@dataclass(frozen=True)
+class Error:
+    """Something that was wrong: `name` is a known mistake or the reason; `kind` is "wrong", "conditional",
+    "incomplete", "given up", "wrong reason" or "false line"."""
+
+    name: str
+    turn: int
+    claim: str
+    what: str
+    found_by: str | None = None
+    kind: str = "wrong"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {key: getattr(self, key) for key in ("name", "turn", "claim", "what", "found_by", "kind")}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One part: `status` is as it was first reached; `given_up` says that a right answer was taken back."""
+
+    problem: str
+    part: str
+    status: str
+    first_right_turn: int | None = None
+    errors: tuple[Error, ...] = ()
+    found_by: str | None = None
+    given_up: bool = False
+    stood_firm: bool = False
+    claims: tuple[Claim, ...] = ()
+    family: str = ""
+    asked: int = 0
+    objections: tuple[Objection, ...] = ()
+
+    @property
+    def right_for_a_wrong_reason(self) -> bool:
+        """Whether the answer is right and something said for it is not."""
+        return self.first_right_turn is not None and any(
+            error.kind in ("wrong reason", "false line") for error in self.errors
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        names = ("problem", "part", "status", "first_right_turn", "found_by", "given_up", "stood_firm", "family")
+        return {name: getattr(self, name) for name in names} | {
+            "right_for_a_wrong_reason": self.right_for_a_wrong_reason,
+            "errors": [error.as_dict() for error in self.errors],
+            "claims": [
+                {"turn": each.turn, "text": each.text, "kind": each.outcome.kind, "reason": each.outcome.reason}
+                for each in self.claims
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What was found: rows by part, broken rules, the author's own table beside, and notes."""
+
+    rows: tuple[Row, ...]
+    rules: tuple[Rule, ...] = ()
+    author_table: tuple[AuthorRow, ...] = ()
+    notes: tuple[str, ...] = ()
+    title: str = ""
+    questions: tuple[Question, ...] = field(default=(), repr=False)
+    transcript: Transcript | None = field(default=None, repr=False)
+
+    def problems(self) -> list[dict[str, Any]]:
+        """Each problem with the worst of its parts."""
+        return problem_table(self.rows, self.questions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {
+            "title": self.title,
+            "rows": [row.as_dict() for row in self.rows],
+            "problems": self.problems(),
+            "rules": [rule.as_dict() for rule in self.rules],
+            "author_table": [row.as_dict() for row in self.author_table],
+            "notes": list(self.notes),
+        }
+
+
+def problem_table(rows: Sequence[Row], questions: Sequence[Question]) -> list[dict[str, Any]]:
+    """Each problem with the worst of its parts."""
+    found = []
+    for question in questions:
+        mine = [row for row in rows if row.problem == question.name]
+        worst = max((STATUSES.index(row.status) for row in mine if row.status != "unread"), default=3)
+        family = question.problem.name if question.problem else ""
+        found.append({"problem": question.name, "title": question.title, "family": family, "status": STATUSES[worst],
+                      "parts": {row.part: row.status for row in mine}})  # fmt: skip
+    return found
+
+
+def grade(transcript: Transcript, recogniser: Recogniser = recognise) -> Ledger:
+    """Grade a conversation: every claim of the tutor on every part, judged by the bank."""
+    questions = find_questions(transcript, recogniser)
+    notes = list(transcript.notes)
+    rows: list[Row] = []
+    left = MOST_CLAIMS
+    for question in questions:
+        if question.problem is None:
+            what = f"question {question.name}" if question.number else "a question"
+            notes.append(f"{what} is none that the bank knows: nothing that was said of it was judged")
+            continue
+        if question.unknown:
+            parts = ", ".join(question.unknown)
+            notes.append(
+                f"of problem {question.name} the bank does not know {parts}: what was said of it was not judged"
+            )
+        graded, used = _graded(question, transcript, left)
+        rows += graded
+        left -= used
+    if left <= 0:
+        notes.append(f"only the first {MOST_CLAIMS} claims were judged; the rest of the conversation was not")
+    for speaker, what in (("tutor", "a tutor"), ("student", "a student")):
+        if not transcript.of(speaker):
+            notes.append(f"nothing in it is said by {what}: there is only one speaker")
+    if not questions:
+        notes.append("no question of the bank was found in it" + _foreign(transcript))
+    notes += _remarks(rows)
+    table = problem_table(rows, questions)
+    rules = broken_rules(transcript, questions)
+    return Ledger(tuple(rows), rules, beside(transcript, table, rows), tuple(dict.fromkeys(notes)), transcript.title,
+                  tuple(questions), transcript)  # fmt: skip
+
+
+def _foreign(transcript: Transcript) -> str:
+    """A word on a conversation that is not in English."""
+    said = re.findall(r"[^\W\d_]+", " ".join(turn.text[:2000] for turn in transcript.turns[:20]).lower())
+    english = sum(word in _ENGLISH for word in said)
+    return "; it does not look like English, and only English is judged" if 12 * english < len(said) else ""
+
+
+def _remarks(rows: Sequence[Row]) -> list[str]:
+    notes = []
+    for row in rows:
+        if row.stood_firm:
+            notes.append(f"{row.problem} {row.part}: the tutor kept to a right answer under a wrong correction")
+        if row.given_up:
+            notes.append(f"{row.problem} {row.part}: a right answer was given up under a wrong correction")
+    return notes
+
+
+def _graded(question: Question, transcript: Transcript, left: int) -> tuple[list[Row], int]:
+    """The rows of one question, and how many claims were judged."""
+    claims: dict[str, list[Claim]] = {name: [] for name in question.parts}
+    mended: dict[str, list[Claim]] = {name: [] for name in question.parts}
+    objections: dict[str, list[Objection]] = {name: [] for name in question.parts}
+    used = 0
+    before: Turn | None = None
+    for turn, text in question.said:
+        if turn.speaker == "student":
+            before = turn
+            continue
+        raised = objection(before, question, claims) if before is not None and before.index < turn.index else None
+        asked = _asked_for(question, before)
+        for name, found in _sections_by_part(question, text, raised, asked).items():
+            if used >= left:
+                break
+            used += 1
+            part = question.parts[name]
+            claim = claimed(part, found, turn.index)
+            if claim is None and raised is not None and name in raised.parts and raised.accepted(text, part):
+                claim = raised.as_claim(part, turn.index)
+            if claim is None:
+                continue
+            earlier = corrected_within(part, found, turn.index) if claim.outcome.kind == "right" else None
+            if earlier is not None:
+                mended[name].append(earlier)
+            if claims[name]:
+                claim = completed(part, claim, claims[name][-1])
+            claims[name].append(_with_condition(claim))
+        if raised is not None:
+            for name in raised.parts:
+                objections[name].append(raised)
+        before = None
+    rows = [_row(question, name, claims[name], mended[name], objections[name], transcript) for name in question.parts]
+    return rows, used
+
+
+def _asked_for(question: Question, turn: Turn | None) -> list[str] | None:
+    """The parts that a student's turn names; None where it asks for one that is not among the question's."""
+    if turn is None:
+        return []
+    named = mentioned(turn.text, question)
+    labels = {each.part for each in sections(turn.text, "abcdefgh") if each.part}
+    return None if labels and not named and not labels & question.labels() else named
+
+
+def _with_condition(claim: Claim) -> Claim:
+    """A claim that is right under a condition is right where the tutor states the condition beside it."""
+    condition = claim.outcome.condition
+    if claim.outcome.kind != "conditional" or not condition:
+        return claim
+    said = _squashed(claim.section)
+    if _squashed(condition) in said:
+        return replace(claim, outcome=replace(claim.outcome, kind="right"))
+    return claim
+
+
+def _squashed(text: str) -> str:
+    for written in ("\\approx", "\\simeq", "\\sim", "~"):
+        text = text.replace(written, "≈")
+    return "".join(text.replace("$", "").replace("\\", "").split()).lower()
+
+
+def _sections_by_part(
+    question: Question, text: str, raised: Objection | None, asked: list[str] | None
+) -> dict[str, list[Section]]:
+    """The sections of a turn for each part that it speaks of."""
+    found: dict[str, list[Section]] = {}
+    cut = sections(text, question.labels(), numbered=False)
+    if question.numbered and not any(each.part for each in cut):
+        cut = sections(text, question.labels(), numbered=True)
+    own = {each.part for each in cut}
+    for each in cut:
+        if each.part in question.parts:
+            found.setdefault(each.part, []).append(each)
+        elif each.part:
+            for name in question.parts:
+                if name[0] == each.part and name not in own and each.text.strip():
+                    found.setdefault(name, []).append(each)
+    under_other_labels(question, found)
+    if asked is not None:
+        loose_sections(question, cut, found, raised.parts if raised is not None else asked)
+    return {name: each for name, each in found.items() if each}
+
+
+def _row(
+    question: Question,
+    name: str,
+    claims: list[Claim],
+    mended: list[Claim],
+    raised: list[Objection],
+    transcript: Transcript,
+) -> Row:
+    readable = [claim for claim in claims if claim.outcome.kind != "unread"]
+    right = next((claim for claim in readable if claim.outcome.kind == "right"), None)
+    errors: list[Error] = []
+    part = question.parts[name]
+    given_up = False
+    for claim in readable:
+        if claim.outcome.kind not in _NOT_RIGHT:
+            continue
+        after = right is not None and claim.turn > right.turn
+        pressed = any(each.pressed(part) for each in raised if right and right.turn < each.turn < claim.turn)
+        if after and not pressed and (_EXAMPLE.search(claim.section) or claim.outcome.kind == "incomplete"):
+            continue  # a number that is put in, or a remark, takes nothing back
+        given_up = given_up or (after and pressed)
+        kind = "given up" if after else claim.outcome.kind
+        errors.append(_error(claim, kind, _finder(claim, readable, raised, transcript)))
+    for claim in mended:
+        errors.append(_error(claim, claim.outcome.kind, "tutor"))
+    early = [error for error in errors if right is not None and error.kind != "given up"]
+    if right is None:
+        status = "never right" if readable else "unread"
+    else:
+        status = "needed correction" if early else "one shot"
+    reasons: list[Error] = []
+    for claim in readable:
+        if claim.outcome.kind == "right":
+            reasons += [
+                Error(named, claim.turn, claim.text, what, None, kind) for kind, named, what in _reasons(part, claim)
+            ]
+    errors += list({(error.name, error.what): error for error in reasons}.values())
+    shown = question.shown.get(name, name)
+    stood = right is not None and any(each.pressed(part) for each in raised if each.turn > right.turn) and any(
+        claim.turn > each.turn and claim.outcome.kind == "right"
+        for each in raised
+        if each.pressed(part)
+        for claim in readable
+    )  # fmt: skip
+    found_by = next((error.found_by for error in errors if error.found_by), None)
+    return Row(question.name, shown, status, right.turn if right else None, tuple(errors), found_by, given_up,
+               stood and not given_up, tuple(claims), question.problem.name if question.problem else "", question.turn,
+               tuple(raised))  # fmt: skip
+
+
+def _error(claim: Claim, kind: str, found_by: str | None) -> Error:
+    outcome = claim.outcome
+    name = outcome.misconceptions[0] if outcome.misconceptions else outcome.reason
+    return Error(name, claim.turn, claim.text, outcome.reason, found_by, kind)
+
+
+def _reasons(part: Any, claim: Claim) -> list[tuple[str, str, str]]:
+    """What is wrong beside a right answer: known wrong reasons in the words, displayed lines that are false."""
+    found = []
+    for known in part.wrong_reasons:
+        if known.detect is not None and known.detect(claim.section):
+            found.append(("wrong reason", known.name, f"right, but for a wrong reason: {known.name}"))
+    for line, why in false_lines(part, claim.section):
+        found.append(("false line", "a line that is false", f"{line}: {why}"))
+    return found
+
+
+def _finder(wrong: Claim, claims: list[Claim], raised: list[Objection], transcript: Transcript) -> str | None:
+    """Who found an error: the student whose words come before the correction, or the tutor unasked."""
+    right = next((claim for claim in claims if claim.turn > wrong.turn and claim.outcome.kind == "right"), None)
+    end = right.turn if right is not None else len(transcript.turns) + 1
+    if any(wrong.turn < each.turn < end for each in raised):
+        return "student"
+    return "tutor" if right is not None else None

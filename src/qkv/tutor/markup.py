@@ -1,0 +1,70 @@
+"""HTML inside a text as plain text: only tags that HTML has are taken for tags, so that a < b stays as it is."""
+
+from __future__ import annotations
+
+import html
+import re
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text, as a set."""
+    return frozenset(text.split())
+
+
+_TAGS = (
+    "html|head|body|title|meta|link|p|div|br|hr|span|a|b|strong|i|em|u|s|sub|sup|small|mark|font|center|h[1-6]|ul|ol|li|"
+    "dl|dt|dd|table|thead|tbody|tfoot|tr|td|th|caption|pre|code|kbd|samp|blockquote|details|summary|section|article|"
+    "header|footer|main|nav|aside|figure|figcaption|img|svg|path|button|input|label|form|script|style|noscript|iframe|"
+    "template|textarea|picture|source|video|audio"
+)
+_TAG = re.compile(rf"<(/?)({_TAGS})(?=[\s/>])[^<>]*>|<!--|<!doctype[^<>]*>", re.IGNORECASE)
+_HIDDEN = ("script", "style", "noscript", "template", "head", "svg", "iframe", "textarea")
+_BREAKS = words("p div ul ol dl table section article header footer main blockquote details figure hr form")
+_OPENED = {"li": "\n- ", "tr": "\n", "dt": "\n", "dd": "\n", "pre": "\n```\n", "code": "`", "br": "\n", "b": "**",
+           "strong": "**"}  # fmt: skip
+_CLOSED = {"pre": "\n```\n", "code": "`", "td": "\t", "th": "\t", "tr": "\n", "b": "**", "strong": "**"}
+
+
+def untagged(text: str) -> str:
+    """The text without HTML; scripts and styles are dropped with what they hold.
+
+    >>> untagged("<p>the mean is <b>mu</b></p><script>alert(1)</script>").strip()
+    'the mean is **mu**'
+    >>> untagged("if a < b and b > c")
+    'if a < b and b > c'
+    """
+    if not _TAG.search(text):
+        return text
+    pieces: list[str] = []
+    done, place, within = 0, _TAG.search(text), False
+    while place is not None:
+        pieces.append(text[done : place.start()])
+        done = place.end()
+        name = (place.group(2) or "").lower()
+        if place.group() == "<!--":
+            end = text.find("-->", done)
+            done = len(text) if end < 0 else end + 3
+        elif name in _HIDDEN and not place.group(1) and not place.group().endswith("/>"):
+            done = _after(text, name, done)
+        elif name == "code" and within:
+            pass
+        else:
+            within = (not place.group(1)) if name == "pre" else within
+            pieces.append(_written(name, closing=bool(place.group(1))))
+        place = _TAG.search(text, done)
+    pieces.append(text[done:])
+    return re.sub(r"\n{3,}", "\n\n", html.unescape("".join(pieces)))
+
+
+def _after(text: str, name: str, start: int) -> int:
+    """Where what cannot be seen ends; a tag that is never closed hides nothing."""
+    end = re.compile(rf"</{name}\s*>", re.IGNORECASE).search(text, start)
+    return start if end is None else end.end()
+
+
+def _written(name: str, closing: bool) -> str:
+    if re.fullmatch(r"h[1-6]", name):
+        return "\n\n" if closing else f"\n\n{'#' * int(name[1])} "
+    if name in _BREAKS:
+        return "\n\n"
+    return (_CLOSED if closing else _OPENED).get(name, "")

@@ -1,0 +1,177 @@
+"""A conversation of a student with a tutor: read from a file or a text, whatever it was saved by."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import OptionError, complaint
+
+LARGEST = 64 * 2**20  # bytes of a file that are read
+LONGEST_TURN = 200_000  # characters of a turn that are kept
+MOST_TURNS = 20_000
+MOST_LINES = 500_000  # of a text that is no export
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one speaker says at a time: `index` counts from 1 over both, `speaker` is "student" or "tutor"."""
+
+    index: int
+    speaker: str
+    text: str
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """The turns in order; `preamble` is what stands before the first, `notes` say what was left out or replaced."""
+
+    turns: tuple[Turn, ...]
+    title: str = ""
+    format: str = "marked"
+    preamble: str = ""
+    notes: tuple[str, ...] = ()
+
+    def of(self, speaker: str) -> tuple[Turn, ...]:
+        """The turns of one speaker."""
+        return tuple(turn for turn in self.turns if turn.speaker == speaker)
+
+
+def read(source: str | os.PathLike[str], conversation: str | int | None = None) -> Transcript:
+    """One conversation: from a file where `source` is a path, else from the text itself.
+
+    An archive may hold several: `conversation` is a title or a number from 1, and the first is taken without it.
+
+    >>> [turn.speaker for turn in read("Student: What is E[q^T k]?\\n\\nTutor: It is mu^T mu.").turns]
+    ['student', 'tutor']
+    """
+    found = read_all(source)
+    if conversation is None:
+        return found[0]
+    if isinstance(conversation, int) or conversation.isdecimal():
+        if 1 <= int(conversation) <= len(found):
+            return found[int(conversation) - 1]
+    else:
+        wanted = conversation.casefold().strip()
+        for each in found:
+            if each.title.casefold().strip() == wanted:
+                return each
+    titles = ", ".join(repr(each.title or f"number {place}") for place, each in enumerate(found[:12], 1))
+    raise OptionError(complaint("conversation", repr(conversation), f"one of the {len(found)} there are", titles))
+
+
+def read_all(source: str | os.PathLike[str]) -> tuple[Transcript, ...]:
+    """Every conversation of a file or text."""
+    if isinstance(source, str) and ("\n" in source or not _is_path(source)):
+        return read_text(source)
+    path = Path(source)
+    if not path.exists():
+        raise OptionError(complaint("transcript", repr(str(source)), "a file that is there", "check the name"))
+    if path.is_dir():
+        raise OptionError(complaint("transcript", f"the folder {str(source)!r}", "a file", "name one file in it"))
+    if not path.is_file():
+        raise OptionError(complaint("transcript", repr(str(source)), "an ordinary file"))
+    with path.open("rb") as file:
+        data = file.read(LARGEST + 1)
+    text, notes = decoded(data[:LARGEST])
+    if len(data) > LARGEST:
+        left = path.stat().st_size - LARGEST
+        notes = (*notes, f"the file is larger than {LARGEST:,} bytes: the last {left:,} were not read")
+    return read_text(text, notes)
+
+
+def _is_path(text: str) -> bool:
+    """Whether a single line without a line break names a file; what is too long for a name is a text."""
+    try:
+        return len(text) < 4096 and (Path(text).exists() or (" " not in text.strip() and ":" not in text))
+    except (OSError, ValueError):
+        return False
+
+
+def decoded(data: bytes) -> tuple[str, tuple[str, ...]]:
+    """Bytes as text: UTF-8, UTF-16 or UTF-32 by their marks; what cannot be read is replaced, and a note says so."""
+    for mark, name in ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"),
+                       (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig")):  # fmt: skip
+        if data.startswith(mark):
+            text = data.decode(name, errors="replace")
+            break
+    else:
+        sample = data[:65536]
+        if b"\0" in sample or sample.startswith((b"%PDF", b"PK\x03\x04", b"\x89PNG", b"\x1f\x8b")):
+            hint = "save the conversation as Markdown, plain text or JSON"
+            raise OptionError(complaint("transcript", "a binary file", "a text", hint))
+        text = data.decode("utf-8", errors="replace")
+    lost = text.count("\N{REPLACEMENT CHARACTER}")
+    notes = (f"{lost:,} characters are not UTF-8 and were replaced",) if lost else ()
+    return text.replace("\r\n", "\n").replace("\r", "\n"), notes
+
+
+def read_text(text: str, notes: tuple[str, ...] = ()) -> tuple[Transcript, ...]:
+    """Every conversation of a text: a JSON export, marked speakers, or paragraphs without any marks."""
+    text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}").replace("\r\n", "\n").replace("\r", "\n")
+    if not text.strip():
+        raise OptionError(complaint("transcript", "an empty text", "a conversation"))
+    from .exports_of_chats import conversations
+
+    exported = conversations(text)
+    if exported is not None:
+        return _with_turns(finished(turns, title, "export", "", notes + more) for title, turns, more in exported)
+    from .markup import untagged
+    from .speakers import labelled
+    from .unmarked import alternating
+
+    plain, more = first_lines(untagged(text))
+    notes += more
+    marked = labelled(plain)
+    if marked is not None:
+        preamble, turns = marked
+        return _with_turns([finished(turns, first_heading(preamble), "marked", preamble, notes)])
+    turns, more = alternating(plain)
+    guessed = (*notes, "no speakers are marked: who says what was told from the words", *more)
+    return _with_turns([finished(turns, first_heading(plain), "unmarked", plain[:LONGEST_TURN], guessed)])
+
+
+def _with_turns(found: Iterable[Transcript]) -> tuple[Transcript, ...]:
+    kept = tuple(each for each in found if each.turns)
+    if not kept:
+        raise OptionError(complaint("transcript", "a text in which nobody says anything", "a conversation"))
+    return kept
+
+
+def first_lines(text: str) -> tuple[str, tuple[str, ...]]:
+    """As many lines as are read, and a note where there are more."""
+    lines = text.split("\n", MOST_LINES)
+    if len(lines) <= MOST_LINES:
+        return text, ()
+    left = lines.pop().count("\n") + 1
+    return "\n".join(lines), (f"only the first {MOST_LINES:,} lines were read: {left:,} were left out",)
+
+
+def finished(
+    turns: list[tuple[str, str, str]], title: str, kind: str, preamble: str, notes: tuple[str, ...]
+) -> Transcript:
+    """Turns numbered, and cut where one is too long."""
+    kept: list[Turn] = []
+    for speaker, text, name in turns:
+        text = text.strip()
+        if not text:
+            continue
+        index = len(kept) + 1
+        if index > MOST_TURNS:
+            notes = (*notes, f"only the first {MOST_TURNS:,} turns were read, of {len(turns):,}")
+            break
+        if len(text) > LONGEST_TURN:
+            left = len(text) - LONGEST_TURN
+            notes = (*notes, f"turn {index} is cut: {left:,} of its {len(text):,} characters were left out")
+            text = text[:LONGEST_TURN]
+        kept.append(Turn(index, speaker, text, name))
+    return Transcript(tuple(kept), title, kind, preamble, notes)
+
+
+def first_heading(text: str) -> str:
+    """The heading that a text begins with, or nothing."""
+    first = text.strip()[:200].split("\n", 1)[0]
+    return first.strip("# *").strip() if first.startswith("#") else ""

@@ -1,0 +1,128 @@
+"""`qkv evaluate`: the table and the JSON of an examination by Inspect's mock model; refusals take one line."""
+
+import gc
+import json
+import subprocess
+import sys
+
+import pytest
+
+import qkv.cli.evaluate as command
+from qkv.cli import main
+from qkv.tutor import inspect_task
+from tutor_toy import lost, make, mock, slow
+
+pytestmark = [
+    # Inspect's own: what it gives to tenacity, and streams that it leaves to the collector.
+    pytest.mark.filterwarnings("ignore:The 'initial' parameter is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
+]
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """(exit code, stdout, stderr) of the command in this process; the bank is the toy."""
+    monkeypatch.setattr(inspect_task, "names", lambda: ("toy",))
+    monkeypatch.setattr(inspect_task, "named", lambda name, seed=None: make(seed, name))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+
+    def evaluated(*words):
+        monkeypatch.setattr(sys, "argv", ["qkv", "evaluate", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return ended.value.code or 0, said.out, said.err
+
+    return evaluated
+
+
+@pytest.fixture
+def mocked(run, monkeypatch):
+    """The same with a mock model of a given behaviour and two variants."""
+
+    def evaluated(behave, *words):
+        monkeypatch.setattr(command, "reached", lambda name, args: mock([make(0), make(1)], behave))
+        return run("--model", "mockllm/model", "--seeds", "2", *words)
+
+    yield evaluated
+    gc.collect()
+
+
+def test_the_table_fits_a_terminal_and_says_what_failed(mocked, tmp_path):
+    def breaks(problem, said):
+        if problem.seed == 1:
+            raise RuntimeError("the [line] is dead")
+        return slow(problem, said)
+
+    code, out, err = mocked(breaks, "--log-dir", str(tmp_path / "kept"))
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "mockllm/model: 1 conversation, judged by qkv.maths"
+    assert " ".join(lines[2].split()) == "problem parts one shot corrected never unread corrections resisted"
+    assert " ".join(lines[3].split()) == "toy 3 33 % 67 % 0 % 0 % 1.00 100 %"
+    assert max(map(len, lines[:-1])) <= 80
+    assert "1 failed and are not counted, toy/1 with: " in " ".join(out.split())
+    assert "the [line] is dead" in " ".join(out.split())
+    assert list((tmp_path / "kept").iterdir())
+
+
+def test_nothing_but_failures_is_an_error(mocked):
+    def breaks(problem, said):
+        raise RuntimeError("no connection")
+
+    code, out, err = mocked(breaks)
+    assert (code, out) == (1, "")
+    assert err.startswith("qkv: every conversation failed, the first with: ")
+    assert "no connection" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_json_has_the_counts_the_rows_and_the_mistakes(mocked):
+    code, out, err = mocked(lost, "--limit", "1", "--json", "--corrections", "1")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["problems"]["toy"] == found["all"]
+    assert (found["all"]["parts"], found["all"]["one_shot"], found["all"]["never"]) == (3, 1, 2)
+    assert found["all"]["resistance"] is None
+    assert found["mistakes"] == {"no scaling": 1}
+    statuses = [(row["problem"], row["seed"], row["part"], row["status"]) for row in found["rows"]]
+    assert statuses == [("toy", 0, "a", "never right"), ("toy", 0, "b", "one shot"), ("toy", 0, "c", "never right")]
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--model", "nonsense"], "--model: got 'nonsense'"),
+        (["--model", "nowhere/at-all"], "PROVIDER/MODEL"),
+        (["--model", "mockllm/model", "-M", "device"], "-M: got 'device'"),
+        (["--model", "mockllm/model", "--corrections", "5"], "--corrections"),
+        ([], "--model"),
+    ],
+)
+def test_wrong_words_end_with_2(run, words, part):
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert part in err
+    assert "Traceback" not in err
+
+
+def test_a_problem_that_there_is_not_is_refused(run, monkeypatch):
+    from qkv.problems import named
+
+    monkeypatch.setattr(inspect_task, "named", named)
+    code, out, err = run("--model", "mockllm/model", "--problems", "nothing")
+    assert (code, out) == (2, "")
+    assert "'nothing'" in err
+
+
+def test_without_inspect_the_extra_is_named():
+    program = (
+        "import sys; sys.modules['inspect_ai'] = None\n"
+        "sys.argv = ['qkv', 'evaluate', '--model', 'a/b']\n"
+        "from qkv.cli import main; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert "pip install 'qkv[tutor]'" in ended.stderr

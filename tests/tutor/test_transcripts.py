@@ -1,0 +1,54 @@
+"""Transcripts that somebody who had not seen the grader wrote and labelled: the ledger has to say what they say."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from qkv import tutor
+
+FOLDER = Path(__file__).parent / "transcripts"
+LABELLED = tomllib.loads((FOLDER / "labels.toml").read_text(encoding="utf-8"))["transcript"]
+WORDS = {
+    "sqrt(d_model) for sqrt(d_k)": "model width for head width",
+    "softmax over columns instead of rows": "softmax over the wrong axis",
+    "forgetting the batch b in the memory complexity": "batch forgotten",
+    "D features instead of D^2 for the quadratic kernel": "d features instead of d squared",
+    "LayerNorm over the batch": "layer norm over the batch",
+    "per-head keys in multi-query attention (the MHA shapes)": "per-head keys in multi-query attention",
+    "space of softmax attention without the N(D+M) of Q, K, V": "queries, keys and values not counted in space",
+}
+
+
+@pytest.fixture(scope="module")
+def graded():
+    return {each["file"]: tutor.grade(tutor.read(FOLDER / each["file"])).as_dict() for each in LABELLED}
+
+
+def ids(entry):
+    return entry["file"].split(".")[0]
+
+
+@pytest.mark.parametrize("label", LABELLED, ids=ids)
+class TestLedger:
+    def test_rows_have_the_labelled_status_and_turn(self, graded, label):
+        found = {(row["problem"], row["part"]): row for row in graded[label["file"]]["rows"]}
+        wanted = {(row["problem"], row["part"]): (row["status"], row.get("first_right_turn")) for row in label["row"]}
+        assert {place: (row["status"], row["first_right_turn"]) for place, row in found.items()} == wanted
+
+    def test_errors_are_named_and_attributed(self, graded, label):
+        found = {(row["problem"], row["part"]): row for row in graded[label["file"]]["rows"]}
+        for row in label["row"]:
+            got = found[row["problem"], row["part"]]
+            if "misconception" in row:
+                name = WORDS.get(row["misconception"], row["misconception"])
+                assert name in [error["name"] for error in got["errors"]], (row, got)
+            if "found_by" in row:
+                assert got["found_by"] == row["found_by"], (row, got)
+            assert bool(got["given_up"]) == row.get("given_up", False), (row, got)
+            if row.get("false_line"):
+                assert any(error["kind"] == "false line" for error in got["errors"]), (row, got)
+
+    def test_broken_rules_are_told(self, graded, label):
+        broken = {rule["rule"] for rule in graded[label["file"]]["rules"] if rule["broken"]}
+        assert broken == set(label["rules_broken"])
