@@ -26,7 +26,7 @@ def test_examples_run_and_print_what_stands_below_them() -> None:
         else:
             shown += 1
             assert printed.split() == text.split()
-    assert shown == 4
+    assert shown == 5
 
 
 def test_three_lines_run_a_model_of_transformers(tmp_path: Path) -> None:

@@ -7,8 +7,12 @@ import pytest
 
 from qkv import tutor
 
-FOLDER = Path(__file__).parent / "transcripts"
-LABELLED = tomllib.loads((FOLDER / "labels.toml").read_text(encoding="utf-8"))["transcript"]
+FOLDERS = [Path(__file__).parent / name for name in ("transcripts", "second")]
+LABELLED = [
+    each | {"path": folder / each["file"]}
+    for folder in FOLDERS
+    for each in tomllib.loads((folder / "labels.toml").read_text(encoding="utf-8"))["transcript"]
+]
 WORDS = {
     "sqrt(d_model) for sqrt(d_k)": "model width for head width",
     "softmax over columns instead of rows": "softmax over the wrong axis",
@@ -22,22 +26,22 @@ WORDS = {
 
 @pytest.fixture(scope="module")
 def graded():
-    return {each["file"]: tutor.grade(tutor.read(FOLDER / each["file"])).as_dict() for each in LABELLED}
+    return {each["path"]: tutor.grade(tutor.read(each["path"])).as_dict() for each in LABELLED}
 
 
 def ids(entry):
-    return entry["file"].split(".")[0]
+    return "-".join(entry["path"].with_suffix("").parts[-2:])
 
 
 @pytest.mark.parametrize("label", LABELLED, ids=ids)
 class TestLedger:
     def test_rows_have_the_labelled_status_and_turn(self, graded, label):
-        found = {(row["problem"], row["part"]): row for row in graded[label["file"]]["rows"]}
+        found = {(row["problem"], row["part"]): row for row in graded[label["path"]]["rows"]}
         wanted = {(row["problem"], row["part"]): (row["status"], row.get("first_right_turn")) for row in label["row"]}
         assert {place: (row["status"], row["first_right_turn"]) for place, row in found.items()} == wanted
 
     def test_errors_are_named_and_attributed(self, graded, label):
-        found = {(row["problem"], row["part"]): row for row in graded[label["file"]]["rows"]}
+        found = {(row["problem"], row["part"]): row for row in graded[label["path"]]["rows"]}
         for row in label["row"]:
             got = found[row["problem"], row["part"]]
             if "misconception" in row:
@@ -50,5 +54,5 @@ class TestLedger:
                 assert any(error["kind"] == "false line" for error in got["errors"]), (row, got)
 
     def test_broken_rules_are_told(self, graded, label):
-        broken = {rule["rule"] for rule in graded[label["file"]]["rules"] if rule["broken"]}
+        broken = {rule["rule"] for rule in graded[label["path"]]["rules"] if rule["broken"]}
         assert broken == set(label["rules_broken"])

@@ -1,5 +1,5 @@
 """`qkv tour`: a worked example by hand and by the library, four similarities, a mask, a choice, a decoding step,
-and where linear time begins."""
+where linear time begins, and an answer, a variant and a transcript judged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 import qkv
-from qkv import features
+from qkv import features, problems, tutor
 from qkv.choice import Choice
 from qkv.cli.race import HEADS, HEADS_KV, PAST, WIDTH, crossover_here, decode_step
 
@@ -28,6 +28,18 @@ SIMILARITIES = {
     "quadratic (q·k + 1)²": qkv.Polynomial(degree=2),
     "elu + 1 features": qkv.FeatureMap(features.elu1),
 }
+
+# A tutor's slip, and the question that finds it.
+CHAT = r"""
+Student: 1. The vectors q and k are independent, both with mean $\mu \in \mathbb{R}^d$ and covariance $\sigma^2 I$.
+(a) What is $E[q^T k]$? (b) With $\mu = 0$ and $\sigma = 1$, what is the variance of $q^T k$?
+
+Tutor: (a) Every component has mean $\mu$, so $E[q^T k] = d \mu^2$. (b) There are $d$ terms of variance 1: $d$.
+
+Student: In part (a), what kind of object is $\mu$?
+
+Tutor: A vector, and I took it for a number. (a) $E[q^T k] = \mu^T \mu$.
+"""
 
 
 def worked_example() -> dict[str, Any]:
@@ -57,6 +69,18 @@ def larger_call() -> Choice:
     return qkv.explain(query, key, key, mask=qkv.Causal() & qkv.Padding(lengths=[1024, 700]))
 
 
+def taught() -> dict[str, Any]:
+    """An answer judged, a variant worked out, and a conversation graded."""
+    judged = problems.named("scaling").check("a", r"d \mu^2")
+    variant = problems.named("argmax", seed=7).solve()
+    rows = tutor.grade(tutor.read(CHAT)).rows
+    return {
+        "answer": judged.as_dict(),
+        "variant": variant.summary,
+        "transcript": [row.as_dict() for row in rows],
+    }
+
+
 def show_json() -> None:
     choice = larger_call()
     print(
@@ -66,6 +90,7 @@ def show_json() -> None:
                 "choice": {"form": choice.form, "reasons": choice.reasons},
                 "decode": decode_step(),
                 "crossover": crossover_here(),
+                "taught": taught(),
             },
             indent=2,
         )
@@ -101,8 +126,9 @@ def show() -> None:
     console.print(
         f"causal, {HEADS_KV} heads of width 64: sums are cheaper than scores from N* keys on\n\n"
         f"elu + 1      N* = {length['elu1']}, counted; {length['elu1_measured']}, measured on this machine\n"
-        f"(q·k + 1)²   N* = {length['quadratic']}, counted"
+        f"(q·k + 1)²   N* = {length['quadratic']}, counted\n"
     )
+    _show_taught(console, taught())
 
 
 def _show_by_hand(console: Console, example: dict[str, Any]) -> None:
@@ -128,6 +154,23 @@ def _show_similarities(console: Console, example: dict[str, Any]) -> None:
         table.add_row(name, _numbers(answer["weights"]), _numbers(answer["output"]))
     console.print(table)
     console.print()
+
+
+def _show_taught(console: Console, lesson: dict[str, Any]) -> None:
+    console.rule("[bold]7. answers judged, variants worked out, transcripts graded")
+    answer = lesson["answer"]
+    console.print(
+        f"qkv check scaling a 'd mu^2'   {answer['kind']}: {', '.join(answer['misconceptions'])}\n"
+        f"qkv solve argmax --seed 7      {lesson['variant']['a']}\n"
+        "qkv grade chat.md              a small chat, part by part:\n",
+        markup=False,
+    )
+    table = Table("part", "performance", "right in turn", "found by", "error", box=None, pad_edge=False)
+    for row in lesson["transcript"]:
+        errors = ", ".join(error["name"] for error in row["errors"])
+        table.add_row(row["part"], row["status"], str(row["first_right_turn"]), row["found_by"] or "", errors)
+    console.print(table)
+    console.print("\nqkv solve works the first example out line by line; qkv practice asks you.")
 
 
 def _integer(number: int) -> str:

@@ -232,10 +232,12 @@ def _best(run: Callable[[], object]) -> float:
 def _roofs() -> Iterator[tuple[str, Callable[[], float]]]:
     """Names of roofs and how to measure each."""
     far = min(2 * last_level_cache(), free_memory() // 8)
-    buffers: dict[str, torch.Tensor] = {}
+    buffers: dict[int, torch.Tensor] = {}
 
     def buffer(size: int) -> torch.Tensor:
-        return buffers.setdefault(str(size), torch.ones(max(size, MEBI) // 4))
+        if size not in buffers:
+            buffers[size] = torch.ones(max(size, MEBI) // 4)
+        return buffers[size]
 
     for place, size in (("cache", MEBI), ("memory", far)):
         yield f"read.{place}", lambda size=size: size / _best(buffer(size).sum)

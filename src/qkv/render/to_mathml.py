@@ -41,7 +41,9 @@ def written(box: b.Box) -> str:
         case b.Fence(left=left, body=body, right=right):
             opening = tag("mo", escape(left), form="prefix", fence="true", stretchy="true")
             closing = tag("mo", escape(right), form="postfix", fence="true", stretchy="true")
-            return tag("mrow", opening, written(body), closing)
+            # Only a mathematics font has brackets that grow: a style sheet draws them where it knows the class.
+            drawn = {"class": "brackets"} if (left, right) == ("[", "]") and isinstance(body, b.Grid) else {}
+            return tag("mrow", opening, written(body), closing, **drawn)
         case b.Big(sign=sign, below=below, above=above):
             name, over = ("munder", "") if above is None else ("munderover", written(above))
             return tag(name, tag("mo", sign, movablelimits="true", largeop="true"), written(below), over)

@@ -181,7 +181,8 @@ def _block(block: d.Block) -> str:
         case d.Formula():
             # Boxes in a paragraph, which breaks where the line is full; each is as high as what it holds.
             inside = " #h(2em) ".join(f"#box[{_formula(source, '$ {} $')}]" for source in block.all)
-            return f"#align(center)[{inside}]"
+            # Rows of tall matrices need more air than lines of words.
+            return f"#align(center)[#set par(leading: 1.5em)\n{inside}]"
         case d.Derivation():
             return _derivation(block)
         case d.Table():
