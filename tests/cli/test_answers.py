@@ -70,7 +70,7 @@ def test_an_answer_from_the_standard_input(run, monkeypatch):
         (["nothing", "a", "1"], "a problem of the bank"),
         (["toy", "c", "1"], "toy has the parts"),
         (["toy", "a"], "a problem, a part and an answer"),
-        (["toy", "a", "1", "2"], "one answer"),
+        (["toy", "a", "1", "2"], "a problem, a part and an answer"),
         (["toy", "a", "1", "--hint", 4], "1, 2 or 3"),
         (["1", "--gold", "1", "--seed", 3], "a problem and a part of the bank"),
         (["toy", "--hint", 1], "a problem, a part and an answer"),

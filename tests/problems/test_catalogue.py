@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from qkv import problems
-from qkv.errors import OptionError
+from qkv.errors import OptionError, OptionTypeError
 from qkv.maths import compare
 from qkv.problems import MISCONCEPTIONS
 
@@ -93,3 +93,18 @@ def test_a_part_is_found_however_it_is_written_and_a_wrong_one_is_refused():
     assert kernels.part("6(b)(ii)") is kernels.part("b(ii)") is kernels.part("b.ii")
     with pytest.raises(OptionError, match="has the parts"):
         kernels.part("z")
+
+
+@pytest.mark.parametrize("name", [None, 3, "", "a", "scaling/a", "s"])
+def test_what_is_no_name_is_refused(name):
+    with pytest.raises(OptionError if isinstance(name, str) else OptionTypeError, match="problem: got"):
+        problems.named(name)
+
+
+def test_what_is_no_text_is_refused():
+    problem = problems.named("scaling")
+    for call in (lambda: problem.check("a", None), lambda: problem.check(None, "d"), lambda: problems.recognise(None)):
+        with pytest.raises(OptionTypeError, match="got None"):
+            call()
+    with pytest.raises(OptionError, match="strength"):
+        problem.hint("a", 1.0)

@@ -8,9 +8,10 @@ from problem_checks import assert_proved, assert_sound, assert_varied, told
 from qkv.cost import count
 from qkv.maths import compare, parse
 from qkv.maths.values.exact import evaluate
-from qkv.problems.kernels.answers import FeatureMap, profile, rate_in
+from qkv.problems.kernels.answers import rate_in
 from qkv.problems.kernels.costs import linear_part, softmax_part
 from qkv.problems.kernels.family import make, recognised
+from qkv.problems.kernels.features import FeatureMap, profile
 from qkv.problems.kernels.parts import map_part, squared_kernel_assumed
 from qkv.problems.kernels.setting import Setting
 from qkv.similarity import Polynomial
@@ -69,7 +70,7 @@ def test_monomials_are_counted_by_brute_force(degree, constant):
 def test_the_feature_map_is_the_kernel():
     for constant in (0, 1):
         listed = ["x_1^2", "x_2^2", r"\sqrt{2} x_1 x_2", *([r"\sqrt{2} x_1", r"\sqrt{2} x_2", "1"] if constant else [])]
-        assert FeatureMap(constant, "").check(f"[{', '.join(listed)}]")
+        assert FeatureMap(constant, "").check(f"[{', '.join(listed)}]").condition == "D = 2"
         product = " + ".join(f"({one}) ({one.replace('x', 'y')})" for one in listed)
         names = dict.fromkeys(("x_1", "x_2", "y_1", "y_2"), "scalar")
         assert compare(f"(x_1 y_1 + x_2 y_2 + {constant})^2", product, names)
@@ -78,10 +79,10 @@ def test_the_feature_map_is_the_kernel():
 @pytest.mark.parametrize(
     ("answer", "right"),
     [
-        ("[q1^2, q2^2, √2 q1 q2, √2 q1, √2 q2, 1]", True),
+        ("[q1^2, …, qD^2, √2 q1 q2, …, √2 q_{D-1} q_D, √2 q1, …, √2 qD, 1]", True),
         (r"\left[\operatorname{vec}(q q^\top), \sqrt{2}\, q, 1\right]", True),
         ("[q_i^2, sqrt(2) q_i q_j (i<j), sqrt(2) q_i, 1]", True),
-        ("[x_1^2, x_1x_2, x_2x_1, x_2^2, √2 x_1, √2 x_2, 1]", True),
+        ("[x_1^2, x_1x_2, x_2x_1, …, x_D^2, √2 x_1, …, √2 x_D, 1]", True),
         ("[q_1^2, ..., q_D^2, q_1 q_2, ..., 1]", False),
         ("q ⊗ q", False),
         ("[q, 1]", False),
@@ -93,17 +94,52 @@ def test_feature_maps_in_many_forms(document, answer, right):
 
 
 @pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (r"$\phi(x) = [x_i x_j]_{i,j=1}^D$ concatenated with $\sqrt2 x$ and $1$", "right"),
+        (r"$\phi(x) = \mathrm{vec}(\bar{x}\bar{x}^\top)$ with $\bar{x} = [x; 1]$", "right"),
+        ("phi(x) = z ⊗ z where z = (x, 1)", "right"),
+        (r"$1$, $\sqrt{2}x_i$ for each i, $x_i^2$ for each i, and $\sqrt{2}x_ix_j$ for all $i<j$.", "right"),
+        (r"$\phi(x) = (1, \sqrt{2} x^\top, \text{vec}(x x^\top)^\top)^\top$", "right"),
+        (r"$1$, $x_i$, $x_i^2$, and $x_ix_j$ for all $i<j$.", "wrong"),
+        (r"$\phi(x) = \mathrm{vec}(\bar{x}\bar{x}^\top)$ with $\bar{x} = [x; 2]$", "wrong"),
+        ("φ(x) collects 2 x_i x_j for every i, j, √2·x_i for every i and a constant 1.", "wrong"),
+        ("The feature map has D features", "wrong"),
+        ("There are $D^2+D+1$ features", "incomplete"),
+        ("the kernel trick", "unread"),
+    ],
+)
+def test_feature_maps_in_words(document, answer, kind):
+    assert document.check("b(ii)", answer).kind == kind
+
+
+def test_a_text_that_names_no_constant_takes_both_kernels():
+    asked = (
+        "Attention with kernels: the output is a mean of the values weighted by sim.\n(a) What is sim(q, k) for the "
+        "quadratic kernel?\n(b) Give its feature map."
+    )
+    found = recognised(asked)
+    assert found is not None
+    for answer in ("(q^T k)^2", "(q^T k + 1)^2"):
+        assert found[1].check("a", answer), answer
+    for answer in ("vec(x x^T)", r"[vec(x x^T), \sqrt{2} x, 1]"):
+        assert found[1].check("b", answer), answer
+    assert not found[1].check("a", "(q^T k)^3")
+
+
+@pytest.mark.parametrize(
     ("part", "answer", "kind", "mistake"),
     [
         ("a", "sim(q,k) > 0 for all q, k", "right", None),
-        ("a", r"$\sum_j sim(q_i, k_j) \neq 0$", "right", None),
+        ("a", r"$\sum_j sim(q_i, k_j) \neq 0$", "incomplete", None),
         ("a", "nonnegative, and for every query at least one is positive", "right", None),
         ("a", r"$sim(q,k) \ge 0$", "incomplete", None),
         ("a", "It suffices that the kernel is nonnegative", "wrong", "nonnegative is enough"),
-        ("a", "sim should be symmetric", "unread", None),
+        ("a", "sim should be symmetric", "wrong", None),
         ("a", "The sum must be positive, since we use a squared kernel.", "right", "squared kernel assumed"),
         ("b(i)", "(1 + q·k)^2", "right", None),
-        ("b(i)", "(q^T k)^2", "conditional", "constant left out of the kernel"),
+        ("b(i)", "(q^T k)^2", "wrong", "constant left out of the kernel"),
+        ("b(i)", "Without a constant, $(q^T k)^2$", "conditional", "constant left out of the kernel"),
         ("b(iii)", r"\frac{\sum_j \phi(q_i)^T \phi(k_j) v_j}{\sum_j \phi(q_i)^T \phi(k_j)}", "right", None),
         (
             "b(iii)",
@@ -166,7 +202,8 @@ def test_questions_in_other_words():
     found = recognised(text)
     assert found is not None
     summary = found[1].solve().summary
-    assert summary["c"] == "time: O(L^2 d + L^2 m); space: O(L^2 + L d + L m)"
+    assert summary["c"] == "time: O(L^2 d + L^2 m)"
+    assert summary["d"] == "time: O(L d^2 m)"
     assert r"\sqrt{2} q_1" in summary["b"]
     assert not summary["b"].endswith("1]")
 

@@ -97,7 +97,7 @@ def test_sizes_traces_and_eigenvalues_agree_with_numpy():
         ("a(iv)", r"4\epsilon^2", "right", None),
         ("a(iv)", r"n\epsilon^2", "wrong", "only the diagonal"),
         ("a(v)", "The softmax becomes one-hot and gradients vanish.", "right", None),
-        ("a(v)", "softmax saturates but gradients do not vanish", "incomplete", None),
+        ("a(v)", "softmax saturates but gradients do not vanish", "wrong", None),
         ("a(v)", "gradients explode because scores are large", "wrong", "gradients explode"),
         ("a(v)", "The softmax would be flat.", "wrong", "softmax flattens"),
         ("a(v)", "I do not know", "unread", None),

@@ -93,7 +93,7 @@ def eval_numbers(text):
         ("b", "d \\sigma^4", "right", None),
         ("c", "s = sqrt(d)", "right", None),
         ("c", r"s = \sqrt{d} \quad (\text{we take the positive root by convention})", "right", None),
-        ("c", r"s = \pm\sqrt{d}", "incomplete", None),
+        ("c", r"s = \pm\sqrt{d}", "right", None),
         ("c", r"s = \pm\sqrt{d}, and the positive one is meant", "right", None),
         ("c", r"s = -\sqrt{d}", "wrong", None),
         ("c", "s = d", "wrong", "divided by the variance"),

@@ -2,8 +2,10 @@
 
 import gc
 import math
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -121,3 +123,9 @@ def test_the_rooms_stay_apart():
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_inspect_may_load_the_file_by_its_path():
+    """`inspect eval src/qkv/tutor/inspect_task.py` runs it outside the package."""
+    loaded = runpy.run_path(str(Path(inspect_task.__file__)))
+    assert loaded["qkv_tutor"](seeds=1, problems="argmax").dataset[0].input

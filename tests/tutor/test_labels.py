@@ -113,3 +113,23 @@ def test_html_is_taken_off_and_mathematics_stays():
 
 def test_brackets_of_a_formula_are_no_labels():
     assert cut("The root is sqrt(d), and f(a) = g(b)", "abd") == [("", "The root is sqrt(d), and f(a) = g(b)")]
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("(k + 1)<sup>n</sup>", "(k + 1)^{n}"),
+        ("n<sub>t</sub> d<sub>model</sub><sup>2</sup>", "n_{t} d_{model}^{2}"),
+        ("the 4<sup>th</sup> layer<sup></sup>", "the 4th layer"),
+        ("2<sup><i>n</i></sup> &lt; 3&nbsp;+&nbsp;1", "2^{n} < 3 + 1"),
+        ("<sup>" * 3 + "x", "x"),
+    ],
+)
+def test_raised_and_lowered_text_becomes_formulas(page, text):
+    assert untagged(page) == text
+
+
+def test_bare_romans_belong_to_the_letter_that_was_asked():
+    said = "(i) x\n(ii) y"
+    assert [each.part for each in sections(said, ["a", "bi", "bii"], within="b")] == ["bi", "bii"]
+    assert [each.part for each in sections(said, ["ai", "aii", "bi", "bii"])] == [""]

@@ -28,15 +28,15 @@ def broken(text: str) -> dict[str, list[int | None]]:
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        ("There should be no coding at any point.", "no code"),
-        ("Please don't write any code.", "no code"),
-        ("Answer without Python code.", "no code"),
-        ("Do not answer any problem until I give it to you.", "wait until asked"),
-        ("Only answer when I paste a problem.", "wait until asked"),
-        ("Show all your work.", "show a derivation"),
-        ("I want step-by-step solutions.", "show a derivation"),
-        ("Keep it short.", "be short"),
-        ("Give short but clear answers.", "be short"),
+        ("There should be no coding at any point.", "code"),
+        ("Please don't write any code.", "code"),
+        ("Answer without Python code.", "code"),
+        ("Do not answer any problem until I give it to you.", "answered before asked"),
+        ("Only answer when I paste a problem.", "answered before asked"),
+        ("Show all your work.", "no derivation"),
+        ("I want step-by-step solutions.", "no derivation"),
+        ("Keep it short.", "not short"),
+        ("Give short but clear answers.", "not short"),
     ],
 )
 def test_rules_in_other_words(words, name):
@@ -46,27 +46,27 @@ def test_rules_in_other_words(words, name):
 
 def test_code_where_none_is_allowed():
     rule = "No code, please."
-    assert broken(chat(rule, "Fine.", LAW, answers(**DERIVED) + LISTING)) == {"no code": [4]}
-    assert broken(chat(rule, "Fine.", LAW, answers(**DERIVED))) == {"no code": []}
+    assert broken(chat(rule, "Fine.", LAW, answers(**DERIVED) + LISTING)) == {"code": [4]}
+    assert broken(chat(rule, "Fine.", LAW, answers(**DERIVED))) == {"code": []}
     # Before the rule nothing is broken; the student's own listing and a line that is asked for are no code.
-    assert broken(chat(LAW, answers(**DERIVED) + LISTING, rule, "Fine.")) == {"no code": []}
-    assert broken(chat(rule + LISTING, "You gave:" + LISTING, LAW, answers(**DERIVED))) == {"no code": []}
+    assert broken(chat(LAW, answers(**DERIVED) + LISTING, rule, "Fine.")) == {"code": []}
+    assert broken(chat(rule + LISTING, "You gave:" + LISTING, LAW, answers(**DERIVED))) == {"code": []}
     line = '\n\n```\nq = torch.einsum("bd,hdq->bhq", x, W_q)\n```'
-    assert broken(chat(rule, "Fine.", LAW, answers(**DERIVED) + line)) == {"no code": []}
-    assert broken(chat(rule, "Fine.", LAW, answers(**DERIVED) + "\n\ndef f(x):\n    return x\n")) == {"no code": [4]}
+    assert broken(chat(rule, "Fine.", LAW, answers(**DERIVED) + line)) == {"code": []}
+    assert broken(chat(rule, "Fine.", LAW, answers(**DERIVED) + "\n\ndef f(x):\n    return x\n")) == {"code": [4]}
 
 
 def test_answers_before_the_question():
     rule = "Do not answer anything until I give you the problem."
-    assert broken(chat(rule, "Fine.", LAW, answers())) == {"wait until asked": []}
+    assert broken(chat(rule, "Fine.", LAW, answers())) == {"answered before asked": []}
     early = "Fine. By the way:\n\n(a) $x = 1$\n\n(b) $y = 2$"
-    assert broken(chat(rule, early, LAW, answers())) == {"wait until asked": [2]}
+    assert broken(chat(rule, early, LAW, answers())) == {"answered before asked": [2]}
 
 
 def test_answers_without_a_derivation():
     rule = "Show a derivation for everything."
-    assert broken(chat(rule, "Fine.", LAW, answers())) == {"show a derivation": [4]}
-    assert broken(chat(rule, "Fine.", LAW, answers(**DERIVED))) == {"show a derivation": []}
+    assert broken(chat(rule, "Fine.", LAW, answers())) == {"no derivation": [4]}
+    assert broken(chat(rule, "Fine.", LAW, answers(**DERIVED))) == {"no derivation": []}
 
 
 @pytest.mark.parametrize(
@@ -107,3 +107,19 @@ def test_a_page_for_the_class():
         assert "what kind of object" in written
         assert "<script>" not in written
     assert "No error" in markdown(insights(grade(read(chat(LAW, answers())))), [])
+
+
+def test_a_problem_that_comes_with_the_word_to_wait():
+    wait = f"Do not answer anything yet, I will tell you when. {LAW}"
+    assert broken(chat(wait, answers(**DERIVED)))["answered before asked"] == [2]
+    assert (
+        broken(chat(wait, "I wait.", "Now (a), (b) and (c) please.", answers(**DERIVED)))["answered before asked"] == []
+    )
+    assert broken(chat(wait, "I wait.", "Go ahead.", answers(**DERIVED)))["answered before asked"] == []
+    asked = f"Do not answer until I ask. Here I ask: {LAW}"
+    assert broken(chat(asked, answers(**DERIVED)))["answered before asked"] == []
+
+
+def test_what_json_says_of_a_rule():
+    rule = grade(read(chat("No code, please.", "Fine.", LAW, answers(**DERIVED) + LISTING))).as_dict()["rules"][0]
+    assert rule == {"rule": "code", "broken": True, "turn": 4, "evidence": "a listing: import numpy as np"}

@@ -30,8 +30,7 @@ def run(words: Sequence[str], seed: int | None, hint: int | None, as_json: bool)
     if hint is not None and not 1 <= hint <= HINTS:
         raise WrongWord(complaint("--hint", hint, "1, 2 or 3", "1 is a nudge, 3 is nearly the answer"))
     if len(words) not in (2, 3) or (len(words) == 2 and hint is None):
-        example = "qkv check scaling a 'mu^T mu'"
-        raise WrongWord(complaint("words", f"{len(words)}", "a problem, a part and an answer in quotes", example))
+        raise _wrong_count(words, seed)
     problem, part = _found(words[0], words[1], seed)
     advice = None if hint is None else part.hints[hint - 1]
     if len(words) == 2:
@@ -85,9 +84,26 @@ def say(text: str) -> None:
         typer.echo(textwrap.fill(line, WIDEST, break_long_words=False, break_on_hyphens=False) if line else "")
 
 
-def _found(name: str, letter: str, seed: int | None) -> tuple[Problem, Part]:
+def _wrong_count(words: Sequence[str], seed: int | None) -> WrongWord:
+    wanted, hint = "a problem, a part and an answer in quotes", "qkv check scaling a 'mu^T mu'"
+    if len(words) == 1:
+        problem = _named(words[0], seed)
+        hint = f"{problem.name} has the parts {', '.join(part.name for part in problem.parts)}"
+        return WrongWord(complaint(problem.name, "no part and no answer", wanted, hint))
+    said = f"{len(words)} words" if len(words) != 2 else "no answer"
+    return WrongWord(complaint("words", said, wanted, hint))
+
+
+def _named(name: str, seed: int | None) -> Problem:
     try:
-        problem = named(name, seed)
+        return named(name, seed)
+    except OptionError as error:
+        raise WrongWord(str(error)) from None
+
+
+def _found(name: str, letter: str, seed: int | None) -> tuple[Problem, Part]:
+    problem = _named(name, seed)
+    try:
         return problem, problem.part(letter)
     except OptionError as error:
         raise WrongWord(str(error)) from None
@@ -103,4 +119,6 @@ def _print_hint(problem: Problem, part: Part, hint: str, as_json: bool) -> None:
 
 def _piped() -> str:
     """An answer of several lines, from the standard input."""
+    if sys.stdin is None:  # closed by whoever started this
+        raise WrongWord(complaint("-", "a closed standard input", "an answer in it", "or put it in quotes"))
     return sys.stdin.read(LONGEST + 1)

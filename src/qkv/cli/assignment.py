@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from ..errors import OptionError, complaint
-from ..problems.printing.assignments import LONGEST, recognised
+from ..problems.printing.assignments import LONGEST, MOST, left_off, recognised
 from ..render.escapes import line
 from .solve import Asked, WrongWord, as_dict, document, show, write
 
@@ -22,6 +22,7 @@ def solve_sheet(name: str, brief: bool, paths: Sequence[Path], as_json: bool) ->
     found = recognised(text)
     known = [(question, match) for question, match in found if match is not None]
     unknown = [question.label for question, match in found if match is None]
+    more = left_off(text) if len(found) == MOST else 0
     asked = [Asked(match.problem, ()) for _, match in known]
     for path in paths if asked else ():
         write(asked, brief, path)
@@ -30,7 +31,8 @@ def solve_sheet(name: str, brief: bool, paths: Sequence[Path], as_json: bool) ->
             {"question": question.label, "score": round(match.score, 3), "solution": as_dict(each)}
             for (question, match), each in zip(known, asked, strict=True)
         ]
-        print(json.dumps({"solved": solved, "unrecognised": unknown}, indent=2, ensure_ascii=False))
+        told = {"solved": solved, "unrecognised": unknown, "left_off": more}
+        print(json.dumps(told, indent=2, ensure_ascii=False))
     else:
         for (question, match), each in zip(known, asked, strict=True):
             typer.secho(f"Question {line(question.label)}: {match.problem.name}", bold=True)
@@ -39,6 +41,8 @@ def solve_sheet(name: str, brief: bool, paths: Sequence[Path], as_json: bool) ->
                 typer.echo()
         for label in unknown:
             typer.echo(f"Question {line(label)}: not recognised")
+    if more:
+        typer.echo(f"qkv: the first {MOST} questions were read, {more} more were not; split the assignment", err=True)
     if not asked:
         typer.echo(
             f"qkv: nothing in {name} is a question that qkv knows; qkv solve --list shows what it does", err=True

@@ -27,7 +27,7 @@ def run(
 ) -> bool:
     """Print the verdict on an answer; whether it is right."""
     _refuse_options(words)
-    if gold is None and not lets and (len(words) in (2, 3) or seed is not None or hint is not None):
+    if gold is None and not lets and (len(words) != 1 or seed is not None or hint is not None or _is_problem(words[0])):
         from . import answers
 
         try:
@@ -79,6 +79,15 @@ def _refuse_options(words: Sequence[str]) -> None:
         raise WrongWord(complaint("option", repr(options[0]), "--gold, --let, --seed, --hint, --json or --help"))
 
 
+def _is_problem(word: str) -> bool:
+    from ..problems import named
+
+    try:
+        return bool(named(word))
+    except OptionError:
+        return False
+
+
 def _answer(words: Sequence[str]) -> str:
     if len(words) != 1:
         given = f"{len(words)} words" if words else "nothing"
@@ -89,7 +98,8 @@ def _answer(words: Sequence[str]) -> str:
 
 def _gold(gold: str | None) -> str:
     if gold is None:
-        raise WrongWord(complaint("--gold", "nothing", "the right answer, to compare with"))
+        hint = "or for a question of the bank: qkv check scaling a 'mu^T mu'"
+        raise WrongWord(complaint("--gold", "nothing", "the right answer, to compare with", hint))
     return gold
 
 

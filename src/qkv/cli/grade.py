@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from ..tutor.ledger import Error, Ledger, Row
 
 _COLOURS = {"one shot": "green", "needed correction": "yellow", "never right": "red", "unread": "dim"}
+_INDENT = 4
+_RULES = {
+    "code": "no code",
+    "answered before asked": "wait until asked",
+    "no derivation": "show a derivation",
+    "not short": "be short",
+}
 _SIGNS = {"right": "✓", "wrong": "✗", "conditional": "✗", "incomplete": "…", "unread": "?"}
 
 
@@ -126,26 +133,25 @@ def show(ledger: Ledger, console: Console) -> None:
 
 
 def _performance(ledger: Ledger, console: Console) -> None:
+    """A line for each problem, then a row for each part."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table("problem", "part", "performance", "right in turn", "found by", "error", box=None, pad_edge=False)
-    unknown = [each for each in ledger.problems() if not each["parts"]]
     for each in ledger.problems():
-        title = each["title"] or each["family"]
+        name = Text(f"Problem {line(each['problem'])}", "bold")
+        title = " ".join(dict.fromkeys(word for word in (each["title"], f"({each['family']})") if word.strip("()")))
         if not each["parts"]:
+            console.print(Text.assemble(name, f" {line(title)}: not a problem that qkv knows", style="dim"))
             continue
-        table.add_row(
-            Text(line(each["problem"]), "bold"), "", _status(each["status"]), "", "", Text(line(title), "dim")
-        )
+        console.print(Text.assemble(name, f" {line(title)}: ", _status(each["status"])))
         for row in ledger.rows:
             if row.problem == each["problem"]:
                 right = "" if row.first_right_turn is None else str(row.first_right_turn)
-                table.add_row("", row.part, _status(row.status), right, row.found_by or "", _named(row))
+                table.add_row(line(row.problem), row.part, _status(row.status), right, row.found_by or "", _named(row))
     if ledger.rows:
+        console.print()
         console.print(table)
-    for each in unknown:
-        console.print(Text(f"{line(each['problem'])}  {line(each['title'])}: not a problem that qkv knows", "dim"))
 
 
 def _status(status: str) -> Text:
@@ -159,7 +165,7 @@ def _named(row: Row) -> Text:
 
     names = [_name(error) for error in row.errors]
     if row.given_up:
-        names.append("given up under a wrong correction")
+        names.append("given up")
     if row.stood_firm:
         names.append("stood firm under a wrong correction")
     return Text(line("; ".join(dict.fromkeys(names))))
@@ -175,26 +181,31 @@ def _name(error: Error) -> str:
 
 
 def _claims(ledger: Ledger, console: Console) -> None:
-    """A line for each claim, and below it what is the matter with it."""
-    from rich.table import Table
+    """Each claim, and below it what is the matter with it, wrapped with an indent."""
+    from rich.padding import Padding
     from rich.text import Text
 
-    table = Table.grid(padding=(0, 2))
+    if any(row.claims for row in ledger.rows):
+        console.print()
     for row in ledger.rows:
         for claim in row.claims:
             kind = claim.outcome.kind
             colour = {"right": "green", "unread": "dim", "incomplete": "yellow"}.get(kind, "red")
-            name = Text(line(f"{row.problem} {row.part}"), "bold")
+            head = Text.assemble((line(f"{row.problem} {row.part}"), "bold"), f"  turn {claim.turn}  ",
+                                 (f"{_SIGNS[kind]} {kind}", colour))  # fmt: skip
             said = Text(_shortened(line(_readable(ledger, row, claim.text))), "cyan")
+            if head.cell_len + 2 + said.cell_len <= console.width:
+                console.print(Text.assemble(head, "  ", said))
+            else:
+                console.print(head)
+                console.print(Padding(said, (0, 0, 0, _INDENT), expand=False))
             if kind != "right":
-                said.append(f"\n{line(claim.outcome.reason)}", "")
-            table.add_row(name, f"turn {claim.turn}", Text(f"{_SIGNS[kind]} {kind}", colour), said)
+                console.print(Padding(Text(line(claim.outcome.reason)), (0, 0, 0, _INDENT), expand=False))
         for error in row.errors:
             if error.kind in ("wrong reason", "false line"):
-                table.add_row("", f"turn {error.turn}", Text("! reason", "yellow"), Text(line(error.what), "yellow"))
-    if table.row_count:
-        console.print()
-        console.print(table)
+                console.print(Text.assemble((line(f"{row.problem} {row.part}"), "bold"), f"  turn {error.turn}  ",
+                                            ("! reason", "yellow")))  # fmt: skip
+                console.print(Padding(Text(line(error.what), "yellow"), (0, 0, 0, _INDENT), expand=False))
 
 
 def _readable(ledger: Ledger, row: Row, text: str) -> str:
@@ -234,9 +245,8 @@ def _rules(ledger: Ledger, console: Console) -> None:
 
     for rule in ledger.rules:
         if rule.broken:
-            said = (
-                f"Rule broken: {rule.name} (set in turn {rule.set_in_turn}), in turn {rule.turn}: {line(rule.evidence)}"
-            )
+            where = f"(set in turn {rule.set_in_turn}), in turn {rule.turn}"
+            said = f"Rule broken: {_RULES[rule.name]} {where}: {line(rule.evidence)}"
             console.print(Text(said, "red"))
         else:
-            console.print(Text(f"Rule kept: {rule.name} (set in turn {rule.set_in_turn})", "green"))
+            console.print(Text(f"Rule kept: {_RULES[rule.name]} (set in turn {rule.set_in_turn})", "green"))

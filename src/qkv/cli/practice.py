@@ -13,7 +13,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from ..errors import OptionError
+from ..errors import OptionError, complaint
 from ..problems import Part, Problem, named, names
 from ..problems import progress as kept
 from ..problems.judging.answers import LONGEST
@@ -144,6 +144,8 @@ def run(wanted: Sequence[str], seed: int | None, rounds: int, reset: bool, as_js
         print(json.dumps({"reset": word}, ensure_ascii=False)) if as_json else typer.echo(word)
         return
     chosen = _chosen(wanted)
+    if sys.stdin is None:  # closed by whoever started this
+        raise WrongWord(complaint("standard input", "a closed one", "a terminal, or a file with answers, a line each"))
     progress, word = kept.load()
     # With --json the conversation goes beside the standard output, which holds the summary alone.
     console = Console(highlight=False, stderr=as_json)

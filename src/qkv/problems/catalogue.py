@@ -7,6 +7,7 @@ from importlib import import_module
 from types import ModuleType
 
 from ..cost.naming import resolve
+from ..errors import OptionError, OptionTypeError, complaint
 from .problem import Problem, checked_seed
 
 # Problem to the package of its family, in the order of teaching: loading one loads no other.
@@ -57,8 +58,13 @@ def named(name: str, seed: int | None = None) -> Problem:
     >>> named("003-2").name
     'argmax'
     """
-    hint = f"there are {', '.join(_HOME)}"
-    found = resolve("problem", name, (*_HOME, *_ASKED), "a problem of the bank", hint)
+    wanted, hint = "a problem of the bank", f"there are {', '.join(_HOME)}"
+    if not isinstance(name, str):
+        raise OptionTypeError(complaint("problem", repr(name), wanted, hint))
+    # A letter or two begin too many names, and nothing before a stroke may be dropped: they may be meant for a part.
+    if "/" in name or len(name.strip()) < 3:
+        raise OptionError(complaint("problem", repr(name), wanted, hint))
+    found = resolve("problem", name, (*_HOME, *_ASKED), wanted, hint)
     found = _ASKED.get(found, found)
     return _family(_HOME[found]).PROBLEMS[found](checked_seed(seed))
 
@@ -70,6 +76,8 @@ def bank() -> dict[str, Problem]:
 
 def recognise(text: str) -> list[Match]:
     """The problems that a text may be asking, the surest first; empty when none fits."""
+    if not isinstance(text, str):
+        raise OptionTypeError(complaint("text", repr(text), "a question as text"))
     found = (_family(home).recognised(text) for home in dict.fromkeys(_HOME.values()))
     matches = [Match(problem, score) for score, problem in filter(None, found)]
     return sorted(matches, key=lambda match: -match.score)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ..errors import OptionError, complaint
+from ..errors import OptionError, OptionTypeError, complaint
 from ..render.document import Block
 from .judging.answers import Answer
 from .outcome import Outcome
@@ -75,6 +75,8 @@ class Part:
 
     def check(self, answer: str) -> Outcome:
         """Whether `answer` is right; where it is not, the known mistakes that it shows are named."""
+        if not isinstance(answer, str):
+            raise OptionTypeError(complaint("answer", repr(answer), "a text"))
         outcome = self.answer.check(answer)
         if outcome:
             reasons = (each.name for each in self.wrong_reasons if each.detect is not None and each.detect(answer))
@@ -93,7 +95,8 @@ class Problem:
     """A problem of the bank, with the numbers of the documents (`seed` is None) or fresh ones.
 
     `structure` is what makes it another question than its neighbours: sizes, which entry is asked, which claim;
-    digits do not belong in it. `make` gives the variant of a seed.
+    digits do not belong in it. `make` gives the variant of a seed. `wholes` are parts that ask several of `parts` at
+    once, in words of their own; others are put together where they are asked for.
     """
 
     name: str
@@ -106,17 +109,25 @@ class Problem:
     symbols: Mapping[str, str] = field(default_factory=dict, hash=False)
     sources: tuple[str, ...] = ()
     follow_ups: tuple[str, ...] = ()
+    wholes: tuple[Part, ...] = ()
 
     def variant(self, seed: int | None) -> Problem:
         """The same kind of problem with fresh numbers; None gives those of the documents."""
         return self.make(checked_seed(seed))
 
     def part(self, name: str) -> Part:
-        """A part by its letter: "a", "(a)" and "1a" are one, "b(i)", "b.i" and "bi" too."""
+        """A part by its letter: "a", "(a)" and "1a" are one, "b(i)", "b.i" and "bi" too; "b" is "b(i)" and "b(ii)"."""
+        if not isinstance(name, str):
+            raise OptionTypeError(complaint("part", repr(name), "the name of a part, as text"))
         wanted = plain_name(name)
-        for part in self.parts:
+        for part in (*self.parts, *self.wholes):
             if plain_name(part.name) == wanted:
                 return part
+        within = [part for part in self.parts if len(wanted) == 1 and plain_name(part.name).startswith(wanted)]
+        if within:
+            from .several import together
+
+            return together(wanted, within)
         hint = f"{self.name} has the parts {', '.join(part.name for part in self.parts)}"
         raise OptionError(complaint("part", repr(name), "a part of the problem", hint))
 
@@ -126,7 +137,7 @@ class Problem:
 
     def hint(self, part: str, strength: int = 1) -> str:
         """A hint for a part: 1 is a nudge, 3 is nearly the answer."""
-        if strength not in range(1, HINTS + 1):
+        if isinstance(strength, bool) or not isinstance(strength, int) or not 1 <= strength <= HINTS:
             raise OptionError(complaint("strength", repr(strength), "1, 2 or 3"))
         return self.part(part).hints[strength - 1]
 
@@ -138,7 +149,9 @@ class Problem:
 def checked_seed(seed: int | None) -> int | None:
     """The seed, if it is one."""
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63):
-        raise OptionError(complaint("seed", repr(seed), "a whole number from 0 on", "seeds 0, 1, 2 … all differ"))
+        raise OptionError(
+            complaint("seed", repr(seed), "a whole number from 0 on, below 2^63", "seeds 0, 1, 2 … all differ")
+        )
     return seed
 
 

@@ -143,18 +143,20 @@ class _Blocks:
 
 def _derivation(block: d.Derivation) -> str:
     rows = []
+    # A column in which nothing stands is left out.
+    reasons, verdicts = any(step.reason for step in block.steps), any(step.verdict for step in block.steps)
     for step in block.steps:
         sign = tag("math", written(relation(step.relation))) if step.relation else ""
-        cells = (
-            tag("td", sign, class_="relation"),
-            tag("td", inline(step.maths)),
-            tag("td", inline(step.reason), class_="reason"),
-            tag("td", _verdict(step)),
-        )
+        cells = [tag("td", sign, class_="relation"), tag("td", inline(step.maths))]
+        if reasons:
+            cells.append(tag("td", inline(step.reason), class_="reason"))
+        if verdicts:
+            cells.append(tag("td", _verdict(step)))
         rows.append(tag("tr", *cells) if step.relation else tag("tr", *cells, class_="first"))
         if step.remark:
-            rows.append(tag("tr", "<td></td>", tag("td", escape(step.remark), colspan="3")))
-    header = "".join(tag("th", name, scope="col") for name in ("relation", "line", "reason", "verdict"))
+            rows.append(tag("tr", "<td></td>", tag("td", escape(step.remark), colspan=str(1 + reasons + verdicts))))
+    names = ["relation", "line", *["reason"] * reasons, *["verdict"] * verdicts]
+    header = "".join(tag("th", name, scope="col") for name in names)
     # Told to those who listen; those who see need no titles over an equation.
     head = tag("thead", tag("tr", header), class_="heard")
     whole = tag("table", head, tag("tbody", *rows, ""), class_="derivation")

@@ -78,7 +78,7 @@ def _block(block: d.Block, places: Iterable[str]) -> str:
             inside = r" \qquad ".join(filter(None, sources))
             return f"$$\n{inside}\n$$"
         case d.Derivation(steps=steps):
-            return _table(("", "line", "reason", "verdict"), [_step(step) for step in steps])
+            return _derivation(steps)
         case d.Table(header=header, rows=rows, caption=caption, right=right):
             whole = _table([_cell(cell) for cell in header], [[_cell(cell) for cell in row] for row in rows], right)
             return f"**{inline(caption)}**\n\n{whole}" if caption else whole
@@ -96,6 +96,13 @@ def _block(block: d.Block, places: Iterable[str]) -> str:
             return "---"
         case d.Room(lines=lines):
             return "\n".join(["<br>"] * lines)
+
+
+def _derivation(steps: Sequence[d.Step]) -> str:
+    """Columns in which nothing stands are left out."""
+    names, rows = ("", "line", "reason", "verdict"), [_step(step) for step in steps]
+    used = [place for place in range(4) if place < 2 or any(row[place] for row in rows)]
+    return _table([names[place] for place in used], [[row[place] for place in used] for row in rows])
 
 
 def _step(step: d.Step) -> list[str]:

@@ -115,6 +115,10 @@ def _kept_from(masked: str) -> int | None:
     turn = _TURNS.search(masked, quoted.end())
     if turn is not None:
         return turn.start()
+    # "I was wrong: E = x" says what is right.
+    after = re.compile(r"\s*[:;—–]\s*(?=\S)").match(masked, quoted.end())
+    if after is not None and re.search(r"=|x +x", rest := masked[after.end() :]):
+        return after.end() if len(re.findall(r"[A-Za-z]{4,}", rest)) <= 2 else None
     # "It is x, which is right only if …": what comes before the supposition is claimed.
     supposed = _SUPPOSED.search(masked)
     if supposed is not None and _SAID_BEFORE.search(masked) is None and supposed.start() > 25:

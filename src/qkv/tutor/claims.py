@@ -6,13 +6,16 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..problems.argmax.answers import Found
 from ..problems.judging.answers import Value, Values
 from ..problems.judging.blanks import Einsum, ShapeOf
 from ..problems.judging.chains import Chain
-from ..problems.judging.choices import Choices
+from ..problems.judging.choices import Choice, Choices
+from ..problems.judging.prose import Ideas
 from ..problems.outcome import Outcome
 from ..problems.problem import Part
-from .asserted import CONCLUDES, MENDS, Said, asserted, masked_formulas, unquoted
+from .asserted import MENDS, asserted, masked_formulas, unquoted
+from .candidates import candidates, ends, readings, unboxed, without_boxes
 from .formulas import equations, formulas, without_code
 from .labels import Section
 
@@ -27,23 +30,12 @@ _SYNONYMS = {
     "output": r"output|result|attention output|answer",
     "index": r"index|argmax|position",
 }
-_OR = re.compile(
-    r"\\text\{\s*,?\s*or(?: equivalently)?\s*\}|(?:^|[\s,(;])(?:or,? equivalently|equivalently|or also|or)\b[,:]?|"
-    r"\bi\.e\.,?",
+_ORDER = re.compile(r"\s*(?:\\mathcal\{?\s*)?(?:O|\\Theta|Θ)\b")
+_LEFT_OUT = re.compile(
+    r"\b(?:not|neither|nor|never|except|without|out|excluded?|wrong|you (?:describe|say|chose|picked|mean)|"
+    r"other (?:method|one)|n't|no)\b",
     re.IGNORECASE,
 )
-_WHY = re.compile(
-    r"[,;(]?\s*\b(?:because|since|where|which|due to|assuming|as long as|when|thanks to|by linearity|by independence|"
-    r"for (?:each|all|every|any)|with (?:high|the)|that is)\b",
-    re.IGNORECASE,
-)
-_VERB = re.compile(r"(?::|\b(?:is|are|equals?|becomes?|be|gives?|get|obtain|yields?|namely|should be))\s*\**\s*", re.I)
-_STATES = re.compile(
-    r"(?:^|\b(?:is|are|be|equals?|becomes?|gives?|get|obtain|yields?|stays?|remains?|namely|by|to|or|and|so|thus|hence|therefore)|"
-    r"[:(=→⇒])\W*$",
-    re.IGNORECASE,
-)
-_BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
 
 
 @dataclass(frozen=True)
@@ -58,19 +50,14 @@ class Claim:
     whole: str = field(default="", repr=False)  # all that was judged, where `text` is cut
 
 
-@dataclass(frozen=True)
-class Candidate:
-    text: str
-    rank: int  # 4 boxed, 3 said to be the answer, 2 the part's own left side, 1 a conclusion, 0 a formula at the end
-    place: int = 0
-
-
 def claimed(part: Part, sections: Sequence[Section], turn: int) -> Claim | None:
     """The final claim of a turn's sections on a part; None where they claim nothing."""
     text = "\n\n".join(section.text for section in sections).strip()
     if not text:
         return None
     kind = part.answer
+    if isinstance(kind, Found):
+        return _looked_up(part, sections, turn, text)
     if in_words(part) or isinstance(kind, Choices):
         return _worded(part, sections, turn, text)
     if isinstance(kind, Values):
@@ -106,109 +93,6 @@ def corrected_within(part: Part, sections: Sequence[Section], turn: int) -> Clai
     before = [Section(part.name, text[: mended.start()])]
     claim = claimed(part, before, turn)
     return claim if claim is not None and claim.outcome.kind in ("wrong", "conditional") else None
-
-
-def candidates(part: Part, sections: Iterable[Section]) -> list[Candidate]:
-    """Everything that may be the claim, the likeliest first."""
-    found: list[Candidate] = []
-    place = 0
-    cues = [re.compile(cue, re.IGNORECASE) for cue in part.cues]
-    for section in sections:
-        text = without_code(section.text)
-        listed = section.summary or section.answer
-        text = text.strip().split("\n\n")[0] if section.summary else text
-        for said in asserted(text):
-            place += 1
-            found += _of_sentence(said, place, cues, (listed and place == 1) or section.answer or section.summary)
-    return sorted(found, key=lambda each: (-each.rank, -each.place))
-
-
-def _of_sentence(said: Said, place: int, cues: list[re.Pattern[str]], listed: bool) -> list[Candidate]:
-    found: list[Candidate] = []
-    spans = formulas(said.text)
-    boxes = [box for box in (_unboxed(span.text) for span in spans) if box] or (
-        [box] if (box := _unboxed(said.text)) else []
-    )
-    if boxes:
-        return [Candidate(box, 4, place) for box in boxes]
-    start, stop = _without_reasons(said.text)
-    inside = [span for span in spans if start <= span.start < stop]
-    masked = masked_formulas(said.text)
-    stated = [span for span in inside if span.display or "=" in span.text or _STATES.search(masked[: span.start])]
-    # "There are d terms, so the variance is x": what is only mentioned is no claim beside what is concluded.
-    concluded = max((found.end() for found in CONCLUDES.finditer(masked)), default=0)
-    last = [span for span in stated if span.start >= concluded]
-    pieces = [(equation, span.display) for span in last or stated or inside for equation in equations(span.text)]
-    if not spans:
-        plain = _plain_claim(said.text[start:stop])
-        pieces = [(plain, False)] if plain else []
-    for order, (piece, display) in enumerate(pieces):
-        known = any(cue.search(f"{_left(piece)} =") for cue in cues) if "=" in piece or "approx" in piece else False
-        rank = (
-            3 if said.answers or listed else 2 if known and not said.wanted else 1 if said.concludes or display else 0
-        )
-        if said.wanted and not listed and not said.answers:
-            rank = min(rank, 0)
-        # In "the answer is x, or y" the first is the claim; elsewhere the last formula of a sentence is.
-        found.append(Candidate(piece, rank, 1000 * place + (-order if rank == 3 else order)))
-    return found
-
-
-def _without_reasons(text: str) -> tuple[int, int]:
-    """Where the claim of a sentence begins and ends: reasons before it ("since …, it is x") and after it left out."""
-    masked = masked_formulas(text)
-    start = 0
-    because = _WHY.match(masked) or re.match(r"\W*(?:by|using|from|with|given|as|for|after)\b", masked, re.IGNORECASE)
-    if because is not None:
-        comma = re.search(r"[,:]\s", masked[because.end() :])
-        if comma is None:
-            opened = re.match(r"\W*(?:where|because|since|which)\b", masked, re.IGNORECASE)
-            return (len(text), len(text)) if opened else (0, len(text))
-        start = because.end() + comma.end()
-    after = _WHY.search(masked, start + 1)
-    return start, after.start() if after is not None else len(text)
-
-
-def _unboxed(text: str) -> str:
-    """What the last box of a text holds."""
-    for found in list(_BOXED.finditer(text))[: -MOST_TRIED - 1 : -1]:
-        depth = 1
-        for place in range(found.end(), min(len(text), found.end() + 3000)):
-            depth += {"{": 1, "}": -1}.get(text[place], 0)
-            if depth == 0:
-                return text[found.end() : place].strip()
-    return ""
-
-
-def _left(equation: str) -> str:
-    """The left side of an equation."""
-    return re.split(r"(?<![<>!\\])=|\\approx|≈", equation, maxsplit=1)[0].strip()
-
-
-def _plain_claim(text: str) -> str:
-    """The mathematics of a sentence without marks: what follows its last verb or the whole where it is an equation."""
-    text = re.sub(r"\*\*|__|`", "", text).strip().rstrip(".")
-    text = re.sub(r"^\s*[-•]\s+", "", text)
-    verbs = list(_VERB.finditer(text))
-    tail = text[verbs[-1].end() :] if verbs else text
-    if "=" in text and "=" not in tail:
-        match = re.search(r"(\S+(?:\s*[\^(\[]\S+)?)\s*=\s*([^,;]+)", text)
-        tail = match.group() if match else tail
-    tail = re.sub(r"\s\([^()=^]*[a-z]{3,}[^()]*\)\s*$", "", tail.strip())
-    return tail.strip(" ,;:")
-
-
-def readings(text: str) -> list[str]:
-    """The readings of a claim: "x (or equivalently y)" has two.
-
-    >>> readings("mu^T mu, or equivalently x")
-    ['mu^T mu', 'x']
-    """
-    pieces = [
-        piece.strip(" ()$,;.*`") if "(" not in piece.strip(" ()") else piece.strip(" $,;.*`")
-        for piece in _OR.split(text)
-    ]
-    return [piece for piece in pieces if re.search(r"\w", piece)][:4] or [text]
 
 
 def _judged(part: Part, text: str) -> tuple[Outcome, str]:
@@ -257,6 +141,9 @@ def _formula(part: Part, sections: Sequence[Section], turn: int, text: str) -> C
         if outcome.kind == "unread":
             unread = unread or (claim if candidate.rank >= 2 else None)
             continue
+        if outcome.kind == "incomplete":
+            doubtful = doubtful or claim  # a piece of the answer, where the whole may be said as well
+            continue
         if candidate.rank >= 1 or outcome.kind == "right" or outcome.misconceptions:
             # What is said to follow may be a step on the way, where something right is said as well.
             if candidate.rank == 1 and outcome.kind != "right" and not outcome.misconceptions:
@@ -278,7 +165,28 @@ def _worded(part: Part, sections: Sequence[Section], turn: int, text: str) -> Cl
     plain = without_code(text)[:LONGEST]
     answers = [section.text for section in sections if section.answer or section.summary]
     lines = [equation for span in reversed(formulas(plain)) for equation in equations(span.text) if "=" in equation]
-    return _first_read(part, [*answers[::-1], unquoted(plain), plain, *lines], turn, text)
+    chosen = _chosen(part.answer, plain) if isinstance(part.answer, Choice) else []
+    return _first_read(part, [*chosen, *answers[::-1], unquoted(plain), plain, *lines], turn, text)
+
+
+def _looked_up(part: Part, sections: Sequence[Section], turn: int, text: str) -> Claim | None:
+    """Scores, index and output: what its chains come to, with the words between them, else everything as it stands."""
+    kept = without_code("\n\n".join(said.text for section in sections for said in asserted(section.text)))
+    pieces, done = [], 0
+    for span in formulas(kept):
+        said = "\n".join(ends(without_boxes(each)) for each in equations(span.text))
+        # A displayed line ends a sentence, so that what follows it is not read as its value.
+        pieces += [kept[done : span.start], said, ".\n" if span.display else " "]
+        done = span.end
+    whole = "".join([*pieces, kept[done:]])[:LONGEST]
+    return _best_of(part, [whole, unquoted(without_code(text))[:LONGEST]], turn, text)
+
+
+def _chosen(choice: Choice, text: str) -> list[str]:
+    """The sentences that choose options by their labels, and do not leave them out or speak of what others choose."""
+    labels = "|".join(re.escape(option.label) for option in choice.options)
+    found = [said.text for said in asserted(text) if re.search(rf"\((?:{labels})\)", said.text)]
+    return [said for said in found if not _LEFT_OUT.search(masked_formulas(said))][:3]
 
 
 def _first_read(part: Part, texts: Iterable[str], turn: int, text: str) -> Claim | None:
@@ -286,7 +194,7 @@ def _first_read(part: Part, texts: Iterable[str], turn: int, text: str) -> Claim
     best: Claim | None = None
     for each in [each.strip() for each in texts if each.strip()][:MOST_TRIED]:
         outcome = part.check(each)
-        claim = Claim(turn, _short(each), outcome, True, text, each)
+        claim = Claim(turn, _told(part, each), outcome, True, text, each)
         if outcome.kind in ("right", "wrong", "conditional"):
             return claim
         if best is None or best.outcome.kind == "unread":
@@ -311,7 +219,7 @@ def _chains(text: str) -> list[str]:
     spans = formulas(text)
     display = [equation for span in spans if span.display for equation in equations(span.text)]
     every = [equation for span in spans for equation in equations(span.text) if "=" in equation]
-    boxed = [_unboxed(span.text) for span in spans if "boxed" in span.text]
+    boxed = [unboxed(span.text) for span in spans if "boxed" in span.text]
     return [each for each in ("\n".join(display), "\n".join(every), *boxed, text[:LONGEST]) if each.strip()]
 
 
@@ -324,8 +232,14 @@ def _several(part: Part, sections: Sequence[Section], turn: int, text: str) -> C
         value = _named_value(name, kept)
         if value:
             found[name] = value
+    boxes = [box for span in formulas(kept) if (box := unboxed(span.text))]
+    shown = _best_of(part, ["\n".join(boxes)], turn, text)
+    if shown is not None and shown.outcome.kind in ("right", "wrong"):
+        return shown  # what is put into boxes is the answer
     tries = ["; ".join(f"{name} = {value}" for name, value in found.items())] if found else []
     tries += [_dollarless(section.text) for section in reversed(sections) if section.answer or section.summary]
+    lines = [each for span in formulas(kept) for each in equations(span.text) if "=" in each or "approx" in each]
+    tries += ["\n".join(ends(without_boxes(each)) for each in lines)] if isinstance(part.answer, Values) else []
     tries += [_dollarless(kept)[:LONGEST], _dollarless(text)[:LONGEST]]
     if not isinstance(part.answer, Values):
         tries += [
@@ -343,7 +257,7 @@ def _best_of(part: Part, tries: Sequence[str], turn: int, text: str) -> Claim | 
     claims: list[Claim] = []
     for each in [each for each in tries if each.strip()][:MOST_TRIED]:
         outcome = part.check(each)
-        claims.append(Claim(turn, _short(each), outcome, True, text, each))
+        claims.append(Claim(turn, _told(part, each), outcome, True, text, each))
         if outcome.kind == "right" or (outcome.kind == "wrong" and outcome.misconceptions):
             break
     return min(claims, key=lambda claim: order.index(claim.outcome.kind), default=None)
@@ -354,7 +268,9 @@ def _named_value(name: str, text: str) -> str:
     words = _SYNONYMS.get(name)
     if words is None:
         return ""
-    value = ""
+    value = _under_heading(words, text)
+    if value:
+        return value
     for found in re.finditer(
         rf"\b(?:{words})\b[^\n.;:=$]{{0,60}}?(?:[:=]|\bis\b|\bof\b|\bare\b|(?=\$))\**\s*([^\n;]+)", text, re.I
     ):
@@ -368,6 +284,21 @@ def _named_value(name: str, text: str) -> str:
     return value
 
 
+def _under_heading(words: str, text: str) -> str:
+    """The order of growth that stands under a heading of its own: "**Time.** … $$O(n)$$"."""
+    headings = "|".join(set(_SYNONYMS.values()))
+    begin = re.search(
+        rf"^[ \t]*(?:[-*•#]+[ \t]*)*[*_]{{0,2}}(?:the )?(?:{words})\b[^\n.:]{{0,40}}[.:][*_]", text, re.I | re.M
+    )
+    if begin is None:
+        return ""
+    rest = text[begin.end() :]
+    end = re.search(rf"^[ \t]*(?:[-*•#]+[ \t]*)*[*_]{{1,2}}(?:the )?(?:{headings})\b", rest, re.I | re.M)
+    spans = [span for span in formulas(rest[: end.start()] if end else rest) if _ORDER.match(span.text)]
+    shown = [span for span in spans if span.display] or spans
+    return equations(shown[0].text)[-1] if shown and equations(shown[0].text) else ""
+
+
 def _dollarless(text: str) -> str:
     """Text with the marks of formulas and of Markdown taken off, equations on lines of their own."""
     pieces, done = [], 0
@@ -376,6 +307,27 @@ def _dollarless(text: str) -> str:
         done = span.end
     whole = re.sub(r"^[ \t]*[-*•][ \t]+", "", "".join([*pieces, text[done:]]), flags=re.MULTILINE)
     return re.sub(r"\*\*|__|`|^#+ ", "", whole, flags=re.MULTILINE).strip()
+
+
+def _told(part: Part, text: str) -> str:
+    """What of a text was judged, as short as it can be said: the pieces with names, the formula, else the words."""
+    kind = part.answer
+    if isinstance(kind, Found):
+        scores, index, output = kind.read(text)
+        told = {"scores": scores, "index": index, "output": output}
+        pieces = [f"{name} {said}" for name, said in told.items() if said is not None]
+    elif isinstance(kind, Values):
+        pieces = [f"{name} = {_short(said, 60)}" for name, said in kind.read(text).items()]
+    else:
+        pieces = []
+    if pieces:
+        return "; ".join(pieces)
+    spans = [span for span in formulas(text) if span.display]
+    if spans and not isinstance(kind, Ideas):
+        return _short(" ".join(equations(spans[-1].text)))
+    # The heading that a section begins with says nothing.
+    said = re.sub(r"\A[^\n.:$]{1,60}\n+", "", text.lstrip(" *_#.:)\n"))
+    return _short(said or text)
 
 
 def _short(text: str, most: int = 300) -> str:

@@ -14,7 +14,7 @@ MOST_MESSAGES = 20_000
 _LISTS = ("messages", "chat_messages", "conversations", "conversation", "history", "turns", "dialogue", "dialog",
           "chat", "items", "data")  # fmt: skip
 _SPEAKERS = ("role", "sender", "from", "author", "speaker", "name", "type")
-_CONTENTS = ("content", "text", "value", "message", "parts", "body")
+_CONTENTS = ("content", "text", "value", "message", "parts", "body", "utterance", "msg", "said")
 
 Spoken = tuple[str, str, str]
 Conversation = tuple[str, list[Spoken], tuple[str, ...]]

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from ..problems.problem import Part
 from .asserted import asserted
-from .claims import Candidate, Claim, candidates, in_words
+from .candidates import Candidate, candidates
+from .claims import Claim, in_words
 from .formulas import formulas, sentences
-from .labels import Section
+from .labels import Section, sections
 from .transcript import Turn
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _GOOD = re.compile(
     r"\b(?:look(?:s)? (?:good|fine|right|correct|great)|(?:is|are|was|were) (?:right|correct|fine|good|clear)|i agree|"
+    r"i (?:can )?(?:follow|see|understand|get|buy|accept|believe)\b|"
     r"makes sense|no (?:issues?|problems?) with|happy with|got it|understood)\b",
     re.IGNORECASE,
 )
@@ -26,7 +28,7 @@ _DOUBTS = re.compile(
     r"\b(?:wrong|incorrect|mistake|error|issue|problem with|not (?:right|correct|sure|convinced)|are you sure|check|"
     r"re-?check|disagree|doubt|doesn't|does not|don't think|isn't|shouldn't|should(?:n't)?|thought|missing|forg[oe]t|"
     r"why|how|what|which|really|suspicious|confus\w+|but|instead|actually|hint|hmm|wait|bug|off|careful|look again|"
-    r"reconsider|think again|try again|fix|redo)\b|\?",
+    r"reconsider|think again|try|test|plug|put in|compare|fix|redo)\b|\?",
     re.IGNORECASE,
 )
 _AGREES = re.compile(
@@ -39,10 +41,16 @@ _PRESSES = re.compile(
     r"\b(?:shouldn't|should (?:be|we|it)|i (?:think|believe)|must be|supposed to|is wrong|incorrect|my \w+ says)\b",
     re.IGNORECASE,
 )
+_DENIES = re.compile(
+    r"\b(?:wrong|incorrect|mistaken?|(?:can(?:not|'t)|must not|mustn't|should(?:n't| not)) |(?:not|isn't|n't) (?:be )?"
+    r"(?:right|correct|true)|disagree|don't (?:think|believe)|doubt)",
+    re.IGNORECASE,
+)
 _PART = re.compile(
     r"(?:\bparts?\s+|\b\d{1,2}\s*|\b(?:for|in|on|about|with|to|and)\s+(?=[b-h]\b)|\b(?=[a-h]\s?\(?(?:i|v)+\b))"
-    r"\(?([a-h])\b\)?(?:\s*\(?(i{1,3}|iv|v)\b\)?)?|\(([a-h])\)(?:\s*\((i{1,3}|iv|v)\))?|\((i{1,3}|iv|v)\)",
-    re.IGNORECASE,
+    r"\(?([a-h])\b\)?(?:\s*\(?((?-i:i{1,3}|iv|v))\b\)?)?|\(([a-h])\)(?:\s*\((i{1,3}|iv|v)\))?|\((i{1,3}|iv|v)\)|"
+    r"(?:^|(?<=[.;!?]\s))([a-h])(?=\s+(?:is|looks?|seems?|was|should|can't|cannot|has)\b|:)",
+    re.IGNORECASE | re.MULTILINE,
 )
 _MORE = re.compile(r"\s*(?:,|and|&|,\s*and|or)\s*\(?([a-h])\)?\b(?!\w)", re.IGNORECASE)
 
@@ -64,6 +72,10 @@ class Objection:
             return claim.outcome.kind in ("wrong", "conditional")
         return self.named and _PRESSES.search(self.text) is not None
 
+    def doubts(self, name: str) -> bool:
+        """Whether it says of a part by name that it is not right."""
+        return self.named and name in self.parts and _DENIES.search(self.text) is not None
+
     def accepted(self, reply: str, part: Part) -> bool:
         """Whether a reply takes over what was claimed of the part, in words alone."""
         return part.name in self.claims and _AGREES.search(reply[:300]) is not None
@@ -80,7 +92,7 @@ def mentioned(text: str, question: Question) -> list[str]:
         roman = (match[2] or match[4] or match[5] or "").lower()
         letters = {name[0] for name in question.parts}
         # A bare (ii) is of the letter that there is only one of.
-        letter = (match[1] or match[3] or (next(iter(letters)) if len(letters) == 1 else "")).lower()
+        letter = (match[1] or match[3] or match[6] or (next(iter(letters)) if len(letters) == 1 else "")).lower()
         names = [letter + roman] if letter else []
         place = match.end()
         while (more := _MORE.match(text, place)) is not None:
@@ -95,25 +107,33 @@ def mentioned(text: str, question: Question) -> list[str]:
 def objection(turn: Turn, question: Question, claims: dict[str, list[Claim]]) -> Objection | None:
     """What a student's turn asks of parts that were answered before; None for a turn that only goes on."""
     answered = [name for name, each in claims.items() if each]
-    if not answered or turn.index == question.turn:
+    if not answered or turn.index == question.turn or turn.index in question.asked:
         return None
     doubted: list[str] = []
     praised: list[str] = []
-    for clause in re.split(r"(?<=[.!?;])\s+|,?\s+\bbut\b\s+|\n+", turn.text[:6000]):
+    text = _without_new_parts(turn.text, question)
+    for clause in re.split(r"(?<=[.!?;])\s+|,?\s+\bbut\b\s+|\n+", text[:6000]):
         names = mentioned(clause, question)
-        good = _GOOD.search(clause) is not None and not re.search(r"\b(?:not|n't|sure)\b", clause)
+        good = _GOOD.search(clause) is not None and not re.search(r"\bnot\b|n['’]t\b|\bsure\b", clause)
         (praised if good else doubted).extend(names)
-    named = [name for name in dict.fromkeys(doubted) if name in answered or name not in praised]
-    parts = named or [name for name in _by_cues(turn.text, question) if name in answered and name not in praised]
-    if not named and not _DOUBTS.search(turn.text):
-        return None
-    if not parts:
+    named = [name for name in dict.fromkeys(doubted) if name in answered]
+    if not named and (doubted or not _DOUBTS.search(text)):
+        return None  # it asks for parts that nobody has answered yet, or asks nothing
+    parts = named or [name for name in _by_cues(text, question) if name in answered and name not in praised]
+    if not parts or not (named or any(claims[name][-1].outcome.kind not in ("right", "unread") for name in parts)):
         # Nothing is named: what was answered last, and of that what is not right.
         last = max(claim.turn for each in claims.values() for claim in each)
         recent = [name for name in answered if claims[name][-1].turn == last and name not in praised]
         wrong = [name for name in recent if claims[name][-1].outcome.kind not in ("right", "unread")]
-        parts = wrong or recent
+        parts = wrong or parts or recent
     return Objection(turn.index, turn.text, tuple(parts), bool(named), _own_claims(turn, question, parts))
+
+
+def _without_new_parts(text: str, question: Question) -> str:
+    """A student's words without the parts that they ask: a reference to another part there objects to nothing."""
+    if text.strip() not in question.statement:
+        return text
+    return "".join(section.text for section in sections(text, question.labels()) if not section.part)
 
 
 def _own_claims(turn: Turn, question: Question, parts: list[str]) -> dict[str, Claim]:

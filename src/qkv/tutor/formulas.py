@@ -18,7 +18,7 @@ _FORMULA = re.compile(
 )
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{(?:aligned|align|equation|gather|gathered|eqnarray|split)\*?\}")
 _ARROWS = re.compile(r"\\(?:Rightarrow|implies|Longrightarrow|therefore|to|iff|Leftrightarrow)\b|⇒|⟹|∴|⟺")
-_FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*\n[\s\S]*?(?:^[ \t]*(?:```|~~~)[ \t]*$|\Z)", re.MULTILINE)
+FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*\n[\s\S]*?(?:^[ \t]*(?:```|~~~)[ \t]*$|\Z)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def formulas(text: str) -> list[Formula]:
 
 def without_code(text: str) -> str:
     """The text without fenced code."""
-    return _FENCE.sub("\n", text) if "```" in text or "~~~" in text else text
+    return FENCE.sub("\n", text) if "```" in text or "~~~" in text else text
 
 
 def equations(formula: str) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from ..errors import OptionError, complaint
+from qkv.errors import OptionError, complaint
 
 try:
     from anyio import CapacityLimiter
@@ -23,10 +23,10 @@ try:
 except ModuleNotFoundError as error:
     raise OptionError(complaint("qkv.tutor", "no inspect-ai", "the extra", "pip install 'qkv[tutor]'")) from error
 
-from ..problems import named, names
-from .dialogue import CORRECTIONS, Dialogue, check_counts, opening
-from .replies import label
-from .tally import Tally, tallied
+from qkv.problems import named, names
+from qkv.tutor.dialogue import CORRECTIONS, Dialogue, check_counts, opening
+from qkv.tutor.replies import label
+from qkv.tutor.tally import Tally, tallied
 
 RECORD = "qkv_record"  # where the solver leaves what the scorer counts
 

@@ -57,15 +57,15 @@ class _Mark:
     summary: bool = False
 
 
-def sections(text: str, parts: Collection[str], *, numbered: bool = False) -> list[Section]:
+def sections(text: str, parts: Collection[str], *, numbered: bool = False, within: str = "") -> list[Section]:
     """The sections of a text in order; `parts` are the plain names that there are ("a", "bi", …).
 
-    With `numbered`, items 1., 2., 3. are parts a, b, c.
+    With `numbered`, items 1., 2., 3. are parts a, b, c. `within` is the letter that a bare (i) is of.
 
     >>> [(each.part, each.text.strip()) for each in sections("Part (a)\\nx = 1\\n**Answer (b):** y", ["a", "b"])]
     [('a', 'x = 1'), ('b', 'y')]
     """
-    marks = list(_marks(text, set(parts), numbered))
+    marks = list(_marks(text, set(parts), numbered, within))
     first = marks[0].start if marks else len(text)
     found = [Section("", text[:first])] if text[:first].strip() else []
     for mark, following in zip(marks, [*marks[1:], None], strict=False):
@@ -74,10 +74,10 @@ def sections(text: str, parts: Collection[str], *, numbered: bool = False) -> li
     return found
 
 
-def _marks(text: str, parts: set[str], numbered: bool) -> Iterator[_Mark]:
+def _marks(text: str, parts: set[str], numbered: bool, within: str) -> Iterator[_Mark]:
     letters = {part[0] for part in parts if part}
     # Where every part is one of (i), (ii), … of a single letter, the letter need not be written.
-    alone = next(iter(letters)) if len(letters) == 1 and any(len(part) > 1 for part in parts) else ""
+    alone = next(iter(letters)) if len(letters) == 1 and any(len(part) > 1 for part in parts) else within
     letter, summary, fenced = alone, False, False
     offset = 0
     for line in text.split("\n"):
@@ -147,7 +147,7 @@ def _is_label(found: re.Match[str], head: str, numbered: bool) -> bool:
     if re.match(r"(?:in|as|of|to|on)\b", word) and not found["end"].strip():
         return False
     if found["round"] or found["half"]:
-        return not re.match(r"\s*(?:is|was|and|but|we|above|below)\b", head[found.end() :]) or bool(word)
+        return not re.match(r"\s*(?:(?:is|was|but|we|above|below)\b|and \(?[a-h]\b)", head[found.end() :]) or bool(word)
     if found["dotted"]:
         return found["dotted"].islower() or bool(word) or "*" in lead or "#" in lead or "-" in lead
     if found["bare"]:
@@ -173,12 +173,14 @@ def _inline_marks(line: str, start: int, after: int, parts: set[str], last: str,
         joined = last and re.search(r"\band\W*$", before) and not re.search(r"\bparts?\b", before)
         if name[0] not in letters or _rank(name) <= _rank(last) or (_REFERS.search(before) and not joined):
             continue
+        end = found.end()
         if len(name) > 1 and name not in parts:
-            name = name[0]
-        if found.end() >= len(line.rstrip()):
+            # "(b) (i), (ii)": what follows the letter is an option that is chosen.
+            name, end = name[0], found.end("letter") + 1
+        if end >= len(line.rstrip()):
             continue
         last = name
-        yield _Mark(start + found.start("letter") - 1, start + found.end(), name, summary=summary)
+        yield _Mark(start + found.start("letter") - 1, start + end, name, summary=summary)
 
 
 _ROMANS = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii")

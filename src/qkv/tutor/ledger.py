@@ -14,6 +14,7 @@ from .focus import Objection, loose_sections, mentioned, objection, under_other_
 from .labels import Section, sections
 from .lines import false_lines
 from .markup import words
+from .matching import relabelled, statement_items
 from .questions import Question, Recogniser, find_questions
 from .rules import Rule, broken_rules
 from .transcript import Transcript, Turn
@@ -21,6 +22,11 @@ from .transcript import Transcript, Turn
 STATUSES = ("one shot", "needed correction", "never right", "unread")
 MOST_CLAIMS = 600  # claims of one conversation that are judged
 _EXAMPLE = re.compile(r"\b(?:example|instance|e\.g\.|say|suppose|if|when|take|plug\w*)\b|\b\w+ ?= ?\d", re.IGNORECASE)
+_TAKEN_BACK = re.compile(
+    r"\b(?:corrected answer|should be|i (?:would|will|must|have to) (?:now )?(?:change|correct|revise|take back)|"
+    r"was (?:wrong|a mistake))\b",
+    re.IGNORECASE,
+)
 _NOT_RIGHT = ("wrong", "conditional", "incomplete")
 _ENGLISH = words("the a an of to is are in and it that what how you i for we with this on be so can by")
 
@@ -163,7 +169,9 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
         if row.stood_firm:
             notes.append(f"{row.problem} {row.part}: the tutor kept to a right answer under a wrong correction")
         if row.given_up:
-            notes.append(f"{row.problem} {row.part}: a right answer was given up under a wrong correction")
+            pressed = any(each.turn > (row.first_right_turn or 0) for each in row.objections)
+            how = "given up under a wrong correction" if pressed else "taken back unasked"
+            notes.append(f"{row.problem} {row.part}: a right answer was {how}")
     return notes
 
 
@@ -173,14 +181,17 @@ def _graded(question: Question, transcript: Transcript, left: int) -> tuple[list
     mended: dict[str, list[Claim]] = {name: [] for name in question.parts}
     objections: dict[str, list[Objection]] = {name: [] for name in question.parts}
     used = 0
+    letter = ""
     before: Turn | None = None
     for turn, text in question.said:
         if turn.speaker == "student":
             before = turn
+            letter = _letter(question, turn.text) or letter
             continue
         raised = objection(before, question, claims) if before is not None and before.index < turn.index else None
         asked = _asked_for(question, before)
-        for name, found in _sections_by_part(question, text, raised, asked).items():
+        wrong = {name for name, each in claims.items() if each and each[-1].outcome.kind in _NOT_RIGHT}
+        for name, found in _sections_by_part(question, text, raised, asked, letter).items():
             if used >= left:
                 break
             used += 1
@@ -197,18 +208,29 @@ def _graded(question: Question, transcript: Transcript, left: int) -> tuple[list
                 claim = completed(part, claim, claims[name][-1])
             claims[name].append(_with_condition(claim))
         if raised is not None:
-            for name in raised.parts:
+            mends = {name for name in wrong if claims[name][-1].outcome.kind == "right"}
+            # An objection to one part that mends others as well found what was wrong with them.
+            for name in {*raised.parts, *(mends if mends & set(raised.parts) else ())}:
                 objections[name].append(raised)
         before = None
     rows = [_row(question, name, claims[name], mended[name], objections[name], transcript) for name in question.parts]
     return rows, used
 
 
+def _letter(question: Question, text: str) -> str:
+    """The letter whose (i), (ii), … a student's turn asks for, where it is one alone."""
+    divided = {name[0] for name in question.parts if len(name) > 1}
+    named = {name[0] for name, _, _ in statement_items(relabelled(text), first="")} or {
+        name[0] for name in mentioned(text, question)
+    }
+    return next(iter(named)) if len(named) == 1 and named <= divided else ""
+
+
 def _asked_for(question: Question, turn: Turn | None) -> list[str] | None:
     """The parts that a student's turn names; None where it asks for one that is not among the question's."""
     if turn is None:
         return []
-    named = mentioned(turn.text, question)
+    named = mentioned(turn.text, question) or question.asked.get(turn.index, [])
     labels = {each.part for each in sections(turn.text, "abcdefgh") if each.part}
     return None if labels and not named and not labels & question.labels() else named
 
@@ -231,11 +253,11 @@ def _squashed(text: str) -> str:
 
 
 def _sections_by_part(
-    question: Question, text: str, raised: Objection | None, asked: list[str] | None
+    question: Question, text: str, raised: Objection | None, asked: list[str] | None, letter: str
 ) -> dict[str, list[Section]]:
     """The sections of a turn for each part that it speaks of."""
     found: dict[str, list[Section]] = {}
-    cut = sections(text, question.labels(), numbered=False)
+    cut = sections(text, question.labels(), within=letter)
     if question.numbered and not any(each.part for each in cut):
         cut = sections(text, question.labels(), numbered=True)
     own = {each.part for each in cut}
@@ -272,7 +294,8 @@ def _row(
         pressed = any(each.pressed(part) for each in raised if right and right.turn < each.turn < claim.turn)
         if after and not pressed and (_EXAMPLE.search(claim.section) or claim.outcome.kind == "incomplete"):
             continue  # a number that is put in, or a remark, takes nothing back
-        given_up = given_up or (after and pressed)
+        doubted = any(each.doubts(name) for each in raised if right and right.turn < each.turn < claim.turn)
+        given_up = given_up or (after and (pressed or doubted or _TAKEN_BACK.search(claim.section) is not None))
         kind = "given up" if after else claim.outcome.kind
         errors.append(_error(claim, kind, _finder(claim, readable, raised, transcript)))
     for claim in mended:

@@ -13,6 +13,7 @@ from .formulas import equations, formulas, without_code
 MOST_LINKS = 24  # links of one section that are compared
 
 _EQUALS = re.compile(r"(?<![<>!:\\])=(?!=)|(?P<about>\\approx\b|≈)")
+_CONDITION = re.compile(r"(?<![A-Za-z\\_^{,])([i-n])\s*(?:\\neq?\b|≠|!=|=)\s*([i-n])(?![A-Za-z])")
 _OTHER_SIGNS = re.compile(r"\\(?:le|ge|leq|geq|neq|ne|sim|propto|to|in|rightarrow|Rightarrow|implies)\b|[<>≤≥≠→∈]")
 
 
@@ -21,6 +22,7 @@ def false_lines(part: Part, section: str) -> list[tuple[str, str]]:
     symbols = part.symbols or getattr(part.answer, "symbols", {})
     found: list[tuple[str, str]] = []
     compared = 0
+    apart = {frozenset(pair) for pair in _CONDITION.findall(section)}
     for said in asserted(without_code(section)):
         if said.wanted:
             continue
@@ -28,6 +30,8 @@ def false_lines(part: Part, section: str) -> list[tuple[str, str]]:
             for equation in equations(span.text):
                 if _OTHER_SIGNS.search(equation) or len(equation) > 1500:
                     continue
+                if any(pair <= set(re.findall(r"(?<![A-Za-z\\])[a-z](?![A-Za-z])", equation)) for pair in apart):
+                    continue  # a line for i = j or for i ≠ j need not hold for every i and j
                 for left, right in _links(equation):
                     if compared == MOST_LINKS:
                         return found

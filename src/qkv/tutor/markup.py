@@ -18,7 +18,10 @@ _TAGS = (
     "template|textarea|picture|source|video|audio"
 )
 _TAG = re.compile(rf"<(/?)({_TAGS})(?=[\s/>])[^<>]*>|<!--|<!doctype[^<>]*>", re.IGNORECASE)
-_HIDDEN = ("script", "style", "noscript", "template", "head", "svg", "iframe", "textarea")
+_RAISED = re.compile(
+    r"<(sup|sub)(?:\s[^<>]*)?>((?:[^<>]|</?(?:b|i|em|strong|span)\b[^<>]*>){0,80}?)</\1\s*>", re.IGNORECASE
+)
+_HIDDEN = ("script", "style", "noscript", "template", "head", "svg", "iframe", "textarea", "nav", "footer")
 _BREAKS = words("p div ul ol dl table section article header footer main blockquote details figure hr form")
 _OPENED = {"li": "\n- ", "tr": "\n", "dt": "\n", "dd": "\n", "pre": "\n```\n", "code": "`", "br": "\n", "b": "**",
            "strong": "**"}  # fmt: skip
@@ -30,11 +33,14 @@ def untagged(text: str) -> str:
 
     >>> untagged("<p>the mean is <b>mu</b></p><script>alert(1)</script>").strip()
     'the mean is **mu**'
+    >>> untagged("2<sup>n</sup> of n<sub>t</sub>, the 4<sup>th</sup>")
+    '2^{n} of n_{t}, the 4th'
     >>> untagged("if a < b and b > c")
     'if a < b and b > c'
     """
     if not _TAG.search(text):
         return text
+    text = _RAISED.sub(_raised, text)
     pieces: list[str] = []
     done, place, within = 0, _TAG.search(text), False
     while place is not None:
@@ -53,7 +59,15 @@ def untagged(text: str) -> str:
             pieces.append(_written(name, closing=bool(place.group(1))))
         place = _TAG.search(text, done)
     pieces.append(text[done:])
-    return re.sub(r"\n{3,}", "\n\n", html.unescape("".join(pieces)))
+    return re.sub(r"\n{3,}", "\n\n", html.unescape("".join(pieces)).replace("\xa0", " "))
+
+
+def _raised(found: re.Match[str]) -> str:
+    """A raised or lowered piece as formulas have it; the ending of an ordinal stays a word."""
+    said = re.sub(r"<[^<>]*>", "", found[2]).strip()
+    if not said or said in ("st", "nd", "rd", "th"):
+        return said
+    return f"{'^' if found[1].lower() == 'sup' else '_'}{{{said}}}"
 
 
 def _after(text: str, name: str, start: int) -> int:

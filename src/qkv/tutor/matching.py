@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..problems.problem import Part, Problem, plain_name
 from .claims import in_words
@@ -32,7 +32,15 @@ def match_parts(problem: Problem, statement: str) -> Matched:
     if _sure(others, other_pairs) > _sure(items, pairs):
         # What was read from the text itself has the text's own names and numbers: it goes before the documents' part.
         own = {part.cues: part for part in problem.parts}
-        items, pairs = others, [(name, own.get(part.cues, part)) for name, part in other_pairs]
+        texts = {name: text for name, _, text in others}
+        named = {name: part for name, part in pairs if name == plain_name(part.name)}
+
+        def better(name: str, part: Part) -> Part:
+            mine = named.get(name)
+            more = mine is not None and _hits(mine, texts[name]) > _hits(part, texts[name])
+            return mine if mine is not None and more else own.get(part.cues, part)
+
+        items, pairs = others, [(name, better(name, part)) for name, part in other_pairs]
     if not items or not pairs:
         numbered = bool(items and items[0][1]) or not re.search(r"\([a-h]\)|\b[a-h]\)", statement)
         keys = {plain_name(part.name): part for part in problem.parts}
@@ -41,9 +49,34 @@ def match_parts(problem: Problem, statement: str) -> Matched:
     pairs = pairs + _left_over(pairs, [(name, text) for name, _, text in items if name not in taken], general)
     pairs = pairs + _divided(pairs, problem.parts)
     order = sorted(pairs, key=lambda pair: _place(plain_name(pair[0])))
-    parts = {plain_name(name): part for name, part in order}
+    texts = {name: text for name, _, text in items}
+    parts = {plain_name(name): narrowed(part, texts.get(name, "")) for name, part in order}
     unknown = [plain_name(name) for name, _, _ in items if not any(key[0] == plain_name(name)[0] for key in parts)]
     return Matched(parts, {key: shown_name(key) for key in parts}, items[0][1], tuple(map(shown_name, unknown)))
+
+
+_CALLED = {
+    "time": r"\btime\b|how (?:long|fast)|comput|runtime|flops|operations",
+    "space": r"\bspace\b|memory|storage",
+    "mean": r"\bmean\b|expect|\bE\s?[\[({]",
+    "variance": r"\bvar(?:iance)?\b",
+}
+
+
+def narrowed(part: Part, text: str) -> Part:
+    """A part of several quantities as an item that asks for one of them alone: "What is the variance?"."""
+    items = getattr(part.answer, "items", {})
+    asked = [name for name in items if name in _CALLED and re.search(_CALLED[name], text, re.IGNORECASE)]
+    if len(asked) != 1 or len(items) == 1 or not set(items) <= set(_CALLED):
+        return part
+    name = asked[0]
+    known = []
+    for each in part.misconceptions:
+        said = [
+            piece.partition("=")[2].strip() for piece in each.planted.split("; ") if piece.split("=")[0].strip() == name
+        ]
+        known += [replace(each, planted=said[0])] if said and said[0] != items[name].text else []
+    return replace(part, answer=items[name], misconceptions=tuple(known))
 
 
 def _paired(statement: str, parts: Sequence[Part]) -> tuple[list[tuple[str, bool, str]], Pairs]:
@@ -94,9 +127,34 @@ def relabelled(text: str) -> str:
     if re.search(r"(?<![\w(])i\)\s", text) and re.search(r"(?<![\w(])ii\)\s", text):
         text = re.sub(r"(?<![\w(])(i{1,3}|iv|v)\)(?=\s)", r"(\1)", text)
     # A part that begins within a line begins a line of its own.
-    return re.sub(r"(?<=[.:?;])[ \t]+(?=\([a-h]\)\s)", "\n", text)
+    text = _WITHIN.sub(r"\n(\1)", text)
+    return _rising(_PART_LINE.sub(r"\1(\2)", text))
 
 
+def _rising(text: str) -> str:
+    """Labels within lines that count up from the last at the beginning of one: "(a) x (b) y" has two parts."""
+    pieces, done, wanted = [], 0, "a"
+    for found in re.finditer(r"(?:^|(?<=\s))\(([a-h])\)(?=\s)", text, re.MULTILINE):
+        begins = not text[text.rfind("\n", 0, found.start()) + 1 : found.start()].strip(" \t>*#-")
+        if found[1] != wanted or (not begins and _REFERS.search(text[max(0, found.start() - 20) : found.start()])):
+            continue
+        if not begins:
+            pieces += [text[done : found.start()].rstrip(" \t"), "\n"]
+            done = found.start()
+        wanted = chr(ord(wanted) + 1)
+    return "".join([*pieces, text[done:]])
+
+
+_REFERS = re.compile(
+    r"\b(?:in|of|from|and|to|parts?|both|for|by|see|with|or|than|about|question|problem|exercise)\s*$", re.IGNORECASE
+)
+
+
+_LEADS = r"(?:(?:and|now|then|next|also|finally|ok(?:ay)?|so|great|thanks|good|alright)[,.!: ]+){0,2}"
+_WITHIN = re.compile(rf"(?<=[.:?;!])[ \t]+(?:{_LEADS}part )?\(([a-h])\)[:.]?(?=\s)", re.IGNORECASE)
+_PART_LINE = re.compile(
+    rf"^([ \t]*)\**{_LEADS}part \(?([a-h])\)?(?:\**[:.,]\**|\*\*)(?=\s)", re.IGNORECASE | re.MULTILINE
+)
 _ROMAN = ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii")
 
 

@@ -11,6 +11,7 @@ from ..problems.problem import Part, Problem, plain_name
 from .formulas import sentences, without_code
 from .labels import sections
 from .matching import match_parts, relabelled, statement_items
+from .numbering import MENTION, PART, pieces, switches
 from .transcript import Transcript, Turn
 
 SURE = 0.4  # how sure a recogniser has to be where nothing else speaks for a question
@@ -19,15 +20,13 @@ MOST = 60  # questions of one conversation
 
 Recogniser = Callable[[str], list[Match]]
 
-_HEADING = re.compile(
-    r"^[ \t>]*(?:(?P<hash>#{1,6})[ \t]*)?(?P<bold>\*\*|__)?[ \t]*"
-    r"(?:(?P<word>problem|question|exercise|task|q)[ \t]*\.?[ \t]*#?)?(?P<number>\d{1,2})(?P<close>\*\*|__)?"
-    r"(?P<dot>[ \t]*[.:)—–-])?(?P<title>[^\n]*)$",
-    re.IGNORECASE | re.MULTILINE,
-)
-_MENTION = re.compile(r"\b(?:problem|question|exercise|q)[ \t]*\.?[ \t]*#?(\d{1,2})\b", re.IGNORECASE)
 _GO_ON = re.compile(
     r"\b(?:let'?s|now|next|on to|move|moving|go|start|begin|focus|solve|do|answer|turn)\b", re.IGNORECASE
+)
+_ASKS = re.compile(
+    r"\?|^\W*(?:\w+,? ){0,3}?(?:find|compute|calculate|give|show|prove|derive|determine|state|explain|write|express|"
+    r"name|describe|define|work out|evaluate|which|what|how|why|mean|variance|the)\b",
+    re.IGNORECASE,
 )
 
 
@@ -44,6 +43,8 @@ class Question:
     parts: dict[str, Part] = field(default_factory=dict)  # plain name in the chat to the bank's part
     shown: dict[str, str] = field(default_factory=dict)  # plain name to how the part is called
     numbered: bool = False
+    grown: bool = False  # parts were asked in later turns
+    asked: dict[int, list[str]] = field(default_factory=dict)  # turn to the parts that it asked without letters
     name: str = ""
     unknown: tuple[str, ...] = ()  # parts that it asks and the bank has not
     said: list[tuple[Turn, str]] = field(default_factory=list)
@@ -66,10 +67,12 @@ def find_questions(transcript: Transcript, recognise: Recogniser) -> list[Questi
                 current = current or _asked_bit_by_bit(found, turn, text, waiting, recognise)
             elif number:
                 current = _numbered(found, number) or _new(found, turn, number, title, "") or current
-            if current is not None:
-                current.said.append((turn, text))
-            elif len(waiting) < MOST:
-                waiting.append((turn, text))
+            for spoken_of, said in _by_question(found, turn, text, current):
+                current = spoken_of
+                if current is not None:
+                    current.said.append((turn, said))
+                elif len(waiting) < MOST:
+                    waiting.append((turn, said))
     if not any(question.statement or question.number for question in found):
         found += _from_exchanges(transcript, recognise)
     for question in found:
@@ -78,43 +81,23 @@ def find_questions(transcript: Transcript, recognise: Recogniser) -> list[Questi
     return [question for question in found if question.said]
 
 
-def pieces(turn: Turn) -> Iterator[tuple[str, str, str]]:
-    """A turn cut at the headings of problems: number, title and text of each piece."""
-    marks = [found for found in _HEADING.finditer(turn.text) if _is_heading(found, turn)]
-    first = marks[0].start() if marks else len(turn.text)
-    if turn.text[:first].strip():
-        yield "", "", turn.text[:first]
-    for mark, following in zip(marks, [*marks[1:], None], strict=False):
-        end = len(turn.text) if following is None else following.start()
-        title = mark["title"].strip(" *_:.#—–-")
-        yield mark["number"].lstrip("0") or "0", title if _titled(title) else "", turn.text[mark.start() : end]
-
-
-def _is_heading(found: re.Match[str], turn: Turn) -> bool:
-    """Whether a line with a number begins a problem: a heading, bold, with the word, or a title at the very start."""
-    title = found["title"].strip(" *_")
-    if re.match(r"\s*[,.]?\s*\(?[a-h]\)|\s*[a-h]\b\s*[).:]|\s*\([ivx]+\)", found["title"]) and not found["word"]:
-        return False  # 1(a) labels a part
-    if re.match(r"\s*\(?[a-h]\)", found["title"]):
-        return False
-    if found["word"]:
-        # "Problem 1 is …" within running text says something of it.
-        return bool(found["hash"] or found["bold"] or found["dot"]) or not title or _titled(title)
-    if turn.speaker != "student":
-        return False
-    if not found["dot"] or not title:
-        return False
-    if found["hash"]:
-        return len(found["hash"]) <= 3
-    begins = not turn.text[: found.start()].strip()
-    return begins and (bool(found["bold"]) or (_titled(title) and not title.endswith(("?", ".", ":"))))
-
-
-def _titled(title: str) -> bool:
-    """Whether words look like a title: few, and no sentence."""
-    return len(title) <= 90 and len(title.split()) <= 12 and not re.search(r"[.?!]\s+\w|[$=]", title) and not (
-        re.match(r"(?:is|was|asks?|has|and|or|,)\b", title)
-    )  # fmt: skip
+def _by_question(
+    found: list[Question], turn: Turn, text: str, current: Question | None
+) -> Iterator[tuple[Question | None, str]]:
+    """A tutor's text by the questions that it turns to; a student's whole."""
+    known = {question.number for question in found if question.number}
+    if turn.speaker == "student" or len(known) < 2:
+        yield current, text
+        return
+    joined = ""
+    for number, said in switches(text, known):
+        other = _numbered(found, number) if number else current
+        if other is not current and joined:
+            yield current, joined
+            joined = ""
+        current, joined = other, joined + said
+    if joined:
+        yield current, joined
 
 
 def _numbered(found: list[Question], number: str) -> Question | None:
@@ -146,25 +129,54 @@ def _asked(
         return known
     matches = recognise(text[:LONGEST]) if len(text) > 30 else []
     match = matches[0] if matches and matches[0].score >= SURE else None
-    mentioned = list(_MENTION.findall(text))
+    asks = match is not None or _lists_parts(text)
+    mentioned = list(dict.fromkeys(each.lstrip("0") for each in MENTION.findall(text)))
+    if not mentioned and not asks:
+        mentioned = [each["number"] for each in PART.finditer(text) if _numbered(found, each["number"]) is not None]
+    fresh = [each for each in mentioned if _numbered(found, each) is None]
+    if asks and fresh:
+        return _opened(found, turn, fresh[0], text, match) or current
     if mentioned and (match is None or len(text) < 400):
         known = _numbered(found, mentioned[0])
         if known is not None:
+            _goes_on(known, text)
             return known
-        if match is not None or current is None or _GO_ON.search(text):
-            return _new(found, turn, mentioned[0], "", text if match else "") or current
+        if current is None or _GO_ON.search(text):
+            return _new(found, turn, mentioned[0], "", "") or current
+    if current is None:
+        return _opened(found, turn, "", text, match) if match is not None else None
+    if _goes_on(current, text) or _asks_more(current, turn, text, recognise):
+        return current
     if match is None:
-        if current is not None:
-            _goes_on(current, text, recognise)
-        return current
-    if current is not None and not _is_another(current, match, text):
+        # A list of questions that the bank does not know is another question still.
+        return _opened(found, turn, "", text, None) if _asks_anew(current, text) else current
+    if not _is_another(current, match, text):
         current.statement = current.statement or text[:LONGEST]
-        _goes_on(current, text, recognise)
         return current
-    question = _new(found, turn, mentioned[0] if mentioned else "", "", text)
-    if question is not None:
+    return _opened(found, turn, "", text, match) or current
+
+
+def _opened(found: list[Question], turn: Turn, number: str, text: str, match: Match | None) -> Question | None:
+    question = _new(found, turn, number, "", text)
+    if question is not None and match is not None:
         question.problem, question.score = match.problem, match.score
-    return question or current
+    return question
+
+
+def _lists_parts(text: str) -> bool:
+    """Whether a text lists parts that ask something."""
+    items = [said for _, _, said in statement_items(relabelled(text), first="")]
+    return len(items) > 1 and 2 * sum(_ASKS.search(said) is not None for said in items) >= len(items)
+
+
+def _asks_anew(current: Question, text: str) -> bool:
+    """Whether a text lists questions of its own, and not those of the current one again."""
+    if len(text) < 120 or not _lists_parts(text) or not current.statement:
+        return False
+    items = statement_items(relabelled(text))
+    asked = set(re.findall(r"[a-z]{4,}", current.statement.lower()))
+    said = set(re.findall(r"[a-z]{4,}", text.lower()))
+    return bool(items) and not re.search(r"\byour?\b", text, re.IGNORECASE) and 2 * len(said & asked) < len(said)
 
 
 def _asked_bit_by_bit(
@@ -183,16 +195,33 @@ def _asked_bit_by_bit(
     return question
 
 
-def _goes_on(question: Question, text: str, recognise: Recogniser) -> None:
-    """Add what a student asks later to a statement: parts with letters of their own that it did not have."""
+def _goes_on(question: Question, text: str) -> bool:
+    """Add what a student asks later to a statement: parts whose letters go on where it ended."""
     there = {name for name, _, _ in statement_items(relabelled(question.statement))}
-    more = [(name, said) for name, _, said in statement_items(relabelled(text), first="") if name not in there]
-    if not question.statement or not there or not more or min(name for name, _ in more) < "b":
-        return
-    longer = f"{question.statement}\n\n{text}"[:LONGEST]
-    matches = recognise(longer)
-    if matches and question.problem is not None and matches[0].problem.name == question.problem.name:
-        question.statement, question.problem = longer, matches[0].problem
+    more = {name for name, _, said in statement_items(relabelled(text), first="") if len(said.split()) > 2}
+    if not there or not more or min(more)[0] <= max(there)[0] or len(question.statement) + len(text) > LONGEST:
+        return False
+    question.statement, question.grown = f"{question.statement}\n\n{text}", True
+    return True
+
+
+def _asks_more(question: Question, turn: Turn, text: str, recognise: Recogniser) -> bool:
+    """Add a question without letters to one without letters, where the bank has more parts for both together."""
+    if question.problem is None or "?" not in text or len(question.statement) + len(text) > LONGEST:
+        return False
+    if any(statement_items(relabelled(each), first="") for each in (question.statement, text)):
+        return False
+    longer = f"{question.statement}\n\n{text}"
+    matches = [match for match in recognise(longer) if match.problem.name == question.problem.name]
+    before = [part.name for part in question.problem.parts]
+    if not matches or [part.name for part in matches[0].problem.parts][: len(before)] != before:
+        return False
+    more = [plain_name(part.name) for part in matches[0].problem.parts[len(before) :]]
+    if not more:
+        return False
+    question.asked.setdefault(question.turn, [plain_name(name) for name in before])
+    question.statement, question.problem, question.asked[turn.index] = longer, matches[0].problem, more
+    return True
 
 
 def _is_another(current: Question, match: Match, text: str) -> bool:
@@ -201,9 +230,7 @@ def _is_another(current: Question, match: Match, text: str) -> bool:
         return False
     labels = len(sections(text, "abcdef")) > 2
     if current.problem is not None and current.problem.name == match.problem.name:
-        asked = {part.name for part in current.problem.parts}
-        fresh = all(part.name not in asked for part in match.problem.parts)
-        return fresh or (labels and len(text) > 250 and match.problem.parts != current.problem.parts)
+        return labels and len(text) > 250 and match.problem.parts != current.problem.parts
     return labels or len(text) > 150 or match.score > 0.8
 
 
@@ -221,8 +248,8 @@ def _from_exchanges(transcript: Transcript, recognise: Recogniser) -> list[Quest
 
 def _resolve(question: Question, recognise: Recogniser) -> None:
     """The bank's problem for a question: by its statement, else by everything that is said about it."""
-    if question.problem is None and question.statement:
-        _take(question, recognise(question.statement))
+    if question.statement and (question.problem is None or question.grown):
+        _take(question, _fitting(question.statement, recognise(question.statement)))
     if question.problem is None:
         said = [(turn.speaker, _of_itself(text, question.number)) for turn, text in question.said[:MOST]]
         spoken = "\n\n".join(text for _, text in said)
@@ -262,8 +289,13 @@ def _of_itself(text: str, number: str) -> str:
     return "".join(
         text[start:end]
         for start, end in sentences(text)
-        if all(each == number for each in _MENTION.findall(text[start:end]))
+        if all(each == number for each in MENTION.findall(text[start:end]))
     )
+
+
+def _fitting(statement: str, matches: list[Match]) -> list[Match]:
+    """The matches in the order of how many of the statement's parts they have."""
+    return sorted(matches, key=lambda match: (len(match_parts(match.problem, statement).unknown), -match.score))
 
 
 def _take(question: Question, matches: list[Match]) -> None:

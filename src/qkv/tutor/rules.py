@@ -9,6 +9,7 @@ from typing import Any
 
 from ..problems.judging.answers import Value, Values
 from ..problems.judging.chains import Chain
+from .focus import mentioned
 from .formulas import formulas, without_code
 from .labels import sections
 from .questions import Question
@@ -22,7 +23,9 @@ _CODE = (
 )
 _WAIT = (
     r"\b(?:do not|don't|never) (?:\w+ ){0,2}?(?:answer|solve|start|begin|work on|give)\b[^.\n]{0,80}?\b(?:until|"
-    r"yet|before|at this time|for now|only when|till|now)\b|\b(?:only (?:answer|solve|respond)|"
+    r"yet|before|at this time|for now|only when|till|now|unless)\b|"
+    r"\b(?:keep|stay|be) (?:quiet|silent)\b[^.\n]{0,40}\buntil\b|"
+    r"\b(?:only (?:answer|solve|respond)|"
     r"(?:answer|solve|respond) only)[^.\n]{0,30}\b(?:when|once|after|what)\b|\bwait (?:until|for) (?:i|me|my|the)\b"
 )
 _DERIVE = (
@@ -33,10 +36,21 @@ _BRIEF = (
     r"\b(?:keep (?:it|them|answers?|your \w+) (?:short|brief|concise)|(?:be|short|brief|concise)[, ]+(?:but|and|brief|"
     r"short|concise)|(?:short|brief|concise) (?:answers?|solutions?|derivations?|explanations?|replies))\b"
 )
+_GO_AHEAD = re.compile(
+    r"\b(?:go (?:ahead|on)|carry on|continue|proceed|now (?:please )?(?:answer|solve|do)|"
+    r"(?:please|can you|could you|now) "
+    r"(?:answer|solve|start|begin|do)\b(?! not)|let's (?:start|begin|do|go)|start with|begin with|next (?:one|part))\b",
+    re.IGNORECASE,
+)
+_LATER = re.compile(
+    r"\byet\b|for now|at this time|\b(?:will|'ll) (?:tell|say|let you know|ask)|until i (?:say|tell|give you the|name)|"
+    r"one (?:at a time|by one)",
+    re.IGNORECASE,
+)
 _RULES = {
     name: re.compile(pattern, re.IGNORECASE)
     for name, pattern in {
-        "no code": _CODE, "wait until asked": _WAIT, "show a derivation": _DERIVE, "be short": _BRIEF
+        "code": _CODE, "answered before asked": _WAIT, "no derivation": _DERIVE, "not short": _BRIEF
     }.items()
 }  # fmt: skip
 _LISTING = re.compile(
@@ -54,7 +68,7 @@ _ONE_LINE = re.compile(r"^\s*(?:\w+\s*=\s*)?(?:\w+\.)?einsum\(.*\)\s*$")
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of the set-up: `broken` at `turn` with `evidence`, or kept."""
+    """A rule of the set-up, by what breaks it: `broken` at `turn` with `evidence`, or kept."""
 
     name: str
     set_in_turn: int
@@ -64,8 +78,7 @@ class Rule:
     part: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        names = ("name", "set_in_turn", "broken", "turn", "evidence", "part")
-        return {name: getattr(self, name) for name in names}
+        return {"rule": self.name, "broken": self.broken, "turn": self.turn, "evidence": self.evidence}
 
 
 def rules_of(transcript: Transcript) -> dict[str, int]:
@@ -83,7 +96,7 @@ def broken_rules(transcript: Transcript, questions: Sequence[Question]) -> tuple
     """Every rule of the set-up, with each place where it was broken."""
     rules: list[Rule] = []
     for name, set_in in rules_of(transcript).items():
-        finder = {"no code": _code, "wait until asked": _early, "show a derivation": _bare, "be short": _long}[name]
+        finder = {"code": _code, "answered before asked": _early, "no derivation": _bare, "not short": _long}[name]
         breaks = [found for found in finder(transcript, questions) if found[0] > set_in]
         rules += [Rule(name, set_in, True, *found) for found in breaks[:20]] or [Rule(name, set_in, False)]
     return tuple(rules)
@@ -129,7 +142,7 @@ def _first(lines: list[str]) -> str:
 
 
 def _early(transcript: Transcript, questions: Sequence[Question]) -> list[tuple[int, str, str]]:
-    """Parts that were answered before their problem was given."""
+    """Parts that were answered before their problem was given, or before the student asked for them."""
     found = []
     first = min((question.turn for question in questions if question.turn), default=len(transcript.turns) + 1)
     for turn in transcript.of("tutor"):
@@ -142,6 +155,32 @@ def _early(transcript: Transcript, questions: Sequence[Question]) -> list[tuple[
         for turn, _ in question.said:
             if turn.speaker == "tutor" and turn.index < question.turn:
                 found.append((turn.index, f"problem {question.name} was answered before it was given", question.name))
+        found += _unasked(transcript, question)
+    return found
+
+
+def _unasked(transcript: Transcript, question: Question) -> list[tuple[int, str, str]]:
+    """Parts of a problem that came with the word to wait, answered before the student named them or said to go on."""
+    given = transcript.turns[question.turn - 1] if 0 < question.turn <= len(transcript.turns) else None
+    told = _RULES["answered before asked"].search(given.text) if given is not None else None
+    if told is not None and not _LATER.search(given.text[told.start() : told.end() + 120] if given else ""):
+        return []  # "until I ask", and then the question asks
+    if given is None or told is None or given.speaker != "student" or _GO_AHEAD.search(given.text, told.end()):
+        return []
+    found = []
+    asked: set[str] = set()
+    for turn, text in question.said:
+        if turn.index <= given.index:
+            continue
+        if turn.speaker == "student":
+            named = set(mentioned(turn.text, question))
+            asked |= set(question.parts) if _GO_AHEAD.search(turn.text) and not named else named
+            continue
+        names = [each.part for each in sections(text, question.labels()) if len(each.text.split()) > 3]
+        early = [name for name in dict.fromkeys(names) if name and not any(each.startswith(name) for each in asked)]
+        if early:
+            shown = ", ".join(question.shown.get(name, name) for name in early)
+            found.append((turn.index, f"problem {question.name}: {shown} was answered unasked", question.name))
     return found
 
 

@@ -97,5 +97,6 @@ def test_same_knows_texts_that_cannot_be_typed():
 def test_junk_neither_raises_nor_hangs(junk):
     begun = time.perf_counter()
     assert PAIR.check(junk).kind in ("unread", "wrong", "incomplete")
-    assert PAIR.items["q_1"].check(junk).kind in ("unread", "wrong")
+    # The right answer said over and over is right.
+    assert PAIR.items["q_1"].check(junk).kind in ("unread", "wrong", "right" if "(2,3)" in junk else "unread")
     assert time.perf_counter() - begun < 8

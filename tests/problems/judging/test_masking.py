@@ -68,3 +68,19 @@ def test_only_one_place_needs_no_name() -> None:
     assert decoder.check("only a causal mask; with padding on the right the padding mask is not needed")
     assert decoder.check("causal and padding masks")
     assert SCENARIOS["left padding"].answer.check("a causal mask").kind == "wrong"
+
+
+@pytest.mark.parametrize(("scenario", "answer", "kind"), [
+    ("encoder", "a padding mask on the cross-attention", "wrong"),
+    ("encoder", "No causal mask.", "incomplete"),
+    ("encoder", "Only the padding mask is used, while tokens see each other in both directions.", "right"),
+    ("decoder", "A causal mask on the cross-attention to the encoder.", "wrong"),
+    ("decoder", "The decoder needs both the causal mask and the padding mask.", "conditional"),
+    ("decoder", "A causal mask. If one pads on the left, a padding mask has to be added.", "right"),
+    ("translation", "Padding mask on the encoder self-attention and causal mask on the decoder self-attention.",
+     "incomplete"),
+    ("translation", "Encoder: hide pads; decoder self-attention: hide the future; cross-attention: hide pads", "right"),
+    ("translation", "Encoder: padding; decoder: causal; cross: causal and padding", "wrong"),
+])  # fmt: skip
+def test_the_attention_that_is_named_counts(scenario: str, answer: str, kind: str) -> None:
+    assert SCENARIOS[scenario].answer.check(answer).kind == kind

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..judging.answers import Value, unreadable
+from ..judging.answers import Value, last_read, unreadable
 from ..judging.pieces import cleaned, labelled, tidy
 from ..outcome import Outcome, joined
 from ..reading.literals import ENVIRONMENT, cells_of
@@ -26,6 +26,10 @@ _NAMED = re.compile(
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 _SPOKEN = re.compile(rf"(?i:(?:output|returns?|result|answer|gives)\b[^.]{{0,30}}\b({'|'.join(_ORDINALS)}) value)")
+_CHOSEN = re.compile(
+    rf"(?i:\b({'|'.join(_ORDINALS)}) (?:key|score|position|entry|one|slot)\b[^.]{{0,30}}"
+    r"(?:highest|largest|biggest|greatest|max|wins?))"
+)
 _BARE = re.compile(r"(?i:scores?)\s?(?:are|is|:|=)?\s?((?:[-−]?\d+(?:\s?,\s?(?:and )?| and )){1,8}[-−]?\d+)")
 
 
@@ -46,19 +50,19 @@ class Found:
         if (nothing := unreadable(answer)) is not None:
             return nothing
         plain = self.output.check(answer)
-        if plain.kind == "right":
-            return plain
         scores, index, output = self.read(answer)
         items: dict[str, Outcome] = {}
         if scores is not None and (said := self.scores.check(scores)).kind == "wrong":
             items["scores"] = said
         for name, texts in labelled(tidy(answer), list(self.places), {}).items():
-            if (said := self.places[name].check(texts[-1])).kind == "wrong":
+            if (said := last_read(self.places[name], texts)).kind == "wrong":
                 items[name] = said
         if index is not None and index != self.index:
             items["index"] = Outcome("wrong", f"the largest score stands at {self.index}, not at {index}")
+        if plain.kind == "right":
+            return joined({**items, "output": plain}) if items else plain
         if output is None:
-            told = items or (index is not None and plain.kind != "wrong")
+            told = items or ((index is not None or scores is not None) and plain.kind != "wrong")
             missing = Outcome(
                 "incomplete" if told else plain.kind, plain.reason if not told else "the output is missing"
             )
@@ -97,5 +101,6 @@ class Found:
             output = f"v_{_ORDINALS.index(spoken[-1].lower()) + 1}"
         if scores is None and (bare := _BARE.search(answer)) is not None:
             scores = f"({re.sub(r',? and ', ', ', bare[1])})"
-        index = _INDEX.findall(answer)
-        return scores, int(index[-1]) if index else None, output
+        index = [int(place) for place in _INDEX.findall(answer)]
+        index = index or [_ORDINALS.index(word.lower()) + 1 for word in _CHOSEN.findall(answer)]
+        return scores, index[-1] if index else None, output

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, cached_property
@@ -15,8 +14,8 @@ from ...render.document import Block, Formula, Maths, Paragraph, prose
 from ..exact import Matrix, Vector, decimal, dot, exact, listed, matrix, mixed, rounded, softmax, vector, written_out
 from ..judging.answers import Value
 from ..problem import Misconception, Part, Problem, Step
-from ..reading.literals import matrices_in
 from .answers import Found
+from .reading import read_question
 from .training import KINDS, training_part
 
 NAME = "argmax"
@@ -27,9 +26,6 @@ VALUES = exact(((2, 0, 1), (1, 4, 3), (0, -1, 4), (1, 0, -1)))
 
 SIMILARITIES = ("dot", "distance")
 _TRIES = 4000
-_ARGMAX = r"\barg\s?max|\\arg\s*\\?max|\bhard(?:max)? attention"
-_LEARNING = r"train|gradient|differentiab|back-?prop"
-_ON_TRAINING = rf"(?:how|why|what)\b[^?]{{0,120}}(?:{_ARGMAX})[^?]{{0,120}}(?:{_LEARNING})[^?]{{0,80}}\?"
 
 FOLLOW_UPS = (
     "By how much may the query move before another key is chosen?",
@@ -251,31 +247,12 @@ def _drawn(draw: random.Random, shape: tuple) -> Lookup | None:
 
 
 def recognised(text: str) -> tuple[float, Problem] | None:
-    """Whether a text asks this, and the problem with the text's own numbers."""
-    text = text[:20_000]
-    if not re.search(_ARGMAX, text, re.IGNORECASE) or not re.search(r"attention|quer(?:y|ies)", text, re.IGNORECASE):
+    """Whether a text asks this, and the problem with the text's own numbers and only what it asks."""
+    found = read_question(text)
+    if found is None:
         return None
-    named: dict[str, Matrix] = {}
-    for name, rows in matrices_in(text):
-        named.setdefault(name, rows)
-    keys, values = _rows(named, "k"), _rows(named, "v")
-    query = named.get("q") or named.get("Q") or named.get("q_1")
-    if query is None or keys is None or values is None or len(query) != 1:
-        return (0.5, make(None)) if re.search(_ON_TRAINING, text, re.IGNORECASE) else None
-    wide = len(query[0])
-    if len(keys[0]) != wide and len(keys) == wide:
-        keys = tuple(zip(*keys, strict=True))
-        values = tuple(zip(*values, strict=True)) if len(values) != len(keys) else values
-    if len(keys) != len(values) or len(keys[0]) != wide:
-        return None
-    near = re.search(r"distance|nearest|closest", text, re.IGNORECASE)
-    return 0.97, built(Lookup(query[0], keys, values, "distance" if near else "dot"), None, "training", ("003 2",))
-
-
-def _rows(named: dict[str, Matrix], letter: str) -> Matrix | None:
-    if letter.upper() in named:
-        return named[letter.upper()]
-    rows = []
-    while (row := named.get(f"{letter}_{len(rows) + 1}")) is not None and len(row) == 1:
-        rows.append(row[0])
-    return tuple(rows) if rows and len({len(row) for row in rows}) == 1 else None
+    if found.keys is None or found.query is None or found.values is None:
+        whole = make(None)
+        return found.confidence, replace(whole, parts=whole.parts[1:])
+    whole = built(Lookup(found.query, found.keys, found.values, found.similarity), None, "training", ("003 2",))
+    return found.confidence, whole if found.on_training else replace(whole, parts=whole.parts[:1])

@@ -7,18 +7,63 @@ from ..problem import Misconception, Part, Step
 
 KINDS = ("training", "learners", "temperature", "straight")
 
+# Words up to what gets a gradient, where the values are not what is spoken of: they do get one.
+_BUT_VALUES = r"(?:(?!values?\b|but\b|while\b|whereas\b)[\w/]+,? ){0,6}"
+_LOOKUP = r"(?:quer(?:y|ies)|keys?|index|indices|choice|selection|arg ?max|scores?|logits?|attention|w_?q|w_?k|q|k)\b"
+
 _NO_GRADIENT = Idea(
     "queries and keys get no useful gradient",
     (
-        r"(?:gradients?|derivatives?|slopes?) … (?:zero|0|vanish\w*|undefined|blocked|lost|stops?|none)",
+        r"(?:gradients?|derivatives?|slopes?) … (?:zero|0|vanish\w*|undefined|blocked|lost|stops?)",
+        r"(?:gradients?|derivatives?) … none",
         r"(?:zero|no|undefined|vanishing|without) (?:\w+ )?(?:gradients?|derivatives?|slope)",
-        r"(?:not|non) ?-?differentiable|nondifferentiable",
-        r"(?:gradients?|backprop\w*|back-propagat\w*|signal) … (?:cannot|can not|do not|does not|unable|fails?|never)",
-        r"(?:cannot|can not|no longer|unable to|impossible to) (?:\w+ ){0,3}(?:back-?propagat\w*|train|learn)",
-        r"(?:piecewise|locally|almost everywhere) constant|step function",
+        (
+            r"(?:lose|loses|losing|lost|blocks?|blocking|kills?|stops?|cuts? off|prevents?|breaks?) (?:\w+ ){0,3}"
+            r"(?:gradients?|back ?propagation|backprop\w*|signal)"
+        ),
+        r"d ?\w{1,12} ?/ ?d ?\w{1,12} … (?:zero|0)",
+        (
+            r"(?:gradients?|backprop\w*|back ?propagat\w*|signal) (?:\w+ ){0,5}(?:can not|do not|does not|"
+            r"unable to|fails? to|"
+            r"never|no longer) (?:\w+ )?(?:flow|reach|pass|propagate|get|go|exist|arrive|travel|train|work|come|be)"
+        ),
+        (
+            r"(?:can not|no longer|unable to|not (?:be )?able to|impossible to|not possible to|never) (?:\w+ ){0,3}"
+            r"(?:back ?-?propagat\w*|backprop\w*|train\w*|learn\w*|updated?|improve|optimi[sz]e)"
+        ),
+        (
+            r"(?:quer(?:y|ies)|keys?|weights?|parameters?|projections?|q/k|w_?q|w_?k|they) (?:\w+ ){0,4}"
+            r"(?:not|never|no longer) (?:\w+ )?(?:updated|trained|learn(?:ed|t)?|train|change|improve|move)"
+        ),
+        (
+            r"(?:quer(?:y|ies)|keys?|w_?q|w_?k|weights?) … (?:stay|remain|stuck|"
+            r"keep) (?:\w+ ){0,3}(?:initial|fixed|frozen|stuck)"
+        ),
         r"train\w* … impossible",
+        r"(?:zero|0) (?:almost everywhere|a\.e)",
     ),
     "Argmax does not change under small changes of queries and keys, so their gradient is 0 wherever it exists.",
+)
+_STEPS = Idea(
+    "argmax is a step function",
+    (
+        r"(?:not|non) ?-?differentiable|nondifferentiable|nonsmooth|not smooth|discontinuous|not continuous",
+        r"(?:piecewise|locally|almost everywhere) constant|step function",
+        r"(?:stays?|remains?) (?:the same|unchanged|constant)",
+        r"does not (?:change|depend|respond|react)",
+    ),
+    "Argmax stays the same under small changes of the scores.",
+)
+_HARDER = Idea(
+    "training gets harder",
+    (
+        (
+            r"(?:train\w*|learn\w*|optimi[sz]\w+) … (?:hard(?:er)?|difficult|worse|breaks?|fails?|suffers?|"
+            r"slower|unstable|badly)"
+        ),
+        r"(?:hard(?:er)?|difficult|worse|breaks?|hurts?|harms?|prevents?) … (?:train\w*|learn\w*|optimi[sz]\w+)",
+    ),
+    "Training gets harder.",
 )
 _VALUES_LEARN = Idea(
     "the values still learn",
@@ -54,11 +99,48 @@ _FLOWS = Idea(
     "gradients flow as before",
     (
         r"gradients? (?:\w+ ){0,6}(?:normally|as usual|unchanged|just as|as before|fine)",
+        rf"gradients? (?:\w+ ){{0,2}}(?:flow\w*|pass(?:es)?|reach(?:es)?|go(?:es)?|arrives?) {_BUT_VALUES}{_LOOKUP}",
         r"(?:no|not any) (?:effect|difference|impact|problem) … train\w*",
-        r"train\w* (?:\w+ ){0,3}(?:as usual|just as well|as before|unaffected|unchanged|normally|easier|faster)",
-        r"queries and keys (?:still )?(?:learn|train|get gradients?) (?:as|normally|just)",
+        (
+            r"(?:makes?|made|making|has|have|having) (?:no|little|hardly any) (?:real |big )?(?:effect|"
+            r"difference|impact|influence)"
+        ),
+        r"(?:no|not) (?:need to worry|problem (?:for|in|with) (?:train|learn)\w*)",
+        (
+            r"(?:does|do|would|will) not (?:really )?(?:hurt|harm|affect|impair|hinder|change|influence|prevent|matter)"
+            r"(?: (?:for )?(?:our |the |any )?(?:ability|train|learn|optimi)\w*| much| at all|[.,;]|$)"
+        ),
+        r"train\w* (?:\w+ ){0,3}(?:as usual|just as well|as before|unaffected|unchanged|normally)",
+        r"^(?:(?!soft ?max)[^.])*\b(?:train|learn)\w* (?:\w+ ){0,3}(?:easier|faster|better|quicker)",
+        (
+            r"^(?:(?!soft ?max)[^.])*\b(?:speeds? up|improves?|helps?|accelerates?|eases?|"
+            r"simplif\w+) (?:\w+ ){0,3}(?:train|learn)\w*"
+        ),
+        (
+            r"(?:quer(?:y|ies)|keys?|w_?q|w_?k)(?: and \w+)?(?: projections?| weights?|"
+            r" matri\w+)? (?:still |keep |continue to )+"
+            r"(?:learn|train|get gradients?|(?:be )?updat|(?:be )?train)\w*"
+        ),
+        r"queries and keys (?:learn|train|get gradients?) (?:as|normally|just)",
+        r"(?:models?|networks?|layers?|transformers?|we|it|everything) can (?:still|also) (?:be )?(?:train|learn)\w*",
+        (
+            r"arg ?max is (?:still |also |just as |perfectly |fully )*differentiable(?! (?:almost|except|"
+            r"wherever|away|a\.e))"
+        ),
     ),
     "gradients do not flow through argmax: it stays the same under small changes of queries and keys",
+)
+_EXPLODES = Idea(
+    "gradients of the scores are large",
+    (
+        (
+            r"gradients? (?:\w+ ){0,4}(?:explod\w+|blow up|diverge|infinite|unbounded|"
+            r"huge)(?!.*(?:\bties?\b|jump|boundar))"
+        ),
+        r"explod\w+ gradients?|infinite (?:slopes?|gradients?|derivatives?)(?!.*(?:\bties?\b|jump|boundar))",
+        rf"(?:gradients?|derivatives?) {_BUT_VALUES}(?:nonzero|not zero)(?! (?:\w+ ){{0,5}}values?\b)",
+    ),
+    "away from ties the derivative of argmax by the scores is 0: nothing in it is large",
 )
 _NOTHING = Idea(
     "values get no gradient",
@@ -81,14 +163,19 @@ _EVEN = Idea(
 _SAID = {
     "training": (
         "How does replacing softmax by argmax affect our ability to train models with attention by gradients?",
-        Ideas((_NO_GRADIENT,), (_FLOWS, _NOTHING), _NO_GRADIENT.why + " " + _VALUES_LEARN.why),
+        Ideas(
+            (_NO_GRADIENT,),
+            (_FLOWS, _EXPLODES, _NOTHING),
+            _NO_GRADIENT.why + " " + _VALUES_LEARN.why,
+            partly=(_STEPS, _HARDER),
+        ),
         ("argmax taken as differentiable", "Gradients flow normally through argmax, so training goes on as usual."),
     ),
     "learners": (
         "A layer with argmax attention is trained by gradients: do the projections of queries, keys and values learn?",
         Ideas(
             (_NO_GRADIENT, _VALUES_LEARN),
-            (_FLOWS, _NOTHING),
+            (_FLOWS, _EXPLODES, _NOTHING),
             "Queries and keys get zero gradients: a small change of them changes no choice. The values still get "
             "gradients, since the chosen value is passed on as it is.",
         ),

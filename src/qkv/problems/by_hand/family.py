@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 from ...render.document import Block, Formula, Maths, Paragraph, prose
 from ..exact import Matrix, Scale, dot, exact, matrix, times, transposed, vector
 from ..problem import Part, Problem
+from .asked import parts_asked
 from .instance import UNSCALED, Instance
 from .numbers import scores_part, spoken, sum_part, vectors_part
 from .proofs import SCORES, SUMS, letters, matrices_part, scores_proof, sum_proof
@@ -61,7 +63,9 @@ def recognised(text: str) -> tuple[float, Problem] | None:
     sure, given = found
     if given is None:
         return sure, make(None)
-    return sure, built(given, None, ("entry", "row"), ("002 1",))
+    whole = built(given, None, ("entry", "row"), ("002 1",))
+    parts = parts_asked(text, given, whole.parts)
+    return sure, replace(whole, parts=parts) if parts else whole
 
 
 def attending(x: Matrix, wq: Matrix, wk: Matrix, wv: Matrix, token: int, scale: Scale = UNSCALED, *,

@@ -7,11 +7,51 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 
-from ..exact import DIGITS, Matrix, Scale, dot, listed, matrix, mixed, number, rounded, softmax, transposed, vector
+from ..exact import (
+    DIGITS,
+    Matrix,
+    Scale,
+    Vector,
+    dot,
+    listed,
+    matrix,
+    mixed,
+    number,
+    rounded,
+    softmax,
+    transposed,
+    vector,
+)
 
 UNSCALED = Scale()
 LONGEST = 440  # characters of a matrix that `qkv.maths` takes for a definition
 SMALL = 6  # sizes up to here are written out; larger ones show the pattern
+
+_DIGITS_SHOWN = 30  # of a decimal; what has more is shown as a fraction
+
+
+class Point(Fraction):
+    """A fraction that is shown as a decimal where it is one.
+
+    >>> str(Point(1, 8)), str(Point(-3)), str(Point(1, 3))
+    ('0.125', '-3', '1/3')
+    """
+
+    def __str__(self) -> str:
+        places = next((n for n in range(_DIGITS_SHOWN + 1) if 10**n % self.denominator == 0), None)
+        if not places:
+            return super().__str__()
+        digits = f"{abs(self.numerator) * (10**places // self.denominator):0{places + 1}d}"
+        return f"{'-' if self < 0 else ''}{digits[:-places]}.{digits[-places:]}"
+
+
+def at(letter: str, place: int | str) -> str:
+    """The vector of a token by its name.
+
+    >>> at("x", 3), at("x", 30)
+    ('x_3', 'x_{30}')
+    """
+    return f"{letter}_{place}" if len(str(place)) == 1 else f"{letter}_{{{place}}}"
 
 
 @dataclass(frozen=True)
@@ -20,7 +60,8 @@ class Instance:
 
     `token` is the one that attends, from 1; `seen` says for each query which keys it may attend to (None: all);
     `columns` says that the tokens are the columns of X, and not its rows; `plain` that the question has queries as
-    W_Q x, and not as W_Qᵀ x: the weights here are always such that tokens as rows are multiplied from the right.
+    W_Q x, and not as W_Qᵀ x: the weights here are always such that tokens as rows are multiplied from the right;
+    `decimals` that numbers were given as decimals, and are shown so.
     """
 
     q: Matrix
@@ -36,6 +77,7 @@ class Instance:
     causal: bool = False
     columns: bool = False
     plain: bool = False
+    decimals: bool = False
 
     def applied(self, letter: str) -> str:
         """What a token is multiplied by from the left: the transposed weights, or the weights themselves."""
@@ -47,9 +89,23 @@ class Instance:
             return f"{self.applied(letter)} X"
         return f"X W_{letter}^T" if self.plain else f"X W_{letter}"
 
+    def asked_for(self, weight: Matrix) -> Matrix:
+        """A weight matrix the way round that the question has it."""
+        return transposed(weight) if self.plain else weight
+
     def shown(self, weight: Matrix) -> Matrix:
         """A weight matrix as the question has it."""
-        return transposed(weight) if self.plain else weight
+        return self.printed(self.asked_for(weight))
+
+    def printed(self, rows: Matrix) -> Matrix:
+        """Rows whose numbers are written as the given ones are."""
+        return tuple(map(self.printed_row, rows))
+
+    def printed_row(self, row: Vector) -> Vector:
+        return tuple(map(Point, row)) if self.decimals else row
+
+    def printed_number(self, value: Fraction) -> str:
+        return str(Point(value)) if self.decimals else number(value)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -86,6 +142,15 @@ class Instance:
     def scores(self) -> tuple[str, ...]:
         return tuple(self.scale.text(product) for product in self.products)
 
+    @property
+    def shown_scores(self) -> tuple[str, ...]:
+        """The scores as they are printed; `scores` are exact in every digit."""
+        if not self.decimals:
+            return self.scores
+        texts = (self.printed_number(product * self.scale.factor) for product in self.products)
+        root = "" if self.scale.under == 1 else rf"/\sqrt{{{self.scale.under}}}"
+        return tuple(text if text == "0" else f"{text}{root}" for text in texts)
+
     @cached_property
     def weights(self) -> tuple[Decimal, ...]:
         """The softmax of the scores; what is not attended to weighs 0."""
@@ -112,7 +177,8 @@ class Instance:
     @property
     def plugged(self) -> str:
         """The weighted sum with the rounded weights put in."""
-        return " + ".join(f"{self.sheet_weights[place - 1]} {vector(self.v[place - 1])}" for place in self.attended)
+        values = {place: vector(self.printed_row(self.v[place - 1])) for place in self.attended}
+        return " + ".join(f"{self.sheet_weights[place - 1]} {value}" for place, value in values.items())
 
     @cached_property
     def symbols(self) -> dict[str, str]:
@@ -132,16 +198,33 @@ class Instance:
                 found["X"] = f"matrix[{n},{wide}] = {matrix(self.x)}"
                 found["x"] = f"matrix[{n},{wide}] = X"
             for letter, weight in (("Q", self.wq), ("K", self.wk), ("V", self.wv)):
-                shown = self.shown(weight)
+                shown = self.asked_for(weight)
                 found[f"W_{letter}"] = f"matrix[{len(shown)},{len(shown[0])}] = {matrix(shown)}"
         # Numbers throughout: a definition through the weights would be expanded again in every comparison.
         for letter, given in (("q", self.q), ("k", self.k), ("v", self.v)):
             found[letter] = f"matrix[{len(given)},{len(given[0])}] = {matrix(given)}"
         found |= self._stacked(rows, n, width, out)
+        if rows == 1:  # a matrix of one row is a vector itself: its rows need a name of their own
+            found["Q"] = found["q"]
+            found |= {"q": f"matrix[{n},{width}]", "q_1": f"vector[{width}] = {vector(self.q[0])}"}
         scores = [[self.scale.text(dot(query, key)) for key in self.k] for query in self.q]
         written = f"[{', '.join('[' + ', '.join(row) + ']' for row in scores)}]"
-        found["z"] = f"matrix[{rows},{n}] = {written if len(written) <= LONGEST else self.scaled('q k^T')}"
+        found["z"] = f"matrix[{rows},{n}] = {written if len(written) <= LONGEST else self.scaled('Q k^T' if rows == 1 else 'q k^T')}"
         return found | self._weights() | {"A": f"matrix[{rows},{n}] = a"}
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The same for words about them: where the matrices are not small, what they are without their values."""
+        if self.small:
+            return self.symbols
+        found = dict.fromkeys(self.sizes, "natural")
+        for letters, wide in (("XxqkQK", "D_k"), ("vV", "D_v"), ("azA", "N")):
+            found |= dict.fromkeys(letters, f"matrix[N,{wide}]")
+        if self.x is not None:
+            found |= {"x": "matrix[N,D]", "X": "matrix[D,N]" if self.columns else "matrix[N,D]"}
+            for letter, wide in (("Q", "D_k"), ("K", "D_k"), ("V", "D_v")):
+                found[f"W_{letter}"] = f"matrix[{wide},D]" if self.plain else f"matrix[D,{wide}]"
+        return found | {"i": "index[N]", "j": "index[N]"}
 
     def _stacked(self, rows: int, n: int, width: int, out: int) -> dict[str, str]:
         if self.columns:
@@ -156,7 +239,7 @@ class Instance:
         below = str(self.scale.factor.denominator) if self.scale.factor.numerator == 1 else ""
         if self.scale.under != 1:
             below = rf"{below} \sqrt{{{self.scale.under}}}".removeprefix("1 ")
-        return rf"\frac{{{product}}}{{{below}}}" if below else f"{number(self.scale.factor)} {product}"
+        return rf"\frac{{{product}}}{{{below}}}" if below else f"{self.printed_number(self.scale.factor)} {product}"
 
     def _weights(self) -> dict[str, str]:
         """Row-wise softmax; where a mask leaves keys out, the row of the asked token alone, its weights called w."""

@@ -23,6 +23,7 @@ from ..exact import (
 )
 from ..judging.answers import Value, Values
 from ..problem import Misconception, Part, Step
+from .answers import WeightedSum
 from .instance import UNSCALED, Instance
 
 WORDS = {"q": "query", "k": "key", "v": "value"}
@@ -233,10 +234,10 @@ def sum_part(given: Instance) -> Part:
     symbols = given.symbols
     total = rf"\sum_{{j=1}}^{{{len(given.k)}}} a_{{{t},j}} v_j"
     if given.small:
-        answer = Value(total, symbols, (given.plugged,), given.shown_output, plugged=True)
+        answer = WeightedSum(total, symbols, (given.plugged,), given.shown_output, plugged=True)
     else:
         gold = listed([rounded(entry, 12) for entry in given.output])
-        answer = Value(gold, {}, (), given.shown_output, plugged=True)
+        answer = WeightedSum(gold, {}, (), given.shown_output, plugged=True)
     weights = spoken([f"$a_{{{t},{p}}} \\approx {given.sheet_weights[p - 1]}$" for p in given.attended])
     if not given.small:
         weights = f"the weights $a_{{{t},j}}$"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..exact import matrix, transposed
 from ..judging.answers import Value
 from ..judging.chains import Chain
@@ -12,7 +14,12 @@ from .instance import Instance
 SCORES = ("entry", "form")  # which fact part e proves
 SUMS = ("row", "order", "total")  # which fact part f proves
 
-_ROWS = (r"\brows?\b", r"\bcolumns?\b|\brows?\b.*\brows?\b", r"(?:dot|inner|matrix) product|multipl|product")
+_ROWS = (r"\brows?\b", r"\bcolumns?\b|\brows?\b.*\brows?\b", r"(?:dot|inner|matrix) product|multipl|product|\btimes\b")
+_SPELLINGS = ((r"D_(?:K|\{\s*K\s*\})(?![A-Za-z])", "D_k"), (r"D_(?:V|\{\s*V\s*\})(?![A-Za-z])", "D_v"))
+# A softmax whose denominator runs over the first index of the scores.
+_DOWN_A_COLUMN = re.compile(
+    r"\\sum_\{?\s*([a-z])\b[^$]{0,40}?z_?\{?\s*\1\s*,?\s*[a-z]|\bcolumns?\b.{0,30}\b(?:sums?|adds?)\b", re.IGNORECASE
+)
 
 
 def letters(given: Instance) -> dict[str, str]:
@@ -59,6 +66,7 @@ def matrices_part(given: Instance) -> Part:
     mark = "^T" if given.plain else ""
     wrong_order = {name: f"X W_{name}{mark}" if given.columns else f"W_{name}{mark} X" for name in items}
     turned = {name: f"X^T W_{name}{mark}" if given.columns else f"{given.applied(name)} X" for name in items}
+    swapped = {"Q": given.stacked("K"), "K": given.stacked("Q"), "V": given.stacked("V")}
     answer = Products(items, sides, numbers)
     weights = f"{sizes['D_k']} by {sizes['D']}" if given.plain else f"{sizes['D']} by {sizes['D_k']}"
     which = "A row of a product depends on the same row of the left factor"
@@ -79,7 +87,11 @@ def matrices_part(given: Instance) -> Part:
         points=2,
         misconceptions=tuple(
             Misconception(name, "; ".join(f"{letter} = {text}" for letter, text in wrong.items()))
-            for name, wrong in (("factors in the wrong order", wrong_order), ("rows and columns mixed up", turned))
+            for name, wrong in (
+                ("factors in the wrong order", wrong_order),
+                ("rows and columns mixed up", turned),
+                ("query and key swapped", swapped),
+            )
         ),
         symbols=symbols,
         cues=(
@@ -119,7 +131,7 @@ def _matrix_steps(given: Instance, symbols: dict[str, str]) -> tuple[Step, ...]:
 
 def scores_proof(given: Instance, kind: str) -> Part:
     """Part e: what an entry of the matrix of scores is."""
-    symbols = letters(given)
+    symbols = letters(given) | {"e": f"matrix[{given.sizes['N']},{given.sizes['N']}] = I_{{{given.sizes['N']}}}"}
     product = "Q^T K" if given.columns else "Q K^T"
     out = r"\sum_{l=1}^{D_k} Q_{li} K_{lj}" if given.columns else r"\sum_{l=1}^{D_k} Q_{il} K_{jl}"
     if kind == "entry":
@@ -148,7 +160,9 @@ def scores_proof(given: Instance, kind: str) -> Part:
             "The transpose of a product is the product of the transposes, the other way round.",
             f"${start} = {through[0]}$; what is left is to transpose the first bracket.",
         )
-    chain = Chain(start, target, symbols, through=through, also=also, words=_ROWS if kind == "entry" else ())
+    chain = Chain(
+        start, target, symbols, through=through, also=also, words=_ROWS if kind == "entry" else (), spellings=_SPELLINGS
+    )
     return Part(
         name="e",
         ask=ask,
@@ -187,7 +201,7 @@ def _proof(ask: str, chain: Chain, why: str, hints: tuple[str, str, str], wrong:
         steps=lambda: (_proved(chain, why),),
         hints=hints,
         points=2,
-        misconceptions=(Misconception(name, wrong),),
+        misconceptions=(Misconception(name, wrong, lambda text: _DOWN_A_COLUMN.search(text) is not None),),
         symbols=chain.symbols,
         cues=(
             r"(?:show|prove).{0,80}(?:row|column).{0,60}(?:AV|A\s?V|V A)",
@@ -198,8 +212,14 @@ def _proof(ask: str, chain: Chain, why: str, hints: tuple[str, str, str], wrong:
     )
 
 
+def _by_entry(given: Instance) -> dict[str, str]:
+    """Names for a proof entry by entry, or with unit vectors."""
+    n, v = (str(given.sizes[name]) if given.small else name for name in ("N", "D_v"))
+    return {"e": f"matrix[{n},{n}] = I_{{{n}}}", "c": f"index[{v}]"}
+
+
 def _weighted_rows(given: Instance) -> Part:
-    symbols = weighing(given)
+    symbols = weighing(given) | _by_entry(given)
     target = r"\sum_{j=1}^{N} a_{ij} v_j"
     if given.columns:
         start, starts, where = r"(V A^T)_{\cdot i}", (r"((V A^T)^T)_{i\cdot}",), "Column $i$ of $V A^T$"
@@ -207,12 +227,15 @@ def _weighted_rows(given: Instance) -> Part:
     else:
         start, starts, where = "(A V)_i", (r"(A V)_{i\cdot}",), "Row $i$ of $A V$"
         through = (r"V^T A_i", r"\sum_{j=1}^{N} A_{ij} V_j")
+    also = (r"\sum_{j=1}^N a_{ij} v_j^T",)
+    if given.small:
+        also += tuple(
+            " + ".join(f"a_{{i{j}}} v_{j}{turned}" for j in range(1, given.sizes["N"] + 1)) for turned in ("", "^T")
+        )
     return _proof(
         f"Let $A$ be the softmax of the scores, taken row by row. Show that {where[0].lower()}{where[1:]} is the "
         "weighted sum of the value vectors for $x_i$, with the softmax scores as weights.",
-        Chain(
-            start, target, symbols, through=through, starts=starts, also=(r"\sum_{j=1}^N a_{ij} v_j^T",), words=_ROWS
-        ),
+        Chain(start, target, symbols, through=through, starts=starts, also=also, words=_ROWS, spellings=_SPELLINGS),
         "The product's rows and columns; then every value is met with its weight.",
         (
             "Look at one row of weights and one column of values first.",

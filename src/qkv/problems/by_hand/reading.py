@@ -9,6 +9,8 @@ from ..exact import Matrix, Scale, times, transposed
 from ..reading.literals import matrices_in
 from .instance import UNSCALED, Instance
 
+ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "last": -1}
+
 _READ = 20_000
 _OTHER = re.compile(r"\barg\s?max\b|\\arg\\?max|hard attention|linear(?:i[sz]ed)? attention", re.IGNORECASE)
 _ABOUT = re.compile(r"attention|attend|softmax|quer(?:y|ies)", re.IGNORECASE)
@@ -22,6 +24,7 @@ _NUMERATOR = r"\\frac\s*\{[^{}]{0,60}(?:\{[^{}]{0,20}\}[^{}]{0,40}){0,6}\}\s*\{"
 _SCALED = re.compile(
     rf"(?:{_NUMERATOR}|/\s*|divid\w+ by\s*\$?|scal\w+ by\s*\$?(?:1\s*/)?\s*)(?:{_ROOT})", re.IGNORECASE
 )
+_CALLED_SCALED = re.compile(r"(?<!un)(?<!un-)\bscaled[- ](?:dot|attention|scores?|softmax|self)", re.IGNORECASE)
 _NUMBER_BELOW = re.compile(rf"=\s*{_NUMERATOR}\s*([2-9])\s*\}}")
 _UNSCALED = re.compile(r"\bunscaled|without (?:the )?scal|no scal|(?:do not|don't|not) (?:scale|divide)", re.IGNORECASE)
 _BOLD = r"(?:\\(?:mathbf|boldsymbol|bm|vec)\s*\{?\s*)?"
@@ -45,7 +48,7 @@ def read_question(text: str) -> tuple[float, Instance | None] | None:
     named: dict[str, Matrix] = {}
     for name, rows in matrices_in(text):
         named.setdefault(_plain(name), rows)
-    scaled = bool(_SCALED.search(text)) and not _UNSCALED.search(text)
+    scaled = bool(_SCALED.search(text) or _CALLED_SCALED.search(text)) and not _UNSCALED.search(text)
     causal = bool(_CAUSAL.search(text))
     weights = [named.get(f"W_{letter}") for letter in "QKV"]
     tokens = _tokens(named, text, weights[0])
@@ -111,7 +114,11 @@ def _fit(x: Matrix, wq: Matrix, wk: Matrix, wv: Matrix) -> bool:
 
 def _instance(made: list[Matrix], text: str, scaled: bool, causal: bool) -> Instance:
     q, k, v = made
-    asked = next((int(found[1]) for pattern in _ASKED if (found := pattern.search(text))), len(q))
+    asked = next((int(found[1]) for pattern in _ASKED if (found := pattern.search(text))), None)
+    if asked is None:
+        word = re.search(rf"\b({'|'.join(ORDINALS)}) token", text, re.IGNORECASE)
+        asked = ORDINALS[word[1].lower()] if word else len(q)
+        asked = len(q) if asked < 0 else asked
     causal = causal and len(q) == len(k)
     seen = tuple(tuple(key <= query for key in range(len(k))) for query in range(len(q))) if causal else None
     halved = _NUMBER_BELOW.search(text)

@@ -123,6 +123,7 @@ def _reading(letter: str, on: Setting, numbers: Numbers) -> Part:
         others["one key head for all"] = f"O({d}^2 + {b} {d} + {b} {n} {d}/{h})"
     else:
         others["per-head keys in multi-query attention"] = f"O({d}^2 + {b} {d} + {b} {n} {d})"
+    everywhere = Misconception("batch forgotten", f"O({d}^2 + {n} {d}{share})")  # in the token's vectors too
     return Part(
         letter,
         f"And how many numbers does this step read from and write to memory, in big-O notation: weights, the token's "
@@ -141,7 +142,7 @@ def _reading(letter: str, on: Setting, numbers: Numbers) -> Part:
             ),
         ),
         4,
-        tuple(Misconception(name, text) for name, text in others.items()),
+        (*(Misconception(name, text) for name, text in others.items()), everywhere),
         on.symbols,
         (r"memory[- ]access", r"memory (?:complexity|traffic|cost)", r"read from|reads? and writes?", r"bandwidth"),
         f"Weights are ${d}^2$ numbers, the token's vectors ${b} {d}$, and what is remembered ${cached}$: "

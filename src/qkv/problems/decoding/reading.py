@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ..reading.inline import on_own_lines
 from ..reading.lettered import lettered
 from .costs import Numbers
 from .listing import SHAPES, Setting
@@ -16,10 +17,11 @@ _CACHE = r"\bkv[- ]?cache|\bcache[ds]?\b|prev_?[kv]\b|past_?[kv]\w*|previous (?:
 _SHARED = r"multi[- ]?query|\bmqa\b|grouped[- ]?query|\bgqa\b|share\w*[^.\n]{0,40}\b(?:keys?|values?)\b"
 _ASKED = (
     r"einsum|\bshapes?\b|\bblanks?\b|fill in|complexity|memory access|\bbytes\b|arithmetic intensity|big-?o\b|"
-    r"\bflops?\b|cache size|how (?:many|much)|_{3,}"
+    r"\bflops?\b|cache size|how (?:many|much|large|big)|_{3,}"
 )
 _QUESTION = (
-    r"\?|\b(?:what|how many|how much|how does|compute|calculate|determine|derive|find|give|state|write|work out)\b"
+    r"\?|\b(?:what|how (?:many|much|does|large|big)|compute|calculate|determine|derive|find|give|state|write|"
+    r"work out)\b"
 )
 
 _TENSORS = {
@@ -130,7 +132,9 @@ def blanks_in(text: str) -> list[tuple[str, str]]:
             found.setdefault(sign, what)
     if not found:
         asked = re.finditer(
-            r"shape of (?:the )?(?:matrix |tensor |weights? )?[`$\\]*(\w+)", text[:LONGEST], re.IGNORECASE
+            r"shape (?:of|has|does|is) (?:the )?(?:matrix |tensor |weights? )?[`$\\]*(\w+)",
+            text[:LONGEST],
+            re.IGNORECASE,
         )
         for place, match in enumerate(asked):
             what = _tensor(match[1], shape=True)
@@ -169,11 +173,14 @@ def costs_in(text: str, numbers: bool) -> tuple[str, ...]:
     kinds = {
         "reading": r"memory[- ]access|memory traffic|memory bandwidth|read from and write to memory",
         "time": r"comput\w+ (?:complexity|cost)|time complexity|number of (?:operations|flops)",
-        "bytes": r"(?<!each )\bbytes\b|\bin [kmg]i?b\b|cache size|size of the (?:kv[- ]?)?cache",
+        "bytes": (
+            r"(?<!each )\bbytes\b|\bin [kmg]i?b\b|cache size|size of the (?:kv[- ]?)?cache|"
+            r"(?:large|big|much memory)?[^.?]{0,30}\bcache\b(?= of a \d| of \d|[^.?]{0,80}\d+ ?-?layer)"
+        ),
         "intensity": r"arithmetic intensity|(?:flops?|operations?)(?: [^.?]{0,120})? (?:per|for each|a) byte",
         "mask": r"keys (?:does|can|may|is|are)\b",
     }
-    _, parts = lettered(text)
+    _, parts = lettered(on_own_lines(text))
     asked: dict[str, None] = {}
     for said in [part.whole for part in parts] or [text[:LONGEST]]:
         places = {

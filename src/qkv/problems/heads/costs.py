@@ -8,16 +8,32 @@ from ..judging.choices import Leading, Option
 from ..judging.counts import Count, rate
 from ..problem import Misconception, Part, Step
 
-_PROJECTIONS = (r"projections?", r"\b[qkvo]_proj", r"linear (?:layers?|maps?|transformations?)", (r"d_?\{?\w*\}? "
-    r"?(?:\^ ?\{?2\}?|²)"),
-                r"weight matri(?:x|ces)")  # fmt: skip
-_SCORES = (
-    r"(?:attention )?scores?", r"weighted (?:sum|average|combination)", r"linear combination", (r"attention "
-        r"(?:matrix|weights|computation|itself)"),
-    r"q ?k ?\^ ?\{?(?:t|\\top)\}?", (r"n_?\{?\w?\}? ?(?:\^ "
-                                    r"?\{?2\}?|²)"), r"n_?\{?t\}? ?n_?\{?s\}?", r"dot[- ]product attention",
-    r"quadratic (?:term )?(?:in|with)? ?(?:the )?(?:sequence|length)\w*", r"softmax",
+_PROJECTIONS = (
+    r"projections?", r"\b[qkvo]_proj", r"linear (?:layers?|maps?|transformations?)",
+    r"d_?\{?\w*\}? ?(?:\^ ?\{?2\}?|²)", r"weight matri(?:x|ces)", r"\bw_?\{?[qkvo]\}?\b.{1,12}\bw_?\{?[qkvo]\}?\b",
 )  # fmt: skip
+_ONE_PROJECTION = tuple(rf"\b(?:{one}) projection\b" for one in ("query|q", "key|k", "value|v", "output|o"))
+_SCORES = (
+    r"(?:attention )?scores?", r"weighted (?:sum|average|combination).{1,40}score", r"linear combination",
+    r"attention (?:matrix|weights|computation|itself)", r"q ?k ?(?:\^ ?\{?(?:t|\\top)\}?|ᵀ)", r"\bqkt\b",
+    r"n_?\{?\w?\}? ?(?:\^ ?\{?2\}?|²)", r"n_?\{?t\}? ?n_?\{?s\}?", r"dot[- ]product attention",
+    r"quadratic (?:term )?(?:in|with)? ?(?:the )?(?:sequence|length)\w*",
+)  # fmt: skip
+_ONE_PRODUCT = (
+    (
+        r"weighted (?:sums?|average|combination)|value aggregation|\bav\b|"
+        r"(?:product|multipl\w+) (?:\w+ )?(?:with|by|of) (?:the )?(?:v|values)\b"
+    ),
+    r"softmax",
+)
+_OTHER_WORK = (
+    r"(?:split|merg|join|concat|reshap|transpos)\w* (?:\w+ ){0,3}heads?", r"concatenat\w+", r"\bresiduals?\b",
+    r"layer ?norm\w*", r"feed[- ]?forward", r"\bembedding (?:lookup|table)", r"\bmasks?\b|\bmasking\b", r"dropout",
+)  # fmt: skip
+
+
+_LONG = r"\blong(?:er)?\b|\bnarrow|\bsmall (?:d\b|d_|width|model|dim|embedding)|d_?\{?\w*\}? is small"
+_SHORT = r"\bshort(?:er)?\b|\bwide\b|\blarge (?:d\b|d_|width|model|dim|embedding)|d_?\{?\w*\}? is large"
 
 
 @dataclass(frozen=True)
@@ -97,6 +113,7 @@ def cost_part(name: str, on: Sizes) -> Part:
         "projections forgotten": rf"\Theta({t} {s} {d})",
         "scores forgotten": rf"\Theta({growth(on).rpartition(' + ')[0]})",
         "heads projected one by one": rf"\Theta({_narrow(on)})",
+        "model width for head width": rf"\Theta({growth(on).rpartition(' + ')[0]} + {h} {t} {s} {d})",
     }
     if not on.own:
         wrong["key length squared"] = rf"\Theta({growth(on).rpartition(' + ')[0]} + {s}^2 {d})"
@@ -133,9 +150,12 @@ def bottleneck_part(name: str, long: bool, on: Sizes) -> Part:
     length = "both lengths are multiplied there, and the lengths are large"
     options = (
         Option("A", "the projections of queries, keys, values and output", not long,
-               "they grow with the length only once" if long else width, _PROJECTIONS),
+               "they grow with the length only once" if long else width, _PROJECTIONS,
+               _ONE_PROJECTION),
         Option("B", "the scores and the weighted sums of values", long,
-               length if long else "they grow with the width only once", _SCORES),
+               length if long else "they grow with the width only once", _SCORES, _ONE_PRODUCT),
+        Option("C", "something else", False, "that grows with no size squared, and moves or adds numbers only",
+               _OTHER_WORK),
     )  # fmt: skip
     d = on.model
 
@@ -155,7 +175,7 @@ def bottleneck_part(name: str, long: bool, on: Sizes) -> Part:
     return Part(
         name,
         f"Which operations of attention are the bottleneck when {case}?",
-        Leading(options),
+        Leading(options, (_LONG, _SHORT) if long else (_SHORT, _LONG)),
         steps,
         (
             "Look at the terms of the cost: which of them has the large size squared?",

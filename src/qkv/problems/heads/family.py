@@ -10,6 +10,7 @@ from itertools import permutations
 from ...render.document import Block, Items, Paragraph, prose
 from ..judging.masking import SCENARIOS, Scenario
 from ..problem import Part, Problem, Step
+from ..reading.inline import on_own_lines
 from ..reading.lettered import Asked
 from ..variety import digits
 from .costs import LETTER_SETS, Sizes, bottleneck_part, cost_part, crossing_part
@@ -139,6 +140,7 @@ def recognised(text: str) -> tuple[float, Problem] | None:
     score = likeness(text)
     if score == 0:
         return None
+    text = on_own_lines(text)
     sizes = sizes_in(text)
     parts = [part for asked in asked_in(text) if (part := _part(asked, sizes)) is not None]
     if not parts:

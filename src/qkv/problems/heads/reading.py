@@ -9,8 +9,14 @@ from .costs import Sizes
 
 LONGEST = 60_000
 
-_REACH = r"receptive field|branching factor|how many positions|positions? (?:can|does) .{0,60}(?:depend|see|reach)"
-_MASKS = r"(?:key[- ]?)?padding masks?|causal masks?|pad tokens?"
+_REACH = (
+    r"receptive field|branching factor|\breach\b|how many (?:input )?positions|"
+    r"positions? (?:can|does) .{0,60}(?:depend|see|reach)"
+)
+_MASKS = (
+    r"(?:key[- ]?)?padding masks?|causal masks?|pad tokens?|\bmasks?\b[^.]{0,60}\b(?:causal|padding)\b|"
+    r"\b(?:causal|padding)\b[^.]{0,30}\bmasks?\b"
+)
 _COST = (
     r"(?:time )?complexity of (?:a )?(?:multi[- ]?head|self|cross)[- ]?attention|asymptotic "
     r"(?:time )?(?:complexity|cost)"
@@ -27,7 +33,7 @@ def likeness(text: str) -> float:
         return 0.0
     signs = [bool(re.search(pattern, plain)) for pattern in (_REACH, _MASKS, _COST, _BOTTLENECK)]
     heads = bool(re.search(_HEADS, plain))
-    encoders = len(set(re.findall(r"\bencoder\b|\bdecoder\b|\bencoder-decoder\b", plain)))
+    encoders = len(set(re.findall(r"\bencoder\b|\bdecoder\b|\bencoder-decoder\b|\bbert\b|\bgpt\b|\bt5\b", plain)))
     score = (
         0.4 * (signs[0] and heads)
         + 0.3 * (signs[1] and encoders > 0)

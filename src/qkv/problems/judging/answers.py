@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Protocol
 
 from ...maths import Verdict, compare
 from ..outcome import Outcome, joined
-from ..reading.literals import numbers_of
-from .pieces import cleaned, in_order, labelled, stacked, tabled, tidy, without_remarks
+from ..reading.literals import cells_of, number_of, numbers_of, split_outside
+from .cutting import unboxed
+from .pieces import cleaned, in_order, labelled, named_together, stacked, tabled, tidy, without_remarks
+from .sentences import Said, claims
 
 LONGEST = 60_000  # characters of an answer; a longer one is no answer to a question of this bank
 
+MOST_CLAIMS = 12  # formulas of a sentence that are tried
+
+_SENTENCE = re.compile(r"[.;]\$?\s+(?=[A-Z])")
+_UNREAD = ("unreadable", "ill-typed")
 _KINDS = {"equal": "right", "conditional": "conditional", "different": "wrong", "ill-typed": "wrong"}
 
 
@@ -48,7 +56,9 @@ class Value:
 
     `gold` is the right answer, `also` are other ones that count as right (another layout, another assumption that the
     question allows); `shown` is what is printed where it is clearer than `gold`. With `plugged`, an expression with
-    rounded numbers in it is right as far as their own rounding allows.
+    rounded numbers in it is right as far as their own rounding allows. An answer may stand in a sentence: `unknown` is
+    the name that is asked for, which says nothing by itself; `asides` is a regular expression for other quantities:
+    what is said of them is not the answer.
 
     >>> mean = Value(r"\\mu^T \\mu", {"mu": "vector[d]"})
     >>> mean.check(r"\\|\\mu\\|^2").kind, mean.check(r"d\\mu^2").kind
@@ -60,6 +70,8 @@ class Value:
     also: tuple[str, ...] = ()
     shown: str = ""
     plugged: bool = False
+    unknown: str = ""
+    asides: str = ""
 
     @property
     def text(self) -> str:
@@ -68,14 +80,63 @@ class Value:
     def check(self, answer: str) -> Outcome:
         if (nothing := unreadable(answer)) is not None:
             return nothing
-        whole = cleaned(tidy(answer)) or answer
-        verdict = self._compared(whole)
-        if verdict.kind in ("unreadable", "ill-typed") and (shorter := without_remarks(whole)) not in ("", whole):
-            second = self._compared(shorter)
-            verdict = verdict if second.kind == "unreadable" else second
-        return from_verdict(verdict)
+        return from_verdict(_read(self, answer)[1])
 
-    def _compared(self, answer: str) -> Verdict:
+    def stated(self, answer: str) -> str:
+        """The formula of a text that is taken for the answer."""
+        return _read(self, answer)[0]
+
+    def _found(self, answer: str) -> tuple[str, Verdict]:
+        """The formula that is taken for the answer, and the verdict on it."""
+        answer = tidy(answer)
+        whole = unboxed(cleaned(answer) or answer)
+        verdict = self.compared(whole)
+        if verdict.kind not in _UNREAD:
+            return whole, verdict
+        first: tuple[str, Verdict] | None = None
+        for said in self._claims(answer):
+            text, found = self._as_equation(said.text)
+            if found.kind not in _UNREAD or undeclared(found):
+                # A conclusion with a name of its own is not passed over for something said before it.
+                return text, self._either(said, answer, found)
+            first = first or (text, found)
+        shorter = without_remarks(whole)
+        if shorter not in ("", whole) and (second := self.compared(shorter)).kind not in _UNREAD:
+            return shorter, second
+        if first is not None and (first[1].kind == "ill-typed" or verdict.kind == "unreadable"):
+            return first
+        return whole, verdict
+
+    def _claims(self, answer: str) -> Iterator[Said]:
+        names = {name.partition("_")[0] if len(name) == 1 else name for name in self.symbols}
+        several = cells_of(self.text) is not None
+        for place, said in enumerate(claims(answer, names)):
+            left, tied, _ = said.text.partition("=")
+            aside = self.asides and re.search(self.asides, left if tied else said.before, re.IGNORECASE)
+            own = self.unknown and squeezed(left) == squeezed(self.unknown)
+            if several and number_of(said.text) is not None:
+                continue  # one number is no vector
+            if place < MOST_CLAIMS and squeezed(said.text) != squeezed(self.unknown) and (own or not aside):
+                yield said
+
+    def _as_equation(self, text: str) -> tuple[str, Verdict]:
+        """A formula against the right one; of an equation that cannot be read as a whole, its end."""
+        verdict = self.compared(text)
+        end = split_outside(text, "=")[-1].strip()
+        if verdict.kind in _UNREAD and end not in ("", text):
+            second = self.compared(end)
+            return (end, second) if second.kind != "unreadable" else (text, verdict)
+        return text, verdict
+
+    def _either(self, said: Said, answer: str, verdict: Verdict) -> Verdict:
+        """An answer that names two with an "or" between them is right where both are."""
+        if not said.either or verdict.kind != "equal":
+            return verdict
+        others = [self.compared(each.text) for each in claims(answer, self.symbols) if each is not said]
+        return next((other for other in others if other.kind == "different"), verdict)
+
+    def compared(self, answer: str) -> Verdict:
+        """The verdict on a text that is nothing but mathematics."""
         if self.gold[:1] in ("(", "[") and answer[:1] == self.gold[0]:
             # Long lists of numbers that are the same need no algebra.
             right, given = numbers_of(self.gold), numbers_of(answer)
@@ -97,12 +158,19 @@ class Value:
         return verdict
 
     def same(self, wrong: str, answer: str) -> bool:
-        given = cleaned(tidy(answer))
-        if squeezed(wrong) == squeezed(given):
-            return True
-        return any(
-            compare(wrong, text, self.symbols).kind == "equal" for text in {given, without_remarks(given)} if text
-        )
+        given = self.stated(answer)
+        return squeezed(wrong) == squeezed(given) or compare(wrong, given, self.symbols).kind == "equal"
+
+
+@lru_cache(maxsize=64)
+def _read(value: Value, answer: str) -> tuple[str, Verdict]:
+    """Each known mistake is compared with the formula that was judged: it is looked for once."""
+    return value._found(answer)
+
+
+def undeclared(verdict: Verdict) -> bool:
+    """Whether a formula has a name that the question does not have."""
+    return verdict.kind == "ill-typed" and "is not declared" in verdict.reason
 
 
 def squeezed(text: str) -> str:
@@ -119,7 +187,7 @@ def squeezed(text: str) -> str:
 def from_verdict(verdict: Verdict) -> Outcome:
     """What `qkv.maths` says, as the outcome of an answer."""
     kind = _KINDS.get(verdict.kind, "unread")
-    if verdict.kind == "ill-typed" and "is not declared" in verdict.reason:
+    if undeclared(verdict):
         kind = "unread"  # words, or a name that the question does not have: nobody can say what is meant by it
     return Outcome(kind, verdict.reason, condition=verdict.condition, verdict=verdict)
 
@@ -152,7 +220,7 @@ class Values:
         if not found:
             wanted = ", ".join(self.items) if len(self.items) <= 12 else f"{next(iter(self.items))} and so on"
             return Outcome("unread", f"no piece could be found; write {wanted} each with its value, one a line")
-        return joined({name: _last_read(value, found.get(name, [])) for name, value in self.items.items()})
+        return joined({name: last_read(value, found.get(name, [])) for name, value in self.items.items()})
 
     def same(self, wrong: str, answer: str) -> bool:
         expected, found = self.read(wrong), self.read(answer)
@@ -165,9 +233,12 @@ class Values:
         return {name: texts[-1] for name, texts in self._candidates(answer).items()}
 
     def _candidates(self, answer: str) -> dict[str, list[str]]:
-        names, answer = list(self.items), tidy(answer)
+        names, answer = list(self.items), unboxed(tidy(answer).strip())
+        if together := named_together(answer, names):
+            return together
         found = labelled(answer, names, self.aliases)
-        for more in (stacked(answer, names, self.stems), tabled(answer, names) if len(found) < len(names) else {}):
+        tables = tabled(answer, names) if len(found) < len(names) and "|" in answer else {}
+        for more in (stacked(answer, names, self.stems), tables):
             for name, texts in more.items():
                 found.setdefault(name, texts)
         if found:
@@ -175,11 +246,14 @@ class Values:
         return {name: [piece] for name, piece in zip(names, in_order(answer, len(names)), strict=False)}
 
 
-def _last_read(value: Answer, texts: list[str]) -> Outcome:
+def last_read(value: Answer, texts: list[str]) -> Outcome:
     """The outcome of the last text that can be read: what is said at the end counts."""
     outcome = Outcome("unread", "missing")
     for text in reversed(texts):
-        outcome = value.check(text)
-        if outcome.kind != "unread":
-            break
+        # What the next sentence says, or the words behind the formula that the label began, is said of something else.
+        formula = text.partition("$")[0] if text.count("$") % 2 else text
+        for piece in dict.fromkeys((_SENTENCE.split(formula, 1)[0], _SENTENCE.split(text, 1)[0], text)):
+            outcome = value.check(piece)
+            if outcome.kind != "unread":
+                return outcome
     return outcome

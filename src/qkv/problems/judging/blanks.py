@@ -277,7 +277,9 @@ def _subscripts(text: str, arrow: int) -> tuple[str, str]:
         r"^.*\b(?:einsum|is|be|use|it|with|by|answer|not|but|so|than|of|or)\b(?=\s)", "", left[0] if left else ""
     )
     words = r"\s+(?:but|and|not|rather|instead|because|since|where|which|so|with|for|is|as|the)\b"
-    return before, re.split(words, right[0])[0] if right else ""
+    # A lone full stop ends a sentence; three are axes.
+    after = re.sub(r"(?<!\.)\.(?!\.).*$", "", right[0]) if right else ""
+    return before, re.split(words, after)[0]
 
 
 def _counted(axes: str) -> str:

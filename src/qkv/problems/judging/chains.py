@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ...errors import MathsError
 from ...maths import Verdict, compare
 from ..outcome import Outcome
 from ..reading.literals import ENVIRONMENT, split_outside
-from .answers import unreadable
-from .pieces import cleaned, tidy, without_remarks
+from .answers import squeezed, unreadable
+from .pieces import tidy, without_remarks
+from .sentences import formulas_said
 
-MOST = 60  # expressions of a chain that are read
+MOST = 40  # expressions of a proof that are read
 LONGEST = 8_000  # characters of a proof that are read
 
-_SEGMENT = re.compile(r"\$\$([^$]{1,4000})\$\$|\$([^$]{1,2000})\$|\\\[(.{1,4000}?)\\\]|\\\((.{1,2000}?)\\\)", re.DOTALL)
-_WORDS = re.compile(r"\\(?:text|mbox|textbf|textit|intertext)\s*\{[^{}]{0,400}\}|\\tag\{[^{}]{0,40}\}")
-_LINES = re.compile(
-    r"\\\\(?:\[[^\]]{0,20}\])?|\n|\\(?:begin|end)\{(?:align|aligned|gather|gathered|equation|split)\*?\}"
-)
-_LEADING = re.compile(r"^(?:(?:[A-Za-z][a-z]+|a|we)[,.:]?\s+)+(?=\S)")
-_BRACKETED = re.compile(r"\s*[(\[][^()\[\]]*[a-z]{4,}[^()\[\]]*[)\]]\s*$")
-_TRAILING = re.compile(
-    r"(?:,|;|\.|\s-|\s–)\s+[A-Za-z]{2,}.*$|\s+(?:by|because|since|as|for|from|where|which)\s.*$", re.DOTALL
-)
+_UNREAD = ("unreadable", "ill-typed")
+_FALSE = ("different", "conditional")
+_ALIGNED = re.compile(r"\\(?:begin|end)\{(?:align|aligned|gather|gathered|equation|split|eqnarray)\*?\}")
+_TURNED = r"\s*\^\s*\{?\s*(?:T|\\top|\\intercal)\s*\}?"
+_BOLD = r"(?:\\(?:mathbf|boldsymbol|bm)\s*\{?\s*)?"
+_ROW_OF = re.compile(rf"(?<![A-Za-z\\]){_BOLD}([A-Z])\s*\}}?\s*_\s*(?:\{{\s*([a-z])\s*\}}|([a-z]))(?![\w,])")
+_LIST = re.compile(r"[\[(]([^\[\]()]{3,200})[\])]")
+_ENTRY = re.compile(rf"{_BOLD}([A-Za-z])\s*\}}?\s*_\s*\{{?\s*([a-z])\s*,?\s*(\d)\s*\}}?")
+_PARTED = re.compile(r"(?:\s|\\[,;:! ]|\\q?quad|,(?=\s*\\?[a-zA-Z]))+")
+_VECTOR = re.compile(rf"{_BOLD}([a-z])\s*\}}?\s*_\s*\{{?\s*(\d)\s*\}}?({_TURNED})?")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Chain:
 
     `through` are the expressions of the model proof; `starts` are other ways to write the start (as a row and not as a
     column, say), `also` other ends that count as the target; `words` are regular expressions which, all found in an
-    answer, count as a step in words.
+    answer, count as a step in words; `spellings` are replacements that are made in an answer before it is read.
 
     >>> square = Chain(r"\|q\|^2", "q^T q", {"q": "vector[d]"}, through=(r"\sum_{i=1}^d q_i^2",))
     >>> square.check(r"\|q\|^2 = \sum_i q_i^2 = q^T q").kind, square.check(r"\|q\|^2 = q^T q").kind
@@ -51,6 +53,7 @@ class Chain:
     starts: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
+    spellings: tuple[tuple[str, str], ...] = ()
 
     @property
     def text(self) -> str:
@@ -59,19 +62,17 @@ class Chain:
     def check(self, answer: str) -> Outcome:
         if (nothing := unreadable(answer)) is not None:
             return nothing
-        members = self.members(answer)
-        for text, verdict in members:
-            if verdict.kind in ("different", "conditional"):
-                return Outcome("wrong", f"{text} does not follow: {verdict.reason}", verdict=verdict)
-        held = [text for text, verdict in members if verdict.kind == "equal"]
-        in_words = bool(self.words) and all(re.search(each, answer, re.IGNORECASE) for each in self.words)
-        if not held and not in_words:
+        proof = _judged(self, answer)
+        for text, verdict in proof.false:
+            return Outcome("wrong", f"{text} does not follow: {verdict.reason}", verdict=verdict)
+        in_words = bool(self.words) and all(re.search(each, answer, re.IGNORECASE | re.DOTALL) for each in self.words)
+        if not proof.held and not in_words:
             wanted = f"write it as {self.start} = … = {self.target}"
             return Outcome("unread", f"no line could be read as an equation that starts at {self.start}; {wanted}")
-        forms = {self._form(text) for text in held}
-        ends = {self._form(text) for text in (self.target, *self.also)}
-        between = forms - ends - {self._form(text) for text in (self.start, *self.starts)}
-        if not forms & ends:
+        forms = {_form(self, text) for text in proof.held}
+        ends = {_form(self, text) for text in (self.target, *self.also)}
+        between = forms - ends - {_form(self, text) for text in (self.start, *self.starts)}
+        if not {_form(self, text) for text in proof.reached} & ends:
             return Outcome("incomplete", f"what is there holds, but {self.target} is not reached")
         if len(between) + in_words < self.least:
             return Outcome(
@@ -80,108 +81,198 @@ class Chain:
         return Outcome("right", "every expression is equal to the one that it starts from, and the end is reached")
 
     def same(self, wrong: str, answer: str) -> bool:
-        planted = self._false(wrong)
+        planted = _judged(self, wrong).false
         return bool(planted) and any(
-            compare(planted[0], text, self.symbols).kind == "equal" for text in self._false(answer)
+            _either_way(self, planted[0][0], text)[1].kind == "equal" for text, _ in _judged(self, answer).false
         )
 
-    def _false(self, answer: str) -> list[str]:
-        return [text for text, verdict in self.members(answer) if verdict.kind in ("different", "conditional")]
 
-    def members(self, answer: str) -> list[tuple[str, Verdict]]:
-        """The expressions of the chain, each with the verdict against the start; asides that hold are left out."""
-        found: list[tuple[str, Verdict]] = []
-        equations, alone = _equations(answer)
-        for equation in equations:
-            read = [(text, verdict) for piece in equation for text, verdict in [self._read(piece)]]
-            first = next((verdict for _, verdict in read if verdict.kind not in _UNREAD), None)
-            begins = not equation[0].strip()
-            if first is not None and (begins or first.kind == "equal" or any(v.kind == "equal" for _, v in read)):
-                found += [(text, verdict) for text, verdict in read if text]
-            elif first is not None:
-                found += self._aside(read)
+@dataclass
+class Proof:
+    """What a text proves: expressions that hold, those of them that equal the start, and those that are false."""
+
+    held: list[str] = field(default_factory=list)
+    reached: list[str] = field(default_factory=list)
+    false: list[tuple[str, Verdict]] = field(default_factory=list)
+
+
+@lru_cache(maxsize=64)
+def _judged(chain: Chain, answer: str) -> Proof:
+    proof = Proof()
+    given = _formulas(chain, answer)
+    equations = [(members, mode) for members, mode in given if len(members) > 1]
+    for members, mode in equations:
+        _judge_equation(chain, members, mode, proof)
+    alone = [members[0] for members, mode in given if len(members) == 1]
+    ends = {_form(chain, text) for text in (chain.target, *chain.also)}
+    for text in alone if len(alone) <= 3 else [text for text in alone if _form(chain, text) in ends]:
         # An expression by itself is a step only where it is one: prose mentions many.
-        mentioned = [self._read(piece) for piece in alone]
-        found += [(t, v) for t, v in mentioned if v.kind == "equal" or (not equations and len(alone) == 1)]
-        return found[:MOST]
+        for reading in _readings(text):
+            verdict = _from_start(chain, reading)
+            if verdict.kind == "equal":
+                proof.held.append(reading)
+                proof.reached.append(reading)
+            elif verdict.kind in _FALSE and not equations and len(alone) == 1:
+                proof.false.append((reading, verdict))
+            if verdict.kind not in _UNREAD:
+                break
+    return proof
 
-    def _aside(self, read: list[tuple[str, Verdict]]) -> list[tuple[str, Verdict]]:
-        """An equation about something else must hold for itself; what is not refuted is let be."""
-        texts = [text for text, verdict in read if text and verdict.kind not in _UNREAD]
-        verdicts = [(text, compare(texts[0], text, self.symbols)) for text in texts[1:]]
-        return [(text, verdict) for text, verdict in verdicts if verdict.kind == "different" and verdict.counterexample]
 
-    def _read(self, piece: str) -> tuple[str, Verdict]:
-        """The piece as far as it can be read, against the start."""
+def _judge_equation(chain: Chain, members: list[str], mode: str, proof: Proof) -> None:
+    """Every member against the one before it that could be read; the first also against the start."""
+    held: list[str] = []
+    for place, member in enumerate(members):
         best: tuple[str, Verdict] | None = None
-        for text in _readings(piece):
-            for start in (self.start, *self.starts):
-                verdict = compare(start, text, self.symbols)
-                if verdict.kind == "equal":
-                    return text, verdict
-                if best is None or (best[1].kind in _UNREAD and verdict.kind not in _UNREAD):
-                    best = text, verdict
-        return best or ("", Verdict("unreadable", None, "nothing is written"))
+        for reading in _readings(member):
+            before = held[-1] if held else (chain.start if not members[0].strip() else reading)
+            reading, verdict = _either_way(chain, before, reading)
+            if best is None or (best[1].kind in _UNREAD and verdict.kind not in _UNREAD):
+                best = reading, verdict
+            if verdict.kind == "equal":
+                best = reading, verdict
+                break
+        if best is None:
+            continue
+        text, verdict = best
+        if verdict.kind == "equal":
+            held.append(text)
+        elif verdict.kind in _FALSE and not _supposed(chain, members, mode, verdict):
+            first = len(held) == 1 and place + 1 < len(members) and _from_start(chain, held[0]).kind != "equal"
+            if first and verdict.kind == "conditional":
+                continue
+            proof.false.append((text, verdict))
+            return
+        elif verdict.kind == "ill-typed" and " runs to " in verdict.reason and held:
+            proof.false.append((text, verdict))
+            return
+    # The start is only compared where it matters: with an end that is reached, or an expression by itself.
+    ends = {_form(chain, text) for text in (chain.target, *chain.also)}
+    matters = len(held) == 1 or any(_form(chain, text) in ends for text in held)
+    begins = matters and any(_from_start(chain, text).kind == "equal" for text in dict.fromkeys((held[0], held[-1])))
+    if len(held) > 1 or begins:
+        proof.held += held
+        proof.reached += held if begins else []
 
-    def _form(self, text: str) -> str:
-        """How an expression is written, whatever its bound indices are called."""
-        from ...maths import latex, parse
 
-        try:
-            shown = latex(parse(text, self.symbols))
-        except MathsError:
-            return text
-        for place, index in enumerate(dict.fromkeys(re.findall(r"\\sum_\{([a-z]+)=", shown))):
-            shown = re.sub(rf"(?<![A-Za-z\\]){index}(?![A-Za-z])", f"bound{place}", shown)
-        return shown
+def _supposed(chain: Chain, members: list[str], mode: str, verdict: Verdict) -> bool:
+    """Whether an equation only sets a name: "with γ = 1"; or is of two kinds of things, about something else."""
+    bare = squeezed(members[0]).lstrip("\\") in {squeezed(name) for name in chain.symbols}
+    return len(members) == 2 and bare and (mode in ("setting", "reason") or verdict.kind == "conditional")
 
 
-_UNREAD = ("unreadable", "ill-typed")
+def _from_start(chain: Chain, text: str) -> Verdict:
+    """The verdict against the first of the starts that it fits."""
+    found: Verdict | None = None
+    for start in (chain.start, *chain.starts):
+        verdict = _compared(chain, start, text)
+        if verdict.kind == "equal":
+            return verdict
+        if found is None or found.kind in _UNREAD:
+            found = verdict
+    return found if found is not None else Verdict("unreadable", None, "nothing is written")
 
 
-def _equations(answer: str) -> tuple[list[list[str]], list[str]]:
-    """The equations of an answer, each as its members, and the expressions that stand alone.
+def _either_way(chain: Chain, before: str, text: str) -> tuple[str, Verdict]:
+    """Two members of an equation; a row and a column of the same numbers are one, as on paper."""
+    verdict = _compared(chain, before, text)
+    if verdict.kind == "different" and " is wanted (as " in verdict.reason:
+        for one, other in ((f"({before})^T", text), (before, _ROW_OF.sub(_as_row, text))):
+            second = _compared(chain, one, other)
+            if second.kind == "equal":
+                return other, second
+            if second.kind == "different" and " is wanted (as " not in second.reason:
+                verdict = second  # what is wrong with it beside the way in which it stands
+    return text, verdict
 
-    A line that begins with an equals sign goes on with the one before.
+
+@lru_cache(maxsize=2048)
+def _compared(chain: Chain, one: str, other: str) -> Verdict:
+    return compare(one, other, chain.symbols)
+
+
+@lru_cache(maxsize=512)
+def _form(chain: Chain, text: str) -> str:
+    """How an expression is written, whatever its bound indices are called."""
+    from ...maths import latex, parse
+
+    try:
+        shown = latex(parse(text, chain.symbols))
+    except MathsError:
+        return text
+    for place, index in enumerate(dict.fromkeys(re.findall(r"\\sum_\{([a-z]+)=", shown))):
+        shown = re.sub(rf"(?<![A-Za-z\\]){index}(?![A-Za-z])", f"bound{place}", shown)
+    return shown
+
+
+def _formulas(chain: Chain, answer: str) -> list[tuple[list[str], str]]:
+    """The formulas of an answer, each as its members with how it is said; what is denied or taken back is left out.
+
+    A formula that begins with an equals sign goes on with the one before.
     """
-    answer = tidy(answer[:LONGEST])
-    segments = [next(filter(None, found.groups())) for found in _SEGMENT.finditer(answer)]
-    text = "\n".join(segments) if any("=" in segment for segment in segments) else answer.replace("$", "\n")
-    equations: list[list[str]] = []
-    alone: list[str] = []
+    text = tidy(answer[:LONGEST])
+    for pattern, written in chain.spellings:
+        text = re.sub(pattern, lambda found, written=written: found.expand(written), text)
+    text = _with_names(text).replace(r"\equiv", "=").replace("≡", "=")
     # A line does not end within a matrix.
-    text = ENVIRONMENT.sub(lambda found: found[0].replace(r"\\", "\r").replace("\n", " "), _WORDS.sub(" ", text))
-    for line in _LINES.split(text):
-        line = line.replace("\r", r"\\")
-        line = (
-            re.sub(r"(?<!\\)&", " ", line.replace(r"\equiv", "=").replace("≡", "=")) if r"\begin" not in line else line
-        )
-        members = split_outside(line, "=")
-        if len(members) == 1:
-            alone += [line] if line.strip() and len(line) < 400 else []
-        elif not members[0].strip() and equations:
-            equations[-1] += members[1:]
+    text = ENVIRONMENT.sub(lambda found: found[0].replace("&", "\x05").replace(r"\\", "\x06"), text)
+    text = _ALIGNED.sub(" ", text).replace("&", " ")
+    text = re.sub(r"(?:\\\\(?:\[[^\]]{0,20}\])?|\n)\s*(?==)", " , ", text)
+    text = re.sub(r"\\\\(?:\[[^\]]{0,20}\])?|(?<!\n)\n(?!\n)", " ; ", text)
+    found: list[tuple[list[str], str]] = []
+    for said in formulas_said(text, chain.symbols):
+        if said.mode in ("denied", "quoted"):
+            continue
+        members = split_outside(said.text.replace("\x05", "&").replace("\x06", r"\\"), "=")
+        if not members[0].strip() and found:
+            found[-1] = (found[-1][0] + members[1:], found[-1][1])
         else:
-            # The line before may be the left side of what goes on here.
-            if not members[0].strip() and alone:
-                members[0] = alone.pop()
-            equations.append(members)
-    return equations[:MOST], alone[:MOST]
+            found.append((members, said.mode))
+        if sum(len(each) for each, _ in found) >= MOST:
+            break
+    return found
 
 
-def _readings(piece: str) -> Iterator[str]:
-    """A piece, then the same without words around it."""
-    text = cleaned(piece)
-    seen: set[str] = set()
-    for shorter in (
-        text,
-        _BRACKETED.sub("", text),
-        without_remarks(text),
-        _TRAILING.sub("", text),
-        _LEADING.sub("", text),
-        _TRAILING.sub("", _LEADING.sub("", text)),
-        text.rpartition(": ")[2],
-    ):
-        if shorter and shorter not in seen:
-            seen.add(shorter)
-            yield shorter
+def _readings(member: str) -> list[str]:
+    """A member, then without remarks behind it."""
+    text = member.strip(" ,;.$")
+    shorter = without_remarks(text)
+    return [each for each in dict.fromkeys((text, shorter, text.partition(",")[0].strip())) if each][:3]
+
+
+def _with_names(text: str) -> str:
+    r"""Matrices that are written as a list of their rows, columns or entries, by the names that these have.
+
+    >>> _with_names(r"\begin{bmatrix}q_1^T\\q_2^T\end{bmatrix} [a_{i1}, a_{i2}]")
+    'q (a_{i\\cdot})'
+    """
+
+    def block(found: re.Match[str]) -> str:
+        for cut, turned in ((r"\\\\", True), ("&", False)):
+            cells = [cell.strip() for cell in re.split(cut, found[1].strip()) if cell.strip()]
+            read = [_VECTOR.fullmatch(cell) for cell in cells]
+            if len(cells) > 1 and all(read) and [each[2] for each in read if each] == _counted(cells):
+                letters = {each[1] for each in read if each}
+                if len(letters) == 1 and all((each[3] is not None) == turned for each in read if each):
+                    return letters.pop() + ("" if turned else "^T")
+        return found[0]
+
+    def entries(found: re.Match[str]) -> str:
+        cells = [cell for cell in _PARTED.split(found[1].strip()) if cell]
+        read = [_ENTRY.fullmatch(cell) for cell in cells]
+        if len(cells) > 1 and all(read) and [each[3] for each in read if each] == _counted(cells):
+            names = {(each[1], each[2]) for each in read if each}
+            if len(names) == 1:
+                letter, index = names.pop()
+                return rf"({letter}_{{{index}\cdot}})"
+        return found[0]
+
+    return _LIST.sub(entries, ENVIRONMENT.sub(block, text))
+
+
+def _counted(cells: list[str]) -> list[str]:
+    return [str(place) for place in range(1, len(cells) + 1)]
+
+
+def _as_row(found: re.Match[str]) -> str:
+    return rf"({found[1]}_{{{found[2] or found[3]}\cdot}})"

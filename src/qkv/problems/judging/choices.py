@@ -31,13 +31,17 @@ _AGAIN = r"(?<!all )(?<!them )\b(?:but(?! not)|only|instead(?! of)|yes)\b|[.;\n]
 
 @dataclass(frozen=True)
 class Option:
-    """One option: `why` says why it is right or why it is not; `also` are regular expressions for other wordings."""
+    """One option: `why` says why it is right or why it is not; `also` are regular expressions for other wordings.
+
+    `pieces` are wordings for a part of what it names: such a part alone does not choose it wholly.
+    """
 
     label: str
     text: str
     right: bool
     why: str
     also: tuple[str, ...] = ()
+    pieces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ class Choice:
         names = self._names()
         short = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
         signs = rf"\(\s*({short})\s*\)|(?<![\w(])({short})\)|\[({short})\]|\b(?:option|choice|answer is)\s+({short})\b"
-        signs += rf"|\b(?:the )?({'|'.join(ORDINALS)}) (?:option|choice|one)\b"
+        signs += rf"|\b(?:the )?({'|'.join(ORDINALS)}) (?:option|choice|one|answer|line|alternative)\b"
         places = [
             (found.start(), found.end(), names[next(group for group in found.groups() if group)])
             for found in re.finditer(signs, text)
@@ -176,7 +180,9 @@ def _listed(gap: str, text: str, places: list[tuple[int, int, str]], place: int)
 class Leading:
     """Which of several things leads (is the bottleneck, dominates): in words, where the others may be named beside it.
 
-    An answer that names one thing means it; of several it means the one that is said to lead, else the first.
+    An answer that names one thing means it; of several it means the one that is said to lead, else the first. `case`
+    are patterns for the case that is asked about and for the other one: a text that speaks of both is read only where
+    it speaks of the first.
 
     >>> dear = Leading((Option("A", "projections", True, "the width is squared", (r"projections?",)),
     ...                 Option("B", "scores", False, "the length is short", (r"scores?",))))
@@ -185,6 +191,7 @@ class Leading:
     """
 
     options: tuple[Option, ...]
+    case: tuple[str, str] = ("", "")
 
     @property
     def text(self) -> str:
@@ -196,7 +203,28 @@ class Leading:
         option = self.meant(answer)
         if option is None:
             return Outcome("unread", f"nothing was found of {' or '.join(option.text for option in self.options)}")
+        if option.right and self._in_part(option, self._meant_case(folded(answer))):
+            return Outcome("incomplete", f"that is a part of it; all of it is {option.text}")
         return Outcome("right" if option.right else "wrong", f"{option.text}: {option.why}")
+
+    @staticmethod
+    def _in_part(option: Option, text: str) -> bool:
+        """Whether a text names one piece of an option and nothing else of it."""
+        named = [piece for piece in option.pieces if re.search(piece, text)]
+        whole = re.sub("|".join(option.pieces), " ", text) if option.pieces else text
+        return len(named) == 1 and not any(re.search(wording, whole) for wording in option.also)
+
+    def _meant_case(self, text: str) -> str:
+        """What of a text is about the case that is asked about."""
+        own, other = self.case
+        if not own or not re.search(other, text):
+            return text
+        kept, speaks = [], True
+        for piece in re.split(r"(?<=[.;\n])\s*|\b(?=while\b|whereas\b|but\b|and for\b|and when\b)", text):
+            here, there = re.search(own, piece), re.search(other, piece)
+            speaks = here is not None if bool(here) != bool(there) else speaks
+            kept += [piece] if speaks else []
+        return " ".join(kept)
 
     def same(self, wrong: str, answer: str) -> bool:
         planted = self.meant(wrong)
@@ -204,11 +232,11 @@ class Leading:
 
     def meant(self, answer: str) -> Option | None:
         """The option that an answer says to lead."""
-        text = folded(answer)
+        text = self._meant_case(folded(answer))
         places = [
             (found.start(), found.end(), option)
             for option in self.options
-            for wording in (*option.also, _as_pattern(option.text))
+            for wording in (*option.also, *option.pieces, _as_pattern(option.text))
             if wording
             for found in re.finditer(wording, text)
         ]

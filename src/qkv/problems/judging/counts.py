@@ -10,6 +10,7 @@ from itertools import islice
 from ...maths import compare
 from ..outcome import Outcome
 from .answers import LONGEST, Value, from_verdict, unreadable
+from .assumed import conditions_in
 
 MOST = 100  # rates in one answer that are looked at
 
@@ -67,44 +68,107 @@ class InWords(Value):
     """A formula that may stand in a sentence: "the reach is $(k + 1)^n$ positions"."""
 
     def check(self, answer: str) -> Outcome:
+        answer = summed(answer)
         outcome = super().check(answer)
-        for shorter in self.readings(answer) if outcome.kind == "unread" else ():
+        for shorter in self.formulas(answer) if outcome.kind == "unread" else ():
             second = super().check(shorter)
             if second.kind != "unread":
                 return second
         return outcome
 
     def same(self, wrong: str, answer: str) -> bool:
-        return any(super(InWords, self).same(wrong, each) for each in (answer, *self.readings(answer)))
+        return any(super(InWords, self).same(wrong, each) for each in (answer, *self.formulas(answer)))
 
-    def readings(self, answer: str) -> list[str]:
+    def formulas(self, answer: str) -> list[str]:
         """What of a sentence may be the formula: between dollars, the last first, or without the words around it."""
         between = re.findall(r"\$([^$]{1,400})\$", answer[:LONGEST])
         bare = re.sub(r"(?<![\\A-Za-z_{])[A-Za-z]{3,}(?![A-Za-z({])", " ", answer[:LONGEST]).strip(" .,:;")
         return [*between[::-1][:4], bare]
 
 
+def summed(text: str) -> str:
+    r"""A text with the sums of the binomial theorem as the powers that they are.
+
+    >>> summed(r"\sum_{i=0}^{n}\binom{n}{i}k^i")
+    '(1 + k)^{n}'
+    """
+    pattern = r"\\sum_\{(\w)=0\}\^\{?(\w)\}?\s*\\binom\{\2\}\{\1\}\s*(\w)\^\{?\1\}?"
+    return re.sub(pattern, lambda found: f"(1 + {found[3]})^{{{found[2]}}}", text)
+
+
 _RATE = re.compile(
-    r"(?:\\mathcal\s*\{?\s*O\s*\}?|\\Theta|Θ|(?<![A-Za-z])O|𝒪)\s*(?:\\left|\\big+l?)?\s*\(", re.IGNORECASE
+    r"(?:\\mathcal\s*\{?\s*O\s*\}?|\\Theta|Θ|(?<![A-Za-z])O|𝒪)\s*(?:\\!)?\s*(?:\\left|\\big+l?)?\s*\(", re.IGNORECASE
+)
+_TOTAL = r"(?:total|overall|altogether|therefore|thus|hence|boxed|answer|sum|in all)[^.;]{0,60}$"
+_ENDS = r"(?:\bi\.e\.|\bthat is|\bwhich (?:is|gives|makes)|\bso\b|\bgiving\b|\bor simply\b)[^.;]{0,25}$"
+_DENIED = (
+    r"(?:\bnot|\binstead of|\brather than|\bversus|\bvs\.?|\bthan(?: the)?|\bno longer|"
+    r"\bwithout)\W*(?:just |an? |the )?\W*$"
+)
+# What says that a rate is one term of several: "the projections cost …", "I did not get to the attention".
+_ONE_TERM = re.compile(
+    r"\b(?:projections?|cached?|keys and values|kv|weights|activations|scores?|softmax|weighted sums?|attention itself|"
+    r"lookups?)\b[^.;=]{0,30}\b(?:costs?|takes?|needs?|contributes?|adds?|gives?|(?:is|are) read)\b|"
+    r"\b(?:not (?:get|got) to|rest|not yet|only the first|still missing|left out)\b",
+    re.IGNORECASE,
 )
 
 
 @dataclass(frozen=True)
 class Rate(InWords):
-    """A rate of growth; of several in a sentence the total is meant, else the first. O and Θ show the same mistake."""
+    """A rate of growth; of several in a sentence the total is meant, else the first. O and Θ show the same mistake.
+
+    A rate that is right under a condition which the answer names is conditional; one that the answer itself calls a
+    part of the cost, and that is no more than the whole, incomplete.
+    """
+
+    def check(self, answer: str) -> Outcome:
+        if (nothing := unreadable(answer)) is not None:
+            return nothing
+        given = self.formulas(answer)
+        outcome = super().check(given[0] if given else answer)
+        if outcome.kind not in ("wrong", "unread"):
+            return outcome
+        growth = [_as_o(text) for text in given or re.findall(r"\$([^$]{1,400})\$", answer[:LONGEST])[:1]]
+        for condition, types in conditions_in(answer, self.symbols) if growth else ():
+            if compare(_as_o(self.gold), growth[0], types).kind == "equal":
+                return Outcome("conditional", f"right only if {condition}", condition=condition)
+        if growth and _ONE_TERM.search(answer) and self._below(growth[0]):
+            return Outcome("incomplete", "that is one term of the cost; add the others")
+        return outcome
+
+    def _below(self, growth: str) -> bool:
+        """Whether a rate is no more than the right one."""
+        both = f"O({_as_o(self.gold)[2:-1]} + {growth[2:-1]})"
+        return compare(_as_o(self.gold), both, self.symbols).kind == "equal"
 
     def same(self, wrong: str, answer: str) -> bool:
-        texts = [self.readings(each)[0] if self.readings(each) else each for each in (wrong, answer)]
-        one, two = (re.sub(r"\\Theta|Θ", "O", text) for text in texts)
+        one, two = (_as_o((self.formulas(each) or [each])[0]) for each in (wrong, answer))
         return compare(one, two, self.symbols).kind == "equal"
 
-    def readings(self, answer: str) -> list[str]:
+    def formulas(self, answer: str) -> list[str]:
         places = islice(_RATE.finditer(answer[:LONGEST]), MOST)
         found = [(each.start(), _closed(answer, each.end())) for each in places]
         found = [(start, end) for start, end in found if end]
-        total = r"(?:total|overall|altogether|therefore|thus|hence|boxed|answer|sum)[^.;]{0,60}$"
-        led = [(start, end) for start, end in found if re.search(total, answer[max(0, start - 90) : start].lower())]
-        return [answer[start:end] for start, end in (led[-1:] or found[:1])]
+        kept = [(start, end) for start, end in found if not re.search(_DENIED, answer[max(0, start - 40) : start])]
+        for sign in (_TOTAL, _ENDS):
+            led = [(s, e) for s, e in kept if re.search(sign, answer[max(0, s - 90) : s].lower())]
+            if led:
+                kept = led[-1:]
+        # "O(NCM) = O(ND^3)" is one rate, written out.
+        chain = [
+            (s, e) for s, e in found if kept and s > kept[0][1] and re.fullmatch(r"\W*=\W*", answer[kept[0][1] : s])
+        ]
+        return [answer[start:end] for start, end in (kept[:1] if not chain else chain[:1])]
+
+
+def _as_o(text: str) -> str:
+    """A rate, or a count, as O(…)."""
+    opened = _RATE.search(text)
+    if opened is None:
+        return f"O({text.strip(' $.,;')})"
+    end = _closed(text, opened.end())
+    return f"O({text[opened.end() : end - 1]})" if end else text
 
 
 def _closed(text: str, start: int) -> int:

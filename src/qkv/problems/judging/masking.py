@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..outcome import Outcome, joined
 from ..problem import Misconception
@@ -13,6 +14,7 @@ from .choices import folded
 
 ENCODER, DECODER, CROSS = "encoder self-attention", "decoder self-attention", "cross-attention"
 PADDING, CAUSAL = "padding", "causal"
+LONGEST_PIECE = 600  # characters between two commas
 MOST = 200  # clauses that are read, and pieces of one
 
 _STACKED = r"(?:'s)?(?: stack| side| block| layer)?s?(?:'s)?"
@@ -23,12 +25,18 @@ _PLACES = (
             rf"(?:decoder{_STACKED} |encoder{_STACKED} )?(?:decoder[-/ to]+encoder |encoder[-/ to]+decoder )?cross[- "
             rf"]?attention|"
             r"(?:encoder[-/ ]+(?:to[- ])?decoder|decoder[-/ ]+(?:to[- ])?encoder)(?:'s)? (?:multi[- ]?head )?attention|"
-            r"attention (?:over|to|on) (?:the )?(?:source|encoder|memory)(?: outputs?)?|source[- ]attention"
+            r"attention (?:over|to|on) (?:the )?(?:source|encoder|memory)(?:'s)?(?: outputs?| states)?|"
+            r"source[- ]attention|"
+            r"(?:decoder|target)(?:'s)? (?:\w+ )?(?:attends?|looks?|attending|looking) (?:to|at|over|into) (?:the )?"
+            r"(?:source|encoder|memory)(?:'s)?(?: outputs?| states)?|cross(?= ?:| \()"
         ),
     ),
     (
         ENCODER,
-        rf"encoder{_STACKED}(?: \(?(?:masked |multi[- ]?head |bidirectional )*self[- ]?attention\)?)?(?![- ]?decoder)",
+        (
+            rf"encoder{_STACKED}(?: \(?(?:masked |multi[- ]?head |bidirectional )*self[- ]?attention\)?)?"
+            r"(?![- ]?decoder| (?:inputs?|outputs?|tokens?|states)\b)"
+        ),
     ),
     (DECODER, rf"decoder{_STACKED}(?: \(?(?:masked |multi[- ]?head |causal )*self[- ]?attention\)?)?(?![- ]?encoder)"),
     ("self", r"self[- ]?attention"),
@@ -36,18 +44,34 @@ _PLACES = (
 _MASKS = {
     PADDING: r"(?:key[- ]?)?pad(?:ding|ded|s)?\b(?:[- ]mask\w*)?|key_padding_mask",
     CAUSAL: r"causal(?:ity|ly)?(?:[- ]mask\w*)?|look[- ]?ahead(?:[- ]mask\w*)?|future[- ]mask\w*|autoregressive "
-    r"mask\w*|(?:lower[- ])?triangular(?:[- ]mask\w*)?|subsequent[- ]mask\w*|mask\w* (?:out )?(?:the )?future",
+    r"mask\w*|(?:lower[- ])?triangular(?:[- ]mask\w*)?|subsequent[- ]mask\w*|mask\w* (?:out )?(?:the )?future|"
+    r"hid(?:e|es|ing|den) (?:the |all )?(?:future|later|subsequent)(?: \w+)?|"
+    r"(?:future|later|subsequent) (?:target )?(?:tokens?|positions?|words?|keys?)? ?(?:is |are |"
+    r"get )?(?:hidden|masked)",
 }
 _DENIED_BEFORE = (
     r"(?:\bno|\bnot|\bwithout|\bneither|\bnor|\bnever|\binstead of|\brather than|n't)(?: "
     r"(?:needs?|use|apply|require|have|a|an|the|any|on|in|also|separate|additional|extra|explicit|key|both|be|with|"
-    r"combined)){0,4} $"
+    r"combined|reason|to)){0,4} $"
 )
 _DENIED_AFTER = (
     r"^\W*(?:masks?\W+)?(?:(?:is|are|was|would be|itself|alone|here|there|then|usually|also)\W+){0,3}"
     r"(?:not\b|n't|unnecessary|redundant|optional|superfluous|omitted|no longer|never|needless|irrelevant)"
     r"|^\W*(?:masks?\W+)?(?:isn't|aren't|need not|does not|do not|doesn't|don't|can be (?:omitted|dropped|left out))"
 )
+
+
+_NEEDED = r"\b(?:need(?:s|ed)?|requir\w+|necessary|must|ha(?:s|ve) to)\b"
+_SPARED = r"(?:\bnot|n't|\bno longer|\bnever|\bno\b[^,;]{0,30})\s+(?:\w+ ){0,2}(?:need|requir|necessary|must|have to)"
+
+
+class _Said(NamedTuple):
+    """Place to the masks that are put there, that are denied there, that are called needed; attentions elsewhere."""
+
+    put: dict[str, frozenset[str]]
+    denied: dict[str, frozenset[str]]
+    insisted: dict[str, frozenset[str]]
+    elsewhere: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -71,19 +95,27 @@ class Masks:
     def check(self, answer: str) -> Outcome:
         if (nothing := unreadable(answer)) is not None:
             return nothing
-        found = self.read(answer)
-        if not found:
+        said = self._said(answer)
+        if said.elsewhere:
+            return Outcome("wrong", f"there is no {said.elsewhere[0]} in this model; it has {' and '.join(self.table)}")
+        if not said.put:
             return Outcome("unread", f"nothing is said of masks on {' or on '.join(self.table)}")
-        return joined({place: self._judged(place, found.get(place)) for place in self.table})
+        return joined({place: self._judged(place, said) for place in self.table})
 
-    def _judged(self, place: str, put: frozenset[str] | None) -> Outcome:
-        if put is None:
+    def _judged(self, place: str, said: _Said) -> Outcome:
+        if (put := said.put.get(place)) is None:
             return Outcome("unread", "missing")
         wanted = self.table[place]
         more = put - wanted - self.allowed.get(place, frozenset())
         less = wanted - put
         if not more and not less:
+            if spare := put - wanted & frozenset(said.insisted.get(place, ())):
+                condition = "pads stand on the left, before the tokens"
+                reason = f"the {min(spare)} mask is needed only if {condition}: a causal mask hides pads on the right"
+                return Outcome("conditional", reason, condition=condition)
             return Outcome("right", f"{_named(put)}, as it should be")
+        if not put and less and not less & said.denied.get(place, frozenset(wanted)):
+            return Outcome("incomplete", f"it says only which mask is not there; the {_named(less)} is missing")
         faults = [f"the {name} mask does not belong there" for name in sorted(more)]
         faults += [f"the {name} mask is missing" for name in sorted(less)]
         return Outcome("wrong", " and ".join(faults))
@@ -94,18 +126,46 @@ class Masks:
 
     def read(self, answer: str) -> dict[str, frozenset[str]]:
         """Place to masks, clause by clause; a clause that names no place speaks of the place before it."""
+        return self._said(answer).put
+
+    def _said(self, answer: str) -> _Said:
         found: dict[str, set[str]] = {}
+        denied: dict[str, set[str]] = {}
+        insisted: dict[str, set[str]] = {}
+        elsewhere: list[str] = []
         places: tuple[str, ...] = tuple(self.table) if len(self.table) == 1 else ()
         stack = ""
+        spared = any(PADDING in more for more in self.allowed.values())
         for clause in _clauses(answer):
             here, stack = self._places(clause, stack)
-            put, spoken = _put(clause)
+            if spared and re.search(r"\bleft\b", clause):
+                continue  # what would hold if pads stood on the left
+            put, spoken, taken = _put(clause)
             if here:
                 places = here
-            if spoken:
-                for place in places:
-                    found.setdefault(place, set()).update(put)
-        return {place: frozenset(put) for place, put in found.items() if place in self.table}
+            elif put and (foreign := self._elsewhere(clause)):
+                elsewhere.append(foreign)
+                continue
+            for place in places if spoken else ():
+                found.setdefault(place, set()).update(put)
+                denied.setdefault(place, set()).update(taken)
+                if re.search(_NEEDED, clause) and not re.search(_SPARED, clause):
+                    insisted.setdefault(place, set()).update(put)
+        kept, left, more = (
+            {place: frozenset(put) for place, put in each.items() if place in self.table}
+            for each in (found, denied, insisted)
+        )
+        return _Said(kept, left, more, tuple(elsewhere))
+
+    def _elsewhere(self, clause: str) -> str:
+        """An attention that a clause names outright and that this model has not."""
+        if re.search(r"\bunlike\b|\bin contrast\b|\bcompared\b", clause):
+            return ""
+        for place, pattern in _PLACES[:-1]:
+            named = re.search(rf"(?<![\w-])(?:{pattern})", clause)
+            if place not in self.table and named and "attention" in named[0]:
+                return place
+        return ""
 
     def _places(self, clause: str, stack: str) -> tuple[tuple[str, ...], str]:
         """The places that a clause names, and the stack that a bare "self-attention" after it belongs to."""
@@ -136,12 +196,20 @@ def _clauses(answer: str) -> list[str]:
     text = folded(answer).replace("_", " ").replace("key padding mask", "padding mask")
     # Whose padding it is names no place: "the encoder's padding mask".
     text = re.sub(r"\b(?:encoder|decoder|source|target|input)(?:'s)?(?:[- ]side)? (?:key )?(?=pad)", "", text)
-    text = re.sub(r"\((?:e\.g\.|i\.e\.|such as)[^()]*\)", " ", text)
+    text = re.sub(r"\((?:e\.g\.|i\.e\.|such as|from|of) [^()]*\)", " ", re.sub(r"\battn\b", "attention", text))
     text = re.sub(r"\be\.g\.|\bi\.e\.", " ", text)
+    # A reason names masks that it does not place.
+    text = re.sub(r"\bbecause\b[^.;\n]*|\bsince\b[^.,;\n]*", " ", text)
+    # Where pads stand names no mask: "with padding on the right".
+    text = re.sub(
+        r"\bright[- ]pad\w*(?! mask)|\bpad(?:s|ded|ding)? (?:tokens )?(?:\w+ )?(?:on|at|to) the (?:right|end)\b",
+        " ",
+        text,
+    )
     clauses: list[str] = []
     for sentence in re.split(r"[.;\n]|\bwhile\b|\bwhereas\b|\bhowever\b|\bbut\b", text)[:MOST]:
         merged: list[tuple[str, bool, bool]] = []  # a clause, whether it names a place, whether a mask
-        for piece in re.split(r",|\|", sentence)[:MOST]:
+        for piece in [half for part in re.split(r",|\|", sentence)[:MOST] for half in _halves(part)]:
             place, mask = _has_place(piece), _has_mask(piece)
             last, placed, masked = merged[-1] if merged else ("", True, True)
             list_of_places = place and not mask and not re.search(r":|^ ?(?:in|for|on|at)\b", piece)
@@ -153,6 +221,17 @@ def _clauses(answer: str) -> list[str]:
     return clauses[:MOST]
 
 
+def _halves(piece: str) -> list[str]:
+    """A piece cut at every "and" that joins two whole statements, each with a place and a mask."""
+    if len(piece) > LONGEST_PIECE:
+        return [piece[:LONGEST_PIECE]]
+    halves = [""]
+    for part in re.split(r"\band\b", piece):
+        whole = _has_place(halves[-1]) and _has_mask(halves[-1]) and _has_place(part) and _has_mask(part)
+        halves = [*halves, part] if whole else [*halves[:-1], f"{halves[-1]}and{part}" if halves[-1] else part]
+    return halves
+
+
 def _has_place(text: str) -> bool:
     return "everywhere" in text or any(re.search(rf"(?<![\w-]){pattern}", text) for _, pattern in _PLACES)
 
@@ -161,19 +240,24 @@ def _has_mask(text: str) -> bool:
     return any(re.search(rf"(?<!\w)(?:{pattern})", text) for pattern in _MASKS.values())
 
 
-def _put(clause: str) -> tuple[set[str], bool]:
-    """The masks that a clause puts somewhere, and whether it speaks of masks at all."""
-    if re.search(r"\bno masks?\b|\bnone\b|\bunmasked\b|\bno mask(?:ing)? (?:is|at all)\b|\bneither\b", clause):
-        return set(), True
-    if re.search(
-        r"\bboth(?: masks?| of them)?\b(?! (?:attention|module|stack))|\bboth masks\b", clause
-    ) and not _has_mask(clause):
-        return {PADDING, CAUSAL}, True
+_NO_MASK = r"\bno masks?\b|\bnone\b|\bunmasked\b|\bno mask(?:ing)? (?:is|at all)\b|\bneither\b"
+_BOTH = (
+    r"\bboth(?: (?:masks?|of them|kinds?|types?|are|is|apply|needed|used|required))?\W*(?:$|"
+    r"\b(?:masks?|of|are|is|apply)\b)"
+)
+
+
+def _put(clause: str) -> tuple[set[str], bool, set[str]]:
+    """The masks that a clause puts somewhere, whether it speaks of masks at all, and those that it denies."""
+    if re.search(_NO_MASK, clause):
+        return set(), True, {PADDING, CAUSAL}
+    if re.search(_BOTH, clause) and not _has_mask(clause):
+        return {PADDING, CAUSAL}, True, set()
     put: set[str] = set()
-    spoken = False
+    named: set[str] = set()
     for name, pattern in _MASKS.items():
         for found in re.finditer(rf"(?<!\w)(?:{pattern})", clause):
-            spoken = True
+            named.add(name)
             before, after = clause[max(0, found.start() - 80) : found.start()], clause[found.end() : found.end() + 80]
             if not re.search(_DENIED_BEFORE, before) and not re.search(_DENIED_AFTER, after):
                 put.add(name)
@@ -182,7 +266,8 @@ def _put(clause: str) -> tuple[set[str], bool]:
         for name, pattern in _MASKS.items()
         if re.search(rf"\bonly (?:the |a |use |apply |needs? )*(?:{pattern})", clause)
     ]
-    return (set(only) & put if only else put), spoken
+    kept = set(only) & put if only else put
+    return kept, bool(named), ({PADDING, CAUSAL} if only else named) - kept
 
 
 @dataclass(frozen=True)

@@ -31,22 +31,29 @@ class Idea:
         """Whether the text says it."""
         return any(_says(pattern, sentence) for sentence in sentences(text) for pattern in self.patterns)
 
+    def opposed(self, text: str) -> bool:
+        """Whether the text says that it is not so."""
+        return any(_denies(pattern, sentence) for sentence in sentences(text) for pattern in self.patterns)
+
 
 @dataclass(frozen=True)
 class Ideas:
     """An explanation in words: right where every one of `ideas` is there (or `least` of them) and none of `against`.
 
-    `shown` is a model answer. What says nothing of the matter is unread: it may be right in words not foreseen.
+    An idea that is denied, and said nowhere else, is as wrong as one of `against`. What `partly` holds is true and not
+    enough: an answer that has nothing else is incomplete. `shown` is a model answer. What says nothing of the matter
+    is unread: it may be right in words not foreseen.
 
     >>> vanishing = Ideas((Idea("gradients vanish", ("gradients? … (?:vanish|zero)",), "The gradients vanish."),))
     >>> vanishing.check("so the gradient is almost zero").kind, vanishing.check("The gradient isn't zero.").kind
-    ('right', 'unread')
+    ('right', 'wrong')
     """
 
     ideas: tuple[Idea, ...]
     against: tuple[Idea, ...] = ()
     shown: str = ""
     least: int = 0
+    partly: tuple[Idea, ...] = ()
 
     @property
     def text(self) -> str:
@@ -62,6 +69,10 @@ class Ideas:
         if len(found) >= wanted:
             return Outcome("right", "it says " + _listed(idea.name for idea in found) if found else "nothing is wrong")
         missing = _listed(idea.name for idea in self.ideas if idea not in found)
+        every = (*self.ideas, *self.partly)
+        if opposed := [idea for idea in every if idea not in found and not idea.said(answer) and idea.opposed(answer)]:
+            return Outcome("wrong", "it says the opposite: " + " ".join(idea.why or idea.name for idea in opposed))
+        found = (*found, *(idea for idea in self.partly if idea.said(answer)))
         if not found:
             return Outcome("unread", f"nothing was found of what is asked: {missing}")
         return Outcome("incomplete", f"it says {_listed(idea.name for idea in found)}; missing: {missing}")
@@ -168,3 +179,8 @@ def compiled(pattern: str) -> tuple[re.Pattern[str], bool]:
 def _says(pattern: str, sentence: str) -> bool:
     expression, own = compiled(pattern)
     return any(not denied(sentence, *found.span(), own) for found in expression.finditer(sentence))
+
+
+def _denies(pattern: str, sentence: str) -> bool:
+    expression, own = compiled(pattern)
+    return any(denied(sentence, *found.span(), own) for found in expression.finditer(sentence))

@@ -18,6 +18,7 @@ _SIZE = re.compile(
     rf"(?<![\w\\]){{?({_SIDE}){_CROSS}({_SIDE})(?![\w(])"
     rf"|(?:shape|size|dimensions?)\s?(?:of\s?)?(?:is|are|=|:)?\s?[(\[]\s?({_SIDE})\s?,\s?({_SIDE})\s?[)\]]"
 )
+_TWICE = re.compile(rf"(?<![\w\\]){_SIDE}{_CROSS}{_SIDE}\s?=\s?(?={_SIDE}{_CROSS}{_SIDE})")
 _SPACE = re.compile(rf"\\mathbb\s?\{{?\s?R\s?\}}?\s?\^\s?\{{\s?({_SIDE}){_CROSS}({_SIDE})\s?\}}")
 _END = re.compile(
     rf"\\in\b|∈|[,;:\n]|\.\s|\s(?:of|with|which|is|has|and|where|in|size|shape|dimensions?)\b|[(\[]\s?{_SIDE}(?:{_CROSS}|\s?,)"
@@ -92,6 +93,9 @@ class Products:
             kept = [text for text in map(cleaned, cut) if text and not re.fullmatch(_SIZE, text)]
             if kept:
                 products[name] = next((text for text in kept if self.items[name].check(text)), kept[0])
+        for name, value in self.items.items():
+            if name not in products and re.search(_product_pattern(value.gold), answer):
+                products[name] = value.gold  # "X W_Q is 3 × 3": the product is told without its name
         # Sizes after ℝ are meant; others may be a label beneath a factor, and count where nothing else is told.
         sizes = self._sizes(answer, _SPACE)
         others = {name: size for name, size in self._sizes(answer, _SIZE).items() if not sizes or name in products}
@@ -104,6 +108,14 @@ class Products:
             for name in self.items
             for found in re.finditer(r"(?<![_{])" + name_pattern(name), answer)
         ]
+        if not marks:
+            marks = [
+                (found.end(), name, None)
+                for name, value in self.items.items()
+                for found in re.finditer(_product_pattern(value.gold), answer)
+            ]
+        # Letters and numbers for one size: "N × D_k = 3 × 3".
+        answer = _TWICE.sub(lambda found: " " * len(found[0]), answer)
         for found in pattern.finditer(answer):
             first, second = filter(None, found.groups())
             marks.append((found.start(), "", (first, second)))
@@ -127,6 +139,20 @@ class Products:
             elif names:
                 names, before = [], names  # a clause ends
         return sizes
+
+
+def _product_pattern(gold: str) -> str:
+    """A product of named matrices as people write it."""
+    bold = r"(?:\\(?:mathbf|boldsymbol|bm)\s*\{?\s*)?"
+    factors = []
+    for factor in gold.split():
+        letter, _, below = factor.partition("_")
+        below = below.strip("{}")
+        turned = below.endswith("^T") or letter.endswith("^T")
+        mark = r"\s?(?:\^\s?\{?\s?(?:T|\\top)\s?\}?|ᵀ)" if turned else r"(?!\s?[\^ᵀ])"
+        script = rf"_?\{{?{re.escape(below.removesuffix('^T'))}\}}?" if below else ""
+        factors.append(rf"{bold}{re.escape(letter.removesuffix('^T'))}\}}?{script}{mark}")
+    return r"(?<![A-Za-z\\])" + r"\s?(?:\\cdot|[·*])?\s?".join(factors) + r"(?![A-Za-z])"
 
 
 def _side(text: str) -> str:

@@ -38,7 +38,9 @@ _WRAPPERS = (
     r"\\(?:text\w*|math\w*|operatorname\*?|boldsymbol|bm|left|right|big+l?r?|displaystyle|emph|quad|qquad)(?![a-z])"
 )
 _NEGATIONS = (
-    r"(?:not|no|never|none|nothing|neither|nor|without|hardly|barely|fails? to|failing to|instead of|rather than)"
+    r"(?:not(?! (?:only|just|merely|simply))|no|never|none|nothing|neither|nor|without|hardly|barely|"
+    r"fails? to|failing to|"
+    r"instead of|rather than)"
 )
 # Words that may stand between a negation and what it takes back: "is not at all likely to be zero".
 _LIGHT = (
@@ -46,6 +48,10 @@ _LIGHT = (
     r"longer|become|becomes|get|gets|go|goes|reach|reaches|equal|hit|hits|remain|remains|stay|stays|have|has|"
     r"likely|of|this|these|those|its|their|such|much|more|as|by|in|into|need|needs|use|uses|apply|applied|"
     r"or|and|strictly|exactly|necessarily|always|\w+ly)"
+)
+_FALSE_THAT = (
+    r"\b(?:not (?:true|the case|so|correct|right)|wrong|false|incorrect|untrue|mistaken|nonsense|a myth) "
+    r"(?:to (?:say|think|claim|believe) )?that\b"
 )
 _TAKEN_BACK = (
     r"^\W*(?:(?:\w+\W+){0,3}?(?:is|are|was|would be|will be)\s+(?:(?:simply|just|plainly|quite|also)\s+)?"
@@ -105,7 +111,11 @@ def denied(sentence: str, start: int, stop: int, own: bool) -> bool:
     False
     """
     before = re.split(r"[,:;()]|\bbut\b|\bhowever\b|\bso\b|\bthen\b|\bbecause\b", sentence[:start])[-1]
-    count = len(re.findall(rf"\b{_NEGATIONS}\s+(?:{_LIGHT}\s+)*$", before))
+    # "It is false that …" denies all that follows in its clause.
+    false = re.search(_FALSE_THAT, before)
+    before = before[false.end() :] if false else before
+    # "no useful gradient" denies the gradient, whatever word stands between.
+    count = len(re.findall(rf"\b(?:{_NEGATIONS}\s+(?:{_LIGHT}\s+)*|no\s+\w+\s+)$", before)) + (false is not None)
     if not own:
         count += len(re.findall(rf"\b{_NEGATIONS}\b", sentence[start:stop]))
     after = re.split(r"[,:;()]|\bbut\b|\bbecause\b|\bwhen\b|\bif\b", sentence[stop:])[0]

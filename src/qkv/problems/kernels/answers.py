@@ -3,33 +3,54 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
-from math import comb, factorial, prod
 
-from ...maths import compare
+from ...maths import Verdict, compare
 from ..judging.answers import Value, from_verdict, unreadable
-from ..judging.prose import Ideas
+from ..judging.assumed import conditions_in
+from ..judging.prose import Idea, Ideas
+from ..judging.wording import normalised
 from ..outcome import Outcome, joined
 
 MOST_READ = 3_000  # characters in which costs are looked for
-_COMPONENT = re.compile(
-    r"\\?[a-zA-Z]_\s*\{?\s*(\d|[a-zA-Z](?:\s*[-+]\s*\d+)?)\s*\}?(?:\s*\^\s*\{?\s*(\d)\s*\}?)?"
-    r"|(?<![\w\\])[a-z](\d)(?:\s*\^\s*(\d))?"
-)
-Profile = dict[tuple[int, ...], Fraction]  # how a feature's exponents look, to the weight that it has in the kernel
 
 
 @dataclass(frozen=True)
 class Condition(Ideas):
-    """What keeps a denominator from vanishing; "not negative" alone is half of it."""
+    """What keeps a denominator from vanishing; "not negative" alone is half of it.
+
+    `instead` are other conditions: wrong where they stand in the place of the right one, no fault beside it.
+    """
+
+    instead: tuple[Idea, ...] = ()
 
     def check(self, answer: str) -> Outcome:
         outcome = super().check(answer)
-        if outcome.kind == "unread" and re.search(r"non-?\s?negative|\\geq?\b|≥|>=", answer, re.IGNORECASE):
+        said = normalised(answer)
+        if outcome and _SOME_POSITIVE.search(said) and not _NONE_NEGATIVE.search(said):
+            return Outcome("incomplete", "one positive similarity is not enough: negative ones may cancel it")
+        if outcome or outcome.reason.startswith("there is no answer"):
+            return outcome
+        if any(idea.said(answer) for idea in self.partly) and outcome.kind != "incomplete":
+            return Outcome("incomplete", f"it says only {self.partly[0].name}")
+        if outcome.kind != "unread":
+            return outcome
+        if others := [idea for idea in self.instead if idea.said(answer)]:
+            return Outcome("wrong", "; ".join(idea.why for idea in others))
+        if _NONE_NEGATIVE.search(said):
             return Outcome("incomplete", "not negative is not enough: for some query every similarity may still be 0")
         return outcome
+
+
+_NONE_NEGATIVE = re.compile(
+    r"nonnegativ|is at least (?:0|zero)|\b(?:not|never|none|no)\b(?: \w+){0,3} negative|positive or (?:0|zero)|"
+    r"greater than or equal to (?:0|zero)|\bsquared?\b"
+)
+_SOME_POSITIVE = re.compile(
+    r"(?:at least one|for some)(?: \w+){0,5} (?:positive|is greater than)|"
+    r"(?:positive|greater than (?:0|zero)) for (?:at least one|some)"
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +75,9 @@ class Growth(Value):
                 if re.search(said, answer, re.IGNORECASE):
                     return Outcome("right", f"right, as it is said that {condition}")
                 return Outcome("conditional", f"right only if {condition}", condition=condition, verdict=verdict)
+        for condition, types in conditions_in(answer, self.symbols):
+            if compare(self.gold, given, types).kind == "equal":
+                return Outcome("conditional", f"right only if {condition}", condition=condition, verdict=verdict)
         return from_verdict(verdict)
 
     def same(self, wrong: str, answer: str) -> bool:
@@ -63,19 +87,35 @@ class Growth(Value):
 def rate_in(text: str) -> str:
     """The first O(…), Θ(…) or Ω(…) of a text, as O(…); the whole text as one where there is none.
 
+    Of "O(NCM) = O(ND^3)" it is the last.
+
     >>> rate_in(r"$\\mathcal{O}(N^2(D+M))$ (to keep the weights)"), rate_in("N^2 D")
     ('O(N^2(D+M))', 'O(N^2 D)')
     """
     plain = re.sub(r"\\(?:left|right|big[lr]?)(?![a-z])|\\[,;!]", " ", text)
-    found = re.search(r"(?:\\mathcal\s*\{?\s*O\s*\}?|\\?(?<![A-Za-z])(?:O|Theta|Omega)|[ΘΩ𝒪])\s*\(", plain)
+    found = _RATE.search(plain)
     if found is None:
         return f"O({plain.strip(' $.;,')})"
-    depth = 0
-    for at in range(found.end() - 1, len(plain)):
-        depth += {"(": 1, ")": -1}.get(plain[at], 0)
+    rate = ""
+    while found is not None:
+        end = _closing(plain, found.end())
+        rate = f"O({plain[found.end() : end]})" if end < len(plain) else f"O({plain[found.end() :].strip(' $.;,')})"
+        found = re.match(rf"\)[\s$]*=[\s$]*{_RATE.pattern}", plain[end:])
+        plain = plain[end:]
+    return rate
+
+
+_RATE = re.compile(r"(?:\\mathcal\s*\{?\s*O\s*\}?|\\?(?<![A-Za-z])(?:O|Theta|Omega)|[ΘΩ𝒪])\s*\(")
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the bracket that was opened before `start` is closed, or the end."""
+    depth = 1
+    for at in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[at], 0)
         if depth == 0:
-            return f"O({plain[found.end() : at]})"
-    return f"O({plain[found.end() :].strip(' $.;,')})"
+            return at
+    return len(text)
 
 
 @dataclass(frozen=True)
@@ -114,7 +154,15 @@ class Costs:
     def read(self, answer: str) -> dict[str, str]:
         """Name to the text of its rate."""
         text = self._meant(answer)[:MOST_READ]
-        words = {"time": r"time|comput\w*|flops?|operations", "space": r"space|memory|storage"}
+        words = {
+            "time": r"time|comput\w*|flops?|operations|work|(?<!memory )(?<!space )(?<!storage )costs?",
+            "space": r"space|memory|storage|keep|kept|stored?",
+        }
+        if len(self.items) == 1:
+            plain = re.sub(r"\\(?:left|right|big[lr]?)(?![a-z])", " ", text)
+            spoken = _RATE.search(plain) or not re.search(r"(?<!\\)\b[a-z]{3,}", text)
+            other = next(pattern for name, pattern in words.items() if name not in self.items)
+            return dict.fromkeys(self.items, re.split(rf"\b(?:{other})\s*(?::|=|is\b)", text)[0]) if spoken else {}
         found = self._named_after(text, words)
         if found:
             return found
@@ -161,143 +209,26 @@ class Rewritten(Value):
     def check(self, answer: str) -> Outcome:
         if (nothing := unreadable(answer)) is not None:
             return nothing
-        plain = re.sub(r"_\{?\s*([a-z])\s*(?:\\cdot|·|,\s*:|:)\s*\}?", r"_\1", answer.partition("=")[2] or answer)
-        verdict = compare(self.gold, plain, self.symbols)
-        for gold, text in ((f"({self.gold})^T", plain), (f"({self.gold})^T", answer), (self.gold, answer)):
-            if verdict.kind != "equal" and (other := compare(gold, text, self.symbols)).kind == "equal":
-                verdict = other
-        return from_verdict(verdict)
+        between = [each for each in re.findall(r"\$+([^$]{1,2000})\$+", answer) if re.search(r"V|v|\\sum|Σ", each)]
+        texts = between[-3:][::-1] or [answer]
+        verdicts = [verdict for text in texts for verdict in self._verdicts(text)]
+        best = next((verdict for verdict in verdicts if verdict.kind == "equal"), None)
+        if best is None and re.search(r"phi|φ|ϕ", answer) and not re.search(r"\bsum\b|\\sum|[Σ∑]|\bV\b|V_", answer):
+            return Outcome("incomplete", "that is the similarity; put it into the sums above and below the fraction")
+        return from_verdict(best or next((each for each in verdicts if each.kind != "unreadable"), verdicts[0]))
 
-
-@dataclass(frozen=True)
-class FeatureMap:
-    """Any φ with φ(q)ᵀφ(k) = (qᵀk + constant)²: a list for one width, a pattern with dots, or vec(qqᵀ) and the like."""
-
-    constant: int
-    shown: str
-    letter: str = "q"
-
-    @property
-    def text(self) -> str:
-        return self.shown
-
-    @property
-    def wanted(self) -> Profile:
-        """Exponents of a feature to what its squared coefficients must add up to."""
-        both = {(2,): Fraction(1), (1, 1): Fraction(2)}
-        return both | ({(1,): Fraction(2 * self.constant), (): Fraction(self.constant**2)} if self.constant else {})
-
-    def check(self, answer: str) -> Outcome:
-        if (nothing := unreadable(answer)) is not None:
-            return nothing
-        if "=" in answer and (whole := re.split(r"=", answer)[-1]).strip():
-            answer = whole if re.search(r"[\[(,]|vec|otimes|⊗", whole) else answer
-        found = profile(answer)
-        if found is None:
-            return Outcome("unread", "no list of features could be read; write them as [q_1^2, …, q_D^2, …]")
-        names = {(2,): "squares", (1, 1): "mixed products", (1,): "components", (): "the constant"}
-        faults = []
-        for kind, weight in self.wanted.items():
-            if kind not in found:
-                faults.append(f"{names[kind]} are missing" if kind else "the constant is missing")
-            elif found[kind] != weight:
-                faults.append(f"{names[kind]} add {found[kind]} to the product where {weight} is wanted")
-        extra = [names.get(kind, f"products of degree {sum(kind)}") for kind in found if kind not in self.wanted]
-        faults += [f"{name} do not belong there" for name in extra]
-        if faults:
-            return Outcome("wrong", "; ".join(faults))
-        return Outcome("right", "the product of the features of two vectors is the kernel")
-
-    def same(self, wrong: str, answer: str) -> bool:
-        found = profile(answer)
-        return found is not None and found == profile(wrong)
-
-
-def profile(answer: str) -> Profile | None:
-    """What a feature map gives to each kind of monomial; None where it cannot be read."""
-    text = re.sub(r"\\(?:left|right|mathbf|boldsymbol|bm|big[lr]?|text|mathrm|operatorname)(?![a-zA-Z])", " ", answer)
-    text = re.sub(r"\{\s*(vec|flatten)\s*\}", r"\1", re.sub(r"\\[,;:!]", " ", text))
-    text = text.replace("$", " ").replace("√", r"\sqrt").replace("…", ",…,").replace(r"\otimes", "⊗")
-    text = re.sub(r"\\[lcd]?dots[cb]?|\.\.\.", ",…,", text)
-    text = text.translate(str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")).replace("²", "^2")
-    found: Profile = {}
-    outer = (
-        r"(?:vec|flatten|flat)\s*[({]?\s*\\?([a-z])\s*\1\s*\^?\s*\{?\s*(?:T|\\top|ᵀ)\s*\}?\s*[)}]?|\b([a-z])\s*⊗\s*\2"
-    )
-    if re.search(outer, text):
-        found = {(2,): Fraction(1), (1, 1): Fraction(2)}
-        text = re.sub(outer, " ", text)
-    pieces = [piece for piece in re.split(r"[,;&\n]|\\\\", text) if piece.strip(" []()\\{}^T.|")]
-    marks: dict[tuple[int, ...], set[Fraction]] = {}
-    exact: dict[tuple[tuple[str, int], ...], Fraction] = {}
-    dotted = any("…" in piece for piece in pieces)
-    for piece in pieces:
-        if "…" in piece:
-            continue
-        one = _monomial(piece)
-        if one is None:
-            continue
-        weight, powers = one
-        marks.setdefault(tuple(sorted(powers.values(), reverse=True)), set()).add(weight)
-        named = tuple(sorted(powers.items()))
-        exact[named] = exact.get(named, Fraction(0)) + weight
-    lettered = any(not index.isdigit() for named in exact for index, _ in named if index)
-    if not exact:
-        return found or None
-    if not dotted and not lettered and not found:
-        return _concrete(exact)
-    for kind, weights in marks.items():
-        if len(weights) > 1:
-            return None
-        twice = kind == (1, 1) and _both_orders(text)
-        found[kind] = found.get(kind, Fraction(0)) + weights.pop() * (2 if twice else 1)
-    return found
-
-
-def _both_orders(text: str) -> bool:
-    """Whether a pattern lists every pair twice, as q_1 q_2 and q_2 q_1."""
-    pairs = re.findall(r"_\{?([\dA-Za-z])\}?\s*\\?[a-z]_\{?([\dA-Za-z])\}?", text)
-    swapped = any((b, a) in pairs for a, b in pairs if a != b)
-    return swapped or re.search(r"all (?:ordered )?pairs|[ij], ?[ij] ?= ?1", text) is not None
-
-
-def _concrete(exact: Mapping[tuple[tuple[str, int], ...], Fraction]) -> Profile | None:
-    """The profile of a full list for one width; None where a kind is not there for every component alike."""
-    width = len({index for named in exact for index, _ in named if index})
-    found: Profile = {}
-    for kind in {tuple(sorted((power for index, power in named), reverse=True)) for named in exact}:
-        weights = [w for named, w in exact.items() if tuple(sorted((p for _, p in named), reverse=True)) == kind]
-        if kind and len(weights) != _monomials(kind, width):
-            return None
-        if len(set(weights)) > 1:
-            return None
-        found[kind] = weights[0]
-    return found
-
-
-def _monomials(kind: tuple[int, ...], width: int) -> int:
-    """How many monomials of `width` variables have these exponents."""
-    repeats = prod(factorial(kind.count(power)) for power in set(kind))
-    return comb(width, len(kind)) * factorial(len(kind)) // repeats
-
-
-def _monomial(piece: str) -> tuple[Fraction, dict[str, int]] | None:
-    """The squared coefficient and the power of each component: "\\sqrt{2} q_1 q_2" is 2 and {1: 1, 2: 1}."""
-    weight = Fraction(1)
-    rest = piece
-    for root in re.finditer(r"\\?sqrt\s*[({]?\s*(\d+)\s*[)}]?", rest):
-        weight *= int(root[1])
-    rest = re.sub(r"\\?sqrt\s*[({]?\s*\d+\s*[)}]?", " ", rest)
-    powers: dict[str, int] = {}
-    for found in _COMPONENT.finditer(rest):
-        index, power = (found[1], found[2]) if found[1] else (found[3], found[4])
-        powers[index] = powers.get(index, 0) + int(power or 1)
-    rest = _COMPONENT.sub(" ", rest)
-    if not powers and (whole := re.fullmatch(r"[\s\[\](){}]*\\?([a-z])(?:\s*\^\s*\{?T\}?)?[\s\[\](){}]*", rest)):
-        return weight, {f"{whole[1]}": 1}
-    number = re.search(r"\d+", rest)
-    if number is not None:
-        weight *= int(number[0]) ** 2
-    elif not powers:
-        return None
-    return weight, powers
+    def _verdicts(self, text: str) -> Iterator[Verdict]:
+        """The text against the right answer, as a column and as a row, its own rows as columns or as rows."""
+        plain = re.sub(r"_\{?\s*([a-z])\s*(?:\\cdot|·|,\s*:|:)\s*\}?", r"_\1", text.partition("=")[2] or text)
+        turned = f"({self.gold})^T"
+        first = compare(self.gold, plain, self.symbols)
+        yield first
+        if first.kind == "different" and not re.search(r"[Vv]_(?:\{[^{}]*\}|\w)\s*\^", plain):
+            return  # it is another vector, and not the same one as a row
+        yield compare(turned, plain, self.symbols)
+        if plain != text:
+            yield compare(turned, text, self.symbols)
+            yield compare(self.gold, text, self.symbols)
+        rows = re.sub(r"\b([Vv])_(?:\{j\}|j)(?!\s*\^)", r"\1_j^T", plain)
+        if rows != plain:
+            yield compare(turned, rows, self.symbols)

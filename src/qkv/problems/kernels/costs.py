@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..problem import Misconception, Part, Step
@@ -25,6 +26,26 @@ def _costs(at: Setting, time: str, space: str, within: tuple[str, str], spaces=(
         },
         within,
     )
+
+
+def one_cost(whole: Callable[[Setting, str], Part], which: str) -> Callable[[Setting, str], Part]:
+    """The part that asks only for the time, or only for the space, of what another asks both of."""
+
+    def part(at: Setting, name: str) -> Part:
+        both = whole(at, name)
+        assert isinstance(both.answer, Costs)
+        place = list(both.answer.items).index(which)
+        known = [each for each in both.misconceptions if each.planted.startswith(f"{which}:")]
+        return replace(
+            both,
+            ask=f"{both.ask} Only the {which} is asked for.",
+            answer=Costs({which: both.answer.items[which]}),
+            steps=lambda: both.steps()[place : place + 1],
+            misconceptions=tuple(known),
+            cues=(rf"\b{'how long|time|operations' if which == 'time' else 'space|memory|numbers'}\b", *both.cues),
+        )
+
+    return part
 
 
 def softmax_part(at: Setting, name: str) -> Part:

@@ -9,7 +9,7 @@ from ...errors import QkvError
 from ...render.document import Formula, Maths, Paragraph, prose
 from ..problem import Part, Problem
 from ..variety import digits
-from .costs import elu_part, linear_part, softmax_part, streamed_part
+from .costs import elu_part, linear_part, one_cost, softmax_part, streamed_part
 from .numbers import crossover_part, similarity_part, vanishing_part
 from .parts import condition_part, count_part, kernel_part, map_part, rewrite_part
 from .reading import read_question
@@ -43,6 +43,10 @@ MAKERS: dict[str, Callable[[Setting, str], Part]] = {
     "similarity": similarity_part,
     "vanishing": vanishing_part,
     "crossover": crossover_part,
+    "softmax time": one_cost(softmax_part, "time"),
+    "softmax space": one_cost(softmax_part, "space"),
+    "linear time": one_cost(linear_part, "time"),
+    "linear space": one_cost(linear_part, "space"),
 }
 DOCUMENT = ("a", "b(i)", "b(ii)", "b(iii)", "c", "d")
 

@@ -10,34 +10,79 @@ from ..judging.prose import Idea
 from ..judging.wording import normalised
 from ..outcome import Outcome
 from ..problem import Misconception, Part, Step
-from .answers import Condition, FeatureMap, Rewritten
+from .answers import Condition, Rewritten
+from .features import FeatureMap, names_constant, no_mixed_products
 from .setting import Setting
 
-POSITIVE = r"(?:(?:strictly )?positive|is greater than 0|greater than (?:0|zero)|is greater than zero)"
+POSITIVE = (
+    r"(?:(?:strictly )?positiv(?:e|ity)(?! (?:semi ?-?)?definite| or (?:equal|zero|0)| and negative)|"
+    r"(?:is )?greater than (?:0|zero)(?! or equal))"
+)
 NOT_ZERO = (
     r"(?:non ?zero|not (?:equal to |be |become |reach |equal |is )?(?:0|zero)|not vanish|never (?:vanish|cancel)\w*|"
-    r"never (?:be |reach\w* |become |equals? |is )?(?:0|zero)|bounded away from (?:0|zero))"
+    r"never (?:be |reach\w* |become |equals? |is )?(?:0|zero)|bounded away from (?:0|zero)|"
+    r"(?:differs?|different|distinct) from (?:0|zero))"
 )
-NOT_NEGATIVE = r"(?:nonnegative|is at least 0|not negative)"
+NOT_NEGATIVE = (
+    r"(?:nonnegativ\w+|is at least (?:0|zero)|not (?:be )?negative|none (?:\w+ ){0,3}negative|never (?:be )?negative|"
+    r"no negative|positive or (?:zero|0)|greater than or equal to (?:0|zero))"
+)
 BELOW = r"(?:denominators?|sums?|normali[sz]\w+(?: \w+)?|total)"
 SIMILARITY = r"(?:sim\b|similarit(?:y|ies)|kernel)"
+ONE_KEY = r"(?:at least one|not all|some (?:key|term|j|k)|one (?:term|key|of them))"
 
 FINITE = Idea(
     "that the sum below the fraction is never 0",
     (
-        rf"{BELOW} … {NOT_ZERO}",
         rf"{BELOW} … {POSITIVE}",
         rf"{SIMILARITY} … {POSITIVE}",
         rf"{SIMILARITY} … {NOT_ZERO} … same sign",
-        rf"{NOT_NEGATIVE} … (?:at least one|not all|some (?:key|term)|one (?:term|key|of them))",
-        r"not all (?:of them )?(?:zero|0)",
+        rf"^(?:it|this|they|must|has to|should|all|every|each|always|strict\w*) (?:\w+ ){{0,6}}?{POSITIVE}",
+        rf"^{POSITIVE}",
+        rf"{SIMILARITY} … (?:not|never) (?:be )?(?:negative or (?:0|zero)|(?:0|zero) or negative)",
+        rf"{NOT_NEGATIVE} … {ONE_KEY}",
+        rf"{ONE_KEY} … {NOT_NEGATIVE}",
     ),
-    "The sum of the similarities of a query must not be 0.",
+    "The sum of the similarities of a query must not be 0: it is enough that every similarity is positive.",
 )
 ENOUGH = Idea(
     "not negative is enough",
-    (rf"{NOT_NEGATIVE} … (?:enough|suffic\w+)", rf"(?:enough|suffic\w+) … {NOT_NEGATIVE}"),
+    (rf"{NOT_NEGATIVE} (?:(?!not\b)[\w,]+ ){{0,6}}(?:enough|suffic\w+)", rf"(?:enough|suffic\w+) … {NOT_NEGATIVE}"),
     "similarities that are not negative can all be 0 for a query, and then there is nothing to divide by",
+)  # fmt: skip
+RESTATED = Idea(
+    "that the sum below the fraction must not be 0, which the question says already: say what of sim ensures it",
+    (rf"{BELOW} … {NOT_ZERO}", r"not (?:all )?(?:of them )?(?:divide|dividing) by (?:0|zero)", r"not all (?:0|zero)"),
+)
+OTHER_CONDITIONS = (
+    Idea(
+        "negative similarities",
+        (rf"{SIMILARITY} … (?:is at most|is less than|less than(?: or equal to)?) (?:0|zero)",
+         rf"{SIMILARITY} … (?:negative|nonpositive)\b"),
+        "negative similarities are no weights, and with 0 among them the sum may vanish",
+    ),
+    Idea(
+        "not zero for every pair",
+        (rf"{SIMILARITY} … {NOT_ZERO}", rf"{NOT_ZERO} … (?:pairs?|every|each|all)\b", r"sign … irrelevant"),
+        "similarities that are not 0 may have both signs and cancel in the sum",
+    ),
+    Idea(
+        "another property",
+        (r"(?:symmetric|symmetry|differentiable|continuous|smooth|bounded|linear|convex|invertible|normali[sz]ed)\b",
+         r"positive (?:semi ?-?)?definite", r"between -1 and 1", (rf"{SIMILARITY} … (?:is at most|"
+         rf"is less than) (?:1|one)")),
+        "that property does not keep the sum of similarities from being 0",
+    ),
+    Idea(
+        "no condition",
+        (r"any (?:real )?(?:values?|numbers?|function|kernel|squared)", r"no condition", r"nothing (?:is|has)"),
+        "without a condition the similarities of a query may cancel or all be 0",
+    ),
+    Idea(
+        "a square is always positive",
+        (rf"squar\w+ … {POSITIVE}",),
+        "a square may be 0, and the question is about every similarity",
+    ),
 )  # fmt: skip
 
 
@@ -75,6 +120,8 @@ def condition_part(at: Setting, name: str) -> Part:
             (ENOUGH,),
             "The sum of sim(q_i, k_j) over the keys is never 0; every similarity being positive ensures it, or none "
             "being negative and at least one positive for every query.",
+            partly=(RESTATED,),
+            instead=OTHER_CONDITIONS,
         ),
         steps,
         (
@@ -112,7 +159,7 @@ def kernel_part(at: Setting, name: str) -> Part:
     return Part(
         name,
         f"Write down $sim({at.q}, {at.k})$ for {kind} kernel attention.",
-        KernelValue(at.kernel, types, other=other, constant=at.constant),
+        KernelValue(at.kernel, types, other=other, constant=at.constant, either=at.open_constant),
         lambda: (
             Step(
                 f"Put the degree {at.degree} and the constant {at.constant} into the polynomial kernel.",
@@ -140,17 +187,31 @@ def kernel_part(at: Setting, name: str) -> Part:
 
 @dataclass(frozen=True)
 class KernelValue(Value):
-    """The kernel; with the other constant it is right under another convention."""
+    """The kernel; with the other constant it is another one, unless the question leaves the constant open."""
 
     other: str = ""
     constant: int = 1
+    either: bool = False
 
     def check(self, answer: str) -> Outcome:
-        outcome = super().check(answer)
-        if outcome.kind == "wrong" and self.same(self.other, answer):
-            condition = f"the constant of the kernel is {1 - self.constant}, not {self.constant}"
-            return Outcome("conditional", f"right only if {condition}", condition=condition, verdict=outcome.verdict)
+        plain = re.sub(r"(?:<|\\langle|⟨)\s*([a-z])\s*,\s*([a-z])\s*(?:>|\\rangle|⟩)", r"\1^T \2", answer)
+        outcome = super().check(plain)
+        formulas = re.findall(r"\$+([^$]{1,400})\$+", plain)[-4:] if outcome.kind == "unread" else []
+        for formula in reversed(formulas):
+            if outcome.kind == "unread" and not _GENERAL.search(formula):
+                outcome = super().check(formula.rpartition("=")[2])
+        if outcome.kind in ("unread", "wrong") and _GENERAL.search(plain):
+            return Outcome("incomplete", "that is every polynomial kernel: put in the degree and the constant")
+        if outcome.kind == "wrong" and self.same(self.other, plain):
+            if self.either:
+                return Outcome("right", "the quadratic kernel without its constant, which the question leaves open")
+            if names_constant(answer, 1 - self.constant):
+                condition = f"the constant of the kernel is {1 - self.constant}, not {self.constant}"
+                return Outcome("conditional", f"right only if {condition}", condition=condition)
         return outcome
+
+
+_GENERAL = re.compile(r"\)\s*\^\s*\{?\s*(?!T\b)[a-zA-Z]\b")
 
 
 def map_part(at: Setting, name: str) -> Part:
@@ -184,14 +245,15 @@ def map_part(at: Setting, name: str) -> Part:
         )
 
     end = ", 1" if at.constant else ""
-    wrong = [
-        Misconception("d features instead of d squared", rf"\phi({q}) = [{q}_1, \dots, {q}_{d}{end}]"),
+    single = rf"\phi({q}) = [{q}_1, \dots, {q}_{d}{end}]"
+    wrong = (
+        Misconception("d features instead of d squared", single, no_mixed_products),
         Misconception("square roots of two left out", rf"\phi({q}) = [{listed.replace(chr(92) + 'sqrt{2} ', '')}]"),
-    ]  # fmt: skip
+    )
     return Part(
         name,
         rf"Give a feature map $\phi$ with $\phi({q})^T \phi({k})$ equal to the quadratic kernel.",
-        FeatureMap(at.constant, rf"\phi({q}) = [{listed}]", q),
+        FeatureMap(at.constant, rf"\phi({q}) = [{listed}]", q, d, at.open_constant),
         steps,
         (
             "Multiply the kernel out, component by component.",
@@ -200,7 +262,7 @@ def map_part(at: Setting, name: str) -> Part:
             + ("; the dot product itself has weight 2 as well, and a 1 is left." if at.constant else "."),
         ),
         3,
-        tuple(wrong),
+        wrong,
         at.symbols,
         (r"\bfeature map", r"\\phi\s*\(", r"\bphi\s*\("),
         "Every product of two components is a feature; what comes twice in the square carries a factor $\\sqrt{2}$.",
@@ -211,6 +273,8 @@ def rewrite_part(at: Setting, name: str) -> Part:
     total = rf"\sum_{{j=1}}^{{{at.length}}}"
     gold = at.attention(r"(\phi(Q_i)^T \phi(K_j))")
     linear = rf"\frac{{({total} V_j \phi(K_j)^T) \phi(Q_i)}}{{\phi(Q_i)^T {total} \phi(K_j)}}"
+    every = rf"\sum_{{l=1}}^{{{at.length}}} \phi(Q_l)^T \phi(K_j)"
+    down = rf"{total} \frac{{\phi(Q_i)^T \phi(K_j)}}{{{every}}} V_j"
     symbols = at.symbols
     aliases = {
         small: f"matrix[{at.length},{size}] = {large}"
@@ -247,7 +311,11 @@ def rewrite_part(at: Setting, name: str) -> Part:
             r"Replace $sim(Q_i, K_j)$ by the product of $\phi(Q_i)$ and $\phi(K_j)$, above and below.",
         ),
         2,
-        (Misconception("normalisation left out", rf"{total} (\phi(Q_i)^T \phi(K_j)) V_j"),),
+        (
+            Misconception("normalisation left out", rf"{total} (\phi(Q_i)^T \phi(K_j)) V_j"),
+            Misconception("query and key swapped", at.attention(r"(\phi(K_i)^T \phi(Q_j))")),
+            Misconception("softmax over the wrong axis", down),
+        ),
         symbols,
         (r"\brewrit", r"V'_\{?i", r"\blineari[sz]ed equation", r"\bassociativ"),
         "The similarity is replaced in both sums; as the features of the query do not depend on the key, they can "

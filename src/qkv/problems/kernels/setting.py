@@ -10,7 +10,7 @@ from functools import cached_property
 class Setting:
     """A polynomial kernel (qᵀk + `constant`)^`degree`, the names of the sizes, and numbers for some parts.
 
-    `tied` says that values are about as wide as keys.
+    `tied` says that values are about as wide as keys, `open_constant` that a text names no constant: 0 is as good as 1.
     """
 
     degree: int = 2
@@ -24,6 +24,7 @@ class Setting:
     query: tuple[int, ...] = (1, 0)
     key: tuple[int, ...] = (2, 3)
     concrete: int = 4
+    open_constant: bool = False
 
     @cached_property
     def symbols(self) -> dict[str, str]:

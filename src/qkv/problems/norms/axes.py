@@ -51,6 +51,15 @@ NORMS: dict[str, Norm] = {
                     (("layer norm over the batch", "BD"), ("only itself", ""), ("mean of every axis", "BTD"))),
 }  # fmt: skip
 
+_NUMBER = r"(?:features?|entr(?:y|ies)|components?|columns?)"
+_EXAMPLE = r"(?:sample|example|vector|row|token)s?"
+_IN_WORDS = {
+    "": (r"\bitself\b",),
+    "D": (rf"(?:other|all|every)(?: the)? {_NUMBER} (?:of|in) (?:the same|its|this|one) {_EXAMPLE}",),
+    "B": (rf"same {_NUMBER} (?:of|in|from|across|for|over) (?:the )?(?:other|every|all|each)(?: the)? {_EXAMPLE}",),
+    "BD": (rf"other features? (?:of|in|from) (?:the )?other {_EXAMPLE}",),
+}  # fmt: skip
+
 # Ordered pairs of norms that can be told apart by name, with the shape that both have.
 PAIRS = tuple(
     (shape, one, two)
@@ -98,7 +107,7 @@ def asked(shape: str, order: Sequence[str], norm: Norm, style: str) -> Choice:
 def _wordings(shape: str, axes: str) -> tuple[str, ...]:
     """The entry as people type it: x_{b',j}, x_b'j, x[b', j]."""
     index = r"[\s,]*".join("[a-z]" + ("'" if axis in axes else "(?!')") for axis in shape)
-    return (rf"x[_\s]*[{{(\[]?\s*{index}",)
+    return (rf"x[_\s]*[{{(\[]?\s*{index}", *(_IN_WORDS.get(axes, ()) if shape == "BD" else ()))
 
 
 def _reason(norm: Norm, shape: str, axes: str) -> str:

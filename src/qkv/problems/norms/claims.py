@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,6 +14,17 @@ from ..outcome import Outcome
 from ..problem import Misconception, Part, Step
 
 _LENGTH = r"\|y - \beta \mathbf{1}\|"
+_IN_WORDS = (
+    r"(?:unit variance|variance (?:of |is )?(?:1|one))|squares?d?\b.{0,40}(?:add|sum)|mean (?:of the )?square",
+    r"root|√|\\sqrt|sqrt",
+)
+_BATCH = re.compile(
+    r"(?:over|across|along|in|of) the (?:whole )?batch|batch (?:mean|statistics)|per[- ]feature", re.IGNORECASE
+)
+_WITH_BATCH = (
+    r"$\|y - \beta \mathbf{1}\|^2 = \gamma^2 \sum_j (x_j - \mu_j)^2 / \sigma_j^2 = \gamma^2 d$, where "
+    r"$\sigma_j$ is the deviation of feature j over the batch"
+)
 _SIGNED = {**LAYER, "gamma": "nonnegative"}
 _ROOT_MEAN = {
     "x": "vector[d]",
@@ -43,6 +55,17 @@ class AsWritten(Value):
 
 
 @dataclass(frozen=True)
+class _Proof(Chain):
+    """A proof about one vector: statistics of the batch have no place in it."""
+
+    def check(self, answer: str) -> Outcome:
+        outcome = super().check(answer)
+        if outcome.kind == "incomplete" and _BATCH.search(answer):
+            return Outcome("wrong", "mean and variance are those of one vector, over its features, not over the batch")
+        return outcome
+
+
+@dataclass(frozen=True)
 class Claim:
     """A question about a norm in general: the chain of expressions that answers it, and the mistakes on the way."""
 
@@ -61,8 +84,17 @@ class Claim:
     @property
     def answer(self) -> Answer:
         if self.proof:
-            return Chain(
-                self.chain[0], self.chain[-1], self.symbols, through=self.chain[1:-1], also=(r"|\gamma| \sqrt{d}",)
+            return _Proof(
+                self.chain[0],
+                self.chain[-1],
+                self.symbols,
+                through=self.chain[1:-1],
+                also=(r"|\gamma| \sqrt{d}",),
+                words=_IN_WORDS,
+                spellings=(
+                    (r"(\\(?:beta|mu)|[βμ])\s*(?:\{\s*)?1(?:\s*\})?(?![\d_.])", r"\1 1_{d}"),
+                    (r"\\mathbf\s*(?:\{\s*1\s*\}|1)(?!\s*_)|𝟏", "1_{d}"),
+                ),
             )
         return AsWritten(self.chain[-1], self.symbols)
 
@@ -222,6 +254,8 @@ CLAIMS: dict[str, Claim] = {
 
 def claim_part(name: str, claim: Claim, alone: bool = True) -> Part:
     """The question of a claim; `alone` where the statement does not say what is given."""
+    batch = Misconception("layer norm over the batch", _WITH_BATCH, lambda text: _BATCH.search(text) is not None)
+    known = (batch,) if claim.proof else ()
     return Part(
         name,
         f"{claim.given} {claim.ask}" if alone else claim.ask,
@@ -229,7 +263,7 @@ def claim_part(name: str, claim: Claim, alone: bool = True) -> Part:
         lambda: (Step(claim.what, claim.why, claim.chain, claim.chain[-1], claim.symbols),),
         claim.hints,
         3,
-        tuple(Misconception(mistake, text) for mistake, text in claim.wrong),
+        (*(Misconception(mistake, text) for mistake, text in claim.wrong), *known),
         claim.symbols,
         (r"\\\|\s*\\?(?:mathbf|boldsymbol)?\{?y", r"‖\s*y", r"prove", r"norm of"),
         claim.explanation,

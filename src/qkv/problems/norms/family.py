@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from ...render.document import Block, Paragraph, prose
+from ...theory.normalisation import LAYER
+from ..judging.answers import Value
 from ..problem import Part, Problem
 from ..reading.lettered import Asked, about
 from ..variety import digits
@@ -22,6 +26,7 @@ from .reading import (
     order_in,
     parts_of,
     shape_in,
+    sizes_in,
     style_in,
 )
 
@@ -65,12 +70,15 @@ def make(seed: int | None = None) -> Problem:
 
 def documents_problem(norms: tuple[str, ...] = ("layer", "batch"), order: tuple[str, ...] = DOCUMENT) -> Problem:
     """The documents' question: both norms, then the length of the output."""
-    parts = (dependence_part("a", "BD", norms, order, "i"), claim_part("b", CLAIMS["proof"], alone=False))
+    pairs = zip(("i", "ii"), norms, strict=True)
+    each = (dependence_part(f"a({sign})", "BD", (norm,), order, "i") for sign, norm in pairs)
+    parts = (*each, claim_part("b", CLAIMS["proof"], alone=False))
+    both = dependence_part("a", "BD", norms, order, "i")
     statement = (
         *_tensor("BD", "It is normalised to $Y$ of the same shape."),
         Paragraph(prose(f"For part (b): {CLAIMS['proof'].given}", CLAIMS["proof"].symbols)),
     )
-    return _problem(statement, parts, None, ("BD", *norms, "proof"))
+    return replace(_problem(statement, parts, None, ("BD", *norms, "proof")), wholes=(both,))
 
 
 def _tensor(shape: str, more: str) -> tuple[Block, ...]:
@@ -115,14 +123,28 @@ def _part(asked: Asked, before: str) -> Part | None:
         shape = shape_in(f"{before} {asked.whole}")
         norms = norms_in(asked.whole) or norms_in(before) or ("layer",)
         norms = tuple(norm for norm in norms if shape in NORMS[norm].over) or ("layer",)
-        order = order_in(asked.whole, shape) or tuple(differing(shape))[:8]
-        return dependence_part(asked.name, shape, norms[:2], order, style_in(asked.whole))
+        order = order_in(asked.whole, shape) or order_in(before, shape) or tuple(differing(shape))[:8]
+        own = asked.whole if order_in(asked.whole, shape) else before
+        return dependence_part(asked.name, shape, norms[:2], order, style_in(own))
     if kind == "numbers":
         numbers = numbers_in(f"{about(before, asked.name)} {asked.whole}")
         return numeric_part(asked.name, numbers) if numbers else None
+    if kind == "length in numbers" and (sizes := sizes_in(asked.whole)) is not None:
+        return _length_part(asked.name, rf"{sizes[0]} \sqrt{{{sizes[1]}}}", {})
     if kind == "claim":
-        return claim_part(asked.name, CLAIMS[claim_in(f"{about(before, asked.name)} {asked.whole}")])
+        whole = f"{about(before, asked.name)} {asked.whole}"
+        claim = claim_in(whole)
+        if claim == "length" and not re.search(r"any sign|negative|absolute", whole):
+            return _length_part(asked.name, r"\gamma \sqrt{d}", {**LAYER, "gamma": "positive"})
+        return claim_part(asked.name, CLAIMS[claim])
     return None
+
+
+def _length_part(name: str, length: str, symbols: Mapping[str, str]) -> Part:
+    """The length of the output for a scale above 0, in letters or in numbers."""
+    part = claim_part(name, CLAIMS["length"])
+    wrong = tuple(each for each in part.misconceptions if each.name != "sign of the scale") if symbols else ()
+    return replace(part, answer=Value(length, symbols), symbols=symbols, misconceptions=wrong)
 
 
 PROBLEMS: dict[str, Callable[[int | None], Problem]] = {NAME: make}

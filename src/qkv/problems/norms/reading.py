@@ -10,11 +10,15 @@ from ..reading.lettered import LONGEST, Asked, about, lettered
 from .axes import NORMS, differing
 from .numbers import Numbers
 
-_NORMS = r"(?:layer|batch|instance|group|rms)[- ]?norm\w*"
+_NORMS = r"(?:layer|batch|instance|group|rms)[- ]?(?:norm\w*|normali[sz]\w+)"
 _ASKS = (
-    r"depends? on|select all|prove|show that|\\beta|β|epsilon|statistics|invarian\w+|normali[sz]ed vector|"
-    r"what comes out|shape \\?\[?b|compute|components?"
+    r"depends? on|select all|choose all|which of|prove|show that|\\beta|β|epsilon|statistics|invarian\w+|"
+    r"normali[sz]ed vector|what comes out|shape \\?\[?b|compute|components?|length of|how long|scale"
 )
+_CHOOSE = r"\bdepends?\b|(?:select|choose|tick|mark|check) all|influence|(?:is|are) affected by"
+_LENGTH = r"\\\||‖|\|\||norm of|length|how (?:long|large)|magnitude|sum of|comes out|in terms of|invarian"
+_SIGN = r"(?:^|[\s,;:])\(?(?:i{1,3}|iv|[A-D]|[1-4])\)"
+_OPTION = re.compile(rf"{_SIGN}\s*((?:(?!{_SIGN}).)+)", re.DOTALL)
 _PRIME = re.compile(r"\^?\{?\\prime\}?|′|’")
 
 
@@ -34,7 +38,7 @@ def parts_of(text: str) -> tuple[str, list[Asked]]:
     whole: dict[str, Asked] = {}
     for part in parts:
         letter = part.name[:1]
-        if "(" in part.name and re.search(r"depends? on|select all", part.stem.lower()):
+        if "(" in part.name and re.search(_CHOOSE, part.stem.lower()):
             sign = part.name[2:-1]
             known = whole.get(letter, Asked(letter, part.stem))
             whole[letter] = Asked(letter, f"{known.text}\n({sign}) {part.text}")
@@ -44,18 +48,31 @@ def parts_of(text: str) -> tuple[str, list[Asked]]:
 
 
 def kind_of(asked: Asked, before: str) -> str | None:
-    """What a part asks: "dependence", "numbers" or "claim"."""
+    """What a part asks: "dependence", "numbers", "length in numbers" or "claim"."""
     said = asked.whole.lower()
-    if re.search(r"depends? on|select all", said):
+    if re.search(_CHOOSE, said):
         return "dependence"
     whole = f"{about(before, asked.name)} {asked.whole}"
     if re.search(r"prove|show that", said):
         return "claim"
     if numbers_in(whole) is not None:
         return "numbers"
-    return (
-        "claim" if re.search(r"\\\||‖|norm of|length of|sum of|comes out|in terms of|invarian", whole.lower()) else None
+    if sizes_in(asked.whole) is not None:
+        return "length in numbers"
+    if re.search(_LENGTH, whole.lower()):
+        return "claim"
+    # "(a) for layer normalisation", where the question before the parts is what depends on what.
+    return "dependence" if re.search(_CHOOSE, before.lower()) and norms_in(asked.text) else None
+
+
+def sizes_in(text: str) -> tuple[Fraction, Fraction] | None:
+    """The scale and the width where both are numbers: "gamma = 3 and d = 16"."""
+    plain = re.sub(r"[$\\{}]", " ", text[:LONGEST])
+    scale = re.search(r"(?:gamma|γ|scale)\s*(?:=|of|is)?\s*(\d{1,4})\b", plain)
+    width = re.search(
+        r"(?<![A-Za-z])(?:d|D|n)\s*(?:=|is)\s*(\d{1,6})\b|\b(\d{1,6}) (?:components|entries|features)", plain
     )
+    return (Fraction(scale[1]), Fraction(width[1] or width[2])) if scale and width else None
 
 
 def shape_in(text: str) -> str:
@@ -81,7 +98,7 @@ def norms_in(text: str) -> tuple[str, ...]:
 def order_in(text: str, shape: str) -> tuple[str, ...]:
     """The options of a text as the axes on which each differs, in its order; empty where it lists none."""
     plain = _PRIME.sub("'", text[:LONGEST])
-    start = re.search(r"select all|depends? on", plain, re.IGNORECASE)
+    start = re.search(_CHOOSE, plain, re.IGNORECASE)
     listed = plain[start.end() :] if start else plain
     index = r"\s*,?\s*".join([r"([a-z]'?)"] * len(shape))
     found: list[str] = []
@@ -89,7 +106,26 @@ def order_in(text: str, shape: str) -> tuple[str, ...]:
         axes = "".join(axis for axis, name in zip(shape, match.groups(), strict=True) if name.endswith("'"))
         if axes not in found:
             found.append(axes)
-    return tuple(found) if len(found) >= 3 and set(found) <= set(differing(shape)) else ()
+    if len(found) >= 3 and set(found) <= set(differing(shape)):
+        return tuple(found)
+    return _worded_order(listed) if shape == "BD" else ()
+
+
+def _worded_order(listed: str) -> tuple[str, ...]:
+    """Options in words: "the same column in other rows" differs in the example alone."""
+    found: list[str] = []
+    for said in _OPTION.findall(listed):
+        plain = said.lower()
+        rows = re.search(r"other (?:rows?|examples?|samples?|inputs?|batch)|same (?:column|feature|coordinate)", plain)
+        columns = re.search(r"other (?:columns?|features?|coordinates?|components?)|same (?:row|example|sample)", plain)
+        both = re.search(r"\brest\b|\belse\b|neither|remaining|different row and|other rows? (?:and|in) other", plain)
+        itself = re.search(r"itself|\bown\b|same (?:entry|place|position)|x_?\{?\s*[a-z]\s*,?\s*[a-z]\b(?!')", plain)
+        axes = "BD" if both or (rows and columns and "same" not in plain) else "B" if rows else "D" if columns else ""
+        if not axes and not itself:
+            return ()
+        found.append(axes)
+    distinct = len(set(found)) == len(found)
+    return tuple(found) if len(found) >= 3 and distinct else ()
 
 
 def style_in(text: str) -> str:

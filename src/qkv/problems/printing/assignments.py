@@ -53,10 +53,17 @@ def questions(text: str) -> tuple[Question, ...]:
     ['1 (Heads)', '2 (Norms)']
     """
     lines = _lines(text)
-    for way in (_headings, _lines_like(_NAMED), _lines_like(_STRONG), _lines_like(_TITLE), _plain_headings):
-        if starts := way(lines):
-            return _cut(lines, starts)
+    if starts := _starts(lines):
+        return _cut(lines, starts)
     return (Question("", "", text.strip()[:LONGEST]),) if text.strip() else ()
+
+
+def left_off(text: str) -> int:
+    """How many questions of an assignment are not read, since it has more than `MOST`."""
+    lines = _lines(text)
+    starts = _starts(lines)
+    found = len(starts) if len(starts) > 1 else len(_lines_like(_LISTED)(lines))
+    return max(0, found - MOST)
 
 
 def recognised(text: str) -> list[tuple[Question, Match | None]]:
@@ -82,6 +89,12 @@ def _best(question: Question) -> Match | None:
 def _lines(text: str) -> list[str]:
     """The lines, with those inside a block of code hidden from the search for headings."""
     return text[:LONGEST].lstrip("\ufeff").splitlines()
+
+
+def _starts(lines: Sequence[str]) -> list[Start]:
+    """Where questions begin, by the first way to mark them that is found."""
+    ways = (_headings, _lines_like(_NAMED), _lines_like(_STRONG), _lines_like(_TITLE), _plain_headings)
+    return next((starts for way in ways if (starts := way(lines))), [])
 
 
 def _outside_code(lines: Sequence[str]) -> list[tuple[int, str]]:

@@ -17,7 +17,7 @@ _SPACE = uuid.UUID("8f2ad1c0-6a3c-5b7e-9d49-1f0c57a1e3b2")  # of the ids below; 
 _SERVER = '''\
 """Draws a variant of this question for each student and grades it; the environment needs the package qkv."""
 
-from . import to_prairielearn
+from qkv.problems.printing import to_prairielearn
 
 NAME = "{name}"
 

@@ -12,6 +12,7 @@ _LABEL = re.compile(
     r"|^[ \t>*#-]*\(?(i{1,3}|iv|v)[).][*:.]*[ \t]+|^[ \t>*#-]*([a-h])\.[*:.]*[ \t]+",
     re.MULTILINE,
 )
+_ROMANS = ("i", "ii", "iii", "iv", "v")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ def lettered(text: str) -> tuple[str, list[Asked]]:
     """
     text = unescaped(text[:LONGEST])
     found = list(_LABEL.finditer(text))
+    # What has a roman number before any letter is a list that the parts are about.
+    first_letter = next((place for place, label in enumerate(found) if label[1] or label[5]), 0)
+    found = found[first_letter:]
     before = text[: found[0].start()].strip() if found else text.strip()
     parts: list[Asked] = []
     letter, stem = "", ""
@@ -55,7 +59,18 @@ def lettered(text: str) -> tuple[str, list[Asked]]:
                 parts.pop()
             parts.append(Asked(f"{letter}({sub})", said, stem))
     first = {part.name: part for part in reversed(parts)}
-    return before, [each for part in parts if first[part.name] is part for each in _bulleted(part)]
+    return before, [each for part in parts if first[part.name] is part for each in _divided(part)]
+
+
+def _divided(part: Asked) -> list[Asked]:
+    """A part that lists (i), (ii), … within its line, as the parts that they are; else its bullets."""
+    stem, *pieces = re.split(r"(?:(?<=\s)|^)\((i{1,3}|iv|v)\)\s*", part.text)
+    signs, said = pieces[::2], [piece.strip() for piece in pieces[1::2]]
+    rising = signs == list(_ROMANS[: len(signs)]) and len(signs) > 1
+    if "(" in part.name or not rising or any(len(piece.split()) < 2 for piece in said):
+        return _bulleted(part)
+    stem = f"{part.stem} {stem}".strip()
+    return [Asked(f"{part.name}({sign})", piece, stem) for sign, piece in zip(signs, said, strict=True)]
 
 
 def _bulleted(part: Asked) -> list[Asked]:
@@ -63,8 +78,7 @@ def _bulleted(part: Asked) -> list[Asked]:
     stem, *bullets = re.split(r"^\s*[-*•]\s+", part.text, flags=re.MULTILINE)
     if len(bullets) < 2 or not re.search(r"following|each of|scenarios|cases", stem):
         return [part]
-    signs = ("i", "ii", "iii", "iv", "v")
-    return [Asked(f"{part.name}({sign})", bullet.strip(), stem) for sign, bullet in zip(signs, bullets, strict=False)]
+    return [Asked(f"{part.name}({sign})", bullet.strip(), stem) for sign, bullet in zip(_ROMANS, bullets, strict=False)]
 
 
 def unescaped(text: str) -> str:
@@ -74,6 +88,6 @@ def unescaped(text: str) -> str:
 
 def about(before: str, name: str) -> str:
     """What is said before the parts for one of them: "For part (b): …"."""
-    letter = name[:1]
+    letter = re.escape(name[:1])
     found = re.findall(rf"^.*\bpart \(?{letter}\)?.*$|^\({letter}\) .*$", before, re.MULTILINE | re.IGNORECASE)
     return " ".join(found)

@@ -184,6 +184,32 @@ def _literals(text: str, start: int) -> Iterator[str]:
         start = following.end()
 
 
+def literals_in(text: str) -> list[tuple[int, str]]:
+    """Every vector and matrix of numbers in a text, with its place; single numbers in brackets are none.
+
+    >>> literals_in("keys (1, 2) and [3, 4] of (a) and (5)")
+    [(5, '(1, 2)'), (16, '[3, 4]')]
+    """
+    found: list[tuple[int, str]] = []
+    done = 0
+    for opened in islice(re.finditer(r"\\begin\s*\{|[\[({]", text[:_READ]), 20 * _LABELS):
+        start = opened.start()
+        if start < done:
+            continue
+        if opened.group().startswith("\\"):
+            whole = ENVIRONMENT.match(text, start)
+            end = whole.end() if whole else -1
+        else:
+            end = _closing(text[: start + 2000], start) + 1
+        if end <= start:
+            continue
+        numbers = numbers_of(text[start:end])
+        if numbers is not None and sum(len(row) for row in numbers[0]) > 1:
+            found.append((start, text[start:end]))
+            done = end
+    return found
+
+
 def _set_of(text: str) -> Rows | None:
     r"""Vectors in braces, one a row."""
     if not text.startswith((r"\{", "{")):

@@ -14,6 +14,7 @@ from . import parts as formulas
 from .numbers import Case
 from .parts import Names
 from .reading import read_question
+from .scale import scale_part
 
 NAME = "saturation"
 TITLE = "Scaled dot-product attention: why, and what if not"
@@ -29,6 +30,7 @@ FORMULAS: dict[str, Callable[[Names, str], Part]] = {
     "norm": formulas.norm_part,
     "bound": formulas.bound_part,
     "words": formulas.words_part,
+    "scale": scale_part,
 }
 DOCUMENT = ("moments", "jacobian", "norm", "bound", "words")
 NUMBERS: dict[str, Callable[[Case, str], Part]] = {
@@ -78,8 +80,10 @@ def _case(kind: int, turn: int, draw: random.Random) -> Case:
     return Case(choices[place], row, column, draw.choice((2, 3)), SCORES[turned % len(SCORES)])
 
 
-def asked_of(at: Names, asked: tuple[str, ...], names: tuple[str, ...], seed: int | None) -> Problem:
-    """The problem in formulas, with these questions."""
+def asked_of(
+    at: Names, asked: tuple[str, ...], names: tuple[str, ...], seed: int | None, case: Case | None = None
+) -> Problem:
+    """The problem in formulas, with these questions; those at numbers are asked of `case`."""
     d, c = at.width, at.deviation
     given = (
         f"A query ${at.q}$ and ${at.keys}$ keys have ${d}$ components each, all independent with mean 0 and standard "
@@ -88,7 +92,10 @@ def asked_of(at: Names, asked: tuple[str, ...], names: tuple[str, ...], seed: in
         "come of leaving it out."
     )
     symbols = at.softmax | at.law
-    parts = tuple(FORMULAS[ask](at, name) for ask, name in zip(asked, names, strict=True))
+    parts = tuple(
+        NUMBERS[ask](case, name) if case is not None and ask in NUMBERS else FORMULAS[ask](at, name)
+        for ask, name in zip(asked, names, strict=True)
+    )
     structure = ("formulas", asked, at.width, at.scores, at.keys, at.q, c)
     return _problem(given, parts, structure, symbols, seed)
 
@@ -120,11 +127,12 @@ def recognised(text: str) -> tuple[float, Problem] | None:
     found = read_question(text)
     if found is None:
         return None
-    names = tuple(f"a({roman})" for roman in ("i", "ii", "iii", "iv", "v"))[: len(found.asked)]
+    romans = ("i", "ii", "iii", "iv", "v", "vi")
+    names = found.names or tuple(f"a({roman})" for roman in romans[: len(found.asked)])
     try:
         if isinstance(found.given, Case):
             return found.confidence, counted(found.given, found.asked, None)
-        return found.confidence, asked_of(found.given, found.asked, names, None)
+        return found.confidence, asked_of(found.given, found.asked, names, None, found.case)
     except QkvError:
         return None  # names that cannot be declared: the text is not what it seemed
 

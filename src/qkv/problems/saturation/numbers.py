@@ -170,7 +170,7 @@ def matrix_part(at: Case, name: str) -> Part:
         3,
         (Misconception("only the diagonal", write(diagonal)), Misconception("sign turned", write(turned))),
         at.symbols,
-        (r"\bmatrix\b", r"\bjacobian\b"),
+        (r"\bmatrix\b", r"\bjacobian\b", r"\bwrite (?:it|this|that) (?:out|down)\b|\bfor \W*[a-z]\s*=\s*[(\[]"),
         "A diagonal of the weights less their outer product.",
     )
 

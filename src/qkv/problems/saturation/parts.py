@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ..judging.answers import Value, unreadable
 from ..judging.prose import Idea, Ideas
-from ..outcome import Outcome, joined
 from ..problem import Misconception, Part, Step
-from ..scaling.answers import Moment, end_of_chain
+from ..scaling.answers import Moment
+from .answers import Jacobian, MeanAndVariance, Norm, UpperBound
 
 
 @dataclass(frozen=True)
@@ -54,80 +51,6 @@ class Names:
     @property
     def any_weights(self) -> dict[str, str]:
         return {self.keys: "natural", self.weights: f"vector[{self.keys}]", "epsilon": "positive"}
-
-
-@dataclass(frozen=True)
-class MeanAndVariance:
-    """Two moments, each after its sign or its word: "E[s] = 0 and Var(s) = d"."""
-
-    items: Mapping[str, Moment] = field(hash=False)
-
-    @property
-    def text(self) -> str:
-        return "; ".join(f"{name} = {value.text}" for name, value in self.items.items())
-
-    def check(self, answer: str) -> Outcome:
-        if (nothing := unreadable(answer)) is not None:
-            return nothing
-        found = self.read(answer)
-        if not found:
-            return Outcome("unread", "write the mean and the variance, each with its value")
-        missing = Outcome("unread", "missing")
-        return joined(
-            {name: value.check(found[name]) if name in found else missing for name, value in self.items.items()}
-        )
-
-    def same(self, wrong: str, answer: str) -> bool:
-        expected, found = self.read(wrong), self.read(answer)
-        return bool(expected) and all(
-            name in found and self.items[name].same(text, found[name]) for name, text in expected.items()
-        )
-
-    def read(self, answer: str) -> dict[str, str]:
-        """Name to what stands at the end of its chain."""
-        signs = {
-            "mean": r"\\mathbb\s*\{?\s*E\s*\}?|(?<![A-Za-z\\])E(?=\s*[\[(])|\bmean\b|\bexpect\w*",
-            "variance": r"\\(?:operatorname|text|mathrm)\s*\{\s*Var\s*\}|\bVar\b|\bvariance\b",
-        }
-        # Only a moment at the start of a piece is being given; those inside a chain are steps to it.
-        pieces = re.split(r"[;\n]|\$\$|,\s+(?=\S*(?:Var|var))|\band\b|\.\s", answer)
-        found: dict[str, str] = {}
-        for piece in pieces:
-            for name, sign in signs.items():
-                if (
-                    place := re.match(
-                        rf"[\s$*\-\\(]*(?:the |its )?(?:{sign})[^=:]*?(?:=|:|\bis\b|\s(?=0|\$|\\?[a-zA-Z]_))(.+)",
-                        piece,
-                        re.DOTALL | re.IGNORECASE,
-                    )
-                ) is not None:
-                    found[name] = end_of_chain(place[1]).strip(" $.,\n")
-        return found
-
-
-@dataclass(frozen=True)
-class Jacobian(Moment):
-    """The Jacobian as a matrix, or by its entries with i and j."""
-
-    entry: str = ""
-
-    def check(self, answer: str) -> Outcome:
-        end = end_of_chain(answer)
-        if "partial" in end or "∂" in end:
-            return Outcome("incomplete", "a derivative still stands there: work it out")
-        outcome = super().check(end.strip(" $."))
-        if not outcome:
-            by_entry = Moment(self.entry, self.symbols).check(end.strip(" $."))
-            outcome = by_entry if by_entry else outcome
-        return outcome
-
-
-@dataclass(frozen=True)
-class UpperBound(Value):
-    """A bound, after the last sign of a chain of inequalities."""
-
-    def check(self, answer: str) -> Outcome:
-        return super().check(re.split(r"\\leq?(?![a-z])|\\lt(?![a-z])|≤|<=?|=", answer)[-1].strip(" $."))
 
 
 def moments_part(at: Names, name: str) -> Part:
@@ -205,7 +128,7 @@ def jacobian_part(at: Names, name: str) -> Part:
     return Part(
         name,
         f"Let ${a} = softmax({s})$. Find the Jacobian of ${a}$ with respect to ${s}$.",
-        Jacobian(gold, symbols, entry=entry),
+        Jacobian(gold, symbols, entry=entry, diagonal=f"{a}_i (1 - {a}_i)", off=f"-{a}_i {a}_j"),
         steps,
         (
             "Differentiate one weight by one score; treat the same index and another one apart.",
@@ -259,17 +182,6 @@ def norm_part(at: Names, name: str) -> Part:
         (r"\bfrobenius\b", r"\\\|", r"\bnorm\b"),
         "Squares on the diagonal once, and every pair off it twice.",
     )
-
-
-@dataclass(frozen=True)
-class Norm(Value):
-    """The norm written out: the norm sign itself is no answer."""
-
-    def check(self, answer: str) -> Outcome:
-        end = end_of_chain(answer)
-        if re.search(r"diag|partial|J", end):
-            return Outcome("incomplete", "the norm still stands there: write its entries out")
-        return super().check(end.strip(" $."))
 
 
 def bound_part(at: Names, name: str) -> Part:
@@ -329,6 +241,7 @@ VANISH = Idea(
     (
         r"(?:gradients?|derivatives?|jacobian) … (?:vanish\w*|0|zero|small|tiny|shrink\w*|negligible)",
         r"vanishing[ -]gradients?",
+        r"gradients? (?:[^\s.;]+ ){0,14}vanish\w*",
         r"(?:vanish\w*|no|small|tiny|zero) … gradients?",
         r"(?:learning|training) … (?:stalls?|stops?|slows?|fails?|hard\w*|difficult|slow)",
     ),

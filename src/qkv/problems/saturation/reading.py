@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
+from math import lcm
 from typing import NamedTuple
 
+from ..reading.inline import on_own_lines
+from ..reading.lettered import lettered
 from ..scaling.reading import undressed
 from .numbers import Case
 from .parts import Names
@@ -19,11 +23,16 @@ _WITHOUT = (
 
 
 class Question(NamedTuple):
-    """What was read: how sure it is, the names, and what is asked."""
+    """What was read: how sure it is, the names, what is asked, the parts' own names where they have letters.
+
+    `case` are the numbers of parts that have some, in a question in letters.
+    """
 
     confidence: float
     given: Names | Case
     asked: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    case: Case | None = None
 
 
 def read_question(text: str) -> Question | None:
@@ -46,9 +55,12 @@ def read_question(text: str) -> Question | None:
     if softmax and (counted := _counted(plain)) is not None:
         return counted
     names = _names(plain)
+    if (parts := _lettered(text)) is not None and (softmax or jacobian) and (divide or root or jacobian):
+        asked, letters, case = parts
+        return Question(min(1.0, 0.5 + 0.1 * len(asked)), names, asked, letters, case)
     if divide and root and (softmax or has(_SCORES)) and (without or (why and not has(r"\bvar(?:iance)?\s*\("))):
-        asked = _lettered(plain) or ("moments", "jacobian", "norm", "bound", "words")
-        if len(asked) == 5 and not (has(r"\bprove\b|\bproof\b|\bmathematical|\bshow\b|\bderive\b") or jacobian):
+        asked: tuple[str, ...] = ("moments", "jacobian", "norm", "bound", "words")
+        if not (has(r"\bprove\b|\bproof\b|\bmathematical|\bshow\b|\bderive\b") or jacobian):
             asked = ("words",)
         return Question(min(1.0, 0.5 + 0.12 * sum((why, divide, root, without, softmax))), names, asked)
     if jacobian and softmax:
@@ -56,21 +68,68 @@ def read_question(text: str) -> Question | None:
     return None
 
 
-def _lettered(plain: str) -> tuple[str, ...]:
-    """What the parts ask, where there are two or more with letters."""
-    signs = {
-        "bound": r"\bbound\b",
-        "norm": r"\bfrobenius\b",
-        "jacobian": r"\bjacobian\b",
-        "moments": r"\bmean and (?:the )?variance\b|\bvariance of\b",
-        "words": r"\bconsequence|\bcome of\b|\bwhat (?:would|happens)|\bwhy\b|\bwithout\b",
+_ASKS = {
+    "bound": r"\bbound\b",
+    "norm": r"\bfrobenius\b|\bnorm of\b",
+    "jacobian": r"\bjacobian\b|\bderivatives? of (?:the )?softmax\b|\\partial\s*a|∂\s*a",
+    "moments": r"\bmean\b[^.?]{0,30}\bvariance\b|\bvariance\b[^.?]{0,30}\bmean\b|\bvariance of\b|\bexpectation\b",
+    "scale": r"\b(?:by|through) (?:what|which)\b|\bwhat\b[^.?]{0,30}\bdivide|\bdivid\w+ by\b|\bscal(?:e|ing) factor\b|"
+    r"\b(?:unit variance|variance (?:is|of|becomes|equals|equal to) (?:1|one)\b(?! [a-z]))",
+    "words": r"\bconsequence|\bcome of\b|\bwhat (?:would|happens|goes)|\bwhy\b|\bwithout\b|"
+    r"\bif (?:nobody|we|you|one)\b|"
+    r"\bexplain\b|\bgoes wrong\b",
+}
+_WEIGHTS = r"([a-z]) ?= ?[(\[] ?((?:\\[dt]?frac ?\{? ?\d+ ?\}? ?\{? ?\d+ ?\}?|\d+ ?/ ?\d+|\d?\.\d+|[,;& ])+) ?[)\]]"
+
+
+def _lettered(text: str) -> tuple[tuple[str, ...], tuple[str, ...], Case | None] | None:
+    """What the parts with letters ask, their names, and the weights of those at numbers; None for fewer than two."""
+    _, parts = lettered(on_own_lines(text))
+    found: dict[str, str] = {}
+    case: Case | None = None
+    for part in parts:
+        piece = undressed(part.text)
+        ask = _asks(piece)
+        if ask in (None, "jacobian", "words") and (here := _weights(piece)) is not None:
+            case, ask = here, "matrix"
+        if ask is not None and ask not in found.values():
+            found[part.name] = ask
+    if len(found) < 2 or not {"jacobian", "words", "norm", "bound", "matrix"} & set(found.values()):
+        return None
+    return tuple(found.values()), tuple(found), case
+
+
+def _asks(piece: str) -> str | None:
+    """What a piece asks; what it asks first counts, and the Jacobian comes before what it is used for."""
+    places = {
+        ask: place.start()
+        for ask, sign in _ASKS.items()
+        if (place := re.search(sign, piece, re.IGNORECASE)) is not None
     }
-    pieces = re.split(r"(?:^|\n|(?<=[.?:;]))\s*\(?\b[a-h]\)\s", plain)[1:]
-    asked = (
-        next((ask for ask, sign in signs.items() if re.search(sign, piece, re.IGNORECASE)), "") for piece in pieces
+    if "words" in places and re.search(r"\btraining\b|\bconsequence|\bcome of\b|\bgoes wrong\b", piece, re.IGNORECASE):
+        return "words"
+    for ask in ("bound", "norm", "jacobian", "scale", "moments", "words"):
+        if ask in places and (ask != "moments" or "scale" not in places):
+            return ask
+    return None
+
+
+def _weights(piece: str) -> Case | None:
+    """Weights that are given as fractions, "a = (1/2, 1/3, 1/6)": as the softmax of logarithms of whole numbers."""
+    given = re.search(_WEIGHTS, piece)
+    if given is None:
+        return None
+    fractions = (
+        re.findall(r"(\d+)\D{1,4}?(\d+)(?=\D|$)", re.sub(r"\\[dt]?frac", "", given[2])) if "." not in given[2] else ()
     )
-    found = tuple(dict.fromkeys(ask for ask in asked if ask))
-    return found if len(found) > 1 else ()
+    weights = [Fraction(int(top), int(below)) for top, below in fractions if int(below)]
+    if "." in given[2]:
+        weights = [Fraction(number) for number in re.findall(r"\d?\.\d{1,4}", given[2])]
+    if not 2 <= len(weights) <= 6 or sum(weights) != 1 or min(weights) <= 0:
+        return None
+    whole = lcm(*(weight.denominator for weight in weights))
+    counts = tuple(int(weight * whole) for weight in weights)
+    return Case(counts, weights=given[1]) if max(counts) < 1000 and len(set(counts)) > 1 else None
 
 
 _NUMBERS = {
@@ -113,9 +172,23 @@ def _counted(plain: str) -> Question | None:
     return Question(0.8, Case(counts, at["row"], at["column"], at["power"], given[1]), tuple(asked))
 
 
+_SIZE = r"([A-Za-z](?:_ ?\{? ?\w+ ?\}?)?)(?![\w^])"
+_WIDTHS = (
+    rf"\\?(?:sqrt|√) ?[({{]? ?{_SIZE}",
+    rf"\bhead\b[^.;]{{0,20}}\b(?:width|dimension|size)(?: of| is)? {_SIZE}",
+    rf"\b(?:have|has|with|of) {_SIZE} (?:components|entries|coordinates|dimensions)\b",
+    r"\b(d_\{? ?(?:head|k|h)\b ?\}?)",
+    rf"\b(?:width|dimension|length)(?: of| is)? {_SIZE}",
+    r"\\in ?R\^ ?\{? ?([A-Za-z](?:_ ?\{? ?\w+ ?\}?)?)",
+)
+
+
 def _names(plain: str) -> Names:
-    width = re.search(r"\\?(?:sqrt|√) ?[({]? ?([A-Za-z](?:_ ?\{? ?\w+ ?\}?)?)", plain)
+    plain = plain.replace("`", " ").replace("  ", " ")
+    width = next((found for pattern in _WIDTHS if (found := re.search(pattern, plain, re.IGNORECASE))), None)
     name = re.sub(r"[{} ]", "", width[1]) if width else "d"
+    if "model" in name and (head := re.search(r"\b(d_\{? ?(?:head|k|h)\b ?\}?)", plain)):
+        name = re.sub(r"[{} ]", "", head[1])  # a wrong guess in the text itself
     found = re.search(r"\b([a-z]) ?= ?softmax ?\(? ?([a-z])\b", plain)
     weights, scores = (found[1], found[2]) if found and found[1] != found[2] else ("a", "s")
     keys = re.search(r"\b([nNTLm]) (?:keys?|key vectors|scores|logits|tokens)\b", plain)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import isqrt
 
-from ...maths import compare
 from ..problem import Misconception, Part, Step
 from .answers import Divisor, Moment
+from .declared import NOT_DIVISOR, NOT_MEAN, NOT_VARIANCE, distinct, moment_of, whole_width, widths
 from .law import Law, key, number, times
 from .words import product_words, score_words, special_case, terms
 
@@ -31,6 +30,8 @@ def mean_part(law: Law, name: str) -> Part:
         planted.insert(0, Misconception(_misreading(law), other))
     elif law.mean == "scalar":
         planted.append(Misconception("terms not added", worked(law, law.mean_text(), {key(law.width): "1"})))
+    if law.mean == "scalar" and not law.values:
+        planted.append(Misconception("model width for head width", replace(law, width=whole_width(law)).mean_text()))
     entry = "the entries of the mean" if law.mean == "vector" else "the mean, one number for all components"
 
     def steps() -> tuple[Step, ...]:
@@ -65,7 +66,7 @@ def mean_part(law: Law, name: str) -> Part:
     return Part(
         name,
         f"Find the mean of {what}, in terms of {terms(law)}." if not law.values else f"Find the mean of {what}.",
-        Moment(gold, symbols, misread={} if law.values else law.symbols(misread=True)),
+        moment_of(law, gold, symbols, asides=NOT_MEAN),
         steps,
         (
             "A dot product is a sum; what does expectation do to a sum?",
@@ -74,7 +75,7 @@ def mean_part(law: Law, name: str) -> Part:
             + (f", and mind what multiplies ${law.dot}$." if law.factor != 1 or law.copies else "."),
         ),
         symbols=symbols,
-        misconceptions=_distinct(planted, gold, symbols),
+        misconceptions=distinct(planted, gold, symbols),
         cues=(r"\bE\}?\s*(?:\\left)?\s*[\[(]", r"\bexpect(?:ed|ation)", r"\bmean of\b"),
         explanation="Expectation is linear and the two vectors are independent, so each component adds the product of "
         "its two means"
@@ -130,7 +131,7 @@ def variance_part(law: Law, name: str) -> Part:
         name,
         f"Find the variance of {score_words(law)}, whatever the means"
         + ("." if law.values else f", in terms of {terms(law)}."),
-        Moment(gold, symbols, misread={} if law.values else law.symbols(misread=True)),
+        moment_of(law, gold, symbols, asides=NOT_VARIANCE),
         steps,
         (
             "Write each vector as its mean and a deviation with mean zero. Which products are left?",
@@ -140,7 +141,7 @@ def variance_part(law: Law, name: str) -> Part:
             "them" + (" and mind the factors." if law.factor != 1 or law.copies else "."),
         ),
         3,
-        _distinct(planted, gold, symbols),
+        distinct(planted, gold, symbols),
         symbols,
         (r"\bVar\b", r"\bvariance\b"),
         "Besides the product of the two deviations, each mean meets the other vector's deviation: a mean that is not "
@@ -161,8 +162,8 @@ def centred_part(law: Law, name: str, fixed: Mapping[str, str] | None = None) ->
         planted.append(
             Misconception("terms not added", worked(law, replace(law, width="1").centred_variance_text(known)))
         )
-    if law.model:
-        wrong = replace(law, width=law.model[0]).centred_variance_text(known)
+    if plain and not law.values:
+        wrong = replace(law, width=whole_width(law)).centred_variance_text(known)
         planted.append(Misconception("model width for head width", wrong))
     if law.factor != 1:
         once = times(str(law.factor), *replace(law, factor=1).centred_variance_text(known).split())
@@ -210,7 +211,7 @@ def centred_part(law: Law, name: str, fixed: Mapping[str, str] | None = None) ->
         name,
         f"{f'Now let {special}. ' if special else ''}What is the variance of {score_words(law)}"
         + (f", in terms of {terms(law, centred=fixed)}?" if not law.values else "?"),
-        Moment(gold, symbols, misread=law.symbols()),
+        Moment(gold, widths(law, symbols), misread=law.symbols(), width=law.width, asides=NOT_VARIANCE),
         steps,
         (
             "With means of zero the variance is the mean of the square. What is the square of a sum?",
@@ -218,7 +219,7 @@ def centred_part(law: Law, name: str, fixed: Mapping[str, str] | None = None) ->
             f"Each product ${law.q}_i {law.k}_i$ has a variance of its own, the product of two second moments; add one "
             "for every component" + (", and mind what multiplies them." if law.factor != 1 or law.copies else "."),
         ),
-        misconceptions=_distinct(planted, gold, symbols),
+        misconceptions=distinct(planted, gold, symbols),
         symbols=symbols,
         cues=(r"\bVar\b", r"\bvariance\b"),
         explanation="The terms are independent with mean zero, so their variances are added, one for every component"
@@ -233,7 +234,7 @@ def divisor_part(law: Law, name: str, fixed: Mapping[str, str] | None = None, wa
     variance = worked(law, law.centred_variance_text({**law.values, **fixed}), dict(fixed))
     over = variance if wanted == "1" else rf"\frac{{{variance}}}{{{wanted}}}"
     gold = _root(variance, wanted)
-    wide = replace(law, width=law.model[0] if law.model else "d_{model}").centred_variance_text({**law.values, **fixed})
+    wide = replace(law, width=whole_width(law)).centred_variance_text({**law.values, **fixed})
     wide = _root(wide, wanted)
     planted = [
         Misconception("divided by the variance", over),
@@ -271,14 +272,21 @@ def divisor_part(law: Law, name: str, fixed: Mapping[str, str] | None = None, wa
         f"{f'Still with {special}, {summed}' if special else summed.capitalize()} is divided by a positive number "
         f"${law.divisor}$. For which ${law.divisor}$ does "
         f"the quotient have mean 0 and variance ${wanted}$?",
-        Divisor(gold, {**symbols, "d_model": "natural"}, misread=law.symbols()),
+        Divisor(
+            gold,
+            widths(law, symbols),
+            misread=law.symbols(),
+            width=law.width,
+            unknown=law.divisor,
+            asides=NOT_DIVISOR,
+        ),
         steps,
         (
             f"What becomes of a variance when the variable is divided by ${law.divisor}$?",
             f"The variance is divided by ${law.divisor}^2$. Which equation does the wanted variance give?",
             f"Solve $\\frac{{{variance}}}{{{law.divisor}^2}} = {wanted}$ for the positive ${law.divisor}$.",
         ),
-        misconceptions=_distinct(planted, gold, {**symbols, "d_model": "natural"}),
+        misconceptions=distinct(planted, gold, widths(law, symbols)),
         symbols=symbols,
         cues=(rf"(?<![\w\\]){law.divisor}\s*=", r"\bscal(?:e|ing) (?:factor|by)", r"\bdivi(?:de|sor)"),
         explanation=f"Dividing by ${law.divisor}$ divides the variance by ${law.divisor}^2$, so the square root of "
@@ -324,14 +332,14 @@ def scaled_part(law: Law, name: str, moment: str) -> Part:
         name,
         f"The score is divided by ${root}$. Find the {moment} of the quotient, whatever the means"
         + ("." if law.values else f", in terms of {terms(law)}."),
-        Moment(gold, symbols, misread={} if law.values else law.symbols(misread=True)),
+        moment_of(law, gold, symbols, asides=NOT_MEAN if moment == "mean" else NOT_VARIANCE),
         steps,
         (
             f"How does a {moment} answer to a constant factor?",
             "A mean takes the factor as it is, a variance takes its square.",
             f"Divide the {moment} of the score by ${below}$.",
         ),
-        misconceptions=_distinct(planted, gold, symbols),
+        misconceptions=distinct(planted, gold, symbols),
         symbols=symbols,
         cues=(r"\bE\}?\s*(?:\\left)?\s*[\[(]", r"\bmean\b") if moment == "mean" else (r"\bVar\b", r"\bvariance\b"),
         explanation=f"The {moment} of the score, divided by ${below}$.",
@@ -384,17 +392,3 @@ def _plain(law: Law) -> bool:
 
 def _misreading(law: Law) -> str:
     return "mean read as a scalar" if law.mean == "vector" else "mean read as a vector"
-
-
-def _distinct(
-    planted: Sequence[Misconception | None], gold: str, symbols: Mapping[str, str]
-) -> tuple[Misconception, ...]:
-    """Those whose answer is not the right one, for these numbers, nor an earlier one's."""
-    found: dict[str, Misconception] = {}
-    for each in planted:
-        if each is None or each.planted in found or each.planted == gold:
-            continue
-        # Formulas in names are different by what they are; numbers may happen to agree.
-        if re.search(r"[a-zA-Z]", re.sub(r"\\[a-z]+", "", gold)) or not compare(gold, each.planted, symbols):
-            found[each.planted] = each
-    return tuple(found.values())

@@ -36,7 +36,7 @@ _GREEK = {
 _SIGNS = {
     "dot": rf"{_DOT.pattern}|\b(?:dot|inner)[ -]products?\b",
     "mean": r"\bE\s*[\[({]|\bexpect(?:ed|ation)|\bmean of (?:\w+ ){0,2}(?:score|dot|inner|product|sum)",
-    "variance": r"\bvar(?:iance)?\b",
+    "variance": r"\bvar(?:iance)?s?\b",
     "scale": r"\bscal(?:e|ed|ing)\b|\bdivid|\bdivisor|\bnormali[sz]",
     "law": rf"{_LAW.pattern}|\brandom\b|\bgaussian|\bnormal\b|\bi\.?i\.?d|\bdrawn\b|\bdistribut|\bindependent",
 }
@@ -45,13 +45,21 @@ _OTHERS = re.compile(
     re.IGNORECASE,
 )
 _CENTRED = re.compile(r"=\s*0\b|\bzero[- ]mean|mean (?:is )?(?:of )?(?:0|zero)\b|centred|centered", re.IGNORECASE)
+_MOMENT = r"\b(?:mean|variance|covariance|standard deviation|std)\b"
+_TOLD = re.compile(rf"{_LAW.pattern}|{_MOMENT}.{{0,80}}{_MOMENT}|standard normal", re.IGNORECASE | re.DOTALL)
+_UNIT = re.compile(
+    r"\bunit (?:variance|standard deviation)s?|\bstandard normal|\bstandard deviation (?:of |is )?(?:1|one)\b|"
+    r"\b(?:components?|entries|coordinates|elements)\b[^.?]{0,40}variance (?:of |is |equal to )?(?:1|one)\b",
+    re.IGNORECASE,
+)
+_DIVIDED = re.compile(r"/\s*\(?([a-zA-Z])\s*[)\]}?,]|/\s*(s)\b|\}\s*\{\s*([a-zA-Z])\s*\}")
 _ASKING = re.compile(
     r"\?|\b(?:find|define|derive|compute|calculate|give|determine|show|express|what|state|evaluate|obtain|work out|"
     r"which|how)\b",
     re.IGNORECASE,
 )
 _MARKS = re.compile(r"(?:^|\n|(?<=[.?:;]))\s*(?:[-*•]\s*)?(?:\(?\b(?:[a-h]|[1-9]|i{1,3}|iv)\s*[).](?=\s))")
-_COMMON = {"the", "of", "each", "their", "all", "is", "with", "same", "these", "those", "and", "a"}
+_COMMON = {"the", "of", "each", "is", "and", "a", "an", "in", "as", "to", "on", "by", "or", "no", "we", "be", "it"}
 
 
 class Question(NamedTuple):
@@ -70,11 +78,13 @@ def read_question(text: str) -> Question | None:
         return None
     plain = undressed(text)
     signs = {name: re.search(pattern, plain, re.IGNORECASE) is not None for name, pattern in _SIGNS.items()}
-    if not (signs["dot"] and signs["variance"] and signs["law"] and (signs["mean"] or signs["scale"])):
+    if not (signs["dot"] and signs["law"]) or not (signs["variance"] or signs["mean"]) or _OTHERS.search(plain):
         return None
-    if _OTHERS.search(plain):
+    # With a single moment asked, the law has to be told in full.
+    if not (signs["variance"] and (signs["mean"] or signs["scale"])) and not _TOLD.search(plain):
         return None
     law = _law(plain)
+    law = _as_special(law, plain)
     asked, fixed, wanted = _asked(plain, law)
     if not asked:
         return None
@@ -93,6 +103,9 @@ def undressed(text: str) -> str:
         previous = text
         text = re.sub(_DRESS.pattern + r"\{([^{}]*)\}", r" \1", text)
         text = _DRESS.sub(" ", text)
+    text = re.sub(r"(?<![\w\\.])([a-z](?:_\w)?) [.*] ([a-z](?:_\w)?)(?!\w)", r"\1 \\cdot \2", text)
+    text = re.sub(r"(?<![\w\\.])(?!i\.e|e\.g|a\.e)([a-z])\.([a-z])(?![\w.])", r"\1 \\cdot \2", text)
+    text = re.sub(r"(?<![\w\\])<\s*([a-z](?:_\w)?)\s*,\s*([a-z](?:_\w)?)\s*>", r"⟨\1, \2⟩", text)
     text = re.sub(r"\b([A-Za-z])\s+(?=[\[(])", r"\1", text)
     text = re.sub(r" +(?=[_^])", "", text)
     return re.sub(r"[ \t\u00a0]+", " ", text.replace("$", " ").replace("**", ""))
@@ -118,6 +131,19 @@ def _law(plain: str) -> Law:
     if pairs := re.search(rf"\b({_NAME}) independent (?:pairs|scores)", given):
         law = replace(law, copies=pairs[1])
     return _with_numbers(law, given)
+
+
+def _as_special(law: Law, plain: str) -> Law:
+    """The law with the divisor's own name, and with a full covariance as the parts have it where they set it to I."""
+    divisor = _DIVIDED.search(plain)
+    name = next((each for each in divisor.groups() if each), "s") if divisor is not None else "s"
+    if name not in (law.width, law.q, law.k, *law.means):
+        law = replace(law, divisor=name)
+    full = law.spread_q.kind == "full" and law.same_spread
+    general = re.search(r"\bin general\b|arbitrary covariance", plain)
+    if full and not general and re.search(rf"{re.escape(law.spread_q.name)}\s*=\s*I\b", plain):
+        law = replace(law, spread_q=Spread("unit", ""), spread_k=Spread("unit", ""))
+    return law
 
 
 def _given(plain: str) -> str:
@@ -159,22 +185,16 @@ def _width(plain: str) -> str:
     for pattern in patterns:
         for found in re.finditer(pattern, plain):
             name = found[1].replace("{", "").replace("}", "").strip()
-            if name.lower() not in (
-                "the",
-                "of",
-                "each",
-                "their",
-                "all",
-                "is",
-                "with",
-                "same",
-                "these",
-                "those",
-                "and",
-                "a",
-            ):
+            if _is_name(name):
                 return name
     return "d"
+
+
+def _is_name(text: str) -> bool:
+    """Whether a word names a size: a letter or two, d with what it is of, a number, a quotient; no word of English."""
+    if text.lower() in _COMMON:
+        return False
+    return re.fullmatch(r"\\\w+|\w{1,2}|\d+|d(?:im|k|model|head)|\w{1,5}_\\?\w+|\w+\s*/\s*\w+", text) is not None
 
 
 def _mean_name(text: str) -> str:
@@ -187,7 +207,7 @@ def _said_means(given: str) -> list[str]:
     if re.search(r"\b(?:zero[- ]mean|mean (?:of )?(?:zero|0)|centred|centered)\b", given, re.IGNORECASE):
         return ["0"]
     names = re.findall(rf"\bmeans? (?:vector )?({_NAME})", given)
-    return [name for name in names if name.startswith("\\") or (len(name) <= 3 and name not in _COMMON | {"is"})]
+    return [name for name in names if name.startswith("\\") or (len(name) <= 3 and _is_name(name))]
 
 
 def _spread(text: str) -> Spread:
@@ -226,8 +246,8 @@ def _scalar(plain: str, mean: str, laws: list[str]) -> bool:
         plain,
     ):
         return True
-    same = r"\b(?:each|every|all|the) (?:component|entr|coordinate|element)\w*\b[^.]{0,80}?\bmean " + name
-    return not laws and re.search(same, plain) is not None
+    same = rf"(?i:\b(?:component|entr|coordinate|element))\w*\b[^.;]{{0,80}}?\bmean {name}(?![^.]{{0,40}}covariance)"
+    return not laws and mean != "0" and re.search(same, plain) is not None
 
 
 def _asked(plain: str, law: Law) -> tuple[tuple[str, ...], dict[str, str] | None, str]:
@@ -240,18 +260,23 @@ def _asked(plain: str, law: Law) -> tuple[tuple[str, ...], dict[str, str] | None
         for name in {law.spread_q.name, law.spread_k.name} - {""}:
             if (value := re.search(rf"{re.escape(name)}\s*=\s*(\d+)", piece)) is not None:
                 special.setdefault(key(name), value[1])
+        if _UNIT.search(piece):
+            special.update({key(name): "1" for name in {law.spread_q.name, law.spread_k.name} - {""}})
         if (ask := _one(piece, zero)) is not None and ask not in asks:
             asks.append(ask)
             if ask == "divisor":
                 wanted = _wanted(piece)
-    return tuple(asks), special or None, wanted
+    # A standard deviation that has a name and no value keeps its name.
+    names = {law.spread_q.name, law.spread_k.name} - {""}
+    named = bool(names) and all(re.search(rf"{re.escape(name)}(?![a-zA-Z])", plain) for name in names)
+    return tuple(asks), special if special or named else None, wanted
 
 
 def _pieces(plain: str) -> list[str]:
     """The parts by their letters, or what the sentences ask one after the other."""
     pieces = re.split(_MARKS, plain)[1:]
     if len(pieces) > 1:
-        return pieces
+        return [f"{piece} ?" for piece in pieces]  # what has a letter is asked, with or without a verb
     inside = r";|,? (?:and )?then\b|,? and (?=what|which|how|by|find|the)"
     asking = [whole for whole in re.split(r"(?<=[.?])\s|\n", plain) if _ASKING.search(whole)]
     return [f"{piece}?" for whole in asking for piece in re.split(inside, whole)]
@@ -262,7 +287,7 @@ def _one(piece: str, zero: bool) -> str | None:
         return None
     if re.search(r"\bdivided by \\?sqrt", piece) and (found := re.search(r"\b(mean|variance) of the", piece)):
         return f"scaled {found[1]}"
-    if re.search(r"\bscal(?:e|ed|ing)\b|\bdivi[ds]|/\s*s\b|\}\s*\{\s*s\s*\}|\bs\b (?:be|should)", piece):
+    if re.search(r"\bscal(?:e|ed|ing)\b|\bdivi[ds]|\bs\b (?:be|should)", piece) or _DIVIDED.search(piece):
         return "divisor"
     if re.search(r"\bvar(?:iance)?\b", piece, re.IGNORECASE):
         return "practical" if zero else "variance"
