@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 
@@ -131,3 +132,29 @@ def test_grading_needs_no_torch(chat):
         [sys.executable, "-c", code, str(chat)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout.strip() == "False", done.stderr
+
+
+def test_the_page_never_takes_the_place_of_the_transcript(run, chat):
+    link = chat.with_name("link.md")
+    link.symlink_to(chat)
+    for name in (chat, link):
+        code, _, err = run(chat, "--insights", name)
+        assert code == 2
+        assert "TRANSCRIPT" in err
+    assert chat.read_text(encoding="utf-8") == CHAT
+
+
+def test_a_transcript_that_is_piped_in(run, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(CHAT.encode())))
+    code, out, _ = run("-", "--json")
+    assert code == 0
+    assert [row["part"] for row in json.loads(out)["rows"]] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null", '["a", "b"]', '[{"role": "user", "content', '{"x": {"y": 1}}'])
+def test_json_that_is_no_conversation(run, tmp_path, text):
+    path = tmp_path / "chat.json"
+    path.write_text(text, encoding="utf-8")
+    code, _, err = run(path)
+    assert code == 2
+    assert "JSON" in err

@@ -153,3 +153,12 @@ def test_a_wrong_name_ends_with_2(run):
     code, out, err = run("nothing")
     assert (code, out) == (2, "")
     assert "a problem of the bank" in err
+
+
+def test_a_closed_input_is_said(run, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["qkv", "practice"])
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "standard input" in capsys.readouterr().err

@@ -53,7 +53,7 @@ def test_json_holds_everything(run):
         assert problem.check(part["part"], part["answer"]).kind == "right"
     assert len(json.loads(run("toy", "toy", "--json")[1])) == 2
     assert [each["name"] for each in json.loads(run("--list", "--json")[1])] == ["toy"]
-    assert run("--list")[1] == "toy  A toy (2 parts; 009 1)\n"
+    assert run("--list")[1] == "toy  A toy (2 parts; 009-1)\n"
 
 
 def test_files_of_every_kind(run, tmp_path):
@@ -197,3 +197,13 @@ def test_neither_torch_nor_sympy_is_loaded():
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout.strip().endswith("[]")
     assert "Summary of answers" in ended.stdout
+
+
+def test_a_sheet_of_too_many_questions_says_so(run, tmp_path):
+    sheet = tmp_path / "sheet.md"
+    sheet.write_text("\n\n".join(f"# {n} Toy\n\na toy question" for n in range(1, 206)))
+    code, out, err = run("--sheet", sheet, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert (len(found["solved"]), found["left_off"]) == (200, 5)
+    assert "the first 200 questions were read, 5 more were not" in err

@@ -258,7 +258,7 @@ def test_weights_that_are_not_transposed():
     text = (
         "A layer has queries q_i = W_Q x_i, and keys and values likewise. W_Q = [[1, 2], [0, 1], [1, 0]], "
         "W_K = [[1, 0], [2, 1], [0, 1]], W_V = [[1, 3], [4, 1]], x_1 = (1, 2), x_2 = (0, 1). Compute queries and the "
-        "attention that token x_2 places on both."
+        "attention that token x_2 places on both. Then write Q, K and V with the data matrix X."
     )
     found = recognised(text)
     assert found is not None

@@ -10,7 +10,7 @@ from qkv.maths import compare
 from qkv.problems import MISCONCEPTIONS
 
 NAMES = problems.names()
-SEEDS = (None, 0, 1, 2, 3, 5, 8, 13)
+SEEDS = (None, 5, 13)
 
 
 @pytest.fixture(scope="module")

@@ -74,3 +74,10 @@ def test_latex_has_no_command_but_its_own(hostile, known):
     assert not set("$&#%~`\"'<>|") & set(bare)
     assert bare.count("{") == bare.count("}")
     assert "\n" not in written
+
+
+def test_a_terminal_without_signs_is_given_plain_ones():
+    assert "x₁ = −1".encode("ascii", escapes.PLAIN) == b"x1 = -1"
+    assert "6.90×10⁻¹³ ≤ √2 μ".encode("ascii", escapes.PLAIN) == b"6.90x10^-13 <= sqrt 2 mu"
+    assert "σ²".encode("latin-1", escapes.PLAIN) == b"sigma\xb2"
+    assert "漢".encode("ascii", escapes.PLAIN) == b"?"

@@ -97,6 +97,17 @@ def terminal(document, width=100):
     return said.getvalue()
 
 
+def test_columns_of_a_derivation_in_which_nothing_stands_are_left_out():
+    maths = Maths("1 + 1", {})
+    bare = Document("t", (Derivation((Step(maths), Step(maths))),))
+    told = Document("t", (Derivation((Step(maths), Step(maths, "why", verdict="proved"))),))
+    for writer in (html, markdown):
+        assert "reason" in writer(told).split("</style>")[-1]
+        assert "verdict" in writer(told)
+        assert "reason" not in writer(bare).split("</style>")[-1]
+        assert "verdict" not in writer(bare)
+
+
 def test_html_shows_hostile_text_and_obeys_none_of_it(hostile):
     harmless, read = Reader(html(everything("harmless"))), Reader(html(everything(hostile)))
     assert not read.open

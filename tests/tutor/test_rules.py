@@ -123,3 +123,23 @@ def test_a_problem_that_comes_with_the_word_to_wait():
 def test_what_json_says_of_a_rule():
     rule = grade(read(chat("No code, please.", "Fine.", LAW, answers(**DERIVED) + LISTING))).as_dict()["rules"][0]
     assert rule == {"rule": "code", "broken": True, "turn": 4, "evidence": "a listing: import numpy as np"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Only give the final answers, no derivation.",
+        "You don't need to show your work.",
+        "The course has no coding part.",
+        "You do not have to be short.",
+    ],
+)
+def test_what_is_no_rule(said):
+    assert rules_of(read(f"Student: {said}\n\nTutor: Fine.")) == {}
+
+
+def test_one_rule_after_another():
+    said = "No code, show a derivation for each part. Don't answer before I ask and keep it short."
+    assert set(rules_of(read(f"Student: {said}\n\nTutor: Fine."))) == {
+        "code", "no derivation", "answered before asked", "not short"
+    }  # fmt: skip

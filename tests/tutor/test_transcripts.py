@@ -1,6 +1,7 @@
 """Transcripts that somebody who had not seen the grader wrote and labelled: the ledger has to say what they say."""
 
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,10 @@ WORDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def graded():
-    return {each["path"]: tutor.grade(tutor.read(each["path"])).as_dict() for each in LABELLED}
+@cache
+def graded(path):
+    """Graded once, whichever tests come to this process."""
+    return tutor.grade(tutor.read(path)).as_dict()
 
 
 def ids(entry):
@@ -35,13 +37,13 @@ def ids(entry):
 
 @pytest.mark.parametrize("label", LABELLED, ids=ids)
 class TestLedger:
-    def test_rows_have_the_labelled_status_and_turn(self, graded, label):
-        found = {(row["problem"], row["part"]): row for row in graded[label["path"]]["rows"]}
+    def test_rows_have_the_labelled_status_and_turn(self, label):
+        found = {(row["problem"], row["part"]): row for row in graded(label["path"])["rows"]}
         wanted = {(row["problem"], row["part"]): (row["status"], row.get("first_right_turn")) for row in label["row"]}
         assert {place: (row["status"], row["first_right_turn"]) for place, row in found.items()} == wanted
 
-    def test_errors_are_named_and_attributed(self, graded, label):
-        found = {(row["problem"], row["part"]): row for row in graded[label["path"]]["rows"]}
+    def test_errors_are_named_and_attributed(self, label):
+        found = {(row["problem"], row["part"]): row for row in graded(label["path"])["rows"]}
         for row in label["row"]:
             got = found[row["problem"], row["part"]]
             if "misconception" in row:
@@ -53,6 +55,6 @@ class TestLedger:
             if row.get("false_line"):
                 assert any(error["kind"] == "false line" for error in got["errors"]), (row, got)
 
-    def test_broken_rules_are_told(self, graded, label):
-        broken = {rule["rule"] for rule in graded[label["path"]]["rules"] if rule["broken"]}
+    def test_broken_rules_are_told(self, label):
+        broken = {rule["rule"] for rule in graded(label["path"])["rules"] if rule["broken"]}
         assert broken == set(label["rules_broken"])

@@ -11,6 +11,7 @@ import typer
 
 from .. import __version__
 from ..errors import QkvError
+from ..render.escapes import PLAIN
 from .teaching import commands
 
 app = typer.Typer(
@@ -211,8 +212,8 @@ def main() -> None:
     if sys.stdout is None:  # closed by whoever started this
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the program runs
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that cannot show a sign shows a question mark, and not a traceback.
-        sys.stdout.reconfigure(errors="replace")
+        # A terminal that cannot show a sign shows one that it can, or a question mark, and not a traceback.
+        sys.stdout.reconfigure(errors=PLAIN)
     try:
         app()
     except QkvError as error:

@@ -11,6 +11,8 @@ from ..errors import OptionError, complaint
 from ..render.escapes import line
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
     from rich.text import Text
 
@@ -42,18 +44,26 @@ def run(options: Options) -> None:
     """Print the tables of every conversation in the file."""
     from ..render.saving import writable
     from ..tutor.ledger import grade
-    from ..tutor.transcript import read_all
+    from ..tutor.transcript import decoded, read_all, read_text
 
     try:
         path = None if options.insights is None else writable(options.insights, "--insights")
-        conversations = read_all(_path(options.transcript))
+        given = _path(options.transcript)
+        if path is not None and given is not None and _same(path, given):
+            hint = "the page would take the place of the transcript"
+            raise OptionError(complaint("--insights", repr(options.insights), "another file than TRANSCRIPT", hint))
+        conversations = read_all(given) if given is not None else read_text(*decoded(_piped()))
     except OptionError as error:
         raise WrongWord(str(error)) from None
     ledgers = [grade(each) for each in conversations]
     if options.problem is not None:
         ledgers = _only(ledgers, options.problem)
     if path is not None:
-        _write(ledgers, path)
+        try:
+            _write(ledgers, path)
+        except OSError as error:
+            said = complaint("--insights", repr(options.insights), "a place that can be written to", _why(error))
+            raise WrongWord(said) from None
     if options.as_json:
         print(json.dumps(as_dict(ledgers), indent=2, ensure_ascii=False))
     else:
@@ -68,12 +78,35 @@ def run(options: Options) -> None:
         typer.echo(f"insights: {path}", err=True)
 
 
-def _path(name: str):
+def _path(name: str) -> Path | None:
+    """The file that is named; None for what is piped in."""
     from pathlib import Path
 
     if not name.strip():
         raise OptionError(complaint("TRANSCRIPT", "an empty name", "a file"))
-    return Path(name)
+    return None if name in ("-", "/dev/stdin") else Path(name)
+
+
+def _piped() -> bytes:
+    import sys
+
+    from ..tutor.transcript import LARGEST
+
+    if sys.stdin is None or sys.stdin.isatty():
+        raise OptionError(complaint("TRANSCRIPT", "'-'", "a text that is piped in", "qkv grade - < chat.md"))
+    return sys.stdin.buffer.read(LARGEST)
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two names are of one file, by whatever links."""
+    try:
+        return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
+    except OSError:
+        return False
+
+
+def _why(error: OSError) -> str:
+    return (error.strerror or "it cannot be used").lower()
 
 
 def as_dict(ledgers: list[Ledger]) -> dict[str, Any]:
@@ -91,10 +124,14 @@ def _only(ledgers: list[Ledger], name: str) -> list[Ledger]:
     from dataclasses import replace
 
     wanted = name.casefold().strip()
+    source = wanted.replace("-", " ", 1)  # "003-1" is the first question of document 003
     kept = []
     for ledger in ledgers:
         mine = {
-            q.name for q in ledger.questions if wanted in (q.name.casefold(), (q.problem.name if q.problem else ""))
+            q.name
+            for q in ledger.questions
+            if wanted == q.name.casefold()
+            or (q.problem is not None and (wanted == q.problem.name or source in q.problem.sources))
         }
         if mine:
             rows = tuple(row for row in ledger.rows if row.problem in mine)

@@ -23,6 +23,7 @@ from ..render import document as d
 from ..render.escapes import clean
 from ..render.to_terminal import show
 from .answers import COLOURS, WIDEST, WrongWord, outcome_lines
+from .discreet import discreet_lines
 
 HELP = "Type an answer (a line that ends in \\ goes on), or hint, skip, solution, help, quit."
 _SEEDS = 1_000_000
@@ -91,7 +92,7 @@ class Practice:
             elif word:
                 outcome = part.check(answer)
                 self.console.print(outcome.kind, style=f"bold {COLOURS[outcome.kind]}")
-                for line in outcome_lines(outcome):
+                for line in outcome_lines(outcome) if outcome else discreet_lines(outcome, part):
                     self.say(line)
                 mistakes.update(outcome.misconceptions)
                 # What could not be read is not held against anybody.

@@ -224,5 +224,6 @@ def _show_list(as_json: bool) -> None:
         return
     wide = max(len(name) for name, *_ in rows)
     for name, title, parts, sources in rows:
-        shown = f"{title} ({parts} part{'' if parts == 1 else 's'}; {', '.join(sources)})"
+        known = ", ".join(source.replace(" ", "-") for source in sources)  # as NAME takes them
+        shown = f"{title} ({parts} part{'' if parts == 1 else 's'}; {known})"
         typer.echo(f"{name:<{wide}}  {shown}"[:WIDEST] if sys.stdout.isatty() else f"{name:<{wide}}  {shown}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from qkv.errors import IllTyped, Unreadable
 from qkv.maths.bounds import holds
 from qkv.maths.reading import parse
-from qkv.maths.verdict import Verdict, compare
+from qkv.maths.verdict import Verdict, compare, equal
 from qkv.maths.writing import latex, plain
 
-__all__ = ["IllTyped", "Unreadable", "Verdict", "compare", "holds", "latex", "parse", "plain"]
+__all__ = ["IllTyped", "Unreadable", "Verdict", "compare", "equal", "holds", "latex", "parse", "plain"]

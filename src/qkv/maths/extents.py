@@ -166,16 +166,28 @@ def measure(size: Size, sizes: Mapping[str, int]) -> Fraction:
     >>> measure("d/h", {"d": 6, "h": 4})
     Fraction(3, 2)
     """
+    if isinstance(size, int):
+        return Fraction(size)
+    if size in sizes:
+        return Fraction(sizes[size])
+    return _measured(size, tuple(sizes.get(name) for name in names_in(size)))
+
+
+@lru_cache(maxsize=4096)
+def _measured(size: Size, values: tuple[int | None, ...]) -> Fraction:
+    """The same, with the values of its names in their order: points are tried again and again in the same sizes."""
+    sizes = dict(zip(names_in(size), values, strict=True))
     total = Fraction(0)
     for key, value in size_polynomial(size).items():
         for name, power in key:
-            if name not in sizes:
+            known = sizes[name]
+            if known is None:
                 raise Unevaluable(f"the size {name} has no value")
-            if power < 0 and not sizes[name]:
+            if power < 0 and not known:
                 raise Undefined("a size over zero")
             if abs(power) > _HIGHEST:
                 raise Undefined("a size to a power that is too large")
-            value *= Fraction(sizes[name]) ** power
+            value *= Fraction(known) ** power
         total += value
     return total
 

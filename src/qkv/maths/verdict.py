@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -15,6 +16,10 @@ from qkv.maths.tree import Multiply, Node, Number, Order, Part, PlusMinus, Relat
 APPROXIMATELY = re.compile(r"[\s$({\[\\]*(?:≈|\\?approx\b)")
 EFFORT = 160_000
 INEQUALITIES = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "!=": "!="}
+
+
+# Whether a wrong answer is looked at for the condition under which it would be right.
+_REMARKS: ContextVar[bool] = ContextVar("remarks", default=True)
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,19 @@ def compare(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
         return compared(gold, answer, symbols)
 
 
+def equal(gold: str, answer: str, symbols: Mapping[str, str]) -> bool:
+    """Whether `compare` would call them equal, without the work of saying why not.
+
+    >>> equal(r"\\mu^T\\mu", r"\\|\\mu\\|^2", {"mu": "vector[d]"}), equal("d", "d^2", {"d": "natural"})
+    (True, False)
+    """
+    asked = _REMARKS.set(False)
+    try:
+        return compare(gold, answer, symbols).kind == "equal"
+    finally:
+        _REMARKS.reset(asked)
+
+
 def compared(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
     """`compare`, where what it was given is known to be of the right kind."""
     from qkv.maths.reading import parse
@@ -87,6 +105,8 @@ def compared(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
         from qkv.maths.conditions import reread
 
         refused = refusal(error, found)
+        if not _REMARKS.get():
+            return refused
         conditional = reread(right, answer, symbols, replace(found, where=refused.where))
         return refused if conditional is None else conditional
     except MathsError as error:
@@ -293,6 +313,8 @@ def ordinary(gold: Node, answer: Node, found: Verdict) -> Verdict:
         return replace(found, kind="unreadable", reason=reason)
     point = outcome.counterexample
     wrong = replace(found, kind="different", evidence="refuted", counterexample=point, reason=f"not the same: {point}")
+    if not _REMARKS.get():
+        return wrong
     if outcome.small is not None:
         gold, answer = outcome.small.gold, outcome.small.answer
     conditional = condition(gold, answer, wrong)

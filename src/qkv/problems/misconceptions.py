@@ -127,6 +127,11 @@ MISCONCEPTIONS: dict[str, Mistake] = {
         "It hides what comes later; a token sees itself.",
         "What would the very first token attend to?",
     ),
+    "residual counted": Mistake(
+        "A position keeps itself from layer to layer, though there is no residual.",
+        "Without a residual only what the heads look at is seen: each layer multiplies by the heads alone.",
+        "What brings a position's own content to the next layer here?",
+    ),
     "residual forgotten": Mistake(
         "A layer multiplies what is seen by the number of heads.",
         "The residual keeps the position itself: each layer multiplies by one more than the heads.",

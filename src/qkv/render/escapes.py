@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 
 # Signs that steer a terminal or turn the direction of reading, and what no file can hold.
@@ -90,3 +91,28 @@ def markdown_code(text: str) -> str:
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
     gap = " " if "`" in text or text != text.strip() or not text else ""
     return f"{fence}{gap}{text}{gap}{fence}"
+
+
+_PLAIN_SIGNS = {
+    **{sign: name for name, sign in GREEK.items()},
+    # As wide as they are, so that what stands below each other stays there.
+    **dict(zip("₀₁₂₃₄₅₆₇₈₉ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", "0123456789aehijklmnoprstuvx", strict=True)),
+    **{sign: f"^{plain}" for sign, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻ᵀ", "0123456789-T", strict=True)},
+    **dict.fromkeys("⎡⎢⎣⎤⎥⎦⎛⎜⎝⎞⎟⎠│", "|"), **dict.fromkeys("−–—─━", "-"), **dict.fromkeys("“”„", '"'),
+    **dict.fromkeys("‘’′", "'"), **dict.fromkeys("·⋅⊙", "*"), "×": "x", "√": "sqrt ", "∑": "sum", "∏": "prod",
+    "‖": "||", "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~", "→": "->", "∈": "in", "∞": "inf", "±": "+-", "∂": "d",
+    "…": "...", "⊤": "T", "ℝ": "R", "𝔼": "E", "𝟏": "1", "𝟎": "0",
+}  # fmt: skip
+PLAIN = "qkv.plain"  # what to do with signs that a terminal does not have, as the name of a codec's error handler
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """A minus stays a minus where only ASCII is shown: a sign is put as one would type it, or as a question mark."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    written = "".join(_PLAIN_SIGNS.get(sign, "?") for sign in error.object[error.start : error.end])
+    # A power of several digits has one mark before it.
+    return re.sub(r"(?<=\^[-\d])\^|(?<=\^[-\d]\d)\^", "", written), error.end
+
+
+codecs.register_error(PLAIN, _plain)

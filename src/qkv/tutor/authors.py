@@ -77,6 +77,8 @@ def said_status(text: str) -> str:
     >>> said_status("Needed Corrections"), said_status("One Shot"), said_status("fun")
     ('needed correction', 'one shot', '')
     """
+    if re.search(r"\b(?:partial|partly|half|mostly|almost|incomplete)", text, re.IGNORECASE):
+        return "partly right"
     if _NEVER.search(text) and not _LATER.search(text):
         return "never right"
     if _LATER.search(text) and not re.search(r"\bno (?:correction|hint)|\bwithout", text, re.IGNORECASE):
@@ -112,4 +114,7 @@ def _remark(said: str, status: str, rows: Sequence[Row]) -> str:
         return "not in evidence"
     if not said or status == "unread":
         return "cannot be compared"
+    if said == "partly right":
+        right = sum(row.status == "one shot" for row in rows)
+        return "agrees" if 0 < right < len(rows) else "differs"
     return "agrees" if said == status else "differs"

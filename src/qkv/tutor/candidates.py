@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ..problems.problem import Part
 from ..problems.reading.literals import split_outside
-from .asserted import CONCLUDES, Said, asserted, masked_formulas
-from .formulas import equations, formulas, without_code
+from .asserted import CONCLUDES, MENDS, Said, asserted, masked_formulas
+from .formulas import BOLD, Formula, equations, formulas, without_code
 from .labels import Section
 
 MOST_BOXES = 8  # boxes of one formula
@@ -26,10 +27,13 @@ _WHY = re.compile(
 )
 _VERB = re.compile(r"(?::|\b(?:is|are|equals?|becomes?|be|gives?|get|obtain|yields?|namely|should be))\s*\**\s*", re.I)
 _STATES = re.compile(
-    r"(?:^|\b(?:is|are|be|equals?|becomes?|gives?|get|obtain|yields?|stays?|remains?|namely|by|to|or|and|so|thus|hence|therefore)|"
+    r"(?:^|\b(?:is|are|be|equals?|becomes?|gives?|get|obtain|yields?|stays?|remains?|namely|by|to|or|and|so|thus|hence|"
+    r"therefore|in total|altogether|overall|total)|"
     r"[:(=→⇒])\W*$",
     re.IGNORECASE,
 )
+_ENTRY = re.compile(r"^(?!.*\\sum).*\bE\W{0,3}\[?[^=]*_\{?[ij]\b")  # the mean of one entry is not that of a sum
+_ORDER = re.compile(r"\s*(?:\\mathcal\{?\s*)?(?:O|\\Theta|Θ)\b")
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
 
 
@@ -45,19 +49,30 @@ def candidates(part: Part, sections: Iterable[Section]) -> list[Candidate]:
     found: list[Candidate] = []
     place = 0
     cues = [re.compile(cue, re.IGNORECASE) for cue in part.cues]
+    sections = list(sections)
+    mended = any(MENDS.search(section.text) for section in sections)
     for section in sections:
         text = without_code(section.text)
         text = text.strip().split("\n\n")[0] if section.summary else text
         done = -1
-        for said in asserted(text):
+        for order, said in enumerate(asserted(text)):
             place += 1
             # Below "Answer (a):" the first paragraph with a formula is the answer; what follows it remarks on it.
             first = done < 0 or "\n\n" not in text[done : said.start].strip("\n") or said.concludes or said.answers
             more = _of_sentence(said, place, cues, section.summary or (section.answer and first))
+            if order == 0 and section.part and not section.answer and not mended:
+                more = [_stated_at_once(each, said) for each in more]
             more = [each for each in more if not _to_be_solved(each.text, getattr(part.answer, "unknown", ""))]
             done = said.start if more and done < 0 else done
             found += more
     return sorted(found, key=lambda each: (-each.rank, -each.place))
+
+
+def _stated_at_once(candidate: Candidate, said: Said) -> Candidate:
+    """A bare value that follows the label is the answer, and what follows it says why."""
+    words = re.search(r"[A-Za-z]{2,}", masked_formulas(said.text))
+    bare = bool(formulas(said.text)) and not words and "=" not in candidate.text
+    return replace(candidate, rank=2) if bare and candidate.rank < 2 else candidate
 
 
 def _to_be_solved(equation: str, unknown: str) -> bool:
@@ -87,11 +102,14 @@ def _of_sentence(said: Said, place: int, cues: list[re.Pattern[str]], listed: bo
     concluded = max((found.end() for found in CONCLUDES.finditer(masked)), default=0)
     last = [span for span in stated if span.start >= concluded]
     pieces = [(equation, span.display) for span in last or stated or inside for equation in equations(span.text)]
+    if not concluded and (added := _added_up(masked, said.text, inside)):
+        pieces = [(added, False)]
     if not spans:
         plain = _plain_claim(said.text[start:stop])
         pieces = [(plain, False)] if plain else []
     for order, (piece, display) in enumerate(pieces):
         known = any(cue.search(f"{_left(piece)} =") for cue in cues) if "=" in piece or "approx" in piece else False
+        known = known and not _ENTRY.search(_left(piece))
         rank = (
             3 if said.answers or listed else 2 if known and not said.wanted else 1 if said.concludes or display else 0
         )
@@ -100,6 +118,19 @@ def _of_sentence(said: Said, place: int, cues: list[re.Pattern[str]], listed: bo
         # In "the answer is x, or y" the first is the claim; elsewhere the last formula of a sentence is.
         found.append(Candidate(piece, rank, 1000 * place + (-order if rank == 3 else order)))
     return found
+
+
+def _added_up(masked: str, text: str, spans: list[Formula]) -> str:
+    """Orders of growth that a sentence adds up: "projections O(x) + attention O(y)", "O(x) for … and O(y) for …"."""
+    if len(spans) < 2 or not all(_ORDER.match(span.text) for span in spans):
+        return ""
+    between = [masked[one.end : other.start] for one, other in pairwise(spans)]
+    parts = all(
+        re.match(r"\W*(?:for|from|in|by)\b[^.;:]*(?:,|\band\b|\bplus\b)", each) for each in between
+    ) and re.match(r"\W*(?:for|from|in|by)\b", masked[spans[-1].end :])
+    if parts or all(re.search(r"\+|\bplus\b", each) for each in between):
+        return " + ".join(span.text for span in spans)
+    return ""
 
 
 def _without_reasons(text: str) -> tuple[int, int]:
@@ -150,8 +181,9 @@ def _left(equation: str) -> str:
 
 def _plain_claim(text: str) -> str:
     """The mathematics of a sentence without marks: what follows its last verb or the whole where it is an equation."""
-    text = re.sub(r"\*\*|__|`", "", text).strip().rstrip(".")
+    text = BOLD.sub("", text).replace("`", "").strip().rstrip(".")
     text = re.sub(r"^\s*[-•]\s+", "", text)
+    text = re.sub(r"\b(?:the )?(?:positive )?square root of (?:the )?([\w\\{}]+)", r"sqrt(\1)", text)
     verbs = list(_VERB.finditer(text))
     tail = text[verbs[-1].end() :] if verbs else text
     if "=" in text and "=" not in tail:

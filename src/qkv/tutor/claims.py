@@ -16,7 +16,7 @@ from ..problems.outcome import Outcome
 from ..problems.problem import Part
 from .asserted import MENDS, asserted, masked_formulas, unquoted
 from .candidates import candidates, ends, readings, unboxed, without_boxes
-from .formulas import equations, formulas, without_code
+from .formulas import BOLD, equations, formulas, without_code
 from .labels import Section
 
 MOST_TRIED = 8  # readings of one claim that are judged
@@ -84,13 +84,20 @@ def completed(part: Part, claim: Claim, before: Claim) -> Claim:
     return claim if outcome.kind == "unread" else replace(claim, outcome=outcome)
 
 
-def corrected_within(part: Part, sections: Sequence[Section], turn: int) -> Claim | None:
-    """A wrong answer that the same turn takes back: one said to be the answer, with a word of correction after it."""
+def corrected_within(part: Part, sections: Sequence[Section], turn: int, said: str = "") -> Claim | None:
+    """A wrong answer that the same turn takes back: one said to be the answer, with a word of correction after it.
+
+    The word may stand below other parts, between two sections on this one: `said` is the whole turn.
+    """
     text = "\n\n".join(section.text for section in sections)
     mended = MENDS.search(text)
-    if mended is None or in_words(part):
+    if in_words(part):
         return None
-    before = [Section(part.name, text[: mended.start()])]
+    before = [Section(part.name, text[: mended.start()])] if mended is not None else []
+    if mended is None:
+        places = [section.place for section in sections]
+        cut = next((n for n in range(1, len(places)) if MENDS.search(said[places[n - 1] : places[n]])), 0)
+        before = list(sections[:cut])
     claim = claimed(part, before, turn)
     return claim if claim is not None and claim.outcome.kind in ("wrong", "conditional") else None
 
@@ -227,8 +234,8 @@ def _several(part: Part, sections: Sequence[Section], turn: int, text: str) -> C
     """Claims on several objects with names: each is looked for by its name, the last mention first."""
     items = getattr(part.answer, "items", {})
     kept = "\n".join(said.text for section in sections for said in asserted(without_code(section.text)))
-    found: dict[str, str] = {}
-    for name in items:
+    found = _named_after(items, kept)
+    for name in items if not found else ():
         value = _named_value(name, kept)
         if value:
             found[name] = value
@@ -261,6 +268,23 @@ def _best_of(part: Part, tries: Sequence[str], turn: int, text: str) -> Claim | 
         if outcome.kind == "right" or (outcome.kind == "wrong" and outcome.misconceptions):
             break
     return min(claims, key=lambda claim: order.index(claim.outcome.kind), default=None)
+
+
+def _named_after(names: Iterable[str], text: str) -> dict[str, str]:
+    """What stands before each name, where all are so: "$O(n^2)$ time and $O(n)$ memory"."""
+    found: dict[str, str] = {}
+    for span in formulas(text):
+        after = text[span.end : span.end + 40]
+        for name in names:
+            words = _SYNONYMS.get(name)
+            if (
+                words
+                and _ORDER.match(span.text)
+                and re.match(rf"\s*(?:in |of |for )?(?:the )?(?:{words})\b(?!\s*[:=])", after, re.I)
+            ):
+                found.setdefault(name, equations(span.text)[-1] if equations(span.text) else span.text)
+                break
+    return found if found and set(found) == set(names) else {}
 
 
 def _named_value(name: str, text: str) -> str:
@@ -306,7 +330,7 @@ def _dollarless(text: str) -> str:
         pieces += [text[done : span.start], ("\n" if span.display else " ") + "\n".join(equations(span.text)) + " "]
         done = span.end
     whole = re.sub(r"^[ \t]*[-*•][ \t]+", "", "".join([*pieces, text[done:]]), flags=re.MULTILINE)
-    return re.sub(r"\*\*|__|`|^#+ ", "", whole, flags=re.MULTILINE).strip()
+    return re.sub(r"`|^#+ ", "", BOLD.sub("", whole), flags=re.MULTILINE).strip()
 
 
 def _told(part: Part, text: str) -> str:
@@ -331,5 +355,5 @@ def _told(part: Part, text: str) -> str:
 
 
 def _short(text: str, most: int = 300) -> str:
-    said = " ".join(re.sub(r"\*\*|__|^#+ |(?<=\s)#+ |\$", "", text).split())
+    said = " ".join(re.sub(r"^#+ |(?<=\s)#+ |\$", "", BOLD.sub("", text)).split())
     return said if len(said) <= most else said[: most - 1] + "…"

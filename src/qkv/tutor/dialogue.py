@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import OptionError, complaint
+from ..errors import OptionError, OptionTypeError, complaint
 from ..problems.outcome import Outcome
 from ..problems.problem import HINTS, Misconception, Part, Problem
 from ..render.document import Document, Figure, prose
+from .dialects import without_thoughts
 from .replies import answers, judged, label, marker
 
 CORRECTIONS = 2  # told that it is wrong, then one hint
@@ -67,6 +68,9 @@ class Dialogue:
     """
 
     def __init__(self, problem: Problem, corrections: int = CORRECTIONS, challenges: int | None = None) -> None:
+        if not isinstance(problem, Problem):
+            hint = "qkv.problems.bank() has those that there are"
+            raise OptionTypeError(complaint("problem", f"a {type(problem).__name__}", "a Problem", hint))
         check_counts(corrections, challenges)
         self.problem, self.corrections, self.challenges = problem, corrections, challenges
         self._parts = {part.name: _Progress(part) for part in problem.parts}
@@ -84,8 +88,11 @@ class Dialogue:
 
     def hear(self, reply: str) -> str | None:
         """Judge a reply; what to say next, or None at the end."""
+        if not isinstance(reply, str):
+            raise OptionTypeError(complaint("reply", f"a {type(reply).__name__}", "a text"))
         if self.over:
             return None
+        reply = without_thoughts(reply)
         said = self._answered(reply) if self._queue is None else self._defended(reply)
         return said if said is not None else self._challenge()
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
+from ..errors import OptionError, complaint
 from .markup import untagged
 from .speakers import role_of
 
 MOST_CONVERSATIONS = 200
 MOST_MESSAGES = 20_000
 _LISTS = ("messages", "chat_messages", "conversations", "conversation", "history", "turns", "dialogue", "dialog",
-          "chat", "items", "data")  # fmt: skip
+          "chat", "items", "data", "contents", "chunkedPrompt", "chunks", "log", "thread")  # fmt: skip
+_PAIRS = (("prompt", "response"), ("prompt", "completion"), ("question", "answer"), ("user", "assistant"),
+          ("input", "output"), ("instruction", "output"), ("student", "tutor"), ("human", "ai"))  # fmt: skip
 _SPEAKERS = ("role", "sender", "from", "author", "speaker", "name", "type")
 _CONTENTS = ("content", "text", "value", "message", "parts", "body", "utterance", "msg", "said")
+
+_LIKE_JSON = re.compile(r"\s*\[?\s*\{\s*\"\w{1,40}\"\s*:")
+_HINT = "known are lists of role and content, and the exports of chat programs"
 
 Spoken = tuple[str, str, str]
 Conversation = tuple[str, list[Spoken], tuple[str, ...]]
@@ -23,6 +30,8 @@ Conversation = tuple[str, list[Spoken], tuple[str, ...]]
 def conversations(text: str) -> list[Conversation] | None:
     """Title, turns and notes of each conversation; None where the text is no export."""
     start = text.lstrip()[:1]
+    if text[:64].strip() == "null":
+        raise OptionError(complaint("transcript", "empty JSON", "messages with who says them", _HINT))
     if start not in ("{", "["):
         return None
     try:
@@ -30,16 +39,40 @@ def conversations(text: str) -> list[Conversation] | None:
     except (ValueError, RecursionError):
         data = _lines(text)
     if data is None:
+        if _LIKE_JSON.match(text):
+            raise OptionError(complaint("transcript", "JSON that is broken or breaks off", "a whole export", _HINT))
         return None
     found = [each for each in _conversations(data) if each[1]]
     if not found:
-        return None
+        raise OptionError(complaint("transcript", _described(data), "messages with who says them", _HINT))
     if len(found) > MOST_CONVERSATIONS:
         left = len(found) - MOST_CONVERSATIONS
         found = found[:MOST_CONVERSATIONS]
         title, turns, notes = found[0]
         found[0] = (title, turns, (*notes, f"the archive holds {left:,} conversations more: they were left out"))
     return found
+
+
+def _described(data: Any) -> str:
+    """What JSON holds, in a few words."""
+    if not data:
+        return "empty JSON"
+    if isinstance(data, dict):
+        return f"JSON with {', '.join(repr(str(key)[:40]) for key in list(data)[:6])}"
+    return f"a JSON list of {type(data[0]).__name__}"
+
+
+def _paired(data: list[Any]) -> list[Any]:
+    """A list of questions with their answers as the messages that they are; anything else as it is."""
+    for asked, answered in _PAIRS:
+        if all(isinstance(each, dict) and isinstance(each.get(asked), str) and answered in each for each in data):
+            return [
+                message
+                for each in data
+                for message in ({"role": "user", "content": each[asked]},
+                                {"role": "assistant", "content": each[answered]})
+            ]  # fmt: skip
+    return data
 
 
 def _lines(text: str) -> Any:
@@ -70,7 +103,11 @@ def _conversations(data: Any) -> Iterator[Conversation]:
                 yield from ((each[0] or title, *each[1:]) for each in found)
                 if found:
                     return
+        found = _paired([data])
+        if len(found) > 1:
+            yield _conversation(title, found)
     elif isinstance(data, list):
+        data = _paired(data) if data else data
         if any(_said_by(each) for each in data):
             yield _conversation("", data)
             return

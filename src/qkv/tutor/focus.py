@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..problems.problem import Part
-from .asserted import asserted
+from .asserted import MENDS, asserted
 from .candidates import Candidate, candidates
 from .claims import Claim, in_words
 from .formulas import formulas, sentences
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 _GOOD = re.compile(
     r"\b(?:look(?:s)? (?:good|fine|right|correct|great)|(?:is|are|was|were) (?:right|correct|fine|good|clear)|i agree|"
-    r"i (?:can )?(?:follow|see|understand|get|buy|accept|believe)\b|"
+    r"i (?:can )?(?:follow|see|understand|buy|accept|believe|get (?:it|that|this|the idea))\b|"
     r"makes sense|no (?:issues?|problems?) with|happy with|got it|understood)\b",
     re.IGNORECASE,
 )
 _DOUBTS = re.compile(
-    r"\b(?:wrong|incorrect|mistake|error|issue|problem with|not (?:right|correct|sure|convinced)|are you sure|check|"
+    r"\b(?:wrong|incorrect|mistake|error|issue|problem with|not|are you sure|check|"
     r"re-?check|disagree|doubt|doesn't|does not|don't think|isn't|shouldn't|should(?:n't)?|thought|missing|forg[oe]t|"
     r"why|how|what|which|really|suspicious|confus\w+|but|instead|actually|hint|hmm|wait|bug|off|careful|look again|"
     r"reconsider|think again|try|test|plug|put in|compare|fix|redo)\b|\?",
@@ -46,6 +46,11 @@ _DENIES = re.compile(
     r"(?:right|correct|true)|disagree|don't (?:think|believe)|doubt)",
     re.IGNORECASE,
 )
+_REFUSES = re.compile(
+    r"\W*(?:no\b|i (?:disagree|stand by|stick (?:to|with)|still)|my (?:answer|result) (?:stands|remains|is right)|"
+    r"i don't (?:agree|think so)|that (?:is|would be) (?:not right|wrong|incorrect))",
+    re.IGNORECASE,
+)
 _PART = re.compile(
     r"(?:\bparts?\s+|\b\d{1,2}\s*|\b(?:for|in|on|about|with|to|and)\s+(?=[b-h]\b)|\b(?=[a-h]\s?\(?(?:i|v)+\b))"
     r"\(?([a-h])\b\)?(?:\s*\(?((?-i:i{1,3}|iv|v))\b\)?)?|\(([a-h])\)(?:\s*\((i{1,3}|iv|v)\))?|\((i{1,3}|iv|v)\)|"
@@ -63,22 +68,28 @@ class Objection:
     text: str
     parts: tuple[str, ...]
     named: bool = False
+    refused: bool = False  # the tutor said no, and gave no formula
     claims: dict[str, Claim] = field(default_factory=dict, hash=False)
+    own: str = ""  # its words without those of the question
 
     def pressed(self, part: Part) -> bool:
         """Whether it claims something wrong of the part, or says in words that another answer is right."""
         claim = self.claims.get(part.name)
         if claim is not None:
             return claim.outcome.kind in ("wrong", "conditional")
-        return self.named and _PRESSES.search(self.text) is not None
+        return self.named and _PRESSES.search(self.own) is not None
 
     def doubts(self, name: str) -> bool:
         """Whether it says of a part by name that it is not right."""
-        return self.named and name in self.parts and _DENIES.search(self.text) is not None
+        return self.named and name in self.parts and _DENIES.search(self.own) is not None
 
     def accepted(self, reply: str, part: Part) -> bool:
         """Whether a reply takes over what was claimed of the part, in words alone."""
         return part.name in self.claims and _AGREES.search(reply[:300]) is not None
+
+    def kept_to(self, reply: str) -> Objection:
+        """The same with whether a reply without a formula says no to it."""
+        return replace(self, refused=_REFUSES.match(reply) is not None and not _AGREES.search(reply[:120]))
 
     def as_claim(self, part: Part, turn: int) -> Claim:
         mine = self.claims[part.name]
@@ -126,7 +137,15 @@ def objection(turn: Turn, question: Question, claims: dict[str, list[Claim]]) ->
         recent = [name for name in answered if claims[name][-1].turn == last and name not in praised]
         wrong = [name for name in recent if claims[name][-1].outcome.kind not in ("right", "unread")]
         parts = wrong or parts or recent
-    return Objection(turn.index, turn.text, tuple(parts), bool(named), _own_claims(turn, question, parts))
+    own = _unrepeated(turn.text, question)
+    mine = _own_claims(replace(turn, text=own), question, parts)
+    return Objection(turn.index, turn.text, tuple(parts), bool(named), claims=mine, own=own)
+
+
+def _unrepeated(text: str, question: Question) -> str:
+    """A student's words without the lines of the question that they repeat."""
+    asked = {" ".join(line.split()) for line in question.statement.split("\n") if len(line) > 30}
+    return "\n".join(line for line in text.split("\n") if " ".join(line.split()) not in asked)
 
 
 def _without_new_parts(text: str, question: Question) -> str:
@@ -169,7 +188,9 @@ def _formulas_of(part: Part, text: str) -> list[Candidate]:
             r"\W*(?:what|which|how|why|when|where|who|can|could|do|does|did)\b", text[start:end], re.IGNORECASE
         )
     ]
-    said = re.sub(r"\b(?:isn't|shouldn't|wouldn't|aren't)\b", "is", " ".join(put))
+    asked = r"\b(?:is|isn't|shouldn't|wouldn't|should|would) (\(?[a-h]\)?|it|that|this|the answer) (?:not )?(?:be )?"
+    said = re.sub(asked, r"\1 is ", " ".join(put), flags=re.IGNORECASE)
+    said = re.sub(r"\b(?:isn't|shouldn't|wouldn't|aren't)\b", "is", said)
     said = re.sub(r"\b(?:supposed|meant) to be\b", "is", said)
     return [each for each in candidates(part, [Section(part.name, said)]) if len(each.text) < 120][:4]
 
@@ -245,6 +266,25 @@ def under_other_labels(question: Question, found: dict[str, list[Section]]) -> N
             found[other] = kept
 
 
+def taken_back_below(question: Question, found: dict[str, list[Section]]) -> None:
+    """Give a part what takes its answer back below another's: "Wait, … so part (a) should be …"."""
+    for own, theirs in list(found.items()):
+        if not theirs or (mends := _PARAGRAPH_MENDS.search(theirs[-1].text)) is None:
+            continue
+        tail = theirs[-1].text[mends.start() :]
+        named = [name for name in mentioned(tail, question) if name != own and name in found]
+        if not named:
+            continue
+        found[own] = [*theirs[:-1], replace(theirs[-1], text=theirs[-1].text[: mends.start()])]
+        first = sentences(tail)[0]
+        lead = tail[first[0] : first[1]]
+        said = {named[0]: tail} if len(named) == 1 else _by_mention(tail, question, "")
+        for name, mine in said.items():
+            text = mine if mine.startswith(lead) else f"{lead} {mine}"
+            found[name] = [*found.get(name, []), Section(name, text, place=theirs[-1].place + mends.start())]
+
+
+_PARAGRAPH_MENDS = re.compile(rf"(?:^|\n)[ \t]*\n[ \t>*_]*(?=(?:\w+,? ){{0,4}}{MENDS.pattern})", re.IGNORECASE)
 _SUBHEADING = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+[^\n]+|[-*]?[ \t]*\*\*[^*\n]+\*\*[ \t]*:?[ \t]*)$", re.MULTILINE)
 
 

@@ -21,7 +21,9 @@ def insights(ledger: Ledger) -> d.Document:
     if rows:
         blocks.append(d.Table(("problem", "about", "went"), rows))
     wrong = [row for row in ledger.rows if row.errors]
-    if not wrong:
+    if not ledger.rows:
+        blocks.append(d.Paragraph("No question of the bank was recognised, so nothing was judged."))
+    elif not wrong:
         blocks.append(d.Paragraph("No error was found in what could be read."))
     for row in wrong:
         blocks += _of_row(ledger, row)

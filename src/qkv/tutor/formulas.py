@@ -18,6 +18,7 @@ _FORMULA = re.compile(
 )
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{(?:aligned|align|equation|gather|gathered|eqnarray|split)\*?\}")
 _ARROWS = re.compile(r"\\(?:Rightarrow|implies|Longrightarrow|therefore|to|iff|Leftrightarrow)\b|⇒|⟹|∴|⟺")
+BOLD = re.compile(r"(?<![\w)\]}])\*\*|\*\*(?![\w({-])|__")  # and not the power of "d**2"
 FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*\n[\s\S]*?(?:^[ \t]*(?:```|~~~)[ \t]*$|\Z)", re.MULTILINE)
 
 

@@ -13,11 +13,12 @@ _LABEL = re.compile(
     r"(?P<word>(?:(?:final|corrected|revised|updated|correct|new|for|answer|solution|regarding|on|as|to|of|in)\s+){0,3}"
     rf"(?:{_WORD}\b|q(?=\d))(?:\s+(?:to|for|of))?(?:\s+part)?\s*:?\s*)?"
     r"(?P<number>\d{1,2}(?=\s*[.,:-]?\s*(?:part\s*)?\(?[a-zA-Z]\b))?(?P<gap>\s*[.,:-]?\s*(?:part\s+)?)"
-    r"(?:\((?P<round>[a-zA-Z])\)|(?P<half>[a-zA-Z])\)|(?P<dotted>[a-zA-Z])(?=[.:]\**(?:\s|$))|(?P<bare>[a-zA-Z])\b"
+    r"(?:\((?P<round>[a-zA-Z])(?=\)|[.,-]?\s?(?:[ivx]{1,4}|\d)\))\)?|(?P<half>[a-zA-Z])(?=\)|\d\))\)?|(?P<dotted>[a-zA-Z])(?=[.:]\**(?:\s|$)|\.(?:[ivx]{1,4})\b[:.)])|(?P<bare>[a-zA-Z])\b"
     r"|\((?P<digit>\d)\)|(?P<plain>\d)\b)"
-    rf"(?:\s*[.,-]?\s*\((?P<roman>{_ROMAN})\)|\.?(?P<tight>{_ROMAN})\b)?"
+    rf"(?:\s*[.,-]?\s*\((?P<roman>{_ROMAN})\)|[.,-]?(?P<tight>{_ROMAN})\b\)?|[ ](?P<apart>{_ROMAN})(?=[:.)](?:\s|$))"
+    r"|[.,-]?(?P<count>[1-8])\))?"
     r"(?:\s*(?:-|–|—|to|through|,|and|&)\s*(?:\d{1,2})?\s*\(?(?P<until>[a-zA-Z])\))?"
-    r"(?P<end>[\s*_]*[:.)—–-]?[*_]*)",
+    r"(?P<end>[\s*_]*(?:[:.)—–]|-(?=\s))?[*_]*)",
     re.IGNORECASE,
 )
 _ONLY_ROMAN = re.compile(rf"[\s>#*_•|-]*(?:\d{{1,2}}\s*)?(?:sub-?part\s*)?\(?(?P<roman>{_ROMAN})\)(?P<end>[\s*_:.]*)")
@@ -30,6 +31,8 @@ _INLINE = re.compile(
     r"(?P<before>^|[\s,;:.>|])(?:\*\*|__)?(?:part\s+)?\(?(?P<letter>(?<=\()[a-z]|i{1,3}|iv)\)(?:\s*\((?P<roman>i{1,3}|iv|v)\))?",
     re.I,
 )
+_BELOW = re.compile(r"[\s>*_•|-]*\(?([1-8])[.)][*_]*\s")
+_COUNTED = re.compile(r"(?:^|(?<=\s))\(?([1-8])[.)]\s")
 _REFERS = re.compile(
     r"(?:\b(?:from|in|by|see|using|use|of|to|with|than|as|equation|eq|like|than|both|about|parts?)|\band)\W*$", re.I
 )
@@ -117,10 +120,11 @@ def _line_mark(head: str, start: int, parts: set[str], letters: set[str], letter
         sign = found["round"] or found["half"] or found["dotted"] or found["bare"]
         digit = found["digit"] or found["plain"]
         name = sign.lower() if sign else "abcdefghi"[int(digit) - 1] if digit and digit != "0" else ""
-        below = (found["roman"] or found["tight"] or "").lower()
+        below = (found["roman"] or found["tight"] or found["apart"] or "").lower()
+        below = _ROMANS[int(found["count"]) - 1] if found["count"] else below
         if below and name + below not in parts:
             # "(a) (i) and (iii)": what follows the letter is an option that is chosen.
-            group = "roman" if found["roman"] else "tight"
+            group = next(each for each in ("roman", "tight", "apart", "count") if found[each])
             head = head[: found.start(group)].rstrip("( .,-") + ")" * (head[found.end("round") :][:1] == ")")
             found = _LABEL.match(head)
             below = ""
@@ -130,6 +134,9 @@ def _line_mark(head: str, start: int, parts: set[str], letters: set[str], letter
                 return _Mark(start, start + found.end(), "", found["number"] or "")
             word = (found["word"] or "").lower()
             return _Mark(start, start + found.end(), name + below, found["number"] or "", "answer" in word)
+    below = _BELOW.match(head) if letter and letter + "i" in parts and not numbered else None
+    if below is not None and (name := letter + _ROMANS[int(below[1]) - 1]) in parts:
+        return _Mark(start, start + below.end(), name)
     item = re.match(r"\s*(?:#{1,6}\s*)?(?:\*\*)?(\d)[.)]\s", head) if numbered else None
     if item is not None and "1" <= item[1] <= "9" and "abcdefghi"[int(item[1]) - 1] in letters:
         return _Mark(start, start + item.end(), "abcdefghi"[int(item[1]) - 1])
@@ -165,6 +172,13 @@ def _ends(head: str, found: re.Match[str]) -> bool:
 def _inline_marks(line: str, start: int, after: int, parts: set[str], last: str, summary: bool) -> Iterator[_Mark]:
     """Labels within a line, in rising order: "(a) x, (b) y and (c) z", or "(i) x; (ii) y" of one letter."""
     letters = {part[0] for part in parts if part}
+    counted = list(_COUNTED.finditer(line, after)) if last and last[0] + "i" in parts and len(last) == 1 else []
+    if len(counted) > 1 and [int(each[1]) for each in counted] == list(range(1, len(counted) + 1)):
+        # "(b) 1. x 2. y": numbers for (i), (ii) within the line.
+        for each in counted:
+            if (name := last[0] + _ROMANS[int(each[1]) - 1]) in parts:
+                yield _Mark(start + each.start(), start + each.end(), name, summary=summary)
+        return
     for found in _INLINE.finditer(line, after):
         name = found["letter"].lower() + (found["roman"] or "").lower()
         if name in _ROMANS and last and last[0] + name in parts:

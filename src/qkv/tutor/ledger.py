@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..errors import OptionTypeError, complaint
 from ..problems.catalogue import recognise
 from .authors import AuthorRow, beside
 from .claims import Claim, claimed, completed, corrected_within
-from .focus import Objection, loose_sections, mentioned, objection, under_other_labels
+from .divided import named_piece, unlabelled_sections, without_restating
+from .focus import Objection, loose_sections, mentioned, objection, taken_back_below, under_other_labels
 from .labels import Section, sections
 from .lines import false_lines
 from .markup import words
@@ -125,6 +127,9 @@ def problem_table(rows: Sequence[Row], questions: Sequence[Question]) -> list[di
 
 def grade(transcript: Transcript, recogniser: Recogniser = recognise) -> Ledger:
     """Grade a conversation: every claim of the tutor on every part, judged by the bank."""
+    if not isinstance(transcript, Transcript):
+        hint = "tutor.grade(tutor.read(…))"
+        raise OptionTypeError(complaint("transcript", f"a {type(transcript).__name__}", "what tutor.read gives", hint))
     questions = find_questions(transcript, recogniser)
     notes = list(transcript.notes)
     rows: list[Row] = []
@@ -201,13 +206,14 @@ def _graded(question: Question, transcript: Transcript, left: int) -> tuple[list
                 claim = raised.as_claim(part, turn.index)
             if claim is None:
                 continue
-            earlier = corrected_within(part, found, turn.index) if claim.outcome.kind == "right" else None
+            earlier = corrected_within(part, found, turn.index, text) if claim.outcome.kind == "right" else None
             if earlier is not None:
                 mended[name].append(earlier)
             if claims[name]:
                 claim = completed(part, claim, claims[name][-1])
-            claims[name].append(_with_condition(claim))
+            claims[name].append(_with_condition(claim, question.statement))
         if raised is not None:
+            raised = raised.kept_to(text)
             mends = {name for name in wrong if claims[name][-1].outcome.kind == "right"}
             # An objection to one part that mends others as well found what was wrong with them.
             for name in {*raised.parts, *(mends if mends & set(raised.parts) else ())}:
@@ -235,13 +241,19 @@ def _asked_for(question: Question, turn: Turn | None) -> list[str] | None:
     return None if labels and not named and not labels & question.labels() else named
 
 
-def _with_condition(claim: Claim) -> Claim:
-    """A claim that is right under a condition is right where the tutor states the condition beside it."""
+def _with_condition(claim: Claim, statement: str) -> Claim:
+    """A claim that is right under a condition is right where the tutor or the question states the condition."""
     condition = claim.outcome.condition
     if claim.outcome.kind != "conditional" or not condition:
         return claim
     said = _squashed(claim.section)
-    if _squashed(condition) in said:
+    one, _, other = _squashed(condition).partition("≈")
+    alike = (
+        rf"\b{one}\b(?: is)? (?:about|of the order of|comparable to|similar to|close to) {other}\b|"
+        rf"\b{one} and {other}\b[^.]{{0,20}} (?:the )?same (?:order|size)"
+    )
+    told = other and re.search(alike, f"{statement}\n{claim.section}".replace("$", ""), re.IGNORECASE)
+    if _squashed(condition) in said or told:
         return replace(claim, outcome=replace(claim.outcome, kind="right"))
     return claim
 
@@ -258,8 +270,9 @@ def _sections_by_part(
     """The sections of a turn for each part that it speaks of."""
     found: dict[str, list[Section]] = {}
     cut = sections(text, question.labels(), within=letter)
-    if question.numbered and not any(each.part for each in cut):
-        cut = sections(text, question.labels(), numbered=True)
+    if not any(each.part for each in cut):
+        cut = unlabelled_sections(question, text) or cut
+    cut = [without_restating(each, question.statement) for each in cut]
     own = {each.part for each in cut}
     for each in cut:
         if each.part in question.parts:
@@ -267,8 +280,9 @@ def _sections_by_part(
         elif each.part:
             for name in question.parts:
                 if name[0] == each.part and name not in own and each.text.strip():
-                    found.setdefault(name, []).append(each)
+                    found.setdefault(name, []).append(named_piece(question, name, each))
     under_other_labels(question, found)
+    taken_back_below(question, found)
     if asked is not None:
         loose_sections(question, cut, found, raised.parts if raised is not None else asked)
     return {name: each for name, each in found.items() if each}
@@ -319,6 +333,7 @@ def _row(
         if each.pressed(part)
         for claim in readable
     )  # fmt: skip
+    stood = stood or any(each.refused and each.pressed(part) for each in raised if right and each.turn > right.turn)
     found_by = next((error.found_by for error in errors if error.found_by), None)
     return Row(question.name, shown, status, right.turn if right else None, tuple(errors), found_by, given_up,
                stood and not given_up, tuple(claims), question.problem.name if question.problem else "", question.turn,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from .asserted import masked_formulas
 from .formulas import FENCE, sentences
@@ -13,6 +13,12 @@ _HEADING = re.compile(
     r"^[ \t>]*(?:(?P<hash>#{1,6})[ \t]*)?(?P<bold>\*\*|__)?[ \t]*"
     r"(?:(?P<word>problem|question|exercise|task|q)[ \t]*\.?[ \t]*#?)?(?P<number>\d{1,2})(?P<close>\*\*|__)?"
     r"(?P<dot>[ \t]*[.:)—–-])?(?P<title>[^\n]*)$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_HEADS = re.compile(
+    r"^[ \t>]*(?:(?P<hash>#{1,6})[ \t]*)?(?P<bold>\*\*|__)?[ \t]*(?P<word>(?:answers?|solutions?|response|problem|"
+    r"question|exercise|task|q)(?:[ \t]+(?:to|for|of))?(?:[ \t]+(?:problem|question|exercise|task))?[ \t#]*)?"
+    r"\(?(?P<number>\d{1,2})?\)?[ \t]*[.:)]?(?P<title>[ \t]*[^\n$=?]{0,60})$",
     re.IGNORECASE | re.MULTILINE,
 )
 MENTION = re.compile(
@@ -98,10 +104,14 @@ def _titled(title: str) -> bool:
     )  # fmt: skip
 
 
-def switches(text: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
-    """A tutor's text cut where its own words go to another of the known questions: number ("" at first) and text."""
+def switches(text: str, known: Collection[str], titles: Mapping[str, str] | None = None) -> Iterator[tuple[str, str]]:
+    """A tutor's text cut where its own words go to another of the known questions: number ("" at first) and text.
+
+    `titles` has the title of each number.
+    """
     listed = {found.start(): found["number"] for found in _LISTED.finditer(text) if found["number"] in known}
     marks = listed if len(listed) > 1 else {}
+    marks |= _headed(text, {number: (titles or {}).get(number, "") for number in known})
     marks |= {found.start(): found["number"] for found in PART.finditer(text) if found["number"] in known}
     place = 0
     for paragraph in re.split(r"(\n\s*\n)", text):
@@ -120,6 +130,33 @@ def switches(text: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
         yield "", text[:first]
     for start, end in zip(places, [*places[1:], len(text)], strict=False):
         yield marks[start], text[start:end]
+
+
+def _headed(text: str, known: Mapping[str, str]) -> dict[int, str]:
+    """Where lines of their own head the answers to several questions: by number, by title or by both."""
+    titles = {" ".join(title.lower().split()): number for number, title in known.items() if title}
+    found: dict[int, str] = {}
+    for line in _HEADS.finditer(text):
+        title = " ".join(line["title"].strip(" *_:.#").lower().split())
+        number = (line["number"] or "").lstrip("0")
+        if number in known and (not title or titles.get(title, number) == number):
+            marked = bool(line["hash"] or line["bold"] or line["word"]) or not title or titles.get(title) == number
+            if marked:
+                found[line.start()] = number
+        elif not number and title in titles and (line["hash"] or line["bold"]):
+            found[line.start()] = titles[title]
+    # One number alone may be a step of a list; the numbers of questions come more than one at a time.
+    rising = list(dict.fromkeys(found.values()))
+    return found if len(rising) > 1 and len(rising) == len(found) and _followed_by_parts(text, found) else {}
+
+
+def _followed_by_parts(text: str, heads: Mapping[int, str]) -> bool:
+    """Whether what stands below most of the heads begins with the label of a part, or has one."""
+    ends = [*list(heads)[1:], len(text)]
+    below = [text[start:end].partition("\n")[2] for start, end in zip(heads, ends, strict=True)]
+    return 2 * sum(
+        re.search(r"^[ \t>*#-]*(?:part )?\(?[a-h][).:]", each, re.I | re.M) is not None for each in below
+    ) > len(below)
 
 
 def _gone_to(paragraph: str, known: Collection[str]) -> str:

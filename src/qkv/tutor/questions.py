@@ -30,6 +30,10 @@ _ASKS = re.compile(
 )
 
 
+_NAMED = re.compile(r"\b(?:the|that|your|our) ([\w-]+) (?:problem|question|exercise|task|one)\b", re.IGNORECASE)
+_PLACES = ("first", "second", "third", "fourth", "fifth", "sixth")
+
+
 @dataclass
 class Question:
     """A question of the conversation: `name` is the number that the chat has, else the family's name."""
@@ -85,12 +89,12 @@ def _by_question(
     found: list[Question], turn: Turn, text: str, current: Question | None
 ) -> Iterator[tuple[Question | None, str]]:
     """A tutor's text by the questions that it turns to; a student's whole."""
-    known = {question.number for question in found if question.number}
+    known = {question.number: question.title for question in found if question.number}
     if turn.speaker == "student" or len(known) < 2:
         yield current, text
         return
     joined = ""
-    for number, said in switches(text, known):
+    for number, said in switches(text, known, known):
         other = _numbered(found, number) if number else current
         if other is not current and joined:
             yield current, joined
@@ -133,6 +137,9 @@ def _asked(
     mentioned = list(dict.fromkeys(each.lstrip("0") for each in MENTION.findall(text)))
     if not mentioned and not asks:
         mentioned = [each["number"] for each in PART.finditer(text) if _numbered(found, each["number"]) is not None]
+    back = None if asks or mentioned else _gone_back_to(found, current, text)
+    if back is not None:
+        return back
     fresh = [each for each in mentioned if _numbered(found, each) is None]
     if asks and fresh:
         return _opened(found, turn, fresh[0], text, match) or current
@@ -154,6 +161,23 @@ def _asked(
         current.statement = current.statement or text[:LONGEST]
         return current
     return _opened(found, turn, "", text, match) or current
+
+
+def _gone_back_to(found: list[Question], current: Question | None, text: str) -> Question | None:
+    """The question that a text goes back to by its place or its name: "the first problem", "the scaling question"."""
+    for said in _NAMED.findall(text):
+        word = said.lower()
+        if word in _PLACES:
+            place = _PLACES.index(word)
+            return found[place] if place < len(found) else None
+        if word in ("previous", "earlier", "other") and current in found and len(found) > 1:
+            place = found.index(current)
+            return found[place - 1] if place else found[1] if len(found) == 2 else None
+        for question in found:
+            names = f"{question.title} {question.problem.name if question.problem else ''}".lower()
+            if word in re.findall(r"[a-z]{4,}", names):
+                return question
+    return None
 
 
 def _opened(found: list[Question], turn: Turn, number: str, text: str, match: Match | None) -> Question | None:

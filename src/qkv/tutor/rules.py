@@ -47,6 +47,13 @@ _LATER = re.compile(
     r"one (?:at a time|by one)",
     re.IGNORECASE,
 )
+_NO_RULE = re.compile(
+    r"\b(?:no|not|without|never|skip|omit|avoid|unnecessary|optional|n't|don't|needn't|doesn't|cannot)\b(?! only)",
+    re.IGNORECASE,
+)
+_STATES = re.compile(
+    r"\b(?:has|have|had|is|are|was|were|contains?|includes?|need|know|knows|if)\s+(?:\w+\s+)?$", re.IGNORECASE
+)
 _RULES = {
     name: re.compile(pattern, re.IGNORECASE)
     for name, pattern in {
@@ -86,10 +93,17 @@ def rules_of(transcript: Transcript) -> dict[str, int]:
     found: dict[str, int] = {}
     for turn in transcript.of("student"):
         # Rules are set in words; a listing or a long statement below them sets none.
+        said = _LISTING.sub("", turn.text)[:6000]
         for name, pattern in _RULES.items():
-            if name not in found and pattern.search(_LISTING.sub("", turn.text)[:6000]):
+            if name not in found and any(not _denied(name, said, each) for each in pattern.finditer(said)):
                 found[name] = turn.index
     return found
+
+
+def _denied(name: str, text: str, rule: re.Match[str]) -> bool:
+    """Whether the words before a rule say that it is none: "you need not be short", "the course has no coding"."""
+    before = re.split(r"[.!?;,:\n]|\b(?:but|and)\b", text[max(0, rule.start() - 80) : rule.start()])[-1]
+    return (_STATES if name == "code" else _NO_RULE).search(before) is not None
 
 
 def broken_rules(transcript: Transcript, questions: Sequence[Question]) -> tuple[Rule, ...]:

@@ -32,7 +32,13 @@ _NO_NAMES = words(
     "third finally next now then with and but or if let mean variance expectation definition theorem lemma "
     "correction check verification option options intuition reason explanation assumption setup pseudocode "
     "code listing complexity blank title date author course name subject task exercise derivation shape "
-    "shapes formula equation insight takeaway multi attention"
+    "shapes formula equation insight takeaway multi attention answers try attempt attempts guess context "
+    "constraints constraint edit deadline background update instructions instruction rules rule goal goals format "
+    "requirements requirement topic details information info notes hints my your our this these parts problems "
+    "questions statement exam homework assignment level tone style source sources link links page reference "
+    "references ps pps fyi tldr caveat reminder request addendum attachment thoughts thinking work working "
+    "solutions steps results data points point reasons total cost costs projections scores masks mask encoder "
+    "decoder layer batch large long here sanity"
 )
 _LABEL = re.compile(
     r"[ \t]{0,3}(?P<quote>(?:>[ \t]?){0,4})(?P<hash>\#{1,6}[ \t]+)?(?P<open>\*\*|__|\*|\[)?[ \t]*"
@@ -87,6 +93,7 @@ def labelled(text: str) -> tuple[str, list[tuple[str, str, str]]] | None:
     if roles is None:
         return None
     spoken = [label for label in labels if (roles.get(_key(label)) is not None)]
+    both = len({roles[_key(label)] for label in spoken} - {"silent"}) > 1
     preamble = "\n".join(lines[: spoken[0].line])
     turns: list[tuple[str, str, str]] = []
     carried = _moved_headings(preamble)
@@ -94,7 +101,7 @@ def labelled(text: str) -> tuple[str, list[tuple[str, str, str]]] | None:
     for label, following in zip(spoken, [*spoken[1:], None], strict=True):
         end = len(lines) if following is None else following.line
         said = [_first_line(label), *lines[label.line + 1 : end]]
-        said, unquoted = _quotation(said) if label.quoted else (said, [])
+        said, unquoted = _quotation(said, both) if label.quoted else (said, [])
         body = "\n".join([carried, *said]) if carried else "\n".join(said)
         carried = "" if following is None else _moved_headings("\n".join(unquoted) if unquoted else body)
         if carried and not unquoted:
@@ -161,7 +168,11 @@ def _roles(labels: list[Label]) -> dict[tuple[str, bool], str] | None:
         elif not sides:
             known |= _two_names(mine)
         else:
-            known |= _other_side(mine, known, "tutor", least=2)
+            known |= {
+                name: side
+                for name, side in _other_side(mine, known, "tutor", least=2).items()
+                if sum(label.name.lower() == name for label in mine) > 1
+            }
         if len(set(known.values()) - {"silent"}) == 2:
             return {(name, marked): role for name, role in known.items()}
     one = {(label.name.lower(), label.marked): label.role for label in labels if label.role}
@@ -170,16 +181,22 @@ def _roles(labels: list[Label]) -> dict[tuple[str, bool], str] | None:
 
 def _asked_and_answered(labels: list[Label]) -> dict[str, str]:
     """Lines that begin "Question:" and "Answer:" in turn, where nobody has another name."""
-    names = [label.name.lower() for label in labels if label.colon]
-    both = [name for name in names if name in ASKING | ANSWERING]
-    turns = [(name in ASKING) for name in both]
+    names = [label.name.lower() for label in labels if label.colon or label.heading]
+    both = [name for name in names if _unnumbered(name) in ASKING | ANSWERING]
+    turns = [_unnumbered(name) in ASKING for name in both]
     if len(both) < 2 or not turns[0] or all(turns) or sum(a == b for a, b in pairwise(turns)) > 0:
         return {}
-    return {name: "student" if name in ASKING else "tutor" for name in both}
+    return {name: "student" if _unnumbered(name) in ASKING else "tutor" for name in both}
+
+
+def _unnumbered(name: str) -> str:
+    return re.sub(r"[ #]*\d+$", "", name)
 
 
 def _name_like(name: str) -> bool:
     words = re.findall(r"[^\W\d_]+", name.lower())
+    if re.fullmatch(r"(?:q|p|ex|pb|no|eq|fig|tab)\.? ?\d+[a-z]?", name, re.IGNORECASE):
+        return False  # "Q1:" numbers a question
     return 1 <= len(words) <= 3 and name[:1].isupper() and not any(word in _NO_NAMES for word in words)
 
 
@@ -233,9 +250,14 @@ def _moved_headings(text: str) -> str:
     return "\n".join(lines[place:])
 
 
-def _quotation(lines: list[str]) -> tuple[list[str], list[str]]:
-    """The lines of a quotation without their marks, and what comes after it."""
-    place = 1
-    while place < len(lines) and (lines[place].lstrip().startswith(">") or not lines[place].strip()):
+def _quotation(lines: list[str], whole: bool) -> tuple[list[str], list[str]]:
+    """The lines of a quotation without their marks, and what comes after it: nothing where `whole`.
+
+    Where both sides have names, what follows a quoted name is said by it even if its lines have no marks.
+    """
+    place = len(lines) if whole else 1
+    while place < len(lines) and (
+        lines[place].lstrip().startswith(">") or not lines[place].strip() or lines[place - 1].strip()
+    ):
         place += 1
     return [re.sub(r"^\s*>\s?", "", line) for line in lines[:place]], lines[place:]

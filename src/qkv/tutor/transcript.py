@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import OptionError, complaint
+from ..errors import OptionError, OptionTypeError, complaint
 
 LARGEST = 64 * 2**20  # bytes of a file that are read
 LONGEST_TURN = 200_000  # characters of a turn that are kept
 MOST_TURNS = 20_000
 MOST_LINES = 500_000  # of a text that is no export
+
+
+_SOLUTION = re.compile(r"^[ \t#*_>-]*solutions?\b[ \t]*\d*[*_]*[ \t]*(?:[:.]|$)", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -65,17 +69,23 @@ def read(source: str | os.PathLike[str], conversation: str | int | None = None) 
 
 def read_all(source: str | os.PathLike[str]) -> tuple[Transcript, ...]:
     """Every conversation of a file or text."""
-    if isinstance(source, str) and ("\n" in source or not _is_path(source)):
+    if isinstance(source, str) and (not source.strip() or "\n" in source or not _is_path(source)):
         return read_text(source)
+    if not isinstance(source, str | os.PathLike):
+        raise OptionTypeError(complaint("transcript", f"a {type(source).__name__}", "a path or a text"))
     path = Path(source)
-    if not path.exists():
+    if not _is_there(path):
         raise OptionError(complaint("transcript", repr(str(source)), "a file that is there", "check the name"))
     if path.is_dir():
         raise OptionError(complaint("transcript", f"the folder {str(source)!r}", "a file", "name one file in it"))
     if not path.is_file():
         raise OptionError(complaint("transcript", repr(str(source)), "an ordinary file"))
-    with path.open("rb") as file:
-        data = file.read(LARGEST + 1)
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except OSError as error:
+        why = (error.strerror or "it cannot be opened").lower()
+        raise OptionError(complaint("transcript", repr(str(source)), "a file that can be read", why)) from None
     text, notes = decoded(data[:LARGEST])
     if len(data) > LARGEST:
         left = path.stat().st_size - LARGEST
@@ -83,10 +93,19 @@ def read_all(source: str | os.PathLike[str]) -> tuple[Transcript, ...]:
     return read_text(text, notes)
 
 
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
 def _is_path(text: str) -> bool:
     """Whether a single line without a line break names a file; what is too long for a name is a text."""
     try:
-        return len(text) < 4096 and (Path(text).exists() or (" " not in text.strip() and ":" not in text))
+        if len(text) >= 4096 or Path(text).exists():
+            return len(text) < 4096
+        return not re.search(r"[\s:]", text.strip()) and text.lstrip()[0] not in "{["
     except (OSError, ValueError):
         return False
 
@@ -119,17 +138,25 @@ def read_text(text: str, notes: tuple[str, ...] = ()) -> tuple[Transcript, ...]:
     exported = conversations(text)
     if exported is not None:
         return _with_turns(finished(turns, title, "export", "", notes + more) for title, turns, more in exported)
+    from . import recurring
+    from .dialects import with_names
     from .markup import untagged
     from .speakers import labelled
     from .unmarked import alternating
 
-    plain, more = first_lines(untagged(text))
+    plain, more = first_lines(untagged(with_names(text)))
     notes += more
     marked = labelled(plain)
+    if marked is None and (renamed := recurring.named(plain)) is not None:
+        marked = labelled(renamed)
     if marked is not None:
         preamble, turns = marked
         return _with_turns([finished(turns, first_heading(preamble), "marked", preamble, notes)])
     turns, more = alternating(plain)
+    # A title, and then one long text: nobody asks and nobody answers.
+    titled = len(turns) == 2 and len(turns[0][1]) < 80 and "?" not in turns[0][1] and len(turns[1][1]) > 2000
+    if titled or (len(_SOLUTION.findall(plain)) > 1 and len(turns) < 6):
+        more = (*more, "it looks like a worksheet, and not like a conversation")
     guessed = (*notes, "no speakers are marked: who says what was told from the words", *more)
     return _with_turns([finished(turns, first_heading(plain), "unmarked", plain[:LONGEST_TURN], guessed)])
 
@@ -154,9 +181,11 @@ def finished(
     turns: list[tuple[str, str, str]], title: str, kind: str, preamble: str, notes: tuple[str, ...]
 ) -> Transcript:
     """Turns numbered, and cut where one is too long."""
+    from .dialects import unescaped_labels, without_thoughts
+
     kept: list[Turn] = []
     for speaker, text, name in turns:
-        text = text.strip()
+        text = unescaped_labels(without_thoughts(text)).strip()
         if not text:
             continue
         index = len(kept) + 1

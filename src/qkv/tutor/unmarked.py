@@ -44,6 +44,10 @@ _SIGNS: tuple[tuple[float, re.Pattern[str]], ...] = tuple(
         (-1.5, r"^\s*(?:we (?:have|get|want|need|look|can)|set |and$|still )"),
         (-1.0, r"\$[^$\n]{1,300}=[^$\n]{1,300}\$"),
         (-1.0, r"^\s*[-*]\s+\(?[a-h]\)"),
+        (-2.0, r"(?:^[ \t]*(?:[-*]\s+)?\(?[a-h]\)[*:.]*[ \t]*\$[^$\n]{1,300}\$[.,;]?[ \t]*(?:\n|\Z)){2}"),
+        (-2.5, r"^\s*(?:[-*]\s+)?\(?[a-h]\)[*:.]*\s*\$[^$\n]{1,300}\$[.,;]?\s*$"),
+        (4.5, r"\A\s*(?:your |part )?\(?[a-h]\)? (?:is|looks|seems) (?:\w+ )?(?:wrong|off|incorrect|odd)\b.{0,80}\Z"),
+        (-2.5, r"^\s*(?:apologies|sorry|my apologies|oops|good point|fair)\b"),
     )
 )  # fmt: skip
 

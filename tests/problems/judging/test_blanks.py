@@ -64,7 +64,7 @@ def test_einsums_that_are_right(answer: str) -> None:
 @pytest.mark.parametrize(("answer", "word"), [
     ("bd,dq->bhq", "does not run"), ("bhd,dq->bhq", "does not run"), ("bd,hdq->hbq", "axes [h, b, q]"),
     ("bd,hdq->bq", "axes [b, q]"), ("bd,hqd->bhq", "two sizes"), ("bd,hdq->bhh", "twice"), ("bd->bd", "operands"),
-    ("1", "does not run"), ("x @ W_q", "does not run"), ("bd,hdq,bd->bhq", "3 operands"), ("bh,hdq->bhq", "two sizes"),
+    ("1", "does not run"), ("x @ W_q", "h, b, q"), ("bd,hdq,bd->bhq", "3 operands"), ("bh,hdq->bhq", "two sizes"),
 ])  # fmt: skip
 def test_einsums_that_are_wrong(answer: str, word: str) -> None:
     outcome = PROJECT.check(answer)

@@ -3,7 +3,7 @@
 import pytest
 
 import toy_problem
-from qkv.problems.printing.assignments import MOST, questions, recognised
+from qkv.problems.printing.assignments import MOST, left_off, questions, recognised
 
 BODY = "Some words.\n\n(a) Compute.\n\n1. Define this.\n2. Define that.\n"
 
@@ -40,6 +40,12 @@ def test_headings_without_numbers_and_nothing_at_all():
 @pytest.mark.parametrize("text", ["#" * 100_000, "1 A\n" * 3000, "# 1 x\n" * 3000, "```\n" * 9999, "**1 " * 50_000])
 def test_anything_is_read_and_bounded(text):
     assert len(questions(text)) <= MOST
+
+
+def test_what_is_not_read_is_counted():
+    assert left_off("\n\n".join(f"# {n} Thing\n\nwords" for n in range(1, MOST + 101))) == 100
+    assert left_off("\n".join(f"{n}. thing here" for n in range(1, MOST + 4))) == 3
+    assert left_off("# 1 One\n\n# 2 Two") == left_off("words") == 0
 
 
 def test_each_is_recognised_or_not(monkeypatch):

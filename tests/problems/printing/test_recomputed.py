@@ -9,6 +9,7 @@ import pytest
 import toy_problem
 from qkv.maths import parse
 from qkv.problems import named
+from qkv.problems.by_hand.given import given
 from qkv.problems.printing.recomputed import cells, source
 from qkv.render import Code
 
@@ -73,3 +74,12 @@ def test_a_problem_without_numbers_has_its_answers_checked():
     code, said = run(named("scaling", 3))
     assert len(code) == 1
     assert "wrong" not in said
+
+
+def test_numbers_that_64_bits_do_not_hold_are_floats():
+    rows = given(q=[[10**29, 1], [1, 1]], k="1 2; 3 1e20", v="1 2; 3 4")
+    done: dict = {}
+    for block in cells(rows.solve()):
+        if isinstance(block, Code):
+            exec(block.text, done)
+    assert done["q"].dtype == float

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..judging.answers import Value, last_read, unreadable
+from ..judging.doubts import held
 from ..judging.pieces import cleaned, labelled, tidy
 from ..outcome import Outcome, joined
 from ..reading.literals import ENVIRONMENT, cells_of
@@ -49,13 +50,16 @@ class Found:
     def check(self, answer: str) -> Outcome:
         if (nothing := unreadable(answer)) is not None:
             return nothing
+        answer = held(answer)
         plain = self.output.check(answer)
         scores, index, output = self.read(answer)
         items: dict[str, Outcome] = {}
         if scores is not None and (said := self.scores.check(scores)).kind == "wrong":
             items["scores"] = said
         for name, texts in labelled(tidy(answer), list(self.places), {}).items():
-            if (said := last_read(self.places[name], texts)).kind == "wrong":
+            # A score is one number: what follows it is said of something else.
+            alone = [re.split(r";|\n|,\s*(?=[A-Za-z$\\])|\.\s", text)[0] for text in texts]
+            if (said := last_read(self.places[name], alone)).kind == "wrong":
                 items[name] = said
         if index is not None and index != self.index:
             items["index"] = Outcome("wrong", f"the largest score stands at {self.index}, not at {index}")

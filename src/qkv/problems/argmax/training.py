@@ -16,7 +16,10 @@ _NO_GRADIENT = Idea(
     (
         r"(?:gradients?|derivatives?|slopes?) … (?:zero|0|vanish\w*|undefined|blocked|lost|stops?)",
         r"(?:gradients?|derivatives?) … none",
-        r"(?:zero|no|undefined|vanishing|without) (?:\w+ )?(?:gradients?|derivatives?|slope)",
+        (
+            r"(?:zero|no|undefined|vanishing|without) (?:\w+ )?(?:gradients?|derivatives?|slope)"
+            r"(?! (?:problems?|issues?|troubles?|difficult\w+|loss|vanish\w*))"
+        ),
         (
             r"(?:lose|loses|losing|lost|blocks?|blocking|kills?|stops?|cuts? off|prevents?|breaks?) (?:\w+ ){0,3}"
             r"(?:gradients?|back ?propagation|backprop\w*|signal)"
@@ -98,6 +101,15 @@ _FORWARD = Idea(
 _FLOWS = Idea(
     "gradients flow as before",
     (
+        r"no (?:\w+ )?(?:gradients?|training|learning) (?:problems?|issues?|troubles?|difficult\w+)",
+        r"no gradients? vanish\w*",
+        # Softmax said to be what argmax is: "with softmax they vanish, with argmax they do not".
+        (
+            r"soft ?max (?:(?!not\b|never\b|no\b|without\b|instead\b)[\w']+ ){0,5}(?:vanish\w*|zero|0|no gradients?)"
+            r"\b[^.;]{0,30}[,;] (?:and |but |while |whereas |yet )?(?:with |for |under |in )?arg ?max(?:'s)?,? "
+            r"(?:(?:they|it|its|the|gradients?|this) )*(?:do|does|is|are|has|have|will) not"
+            r"(?: (?:vanish|zero|have any)|[.,;!]|$)"
+        ),
         r"gradients? (?:\w+ ){0,6}(?:normally|as usual|unchanged|just as|as before|fine)",
         rf"gradients? (?:\w+ ){{0,2}}(?:flow\w*|pass(?:es)?|reach(?:es)?|go(?:es)?|arrives?) {_BUT_VALUES}{_LOOKUP}",
         r"(?:no|not any) (?:effect|difference|impact|problem) … train\w*",
@@ -146,6 +158,11 @@ _NOTHING = Idea(
     "values get no gradient",
     (
         r"values? (?:\w+ ){0,2}(?:get|gets|receive|receives|have|has) (?:no|zero) gradients?",
+        r"so (?:is|are|does|do) (?:(?:that|those|the|it|gradients?|one) )*(?:(?:for|of|to|with) )?(?:the )?values?",
+        (
+            r"(?:zero|0|vanish\w*|no gradients?)\b[^.;]{0,50}\b(?:same|likewise|also) (?:\w+ ){0,3}(?:for|of) "
+            r"(?:the )?values?"
+        ),
         r"(?:nothing|no parameters?) (?:\w+ ){0,4}(?:learns?|trains?|gets? (?:a |any )?gradients?)",
         r"values? (?:\w+ ){0,3}(?:cannot|can not|do not|does not|no longer) (?:\w+ )?(?:learn|train|get)",
     ),

@@ -10,24 +10,33 @@ from ..exact import vector
 from ..judging.answers import Value, Values
 from ..judging.blanks import ShapeOf
 from ..problem import Misconception, Part
+from ..reading.inline import on_own_lines
 from ..reading.lettered import Asked, lettered
 from .instance import UNSCALED, Instance
 from .numbers import scores_part, sum_part, vectors_part
+from .proofs import SCORES, SUMS, scores_proof, sum_proof
 from .reading import ORDINALS
+
+NEARLY = 0.8  # of the words of two asks, those that both have
 
 _TOKEN = re.compile(
     rf"\b({'|'.join(ORDINALS)}) (?:token|word|one|position|row|embedding)|\b(?:token|word|position) \$?(\d)\b|"
     r"\bx\s*_?\s*\{?(\d)\}?",
     re.IGNORECASE,
 )
+_NAMED = (("q", r"quer(?:y|ies)|\bq(?:_|\b)"), ("k", r"keys?\b|\bk(?:_|\b)"), ("v", r"values?\b|\bv(?:_|\b)"))
 _ALL = re.compile(r"\b(?:all|every|each|both|two|three|four|five|tokens)\b", re.IGNORECASE)
 
 
 def parts_asked(text: str, given: Instance, bank: Sequence[Part]) -> tuple[Part, ...]:
-    """A part for each that the text lists; empty where it lists none, or asks what is not known here."""
-    _, asked = lettered(text)
+    """A part for each that the text lists and that is known here; without letters, proofs only where they are asked."""
+    _, asked = lettered(on_own_lines(text))
     found = [_part(each, given, bank) for each in asked]
-    return tuple(part for part in found if part is not None) if all(found) else ()
+    if asked or re.search(
+        r"\bprove|\bshow that|\bexpress|data matri|\bstack|\bmatrix (?:form|notation)", text, re.IGNORECASE
+    ):
+        return tuple(part for part in found if part is not None)
+    return tuple(part for part in bank if part.name in ("a", "b", "c") or given.x is None)
 
 
 def _part(asked: Asked, given: Instance, bank: Sequence[Part]) -> Part | None:
@@ -39,11 +48,17 @@ def _part(asked: Asked, given: Instance, bank: Sequence[Part]) -> Part | None:
         return re.search(pattern, said) is not None
 
     if has(
-        r"\bprove|\bshow that|\bjustify|\bexpress|\bwrite (?:down )?(?:the )?(?:matri|formula|\$?q)|data matri|stack"
+        r"\bprove|\bshow (?:that|what|how|why)|\bjustify|\bexpress|\bwrite (?:down )?(?:the )?(?:matri|formula|\$?q)|"
+        r"data matri|stack"
     ):
-        part = _best([part for part in bank if part.name not in ("a", "b", "c")], asked.whole)
+        proofs = [part for part in bank if part.name not in ("a", "b", "c")]
+        part = _own_proof(given, asked.whole) or _best(proofs, asked.whole)
+        if part is None and has(r"\bmatri(?:x|ces)\b.*\bq\b.*\bx\b"):
+            part = next((each for each in proofs if each.name == "d"), None)
     elif has(r"\bshapes?\b|\bdimensions? of|\bsizes? of|how many (?:rows|columns)"):
         part = _shapes(given, asked.whole)
+    elif has(r"\bsoftmax\s*\\?[\[({].*[\])}]\s*(?:\\mathbf\s*\{?)?v\b") and token is None:
+        part = _outputs(given)
     elif has(r"\bweights?\b|\bsoftmax|probabilit") and not has(r"\boutput|weighted sum|weight matri|context vector"):
         part = weights_part(given)
     elif has(r"\boutput|weighted sum|context vector|\bresult of (?:the )?attention|attention result"):
@@ -52,11 +67,26 @@ def _part(asked: Asked, given: Instance, bank: Sequence[Part]) -> Part | None:
         part = scores_part(replace(given, scale=UNSCALED))
     elif has(r"\bscores?\b|\blogits?\b|similarit|\bz_|attention (?:that|from|of)|product"):
         part = scores_part(given)
-    elif has(r"quer(?:y|ies)|\bkeys?\b|\bvalues?\b|\bq_|\bk_|\bv_") and given.x is not None:
+    elif has(r"quer(?:y|ies)|\bkeys?\b|\bvalues?\b|\b[qkv](?:_|\b)") and given.x is not None:
         part = _vectors(given, asked.whole)
     else:
         part = None
     return None if part is None else replace(part, name=asked.name)
+
+
+def _outputs(given: Instance) -> Part:
+    """The outputs of all tokens: softmax(…)V, row by row."""
+    each = {f"y_{place}": sum_part(replace(given, token=place)) for place in range(1, len(given.q) + 1)}
+    one = next(iter(each.values()))
+    return replace(
+        one,
+        ask="Find the output of every token, the rows of the product of the weights with $V$.",
+        answer=Values({name: part.answer for name, part in each.items()}),
+        steps=lambda: tuple(step for part in each.values() for step in part.steps()),
+        misconceptions=(),
+        cues=(r"\bsoftmax", r"\boutputs?\b"),
+        explanation="Each row is the sum of the values, weighted by the softmax of that token's scores.",
+    )
 
 
 def token_in(text: str, count: int) -> int | None:
@@ -66,6 +96,20 @@ def token_in(text: str, count: int) -> int | None:
         place = ORDINALS[word.lower()] if word else int(next(each for each in numbers if each))
         named.add(count if place < 0 else place)
     return next(iter(named)) if len(named) == 1 and 1 <= min(named) <= count else None
+
+
+def _own_proof(given: Instance, text: str) -> Part | None:
+    """The proof of the bank that a text asks for in nearly the bank's own words."""
+    if given.x is None:
+        return None
+    sums = SUMS[:2] if given.causal else SUMS
+    proofs = [*(scores_proof(given, kind) for kind in SCORES), *(sum_proof(given, kind) for kind in sums)]
+    said = set(re.findall(r"\w+", text))
+    shares = []
+    for part in proofs:
+        own = set(re.findall(r"\w+", part.ask))
+        shares.append(len(own & said) / max(1, len(own | said)))
+    return proofs[shares.index(max(shares))] if max(shares) > NEARLY else None
 
 
 def _best(bank: Sequence[Part], text: str) -> Part | None:
@@ -78,11 +122,11 @@ def _vectors(given: Instance, text: str) -> Part | None:
     whole = vectors_part(given)
     token = token_in(text, len(given.q))
     wanted: list[str] = []
-    for letter, word in (("q", r"quer(?:y|ies)|\bq_"), ("k", r"keys?\b|\bk_"), ("v", r"values?\b|\bv_")):
+    for letter, word in _NAMED:
         found = re.search(word, text, re.IGNORECASE)
         if found is None:
             continue
-        several = found.group().lower() in ("queries", "keys", "values")
+        several = found.group().lower() in ("queries", "keys", "values", "q", "k", "v")
         one = token is not None and not (several and _ALL.search(text))
         wanted += [f"{letter}_{place}" for place in given.places if not one or place == token]
     named = {f"{letter}_{place}" for letter, place in re.findall(r"(?<![A-Za-z])([qkv])\}?\s*_?\s*\{?(\d)", text)}

@@ -33,6 +33,8 @@ FOLLOW_UPS = (
     "What changes in the weights when the same vector is added to every key?",
 )
 
+WITHOUT_SCALE = "What do the weights become when the scores are not scaled before the softmax?"
+
 
 def make(seed: int | None) -> Problem:
     """The question of the documents, or the variant of a seed."""
@@ -97,9 +99,9 @@ def built(
         make=make,
         seed=seed,
         structure=structure or (tuple(given.sizes.values()), given.token),
-        symbols=given.symbols,
+        symbols=given.names,
         sources=sources,
-        follow_ups=FOLLOW_UPS,
+        follow_ups=FOLLOW_UPS if given.scale.plain else (WITHOUT_SCALE, *FOLLOW_UPS[1:]),
     )
 
 
@@ -109,15 +111,19 @@ def statement(given: Instance) -> tuple[Block, ...]:
     blocks: list[Block] = []
     if given.x is not None and given.wq is not None and given.wk is not None and given.wv is not None:
         names = {**letters(given), **given.symbols}
-        words = f"An attention layer reads {_count(sizes['N'])} tokens, each embedded in {sizes['D']} numbers"
+        several = "s, each" if sizes["N"] > 1 else ","
+        numbers = f"{sizes['D']} number{'' if sizes['D'] == 1 else 's'}"
+        words = f"An attention layer reads {_count(sizes['N'])} token{several} embedded in {numbers}"
         if given.columns:
             words += "; they are the columns of $X$"
         blocks.append(Paragraph(prose(f"{words}:", names)))
         if given.columns or not given.small:
-            blocks.append(Formula(Maths(f"X = {matrix(transposed(given.x) if given.columns else given.x)}", names)))
+            rows = given.printed(transposed(given.x) if given.columns else given.x)
+            blocks.append(Formula(Maths(f"X = {matrix(rows)}", names)))
         else:
             blocks += [
-                Formula(Maths(f"x_{n} = {vector(row)}", names)) for n, row in zip(given.places, given.x, strict=True)
+                Formula(Maths(f"x_{n} = {vector(row)}", names))
+                for n, row in zip(given.places, given.printed(given.x), strict=True)
             ]
         blocks.append(Paragraph(prose("Its weight matrices are", names)))
         for letter, weight in (("Q", given.wq), ("K", given.wk), ("V", given.wv)):
@@ -128,23 +134,29 @@ def statement(given: Instance) -> tuple[Block, ...]:
                             f"So {_said(sizes)}.", names))
         )  # fmt: skip
     else:
-        names = given.symbols
+        names = given.names
         what = f"An attention layer has the following queries, keys and values, one a row. So {_said(sizes)}."
+        if len(given.q) != len(given.k):
+            what = what.replace(" So ", f" Queries: {len(given.q)}; keys and values: $N$ each. So ")
         blocks.append(Paragraph(prose(what, names)))
         for letter, rows in (("Q", given.q), ("K", given.k), ("V", given.v)):
-            blocks.append(Formula(Maths(f"{letter} = {matrix(rows)}", names)))
+            blocks.append(Formula(Maths(f"{letter} = {matrix(given.printed(rows))}", {**names, letter: _kind(rows)})))
     notes = []
     if given.causal:
         notes.append("The layer is causal: a token attends to itself and to the tokens before it.")
     elif given.seen is not None:
         notes.append(f"A mask hides some keys: token {given.token} sees {spoken([str(p) for p in given.attended])}.")
     if not given.scale.plain:
-        notes.append(f"Scores are scaled: $z_{{i,j}} = {given.scaled('q_i^T k_j')}$.")
+        notes.append(f"Scores are scaled: ${given.score}$.")
     if notes:
         blocks.append(
             Paragraph(prose(" ".join(notes), {**names, "i": f"index[{sizes['N']}]", "j": f"index[{sizes['N']}]"}))
         )
     return tuple(blocks)
+
+
+def _kind(rows: Matrix) -> str:
+    return f"matrix[{len(rows)},{len(rows[0])}]"
 
 
 def _said(sizes: dict[str, int]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import OptionError, OptionTypeError, ShapeError, complaint
 from ..exact import Matrix, Scale, times
 from ..problem import Problem
-from ..reading.literals import cells_of, matrices_in, number_of
+from ..reading.literals import LARGEST_POWER, LONGEST_NUMBER, cells_of, matrices_in, number_of
 from .instance import UNSCALED, Instance
 
 LARGEST = 64  # rows and columns of a matrix
@@ -59,7 +59,8 @@ def _entry(name: str, cell: Any, row: int, column: int) -> Fraction:
         return Fraction(cell)
     value = number_of(str(cell).strip())  # a float by its shortest digits: 0.1 is a tenth
     if value is None:
-        raise OptionError(complaint(where, repr(str(cell)[:40]), "a number such as 2, -1/2 or 0.25"))
+        hint = f"of at most {LONGEST_NUMBER} signs, and a power of ten up to {LARGEST_POWER}"
+        raise OptionError(complaint(where, repr(str(cell)[:40]), "a number such as 2, -1/2, 0.25 or 1e-3", hint))
     return value
 
 
@@ -147,10 +148,24 @@ def given(
     if seen is not None and not any(seen[asked - 1]):
         hint = "attention gives it 0; ask for another token"
         raise OptionError(complaint("mask", f"nothing that token {asked} may see", "at least one key", hint))
-    instance = Instance(queries, keys, values, asked, scale=_scale(scale, len(keys[0])), seen=seen, causal=causal)
+    points = any(map(_has_decimals, (x, wq, wk, wv, q, k, v, scale)))
+    instance = Instance(
+        queries, keys, values, asked, scale=_scale(scale, len(keys[0])), seen=seen, causal=causal, decimals=points
+    )
     if chosen is tokens:
         instance = replace(instance, x=tokens["x"], wq=tokens["wq"], wk=tokens["wk"], wv=tokens["wv"])
     return built(instance, None, ())
+
+
+def _has_decimals(given_: Any) -> bool:
+    """Whether any number of it was written as a decimal."""
+    if isinstance(given_, str):
+        return re.search(r"\d\.\d|(?<!\d)\.\d|\de-?\d", given_, re.IGNORECASE) is not None
+    if hasattr(given_, "tolist"):
+        given_ = given_.tolist()
+    if isinstance(given_, Sequence):
+        return any(map(_has_decimals, given_))
+    return isinstance(given_, float)
 
 
 def _which(tokens: dict[str, Matrix | None], direct: dict[str, Matrix | None]) -> dict[str, Matrix | None]:
@@ -198,10 +213,9 @@ def _mask(mask: Any, queries: int, keys: int) -> tuple[tuple[tuple[bool, ...], .
         return None, False
     listed = mask if isinstance(mask, str) or not hasattr(mask, "tolist") else mask.tolist()
     if isinstance(listed, str) and listed.strip().lower() == "causal":
-        if queries > keys:
-            raise OptionError(complaint("mask", "causal", f"no more queries ({queries}) than keys ({keys})"))
-        past = keys - queries  # the queries are the last positions
-        return tuple(tuple(key <= query + past for key in range(keys)) for query in range(queries)), True
+        if queries != keys:
+            raise OptionError(_two_readings(queries, keys))
+        return tuple(tuple(key <= query for key in range(keys)) for query in range(queries)), True
     if isinstance(listed, Sequence) and not isinstance(listed, str):
         listed = [_whole(row) for row in listed]
     rows = _matrix("mask", listed)
@@ -211,6 +225,18 @@ def _mask(mask: Any, queries: int, keys: int) -> tuple[tuple[tuple[bool, ...], .
     if any(entry not in (0, 1) for row in rows for entry in row):
         raise OptionError(complaint("mask", "numbers other than 0 and 1", "1 where a query may see a key, else 0"))
     return tuple(tuple(bool(entry) for entry in row) for row in rows), False
+
+
+def _two_readings(queries: int, keys: int) -> str:
+    """The queries may be the first positions or the last: both as masks, where there are few enough to write."""
+    said = f"causal with {queries} quer{'y' if queries == 1 else 'ies'} and {keys} key{'' if keys == 1 else 's'}"
+    ways = []
+    for name, past in (("first", 0), ("last", keys - queries)):
+        rows = [" ".join(str(int(key <= query + past)) for key in range(keys)) for query in range(queries)]
+        ways.append(f'if the queries are the {name} positions, mask = "{"; ".join(rows)}"')
+    few = f", {'; '.join(ways)}" if queries * keys <= 24 and queries < keys else " with 0 and 1"
+    hint = f"say which key each query sees with a mask of rows, in a file for --given{few}"
+    return complaint("mask", said, "as many queries as keys", hint)
 
 
 def _whole(row: Any) -> Any:
@@ -297,4 +323,8 @@ def _array(name: str, array: Any) -> Any:
         raise ShapeError(complaint(name, f"an array of {array.ndim} dimensions", "one of rows and columns"))
     if max(array.shape) > LARGEST:
         raise ShapeError(complaint(name, " × ".join(map(str, array.shape)), f"at most {LARGEST} × {LARGEST}"))
+    if array.dtype.kind == "f" and array.dtype.itemsize < 8:
+        return [
+            list(map(str, row)) for row in array
+        ]  # 0.1 of 32 bits is 0.1, and not the number of 64 bits nearest to it
     return array.tolist()

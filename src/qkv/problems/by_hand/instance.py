@@ -162,6 +162,11 @@ class Instance:
     def output(self) -> tuple[Decimal, ...]:
         return mixed(self.weights, self.v)
 
+    @property
+    def heaviest(self) -> tuple[int, ...]:
+        """The tokens with the three largest weights, the largest first."""
+        return tuple(sorted(self.attended, key=lambda place: -self.weights[place - 1])[:3])
+
     def shown_weights(self, digits: int = DIGITS) -> tuple[str, ...]:
         return tuple(rounded(weight, digits) for weight in self.weights)
 
@@ -209,7 +214,8 @@ class Instance:
             found |= {"q": f"matrix[{n},{width}]", "q_1": f"vector[{width}] = {vector(self.q[0])}"}
         scores = [[self.scale.text(dot(query, key)) for key in self.k] for query in self.q]
         written = f"[{', '.join('[' + ', '.join(row) + ']' for row in scores)}]"
-        found["z"] = f"matrix[{rows},{n}] = {written if len(written) <= LONGEST else self.scaled('Q k^T' if rows == 1 else 'q k^T')}"
+        product = self.scaled("Q k^T" if rows == 1 else "q k^T")
+        found["z"] = f"matrix[{rows},{n}] = {written if len(written) <= LONGEST else product}"
         return found | self._weights() | {"A": f"matrix[{rows},{n}] = a"}
 
     @cached_property
@@ -218,19 +224,28 @@ class Instance:
         if self.small:
             return self.symbols
         found = dict.fromkeys(self.sizes, "natural")
-        for letters, wide in (("XxqkQK", "D_k"), ("vV", "D_v"), ("azA", "N")):
+        for letters, wide in (("qkQK", "D_k"), ("vV", "D_v"), ("azA", "N")):
             found |= dict.fromkeys(letters, f"matrix[N,{wide}]")
         if self.x is not None:
             found |= {"x": "matrix[N,D]", "X": "matrix[D,N]" if self.columns else "matrix[N,D]"}
             for letter, wide in (("Q", "D_k"), ("K", "D_k"), ("V", "D_v")):
                 found[f"W_{letter}"] = f"matrix[{wide},D]" if self.plain else f"matrix[D,{wide}]"
-        return found | {"i": "index[N]", "j": "index[N]"}
+        for letter, wide in (("x", "D"), ("q", "D_k"), ("k", "D_k"), ("v", "D_v")):
+            # k_{18} would be read as entry 1, 8.
+            found |= {f"{letter}_{place}": f"vector[{wide}]" for place in range(10, max(len(self.q), len(self.k)) + 1)}
+        return {"D": "natural"} | found | {"i": "index[N]", "j": "index[N]"}
 
     def _stacked(self, rows: int, n: int, width: int, out: int) -> dict[str, str]:
         if self.columns:
             return {"Q": f"matrix[{width},{rows}] = q^T", "K": f"matrix[{width},{n}] = k^T",
                     "V": f"matrix[{out},{n}] = v^T"}  # fmt: skip
         return {"Q": f"matrix[{rows},{width}] = q", "K": f"matrix[{n},{width}] = k", "V": f"matrix[{n},{out}] = v"}
+
+    @property
+    def score(self) -> str:
+        """What a score is: z_{i,j} = q_i^T k_j, scaled."""
+        which = "1" if len(self.q) == 1 and self.x is None else "i"
+        return f"z_{{{which},j}} = {self.scaled(f'q_{which}^T k_j')}"
 
     def scaled(self, product: str) -> str:
         """A product with the scale, as a formula."""

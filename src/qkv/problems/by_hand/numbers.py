@@ -24,23 +24,26 @@ from ..exact import (
 from ..judging.answers import Value, Values
 from ..problem import Misconception, Part, Step
 from .answers import WeightedSum
-from .instance import UNSCALED, Instance
+from .instance import UNSCALED, Instance, at
 
 WORDS = {"q": "query", "k": "key", "v": "value"}
+SPOKEN = 8  # weights that a question names one by one
+LEAST = Decimal("0.001")  # a weight below it is not written out where there are many
 
 
 def vectors_part(given: Instance) -> Part:
     """Part a: the query, the key and the value of every token."""
     items = {
-        f"{letter}_{place}": Value(vector(rows[place - 1]), {})
+        f"{letter}_{place}": Value(vector(rows[place - 1]), {}, shown=vector(given.printed_row(rows[place - 1])))
         for letter, rows in (("q", given.q), ("k", given.k), ("v", given.v))
         for place in given.places
     }
-    tokens = spoken([f"$x_{place}$" for place in given.places]) if given.small else f"all {len(given.k)} tokens"
+    few = given.small or len(given.k) == 1
+    tokens = spoken([f"$x_{place}$" for place in given.places]) if few else f"all {len(given.k)} tokens"
     wide, out = given.sizes["D_k"], given.sizes["D_v"]
-    sizes = f"A query has {wide} entries, a key {wide} and a value {out}."
+    sizes = f"A query has {_counted(wide)}, a key {wide} and a value {out}."
     applied, line = given.applied("Q"), "row" if given.plain else "column"
-    begun = written_out(_column(given.wq, 0), _row(given.x, 0))
+    begun = written_out(given.printed_row(_column(given.wq, 0)), given.printed_row(_row(given.x, 0)))
     return Part(
         name="a",
         ask=f"Compute the query, the key and the value vector of {tokens}.",
@@ -53,7 +56,7 @@ def vectors_part(given: Instance) -> Part:
         ),
         points=3,
         misconceptions=_mistaken_vectors(given),
-        symbols=given.symbols,
+        symbols=given.names,
         cues=(
             r"quer(?:y|ies)\W+keys?\W+(?:and\W+)?values?.{0,40}(?:vectors?|for|of)",
             r"(?:compute|calculate|find).{0,30}(?:q|k|v)_?\{?[1i]",
@@ -62,6 +65,10 @@ def vectors_part(given: Instance) -> Part:
         explanation=f"Every token is multiplied by the weight matrices, $q_i = {applied} x_i$, and likewise for keys "
         "and values.",
     )
+
+
+def _counted(entries: int) -> str:
+    return f"{entries} entr{'y' if entries == 1 else 'ies'}"
 
 
 def _row(rows: Matrix | None, place: int) -> Vector:
@@ -79,19 +86,21 @@ def _vector_steps(given: Instance) -> Iterable[Step]:
             continue
         big = letter.upper()
         for place in given.places:
-            token, found = given.x[place - 1], rows[place - 1]
-            columns = transposed(weight)
+            token, found = given.printed_row(given.x[place - 1]), rows[place - 1]
+            columns, shown = given.printed(transposed(weight)), given.printed_row(found)
             sums = [written_out(column, token) for column in (columns if given.small else columns[:1])]
             line = "row" if given.plain else "column"
             why = f"${letter}_i = {given.applied(big)} x_i$: each entry is a {line} of $W_{big}$ times the token."
             what = f"The {WORDS[letter]} of token {place}"
             if given.small:
-                applied = f"{matrix(transposed(weight))} {vector(token)}"
-                chain = (f"{letter}_{place}", f"{given.applied(big)} x_{place}", applied, listed(sums), vector(found))
+                applied = f"{matrix(columns)} {vector(token)}"
+                chain = (f"{letter}_{place}", f"{given.applied(big)} x_{place}", applied, listed(sums), vector(shown))
                 yield Step(what, why, chain, found, given.symbols)
             else:
-                why += f" The first of {len(found)} entries is written out; the others go the same way."
-                yield Step(f"{what}: its first entry", why, (sums[0], str(found[0])), found)
+                if len(found) > 1:
+                    what += ": its first entry"
+                    why += f" The first of {len(found)} entries is written out; the others go the same way."
+                yield Step(what, why, tuple(dict.fromkeys((sums[0], str(shown[0])))), found)
 
 
 def _mistaken_vectors(given: Instance) -> tuple[Misconception, ...]:
@@ -141,16 +150,18 @@ def scores_part(given: Instance) -> Part:
     t, names = given.token, [f"z_{{{given.token},{place}}}" for place in given.places]
     seen = [names[place - 1] for place in given.attended]
     symbols = {} if not given.small else given.symbols
-    items = {names[place - 1]: Value(given.scores[place - 1], symbols) for place in given.attended}
-    score = given.scaled("q_i^T k_j")
+    items = {
+        names[place - 1]: Value(given.scores[place - 1], symbols, shown=given.shown_scores[place - 1])
+        for place in given.attended
+    }
+    score = given.score
     causal = " Under the causal mask it attends to itself and to what comes before it." if given.causal else ""
-    tokens = spoken([f"$x_{place}$" for place in given.attended]) if given.small else "the tokens that it may see"
     first = given.attended[0]
-    out = written_out(given.q[t - 1], given.k[first - 1])
+    out = written_out(given.printed_row(given.q[t - 1]), given.printed_row(given.k[first - 1]))
     return Part(
         name="b",
-        ask=f"The score of token $i$ for token $j$ is $z_{{i,j}} = {score}$. Calculate the scores that token $x_{t}$ "
-        f"gives to {tokens}.{causal}",
+        ask=f"The score of {_pair(given)} is ${score}$. Calculate the scores that "
+        f"{_asking(given)} gives to {_looked_at(given)}.{causal}",
         answer=Values(
             items,
             {names[place - 1]: _score_aliases(t, place) for place in given.attended},
@@ -159,21 +170,39 @@ def scores_part(given: Instance) -> Part:
         steps=lambda: tuple(_score_steps(given)),
         hints=(
             f"Token {t} asks: it brings its query. Every token that it looks at, itself included, brings its key.",
-            f"Multiply $q_{t}$ entry by entry with each key and add up"
+            f"Multiply ${at('q', t)}$ entry by entry with each key and add up"
             + ("." if given.scale.plain else "; then divide, as the definition of the score says."),
             f"For token {first}: ${given.scaled(out)}$; the other keys go the same way.",
         ),
         points=2,
         misconceptions=_mistaken_scores(given, names),
-        symbols=given.symbols,
+        symbols=given.names,
         cues=(
             r"(?:attention|scores?|similarit).{0,60}token.{0,20}(?:places?|gives?|pays?|for)",
             rf"(?<![A-Za-z])z\}}?_\{{?{t}\s*,?\s*\d\}}?\s*=",
             r"(?:calculate|compute).{0,20}(?:attention|scores?)",
         ),
-        explanation=f"The scores are the dot products of $q_{t}$ with the keys"
-        + ("." if given.scale.plain else f", scaled: $z_{{i,j}} = {score}$."),
+        explanation=f"The scores are the dot products of ${at('q', t)}$ with the keys"
+        + ("." if given.scale.plain else f", scaled: ${score}$."),
     )
+
+
+def _asking(given: Instance) -> str:
+    """The token that attends; where there are queries alone, its query."""
+    return f"token ${at('x', given.token)}$" if given.x is not None else f"the query ${at('q', given.token)}$"
+
+
+def _pair(given: Instance) -> str:
+    if given.x is not None:
+        return "token $i$ for token $j$"
+    return "the query for key $j$" if len(given.q) == 1 else "query $i$ for key $j$"
+
+
+def _looked_at(given: Instance) -> str:
+    letter, word = ("x", "tokens") if given.x is not None else ("k", "keys")
+    if len(given.attended) <= SPOKEN:
+        return spoken([f"${at(letter, place)}$" for place in given.attended])
+    return f"all {len(given.k)} {word}" if given.seen is None else f"the {len(given.attended)} {word} that it may see"
 
 
 def _score_aliases(token: int, place: int) -> tuple[str, ...]:
@@ -186,8 +215,8 @@ def _score_aliases(token: int, place: int) -> tuple[str, ...]:
 def _score_steps(given: Instance) -> Iterable[Step]:
     t = given.token
     for place in given.attended:
-        product, score = given.products[place - 1], given.scores[place - 1]
-        out = written_out(given.q[t - 1], given.k[place - 1])
+        product, score = given.products[place - 1], given.shown_scores[place - 1]
+        out = written_out(given.printed_row(given.q[t - 1]), given.printed_row(given.k[place - 1]))
         what = f"The score of token {t} for token {place}"
         why = "The query of the token that attends times the key of the one that is attended to, entry by entry."
         if not given.scale.plain:
@@ -196,10 +225,12 @@ def _score_steps(given: Instance) -> Iterable[Step]:
         if given.small:
             formula = given.scaled(f"q_{t}^T k_{place}")
             chain = [f"z_{{{t},{place}}}", formula, given.scaled(out) if not given.scale.plain else out]
-            if not given.scale.plain:
-                chain.append(given.scaled(str(product)))
+            if not given.scale.plain and (given.scale.under == 1 or given.scale.factor != 1):
+                chain.append(given.scaled(given.printed_number(product)))
             yield Step(what, why, tuple(dict.fromkeys([*chain, score])), value, given.symbols)
         else:
+            formula = given.scaled(f"{at('q', t)}^T {at('k', place)}")
+            what += f", $z_{{{t},{place}}} = {formula}$"
             yield Step(what, why, tuple(dict.fromkeys((given.scaled(out), score))), value)
 
 
@@ -238,9 +269,11 @@ def sum_part(given: Instance) -> Part:
     else:
         gold = listed([rounded(entry, 12) for entry in given.output])
         answer = WeightedSum(gold, {}, (), given.shown_output, plugged=True)
-    weights = spoken([f"$a_{{{t},{p}}} \\approx {given.sheet_weights[p - 1]}$" for p in given.attended])
-    if not given.small:
-        weights = f"the weights $a_{{{t},j}}$"
+    few = given.small or len(given.attended) <= SPOKEN
+    chosen = given.attended if few else given.heaviest
+    weights = spoken([f"$a_{{{t},{p}}} \\approx {given.sheet_weights[p - 1]}$" for p in chosen])
+    if not few:
+        weights = f"the {len(chosen)} largest are {weights}"
     last = f"It is ${given.plugged}$; what remains is to add up."
     if not given.small:
         last = f"Entry 1 is the sum of $a_{{{t},j}}$ times the first entry of $v_j$, over the tokens that are seen."
@@ -248,7 +281,7 @@ def sum_part(given: Instance) -> Part:
     return Part(
         name="c",
         ask=f"Softmax turns these scores into weights: {weights}.{causal} Write the weighted sum of the value vectors "
-        f"for $x_{t}$ and put in the numbers.",
+        f"for ${at('x' if given.x is not None else 'q', t)}$ and put in the numbers.",
         answer=answer,
         steps=lambda: tuple(_sum_steps(given, total)),
         hints=(
@@ -258,7 +291,7 @@ def sum_part(given: Instance) -> Part:
         ),
         points=2,
         misconceptions=_mistaken_sums(given),
-        symbols=symbols,
+        symbols=given.names,
         cues=(
             r"weighted sum",
             rf"\\sum.{{0,20}}a.{{0,12}}v.{{0,20}}=|a\}}?_\{{?{t}\s*,?\s*\d\}}?.{{0,30}}v\}}?_\{{?\d",
@@ -271,10 +304,13 @@ def sum_part(given: Instance) -> Part:
 
 def _sum_steps(given: Instance, total: str) -> Iterable[Step]:
     t = given.token
-    powers = {place: f"e^{{{given.scores[place - 1]}}}" for place in given.attended}
+    if not given.small:
+        yield from _large_sum_steps(given)
+        return
+    powers = {place: f"e^{{{given.shown_scores[place - 1]}}}" for place in given.attended}
     below = " + ".join(powers.values())
-    exact = given.small and len(powers) > 1
-    for place in given.attended if given.small else ():
+    exact = len(powers) > 1
+    for place in given.attended:
         chain = (f"a_{{{t},{place}}}", rf"\frac{{{powers[place]}}}{{{below}}}", given.shown_weights()[place - 1])
         yield Step(
             f"The weight of token {place}",
@@ -283,21 +319,42 @@ def _sum_steps(given: Instance, total: str) -> Iterable[Step]:
             chain[1],
             given.symbols,
         )
-    if not given.small:
-        what = f"The weights of token {t} are the softmax of its scores; the largest is {max(given.shown_weights())}"
-        yield Step(what, "Every power over the sum of all the powers, so that they add up to 1.")
     terms = " + ".join(f"a_{{{t},{place}}} v_{place}" for place in given.attended)
-    above = " + ".join(f"{power} {vector(given.v[place - 1])}" for place, power in powers.items())
+    above = " + ".join(f"{power} {vector(given.printed_row(given.v[place - 1]))}" for place, power in powers.items())
     sum_chain = (
         (total, terms, rf"\frac{{{above}}}{{{below}}}", given.shown_output) if exact else (terms, given.shown_output)
     )
     yield Step(
         "The weighted sum",
         "Each value times its weight, added entry by entry; the numbers are rounded at the very end.",
-        sum_chain if given.small else (),
+        sum_chain,
         tuple(given.output),
         given.symbols,
     )
+
+
+def _large_sum_steps(given: Instance) -> Iterable[Step]:
+    """Every weight as a number, and the first entry of the sum with its terms."""
+    t, weights = given.token, given.sheet_weights
+    largest = given.heaviest[0]
+    written = "; ".join(f"$a_{{{t},{place}}} \\approx {weights[place - 1]}$" for place in given.attended)
+    about = f"the largest is that of token {largest}, {weights[largest - 1]}"
+    yield Step(
+        f"The weights of token {t} are the softmax of its scores: {written}",
+        f"Every power of a score over the sum of all the powers, so that they add up to 1; {about}.",
+    )
+    counted = [place for place in given.attended if given.weights[place - 1] >= LEAST]
+    values = {place: given.printed_number(given.v[place - 1][0]) for place in counted}
+    terms = " + ".join(
+        rf"{weights[place - 1]} \cdot {f'({value})' if value.startswith('-') else value}"
+        for place, value in values.items()
+    )
+    left = len(given.attended) - len(counted)
+    why = "Each value times its weight, added entry by entry; the numbers are rounded at the very end."
+    if left:
+        why += f" Terms with a weight below {LEAST} are left out here ({left})."
+    which = "" if len(given.output) == 1 else ": its first entry"
+    yield Step(f"The weighted sum{which}, ${terms} \\approx {rounded(given.output[0])}$", why, (), tuple(given.output))
 
 
 def _mistaken_sums(given: Instance) -> tuple[Misconception, ...]:

@@ -124,7 +124,8 @@ def _matrix_steps(given: Instance, symbols: dict[str, str]) -> tuple[Step, ...]:
         if given.small and weight is not None and given.x is not None:
             shown = transposed(rows) if given.columns else rows
             factors = (transposed(weight), transposed(given.x)) if given.columns else (given.x, weight)
-            numbers = (letter, product, " ".join(map(matrix, factors)), matrix(shown))
+            written = " ".join(matrix(given.printed(factor)) for factor in factors)
+            numbers = (letter, product, written, matrix(given.printed(shown)))
             steps.append(Step(f"${letter}$ in numbers", "The rows times the columns.", numbers, shown, given.symbols))
     return tuple(steps)
 

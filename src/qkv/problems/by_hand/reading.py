@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from fractions import Fraction
 
 from ..exact import Matrix, Scale, times, transposed
 from ..reading.literals import matrices_in
@@ -12,21 +13,45 @@ from .instance import UNSCALED, Instance
 ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "last": -1}
 
 _READ = 20_000
-_OTHER = re.compile(r"\barg\s?max\b|\\arg\\?max|hard attention|linear(?:i[sz]ed)? attention", re.IGNORECASE)
+_OTHER = re.compile(
+    r"\barg\s?m(?:ax|in)\b|\\arg\\?m(?:ax|in)|hard attention|linear(?:i[sz]ed)? attention|"
+    # What an instance cannot say: several heads, biases, positions, another softmax, another likeness.
+    r"\b(?:two|three|four|[2-9]|several|multiple) (?:attention )?heads\b|\bmulti-?head|\bb(?:ias)?_\{?[QKV]\}?\s*=|"
+    r"(?<!no )(?<!without )\bbias(?:es)? (?:vectors?|terms?|of)\b|"
+    r"(?<!no )(?<!without )\bpositional (?:encoding|embedding)|"
+    r"\bALiBi\b|\brotary\b|\btemperature\b|\bsparsemax|\brelu\b|\b(?:squared|euclidean) distance|\bcosine similarit|"
+    r"\bsliding window|\bpadding mask|\bis masked\b",
+    re.IGNORECASE,
+)
 _ABOUT = re.compile(r"attention|attend|softmax|quer(?:y|ies)", re.IGNORECASE)
 _CAUSAL = re.compile(
     r"\bcausal|(?:only|just) (?:attends?|looks?) (?:to|at) (?:itself and )?(?:the )?(?:previous|earlier|tokens before)"
     r"|cannot (?:see|attend to) (?:the )?(?:future|later)",
     re.IGNORECASE,
 )
-_ROOT = r"(?:\\sqrt|sqrt|√)\s*[{(]?\s*(?:\\mathbf|\\mathrm)?\{?\s*[dD]|\\sqrt\{?[0-9]|√[0-9]"
+_ROOT = r"(?:\\sqrt|sqrt|√)\s*[{(]?\s*(?:(?:\\mathbf|\\mathrm)?\{?\s*[dD]|(?P<root>[0-9]{1,4})(?![0-9]|\.[0-9]))"
 _NUMERATOR = r"\\frac\s*\{[^{}]{0,60}(?:\{[^{}]{0,20}\}[^{}]{0,40}){0,6}\}\s*\{"
 _SCALED = re.compile(
     rf"(?:{_NUMERATOR}|/\s*|divid\w+ by\s*\$?|scal\w+ by\s*\$?(?:1\s*/)?\s*)(?:{_ROOT})", re.IGNORECASE
 )
 _CALLED_SCALED = re.compile(r"(?<!un)(?<!un-)\bscaled[- ](?:dot|attention|scores?|softmax|self)", re.IGNORECASE)
 _NUMBER_BELOW = re.compile(rf"=\s*{_NUMERATOR}\s*([2-9])\s*\}}")
+_DIVIDED = re.compile(
+    r"(?:k_?\{?\w?\}?|K\s*\^?\s*\{?\s*(?:T|\\top)\s*\}?|scores?|products?|logits)\)?\s*\$?\s*"
+    r"(?:/|,?\s*(?:are |is )?divided by|,?\s*(?:are |is )?scaled by 1\s*/)\s*\$?([0-9]{1,3})(?![0-9]|\.[0-9])",
+)
 _UNSCALED = re.compile(r"\bunscaled|without (?:the )?scal|no scal|(?:do not|don't|not) (?:scale|divide)", re.IGNORECASE)
+_COLUMNS = re.compile(
+    r"columns? of (?:the )?(?:\w+ ){0,3}\$?\s*(?:\\mathbf\s*\{?)?X|"
+    r"\b(?:tokens?|embeddings?|words|inputs)\b[^.;\n]{0,50}\b(?:its|the|in|as|per|a|each) columns?\b"
+    r"(?! vectors?| of W)|"
+    r"\bcolumns?\b(?! vectors?)[^.;\n]{0,50}\b(?:tokens?|embeddings?|words|inputs)\b",
+    re.IGNORECASE,
+)
+_ROWS = re.compile(
+    r"\brows? of (?:the )?(?:\w+ ){0,3}\$?\s*(?:\\mathbf\s*\{?)?X|\b(?:tokens?|embeddings?)\b[^.;\n]{0,50}\brows?\b",
+    re.IGNORECASE,
+)
 _BOLD = r"(?:\\(?:mathbf|boldsymbol|bm|vec)\s*\{?\s*)?"
 _ASKED = (
     re.compile(rf"(?<![A-Za-z]){_BOLD}[zsea]\s*\}}?\s*_\s*\{{?\s*([1-9])\s*,?\s*[1-9]"),
@@ -74,7 +99,7 @@ def _plain(name: str) -> str:
 
 def _tokens(named: dict[str, Matrix], text: str, weight: Matrix | None) -> tuple[Matrix, bool] | None:
     """The tokens as rows, and whether the text has them as columns of X."""
-    columns = bool(re.search(r"columns? of (?:the )?(?:\w+ ){0,3}\$?\s*(?:\\mathbf\s*\{?)?X", text))
+    columns = bool(_COLUMNS.search(text)) and not _ROWS.search(text)
     stacked = _stack(named, "x", big=False)
     if stacked is not None:
         return stacked, columns
@@ -124,6 +149,11 @@ def _instance(made: list[Matrix], text: str, scaled: bool, causal: bool) -> Inst
     halved = _NUMBER_BELOW.search(text)
     scaled = scaled or (halved is not None and int(halved[1]) ** 2 == len(k[0]))
     scale = Scale.by_root(len(k[0])) if scaled else UNSCALED
+    told = _SCALED.search(text)
+    if scaled and told is not None and told["root"] and int(told["root"]):
+        scale = Scale.by_root(int(told["root"]))
+    elif (by := _DIVIDED.search(text)) is not None and int(by[1]) and not _UNSCALED.search(text):
+        scale = Scale(Fraction(1, int(by[1])))
     return Instance(q, k, v, asked if asked <= len(q) else len(q), scale=scale, seen=seen, causal=causal)
 
 

@@ -33,7 +33,7 @@ class Numbers:
 
 
 def cost_part(letter: str, what: str, setting: Setting, numbers: Numbers) -> Part:
-    """The question for one of COSTS."""
+    """The question for one of COSTS, or "cached", which is asked with its own numbers only."""
     return _ASKED[what](letter, setting, numbers)
 
 
@@ -195,6 +195,43 @@ def _bytes(letter: str, on: Setting, numbers: Numbers) -> Part:
     )
 
 
+def _cached(letter: str, on: Setting, numbers: Numbers) -> Part:
+    read = 2 * numbers.batch * numbers.key_heads * numbers.tokens * numbers.width
+
+    def steps() -> tuple[Step, ...]:
+        one = 2 * numbers.key_heads * numbers.width
+        return (
+            Step("Count the numbers that one token has in the cache.", "A key and a value for every head of keys.",
+                 (f"2 \\cdot {numbers.key_heads} \\cdot {numbers.width}", str(one)), one),
+            Step("Count all tokens of all sequences.", "Each is read once in a step.",
+                 (f"{one} \\cdot {numbers.tokens} \\cdot {numbers.batch}", str(read)), read),
+        )  # fmt: skip
+
+    others = {"keys without values": read // 2, "batch forgotten": read // numbers.batch}
+    if numbers.key_heads != numbers.heads:
+        others["per-head keys in multi-query attention"] = read // numbers.key_heads * numbers.heads
+    elif numbers.heads > 1:
+        others["one key head for all"] = read // numbers.heads
+    return Part(
+        letter,
+        "How many numbers of remembered keys and values does one step read in one layer, for the whole batch, with "
+        "the numbers given above?",
+        Count(read, "numbers"),
+        steps,
+        (
+            "What does one token leave behind in one layer?",
+            "Multiply: keys and values, sequences, heads of keys, tokens, width of a head.",
+            f"One token has {read // numbers.tokens // numbers.batch} numbers; how many tokens are there in the batch?",
+        ),
+        3,
+        tuple(Misconception(name, str(count)) for name, count in others.items() if count != read),
+        {},
+        (r"numbers[^.]{0,30}read", r"read from the cache"),
+        f"2 (keys and values) times {numbers.batch} sequences, {numbers.key_heads} heads of keys, {numbers.tokens} "
+        f"tokens and {numbers.width} numbers.",
+    )
+
+
 def _intensity(letter: str, on: Setting, numbers: Numbers) -> Part:
     shared = numbers.heads // numbers.key_heads
     found = 2 * shared // numbers.size
@@ -277,6 +314,7 @@ _ASKED: dict[str, Callable[[str, Setting, Numbers], Part]] = {
     "time": _time,
     "reading": _reading,
     "bytes": _bytes,
+    "cached": _cached,
     "intensity": _intensity,
     "mask": _mask,
 }

@@ -12,8 +12,9 @@ from ...render.document import Block, Code, Paragraph, prose
 from ..problem import Part, Problem, Step
 from ..variety import digits
 from .costs import COSTS, Numbers, cost_part
+from .costs_told import costs_in, numbers_in
 from .listing import KINDS, LINES, SHAPES, Setting
-from .reading import blanks_in, costs_in, likeness, numbers_in, options_in, setting_in
+from .reading import blanks_in, letters_of, likeness, options_in, setting_in
 
 NAME = "decoding"
 DOCUMENT = (("A", "W_q"), ("B", "W_k"), ("C", "q"), ("D", "k"), ("E", "v"))
@@ -85,9 +86,10 @@ def problem(
     offered: dict[str, tuple[str, ...]],
     numbers: Numbers | None = None,
     seed: int | None = None,
+    names: Sequence[str] = "abcdefghijklmn",
 ) -> Problem:
     """The problem of a setting: which blanks are left, which costs are asked, with which options and numbers."""
-    letters = iter("abcdefghijklmn")
+    letters = iter(names)
     parts = [blank_part(next(letters), sign, blank, setting, offered.get(blank, ())) for sign, blank in blanks]
     parts += [cost_part(next(letters), what, setting, numbers or Numbers()) for what in costs]
     return Problem(
@@ -231,13 +233,17 @@ def recognised(text: str) -> tuple[float, Problem] | None:
     if score == 0:
         return None
     setting = setting_in(text)
+    if setting is None:
+        return None
     blanks = blanks_in(text)
-    numbers = numbers_in(text, setting)
-    costs = costs_in(text, numbers is not None)
-    if not blanks and not costs:
-        blanks, costs = DOCUMENT, ("time", "reading")
+    numbers, told = numbers_in(text, setting) or (None, frozenset())
+    asked = costs_in(text, told)
+    if not blanks and not asked:
+        return None
     offered = {blank: options for sign, blank in blanks if (options := options_in(text, sign, blank))}
-    return score, problem(setting, blanks, costs, offered, numbers)
+    named = [*letters_of(text, blanks), *(name for name, _ in asked)]
+    own = named if all(named) and len(set(named)) == len(named) else "abcdefghijklmn"
+    return score, problem(setting, blanks, [what for _, what in asked], offered, numbers, names=own)
 
 
 PROBLEMS: dict[str, Callable[[int | None], Problem]] = {NAME: make}

@@ -1,4 +1,4 @@
-"""Reading a question about decoding: is it one, how are heads shared, which letters, blanks, options and numbers."""
+"""Reading a question about decoding: is it one, how are heads shared, which letters, blanks and options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from ..reading.inline import on_own_lines
 from ..reading.lettered import lettered
-from .costs import Numbers
 from .listing import SHAPES, Setting
 
 LONGEST = 60_000  # characters of a text that are looked at
@@ -15,15 +14,15 @@ LONGEST = 60_000  # characters of a text that are looked at
 _STEP = r"incremental|decod(?:e|es|ing|er)|(?:one|single|next|new|newest) tokens?|autoregressive|generat\w+ \w+ tokens?"
 _CACHE = r"\bkv[- ]?cache|\bcache[ds]?\b|prev_?[kv]\b|past_?[kv]\w*|previous (?:tokens|keys)|remember"
 _SHARED = r"multi[- ]?query|\bmqa\b|grouped[- ]?query|\bgqa\b|share\w*[^.\n]{0,40}\b(?:keys?|values?)\b"
+_KINDS = r"(?:multi[- ]?query|mqa|grouped[- ]?query|gqa)"
+_DENIED = (
+    r"\b(?:not|no|without|unlike|instead of|rather than|as opposed to|compared (?:to|with)|nor)\b "
+    rf"(?:a |an |use |using |in )?(?:{_KINDS}|shar(?:e|ed|es|ing)\b)(?: or {_KINDS})?|\bunshared\b"
+)
 _ASKED = (
     r"einsum|\bshapes?\b|\bblanks?\b|fill in|complexity|memory access|\bbytes\b|arithmetic intensity|big-?o\b|"
     r"\bflops?\b|cache size|how (?:many|much|large|big)|_{3,}"
 )
-_QUESTION = (
-    r"\?|\b(?:what|how (?:many|much|does|large|big)|compute|calculate|determine|derive|find|give|state|write|"
-    r"work out)\b"
-)
-
 _TENSORS = {
     "W_q": r"w_?\{?q\}?|wq|q_proj|query_weights?",
     "W_k": r"w_?\{?k\}?|wk|k_proj|key_weights?",
@@ -31,14 +30,15 @@ _TENSORS = {
     "W_o": r"w_?\{?o\}?|wo|o_proj|out_proj|output_weights?",
     "keys": r"(?:prev|past|cached?|old|new)_?(?:k|keys?)|k(?:ey)?s?_?cache|keys",
     "q": r"q|query|queries|q_new|new_q",
-    "k": r"k|key|k_new|new_key|k_t",
-    "v": r"v|value|v_new|new_value|v_t",
+    "k": r"k|keys?|k_new|new_key|k_t",
+    "v": r"v|values?|v_new|new_value|v_t",
     "scores": r"scores?|logits|attn|attention_scores|s",
     "o": r"o|out|context|ctx|heads_out|attended",
     "y": r"y|output|result",
 }
 _BLANK = (
-    r"_{2,}\s*[(\[]?\s*([A-Z]|\d|[ivx]{1,4})\s*[)\]]?\s*_{2,}|<([A-Z])>|\?{2,}\s*([A-Z])\s*\?*|\bBLANK[ _]?([A-Z\d])\b"
+    r"_{2,}\s*[(\[]?\s*([A-Z]|\d|[ivx]{1,4})\s*[)\]]?\s*_{2,}|<([A-Z])>|\?{2,}\s*([A-Z])\s*\?*|"
+    r"\b(?i:blank)[ _]?([A-Z\d])\b"
 )
 
 
@@ -53,9 +53,9 @@ def likeness(text: str) -> float:
     return round(min(score, 1.0), 2) if score > 0.5 else 0.0
 
 
-def setting_in(text: str) -> Setting:
-    """How heads share keys in a text, and what it calls its sizes."""
-    plain = _plain(text)
+def setting_in(text: str) -> Setting | None:
+    """How heads share keys in a text, and what it calls its sizes; None where two sizes seem to have one letter."""
+    plain = re.sub(_DENIED, " ", plain_text(text), flags=re.IGNORECASE)
     grouped = len(
         re.findall(r"grouped[- ]?query|\bgqa\b|\d+ (?:kv|key[/-]value) heads|\bgroups\b", plain, re.IGNORECASE)
     )
@@ -64,8 +64,11 @@ def setting_in(text: str) -> Setting:
     found: dict[str, Any] = {}
     aliases: list[tuple[str, str]] = []
     usual = Setting()
+    given = re.search(r"\bx\b(?:(?!\[)[^.\n]){0,40}\[ ?([A-Za-z]) ?, ?([A-Za-z]) ?\]", plain)
+    shaped = {"batch": given[1], "width": given[2]} if given else {}
     for size, patterns in _LETTERS.items():
-        name = next((match[1] for pattern in patterns if (match := re.search(pattern, plain))), None)
+        read = (match[1] for pattern in patterns if (match := re.search(pattern, plain)))
+        name = shaped.get(size) or next(read, None)
         letter = getattr(usual, size)
         if name is None or name == letter:
             continue
@@ -74,14 +77,16 @@ def setting_in(text: str) -> Setting:
         elif len(name) > 1:
             aliases.append((name, letter))
     widths = re.search(r"\b([a-z]) = ([a-z]) = ([a-z]) = [A-Za-z_]+ ?/", plain)
-    alone = re.search(r"\b([a-pr-z]) = [A-Za-z_]+ ?/ ?[A-Za-z]\b", plain)
+    alone = re.search(r"\b([a-pr-z]) = [A-Za-z_]+ ?/ ?[A-Za-z]\b", plain) or re.search(
+        r"\bheads? (?:of |has |have )?(?:width|dimension|size) ([A-Za-z])\b", plain
+    )
     if widths:
         found["widths"] = widths.groups()
     elif alone and alone[1] not in "xykv":
         found["widths"] = (alone[1],) * 3
     function = "torch.einsum" if "torch.einsum" in text else "np.einsum" if "np.einsum" in text else "einsum"
     setting = Setting(kind=kind, function=function, aliases=tuple(aliases), **found)
-    return setting if _apart(setting) else Setting(kind=kind, function=function)
+    return setting if _apart(setting) else None
 
 
 def _apart(setting: Setting) -> bool:
@@ -99,7 +104,7 @@ _LETTERS = {
         rf"\b{_NAME} sequences\b",
     ),
     "width": (
-        rf"(?:dimension|width|size)(?: of| is)?\s+{_NAME}\b(?=[.,; )])",
+        rf"(?<!batch )(?<!heads of )(?<!head )(?:dimension|width|size)(?: of| is)?\s+{_NAME}\b(?=[.,; )])",
         rf"[Vv]ectors have {_NAME} components",
         r"\b(d_model)\b",
     ),
@@ -130,17 +135,25 @@ def blanks_in(text: str) -> list[tuple[str, str]]:
         what = _tensor(name[1], shape="=" not in left) if name else None
         if what:
             found.setdefault(sign, what)
-    if not found:
-        asked = re.finditer(
-            r"shape (?:of|has|does|is) (?:the )?(?:matrix |tensor |weights? )?[`$\\]*(\w+)",
-            text[:LONGEST],
-            re.IGNORECASE,
-        )
-        for place, match in enumerate(asked):
-            what = _tensor(match[1], shape=True)
-            if what in SHAPES and what not in found.values():
-                found["ABCDEFGH"[min(place, 7)]] = what
-    return sorted(found.items())
+    return sorted((found or _asked_in_words(text[:LONGEST])).items())
+
+
+def _asked_in_words(text: str) -> dict[str, str]:
+    """Shapes and einsums that are asked without a blank: "the shape of W_k", "which einsum computes the keys"."""
+    asked: list[str] = []
+    for match in re.finditer(_WANTED, text, re.IGNORECASE):
+        words = re.findall(r"[A-Za-z]\w*", re.sub(r"[$\\{}`*]", "", match[2]))
+        read = (_tensor(word, shape=match[1].lower().startswith("shape")) for word in words)
+        named = list(filter(None, read))
+        # "The shapes of W_q and W_k" are two, "the shape of W_q, given W_k" is one.
+        asked += [what for what in (named if match[1].lower().startswith("shapes") else named[:1]) if what not in asked]
+    return {"ABCDEFGH"[place]: what for place, what in enumerate(asked[:8])}
+
+
+_WANTED = (
+    r"\b(shapes? (?:of|has|have|does|do|is|are)|(?:einsum|expression|line|call|operation)\b[^.?\n]{0,30}?"
+    r"\b(?:comput\w+|gives?|produces?|forms?|for))\b([^.?\n\[(\"]{0,60})"
+)
 
 
 def _tensor(name: str, shape: bool) -> str | None:
@@ -148,6 +161,20 @@ def _tensor(name: str, shape: bool) -> str | None:
         if (what in SHAPES) == shape and re.fullmatch(names, name, re.IGNORECASE):
             return what
     return None
+
+
+def letters_of(text: str, blanks: list[tuple[str, str]]) -> list[str]:
+    """The letter of the part that asks for each blank; "" where no part does."""
+    _, parts = lettered(on_own_lines(text))
+    found = []
+    for sign, blank in blanks:
+        named = (
+            rf"\b(?:what (?:is|belongs in|goes in)(?: blank)?|blank) {re.escape(sign)}\b|\b(?-i:{re.escape(sign)}) is\b"
+        )
+        asking = [part.name for part in parts if re.search(named, part.text, re.IGNORECASE)]
+        asking += [part.name for part in parts if blank in _asked_in_words(part.text).values()]
+        found.append(asking[0] if asking else "")
+    return found
 
 
 def options_in(text: str, sign: str, blank: str) -> tuple[str, ...]:
@@ -168,76 +195,7 @@ def options_in(text: str, sign: str, blank: str) -> tuple[str, ...]:
     return options if 2 <= len(options) <= 6 else ()
 
 
-def costs_in(text: str, numbers: bool) -> tuple[str, ...]:
-    """The costs that the questions of a text ask for, in their order."""
-    kinds = {
-        "reading": r"memory[- ]access|memory traffic|memory bandwidth|read from and write to memory",
-        "time": r"comput\w+ (?:complexity|cost)|time complexity|number of (?:operations|flops)",
-        "bytes": (
-            r"(?<!each )\bbytes\b|\bin [kmg]i?b\b|cache size|size of the (?:kv[- ]?)?cache|"
-            r"(?:large|big|much memory)?[^.?]{0,30}\bcache\b(?= of a \d| of \d|[^.?]{0,80}\d+ ?-?layer)"
-        ),
-        "intensity": r"arithmetic intensity|(?:flops?|operations?)(?: [^.?]{0,120})? (?:per|for each|a) byte",
-        "mask": r"keys (?:does|can|may|is|are)\b",
-    }
-    _, parts = lettered(on_own_lines(text))
-    asked: dict[str, None] = {}
-    for said in [part.whole for part in parts] or [text[:LONGEST]]:
-        places = {
-            what: found.start()
-            for what, signs in kinds.items()
-            if (found := re.search(rf"(?:{_QUESTION})[^.?!]{{0,90}}?(?:{signs})", said.lower()))
-            and (numbers or what in ("time", "reading"))
-        }
-        asked |= dict.fromkeys(sorted(places, key=lambda what: places[what])[: 1 if parts else None])
-    return tuple(asked)
-
-
-def numbers_in(text: str, setting: Setting) -> Numbers | None:
-    """The sizes of a model that a text gives as numbers; None where it gives none."""
-    plain = _plain(text).lower().replace(",", "") if not re.search(r"\d,\d{3}", text) else _plain(text).lower()
-    plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", plain)
-    patterns = {
-        "layers": (r"(\d+)[- ](?:decoder |transformer )?layers?", r"layers?\s*[=:]?\s*(\d+)"),
-        "key_heads": (
-            r"(\d+)\s+(?:key[/ -]?(?:and )?value|kv|key)\s+heads",
-            r"(\d+)\s+(?:heads? of keys|groups)",
-        ),
-        "heads": (r"(\d+)\s+(?:query |attention )?heads", r"heads\s*[=:]?\s*(\d+)"),
-        "width": (r"(?:head )?(?:dimension|width|dim)(?: of| is)?\s*[=:]?\s*(\d+)", r"(\d+)\s+(?:wide|dimensions)"),
-        "batch": (r"batch (?:size |of )?(?:of |is |= ?)?(\d+)", r"(\d+)\s+sequences"),
-        "tokens": (r"(\d+)\s+(?:remembered |previous |past |cached )?tokens", (r"(?:length|context)(?: of| "
-            r"is)?\s*[=:]?\s*(\d+)")),
-        "size": (r"(\d+)\s*[- ]?bytes? (?:a|per|each)", r"(\d+) bytes? a number"),
-        "new": (r"(\d+)\s+new (?:tokens|queries)",),
-        "place": (r"(?:new )?(?:token|query) (?:number )?(\d+)",),
-    }  # fmt: skip
-    found = {
-        size: int(match[1])
-        for size, signs in patterns.items()
-        if (match := next(filter(None, (re.search(sign, plain) for sign in signs)), None)) and len(match[1]) < 9
-    }
-    if len({"layers", "heads", "batch", "tokens", "width"} & set(found)) < 2:
-        return None
-    for name, size in (
-        ("fp16", 2),
-        ("bf16", 2),
-        ("bfloat16", 2),
-        ("float16", 2),
-        ("half", 2),
-        ("int8", 1),
-        ("fp32", 4),
-    ):
-        if name in plain:
-            found.setdefault("size", size)
-    heads = max(1, found.get("heads", 1))
-    usual = {"multi-query": 1, "multi-head": heads, "grouped": found.get("key_heads", 1)}[setting.kind]
-    found["key_heads"] = max(1, usual)
-    found["heads"] = heads
-    return Numbers(**{"layers": 1, "batch": 1, "size": 2, **found})
-
-
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """A text without dollar signs, stars and what only sets type."""
     text = re.sub(r"\\(?:text|mathrm|mathbf|textbf)\s*\{([^{}]*)\}", r"\1", text[:LONGEST])
     text = re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"\1/\2", text)

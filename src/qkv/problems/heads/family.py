@@ -15,7 +15,8 @@ from ..reading.lettered import Asked
 from ..variety import digits
 from .costs import LETTER_SETS, Sizes, bottleneck_part, cost_part, crossing_part
 from .reach import REACHES, number_part, seen_part, symbolic_part
-from .reading import asked_in, crossing_in, kind_of, likeness, long_in, reach_in, scenario_in, seen_in, sizes_in
+from .reach_told import reach_in
+from .reading import asked_in, before_in, crossing_in, kind_of, likeness, long_in, scenario_in, seen_in, sizes_in
 
 NAME = "heads"
 DOCUMENT = ("encoder", "decoder", "translation")
@@ -85,9 +86,8 @@ def _problem(
     given = (
         f"A layer of multi-head attention takes vectors of width ${d}$: it projects them to queries, keys and values, "
         f"cuts these into ${h}$ heads of width ${w}$, attends in each head, joins the heads and projects the result. "
-        f"It has {lengths}, and ${d} = {w} {h}$.{shared} Part (a) takes every softmax for an argmax, unless it says "
-        f"otherwise. Part "
-        "(b) is about batches of these models in training or use:"
+        f"It has {lengths}, and ${d} = {w} {h}$.{shared} The first part takes every softmax for an argmax, unless it "
+        "says otherwise; the second is about batches of these models in training or use:"
     )
     tasks = Items(tuple(scenario.words for scenario in scenarios), ordered=True)
     asked = Paragraph(prose(" ".join(_given(part) for part in parts if part.name in ("a", "e")), sizes.symbols))
@@ -102,7 +102,7 @@ def _problem(
 
 def _given(part: Part) -> str:
     """What a part is about, without its question: it makes the sheet's head say which layers are meant."""
-    return f"Part ({part.name}): {part.ask.rpartition('. ')[0]}."
+    return f"For part ({part.name}): {part.ask.rpartition('. ')[0]}."
 
 
 def masks_part(name: str, scenario: Scenario) -> Part:
@@ -141,17 +141,19 @@ def recognised(text: str) -> tuple[float, Problem] | None:
     if score == 0:
         return None
     text = on_own_lines(text)
-    sizes = sizes_in(text)
-    parts = [part for asked in asked_in(text) if (part := _part(asked, sizes)) is not None]
+    before, asked = before_in(text), asked_in(text)
+    # "With k heads" in a question about reach names no size of the layer whose cost is asked.
+    sizes = sizes_in(" ".join([before, *(each.whole for each in asked if kind_of(each) != "reach")]))
+    parts = [part for each in asked if (part := _part(each, sizes, before)) is not None]
     if not parts:
-        return score, documents_problem(sizes)
-    names = [scenario_in(asked.whole) for asked in asked_in(text) if kind_of(asked) == "masks"]
+        return None
+    names = [scenario_in(each.whole) for each in asked if kind_of(each) == "masks"]
     structure = ("read", *(part.ask for part in parts))
     return score, _problem([SCENARIOS[name] for name in names], sizes, tuple(parts), None, structure)
 
 
-def _part(asked: Asked, sizes: Sizes) -> Part | None:
-    """The bank's part for a part of a text."""
+def _part(asked: Asked, sizes: Sizes, before: str) -> Part | None:
+    """The bank's part for a part of a text, with what the text says before its parts; None where it has none."""
     kind = kind_of(asked)
     if kind == "masks":
         return masks_part(asked.name, SCENARIOS[scenario_in(asked.text)])
@@ -160,13 +162,19 @@ def _part(asked: Asked, sizes: Sizes) -> Part | None:
     if kind == "bottleneck":
         return bottleneck_part(asked.name, long_in(asked.text), sizes)
     if kind == "crossing":
-        return crossing_part(asked.name, *crossing_in(asked.whole))
+        found = crossing_in(f"{before} {asked.whole}")
+        return crossing_part(asked.name, *found) if found else None
     if kind == "seen":
         found = seen_in(asked.whole)
         return seen_part(asked.name, *found) if found else None
     if kind == "reach":
-        found = reach_in(asked)
-        return symbolic_part(asked.name, *found) if len(found) == 2 else number_part(asked.name, *found)
+        told = reach_in(asked, before)
+        if told is None:
+            return None
+        if not told.in_numbers:
+            return symbolic_part(asked.name, told.heads, told.layers, told.residual)
+        sizes_told = int(told.heads), int(told.layers), told.length, told.window
+        return number_part(asked.name, told.kind, *sizes_told, told.residual)
     return None
 
 

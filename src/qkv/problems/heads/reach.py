@@ -8,11 +8,13 @@ from ..problem import Misconception, Part, Step
 _CUES = (r"receptive field", r"how many positions", r"branching factor", r"\breach\w*")
 
 
-def symbolic_part(name: str, heads: str, layers: str = "n") -> Part:
+def symbolic_part(name: str, heads: str, layers: str = "n", residual: bool = True) -> Part:
     """`heads` heads, a number or a letter, over `layers` layers."""
+    if not residual:
+        return _without_residual(name, heads, layers)
     symbols = {symbol: "natural" for symbol in (heads, layers) if not symbol.isdigit()}
     factor = str(int(heads) + 1) if heads.isdigit() else f"({heads} + 1)"
-    found = f"{factor}^{layers}"
+    found = _power(factor, layers)
 
     def steps() -> tuple[Step, ...]:
         below = f"{factor}^{{{layers}-1}}"
@@ -51,8 +53,53 @@ def symbolic_part(name: str, heads: str, layers: str = "n") -> Part:
     )
 
 
-def number_part(name: str, kind: str, heads: int, layers: int, length: int, window: int) -> Part:
+def _power(base: str, exponent: str) -> str:
+    return f"{base}^{exponent}" if len(exponent) == 1 else f"{base}^{{{exponent}}}"
+
+
+def _without_residual(name: str, heads: str, layers: str, length: int = 0) -> Part:
+    """The same where a position does not keep itself, in letters or numbers; `length` is the sequence's end, or 0."""
+    symbols = {symbol: "natural" for symbol in (heads, layers) if not symbol.isdigit()}
+    kept = f"({int(heads) + 1})" if heads.isdigit() else f"({heads} + 1)"
+    free, kept = _power(heads, layers), _power(kept.strip("()") if heads.isdigit() else kept, layers)
+    number = int(heads) ** int(layers) if not symbols else None
+    number = min(number, length) if number is not None and length else number
+    found = str(number) if number is not None else "1" if heads == "1" else free
+    capped = rf"\min({length}, {free})" if length else free
+    said = {"1": "one head", "2": "two heads"}.get(heads, f"${heads}$ heads")
+    end = f" of a sequence of {length} positions" if length else ""
+    why = "Each head brings one position and nothing is kept: a layer multiplies by the number of heads."
+    answer = (
+        Count(number, "positions") if number is not None else
+        InWords(found, {"N": "natural"} | symbols, also=(rf"\min(N, {found})",))
+    )  # fmt: skip
+    return Part(
+        name,
+        f"There is no residual. How many positions{end} can a position of layer ${layers}$ depend on at most, with "
+        f"{said} in every layer?",
+        answer,
+        lambda: (Step("Count layer by layer.", why, (capped, found) if capped != found else (), found, symbols),),
+        (
+            "What does a position of the first layer see, when nothing keeps the position itself?",
+            "Find the factor from one layer to the next, and multiply.",
+            f"Each layer multiplies by the number of heads: take that to the power ${layers}$.",
+        ),
+        2,
+        tuple(
+            Misconception("residual counted", text)
+            for text in (kept,)
+            if not length or (number is not None and number < length)
+        ),
+        symbols,
+        _CUES,
+        f"{why} That makes ${found}$.",
+    )
+
+
+def number_part(name: str, kind: str, heads: int, layers: int, length: int, window: int, residual: bool = True) -> Part:
     """The same in numbers; `kind` is "plain", "agreeing", "capped", "neighbours" or "window"."""
+    if not residual:
+        return _without_residual(name, str(heads), str(layers), length)
     found, chain, ask, why, wrong = _NUMBERED[kind](heads, layers, length, window)
 
     def steps() -> tuple[Step, ...]:
@@ -76,6 +123,10 @@ def number_part(name: str, kind: str, heads: int, layers: int, length: int, wind
     )
 
 
+def _each(heads: int) -> str:
+    return "The only head" if heads == 1 else f"Every one of {heads} heads"
+
+
 _Case = tuple[int, tuple[str, ...], str, str, dict[str, int]]
 
 
@@ -85,7 +136,7 @@ def _plain(heads: int, layers: int, length: int, window: int) -> _Case:
         found,
         (f"(1 + {heads})^{{{layers}}}", str(found)),
         (
-            f"Every one of {heads} heads looks at one position, there is a residual, and the sequence is long enough. "
+            f"{_each(heads)} looks at one position, there is a residual, and the sequence is long enough. "
             f"How many positions can a position of layer {layers} depend on at most?"
         ),
         f"Each layer multiplies by {heads} + 1: itself, and one position a head.",
@@ -113,7 +164,7 @@ def _capped(heads: int, layers: int, length: int, window: int) -> _Case:
     return (
         found,
         (rf"\min({length}, (1 + {heads})^{{{layers}}})", str(found)),
-        (f"Every one of {heads} heads looks at one position of a sequence of {length} positions, and there is a "
+        (f"{_each(heads)} looks at one position of a sequence of {length} positions, and there is a "
          f"residual. How many positions can a position of layer {layers} depend on at most?"),
         f"Each layer multiplies by {heads} + 1, up to the length of the sequence.",
         {"residual forgotten": min(length, heads**layers), "end of the sequence forgotten": free,

@@ -45,12 +45,16 @@ def likeness(text: str) -> float:
     return round(min(score, 1.0), 2) if score >= 0.4 else 0.0
 
 
-_NAME = r"(?<![A-Za-z_])\$?([A-Za-z](?:_\{?\\?(?:text|mathrm)?\{?\w+\}?\}?)?)\$?"
+_NAME = r"(?<![A-Za-z_])\$?([A-Za-z](?:_\{?\\?(?:text|mathrm)?\{?\w+\}?\}?)?)(?![A-Za-z_])\$?"
 _ROLES = {
     "queries": (rf"query (?:sequence )?length\s+(?:of )?{_NAME}", rf"{_NAME}\s+quer(?:y|ies)\b"),
     "keys": (rf"(?:key|value|key/value|key-value|source) (?:sequence )?length\s+(?:of )?{_NAME}", rf"{_NAME}\s+keys\b"),
-    "head_width": (rf"head (?:dimension|width|size)\s+(?:of )?{_NAME}", rf"heads of width {_NAME}"),
-    "heads": (rf"number of heads\s+(?:is )?{_NAME}", rf"into {_NAME} heads"),
+    "head_width": (rf"head (?:dimension|width|size)\s+(?:of )?{_NAME}", rf"heads of (?:width|dimension|size) {_NAME}"),
+    "heads": (
+        rf"number of heads\s+(?:is )?{_NAME}",
+        rf"into {_NAME} heads",
+        rf"{_NAME}\s+(?:attention )?heads\b(?! only)",
+    ),
     "model": (rf"(?:model|embedding|hidden) (?:dimension|width|size)\s+(?:of )?{_NAME}", rf"vectors of width {_NAME}"),
     "groups": (rf"{_NAME} heads only", rf"{_NAME} (?:groups|key[/-]value heads|kv heads)"),
 }
@@ -69,7 +73,7 @@ def sizes_in(text: str) -> Sizes:
                     found[role] = name
                 break
     if "queries" not in found and "keys" not in found:
-        own = re.search(rf"sequence length\s+(?:of )?{_NAME}|{_NAME} tokens that attend to one another", text[:LONGEST])
+        own = re.search(rf"sequence length\s+(?:of )?{_NAME}|{_NAME} tokens\b", text[:LONGEST])
         if own and (name := re.sub(r"[{}\\]|text|mathrm", "", own[1] or own[2])) not in ("a", "A", "I"):
             found |= {"queries": name, "keys": name}
     if not found:
@@ -88,15 +92,44 @@ _KINDS = {
 }
 
 
+def before_in(text: str) -> str:
+    """What a text says before its parts; nothing where the whole of it is one part."""
+    before, parts = lettered(text)
+    return before if parts else ""
+
+
 def asked_in(text: str) -> list[Asked]:
-    """The parts of a text; a text without letters is one part, "a"."""
+    """The parts of a text; a text without letters is one part, "a", or lists (i), (ii) …."""
     before, parts = lettered(text)
     if parts:
-        return parts
+        return _carried(parts)
     stem, *inline = re.split(r"\((i{1,3}|iv|v)\)\s", before)
+    # "Find the complexity. Then name the bottleneck (i) … (ii) …" asks for both.
+    *sentences, last = re.split(r"(?<=[.?;])\s+", stem.strip())
+    cost = " ".join(sentences)
+    both = bool(re.search(_BOTTLENECK, last.lower()) and re.search(_KINDS["cost"], cost.lower()))
     if len(inline) < 4:
-        return [Asked("a", before)]
-    return [Asked(f"a({sign})", said, stem) for sign, said in zip(inline[::2], inline[1::2], strict=True)]
+        return [Asked("a", cost), Asked("b", last)] if both else [Asked("a", before)]
+    listed = zip(inline[::2], inline[1::2], strict=True)
+    if both:
+        return [Asked("a", cost), *(Asked(f"b({sign})", said, last) for sign, said in listed)]
+    return [Asked(f"a({sign})", said, stem) for sign, said in listed]
+
+
+def _carried(parts: list[Asked]) -> list[Asked]:
+    """The parts, where one that only changes the one before, "And without the residual?", has that for its stem."""
+    found: list[Asked] = []
+    for part in parts:
+        short = re.match(
+            r"\W*(?:and|now|repeat|what about|how about|(?:the )?same|with|without)\b", part.text, re.IGNORECASE
+        )
+        if found and short and not part.stem and kind_of(part) is None and re.search(_CHANGED, part.text.lower()):
+            part = Asked(part.name, part.text, f"{found[-1].text} {found[-1].stem}")
+        found.append(part)
+    return found
+
+
+_CHANGED = r"\bheads?\b|\blayers?\b|residual|skip connection"
 
 
 def kind_of(asked: Asked) -> str | None:
@@ -133,13 +166,13 @@ def long_in(text: str) -> bool:
     )
 
 
-def crossing_in(text: str) -> tuple[int, int]:
-    """The width, and how many heads share keys."""
+def crossing_in(text: str) -> tuple[int, int] | None:
+    """The width, and how many heads share keys; None where no width is told."""
     plain = re.sub(r"[$,]", "", text)
     width = re.search(r"(?:width|dimension|d_\{?model\}?|size)\D{0,12}(\d+)", plain)
     shared = re.search(r"(\d+) (?:query )?heads share|shared by (\d+)", plain)
     count = int(next(group for group in shared.groups() if group)) if shared else 1
-    return (int(width[1][:7]) if width else 512), max(1, count)
+    return (int(width[1][:7]), max(1, count)) if width else None
 
 
 def seen_in(text: str) -> tuple[str, int, int, int, int] | None:
@@ -159,33 +192,3 @@ def seen_in(text: str) -> tuple[str, int, int, int, int] | None:
     queries = re.search(r"(\d+) (?:new )?(?:queries|tokens)", plain)
     keys = re.search(r"(\d+) keys", plain)
     return ("past", int(queries[1]), int(keys[1]), int(place[1]), 0) if queries and keys else None
-
-
-def reach_in(asked: Asked) -> tuple[str, str] | tuple[str, int, int, int, int]:
-    """Letters (heads, layers) of a question about reach, or its kind and numbers: heads, layers, length, window."""
-    plain = re.sub(r"[$*`]", "", asked.text)
-    whole = re.sub(r"[$*`]", "", asked.whole)
-    layer = re.search(r"layer (\d+)|(\d+)[- ]layers?", whole)
-    heads = re.search(r"(\d+) heads", whole)
-    if layer and (heads or "window" in whole):
-        layers = int(next(group for group in layer.groups() if group)[:3])
-        length = re.search(r"sequence of (\d+)|(\d+) positions\.?$|length (\d+)", whole)
-        window = re.search(r"window of (\d+)", whole)
-        before = re.search(r"the (\d+) (?:positions|tokens) before", whole)
-        size = int(window[1]) if window else int(before[1]) + 1 if before else 0
-        count = int(heads[1][:3]) if heads else 1
-        kind = (
-            "window" if size else
-            "agreeing" if re.search(r"same (?:one )?position|agree", whole) else
-            "neighbours" if re.search(r"positions? back|neighbou?rs", whole) else
-            "capped" if length and re.search(r"sequence of \d|length \d", whole) else "plain"
-        )  # fmt: skip
-        return kind, count, layers, int(next(group for group in length.groups() if group)) if length else 0, size
-    letter = re.search(r"(?:at|of|in) layer ([A-Za-z])\b|\b([A-Za-z]) layers", whole)
-    layers_letter = next((group for group in letter.groups() if group), "n") if letter else "n"
-    if re.search(r"\b(?:single|one|1) head\b", plain):
-        return "1", layers_letter
-    if re.search(r"\b(?:two|2) heads\b", plain):
-        return "2", layers_letter
-    many = re.search(r"\b([b-zB-Z]|\d{1,2}) heads\b", plain)
-    return (many[1] if many else "k"), layers_letter

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol
 
-from ...maths import Verdict, compare
+from ...maths import Verdict, compare, equal
 from ..outcome import Outcome, joined
 from ..reading.literals import cells_of, number_of, numbers_of, split_outside
 from .cutting import unboxed
+from .doubts import held, only_denied, unsettled, worded
 from .pieces import cleaned, in_order, labelled, named_together, stacked, tabled, tidy, without_remarks
 from .sentences import Said, claims
+from .spoken import as_vector, written
 
 LONGEST = 60_000  # characters of an answer; a longer one is no answer to a question of this bank
 
@@ -21,6 +23,8 @@ MOST_CLAIMS = 12  # formulas of a sentence that are tried
 
 _SENTENCE = re.compile(r"[.;]\$?\s+(?=[A-Z])")
 _UNREAD = ("unreadable", "ill-typed")
+# What makes a comma part of a formula, and no end of an answer.
+_TOGETHER = re.compile(r"[=<>≤≥≈∈]|\\(?:[lg]eq?|in|to|dots|ldots|cdots|begin|forall)\b|\.\.")
 _KINDS = {"equal": "right", "conditional": "conditional", "different": "wrong", "ill-typed": "wrong"}
 
 
@@ -41,13 +45,15 @@ class Answer(Protocol):
         ...
 
 
-def unreadable(answer: str) -> Outcome | None:
-    """The outcome of a text that is no answer at all, or None."""
+def unreadable(answer: str, prose: bool = False) -> Outcome | None:
+    """The outcome of a text that is no answer at all, or None; a formula is none beside a relation or a denial."""
     if not answer.strip():
         return Outcome("unread", "there is no answer")
     if len(answer) > LONGEST:
         return Outcome("unread", f"the answer has {len(answer):,} characters; at most {LONGEST:,} are read")
-    return None
+    if only_denied(answer, prose):
+        return Outcome("unread", "it says what is not the answer, and nothing beside it")
+    return None if prose else unsettled(answer)
 
 
 @dataclass(frozen=True)
@@ -78,8 +84,10 @@ class Value:
         return self.shown or self.gold
 
     def check(self, answer: str) -> Outcome:
-        if (nothing := unreadable(answer)) is not None:
-            return nothing
+        # Its sentences say what a "not" is said of.
+        for nothing in (unreadable(answer, prose=True), unsettled(answer)):
+            if nothing is not None:
+                return nothing
         return from_verdict(_read(self, answer)[1])
 
     def stated(self, answer: str) -> str:
@@ -88,9 +96,18 @@ class Value:
 
     def _found(self, answer: str) -> tuple[str, Verdict]:
         """The formula that is taken for the answer, and the verdict on it."""
-        answer = tidy(answer)
+        answer = tidy(held(answer))
         whole = unboxed(cleaned(answer) or answer)
+        if (several := self._several(whole)) is not None:
+            return whole, several
         verdict = self.compared(whole)
+        if verdict.kind == "equal" and "it is not equal to" in verdict.reason:
+            return whole, Verdict("unreadable", None, "two sides of an equation in it are not equal", answer=whole)
+        for other in self._otherwise(whole) if verdict.kind != "equal" else ():
+            if (second := self.compared(other)).kind == "equal" or (
+                second.kind not in _UNREAD and verdict.kind in _UNREAD
+            ):
+                return other, second
         if verdict.kind not in _UNREAD:
             return whole, verdict
         first: tuple[str, Verdict] | None = None
@@ -106,6 +123,22 @@ class Value:
         if first is not None and (first[1].kind == "ill-typed" or verdict.kind == "unreadable"):
             return first
         return whole, verdict
+
+    def _otherwise(self, whole: str) -> Iterator[str]:
+        """What a text may be as mathematics, where it is a list of numbers, words or code."""
+        cells = cells_of(self.text)
+        listed = as_vector(whole, len(cells[0][0])) if cells and cells[1] else ""
+        yield from (other for other in (listed, written(whole)) if other not in ("", whole))
+
+    def _several(self, whole: str) -> Verdict | None:
+        """The verdict on formulas beside each other that are not equal, "d, 2d": none of them is the answer."""
+        pieces = split_outside(re.sub(r"[;\n]", ",", whole), ",") if len(whole) < 400 else []
+        if not 1 < len(pieces) < 5 or _TOGETHER.search(whole) or cells_of(self.text) is not None or worded(whole):
+            return None
+        kinds = [self.compared(piece.strip()).kind for piece in pieces]
+        if "equal" in kinds and "different" in kinds:
+            return Verdict("unreadable", None, "it gives more answers than one, and they differ", answer=whole)
+        return None
 
     def _claims(self, answer: str) -> Iterator[Said]:
         names = {name.partition("_")[0] if len(name) == 1 else name for name in self.symbols}
@@ -159,7 +192,7 @@ class Value:
 
     def same(self, wrong: str, answer: str) -> bool:
         given = self.stated(answer)
-        return squeezed(wrong) == squeezed(given) or compare(wrong, given, self.symbols).kind == "equal"
+        return squeezed(wrong) == squeezed(given) or equal(wrong, given, self.symbols)
 
 
 @lru_cache(maxsize=64)
@@ -233,7 +266,7 @@ class Values:
         return {name: texts[-1] for name, texts in self._candidates(answer).items()}
 
     def _candidates(self, answer: str) -> dict[str, list[str]]:
-        names, answer = list(self.items), unboxed(tidy(answer).strip())
+        names, answer = list(self.items), unboxed(tidy(held(answer)).strip())
         if together := named_together(answer, names):
             return together
         found = labelled(answer, names, self.aliases)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import pairwise, permutations
 from typing import Any
 
-from ...maths import compare
+from ...maths import equal
 from ..outcome import Outcome
 from .answers import unreadable
+from .calls import NotRunnable, einsum_order, loose, product_in
 from .choices import ORDINALS, ROMAN
+from .doubts import held
 
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 MOST_AXES = 8  # of one operand or answer
@@ -46,6 +48,8 @@ class ShapeOf:
     def check(self, answer: str) -> Outcome:
         if (nothing := unreadable(answer)) is not None:
             return nothing
+        if (several := self._several(answer)) is not None:
+            return several
         dims = self.read(answer)
         if dims is None:
             return Outcome("unread", "no shape could be found; write it as [a, b, c]")
@@ -68,7 +72,7 @@ class ShapeOf:
 
     def read(self, answer: str) -> tuple[str, ...] | None:
         """The sizes that a text gives, the last shape in it; an option's number or letter stands for the option."""
-        text = _code(_offered(answer, self.options))
+        text = _code(_offered(held(answer), self.options))
         listed = self._listed(text)
         if listed is not None:
             pieces = listed.split(",")
@@ -86,11 +90,24 @@ class ShapeOf:
         for opening, closing, least in ((r"\[", r"\]", 0), (r"\(", r"\)", 1)):
             sizes = rf"{_SIZE}(?:\s*,\s*{_SIZE}){{{least},{MOST_AXES}}}"
             found = list(re.finditer(rf"{opening}\s*({sizes})\s*,?\s*{closing}", text))
-            kept = [each for each in found if not denied_before(text, each.start())] or found
-            named = re.search(rf"(?<!\w){_loose(self.name)}(?!\w)", text) if self.name else None
+            kept = [each for each in found if not denied_before(text, each.start())]
+            named = re.search(rf"(?<!\w){loose(self.name)}(?!\w)", text) if self.name else None
             after = [each for each in kept if named and each.start() > named.end()]
             if kept:
                 return (after or kept)[0][1]
+        return None
+
+    def _several(self, answer: str) -> Outcome | None:
+        """Two shapes of which one is to be picked, "[a, b] or [b, a]", are no answer where they differ."""
+        listed = rf"[\[(]\s*({_SIZE}(?:\s*,\s*{_SIZE}){{1,{MOST_AXES}}})\s*,?\s*[\])]"
+        found = list(re.finditer(listed, _code(held(answer))[:LONGEST_CALL]))
+        for one, two in pairwise(found):
+            sizes = [tuple(size.strip() for size in each[1].split(",")) for each in (one, two)]
+            differ = len(sizes[0]) != len(sizes[1]) or not all(map(self._equal, *sizes))
+            if differ and re.fullmatch(
+                r"[\s,;$]*(?:or(?: (?:maybe|perhaps|rather))?)?[\s,;$]*", one.string[one.end() : two.start()]
+            ):
+                return Outcome("unread", f"[{one[1]}] and [{two[1]}] are two answers: give one")
         return None
 
     def _because(self, fault: str) -> str:
@@ -110,7 +127,7 @@ class ShapeOf:
             return False
         symbols = dict.fromkeys(names - set(self.equal_sizes), "natural")
         symbols |= {name: f"natural = {size}" for name, size in self.equal_sizes.items()}
-        return compare(wanted, given, symbols).kind == "equal"
+        return equal(wanted, given, symbols)
 
 
 @dataclass(frozen=True)
@@ -143,7 +160,7 @@ class Einsum:
         try:
             given = self._read(answer)
         except NotRunnable as reason:
-            return Outcome("wrong", f"it does not run: {reason}")
+            return reason.outcome
         if given is None:
             return Outcome("unread", f"no einsum could be found; write its subscripts, as in {self._example()}")
         faults: list[Outcome] = []
@@ -169,19 +186,21 @@ class Einsum:
 
     def _read(self, answer: str) -> list[tuple[tuple[str, ...], str]] | None:
         """The calls that a text may mean: a term for each operand in this question's order, and the result's."""
-        text = _code(_offered(answer, self.options))
+        text = _code(_offered(held(answer), self.options))
         arrows = [found.start() for found in re.finditer("->", text[:LONGEST_CALL])]
         calls = [(arrow, *_subscripts(text, arrow)) for arrow in arrows]
         calls = [call for call in calls if "," in call[1]]
         if not calls:
             return self._matrix_product(text)
-        kept = [call for call in calls if not denied_before(text, call[0] - len(call[1]))] or calls
-        _, left, right = kept[0]
+        kept = [call for call in calls if not denied_before(text, call[0] - len(call[1]))]
+        if not kept or _either(text, kept):
+            return None
+        arrow, left, right = kept[0]
         terms = left.split(",")
         terms, right = _with_letters(terms, right)
         if len(terms) != len(self.operands):
             raise NotRunnable(f"{len(terms)} operands have subscripts, and there are {len(self.operands)}")
-        named = self._order(text)
+        named = einsum_order(text, arrow, self.operands) or self._order(text)
         orders = [named] if named else list(permutations(range(len(terms))))
         return [(tuple(terms[order.index(place)] for place in range(len(order))), right) for order in orders]
 
@@ -192,7 +211,7 @@ class Einsum:
             for which, name in enumerate(self.operands)
             for found in [
                 re.search(
-                    rf"(?<![\w]){_loose(name)}(?!\w)", re.sub(r"[A-Za-z. ,]{1,80}->\s*[A-Za-z. ]*", _blanked, text)
+                    rf"(?<![\w]){loose(name)}(?!\w)", re.sub(r"[A-Za-z. ,]{1,80}->\s*[A-Za-z. ]*", _blanked, text)
                 )
             ]
             if found
@@ -202,17 +221,17 @@ class Einsum:
 
     def _matrix_product(self, text: str) -> list[tuple[tuple[str, ...], str]] | None:
         """`x @ W` of two matrices, as an einsum; other ranks are said not to fit."""
-        if len(self.operands) != 2 or ("@" not in text and "matmul" not in text):
+        if len(self.operands) != 2 or (product := product_in(text, self.operands)) is None:
             return None
-        order = self._order(text)
-        if order is None:
+        if denied_before(text, len(text) - len(text.lstrip()) + len(text.partition("@")[0].rstrip())):
             return None
         ranks = [len(term) for term in self._axes()]
-        if ranks != [2, 2]:
-            raise NotRunnable(
-                f"a plain matrix product of {ranks[0]} and {ranks[1]} axes mixes up the batch and the heads"
-            )
-        return [(("ij", "jk"), "ik") if order == (0, 1) else (("jk", "ij"), "ik")]
+        if ranks == [2, 2] and not product.swapped:
+            return [(("ij", "jk"), "ik") if product.order == (0, 1) else (("jk", "ij"), "ik")]
+        if ranks == [2, 3] and product.order == (0, 1):
+            # The matrix is multiplied by every head's, and the heads come first.
+            return [(("ij", "hjk"), "ihk" if product.swapped else "hik")]
+        raise NotRunnable(f"a plain matrix product of {ranks[0]} and {ranks[1]} axes mixes up the batch and the heads")
 
     def _axes(self) -> list[str]:
         return self.spec.partition("->")[0].split(",")
@@ -259,14 +278,19 @@ class Einsum:
         return stands_for
 
 
-class NotRunnable(Exception):
-    """Why an einsum cannot be run on the operands of a question."""
-
-
 def denied_before(text: str, start: int) -> bool:
     """Whether what stands at `start` is named only to be turned down."""
     before = text[max(0, start - 40) : start].lower()
     return bool(re.search(r"\b(?:not|instead of|rather than|unlike|wrong|than)\b[^.;\n,]{0,24}$", before))
+
+
+def _either(text: str, calls: list[tuple[int, str, str]]) -> bool:
+    """Whether a text leaves open which of two calls is meant."""
+    for (one, left, right), (two, other, result) in pairwise(calls):
+        differ = _renamed((left,), right) != _renamed((other,), result)
+        if differ and re.search(r"\bor\b(?! equivalently)|^[^A-Za-z]*;", text[one + 2 + len(right) : two - len(other)]):
+            return True
+    return False
 
 
 def _subscripts(text: str, arrow: int) -> tuple[str, str]:
@@ -288,12 +312,6 @@ def _counted(axes: str) -> str:
 
 def _blanked(found: re.Match[str]) -> str:
     return " " * len(found[0])
-
-
-def _loose(name: str) -> str:
-    """A tensor's name in either case of its subscript, with or without the line below: W_q, W_Q, Wq."""
-    head, _, below = name.partition("_")
-    return rf"{re.escape(head)}(?:_?\{{?(?i:{re.escape(below)})\}}?)" if below else re.escape(head)
 
 
 def _with_letters(terms: list[str], right: str) -> tuple[list[str], str]:

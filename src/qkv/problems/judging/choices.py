@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, pairwise
 
 from ..outcome import Outcome, joined
 from .answers import unreadable
+from .doubts import flatly_denied, held
 
+SHORT = 80  # characters of an answer that is only a list
 MOST = 100  # names in one answer that are looked at
 ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii")
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
@@ -68,8 +70,9 @@ class Choice:
         return frozenset(option.label for option in self.options if option.right)
 
     def check(self, answer: str) -> Outcome:
-        if (nothing := unreadable(answer)) is not None:
-            return nothing
+        for nothing in (unreadable(answer, prose=True), flatly_denied(answer)):
+            if nothing is not None:
+                return nothing
         chosen = self.chosen(answer)
         if chosen is None:
             labels = ", ".join(f"({option.label})" for option in self.options)
@@ -92,7 +95,7 @@ class Choice:
 
     def chosen(self, answer: str) -> frozenset[str] | None:
         """The labels that an answer chooses; None where it chooses nothing that can be read."""
-        text = folded(answer)
+        text = folded(held(answer, prose=True))
         found = self._whole(text) or self._labelled(text) or self._worded(text)
         if found:
             return frozenset(found)
@@ -198,8 +201,13 @@ class Leading:
         return next(option.text for option in self.options if option.right)
 
     def check(self, answer: str) -> Outcome:
-        if (nothing := unreadable(answer)) is not None:
-            return nothing
+        for nothing in (unreadable(answer, prose=True), flatly_denied(answer)):
+            if nothing is not None:
+                return nothing
+        if _OPEN.search(folded(answer)) and len({option.label for _, _, option in self._kept(answer)}) > 1:
+            return Outcome("unread", "it leaves open which of the two leads")
+        if self._joined(answer):
+            return Outcome("wrong", "one of them leads, and several are named")
         option = self.meant(answer)
         if option is None:
             return Outcome("unread", f"nothing was found of {' or '.join(option.text for option in self.options)}")
@@ -232,7 +240,15 @@ class Leading:
 
     def meant(self, answer: str) -> Option | None:
         """The option that an answer says to lead."""
-        text = self._meant_case(folded(answer))
+        text, kept = self._meant_case(folded(held(answer))), self._kept(answer)
+        led = [option for start, end, option in kept if re.search(_LEADS_BEHIND, text[end : end + 70])]
+        led += [option for start, end, option in kept if re.search(_LEADS_BEFORE, text[max(0, start - 70) : start])]
+        found = led or [option for _, _, option in kept]
+        return found[0] if found else None
+
+    def _kept(self, answer: str) -> list[tuple[int, int, Option]]:
+        """Where the options are named and not belittled, in the order of the text."""
+        text = self._meant_case(folded(held(answer)))
         places = [
             (found.start(), found.end(), option)
             for option in self.options
@@ -240,13 +256,20 @@ class Leading:
             if wording
             for found in re.finditer(wording, text)
         ]
-        kept = sorted((place for place in places if not _belittled(text, *place[:2])), key=lambda place: place[:2])
-        led = [option for start, end, option in kept if re.search(_LEADS_BEHIND, text[end : end + 70])]
-        led += [option for start, end, option in kept if re.search(_LEADS_BEFORE, text[max(0, start - 70) : start])]
-        found = led or [option for _, _, option in kept]
-        return found[0] if found else None
+        return sorted((place for place in places if not _belittled(text, *place[:2])), key=lambda place: place[:2])
+
+    def _joined(self, answer: str) -> bool:
+        """Whether a short answer names two options with nothing but an "and" between them."""
+        kept = self._kept(answer)
+        text = self._meant_case(folded(held(answer)))
+        return len(text) <= SHORT and any(
+            one[2] is not two[2]
+            and re.fullmatch(r",? (?:and|as well as|plus)(?: also)?(?: (?:of|the|in))* ", text[one[1] : two[0]])
+            for one, two in pairwise(kept)
+        )
 
 
+_OPEN = re.compile(r"\beither\b")
 _LEADS_BEHIND = (
     r"^[^.;\n]{0,50}\b(?:dominat(?:e|es|ing)|bottleneck|(?:cost|take)s? (?:the )?most|(?:is|are) "
     r"(?:the )?(?:most|main|dominant))"
@@ -261,7 +284,8 @@ def _belittled(text: str, start: int, end: int) -> bool:
     """Whether what stands there is said not to matter."""
     before, after = text[max(0, start - 40) : start], text[end : end + 60]
     return bool(
-        re.search(r"\b(?:not|rather than|instead of|over|than|exceeds?|unlike|outweighs?)(?: \w+){0,2} $", before)
+        re.search(r"\b(?:not|no|rather than|instead of|over|than|exceeds?|unlike|outweighs?)(?: \w+){0,2} $", before)
+        or re.search(r"\bnot (?:(?!but\b)\w+ )*and (?:the )?$", before)
         or re.search(r"^[^.;,\n]{0,30}\b(?:not|negligible|cheap|small(?:er)?|minor|less|little|insignificant)\b", after)
     )
 
@@ -281,8 +305,9 @@ class Choices:
         return "; ".join(f"{name}: {choice.text}" for name, choice in self.items.items())
 
     def check(self, answer: str) -> Outcome:
-        if (nothing := unreadable(answer)) is not None:
-            return nothing
+        for nothing in (unreadable(answer, prose=True), flatly_denied(answer)):
+            if nothing is not None:
+                return nothing
         found = self.read(answer)
         if not found:
             return Outcome("unread", f"write which options hold for {' and for '.join(self.items)}, one a line")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 
-from ...maths import compare
+from ...maths import compare, equal
 from ..outcome import Outcome
 from .answers import LONGEST, Value, from_verdict, unreadable
 from .assumed import conditions_in
+from .doubts import held, unsettled
 
 MOST = 100  # rates in one answer that are looked at
 
@@ -39,11 +40,12 @@ class Count:
     def check(self, answer: str) -> Outcome:
         if (nothing := unreadable(answer)) is not None:
             return nothing
+        answer = held(answer)
         verdicts = [compare(str(self.number), reading, {}) for reading in self._read(answer)]
         return from_verdict(next((each for each in verdicts if each.kind != "unreadable"), verdicts[0]))
 
     def same(self, wrong: str, answer: str) -> bool:
-        return compare(self._read(wrong)[0], self._read(answer)[0], {}).kind == "equal"
+        return equal(self._read(wrong)[0], self._read(answer)[0], {})
 
     def _read(self, answer: str) -> list[str]:
         """What may be the number, as mathematics: what is said last comes first."""
@@ -68,7 +70,9 @@ class InWords(Value):
     """A formula that may stand in a sentence: "the reach is $(k + 1)^n$ positions"."""
 
     def check(self, answer: str) -> Outcome:
-        answer = summed(answer)
+        if (nothing := unreadable(answer)) is not None:
+            return nothing
+        answer = summed(held(answer))
         outcome = super().check(answer)
         for shorter in self.formulas(answer) if outcome.kind == "unread" else ():
             second = super().check(shorter)
@@ -123,33 +127,51 @@ class Rate(InWords):
     """
 
     def check(self, answer: str) -> Outcome:
-        if (nothing := unreadable(answer)) is not None:
-            return nothing
+        doubts = (unreadable(answer, prose=True), unsettled(answer), _factored(answer), self._several_rates(answer))
+        for nothing in doubts:
+            if nothing is not None:
+                return nothing
         given = self.formulas(answer)
         outcome = super().check(given[0] if given else answer)
         if outcome.kind not in ("wrong", "unread"):
             return outcome
         growth = [_as_o(text) for text in given or re.findall(r"\$([^$]{1,400})\$", answer[:LONGEST])[:1]]
         for condition, types in conditions_in(answer, self.symbols) if growth else ():
-            if compare(_as_o(self.gold), growth[0], types).kind == "equal":
+            if equal(_as_o(self.gold), growth[0], types):
                 return Outcome("conditional", f"right only if {condition}", condition=condition)
         if growth and _ONE_TERM.search(answer) and self._below(growth[0]):
             return Outcome("incomplete", "that is one term of the cost; add the others")
         return outcome
 
+    def _several_rates(self, answer: str) -> Outcome | None:
+        """Rates of which a text does not say which it means, where they differ: of two kinds of attention, or bare."""
+        found = rates_in(held(answer))
+        kinds = {name for name, pattern in _ATTENTIONS.items() if re.search(pattern, answer, re.IGNORECASE)}
+        bare = re.fullmatch(r"[\s,;$]*(?:or)?[\s,;$]*", "".join(_between(found, held(answer)))) is not None
+        if len(found) != 2 or not (bare or len(kinds) == 2):
+            return None
+        text = held(answer)
+        one, two = (_as_o(text[start:end]) for start, end in found)
+        if re.search(_DENIED, text[max(0, found[1][0] - 40) : found[1][0]]) or compare(one, two, self.symbols):
+            return None
+        if _as_o(self.gold) and {compare(_as_o(self.gold), each, self.symbols).kind for each in (one, two)} >= {
+            "equal"
+        }:
+            return Outcome("unread", "it gives two rates that differ: write the one that is asked for")
+        return None
+
     def _below(self, growth: str) -> bool:
         """Whether a rate is no more than the right one."""
         both = f"O({_as_o(self.gold)[2:-1]} + {growth[2:-1]})"
-        return compare(_as_o(self.gold), both, self.symbols).kind == "equal"
+        return equal(_as_o(self.gold), both, self.symbols)
 
     def same(self, wrong: str, answer: str) -> bool:
         one, two = (_as_o((self.formulas(each) or [each])[0]) for each in (wrong, answer))
-        return compare(one, two, self.symbols).kind == "equal"
+        return equal(one, two, self.symbols)
 
     def formulas(self, answer: str) -> list[str]:
-        places = islice(_RATE.finditer(answer[:LONGEST]), MOST)
-        found = [(each.start(), _closed(answer, each.end())) for each in places]
-        found = [(start, end) for start, end in found if end]
+        answer = added(held(answer))
+        found = rates_in(answer)
         kept = [(start, end) for start, end in found if not re.search(_DENIED, answer[max(0, start - 40) : start])]
         for sign in (_TOTAL, _ENDS):
             led = [(s, e) for s, e in kept if re.search(sign, answer[max(0, s - 90) : s].lower())]
@@ -160,6 +182,59 @@ class Rate(InWords):
             (s, e) for s, e in found if kept and s > kept[0][1] and re.fullmatch(r"\W*=\W*", answer[kept[0][1] : s])
         ]
         return [answer[start:end] for start, end in (kept[:1] if not chain else chain[:1])]
+
+
+def rates_in(text: str) -> list[tuple[int, int]]:
+    """Where the rates of a text stand."""
+    places = islice(_RATE.finditer(text[:LONGEST]), MOST)
+    found = [(each.start(), _closed(text, each.end())) for each in places]
+    return [(start, end) for start, end in found if end]
+
+
+def added(text: str) -> str:
+    """A text whose sums of rates are written as one, and terms that are said to be parts of a cost as their sum.
+
+    >>> added("O(n) + O(d)"), added("O(n) for the projections and O(d) for attention")
+    ('O(n + d)', 'O(n + d)')
+    """
+    found = rates_in(text)
+    for (_, end), (begin, stop) in reversed([*pairwise(found)]):
+        between = text[end:begin]
+        parted = len(found) == 2 and _PARTS_OF.fullmatch(between) and _PART.match(text, stop)
+        if re.fullmatch(r"[\s$]*\+[\s$]*", between) or parted:
+            inner = text[begin:stop]
+            more = inner[inner.index("(") + 1 :] if "left" not in inner else ""
+            behind = _PART.sub("", text[stop:], 1) if parted else text[stop:]
+            text = f"{text[: end - 1]} + {more}{behind}" if more else text
+    return text
+
+
+_PART = re.compile(
+    r"[\s$,]*(?:for|from|in|to (?:do|compute)) (?:the |all )?(?:(?:attention|dot|weighted|value|query|key|output)\s)*"
+    r"(?:projections?|attention|scores?|softmax|sums?|products?|lookups?|cache|weights|logits)\b[.\s]*",
+    re.IGNORECASE,
+)
+_PARTS_OF = re.compile(rf"{_PART.pattern}[\s,;]*(?:and|plus|\+|,|;)[\s$]*", re.IGNORECASE)
+_ATTENTIONS = {"heads": r"\bMHA\b|multi-?\s?head", "query": r"\bMQA\b|multi-?\s?query", "group": r"\bGQA\b|grouped"}
+_FACTOR = r"(?:\\(?:cdot|times)|[*/·×])"
+
+
+def _factored(answer: str) -> Outcome | None:
+    """The outcome of a rate with a factor beside its O, which nobody can tell from one within."""
+    text = held(answer)
+    for start, end in rates_in(text):
+        before, after = text[max(0, start - 30) : start], text[end : end + 30]
+        led = re.search(
+            rf"(?:[\w)}}]\s*{_FACTOR}|(?:^|[=$:,;])\s*(?:[A-Za-z0-9]|\\frac\{{[^{{}}]*\}}\{{[^{{}}]*\}}))[\s$]*$",
+            before,
+        )
+        if led or re.match(rf"\s*{_FACTOR}\s*[\w\\({{]", after):
+            return Outcome("unread", "a factor stands beside the rate: write it within")
+    return None
+
+
+def _between(found: list[tuple[int, int]], text: str) -> list[str]:
+    return [text[one[1] : two[0]] for one, two in pairwise(found)]
 
 
 def _as_o(text: str) -> str:

@@ -11,6 +11,7 @@ from ..outcome import Outcome, joined
 from ..problem import Misconception
 from .answers import unreadable
 from .choices import folded
+from .doubts import flatly_denied, held
 
 ENCODER, DECODER, CROSS = "encoder self-attention", "decoder self-attention", "cross-attention"
 PADDING, CAUSAL = "padding", "causal"
@@ -93,8 +94,9 @@ class Masks:
         return "; ".join(f"{place}: {_named(put)}" for place, put in self.table.items())
 
     def check(self, answer: str) -> Outcome:
-        if (nothing := unreadable(answer)) is not None:
-            return nothing
+        for nothing in (unreadable(answer, prose=True), flatly_denied(answer)):
+            if nothing is not None:
+                return nothing
         said = self._said(answer)
         if said.elsewhere:
             return Outcome("wrong", f"there is no {said.elsewhere[0]} in this model; it has {' and '.join(self.table)}")
@@ -193,11 +195,12 @@ def _named(put: frozenset[str]) -> str:
 
 def _clauses(answer: str) -> list[str]:
     """Clauses of a text: each names a place with its masks, or goes on about the place before it."""
-    text = folded(answer).replace("_", " ").replace("key padding mask", "padding mask")
+    text = folded(held(answer, prose=True)).replace("_", " ").replace("key padding mask", "padding mask")
     # Whose padding it is names no place: "the encoder's padding mask".
     text = re.sub(r"\b(?:encoder|decoder|source|target|input)(?:'s)?(?:[- ]side)? (?:key )?(?=pad)", "", text)
     text = re.sub(r"\((?:e\.g\.|i\.e\.|such as|from|of) [^()]*\)", " ", re.sub(r"\battn\b", "attention", text))
     text = re.sub(r"\be\.g\.|\bi\.e\.", " ", text)
+    text = re.sub(r"\s(?=[1-9]\)\s)", "; ", text)  # a list that was written in one line
     # A reason names masks that it does not place.
     text = re.sub(r"\bbecause\b[^.;\n]*|\bsince\b[^.,;\n]*", " ", text)
     # Where pads stand names no mask: "with padding on the right".

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from ..outcome import Outcome, joined
 from .answers import unreadable
+from .doubts import flatly_denied, held, told
 from .wording import denied, normalised, places_of, sentences
 
 GAP = "…"
@@ -60,12 +61,17 @@ class Ideas:
         return self.shown or " ".join(idea.why or idea.name for idea in self.ideas)
 
     def check(self, answer: str) -> Outcome:
-        if (nothing := unreadable(answer)) is not None:
+        if (nothing := unreadable(answer, prose=True)) is not None:
             return nothing
+        if not told(answer):
+            return Outcome("unread", "these are words beside each other: write a sentence")
+        answer = held(answer, prose=True)
         found, faults = self.read(answer)
         if faults:
             return Outcome("wrong", "; ".join(fault.why or f"it says: {fault.name}" for fault in faults))
         wanted = self.least or len(self.ideas)
+        if len(found) >= wanted and (nothing := flatly_denied(answer)) is not None:
+            return nothing
         if len(found) >= wanted:
             return Outcome("right", "it says " + _listed(idea.name for idea in found) if found else "nothing is wrong")
         missing = _listed(idea.name for idea in self.ideas if idea not in found)
@@ -79,6 +85,7 @@ class Ideas:
 
     def read(self, answer: str) -> tuple[tuple[Idea, ...], tuple[Idea, ...]]:
         """The ideas that the text has, and those it should not have."""
+        answer = held(answer, prose=True)
         return (
             tuple(idea for idea in self.ideas if idea.said(answer)),
             tuple(idea for idea in self.against if idea.said(answer)),
@@ -129,7 +136,7 @@ class Placement:
         return frozenset(self.things).union(*self.table.values())
 
     def check(self, answer: str) -> Outcome:
-        if (nothing := unreadable(answer)) is not None:
+        if (nothing := unreadable(answer, prose=True)) is not None:
             return nothing
         found = self.read(answer)
         if not found:

@@ -10,6 +10,7 @@ from ...maths import compare
 from ..outcome import Outcome, joined
 from ..reading.literals import split_outside
 from .answers import Value, squeezed, unreadable
+from .doubts import held
 from .pieces import cleaned, labelled, name_pattern, tidy
 
 _SIDE = r"(?:[0-9]{1,4}|[A-Za-z](?:_?\{?[A-Za-z0-9]{1,6}\}?)?)"
@@ -83,7 +84,7 @@ class Products:
 
     def read(self, answer: str) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
         """Name to product, and name to size."""
-        answer = tidy(answer)
+        answer = tidy(held(answer))
         products: dict[str, str] = {}
         for name, texts in labelled(answer, list(self.items), {}).items():
             # A chain may begin with the stacked rows and end with the product.

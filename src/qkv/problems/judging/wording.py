@@ -50,8 +50,11 @@ _LIGHT = (
     r"or|and|strictly|exactly|necessarily|always|\w+ly)"
 )
 _FALSE_THAT = (
-    r"\b(?:not (?:true|the case|so|correct|right)|wrong|false|incorrect|untrue|mistaken|nonsense|a myth) "
+    r"\b(?:not (?:true|the case|so|correct|right)|wrong|false|incorrect|untrue|mistaken|nonsense|"
+    r"an? (?:common |known |frequent )?(?:myth|mistake|error|misconception|fallacy)) "
     r"(?:to (?:say|think|claim|believe) )?that\b"
+    r"|\b(?:nobody|no one|few) (?:says?|claims?|thinks?|believes?)(?: that)?\b"
+    r"|\bfar from (?:true|clear) that\b"
 )
 _TAKEN_BACK = (
     r"^\W*(?:(?:\w+\W+){0,3}?(?:is|are|was|would be|will be)\s+(?:(?:simply|just|plainly|quite|also)\s+)?"
@@ -86,6 +89,8 @@ def normalised(text: str) -> str:
     text = re.sub(r"\bnon[\s-]+(?=[a-z])", "non", text)
     text = re.sub(r"(?<=[a-z])[-‐‑–](?=[a-z])", " ", text)
     text = re.sub(r"[ \t\r\f\v\u00a0]+", " ", text)
+    if "1)" in text and " 2) " in text and "(2)" not in text:
+        text = re.sub(r" (?=[1-9]\) )", "\n", text)  # a list that was written in one line
     return re.sub(r" ?\n[\n ]*", "\n", text).strip()
 
 

@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ...maths import Verdict, compare
+from ...maths import Verdict, compare, equal
 from ..judging.answers import Value, from_verdict, unreadable
 from ..judging.assumed import conditions_in
+from ..judging.counts import added
+from ..judging.doubts import held
 from ..judging.prose import Idea, Ideas
 from ..judging.wording import normalised
 from ..outcome import Outcome, joined
@@ -28,6 +30,10 @@ class Condition(Ideas):
     def check(self, answer: str) -> Outcome:
         outcome = super().check(answer)
         said = normalised(answer)
+        if outcome and _OF_VALUES.search(said) and not _OF_SIMILARITY.search(said):
+            return Outcome("wrong", "the values may be any vectors: the condition is one on the similarity")
+        if outcome.kind == "incomplete" and "already" in outcome.reason:
+            return Outcome("incomplete", outcome.reason.partition("; missing")[0])
         if outcome and _SOME_POSITIVE.search(said) and not _NONE_NEGATIVE.search(said):
             return Outcome("incomplete", "one positive similarity is not enough: negative ones may cancel it")
         if outcome or outcome.reason.startswith("there is no answer"):
@@ -43,6 +49,8 @@ class Condition(Ideas):
         return outcome
 
 
+_OF_VALUES = re.compile(r"\bv(?:_\w+)?\b|\bvalue (?:vectors?|matri\w+)\b")
+_OF_SIMILARITY = re.compile(r"\bsim\b|similarit|kernel|denominator|\bsums?\b|weights?|scores?|\bit\b|\bq|\bk|phi|exp")
 _NONE_NEGATIVE = re.compile(
     r"nonnegativ|is at least (?:0|zero)|\b(?:not|never|none|no)\b(?: \w+){0,3} negative|positive or (?:0|zero)|"
     r"greater than or equal to (?:0|zero)|\bsquared?\b"
@@ -66,22 +74,22 @@ class Growth(Value):
     def check(self, answer: str) -> Outcome:
         if (nothing := unreadable(answer)) is not None:
             return nothing
-        given = rate_in(answer)
+        given = rate_in(added(answer))
         verdict = compare(self.gold, given, self.symbols)
         if verdict.kind == "equal":
             return from_verdict(verdict)
         for condition, gold, types, said in self.assumed:
-            if compare(gold or self.gold, given, types or self.symbols).kind == "equal":
+            if equal(gold or self.gold, given, types or self.symbols):
                 if re.search(said, answer, re.IGNORECASE):
                     return Outcome("right", f"right, as it is said that {condition}")
                 return Outcome("conditional", f"right only if {condition}", condition=condition, verdict=verdict)
         for condition, types in conditions_in(answer, self.symbols):
-            if compare(self.gold, given, types).kind == "equal":
+            if equal(self.gold, given, types):
                 return Outcome("conditional", f"right only if {condition}", condition=condition, verdict=verdict)
         return from_verdict(verdict)
 
     def same(self, wrong: str, answer: str) -> bool:
-        return compare(rate_in(wrong), rate_in(answer), self.symbols).kind == "equal"
+        return equal(rate_in(wrong), rate_in(answer), self.symbols)
 
 
 def rate_in(text: str) -> str:
@@ -135,6 +143,7 @@ class Costs:
     def check(self, answer: str) -> Outcome:
         if (nothing := unreadable(answer)) is not None:
             return nothing
+        answer = added(held(answer))
         found = self.read(answer)
         if not found:
             return Outcome("unread", f"no rate could be found; write {' and '.join(self.items)}, each with an O(…)")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..scaling.reading import undressed
+from ..scaling.told import without_work
 from .setting import Setting
 
 LONGEST = 20_000  # characters; a longer text is no single question
@@ -35,8 +36,9 @@ _WIDE = r"{} [^.]{{0,30}}?(?:dimensions?|widths?|components|sizes?)(?: of| is)?"
 # What a polynomial kernel of degree 2 or 3 with the constant 0 or 1 cannot say; nothing is put in its place.
 _OTHER_KERNEL = re.compile(
     r"\bgaussian|\brbf\b|\bradial|\blaplac|\bcosine\b|\bsigmoid|\btanh\b|\brandom features|\bperformers?\b|\brelu\b|"
-    r"(?<!non-)(?<!non)(?<!not )\bcausal(?:ly)?\b|\bautoregressive|\bquartic\b|\bquintic\b|"
-    r"\bdegree (?:of |is |equal to |[a-z] ?= ?)?(?:1|[4-9]|\d\d|one|four|five|six)\b|\b(?:fourth|fifth|sixth)[- ]degree|"
+    r"(?<!non-)(?<!non)(?<!not )(?<!no )\bcausal(?:ly)?\b|\bautoregressive|\bquartic\b|\bquintic\b|"
+    r"\bdegree (?:of |is |equal to |[a-z] ?= ?)?(?:1|[4-9]|\d\d|one|four|five|six)\b|"
+    r"\b(?:fourth|fifth|sixth)[- ]degree|"
     r"\bdegree-(?:1|[4-9])\b|\b(?:k|K|sim) ?\( ?[a-z] ?, ?[a-z] ?\) ?= ?-?[\d.]+ ?(?:\\cdot)? ?\( ?[a-z] ?\^",
     re.IGNORECASE,
 )
@@ -66,7 +68,8 @@ def read_question(text: str) -> Question | None:
     signs = sum(re.search(sign, plain, re.IGNORECASE) is not None for sign in _SIGNS)
     if signs < (2 if named > 1 else 3) or re.search(r"\bconvolution|\bkernel size|\bnull space", plain, re.IGNORECASE):
         return None
-    if _OTHER_KERNEL.search(plain) or not _expressible(plain):
+    told = undressed(without_work(text))
+    if _OTHER_KERNEL.search(told) or not _expressible(told):
         return None
     setting = _setting(plain)
     found = {}
@@ -74,7 +77,8 @@ def read_question(text: str) -> Question | None:
         setting, ask = _at_numbers(piece, setting)
         ask = ask or _ask(piece, setting)
         before = next((each for each in found.values() if each.startswith("softmax")), "")
-        if ask is None and before and re.search(r"\bkernel|\blineari", piece) and "?" in piece:
+        again = ask in found.values() and re.match(r"\W*(?:and|the same|what about|likewise)\b", piece, re.IGNORECASE)
+        if (ask is None or again) and before and re.search(r"\bkernel|\blineari|\bfeature map", piece) and "?" in piece:
             ask = before.replace("softmax", "linear")  # "and of the linearised one?"
         if ask is not None and ask not in found.values():
             found[name] = ask

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -50,6 +51,26 @@ NORMS: dict[str, Norm] = {
                     "example",
                     (("layer norm over the batch", "BD"), ("only itself", ""), ("mean of every axis", "BTD"))),
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NormChoices(Choices):
+    """A choice for each norm, whose name may also come behind: "(i), (iii) for layer norm and (i), (ii) for …"."""
+
+    def read(self, answer: str) -> dict[str, str]:
+        text = answer[:5000].lower()
+        places = sorted(
+            (found.start(), found.end(), name)
+            for name, pattern in self.names.items()
+            if (found := re.search(rf"\b(?:for|under|with|in|by) (?:the )?(?:{pattern})", text)) is not None
+        )
+        between = zip([0, *(end for _, end, _ in places)], places, strict=False)
+        pieces = {name: text[start:end].lstrip(" ,;.") for start, (end, _, name) in between}
+        behind = len(pieces) == len(self.names) and not re.search(r"\w", text[places[-1][1] :])
+        if behind and all(self.items[name].chosen(piece) is not None for name, piece in pieces.items()):
+            return pieces
+        return super().read(answer)
+
 
 _NUMBER = r"(?:features?|entr(?:y|ies)|components?|columns?)"
 _EXAMPLE = r"(?:sample|example|vector|row|token)s?"
@@ -128,8 +149,8 @@ def dependence_part(name: str, shape: str, norms: Sequence[str], order: Sequence
     options = "; ".join(f"({option.label}) {option.text}" for option in first.options) if len(chosen) > 1 else ""
     both = " Answer for " + " and for ".join(norm.says for norm, _ in chosen.values()) + "."
     if len(chosen) > 1:
-        answer = Choices({key: choice for key, (_, choice) in chosen.items()},
-                         {key: norm.named for key, (norm, _) in chosen.items()})  # fmt: skip
+        answer = NormChoices({key: choice for key, (_, choice) in chosen.items()},
+                             {key: norm.named for key, (norm, _) in chosen.items()})  # fmt: skip
     else:
         answer = first
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
-from ...maths import compare
+from ...maths import compare, equal
 from ...theory.normalisation import LAYER, WITH_EPSILON
 from ..judging.answers import Answer, Value, from_verdict, unreadable
 from ..judging.chains import Chain
@@ -20,6 +21,10 @@ _IN_WORDS = (
 )
 _BATCH = re.compile(
     r"(?:over|across|along|in|of) the (?:whole )?batch|batch (?:mean|statistics)|per[- ]feature", re.IGNORECASE
+)
+_DEFINES = re.compile(
+    # It begins a line or a clause: after an operator the name is a factor of what stands before.
+    r"(?:^|[\n,;:.]|\b(?:where|with|let|and|define|as|put|take|for|then|so|since))\s*((?:[yz]|\\?mu|\\?sigma|μ|σ)(?:\^\{?2\}?|²)?)\s*:?=\s*((?:(?!,\s|;|=|\n|\.\s|\b(?:so|and|with|where|then|hence)\b).)+)"
 )
 _WITH_BATCH = (
     r"$\|y - \beta \mathbf{1}\|^2 = \gamma^2 \sum_j (x_j - \mu_j)^2 / \sigma_j^2 = \gamma^2 d$, where "
@@ -51,7 +56,7 @@ class AsWritten(Value):
         return super().check(answer)
 
     def same(self, wrong: str, answer: str) -> bool:
-        return compare(wrong, answer, self.symbols).kind == "equal" or super().same(wrong, answer)
+        return equal(wrong, answer, self.symbols) or super().same(wrong, answer)
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,25 @@ class _Proof(Chain):
         outcome = super().check(answer)
         if outcome.kind == "incomplete" and _BATCH.search(answer):
             return Outcome("wrong", "mean and variance are those of one vector, over its features, not over the batch")
+        if outcome.kind == "right" and (false := self._false_definition(answer)) is not None:
+            return Outcome("wrong", f"{false} does not hold: look at the definitions")
         return outcome
+
+    def _false_definition(self, answer: str) -> str | None:
+        """What an answer says of y, z, the mean or the deviation on the way that is not so; None where all holds."""
+        plain = answer.replace("$", " ")
+        for pattern, spelling in self.spellings:
+            plain = re.sub(pattern, spelling, plain)
+        plain = re.sub(r"(?<![\\\w])(mu|beta) 1\b(?!_)", r"\1 1_{d}", plain)
+        for found in islice(_DEFINES.finditer(plain), 8):
+            said = found[2].strip(" .")
+            # "z has mu = 0 and sigma = 1" speaks of z's own.
+            if not re.fullmatch(r"[\d.\s]*", said) and compare(found[1], said, self.symbols).kind in (
+                "different",
+                "conditional",
+            ):
+                return f"{found[1]} = {said}"
+        return None
 
 
 @dataclass(frozen=True)
@@ -80,6 +103,7 @@ class Claim:
     hints: tuple[str, str, str]
     explanation: str
     proof: bool = False
+    scale: str = r"\gamma"
 
     @property
     def answer(self) -> Answer:
@@ -89,7 +113,7 @@ class Claim:
                 self.chain[-1],
                 self.symbols,
                 through=self.chain[1:-1],
-                also=(r"|\gamma| \sqrt{d}",),
+                also=(r"|\gamma| \sqrt{d}", rf"{self.scale} \sqrt{{d}}"),
                 words=_IN_WORDS,
                 spellings=(
                     (r"(\\(?:beta|mu)|[βμ])\s*(?:\{\s*)?1(?:\s*\})?(?![\d_.])", r"\1 1_{d}"),
@@ -250,6 +274,29 @@ CLAIMS: dict[str, Claim] = {
         ),
     )
 }  # fmt: skip
+
+
+RMS_PROOF = replace(
+    CLAIMS["root mean square"],
+    name="proof of the root mean square",
+    given=CLAIMS["root mean square"].given.replace(r"$\gamma$, a number of any sign", r"$\gamma \ge 0$"),
+    ask=r"Prove that $\|y\| = \gamma \sqrt{d}$.",
+    chain=(r"\|y\|", r"\gamma \frac{\|x\|}{\rho}", r"\gamma \sqrt{d}"),
+    symbols={**_ROOT_MEAN, "gamma": "nonnegative"},
+    wrong=(("width instead of its root", r"\|y\| = \gamma \frac{\|x\|}{\rho} = \gamma d"),),
+    proof=True,
+)
+
+
+def with_letters(claim: Claim, scale: str, shift: str) -> Claim:
+    """The claim where a text has letters of its own for the scale and the shift."""
+    own = {letter: f"scalar = {name}" for letter, name in ((scale, r"\gamma"), (shift, r"\beta")) if letter}
+    own = {letter: said for letter, said in own.items() if letter not in claim.symbols}
+    if shift and r"\beta" not in " ".join(claim.chain):
+        own.pop(shift, None)
+    called = " and ".join(f"${said.rpartition(' ')[2]}$ is called ${letter}$" for letter, said in own.items())
+    given = f"{claim.given} {called[0].upper()}{called[1:]}." if called else claim.given
+    return replace(claim, given=given, symbols={**claim.symbols, **own}, scale=scale if scale in own else claim.scale)
 
 
 def claim_part(name: str, claim: Claim, alone: bool = True) -> Part:

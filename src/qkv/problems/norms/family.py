@@ -15,11 +15,13 @@ from ..reading.lettered import Asked, about
 from ..variety import digits
 from . import numbers as norms_numbers
 from .axes import INDEX, NORMS, PAIRS, SHAPES, STYLES, dependence_part, differing, shuffled_order, tensor_symbols
-from .claims import CLAIMS, claim_part
+from .claims import CLAIMS, RMS_PROOF, claim_part, with_letters
 from .numbers import numeric_part
 from .reading import (
     claim_in,
+    compared_in,
     kind_of,
+    letters_in,
     likeness,
     norms_in,
     numbers_in,
@@ -111,7 +113,7 @@ def recognised(text: str) -> tuple[float, Problem] | None:
     before, asked = parts_of(text)
     parts = [part for each in asked if (part := _part(each, before)) is not None]
     if not parts:
-        return score, documents_problem(order=order_in(text, "BD") or DOCUMENT)
+        return None
     statement = _tensor(shape_in(text), "It is normalised.")
     return score, _problem(statement, tuple(parts), None, ("read", *(part.ask for part in parts)))
 
@@ -121,11 +123,12 @@ def _part(asked: Asked, before: str) -> Part | None:
     kind = kind_of(asked, before)
     if kind == "dependence":
         shape = shape_in(f"{before} {asked.whole}")
-        norms = norms_in(asked.whole) or norms_in(before) or ("layer",)
-        norms = tuple(norm for norm in norms if shape in NORMS[norm].over) or ("layer",)
+        norms = compared_in(asked.whole, before) or ("layer",)
+        if any(shape not in NORMS[norm].over for norm in norms):
+            return None
         order = order_in(asked.whole, shape) or order_in(before, shape) or tuple(differing(shape))[:8]
         own = asked.whole if order_in(asked.whole, shape) else before
-        return dependence_part(asked.name, shape, norms[:2], order, style_in(own))
+        return dependence_part(asked.name, shape, norms, order, style_in(own))
     if kind == "numbers":
         numbers = numbers_in(f"{about(before, asked.name)} {asked.whole}")
         return numeric_part(asked.name, numbers) if numbers else None
@@ -133,10 +136,14 @@ def _part(asked: Asked, before: str) -> Part | None:
         return _length_part(asked.name, rf"{sizes[0]} \sqrt{{{sizes[1]}}}", {})
     if kind == "claim":
         whole = f"{about(before, asked.name)} {asked.whole}"
-        claim = claim_in(whole)
+        claim = claim_in(whole if norms_in(whole) else f"{before} {whole}")
+        if claim is None:
+            return None
+        letters = letters_in(f"{before} {whole}")
         if claim == "length" and not re.search(r"any sign|negative|absolute", whole):
             return _length_part(asked.name, r"\gamma \sqrt{d}", {**LAYER, "gamma": "positive"})
-        return claim_part(asked.name, CLAIMS[claim])
+        known = RMS_PROOF if claim == "rms proof" else CLAIMS[claim]
+        return claim_part(asked.name, with_letters(known, *letters))
     return None
 
 

@@ -6,6 +6,7 @@ import re
 from fractions import Fraction
 from math import isqrt
 
+from ..reading.inline import on_own_lines
 from ..reading.lettered import LONGEST, Asked, about, lettered
 from .axes import NORMS, differing
 from .numbers import Numbers
@@ -13,7 +14,8 @@ from .numbers import Numbers
 _NORMS = r"(?:layer|batch|instance|group|rms)[- ]?(?:norm\w*|normali[sz]\w+)"
 _ASKS = (
     r"depends? on|select all|choose all|which of|prove|show that|\\beta|β|epsilon|statistics|invarian\w+|"
-    r"normali[sz]ed vector|what comes out|shape \\?\[?b|compute|components?|length of|how long|scale"
+    r"normali[sz]ed vector|what comes out|shape \\?\[?b|compute|components?|length of|how long|scale|"
+    r"\|\||\\\||‖|in terms of"
 )
 _CHOOSE = r"\bdepends?\b|(?:select|choose|tick|mark|check) all|influence|(?:is|are) affected by"
 _LENGTH = r"\\\||‖|\|\||norm of|length|how (?:long|large)|magnitude|sum of|comes out|in terms of|invarian"
@@ -34,7 +36,7 @@ def likeness(text: str) -> float:
 
 def parts_of(text: str) -> tuple[str, list[Asked]]:
     """What comes before the parts, and the parts; labelled options (i), (ii) … belong to the part that lists them."""
-    before, parts = lettered(text)
+    before, parts = lettered(on_own_lines(text))
     whole: dict[str, Asked] = {}
     for part in parts:
         letter = part.name[:1]
@@ -43,8 +45,21 @@ def parts_of(text: str) -> tuple[str, list[Asked]]:
             known = whole.get(letter, Asked(letter, part.stem))
             whole[letter] = Asked(letter, f"{known.text}\n({sign}) {part.text}")
         else:
-            whole.setdefault(part.name, part)
+            whole.setdefault(part.name, _again(part, list(whole.values())))
     return before, list(whole.values()) or [Asked("a", before)]
+
+
+def _again(part: Asked, earlier: list[Asked]) -> Asked:
+    """A part that asks what the one before asks, of another norm, with the options of that one."""
+    if (
+        not earlier
+        or not _REPEATED.search(part.text)
+        or not norms_in(part.text)
+        or re.search(_CHOOSE, part.whole.lower())
+    ):
+        return part
+    question = re.sub(_NORMS, "", earlier[-1].whole, flags=re.IGNORECASE)
+    return Asked(part.name, f"{_REPEATED.sub('', part.text)} {_REPEATED.sub('', question)}")
 
 
 def kind_of(asked: Asked, before: str) -> str | None:
@@ -171,17 +186,53 @@ def _has_root(numbers: Numbers) -> bool:
     return square > 0 and all(isqrt(part) ** 2 == part for part in (square.numerator, square.denominator))
 
 
-def claim_in(text: str) -> str:
-    """Which of CLAIMS a text asks."""
+def compared_in(own: str, before: str) -> tuple[str, ...]:
+    """The norms that a part asks about: "repeat this for batch normalisation" adds to those before it."""
+    repeat = _REPEATED.search(own)
+    if not repeat:
+        return norms_in(own) or norms_in(before)
+    first = norms_in(own[: repeat.start()]) or norms_in(before)
+    again = norms_in(own[repeat.start() :])
+    # What is repeated for another norm was asked for the layer's first, where nothing else is said.
+    return tuple(dict.fromkeys([*(first or (() if "layer" in again else ("layer",))), *again]))
+
+
+_REPEATED = re.compile(
+    r"\brepeat\b|\b(?:do the )?same (?:analysis|question|thing|for)\b|\band for\b|\balso for\b|\bwhat about\b",
+    re.IGNORECASE,
+)
+
+
+def letters_in(text: str) -> tuple[str, str]:
+    """The letters of a text for the scale and the shift, where they are not gamma and beta; else ""."""
+    plain = re.sub(r"[$\\{}]|mathbf", " ", text[:LONGEST])
+    scale = re.search(r"\b(?:scale|gain|weight)(?: parameter| factor)?,? +([a-z])\b(?! [a-z])", plain)
+    scale = scale or re.search(r"\b(?:scale|gain|weight)(?: parameter| factor)?,? +([b-hj-z])\b", plain)
+    shift = re.search(r"\b(?:shift|bias|offset)(?: parameter)?,? +([b-hj-z])\b", plain)
+    return (scale[1] if scale else ""), (shift[1] if shift else "")
+
+
+def claim_in(text: str) -> str | None:
+    """Which of CLAIMS a text asks, or "rms proof"; None where it asks what none of them says."""
     plain = re.sub(r"\s+", " ", text.lower())
+    norms = norms_in(text)
+    root = "rms" in norms and "layer" not in norms
+    if norms and not root and "layer" not in norms:
+        return None
+    length = bool(
+        re.search(r"\\\||‖|\|\||\\l?vert|\bnorm of\b|\blengths?\b|how long|magnitude|(?:l2|euclidean)[- ]norm", plain)
+    )
+    added = re.search(r"(?:epsilon|ε|eps) *(?:>|\\gt) *0", plain)
     if re.search(r"prove|show that", plain):
-        return "proof"
+        return None if added or not length else "rms proof" if root else "proof"
+    if root:
+        return "root mean square" if length and not added else None
     if re.search(r"sum of the components|1\^\\?t(?:op)? y", plain):
         return "sum"
-    if re.search(r"(?:epsilon|ε) *(?:>|\\gt) *0", plain):
+    if added:
         return "epsilon"
     if re.search(r"place of|replaced|instead of", plain):
         return (
             "turned" if re.search(r"[-−] *c *x", plain) else "shifted" if re.search(r"x *\+ *\w", plain) else "scaled"
         )
-    return "root mean square" if "rms" in plain and "layer" not in plain else "length"
+    return "length" if length else None

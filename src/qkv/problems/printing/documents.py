@@ -9,6 +9,7 @@ from dataclasses import replace
 from ...maths import tree as t
 from ...render import document as d
 from ...render.escapes import GREEK
+from ...render.to_text import signs
 from ..judging.answers import Answer, Value, Values
 from ..judging.blanks import Einsum
 from ..judging.chains import Chain
@@ -230,7 +231,7 @@ def _clause(text: str, symbols: Mapping[str, str]) -> tuple[d.Inline, ...]:
         if formula.tree() is not None:
             return (formula,)
         sentence = len(re.findall(r"(?<![\\\w])[a-z]{2,}(?![\w(])", text)) > 2
-        return (d.Text(text, "" if sentence else "code"),)
+        return (d.Text(signs(text), "" if sentence else "code"),)
     return spoken(text, symbols)
 
 

@@ -59,7 +59,8 @@ def source(node: t.Node, known: Mapping[str, str]) -> str | None:
     inside = [part for part in parts if part is not None]
     match node:
         case t.Number(value=value):
-            if node.unit is not None:
+            # NumPy's whole numbers have 64 bits, and products of them need room.
+            if node.unit is not None or abs(value) >= 2**31:
                 return repr(float(value))
             return str(value) if value.denominator == 1 and value >= 0 else f"({value})"
         case t.Symbol(name=name):

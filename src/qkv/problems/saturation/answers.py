@@ -91,9 +91,8 @@ class Jacobian(Moment):
         """The outcome of an answer that gives the entries case by case; None where it does not."""
         said: set[str] = set()
         for piece in re.split(r"[;\n]|\$\$|,(?![^(\[]*[)\]])|\band\b|\.\s", answer)[:MOST_PIECES]:
-            value = re.split(r"\b(?:for|if|when|where|on|off)\b|\\(?:text|quad)", end_of_chain(piece))[0].strip(
-                " $.,`&\\"
-            )
+            value = re.split(r"\b(?:for|if|when|where|on|off|otherwise|else)\b|\\(?:text|quad)", piece)[0]
+            value = end_of_chain(value).strip(" $.,`&\\")
             if len(value) < 3 or "partial" in value or "∂" in value:
                 continue
             golds = {"all": self.gold, "entry": self.entry, "on": self.diagonal, "off": self.off}

@@ -252,6 +252,16 @@ FLAT = Idea(
     (r"softmax … (?:flat\w*|uniform)", r"(?:weights?|distribution) … (?:flat\w*|uniform)"),
     "larger scores only sharpen the softmax, they never flatten it",
 )
+SHRINK = Idea(
+    "that scores shrink",
+    (
+        (
+            r"(?:scores?|logits?|dot products?|inner products?|variance) "
+            r"(?:(?!not\b|would\b|divid\w+|scal\w+|with\b)\w+ ){0,3}(?:shrink|shrinks|smaller|decreas\w+|tiny)\b"
+        ),
+    ),
+    "without the division the scores grow with the width, they do not shrink",
+)
 EXPLODE = Idea(
     "that gradients explode",
     (r"gradients? … explod\w*", r"exploding gradients?"),
@@ -266,7 +276,7 @@ def words_part(at: Names, name: str) -> Part:
         f"What would come of leaving the division by $\\sqrt{{{d}}}$ out, for the weights and for training?",
         Ideas(
             (SATURATES, VANISH),
-            (FLAT, EXPLODE),
+            (FLAT, EXPLODE, SHRINK),
             "Scores grow with the root of the width, so that the softmax saturates: one weight is nearly 1, the others "
             "nearly 0. There the Jacobian is nearly 0 and the gradients vanish. Divided by the root, scores keep "
             "variance 1 at every width.",

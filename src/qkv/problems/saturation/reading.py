@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from math import lcm
 from typing import NamedTuple
@@ -10,8 +11,10 @@ from typing import NamedTuple
 from ..reading.inline import on_own_lines
 from ..reading.lettered import lettered
 from ..scaling.reading import undressed
+from ..scaling.told import without_work
 from .numbers import Case
 from .parts import Names
+from .told import can_be_asked, deviation
 
 LONGEST = 20_000  # characters; a longer text is no single question
 
@@ -36,10 +39,23 @@ class Question(NamedTuple):
 
 
 def read_question(text: str) -> Question | None:
-    """The question, or None where the text asks something else."""
+    """The question, or None where the text asks something else, or tells what no part can say."""
     if len(text) > LONGEST:
         return None
     plain = undressed(text)
+    found = _question(text, plain)
+    if found is None or isinstance(found.given, Case):
+        return found
+    told = undressed(without_work(text))
+    if not can_be_asked(told, found.asked):
+        return None
+    spread = deviation(told)
+    if spread is None:
+        return None if {"moments", "scale"} & set(found.asked) else found
+    return found._replace(given=replace(found.given, deviation=spread))
+
+
+def _question(text: str, plain: str) -> Question | None:
 
     def has(pattern: str) -> bool:
         return re.search(pattern, plain, re.IGNORECASE) is not None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ...maths import Verdict, compare
+from ...maths import Verdict, equal
 from ..judging.answers import Value, squeezed
 from ..outcome import Outcome
 
@@ -83,7 +83,7 @@ class Moment(Value):
         given = _WHOLE_WIDTH.sub(WHOLE_WIDTH, given) if WHOLE_WIDTH in self.symbols else given
         readings = [types for types in (self.symbols, self.misread) if types]
         texts = dict.fromkeys((given, end_of_chain(given)))
-        return any(compare(wrong, text, types).kind == "equal" for text in texts for types in readings)
+        return any(equal(wrong, text, types) for text in texts for types in readings)
 
 
 @dataclass(frozen=True)
@@ -117,4 +117,4 @@ class Divisor(Moment):
             return False
         kind = self.symbols.get(self.unknown, "positive").partition(" = ")[0]
         solved = {**self.symbols, self.unknown: f"{kind} = {self.gold}"}
-        return compare(left, right, solved).kind == "equal"
+        return equal(left, right, solved)

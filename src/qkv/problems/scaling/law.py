@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -14,19 +15,29 @@ def key(latex: str) -> str:
 
 @dataclass(frozen=True)
 class Spread:
-    """A covariance: `kind` "equal" (σ²I, `name` σ), "unit" (I), "diagonal" (diag(λ)) or "full" (Σ)."""
+    """A covariance: `kind` "equal" (σ²I, `name` σ), "unit" (I), "number" (4I), "diagonal" (diag(λ)) or "full" (Σ)."""
 
     kind: str = "equal"
     name: str = r"\sigma"
 
     @property
     def scale(self) -> str:
-        return f"{self.name}^2" if self.kind == "equal" else ""
+        return {"equal": f"{self.name}^2", "number": self.name}.get(self.kind, "")
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a multiple of the identity."""
+        return self.kind in ("equal", "unit", "number")
 
     def matrix(self, width: str = "") -> str:
         """As it is written; with a `width` the identity shows its size."""
         identity = f"I_{{{width}}}" if width else "I"
-        written = {"equal": f"{self.name}^2 {identity}", "unit": identity, "full": self.name}
+        written = {
+            "equal": f"{self.name}^2 {identity}",
+            "unit": identity,
+            "number": f"{self.name} {identity}",
+            "full": self.name,
+        }
         return written.get(self.kind, rf"\operatorname{{diag}}({self.name})")
 
     def declared(self, width: str) -> dict[str, str]:
@@ -130,7 +141,7 @@ class Law:
         """Var of the score, for any mean."""
         pairs = ((self.mean_q, self.spread_k), (self.mean_k, self.spread_q))
         forms = [self.quadratic(mean, spread) for mean, spread in pairs if mean != "0"]
-        terms = [self.trace_text(), *([f"2 {forms[0]}"] if len(forms) == 2 and forms[0] == forms[1] else forms)]
+        terms = [self.trace_text(), *([times("2", forms[0])] if len(forms) == 2 and forms[0] == forms[1] else forms)]
         outside = times(self.copies, number(self.factor**2))
         return f"{outside} ({' + '.join(terms)})" if outside else " + ".join(terms)
 
@@ -145,10 +156,10 @@ class Law:
             core = rf"\sum_{{i=1}}^{{{self.width}}} {cores[0].name}_i"
         else:
             core = rf"\operatorname{{tr}}({' '.join(spread.matrix() for spread in cores)})"
-        return times(core, scale) if not cores else times(scale, core)
+        return times(scale, core) if cores or scale.isdigit() else times(core, scale)
 
     def quadratic(self, mean: str, spread: Spread) -> str:
-        if spread.kind in ("equal", "unit"):
+        if spread.plain:
             return times(spread.scale, self._product(mean, mean))
         if spread.kind == "diagonal":
             return rf"\sum_{{i=1}}^{{{self.width}}} {spread.name}_i {mean}_i^2"
@@ -178,7 +189,16 @@ def times(*factors: str) -> str:
 
     >>> times("4", "", "d", "9"), times("1", "d"), times("1", "1")
     ('36 d', 'd', '1')
+    >>> times("9", "4 d")
+    '36 d'
     """
+    factors = tuple(piece for factor in factors for piece in _led(factor))
     whole = math.prod(int(factor) for factor in factors if factor.isdigit())
     rest = [factor for factor in factors if factor and not factor.isdigit()]
     return " ".join([*([str(whole)] if whole != 1 or (not rest and any(factors)) else []), *rest])
+
+
+def _led(factor: str) -> tuple[str, ...]:
+    """A product's leading number and the rest of it; a sum stays whole."""
+    first, _, rest = factor.partition(" ")
+    return (first, rest) if first.isdigit() and rest and not re.search(r" [+-] ", rest) else (factor,)

@@ -269,7 +269,7 @@ def divisor_part(law: Law, name: str, fixed: Mapping[str, str] | None = None, wa
     summed = "the sum" if law.copies else "the score"
     return Part(
         name,
-        f"{f'Still with {special}, {summed}' if special else summed.capitalize()} is divided by a positive number "
+        f"{f'With {special}, {summed}' if special else summed.capitalize()} is divided by a positive number "
         f"${law.divisor}$. For which ${law.divisor}$ does "
         f"the quotient have mean 0 and variance ${wanted}$?",
         Divisor(
@@ -302,6 +302,8 @@ def scaled_part(law: Law, name: str, moment: str) -> Part:
     below, of = (root, law.mean_text()) if moment == "mean" else (law.width, law.variance_text())
     formula = rf"\frac{{{of}}}{{{below}}}"
     gold = worked(law, formula)
+    if not law.means and _plain(law) and not law.values:  # the width cancels
+        gold = "0" if moment == "mean" else replace(law, width="1").variance_text()
     operator = (
         (lambda inside: f"E[{inside}]") if moment == "mean" else (lambda inside: rf"\operatorname{{Var}}({inside})")
     )
@@ -387,7 +389,7 @@ def _dependent(law: Law) -> str:
 
 def _plain(law: Law) -> bool:
     """Whether both covariances are multiples of the identity."""
-    return {law.spread_q.kind, law.spread_k.kind} <= {"equal", "unit"}
+    return law.spread_q.plain and law.spread_k.plain
 
 
 def _misreading(law: Law) -> str:

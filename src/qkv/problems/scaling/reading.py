@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from .law import Law, Spread, key
+from .told import SOLUTION, factor_of, over_root, square_of, tells_more, without_work
 
 LONGEST = 20_000  # characters; a longer text is no single question
 
@@ -73,7 +74,7 @@ class Question(NamedTuple):
 
 
 def read_question(text: str) -> Question | None:
-    """The question, or None where the text asks something else."""
+    """The question, or None where the text asks something else, or tells what no law here can say."""
     if len(text) > LONGEST:
         return None
     plain = undressed(text)
@@ -83,10 +84,13 @@ def read_question(text: str) -> Question | None:
     # With a single moment asked, the law has to be told in full.
     if not (signs["variance"] and (signs["mean"] or signs["scale"])) and not _TOLD.search(plain):
         return None
-    law = _law(plain)
+    told = undressed(without_work(text))
+    law = None if tells_more(told, *_vectors(plain)) else _law(plain, told)
+    if law is None or not _values_said(law, told):
+        return None
     law = _as_special(law, plain)
-    asked, fixed, wanted = _asked(plain, law)
-    if not asked:
+    asked, fixed, wanted = _asked(undressed(SOLUTION.sub("", text)), law)
+    if not asked or "unsaid" in asked:
         return None
     return Question(0.5 + 0.1 * sum(signs.values()), law, asked, fixed, wanted)
 
@@ -111,23 +115,27 @@ def undressed(text: str) -> str:
     return re.sub(r"[ \t\u00a0]+", " ", text.replace("$", " ").replace("**", ""))
 
 
-def _law(plain: str) -> Law:
+def _law(plain: str, told: str) -> Law | None:
     given = _given(plain)
     q, k = _vectors(plain)
     width = _width(given)
     found = _LAW.findall(given) or _LAW.findall(plain)
     means = [_mean_name(mean) for mean, _ in found] or _said_means(given)
     spreads = [_spread(cov) for _, cov in found] or _said_spreads(given)
+    factor = factor_of(told, q, k)
+    if any(re.fullmatch(r"[\s-]*\d*\.?\d*[1-9]\d*\s*", mean) for mean, _ in found):
+        return None  # a mean that is a number, and not 0
+    if factor is None or None in spreads or any(re.search(r"\d", mean) and mean != "0" for mean in means):
+        return None
+    spreads = [spread for spread in spreads if spread is not None]
     mean_q, mean_k = (means[0], means[-1]) if means else (r"\mu", r"\mu")
     kind = "scalar" if _scalar(plain, mean_q, [mean for mean, _ in found]) else "vector"
     model: tuple[str, ...] = ()
     if heads := re.search(rf"\bwidth ({_NAME}) has ({_NAME}) heads, each of width ({_NAME})", given):
-        model, width = (heads[1], heads[2]), heads[3]
+        model, width = (_unbraced(heads[1]), _unbraced(heads[2])), _unbraced(heads[3])
     elif parts := re.fullmatch(r"\\?(\w+)\s*/\s*(\w+)", width):
         model, width = (parts[1], parts[2]), "d_h" if parts[1] != "d_h" else "w"
-    law = Law(kind, width, q, k, mean_q, mean_k, spreads[0], spreads[-1], model=model)
-    if factor := re.search(rf"\bscore is (\d+) ?{re.escape(q)} ?\^", given):
-        law = replace(law, factor=int(factor[1]))
+    law = Law(kind, width, q, k, mean_q, mean_k, spreads[0], spreads[-1], factor=factor, model=model)
     if pairs := re.search(rf"\b({_NAME}) independent (?:pairs|scores)", given):
         law = replace(law, copies=pairs[1])
     return _with_numbers(law, given)
@@ -137,8 +145,8 @@ def _as_special(law: Law, plain: str) -> Law:
     """The law with the divisor's own name, and with a full covariance as the parts have it where they set it to I."""
     divisor = _DIVIDED.search(plain)
     name = next((each for each in divisor.groups() if each), "s") if divisor is not None else "s"
-    if name not in (law.width, law.q, law.k, *law.means):
-        law = replace(law, divisor=name)
+    taken = (law.width, law.q, law.k, law.spread_q.name, law.spread_k.name, *law.means)
+    law = replace(law, divisor=next(each for each in (name, "s", "c", "r", "t", "u", "w", "y") if each not in taken))
     full = law.spread_q.kind == "full" and law.same_spread
     general = re.search(r"\bin general\b|arbitrary covariance", plain)
     if full and not general and re.search(rf"{re.escape(law.spread_q.name)}\s*=\s*I\b", plain):
@@ -155,6 +163,7 @@ def _with_numbers(law: Law, given: str) -> Law:
     """The law with the numbers that are given, if all of its names have one: then answers are numbers too."""
     names = [law.width, *law.means, *(spread.name for spread in (law.spread_q, law.spread_k) if spread.kind == "equal")]
     values = {"d": law.width} if law.width.isdigit() else {}
+    given = _unbraced(given)
     law = replace(law, width="d") if values else law
     for name in dict.fromkeys(names):
         value = re.search(rf"(?<!\w){re.escape(name)}\s*=\s*(\([-\d, ]+\)|-?\d+)", given)
@@ -163,6 +172,20 @@ def _with_numbers(law: Law, given: str) -> Law:
     plain = not law.model and {law.spread_q.kind, law.spread_k.kind} <= {"equal", "unit"}
     complete = all(name.isdigit() or key(name) in values for name in names)
     return replace(law, values=values) if values and plain and complete else law
+
+
+def _unbraced(text: str) -> str:
+    return re.sub(r"_\{\s*(\w+)\s*\}", r"_\1", text)
+
+
+def _values_said(law: Law, plain: str) -> bool:
+    """Whether every number that is told of a name is used: means are 0 or have values, and so has the width."""
+    plain = _unbraced(plain)
+    for name in (law.width, *law.means):
+        told = re.findall(rf"(?<![\w\\]){re.escape(name)}\s*=\s*(\(?-?[\d.]+)", plain)
+        if key(name) not in law.values and any(value.strip("(-0.") for value in told):
+            return False
+    return True
 
 
 def _vectors(plain: str) -> tuple[str, str]:
@@ -204,32 +227,70 @@ def _mean_name(text: str) -> str:
 
 
 def _said_means(given: str) -> list[str]:
-    if re.search(r"\b(?:zero[- ]mean|mean (?:of )?(?:zero|0)|centred|centered)\b", given, re.IGNORECASE):
+    if re.search(
+        r"\b(?:zero[- ]means?|means? (?:of |is |equal to |= ?|both )?(?:zero|0)|centred|centered|standard normal)\b|"
+        r"\bE\s*\[\s*\w\s*\]\s*=\s*(?:E\s*\[\s*\w\s*\]\s*=\s*)?0\b",
+        given,
+        re.IGNORECASE,
+    ):
         return ["0"]
-    names = re.findall(rf"\bmeans? (?:vector )?({_NAME})", given)
+    if numbers := re.findall(r"\bmeans? (?:of |is |equal to |= ?)?(-?\d+(?:\.\d+)?|one(?! number))\b", _telling(given)):
+        return numbers
+    names = re.findall(rf"\bmeans? (?:of |is |vector )?({_NAME})", given)
     return [name for name in names if name.startswith("\\") or (len(name) <= 3 and _is_name(name))]
 
 
-def _spread(text: str) -> Spread:
-    bare = text.strip()
+def _spread(text: str) -> Spread | None:
+    """The covariance that is written; None for one that cannot be said."""
+    bare = re.sub(r"I\s*_\s*(?:\{.*\}|\w+)", "I", text.strip().replace("²", "^2"))
     if (name := re.search(r"diag\s*\(\s*(\\?\w+)", bare)) is not None:
         return Spread("diagonal", name[1])
+    if re.search(r"[/+]|\\[dt]?frac|\d\.|\.\d", bare):
+        return None
     if (name := re.match(r"(\\?[a-zA-Z]+(?:_\{?\w+\}?)?)\s*\^\s*\{?2\}?", bare)) is not None:
         return Spread("equal", name[1].replace("{", "").replace("}", ""))
-    if re.match(r"(?:\\mathbf)?\s*I", bare) or bare == "1":
+    if (number := re.match(r"(\d+)(\s*\^\s*\{?2\}?)?(?!\w)", bare)) is not None:
+        return _numeric(number[1], deviation=number[2] is not None)
+    if re.match(r"(?:\\mathbf)?\s*I", bare):
         return Spread("unit", "")
     name = re.match(_NAME, bare)
-    return Spread("full", name[0]) if name and name[0].lstrip("\\")[0].isupper() else Spread()
+    if name and name[0].lstrip("\\")[0].isupper():
+        return Spread("full", name[0])
+    return Spread() if not bare.strip("{} ") else None
 
 
-def _said_spreads(given: str) -> list[Spread]:
-    if re.search(r"\bunit variance|variance (?:of )?(?:1|one)\b|standard normal", given, re.IGNORECASE):
+def _numeric(text: str, deviation: bool) -> Spread | None:
+    squared = square_of(text, deviation)
+    if squared is None:
+        return None
+    return Spread("unit", "") if squared == "1" else Spread("number", squared)
+
+
+def _said_spreads(given: str) -> list[Spread | None]:
+    telling = _telling(given)
+    if re.search(r"\bunit (?:variance|standard deviation)|standard normal", telling, re.IGNORECASE):
         return [Spread("unit", "")]
-    covariances = re.findall(r"\bcovariance (?:matrix )?((?:[^.,;\s]|\s(?=I_|\())+)", given)
-    if covariances:
+    stop = r"(?:Cov\s*[(\[]\s*\w\s*[)\]]\s*=\s*)?((?:[^.,;\s]|\s(?=I_|\(|I\b))+)"
+    if covariances := re.findall(rf"\bCov(?:ariance)?\s*[(\[]\s*\w\s*[)\]]\s*=\s*{stop}", given):
         return [_spread(covariance) for covariance in covariances]
-    found = re.search(rf"\b(?:standard deviation|variance|std\.?) ({_NAME})", given)
-    return [Spread("equal", found[1]) if found and (found[1].startswith("\\") or len(found[1]) == 1) else Spread()]
+    if covariances := re.findall(rf"\bcovariances? (?:matrix )?(?:of |is )?(?!and\b|matri){stop}", given):
+        return [_spread(covariance) for covariance in covariances]
+    size = r"(standard deviation|variance|std\.?)s? (?:of |is |equal to |both |= ?)?"
+    found: list[Spread | None] = []
+    for place in re.finditer(rf"\b{size}(\d+(?:[./]\d+)?|one\b|two\b|three\b|four\b|{_NAME})", telling):
+        what, name = place[1], place[2]
+        if re.match(r"\d|one\b|two\b|three\b|four\b", name):
+            found.append(_numeric(name, deviation=not what.startswith("var")))
+        elif name.startswith("\\") or len(name) == 1 or re.fullmatch(r"[a-z]_\w", name):
+            found.append(Spread("equal", name.replace("{", "").replace("}", "")))
+    return found or [Spread()]
+
+
+def _telling(given: str) -> str:
+    """What is told and not asked: sentences up to the word that asks; all of it where each begins with one."""
+    sentences = [re.split(_ASKING, each)[0] for each in re.split(r"(?<=[.?])\s|\n", given)]
+    told = " . ".join(each for each in sentences if each.strip())
+    return told if re.search(_MOMENT, told) or "normal" in told else given
 
 
 def _scalar(plain: str, mean: str, laws: list[str]) -> bool:
@@ -260,12 +321,23 @@ def _asked(plain: str, law: Law) -> tuple[tuple[str, ...], dict[str, str] | None
         for name in {law.spread_q.name, law.spread_k.name} - {""}:
             if (value := re.search(rf"{re.escape(name)}\s*=\s*(\d+)", piece)) is not None:
                 special.setdefault(key(name), value[1])
-        if _UNIT.search(piece):
+        scaling = _one(piece, zero) == "divisor"
+        unit = (
+            rf"\b(?:assum|suppos|let|with|where|when|if)\w*\b[^.?]{{0,40}}(?:{_UNIT.pattern})"
+            if scaling
+            else _UNIT.pattern
+        )
+        if re.search(unit, piece, re.IGNORECASE) and not (scaling and special):
             special.update({key(name): "1" for name in {law.spread_q.name, law.spread_k.name} - {""}})
-        if (ask := _one(piece, zero)) is not None and ask not in asks:
-            asks.append(ask)
+        for ask in _several(piece, zero):
+            if ask not in asks:
+                asks.append(ask)
             if ask == "divisor":
                 wanted = _wanted(piece)
+        if over_root(piece) and asks[-1:] in (["mean"], ["variance"], ["practical"]):
+            # The mean or the variance of a quotient is asked for any mean and spread.
+            known = asks[-1] == "practical" and (law.mean_q != "0" or special)
+            asks[-1] = "unsaid" if known or law.values else f"scaled {asks[-1].replace('practical', 'variance')}"
     # A standard deviation that has a name and no value keeps its name.
     names = {law.spread_q.name, law.spread_k.name} - {""}
     named = bool(names) and all(re.search(rf"{re.escape(name)}(?![a-zA-Z])", plain) for name in names)
@@ -277,9 +349,18 @@ def _pieces(plain: str) -> list[str]:
     pieces = re.split(_MARKS, plain)[1:]
     if len(pieces) > 1:
         return [f"{piece} ?" for piece in pieces]  # what has a letter is asked, with or without a verb
-    inside = r";|,? (?:and )?then\b|,? and (?=what|which|how|by|find|the)"
+    inside = r";|,? (?:and )?then\b|,? and (?=what|which|how|by|find|the|Var\b|E ?\[)|, (?=Var\b|E ?\[)"
     asking = [whole for whole in re.split(r"(?<=[.?])\s|\n", plain) if _ASKING.search(whole)]
     return [f"{piece}?" for whole in asking for piece in re.split(inside, whole)]
+
+
+def _several(piece: str, zero: bool) -> tuple[str, ...]:
+    """What a piece asks: one thing, or the mean and the variance."""
+    ask = _one(piece, zero)
+    both = r"\b(?:means?|expectations?|expected values?)(?: value)?,? and (?:the |its )?variance\b"
+    if ask in ("variance", "practical") and re.search(both, piece, re.IGNORECASE):
+        return "mean", ask
+    return (ask,) if ask is not None else ()
 
 
 def _one(piece: str, zero: bool) -> str | None:

@@ -18,7 +18,7 @@ def terms(law: Law, centred: Mapping[str, str] | None = None) -> str:
     names += [
         spread.name
         for spread in (law.spread_q, law.spread_k)
-        if spread.kind != "unit" and key(spread.name) not in fixed
+        if spread.kind not in ("unit", "number") and key(spread.name) not in fixed
     ]
     *most, last = [f"${name}$" for name in dict.fromkeys(names)]
     return f"{', '.join(most)} and {last}" if most else last
