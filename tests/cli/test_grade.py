@@ -91,6 +91,16 @@ def test_insights(run, chat, tmp_path, ending):
     assert "mean read as a scalar" in page.read_text(encoding="utf-8")
 
 
+def test_every_page_that_is_named_is_written(run, chat, tmp_path):
+    pages = [tmp_path / "one.md", tmp_path / "two.html"]
+    code, _, err = run(chat, "--insights", pages[0], "--insights", pages[1])
+    assert code == 0
+    for page in pages:
+        assert str(page) in err
+        assert "mean read as a scalar" in page.read_text(encoding="utf-8")
+    assert run(chat, "--insights", pages[0], "--insights", chat)[0] == 2
+
+
 def test_one_problem_alone(run, chat):
     assert run(chat, "--problem", "scaling", "--json")[0] == 0
     code, _, err = run(chat, "--problem", "9")

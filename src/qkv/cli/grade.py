@@ -32,7 +32,7 @@ _SIGNS = {"right": "✓", "wrong": "✗", "conditional": "✗", "incomplete": "�
 class Options(NamedTuple):
     transcript: str
     as_json: bool
-    insights: str | None
+    insights: list[str]
     problem: str | None
 
 
@@ -47,22 +47,23 @@ def run(options: Options) -> None:
     from ..tutor.transcript import decoded, read_all, read_text
 
     try:
-        path = None if options.insights is None else writable(options.insights, "--insights")
+        pages = [writable(name, "--insights") for name in options.insights]
         given = _path(options.transcript)
-        if path is not None and given is not None and _same(path, given):
-            hint = "the page would take the place of the transcript"
-            raise OptionError(complaint("--insights", repr(options.insights), "another file than TRANSCRIPT", hint))
+        for page in pages:
+            if given is not None and _same(page, given):
+                hint = "the page would take the place of the transcript"
+                raise OptionError(complaint("--insights", repr(str(page)), "another file than TRANSCRIPT", hint))
         conversations = read_all(given) if given is not None else read_text(*decoded(_piped()))
     except OptionError as error:
         raise WrongWord(str(error)) from None
     ledgers = [grade(each) for each in conversations]
     if options.problem is not None:
         ledgers = _only(ledgers, options.problem)
-    if path is not None:
+    for page in pages:
         try:
-            _write(ledgers, path)
+            _write(ledgers, page)
         except OSError as error:
-            said = complaint("--insights", repr(options.insights), "a place that can be written to", _why(error))
+            said = complaint("--insights", repr(str(page)), "a place that can be written to", _why(error))
             raise WrongWord(said) from None
     if options.as_json:
         print(json.dumps(as_dict(ledgers), indent=2, ensure_ascii=False))
@@ -74,8 +75,8 @@ def run(options: Options) -> None:
             if place:
                 console.print()
             show(ledger, console)
-    if path is not None:
-        typer.echo(f"insights: {path}", err=True)
+    for page in pages:
+        typer.echo(f"insights: {page}", err=True)
 
 
 def _path(name: str) -> Path | None:

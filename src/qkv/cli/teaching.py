@@ -111,9 +111,11 @@ def practice(
 def grade(
     transcript: Annotated[str, typer.Argument(help="A chat: Markdown, plain text, or the JSON of a chat program.")],
     insights: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help="Write a page for the class: FILE.md, .html, .pdf or .tex.", metavar="FILE", show_default=False
+            help="Write a page for the class: FILE.md, .html, .pdf or .tex; may be given again.",
+            metavar="FILE",
+            show_default=False,
         ),
     ] = None,
     problem: Annotated[
@@ -125,7 +127,7 @@ def grade(
     from .grade import Options, WrongWord, run
 
     try:
-        run(Options(transcript, as_json, insights, problem))
+        run(Options(transcript, as_json, insights or [], problem))
     except WrongWord as error:
         typer.echo(f"qkv: {error}", err=True)
         raise typer.Exit(2) from None

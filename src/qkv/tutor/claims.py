@@ -31,6 +31,8 @@ _SYNONYMS = {
     "index": r"index|argmax|position",
 }
 _ORDER = re.compile(r"\s*(?:\\mathcal\{?\s*)?(?:O|\\Theta|Θ)\b")
+# "z_{2,1} = 3*0 + 2*1 = 2" on a line of its own, without signs for mathematics.
+_WORKED_OUT = re.compile(r"^[ \t*-]*([A-Za-z]_\S+) = [^$\n]*= ?([^=$\n]+)$", re.MULTILINE)
 _LEFT_OUT = re.compile(
     r"\b(?:not|neither|nor|never|except|without|out|excluded?|wrong|you (?:describe|say|chose|picked|mean)|"
     r"other (?:method|one)|n't|no)\b",
@@ -63,7 +65,8 @@ def claimed(part: Part, sections: Sequence[Section], turn: int) -> Claim | None:
     if isinstance(kind, Values):
         return _several(part, sections, turn, text)
     if isinstance(kind, Chain):
-        return _first_read(part, _chains(text), turn, text)
+        named = getattr(kind, "in_own_names", str)(text)
+        return _first_read(part, _chains(named), turn, text)
     if isinstance(kind, ShapeOf | Einsum):
         return _first_read(part, _filled(sections), turn, text)
     if isinstance(kind, Value):
@@ -247,6 +250,8 @@ def _several(part: Part, sections: Sequence[Section], turn: int, text: str) -> C
     tries += [_dollarless(section.text) for section in reversed(sections) if section.answer or section.summary]
     lines = [each for span in formulas(kept) for each in equations(span.text) if "=" in each or "approx" in each]
     tries += ["\n".join(ends(without_boxes(each)) for each in lines)] if isinstance(part.answer, Values) else []
+    worked = [f"{name} = {end}" for name, end in _WORKED_OUT.findall(kept)]
+    tries += ["\n".join(worked)] if len(worked) > 1 and isinstance(part.answer, Values) else []
     tries += [_dollarless(kept)[:LONGEST], _dollarless(text)[:LONGEST]]
     if not isinstance(part.answer, Values):
         tries += [

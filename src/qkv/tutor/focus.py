@@ -57,6 +57,10 @@ _PART = re.compile(
     r"(?:^|(?<=[.;!?]\s))([a-h])(?=\s+(?:is|looks?|seems?|was|should|can't|cannot|has)\b|:)",
     re.IGNORECASE | re.MULTILINE,
 )
+_COLLECTS = re.compile(
+    r"\b(?:put|collect|gather|list|write|give)\b[^.?!]{0,30}\b(?:everything|all)\b|\bsummari[sz]e\b|\bsummary\b|\brecap\b",
+    re.IGNORECASE,
+)
 _MORE = re.compile(r"\s*(?:,|and|&|,\s*and|or)\s*\(?([a-h])\)?\b(?!\w)", re.IGNORECASE)
 
 
@@ -128,8 +132,9 @@ def objection(turn: Turn, question: Question, claims: dict[str, list[Claim]]) ->
         good = _GOOD.search(clause) is not None and not re.search(r"\bnot\b|n['’]t\b|\bsure\b", clause)
         (praised if good else doubted).extend(names)
     named = [name for name in dict.fromkeys(doubted) if name in answered]
-    if not named and (doubted or not _DOUBTS.search(text)):
-        return None  # it asks for parts that nobody has answered yet, or asks nothing
+    collects = len(text) < 200 and _COLLECTS.search(text) is not None and not _DENIES.search(text)
+    if not named and (doubted or collects or not _DOUBTS.search(text)):
+        return None  # it asks for parts that nobody has answered yet, for everything in one place, or asks nothing
     parts = named or [name for name in _by_cues(text, question) if name in answered and name not in praised]
     if not parts or not (named or any(claims[name][-1].outcome.kind not in ("right", "unread") for name in parts)):
         # Nothing is named: what was answered last, and of that what is not right.

@@ -269,7 +269,9 @@ def _sections_by_part(
 ) -> dict[str, list[Section]]:
     """The sections of a turn for each part that it speaks of."""
     found: dict[str, list[Section]] = {}
-    cut = sections(text, question.labels(), within=letter)
+    # What is said of a part that the bank has not is no part of the answer before it.
+    unknown = {name for name in question.unknown if len(name) == 1}
+    cut = sections(text, question.labels() | unknown, within=letter)
     if not any(each.part for each in cut):
         cut = unlabelled_sections(question, text) or cut
     cut = [without_restating(each, question.statement) for each in cut]

@@ -124,6 +124,7 @@ def relabelled(text: str) -> str:
     '(a) (i) one (ii) two'
     """
     text = re.sub(r"^([ \t]*(?:[-*][ \t]+)?)(\**)([a-h])[.)](\**)(?=\s)", r"\1\2(\3)\4", text, flags=re.MULTILINE)
+    text = re.sub(r"^([ \t]*)([a-h])\((i{1,3}|iv|v)\)(?=[ \t])", r"\1(\2)(\3)", text, flags=re.MULTILINE)
     if re.search(r"(?<![\w(])i\)\s", text) and re.search(r"(?<![\w(])ii\)\s", text):
         text = re.sub(r"(?<![\w(])(i{1,3}|iv|v)\)(?=\s)", r"(\1)", text)
     # A part that begins within a line begins a line of its own.
@@ -178,7 +179,13 @@ def statement_items(
     >>> [(name, text.strip()) for name, _, text in statement_items("1. Find E.\\n2. Find V.")]
     [('a', 'Find E.'), ('b', 'Find V.')]
     """
-    romans = ("", "i", "ii", "iii", "iv")
+    # "For part (b): …" before the parts gives what (b) is about.
+    statement = re.sub(
+        r"^([ \t]*For) part \(([a-h])\):(?=[\s\S]*^[ \t]*\(\2\))", r"\1 that part,", statement, flags=re.MULTILINE
+    )
+    if re.search(r"^[ \t]*\(a\)", statement, re.MULTILINE):
+        statement = re.sub(r"\(([A-H])\)", r"[\1]", statement)  # then capitals are the options of a choice
+    romans = ("", "i", "ii", "iii", "iv", "v")
     names = [letter + roman for letter in "abcdefgh" for roman in (romans if letter in divided else ("",))]
     for numbered in (False, True):
         found = [each for each in sections(statement, names, numbered=numbered) if each.part]

@@ -25,6 +25,13 @@ MENTION = re.compile(
     r"\b(?:problema?|question|exercise|aufgabe|frage|pregunta|problème|exercice|q)[ \t]*\.?[ \t]*#?(\d{1,2})\b",
     re.IGNORECASE,
 )
+# "Problem 5, many heads. Let …" and "Also the rest of problem 5:", with the parts below.
+_LEADS_TO_PARTS = re.compile(
+    r"(?:\A|(?<=\n\n))(?:[^\n.?!:]{0,40}?\b)??(?:problem|question|exercise)[ \t]+(?P<number>\d{1,2})"
+    r"(?:,[ \t]+(?!(?:part|which|you|and|as)\b)(?P<title>[^\n.?!:$]{3,60})[.:]"
+    r"(?=[^\n]*\n(?:(?!\n[ \t]*\n)[\s\S]){0,2000}?^[ \t]*\(?a\)[ \t])|(?P<rest>:)[ \t]*(?=\n\s*\(?[a-h]\)[ \t]))",
+    re.IGNORECASE | re.MULTILINE,
+)
 _LISTED = re.compile(
     r"^[ \t]*(?:[-*•][ \t]+)?\**(?:(?:problem|question|exercise|q)[ \t]*\.?[ \t]*)?(?P<number>\d{1,2})\**[ \t]*"
     r"[:.)][ \t*]*(?=\(?a\))",
@@ -55,12 +62,16 @@ def pieces(turn: Turn) -> Iterator[tuple[str, str, str]]:
     """A turn cut at the headings of problems: number, title and text of each piece."""
     listed = _problems_in_list(turn.text) if turn.speaker == "student" else set()
     marks = [found for found in _HEADING.finditer(turn.text) if found.start() in listed or _is_heading(found, turn)]
+    if turn.speaker == "student":
+        headed = {mark.start() for mark in marks}
+        led = [found for found in _LEADS_TO_PARTS.finditer(turn.text) if found.start() not in headed]
+        marks = sorted([*marks, *led], key=lambda mark: mark.start())
     first = marks[0].start() if marks else len(turn.text)
     if turn.text[:first].strip():
         yield "", "", turn.text[:first]
     for mark, following in zip(marks, [*marks[1:], None], strict=False):
         end = len(turn.text) if following is None else following.start()
-        title = mark["title"].strip(" *_:.#—–-")
+        title = (mark["title"] or "").strip(" *_:.#—–-")
         yield mark["number"].lstrip("0") or "0", title if _titled(title) else "", turn.text[mark.start() : end]
 
 

@@ -129,13 +129,14 @@ def _asked(
         known = _numbered(found, number)
         if known is None:
             return _new(found, turn, number, title, text) or current
-        known.statement = known.statement or text[:LONGEST]
+        if not _goes_on(known, text):
+            known.statement = known.statement or text[:LONGEST]
         return known
     matches = recognise(text[:LONGEST]) if len(text) > 30 else []
     match = matches[0] if matches and matches[0].score >= SURE else None
     asks = match is not None or _lists_parts(text)
     mentioned = list(dict.fromkeys(each.lstrip("0") for each in MENTION.findall(text)))
-    if not mentioned and not asks:
+    if not mentioned and not _lists_parts(text):
         mentioned = [each["number"] for each in PART.finditer(text) if _numbered(found, each["number"]) is not None]
     back = None if asks or mentioned else _gone_back_to(found, current, text)
     if back is not None:

@@ -17,7 +17,8 @@ from .transcript import Transcript, Turn
 
 SHORT = 350  # words of an answer to one part that still are short
 _CODE = (
-    r"\b(?:no|without|avoid|never (?:use|write|show|give)|(?:do not|don't) (?:\w+ ){0,3}?(?:use|write|give|show|"
+    r"\b(?:no|without|avoid|(?:do not|don't) want(?: to (?:see|have|get))?(?: any)?|"
+    r"never (?:use|write|show|give)|(?:do not|don't) (?:\w+ ){0,3}?(?:use|write|give|show|"
     r"include|provide|post|produce)(?: me)?(?: any)?)\s+(?:\w+ ){0,2}?(?:code|coding|"
     r"programming|program|python|pseudo-?code|scripts?|implementations?)\b|\bcode-free\b|\bcode is not allowed"
 )

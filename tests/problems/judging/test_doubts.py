@@ -65,6 +65,10 @@ def test_a_harmless_frame_makes_nothing_wrong(name, part):
         ("heads", "d(ii)", "not the scores and weighted sums but the projections"),
         ("saturation", "a(v)", "The scores shrink, softmax saturates and gradients vanish."),
         ("kernels", "a", "all V_j must be positive"),
+        *(("saturation", "a(ii)", f"{sign} diag(a) - a a^T") for sign in (">", "≥", "≠", "the Jacobian is >")),
+        *(("saturation", "a(iv)", rf"{sign} n^2 \epsilon^2") for sign in (">=", "≥", ">", r"\geq")),
+        *(("norms", "a(i)", f"{sign} (i), (iii)") for sign in ("≠", "!=", r"$\neq$")),
+        ("by-hand", "e", "(QK^T)_{ij} = (row j of Q) · (column i of K^T) = q_i^T k_j"),
     ],
 )
 def test_what_is_not_the_answer(name, part, answer):
@@ -86,6 +90,10 @@ def test_what_is_not_the_answer(name, part, answer):
         ("argmax", "b", "With softmax gradients flow, but argmax gives queries and keys zero gradients."),
         ("argmax", "a", "s1=3, s2=11, s3=5, s4=2; the maximum is 11 at index 2, so the output is v2 = (1,4,3)"),
         ("by-hand", "b", "2, 8, -20"),
+        ("by-hand", "e", "(QK^T)_{ij} = (row i of Q) · (column j of K^T) = q_i^T k_j"),
+        ("by-hand", "e", "(QK^T)_{ij} = row i of Q times column j of K^T = q_i^T k_j"),
+        ("by-hand", "e", r"(QK^T)_{ij} = (\text{row } i \text{ of } Q)(\text{column } j \text{ of } K^T) = q_i^T k_j"),
+        ("by-hand", "d", "Q = XW_Q and K = XW_K are both 3×3, V = XW_V is 3×2."),
     ],
 )  # fmt: skip
 def test_what_is_the_answer(name, part, answer):
@@ -97,3 +105,22 @@ def test_a_text_without_doubts_stays_as_it_is():
         assert held(said, prose=True) == said
         assert unsettled(said) is None
         assert told(said)
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "answer", "kind"),
+    [
+        *(("heads", "d(ii)", said, "incomplete") for said in ("the score matrix", "the softmax of the scores")),
+        ("heads", "d(ii)", "the scores and multiplying by V", "right"),
+        ("kernels", "a", "each similarity must be below one", "wrong"),
+        ("kernels", "a", "the similarities are at least 0 and at most 1", "incomplete"),
+        ("kernels", "b(ii)", "It has roughly D^2/2 features", "incomplete"),
+        *(("kernels", "b(ii)", said, "wrong") for said in ("It has exactly D^2/2 entries", "It has about 2D entries")),
+        ("argmax", "a", "scores (3, 11, 5, 2)", "incomplete"),
+        ("argmax", "a", "s = (3, 10, 5, 2)", "wrong"),
+        ("argmax", "a", "The output is (3, 11, 5, 2)", "wrong"),
+        ("by-hand", "f", "Obvious, because A has rows.", "unread"),
+    ],
+)
+def test_what_is_a_part_of_the_answer(name, part, answer, kind):
+    assert bank()[name].check(part, answer).kind == kind

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..judging.answers import Value, last_read, unreadable
+from ..judging.answers import Value, last_read, squeezed, unreadable
 from ..judging.doubts import held
 from ..judging.pieces import cleaned, labelled, tidy
 from ..outcome import Outcome, joined
@@ -66,7 +66,9 @@ class Found:
         if plain.kind == "right":
             return joined({**items, "output": plain}) if items else plain
         if output is None:
-            told = items or ((index is not None or scores is not None) and plain.kind != "wrong")
+            # Right scores by themselves are no wrong output.
+            alone = scores is not None and squeezed(self.output.stated(answer)).endswith(squeezed(scores))
+            told = items or ((index is not None or scores is not None) and (plain.kind != "wrong" or alone))
             missing = Outcome(
                 "incomplete" if told else plain.kind, plain.reason if not told else "the output is missing"
             )

@@ -48,12 +48,12 @@ def _part(asked: Asked, given: Instance, bank: Sequence[Part]) -> Part | None:
         return re.search(pattern, said) is not None
 
     if has(
-        r"\bprove|\bshow (?:that|what|how|why)|\bjustify|\bexpress|\bwrite (?:down )?(?:the )?(?:matri|formula|\$?q)|"
+        r"\bprove|\bshow (?:that|what|how|why)|\bjustify|\bexpress|\bwrite (?:down )?(?:the )?(?:matri|formula|\$?q\b)|"
         r"data matri|stack"
     ):
         proofs = [part for part in bank if part.name not in ("a", "b", "c")]
         part = _own_proof(given, asked.whole) or _best(proofs, asked.whole)
-        if part is None and has(r"\bmatri(?:x|ces)\b.*\bq\b.*\bx\b"):
+        if part is None and has(r"\bmatri(?:x|ces)\b.*\bq\b.*\bx\b|\bwrite \$?q\b.*\bk\b.*\bv\b.*\bx\b.*\bweights?\b"):
             part = next((each for each in proofs if each.name == "d"), None)
     elif has(r"\bshapes?\b|\bdimensions? of|\bsizes? of|how many (?:rows|columns)"):
         part = _shapes(given, asked.whole)
@@ -104,12 +104,19 @@ def _own_proof(given: Instance, text: str) -> Part | None:
         return None
     sums = SUMS[:2] if given.causal else SUMS
     proofs = [*(scores_proof(given, kind) for kind in SCORES), *(sum_proof(given, kind) for kind in sums)]
-    said = set(re.findall(r"\w+", text))
+    # What stands below the last part may be about the form of the answers.
+    said = [_words(each) for each in (text, re.split(r"\n\s*\n", text.strip())[0])]
     shares = []
     for part in proofs:
-        own = set(re.findall(r"\w+", part.ask))
-        shares.append(len(own & said) / max(1, len(own | said)))
+        own = _words(part.ask)
+        shares.append(max(len(own & each) / max(1, len(own | each)) for each in said))
     return proofs[shares.index(max(shares))] if max(shares) > NEARLY else None
+
+
+def _words(text: str) -> set[str]:
+    """The words and names of a text, however its indices and transposes are set."""
+    plain = re.sub(r"\\top\b|\\intercal\b|ᵀ", "T", text)
+    return set(re.findall(r"\w+", re.sub(r"[{}\\]|\bmathbf\b", "", plain)))
 
 
 def _best(bank: Sequence[Part], text: str) -> Part | None:

@@ -15,7 +15,22 @@ SCORES = ("entry", "form")  # which fact part e proves
 SUMS = ("row", "order", "total")  # which fact part f proves
 
 _ROWS = (r"\brows?\b", r"\bcolumns?\b|\brows?\b.*\brows?\b", r"(?:dot|inner|matrix) product|multipl|product|\btimes\b")
-_SPELLINGS = ((r"D_(?:K|\{\s*K\s*\})(?![A-Za-z])", "D_k"), (r"D_(?:V|\{\s*V\s*\})(?![A-Za-z])", "D_v"))
+
+
+def _line_of(which: str) -> str:
+    """A pattern for "row i of Q" or "the i-th row of Q", in brackets or within LaTeX's text, with two or one index."""
+    gap, index = r"[\s${}]*(?:\\(?:text|mathrm)\s*\{)?[\s${}]*", r"([a-z])"
+    name = r"([A-Z](?:\s?\^\s?(?:T|\\top|\{\s?(?:T|\\top)\s?\})|ᵀ)?)"
+    named = rf"(?:{which}{gap}{index}|{index}\$?-?(?:th)?{gap}{which}){gap}of{gap}(?:the )?{name}"
+    return rf"(?:\\(?:text|mathrm)\s*\{{\s*)?[(\[]?\s*(?:\\(?:text|mathrm)\s*\{{\s*)?(?:the )?{named}\$?\s*[)\]]?"
+
+
+_TIMES = r"[\s${}]*(?:(?:\\text\s*\{\s*)?(?:·|\\cdot|\\times|×|\*|times)|(?<=\))(?=\())[\s${}]*"
+_SPELLINGS = (
+    (r"D_(?:K|\{\s*K\s*\})(?![A-Za-z])", "D_k"),
+    (r"D_(?:V|\{\s*V\s*\})(?![A-Za-z])", "D_v"),
+    (rf"{_line_of('row')}{_TIMES}{_line_of('column')}", r" (\3)_{\1\2\\cdot} (\6)_{\\cdot \4\5} "),
+)
 # A softmax whose denominator runs over the first index of the scores.
 _DOWN_A_COLUMN = re.compile(
     r"\\sum_\{?\s*([a-z])\b[^$]{0,40}?z_?\{?\s*\1\s*,?\s*[a-z]|\bcolumns?\b.{0,30}\b(?:sums?|adds?)\b", re.IGNORECASE

@@ -22,9 +22,11 @@ _SCORES = (
 _ONE_PRODUCT = (
     (
         r"weighted (?:sums?|average|combination)|value aggregation|\bav\b|"
-        r"(?:product|multipl\w+) (?:\w+ )?(?:with|by|of) (?:the )?(?:v|values)\b"
+        r"(?:product|multipl\w+|combin\w+|averag\w+|weighing|weighting|summing|mixing) "
+        r"(?:(?:of|the|with|by|over|up|attention|weights?|scores?|it|them|matrix) ){0,6}(?:v|values?)\b"
+        r"(?! (?:projection|matri|weight|layer|map))"
     ),
-    r"softmax",
+    r"(?:attention )?scores?|\bq ?k ?(?:\^ ?\{?(?:t|\\top)\}?|ᵀ)|\bqkt\b|softmax",
 )
 _OTHER_WORK = (
     r"(?:split|merg|join|concat|reshap|transpos)\w* (?:\w+ ){0,3}heads?", r"concatenat\w+", r"\bresiduals?\b",

@@ -75,7 +75,10 @@ def reach_in(asked: Asked, before: str = "") -> Reach | None:
     whole = " ".join(said)
     if re.search(_UNTOLD, whole, re.IGNORECASE):
         return None
-    heads, layers = _first(_HEADS, said[:2]) or _first(_HEADS, said[2:]), _first(_LAYERS, said)
+    heads = (
+        _first(_HEADS, said[:1]) or _counted(said[0], whole) or _first(_HEADS, said[1:2]) or _first(_HEADS, said[2:])
+    )
+    layers = _first(_LAYERS, said)
     window = re.search(r"window of (?:size |width )?(\d{1,6})", whole)
     earlier = re.search(r"the (\d{1,6}) (?:positions|tokens) before", whole)
     size = int(window[1]) if window else int(earlier[1]) + 1 if earlier else 0
@@ -98,6 +101,15 @@ def reach_in(asked: Asked, before: str = "") -> Reach | None:
     # The end of the sequence matters only to a number.
     one_letter = found.heads == found.layers and not found.in_numbers
     return found if told and (kind != "capped" or found.in_numbers) and not one_letter else None
+
+
+def _counted(said: str, whole: str) -> str:
+    """The heads of a case that leaves the word to its neighbours: "if there are two"."""
+    count = rf"({'|'.join(_DIGITS)}|\d{{1,3}}|[b-zB-Z])"
+    found = re.fullmatch(
+        rf"\W*(?:and )?(?:(?:if|when|where) )?(?:there (?:is|are)|with|for|of) {count}\W*", said, re.IGNORECASE
+    )
+    return _DIGITS.get(found[1].lower(), found[1]) if found and re.search(r"\bheads?\b", whole, re.IGNORECASE) else ""
 
 
 def _first(patterns: tuple[str, ...], texts: list[str]) -> str:

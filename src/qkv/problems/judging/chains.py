@@ -112,7 +112,7 @@ def _judged(chain: Chain, answer: str) -> Proof:
             if verdict.kind == "equal":
                 proof.held.append(reading)
                 proof.reached.append(reading)
-            elif verdict.kind in _FALSE and not equations and len(alone) == 1:
+            elif verdict.kind in _FALSE and not equations and len(alone) == 1 and not _bare(chain, reading):
                 proof.false.append((reading, verdict))
             if verdict.kind not in _UNREAD:
                 break
@@ -157,8 +157,15 @@ def _judge_equation(chain: Chain, members: list[str], mode: str, proof: Proof) -
 
 def _supposed(chain: Chain, members: list[str], mode: str, verdict: Verdict) -> bool:
     """Whether an equation only sets a name: "with γ = 1"; or is of two kinds of things, about something else."""
-    bare = squeezed(members[0]).lstrip("\\") in {squeezed(name) for name in chain.symbols}
-    return len(members) == 2 and bare and (mode in ("setting", "reason") or verdict.kind == "conditional")
+    # An index is no quantity: "column j = …" is the end of a phrase in words.
+    index = chain.symbols.get(members[0].strip(" $"), "").startswith("index")
+    aside = mode in ("setting", "reason") or verdict.kind == "conditional" or index
+    return len(members) == 2 and aside and _bare(chain, members[0])
+
+
+def _bare(chain: Chain, text: str) -> bool:
+    """Whether a text is a name of the question and nothing else: it is mentioned, and nothing is claimed of it."""
+    return squeezed(text).lstrip("\\") in {squeezed(name) for name in chain.symbols}
 
 
 def _from_start(chain: Chain, text: str) -> Verdict:

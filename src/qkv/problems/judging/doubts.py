@@ -56,7 +56,7 @@ _AFTER_ALL = re.compile(
     re.IGNORECASE,
 )
 _RELATION = re.compile(
-    r"^(?:[\s$`*(]|\\[\[(]|\b(?:the answer is|answer|it is|is)\b:?)*"
+    r"^(?:[\s$`*(]|\\[\[(]|\b(?:(?:the|its)(?: \w{1,20}){1,3} is|answer|it is|is)\b:?)*"
     r"(?:\\(?:neq?|not\s*=|geq?|leq?|geqslant|leqslant|gt|lt|gg|ll|sim|lesssim|gtrsim|propto)(?![A-Za-z])"
     r"|[≠≥≤≫≪∝]|!=|=/=|>|<(?![^<>]*,[^<>]*>)|~(?=\s*[A-Za-z\\]))"
 )
@@ -121,7 +121,8 @@ def flatly_denied(answer: str) -> Outcome | None:
 _FLATLY = re.compile(
     r"^\W*(?:(?:it|this)(?:['’]s| is) )?(?:(?:not true|not the case|false|untrue|wrong|incorrect|"
     r"an? (?:common )?(?:myth|mistake|error)) (?:to (?:say|think) )?that(?: it is)?"
-    r"|anything but|everything (?:but|except))\b|^\W*not\s*:",
+    r"|anything but|everything (?:but|except))\b|^\W*not\s*:"
+    r"|^[\s$`*(]*(?:≠|!=|=/=|\\neq?(?![A-Za-z])|\\not\s*=)(?!\s*(?:0|zero)\b)",
     re.IGNORECASE,
 )
 

@@ -22,7 +22,7 @@ _SIZE = re.compile(
 _TWICE = re.compile(rf"(?<![\w\\]){_SIDE}{_CROSS}{_SIDE}\s?=\s?(?={_SIDE}{_CROSS}{_SIDE})")
 _SPACE = re.compile(rf"\\mathbb\s?\{{?\s?R\s?\}}?\s?\^\s?\{{\s?({_SIDE}){_CROSS}({_SIDE})\s?\}}")
 _END = re.compile(
-    rf"\\in\b|∈|[,;:\n]|\.\s|\s(?:of|with|which|is|has|and|where|in|size|shape|dimensions?)\b|[(\[]\s?{_SIDE}(?:{_CROSS}|\s?,)"
+    rf"\\in\b|∈|[,;:\n]|\.\s|\s(?:of|with|which|is|are|both|each|has|have|and|where|in|size|shape|dimensions?)\b|[(\[]\s?{_SIDE}(?:{_CROSS}|\s?,)"
     r"|\\q?quad|\\text"
 )
 

@@ -42,9 +42,11 @@ class Condition(Ideas):
             return Outcome("incomplete", f"it says only {self.partly[0].name}")
         if outcome.kind != "unread":
             return outcome
-        if others := [idea for idea in self.instead if idea.said(answer)]:
+        others = [idea for idea in self.instead if idea.said(answer)]
+        # "At least 0 and at most 1" is half of the condition, and a bound beside it.
+        if others and not (_AT_LEAST.search(said) and {idea.name for idea in others} == {"another property"}):
             return Outcome("wrong", "; ".join(idea.why for idea in others))
-        if _NONE_NEGATIVE.search(said):
+        if _NONE_NEGATIVE.search(said) or others:
             return Outcome("incomplete", "not negative is not enough: for some query every similarity may still be 0")
         return outcome
 
@@ -55,6 +57,7 @@ _NONE_NEGATIVE = re.compile(
     r"nonnegativ|is at least (?:0|zero)|\b(?:not|never|none|no)\b(?: \w+){0,3} negative|positive or (?:0|zero)|"
     r"greater than or equal to (?:0|zero)|\bsquared?\b"
 )
+_AT_LEAST = re.compile(r"\bat least (?:0|zero)\b")
 _SOME_POSITIVE = re.compile(
     r"(?:at least one|for some)(?: \w+){0,5} (?:positive|is greater than)|"
     r"(?:positive|greater than (?:0|zero)) for (?:at least one|some)"

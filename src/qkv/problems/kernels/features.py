@@ -22,9 +22,9 @@ _TOP = r"\^?\s*\{?\s*(?:T|\\top|\\intercal|ᵀ)\s*\}?"
 _VECTOR = r"(?:\\?(?:tilde|bar|hat|overline|widetilde)\s*\{?\s*[a-z]\s*\}?|[a-z][̃̄']?)"
 _OUTER = re.compile(rf"(?:vec|flatten|flat)\s*[({{\[]?\s*({_VECTOR})\s*\1\s*{_TOP}\s*[)}}\]]?|({_VECTOR})\s*⊗\s*\2")
 _WORDED_COUNT = re.compile(
-    r"\b(?:has|have|having|with|are|gives?|needs?|contains?|dimension(?: of| is)?|of)\s+(?:about |only |"
-    r"in total |exactly )?"
-    r"([0-9A-Z(\\][^.;,]{0,40}?)\s*(?:-dimensional|(?:entries|features|components|dimensions|monomials)\b)"
+    r"\b(?:has|have|having|with|are|gives?|needs?|contains?|dimension(?: of| is)?|of)\s+(?:(?P<about>about |roughly |"
+    r"approximately |around |some |~ ?|≈ ?|\\approx ?|\\sim ?)|only |in total |exactly )?"
+    r"(?P<count>[0-9A-Z(\\][^.;,]{0,40}?)\s*(?:-dimensional|(?:entries|features|components|dimensions|monomials)\b)"
 )
 _NUMBER = re.compile(r"[\s\[\](){}.:]*(?:and\s+)?(?:(?:a|an|the)\s+)?(?:constants?|bias|"
 r"number)?\s*(?:terms?|features?|of)?\s*"
@@ -94,8 +94,9 @@ class FeatureMap:
         if counted is not None:
             right = (rf"({d}+1)({d}+2)/2", f"{d}^2 + {d} + 1", f"({d}+1)^2") if self.constant else ()
             right += () if self.constant and not self.either else (f"{d}({d}+1)/2", f"{d}^2")
-            same = (compare(each, counted[1], {d: "natural"}).kind for each in right)
-            if any(kind == "equal" for kind in same) or re.match(r"\\?(?:mathcal|O|Theta)", counted[1]):
+            right += (f"{d}^2/2", f"{d}^2") if counted["about"] else ()
+            same = (compare(each, counted["count"], {d: "natural"}).kind for each in right)
+            if any(kind == "equal" for kind in same) or re.match(r"\\?(?:mathcal|O|Theta)", counted["count"]):
                 return Outcome("incomplete", "that is how many features there are; write down which")
             return Outcome("wrong", "that is not how many features there are: every pair of components is one")
         end = answer.rpartition("=")[2].strip(" $.")

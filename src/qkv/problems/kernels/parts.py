@@ -57,7 +57,7 @@ RESTATED = Idea(
 OTHER_CONDITIONS = (
     Idea(
         "negative similarities",
-        (rf"{SIMILARITY} … (?:is at most|is less than|less than(?: or equal to)?) (?:0|zero)",
+        (rf"{SIMILARITY} … (?:at most|below|less than(?: or equal to)?) (?:0|zero)",
          rf"{SIMILARITY} … (?:negative|nonpositive)\b"),
         "negative similarities are no weights, and with 0 among them the sum may vanish",
     ),
@@ -69,8 +69,8 @@ OTHER_CONDITIONS = (
     Idea(
         "another property",
         (r"(?:symmetric|symmetry|differentiable|continuous|smooth|bounded|linear|convex|invertible|normali[sz]ed)\b",
-         r"positive (?:semi ?-?)?definite", r"between -1 and 1", (rf"{SIMILARITY} … (?:is at most|"
-         rf"is less than) (?:1|one)")),
+         r"positive (?:semi ?-?)?definite", r"between -1 and 1", (rf"{SIMILARITY} … (?:at most|below|"
+         rf"less than(?: or equal to)?) (?:1|one)\b")),
         "that property does not keep the sum of similarities from being 0",
     ),
     Idea(

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
+from ..reading.inline import on_own_lines
 from ..scaling.reading import undressed
 from ..scaling.told import without_work
 from .setting import Setting
@@ -64,7 +65,7 @@ def read_question(text: str) -> Question | None:
     named = len(re.findall(r"\bkernel", text, re.IGNORECASE))
     if len(text) > LONGEST or "ttention" not in text or not named:
         return None
-    plain = undressed(text)
+    plain = undressed(on_own_lines(text))
     signs = sum(re.search(sign, plain, re.IGNORECASE) is not None for sign in _SIGNS)
     if signs < (2 if named > 1 else 3) or re.search(r"\bconvolution|\bkernel size|\bnull space", plain, re.IGNORECASE):
         return None
@@ -78,7 +79,8 @@ def read_question(text: str) -> Question | None:
         ask = ask or _ask(piece, setting)
         before = next((each for each in found.values() if each.startswith("softmax")), "")
         again = ask in found.values() and re.match(r"\W*(?:and|the same|what about|likewise)\b", piece, re.IGNORECASE)
-        if (ask is None or again) and before and re.search(r"\bkernel|\blineari|\bfeature map", piece) and "?" in piece:
+        asks = "?" in piece or re.match(r"\W*(?:and )?the same (?:for|of|with)\b", piece, re.IGNORECASE)
+        if (ask is None or again) and before and re.search(r"\bkernel|\blineari|\bfeature map", piece) and asks:
             ask = before.replace("softmax", "linear")  # "and of the linearised one?"
         if ask is not None and ask not in found.values():
             found[name] = ask
@@ -186,21 +188,28 @@ def _ask(piece: str, setting: Setting) -> str | None:
     def has(pattern: str) -> bool:
         return re.search(pattern, piece, re.IGNORECASE) is not None
 
-    if not has(_ASKING):
+    if not has(_ASKING) and not has(r"^\W*(?:the )?(?:time and (?:the )?space|space and (?:the )?time)\b"):
         return None
     if has(r"\belu\b"):
         return "elu"
     if has(r"\bin blocks?\b|\bblock by block\b|\bstream\w*\b|\bonline softmax\b|\bflash"):
         return "streamed"
     if has(_COST):
-        whose = "linear" if has(r"\bkernel|\bpolynomial|\bfeature|\\phi|\blinear|\bthat\b") else "softmax"
+        kernel = has(r"\bkernel|\bpolynomial|\bfeature|\\phi|\blinear")
+        whose = "linear" if kernel or (has(r"\bthat\b") and not has(r"\bsoftmax")) else "softmax"
         time, space = has(_TIME), has(_SPACE)
         return whose if time == space else f"{whose} {'time' if time else 'space'}"
-    if has(r"\bfinite\b|\bdenominator|\bwell[- ]defined|\bdivi\w+ by zero"):
+    if has(r"\bfinite\b|\binfinite\b|\bdenominator|\bwell[- ]defined|\bdivi\w+ by zero|\bblows? up\b|\bdiverge"):
         return "condition"
-    if has(r"\brewrit|\bwrite the answer|\bexpress\b[^.]*\battention|\bin terms of (?:the feature map|\\phi|phi)"):
+    if has(
+        r"\brewrit|\bwrite\b[^.]{0,20}\bwith\b[^.]{0,12}(?:\\phi|\bphi\b)|"
+        r"\bwrite (?:down )?(?:the )?(?:answer|(?:\w+ )?attention)\b|"
+        r"\bexpress\b[^.]*\battention|"
+        r"\bin terms of (?:the feature map|\\phi|phi)"
+    ):
         return "rewrite"
-    if has(r"\bhow many\b[^.]*\bfeature|\bdimension of (?:the|this) feature|\bnumber of features"):
+    gives = has(r"\b(?:give|find|write|state|derive|construct) (?:down )?(?:a|the|its) feature map")
+    if not gives and has(r"\bhow many\b[^.]*\bfeature|\bdimension of (?:the|this) feature|\bnumber of features"):
         return "count"
     if has(r"\bfeature maps?\b|\\phi"):
         return "map" if setting.degree == 2 else None  # that of a cubic kernel is too long to write down

@@ -26,6 +26,13 @@ _DEFINES = re.compile(
     # It begins a line or a clause: after an operator the name is a factor of what stands before.
     r"(?:^|[\n,;:.]|\b(?:where|with|let|and|define|as|put|take|for|then|so|since))\s*((?:[yz]|\\?mu|\\?sigma|μ|σ)(?:\^\{?2\}?|²)?)\s*:?=\s*((?:(?!,\s|;|=|\n|\.\s|\b(?:so|and|with|where|then|hence)\b).)+)"
 )
+_LETTER = r"(?<![\\A-Za-z])(\\[a-z]+|[A-Za-z])\s*\$?"
+_CALLED = {
+    name: re.compile(
+        rf"{_LETTER}\s+(?:for|be|is|denotes?|as)\s+(?:(?:the|its|their)\s+)?{what}\b|\b{what},?\s+\$?\s*{_LETTER}(?![\w'])",
+    )
+    for name, what in ((r"\mu", "mean"), (r"\sigma", "(?:standard )?deviation"))
+}
 _WITH_BATCH = (
     r"$\|y - \beta \mathbf{1}\|^2 = \gamma^2 \sum_j (x_j - \mu_j)^2 / \sigma_j^2 = \gamma^2 d$, where "
     r"$\sigma_j$ is the deviation of feature j over the batch"
@@ -63,7 +70,19 @@ class AsWritten(Value):
 class _Proof(Chain):
     """A proof about one vector: statistics of the batch have no place in it."""
 
+    def in_own_names(self, answer: str) -> str:
+        """An answer with this proof's names for mean and deviation, where it says which letters it has for them."""
+        for name, pattern in _CALLED.items():
+            for found in islice(pattern.finditer(answer), 4):
+                letter = found[1] or found[2]
+                if letter.lstrip("\\") not in {*self.symbols, "a", "A", "I"}:
+                    own = rf"(?<![A-Za-z\\]){re.escape(letter)}(?![A-Za-z])"
+                    answer = re.sub(own, lambda _, name=name: name, answer)
+                    break
+        return answer
+
     def check(self, answer: str) -> Outcome:
+        answer = self.in_own_names(answer)
         outcome = super().check(answer)
         if outcome.kind == "incomplete" and _BATCH.search(answer):
             return Outcome("wrong", "mean and variance are those of one vector, over its features, not over the batch")

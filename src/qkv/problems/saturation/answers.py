@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from ...maths import compare
 from ..judging.answers import Value, unreadable
+from ..judging.doubts import unsettled
 from ..outcome import Outcome, joined
 from ..scaling.answers import Moment, end_of_chain
 
+_FROM_BELOW = re.compile(r"[\s$`*(]*(?:>|≥|\\g(?:eq?|t|eqslant)(?![a-z])|(?:at least|more than)\b)")
 MOST_PIECES = 12  # of an answer that gives the entries case by case
 
 
@@ -77,6 +79,8 @@ class Jacobian(Moment):
     off: str = ""
 
     def check(self, answer: str) -> Outcome:
+        if (open_ := unsettled(answer)) is not None:
+            return open_
         end = end_of_chain(answer)
         if "partial" in end or "∂" in end:
             return Outcome("incomplete", "a derivative still stands there: work it out")
@@ -114,6 +118,8 @@ class UpperBound(Value):
     """A bound, after the last sign of a chain of inequalities."""
 
     def check(self, answer: str) -> Outcome:
+        if _FROM_BELOW.match(answer):
+            return Outcome("unread", "that bounds it from below: write what it is at most")
         return super().check(re.split(r"\\leq?(?![a-z])|\\lt(?![a-z])|≤|<=?|=", answer)[-1].strip(" $."))
 
 
@@ -122,6 +128,8 @@ class Norm(Value):
     """The norm written out: the norm sign itself is no answer."""
 
     def check(self, answer: str) -> Outcome:
+        if (open_ := unsettled(answer)) is not None:
+            return open_
         end = end_of_chain(answer)
         if re.search(r"diag|partial|J", end):
             return Outcome("incomplete", "the norm still stands there: write its entries out")
