@@ -2,7 +2,7 @@
 
 Every variant is solved and its solution judged by the checker; every known mistake is planted and has to be seen by
 name; neighbours have to differ in structure. The labelled answers (`tests/problems/labelled`) and the transcripts
-(`tests/tutor/transcripts`) were written by somebody who had not seen the code.
+(`tests/tutor/transcripts`, `second`) were written by somebody who had not seen the code.
 
 `python -m benchmarks teach`; `--quick` takes 50 variants.
 """
@@ -29,7 +29,7 @@ from .harness import report
 VARIANTS = 1000
 SHEETS = 200
 ANSWERS = Path("tests/problems/labelled")
-TRANSCRIPTS = Path("tests/tutor/transcripts")
+TRANSCRIPTS = (Path("tests/tutor/transcripts"), Path("tests/tutor/second"))
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,13 @@ def labelled_answers() -> tuple[int, int]:
 def labelled_rows() -> tuple[int, int]:
     """How many rows of the labelled transcripts have their status and turn, of how many."""
     right = total = 0
-    for label in tomllib.loads((TRANSCRIPTS / "labels.toml").read_text(encoding="utf-8"))["transcript"]:
-        graded = tutor.grade(tutor.read(TRANSCRIPTS / label["file"])).as_dict()
-        found = {(row["problem"], row["part"]): (row["status"], row["first_right_turn"]) for row in graded["rows"]}
-        for row in label["row"]:
-            total += 1
-            right += found.get((row["problem"], row["part"])) == (row["status"], row.get("first_right_turn"))
+    for folder in TRANSCRIPTS:
+        for label in tomllib.loads((folder / "labels.toml").read_text(encoding="utf-8"))["transcript"]:
+            graded = tutor.grade(tutor.read(folder / label["file"])).as_dict()
+            found = {(row["problem"], row["part"]): (row["status"], row["first_right_turn"]) for row in graded["rows"]}
+            for row in label["row"]:
+                total += 1
+                right += found.get((row["problem"], row["part"])) == (row["status"], row.get("first_right_turn"))
     return right, total
 
 

@@ -138,11 +138,13 @@ def _vectors(given: Instance, text: str) -> Part | None:
         wanted += [f"{letter}_{place}" for place in given.places if not one or place == token]
     named = {f"{letter}_{place}" for letter, place in re.findall(r"(?<![A-Za-z])([qkv])\}?\s*_?\s*\{?(\d)", text)}
     wanted = [name for name in wanted if name in named] if named & set(wanted) else wanted
-    items = {name: value for name, value in whole.answer.items.items() if name in wanted}  # type: ignore[attr-defined]
-    if not items:
+    answer = whole.answer
+    items = (
+        {name: value for name, value in answer.items.items() if name in wanted} if isinstance(answer, Values) else {}
+    )
+    if not isinstance(answer, Values) or not items:
         return None
-    answer = replace(whole.answer, items=items) if isinstance(whole.answer, Values) else whole.answer
-    return replace(whole, answer=answer, misconceptions=_among(whole.misconceptions, set(items)))
+    return replace(whole, answer=replace(answer, items=items), misconceptions=_among(whole.misconceptions, set(items)))
 
 
 def _among(planted: Sequence[Misconception], names: set[str]) -> tuple[Misconception, ...]:

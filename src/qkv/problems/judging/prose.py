@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
-from ..outcome import Outcome, joined
+from ..outcome import Outcome
 from .answers import unreadable
 from .doubts import flatly_denied, held, told
-from .wording import denied, normalised, places_of, sentences
+from .wording import denied, normalised, sentences
 
 GAP = "…"
 
@@ -96,72 +95,6 @@ class Ideas:
             return True
         believed, given = self.read(wrong)[1], self.read(answer)[1]
         return bool(believed) and set(believed) <= set(given)
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Which things belong where: place to the set of them, read from sentences, lists or a table.
-
-    `places` and `things` give patterns (as in `Idea`) for names that are also said otherwise; without them the words
-    of the name are looked for. What is not spoken of makes an answer incomplete; a thing at a wrong place, or missing
-    from a place that is spoken of, wrong.
-
-    >>> masks = Placement({"encoder self-attention": frozenset({"padding"}),
-    ...                    "decoder self-attention": frozenset({"padding", "causal"})})
-    >>> masks.check("Encoder self-attention: padding mask. Decoder self-attention: padding and causal masks.").kind
-    'right'
-    >>> masks.check("Encoder self-attention: padding and causal. Decoder self-attention: both.").kind
-    'wrong'
-    """
-
-    table: Mapping[str, frozenset[str]] = field(hash=False)
-    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
-    things: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
-    shown: str = ""
-
-    @property
-    def text(self) -> str:
-        if self.shown:
-            return self.shown
-        order = sorted(self.names)
-        lines = (
-            f"{place}: {' and '.join(thing for thing in order if thing in put) or 'none'}"
-            for place, put in self.table.items()
-        )
-        return "\n".join(lines)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Everything that is placed somewhere, or could be."""
-        return frozenset(self.things).union(*self.table.values())
-
-    def check(self, answer: str) -> Outcome:
-        if (nothing := unreadable(answer, prose=True)) is not None:
-            return nothing
-        found = self.read(answer)
-        if not found:
-            return Outcome("unread", f"nothing is said of {_listed(self.table)}")
-        return joined({place: self._judged(place, found.get(place)) for place in self.table})
-
-    def _judged(self, place: str, put: frozenset[str] | None) -> Outcome:
-        if put is None:
-            return Outcome("unread", "missing")
-        wanted = self.table[place]
-        if put == wanted:
-            return Outcome("right", f"{_listed(sorted(put)) or 'none'}, as it should be")
-        more, less = _listed(sorted(put - wanted)), _listed(sorted(wanted - put))
-        faults = [f"{more} does not belong there" if more else "", f"{less} is missing" if less else ""]
-        return Outcome("wrong", " and ".join(filter(None, faults)))
-
-    def same(self, wrong: str, answer: str) -> bool:
-        believed, given = self.read(wrong), self.read(answer)
-        return bool(believed) and all(given.get(place) == put for place, put in believed.items())
-
-    def read(self, answer: str) -> dict[str, frozenset[str]]:
-        """Place to the things that the text puts there; only places that it speaks of."""
-        things = {name: self.things.get(name, ()) for name in sorted(self.names)}
-        places = {name: self.places.get(name, ()) for name in self.table}
-        return places_of(answer, places, things)
 
 
 def _listed(names) -> str:

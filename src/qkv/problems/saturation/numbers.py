@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -143,12 +144,16 @@ def row_part(at: Case, name: str) -> Part:
     )
 
 
+def _written(rows: Sequence[Sequence[Fraction]]) -> str:
+    """A matrix of fractions as one would type it."""
+    return f"[{', '.join('[' + ', '.join(map(fraction, row)) + ']' for row in rows)}]"
+
+
 def matrix_part(at: Case, name: str) -> Part:
     a, table = at.weights, at.jacobian()
-    gold = f"[{', '.join('[' + ', '.join(map(fraction, row)) + ']' for row in table)}]"
+    gold = _written(table)
     diagonal = [[entry if i == j else Fraction(0) for j, entry in enumerate(row)] for i, row in enumerate(table)]
     turned = [[-entry for entry in row] for row in table]
-    write = lambda rows: f"[{', '.join('[' + ', '.join(map(fraction, row)) + ']' for row in rows)}]"  # noqa: E731
     return Part(
         name,
         f"Write down the Jacobian of ${a}$ with respect to ${at.scores}$ as a matrix of fractions.",
@@ -168,7 +173,7 @@ def matrix_part(at: Case, name: str) -> Part:
             f"On the diagonal stands ${a}_i - {a}_i^2$, elsewhere $-{a}_i {a}_j$: put the fractions in.",
         ),
         3,
-        (Misconception("only the diagonal", write(diagonal)), Misconception("sign turned", write(turned))),
+        (Misconception("only the diagonal", _written(diagonal)), Misconception("sign turned", _written(turned))),
         at.symbols,
         (r"\bmatrix\b", r"\bjacobian\b", r"\bwrite (?:it|this|that) (?:out|down)\b|\bfor \W*[a-z]\s*=\s*[(\[]"),
         "A diagonal of the weights less their outer product.",

@@ -23,11 +23,6 @@ class Names:
     deviation: int = 1
 
     @property
-    def shown_width(self) -> str:
-        head, _, below = self.width.partition("_")
-        return rf"{head}_{{\text{{{below}}}}}" if len(below) > 1 else self.width
-
-    @property
     def law(self) -> dict[str, str]:
         spread = "I" if self.deviation == 1 else f"{self.deviation**2} I"
         return {
