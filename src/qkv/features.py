@@ -175,10 +175,10 @@ class positive_random:  # noqa: N801 - called like the functions beside it
         if not self.orthogonal:
             return gaussian
         # Blocks of orthogonal directions, each with the length of an independent Gaussian vector.
-        blocks = []
-        for start in range(0, self.count, self.width):
-            square = torch.randn(self.width, self.width, generator=generator, dtype=torch.float64, device="cpu")
-            basis, triangle = torch.linalg.qr(square)
-            basis = basis * triangle.diagonal().sign()
-            blocks.append(basis[: min(self.width, self.count - start)])
-        return torch.cat(blocks) * gaussian.norm(dim=-1, keepdim=True)
+        squares = [
+            torch.randn(self.width, self.width, generator=generator, dtype=torch.float64, device="cpu")
+            for _ in range(0, self.count, self.width)
+        ]
+        bases, triangles = torch.linalg.qr(torch.stack(squares))
+        bases = bases * triangles.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
+        return bases.flatten(0, 1)[: self.count] * gaussian.norm(dim=-1, keepdim=True)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from .errors import ShapeError, complaint
 
 RANKS = "2 (length, width), 3 (batch, length, width) or 4 (batch, heads, length, width)"
+PAGE = 64  # tokens that a memory keeps together
 
 
 class Sizes(NamedTuple):

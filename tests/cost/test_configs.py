@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from qkv.cost import read_config
+from qkv.cost import config_model, read_config
 from qkv.cost.configs import MOST_BYTES, model_of
 from qkv.cost.families import FAMILIES
 from qkv.errors import OptionError, OptionTypeError, QkvError
@@ -179,6 +179,22 @@ def test_a_huge_file_is_not_read(tmp_path):
         file.truncate(MOST_BYTES + 1)
     with pytest.raises(OptionError, match="bytes"):
         read_config(path)
+
+
+def test_a_text_is_read_as_its_file_is(tmp_path):
+    config = {"model_type": "llama", **LLAMA}
+    path = write(tmp_path, config)
+    of_file, text = read_config(path), path.read_text(encoding="utf-8")
+    for given in (text, text.encode(), "\ufeff" + text):
+        assert config_model(given, of_file.name) == of_file
+    for given, error in (
+        ("{", OptionError),
+        ("[" * 100_000, OptionError),
+        ("7", OptionTypeError),
+        (7, OptionTypeError),
+    ):
+        with pytest.raises(error, match="config"):
+            config_model(given)
 
 
 def test_an_object_is_wanted(tmp_path):

@@ -210,10 +210,10 @@ def test_every_part_of_every_preset_has_a_formula(name):
 @pytest.mark.parametrize("name", ["llama-3-8b", "gemma-3-4b", "deepseek-v3", "mixtral-8x7b", "deepseek-v2-lite"])
 def test_shown_formulas_give_the_numbers(name):
     """The text itself is computed with the sizes: what is left out is small."""
-    from qkv.cost.report import _letters
+    from qkv.cost.report import letters
 
     found = plan(name, "h100-sxm", context=100_000)
-    values = {letter: float(text.replace(",", "")) for letter, text in _letters(found).items()}
+    values = {letter: float(text.replace(",", "")) for letter, text in letters(found).items()}
     for part in found.parts.values():
         for text, number in ((part.flops_formula, part.flops), (part.bytes_formula, part.bytes)):
             code = text.replace("·", "*").replace("²", "**2")

@@ -1,5 +1,6 @@
 """Mean and variance of bilinear forms against enumeration, sampling, and the formulas of the documents."""
 
+import math
 from fractions import Fraction
 from itertools import pairwise
 
@@ -18,6 +19,7 @@ from qkv.maths.moments import (
     enumerate_moments,
     moments,
     monte_carlo,
+    sample_moments,
 )
 from qkv.maths.values.exact import evaluate
 
@@ -212,3 +214,11 @@ def test_sampling_agrees_and_its_intervals_are_honest():
     assert 60 <= inside <= 79  # of 80 at 0.9 each: 72, with a standard deviation below 4
     with pytest.raises(OptionError, match="confidence"):
         monte_carlo(lambda q: q[:, 0], confidence=1.0, q=([0.0], [[1.0]]))
+
+
+def test_a_sample_s_moments_by_hand():
+    found = sample_moments(np.array([1.0, 2.0, 3.0, 6.0]))
+    assert (found.mean, found.variance) == (3.0, pytest.approx(14 / 3))
+    assert found.mean_error == pytest.approx(math.sqrt(14 / 3 / 4))
+    fourth = (16 + 1 + 0 + 81) / 4
+    assert found.variance_error == pytest.approx(math.sqrt((fourth - (14 / 3) ** 2) / 4))

@@ -16,16 +16,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from ..tutor.ledger import Error, Ledger, Row
+    from ..tutor.ledger import Ledger, Row
 
 _COLOURS = {"one shot": "green", "needed correction": "yellow", "never right": "red", "unread": "dim"}
 _INDENT = 4
-_RULES = {
-    "code": "no code",
-    "answered before asked": "wait until asked",
-    "no derivation": "show a derivation",
-    "not short": "be short",
-}
 _SIGNS = {"right": "✓", "wrong": "✗", "conditional": "✗", "incomplete": "…", "unread": "?"}
 
 
@@ -201,7 +195,9 @@ def _status(status: str) -> Text:
 def _named(row: Row) -> Text:
     from rich.text import Text
 
-    names = [_name(error) for error in row.errors]
+    from ..tutor.telling import error_name
+
+    names = [error_name(error) for error in row.errors]
     if row.given_up:
         names.append("given up")
     if row.stood_firm:
@@ -209,19 +205,12 @@ def _named(row: Row) -> Text:
     return Text(line("; ".join(dict.fromkeys(names))))
 
 
-def _name(error: Error) -> str:
-    from ..problems.misconceptions import MISCONCEPTIONS
-
-    said = error.name if error.name in MISCONCEPTIONS or len(error.name) < 48 else "wrong"
-    return {"wrong reason": f"right for a wrong reason: {said}", "false line": "a displayed line is false"}.get(
-        error.kind, said
-    )
-
-
 def _claims(ledger: Ledger, console: Console) -> None:
     """Each claim, and below it what is the matter with it, wrapped with an indent."""
     from rich.padding import Padding
     from rich.text import Text
+
+    from ..tutor.telling import readable
 
     if any(row.claims for row in ledger.rows):
         console.print()
@@ -231,7 +220,7 @@ def _claims(ledger: Ledger, console: Console) -> None:
             colour = {"right": "green", "unread": "dim", "incomplete": "yellow"}.get(kind, "red")
             head = Text.assemble((line(f"{row.problem} {row.part}"), "bold"), f"  turn {claim.turn}  ",
                                  (f"{_SIGNS[kind]} {kind}", colour))  # fmt: skip
-            said = Text(_shortened(line(_readable(ledger, row, claim.text))), "cyan")
+            said = Text(_shortened(line(readable(ledger, row, claim.text))), "cyan")
             if head.cell_len + 2 + said.cell_len <= console.width:
                 console.print(Text.assemble(head, "  ", said))
             else:
@@ -244,19 +233,6 @@ def _claims(ledger: Ledger, console: Console) -> None:
                 console.print(Text.assemble((line(f"{row.problem} {row.part}"), "bold"), f"  turn {error.turn}  ",
                                             ("! reason", "yellow")))  # fmt: skip
                 console.print(Padding(Text(line(error.what), "yellow"), (0, 0, 0, _INDENT), expand=False))
-
-
-def _readable(ledger: Ledger, row: Row, text: str) -> str:
-    """A formula as it is written by hand, where it can be read; else the claim's own text."""
-    from ..problems.problem import plain_name
-    from ..render import Maths
-    from ..render.to_text import plain
-
-    question = next((each for each in ledger.questions if each.name == row.problem), None)
-    part = question.parts.get(plain_name(row.part)) if question is not None else None
-    if part is None or len(text) > 150:
-        return text
-    return plain(Maths(text, {**getattr(part.answer, "symbols", {}), **part.symbols}))
 
 
 def _shortened(text: str, most: int = 160) -> str:
@@ -281,10 +257,12 @@ def _authors(ledger: Ledger, console: Console) -> None:
 def _rules(ledger: Ledger, console: Console) -> None:
     from rich.text import Text
 
+    from ..tutor.telling import RULES
+
     for rule in ledger.rules:
         if rule.broken:
             where = f"(set in turn {rule.set_in_turn}), in turn {rule.turn}"
-            said = f"Rule broken: {_RULES[rule.name]} {where}: {line(rule.evidence)}"
+            said = f"Rule broken: {RULES[rule.name]} {where}: {line(rule.evidence)}"
             console.print(Text(said, "red"))
         else:
-            console.print(Text(f"Rule kept: {_RULES[rule.name]} (set in turn {rule.set_in_turn})", "green"))
+            console.print(Text(f"Rule kept: {RULES[rule.name]} (set in turn {rule.set_in_turn})", "green"))

@@ -58,9 +58,9 @@ def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audi
         return
     plans = _plans(chosen, options)
     if plot is not None:
-        from .plots import draw
+        from ..figures.plans import picture
 
-        draw(plans, Path(plot))
+        Path(plot).write_text(picture(plans, html=Path(plot).suffix.lower() == ".html"), encoding="utf-8")
     if as_json:
         found = [each.as_dict() for each in plans]
         print(json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False))

@@ -14,18 +14,19 @@ import typer
 from rich.console import Console
 
 from ..errors import OptionError, complaint
-from ..problems import Part, Problem, named, names
+from ..problems import Part, Problem, Solved, named, names
 from ..problems import progress as kept
+from ..problems.discreet import GENERAL, discreet_lines
 from ..problems.judging.answers import LONGEST
-from ..problems.printing.documents import labelled, question, said, solution_document, title
+from ..problems.printing.documents import labelled, question, said, title, worked_part
 from ..problems.problem import HINTS
 from ..render import document as d
 from ..render.escapes import clean
 from ..render.to_terminal import show
 from .answers import COLOURS, WIDEST, WrongWord, outcome_lines
-from .discreet import discreet_lines
 
 HELP = "Type an answer (a line that ends in \\ goes on), or hint, skip, solution, help, quit."
+ADVICE = "hint gives a hint, solution shows how it goes"
 _SEEDS = 1_000_000
 
 
@@ -93,7 +94,7 @@ class Practice:
                 outcome = part.check(answer)
                 self.console.print(outcome.kind, style=f"bold {COLOURS[outcome.kind]}")
                 for line in outcome_lines(outcome) if outcome else discreet_lines(outcome, part):
-                    self.say(line)
+                    self.say(f"{line}; {ADVICE}" if line == GENERAL else line)
                 mistakes.update(outcome.misconceptions)
                 # What could not be read is not held against anybody.
                 tries += outcome.kind != "unread"
@@ -104,7 +105,7 @@ class Practice:
                     self.session.note(problem, part, ended, tries, hints, mistakes)
                     return
                 if tries == 3:
-                    self.say("hint gives a hint, solution shows how it goes, skip goes on.")
+                    self.say(f"{ADVICE}, skip goes on.")
 
     def answer(self) -> str:
         """A line, with those that it goes on in; the end of the input ends the practice."""
@@ -128,11 +129,8 @@ class Practice:
         return "\n".join(lines)
 
     def solution(self, problem: Problem, part: Part) -> None:
-        whole = solution_document(problem.solve(), parts=(part.name,))
-        first = next(at for at, block in enumerate(whole.blocks) if isinstance(block, d.Heading) and block.level == 3)
-        last = next(at for at, block in enumerate(whole.blocks) if isinstance(block, d.Heading) and block.level == 2)
-        asked = len(list(question(problem, part, letter=False)))
-        show(d.Document("", whole.blocks[first + 1 + asked : last]), self.console)
+        solved = Solved(part, part.steps(), part.answer.text)
+        show(d.Document("", tuple(worked_part(problem, solved))), self.console)
 
     def say(self, *words: str | d.Inline) -> None:
         pieces = tuple(d.Text(word) if isinstance(word, str) else word for word in words)

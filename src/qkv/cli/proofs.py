@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text as Coloured
 
-from ..maths.tree import Relation
 from ..render import document as d
 from ..render.escapes import line as on_one_line
 from ..render.to_terminal import COLOURS, inline
 from ..render.to_terminal import show as show_document
+from ..theory.telling import corrections, derivation, kind_of, remark, said, statement
 
 if TYPE_CHECKING:
-    from ..maths import Verdict
-    from ..theory.claim import Claim, Correction, Evidence
+    from ..theory.claim import Claim, Evidence
 
 WIDEST = 80
 
@@ -46,7 +44,7 @@ class Outcome:
         """How many lines follow by proof, how many by trial, how many not at all."""
         if self.claim is None:
             return ""
-        kinds = [_kind(verdict) for verdict in self.claim.checks if verdict is not None]
+        kinds = [kind_of(verdict) for verdict in self.claim.checks if verdict is not None]
         counted = [(kinds.count("proved"), "proved"), (kinds.count("tested"), "tested")]
         counted.append((len(kinds) - sum(count for count, _ in counted), "red"))
         return ", ".join(f"{count} {word}" for count, word in counted if count) or "none"
@@ -124,61 +122,20 @@ def _blocks(outcome: Outcome, drawn: bool) -> list[d.Block]:
     claim = outcome.claim
     if claim is None:
         return [d.Note("Stopped with an error", (d.Paragraph(outcome.error),), "refuted")]
-    blocks: list[d.Block] = [d.Paragraph(_said(part, claim)) for part in claim.statement.split("\n\n")]
+    blocks = statement(claim)
     where = f", from {', '.join(claim.sources)}" if claim.sources else ""
     blocks.append(d.Paragraph((d.Text("Claim "), d.Text(claim.name, "code"), d.Text(f"{where}."))))
     if claim.derivation:
-        blocks += [d.Heading("Derivation", 3), _derivation(claim)]
+        blocks += [d.Heading("Derivation", 3), derivation(claim)]
     if claim.evidence:
-        rows = tuple((_said(each.what, claim), each.kind, *_numbers(each)) for each in claim.evidence)
+        rows = tuple((said(each.what, claim), each.kind, *_numbers(each)) for each in claim.evidence)
         header = ("what could have refuted it", "found", "residual", "bound")
         blocks += [d.Heading("Evidence", 3), d.Table(header, rows, right=frozenset({2, 3}))]
     if drawn and claim.figure is not None:
         blocks.append(_figure(claim))
     if claim.corrections:
-        noted = tuple(_noted(each, claim) for each in claim.corrections)
-        blocks += [d.Heading("Where the documents are wrong or loose", 3), d.Items(noted)]
+        blocks += [d.Heading("Where the documents are wrong or loose", 3), corrections(claim)]
     return blocks
-
-
-def _noted(correction: Correction, claim: Claim) -> d.Words:
-    says, right = (_said(text, claim) for text in (correction.says.removesuffix("."), correction.right))
-    return (d.Text(f"{correction.document}: ", "strong"), *says, d.Text(". "), d.Text("Right: ", "emphasis"), *right)
-
-
-def _derivation(claim: Claim) -> d.Derivation:
-    steps, symbols, shape = [], claim.symbols, None
-    for line, verdict in zip(claim.derivation, claim.checks, strict=True):
-        if verdict is None:
-            symbols = claim.symbols if line.symbols is None else line.symbols
-        said, remark = ("", "") if verdict is None else (_kind(verdict), _remark(verdict))
-        relation = "" if verdict is None else line.relation
-        maths = d.Maths(line.text, symbols, shape if relation else None)
-        tree = maths.tree()
-        shape = None if tree is None else tree.shape
-        steps.append(d.Step(maths, _said(line.reason, claim, symbols), relation, said, remark))
-    return d.Derivation(tuple(steps))
-
-
-def _said(text: str, claim: Claim, *first: Mapping[str, str]) -> tuple[d.Inline, ...]:
-    """What a claim says in words: a formula among them is read with the symbols of any of its chains."""
-    chains = [line.symbols for line in claim.derivation if line.symbols is not None]
-    known = [*first, claim.symbols, *chains]
-    return tuple(_read(piece, known) if isinstance(piece, d.Maths) else piece for piece in d.prose(text))
-
-
-def _read(formula: d.Maths, known: Sequence[Mapping[str, str]]) -> d.Maths:
-    readings = (replace(formula, symbols=symbols) for symbols in known)
-    return next((reading for reading in readings if _whole(reading)), formula)
-
-
-def _whole(formula: d.Maths) -> bool:
-    """Whether all of it is read: of s = 2 with an s that is not declared, as of an answer, the 2 alone would be."""
-    outside = str(formula.source)
-    while (shorter := re.sub(r"\{[^{}]*\}", "", outside)) != outside:
-        outside = shorter
-    tree = formula.tree()
-    return tree is not None and ("=" not in outside or isinstance(tree, Relation))
 
 
 def _figure(claim: Claim) -> d.Block:
@@ -194,27 +151,15 @@ def _faults(outcome: Outcome) -> list[str]:
         return [outcome.error]
     lines = zip(outcome.claim.derivation, outcome.claim.checks, strict=True)
     faults = [
-        f"{line.relation} {line.text}: {verdict.kind}. {_remark(verdict)}"
+        f"{line.relation} {line.text}: {verdict.kind}. {remark(verdict)}"
         for line, verdict in lines
         if verdict is not None and verdict.kind != "equal"
     ]
     return faults + [
-        ": ".join(filter(None, (inline(_said(each.what, outcome.claim)).plain, "refuted", _beside_bound(each))))
+        ": ".join(filter(None, (inline(said(each.what, outcome.claim)).plain, "refuted", _beside_bound(each))))
         for each in outcome.claim.evidence
         if not each.holds
     ]
-
-
-def _kind(verdict: Verdict) -> str:
-    """proved or tested where a line follows; otherwise what it is instead."""
-    return str(verdict.evidence) if verdict.kind == "equal" else verdict.kind
-
-
-def _remark(verdict: Verdict) -> str:
-    if verdict.kind == "equal":
-        return ""
-    example = "" if verdict.counterexample is None else str(verdict.counterexample)
-    return verdict.reason if not example or example in verdict.reason else f"{verdict.reason} ({example})"
 
 
 def _closeness(evidence: Evidence) -> float:

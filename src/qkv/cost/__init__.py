@@ -28,8 +28,10 @@ _HOME_OF_NAME = {
     "parts": "blocks",
     "models": "models",
     "read_config": "configs",
+    "config_model": "configs",
     "Hardware": "hardware",
     "hardware": "hardware",
+    "past": "past",
     "Plan": "planning",
     "plan": "planning",
     "Machine": "machine",
@@ -44,13 +46,14 @@ __all__ = [*_HOME_OF_NAME]  # pyright: ignore[reportUnsupportedDunderAll]
 if TYPE_CHECKING:
     from .architecture import Latent, Model
     from .blocks import block, model_cost, parts
-    from .configs import read_config
+    from .configs import config_model, read_config
     from .counting import count
     from .hardware import Hardware, hardware
     from .layers import layer, layer_listing, step, step_listing
     from .ledger import Ledger, Line
     from .machine import Machine, use
     from .models import models
+    from .past import past
     from .planning import Plan, plan
     from .symbols import symbols, text, theta
 

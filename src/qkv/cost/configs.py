@@ -30,15 +30,32 @@ def read_config(path: str | Path) -> Model:
             raise OptionError(
                 complaint("config", f"{file.name} of {size} bytes", f"at most {MOST_BYTES}: a config.json")
             )
-        config = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        text = file.read_bytes()
+    except (OSError, ValueError) as error:
         if isinstance(error, OptionError):
             raise
         raise OptionError(complaint("config", f"{file.name}: {error}", "a file that can be read as JSON")) from None
-    if not isinstance(config, dict):
-        raise OptionTypeError(complaint("config", f"{file.name}: {_short(config)}", "a JSON object"))
     folder = file.resolve().parent.name
-    return model_of(config, folder if file.name == "config.json" and folder else file.stem, file.name)
+    return config_model(text, folder if file.name == "config.json" and folder else file.stem, file.name)
+
+
+def config_model(text: str | bytes, name: str = "config", file: str = "config.json") -> Model:
+    """The model that the text of a config.json describes.
+
+    >>> sizes = '"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257'
+    >>> config_model(f'{{"model_type": "gpt2", {sizes}}}').parameters
+    124439808
+    """
+    if not isinstance(text, str | bytes):
+        raise OptionTypeError(complaint("config", type(text).__name__, "the text of a config.json"))
+    try:
+        # A file from another system may start with a mark of its byte order.
+        config = json.loads(text.removeprefix("\ufeff") if isinstance(text, str) else text)
+    except (ValueError, RecursionError) as error:
+        raise OptionError(complaint("config", f"{file}: {error}", "a file that can be read as JSON")) from None
+    if not isinstance(config, dict):
+        raise OptionTypeError(complaint("config", f"{file}: {_short(config)}", "a JSON object"))
+    return model_of(config, name, file)
 
 
 def model_of(config: dict[str, Any], name: str, file: str = "config.json") -> Model:

@@ -87,7 +87,21 @@ def generate() -> str:
             lines.append(f'["{part}"."{name}"]')
             lines += [f'{field} = "{text}"' for field, text in zip(Formula._fields, made, strict=True)]
             lines.append("")
+    lines += _of_the_past()
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _of_the_past() -> list[str]:
+    """What attention keeps, and a step of it alone: `qkv.cost.past`."""
+    from .past import WAYS, Formulas, symbolic
+
+    lines = []
+    for way in WAYS:
+        lines.append(f'["past"."{way}"]')
+        for field, made in zip(Formulas._fields, symbolic(way), strict=True):
+            lines.append(f'{field} = "{_ratio(made) if field == "intensity" else _text(made)}"')
+        lines.append("")
+    return lines
 
 
 def _counted(model: Model) -> dict[str, Ledger]:
@@ -133,6 +147,17 @@ def _text(formula: Any) -> str:
     sums = "·".join(f"({text(part)})" for part in factors if part.is_Add)
     rest = sympy.Mul(*(part for part in factors if not part.is_Add))
     return text(formula) if rest == 1 or not sums else f"{text(rest)}·{sums}"
+
+
+def _ratio(formula: Any) -> str:
+    """One formula above another."""
+    import sympy
+
+    from .symbols import text
+
+    above, below = sympy.fraction(sympy.factor(formula))
+    top = f"({text(above)})" if above.is_Add else text(above)
+    return f"{top}/({text(below)})" if "·" in text(below) else f"{top}/{text(below)}"
 
 
 def _examples() -> list[Model]:

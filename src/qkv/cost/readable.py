@@ -26,7 +26,7 @@ def quantity(value: float, unit: str = "") -> str:
     while power < len(_PREFIXES) - 1 and rounded >= 1000 ** (power + 1):
         power += 1
     if rounded >= 1e21 or rounded < 1e-3:
-        return f"{_power_of_ten(rounded)} {unit}".rstrip()
+        return f"{power_of_ten(rounded)} {unit}".rstrip()
     number = float(f"{rounded / 1000**power:.3g}")
     return f"{number:g} {_PREFIXES[power]}{unit}".rstrip()
 
@@ -44,7 +44,7 @@ def readable_seconds(seconds: float) -> str:
         return f"{seconds * 1e9:.3g} ns"
     size, unit = next((size, unit) for size, unit in _TIMES if seconds >= size)
     number = seconds / size
-    return f"{_power_of_ten(number) if number >= 1e6 else pace(number)} {unit}"
+    return f"{power_of_ten(number) if number >= 1e6 else pace(number)} {unit}"
 
 
 def whole(count: int) -> str:
@@ -52,10 +52,10 @@ def whole(count: int) -> str:
     >>> whole(487819), whole(10**15), whole(1_234_567_890_123), whole(99_999_999_999)
     ('487,819', '10¹⁵', '1.23·10¹²', '10¹¹')
     """
-    return f"{count:,}" if count < 10**10 else _power_of_ten(count)
+    return f"{count:,}" if count < 10**10 else power_of_ten(count)
 
 
-def _power_of_ten(value: float) -> str:
+def power_of_ten(value: float) -> str:
     mantissa, _, exponent = f"{value:.2e}".partition("e")
     lead = "" if float(mantissa) == 1 else f"{float(mantissa):g}·"
     return f"{lead}10{str(int(exponent)).translate(_RAISED)}"

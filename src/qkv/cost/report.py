@@ -113,14 +113,15 @@ def _parts(plan: Plan) -> str:
         rows.append((part.name, readable_seconds(part.seconds), f"{share:.1%}", flops, moved, part.bound, text))
         used += text
     rows.append(("together", readable_seconds(total), "", quantity(plan.flops), quantity(plan.bytes, "B"), "", ""))
-    values = _letters(plan)
+    values = letters(plan)
     legend = [f"{letter} = {values[letter]} {LETTERS[letter]}" for letter in LETTERS if letter in used]
     joined = ", ".join(each.replace(" ", "\u00a0") for each in legend)
     note = "formulas of bytes are of weights and caches; what tokens carry from line to line comes on top"
     return "\n".join([title, in_columns(rows, "<>>>><<"), "", *wrapped(joined, "  "), *wrapped(note, "  ")])
 
 
-def _letters(plan: Plan) -> dict[str, str]:
+def letters(plan: Plan) -> dict[str, str]:
+    """What the letters of the formulas stand for here."""
     model = plan.model
     item = stored(1, "float32" if plan.weights == "float32" else "bfloat16")
     sizes: dict[str, Any] = {

@@ -10,8 +10,8 @@ from qkv.errors import OptionError, OptionTypeError, complaint
 from qkv.figures.axis import Axis, Ruler, Ticks, ruler
 from qkv.figures.labels import Box
 from qkv.figures.legend import draw_legend, text_block
-from qkv.figures.marks import Dots, Level, Line, Mark, as_name
-from qkv.figures.plot import Plot, entry_of
+from qkv.figures.marks import Bars, Dots, Level, Line, Mark, as_name
+from qkv.figures.plot import Plot, can_draw, entry_of
 from qkv.figures.quantity import readable
 from qkv.figures.svg import BOLD, LINE, escape, tag, text_width, wrap
 from qkv.figures.theme import FONT, GRID, INK, PAPER, RULE, SOFT
@@ -93,32 +93,40 @@ def chart(
         text_block(note_lines, EDGE, bottom, NOTE, "qkv-note qkv-soft", SOFT),
     )
     bottom += _high(note_lines, NOTE) + EDGE
-    return _whole(title, _description(plot, marks, text), "".join(body), width, round(bottom))
+    return whole(title, _description(plot, marks, text), "".join(body), width, round(bottom))
 
 
 def _checked(x_axis: Axis, y_axis: Axis, marks: Iterable[Mark]) -> tuple[Mark, ...]:
     for argument, axis in (("x_axis", x_axis), ("y_axis", y_axis)):
         if not isinstance(axis, Axis):
             raise OptionTypeError(complaint(argument, repr(axis), "an Axis", 'Axis("time", "s")'))
-    marks = (marks,) if isinstance(marks, (Line, Dots, Level)) else tuple(marks)
+    marks = (marks,) if isinstance(marks, (Line, Dots, Bars, Level)) else tuple(marks)
     for mark in marks:
-        if not isinstance(mark, (Line, Dots, Level)):
-            raise OptionTypeError(complaint("marks", repr(mark), "Line, Dots or Level"))
-    count = sum(len(mark.points) for mark in marks if isinstance(mark, Dots))
-    if count > MOST_DOTS:
-        raise OptionError(complaint("marks", f"{count} dots", f"at most {MOST_DOTS}", "draw a sample of them"))
+        if not isinstance(mark, (Line, Dots, Bars, Level)):
+            raise OptionTypeError(complaint("marks", repr(mark), "Line, Dots, Bars or Level"))
+    for what, count in (
+        ("dots", sum(len(mark.points) for mark in marks if isinstance(mark, Dots))),
+        ("bars", sum(len(mark.heights) for mark in marks if isinstance(mark, Bars))),
+    ):
+        if count > MOST_DOTS:
+            raise OptionError(complaint("marks", f"{count} {what}", f"at most {MOST_DOTS}", "draw fewer of them"))
     return marks
 
 
 def _rulers(x_axis: Axis, y_axis: Axis, marks: Sequence[Mark]) -> tuple[Ruler, Ruler]:
     points = [at for mark in marks if not isinstance(mark, Level) for at in _drawable(x_axis, y_axis, mark)]
     levels = [mark for mark in marks if isinstance(mark, Level)]
-    xs = [x for x, _ in points] + [m.x for m in levels if m.x is not None and x_axis.can_show(m.x)]
-    ys = [y for _, y in points] + [m.y for m in levels if m.y is not None and y_axis.can_show(m.y)]
+    bars = [bar for mark in marks if isinstance(mark, Bars) for bar in mark.bars if can_draw(x_axis, y_axis, *bar)]
+    edges = [x for left, right, _ in bars for x in (left, right)]
+    xs = [x for x, _ in points] + edges + [m.x for m in levels if m.x is not None and x_axis.can_show(m.x)]
+    zero = [0.0] if edges and y_axis.scale == "linear" else []
+    ys = [y for _, y in points] + zero + [m.y for m in levels if m.y is not None and y_axis.can_show(m.y)]
     return ruler(x_axis, xs), ruler(y_axis, ys)
 
 
-def _drawable(x_axis: Axis, y_axis: Axis, mark: Line | Dots) -> list[tuple[float, float]]:
+def _drawable(x_axis: Axis, y_axis: Axis, mark: Line | Dots | Bars) -> list[tuple[float, float]]:
+    if isinstance(mark, Bars):
+        return [(bar[0], bar[2]) for bar in mark.bars if can_draw(x_axis, y_axis, *bar)]
     return [(x, y) for x, y in mark.points if x_axis.can_show(x) and y_axis.can_show(y)]
 
 
@@ -126,6 +134,7 @@ def _draw(plot: Plot, marks: Sequence[Mark]) -> str:
     levels = list(enumerate(mark for mark in marks if isinstance(mark, Level)))
     drawn = "".join(plot.level(mark, which) for which, mark in levels)
     series = [mark for mark in marks if not isinstance(mark, Level)]
+    drawn += "".join(plot.bars(mark, n) for n, mark in enumerate(series) if isinstance(mark, Bars))
     drawn += "".join(plot.line(mark, n) for n, mark in enumerate(series) if isinstance(mark, Line))
     drawn += "".join(plot.dots(mark, n) for n, mark in enumerate(series) if isinstance(mark, Dots))
     labels = plot.labels([(which, mark) for which, mark in levels if plot.shows(mark)])
@@ -212,18 +221,20 @@ def _description(plot: Plot, marks: Sequence[Mark], note: str) -> str:
             )
             continue
         shown = _drawable(plot.x.axis, plot.y.axis, mark)
-        kind = "Line" if isinstance(mark, Line) else "Dots"
+        kind = type(mark).__name__
+        one, many = ("bar", "bars") if isinstance(mark, Bars) else ("point", "points")
         if not shown:
-            said.append(f"{kind} {mark.name}: no points.")
+            said.append(f"{kind} {mark.name}: no {many}.")
             continue
         ys = [y for _, y in shown]
         reach = plot.y.axis.say(min(ys))
         reach += f" to {readable(max(ys), plot.y.axis.unit)}" if max(ys) > min(ys) else ""
-        said.append(f"{kind} {mark.name}: {len(shown)} {'point' if len(shown) == 1 else 'points'}, {reach}.")
+        said.append(f"{kind} {mark.name}: {len(shown)} {one if len(shown) == 1 else many}, {reach}.")
     return " ".join(filter(None, (*said, note)))
 
 
-def _whole(title: str, description: str, body: str, width: float, height: float) -> str:
+def whole(title: str, description: str, body: str, width: float, height: float) -> str:
+    """The <svg> element around what was drawn, with its name and its description."""
     # Several charts share a page: their ids must differ, and be the same every time.
     name = "qkv-" + hashlib.sha256(f"{title}{description}{body}".encode("utf-8", "replace")).hexdigest()[:12]
     return tag(

@@ -97,6 +97,9 @@ class Room:
         x, y = at
         self.taken.update(_cells(Box(x - radius, y - radius, x + radius, y + radius)))
 
+    def take_box(self, box: Box) -> None:
+        self.taken.update(_cells(box))
+
     def free(self, box: Box) -> bool:
         inside = self.frame.holds((box.left, box.top)) and self.frame.holds((box.right, box.bottom))
         return inside and not any(cell in self.taken for cell in _cells(box))

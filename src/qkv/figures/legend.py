@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from qkv.figures.labels import Box
 from qkv.figures.svg import LINE, escape, tag, text_width, title, wrap
 from qkv.figures.theme import COLOURS, DASHED, INK, PAPER, colour_of, shape_of
 
@@ -49,6 +50,23 @@ def line_swatch(series: int, dashed: bool) -> str:
         **dash,
     )
     return stroke + marker(series, 0, 0)
+
+
+def bar(series: int, box: Box, said: str = "") -> str:
+    """Filled thinly, so that a line over it is seen, and edged in full."""
+    index = colour_of(series)
+    return tag(
+        "rect",
+        *([title(said)] if said else []),
+        class_=f"qkv-bar qkv-fill-{index} qkv-stroke-{index}",
+        x=box.left,
+        y=box.top,
+        width=box.width,
+        height=box.height,
+        fill=COLOURS[index],
+        fill_opacity=0.3,
+        stroke=COLOURS[index],
+    )
 
 
 def draw_legend(entries: Sequence[Entry], left: float, top: float, width: float) -> tuple[str, float]:

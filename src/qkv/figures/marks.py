@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from qkv.errors import OptionError, OptionTypeError, ShapeError, complaint
 from qkv.figures.axis import as_number
@@ -41,13 +42,39 @@ class Dots:
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", as_name("name", self.name))
         object.__setattr__(self, "points", _as_points(self.points))
-        if self.labels is None:
-            return
-        if isinstance(self.labels, str) or not all(isinstance(label, str) for label in self.labels):
-            raise OptionTypeError(complaint("labels", repr(self.labels), "a list of texts"))
-        object.__setattr__(self, "labels", tuple(" ".join(label.split()) for label in self.labels))
-        if len(self.labels) != len(self.points):
-            raise ShapeError(complaint("labels", f"{len(self.labels)}", f"{len(self.points)}, one for each point"))
+        object.__setattr__(self, "labels", _as_labels(self.labels, len(self.points), "point"))
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars from zero (on a log axis from its low end) to `heights`, each between two neighbours of `edges`, which
+    ascend and are one more; a height that cannot be drawn (nan) leaves a gap. `labels`, one for each bar, are said
+    instead of its edges.
+
+    >>> Bars("seen", [0, 1, 2], [3, 5]).heights
+    (3.0, 5.0)
+    """
+
+    name: str
+    edges: Sequence[float]
+    heights: Sequence[float]
+    labels: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", as_name("name", self.name))
+        for argument in ("edges", "heights"):
+            object.__setattr__(self, argument, _as_numbers(argument, getattr(self, argument)))
+        if len(self.edges) != len(self.heights) + 1 and (self.edges or self.heights):
+            wanted = f"{len(self.heights) + 1}, one more than there are heights"
+            raise ShapeError(complaint("edges", f"{len(self.edges)}", wanted))
+        if not all(left < right for left, right in pairwise(self.edges)):
+            raise OptionError(complaint("edges", repr(self.edges), "numbers that ascend"))
+        object.__setattr__(self, "labels", _as_labels(self.labels, len(self.heights), "bar"))
+
+    @property
+    def bars(self) -> tuple[tuple[float, float, float], ...]:
+        """(left, right, height) of each."""
+        return tuple((*ends, height) for ends, height in zip(pairwise(self.edges), self.heights, strict=True))
 
 
 @dataclass(frozen=True)
@@ -67,7 +94,7 @@ class Level:
                 object.__setattr__(self, argument, as_number(argument, getattr(self, argument)))
 
 
-Mark = Line | Dots | Level
+Mark = Line | Dots | Bars | Level
 
 
 def as_name(argument: str, given: object) -> str:
@@ -77,6 +104,24 @@ def as_name(argument: str, given: object) -> str:
     if not given.split():
         raise OptionError(complaint(argument, repr(given), "a text that says what is drawn"))
     return " ".join(given.split())
+
+
+def _as_labels(given: Sequence[str] | None, count: int, what: str) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str) or not all(isinstance(label, str) for label in given):
+        raise OptionTypeError(complaint("labels", repr(given), "a list of texts"))
+    if len(given) != count:
+        raise ShapeError(complaint("labels", f"{len(given)}", f"{count}, one for each {what}"))
+    return tuple(" ".join(label.split()) for label in given)
+
+
+def _as_numbers(argument: str, given: object) -> tuple[float, ...]:
+    try:
+        numbers = list(given)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        raise OptionTypeError(complaint(argument, repr(given), "a list of numbers")) from None
+    return tuple(as_number(argument, number) for number in numbers)
 
 
 def _as_points(given: object) -> tuple[tuple[float, float], ...]:

@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from qkv.figures.axis import Ruler
+from qkv.figures.axis import Axis, Ruler
 from qkv.figures.labels import Box, Point, Room
-from qkv.figures.legend import Entry, line_swatch, marker
-from qkv.figures.marks import Dots, Level, Line
+from qkv.figures.legend import Entry, bar, line_swatch, marker
+from qkv.figures.marks import Bars, Dots, Level, Line
+from qkv.figures.quantity import readable
 from qkv.figures.svg import number, tag, title
 from qkv.figures.theme import COLOURS, DASHED, LEVEL_DASHES, SOFT, colour_of
 
 FEW = 24  # points that each get a marker; a longer line gets one now and then
 MARKER_STEP, POINTER_STEP = 80, 6  # pixels along a line
+SWATCH_BAR = Box(-9, -5, 9, 5)
 MOST_LABELS, LABEL_AREA = 40, 4000  # labels in a chart, and pixels that each needs around it
 
 NOT_FINITE, NOT_POSITIVE, OUTSIDE = "not finite", "zero or negative on a log axis", "outside the axes"
@@ -84,6 +86,25 @@ class Plot:
                 drawn += self._marker(series, at, self._say(", ".join(filter(None, (mark.name, label))), x, y))
                 if label:
                     self._labels.append((at, label, Entry(f"{label}: {self._say('', x, y)}", marker(series, 0, 0))))
+        return tag("g", drawn, class_=f"qkv-series qkv-series-{series + 1}") if drawn else ""
+
+    def bars(self, mark: Bars, series: int) -> str:
+        drawn = ""
+        base = self.y.low if self.y.axis.scale == "log" else min(max(0.0, self.y.low), self.y.high)
+        for n, (left, right, height) in enumerate(mark.bars):
+            _ = self._can_show(left, height) and self._can_show(right, height)  # a bar that is cut counts as outside
+            if (
+                not can_draw(self.x.axis, self.y.axis, left, right, height)
+                or right <= self.x.low
+                or left >= self.x.high
+            ):
+                continue
+            (x0, y0), (x1, y1) = map(self.frame.nearest, (self.pixel(left, base), self.pixel(right, height)))
+            box = Box(x0, min(y0, y1), x1, max(y0, y1))
+            self.room.take_box(box)
+            ends = f"{self.x.axis.say(left)} to {readable(right, self.x.axis.unit)}"
+            where = mark.labels[n] if mark.labels and mark.labels[n] else ends
+            drawn += bar(series, box, f"{mark.name}: {where}, {self.y.axis.say(height)}")
         return tag("g", drawn, class_=f"qkv-series qkv-series-{series + 1}") if drawn else ""
 
     def level(self, mark: Level, which: int) -> str:
@@ -176,8 +197,16 @@ class Plot:
         return path
 
 
-def entry_of(mark: Line | Dots, series: int, drawable: bool) -> Entry:
-    swatch = line_swatch(series, mark.dashed) if isinstance(mark, Line) else marker(series, 0, 0)
+def can_draw(x_axis: Axis, y_axis: Axis, left: float, right: float, height: float) -> bool:
+    """Whether a bar has a place between ends that are not fixed yet."""
+    return x_axis.can_show(left) and x_axis.can_show(right) and y_axis.can_show(height)
+
+
+def entry_of(mark: Line | Dots | Bars, series: int, drawable: bool) -> Entry:
+    if isinstance(mark, Line):
+        swatch = line_swatch(series, mark.dashed)
+    else:
+        swatch = bar(series, SWATCH_BAR) if isinstance(mark, Bars) else marker(series, 0, 0)
     return Entry(mark.name if drawable else f"{mark.name} (no points)", swatch)
 
 

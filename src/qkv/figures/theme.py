@@ -15,6 +15,25 @@ DARK_COLOURS = ("#2cb2ff", "#d1ae4d", "#0d9478", "#ff66c2", "#9662fb", "#c4e726"
 FONT = "system-ui, sans-serif"
 
 
+def _ramp(*anchors: str) -> tuple[str, ...]:
+    """HEAT_STEPS colours through evenly spaced anchors."""
+    colours = []
+    for step in range(HEAT_STEPS):
+        part, share = divmod(step * (len(anchors) - 1) / (HEAT_STEPS - 1), 1)
+        ends = anchors[int(part)], anchors[min(int(part) + 1, len(anchors) - 1)]
+        mixed = [(1 - share) * int(ends[0][n : n + 2], 16) + share * int(ends[1][n : n + 2], 16) for n in (1, 3, 5)]
+        colours.append("#" + "".join(f"{round(each):02x}" for each in mixed))
+    return tuple(colours)
+
+
+# From little to much; HEAT_TEXT is what is written on each: one of black and white reaches 4.5:1 on any colour.
+HEAT_STEPS = 21
+HEAT = _ramp("#eef3f9", "#a9cbec", "#4a8fd3", "#1b55a8", "#0a2148")
+DARK_HEAT = _ramp("#20252d", "#1d4270", "#2472b4", "#5fb6f3", "#e4f4ff")
+HEAT_TEXT = ("#000000",) * 12 + ("#ffffff",) * 9
+DARK_HEAT_TEXT = ("#ffffff",) * 11 + ("#000000",) * 10
+
+
 def _polygon(angles: list[float], radii: list[float]) -> str:
     corners = [
         f"{r * math.sin(math.radians(a)):.2f} {-r * math.cos(math.radians(a)):.2f}"
@@ -74,6 +93,10 @@ def _dark_rules() -> str:
     for index, colour in enumerate(DARK_COLOURS):
         rules[f".qkv-stroke-{index}"] = f"stroke:{colour}"
         rules[f".qkv-fill-{index}"] = f"fill:{colour}"
+    for index, (colour, text) in enumerate(zip(DARK_HEAT, DARK_HEAT_TEXT, strict=True)):
+        rules[f".qkv-heat-{index}"] = f"fill:{colour}"
+        rules[f".qkv-heat-line-{index}"] = f"stroke:{colour}"
+        rules[f".qkv-heat-text-{index}"] = f"fill:{text}"
     return "".join(f"{selector}{{{rule}}}" for selector, rule in rules.items())
 
 

@@ -13,16 +13,21 @@ from .caches import PagedCache, PagedEncoderDecoderCache, cache
 from .conversion import Conversion, convert
 from .interface import served, served_reset
 from .loading import Loaded, load
+from .looking import Habits, Looked, habits, look
 from .registry import register
 
 __all__ = [
     "Conversion",
+    "Habits",
     "Loaded",
+    "Looked",
     "PagedCache",
     "PagedEncoderDecoderCache",
     "cache",
     "convert",
+    "habits",
     "load",
+    "look",
     "register",
     "served",
     "served_reset",

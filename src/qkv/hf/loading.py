@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedModel,
+)
 
 from ..errors import DtypeError, OptionError, OptionTypeError, QkvError, complaint
 from ..memory.checks import DTYPES
@@ -24,11 +31,18 @@ class Loaded(NamedTuple):
     tokenizer: Any
 
 
-def load(path: str | os.PathLike[str], *, dtype: torch.dtype = torch.float32, implementation: str = NAME) -> Loaded:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    dtype: torch.dtype = torch.float32,
+    implementation: str = NAME,
+    generates: bool = True,
+) -> Loaded:
     """A model that generates, from a folder of transformers or a GGUF file on this machine; nothing is fetched.
 
     path: a folder with config.json and safetensors, a .gguf file, or a folder with one. dtype: what it computes in.
-    implementation: "qkv", or what transformers has, to compare with.
+    implementation: "qkv", or what transformers has, to compare with. generates=False: the layers alone,
+    of encoders too.
 
     Everything is checked before a model is returned: pickles are refused, and so are files that are damaged, that lack
     weights the model needs or hold them in other shapes.
@@ -55,14 +69,19 @@ def load(path: str | os.PathLike[str], *, dtype: torch.dtype = torch.float32, im
         folder, options["gguf_file"] = gguf.parent, gguf.name
     with quiet():
         config = _attempt(f"{place}: its configuration", lambda: AutoConfig.from_pretrained(folder, **options))
+        # With the configuration, which would be read again: of a GGUF file that is most of the time.
+        options["config"] = config
         tokenizer = _attempt(f"{place}: its tokenizer", lambda: AutoTokenizer.from_pretrained(folder, **options))
-        kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        with_head = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        kind = with_head if generates else AutoModel
         more = {**options, "dtype": dtype, "attn_implementation": implementation, "output_loading_info": True}
         if gguf is None:
             more["use_safetensors"] = True
         model, info = _attempt(f"{place}: its weights", lambda: kind.from_pretrained(folder, **more))
-    if info["missing_keys"] or info["mismatched_keys"]:
-        lacking = sorted(info["missing_keys"]) + sorted(str(entry[0]) for entry in info["mismatched_keys"])
+    # A pooler is behind all layers: encoders that were trained without one do without.
+    missing = {key for key in info["missing_keys"] if generates or not key.startswith("pooler.")}
+    if missing or info["mismatched_keys"]:
+        lacking = sorted(missing) + sorted(str(entry[0]) for entry in info["mismatched_keys"])
         given = f"{place}, in which {len(lacking)} weights are missing or of another shape ({lacking[0]} …)"
         raise _wrong(given, f"its {CONFIG} and its weights are not of one model")
     return Loaded(model.eval(), tokenizer)

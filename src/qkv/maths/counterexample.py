@@ -44,11 +44,15 @@ class Counterexample:
         note = f"for some {' and '.join(maps)}" if maps else ""
         return Counterexample(known, gold, answer, note, shown)
 
-    def __str__(self) -> str:
+    @property
+    def where(self) -> str:
+        """The point in words: "d = 2, μ = (1, 0)"."""
         names = self.shown or {}
         parts = [f"{names.get(name, name)} = {written(value)}" for name, value in self.point.items()]
-        where = ", ".join([*parts, self.note] if self.note else parts)
-        values = against(self.gold, self.answer)
+        return ", ".join([*parts, self.note] if self.note else parts)
+
+    def __str__(self) -> str:
+        where, values = self.where, against(self.gold, self.answer)
         return f"{where}: {values}" if where else values
 
     def as_dict(self) -> dict[str, Any]:

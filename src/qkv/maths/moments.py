@@ -311,16 +311,35 @@ def monte_carlo(score, *, samples: int = 40_000, seed: int = 0, confidence: floa
     generator = np.random.default_rng(seed)
     draws = {name: generator.multivariate_normal(mean, cov, size=samples) for name, (mean, cov) in laws.items()}
     values = np.asarray(score(**draws), dtype=float)
+    found = sample_moments(values)
+    wide = statistics.NormalDist().inv_cdf(0.5 + confidence / 2)
+    return Sampled(
+        found.mean,
+        (found.mean - wide * found.mean_error, found.mean + wide * found.mean_error),
+        found.variance,
+        (found.variance - wide * found.variance_error, found.variance + wide * found.variance_error),
+    )
+
+
+class SampleMoments(NamedTuple):
+    """Mean and variance of a sample, each with its standard error."""
+
+    mean: float
+    mean_error: float
+    variance: float
+    variance_error: float
+
+
+def sample_moments(values) -> SampleMoments:
+    """Of an array of two numbers or more; the error of the variance comes from the sample's fourth central moment."""
+    samples = len(values)
     mean = float(values.mean())
     centred = values - mean
     variance = float((centred**2).sum() / (samples - 1))
     fourth = float((centred**4).mean())
-    wide = statistics.NormalDist().inv_cdf(0.5 + confidence / 2)
-    mean_error = wide * math.sqrt(variance / samples)
-    variance_error = wide * math.sqrt(max(fourth - variance**2, 0.0) / samples)
-    return Sampled(
+    return SampleMoments(
         mean,
-        (mean - mean_error, mean + mean_error),
+        math.sqrt(variance / samples),
         variance,
-        (variance - variance_error, variance + variance_error),
+        math.sqrt(max(fourth - variance**2, 0.0) / samples),
     )

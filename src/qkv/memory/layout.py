@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from ..shapes import Float
+from ..sizes import PAGE
 from .quantized import dequantized, quantized
 
-PAGE = 64
 # How the native library numbers what a memory can hold.
 STORAGE = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.int8: 4}
 _LINE = 64

@@ -72,6 +72,15 @@ def html(document: d.Document) -> str:
     return f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>\n{body}\n</body>\n</html>\n'
 
 
+def fragment(blocks: Iterable[d.Block]) -> str:
+    """Blocks for a page that brings its own head and style.
+
+    >>> fragment([d.Paragraph("a < b")])
+    '<p>a &lt; b</p>'
+    """
+    return _Blocks().written(blocks)
+
+
 def escape(text: str) -> str:
     return escape_markup(clean(text))
 

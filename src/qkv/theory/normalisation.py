@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -123,6 +124,22 @@ def normalisation(*, seed: int = 0, batch: int = 5, width: int = 7) -> Claim:
 
     batch, width: at least three each, or a Jacobian may vanish that has no reason to.
     """
+    evidence = (
+        *(depends(*case, seed=seed, batch=batch, width=width) for case in CASES),
+        slopes(seed, width),
+        vanishing_jacobian("layer"),
+        vanishing_jacobian("batch"),
+        length(seed, width),
+        length(seed, width, epsilon=0.5),
+        gamma_for_each(seed, width),
+        constant_vector(width),
+        in_a_block(seed),
+    )
+    return replace(stated(), evidence=evidence)
+
+
+def stated() -> Claim:
+    """The claim before anything was tried on it."""
     return Claim(
         "normalisation",
         "What normalisation looks at, and the length that it leaves",
@@ -132,17 +149,7 @@ def normalisation(*, seed: int = 0, batch: int = 5, width: int = 7) -> Claim:
         r"$\epsilon > 0$ it is $|\gamma| \sqrt{d} \frac{\sigma}{\sqrt{\sigma^2 + \epsilon}}$.",
         LAYER,
         DERIVATION,
-        (
-            *(depends(*case, seed=seed, batch=batch, width=width) for case in CASES),
-            slopes(seed, width),
-            vanishing_jacobian("layer"),
-            vanishing_jacobian("batch"),
-            length(seed, width),
-            length(seed, width, epsilon=0.5),
-            gamma_for_each(seed, width),
-            constant_vector(width),
-            in_a_block(seed),
-        ),
+        (),
         CORRECTIONS,
         ("004-3a", "004-3b"),
         figure,
@@ -234,13 +241,18 @@ def vanishing_jacobian(kind: str, count: int = 2) -> Evidence:
     )
 
 
+def length_left(gamma: float, width: int, shrunk: float) -> float:
+    """|γ|√d·σ/√(σ² + ε), where `shrunk` is σ/√(σ² + ε): 1 without ε."""
+    return abs(gamma) * math.sqrt(width) * shrunk
+
+
 def length(
     seed: int, width: int, epsilon: float = 0.0, said: Callable[[float, int, float], float] | None = None
 ) -> Evidence:
     """torch's LayerNorm with γ of both signs: ‖y − β1‖ against |γ|√d·σ/√(σ² + ε), relative."""
     import torch
 
-    said = said or (lambda gamma, d, shrunk: abs(gamma) * math.sqrt(d) * shrunk)
+    said = said or length_left
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(11, width, dtype=torch.float64, generator=generator) * torch.logspace(-2, 2, 11)[:, None].double()
     norm, sigma = made("layer", width, eps=epsilon), x.std(dim=-1, correction=0)

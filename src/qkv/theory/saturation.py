@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from .claim import Claim, Correction, Evidence, Line, measured
@@ -34,19 +35,24 @@ SAID = {
 
 def saturation(*, seed: int = 0, draws: int = 100_000, trials: int = 300, steps: int = 4) -> Claim:
     """The softmax Jacobian and its Frobenius norm; saturation in probability; medians vanish, means do not."""
+    evidence = (
+        *_differentiated(seed),
+        *_all_cases(),
+        *_in_probability(seed, draws),
+        *_at_random(seed, trials),
+        *_in_training(seed, steps),
+    )
+    return replace(stated(seed), evidence=evidence)
+
+
+def stated(seed: int = 0) -> Claim:
+    """The claim before anything was tried on it."""
     return Claim(
         name="saturation",
         title="Saturation: what becomes of the gradient when scores are not scaled",
         statement=STATEMENT,
         symbols=SAID,
         derivation=(*_jacobian(), *_norm(), *_bounds(), *_sharpening()),
-        evidence=(
-            *_differentiated(seed),
-            *_all_cases(),
-            *_in_probability(seed, draws),
-            *_at_random(seed, trials),
-            *_in_training(seed, steps),
-        ),
         corrections=CORRECTIONS,
         sources=("004 1a",),
         figure=lambda: _figure(seed),

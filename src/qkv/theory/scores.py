@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -49,19 +50,24 @@ SAID = {
 
 def scores(*, seed: int = 0, samples: int = 60_000) -> Claim:
     """E and Var of q·k for vector, scalar and general means, why s = √d, and what s = −√d would do."""
+    evidence = (
+        _conditional(r"the answer `d\mu^2` for the mean, right only if", r"\mu^T\mu", r"d\mu^2", VECTOR_MEAN),
+        *_enumerated(),
+        *_sampled(seed, samples),
+        *_confident(seed, samples),
+        *_attended(seed),
+    )
+    return replace(stated(seed), evidence=evidence)
+
+
+def stated(seed: int = 0) -> Claim:
+    """The claim before anything was tried on it."""
     return Claim(
         name="scores",
         title="Scores: mean, variance, and why they are divided by √d",
         statement=STATEMENT,
         symbols=SAID,
         derivation=(*_general(), *_vector_mean(), *_scalar_mean(), *_standard(), *_scaling(), *_shared_query()),
-        evidence=(
-            _conditional(r"the answer `d\mu^2` for the mean, right only if", r"\mu^T\mu", r"d\mu^2", VECTOR_MEAN),
-            *_enumerated(),
-            *_sampled(seed, samples),
-            *_confident(seed, samples),
-            *_attended(seed),
-        ),
         corrections=CORRECTIONS,
         sources=("000 1", "002 2", "003 1", "004 1a"),
         figure=lambda: _figure(seed),
@@ -109,6 +115,9 @@ def _scalar_mean() -> list[Line]:
         Line(r"d \sigma^4 + 2 d \sigma^2 m^2", "$d$ equal terms"),
         Line(r"E[\frac{q^T k}{\sqrt{d}}]", "a mean that is not zero still grows after scaling", "", SCALAR_MEAN),
         Line(r"\sqrt{d} m^2", "linearity"),
+        Line(r"\operatorname{Var}(\frac{q^T k}{\sqrt{d}})", "its variance does not", "", SCALAR_MEAN),
+        Line(r"\frac{1}{d} \operatorname{Var}(q^T k)", "a factor leaves a variance squared"),
+        Line(r"\sigma^4 + 2 \sigma^2 m^2", "$d$ falls away"),
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -125,8 +125,13 @@ def problem_table(rows: Sequence[Row], questions: Sequence[Question]) -> list[di
     return found
 
 
-def grade(transcript: Transcript, recogniser: Recogniser = recognise) -> Ledger:
-    """Grade a conversation: every claim of the tutor on every part, judged by the bank."""
+def grade(
+    transcript: Transcript, recogniser: Recogniser = recognise, told: Callable[[int, int], None] = lambda done, of: None
+) -> Ledger:
+    """Grade a conversation: every claim of the tutor on every part, judged by the bank.
+
+    `told` hears before each turn how many are judged, of how many; what it raises ends the grading.
+    """
     if not isinstance(transcript, Transcript):
         hint = "tutor.grade(tutor.read(…))"
         raise OptionTypeError(complaint("transcript", f"a {type(transcript).__name__}", "what tutor.read gives", hint))
@@ -134,7 +139,9 @@ def grade(transcript: Transcript, recogniser: Recogniser = recognise) -> Ledger:
     notes = list(transcript.notes)
     rows: list[Row] = []
     left = MOST_CLAIMS
+    of, done = sum(len(question.said) for question in questions), 0
     for question in questions:
+        begun, done = done, done + len(question.said)
         if question.problem is None:
             what = f"question {question.name}" if question.number else "a question"
             notes.append(f"{what} is none that the bank knows: nothing that was said of it was judged")
@@ -144,7 +151,7 @@ def grade(transcript: Transcript, recogniser: Recogniser = recognise) -> Ledger:
             notes.append(
                 f"of problem {question.name} the bank does not know {parts}: what was said of it was not judged"
             )
-        graded, used = _graded(question, transcript, left)
+        graded, used = _graded(question, transcript, left, lambda turns, begun=begun: told(begun + turns, of))
         rows += graded
         left -= used
     if left <= 0:
@@ -180,7 +187,9 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
     return notes
 
 
-def _graded(question: Question, transcript: Transcript, left: int) -> tuple[list[Row], int]:
+def _graded(
+    question: Question, transcript: Transcript, left: int, told: Callable[[int], None]
+) -> tuple[list[Row], int]:
     """The rows of one question, and how many claims were judged."""
     claims: dict[str, list[Claim]] = {name: [] for name in question.parts}
     mended: dict[str, list[Claim]] = {name: [] for name in question.parts}
@@ -188,7 +197,8 @@ def _graded(question: Question, transcript: Transcript, left: int) -> tuple[list
     used = 0
     letter = ""
     before: Turn | None = None
-    for turn, text in question.said:
+    for place, (turn, text) in enumerate(question.said):
+        told(place)
         if turn.speaker == "student":
             before = turn
             letter = _letter(question, turn.text) or letter

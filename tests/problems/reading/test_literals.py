@@ -118,6 +118,7 @@ def test_splitting_leaves_brackets_alone():
     "junk",
     [
         "(" * 60_000,
+        "(" * 1000 + "1" + ")" * 1000,
         r"\begin{bmatrix}" * 4000,
         "q=[[" * 15_000,
         r"K=\{" * 15_000,

@@ -133,9 +133,14 @@ def summary(problem: Problem, solved: Sequence[Solved]) -> Iterator[d.Block]:
 
 
 def _part(problem: Problem, solved: Solved, brief: bool) -> Iterator[d.Block]:
+    yield d.Heading(f"Part {letter_of(solved.part)}, {points(solved.part)}", 3)
+    yield from question(problem, solved.part, letter=False)
+    yield from worked_part(problem, solved, brief)
+
+
+def worked_part(problem: Problem, solved: Solved, brief: bool = False) -> Iterator[d.Block]:
+    """The steps of a part and its answer, without the question."""
     part, reason = solved.part, ""
-    yield d.Heading(f"Part {letter_of(part)}, {points(part)}", 3)
-    yield from question(problem, part, letter=False)
     for place, step in enumerate(solved.steps, 1):
         symbols = {**problem.symbols, **part.symbols, **step.symbols}
         # A reason that several steps share is given once.

@@ -11,6 +11,7 @@ Rows = tuple[tuple[Fraction, ...], ...]
 
 LONGEST_NUMBER = 40  # characters; more digits than that are no number for work by hand
 LARGEST_POWER = 30  # of ten, in 2e-3 and 2*10^{-3}
+DEEPEST = 8  # brackets within brackets; no matrix has more
 _READ = 20_000  # characters of a running text that are looked at
 _LABELS = 400  # names in it
 
@@ -51,7 +52,7 @@ def _decimal(text: str) -> Fraction | None:
     return -value if found[1] == "-" else value
 
 
-def cells_of(text: str) -> tuple[list[list[str]], bool] | None:
+def cells_of(text: str, depth: int = DEEPEST) -> tuple[list[list[str]], bool] | None:
     r"""The entries of one written vector or matrix as texts, row by row; true for a vector (one row).
 
     >>> cells_of(r"\begin{bmatrix} 2 \\ 3 \end{bmatrix}"), cells_of("[[1, 0], [0, 1]]"), cells_of("[1, 2]^T")
@@ -65,13 +66,13 @@ def cells_of(text: str) -> tuple[list[list[str]], bool] | None:
         if rows and all(len(row) == 1 for row in rows):
             return [[row[0] for row in rows]], True
         return (rows, len(rows) == 1) if rows else None
-    if len(text) < 2 or text[0] + text[-1] not in ("()", "[]", "{}") or _closing(text) != len(text) - 1:
+    if not depth or len(text) < 2 or text[0] + text[-1] not in ("()", "[]", "{}") or _closing(text) != len(text) - 1:
         return None
     inner = text[1:-1].strip().rstrip(",")
     if ENVIRONMENT.fullmatch(inner):
         return cells_of(inner)
     pieces = split_outside(inner, ",;")
-    nested = [cells_of(piece) for piece in pieces] if inner[:1] in ("(", "[", "{", "\\") else [None]
+    nested = [cells_of(piece, depth - 1) for piece in pieces] if inner[:1] in ("(", "[", "{", "\\") else [None]
     if all(nested) and any(piece.strip()[0] in "([{" for piece in pieces):
         rows = [cells[0][0] for cells in nested if cells is not None and len(cells[0]) == 1]
         if len(rows) != len(pieces):

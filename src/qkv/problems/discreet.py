@@ -1,13 +1,15 @@
-"""What practice says of an answer that is not right: why, without the right answer, which `solution` shows."""
+"""What is said of an answer that is not right while it may be tried again: why, without the right answer."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from ..problems import MISCONCEPTIONS, Outcome, Part
+from .misconceptions import MISCONCEPTIONS
+from .outcome import Outcome
+from .problem import Part
 
-GENERAL = "that is not it; hint gives a hint, solution shows how it goes"
+GENERAL = "that is not it"
 _END = r"(?=; | \(only|$)"
 # What a reason tells of the right answer, and what is said in its place.
 _TOLD = tuple(
@@ -35,12 +37,17 @@ _TOLD = tuple(
 
 def discreet_lines(outcome: Outcome, part: Part) -> Iterator[str]:
     """Why, under which condition, and for a known mistake the question that leads on."""
-    yield discreet(outcome.reason, part) if outcome.kind != "unread" else _told_less(outcome.reason)
+    yield discreet_reason(outcome, part)
     if outcome.condition is not None and outcome.condition not in outcome.reason:
         yield f"condition: {outcome.condition}"
     for name in outcome.misconceptions:
         mistake = MISCONCEPTIONS.get(name)
         yield f"known mistake: {name}. {mistake.question}" if mistake else f"known mistake: {name}"
+
+
+def discreet_reason(outcome: Outcome, part: Part) -> str:
+    """Why an outcome is what it is; what could not be read holds nothing that is right."""
+    return discreet(outcome.reason, part) if outcome.kind != "unread" else told_less(outcome.reason)
 
 
 def discreet(reason: str, part: Part) -> str:
@@ -50,12 +57,13 @@ def discreet(reason: str, part: Part) -> str:
     >>> discreet("z_{3,3}: not the same: −20 against 20", named("by-hand").part("b"))
     'z_{3,3}: 20 is not right'
     """
-    reason = _told_less(reason)
+    reason = told_less(reason)
     told = _signs(reason)
     return GENERAL if any(_signs(text) in told for text in _right(part)) else reason
 
 
-def _told_less(reason: str) -> str:
+def told_less(reason: str) -> str:
+    """A reason without what it tells of the right answer in so many words."""
     for pattern, said in _TOLD:
         reason = pattern.sub(said, reason)
     return reason

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from qkv.cli.discreet import discreet, discreet_lines
 from qkv.problems import named, names
+from qkv.problems.discreet import discreet, discreet_lines
 from qkv.problems.judging.answers import Value, Values
 
 

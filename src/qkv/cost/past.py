@@ -1,0 +1,116 @@
+"""What a decoder keeps of its past, and what a step of its attention takes: four ways beside each other.
+
+The lines are those that `plan` counts of one layer: its scores and its cache, without projections.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..errors import OptionError, complaint
+from .architecture import Model
+from .attending import state_bytes
+from .blocks import model_cost, parts
+from .hardware import as_hardware
+from .ledger import Ledger, Number, named, together
+from .planning import Run, first
+from .shipped import shipped
+
+WAYS = ("MHA", "GQA", "MQA", "linear")
+MEMBERS = ("scores", "cache")
+ITEM = "float32"  # what queries, new keys, new values and answers are in; sums too
+
+
+class Past(NamedTuple):
+    """held: bytes that are kept of the past. step: the lines of the step that comes next."""
+
+    way: str
+    kv_heads: Number
+    held: Number
+    step: Ledger
+
+
+def past(
+    way: str, *, batch: Number, heads: Number, kv_heads: Number, width: Number, tokens: Number, cache: Any = "float32"
+) -> Past:
+    """After so many tokens of each sequence. way: "MHA", "GQA" with so many kv_heads, "MQA", or "linear": sums of
+    feature maps as wide as a head, in float32, for each of kv_heads. cache: how keys and values are stored; queries,
+    answers and what is new are float32. Sizes are numbers, symbols, or names of symbols.
+
+    >>> found = past("GQA", batch=1, heads=32, kv_heads=8, width=128, tokens=4096, cache="bfloat16")
+    >>> found.held, found.step.line("cache: read").read, found.step.products
+    (16777216, 16777216, 67125248)
+    >>> past("linear", batch=1, heads=32, kv_heads=8, width=128, tokens=4096).held
+    528384
+    """
+    batch, heads, kv_heads, width, tokens = named(batch, heads, kv_heads, width, tokens)
+    model = _layer(way, heads, kv_heads, width)
+    similarity = _similarity(way)
+    ledger = model_cost(model, batch, 1, tokens, weights=ITEM, cache=cache, similarity=similarity)
+    by_part = parts(ledger)
+    linear = similarity == "linear"
+    held = batch * state_bytes(model) if linear else model.cache_bytes(tokens, batch, cache)
+    return Past(way, model.kv_heads, held, together(way, [by_part[name] for name in MEMBERS]))
+
+
+def seconds_by_roofline(
+    way: str, hardware: Any, *, batch: int, heads: int, kv_heads: int, width: int, tokens: int, cache: str = "float32"
+) -> float:
+    """How long that step takes on a machine by the roofline, as `plan` has it."""
+    run = Run(_layer(way, heads, kv_heads, width), as_hardware(hardware), batch, ITEM, cache, 1)
+    step = run.step(tokens + 1, similarity=_similarity(way))
+    return sum(step[name].seconds for name in MEMBERS)
+
+
+def smaller_from(way: str, **sizes: Any) -> int | None:
+    """The first number of tokens from which the linear state is smaller than what `way` keeps; sizes as of `past`.
+
+    >>> smaller_from("GQA", batch=1, heads=32, kv_heads=8, width=128, cache="bfloat16")
+    130
+    """
+    state = past("linear", tokens=0, **sizes).held
+    return first(lambda tokens: past(way, tokens=tokens, **sizes).held > state)
+
+
+class Formulas(NamedTuple):
+    """What `past` counts, as text in the letters of `qkv.cost.formulas`: n tokens, c bytes a cached number. intensity:
+    of products and memory alone, where the past is long."""
+
+    held: str
+    read: str
+    written: str
+    flops: str
+    intensity: str
+
+
+def formulas_of(way: str) -> Formulas:
+    """Read from formulas.toml, so that SymPy is not loaded.
+
+    >>> formulas_of("GQA").held, formulas_of("GQA").intensity
+    ('2·b·c·g·n·w', '2·h/(c·g)')
+    """
+    return Formulas(**shipped("formulas.toml")["past"][way])
+
+
+def symbolic(way: str) -> tuple[Number, ...]:
+    """What formulas.toml is made of: `past` with symbols for sizes, in the order of Formulas."""
+    import sympy
+
+    from .symbols import symbols
+
+    b, h, g, w, n, c = symbols("b h g w n c")
+    found = past(way, batch=b, heads=h, kv_heads=g, width=w, tokens=n, cache=c)
+    step, moved = found.step, parts(found.step)["cache"].traffic
+    in_the_long_run = sympy.limit(sympy.cancel(step.products / moved), n, sympy.oo)
+    return found.held, step.read, step.written, step.flops, in_the_long_run
+
+
+def _layer(way: str, heads: Number, kv_heads: Number, width: Number) -> Model:
+    if way not in WAYS:
+        raise OptionError(complaint("way", repr(way), f"one of {', '.join(WAYS)}"))
+    kept = {"MHA": heads, "MQA": 1}.get(way, kv_heads)
+    return Model(name=way, layers=1, d_model=heads * width, heads=heads, kv_heads=kept, head_width=width)
+
+
+def _similarity(way: str) -> str:
+    return "linear" if way == "linear" else "softmax"

@@ -1,0 +1,241 @@
+"""Similarities on the same data: their weights, how far apart they are, what softmax becomes as it cools, and from
+which length on sums over the keys are less work than a matrix of scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..cost import count
+from ..cost.planning import first
+from ..errors import OptionError, complaint
+from ..masks import Mask
+from ..similarity import AnySimilarity, Argmax, FeatureMap, Softmax
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SAMPLES = ("random", "clustered", "repeated")
+CLUSTERS, SPREAD = 3, 0.4
+
+
+def sample(kind: str, tokens: int, width: int, *, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, each (tokens, width) in float64.
+
+    random: independent normal numbers. clustered: tokens of three kinds, one kind after the other; queries and keys of
+    one kind are alike. repeated: a sequence that is said twice; a query is its token and a key the token before it, so
+    that a query finds what came after its own token the last time, as induction heads do.
+
+    >>> query, key, value = sample("repeated", 6, 4)
+    >>> [float((query[2] - key[at]).norm()) for at in (0, 3)], bool((query[:3] == query[3:]).all())
+    ([0.0, 0.0], True)
+    """
+    import torch
+
+    if kind not in SAMPLES:
+        raise OptionError(complaint("kind", repr(kind), f"one of {', '.join(SAMPLES)}"))
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(rows: int) -> Tensor:
+        return torch.randn(rows, width, generator=generator, dtype=torch.float64)
+
+    if kind == "clustered":
+        centres, which = normal(CLUSTERS), torch.arange(tokens) * CLUSTERS // tokens
+        return centres[which] + SPREAD * normal(tokens), centres[which] + SPREAD * normal(tokens), normal(tokens)
+    if kind == "repeated":
+        period = -(-tokens // 2)
+        said = normal(period)[torch.arange(tokens) % period]
+        # The sequence goes round: before the first token stands the last of its period.
+        return said, said[(torch.arange(tokens) - 1) % period], said.clone()
+    return normal(tokens), normal(tokens), normal(tokens)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One similarity beside another. `entropy` is of each row, in nats, nan where the weights are no distribution;
+    `weights_apart` and `out_apart` are the largest differences; `empty` counts rows whose similarities add to 0."""
+
+    weights: Tensor
+    out: Tensor
+    entropy: Tensor
+    weights_apart: float
+    out_apart: float
+    empty: int
+    negative: int
+
+
+def compared(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    similarities: Mapping[str, AnySimilarity],
+    *,
+    mask: Mask | None = None,
+    reference: str = "softmax",
+) -> dict[str, Compared]:
+    """Each of the similarities on the same two-dimensional tensors, and its distance to the one named `reference`.
+
+    >>> q, k, v = sample("random", 5, 3)
+    >>> found = compared(q, k, v, {"softmax": Softmax(), "argmax": Argmax()})
+    >>> float(found["argmax"].entropy.max()), found["softmax"].weights_apart
+    (0.0, 0.0)
+    """
+    from ..api import attention
+
+    answers = {
+        name: attention(query, key, value, similarity=each, mask=mask, return_weights=True)
+        for name, each in similarities.items()
+    }
+    if reference not in answers:
+        raise OptionError(complaint("reference", repr(reference), f"one of {', '.join(answers)}"))
+    out_there, weights_there = answers[reference]
+    return {
+        name: Compared(
+            weights,
+            out,
+            entropies(weights),
+            float((weights - weights_there).abs().max()),
+            float((out - out_there).abs().max()),
+            int((weights == 0).all(-1).sum()),
+            int((weights < 0).sum()),
+        )
+        for name, (out, weights) in answers.items()
+    }
+
+
+def entropies(weights: Tensor) -> Tensor:
+    """−Σ a ln a of each row; nan where weights are negative or all 0, and no distribution.
+
+    >>> import torch
+    >>> entropies(torch.tensor([[0.5, 0.5], [1.0, 0.0], [1.5, -0.5], [0.0, 0.0]]))
+    tensor([0.6931, 0.0000,    nan,    nan])
+    """
+    import torch
+
+    found = torch.special.entr(weights).sum(-1)
+    return found.masked_fill((weights < 0).any(-1) | (weights == 0).all(-1), math.nan)
+
+
+@dataclass(frozen=True)
+class Cooled:
+    """A temperature, and how far softmax is from argmax: the largest |difference of weights| of all rows, the median of
+    the rows, and the bounds that the gaps give the median."""
+
+    temperature: float
+    apart: float
+    median: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Cooling:
+    """`gap`: how far the best key leads the second, in the row where it does so least (inf: no row has a second), and
+    `tied` rows in which it does not lead at all."""
+
+    gap: float
+    tied: int
+    steps: tuple[Cooled, ...]
+
+
+def cooling(query: Tensor, key: Tensor, temperatures: Sequence[float], *, mask: Mask | None = None) -> Cooling:
+    """softmax(q·k / (τ√width)) on its way to argmax as the temperature τ falls.
+
+    With a gap Δ to the second best of n scores, 1/(1 + e^(Δ/τ)) ≤ 1 − max(a) ≤ (n − 1)e^(−Δ/τ) (see `argmax`), in
+    every row, and so for the medians of the three. Rows that tie go to the average of the tied keys instead.
+
+    >>> import torch
+    >>> found = cooling(torch.eye(4, dtype=torch.float64), torch.eye(4, dtype=torch.float64), [0.1])
+    >>> found.gap, [round(x, 5) for x in (found.steps[0].least, found.steps[0].apart, found.steps[0].most)]
+    (0.5, [0.00669, 0.01981, 0.02021])
+    """
+    import torch
+
+    from ..api import attention
+
+    root = math.sqrt(query.shape[-1])
+    keys = key.shape[-2]
+    values = torch.eye(keys, dtype=query.dtype)
+    chosen = attention(query, key, values, similarity=Argmax(), mask=mask)
+    # Which keys a row may see, and how it scores them: softmax's own words for both.
+    seen = attention(query * 0, key, values, similarity=Softmax(), mask=mask) > 0
+    scores = (query @ key.T / root).masked_fill(~seen, -math.inf)
+    best = scores.topk(min(2, keys)).values
+    counts = seen.sum(-1)
+    gaps = (best[:, 0] - best[:, -1]).masked_fill(counts < 2, math.inf)
+    rounding = 8 * torch.finfo(query.dtype).eps * best[:, 0].abs()
+    steps = []
+    for temperature in temperatures:
+        soft = attention(query, key, values, similarity=Softmax(scale=1 / (temperature * root)), mask=mask)
+        rows = (soft - chosen).abs().amax(-1)
+        least = torch.sigmoid(-gaps / temperature)
+        most = ((counts - 1) * torch.exp(-gaps / temperature)).clamp(max=1)
+        steps.append(Cooled(temperature, float(rows.max()), *(float(each.median()) for each in (rows, least, most))))
+    return Cooling(float(gaps.min()), int((gaps <= rounding).sum()), tuple(steps))
+
+
+@dataclass(frozen=True)
+class Approximated:
+    """So many random features, and how far their weights are from softmax's: in one draw, and the median of several."""
+
+    features: int
+    apart: float
+    median: float
+
+
+def approximated(
+    query: Tensor,
+    key: Tensor,
+    counts: Sequence[int],
+    *,
+    scale: float | None = None,
+    seed: int = 0,
+    draws: int = 5,
+    mask: Mask | None = None,
+) -> list[Approximated]:
+    """The largest |weight of positive random features − weight of softmax|, over the number of features; draws are
+    those of `seed` and of the seeds after it.
+
+    >>> q, k, v = sample("random", 6, 4)
+    >>> few, many = approximated(q, k, [4, 4096])
+    >>> few.median > 4 * many.median
+    True
+    """
+    import torch
+
+    from ..api import attention
+    from ..features import positive_random
+
+    values = torch.eye(key.shape[-2], dtype=query.dtype)
+    exact = attention(query, key, values, similarity=Softmax(scale=scale), mask=mask)
+    found = []
+    for number in counts:
+        maps = (positive_random(query.shape[-1], number, seed=seed + n, scale=scale) for n in range(draws))
+        weights = (attention(query, key, values, similarity=FeatureMap(each), mask=mask) for each in maps)
+        apart = [float((each - exact).abs().max()) for each in weights]
+        found.append(Approximated(number, apart[0], sorted(apart)[draws // 2]))
+    return found
+
+
+def work(similarity: AnySimilarity, length: int, width: int, *, features: int | None = None) -> int:
+    """Flops of one head over `length` tokens: sums over the keys where the similarity has features, the best key alone
+    for argmax, else the matrix of scores.
+
+    >>> work(Softmax(), 10, 64), 2 * 10**2 * (64 + 64 + 3)
+    (26200, 26200)
+    """
+    form = "dense" if isinstance(similarity, Softmax) else "hard" if isinstance(similarity, Argmax) else "linear"
+    shape = (length, width)
+    return count(shape, shape, shape, similarity=similarity, form=form, features=features).flops
+
+
+def pays_from(similarity: AnySimilarity, width: int, *, features: int | None = None) -> int | None:
+    """The first length at which a similarity with features is less work than softmax: about as many tokens as features.
+
+    >>> from ..similarity import Polynomial
+    >>> pays_from(Polynomial(2), 64)
+    2146
+    """
+    return first(lambda length: work(similarity, length, width, features=features) < work(Softmax(), length, width))

@@ -1,0 +1,83 @@
+"""What a decoder keeps: against counts by hand, against the plan, and against the formulas beside the numbers."""
+
+import pytest
+
+from qkv.cost import Model, plan
+from qkv.cost.formats import BITS
+from qkv.cost.past import WAYS, formulas_of, past, seconds_by_roofline, smaller_from
+from qkv.errors import OptionError, ShapeError
+
+SIZES = [
+    {"batch": 1, "heads": 1, "kv_heads": 1, "width": 8},
+    {"batch": 3, "heads": 12, "kv_heads": 4, "width": 40},
+    {"batch": 64, "heads": 64, "kv_heads": 8, "width": 256},
+]
+TOKENS = (0, 1, 63, 4099)
+CACHES = ("float32", "bfloat16", "float16", "int8")
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("cache", CACHES)
+def test_counts_by_hand(sizes, cache):
+    b, h, w, item = sizes["batch"], sizes["heads"], sizes["width"], BITS[cache] // 8
+    for n in TOKENS:
+        for way, g in (("MHA", h), ("GQA", sizes["kv_heads"]), ("MQA", 1)):
+            found = past(way, tokens=n, cache=cache, **sizes)
+            a_token = b * g * 2 * w
+            assert (found.kv_heads, found.held) == (g, item * n * a_token)
+            # Queries, the new key and the new value come in float32; the new ones go to the cache, answers out.
+            assert found.step.read == found.held + 4 * (b * h * w + a_token)
+            assert found.step.written == item * a_token + 4 * b * h * w
+            pairs = b * h * (n + 1)
+            assert found.step.products == 2 * pairs * 2 * w
+            assert found.step.elementwise == 5 * pairs + b * h * w
+        linear = past("linear", tokens=n, cache=cache, **sizes)
+        assert linear.held == 4 * b * sizes["kv_heads"] * w * (w + 1)
+        assert linear == past("linear", tokens=0, **sizes)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("cache", CACHES)
+def test_the_formula_beside_a_number_gives_the_number(sizes, cache):
+    letters = dict(zip("bhgw", sizes.values(), strict=True)) | {"c": BITS[cache] // 8}
+    for way in WAYS:
+        for n in TOKENS:
+            found, texts = past(way, tokens=n, cache=cache, **sizes), formulas_of(way)._asdict()
+            limit = texts.pop("intensity")
+            counted = {"held": found.held} | {name: getattr(found.step, name) for name in ("read", "written", "flops")}
+            for name, text in texts.items():
+                assert eval(text.replace("·", "*"), {"__builtins__": {}}, letters | {"n": n}) == counted[name], name
+        long = past(way, tokens=10**9, cache=cache, **sizes).step
+        memory = sum(line.traffic for line in long.lines if line.name.startswith("cache"))
+        assert eval(limit.replace("·", "*"), {"__builtins__": {}}, letters) == pytest.approx(long.products / memory)
+
+
+def test_the_plan_says_the_same():
+    model = Model(layers=1, d_model=24 * 32, heads=24, kv_heads=6, head_width=32)
+    found = plan(model, "t4", context=1001, batch=5, weights="float32", cache="int8")
+    sizes = {"batch": 5, "heads": 24, "kv_heads": 6, "width": 32, "cache": "int8"}
+    ours = past("GQA", tokens=1000, **sizes)
+    scores, cache = found.parts["scores"], found.parts["cache"]
+    assert (ours.step.flops, ours.step.traffic) == (scores.flops + cache.flops, scores.bytes + cache.bytes)
+    assert seconds_by_roofline("GQA", "t4", tokens=1000, **sizes) == scores.seconds + cache.seconds
+    kept = {way: past(way, tokens=1001, **sizes).held for way in WAYS}
+    assert kept == {way: found.variants["GQA(6)" if way == "GQA" else way].cache_bytes for way in WAYS}
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_where_the_state_is_smaller(sizes):
+    for way in ("MHA", "GQA", "MQA"):
+        at = smaller_from(way, cache="bfloat16", **sizes)
+        assert at is not None
+        state = past("linear", tokens=0, **sizes).held
+        held = [past(way, tokens=n, cache="bfloat16", **sizes).held for n in (at - 1, at)]
+        assert held[0] <= state < held[1]
+
+
+def test_refusals():
+    with pytest.raises(OptionError, match="one of MHA, GQA, MQA, linear"):
+        past("mla", batch=1, heads=1, kv_heads=1, width=8, tokens=1)
+    with pytest.raises(ShapeError):
+        past("GQA", batch=1, heads=6, kv_heads=4, width=8, tokens=1)
+    with pytest.raises(OptionError, match="int3"):
+        past("GQA", batch=1, heads=6, kv_heads=3, width=8, tokens=1, cache="int3")

@@ -1,0 +1,91 @@
+"""Sizes of softmax, its Jacobian and gradients: by matrices, by vectors, and where softmax is nearly hard."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import qkv
+from qkv.theory.gradient_sizes import gradients
+from qkv.theory.softmax_draws import MEASURES, SoftmaxDraws, Softmaxed, attended, descending
+
+
+def test_sizes_are_those_of_the_matrix():
+    scores = descending(3 * np.random.default_rng(0).standard_normal((7, 5)))
+    soft = Softmaxed.of(scores)
+    for row, a in enumerate(torch.softmax(torch.from_numpy(scores), 1)):
+        jacobian = torch.diag(a) - torch.outer(a, a)
+        assert soft.jacobian[row] == pytest.approx(float(jacobian.norm()), rel=1e-12)
+        assert soft.entry[row] == pytest.approx(float(jacobian.abs().max()), rel=1e-12)
+        assert soft.entropy[row] == pytest.approx(float(-(a * a.log()).sum()), rel=1e-12)
+        assert soft.most[row] == pytest.approx(float(a.max()), rel=1e-15)
+
+
+@pytest.mark.parametrize("gap", [30.0, 300.0])
+def test_nothing_is_lost_where_softmax_is_nearly_hard(gap):
+    soft = Softmaxed.of(np.array([[gap, 0.0]]))
+    small = math.exp(-gap)
+    assert soft.jacobian[0] == pytest.approx(2 * small, rel=1e-9)
+    assert soft.entry[0] == pytest.approx(small, rel=1e-9)
+    assert soft.entropy[0] == pytest.approx(small * (1 + gap), rel=1e-9)
+
+
+def by_vectors(width, scaled, mean, sigma, keys, count=3000):
+    """The same from vectors, attention and torch's gradient."""
+    seeded = torch.Generator().manual_seed(width)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=seeded, dtype=torch.float64)
+
+    query = (mean + sigma * normal(count, 1, width)).requires_grad_()
+    key = mean + sigma * normal(count, keys, width)
+    similarity = qkv.Softmax(scale=None if scaled else 1.0)
+    out, a = qkv.attention(query, key, normal(count, keys, 5), similarity=similarity, form="dense", return_weights=True)
+    (slope,) = torch.autograd.grad(0.5 * ((out - normal(count, 1, 5)) ** 2).sum(), query)
+    return a[:, 0].detach(), slope.norm(dim=-1).flatten()
+
+
+@pytest.mark.parametrize(("width", "mean", "sigma"), [(1, 0.7, 1.2), (2, 0.0, 1.0), (11, -0.6, 0.8)])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_draws_have_the_law_of_vectors(width, mean, sigma, scaled):
+    count, keys = 3000, 5
+    found = SoftmaxDraws(keys, count, 1).sizes(width, scaled=scaled, mean=mean, sigma=sigma)
+    weights, slopes = by_vectors(width, scaled, mean, sigma, keys)
+    # Shares of one sample below the quantiles of another of the same size.
+    bound = 4.5 * math.sqrt(2 * 0.25 / count)
+    for mine, theirs in ((found.most, weights.amax(1)), (found.gradient, slopes)):
+        for share in (0.1, 0.5, 0.9):
+            below = float((np.asarray(mine) < float(theirs.quantile(share))).mean())
+            assert abs(below - share) < bound
+
+
+def test_gradients_are_those_of_the_claim():
+    mine = SoftmaxDraws(16, 2000, 0).sizes(64, scaled=True).gradient
+    theirs = gradients(64, True, 2000, 0)
+    assert abs(float((np.asarray(mine) < float(theirs.median())).mean()) - 0.5) < 4.5 * math.sqrt(0.5 / 2000)
+
+
+def test_one_query_by_a_call_of_attention():
+    weights, sizes = attended(11, scaled=True, keys=7, seed=3, mean=0.5, sigma=1.5)
+    assert len(weights) == 7
+    assert math.fsum(weights) == pytest.approx(1)
+    assert sizes.most[0] == pytest.approx(max(weights), rel=1e-12)
+    again, _ = attended(11, scaled=True, keys=7, seed=3, mean=0.5, sigma=1.5)
+    assert weights == again
+    # The same scores, √11 times as large.
+    plain, _ = attended(11, scaled=False, keys=7, seed=3, mean=0.5, sigma=1.5)
+    ratio = math.log(plain[0] / plain[1]) / math.log(weights[0] / weights[1])
+    assert ratio == pytest.approx(math.sqrt(11))
+
+
+@pytest.mark.parametrize("keys", [2, 256])
+@pytest.mark.parametrize("width", [1, 1024])
+def test_quantiles_are_finite_and_in_order(keys, width):
+    for mean, sigma in ((0.0, 1.0), (2.0, 3.0), (-2.0, 0.1)):
+        for scaled in (False, True):
+            sizes = SoftmaxDraws(keys, 50, 0).sizes(width, scaled=scaled, mean=mean, sigma=sigma)
+            found = sizes.quantiles()
+            assert set(found) == set(MEASURES)
+            for low, median, high in found.values():
+                assert 0 <= low <= median <= high < math.inf
