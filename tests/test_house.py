@@ -38,9 +38,22 @@ FLOORS = [
     "theory",
     "problems",
     "tutor",
+    "lab",
     "cli",
 ]
-NEVER_TORCH = {"errors", "sizes", "masks", "similarity", "cost", "figures", "maths", "render", "problems", "tutor"}
+NEVER_TORCH = {
+    "errors",
+    "sizes",
+    "masks",
+    "similarity",
+    "cost",
+    "figures",
+    "maths",
+    "render",
+    "problems",
+    "tutor",
+    "lab",
+}
 
 
 def files() -> list[Path]:

@@ -204,6 +204,27 @@ def check(
         raise typer.Exit(1)
 
 
+@app.command(epilog="Example: qkv lab --port 8000 --models ./checkpoints")
+def lab(
+    port: Annotated[
+        int | None,
+        typer.Option(
+            help="Where to listen (8765, or any free one; 0 takes any).", min=0, max=65535, show_default=False
+        ),
+    ] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address and open nothing.")] = False,
+    models: Annotated[
+        str | None, typer.Option(help="A folder of checkpoints that the page may show.", metavar="DIR")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Only this machine can reach the default.")] = "127.0.0.1",
+    as_json: AsJson = False,
+) -> None:
+    """Open the lab: a local page on which attention can be touched. Ctrl-C ends it."""
+    from .lab import run
+
+    run(host, port, models, not no_browser, as_json)
+
+
 app.add_typer(commands)
 
 

@@ -1,0 +1,35 @@
+"""`qkv lab`: the address, and then the server."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import typer
+
+from ..errors import OptionError, complaint
+from ..lab.guard import LOOPBACK
+from ..lab.running import run as serve
+
+MODELS = "QKV_LAB_MODELS"
+
+
+def run(host: str, port: int | None, models: str | None, browser: bool, as_json: bool) -> None:
+    if models is not None:
+        folder = Path(models)
+        if not folder.is_dir():
+            raise OptionError(complaint("--models", models, "a folder that holds checkpoints"))
+        os.environ[MODELS] = str(folder.resolve())
+    if host not in LOOPBACK:
+        typer.echo(f"qkv: {host} can be reached from other machines; the lab has no passwords", err=True)
+
+    def say(address: str) -> None:
+        typer.echo(json.dumps({"address": address}) if as_json else f"The lab is at {address} (Ctrl-C ends it)")
+        sys.stdout.flush()
+
+    serve(host, port, open_browser=browser, say=say)
+    sys.stdout.flush()
+    # torch may still be loading, and questions being computed that nobody waits for.
+    os._exit(0)

@@ -1,0 +1,112 @@
+"""What every view owes its reader, in a real browser."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+from browser_lab import NARROW, SCREENS, WIDE, numbers, ready, type_into
+from qkv.lab.numbers import at
+from qkv.lab.views import NAMES
+
+# Edits that lead every view to other numbers than the ones it starts with.
+EDITS = {
+    "walk": {"x": "1,0,1;0,2,0;1,1,3", "scale": "root"},
+    "scale": {"d": "16", "mu": "0.5"},
+    "cache": {"form": "mqa", "batch": "4"},
+    "plan": {"context": "4096", "batch": "2"},
+    "kernels": {"n": "7", "temperature": "0.5"},
+    "reach": {"n": "11", "layers": "2"},
+    "norms": {"delta": "1.5"},
+    "practice": {"problem": "argmax", "seed": "5"},
+    "transcript": {"chat": "Student: Compute E[q^T k] for iid q, k with mean mu.\n\nTutor: It is mu^T mu.\n"},
+    "model": {"text": "Attention looks back.", "layer": "2"},
+}
+
+
+def told(lab: str, page: Page) -> dict:
+    """What the API says of the state that the page is in."""
+    view = page.locator("#view").get_attribute("data-view")
+    texts = page.evaluate("() => import('/static/lab.js').then(lab => lab.stateNow())")
+    answer = httpx.post(f"{lab}/api/{view}", json=texts, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def agree(page: Page, result: dict, measured: tuple[str, ...] = ("measured",)) -> int:
+    """Every number on the page is the API's; returns how many there are."""
+    found = numbers(page)
+    for path, (value, _) in found.items():
+        if path.startswith(measured):
+            continue
+        wanted = at(result, path)
+        if isinstance(wanted, float):
+            assert float(value) == wanted, path
+        elif isinstance(wanted, bool):
+            assert value == ("yes" if wanted else "no"), path
+        else:
+            assert value == ("" if wanted is None else str(wanted)), path
+    return len(found)
+
+
+def inspected(page: Page) -> None:
+    """axe-core finds nothing serious."""
+    found = Axe().run(page).response["violations"]
+    serious = [each for each in found if each["impact"] in ("serious", "critical")]
+    assert not serious, json.dumps(
+        [
+            (each["id"], [(node["html"][:200], node["failureSummary"][:300]) for node in each["nodes"][:3]])
+            for each in serious
+        ],
+        indent=1,
+    )
+
+
+def pictured(page: Page, name: str) -> None:
+    """Both widths in both themes, for people to look at; nothing sticks out of a narrow page."""
+    SCREENS.mkdir(parents=True, exist_ok=True)
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(WIDE)
+    page.screenshot(path=SCREENS / f"{name}.png")  # what the README shows
+    for width, size in (("1440", WIDE), ("390", NARROW)):
+        page.set_viewport_size(size)
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)
+            page.screenshot(path=SCREENS / f"{name}-{width}-{theme}.png", full_page=True)
+        over = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
+        assert over <= 0, f"{over} pixels wider than a screen of {width}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_are_the_librarys_and_the_address_holds_them(lab: str, opened, name: str) -> None:
+    page = opened(name)
+    assert agree(page, told(lab, page)["result"]) > 0
+    before = numbers(page)
+    for field, text in EDITS[name].items():
+        type_into(page, field, text)
+    after = told(lab, page)
+    agree(page, after["result"])
+    edited = numbers(page)
+    assert edited != before
+    assert page.locator("#program").text_content() == after["python"]
+    page.goto("about:blank")
+    page.go_back()
+    page.reload()
+    ready(page)
+    again = numbers(page)
+    assert again.keys() == edited.keys()
+    agree(page, after["result"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_anybody_can_read_it(opened, name: str) -> None:
+    page = opened(name)
+    inspected(page)
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size(NARROW)
+    inspected(page)
+    pictured(page, name)

@@ -1,0 +1,75 @@
+"""The walk in a browser: edits give the library's numbers, and cells say what made them, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import qkv
+
+
+def test_edits_show_what_the_library_computes(opened, edit, shown) -> None:
+    page = opened("walk", numbers="decimal", scale="root")
+    edit(page, "x", "2,3;-1,0;1/2,-2")
+    edit(page, "mask", "causal")
+    x = torch.tensor([[2.0, 3], [-1, 0], [0.5, -2]], dtype=torch.float64)
+    wq = torch.tensor([[1.0, 0, 2], [0, 1, -3]], dtype=torch.float64)
+    wk = torch.tensor([[0.0, 0, -1], [-2, 0, 1]], dtype=torch.float64)
+    wv = torch.tensor([[8.0, 0], [0, 9]], dtype=torch.float64)
+    out, weights = qkv.attention(x @ wq, x @ wk, x @ wv, mask=qkv.Causal(), return_weights=True)
+    found = shown(page)
+    for path, wanted in (("output", out), ("heads.0.weights", weights)):
+        for i, j in torch.cartesian_prod(*(torch.arange(size) for size in wanted.shape)).tolist():
+            if path == "output" or j <= i:
+                assert float(found[f"{path}.{i}.{j}"][0]) == pytest.approx(wanted[i, j].item(), abs=1e-12)
+    assert page.locator('[data-key="weights-0:0:2"][aria-label="masked"]').count() == 1
+    edit(page, "heads", "2")
+    assert "heads and kvheads 1 and 1" in page.locator("#p-heads").inner_text()
+
+
+def test_pointing_at_a_cell_lights_up_what_made_it(opened) -> None:
+    page = opened("walk")
+    page.hover('[data-key="scores-0:1:0"]')
+    q, k = torch.tensor([-1, 0, -2]), torch.tensor([-6, 0, 1])
+    assert page.locator("#why").inner_text() == f"q₂·k₁ = (−1)·(−6) + 0·0 + (−2)·1 = {int(q @ k)}"
+    lit = "all => all.map(cell => cell.dataset.key)"
+    assert page.eval_on_selector_all(".lit", lit) == ["q:1:0", "q:1:1", "q:1:2"]
+    assert page.eval_on_selector_all(".lit-2", lit) == ["k:0:0", "k:0:1", "k:0:2"]
+    page.hover('[data-key="sums-0:2:1"]')
+    assert page.eval_on_selector_all(".lit", lit) == ["weights-0:2:0", "weights-0:2:1", "weights-0:2:2"]
+    assert page.eval_on_selector_all(".lit-2", lit) == ["v:0:1", "v:1:1", "v:2:1"]
+    page.hover("h1")
+    assert page.locator(".lit, .lit-2").count() == 0
+
+
+def test_the_keyboard_alone_walks(opened, ready) -> None:
+    page = opened("walk")
+    page.focus("[data-step='0']")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.activeElement.dataset.step === '1'")
+    ready(page)
+    page.keyboard.press("PageDown")
+    page.wait_for_function("() => document.activeElement.dataset.step === '2'")
+    ready(page)
+    assert "step=2" in page.url
+    assert page.locator("#stage-2.now").count() == 1
+    page.focus('[data-key="scores-0:0:0"]')
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    assert page.evaluate("() => document.activeElement.dataset.key") == "scores-0:1:2"
+    assert page.locator("#why").inner_text() == "q₂·k₃ = (−1)·4 + 0·0 + (−2)·(−3) = 2"
+    assert page.locator("#live").inner_text() == page.locator("#why").inner_text()
+    assert page.locator('[data-key^="scores-0:"][tabindex="0"]').count() == 1
+    page.keyboard.press("PageDown")
+    page.wait_for_function("() => document.querySelector('#stage-3.now') !== null")
+    ready(page)
+    assert page.evaluate("() => document.activeElement.dataset.key") == "scores-0:1:2"
+
+
+def test_a_matrix_that_grows_takes_the_others_along(opened, ready, shown) -> None:
+    page = opened("walk", numbers="decimal")
+    page.click('[data-field="x"] [data-grow="column"]')
+    page.wait_for_function("() => document.querySelectorAll('[data-key^=\"wq:\"]').length === 9")
+    ready(page)
+    assert page.locator(".problem:visible").count() == 0
+    assert shown(page)["output.2.0"][1] == "−7.941"

@@ -1,0 +1,145 @@
+"""Work runs where it can be stopped, and what is stopped does not run on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from qkv.errors import OptionError
+from qkv.lab.answers import answer
+from qkv.lab.fields import Number, WrongField
+from qkv.lab.kitchen import Kitchen
+from qkv.lab.limits import Busy, Limits
+from qkv.lab.view import Cancelled, View, Work
+
+
+def quiet(what: str, done: int, of: int) -> None:
+    pass
+
+
+def toy(compute, seconds: float = 5.0) -> View:
+    field = Number(name="a", label="a", low=0, high=9, default=1)
+    return View(
+        name="toy",
+        title="Toy",
+        verb="compute",
+        lead="",
+        fields=(field,),
+        compute=compute,
+        python=lambda s: "",
+        seconds=seconds,
+    )
+
+
+def asked(kitchen: Kitchen, view: View, **given: str):
+    return kitchen.ask(view, given, quiet, draw=False, heavy=False)
+
+
+def test_problems_are_told_by_field() -> None:
+    def compute(state, work):
+        if state["a"] == 2:
+            raise WrongField("a", "a: not two")
+        if state["a"] == 3:
+            raise OptionError("whole: not three")
+        return {"double": 2 * state["a"]}
+
+    view = toy(compute)
+    assert answer(view, {"a": "4"}, Work(), draw=False).result == {"double": 8}
+    assert answer(view, {"a": "2"}, Work(), draw=False).problems == {"a": "a: not two"}
+    assert answer(view, {"a": "3"}, Work(), draw=False).problems == {"": "whole: not three"}
+    assert "a" in answer(view, {"a": "x"}, Work(), draw=False).problems
+
+
+def test_light_work_hears_that_nobody_waits() -> None:
+    ended = []
+
+    def compute(state, work):
+        try:
+            while True:
+                work.say("going on")
+                time.sleep(0.005)
+        except Cancelled:
+            ended.append(time.monotonic())
+            raise
+
+    async def scene() -> None:
+        task = asyncio.create_task(asked(Kitchen(Limits()), toy(compute)))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.1)
+
+    asyncio.run(scene())
+    assert ended
+
+
+def test_time_is_capped() -> None:
+    def compute(state, work):
+        while True:
+            work.say("going on")
+            time.sleep(0.005)
+
+    with pytest.raises(Cancelled, match=r"0.1 s"):
+        asyncio.run(asked(Kitchen(Limits()), toy(compute, seconds=0.1)))
+
+
+def test_more_than_may_wait_is_refused() -> None:
+    def compute(state, work):
+        time.sleep(0.2)
+        return {}
+
+    async def scene() -> list:
+        kitchen = Kitchen(Limits(workers=1, waiting=3))
+        return await asyncio.gather(*(asked(kitchen, toy(compute)) for _ in range(5)), return_exceptions=True)
+
+    found = asyncio.run(scene())
+    assert sum(isinstance(each, Busy) for each in found) == 2
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]
+
+
+def test_heavy_work_runs_elsewhere_and_ends_with_the_kitchen() -> None:
+    from qkv.lab.views import view
+
+    async def scene() -> int:
+        kitchen = Kitchen(Limits())
+        told: list[str] = []
+        found = await kitchen.ask(view("reach"), {}, lambda what, done, of: told.append(what), draw=False, heavy=True)
+        assert found.result
+        assert kitchen._process is not None
+        pid = kitchen._process.pid
+        assert pid != os.getpid()
+        assert alive(pid)
+        await kitchen.close()
+        return pid
+
+    assert not alive(asyncio.run(scene()))
+
+
+def test_a_worker_that_dies_is_replaced() -> None:
+    from qkv.lab.kitchen import Broken
+    from qkv.lab.views import view
+
+    async def scene() -> None:
+        kitchen = Kitchen(Limits())
+        process = await kitchen._running()
+        process.kill()
+        await process.wait()
+        assert (await kitchen.ask(view("reach"), {}, quiet, draw=False, heavy=True)).result
+        task = asyncio.create_task(kitchen.ask(view("model"), {}, quiet, draw=False, heavy=True))
+        await asyncio.sleep(0.05)
+        assert kitchen._process is not None
+        kitchen._process.kill()
+        with pytest.raises(Broken):
+            await task
+        assert (await kitchen.ask(view("reach"), {}, quiet, draw=False, heavy=True)).result
+        await kitchen.close()
+
+    asyncio.run(scene())

@@ -1,0 +1,128 @@
+"""Cache: what the page says of four ways to keep the past is what a count by hand says, at every edge of its fields."""
+
+import contextlib
+import io
+import itertools
+import json
+import re
+
+import jsonschema
+import pytest
+import torch
+
+import qkv
+from qkv.cost import Machine
+from qkv.cost.machine import path
+from qkv.lab.answers import answer
+from qkv.lab.fields import typed
+from qkv.lab.view import Cancelled, Work
+from qkv.lab.views.cache import FORMS, VIEW
+
+SCHEMA = jsonschema.Draft202012Validator(
+    {"type": "object", "properties": dict(VIEW.schema), "required": list(VIEW.schema), "additionalProperties": False}
+)
+
+
+def asked(**texts):
+    """The answer of the view, which every test holds to its schema."""
+    found = answer(VIEW, {name: str(text) for name, text in texts.items()}, Work(seconds=60), draw=True)
+    if found.result is not None:
+        json.dumps(found.result, allow_nan=False)
+        SCHEMA.validate(found.result)
+        assert not re.search(r"<(script|style|img)|<[^>]*\s(style|on\w+)=", found.html)
+    return found
+
+
+def result(**texts):
+    found = asked(**texts)
+    assert not found.problems
+    return found.result
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (64, 1), (64, 64), (12, 4)])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_every_edge(heads, kv_heads, dtype):
+    item = {"float32": 4, "int8": 1}[dtype]
+    edges = [(1, 8, 0, 0), (64, 256, 131072, 16), (3, 40, 63, 1)]
+    for (batch, width, past, step), form in zip(edges, itertools.cycle(FORMS), strict=False):
+        found = result(
+            form=form, batch=batch, heads=heads, kvheads=kv_heads, width=width, past=past, step=step, dtype=dtype
+        )
+        tokens = past + step
+        assert (found["tokens"], found["pages"]) == (tokens, -(-tokens // 64))
+        assert [way["chosen"] for way in found["ways"]] == [name == form for name in FORMS]
+        for way, kept in zip(found["ways"], (heads, kv_heads, 1), strict=False):
+            assert way["held"] == batch * kept * tokens * 2 * width * item
+            assert way["flops"] == batch * heads * ((tokens + 1) * (4 * width + 5) + width)
+        assert found["ways"][3]["held"] == 4 * batch * kv_heads * width * (width + 1)
+        for way in found["ways"]:
+            assert way["intensity"] == way["flops"] / (way["read"] + way["written"])
+            assert (
+                way["speed"] <= min(1, way["intensity"] / found["machine"]["ridge"]) * found["machine"]["rate"] * 1.001
+            )
+
+
+def test_a_step_adds_a_token_to_caches_and_nothing_to_the_state():
+    before, after = result(step=4), result(step=5)
+    grown = [b["held"] - a["held"] for a, b in zip(before["ways"], after["ways"], strict=True)]
+    assert grown == [2 * heads * 128 * 2 for heads in (32, 8, 1)] + [0]
+    assert before["smaller_from"] == after["smaller_from"] == {"MHA": 33, "GQA": 130, "MQA": 1033}
+
+
+def test_groups_must_divide():
+    found = asked(heads="32", kvheads="5")
+    assert found.result is None
+    assert "divides the 32 query heads" in found.problems["kvheads"]
+
+
+def test_measured_memories_are_real():
+    for form, heads in (("gqa", 2), ("linear", 2)):
+        found = result(form=form, heads=4, kvheads=2, width=16, past=100, step=2, dtype="int8", measure="yes")[
+            "measured"
+        ]
+        if form == "gqa":
+            memory = qkv.KVCache(1, heads, 16, dtype=torch.int8)
+            memory.append(torch.zeros(1, heads, 102, 16), torch.zeros(1, heads, 102, 16))
+        else:
+            memory = qkv.LinearState(qkv.FeatureMap(qkv.features.elu1), 1, heads, 16)
+        assert found["nbytes"] == memory.nbytes
+        assert found["low"] <= found["seconds"] <= found["high"]
+        assert found["ratio"] == found["nbytes"] / found["counted"]
+    assert result(heads=1, kvheads=1, past=0, measure="yes")["measured"]["ratio"] is None
+
+
+def test_a_measurement_is_bounded_and_can_be_stopped():
+    found = asked(form="mha", past=131072, measure="yes")
+    assert found.result is None
+    assert "at most 67.1 MB" in found.problems["measure"]
+    state = typed(VIEW.fields, {"measure": "yes"}).state
+    assert state is not None
+    with pytest.raises(Cancelled):
+        VIEW.compute(state, Work(stopped=lambda: True))
+
+
+def test_the_machine_is_the_stored_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("QKV_CACHE", str(tmp_path))
+    found = asked()
+    assert found.result is not None
+    assert found.result["machine"]["measured"] is False
+    assert "qkv calibrate" in found.html
+    roofs = {"read.memory": 5e9, "multiply.float32.square": 40e9}
+    Machine("mine", 2, 2, 1 << 33, taken="today", roofs=roofs).store(path())
+    found = asked()
+    assert found.result is not None
+    machine = found.result["machine"]
+    assert (machine["measured"], machine["rate"], machine["bandwidth"], machine["ridge"]) == (True, 40e9, 5e9, 8.0)
+    assert "built-in" not in found.html
+
+
+def test_the_program_says_the_same():
+    texts = {"form": "mqa", "past": "1000", "step": "7", "dtype": "float16", "batch": "3"}
+    found, said = result(**texts), io.StringIO()
+    state = typed(VIEW.fields, texts).state
+    assert state is not None
+    with contextlib.redirect_stdout(said):
+        exec(VIEW.python(state), {})
+    names = ("held", "read", "written", "flops", "intensity")
+    wanted = [" ".join([way["name"], *(str(way[name]) for name in names)]) for way in found["ways"]]
+    assert said.getvalue().splitlines() == wanted
