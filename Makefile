@@ -9,7 +9,7 @@ NATIVE := CMakeLists.txt $(shell find native -type f)
 ROOMS  := $(shell find src -name __init__.py)
 JOBS   ?= 2
 
-.PHONY: help tour lab test check format native-test native-soak bench soak docs font weights wheel clean
+.PHONY: help tour lab test check format native-test native-soak bench soak docs font screens weights wheel clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -114,6 +114,17 @@ native-soak: $(VENV)/.tools
 docs: $(VENV)/.qkv ## write the formulas of the code into the pages
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m qkv.cost.formulas
+
+# The font of formulas in the lab: a part of STIX Two Math, which ziamath's wheel carries.
+font: ## make the mathematics font of the lab again
+	$(PYTHON) -m venv build/font
+	build/font/bin/pip install -q --disable-pip-version-check fonttools brotli ziamath
+	build/font/bin/python docs/font.py
+
+screens: $(VENV)/.weights $(VENV)/.browser ## the pictures of the README, taken by the browser tests
+	$(BIN)/python -m pytest -q tests/browser/test_views.py -k anybody
+	mkdir -p docs/images
+	cd build/screens && cp walk.png scale.png cache.png model.png ../../docs/images
 
 weights: $(VENV)/.weights ## two real checkpoints, to try things on: SmolLM2 (GGUF) and MiniLM, 190 MB
 

@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
-from browser_lab import NARROW, SCREENS, WIDE, numbers, ready, type_into
+from browser_lab import NARROW, SCREENS, SHOWN, WIDE, numbers, ready, type_into
 from qkv.lab.numbers import at
 from qkv.lab.views import NAMES
 
@@ -70,8 +70,8 @@ def pictured(page: Page, name: str) -> None:
     """Both widths in both themes, for people to look at; nothing sticks out of a narrow page."""
     SCREENS.mkdir(parents=True, exist_ok=True)
     page.emulate_media(color_scheme="light")
-    page.set_viewport_size(WIDE)
-    page.screenshot(path=SCREENS / f"{name}.png")  # what the README shows
+    page.set_viewport_size(SHOWN)
+    page.screenshot(path=SCREENS / f"{name}.png")  # what the README shows: make screens
     for width, size in (("1440", WIDE), ("390", NARROW)):
         page.set_viewport_size(size)
         for theme in ("light", "dark"):

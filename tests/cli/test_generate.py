@@ -9,8 +9,15 @@ import pytest
 from safetensors.torch import load_file, save_file
 from small_checkpoint import write
 
+from cli_calls import called
+
 
 def run(*words: str) -> subprocess.CompletedProcess:
+    return called("generate", *words)
+
+
+def started(*words: str) -> subprocess.CompletedProcess:
+    """In a process of its own: nothing but what was meant is printed."""
     command = [sys.executable, "-c", "from qkv.cli import main; main()", "generate", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=110)
 
@@ -21,7 +28,7 @@ def checkpoint(tmp_path_factory) -> str:
 
 
 def test_it_streams_text_and_tells_figures(checkpoint):
-    done = run(checkpoint, "--prompt", "one two three", "--new", "7", "--compare")
+    done = started(checkpoint, "--prompt", "one two three", "--new", "7", "--compare")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert max(len(line) for line in (done.stdout + done.stderr).splitlines()) <= 80
@@ -71,7 +78,7 @@ def test_wrong_words_and_a_missing_model(checkpoint, tmp_path):
         [],
     ):
         assert run(checkpoint, *words).returncode == 2
-    done = run(str(tmp_path / "nowhere"), "--prompt", "one")
+    done = started(str(tmp_path / "nowhere"), "--prompt", "one")
     assert done.returncode == 1
     assert "not there" in done.stderr
 

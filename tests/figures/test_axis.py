@@ -133,3 +133,13 @@ def test_numbers_of_any_library():
     for bad in ("3", None, 1j, torch.zeros(2), [1]):
         with pytest.raises(OptionTypeError, match="wanted a number"):
             as_number("x", bad)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.9, 12.0), (0.03, 0.2), (7e6, 4e7), (1.0, 2.3)])
+def test_a_short_logarithmic_axis_has_ticks_all_along(low: float, high: float) -> None:
+    measured = ruler(Axis("time", "s", "log"), [low, high])
+    first = next(measured.tick_sets())
+    shares = [measured.share(value) for value, _ in first]
+    assert len(first) >= 4
+    assert shares[0] < 0.3
+    assert shares[-1] > 0.7

@@ -93,6 +93,13 @@ def test_nothing_given_is_the_defaults_and_needs_no_address() -> None:
     assert shortened(ALL, {**found.texts, "d": "7"}) == {"d": "7"}
 
 
+@given(st.floats(-3, 3), st.floats(0, 3))
+def test_the_ends_of_a_range_are_in_it(low: float, wide: float) -> None:
+    field = Number(name="a", label="a", low=low, high=low + wide, default=low)
+    for end in (field.low, field.high):
+        assert field.read(field.write(end)) == end
+
+
 def test_unknown_names_are_named() -> None:
     assert "colour" in typed(ALL, {"colour": "red"}).problems[""]
     with pytest.raises(WrongField, match="colour"):

@@ -12,9 +12,10 @@ import pytest
 from qkv.errors import OptionError
 from qkv.lab.answers import answer
 from qkv.lab.fields import Number, WrongField
-from qkv.lab.kitchen import Kitchen
+from qkv.lab.kitchen import Broken, Kitchen
 from qkv.lab.limits import Busy, Limits
 from qkv.lab.view import Cancelled, View, Work
+from qkv.lab.views import view
 
 
 def quiet(what: str, done: int, of: int) -> None:
@@ -105,14 +106,16 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]
 
 
-def test_heavy_work_runs_elsewhere_and_ends_with_the_kitchen() -> None:
-    from qkv.lab.views import view
+def heavy(kitchen: Kitchen, seed: int):
+    """Work in the other process that needs no torch there, told by its seed."""
+    given = {"problem": "argmax", "numbers": "fresh", "seed": str(seed)}
+    return kitchen.ask(view("practice"), given, quiet, draw=False, heavy=True)
 
+
+def test_heavy_work_runs_elsewhere_and_ends_with_the_kitchen() -> None:
     async def scene() -> int:
         kitchen = Kitchen(Limits())
-        told: list[str] = []
-        found = await kitchen.ask(view("reach"), {}, lambda what, done, of: told.append(what), draw=False, heavy=True)
-        assert found.result
+        assert (await heavy(kitchen, 7)).result["seed"] == 7
         assert kitchen._process is not None
         pid = kitchen._process.pid
         assert pid != os.getpid()
@@ -123,23 +126,49 @@ def test_heavy_work_runs_elsewhere_and_ends_with_the_kitchen() -> None:
     assert not alive(asyncio.run(scene()))
 
 
-def test_a_worker_that_dies_is_replaced() -> None:
-    from qkv.lab.kitchen import Broken
-    from qkv.lab.views import view
+def test_nobody_gets_the_answer_to_the_question_of_another() -> None:
+    """Whenever a reader leaves, before the process has started or in the middle of an answer."""
 
+    async def scene() -> None:
+        kitchen = Kitchen(Limits())
+        for seed, delay in enumerate((0.0, 0.05, 0.2, 0.001, 0.003, 0.01)):
+            if seed == 2:
+                await kitchen.close()  # the next one starts it again
+            leaver = asyncio.create_task(heavy(kitchen, 1000 + seed))
+            await asyncio.sleep(delay)
+            leaver.cancel()
+            leaver.cancel()
+            found = await asyncio.gather(*(heavy(kitchen, 10 * seed + n) for n in range(3)))
+            assert [each.result["seed"] for each in found] == [10 * seed, 10 * seed + 1, 10 * seed + 2]
+        await kitchen.close()
+
+    asyncio.run(scene())
+
+
+def test_a_worker_that_dies_is_replaced() -> None:
     async def scene() -> None:
         kitchen = Kitchen(Limits())
         process = await kitchen._running()
         process.kill()
         await process.wait()
-        assert (await kitchen.ask(view("reach"), {}, quiet, draw=False, heavy=True)).result
-        task = asyncio.create_task(kitchen.ask(view("model"), {}, quiet, draw=False, heavy=True))
+        assert (await heavy(kitchen, 1)).result["seed"] == 1
+        task = asyncio.create_task(kitchen.ask(view("transcript"), {}, quiet, draw=False, heavy=True))
         await asyncio.sleep(0.05)
         assert kitchen._process is not None
         kitchen._process.kill()
         with pytest.raises(Broken):
             await task
-        assert (await kitchen.ask(view("reach"), {}, quiet, draw=False, heavy=True)).result
+        assert (await heavy(kitchen, 2)).result["seed"] == 2
         await kitchen.close()
 
     asyncio.run(scene())
+
+
+def test_more_heavy_work_than_may_wait_is_refused() -> None:
+    async def scene() -> list:
+        kitchen = Kitchen(Limits(heavy_waiting=2))
+        found = await asyncio.gather(*(heavy(kitchen, n) for n in range(4)), return_exceptions=True)
+        await kitchen.close()
+        return found
+
+    assert sum(isinstance(each, Busy) for each in asyncio.run(scene())) == 2

@@ -10,7 +10,6 @@ from pathlib import Path
 import typer
 
 from ..errors import OptionError, complaint
-from ..lab.guard import LOOPBACK
 from ..lab.running import run as serve
 
 MODELS = "QKV_LAB_MODELS"
@@ -22,10 +21,10 @@ def run(host: str, port: int | None, models: str | None, browser: bool, as_json:
         if not folder.is_dir():
             raise OptionError(complaint("--models", models, "a folder that holds checkpoints"))
         os.environ[MODELS] = str(folder.resolve())
-    if host not in LOOPBACK:
-        typer.echo(f"qkv: {host} can be reached from other machines; the lab has no passwords", err=True)
 
-    def say(address: str) -> None:
+    def say(address: str, open_to_others: bool) -> None:
+        if open_to_others:
+            typer.echo("qkv: other machines can reach this, and the lab has no passwords", err=True)
         typer.echo(json.dumps({"address": address}) if as_json else f"The lab is at {address} (Ctrl-C ends it)")
         sys.stdout.flush()
 

@@ -22,6 +22,8 @@ from qkv.figures.quantity import (
 LARGEST, SMALLEST = 1e100, 1e-100
 NARROWEST = 1e-6  # an axis spans at least this share of its values: finer ticks would be unreadable
 MOST_TICKS = 11
+NEARLY_EVEN = 0.5  # decades below which a logarithmic axis looks like an even one
+LEADS = ((1, 1.5, 2, 3, 4, 5, 7), (1, 2, 5))  # digits of ticks within decades, the densest first
 
 Ticks = list[tuple[float, str]]
 
@@ -122,10 +124,11 @@ class Ruler:
             yield from self._even_sets()
         else:
             decades = math.log10(self.high) - math.log10(self.low)
-            if decades < 1:
+            if decades < NEARLY_EVEN:
                 yield from self._even_sets()
             elif decades < 3.5:
-                yield self._one_two_five()
+                # Even steps would crowd at one end of a logarithmic axis and leave the other bare.
+                yield from map(self._leading, LEADS[1 if decades >= 1 else 0 :])
             yield from self._powers(10)
             yield from self._even_sets()
 
@@ -144,9 +147,10 @@ class Ruler:
             scale = 10.0**power
             yield [(value, fixed(value / scale, decimals) + (suffix if value else "")) for value in values]
 
-    def _one_two_five(self) -> Ticks:
+    def _leading(self, leads: Sequence[float]) -> Ticks:
+        """These times powers of ten."""
         powers = range(exponent_of(self.low), exponent_of(self.high) + 1)
-        values = [float(f"{lead}e{power}") for power in powers for lead in (1, 2, 5)]
+        values = [float(f"{lead}e{power}") for power in powers for lead in leads]
         return [(value, tick(value, self.axis.unit)) for value in values if self.holds(value)]
 
     def _powers(self, base: int) -> Iterator[Ticks]:

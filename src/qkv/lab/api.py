@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .. import __version__
+from .drawing import VERSION
 from .fields import Field, Flag, Matrix
 from .view import View
 from .views import every
@@ -27,7 +27,7 @@ def openapi() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "qkv lab",
-            "version": __version__,
+            "version": VERSION,
             "description": "What the pages of the lab show, as numbers. Fields that are not given take their defaults.",
         },
         "paths": paths,
@@ -64,7 +64,11 @@ def _path(view: View) -> dict[str, Any]:
     responses = {
         "200": _json("the numbers", answer),
         "400": _json("the body is no JSON object", problems),
-        "413": {"description": "the request is too large"},
+        "403": _json("the request comes from a page of another site", problems),
+        "408": _json("the request took too long to arrive", problems),
+        "413": _json("the request is too large", problems),
+        "415": _json("the body is no JSON", problems),
+        "421": _json("the request was made to another name than this server's", problems),
         "422": _json("a field, or what fields mean together, cannot be used", problems),
         "503": _json("too much is being computed already, or it took too long", problems),
     }

@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from .. import __version__
 from .blocks import formula
 from .numbers import heat, marked
 from .view import Result, View
 
 HERE = Path(__file__).parent
+VERSION = version("qkv")
 STATIC = HERE / "static"
 
 
@@ -29,7 +30,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals |= {"version": __version__, "asset": asset, "heat": heat, "maths": maths}
+    made.globals |= {"version": VERSION, "asset": asset, "heat": heat, "maths": maths}
     return made
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -79,13 +80,18 @@ class Number(Field):
     def default_text(self) -> str:
         return self.write(self.default)
 
-    def read(self, text: str) -> int | float:
-        wanted = (
+    @property
+    def wanted(self) -> str:
+        return (
             f"{'a whole number' if self.whole else 'a number'} from {self.write(self.low)} to {self.write(self.high)}"
         )
-        value = entry(text, self.name, wanted)
-        if not self.low <= value <= self.high or (self.whole and value.denominator != 1):
-            raise OptionError(complaint(self.name, text.strip(), wanted))
+
+    def read(self, text: str) -> int | float:
+        value = entry(text, self.name, self.wanted)
+        # As people write the ends: 0.1 is not below a lowest of 0.1.
+        within = Fraction(repr(self.low)) <= value <= Fraction(repr(self.high))
+        if not within or (self.whole and value.denominator != 1):
+            raise OptionError(complaint(self.name, text.strip(), self.wanted))
         return int(value) if self.whole else float(value)
 
     def write(self, value: float) -> str:
@@ -242,6 +248,9 @@ class Matrix(Field):
             return given
         if not isinstance(given, list) or not given or not all(isinstance(row, list) and row for row in given):
             raise OptionError(complaint(self.name, _shortly(given), "a list of rows, each a list of numbers"))
+        if len(given) > self.most_rows or max(map(len, given)) > self.most_columns:
+            most = f"at most {self.most_rows} rows and {self.most_columns} columns"
+            raise OptionError(complaint(self.name, f"{len(given)} rows of up to {max(map(len, given))}", most))
         for each in (each for row in given for each in row):
             if isinstance(each, bool) or not isinstance(each, (int, float, str)):
                 raise OptionError(complaint(self.name, _shortly(each), 'numbers, or texts such as "1/3"'))
@@ -292,9 +301,8 @@ def typed(fields: Iterable[Field], given: Mapping[str, str]) -> Typed:
     known = {field.name for field in fields}
     problems: dict[str, str] = {}
     if strange := sorted(set(given) - known):
-        problems[""] = complaint(
-            "fields", ", ".join(name[:40] for name in strange), f"some of {', '.join(sorted(known))}"
-        )
+        named = ", ".join(name[:40] for name in strange[:5]) + (" and more" if len(strange) > 5 else "")
+        problems[""] = complaint("fields", named, f"some of {', '.join(sorted(known))}")
     texts, values = {}, {}
     for field in fields:
         texts[field.name] = text = given.get(field.name, field.default_text)
@@ -323,8 +331,10 @@ def from_json(fields: Iterable[Field], given: object) -> dict[str, str]:
 
 def _sayable(name: str, text: str) -> str:
     """Half of a pair of UTF-16 is no character, and no answer could repeat it."""
-    if any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise OptionError(complaint(name, "half a character (a lone surrogate)", "text"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise OptionError(complaint(name, "half a character (a lone surrogate)", "text")) from None
     return text
 
 
@@ -334,5 +344,5 @@ def shortened(fields: Iterable[Field], texts: Mapping[str, str]) -> dict[str, st
 
 
 def _shortly(given: object) -> str:
-    text = repr(given)
+    text = reprlib.repr(given)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -4,11 +4,12 @@ headers that keep it harmless."""
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Iterable
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .limits import Limits
@@ -32,7 +33,8 @@ NOT_PAGES = ("/api", "/part", "/save")
 
 
 class Guard:
-    """ASGI around the app. `hosts` are the names under which it may be called."""
+    """ASGI around the app. `hosts` are the names under which it may be called; "*" stands for every address in figures,
+    which no foreign name server can give to a page."""
 
     def __init__(self, app: ASGIApp, limits: Limits, hosts: Iterable[str] = LOOPBACK) -> None:
         self.app, self.limits, self.hosts = app, limits, frozenset(name.lower() for name in hosts)
@@ -63,18 +65,25 @@ class Guard:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         port = (scope.get("server") or ("", None))[1]
-        allowed = {name if port in (80, None) else f"{name}:{port}" for name in self.hosts}
-        if len(hosts) != 1 or hosts[0].lower() not in allowed:
-            return 421, f"this lab answers only to {' or '.join(sorted(allowed))}"
+        if len(hosts) != 1 or not self._is_here(hosts[0].lower(), port):
+            named = sorted(name if port in (80, None) else f"{name}:{port}" for name in self.hosts - {"*"})
+            return 421, f"this lab answers only to {' or '.join(named)}"
         page = scope["method"] in READING and not scope["path"].startswith(NOT_PAGES)
-        origin = headers.get("origin")
-        if origin is not None and origin.lower() != f"http://{hosts[0].lower()}":
+        if any(origin.lower() != f"http://{hosts[0].lower()}" for origin in headers.getlist("origin")):
             return 403, "only a page of this lab may ask that"
         site = headers.get("sec-fetch-site")
         visiting = page and headers.get("sec-fetch-mode") == "navigate"
         if site not in (None, "same-origin", "none") and not visiting:
             return 403, "only a page of this lab may ask that"
         return None
+
+    def _is_here(self, host: str, port: int | None) -> bool:
+        name, colon, told = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+        if not colon:
+            name, told = host, "80"
+        if told != str(port if port is not None else 80):
+            return False
+        return name in self.hosts or ("*" in self.hosts and _is_address(name))
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | tuple[int, str]:
         too_large = 413, f"the request is larger than {self.limits.body:,} bytes, which is all that the lab takes"
@@ -110,7 +119,19 @@ async def _refuse(scope: Scope, send: Send, status: int, words: str) -> None:
     async def nothing() -> Message:
         return {"type": "http.disconnect"}
 
-    await PlainTextResponse(f"{words}\n", status, {"connection": "close"})(scope, nothing, send)
+    more = {"connection": "close"}
+    if scope["path"].startswith(("/api", "/part")):
+        await JSONResponse({"problems": {"": words}}, status, more)(scope, nothing, send)
+    else:
+        await PlainTextResponse(f"{words}\n", status, more)(scope, nothing, send)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -35,7 +35,7 @@ class Kitchen:
         self._threads = anyio.CapacityLimiter(limits.workers)
         self._waiting = 0
         self._heavy = asyncio.Lock()
-        self._heavy_waiting = 0
+        self._turns: set[asyncio.Task[Answer]] = set()
         self._process: Process | None = None
         self._numbers = count(1)
 
@@ -47,6 +47,8 @@ class Kitchen:
         return await self._ask_thread(view, given, seconds, draw)
 
     async def close(self) -> None:
+        for turn in self._turns:
+            turn.cancel()
         await self._kill()
 
     async def _ask_thread(self, view: View, given: Mapping[str, str], seconds: float, draw: bool) -> Answer:
@@ -69,56 +71,74 @@ class Kitchen:
     async def _ask_process(
         self, view: View, given: Mapping[str, str], told: Told, seconds: float, draw: bool
     ) -> Answer:
-        if self._heavy_waiting >= self.limits.heavy_waiting:
+        if len(self._turns) >= self.limits.heavy_waiting:
             raise Busy
-        self._heavy_waiting += 1
+        question = {"view": view.name, "texts": dict(given), "seconds": seconds, "draw": draw}
+        left = asyncio.Event()
+        # A task of its own, so that a reader who leaves cannot cut a conversation in the middle.
+        turn = asyncio.create_task(self._turn(question, told, seconds, left))
+        self._turns.add(turn)
+        turn.add_done_callback(self._turned)
         try:
-            if self._heavy.locked():
-                told("waiting for another question to be answered", 0, 0)
-            async with self._heavy:
-                question = {"view": view.name, "texts": dict(given), "seconds": seconds, "draw": draw}
-                return await self._converse(question, told, seconds)
-        finally:
-            self._heavy_waiting -= 1
-
-    async def _converse(self, question: dict[str, Any], told: Told, seconds: float) -> Answer:
-        number = next(self._numbers)
-        process = await self._running()
-        try:
-            self._send(process, question | {"number": number})
-            # What cannot hear that its time is over is killed a little later.
-            async with asyncio.timeout(seconds + PATIENCE):
-                end = await self._end(process, told)
-        except TimeoutError:
-            await self._kill()
-            raise Cancelled(f"stopped after {seconds:g} s, which is all that one question gets; ask for less") from None
+            return await asyncio.shield(turn)
         except asyncio.CancelledError:
-            await asyncio.shield(self._stop(process, number))
+            left.set()
             raise
+
+    def _turned(self, turn: asyncio.Task[Answer]) -> None:
+        self._turns.discard(turn)
+        if not turn.cancelled():
+            turn.exception()  # nobody may be there to hear it
+
+    async def _turn(self, question: dict[str, Any], told: Told, seconds: float, left: asyncio.Event) -> Answer:
+        if self._heavy.locked():
+            told("waiting for another question to be answered", 0, 0)
+        async with self._heavy:
+            if left.is_set():
+                raise Cancelled("stopped")
+            process = await self._running()
+            try:
+                end = await self._converse(process, question, told, seconds, left)
+            except BaseException:
+                # Whatever was still to be said must not be heard by the next question.
+                await self._kill()
+                raise
         if "cancelled" in end:
             raise Cancelled(end["cancelled"])
         if "broken" in end:
             raise Broken(end["broken"])
         return Answer(**end)
 
-    async def _end(self, process: Process, told: Told) -> dict[str, Any]:
+    async def _converse(
+        self, process: Process, question: dict[str, Any], told: Told, seconds: float, left: asyncio.Event
+    ) -> dict[str, Any]:
+        number = next(self._numbers)
+        self._send(process, question | {"number": number})
+        ending = asyncio.create_task(self._end(process, number, told))
+        leaving = asyncio.create_task(left.wait())
+        try:
+            # What cannot hear that its time is over is given up a little later.
+            await asyncio.wait({ending, leaving}, timeout=seconds + PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+            if not ending.done() and left.is_set():
+                self._send(process, {"stop": number})
+                await asyncio.wait({ending}, timeout=PATIENCE)
+            if not ending.done():
+                raise Cancelled(f"stopped after {seconds:g} s, which is all that one question gets; ask for less")
+            return ending.result()
+        finally:
+            ending.cancel()
+            leaving.cancel()
+
+    async def _end(self, process: Process, number: int, told: Told) -> dict[str, Any]:
         assert process.stdout is not None
         while line := await process.stdout.readline():
             said = json.loads(line)
+            if said["number"] != number:
+                raise Broken("an answer to another question")
             if "end" in said:
                 return said["end"]
             told(*said["told"])
-        await self._kill()
         raise Broken("the process that computes it ended")
-
-    async def _stop(self, process: Process, number: int) -> None:
-        """The reader has gone: its work is asked to stop, and not asked twice."""
-        self._send(process, {"stop": number})
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await self._end(process, lambda what, done, of: None)
-        except (TimeoutError, Broken):
-            await self._kill()
 
     def _send(self, process: Process, said: dict[str, Any]) -> None:
         assert process.stdin is not None
@@ -127,12 +147,19 @@ class Kitchen:
     async def _running(self) -> Process:
         if self._process is None or self._process.returncode is not None:
             # A group of its own: Ctrl-C is for the server, which then ends this.
-            self._process = await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "qkv.lab.worker", stdin=PIPE, stdout=PIPE, limit=LONGEST_LINE, process_group=0
             )
-            assert self._process.stdout is not None
-            # Its own start is not the question's time.
-            if not await self._process.stdout.readline():
+            self._process = process
+            assert process.stdout is not None
+            try:
+                # Its own start is not the question's time.
+                started = await process.stdout.readline()
+            except BaseException:
+                await self._kill()
+                raise
+            if not started:
+                await self._kill()
                 raise Broken("the process that computes heavy things did not start")
         return self._process
 

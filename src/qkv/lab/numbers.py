@@ -95,14 +95,19 @@ def _number(value: float, style: str) -> str:
 
 
 def _plain(value: float) -> str:
-    """Four significant digits; powers of ten only far from one."""
+    """Four significant digits; powers of ten only far from one. Zeros at the end tell that something was cut off.
+
+    >>> _plain(14.9962), _plain(15.0), _plain(0.99996), _plain(0.5)
+    ('15.00', '15', '1.000', '0.5')
+    """
     if value == 0:
         return "0"
     if not 1e-4 <= abs(value) < 1e7:
         return ("-" if value < 0 else "") + power_of_ten(abs(value))
-    digits = max(0, 3 - math.floor(math.log10(abs(value))))
+    digits = max(0, 3 - math.floor(math.log10(abs(float(f"{value:.3e}")))))
     text = f"{value:,.{digits}f}"
-    return _without_negative_zero(text.rstrip("0").rstrip(".") if "." in text else text)
+    whole = float(text.replace(",", "")) == value
+    return text.rstrip("0").rstrip(".") if whole and "." in text else text
 
 
 def _without_negative_zero(text: str) -> str:

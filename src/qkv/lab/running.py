@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import ipaddress
 import signal
 import socket
 import threading
@@ -32,20 +34,24 @@ def run(
     *,
     limits: Limits | None = None,
     open_browser: bool = False,
-    say: Callable[[str], None] = print,
+    say: Callable[[str, bool], None] = lambda address, open_to_others: print(address),
 ) -> None:
-    """Serves until SIGTERM or Ctrl-C. `port` None takes the usual one, or any that is free; 0 takes any."""
+    """Serves until SIGTERM or Ctrl-C. `port` None takes the usual one, or any that is free; 0 takes any. `say` is told
+    the address, and whether other machines can reach it."""
     limits = limits or Limits()
     listening = _listening(host, port)
-    address = f"http://{host if ':' not in host else f'[{host}]'}:{listening.getsockname()[1]}/"
-    hosts = LOOPBACK if host in LOOPBACK else (*LOOPBACK, host)
+    at, taken = listening.getsockname()[:2]
+    number = ipaddress.ip_address(at)
+    name = socket.gethostname() if number.is_unspecified else f"[{at}]" if number.version == 6 else at
+    hosts = {*LOOPBACK, name.lower(), *(["*", socket.getfqdn().lower()] if number.is_unspecified else [])}
+    address = f"http://{name}:{taken}/"
     lab = Lab(limits, hosts)
     config = uvicorn.Config(
         lab.app,
         http=_protocol(limits.header_seconds),
         ws="none",
         lifespan="on",
-        log_level="warning",
+        log_level="error",
         access_log=False,
         server_header=False,
         limit_concurrency=limits.connections,
@@ -53,7 +59,7 @@ def run(
         backlog=BACKLOG,
         timeout_graceful_shutdown=GRACE,
     )
-    say(address)
+    say(address, not number.is_loopback)
     if open_browser:
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     asyncio.run(_Server(config, lab).serve(sockets=[listening]))
@@ -115,10 +121,14 @@ def _protocol(seconds: float) -> type[H11Protocol]:
 
 
 def _listening(host: str, port: int | None) -> socket.socket:
+    name = host.strip().removeprefix("[").removesuffix("]")
     try:
-        family, _, _, _, at = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise OptionError(complaint("host", host, "an address of this machine", str(error))) from None
+        if not name:
+            raise OSError("no name")
+        family, _, _, _, at = socket.getaddrinfo(name, port or 0, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError):
+        wanted = "a name or an address of this machine, such as 127.0.0.1"
+        raise OptionError(complaint("host", repr(host[:60]), wanted)) from None
     for wanted in (PORT, 0) if port is None else (port,):
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -126,12 +136,13 @@ def _listening(host: str, port: int | None) -> socket.socket:
             listening.bind((at[0], wanted))
         except OSError as error:
             listening.close()
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise OptionError(complaint("host", host, "an address of this machine")) from None
             if port is None and wanted:
                 continue
             hint = "another program listens there; --port 0 takes any that is free"
-            raise OptionError(
-                complaint("port", wanted, f"one that is free on {host} ({error.strerror})", hint)
-            ) from None
+            found = f"one that is free on {host} ({error.strerror})"
+            raise OptionError(complaint("port", wanted, found, hint)) from None
         listening.listen(BACKLOG)  # before the address is said, so that whoever hears it can come
         listening.setblocking(False)
         return listening

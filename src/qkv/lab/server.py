@@ -139,9 +139,11 @@ class Lab:
 
     async def page(self, shown: View, request: Request) -> Response:
         """With the numbers where they come quickly; otherwise they follow, with progress."""
-        asked = typed(shown.fields, dict(request.query_params))
+        given = dict(request.query_params)
+        wait = given.pop("wait", "") == "yes"  # asked for by readers without a script
+        asked = typed(shown.fields, given)
         found = Answer(asked.texts, asked.problems)
-        pending = asked.state is not None and (not self.warm or shown.is_heavy(asked.state))
+        pending = asked.state is not None and not wait and (not self.warm or shown.is_heavy(asked.state))
         if asked.state is not None and not pending:
             found = await self._found(request, shown, asked.texts, draw=True)
         return HTMLResponse(page(shown, found, pending=pending))
@@ -245,6 +247,9 @@ def _part(shown: View, found: Answer) -> dict[str, Any]:
 
 async def _given(request: Request, shown: View) -> dict[str, str]:
     """The fields of a JSON body."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise HTTPException(415, "the body must be JSON, and say so: content-type: application/json")
     try:
         body = json.loads(await request.body(), parse_constant=_no_constant)
     except (ValueError, RecursionError):

@@ -25,8 +25,11 @@ def main() -> None:
     stopped: set[int] = set()
     threading.Thread(target=_listen, args=(sys.stdin, questions, stopped), daemon=True).start()
     _tell(out, {"ready": os.getpid()})
-    while (question := questions.get()) is not None:
-        _tell(out, {"end": _answered(question, stopped, out)})
+    try:
+        while (question := questions.get()) is not None:
+            _tell(out, {"number": question["number"], "end": _answered(question, stopped, out)})
+    except BrokenPipeError:
+        pass  # the server has gone
     # A library's threads may still run; nothing of theirs is worth waiting for.
     os._exit(0)
 
@@ -44,7 +47,7 @@ def _listen(lines: TextIO, questions: Queue[dict[str, Any] | None], stopped: set
 def _answered(question: dict[str, Any], stopped: set[int], out: TextIO) -> dict[str, Any]:
     number = question["number"]
     work = Work(
-        told=lambda what, done, of: _tell(out, {"told": [what, done, of]}),
+        told=lambda what, done, of: _tell(out, {"number": number, "told": [what, done, of]}),
         stopped=lambda: number in stopped,
         seconds=question["seconds"],
     )
@@ -52,6 +55,8 @@ def _answered(question: dict[str, Any], stopped: set[int], out: TextIO) -> dict[
         return answer(view(question["view"]), question["texts"], work, draw=question["draw"]).as_dict()
     except Cancelled as reason:
         return {"cancelled": str(reason)}
+    except BrokenPipeError:
+        raise
     except Exception as error:  # the server goes on, whatever a library does
         import traceback
 

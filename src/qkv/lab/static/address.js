@@ -19,6 +19,6 @@ export async function unpack(place) {
     const query = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"))).text();
     return Object.fromEntries(new URLSearchParams(query));
   } catch {
-    return {}; // an address that was cut: the defaults are shown
+    return null; // an address that was cut
   }
 }

@@ -2,7 +2,9 @@
 import { openGrids, writeGrid } from "./grid.js";
 import { pack, unpack } from "./address.js";
 import { watchScrolling } from "./scrolling.js";
-import "./tips.js";
+import { walkCharts } from "./tips.js";
+import { copyText } from "./copying.js";
+import { openFiles } from "./files.js";
 
 const root = document.getElementById("view");
 const form = document.getElementById("controls");
@@ -48,6 +50,14 @@ export function setState(texts, { push = false } = {}) {
 /** Says a text to those who listen. */
 export function announce(text) {
   document.getElementById("live").textContent = text;
+}
+
+let saying = 0;
+
+/** Not at every key: when the hand rests. */
+function announceSoon(text) {
+  clearTimeout(saying);
+  saying = setTimeout(() => announce(text), 700);
 }
 
 function write(texts) {
@@ -135,7 +145,10 @@ async function take(said, push) {
   if (said.told) {
     if (document.getElementById("status").dataset.shown) showProgress(...said.told);
     else document.getElementById("status").dataset.next = JSON.stringify(said.told);
-  } else if (said.problems) complain(said.problems);
+  } else if (said.problems) {
+    complain(said.problems);
+    await remember(new URLSearchParams(changed()).toString(), push); // what cannot be used is not lost by a reload
+  }
   else if (said.refused || said.broken) whole(said.refused ?? said.broken);
   else {
     complain({});
@@ -148,6 +161,7 @@ async function take(said, push) {
     await remember(said.query, push);
     for (const listener of listeners) listener(result);
     focus();
+    if (form.contains(document.activeElement)) announceSoon("The numbers are new.");
     root.dataset.computed = String(Number(root.dataset.computed ?? 0) + 1);
   }
 }
@@ -157,10 +171,15 @@ function remembered() {
   const active = document.activeElement;
   if (!result.contains(active)) return () => {};
   const key = active.id ? `#${CSS.escape(active.id)}` : active.dataset.key ? `[data-key="${CSS.escape(active.dataset.key)}"]` : "";
+  const { tagName, textContent } = active;
   const set = active.dataset.set;
   return () => {
-    const again = key ? result.querySelector(key) : set ? result.querySelector(`[data-set="${CSS.escape(set)}"]`) : null;
-    again?.focus({ preventScroll: true });
+    const again =
+      (key && result.querySelector(key)) ||
+      (set && result.querySelector(`[data-set="${CSS.escape(set)}"]`)) ||
+      [...result.querySelectorAll(tagName)].find((each) => each.textContent === textContent && !each.disabled);
+    if (again) again.focus({ preventScroll: true });
+    else if (document.activeElement === document.body) result.focus({ preventScroll: true });
   };
 }
 
@@ -170,9 +189,11 @@ function complain(problems) {
     const place = field.querySelector(".problem");
     place.textContent = said;
     place.hidden = !said;
-    for (const input of field.querySelectorAll("input:not([type=hidden]), select, textarea")) {
-      // Of a matrix, the cells that cannot be read.
-      if (said && !(input.closest("td") && NUMBER.test(input.value))) input.setAttribute("aria-invalid", "true");
+    const inputs = [...field.querySelectorAll("input:not([type=hidden]), select, textarea")];
+    // Of a matrix, the cells that cannot be read, where those can be told.
+    const cells = inputs.filter((input) => input.closest("td") && !NUMBER.test(input.value));
+    for (const input of inputs) {
+      if (said && (!cells.length || cells.includes(input))) input.setAttribute("aria-invalid", "true");
       else input.removeAttribute("aria-invalid");
     }
   }
@@ -247,17 +268,9 @@ async function save(event) {
 async function copy(button, text) {
   const before = button.dataset.words ?? button.textContent;
   button.dataset.words = before;
-  try {
-    await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
-    announce("Copied");
-  } catch {
-    const range = document.createRange();
-    range.selectNodeContents(document.getElementById("program"));
-    getSelection().removeAllRanges();
-    getSelection().addRange(range);
-    button.textContent = "Selected: copy it with Ctrl+C";
-  }
+  const done = await copyText(text);
+  button.textContent = done ? "Copied" : "This browser does not let a page copy";
+  announce(button.textContent);
   setTimeout(() => (button.textContent = before), 1500);
 }
 
@@ -311,41 +324,15 @@ function startForm() {
   document.getElementById("save").addEventListener("click", save);
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-set]");
-    if (button && !button.disabled) setState(Object.fromEntries(new URLSearchParams(button.dataset.set)));
+    if (button && !button.disabled) setState(Object.fromEntries(new URLSearchParams(button.dataset.set)), { push: true });
   });
-  startFiles();
-}
-
-function startFiles() {
-  const put = async (name, file, longest) => {
-    if (file.size > longest) {
-      complain({ [name]: `${file.name} has ${file.size.toLocaleString("en")} bytes, and ${longest.toLocaleString("en")} is all that is taken.` });
-      return;
-    }
-    setState({ [name]: await file.text() });
-  };
-  for (const input of form.querySelectorAll("input[type=file]")) {
-    const name = input.dataset.into;
-    const area = form.elements.namedItem(name);
-    const longest = Number(input.dataset.longest);
-    input.addEventListener("change", () => input.files[0] && put(name, input.files[0], longest));
-    area.addEventListener("dragover", (event) => {
-      event.preventDefault();
-      area.classList.add("over");
-    });
-    area.addEventListener("dragleave", () => area.classList.remove("over"));
-    area.addEventListener("drop", (event) => {
-      if (!event.dataTransfer.files[0]) return;
-      event.preventDefault();
-      area.classList.remove("over");
-      put(name, event.dataTransfer.files[0], longest);
-    });
-  }
+  openFiles(form, setState, (name, words) => complain({ [name]: words }));
 }
 
 async function restore() {
   const texts = await unpack(location);
   write({ ...defaults(), ...texts });
+  return texts !== null;
 }
 
 async function start() {
@@ -354,14 +341,17 @@ async function start() {
   openGrids(form, () => soon());
   startForm();
   showNeeded();
-  onResult(() => watchScrolling(document));
+  onResult(() => {
+    watchScrolling(document);
+    walkCharts(result, announce);
+  });
   window.addEventListener("popstate", async () => {
     await restore();
     compute();
   });
   if (location.hash.startsWith("#z=")) {
-    await restore();
-    await compute();
+    if (await restore()) await compute();
+    else whole("This address was cut off: what it held is lost, and what is shown is the start.");
   } else if ("pending" in result.dataset) await compute();
   else root.dataset.computed = "1";
   root.dataset.started = "yes";

@@ -1,0 +1,172 @@
+"""What the frame does for every view: the address, broken input, keys, paper, files, and readers without a script."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from browser_lab import numbers, ready, type_into
+
+INK = "rgb(28, 31, 35)"  # of the light theme
+
+
+def paste(page: Page, cell: str, text: str) -> None:
+    page.locator(f'[aria-label="{cell}"]').focus()
+    page.evaluate(
+        """text => { const data = new DataTransfer(); data.setData("text", text);
+        document.activeElement.dispatchEvent(
+          new ClipboardEvent("paste", {clipboardData: data, bubbles: true, cancelable: true})); }""",
+        text,
+    )
+
+
+def drop(page: Page, name: str, content: bytes) -> None:
+    """A file let go somewhere on the page."""
+    page.evaluate(
+        """([name, bytes]) => { const data = new DataTransfer();
+        data.items.add(new File([new Uint8Array(bytes)], name));
+        for (const kind of ["dragover", "drop"]) document.body.dispatchEvent(
+          new DragEvent(kind, {dataTransfer: data, bubbles: true, cancelable: true})); }""",
+        [name, list(content)],
+    )
+
+
+def test_what_cannot_be_used_is_told_beside_it_and_kept(opened) -> None:
+    page = opened("walk")
+    before = numbers(page)
+    page.locator('[aria-label="X row 1 column 1"]').fill("two")
+    page.wait_for_selector('[data-field="x"] .problem:not([hidden])')
+    assert "'two'" in page.locator("#p-x").text_content()
+    assert page.locator('[data-field="x"] [aria-invalid="true"]').count() == 1
+    assert numbers(page) == before  # what is shown still belongs together
+    page.reload()
+    ready(page)
+    assert page.locator('[aria-label="X row 1 column 1"]').input_value() == "two"
+    assert "'two'" in page.locator("#p-x").text_content()
+    page.locator('[aria-label="X row 1 column 1"]').fill("2,5")  # as half the world writes it
+    page.wait_for_function("() => document.querySelector('#p-x').hidden")
+    ready(page)
+    assert next(value for path, (value, _) in numbers(page).items() if path.endswith("x.0.0")) == "5/2"
+
+
+def test_a_table_is_pasted_where_the_hand_is(opened) -> None:
+    page = opened("norms")
+    paste(page, "X row 1 column 1", "1,5\t2\t3\n4\t5\t6\n")
+    page.wait_for_function("() => document.querySelector('[name=x]').value === '1.5,2,3;4,5,6'")
+    paste(page, "X row 2 column 2", "7 8\n9 10")
+    page.wait_for_function("() => document.querySelector('[name=x]').value === '1.5,2,3;4,7,8;0,9,10'")
+    paste(page, "X row 1 column 1", "\n".join("\t".join("1" * 9) for _ in range(9)))
+    assert "left out" in page.locator('[data-field="x"] .note').text_content()
+    assert page.evaluate("() => document.activeElement.getAttribute('aria-label')") == "X row 1 column 1"
+
+
+def test_marks_of_a_chart_are_reached_by_keys(opened) -> None:
+    page = opened("plan")
+    chart = page.locator("figure.chart svg[role=img]").first
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    said = page.locator("#tip").text_content()
+    assert page.locator("#live").text_content() == said
+    assert said in chart.evaluate("e => [...e.querySelectorAll('title')].map(t => t.textContent)")
+    page.keyboard.press("Escape")
+    assert page.locator("#tip").is_hidden()
+
+
+def test_paper_is_light_whatever_the_screen_is(opened) -> None:
+    page = opened("scale")
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate("() => getComputedStyle(document.body).color") != INK
+    page.emulate_media(color_scheme="dark", media="print")
+    assert page.evaluate("() => getComputedStyle(document.body).color") == INK
+    assert page.locator("#controls").is_hidden()
+
+
+def test_the_theme_is_a_choice_that_stays(opened) -> None:
+    page = opened("reach")
+    page.emulate_media(color_scheme="light")
+    page.locator("#theme").click()
+    assert page.evaluate("() => getComputedStyle(document.body).color") != INK
+    page.reload()
+    assert page.evaluate("() => document.documentElement.dataset.theme") == "dark"
+
+
+def test_files_dropped_anywhere_find_their_field(opened) -> None:
+    page = opened("plan")
+    config = {"model_type": "gpt2", "n_embd": 96, "n_layer": 3, "n_head": 4, "n_positions": 512, "vocab_size": 1009}
+    drop(page, "config.json", json.dumps(config).encode())
+    page.wait_for_function("() => document.querySelector('[name=config]').value.includes('n_embd')")
+    ready(page)
+    assert page.locator("[name=model]").input_value() == "config"
+    drop(page, "picture.png", b"\x89PNG\r\n\x1a\n\x00\xff\xfe")
+    page.wait_for_selector("#p-config:not([hidden])")
+    assert "no text" in page.locator("#p-config").text_content()
+    assert "n_embd" in page.locator("[name=config]").input_value()
+
+
+def test_a_long_state_is_packed_into_the_address_and_comes_back(opened) -> None:
+    page = opened("transcript")
+    chat = "\n\n".join(f"Student: What is {n} + {n}?\n\nTutor: It is {2 * n}." for n in range(200))
+    type_into(page, "chat", chat)
+    assert "#z=" in page.url
+    shared = page.url
+    page.goto("about:blank")
+    page.goto(shared)
+    ready(page)
+    assert page.locator("[name=chat]").input_value() == chat
+    page.goto("about:blank")
+    page.goto(shared[:-40])
+    page.wait_for_selector("#whole:not([hidden])")
+    assert "cut off" in page.locator("#whole").text_content()
+
+
+def test_work_shows_how_far_it_is_and_can_be_stopped(opened) -> None:
+    page = opened("transcript")
+    chat = "\n\n".join(
+        f"Student: {n}. Compute E[q^T k] for iid q, k with mean mu.\n\nTutor: It is mu^T mu." for n in range(300)
+    )
+    page.locator("[name=chat]").fill(chat)
+    page.wait_for_selector("#status:not([hidden])")
+    assert page.locator("#progress-words").text_content()
+    page.locator("#cancel").click()
+    page.wait_for_selector("#status", state="hidden")
+    assert "Stopped" in page.locator("#whole").text_content()
+    type_into(page, "source", "sample")
+    assert page.locator("#whole").is_hidden()
+
+
+def test_a_saved_view_opens_from_disk_without_a_script(opened, browser: Browser, tmp_path: Path) -> None:
+    page = opened("walk", scale="root")
+    wanted = numbers(page)
+    with page.expect_download() as download:
+        page.locator("#save").click()
+    file = tmp_path / "saved.html"
+    download.value.save_as(file)
+    context = browser.new_context(java_script_enabled=True, offline=True)
+    saved = context.new_page()
+    wrong: list[str] = []
+    saved.on("console", lambda said: wrong.append(said.text))
+    saved.goto(file.as_uri())
+    found = saved.eval_on_selector_all(
+        "data[data-path]", "all => all.map(e => [e.dataset.path, e.getAttribute('value')])"
+    )
+    assert dict(found) == {path: value for path, (value, _) in wanted.items()}
+    assert saved.evaluate("() => document.fonts.ready.then(() => document.fonts.check('16px \"qkv Math\"'))")
+    context.close()
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", ["walk", "transcript"])
+def test_without_a_script_forms_are_sent_and_answered(context_of, name: str) -> None:
+    page = context_of(java_script_enabled=False).new_page()
+    page.goto(f"/{name}")
+    if name == "walk":
+        page.locator('noscript input[name="x"]').fill("1,0;0,1;2,2")
+        page.get_by_role("button", name="Compute").click()
+        assert page.locator('data[data-path$="x.2.0"]').first.get_attribute("value") == "2"
+    else:
+        page.get_by_role("link", name="Compute it and wait").click()
+        assert page.locator("#result data").count() > 0
