@@ -52,6 +52,19 @@ def test_what_cannot_be_used_is_told_beside_it_and_kept(opened) -> None:
     assert next(value for path, (value, _) in numbers(page).items() if path.endswith("x.0.0")) == "5/2"
 
 
+def test_a_try_can_be_taken_back(opened) -> None:
+    page = opened("walk", x="1,0;0,1;1,1")
+    mine = numbers(page)
+    page.get_by_role("button", name="The worked example").click()
+    page.wait_for_function("() => location.search === ''")
+    ready(page)
+    assert next(value for path, (value, _) in numbers(page).items() if path.endswith("x.0.1")) == "3"
+    page.go_back()
+    page.wait_for_function("() => location.search !== '' && document.querySelector('[name=x]').value === '1,0;0,1;1,1'")
+    ready(page)
+    assert numbers(page) == mine
+
+
 def test_a_table_is_pasted_where_the_hand_is(opened) -> None:
     page = opened("norms")
     paste(page, "X row 1 column 1", "1,5\t2\t3\n4\t5\t6\n")

@@ -27,6 +27,8 @@ def test_edits_lead_to_what_torch_computes(opened, edit, shown) -> None:
     edit(page, "mode", "eval")
     assert page.locator(".outputs td.moved").count() == 1
     edit(page, "x", "1,2,4,9")
+    assert shown(page)["stored.variance.0"][0] == repr(torch.nn.BatchNorm1d(4).running_var[0].item())
+    edit(page, "mode", "train")
     assert "one vector" in page.locator("#p-x").inner_text()
 
 

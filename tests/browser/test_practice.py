@@ -23,6 +23,9 @@ def test_an_answer_is_judged_while_it_is_typed(opened, edit, ready):
     assert page.locator(".read math").count() == 1
     edit(page, "answer", "what <b>now</b> $")
     expect(page.locator("#verdict b")).to_have_count(0)
+    page.set_viewport_size({"width": 390, "height": 844})
+    places = [page.locator(each).bounding_box()["y"] for each in (".question", "#f-answer", "#f-problem", "#verdict")]
+    assert places == sorted(places)
 
 
 def test_another_question_begins_afresh(opened, edit, shown):

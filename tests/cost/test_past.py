@@ -1,11 +1,13 @@
 """What a decoder keeps: against counts by hand, against the plan, and against the formulas beside the numbers."""
 
 import pytest
+import torch
 
-from qkv.cost import Model, plan
+from qkv.cost import Hardware, Model, plan
 from qkv.cost.formats import BITS
 from qkv.cost.past import WAYS, formulas_of, past, seconds_by_roofline, smaller_from
 from qkv.errors import OptionError, ShapeError
+from qkv.memory.layout import layout_of, rounded
 
 SIZES = [
     {"batch": 1, "heads": 1, "kv_heads": 1, "width": 8},
@@ -25,6 +27,7 @@ def test_counts_by_hand(sizes, cache):
             found = past(way, tokens=n, cache=cache, **sizes)
             a_token = b * g * 2 * w
             assert (found.kv_heads, found.held) == (g, item * n * a_token)
+            assert found.scales == (2 * 4 * b * g * n if cache == "int8" else 0)
             # Queries, the new key and the new value come in float32; the new ones go to the cache, answers out.
             assert found.step.read == found.held + 4 * (b * h * w + a_token)
             assert found.step.written == item * a_token + 4 * b * h * w
@@ -34,6 +37,7 @@ def test_counts_by_hand(sizes, cache):
         linear = past("linear", tokens=n, cache=cache, **sizes)
         assert linear.held == 4 * b * sizes["kv_heads"] * w * (w + 1)
         assert linear == past("linear", tokens=0, **sizes)
+        assert linear.scales == 0
 
 
 @pytest.mark.parametrize("sizes", SIZES)
@@ -43,13 +47,13 @@ def test_the_formula_beside_a_number_gives_the_number(sizes, cache):
     for way in WAYS:
         for n in TOKENS:
             found, texts = past(way, tokens=n, cache=cache, **sizes), formulas_of(way)._asdict()
-            limit = texts.pop("intensity")
+            alone = texts.pop("intensity")
             counted = {"held": found.held} | {name: getattr(found.step, name) for name in ("read", "written", "flops")}
             for name, text in texts.items():
                 assert eval(text.replace("·", "*"), {"__builtins__": {}}, letters | {"n": n}) == counted[name], name
-        long = past(way, tokens=10**9, cache=cache, **sizes).step
-        memory = sum(line.traffic for line in long.lines if line.name.startswith("cache"))
-        assert eval(limit.replace("·", "*"), {"__builtins__": {}}, letters) == pytest.approx(long.products / memory)
+            memory = sum(line.traffic for line in found.step.lines if line.name.startswith("cache"))
+            said = eval(alone.replace("·", "*"), {"__builtins__": {}}, letters)
+            assert said == pytest.approx(found.step.products / memory, rel=1e-15)
 
 
 def test_the_plan_says_the_same():
@@ -59,9 +63,25 @@ def test_the_plan_says_the_same():
     ours = past("GQA", tokens=1000, **sizes)
     scores, cache = found.parts["scores"], found.parts["cache"]
     assert (ours.step.flops, ours.step.traffic) == (scores.flops + cache.flops, scores.bytes + cache.bytes)
-    assert seconds_by_roofline("GQA", "t4", tokens=1000, **sizes) == scores.seconds + cache.seconds
     kept = {way: past(way, tokens=1001, **sizes).held for way in WAYS}
     assert kept == {way: found.variants["GQA(6)" if way == "GQA" else way].cache_bytes for way in WAYS}
+
+
+def test_scales_are_those_that_a_cache_keeps():
+    one = rounded(layout_of(torch.int8, 4, 8, 8), torch.ones(4, 100, 8), torch.ones(4, 100, 8))
+    found = past("GQA", batch=3, heads=8, kv_heads=4, width=8, tokens=100, cache="int8")
+    assert found.scales == 3 * (one.key_scale.nbytes + one.value_scale.nbytes)
+    assert found.held == 3 * (one.key.nbytes + one.value.nbytes)
+
+
+@pytest.mark.parametrize(("rate", "bandwidth"), [(80e9, 8e9), (1e9, 8e9)])
+def test_the_roofline_is_one_of_the_whole_step(rate, bandwidth):
+    step = past("GQA", batch=1, heads=32, kv_heads=8, width=128, tokens=4096, cache="bfloat16").step
+    flops = 32 * (4097 * (4 * 128 + 5) + 128)
+    moved = 2 * 2 * 8 * 128 * 4097 + 4 * (2 * 32 * 128 + 2 * 8 * 128)
+    seconds = seconds_by_roofline(step, Hardware("mine", {"float32": rate}, bandwidth, 2**34))
+    assert seconds == {80e9: moved / 8e9, 1e9: flops / 1e9}[rate]
+    assert flops / seconds == pytest.approx(min(rate, step.intensity * bandwidth))
 
 
 @pytest.mark.parametrize("sizes", SIZES)

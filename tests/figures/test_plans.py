@@ -43,6 +43,7 @@ def test_charts_say_what_they_are_of():
     assert "Time of a pass over context: mine" in chart
     assert "a note" in chart
     assert "Roofline: mine" in roofs_chart("mine", roofs([found]))
+    assert "1 token<" in time_chart("mine", times_over_context([found]), [1])
 
 
 def test_files():

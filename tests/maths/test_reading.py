@@ -41,7 +41,11 @@ SAME = [
         r"\boldsymbol{\mu}^{\mathsf T}\vec\mu",
         r"\mu\cdot\mu",
         "mu.T @ mu",
+        "mu . mu",
     ),
+    ("w_2", "w2", "w_{2}"),
+    ("s_{12}^2 w_1", "s12^2 w1"),
+    ("x 2", "x2"),
     (r"\mu^T\mu", r"\langle\mu,\mu\rangle", "$\\mu \\cdot \\mu$.", r"\boxed{\mu^T\mu}", r"\(\mu^T\mu\)", "**μᵀμ**"),
     (
         "‖μ‖²",
@@ -266,6 +270,8 @@ UNREADABLE = [
     (r"\begin{aligned} x", r"\begin is never closed"),
     (r"x \end{aligned}", "ends no block"),
     (r"x \cdot \cdot", "· was not expected"),
+    ("2 . 3", ". is no sign"),
+    ("mu.mu", ". is no sign"),
     (r"\sum_{i=7}^{n} x", "a sum runs from 1"),
     (r"\sum_{i=b}^{n} x", "a sum runs from 1"),
     (r"\prod_{i=2}^{n} s_i", "a sum runs from 1"),
@@ -355,6 +361,19 @@ def test_two_values_and_written_rows() -> None:
     assert isinstance(row, Written)
     assert row.shape == (1, 3)
     assert parse("(1, 2, 3)^T w", S).shape == ()
+
+
+def test_digits_behind_a_letter_are_its_index_where_that_is_a_name() -> None:
+    assert parse("x2", {"x": "scalar", "x_2": "vector[3]"}).shape == (3,)
+    assert parse("x2", {"x": "scalar", "x_1": "vector[3]"}) == parse("x2", {"x": "scalar"})
+    assert parse("v2", {"v": "matrix[4,3]"}).shape == (3,)
+    with pytest.raises(IllTyped):
+        parse("v5", {"v": "matrix[4,3]"})
+
+
+def test_what_was_read_is_read_once() -> None:
+    assert parse("mu^T mu", S) is parse("mu^T mu", dict(S))
+    assert parse("0", S, expected=("d",)) != parse("0", S)
 
 
 def test_a_text_is_a_text() -> None:

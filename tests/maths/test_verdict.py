@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from qkv.errors import OptionError, OptionTypeError
-from qkv.maths.verdict import Verdict, compare
+from qkv.maths.verdict import Verdict, compare, equal
 
 PROBES = tomllib.loads((Path(__file__).parent / "probes.toml").read_text(encoding="utf-8"))
 SCORE = PROBES["symbols"]
@@ -207,7 +208,7 @@ def test_rates_fall_into_classes():
 
 
 def test_rates_against_values_and_other_bounds():
-    assert compare("O(N^2 d)", "2 N^2 d", SCORE)
+    assert compare("O(N^2 d)", "2 N^2 d", SCORE).reason == "it grows at the rate that is asked"
     assert compare("O(N^2 d)", "N^2", SCORE).kind == "different"
     assert compare("N^2 d", "O(N^2 d)", SCORE).kind == "different"
     explained = compare(r"\Theta(n)", "O(n)", {})
@@ -276,6 +277,16 @@ def test_what_has_no_value_is_equal_to_nothing(gold, answer):
 def test_two_shapes_are_shown_at_a_point():
     point = compare(r"\mu^T\mu", r"\mu", SCORE).counterexample
     assert str(point) == "d = 2, μ = (1, 2): 5 against (1, 2)"
+
+
+def test_what_only_shows_a_difference_takes_little_time():
+    symbols = {"d": "natural", "q": "random vector[d] ~ (0, I)"}
+    begun = time.process_time()
+    for _ in range(50):
+        verdict = compare(r"\sqrt d", "Var(exp(q))", symbols)
+    assert time.process_time() - begun < 0.8
+    assert (verdict.kind, verdict.counterexample) == ("different", None)
+    assert not equal(r"\sqrt d", r"\mu", {"mu": "vector[d]"})
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,13 @@ def test_sizes_traces_and_eigenvalues_agree_with_numpy():
         ("a(ii)", r"\frac{\partial a_i}{\partial s_j} = a_i(\delta_{ij}-a_j)", "right", None),
         ("a(ii)", r"\frac{\partial a}{\partial s}", "incomplete", None),
         ("a(ii)", "a a^T - diag(a)", "wrong", "sign turned"),
+        ("a(ii)", "J_ij = a_i(1-a_i) if i=j else -a_i a_j", "right", None),
+        ("a(ii)", "a_i(1-a_i) if i = j, otherwise -a_i a_j", "right", None),
+        ("a(ii)", "for i=j: a_i(1-a_i); for i≠j: -a_i a_j", "right", None),
+        ("a(ii)", "a_i(1-a_i) if i≠j else -a_i a_j", "wrong", None),
+        ("a(ii)", "a_i(1-a_i) if i=j else 0", "wrong", None),
+        ("a(ii)", "-a_i a_j unless i=j", "incomplete", None),
+        ("a(ii)", "diag(a)-a^T a", "wrong", None),
         ("a(iii)", r"\|a\|^2 - 2\sum_i a_i^3 + \|a\|^4", "right", None),
         ("a(iv)", r"4\epsilon^2", "right", None),
         ("a(iv)", r"n\epsilon^2", "wrong", "only the diagonal"),
@@ -107,6 +114,10 @@ def test_answers(document, part, answer, kind, mistake):
     outcome = document.check(part, answer)
     assert outcome.kind == kind, outcome
     assert (mistake in outcome.misconceptions) if mistake else not outcome.misconceptions
+
+
+def test_a_name_that_ends_an_answer_is_no_article(document):
+    assert "-aᵀa is a scalar" in document.check("a(ii)", "diag(a)-a^T a").reason
 
 
 def test_own_questions_are_read_back():

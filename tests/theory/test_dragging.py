@@ -52,6 +52,14 @@ def test_slopes_that_vanish_by_chance_are_told_from_those_that_are_not_there() -
     assert not np.any(drag(X, 0, 0, 1.0, gamma=0.0).depends)
 
 
+def test_one_vector_is_evaluated_with_the_variance_of_a_new_layer() -> None:
+    one = drag([[3.0, -1.0]], 0, 1, 0.5, kind="batch", training=False, epsilon=3.0, gamma=2.0, beta=1.0)
+    assert one.stored == ([3.0, -1.0], [1.0, 1.0])
+    assert one.before == [[1.0, 1.0]]
+    assert one.after == [[1.0, 1.5]]
+    assert one.depends == one.expected
+
+
 def test_constant_input_comes_out_as_the_shift() -> None:
     flat = drag([[2.0, 2.0, 2.0], [1.0, 2.0, 4.0]], 0, 0, 0.0, beta=0.5)
     assert flat.after[0] == [0.5] * 3

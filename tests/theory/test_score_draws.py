@@ -52,9 +52,10 @@ def test_the_curve_is_a_density():
 def test_distance_tells_a_normal_sample_from_others():
     law = statistics.NormalDist(2, 3)
     even = np.array([law.inv_cdf((n + 0.5) / 500) for n in range(500)])
-    distance, chance = normal_distance(even, 2, 3)
+    distance, chance = normal_distance(even, 2, 3, rarity=20)
     assert distance == pytest.approx(0.5 / 500)
     assert chance == pytest.approx(1.358 / math.sqrt(500), rel=1e-3)
     products = drawn_scores(1, 0.0, 1.0, 4000, 0)
     distance, chance = normal_distance(products, 0, 1)
-    assert distance > 4 * chance
+    assert distance > 3 * chance
+    assert chance == pytest.approx(math.sqrt(math.log(20_000) / 8000))

@@ -142,4 +142,6 @@ def test_sums_pay_from_the_length_that_the_formula_says(width):
         work = [similarities.work(similarity, n, width, features=given) for n in (found, found - 1)]
         assert work[0] < similarities.work(qkv.Softmax(), found, width)
         assert work[1] >= similarities.work(qkv.Softmax(), found - 1, width)
+        late = similarities.pays_from(similarity, width, features=given, mask=qkv.Causal())
+        assert late == max(1, math.floor(2 * equal - 1) + 1)
     assert similarities.work(qkv.Argmax(), 10, width) == 10 * 10 * (2 * width + 1)

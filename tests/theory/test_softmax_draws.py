@@ -22,13 +22,38 @@ def test_sizes_are_those_of_the_matrix():
         assert soft.most[row] == pytest.approx(float(a.max()), rel=1e-15)
 
 
-@pytest.mark.parametrize("gap", [30.0, 300.0])
+@pytest.mark.parametrize("gap", [30.0, 300.0, 700.0])
 def test_nothing_is_lost_where_softmax_is_nearly_hard(gap):
     soft = Softmaxed.of(np.array([[gap, 0.0]]))
     small = math.exp(-gap)
     assert soft.jacobian[0] == pytest.approx(2 * small, rel=1e-9)
     assert soft.entry[0] == pytest.approx(small, rel=1e-9)
     assert soft.entropy[0] == pytest.approx(small * (1 + gap), rel=1e-9)
+    both = Softmaxed.of(np.array([[gap, 0.0, 0.0]]))
+    assert both.jacobian[0] == pytest.approx(math.sqrt(8) * small, rel=1e-9)  # 2s, and s twice on and twice off it
+    assert Softmaxed.of(np.array([[0.0, -1000.0]])).jacobian[0] == 0
+
+
+@pytest.mark.parametrize("sigma", [0.3, 6.0])
+def test_the_gradient_of_one_query_by_many_digits(sigma):
+    """Softmax in fractions of 1100 bits: where it is nearly hard, autograd in float64 loses the best key's share."""
+    import mpmath
+
+    keys, width = 3, 16
+    generator = np.random.default_rng(1)
+    vectors = sigma * generator.standard_normal((1 + keys, width))
+    value, target = generator.standard_normal((keys, 5)), generator.standard_normal(5)
+    with mpmath.workprec(1100):
+        query, *rest = ([mpmath.mpf(x) for x in row] for row in vectors.tolist())
+        powers = [mpmath.exp(mpmath.fdot(query, key)) for key in rest]
+        a = [power / sum(powers) for power in powers]
+        error = [mpmath.fdot(a, value[:, n].tolist()) - target[n] for n in range(5)]
+        slope = [mpmath.fdot(error, row) for row in value.tolist()]
+        slope = [w * (s - mpmath.fdot(a, slope)) for w, s in zip(a, slope, strict=True)]
+        size = mpmath.norm([mpmath.fdot(slope, [key[n] for key in rest]) for n in range(width)])
+    _, sizes = attended(width, scaled=False, keys=keys, seed=1, sigma=sigma)
+    assert sizes.gradient[0] == pytest.approx(float(size), rel=1e-9)
+    assert (float(1 - max(a)) < 1e-40) == (sigma > 1)
 
 
 def by_vectors(width, scaled, mean, sigma, keys, count=3000):

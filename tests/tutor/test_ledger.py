@@ -174,6 +174,9 @@ def test_what_nobody_knows_is_said():
     assert any("English" in note for note in foreign.notes)
     alone = grade(read("**User:** hello\n\n**User:** anybody there?"))
     assert any("only one speaker" in note for note in alone.notes)
+    nobody = grade(read("hello\nno speakers at all")).notes
+    assert any("no speakers are marked: begin each turn" in note and "Tutor: …" in note for note in nobody)
+    assert not any("English" in note or "only one" in note or "from the words" in note for note in nobody)
 
 
 @pytest.mark.parametrize("poison", ["(" * 3000, "$" * 3001, "\\[" * 1500, "\\boxed{" * 800, "(a) " * 800, "<p>" * 900])

@@ -1,5 +1,7 @@
 """What is said of a ledger, and how far its grading is."""
 
+from dataclasses import replace
+
 import pytest
 
 from qkv import tutor
@@ -23,6 +25,16 @@ def test_errors_and_rules_have_names(ledger):
         "mean read as a scalar", "divided by the variance"
     ]  # fmt: skip
     assert {rule.name for rule in ledger.rules} <= set(RULES)
+
+
+def test_an_error_without_a_name_is_wrong_however_short_its_reason_is():
+    stubborn = "**Student:** (b) is d, not 2d.\n\n**Tutor:** No: (b) is $2d$."
+    found = tutor.grade(tutor.read(sample().replace("**Student:** Thanks, that settles it.", stubborn)))
+    (error,) = next(row for row in found.rows if row.part == "b").errors
+    assert (error_name(error), error.what) == ("wrong", "not the same: d = 2: 2 against 4")
+    assert error_name(replace(error, kind="incomplete")) == "not all of it"
+    assert error_name(replace(error, kind="conditional")) == "right only under a condition"
+    assert error_name(replace(error, kind="false line")) == "a displayed line is false"
 
 
 def test_grading_tells_how_far_it_is_and_can_be_ended():

@@ -13,21 +13,24 @@ from .attending import state_bytes
 from .blocks import model_cost, parts
 from .hardware import as_hardware
 from .ledger import Ledger, Number, named, together
-from .planning import Run, first
+from .planning import first
 from .shipped import shipped
 
 WAYS = ("MHA", "GQA", "MQA", "linear")
 MEMBERS = ("scores", "cache")
 ITEM = "float32"  # what queries, new keys, new values and answers are in; sums too
+SCALES = {"int8": 8}  # bytes for a token and head, of a KVCache: one float32 for its key and one for its value
 
 
 class Past(NamedTuple):
-    """held: bytes that are kept of the past. step: the lines of the step that comes next."""
+    """held: bytes that are kept of the past. step: the lines of the step that comes next. scales: bytes that a KVCache
+    of int8 keeps beside its numbers, which neither of the two counts, as `plan` does not."""
 
     way: str
     kv_heads: Number
     held: Number
     step: Ledger
+    scales: Number
 
 
 def past(
@@ -50,16 +53,23 @@ def past(
     by_part = parts(ledger)
     linear = similarity == "linear"
     held = batch * state_bytes(model) if linear else model.cache_bytes(tokens, batch, cache)
-    return Past(way, model.kv_heads, held, together(way, [by_part[name] for name in MEMBERS]))
+    scales = 0 if linear else batch * model.kv_heads * tokens * SCALES.get(str(cache).removeprefix("torch."), 0)
+    return Past(way, model.kv_heads, held, together(way, [by_part[name] for name in MEMBERS]), scales)
 
 
-def seconds_by_roofline(
-    way: str, hardware: Any, *, batch: int, heads: int, kv_heads: int, width: int, tokens: int, cache: str = "float32"
-) -> float:
-    """How long that step takes on a machine by the roofline, as `plan` has it."""
-    run = Run(_layer(way, heads, kv_heads, width), as_hardware(hardware), batch, ITEM, cache, 1)
-    step = run.step(tokens + 1, similarity=_similarity(way))
-    return sum(step[name].seconds for name in MEMBERS)
+def seconds_by_roofline(step: Ledger, hardware: Any, dtype: str = ITEM) -> float:
+    """How long one pass over everything takes on a machine: its flops or its bytes, whichever takes longer. `plan` has
+    parts one after another instead, each with a roofline of its own.
+
+    >>> from qkv.cost import Hardware
+    >>> step = past("GQA", batch=1, heads=32, kv_heads=8, width=128, tokens=4096, cache="bfloat16").step
+    >>> step.flops / 80e9, step.traffic / 8e9
+    (0.0008473108, 0.002102784)
+    >>> seconds_by_roofline(step, Hardware("mine", {"float32": 80e9}, 8e9, 2**34))
+    0.002102784
+    """
+    machine = as_hardware(hardware)
+    return max(step.flops / machine.rate(dtype), step.traffic / machine.bandwidth)
 
 
 def smaller_from(way: str, **sizes: Any) -> int | None:
@@ -74,7 +84,7 @@ def smaller_from(way: str, **sizes: Any) -> int | None:
 
 class Formulas(NamedTuple):
     """What `past` counts, as text in the letters of `qkv.cost.formulas`: n tokens, c bytes a cached number. intensity:
-    of products and memory alone, where the past is long."""
+    of products and memory alone, the same at every length."""
 
     held: str
     read: str
@@ -101,8 +111,7 @@ def symbolic(way: str) -> tuple[Number, ...]:
     b, h, g, w, n, c = symbols("b h g w n c")
     found = past(way, batch=b, heads=h, kv_heads=g, width=w, tokens=n, cache=c)
     step, moved = found.step, parts(found.step)["cache"].traffic
-    in_the_long_run = sympy.limit(sympy.cancel(step.products / moved), n, sympy.oo)
-    return found.held, step.read, step.written, step.flops, in_the_long_run
+    return found.held, step.read, step.written, step.flops, sympy.cancel(step.products / moved)
 
 
 def _layer(way: str, heads: Number, kv_heads: Number, width: Number) -> Model:

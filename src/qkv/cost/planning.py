@@ -14,7 +14,7 @@ from .formats import LARGEST, arithmetic, check_size, format_name, is_symbol, st
 from .formulas import formula
 from .hardware import Hardware, as_hardware
 from .models import as_model
-from .readable import whole
+from .readable import counted, whole
 
 USUAL_CONTEXT = 8192
 
@@ -298,7 +298,7 @@ class Run:
         found = []
         limit = self.model.context
         if limit and context > limit:
-            found.append(f"{self.model.name} was made for {whole(limit)} tokens, not for {whole(context)}")
+            found.append(f"{self.model.name} was made for {counted(limit, 'token')}, not for {whole(context)}")
         if not self.hardware.measured and self.hardware.name == "here":
             found.append("this machine was not measured yet: figures are careful guesses; run qkv calibrate")
         asked, used = arithmetic(self.weights), self.hardware.rate_name(arithmetic(self.weights))

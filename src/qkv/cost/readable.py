@@ -55,6 +55,14 @@ def whole(count: int) -> str:
     return f"{count:,}" if count < 10**10 else power_of_ten(count)
 
 
+def counted(count: int, one: str) -> str:
+    """
+    >>> counted(1, "token"), counted(8192, "token")
+    ('1 token', '8,192 tokens')
+    """
+    return f"{whole(count)} {one}{'' if count == 1 else 's'}"
+
+
 def power_of_ten(value: float) -> str:
     mantissa, _, exponent = f"{value:.2e}".partition("e")
     lead = "" if float(mantissa) == 1 else f"{float(mantissa):g}·"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .blocks import touched_experts
 from .formats import BITS, stored
 from .formulas import LETTERS
-from .readable import in_columns, in_words, pace, quantity, readable_seconds, times, whole, wrapped
+from .readable import counted, in_columns, in_words, pace, quantity, readable_seconds, times, whole, wrapped
 
 if TYPE_CHECKING:
     from .planning import Crossing, Plan
@@ -57,7 +57,7 @@ def _quantities(found: dict[str, Any]) -> list[tuple[str, str, Any]]:
 def _headline(plan: Plan) -> str:
     name = f"{plan.model.name} on {plan.hardware.name}"
     if plan.seconds_per_token is None:
-        answer = f"{readable_seconds(plan.prefill_seconds)} for a pass over {whole(plan.context)} tokens"
+        answer = f"{readable_seconds(plan.prefill_seconds)} for a pass over {counted(plan.context, 'token')}"
     else:
         answer = f"{readable_seconds(plan.seconds_per_token)} a token"
     first = f"{name}: {answer}, {pace(plan.tokens_per_second)} tokens/s"
@@ -73,7 +73,7 @@ def _summary(plan: Plan) -> str:
     if model.kind != "encoder":
         source = "source" if model.kind == "encoder-decoder" else "prompt"
         first = readable_seconds(plan.prefill_seconds)
-        rows.insert(0, ("first token after", first, f"a {source} of {whole(plan.prompt)} tokens"))
+        rows.insert(0, ("first token after", first, f"a {source} of {counted(plan.prompt, 'token')}"))
         rows.append(("cache", quantity(plan.cache_bytes, "B"), _kept(plan)))
     if plan.cross_cache_bytes:
         rows.append(("cache of the source", quantity(plan.cross_cache_bytes, "B"), "kept by the decoder"))

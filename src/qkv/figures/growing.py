@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from qkv.cost.readable import counted
 from qkv.errors import OptionError, complaint
 from qkv.figures.chart import CAPTION, EDGE, NOTE, TITLE, whole
 from qkv.figures.legend import text_block
@@ -81,7 +82,7 @@ class _Drawing:
     def columns(self, lane: Lane, y: float) -> str:
         high, drawn = self.tall(lane), ""
         if self.first:
-            said = f"{lane.name}: {self.first:,} earlier tokens"
+            said = f"{lane.name}: {counted(self.first, 'earlier token')}"
             drawn += _filled("qkv-earlier", OLD, EDGE, y, EARLIER, high, said, 0.45)
         for token in range(self.first, self.past + AFTER):
             place = {"x": self.x(token) + 1, "y": y, "width": self.pitch - 2, "height": high}
@@ -118,7 +119,7 @@ class _Drawing:
         if self.first:
             drawn += text_block([f"{self.first:,}"], EDGE, y, NOTE, "qkv-tick qkv-soft", SOFT)
             drawn += text_block(["earlier"], EDGE, y + NOTE * LINE, NOTE, "qkv-tick qkv-soft", SOFT)
-        said = f"{self.tokens:,} {'token' if self.tokens == 1 else 'tokens'}"
+        said = counted(self.tokens, "token")
         half = text_width(said, NOTE) / 2
         middle = self.x(self.tokens) - self.pitch / 2 if self.tokens else self.left
         at = min(max(middle, self.left + half), self.right - half)
@@ -142,7 +143,7 @@ class _Drawing:
     def words(self, lanes: Sequence[Lane]) -> str:
         """The figure for those who hear it."""
         said = [f"{lane.name}: {lane.heads} {_heads(lane.heads)}, {lane.said}." for lane in lanes]
-        return f"After {self.past:,} tokens and {self.steps} steps. {' '.join(said)}"
+        return f"After {counted(self.past, 'token')} and {counted(self.steps, 'step')}. {' '.join(said)}"
 
 
 def _label(lane: Lane, y: float) -> str:

@@ -7,13 +7,18 @@ from collections.abc import Sequence
 
 from qkv.cost.curves import Curve, Roofs, plan_name, roofs, times_over_context
 from qkv.cost.planning import Plan
-from qkv.cost.readable import in_words, quantity, readable_seconds, whole
+from qkv.cost.readable import counted, in_words, quantity, readable_seconds, whole
 from qkv.figures.axis import Axis
 from qkv.figures.chart import chart
 from qkv.figures.marks import Level, Line
 from qkv.figures.page import Table, page
 from qkv.figures.roofline import roofline
 from qkv.figures.theme import standalone
+
+BELOW = (
+    "Where parts are added up one after another, those of a step or scores and cache in attention, a dot can lie below "
+    "the roof."
+)
 
 
 def picture(plans: Sequence[Plan], *, html: bool) -> str:
@@ -46,14 +51,15 @@ def time_chart(
         for name, as_is, points in curves
     ]
     title = f"Time {'of a token' if decodes else 'of a pass'} over context: {of}"
-    marks = [*lines, *(Level(f"{whole(n)} tokens", x=n) for n in contexts)]
+    marks = [*lines, *(Level(counted(n, "token"), x=n) for n in contexts)]
     return chart(title, Axis("context", "tokens", "log"), Axis("time", "s", "log"), marks, note)
 
 
 def roofs_chart(of: str, found: Roofs, note: str = "") -> str:
     """Roofs, and dots under them."""
     more = {"measured here": found.measured} if found.measured else {}
-    return roofline(f"Roofline: {of}", found.tops, found.counted, "counted", note, more=more)
+    said = f"{note}. {BELOW}" if note else BELOW
+    return roofline(f"Roofline: {of}", found.tops, found.counted, "counted", said, more=more)
 
 
 def _stacked(figures: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 # Units that take the prefixes of the SI. Others (tokens, flop/byte, ms) keep their spelling: the number takes them.
 PREFIXED = frozenset({"s", "B", "B/s", "bit/s", "FLOP", "FLOP/s", "flop", "flop/s", "Hz", "J", "W"})
+_ONE = {"tokens": "token", "nats": "nat"}
 _PREFIXES = {-15: "f", -12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 SHORT_UNIT = 3  # letters of a unit that a tick repeats; a longer one stands once, in the axis' caption
@@ -16,7 +17,10 @@ def readable(value: float, unit: str = "", digits: int = 4) -> str:
 
     >>> readable(0.00123, "s"), readable(4.2e10, "FLOP/s"), readable(131072, "tokens"), readable(3e-9)
     ('1.23 ms', '42 GFLOP/s', '131072 tokens', '3·10⁻⁹')
+    >>> readable(1, "tokens")
+    '1 token'
     """
+    unit = _ONE.get(unit, unit) if value == 1 else unit
     if unit not in PREFIXED and value == int(value) and abs(value) < 1e7:
         return f"{_signed(str(int(value)))} {unit}".strip()
     number, prefix = _split(value, digits, unit in PREFIXED)

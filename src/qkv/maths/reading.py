@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 
 from qkv.errors import IllTyped, MathsError, OptionTypeError, Unreadable, complaint
 from qkv.maths.text.cleaning import Clean
@@ -14,7 +15,9 @@ from qkv.maths.text.shaping import DEEPEST, depth
 from qkv.maths.text.syntax import arrange
 from qkv.maths.tree import Node, Shape, Type
 
-__all__ = ["DEEPEST", "depth", "parse", "read"]
+__all__ = ["DEEPEST", "depth", "parse", "read", "tokens"]
+
+KEPT = 1000  # characters of a text whose tree is kept: the same formulas are compared with many answers
 
 
 def parse(text: str, symbols: Mapping[str, str], *, expected: Shape | None = None, free: Collection[str] = ()) -> Node:
@@ -32,6 +35,16 @@ def parse(text: str, symbols: Mapping[str, str], *, expected: Shape | None = Non
     if not isinstance(text, str):
         raise OptionTypeError(complaint("text", type(text).__name__, "a text"))
     declared = declare(symbols)
+    if len(text) > KEPT or not isinstance(symbols, Mapping):
+        return read(text, declared.types, declared.maps, expected=expected, free=free)
+    return _parsed(text, tuple(symbols.items()), expected, frozenset(free))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str, items: tuple[tuple[str, str], ...], expected: Shape | None, free: frozenset[str]) -> Node:
+    from qkv.maths.types import declare
+
+    declared = declare(dict(items))
     return read(text, declared.types, declared.maps, expected=expected, free=free)
 
 
@@ -47,8 +60,8 @@ def read(
     """`parse` with types that were read before. `naturals`: names that are not declared are naturals."""
 
     def meant(written: str) -> Node:
-        tokens = _tokens(written, types, maps)
-        return Elaborator(written, types, arrange(tokens, written), naturals=naturals, told=free).whole(expected)
+        found = tokens(written, types, maps)
+        return Elaborator(written, types, arrange(found, written), naturals=naturals, told=free).whole(expected)
 
     try:
         return meant(text)
@@ -58,7 +71,7 @@ def read(
         raise IllTyped(error.reason, error.source, error.span, _typing(error, meant, expected)) from None
 
 
-def _tokens(text: str, types: Mapping[str, Type], maps: Collection[str]) -> list[Token]:
+def tokens(text: str, types: Mapping[str, Type], maps: Collection[str]) -> list[Token]:
     """The tokens; where || as the bars of a norm never closes, as in ||x| + 1|, it is two bars."""
     clean = Clean(text)
     try:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from qkv.errors import IllTyped, MathsError, OptionError, OptionTypeError, complaint, pointed
@@ -14,9 +16,8 @@ from qkv.maths.counterexample import Counterexample
 from qkv.maths.tree import Multiply, Node, Number, Order, Part, PlusMinus, Relation, Symbol
 
 APPROXIMATELY = re.compile(r"[\s$({\[\\]*(?:≈|\\?approx\b)")
-EFFORT = 160_000
+EFFORT, SHOWING = 160_000, 5_000  # of a comparison, and of the values that only show what is the matter
 INEQUALITIES = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "!=": "!="}
-
 
 # Whether a wrong answer is looked at for the condition under which it would be right.
 _REMARKS: ContextVar[bool] = ContextVar("remarks", default=True)
@@ -67,12 +68,17 @@ def compare(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
     ('conditional', 'every component of μ is the same (μ = m·1, then both are d m²)')
     """
     checked(gold, answer, symbols)
+    return _judge(gold, answer, tuple(symbols.items()), _REMARKS.get())
+
+
+@lru_cache(maxsize=256)
+def _judge(gold: str, answer: str, items: tuple[tuple[str, str], ...], remarks: bool) -> Verdict:
     from qkv.maths.algebra.symmetry import declared_symmetric
     from qkv.maths.types import declare
     from qkv.maths.values.arithmetic import effort
 
-    with declared_symmetric(declare(symbols).types.values()), effort(EFFORT):
-        return compared(gold, answer, symbols)
+    with declared_symmetric(declare(dict(items)).types.values()), effort(EFFORT):
+        return compared(gold, answer, dict(items))
 
 
 def equal(gold: str, answer: str, symbols: Mapping[str, str]) -> bool:
@@ -226,8 +232,7 @@ def values(gold: Node, answer: Node, found: Verdict) -> Verdict:
 
     if isinstance(gold, Order) or isinstance(answer, Order):
         return compare_growth(gold, answer, found)
-    two = [bool(list(signed(node))) for node in (gold, answer)]
-    if any(two):
+    if any(any(signed(node)) for node in (gold, answer)):
         return two_valued(gold, answer, found)
     return ordinary(gold, answer, found)
 
@@ -289,7 +294,7 @@ def ordinary(gold: Node, answer: Node, found: Verdict) -> Verdict:
 
     gold, answer = column(gold), column(answer)
     if not same_shape(gold, answer):
-        point = first_values(gold, answer)
+        point = first_values(gold, answer) if _REMARKS.get() else None
         reason = shapes_apart(gold, answer)
         return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
     said = compare_numbers(gold, answer)
@@ -362,21 +367,18 @@ def same_shape(gold: Node, answer: Node) -> bool:
 
 def first_values(gold: Node, answer: Node) -> Counterexample | None:
     """Both at the first point at which they have a value, None where that is soon not found."""
-    from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable
+    from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, effort
     from qkv.maths.values.points import points, vocabulary
 
     words = vocabulary(gold, answer)
     for place in points(words, 3):
-        try:
+        with suppress(Undefined, Unevaluable), effort(SHOWING):
             return Counterexample.at(place, words, place.value(gold, DIGITS), place.value(answer, DIGITS))
-        except (Undefined, Unevaluable):
-            continue
     return None
 
 
 def shapes_apart(gold: Node, answer: Node) -> str:
-    first, second = shape_text(answer), shape_text(gold)
-    return f"{wrote(answer)} is {first}, and {second} is wanted (as {wrote(gold)} is)"
+    return f"{wrote(answer)} is {shape_text(answer)}, and {shape_text(gold)} is wanted (as {wrote(gold)} is)"
 
 
 def shape_text(node: Node) -> str:

@@ -58,7 +58,8 @@ def drag(
     """torch's LayerNorm or BatchNorm1d on vectors as rows, before and after x[row][column] grows `by`.
 
     Batch normalisation in evaluation uses what it stored from one pass over the batch as it was: its mean, and its
-    variance with B − 1 in the divisor, as torch keeps it.
+    variance with B − 1 in the divisor, as torch keeps it. One vector alone leaves its mean, which is itself; the
+    variance that is stored stays that of a new layer, 1.
 
     >>> moved = drag([[1.0, 2.0, 4.0], [3.0, 5.0, 0.0]], 0, 1, 1.0)
     >>> [[change != 0 for change in row] for row in moved.difference]
@@ -72,7 +73,7 @@ def drag(
     batch, width = start.shape
     if kind not in ("layer", "batch"):
         raise OptionError(complaint("kind", repr(kind), "layer or batch"))
-    if kind == "batch" and batch < 2:
+    if kind == "batch" and training and batch < 2:
         raise ShapeError(complaint("x", "one vector", "two or more: one alone has no spread over the batch"))
     end = start.clone()
     end[row, column] += by
@@ -107,7 +108,10 @@ def _norm(kind: str, width: int, training: bool, x: Any, epsilon: float, gamma: 
     norm = made(kind, width, eps=epsilon, **options).requires_grad_(False)
     torch.nn.init.constant_(norm.weight, gamma)
     torch.nn.init.constant_(norm.bias, beta)
-    norm(x)  # what evaluation finds stored
+    if kind == "batch" and len(x) == 1:
+        norm.running_mean.copy_(x[0])
+    else:
+        norm(x)  # what evaluation finds stored
     return norm.train(training)
 
 

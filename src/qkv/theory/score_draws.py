@@ -80,13 +80,14 @@ def normal_curve(centre: float, deviation: float, *, reach: int = 4, steps: int 
     return [(x, law.pdf(x)) for x in places]
 
 
-def normal_distance(values, centre: float, deviation: float) -> tuple[float, float]:
+def normal_distance(values, centre: float, deviation: float, *, rarity: int = 10_000) -> tuple[float, float]:
     """Kolmogorov's distance, the largest difference between the share of values below a point and the normal law's,
-    and what chance alone exceeds once in twenty for a true normal law."""
+    and what samples of that law exceed at most once in `rarity` times, by the inequality of Dvoretzky, Kiefer,
+    Wolfowitz and Massart."""
     import numpy as np
 
     ordered = (np.sort(values) - centre) / (deviation * math.sqrt(2))
     below = np.array([0.5 * math.erfc(-x) for x in ordered.tolist()])
     steps = np.arange(len(below) + 1) / len(below)
     distance = max(float((steps[1:] - below).max()), float((below - steps[:-1]).max()))
-    return distance, math.sqrt(-math.log(0.05 / 2) / (2 * len(below)))
+    return distance, math.sqrt(math.log(2 * rarity) / (2 * len(below)))

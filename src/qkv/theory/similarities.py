@@ -118,6 +118,18 @@ def entropies(weights: Tensor) -> Tensor:
     return found.masked_fill((weights < 0).any(-1) | (weights == 0).all(-1), math.nan)
 
 
+def median(values: Tensor) -> float:
+    """The middle one, or the mean of the two in the middle.
+
+    >>> import torch
+    >>> median(torch.tensor([[4.0, 1.0], [2.0, 8.0]]))
+    3.0
+    """
+    import numpy as np
+
+    return float(np.median(values.numpy()))
+
+
 @dataclass(frozen=True)
 class Cooled:
     """A temperature, and how far softmax is from argmax: the largest |difference of weights| of all rows, the median of
@@ -172,7 +184,7 @@ def cooling(query: Tensor, key: Tensor, temperatures: Sequence[float], *, mask: 
         rows = (soft - chosen).abs().amax(-1)
         least = torch.sigmoid(-gaps / temperature)
         most = ((counts - 1) * torch.exp(-gaps / temperature)).clamp(max=1)
-        steps.append(Cooled(temperature, float(rows.max()), *(float(each.median()) for each in (rows, least, most))))
+        steps.append(Cooled(temperature, float(rows.max()), *map(median, (rows, least, most))))
     return Cooling(float(gaps.min()), int((gaps <= rounding).sum()), tuple(steps))
 
 
@@ -214,28 +226,42 @@ def approximated(
     for number in counts:
         maps = (positive_random(query.shape[-1], number, seed=seed + n, scale=scale) for n in range(draws))
         weights = (attention(query, key, values, similarity=FeatureMap(each), mask=mask) for each in maps)
-        apart = [float((each - exact).abs().max()) for each in weights]
-        found.append(Approximated(number, apart[0], sorted(apart)[draws // 2]))
+        apart = torch.stack([(each - exact).abs().max() for each in weights])
+        found.append(Approximated(number, float(apart[0]), median(apart)))
     return found
 
 
-def work(similarity: AnySimilarity, length: int, width: int, *, features: int | None = None) -> int:
+def work(
+    similarity: AnySimilarity, length: int, width: int, *, features: int | None = None, mask: Mask | None = None
+) -> int:
     """Flops of one head over `length` tokens: sums over the keys where the similarity has features, the best key alone
-    for argmax, else the matrix of scores.
+    for argmax, else the scores of all pairs that the mask lets through.
 
     >>> work(Softmax(), 10, 64), 2 * 10**2 * (64 + 64 + 3)
     (26200, 26200)
+    >>> from ..masks import Causal
+    >>> work(Softmax(), 10, 64, mask=Causal()), 10 * 11 * (64 + 64 + 3)
+    (14410, 14410)
     """
     form = "dense" if isinstance(similarity, Softmax) else "hard" if isinstance(similarity, Argmax) else "linear"
     shape = (length, width)
-    return count(shape, shape, shape, similarity=similarity, form=form, features=features).flops
+    return count(shape, shape, shape, similarity=similarity, mask=mask, form=form, features=features).flops
 
 
-def pays_from(similarity: AnySimilarity, width: int, *, features: int | None = None) -> int | None:
-    """The first length at which a similarity with features is less work than softmax: about as many tokens as features.
+def pays_from(
+    similarity: AnySimilarity, width: int, *, features: int | None = None, mask: Mask | None = None
+) -> int | None:
+    """The first length at which a similarity with features is less work than softmax: about as many tokens as features,
+    and twice as many with a causal mask, which halves the scores but not the sums.
 
+    >>> from ..masks import Causal
     >>> from ..similarity import Polynomial
-    >>> pays_from(Polynomial(2), 64)
-    2146
+    >>> pays_from(Polynomial(2), 64), pays_from(Polynomial(2), 64, mask=Causal())
+    (2146, 4290)
     """
-    return first(lambda length: work(similarity, length, width, features=features) < work(Softmax(), length, width))
+
+    def is_less(length: int) -> bool:
+        sums = work(similarity, length, width, features=features, mask=mask)
+        return sums < work(Softmax(), length, width, mask=mask)
+
+    return first(is_less)

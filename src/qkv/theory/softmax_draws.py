@@ -73,15 +73,37 @@ class Softmaxed:
         """‖diag(a) − aaᵀ‖_F from its entries: a_i(1 − a_i), and −a_i a_j for every pair twice."""
         import numpy as np
 
-        squares = self.weights**2
-        others = squares[:, 1:].sum(1)
-        pairs = squares[:, 0] * others + (squares[:, 1:] * (others[:, None] - squares[:, 1:])).sum(1) / 2
-        return np.sqrt((squares * self._left**2).sum(1) + 2 * pairs)
+        size = _above_zero(self.entry)
+        squares, others = self.weights**2, (self.weights[:, 1:] / size[:, None]) ** 2
+        together = others.sum(1)
+        pairs = squares[:, 0] * together + (squares[:, 1:] * (together[:, None] - others)).sum(1) / 2
+        diagonal = self.weights * self._left / size[:, None]
+        return size * np.sqrt((diagonal**2).sum(1) + 2 * pairs)
 
     @property
     def entry(self):
         """max |J_ij|: a row's entry on the diagonal outweighs all its others, which sum to it."""
         return (self.weights * self._left).max(1)
+
+    def slopes(self, values, target) -> tuple[Any, Any]:
+        """g = ∂loss/∂s, with the loss half the squared distance of the output from the target: for each row its largest
+        |g|, and g divided by that."""
+        import numpy as np
+
+        a = self.weights
+        error = (a[:, None, :] @ values)[:, 0] - target
+        slope = (values @ error[:, :, None])[:, :, 0]
+        slope -= slope[:, :1]  # against the best key's, so that nothing is lost where its weight is nearly 1
+        slope = a * (slope - (a * slope).sum(1, keepdims=True))
+        size = _above_zero(np.abs(slope).max(1))
+        return size, slope / size[:, None]
+
+
+def _above_zero(sizes):
+    """To divide by before anything is squared: squares of what is below 1e-154 are nothing."""
+    import numpy as np
+
+    return np.where(sizes > 0, sizes, 1.0)
 
 
 def descending(rows):
@@ -118,32 +140,32 @@ class SoftmaxDraws:
         across = generator.chisquare(width - 1, self.count) if width > 1 else np.zeros(self.count)
         scale = 1 / math.sqrt(width) if scaled else 1.0
         soft = Softmaxed.of((scale * sigma * length)[:, None] * self.normals)
-        a = soft.weights
-        error = (a[:, None, :] @ self.values)[:, 0] - self.target
-        slope = (self.values @ error[:, :, None])[:, :, 0]
-        slope -= slope[:, :1]  # against the best key's, so that nothing is lost where its weight is nearly 1
-        slope = a * (slope - (a * slope).sum(1, keepdims=True))
+        size, slope = soft.slopes(self.values, self.target)
         along = (self.normals * slope).sum(1)
-        gradient = scale * sigma * np.sqrt(along**2 + (slope**2).sum(1) * across)
+        gradient = scale * sigma * size * np.sqrt(along**2 + (slope**2).sum(1) * across)
         return Sizes(soft.most, soft.entropy, soft.jacobian, soft.entry, gradient)
 
 
 def attended(width: int, *, scaled: bool, keys: int, seed: int, mean: float = 0.0, sigma: float = 1.0):
-    """One query with real vectors, by a real call of attention and torch's own gradient: the weights, and the Sizes."""
+    """One query with real vectors, by a real call of attention: the weights, and the Sizes. The gradient is not that of
+    autograd, which has nothing left of the best key's share where its weight rounds to 1."""
     import numpy as np
     import torch
 
     import qkv
 
     generator = np.random.default_rng(seed)
-    vectors = torch.from_numpy(mean + sigma * generator.standard_normal((1 + keys, width)))
-    query, key = vectors[:1].clone().requires_grad_(), vectors[1:]
-    value = torch.from_numpy(generator.standard_normal((keys, VALUE_WIDTH)))
-    target = torch.from_numpy(generator.standard_normal((1, VALUE_WIDTH)))
+    vectors = mean + sigma * generator.standard_normal((1 + keys, width))
+    query, key = vectors[:1], vectors[1:]
+    value = generator.standard_normal((keys, VALUE_WIDTH))
+    target = generator.standard_normal((1, VALUE_WIDTH))
     similarity = qkv.Softmax(scale=None if scaled else 1.0)
-    out, weights = qkv.attention(query, key, value, similarity=similarity, form="dense", return_weights=True)
-    (slope,) = torch.autograd.grad(0.5 * ((out - target) ** 2).sum(), query)
-    scores = (query.detach() @ key.T).numpy()
-    soft = Softmaxed.of(descending(scores / math.sqrt(width) if scaled else scores))
-    gradient = slope.norm(dim=-1).numpy()
-    return weights[0].detach().tolist(), Sizes(soft.most, soft.entropy, soft.jacobian, soft.entry, gradient)
+    given = (torch.from_numpy(each) for each in (query, key, value))
+    weights = qkv.attention(*given, similarity=similarity, form="dense", return_weights=True)[1]
+    scale = 1 / math.sqrt(width) if scaled else 1.0
+    scores = scale * (query @ key.T)
+    order = np.argsort(-scores[0])
+    soft = Softmaxed.of(scores[:, order])
+    size, slope = soft.slopes(value[None, order], target)
+    gradient = scale * size * np.linalg.norm(slope @ key[order], axis=1)
+    return weights[0].tolist(), Sizes(soft.most, soft.entropy, soft.jacobian, soft.entry, gradient)

@@ -22,6 +22,7 @@ from .rules import Rule, broken_rules
 from .transcript import Transcript, Turn
 
 STATUSES = ("one shot", "needed correction", "never right", "unread")
+FEWEST_WORDS = 8  # by which a language is told
 MOST_CLAIMS = 600  # claims of one conversation that are judged
 _EXAMPLE = re.compile(r"\b(?:example|instance|e\.g\.|say|suppose|if|when|take|plug\w*)\b|\b\w+ ?= ?\d", re.IGNORECASE)
 _TAKEN_BACK = re.compile(
@@ -157,7 +158,7 @@ def grade(
     if left <= 0:
         notes.append(f"only the first {MOST_CLAIMS} claims were judged; the rest of the conversation was not")
     for speaker, what in (("tutor", "a tutor"), ("student", "a student")):
-        if not transcript.of(speaker):
+        if transcript.format != "unmarked" and not transcript.of(speaker):
             notes.append(f"nothing in it is said by {what}: there is only one speaker")
     if not questions:
         notes.append("no question of the bank was found in it" + _foreign(transcript))
@@ -169,10 +170,11 @@ def grade(
 
 
 def _foreign(transcript: Transcript) -> str:
-    """A word on a conversation that is not in English."""
+    """A word on a conversation that is not in English; of a few words nobody can tell."""
     said = re.findall(r"[^\W\d_]+", " ".join(turn.text[:2000] for turn in transcript.turns[:20]).lower())
     english = sum(word in _ENGLISH for word in said)
-    return "; it does not look like English, and only English is judged" if 12 * english < len(said) else ""
+    foreign = len(said) >= FEWEST_WORDS and 12 * english < len(said)
+    return "; it does not look like English, and only English is judged" if foreign else ""
 
 
 def _remarks(rows: Sequence[Row]) -> list[str]:

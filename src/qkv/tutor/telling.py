@@ -16,15 +16,19 @@ RULES = {
     "no derivation": "show a derivation",
     "not short": "be short",
 }
+_NAMELESS = {
+    "conditional": "right only under a condition",
+    "incomplete": "not all of it",
+    "false line": "a displayed line is false",
+}
 LONGEST_FORMULA = 150  # characters of a claim that is rewritten
 
 
 def error_name(error: Error) -> str:
-    """A known mistake by its name; what has none is wrong."""
-    said = error.name if error.name in MISCONCEPTIONS or len(error.name) < 48 else "wrong"
-    return {"wrong reason": f"right for a wrong reason: {said}", "false line": "a displayed line is false"}.get(
-        error.kind, said
-    )
+    """A known mistake by its name; what has none is wrong, or right as far as it goes."""
+    if error.kind == "wrong reason":
+        return f"right for a wrong reason: {error.name}"
+    return error.name if error.name in MISCONCEPTIONS else _NAMELESS.get(error.kind, "wrong")
 
 
 def formula_of(ledger: Ledger, row: Row, text: str) -> Maths | None:

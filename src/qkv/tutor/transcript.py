@@ -14,6 +14,7 @@ LARGEST = 64 * 2**20  # bytes of a file that are read
 LONGEST_TURN = 200_000  # characters of a turn that are kept
 MOST_TURNS = 20_000
 MOST_LINES = 500_000  # of a text that is no export
+WANTED = 'begin each turn on a line of its own with who says it, as in "Student: …" and "Tutor: …"'
 
 
 _SOLUTION = re.compile(r"^[ \t#*_>-]*solutions?\b[ \t]*\d*[*_]*[ \t]*(?:[:.]|$)", re.IGNORECASE | re.MULTILINE)
@@ -157,7 +158,9 @@ def read_text(text: str, notes: tuple[str, ...] = ()) -> tuple[Transcript, ...]:
     titled = len(turns) == 2 and len(turns[0][1]) < 80 and "?" not in turns[0][1] and len(turns[1][1]) > 2000
     if titled or (len(_SOLUTION.findall(plain)) > 1 and len(turns) < 6):
         more = (*more, "it looks like a worksheet, and not like a conversation")
-    guessed = (*notes, "no speakers are marked: who says what was told from the words", *more)
+    both = len({speaker for speaker, _, _ in turns}) > 1
+    said = "who says what was told from the words" if both else WANTED
+    guessed = (*notes, f"no speakers are marked: {said}", *more)
     return _with_turns([finished(turns, first_heading(plain), "unmarked", plain[:LONGEST_TURN], guessed)])
 
 

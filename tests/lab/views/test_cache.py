@@ -57,9 +57,8 @@ def test_every_edge(heads, kv_heads, dtype):
         assert found["ways"][3]["held"] == 4 * batch * kv_heads * width * (width + 1)
         for way in found["ways"]:
             assert way["intensity"] == way["flops"] / (way["read"] + way["written"])
-            assert (
-                way["speed"] <= min(1, way["intensity"] / found["machine"]["ridge"]) * found["machine"]["rate"] * 1.001
-            )
+            roof = min(1, way["intensity"] / found["machine"]["ridge"]) * found["machine"]["rate"]
+            assert way["speed"] == pytest.approx(roof)
 
 
 def test_a_step_adds_a_token_to_caches_and_nothing_to_the_state():
@@ -67,6 +66,20 @@ def test_a_step_adds_a_token_to_caches_and_nothing_to_the_state():
     grown = [b["held"] - a["held"] for a, b in zip(before["ways"], after["ways"], strict=True)]
     assert grown == [2 * heads * 128 * 2 for heads in (32, 8, 1)] + [0]
     assert before["smaller_from"] == after["smaller_from"] == {"MHA": 33, "GQA": 130, "MQA": 1033}
+
+
+def test_what_is_said_holds_in_every_state():
+    texts = {"past": 1000, "width": 8, "heads": 8, "kvheads": 8}
+    page = asked(dtype="int8", **texts)
+    assert page.result["ways"][0]["scales"] == 8 * 8 * 1000
+    assert "two float32 scales" in page.html
+    assert "Without the scales, the linear state" in page.html
+    assert "scales beside them" not in asked(dtype="float16", **texts).html
+    linear = asked(form="linear", past=1).html
+    assert "The linear state has no pages" in linear
+    assert not re.search(r"\b1(</data>)? (tokens|earlier tokens|steps)\b", linear)
+    assert "in a long past" not in linear
+    assert '<span class="live">The left and right arrow keys' in linear
 
 
 def test_groups_must_divide():
@@ -123,6 +136,9 @@ def test_the_program_says_the_same():
     assert state is not None
     with contextlib.redirect_stdout(said):
         exec(VIEW.python(state), {})
-    names = ("held", "read", "written", "flops", "intensity")
-    wanted = [" ".join([way["name"], *(str(way[name]) for name in names)]) for way in found["ways"]]
+    names = ("held", "scales", "read", "written", "flops", "intensity")
+    wanted = []
+    for way in found["ways"]:
+        wanted.append(" ".join([way["name"], *(str(way[name]) for name in names)]))
+        wanted.append(f"{way['name']} by the roofline {way['seconds']}")
     assert said.getvalue().splitlines() == wanted

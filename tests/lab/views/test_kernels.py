@@ -68,19 +68,31 @@ def test_what_is_said_now_lies_on_the_curves():
     assert result_of(features=100)["random"]["now"]["features"] == 100
 
 
+@pytest.mark.parametrize("causal", ["no", "yes"])
 @pytest.mark.parametrize(("width", "degree", "offset"), [(2, 1, 0), (64, 2, 1), (256, 4, 4)])
-def test_sums_pay_where_the_formula_on_the_page_says(width, degree, offset):
-    found = result_of(width=width, degree=degree, offset=offset, features=32)["cost"]
+def test_sums_pay_where_the_formula_on_the_page_says(width, degree, offset, causal):
+    found = result_of(width=width, degree=degree, offset=offset, features=32, causal=causal, n=2)["cost"]
     features = {"polynomial": math.comb(width + degree - (not offset), degree), "elu1": width, "random": 32}
     for name, count in features.items():
         assert found["pays"][name]["features"] == count
         equal = (2 * count * (2 * width + 3) + width) / (2 * (2 * width + 3))
+        equal = 2 * equal - 1 if causal == "yes" else equal
         assert found["pays"][name]["from"] == math.floor(equal) + 1
         assert found["lengths"][-1] > 2 * found["pays"][name]["from"]
         for n, flops in zip(found["lengths"], found["flops"][name], strict=True):
             assert flops == 2 * n * count * (2 * width + 3) + n * width
     for n, flops in zip(found["lengths"], found["flops"]["softmax"], strict=True):
-        assert flops == 2 * n**2 * (2 * width + 3)
+        pairs = n * (n + 1) // 2 if causal == "yes" else n * n
+        assert flops == 2 * pairs * (2 * width + 3)
+
+
+def test_the_page_says_which_mask_is_counted():
+    pages = {causal: answer(VIEW, {"causal": causal, "n": "4"}, patient(), draw=True).html for causal in ("yes", "no")}
+    assert "with the causal mask</caption>" in pages["yes"]
+    assert "at least twice as many tokens as features" in pages["yes"]
+    assert "without a mask</caption>" in pages["no"]
+    assert "<code>" not in pages["yes"], "a formula that was not read"
+    assert '<span class="live">Point at' in pages["yes"], "what a saved page cannot do"
 
 
 def edges(field):
@@ -118,6 +130,16 @@ def test_sums_that_vanish_are_said():
     tied = answer(VIEW, {"data": "repeated"}, patient(), draw=True)
     assert tied.result["cooling"]["tied"] == 12
     assert "takes the first" in tied.html
+
+
+def test_medians_of_even_numbers_lie_in_the_middle():
+    found = result_of(n=4, d=3, temperature=0.5)
+    query, key, _ = (x.numpy() for x in similarities.sample("random", 4, 3, seed=0))
+    scores = query @ key.T
+    rows = np.abs(softmax(scores / (0.5 * math.sqrt(3))) - np.eye(4)[scores.argmax(-1)]).max(-1)
+    assert found["cooling"]["now"]["median"] == pytest.approx(np.sort(rows)[1:3].mean(), abs=1e-12)
+    error = np.sqrt(np.expm1(((query[:, None] + key[None]) ** 2).sum(-1) / (0.5 * math.sqrt(3))) / 128)
+    assert found["random"]["standard_error"] == pytest.approx(np.sort(error.ravel())[7:9].mean())
 
 
 def test_the_program_prints_the_numbers():

@@ -169,6 +169,8 @@ def test_the_page_has_all_heads_and_escapes_the_text():
     assert len(re.findall(r'id="head-\d+-\d+"[^>]*aria-pressed="true"[^>]*tabindex="0"', page)) == 1
     assert "<script" not in page
     assert " style=" not in page
+    assert "for the token before over those that have one" in page
+    assert '<span class="live">Point at a cell' in page
 
 
 @needs_minilm

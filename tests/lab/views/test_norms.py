@@ -42,7 +42,7 @@ def asked(draw: bool = False, **texts: object) -> Any:
 
 def by_hand(x: np.ndarray, stored: np.ndarray, norm: str, mode: str, eps: float, gamma: float, beta: float):
     if (norm, mode) == ("batch", "eval"):
-        mean, variance = stored.mean(0), stored.var(0, ddof=1)
+        mean, variance = stored.mean(0), stored.var(0, ddof=1) if len(stored) > 1 else 1
     else:
         axis = int(norm == "layer")
         mean, variance = x.mean(axis, keepdims=True), x.var(axis, keepdims=True)
@@ -58,7 +58,7 @@ def test_outputs_are_the_definition_at_the_edges_of_every_field(norm: str, mode:
                 continue
             texts = {"norm": norm, "mode": mode, "x": x, "delta": delta, "gamma": gamma, "beta": beta, "eps": eps}
             found = asked(**texts, row=draw.choice((1, 6)), column=draw.choice((1, 2, 6)))
-            if norm == "batch" and ";" not in x:
+            if (norm, mode) == ("batch", "train") and ";" not in x:
                 assert "one vector" in found.problems["x"]
                 continue
             assert not found.problems
@@ -94,6 +94,33 @@ def test_the_right_outputs_move(norm: str, mode: str, moves) -> None:
     assert result["nonzero"] == result["expected"] == {"layer": 48, "batch": 36 if mode == "train" else 12}[norm]
     assert asked(norm=norm, mode=mode, delta=0).result["moved_count"] == 0
     assert (result["stored"] is None) == ((norm, mode) != ("batch", "eval"))
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ({"gamma": 0}, "With γ = 0 every output is β"),
+        ({"gamma": 0, "norm": "batch", "mode": "eval"}, "With γ = 0 every output is β"),
+        ({"x": "5;2;3"}, "A vector of one component is its own mean"),
+        ({"delta": 0}, "nothing is dragged"),
+        ({"delta": 0, "norm": "batch"}, "nothing is dragged"),
+    ],
+)
+def test_where_nothing_moves_the_page_says_so_and_why(texts: dict[str, object], words: str) -> None:
+    found = asked(draw=True, **texts)
+    assert found.result["moved_count"] == 0
+    assert words in found.result["said"]
+    plain = " ".join(re.sub("<[^>]*>", "", found.html).split())
+    assert "0 of " in plain
+    if found.result["nonzero"] < found.result["expected"]:
+        assert f"{found.result['expected']} are between an output and an input that it is made from" in plain
+
+
+def test_one_vector_in_evaluation_says_what_was_stored() -> None:
+    found = asked(draw=True, norm="batch", mode="eval", x="1,2")
+    assert found.result["stored"] == {"mean": [1.0, 2.0], "variance": [1.0, 1.0]}
+    assert "the variance is the 1 that a new layer has stored" in found.html
+    assert found.html.count('class="soft live"') == 1
 
 
 def test_a_vector_without_epsilon_has_the_length_root_d() -> None:

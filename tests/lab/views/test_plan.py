@@ -67,6 +67,14 @@ def test_edges(model, batch, context):
     assert found["step_seconds"] > 0
 
 
+@pytest.mark.parametrize("model", ["bert-base", "llama-3-8b"])
+def test_one_is_one(model):
+    page = asked(model=model, context=1, batch=1, hardware="m1", weights="int4").html
+    assert not re.search(r"\b1(</data>)? (tokens|sequences)\b", page)
+    assert "scales come on top" in page
+    assert "a dot can lie below the roof" in re.sub(r"\s*</?tspan[^>]*>\s*", " ", page)
+
+
 def test_a_config_of_ones_own():
     found = result(model="config", config="\ufeff" + EXAMPLE, hardware="h100-sxm")
     wanted = plan(config_model(EXAMPLE), "h100-sxm", context=8192).as_dict()

@@ -103,6 +103,26 @@ def test_what_was_typed_is_read_back():
     assert result(answer="\\frac{")["preview"]["kind"] == "unread"
 
 
+def test_what_is_read_back_is_what_was_judged():
+    for text in ("diag(a)-a^T a", "diag(a)-a^Ta"):
+        found = result(problem="saturation", part="a(ii)", answer=text)
+        assert (found["preview"]["kind"], found["preview"]["text"]) == ("words", text)
+        assert found["preview"]["reason"] in found["outcome"]["reason"]
+    cases = "J_ij = a_i(1-a_i) if i=j else -a_i a_j"
+    assert result(problem="saturation", part="a(ii)", answer=cases)["preview"]["text"] == cases
+    for text, read in (("mu . mu", "μᵀμ"), ("not $d$: it is $\\mu^T\\mu$", "μᵀμ")):
+        found = result(answer=text)
+        assert (found["outcome"]["kind"], found["preview"]["text"]) == ("right", read)
+    assert result(problem="argmax", answer="v2")["preview"]["text"] == "v₂"
+
+
+def test_the_mean_of_what_is_no_polynomial_is_judged_aside():
+    for text in (r"\mathbb{E}[e^{q^T k}]", "Var(exp(q_1))", "E[|q|]"):
+        assert VIEW.is_heavy(typed(VIEW.fields, {"answer": text}).state)
+    for text in (r"E[q^T k] = \mu^T\mu", r"\sqrt{d}", "softmax(s)", "exp(q)"):
+        assert not VIEW.is_heavy(typed(VIEW.fields, {"answer": text}).state)
+
+
 def test_markup_in_an_answer_is_text():
     found = asked(problem="argmax", part="b", answer='<img src=x onerror="y()"> & <b>no</b>')
     assert "<img" not in found.html

@@ -12,8 +12,9 @@ import jsonschema
 import pytest
 
 from qkv.lab.answers import answer
+from qkv.lab.fields import typed
 from qkv.lab.view import Work
-from qkv.lab.views.reach import LOOKS, VIEW
+from qkv.lab.views.reach import LOOKS, VIEW, chosen, patterns, why
 
 SCHEMA = jsonschema.Draft202012Validator(
     {"type": "object", "properties": dict(VIEW.schema), "required": list(VIEW.schema), "additionalProperties": False}
@@ -74,6 +75,41 @@ def test_numbers_that_are_known() -> None:
     first, second = (asked(pattern="random", seed=seed).result["looks"] for seed in (0, 1))
     assert first != second
     assert first == asked(pattern="random", seed=0).result["looks"]
+
+
+@pytest.mark.parametrize("pattern", LOOKS)
+def test_the_reason_is_that_of_this_stack(pattern: str) -> None:
+    for n, layers, heads, residual in EDGES:
+        texts = {"n": n, "layers": layers, "heads": heads, "residual": residual, "pattern": pattern}
+        read = typed(VIEW.fields, {name: str(text) for name, text in texts.items()})
+        assert read.state is not None
+        visible = chosen(read.state) if pattern == "causal" else n
+        levels = walked([[[i + 1 for i in head] for head in layer] for layer in patterns(read.state)],
+                        chosen(read.state), residual == "yes")  # fmt: skip
+        counts, kept = [len(level) for level in levels], residual == "yes"
+        said = why(read.state, [{"count": c, "bound": (heads + kept) ** m} for m, c in enumerate(counts)], visible)
+        paths, reached = (heads + kept) ** layers, counts[-1]
+        assert ("only one path" in said) == (paths == 1)
+        assert ("No two paths" in said) == (paths == reached > 1)
+        if "more paths than tokens" in said:
+            assert paths > visible
+        if "by chance" in said:
+            assert pattern == "random"
+            assert reached < min(paths, visible)
+        if "each layer adds as many" in said:
+            assert counts == [1 + m * (counts[1] - 1) for m in range(layers + 1)]
+        if "2ⁿ" in said:
+            assert reached == 2**layers
+
+
+def test_words_fit_their_numbers() -> None:
+    assert asked(pattern="random", layers=1, n=32).result["why"] == "No two paths end at the same token."
+    assert asked(pattern="window", heads=1, residual="no").result["why"] == "There is only one path."
+    plain = re.sub(r"<[^>]*>", "", asked(draw=True, heads=1, residual="no").html)
+    assert "outputs reaches 1 input." in plain
+    assert "1 inputs" not in plain
+    alone = re.sub(r"<[^>]*>", "", asked(draw=True, n=2, layers=1, heads=1, pattern="causal", output=1).html)
+    assert "changes with 1 input:" in alone
 
 
 @pytest.mark.parametrize(("pattern", "residual"), list(product(LOOKS, ("yes", "no"))))

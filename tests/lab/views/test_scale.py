@@ -115,10 +115,29 @@ def test_what_the_page_says_of_d():
 
 
 def test_the_normal_law_is_a_limit():
-    state, result = made(d="1")
-    assert result["normal"]["differs"]
-    assert "is not normal" in page(state, result)
-    assert not made(d="512", samples="1000")[1]["normal"]["differs"]
+    for mu, said in (("0", "more in the middle"), ("1", "upper tail")):
+        state, result = made(d="1", mu=mu)
+        assert result["normal"]["differs"]
+        assert "is not normal" in page(state, result)
+        assert said in page(state, result)
+    # One in twenty would call this a difference.
+    state, result = made(d="1024")
+    assert result["normal"]["distance"] > math.sqrt(math.log(40) / (2 * result["drawn"]))
+    assert not result["normal"]["differs"]
+    assert "do not tell the two laws apart" in page(state, result)
+    result["normal"]["differs"] = True
+    assert "is not normal" not in page(state, result)
+
+
+def test_sizes_below_what_squares_can_say():
+    state, result = made(d="1024", sigma="3", keys="2", samples="1000")
+    for place in range(3):
+        entry, norm = (result["sizes"]["plain"][name][place] for name in ("entry", "jacobian"))
+        assert entry <= norm <= 2 * entry * (1 + 1e-9)
+    assert 0 < result["sizes"]["plain"]["jacobian"][0] < 1e-200
+    assert result["sizes"]["plain"]["gradient"][0] > 0
+    assert 'data-path="value_width">5<' in page(state, result)
+    assert "too small for float64" in page(state, result)
 
 
 def test_samples_are_capped_and_counted():
@@ -149,6 +168,7 @@ def test_the_program_prints_the_numbers():
     with contextlib.redirect_stdout(said):
         exec(compile(VIEW.python(state), "scale", "exec"), {})
     plain, scaled = said.getvalue().split("q.k / sqrt(d)")
+    assert f"of chance: {result['normal']['distance']} {result['normal']['chance']}" in plain
     for side, text in (("plain", plain), ("scaled", scaled)):
         for moment in ("mean", "variance"):
             one = result["law"][side][moment]

@@ -140,7 +140,9 @@ def test_it_starts_with_the_documents_example() -> None:
     assert head["exact"]["weights"][2] == ["e²/Σ₃", "e⁸/Σ₃", "e⁻²⁰/Σ₃"]
     assert head["why"]["scores"][1][0] == "q₂·k₁ = (−1)·(−6) + 0·0 + (−2)·1 = 4"
     assert result["why"]["q"][0][2] == "q₁, entry 3 = x₁ · column 3 of W_Q = 2·2 + 3·(−3) = −5"
-    assert head["why"]["weights"][2][1] == "weight of v₂ for q₃ = e⁸ / (e² + e⁸ + e⁻²⁰) = 0.9975"
+    assert head["why"]["weights"][2][1] == "weight of v₂ for q₃ = e⁸ / (e² + e⁸ + e⁻²⁰) ≈ 0.9975"
+    assert head["why"]["output"][1][0] == "entry 1 of o₂ ≈ 0.8789·16 + 0.002179·(−8) + 0.1189·8 ≈ 15.00"
+    assert result["why"]["output"][0][0].endswith("in head 1 ≈ 8.000")
 
 
 def test_fractions_stay_fractions() -> None:
@@ -169,6 +171,76 @@ def test_rows_without_weights_are_told() -> None:
     assert "sum to exactly 0" in lost["notes"][0]
     _, signed = asked(source="qkv", q="1", k="3;-1", v="3;5", similarity="polynomial", degree="1", offset="0")
     assert "negative" in signed["notes"][0]
+
+
+CANCELS = {"source": "qkv", "q": "0.1", "k": "0.1;-0.3", "v": "0.99996;1.00004", "similarity": "polynomial",
+           "degree": "1", "offset": "0.01"}  # fmt: skip
+
+
+@pytest.mark.parametrize("numbers", ["exact", "decimal"])
+def test_a_sum_that_cancels_only_without_rounding_is_one_story(numbers: str) -> None:
+    found = answer(VIEW, {**CANCELS, "numbers": numbers}, Work(), draw=True)
+    assert found.result is not None
+    head, notes = found.result["heads"][0], found.result["notes"]
+    assert abs(head["weights"][0][0]) > 1e12
+    none = "weight of v₁ for q₁: none, as the similarities of this row sum to exactly 0: nothing to divide by; float64 "
+    assert head["why"]["weights"][0][0] == none + "gives 2.88·10¹⁵"
+    zero = "= 0: q₁ has no weights, and such a row is 0; float64 gives −2.31·10¹¹"
+    assert head["why"]["output"][0][0] == f"entry 1 of o₁ {zero}"
+    assert found.result["why"]["output"][0][0].endswith(f"in head 1 {zero}")
+    assert "no weights exist" in notes[0]
+    assert "not quite 0" in notes[1]
+    assert len(notes) == 2
+    if numbers == "exact":
+        assert (head["exact"]["weights"], head["exact"]["output"]) == ([["–", "–"]], [["0"]])
+        assert head["exact"]["normaliser"] == ["Σ₁ = (1/50) + (−1/50) = 0"]
+        assert 'class="bar"' not in found.html
+    shown = dict(re.findall(r'data-path="(heads.0.\S*(?:weights|output).0.0)">([^<]*)<', found.html))
+    exact = {"heads.0.exact.weights.0.0": "–", "heads.0.exact.output.0.0": "0"}
+    floats = {"heads.0.weights.0.0": "2.88·10¹⁵", "heads.0.output.0.0": "−2.31·10¹¹"}
+    assert shown == (exact if numbers == "exact" else floats)
+
+
+def test_what_float64_loses_is_told_beside_what_is_exact() -> None:
+    tie = {"source": "qkv", "q": "0.1,0.2,0.3", "k": "0,0,1;1,1,0", "v": "1;2", "similarity": "argmax"}
+    for numbers in ("exact", "decimal"):
+        _, found = asked(**tie, numbers=numbers)
+        first, second = found["heads"][0]["why"]["weights"][0]
+        assert re.search(r"₁ = 1: (\S+) is the largest of \1, \1", first)
+        assert second.split(";")[0].endswith("but an earlier key has it too")
+        assert found["heads"][0]["weights"] == [[0.0, 1.0]]
+        assert first.endswith("; float64 gives 0")
+        assert "come out otherwise than they are" in found["notes"][0]
+    _, near = asked(**CANCELS | {"k": "0.1;-0.30000000001"})
+    head = near["heads"][0]
+    assert float(head["exact"]["weights"][0][0].replace(",", "")) == pytest.approx(-2e10, rel=1e-9)
+    assert head["why"]["weights"][0][0].endswith("≈ −20,000,000,000; float64 gives −2·10¹⁰")
+    _, small = asked(source="qkv", q="-1000", k="-1000;-2000", v="1;2", similarity="elu1")
+    assert small["output"] == [[0.0]]
+    assert "smaller than float64 can hold" in small["notes"][0]
+    assert "smaller than it can hold" in small["why"]["output"][0][0]
+
+
+@pytest.mark.parametrize(
+    ("texts", "grid", "said"),
+    [
+        ({"q": "99999,7", "k": "-99999,7", "v": "1", "numbers": "decimal"}, "scores",
+         "q₁·k₁ = 99,999·(−99,999) + 7·7 = −9,999,799,952"),
+        ({"q": "1/3", "k": "3", "v": "1", "numbers": "decimal"}, "scores", "q₁·k₁ ≈ 0.3333·3 ≈ 1"),
+        ({"q": "1", "k": "1", "v": "1", "similarity": "polynomial", "degree": "3", "offset": "-1"}, "scaled",
+         "(q₁·k₁ − 1)³ = (1 − 1)³ = 0"),
+        ({"q": "1/2", "k": "1", "v": "1", "similarity": "polynomial", "degree": "1", "offset": "1"}, "scaled",
+         "(q₁·k₁ + 1)¹ = (1/2 + 1)¹ = 3/2"),
+        ({"q": "1", "k": "1;1;1", "v": "1;2;4"}, "weights", "weight of v₁ for q₁ = e¹ / (e¹ + e¹ + e¹) = 1/3 ≈ 0.3333"),
+        ({"q": "1", "k": "1;1;1", "v": "1;2;4"}, "output", "entry 1 of o₁ = (1/3)·1 + (1/3)·2 + (1/3)·4 = 7/3 ≈ 2.333"),
+        ({"q": "1", "k": "0.5;-1", "v": "1;2", "similarity": "elu1"}, "scaled", "φ(q₁)·φ(k₁) ≈ 2·1.5 ≈ 3"),
+        ({"q": "1", "k": "1;-1", "v": "1;2", "similarity": "elu1"}, "scaled", "φ(q₁)·φ(k₁) = 2·2 = 4"),
+        ({"q": "0,1", "k": "1,0", "v": "1", "scale": "root"}, "scaled", "q₁·k₁/√2 = 0/√2 = 0"),
+        ({"q": "10", "k": "1;0", "v": "1;2"}, "weights", "weight of v₁ for q₁ = e¹⁰ / (e¹⁰ + e⁰) ≈ 1.000"),
+    ],
+)  # fmt: skip
+def test_only_what_is_equal_is_called_so(texts: dict[str, str], grid: str, said: str) -> None:
+    assert asked(source="qkv", **texts)[1]["heads"][0]["why"][grid][0][0] == said
 
 
 @pytest.mark.parametrize(

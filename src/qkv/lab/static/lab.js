@@ -312,7 +312,6 @@ function startForm() {
     showNeeded();
     soon(event.target.tagName === "SELECT" || event.target.type === "checkbox" ? 0 : QUIET);
   });
-  document.getElementById("reset").addEventListener("click", () => setState(defaults(), { push: true }));
   document.getElementById("cancel").addEventListener("click", () => {
     running?.abort();
     whole("Stopped. What is shown belongs to an earlier state; change something to go on.");
@@ -323,6 +322,7 @@ function startForm() {
   document.getElementById("link").addEventListener("click", (event) => copy(event.currentTarget, location.href));
   document.getElementById("save").addEventListener("click", save);
   document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-reset]")) setState(defaults(), { push: true });
     const button = event.target.closest("[data-set]");
     if (button && !button.disabled) setState(Object.fromEntries(new URLSearchParams(button.dataset.set)), { push: true });
   });

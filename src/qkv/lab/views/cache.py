@@ -18,7 +18,7 @@ FORMS = {"mha": "MHA", "gqa": "GQA", "mqa": "MQA", "linear": "linear"}
 DTYPES = ("float32", "float16", "bfloat16", "int8")  # what a KVCache stores
 MOST_STEPS = 16
 FARTHEST = 131072
-QUANTITIES = ("held", "read", "written", "flops")
+QUANTITIES = ("held", "scales", "read", "written", "flops")
 
 FIELDS = (
     Choice(name="form", label="Look at", group="Attention", default="gqa",
@@ -82,13 +82,14 @@ def compute(state: State, work: Work) -> Result:
 
 def _way(way: str, sizes: dict[str, Any], tokens: int, machine: Any, chosen: bool) -> dict[str, Any]:
     found = past(way, tokens=tokens, **sizes)
-    seconds = seconds_by_roofline(way, machine, tokens=tokens, **sizes)
     step = found.step
+    seconds = seconds_by_roofline(step, machine)
     return {
         "name": way,
         "chosen": chosen,
         "kv_heads": found.kv_heads,
         "held": found.held,
+        "scales": found.scales,
         "read": step.read,
         "written": step.written,
         "flops": step.flops,
@@ -137,7 +138,7 @@ def _measured(way: str, sizes: dict[str, Any], tokens: int, ways: list[dict[str,
 
 
 def pictures(state: State, result: Result) -> dict[str, str]:
-    from ...cost.readable import quantity, whole
+    from ...cost.readable import counted, quantity
     from ...figures import Axis, Level, Line, chart, roofline
     from ...figures.growing import Lane, growing
     from ..blocks import formula
@@ -154,7 +155,7 @@ def pictures(state: State, result: Result) -> dict[str, str]:
     ]
     drawn["growing"] = growing("What is kept", lanes, state["past"], state["step"], result["page_tokens"])
     lines = [Line(each["name"], each["points"], markers=False) for each in result["growth"]]
-    now = [Level(f"{whole(result['tokens'])} tokens", x=result["tokens"])] if result["tokens"] else []
+    now = [Level(counted(result["tokens"], "token"), x=result["tokens"])] if result["tokens"] else []
     title = "Bytes that a step reads and writes"
     drawn["growth"] = chart(title, Axis("tokens kept", "", "log"), Axis("moved", "B", "log"), [*lines, *now])
     machine = result["machine"]
@@ -173,12 +174,13 @@ def python(state: State) -> str:
     kept = ", ".join(f"{name}={value!r}" for name, value in _sizes(state).items())
     tokens = state["past"] + state["step"]
     program = (
-        "from qkv.cost import past\n\n"
+        "from qkv.cost.past import past, seconds_by_roofline\n\n"
         f"sizes = dict({kept}, tokens={tokens})\n"
         f"for way in {WAYS!r}:\n"
         "    found = past(way, **sizes)\n"
         "    step = found.step\n"
-        "    print(way, found.held, step.read, step.written, step.flops, step.intensity)\n"
+        "    print(way, found.held, found.scales, step.read, step.written, step.flops, step.intensity)\n"
+        '    print(way, "by the roofline", seconds_by_roofline(step, "here"))\n'
     )
     if not state["measure"]:
         return program

@@ -126,9 +126,9 @@ def compute(state: State, work: Work) -> Result:
         "random": {
             "now": _error(next(each for each in errors if each.features == state["features"])),
             "curve": [_error(each) for each in errors],
-            "standard_error": _finite(float(drawn.error(query, key).median())),
+            "standard_error": _finite(similarities.median(drawn.error(query, key))),
         },
-        "cost": _cost(kinds, state),
+        "cost": _cost(kinds, state, mask),
     }
 
 
@@ -152,7 +152,7 @@ def _error(found: Any) -> Result:
     return {"features": found.features, "apart": found.apart, "median": found.median}
 
 
-def _cost(kinds: dict[str, AnySimilarity], state: State) -> Result:
+def _cost(kinds: dict[str, AnySimilarity], state: State, mask: Causal | None) -> Result:
     """Flops over the length, and where each form with sums begins to pay."""
     from ...cost.needs import Asked, feature_count
     from ...sizes import Sizes
@@ -166,11 +166,13 @@ def _cost(kinds: dict[str, AnySimilarity], state: State) -> Result:
         asked = Asked(Sizes(1, 1, 1, 1, 1, width, width), 1, 4, kinds[name], given[name])
         pays[name] = {
             "features": feature_count(asked),
-            "from": pays_from(kinds[name], width, features=given[name]),
+            "from": pays_from(kinds[name], width, features=given[name], mask=mask),
         }
     latest = max(each["from"] or 1 for each in pays.values())
     lengths = [2**power for power in range(SHORTEST, max(LONGEST, latest.bit_length() + 2) + 1)]
-    work_of = {name: [work(each, n, width, features=given[name]) for n in lengths] for name, each in kinds.items()}
+    work_of = {
+        name: [work(each, n, width, features=given[name], mask=mask) for n in lengths] for name, each in kinds.items()
+    }
     return {"lengths": lengths, "flops": work_of, "pays": pays}
 
 
@@ -213,9 +215,10 @@ now = cooling.steps[0]
 print("softmax from argmax", now.apart, "median of rows", now.median, "smallest gap", cooling.gap, "tied", cooling.tied)
 for found in similarities.approximated(q, k, [4, 16, 64, 256], scale=scale, seed={state["draw"]}, mask=mask):
     print(found.features, "random features", found.apart, "median of five draws", found.median)
-print("standard error of a random similarity", float(kinds["random"].map.error(q, k).median()))
+print("standard error of a random similarity", similarities.median(kinds["random"].map.error(q, k)))
 for name, features in (("polynomial", None), ("elu1", None), ("random", {state["features"]})):
-    print(name, "pays from", similarities.pays_from(kinds[name], {state["width"]}, features=features), "tokens on")
+    found = similarities.pays_from(kinds[name], {state["width"]}, features=features, mask=mask)
+    print(name, "pays from", found, "tokens on")
 """
 
 

@@ -100,7 +100,7 @@ def random_features(result: Result) -> str:
 
 def cost(state: State, result: Result) -> str:
     found = result["cost"]
-    named = TITLES | {"softmax": "softmax, matrix of scores", "argmax": "argmax, one value for each query"}
+    named = TITLES | {"softmax": "softmax, all scores", "argmax": "argmax, one value for each query"}
     marks: list[Line | Level] = [
         Line(named[name], list(zip(found["lengths"], flops, strict=True)), markers=False)
         for name, flops in found["flops"].items()
@@ -113,7 +113,8 @@ def cost(state: State, result: Result) -> str:
         Axis("length N", "tokens", "log"),
         Axis("work", "FLOP", "log"),
         marks,
-        "Counted by qkv.cost, without a mask. Polynomial, elu + 1 and random features by sums over the keys.",
+        f"Counted by qkv.cost, {'with the causal mask' if state['causal'] else 'without a mask'}. "
+        "Polynomial, elu + 1 and random features by sums over the keys.",
         760,
         440,
     )

@@ -13,14 +13,26 @@ LARGEST = 1000  # beyond it rounding would be all that the differences show
 MOST = 6
 
 SAID = {
-    ("layer", True): "A vector is normalised by itself: its own components move, and no other vector.",
-    ("batch", True): "A component is normalised over the batch: it moves in every vector, and no other component.",
-    ("batch", False): "The stored mean and variance are constants: only the output at the same place moves.",
+    ("layer", True): "A vector is normalised by itself: no other vector can move.",
+    ("batch", True): "A component is normalised over the batch: no other component can move.",
+    ("batch", False): "The stored mean and variance are constants: only the output at the same place can move.",
 }
 
 
 def training(state: State) -> bool:
     return state["norm"] == "layer" or state["mode"] == "train"
+
+
+def said(state: State, width: int) -> str:
+    """What may move and, where nothing can, why."""
+    rule = SAID[state["norm"], training(state)]
+    if not state["delta"]:
+        return f"{rule} Here nothing is dragged."
+    if not state["gamma"]:
+        return f"{rule} With γ = 0 every output is β."
+    if state["norm"] == "layer" and width == 1:
+        return f"{rule} A vector of one component is its own mean, and its output is β."
+    return rule
 
 
 def place(state: State) -> tuple[int, int]:
@@ -38,7 +50,7 @@ def compute(state: State, work: Work) -> Result:
     x, (row, column) = given(state), place(state)
     if (largest := max(abs(entry) for line in x for entry in line)) > LARGEST:
         raise WrongField("x", complaint("x", f"an entry of size {largest:g}", f"entries from -{LARGEST} to {LARGEST}"))
-    if state["norm"] == "batch" and len(x) < 2:
+    if state["norm"] == "batch" and training(state) and len(x) < 2:
         raise WrongField("x", complaint("x", "one vector", "two or more", "over a batch of one there is no spread"))
     moved = drag(
         x,
@@ -74,7 +86,7 @@ def compute(state: State, work: Work) -> Result:
         "entries": len(flat) ** 2,
         "nonzero": sum(map(sum, flat)),
         "expected": expected,
-        "said": SAID[state["norm"], training(state)],
+        "said": said(state, len(x[0])),
         "normalised": [
             {"mean": each.mean, "sigma": each.sigma, "length": each.length, "said": each.said}
             for each in moved.normalised
@@ -95,9 +107,9 @@ def pictures(state: State, result: Result) -> dict[str, str]:
         "inputs, vector by vector",
         dragged,
     )
-    said = _said()
+    told = _said()
     which = "stored" if result["stored"] else state["norm"]
-    return {"jacobian": drawn, **said, "slopes": said[which]}
+    return {"jacobian": drawn, **told, "slopes": told[which]}
 
 
 @lru_cache(maxsize=1)
@@ -150,7 +162,8 @@ VIEW = View(
     name="norms",
     title="Norms",
     verb="prove",
-    lead="Drag one entry of the input: LayerNorm moves its vector, BatchNorm its component, evaluation only one place.",
+    lead="What one entry of the input can move: in LayerNorm its vector, in BatchNorm its component, in evaluation one "
+    "place.",
     fields=(
         Choice(
             name="norm",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ TITLES = {
 HINTS = 3
 LAST_SEED = 2**31
 QUICK = 160  # characters of an answer that are judged at once; a longer one may take seconds
+# So may the mean of what is no polynomial, which is added up over many values.
+_COSTLY = re.compile(r"(?:E|Var|Cov|var|cov)\b.*(?:exp|e\s*\^|softmax|log|ln|sqrt|√|abs|\||frac|/)", re.DOTALL)
 SAID = {
     "right": "Right.",
     "conditional": "Right only under a condition.",
@@ -44,14 +47,14 @@ SHORTLY = {
 }
 
 FIELDS = (
+    Words(name="answer", label="Answer", group="Your answer", longest=2000, lines=3,
+          help="LaTeX, plain text or words. It is judged while you type."),
     Choice(name="problem", label="Problem", group="Question", options=TITLES, default="scaling"),
     Choice(name="numbers", label="Numbers", group="Question", default="documents",
            options={"documents": "as in the documents", "fresh": "fresh ones, by a seed"}),
     Number(name="seed", label="Seed", group="Question", low=0, high=LAST_SEED, default=0, whole=True, slider=False,
            help="The same seed gives the same numbers."),
     Words(name="part", label="Part", group="Question", longest=20, help="Its letter; empty is the first."),
-    Words(name="answer", label="Answer", group="Your answer", longest=2000, lines=3,
-          help="LaTeX, plain text or words. It is judged while you type."),
     Number(name="hint", label="Hints", group="Help", low=0, high=HINTS, default=0, whole=True, slider=False,
            help="1 is a nudge, 3 is nearly the answer."),
     Flag(name="solution", label="Show the solution", group="Help"),
@@ -65,8 +68,8 @@ def compute(state: State, work: Work) -> Result:
     problem, part = _asked(state)
     work.say("judging the answer")
     answer, shown = state["answer"], state["solution"]
-    read = preview(problem, part, answer)
-    outcome = part.check(answer) if answer.strip() else None
+    outcome = _outcome(problem.name, problem.seed, part.name, answer)
+    read = preview(problem, part, answer, outcome)
     symbols = {**problem.symbols, **part.symbols}
     return {
         "problem": problem.name,
@@ -108,6 +111,12 @@ def _problem(name: str, seed: int | None) -> Problem:
     from ...problems import named
 
     return named(name, seed)
+
+
+@lru_cache(maxsize=16)
+def _outcome(name: str, seed: int | None, part: str, answer: str) -> Outcome | None:
+    """What becomes of an answer, judged once for the words and the pictures."""
+    return _problem(name, seed).check(part, answer) if answer.strip() else None
 
 
 def _about(part: Part) -> dict[str, Any]:
@@ -196,10 +205,11 @@ def pictures(state: State, result: Result) -> dict[str, str]:
     from .practice_preview import preview
 
     problem, part = _asked(state)
+    outcome = _outcome(problem.name, problem.seed, part.name, state["answer"])
     hints = tuple(said(each, problem, part) for each in part.hints[: state["hint"]])
     drawn: dict[str, list[Block]] = {
         "question": _question(problem, part),
-        "preview": list(preview(problem, part, state["answer"]).blocks),
+        "preview": list(preview(problem, part, state["answer"], outcome).blocks),
         "hints": [Items(hints, ordered=True)] if hints else [],
         "explanation": [Paragraph(said(part.explanation, problem, part))] if result["explanation"] else [],
         "solution": _worked(problem, part) if state["solution"] else [],
@@ -278,7 +288,7 @@ VIEW = View(
         "solution": {"type": "string"},
         "next": _texts("problem", part={"type": ["string", "null"]}, seed={"type": "integer"}),
     },
-    heavy=lambda state: len(state["answer"]) > QUICK,
+    heavy=lambda state: len(state["answer"]) > QUICK or _COSTLY.search(state["answer"]) is not None,
     seconds=8.0,
     scripts=("views/practice.js",),
 )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...errors import MathsError
 from ...maths import parse
+from ...maths.reading import tokens
 from ...maths.substitution import free_indices
 from ...maths.tree import Shape
+from ...maths.types import declare
 from ...maths.verdict import meant
-from ...problems import Part, Problem
+from ...problems import Outcome, Part, Problem
 from ...problems.discreet import told_less
 from ...problems.judging.answers import Value, Values
 from ...problems.printing.documents import spoken
@@ -38,37 +41,52 @@ class Preview:
         return "\n".join(_said(words) for block in self.blocks for words in _words(block))
 
 
-def preview(problem: Problem, part: Part, answer: str) -> Preview:
-    """An answer that is mathematics as the part reads it, any other with its formulas."""
-    if not answer.strip():
+def preview(problem: Problem, part: Part, answer: str, outcome: Outcome | None) -> Preview:
+    """The formula that was judged, where one was; else the answer with its formulas."""
+    if outcome is None:
         return Preview("nothing")
-    if isinstance(part.answer, Value):
-        return _formula(part.answer, answer)
+    if isinstance(part.answer, Value) and outcome.verdict is not None:
+        return _formula(part.answer, outcome.verdict.answer)
     if isinstance(part.answer, Values):
-        return _pieces(part.answer, answer)
+        return _pieces(part.answer, answer, outcome)
     symbols = {**problem.symbols, **part.symbols, **getattr(part.answer, "symbols", {})}
     lines = [_line(line, symbols) for line in answer.splitlines()[:MOST_LINES] if line.strip()]
     drawn = any(isinstance(piece, d.Maths) and piece.tree() is not None for line in lines for piece in line)
     return Preview("formula" if drawn else "words", tuple(map(d.Paragraph, lines)))
 
 
-def _formula(value: Value, answer: str) -> Preview:
-    stated = value.stated(answer)
-    found = _read(stated, value)
+def _formula(value: Value, judged: str) -> Preview:
+    found = _read(judged, value)
     if isinstance(found, d.Maths):
         return Preview("formula", (d.Formula(found),))
-    loosely = spoken(f"${stated.strip()}$", value.symbols)
+    loosely = spoken(f"${judged.strip()}$", value.symbols)
     if len(loosely) == 1 and isinstance(loosely[0], d.Maths) and loosely[0].tree() is not None:
-        return Preview("formula", (d.Formula(loosely[0]),), found)
+        if _alike(judged.strip(), value.symbols, loosely[0].symbols):
+            return Preview("formula", (d.Formula(loosely[0]),), found)
+        return Preview("words", (d.Paragraph((d.Text(judged.strip(), "code"),)),), found)
     return Preview("unread", reason=found)
 
 
-def _pieces(values: Values, answer: str) -> Preview:
+def _alike(text: str, symbols: Mapping[str, str], loose: Mapping[str, str]) -> bool:
+    """Whether a text that was drawn with every letter as a number has the signs that were judged.
+
+    The transpose of a number is not drawn, and a^Ta has another power where T is a name.
+    """
+    try:
+        judged, drawn = (tokens(text, types.types, types.maps) for types in map(declare, (symbols, loose)))
+    except MathsError:
+        return False
+    turned = any(token.type == "TOP" or token == "T" for token in judged)
+    return not turned and list(map(str, judged)) == list(map(str, drawn))
+
+
+def _pieces(values: Values, answer: str, outcome: Outcome) -> Preview:
     lines: list[d.Block] = []
     drawn = False
     for name, text in values.read(answer).items():
-        value = values.items[name]
-        found = _read(value.stated(text), value) if isinstance(value, Value) else text
+        value, item = values.items[name], outcome.items.get(name)
+        judged = text if item is None or item.verdict is None else item.verdict.answer
+        found = _read(judged, value) if isinstance(value, Value) else text
         drawn = drawn or isinstance(found, d.Maths)
         said = found if isinstance(found, d.Maths) else d.Text(text.strip(), "code")
         lines.append(d.Paragraph((d.Text(f"{pretty(name)} = "), said)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ..fields import Choice, Flag, Number, State
@@ -18,10 +19,9 @@ MOST_TOKENS, MOST_LAYERS, MOST_HEADS = 32, 6, 4
 
 @dataclass(frozen=True)
 class Looks:
-    """One way for heads to look: what it is called, why it reaches what it does, and the call that makes it."""
+    """One way for heads to look: what it is called, and the call that makes it."""
 
     name: str
-    why: str
     call: Callable[[State], str]
 
 
@@ -38,30 +38,48 @@ def _sizes(state: State) -> str:
 LOOKS: Mapping[str, Looks] = {
     "apart": Looks(
         "apart: each layer takes longer steps",
-        "No two paths end at the same distance, so the bound is attained as far as there are tokens.",
         _spread,
     ),
     "causal": Looks(
         "causal: the same, only to earlier tokens",
-        "A token has only those at or before it: near the beginning there are fewer to reach than the bound.",
         lambda state: _spread(state, wrapped=False),
     ),
     "window": Looks(
         "window: 1 to k back in every layer",
-        "Paths that take the same steps in another order meet: each layer adds as many positions, not a factor.",
         lambda state: f"shifted({state['n']}, range(1, {state['heads']} + 1), {state['layers']})",
     ),
     "agree": Looks(
         "agree: all heads look at the same token",
-        "Heads that agree add paths and no positions: with a residual 2ⁿ, whatever k is.",
         lambda state: f"agreeing({_sizes(state)})",
     ),
     "random": Looks(
         "random: every head looks anywhere",
-        "Some paths meet by chance, more of them as the reach comes near to all tokens.",
         lambda state: f"anywhere({_sizes(state)}, seed={state['seed']})",
     ),
 }
+
+
+def why(state: State, levels: list[dict[str, Any]], visible: int) -> str:
+    """Why so many tokens are reached, of those that the output may see."""
+    last, pattern = levels[-1], state["pattern"]
+    paths, reached = last["bound"], last["count"]
+    if paths == 1:
+        return "There is only one path."
+    if paths == reached:
+        return "No two paths end at the same token."
+    if pattern == "window" and state["layers"] > 1:
+        met = "Paths that take the same steps in another order meet"
+        added = {below["count"] - above["count"] for above, below in pairwise(levels)}
+        return f"{met}: each layer adds as many positions, not a factor." if len(added) == 1 else f"{met}."
+    if pattern == "agree" and state["heads"] > 1:
+        agreed = "Heads that agree add paths and no positions"
+        doubled = state["residual"] and reached == 2 ** state["layers"]
+        return f"{agreed}: with the residual there are 2ⁿ, whatever k is." if doubled else f"{agreed}."
+    if paths > visible:
+        which = "tokens up to this one" if pattern == "causal" else "tokens"
+        more = f"There are more paths than {which}, so that some must meet"
+        return f"{more}." if reached == visible else f"{more}; others do so by chance."
+    return "Some paths meet by chance."
 
 
 def patterns(state: State) -> Patterns:
@@ -114,7 +132,7 @@ def compute(state: State, work: Work) -> Result:
     return {
         "tokens": n,
         "output": output,
-        "why": LOOKS[state["pattern"]].why,
+        "why": why(state, levels, visible),
         "looks": [[[to + 1 for to in head] for head in layer] for layer in looks],
         "levels": levels,
         "reached": last["count"],
@@ -218,7 +236,7 @@ VIEW = View(
     name="reach",
     title="Reach",
     verb="prove",
-    lead="Every head looks at one token. Choose an output and see which inputs its values come from, layer by layer.",
+    lead="Every head looks at one token: which inputs the values of an output come from, layer by layer.",
     fields=(
         Number(name="n", label="Tokens N", low=2, high=MOST_TOKENS, default=12, whole=True, group="Stack"),
         Number(name="layers", label="Layers n", low=1, high=MOST_LAYERS, default=2, whole=True, group="Stack"),

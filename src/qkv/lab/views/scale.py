@@ -12,6 +12,7 @@ from ..view import Result, View, Work
 # Real vectors are drawn for every score: so many components of q in all, which takes a twentieth of a second.
 MOST_COMPONENTS = 2_000_000
 DRAWS = 400
+RARITY = 10_000  # once in so many times chance alone makes what is called a difference
 WIDTHS = [2**n for n in range(1, 11)]
 MOST_SHOWN = 64  # weights of one draw, the largest first
 SIDES = {"plain": False, "scaled": True}
@@ -43,6 +44,7 @@ def drawn_count(state: State) -> int:
 def compute(state: State, work: Work) -> Result:
     from ...maths.moments import sample_moments
     from ...theory.score_draws import drawn_scores, normal_distance, predicted_moments
+    from ...theory.softmax_draws import VALUE_WIDTH
     from .scale_lines import derivations
 
     d, mu, sigma, seed = (state[name] for name in ("d", "mu", "sigma", "seed"))
@@ -51,14 +53,16 @@ def compute(state: State, work: Work) -> Result:
     for side, scaled in SIDES.items():
         values = scores / math.sqrt(d) if scaled else scores
         law[side] = _law(values, sample_moments(values), *predicted_moments(d, mu, sigma, scaled=scaled))
-    distance, chance = normal_distance(scores, law["plain"]["mean"]["predicted"], law["plain"]["deviation"])
+    normal = (law["plain"]["mean"]["predicted"], law["plain"]["deviation"])
+    distance, chance = normal_distance(scores, *normal, rarity=RARITY)
     return {
         "asked": int(state["samples"]),
         "drawn": len(scores),
         "law": law,
-        "normal": {"distance": distance, "chance": chance, "differs": distance > chance},
+        "normal": {"distance": distance, "chance": chance, "rarity": RARITY, "differs": distance > chance},
         "softmax": {side: _one(state, scaled) for side, scaled in SIDES.items()},
         "most_entropy": math.log(state["keys"]),
+        "value_width": VALUE_WIDTH,
         **_draws(state),
         "derivations": derivations(),
     }
@@ -138,12 +142,15 @@ def python(state: State) -> str:
     return f"""import math
 
 from qkv.maths.moments import sample_moments
-from qkv.theory.score_draws import drawn_scores, predicted_moments
+from qkv.theory.score_draws import drawn_scores, normal_distance, predicted_moments
 from qkv.theory.softmax_draws import SoftmaxDraws, attended
 
 d, mu, sigma, keys, seed = {state["d"]}, {state["mu"]!r}, {state["sigma"]!r}, {state["keys"]}, {state["seed"]}
 scores = drawn_scores(d, mu, sigma, samples={drawn_count(state)}, seed=seed)
 draws = SoftmaxDraws(keys, count={DRAWS}, seed=seed)
+mean, variance = predicted_moments(d, mu, sigma, scaled=False)
+far, chance = normal_distance(scores, mean, math.sqrt(variance), rarity={RARITY})
+print("distance to the normal law, and of chance:", far, chance)
 
 for scaled in (False, True):
     print("q.k / sqrt(d)" if scaled else "q.k")
@@ -167,6 +174,7 @@ SCHEMA = {
     "normal": _OBJECT,
     "softmax": _OBJECT,
     "most_entropy": {"type": "number"},
+    "value_width": {"type": "integer"},
     "draws": {"type": "integer"},
     "sizes": _OBJECT,
     "widths": {"type": "array", "items": {"type": "integer"}},

@@ -13,7 +13,7 @@ from ..view import Result, View, Work
 from . import walk_texts as say
 from .walk_formulas import pictures
 from .walk_given import MOST_HEADS, Given, given, mask_of, seen_by, similarity_of
-from .walk_head import floats, heads, product_texts, texts
+from .walk_head import Head, floats, heads, product_texts, texts
 from .walk_program import python
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ def compute(state: State, work: Work) -> Result:
     similarity, mask = similarity_of(state, start), mask_of(state, start)
     seen = seen_by(mask, len(start.q), len(start.k))
     run, form = _run(start, similarity, mask)
-    made = [head.result() for head in heads(state, start, seen, run)]
+    each = heads(state, start, seen, run)
+    made = [head.result() for head in each]
     for place, head in enumerate(made):
         head["head"], head["kv_head"] = place + 1, start.kv_head(place) + 1
     exactly = state["numbers"] == "exact" and start.model is None
@@ -102,12 +103,12 @@ def compute(state: State, work: Work) -> Result:
         "k": floats(start.k),
         "v": floats(start.v),
         "exact": _exact_grids(start, made) if exactly else None,
-        "why": _why(start, exactly) | {"output": _joined_why(start, joined)},
+        "why": _why(start, exactly) | {"output": _joined_why(start, each)},
         "factor": float(start.scale.value(Fraction(1))),
         "heads": made,
         "output": joined,
         "form": form,
-        "notes": _notes(start, made),
+        "notes": _notes(start, each, made[0]["empty"]),
     }
 
 
@@ -158,15 +159,19 @@ def _exact_grids(start: Given, made: list[dict[str, Any]]) -> dict[str, Any]:
     return {**{name: None if rows is None else texts(rows) for name, rows in found.items()}, "output": output}
 
 
-def _joined_why(start: Given, joined: list[list[float]]) -> list[list[str]]:
-    wide = start.value_width
+def _joined_why(start: Given, each: list[Head]) -> list[list[str]]:
     return [
         [
-            f"entry {c + 1} of the output for {say.subscript('q', i)} = entry {c % wide + 1} of "
-            f"{say.subscript('o', i)} in head {c // wide + 1} = {say.shown(value)}"
-            for c, value in enumerate(row)
+            head.why_entry(
+                f"entry {place * start.value_width + c + 1} of the output for {say.subscript('q', i)} = "
+                f"entry {c + 1} of {say.subscript('o', i)} in head {place + 1}",
+                i,
+                c,
+            )
+            for place, head in enumerate(each)
+            for c in range(start.value_width)
         ]
-        for i, row in enumerate(joined)
+        for i in range(len(start.q))
     ]
 
 
@@ -179,24 +184,16 @@ def _why(start: Given, exactly: bool) -> dict[str, Any]:
     }
 
 
-def _notes(start: Given, made: list[dict[str, Any]]) -> list[str]:
+def _notes(start: Given, each: list[Head], empty: list[bool]) -> list[str]:
     """What a reader should know of these numbers."""
     notes = []
     if start.cut:
         words = "token at its end is" if start.cut == 1 else "tokens at its end are"
         notes.append(f"The text is longer: {start.cut} {words} left out.")
-    rows = range(len(start.q))
-    if blind := [say.subscript("q", i) for i in rows if made[0]["empty"][i]]:
+    if blind := [say.subscript("q", i) for i, nothing in enumerate(empty) if nothing]:
         notes.append(f"{say.listed(blind)} may see nothing: the output of such a row is exactly 0.")
-    for head in made:
-        where = f" in head {head['head']}" if len(made) > 1 else ""
-        if lost := [say.subscript("q", i) for i in rows if head["cancelled"][i]]:
-            notes.append(
-                f"The similarities of {say.listed(lost)}{where} sum to exactly 0: there is nothing to divide by and "
-                "no weights exist. Where the sum in float64 is 0 too, the row is 0."
-            )
-        if any(weight < 0 for row in head["weights"] for weight in row):
-            notes.append(f"Some weights{where} are negative: they sum to 1, but they are no probabilities.")
+    for place, head in enumerate(each):
+        notes += head.notes(f" in head {place + 1}" if len(each) > 1 else "")
     return notes
 
 
@@ -208,7 +205,7 @@ VIEW = View(
     name="walk",
     title="Walk",
     verb="compute",
-    lead="Attention step by step, on your own numbers: point at any cell to see what made it.",
+    lead="Attention step by step, on your own numbers.",
     fields=FIELDS,
     compute=compute,
     python=python,

@@ -2,54 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from ...problems.exact import Matrix, Scale, dot, times, transposed
-from ...problems.exact_weights import hardest, raised, rectified, shares, sums
+from ...problems.exact_weights import hardest, raised, rectified, shares
 from ..fields import State
 from . import walk_texts as say
 from .walk_given import Given
+from .walk_numbers import Floats, Numbers, far
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Floats = list[list[float]]
 Texts = list[list[str]]
 Cells = list[list[str | None]]
 
-_LARGEST_POWER = 700.0  # of e, in float64
+NONE = "–"  # in the place of a weight that does not exist
 
 
-@dataclass(frozen=True)
-class Head:
-    """Numbers of one query head. `exactly`: sentences and cells show fractions where there are some.
-
-    similar: the similarities before their sum divides them, for what is no softmax; features: φ(q) and φ(k).
-    exact_*: the same in fractions, or None where they are none."""
-
-    state: State
-    exactly: bool
-    scale: Scale
-    seen: list[list[bool]]
-    q: Matrix
-    k: Matrix
-    v: Matrix
-    scores: Matrix
-    weights: Floats
-    output: Floats
-    lse: list[float] | None
-    features: tuple[Floats, Floats] | None
-    similar: Floats | None
-    exact_features: tuple[Matrix, Matrix] | None
-    exact_similar: Matrix | None
-    exact_weights: Matrix | None
-
-    @property
-    def kind(self) -> str:
-        return self.state["similarity"]
+class Head(Numbers):
+    """What the page shows of one head."""
 
     def result(self) -> dict[str, Any]:
         """JSON: the grids, and for each the sentences in the same places."""
@@ -83,35 +57,15 @@ class Head:
     def _each(self, function: Any) -> list[list[Any]]:
         return [[function(i, j) for j in range(len(self.k))] for i in range(len(self.q))]
 
-    def _scaled_value(self, i: int, j: int) -> float | None:
-        if not self.seen[i][j]:
-            return None
-        if self.similar is not None:
-            return self.similar[i][j]
-        return float(self.scale.value(self.scores[i][j]))
-
-    def _normaliser(self, i: int) -> float | None:
-        """What stands below the fraction; None where there is no fraction, or no float64 is so large."""
-        if self.lse is not None:
-            return math.exp(self.lse[i]) if self.lse[i] < _LARGEST_POWER else None
-        if self.similar is None:
-            return None
-        if self.exact_similar is not None:
-            return float(sums(self.exact_similar, self.seen)[i])
-        return sum(each for each, may in zip(self.similar[i], self.seen[i], strict=True) if may)
-
-    def _cancels(self, i: int) -> bool:
-        """Whether similarities that are there sum to exactly 0."""
-        return self.exact_similar is not None and any(self.seen[i]) and not sums(self.exact_similar, self.seen)[i]
-
     def _exact_texts(self) -> dict[str, Any]:
         weights: Cells | None = None
         output: Cells | None = None
         if self.exact_weights is not None:
-            weights, output = texts(self.exact_weights), texts(times(self.exact_weights, self.v))
+            weights = self._each(self._exact_weight)
+            output = [[self._exact_sum(i, c) for c in range(len(self.v[0]))] for i in range(len(self.q))]
         elif self.kind == "softmax":
             weights = self._each(self._power_share)
-        below = [self._below(i) for i in range(len(self.q))] if self.kind != "argmax" else None
+        below = [self._total(i) for i in range(len(self.q))] if self.kind != "argmax" else None
         return {
             "scores": texts(self.scores),
             "scaled": self._each(self._exact_scaled),
@@ -119,6 +73,16 @@ class Head:
             "normaliser": below,
             "output": output,
         }
+
+    def _exact_weight(self, i: int, j: int) -> str | None:
+        if self._cancels(i) and self.seen[i][j]:
+            return NONE
+        assert self.exact_weights is not None
+        return _text_of(self.exact_weights[i][j], self.weights[i][j])
+
+    def _exact_sum(self, i: int, c: int) -> str | None:
+        row = self._known_sums[i]
+        return None if row is None else _text_of(row[c], self.output[i][c])
 
     def _exact_scaled(self, i: int, j: int) -> str | None:
         if not self.seen[i][j]:
@@ -130,31 +94,52 @@ class Head:
     def _power_share(self, i: int, j: int) -> str:
         if not self.seen[i][j]:
             return "0"
-        return f"{self._power(i, j)}/{say.subscript('Σ', i)}"
+        return f"{self._power(i, j).text}/{say.subscript('Σ', i)}"
 
-    def _below(self, i: int) -> str:
-        """The sum below the fraction, written out."""
-        places = [j for j, may in enumerate(self.seen[i]) if may]
-        write = self._power if self.kind == "softmax" else self._similar_text
+    def _total(self, i: int) -> str:
+        """The sum below the fraction, written out and, where it is a fraction, summed."""
+        whole = () if self._totals is None else (say.number(self._totals[i], True),)
+        return say.chain(say.subscript("Σ", i), self._below(i), *whole)
+
+    def _below(self, i: int) -> say.Said:
+        places = self._among(i)
+        if self.kind == "softmax":
+            write = self._power
+        else:
+            write = self._similar_factor if len(places) > 1 else self._similar_number
         return say.summed([write(i, j) for j in places[: say.first(len(places))]], len(places))
 
-    def _score_text(self, i: int, j: int) -> str:
+    def _score(self, i: int, j: int) -> say.Said:
         """A scaled score as it stands in a sentence."""
-        exact = say.exact_text(self.scores[i][j] * self.scale.factor, self.scale.under) if self.exactly else None
-        return say.shown(exact if exact is not None else float(self.scale.value(self.scores[i][j])))
+        score = self.scores[i][j] * self.scale.factor
+        if self.scale.under == 1 or not score:
+            return say.number(score, self.exactly)
+        text = say.exact_text(score, self.scale.under) if self.exactly else None
+        value = float(self.scale.value(self.scores[i][j]))
+        return say.number(value, False) if text is None else say.Said(say.shown(text))
 
-    def _power(self, i: int, j: int) -> str:
-        return say.power("e", self._score_text(i, j))
+    def _power(self, i: int, j: int) -> say.Said:
+        text, rounded = self._score(i, j)
+        return say.Said(say.power("e", text), rounded)
 
-    def _similar_text(self, i: int, j: int) -> str:
+    def _similar(self, i: int, j: int) -> Fraction | float:
         assert self.similar is not None
-        exact = self.exact_similar
-        return say.factor(self.similar[i][j] if exact is None else exact[i][j], self.exactly)
+        if self.exact_similar is not None:
+            return self.exact_similar[i][j]
+        left, right = self._mapped(i, j)
+        exact = all(isinstance(entry, Fraction) for entry in (*left, *right))
+        return dot(left, right) if exact else self.similar[i][j]
+
+    def _similar_number(self, i: int, j: int) -> say.Said:
+        return say.number(self._similar(i, j), self.exactly)
+
+    def _similar_factor(self, i: int, j: int) -> say.Said:
+        return say.factor(self._similar(i, j), self.exactly)
 
     def _why_score(self, i: int, j: int) -> str:
         pair = f"{say.subscript('q', i)}·{say.subscript('k', j)}"
         terms = say.products(self.q[i], self.k[j], self.exactly)
-        return f"{pair} = {terms} = {say.number(self.scores[i][j], self.exactly)}"
+        return say.chain(pair, terms, say.number(self.scores[i][j], self.exactly))
 
     def _why_scaled(self, i: int, j: int) -> str:
         q, k = say.subscript("q", i), say.subscript("k", j)
@@ -163,23 +148,30 @@ class Head:
         score = say.number(self.scores[i][j], self.exactly)
         if self.kind == "polynomial":
             offset = say.number(_fraction(self.state["offset"]), self.exactly)
-            whole = say.power(f"({score} + {offset})", str(self.state["degree"]))
-            return f"({q}·{k} + {offset}){whole[whole.rindex(')') + 1 :]} = {whole} = {self._similar_text(i, j)}"
+            degree = str(self.state["degree"])
+            start, filled = (
+                say.power(f"({say.plus(inside, offset.text)})", degree) for inside in (f"{q}·{k}", score.text)
+            )
+            middle = say.Said(filled, score.rounded or offset.rounded)
+            return say.chain(start, middle, self._similar_number(i, j))
         if self.similar is not None:
-            left, right = self._mapped(i, j)
-            return f"φ({q})·φ({k}) = {say.products(left, right, self.exactly)} = {self._similar_text(i, j)}"
+            terms = say.products(*self._mapped(i, j), self.exactly)
+            return say.chain(f"φ({q})·φ({k})", terms, self._similar_number(i, j))
         if self.scale.plain:
-            return f"{q}·{k} = {score}: neither scaled nor masked"
-        decimal = say.shown(float(self.scale.value(self.scores[i][j])))
+            return f"{say.chain(f'{q}·{k}', score)}: neither scaled nor masked"
         if self.scale.under == 1:
-            times_what = say.factor(self.scale.factor, self.exactly)
-            return f"{times_what}·({q}·{k}) = {times_what}·{say.factor(self.scores[i][j], self.exactly)} = {decimal}"
-        return f"{q}·{k}/√{self.scale.under} = {score}/√{self.scale.under} = {decimal}"
+            scale, product = say.factor(self.scale.factor, self.exactly), say.factor(self.scores[i][j], self.exactly)
+            middle = say.Said(f"{scale.text}·{product.text}", scale.rounded or product.rounded)
+            return say.chain(f"{scale.text}·({q}·{k})", middle, self._score(i, j))
+        root = f"√{self.scale.under}"
+        decimal = say.number(float(self.scale.value(self.scores[i][j])) or Fraction(0), False)
+        return say.chain(f"{q}·{k}/{root}", say.Said(f"{score.text}/{root}", score.rounded), decimal)
 
     def _mapped(self, i: int, j: int) -> tuple[Any, Any]:
         assert self.features is not None
-        phi = self.features if self.exact_features is None else self.exact_features
-        return phi[0][i], phi[1][j]
+        if self.exact_features is not None:
+            return self.exact_features[0][i], self.exact_features[1][j]
+        return _whole_ones(self.features[0][i], self.q[i]), _whole_ones(self.features[1][j], self.k[j])
 
     def _why_weight(self, i: int, j: int) -> str:
         name = f"weight of {say.subscript('v', j)} for {say.subscript('q', i)}"
@@ -187,42 +179,86 @@ class Head:
             return f"{name} = 0: {say.subscript('q', i)} may see nothing"
         if not self.seen[i][j]:
             return f"{name} = 0: masked"
-        weight = say.shown(self.weights[i][j])
+        weight, known = self.weights[i][j], self._known(i, j)
+        if self._vanishes(i):
+            return f"{name}: float64 gives 0, as the similarities of this row are smaller than it can hold"
+        beside = _beside(weight, known)
         if self.kind == "argmax":
-            return f"{name} = {weight}: {self._ranked(i, j)}"
+            assert known is not None
+            return f"{say.chain(name, say.number(known, True))}: {self._ranked(i, j, known)}{beside}"
         if self._cancels(i):
-            return f"{name} = {weight}: the similarities of this row sum to 0 and there is nothing to divide by"
-        top = self._power(i, j) if self.kind == "softmax" else self._similar_text(i, j)
-        exact = self._weight_text(i, j)
-        between = f"{exact} = " if exact not in (weight, None) else ""
-        below = self._below(i) if sum(self.seen[i]) == 1 else f"({self._below(i)})"
-        return f"{name} = {top} / {below} = {between}{weight}"
+            found = beside or "; attention then gives 0"
+            return f"{name}: none, as the similarities of this row sum to exactly 0: nothing to divide by{found}"
+        top = self._power(i, j) if self.kind == "softmax" else self._similar_factor(i, j)
+        below = self._below(i)
+        whole = f"{top.text} / {below.text}" if sum(self.seen[i]) == 1 else f"{top.text} / ({below.text})"
+        return say.chain(name, say.Said(whole, top.rounded or below.rounded), *self._told(weight, known)) + beside
 
-    def _weight_text(self, i: int, j: int) -> str | None:
-        if self.exact_weights is None or not self.exactly:
-            return None
-        text = say.exact_text(self.exact_weights[i][j])
-        return None if text is None else say.shown(text)
+    def _told(self, value: float, known: Fraction | None) -> tuple[say.Said, ...]:
+        """A number at the end of a sentence: as a fraction and as a decimal, or as float64 has it."""
+        if known is None:
+            return (say.number(value, False),)
+        return (*((say.number(known, True),) if self.exactly else ()), say.number(known, False))
 
-    def _ranked(self, i: int, j: int) -> str:
-        among = [place for place, may in enumerate(self.seen[i]) if may]
-        score, row = say.number(self.scores[i][j], self.exactly), self.scores[i]
-        others = ", ".join(say.number(row[place], self.exactly) for place in among)
+    def _ranked(self, i: int, j: int, weight: Fraction) -> str:
+        among = self._among(i)
+        score, row = say.number(self.scores[i][j], self.exactly).text, self.scores[i]
+        others = ", ".join(say.number(row[place], self.exactly).text for place in among)
         if row[j] != max(row[place] for place in among):
             return f"{score} is not the largest of {others}"
-        if self.weights[i][j] == 0:
+        if not weight:
             return f"{score} is the largest of {others}, but an earlier key has it too"
         return f"{score} is the largest of {others}"
 
     def _why_sum(self, i: int, c: int) -> str:
-        name = f"entry {c + 1} of {say.subscript('o', i)}"
-        if not any(self.seen[i]):
-            return f"{name} = 0 exactly: {say.subscript('q', i)} may see nothing"
-        among = [j for j, may in enumerate(self.seen[i]) if may]
-        exact = self.exact_weights if self.exactly else None
-        weights = [self.weights[i][j] if exact is None else exact[i][j] for j in among]
+        known = self._known_sums[i]
+        among = self._among(i)
+        weights = [self.weights[i][j] if known is None else self._known(i, j) or Fraction(0) for j in among]
         terms = say.products(weights, [self.v[j][c] for j in among], self.exactly)
-        return f"{name} = {terms} = {say.shown(self.output[i][c])}"
+        return self.why_entry(f"entry {c + 1} of {say.subscript('o', i)}", i, c, terms)
+
+    def why_entry(self, name: str, i: int, c: int, *terms: say.Said) -> str:
+        """Of an entry of the sums: what it is called, what it is made of, and what it is."""
+        query = say.subscript("q", i)
+        if not any(self.seen[i]):
+            return f"{name} = 0 exactly: {query} may see nothing"
+        if self._vanishes(i):
+            return f"{name}: float64 gives 0, as the similarities of {query} are smaller than it can hold"
+        row, value = self._known_sums[i], self.output[i][c]
+        known = None if row is None else row[c]
+        if self._cancels(i):
+            return f"{name} = 0: {query} has no weights, and such a row is 0{_beside(value, known)}"
+        return say.chain(name, *terms, *self._told(value, known)) + _beside(value, known)
+
+    def notes(self, where: str) -> list[str]:
+        """What a reader should know of the weights. where: " in head 2", or nothing."""
+        rows = range(len(self.q))
+
+        def named(mark: Any) -> str:
+            return say.listed([say.subscript("q", i) for i in rows if mark(i)])
+
+        found = []
+        if lost := named(self._cancels):
+            found.append(f"The similarities of {lost}{where} sum to exactly 0: there is nothing to divide by, no "
+                         "weights exist, and the row of the output is 0 by definition.")  # fmt: skip
+        if rounding := named(lambda i: self._cancels(i) and any(self.weights[i])):
+            found.append(f"In float64 the sum for {rounding}{where} is not quite 0: it is divided by all the same, and "
+                         f"what comes out is rounding, made large. {self._which}")  # fmt: skip
+        if other := named(lambda i: not self._cancels(i) and self._off(i)):
+            found.append(f"In float64 the weights of {other}{where} come out otherwise than they are: too many digits "
+                         f"cancel or are lost. {self._which}")  # fmt: skip
+        if small := named(self._vanishes):
+            found.append(f"The similarities of {small}{where} are smaller than float64 can hold: they come out as 0, "
+                         "and so does the row.")  # fmt: skip
+        exact = self.exact_weights
+        if any(weight < 0 for i in rows if not self._cancels(i) for weight in (exact or self.weights)[i]):
+            found.append(f"Some weights{where} are negative: they sum to 1, but they are no probabilities.")
+        return found
+
+    @property
+    def _which(self) -> str:
+        exact = self.exactly and self.exact_weights is not None
+        return "What is exact is shown here." if exact else "What float64 gives is shown here."
 
 
 def heads(state: State, start: Given, seen: list[list[bool]], run: dict[str, Tensor | None]) -> list[Head]:
@@ -291,13 +327,33 @@ def _fraction(value: float) -> Fraction:
     return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
 
 
+def _whole_ones(features: list[float], entries: Sequence[Fraction]) -> list[Fraction | float]:
+    """Features of whole numbers that are not negative are whole, and so exact in float64."""
+    pairs = zip(features, entries, strict=True)
+    return [Fraction(phi) if entry >= 0 and entry.denominator == 1 else phi for phi, entry in pairs]
+
+
+def _beside(value: float, known: Fraction | None) -> str:
+    """What float64 makes of an exact number, where that is something else."""
+    return f"; float64 gives {say.shown(value)}" if known is not None and far(value, known) else ""
+
+
+def _text_of(known: Fraction, value: float) -> str | None:
+    """An exact number in a cell; one that is too long is left to float64, unless that has it wrong."""
+    text = say.exact_text(known)
+    return say.number(known, True).text if text is None and far(value, known) else text
+
+
 def product_texts(left: Matrix, right: Matrix, names: tuple[str, str, str], exactly: bool) -> Texts:
     """For a product of matrices: in every place the row times the column that made it."""
     made, row, column = names
     return [
         [
-            f"{say.subscript(made, i)}, entry {c + 1} = {say.subscript(row, i)} · column {c + 1} of {column} = "
-            f"{say.products(line, down, exactly)} = {say.number(dot(line, down), exactly)}"
+            say.chain(
+                f"{say.subscript(made, i)}, entry {c + 1} = {say.subscript(row, i)} · column {c + 1} of {column}",
+                say.products(line, down, exactly),
+                say.number(dot(line, down), exactly),
+            )
             for c, down in enumerate(transposed(right))
         ]
         for i, line in enumerate(left)

@@ -39,6 +39,8 @@ _BEFORE = re.compile(
 _NUMBERS = re.compile(r"\[(?:[\s.+\-/;]|\d++(?:[eE][+-]?\d++)?)*+\]")
 _PLACE = r"\s*(?:(?::|\d+|[A-Za-z]\w*(?:\s*[+-]\s*\d+)?))\s*"
 _PLACES = re.compile(rf"\[{_PLACE}(?:,{_PLACE})?(?:\\right\s*)?\]")
+# A stop with spaces around it is no end of a sentence: mu . mu
+_SPACED_DOT = re.compile(r" \. +(?=[A-Za-z\\(|])")
 _GAP = re.compile(r"(?<=[\d.])\s+(?=[+-]?[\d.])")
 _OLD_STYLE = re.compile(rf"\{{\s*\\(?:{'|'.join(sorted(OLD_STYLES))})\s*([A-Za-z]+)\s*\}}")
 _BRACKETS = {"(": "LPAR", ")": "RPAR", "[": "LBRACK", "]": "RBRACK", "{": "LBRACE", "}": "RBRACE"}
@@ -121,6 +123,8 @@ class Lexer(Styled):
         }
         if self._lays_out(at):
             return at + 1
+        if letter == "." and self._last() in ENDS and _SPACED_DOT.match(self.text, at - 1):
+            return self._put(*OPERATORS["cdot"], at, at + 1)
         if letter in simple:
             value = "times" if letter in "*@" else letter
             return self._put(simple[letter], value, at, at + 1)

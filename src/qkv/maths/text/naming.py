@@ -12,6 +12,7 @@ _STYLE = re.compile(
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _PRIMES = re.compile(r"\s*(?:'+|\^\s*\\prime(?![A-Za-z])|\^\s*\{\s*(?:\\prime\s*)+\})")
 _RUN = re.compile(r"[A-Za-z0-9]+")
+DIGITS = re.compile(r"[0-9]+(?![0-9]|\.[0-9]|[eE][+-]?[0-9])")
 CANONICAL = re.compile(r"[A-Za-z]+'*(_[A-Za-z0-9]+)?'*")
 
 
@@ -113,9 +114,13 @@ def subscripts(text: str, at: int) -> list[tuple[str, int]]:
 
 
 def readings(text: str, base: str, end: int) -> list[tuple[str, int]]:
-    """Every name that begins with `base`, which ends at `end`: with its lower index and primes, longest first."""
+    """Every name that begins with `base`, which ends at `end`: with its lower index and primes, longest first.
+
+    Digits right behind it may be its lower index: v2 as v_2.
+    """
     mark, at = primes(text, end)
-    found = []
+    beside = DIGITS.match(text, end)
+    found = [(f"{base}_{beside[0]}", beside.end())] if beside else []
     for lower, stop in subscripts(text, at):
         more, last = primes(text, stop)
         found.append((f"{base}{mark}_{lower}{more}", last))

@@ -225,7 +225,7 @@ class Spelling:
             word = naming.letter(word) or word
         for name, stop in naming.readings(self.text, word, end):
             if name in self.names:
-                return self._name(name, start, stop)
+                return self._counted(self._name(name, start, stop))
         if word in ("sum", "prod"):
             opens = word == "sum" and self._opens(end)
             return self._put("FUNC" if opens else "BIG", word, start, end)
@@ -262,6 +262,15 @@ class Spelling:
 
     def _name(self, name: str, start: int, stop: int) -> int:
         return self._put("MAP" if name in self.maps else "NAME", name, start, stop)
+
+    def _counted(self, at: int) -> int:
+        """Digits right behind the name of a vector or a matrix as its lower index: v2 as v_2."""
+        kind = self.names[self.tokens[-1]]
+        beside = naming.DIGITS.match(self.text, at) if kind.shape and kind.kind != "index" else None
+        if not beside or self._within("sub", "sup"):
+            return at
+        self._put("SUB", "_", at, at + 1)
+        return self._put("NUMBER", beside[0], at, beside.end())
 
     def _opens(self, at: int, *, lower: bool = False) -> bool:
         """Whether a bracket opens at `at`, perhaps after a lower index."""

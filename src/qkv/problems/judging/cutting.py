@@ -134,11 +134,14 @@ def _is_word(core: str, names: frozenset[str]) -> bool:
 
 
 def _goes_on(run: list[str], tokens: list[str], place: int, core: str) -> bool:
-    """Whether a word is a name here: it labels an equation, or is a lone "a" or "I" beside a sign of arithmetic."""
+    """Whether a word is a name here: it labels an equation, or is a lone "a" or "I" beside a sign of arithmetic or at
+    the end of a formula and of the text."""
     behind = "".join(tokens[place + 1 : place + 3]).strip()
     if core not in ("a", "I"):
         return tokens[place] == core and re.match(r":?=|≈|\\approx", behind) is not None
-    return behind[:1] in ("=", "+", "*", "/", "^", "_", "·") or bool(run and "".join(run).rstrip()[-1:] in "=+-*/·")
+    if run and (not behind or "".join(run).rstrip()[-1:] in "=+-*/·"):
+        return True
+    return behind[:1] in ("=", "+", "*", "/", "^", "_", "·")
 
 
 def _closed(run: list[str]) -> list[tuple[str, str]]:

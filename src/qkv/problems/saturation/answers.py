@@ -14,6 +14,13 @@ from ..scaling.answers import Moment, end_of_chain
 
 _FROM_BELOW = re.compile(r"[\s$`*(]*(?:>|≥|\\g(?:eq?|t|eqslant)(?![a-z])|(?:at least|more than)\b)")
 MOST_PIECES = 12  # of an answer that gives the entries case by case
+_PIECES = re.compile(r"[;\n]|\$\$|,(?![^(\[]*[)\]])|\band\b|(?<!\s)\.\s|\b(?=else\b|otherwise\b)")
+_CASE = re.compile(r"\b(?:for|if|when|where|unless|on|off|otherwise|else)\b|\\(?:text|quad)")
+_LED_IN = re.compile(
+    r"\s*(?:else|otherwise)\b[\s,:]*|\s*(?:(?:for|if|when|where)\b)?[\s$]*i\s*(?:==?|≠|!=|\\neq?(?![a-z]))\s*j[\s$]*:"
+)
+_ON = re.compile(r"(?<!unless )(?<!unless \$)\bi\s*==?\s*j\b|\bon the diagonal\b")
+_OFF = re.compile(r"\bi\s*(?:≠|!=|\\neq?(?![a-z]))\s*j\b|\boff\b")
 
 
 @dataclass(frozen=True)
@@ -94,15 +101,20 @@ class Jacobian(Moment):
     def _by_cases(self, answer: str) -> Outcome | None:
         """The outcome of an answer that gives the entries case by case; None where it does not."""
         said: set[str] = set()
-        for piece in re.split(r"[;\n]|\$\$|,(?![^(\[]*[)\]])|\band\b|\.\s", answer)[:MOST_PIECES]:
-            value = re.split(r"\b(?:for|if|when|where|on|off|otherwise|else)\b|\\(?:text|quad)", piece)[0]
+        for piece in _PIECES.split(answer)[:MOST_PIECES]:
+            rest = re.match(r"\s*(?:else|otherwise)\b", piece)
+            value = _CASE.split(_LED_IN.sub("", piece, count=1))[0]
             value = end_of_chain(value).strip(" $.,`&\\")
-            if len(value) < 3 or "partial" in value or "∂" in value:
+            if (len(value) < 3 and not (rest and value)) or "partial" in value or "∂" in value:
                 continue
             golds = {"all": self.gold, "entry": self.entry, "on": self.diagonal, "off": self.off}
             kinds = {name: compare(gold, value, self.symbols).kind for name, gold in golds.items() if gold}
             here = {name for name, kind in kinds.items() if kind == "equal"}
+            if (here == {"on"} and _OFF.search(piece)) or (here == {"off"} and _ON.search(piece)):
+                return Outcome("wrong", "an entry on the diagonal is given for those off it, or the other way round")
             if not here and set(kinds.values()) & {"different", "conditional"}:
+                if said and rest:
+                    return Outcome("wrong", f"the entries in the other case are not {value}")
                 said.clear()  # what follows from right entries may still be wrong
             said |= here
         if {"all", "entry"} & said or {"on", "off"} <= said:
