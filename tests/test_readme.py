@@ -41,7 +41,7 @@ def test_three_lines_run_a_model_of_transformers(tmp_path: Path) -> None:
     assert len(done.stdout.split()) > 5
 
 
-@pytest.mark.parametrize("target", ["tour", "test", "bench", "weights"])
+@pytest.mark.parametrize("target", ["tour", "test", "lab", "bench", "weights", "screens"])
 def test_make_knows_the_commands(target: str) -> None:
     assert f"make {target}" in README
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)

@@ -6,20 +6,23 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from urllib.parse import urlencode
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, sync_playwright
 
 from browser_lab import CHROMIUM, FLAGS, SLOW, WIDE, Watched, numbers, ready, type_into
+
+HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if CHROMIUM is None:
         why = "no Chromium here: make test installs Debian's as root, or run apt-get install chromium"
         for item in items:
-            if "tests/browser" in str(item.path):
+            if HERE in item.path.parents:
                 item.add_marker(pytest.mark.skip(reason=why))
 
 
@@ -42,12 +45,39 @@ def lab() -> Iterator[str]:
     assert ended == 0
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
+class Playing:
+    """One browser for the tests of this folder that follow each other."""
+
+    def __init__(self) -> None:
+        self.playwright: Playwright | None = None
+        self.chromium: Browser | None = None
+
+    def start(self) -> Browser:
+        if self.chromium is None:
+            self.playwright = sync_playwright().start()
+            self.chromium = self.playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        return self.chromium
+
+    def stop(self) -> None:
+        if self.chromium is not None and self.playwright is not None:
+            self.chromium.close()
+            self.playwright.stop()
+        self.playwright = self.chromium = None
+
+
+PLAYING = Playing()
+
+
+@pytest.fixture
+def browser() -> Browser:
+    return PLAYING.start()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Playwright keeps an event loop running in this thread: a test of another folder may want its own."""
+    if nextitem is None or HERE not in nextitem.path.parents:
+        PLAYING.stop()
 
 
 @pytest.fixture

@@ -122,7 +122,8 @@ def test_files_dropped_anywhere_find_their_field(opened) -> None:
 
 def test_a_long_state_is_packed_into_the_address_and_comes_back(opened) -> None:
     page = opened("transcript")
-    chat = "\n\n".join(f"Student: What is {n} + {n}?\n\nTutor: It is {2 * n}." for n in range(200))
+    aside = " ".join(f"word{n}" for n in range(900))  # long, and nothing in it to judge
+    chat = f"Student: What is 3 + 4? {aside}\n\nTutor: It is 7."
     type_into(page, "chat", chat)
     assert "#z=" in page.url
     shared = page.url
@@ -139,7 +140,8 @@ def test_a_long_state_is_packed_into_the_address_and_comes_back(opened) -> None:
 def test_work_shows_how_far_it_is_and_can_be_stopped(opened) -> None:
     page = opened("transcript")
     chat = "\n\n".join(
-        f"Student: {n}. Compute E[q^T k] for iid q, k with mean mu.\n\nTutor: It is mu^T mu." for n in range(300)
+        f"Student: {n}. Compute E[q^T k] for iid q, k with mean mu.\n\nTutor: It is mu^T mu + {n} - {n}."
+        for n in range(150)
     )
     page.locator("[name=chat]").fill(chat)
     page.wait_for_selector("#status:not([hidden])")

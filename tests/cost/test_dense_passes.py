@@ -17,7 +17,7 @@ from qkv.measure.watch import Watch, watch
 from qkv.sizes import Sizes
 
 MASKS = ("none", "causal", "window", "left", "lengths", "given")
-MAPS = {"identity": 0, "relu": 1, "squared": 1, "elu1": 2}
+MAPS = {"identity": (0, 0), "relu": (1, 0), "squared": (1, 0), "elu1": (2, 1)}
 HERE = dense_passes.__name__
 NUMBERS = ("products", "elementwise", "read", "written", "peak")
 
@@ -72,7 +72,8 @@ def test_other_similarities(similarity: str, dtype: torch.dtype, seed: int) -> N
     drawn = draw(rng, dtype)
     mask, cells = draw_mask(rng, drawn.sizes, MASKS)
     name = rng.choice(sorted(MAPS))
-    features = Features(drawn.sizes.width, MAPS[name]) if similarity == "features" else None
+    steps, beside = MAPS[name]
+    features = Features(drawn.sizes.width, steps, beside=beside) if similarity == "features" else None
     given = {
         "polynomial": qkv.Polynomial(rng.randrange(1, 4), 0.5),
         "features": qkv.FeatureMap(getattr(qkv.features, name)),
@@ -91,7 +92,7 @@ def test_any_number_that_is_wrong_in_the_formula_shows() -> None:
         drawn = draw(rng, dtype)
         mask, cells = draw_mask(rng, drawn.sizes, MASKS)
         arguments, options = softmax_call(rng, drawn, dtype, cells)
-        features = Features(drawn.sizes.width, 2)
+        features = Features(drawn.sizes.width, 2, beside=1)
         for name, given, formula in (
             ("softmax", arguments, (options, None)),
             ("polynomial", {"similarity": qkv.Polynomial()}, (Options(cells), None)),

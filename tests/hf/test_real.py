@@ -241,3 +241,17 @@ def test_prefill_in_chunks_of_real_weights(smollm):
     cache = qkv.hf.cache(ours)
     found = [run(ours, {"input_ids": part}, past_key_values=cache).logits for part in ids.split(11, dim=1)]
     close(torch.cat(found, dim=1), run(theirs, {"input_ids": ids}, use_cache=False).logits)
+
+
+def test_what_every_layer_looks_at(smollm):
+    """Grouped queries, rotated: the weights of all thirty layers."""
+    tokenizer, theirs, ours = smollm
+    given = tokenizer(PROMPTS[1], return_tensors="pt")
+    inputs = {name: given[name] for name in ("input_ids", "attention_mask")}
+    layers = qkv.hf.look(ours.model, inputs)
+    with torch.no_grad():
+        wanted = theirs.model(**inputs, output_attentions=True).attentions
+    assert len(layers) == len(wanted) == 30
+    assert layers[0].key.shape[1] == 3
+    for layer, weights in zip(layers, wanted, strict=True):
+        close(layer.weights, weights, what="weights")

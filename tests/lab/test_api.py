@@ -22,7 +22,7 @@ VIEWS = {
 }
 TEN = {"walk", "scale", "cache", "plan", "kernels", "reach", "norms", "practice", "transcript", "model"}
 LIGHT = [name for name, view in VIEWS.items() if view.heavy is not True]  # in most of their states, at least
-EXAMPLES = 12
+EXAMPLES = 7
 
 
 @pytest.fixture(scope="module")

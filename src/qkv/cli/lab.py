@@ -10,9 +10,8 @@ from pathlib import Path
 import typer
 
 from ..errors import OptionError, complaint
+from ..lab.checkpoints import FOLDER
 from ..lab.running import run as serve
-
-MODELS = "QKV_LAB_MODELS"
 
 
 def run(host: str, port: int | None, models: str | None, browser: bool, as_json: bool) -> None:
@@ -20,7 +19,7 @@ def run(host: str, port: int | None, models: str | None, browser: bool, as_json:
         folder = Path(models)
         if not folder.is_dir():
             raise OptionError(complaint("--models", models, "a folder that holds checkpoints"))
-        os.environ[MODELS] = str(folder.resolve())
+        os.environ[FOLDER] = str(folder.resolve())
 
     def say(address: str, open_to_others: bool) -> None:
         if open_to_others:

@@ -219,8 +219,13 @@ def _ratio(passes: Passes, sizes: Sizes, size: int, cells: Cells | None, feature
         passes.drop("raised", "scores")
     else:
         for name, count in (("φ(query)", rows), ("φ(key)", sizes.key_numbers // sizes.width)):
+            numbers = count * features.width
             for _ in range(features.steps):
-                passes.make(name, size * count * features.width, size * count * features.width, count * features.width)
+                passes.make(name, size * numbers, size * numbers, numbers)
+            for _ in range(features.beside):
+                passes.make("beside", size * numbers, size * numbers, numbers)
+                passes.make(name, size * numbers, 2 * size * numbers, numbers)
+                passes.drop("beside")
         _scores(passes, sizes, size, features.width, "power")
         passes.drop("φ(query)", "φ(key)")
     if cells is not None:

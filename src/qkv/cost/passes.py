@@ -20,11 +20,13 @@ FLASH_KEYS = 512
 
 class Features(NamedTuple):
     """A feature map: how many features, how many elementwise operators one after the other (identity 0, relu and
-    squared 1, elu1 2), and flops of products for each row that is mapped."""
+    squared 1, elu1 2), and flops of products for each row that is mapped; beside: operators whose results are added to
+    that (elu1 1)."""
 
     width: int
     steps: int = 0
     products_a_row: int = 0
+    beside: int = 0
 
 
 def dense_products(sizes: Sizes, similarity: str, features: Features | None = None, *, training: bool = False) -> int:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from .drawing import VERSION
-from .fields import Field, Flag, Matrix
+from .fields import Field, Flag, Matrix, Words
 from .view import View
 from .views import every
 
+LONGEST_IN_ADDRESS = 2000  # characters, each of which may take twelve bytes there
 _ENTRY = r"-?[0-9]{1,9}(\.[0-9]{1,9}|/[1-9][0-9]{0,8})?"
 
 
@@ -92,6 +93,8 @@ def _parameter(field: Field) -> dict[str, Any]:
     schema = field.schema()
     if isinstance(field, Flag):
         schema = {"type": "string", "enum": ["yes", "no"], "default": field.default_text}
+    elif isinstance(field, Words):
+        schema |= {"maxLength": min(field.longest, LONGEST_IN_ADDRESS)}  # longer texts go by body
     elif isinstance(field, Matrix):
         row = f"{_ENTRY}(,{_ENTRY}){{0,{field.most_columns - 1}}}"
         schema = {"type": "string", "pattern": f"^{row}(;{row}){{0,{field.most_rows - 1}}}$"}

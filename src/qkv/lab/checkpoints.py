@@ -88,7 +88,11 @@ def _in_folder() -> Iterator[tuple[str, str, Path, str]]:
     if not given or not Path(given).is_dir():
         return
     root = Path(given).resolve()
-    places = [place for place in sorted(root.iterdir()) if not place.name.startswith(".") and _stays(place, root)]
+    try:
+        inside = sorted(place for place in root.iterdir() if _is_plain(place.name))
+    except OSError:
+        return
+    places = [place for place in inside if _stays(place, root)]
     for place in places[:_MOST_LISTED]:
         name = _UNSAFE.sub("-", place.stem if place.suffix == ".gguf" else place.name).strip("-.")
         if name:
@@ -96,12 +100,20 @@ def _in_folder() -> Iterator[tuple[str, str, Path, str]]:
 
 
 def _stays(place: Path, root: Path) -> bool:
-    """Whether a GGUF file, or a folder of safetensors with all its files, is where it seems to be."""
-    if place.is_dir():
-        inner = list(place.iterdir())
-        whole = (place / "config.json").is_file() and any(each.suffix == ".safetensors" for each in inner)
-        return whole and all(each.resolve().is_relative_to(root) for each in (place, *inner))
-    return place.suffix == ".gguf" and place.is_file() and place.resolve().is_relative_to(root)
+    """Whether a GGUF file, or a folder of safetensors with all its files, is where it seems to be, and may be read."""
+    try:
+        if place.is_dir():
+            inner = list(place.iterdir())
+            whole = (place / "config.json").is_file() and any(each.suffix == ".safetensors" for each in inner)
+            return whole and all(each.resolve().is_relative_to(root) for each in (place, *inner))
+        return place.suffix == ".gguf" and place.is_file() and place.resolve().is_relative_to(root)
+    except (OSError, RuntimeError):  # closed to this user, or a ring of links
+        return False
+
+
+def _is_plain(name: str) -> bool:
+    """Neither hidden nor written in bytes that are no characters."""
+    return not name.startswith(".") and name.isprintable() and name.encode(errors="replace").decode() == name
 
 
 def _sizes(place: Path) -> tuple[str, int, int, int]:

@@ -39,9 +39,11 @@ class Guard:
     def __init__(self, app: ASGIApp, limits: Limits, hosts: Iterable[str] = LOOPBACK) -> None:
         self.app, self.limits, self.hosts = app, limits, frozenset(name.lower() for name in hosts)
         self._clocks: set[asyncio.Timeout] = set()
+        self._ending = False
 
     def end(self) -> None:
-        """The server ends: nobody waits any longer for a request to arrive."""
+        """The server ends: it takes no more, and waits no longer for requests that are on their way."""
+        self._ending = True
         for clock in self._clocks:
             clock.reschedule(asyncio.get_running_loop().time())
 
@@ -58,6 +60,9 @@ class Guard:
         body = await self._body(scope, receive)
         if not isinstance(body, bytes):
             await _refuse(scope, send, *body)
+            return
+        if self._ending:
+            await _refuse(scope, send, 503, "the lab is ending")
             return
         await self.app(scope, _replayed(body, receive), send)
 

@@ -37,7 +37,7 @@ def shown(value: object, style: str = "") -> str:
     if value is None:
         return "–"
     if isinstance(value, (bool, str)) or not isinstance(value, (int, float)):
-        text = {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+        text = _said(value)
         return text.replace("-", "\N{MINUS SIGN}") if _is_exact(text) else text
     return _number(value, style).replace("-", "\N{MINUS SIGN}")
 
@@ -47,17 +47,9 @@ def marked(result: Result) -> Callable[..., Markup]:
 
     def n(path: str, style: str = "") -> Markup:
         value = at(result, path)
-        exact = (
-            repr(value)
-            if isinstance(value, float)
-            else ""
-            if value is None
-            else shown(value)
-            if isinstance(value, bool)
-            else str(value)
-        )
+        exact = repr(value) if isinstance(value, float) else "" if value is None else _said(value)
         words = escape(shown(value, style))
-        return Markup('<data class="n" value="{}" data-path="{}">{}</data>').format(exact, path, words)
+        return Markup(f'<data class="n" value="{escape(exact)}" data-path="{escape(path)}">{words}</data>')
 
     return n
 
@@ -112,6 +104,10 @@ def _plain(value: float) -> str:
 
 def _without_negative_zero(text: str) -> str:
     return text.removeprefix("-") if not text.strip("-0.") else text
+
+
+def _said(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
 def _is_exact(text: str) -> bool:

@@ -130,7 +130,8 @@ def _listening(host: str, port: int | None) -> socket.socket:
         wanted = "a name or an address of this machine, such as 127.0.0.1"
         raise OptionError(complaint("host", repr(host[:60]), wanted)) from None
     for wanted in (PORT, 0) if port is None else (port,):
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        # Named as TCP: asyncio turns Nagle's wait, 40 ms an answer, off only where it reads that.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((at[0], wanted))

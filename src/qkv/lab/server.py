@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 import threading
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -152,11 +153,18 @@ class Lab:
         """Lines of JSON: {"told": [what, done, of]} while it lasts, then the region or the problems."""
         given = await _given(request, shown)
 
-        async def lines() -> AsyncIterator[str]:
-            async for event in self._events(request, shown, given, draw=True):
-                yield json.dumps(event if isinstance(event, dict) else _part(shown, event)) + "\n"
+        # In a stream, so that each line arrives when it is said; the last one can be long.
+        packer = zlib.compressobj(1, wbits=31) if "gzip" in request.headers.get("accept-encoding", "") else None
 
-        return StreamingResponse(lines(), media_type="application/x-ndjson")
+        async def lines() -> AsyncIterator[bytes]:
+            async for event in self._events(request, shown, given, draw=True):
+                line = json.dumps(event if isinstance(event, dict) else _part(shown, event)).encode() + b"\n"
+                yield line if packer is None else packer.compress(line) + packer.flush(zlib.Z_SYNC_FLUSH)
+            if packer is not None:
+                yield packer.flush()
+
+        headers = {} if packer is None else {"content-encoding": "gzip", "vary": "accept-encoding"}
+        return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
 
     async def api(self, shown: View, request: Request) -> Response:
         given = dict(request.query_params) if request.method in ("GET", "HEAD") else await _given(request, shown)
