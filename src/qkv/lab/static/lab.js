@@ -281,6 +281,7 @@ function startTheme() {
   const label = () => (button.textContent = dark() ? "Light" : "Dark");
   button.hidden = false;
   label();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", label);
   button.addEventListener("click", () => {
     const theme = dark() ? "light" : "dark";
     document.documentElement.dataset.theme = theme;
