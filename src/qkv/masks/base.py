@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from qkv.errors import MaskError, MaskTypeError, OptionTypeError, QkvError, complaint
 from qkv.masks.arrays import described, is_tensor, version
-from qkv.masks.grid import Extent, Grid, TorchGrid
+from qkv.masks.grid import Extent, Grid, Part, TorchGrid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,6 +88,29 @@ class Mask:
         """The mask as one run of keys for each query, or None when it is none. May read tensors."""
         band = self._resolve(extent, ())._band(extent)
         return None if band is None else band.simplified(extent.len_q, extent.len_k)
+
+    def bounds(self, extent: Extent, rows: tuple[int, int]) -> tuple[int, int]:
+        """Keys outside this run are seen by none of the queries `rows[0]` to `rows[1] - 1`; inside, some may be. May read
+        tensors.
+
+        >>> from qkv.masks import Causal, Extent, Window
+        >>> (Causal() & Window(left=2)).bounds(Extent(1, 1, len_q=11, len_k=11), rows=(5, 7))
+        (3, 7)
+        """
+        lo, hi = self._resolve(extent, ())._bounds(extent, rows)
+        return (lo, hi) if lo < hi and rows[0] < rows[1] else (0, 0)
+
+    def part(
+        self, extent: Extent, rows: tuple[int, int], keys: tuple[int, int], heads: tuple[int, int] | None = None
+    ) -> Mask:
+        """The mask of a part of the scores, for a call of four dimensions with these queries, keys and heads alone.
+
+        >>> from qkv.masks import Causal, Extent
+        >>> Causal().part(Extent(1, 1, len_q=11, len_k=11), rows=(5, 7), keys=(3, 11))
+        Causal(offset=2)
+        """
+        place = Part(rows, keys, (0, extent.heads) if heads is None else heads)
+        return self._resolve(extent, ())._part(extent, place)
 
     def keys_kept(self, extent: Extent, device: Any = None) -> Bool[Tensor, "batch len_k"] | None:
         """For a mask that only says which keys of a batch row count: which ones. None for all others."""
@@ -220,6 +243,19 @@ class Mask:
 
     def _band(self, extent: Extent) -> Band | None:
         return None
+
+    def _bounds(self, extent: Extent, rows: tuple[int, int]) -> tuple[int, int]:
+        band = self._band(extent)
+        if band is None:
+            return 0, extent.len_k
+        every_row = range(extent.batch) if band.starts is not None or band.stops is not None else range(1)
+        runs = [band.bounds_for_rows(b, *rows, extent.len_k) for b in every_row]
+        seen = [run for run in runs if run[0] < run[1]] or [(0, 0)]
+        return min(lo for lo, _ in seen), max(hi for _, hi in seen)
+
+    def _part(self, extent: Extent, place: Part) -> Mask:
+        """The mask is resolved."""
+        raise NotImplementedError
 
     def _only_keys(self, extent: Extent) -> bool:
         return False

@@ -12,7 +12,7 @@ from qkv.masks.grid import integer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from qkv.masks.grid import Extent, Grid
+    from qkv.masks.grid import Extent, Grid, Part
 
 # Positions are int64 in a tile: limits beyond this mean the same and would overflow.
 _FAR = 2**62
@@ -90,6 +90,9 @@ Causal(offset=2) aligns the last query with the last key (bottom-right).
         resolved = self._resolve(extent, ())
         return (resolved.offset,) if isinstance(resolved, Causal) and resolved.offset is not None else ()
 
+    def _part(self, extent: Extent, place: Part) -> Mask:
+        return Causal(_known_offset(self.offset) + place.shift)
+
     def _limits(self) -> tuple[int | None, int | None]:
         return None, _known_offset(self.offset) + 1
 
@@ -145,6 +148,9 @@ Hint: 0 keeps the query's own position only, None is without limit.
             given = f"Causal offsets {sorted(set(beside))} beside {self!r}"
             raise MaskError(complaint("Window mask", given, "one offset to take", "give the window offset= of its own"))
         return Window(self.left, self.right, beside[0])
+
+    def _part(self, extent: Extent, place: Part) -> Mask:
+        return Window(self.left, self.right, _known_offset(self.offset) + place.shift)
 
     def _limits(self) -> tuple[int | None, int | None]:
         offset = _known_offset(self.offset)

@@ -11,7 +11,7 @@ from qkv.masks.base import Mask
 
 if TYPE_CHECKING:
     from qkv.masks.base import Known
-    from qkv.masks.grid import Extent, Grid
+    from qkv.masks.grid import Extent, Grid, Part
 
 _KEEP = "keep (of a Dense mask)"
 
@@ -80,6 +80,12 @@ x != 0 makes booleans of 0 and 1.
         shape = shape_of(self.keep)
         own = place[len(place) - len(shape) :]
         return bool(self.keep[tuple(0 if size == 1 else p for p, size in zip(own, shape, strict=True))])
+
+    def _part(self, extent: Extent, place: Part) -> Mask:
+        shape = self._four(extent.dims)
+        cuts = slice(None), slice(*place.heads), slice(*place.rows), slice(*place.keys)
+        own = tuple(cut if size != 1 else slice(None) for cut, size in zip(cuts, shape, strict=True))
+        return Dense(self.keep.reshape(shape)[own])
 
     def _count(self, extent: Extent) -> int:
         """The population of the whole mask: each cell of its own counts for all that share it."""

@@ -54,6 +54,19 @@ class Extent(NamedTuple):
         return cls(size("batch", batch), size("heads", heads), size("len_q", len_q), size("len_k", len_k))
 
 
+class Part(NamedTuple):
+    """A rectangle of the scores, each pair half-open: some queries, some keys, and some heads."""
+
+    rows: tuple[int, int]
+    keys: tuple[int, int]
+    heads: tuple[int, int]
+
+    @property
+    def shift(self) -> int:
+        """What is added to key - query when both are counted from the rectangle's corner."""
+        return self.rows[0] - self.keys[0]
+
+
 def size(argument: str, given: Any) -> int:
     """A size: an integer that is not negative."""
     number = integer(argument, given)

@@ -12,7 +12,7 @@ from qkv.masks.base import Mask, as_mask
 
 if TYPE_CHECKING:
     from qkv.masks.base import Known
-    from qkv.masks.grid import Extent, Grid
+    from qkv.masks.grid import Extent, Grid, Part
 
 
 class Joined(Mask):
@@ -61,6 +61,9 @@ class Joined(Mask):
 
     def _resolve(self, extent: Extent, beside: tuple[int, ...]) -> Mask:
         return self._rebuilt([mask._resolve(extent, beside) for mask in self.masks])
+
+    def _part(self, extent: Extent, place: Part) -> Mask:
+        return type(self)(*(mask._part(extent, place) for mask in self.masks))
 
     def _causal_offsets(self, extent: Extent) -> tuple[int, ...]:
         return tuple([offset for mask in self.masks for offset in mask._causal_offsets(extent)])
@@ -116,6 +119,10 @@ class And(Joined):
     def _allows(self, batch: int, head: int, query: int, key: int, extent: Extent) -> bool:
         return all(mask._allows(batch, head, query, key, extent) for mask in self.masks)
 
+    def _bounds(self, extent: Extent, rows: tuple[int, int]) -> tuple[int, int]:
+        runs = [mask._bounds(extent, rows) for mask in self.masks]
+        return max(lo for lo, _ in runs), min(hi for _, hi in runs)
+
     def _band(self, extent: Extent) -> Band | None:
         band = Band()
         for mask in self.masks:
@@ -143,6 +150,10 @@ class Or(Joined):
 
     def _allows(self, batch: int, head: int, query: int, key: int, extent: Extent) -> bool:
         return any(mask._allows(batch, head, query, key, extent) for mask in self.masks)
+
+    def _bounds(self, extent: Extent, rows: tuple[int, int]) -> tuple[int, int]:
+        runs = [run for mask in self.masks if (run := mask._bounds(extent, rows))[0] < run[1]] or [(0, 0)]
+        return min(lo for lo, _ in runs), max(hi for _, hi in runs)
 
     def _band(self, extent: Extent) -> Band | None:
         return self.masks[0]._band(extent) if len(self.masks) == 1 else None

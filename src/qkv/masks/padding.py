@@ -11,7 +11,7 @@ from qkv.masks.base import Mask
 
 if TYPE_CHECKING:
     from qkv.masks.base import Known
-    from qkv.masks.grid import Extent, Grid
+    from qkv.masks.grid import Extent, Grid, Part
 
 
 class Padding(Mask):
@@ -128,6 +128,15 @@ class Padding(Mask):
         if name == "lengths":
             return Band(stops=self._read_lengths(extent.len_k))
         return self._remembered("band", (version(held),), lambda: _runs(self._kept()))
+
+    def _part(self, extent: Extent, place: Part) -> Mask:
+        name, held = self._held()
+        j0, j1 = place.keys
+        if name == "lengths":
+            if isinstance(held, tuple):
+                return Padding(tuple(max(0, min(length, j1) - j0) for length in held))
+            return Padding((held - j0).clamp(0, j1 - j0))
+        return Padding(**{name: (held if held.ndim == 2 else held[None])[:, j0:j1]})
 
     def _only_keys(self, extent: Extent) -> bool:
         return True

@@ -14,7 +14,7 @@ from qkv.masks.grid import NumpyGrid, TorchGrid
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from qkv.masks.grid import Extent, Grid
+    from qkv.masks.grid import Extent, Grid, Part
 
 _FUNCTION = "function (of a Predicate mask)"
 _WANTED = "a function of (batch, head, query, key) that returns booleans"
@@ -67,6 +67,10 @@ class Predicate(Mask):
         if not is_tensor(result) or "bool" not in str(result.dtype):
             raise _not_boolean(result)
         return grid.hold(_fitted(result, grid))
+
+    def _part(self, extent: Extent, place: Part) -> Mask:
+        function, h0, i0, j0 = self.function, place.heads[0], place.rows[0], place.keys[0]
+        return Predicate(lambda batch, head, query, key: function(batch, head + h0, query + i0, key + j0))
 
     def _call(self, grid: Grid) -> Any:
         return self.function(grid.batches(), grid.heads(), grid.query(), grid.key())

@@ -11,7 +11,7 @@ from qkv.masks.base import Mask
 
 if TYPE_CHECKING:
     from qkv.masks.base import Known
-    from qkv.masks.grid import Extent, Grid
+    from qkv.masks.grid import Extent, Grid, Part
 
 
 class Segments(Mask):
@@ -78,6 +78,16 @@ class Segments(Mask):
 
     def _allows(self, batch: int, head: int, query: int, key: int, extent: Extent) -> bool:
         return _at(self.query_ids, batch, query) == _at(self.key_ids, batch, key)
+
+    def _part(self, extent: Extent, place: Part) -> Mask:
+        return Segments(self.query_ids[..., slice(*place.rows)], self.key_ids[..., slice(*place.keys)])
+
+    def _bounds(self, extent: Extent, rows: tuple[int, int]) -> tuple[int, int]:
+        documents = self.documents_by_row(extent)
+        if documents is None:
+            return 0, extent.len_k
+        met = [(j0, j1) for row in documents for i0, i1, j0, j1 in row if i0 < rows[1] and rows[0] < i1]
+        return min((first for first, _ in met), default=0), max((last for _, last in met), default=0)
 
     def _labels(self, batch: int) -> tuple[Any, Any]:
         """The ids of one batch row's queries and keys, in numpy."""
