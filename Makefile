@@ -86,10 +86,11 @@ native-test: $(VENV)/.tools ## the C++ tests, with address and undefined-behavio
 	$(BIN)/ctest --test-dir build/native-tests --output-on-failure -j $(JOBS)
 
 # Tests of servers, browsers and processes wait for them: one worker more than there are cores keeps the cores busy.
+# Every worker rewrites the assertions of tests and plugins, a third of its start, unless bytecode may be kept.
 # pip and pyright keep one core busy: the C++ tests are built beside them; each line of theirs prints in one piece.
 test: ## everything that CI runs
 	@$(MAKE) --no-print-directory -j2 --output-sync=line check native-test $(VENV)/.weights $(VENV)/.browser
-	$(BIN)/python -m pytest -n $$(($(JOBS) + 1))
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(($(JOBS) + 1))
 
 bench: $(VENV)/.bench ## qkv and its peers in one run: tables here, JSON in build/bench
 	$(BIN)/python -m benchmarks
@@ -123,7 +124,7 @@ font: ## make the mathematics font of the lab again
 	build/font/bin/python docs/font.py
 
 screens: $(VENV)/.weights $(VENV)/.browser ## the pictures of the README, taken by the browser tests
-	$(BIN)/python -m pytest -q tests/browser/test_views.py
+	$(BIN)/python -m pytest -q --screens tests/browser/test_views.py
 	mkdir -p docs/images
 	cd build/screens && cp walk.png scale.png cache.png model.png ../../docs/images
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [name ...] [--quick]`: all figures, or those that are named; the last eight can be quick."""
+"""`python -m benchmarks [name ...] [--quick]`: all figures, or those that are named; the last nine can be quick."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ FIGURES = (
     "checker",
     "teach",
     "lab",
+    "parallel",
 )
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import qkv
 from qkv.cost import count, layer, layer_listing, step, step_listing
+from qkv.cost.formulas import wire_formula
 from qkv.cost.tables import markdown
+from qkv.cost.wire import SPLITS
 
 HEADS = [("h", "d")]
 
@@ -33,8 +35,20 @@ def _forms() -> str:
     return "\n".join(lines)
 
 
+def _splits() -> str:
+    """A row for each split and kind of mask: what the busiest rank sends in a forward pass."""
+    lines = ["| split | mask | bytes that the busiest rank sends | messages |", "| --- | --- | --- | --- |"]
+    for split in SPLITS:
+        for kind in ("full", "causal", "window"):
+            found = wire_formula(split, kind)
+            if split != "scan" or kind != "window":
+                lines.append(f"| `{split}` | {kind} | {found.sent} | {found.messages} |")
+    return "\n".join(lines)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "forms": _forms,
+    "splits": _splits,
     "layer": lambda: markdown(layer("b", "n_t", "n_s", "d", "h"), HEADS),
     "layer as listed": lambda: markdown(layer_listing("b", "n_t", "n_s", "h", "d_h")),
     "step, many heads": lambda: markdown(step("b", "n", "d", "h", "h"), HEADS),

@@ -1,5 +1,6 @@
 """One thread for each worker: the tests are small, and two cores are shared by two workers."""
 
+import gc
 import os
 import sys
 import tempfile
@@ -13,8 +14,11 @@ from jaxtyping import install_import_hook
 # What somebody measured on this machine must not decide what a test sees.
 os.environ["QKV_CACHE"] = str(Path(tempfile.gettempdir()) / f"qkv-tests-{os.getpid()}")
 
+# What is imported and collected stays: to look for garbage among its million objects takes each worker seconds.
+gc.disable()
+
 # A busy machine is no failure, and a run of make test finds the same as the last one; make soak draws anew.
-settings.register_profile("test", deadline=None, derandomize=True)
+settings.register_profile("test", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("test")
 
 
@@ -38,10 +42,19 @@ collect_ignore = ["compiled_program.py"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="campaigns of many thousands of calls (make soak)")
+    parser.addoption("--screens", action="store_true", help="pictures of every view of the lab (make screens)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """From here on garbage is looked for again, in the process that collects reports too, among what comes now."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

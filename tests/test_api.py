@@ -202,9 +202,10 @@ def test_gradients_are_derivatives(case: tuple[str, str], dropout: float) -> Non
         return qkv.attention(*t, similarity=similarity, form=form, mask=qkv.Causal(2), dropout=dropout)
 
     assert gradcheck(answer, tensors)
-    # Dropout only scales weights, which one similarity shows as well as three.
+    # Dropout only scales weights, which one similarity shows as well as three. Along drawn directions: there
+    # are many second derivatives.
     if form == "dense" and (not dropout or case[1] == "softmax"):
-        assert gradgradcheck(answer, tensors)
+        assert gradgradcheck(answer, tensors, fast_mode=True)
 
 
 @pytest.mark.parametrize("form", ["dense", "streaming"])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import qkv
-from qkv.call import arithmetic, compact, fold_group, is_traced, read_call, unfold_group
+from qkv.call import BOUNDARY, arithmetic, compact, fold_group, is_traced, level, read_call, unfold_group
 from qkv.errors import DtypeError, OptionError, OptionTypeError, QkvError, ShapeError
 
 
@@ -43,14 +43,69 @@ def test_halves_compute_in_float32(dtype: torch.dtype) -> None:
     assert arithmetic(torch.float64) is torch.float64
 
 
-def test_compact_copies_what_is_held_and_not_what_is_expanded() -> None:
-    held = torch.randn(3, 7, 5).transpose(0, 1)
-    plain = compact(held)
-    assert plain.is_contiguous()
-    assert torch.equal(plain, held)
-    wide = torch.randn(1, 5).expand(10**12, 5)
-    assert compact(wide).stride() == (0, 1)
-    assert compact(plain) is plain
+def off_by_one(*shape: int) -> torch.Tensor:
+    """Plain, and one number off every boundary."""
+    return torch.randn(torch.Size(shape).numel() + 1)[1:].view(shape)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        torch.randn(3, 7, 5).transpose(0, 1),
+        torch.randn(2, 3, 7, 11)[:, :, 1:],
+        torch.randn(2, 1, 7, 11).expand(2, 3, 7, 11),
+        torch.randn(1, 1, 7, 11).expand(2, 3, 7, 11),
+        torch.randn(2, 3, 1, 16).expand(2, 3, 7, 16),
+        torch.randn(2, 3, 1, 16)[:, :1].as_strided((2, 1, 1, 16), (48, 5, 3, 1)),
+        off_by_one(2, 3, 7, 11),
+        off_by_one(1, 1, 5, 16).expand(2, 3, 5, 16),
+        torch.randn(7, 5).T,
+    ],
+    ids=lambda given: str(given.stride()),
+)
+def test_compact_and_level_give_the_same_numbers_from_a_boundary_on(given: torch.Tensor) -> None:
+    plain = compact(given)
+    assert torch.equal(plain, given)
+    assert plain.data_ptr() % BOUNDARY == 0
+    if given.dim() == 4:
+        assert torch.equal(level(given), given)
+        assert level(given).data_ptr() % BOUNDARY == 0
+    if 0 not in plain.stride():
+        assert plain.stride() == torch.empty(plain.shape).stride()
+        assert compact(plain) is plain
+
+
+def test_nothing_is_copied_that_is_expanded_or_lies_well() -> None:
+    wide = torch.randn(1, 1, 5, 16).expand(10**6, 10**6, 5, 16)
+    assert compact(wide).stride() == level(wide).stride() == (0, 0, 16, 1)
+    projected = torch.randn(2, 7, 3, 16).transpose(1, 2)  # heads after the length
+    cached = torch.randn(2, 3, 13, 16)[:, :, 1:8]
+    shared = torch.randn(2, 1, 7, 16).expand(2, 3, 7, 16)
+    for good in (projected, cached, shared, torch.randn(2, 3, 7, 11)):
+        assert level(good) is good
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        torch.randn(2, 3, 7, 16)[..., :11],  # rows on boundaries, where those of a plain copy are not
+        torch.randn(2, 3, 7, 17)[..., :16],
+        torch.randn(2, 3, 1, 16).expand(2, 3, 7, 16),  # no row has room of its own
+        torch.randn(2, 3, 16, 7).mT,
+        off_by_one(2, 3, 7, 16),
+    ],
+    ids=lambda bad: str(bad.stride()),
+)
+def test_level_copies_what_would_round_otherwise(bad: torch.Tensor) -> None:
+    assert level(bad).stride() == torch.empty(bad.shape).stride()
+    assert torch.equal(level(bad), bad)
+
+
+def test_gradients_go_through_a_compact_copy() -> None:
+    leaf = torch.randn(2 * 3 * 7 + 1, requires_grad=True)
+    compact(leaf[1:].view(2, 3, 7)).sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [0.0] + [1.0] * 42
 
 
 def test_signature_knows_sizes_and_kinds_but_no_numbers() -> None:

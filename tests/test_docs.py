@@ -14,7 +14,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before a page imports transformers
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-@pytest.mark.parametrize("page", ["cost.md", "hf.md", "linear.md", "maths.md", "nn.md", "teach.md", "theory.md"])
+@pytest.mark.parametrize(
+    "page", ["cost.md", "hf.md", "linear.md", "maths.md", "nn.md", "parallel.md", "teach.md", "theory.md"]
+)
 def test_examples_run(page: str) -> None:
     """Every block runs; what stands in a block of text right below one is what it prints."""
     torch.manual_seed(0)

@@ -9,9 +9,16 @@ from qkv import errors
 OWN = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.QkvError)]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in OWN if kind is not errors.QkvError])
+@pytest.mark.parametrize("kind", [kind for kind in OWN if kind not in (errors.QkvError, errors.PeerLost)])
 def test_each_is_also_a_value_error_or_a_type_error(kind: type) -> None:
     assert issubclass(kind, ValueError | TypeError)
+
+
+def test_a_lost_rank_is_no_wrong_argument() -> None:
+    lost = errors.PeerLost("gone", [2])
+    assert isinstance(lost, RuntimeError)
+    assert not isinstance(lost, ValueError | TypeError)
+    assert lost.peers == [2]
 
 
 def test_a_refusal_keeps_its_reasons() -> None:

@@ -30,6 +30,7 @@ FLOORS = [
     "api",
     "nn",
     "hf",
+    "parallel",
     "testing",
     "measure",
     "figures",

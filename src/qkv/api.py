@@ -113,14 +113,14 @@ def attention(
     chosen = choose(call)
     extent = call.extent
     if not (extent.len_k and extent.len_q and extent.heads and extent.batch):
-        result = _of_nothing(call)
+        result = of_nothing(call)
     elif torch.is_autocast_enabled(query.device.type):
         # The arithmetic is settled by the inputs' dtype, not by who calls.
         with torch.autocast(query.device.type, enabled=False):
             result = chosen.run(call)
     else:
         result = chosen.run(call)
-    return _as_asked(call, result)
+    return as_asked(call, result)
 
 
 def explain(
@@ -217,7 +217,7 @@ def _documents(argument: str, cu_seqlens: Tensor, total: int) -> list[tuple[int,
     return list(pairwise(edges))
 
 
-def _of_nothing(call: Call) -> Result:
+def of_nothing(call: Call) -> Result:
     """No keys, or nothing to answer: zeros, and still part of the graph."""
     query, key, value, extent = call.query, call.key, call.value, call.extent
     nothing = query[..., :0].sum(-1, keepdim=True) + key[:, :, :0].sum() + value[:, :, :0].sum()
@@ -227,7 +227,7 @@ def _of_nothing(call: Call) -> Result:
     return Result(out.clone(), lse, weights)
 
 
-def _as_asked(call: Call, result: Result) -> Answer:
+def as_asked(call: Call, result: Result) -> Answer:
     """In the caller's dimensions, and in the order (out, lse, weights)."""
     out, lse, weights = result
     dims = call.extent.dims

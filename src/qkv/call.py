@@ -23,6 +23,7 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _DTYPE_SET = frozenset(DTYPES)
 FORM_NAMES = ("auto", "dense", "streaming", "linear", "hard", "decode")
 _LARGEST = 2**63 - 1
+BOUNDARY = 64  # bytes: torch's own tensors start on multiples of it
 # Looked up once: a chain of attributes costs as much as the question itself.
 is_compiling, _forward_ad, _PARAMETER = torch.compiler.is_compiling, torch.autograd.forward_ad, torch.nn.Parameter
 
@@ -98,19 +99,31 @@ def unfold_group(tensor: Tensor, heads_q: int) -> Tensor:
 
 
 def compact(tensor: Tensor) -> Tensor:
-    """The same numbers in the plain order of memory, so that no layout can change a bit of what follows.
+    """The same numbers in the plain order of memory and from a boundary on, so that no layout can change a bit of what
+    follows: on some processors a product q kᵀ rounds otherwise when its rows start elsewhere (docs/log.md).
 
-    Axes that `expand` made stay as they are: they hold nothing.
+    Nothing is copied that lies so already. One matrix that `expand` shows to all batch rows and heads stays one, where
+    its copies would start on boundaries as well.
     """
     shape, strides = tensor.shape, tensor.stride()
     if tensor.is_contiguous():
         plain = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
         # An axis of size 1 may have any stride and still be contiguous, and torch's products look at strides.
-        return tensor if strides == plain else tensor.flatten().view(shape)
-    if 0 not in strides:
-        return tensor.contiguous()
-    held = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strides)
-    return tensor[held].contiguous().expand(shape)
+        tensor = tensor if strides == plain else tensor.flatten().view(shape)
+        return tensor.clone() if tensor.data_ptr() % BOUNDARY else tensor
+    front, matrix = shape[:-2], math.prod(shape[-2:]) * tensor.itemsize
+    alike = all(stride == 0 or size == 1 for size, stride in zip(front, strides[:-2], strict=True))
+    if alike and math.prod(front) > 1 and matrix % BOUNDARY == 0:
+        return compact(tensor[(slice(0, 1),) * len(front)]).expand(shape)
+    return tensor.contiguous()
+
+
+def level(tensor: Tensor) -> Tensor:
+    """For kernels that take strides: the tensor itself where its rows, copied or not, start on boundaries, and
+    `compact` otherwise."""
+    (batch, head, row, one), width, step = tensor.stride(), tensor.shape[3], BOUNDARY // tensor.itemsize
+    off = tensor.data_ptr() % BOUNDARY or width % step or batch % step or head % step or row % step
+    return compact(tensor) if off or one != 1 or row < width else tensor
 
 
 def read_call(

@@ -43,6 +43,19 @@ class FormRefused(QkvError, ValueError):
         self.reasons = reasons
 
 
+class Disagreement(QkvError, ValueError):
+    """Ranks that were given different arguments, or of which one refused its own."""
+
+
+class PeerLost(QkvError, RuntimeError):
+    """A rank that did not answer, or is gone; `peers` are those that may be meant. It is nobody's argument that is
+    wrong, so this is neither a ValueError nor a TypeError."""
+
+    def __init__(self, message: str, peers: list[int] | None = None) -> None:
+        super().__init__(message)
+        self.peers = peers or []
+
+
 class MathsError(QkvError, ValueError):
     """Mathematics that was written and cannot be taken: `source` is the text and `span` the offending part of it."""
 

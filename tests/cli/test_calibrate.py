@@ -53,3 +53,34 @@ def test_nothing_to_show_is_said(machine: Machine) -> None:
     shown = CliRunner().invoke(app, ["calibrate", "--show"])
     assert shown.exit_code != 0
     assert "qkv calibrate" in str(shown.exception)
+
+
+def test_ranks_that_were_measured(monkeypatch, tmp_path, capsys):
+    import json
+    import sys
+
+    from qkv.cli import main
+    from qkv.cost.links import Link, Point
+    from qkv.measure import ranks
+
+    monkeypatch.setenv("QKV_CACHE", str(tmp_path))
+    points = [Point("ring", 1, 512, 0.5, 0), Point("ring", 2, 512, 0.25, 4096, link=Link(1e9, 1e-5, 3e10, ranks=2))]
+    monkeypatch.setattr(ranks, "measure_ranks", lambda most: points if most == 2 else [])
+
+    def command(*words):
+        monkeypatch.setattr(sys, "argv", ["qkv", "calibrate", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return ended.value.code or 0, said.out, said.err
+
+    code, _, err = command("--ranks", "2", "--show")
+    assert code == 1
+    assert "--ranks 4" in err
+    code, out, _ = command("--ranks", "2")
+    assert code == 0
+    for word in ("512 tokens", "× 2.00", "2 ranks: 1 GB/s", "kept in"):
+        assert word in out
+    code, out, _ = command("--ranks", "2", "--show", "--json")
+    assert [point["seconds"] for point in json.loads(out)["points"]] == [0.5, 0.25]
+    assert command("--ranks", "1")[0] == 2

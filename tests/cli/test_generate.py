@@ -78,7 +78,7 @@ def test_wrong_words_and_a_missing_model(checkpoint, tmp_path):
         [],
     ):
         assert run(checkpoint, *words).returncode == 2
-    done = started(str(tmp_path / "nowhere"), "--prompt", "one")
+    done = run(str(tmp_path / "nowhere"), "--prompt", "one")
     assert done.returncode == 1
     assert "not there" in done.stderr
 

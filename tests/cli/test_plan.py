@@ -205,3 +205,43 @@ def test_several_plans_are_drawn_with_their_own_contexts(run, tmp_path):
     run("--model", "gpt-2", "--model", "llama-3-8b", "--hardware", "t4", "--plot", tmp_path / "two.svg")
     text = (tmp_path / "two.svg").read_text(encoding="utf-8")
     assert "context 1,024 or 8,192" in text
+
+
+def test_machines_and_a_link(run, tmp_path):
+    code, out, _ = run(*LLAMA, "--context", 2**20, "--machines", 4096, "--link", "10GBps")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    for word in (
+        "spread over machines: 1,048,576 tokens",
+        "10 GB/s",
+        "4,096",
+        "ring",
+        "linear",
+        "a·b·g·n·(R - 1)·(v + w)/R",
+    ):
+        assert word in out
+    drawn = tmp_path / "scaling.svg"
+    code, out, _ = run(*LLAMA, "--machines", 6, "--json", "--plot", drawn)
+    found = json.loads(out)["scaling"]
+    assert [row["machines"] for row in found["rows"]] == [1, 2, 4, 6]
+    assert found["link"]["name"] == "100gbe"
+    assert "Speed over machines" in drawn.read_text(encoding="utf-8")
+    known = json.loads(run("--list", "--json")[1])
+    assert known["links"]["25gbe"]["bandwidth"] == 2.95e9
+    assert "loopback" in run("--list")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--machines", 4, "--link", "quick"], 2, "link: got 'quick'"),
+        (["--link", "10GBps"], 2, "--machines"),
+        (["--machines", 0], 1, "machines: got 0"),
+        (["--machines", 4, "--audit"], 2, "--audit"),
+    ],
+)
+def test_wrong_words_about_machines(run, words, code, said):
+    ended, _, err = run(*LLAMA, *words)
+    assert ended == code
+    assert said in err
+    assert "Traceback" not in err

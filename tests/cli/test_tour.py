@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+from cli_calls import called
+
 
 def run(*words: str, **options) -> subprocess.CompletedProcess:
     command = [sys.executable, "-c", "from qkv.cli import main; main()", *words]
@@ -11,7 +13,7 @@ def run(*words: str, **options) -> subprocess.CompletedProcess:
 
 
 def test_it_shows_the_worked_example_in_80_columns() -> None:
-    done = run("tour")
+    done = called("tour")
     assert done.returncode == 0, done.stderr
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
     for words in (

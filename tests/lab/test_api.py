@@ -13,7 +13,6 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import qkv.lab
-from lab_process import running
 
 VIEWS = {
     path.stem: importlib.import_module(f"qkv.lab.views.{path.stem}").VIEW
@@ -22,13 +21,7 @@ VIEWS = {
 }
 TEN = {"walk", "scale", "cache", "plan", "kernels", "reach", "norms", "practice", "transcript", "model"}
 LIGHT = [name for name, view in VIEWS.items() if view.heavy is not True]  # in most of their states, at least
-EXAMPLES = 7
-
-
-@pytest.fixture(scope="module")
-def lab():
-    with running() as started:
-        yield started
+EXAMPLES = 5
 
 
 @pytest.fixture(scope="module")

@@ -7,17 +7,10 @@ from pathlib import Path
 import pytest
 
 import qkv
-from lab_process import running
 
 REFUSED = {400, 403, 421}
 SECRETS = ("root:x:", "from __future__", "Traceback", str(Path(qkv.__file__).parent), str(Path.home()) + "/")
 DOORS = ("/", "/walk", "/api/walk", "/api/openapi.json", "/static/lab.js")
-
-
-@pytest.fixture(scope="module")
-def lab():
-    with running() as started:
-        yield started
 
 
 class Page(HTMLParser):

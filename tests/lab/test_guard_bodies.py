@@ -19,12 +19,6 @@ SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>{{7*7}}${7*7}
 
 
 @pytest.fixture(scope="module")
-def lab():
-    with running() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def small():
     """A lab that has little patience and little room."""
     with running(

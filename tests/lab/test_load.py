@@ -22,7 +22,7 @@ def found():
         async def both():
             known = await questions(lab.port, light(), 3)
             before = resident(lab.process.pid)
-            return await load(lab.port, 50, 3.0, known), resident(lab.process.pid) - before
+            return await load(lab.port, 50, 1.5, known), resident(lab.process.pid) - before
 
         yield asyncio.run(both())
 

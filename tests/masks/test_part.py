@@ -46,11 +46,19 @@ def test_cells_of_a_part(mask: Mask) -> None:
     assert (tile.expand(here.shape).numpy() == wanted).all()
 
 
+@pytest.mark.parametrize("mask", [*MASKS, Segments([[0] * 11, [0, 1] * 5 + [2]], [0] * 13)], ids=repr)
+@pytest.mark.parametrize("batch", [(0, 1), (1, 2)])
+def test_cells_of_some_rows_of_the_batch(mask: Mask, batch: tuple[int, int]) -> None:
+    part, here = mask.part(EXTENT, ROWS, KEYS, HEADS, batch), Extent(1, 2, 7, 10)
+    part.resolved(here).check_contents(here)
+    assert (cells(part, here) == cells(mask, EXTENT)[slice(*batch), slice(*HEADS), slice(*ROWS), slice(*KEYS)]).all()
+
+
 @pytest.mark.parametrize("mask", MASKS, ids=repr)
 @pytest.mark.parametrize("rows", [(0, 11), (4, 5), (7, 11), (3, 3)])
 def test_nobody_sees_beyond_the_bounds(mask: Mask, rows: tuple[int, int]) -> None:
     lo, hi = mask.bounds(EXTENT, rows)
-    seen = cells(mask, EXTENT)[:, :, slice(*rows)].any(axis=(0, 1, 2))
+    seen = np.asarray(cells(mask, EXTENT)[:, :, slice(*rows)].any(axis=(0, 1, 2)))
     assert not seen[:lo].any()
     assert not seen[hi:].any()
     if mask.band(EXTENT) is not None and seen.any():  # a run is known to the key

@@ -1,15 +1,37 @@
-"""How many calls Hypothesis draws: the same 150 in every test run, thousands of new ones with --soak."""
+"""How many calls Hypothesis draws: the same 100 in every test run, thousands of new ones with --soak."""
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 _ALWAYS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
-settings.register_profile("qkv", max_examples=150, derandomize=True, **_ALWAYS)
+settings.register_profile("qkv", max_examples=100, derandomize=True, **_ALWAYS)
 settings.register_profile("qkv soak", max_examples=20_000, print_blob=True, **_ALWAYS)
 
 
-def pytest_configure(config: pytest.Config) -> None:
+@contextmanager
+def drawing(config: pytest.Config) -> Iterator[None]:
+    """For the tests of this folder alone: a profile that is loaded once holds for all that follow."""
     settings.load_profile("qkv soak" if config.getoption("--soak") else "qkv")
+    try:
+        yield
+    finally:
+        settings.load_profile("test")
+
+
+# A machine of rules takes its settings when its file is imported, a test when it runs.
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, object, object]:
+    with drawing(collector.config):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    with drawing(item.config):
+        return (yield)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,6 +1,6 @@
 """Any call at all: every form that accepts it agrees with the oracle.
 
-`make test` draws the same 150 calls every time; `make soak` draws thousands of new ones.
+`make test` draws the same 100 calls every time; `make soak` draws thousands of new ones.
 """
 
 from hypothesis import assume, given

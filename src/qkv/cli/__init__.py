@@ -93,6 +93,10 @@ def plan(
     weights: Annotated[str, typer.Option(help="float32, bfloat16, float16, int8 or int4.")] = "bfloat16",
     cache: Annotated[str, typer.Option(help="The same, for keys and values.")] = "bfloat16",
     prompt: Annotated[int | None, typer.Option(help="Tokens before the first new one, or of the source.")] = None,
+    machines: Annotated[int | None, typer.Option(help="Show how it scales to so many machines.")] = None,
+    link: Annotated[
+        str | None, typer.Option(help="Between them: 10GBps, 100Gbit, 10gbe … (100gbe).", metavar="GBps")
+    ] = None,
     config: Annotated[list[str] | None, typer.Option(help="A config.json, or the folder that holds it.")] = None,
     layers: Annotated[int | None, _sized("Layers.", "--layers")] = None,
     width: Annotated[int | None, _sized("Numbers of a token between layers.", "--width")] = None,
@@ -118,6 +122,7 @@ def plan(
     sizes = {"layers": layers, "width": width, "heads": heads, "kv_heads": kv_heads, "head_width": head_width, "ff": ff}
     sizes |= {"gated": gated, "vocabulary": vocabulary, "tied": tied}
     asked = Options(model or [], config or [], hardware or ["here"], sizes, context, batch, weights, cache, prompt)
+    asked = asked._replace(spread=machines, link=link)
     try:
         run(asked, as_json=as_json, as_csv=as_csv, plot=plot, audit=audit)
     except WrongWord as error:
@@ -128,12 +133,16 @@ def plan(
 @app.command(epilog="Example: qkv calibrate, and later qkv calibrate --show")
 def calibrate(
     show: Annotated[bool, typer.Option("--show", help="Show the figures that are kept, and measure nothing.")] = False,
+    ranks: Annotated[
+        int | None,
+        typer.Option(help="Measure attention over up to so many processes instead.", min=2, max=64, show_default=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure this machine, in about a quarter of a minute, so that auto, explain and plan know what it can do."""
     from .calibrate import calibrate as run
 
-    run(show, as_json)
+    run(show, as_json, ranks)
 
 
 @app.command(epilog="Example: qkv prove scores --report scores.html")

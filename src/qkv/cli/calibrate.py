@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
 from ..cost.machine import Machine, path
+from ..cost.readable import wrapped
 from ..errors import OptionError, complaint
 
 _UNITS = {"read": "B/s", "write": "B/s", "copy": "B/s", "multiply": "FLOP/s", "exponential": "exp/s", "call": "s"}
@@ -24,9 +26,12 @@ _MEANING = {
 }
 
 
-def calibrate(show_only: bool, as_json: bool) -> None:
+def calibrate(show_only: bool, as_json: bool, ranks: int | None = None) -> None:
     if not show_only:
         _check_folder()
+    if ranks is not None:
+        _ranks(ranks, show_only, as_json)
+        return
     machine = _stored() if show_only else _measured(quiet=as_json)
     where = path() if show_only else machine.store()
     if as_json:
@@ -36,6 +41,32 @@ def calibrate(show_only: bool, as_json: bool) -> None:
     for doubt in machine.doubts:
         print(f"doubtful: {doubt}. Something else was running; qkv calibrate again when it is not.")
     print(f"\n{'kept in' if not show_only else 'from'} {where}; auto, explain and plan go by it.")
+
+
+def _ranks(most: int, show_only: bool, as_json: bool) -> None:
+    """Calls over ranks of this machine, for plans and their scaling curve."""
+    from ..cost.links import points_path, read_points, write_points
+    from ..cost.scaling_report import measured_text
+
+    if show_only:
+        points, where = read_points(), points_path()
+    else:
+        from ..measure.ranks import measure_ranks
+
+        console = Console(stderr=True, quiet=as_json)
+        with console.status(f"measuring attention over up to {most} ranks"):
+            points = measure_ranks(most)
+        where = write_points(points)
+    if as_json:
+        print(json.dumps({"points": [asdict(point) for point in points], "file": str(where)}, indent=2))
+        return
+    if not points:
+        hint = "qkv calibrate --ranks 4 measures some, in about half a minute"
+        raise OptionError(complaint("--show", "a machine whose ranks were not measured", "some", hint))
+    print(measured_text(points))
+    for link in dict.fromkeys(point.link for point in points if point.link and point.ranks > 1):
+        print("\n".join(wrapped(f"{link.ranks} ranks: {str(link).partition(': ')[2]}", "  ")))
+    print(f"\n{'from' if show_only else 'kept in'} {where}; qkv plan --machines shows it.")
 
 
 def _check_folder() -> None:

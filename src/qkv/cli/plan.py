@@ -13,9 +13,10 @@ from ..cost.architecture import Model
 from ..cost.configs import read_config
 from ..cost.formats import format_name
 from ..cost.hardware import as_hardware, hardware
+from ..cost.links import as_link, links
 from ..cost.models import is_path, model_named, models
 from ..cost.planning import Plan, plan
-from ..cost.readable import in_columns, in_words, quantity, whole
+from ..cost.readable import in_columns, in_words, quantity, readable_seconds, whole
 from ..cost.report import comparison_text, csv_text
 from ..errors import OptionError, complaint
 
@@ -38,6 +39,8 @@ class Options(NamedTuple):
     weights: str
     cache: str
     prompt: int | None
+    spread: int | None = None
+    link: str | None = None
 
 
 class WrongWord(Exception):
@@ -52,6 +55,10 @@ def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audi
         raise WrongWord(complaint("--plot", repr(plot), f"a file that ends in {' or '.join(PICTURES)}"))
     if audit and (as_csv or plot is not None):
         raise WrongWord(complaint("--audit", "beside --csv or --plot", "itself, or with --json"))
+    if audit and options.spread is not None:
+        raise WrongWord(complaint("--audit", "beside --machines", "one of them"))
+    if options.link is not None and options.spread is None:
+        raise WrongWord(complaint("--link", "without --machines", "both", "one machine needs no link"))
     chosen = _models(options)
     if audit:
         _audit(chosen, options, as_json)
@@ -81,7 +88,8 @@ def show_list(as_json: bool) -> None:
             name: {"rates": each.rates, "bandwidth": each.bandwidth, "memory": each.memory, "source": each.source}
             for name, each in machines.items()
         }
-        print(json.dumps({"models": sizes, "hardware": rates}, indent=2, ensure_ascii=False))
+        wires = {name: {"bandwidth": each.bandwidth, "latency": each.latency} for name, each in links().items()}
+        print(json.dumps({"models": sizes, "hardware": rates, "links": wires}, indent=2, ensure_ascii=False))
         return
     rows = [("name", "parameters", "layers", "width", "heads", "cache a token")]
     for name, model in known.items():
@@ -94,7 +102,11 @@ def show_list(as_json: bool) -> None:
         rate = quantity(each.rate("bfloat16"), "FLOP/s")
         memory = quantity(each.memory, "B")
         rows.append((name, rate, quantity(each.bandwidth, "B/s"), memory, each.title))
-    _show("\n".join([*shown, in_columns(rows, "<>>><")]))
+    shown += [in_columns(rows, "<>>><"), "", "links"]
+    rows = [("name", "bandwidth", "a message", "")]
+    for name, each in links().items():
+        rows.append((name, quantity(each.bandwidth, "B/s"), readable_seconds(each.latency), each.title))
+    _show("\n".join([*shown, in_columns(rows, "<>><")]))
 
 
 def _models(options: Options) -> list[Model]:
@@ -142,10 +154,11 @@ def _plans(chosen: list[Model], options: Options) -> list[Plan]:
     try:
         machines = [as_hardware(name) for name in options.machines]
         weights, cache = format_name("--weights", options.weights), format_name("--cache", options.cache)
+        link = None if options.link is None else as_link(options.link)
     except OptionError as error:
         raise WrongWord(str(error)) from None
     asked: dict[str, Any] = {"context": options.context, "batch": options.batch, "prompt": options.prompt}
-    asked |= {"weights": weights, "cache": cache}
+    asked |= {"weights": weights, "cache": cache, "machines": options.spread, "link": link}
     return [plan(model, machine, **asked) for model in chosen for machine in machines]
 
 

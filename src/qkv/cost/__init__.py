@@ -34,6 +34,12 @@ _HOME_OF_NAME = {
     "past": "past",
     "Plan": "planning",
     "plan": "planning",
+    "Scaling": "scaling",
+    "Link": "links",
+    "links": "links",
+    "Spread": "wire",
+    "Wire": "wire",
+    "wire": "wire",
     "Machine": "machine",
     "use": "machine",
     "watch": "qkv.measure.watch",
@@ -51,11 +57,14 @@ if TYPE_CHECKING:
     from .hardware import Hardware, hardware
     from .layers import layer, layer_listing, step, step_listing
     from .ledger import Ledger, Line
+    from .links import Link, links
     from .machine import Machine, use
     from .models import models
     from .past import past
     from .planning import Plan, plan
+    from .scaling import Scaling
     from .symbols import symbols, text, theta
+    from .wire import Spread, Wire, wire
 
 
 def __getattr__(name: str) -> object:

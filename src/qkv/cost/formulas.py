@@ -25,7 +25,7 @@ LETTERS = {
     "r": "numbers of the latent vector", "q": "numbers of the queries' latent vector", "o": "rotated coordinates",
     "E": "experts", "k": "active experts", "s": "shared experts", "e": "width of an expert",
     "D": "layers without experts", "S": "layers with experts", "x": "experts that the batch touches",
-    "j": "norms of a layer", "K": "encoder layers", "t": "source tokens",
+    "j": "norms of a layer", "K": "encoder layers", "t": "source tokens", "R": "machines",
 }  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def generate() -> str:
             lines.append(f'["{part}"."{name}"]')
             lines += [f'{field} = "{text}"' for field, text in zip(Formula._fields, made, strict=True)]
             lines.append("")
-    lines += _of_the_past()
+    lines += [*_of_the_past(), *_of_the_wire()]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -102,6 +102,58 @@ def _of_the_past() -> list[str]:
             lines.append(f'{field} = "{_ratio(made) if field == "intensity" else _text(made)}"')
         lines.append("")
     return lines
+
+
+class WireFormula(NamedTuple):
+    """sent: bytes of the busiest rank in a call's forward pass. messages: of the same."""
+
+    sent: str
+    messages: str
+
+
+def wire_formula(split: str, kind: str) -> WireFormula:
+    """Of a split of `qkv.cost.wire`. kind: "full", "causal" or "window". R is even, a bytes a number, sums take 4, and
+    a head of `scan` has as many features as it is wide.
+
+    >>> wire_formula("gather", "full").sent
+    'a·b·g·n·(R - 1)·(v + w)/R'
+    """
+    return WireFormula(**shipped(FILE)["wire"][f"{split} {kind}"])
+
+
+def _of_the_wire() -> list[str]:
+    """What ranks send each other: `qkv.cost.wire`."""
+    from .symbols import symbols
+    from .wire import SPLITS, Spread, wire
+
+    b, h, g, w, v, n, ranks, a, m = symbols("b h g w v n R a m")
+    lines = []
+    for split in SPLITS:
+        for kind in ("full", "causal", "window"):
+            window = m if kind == "window" else None
+            found = wire(split, Spread(b, h, g, w, v, n, ranks, a, kind != "full", window, features=w)).forward
+            # What travels at different times is a term for itself.
+            sent = " + ".join(_product(part) for part in (found.before, found.during, found.after) if part != 0)
+            made = WireFormula(sent, _product(found.messages))
+            lines.append(f'["wire"."{split} {kind}"]')
+            lines += [f'{field} = "{text}"' for field, text in zip(WireFormula._fields, made, strict=True)]
+            lines.append("")
+    return lines
+
+
+def _product(formula: Any) -> str:
+    """A product of sums over another."""
+    import sympy
+
+    from .symbols import symbols, text
+
+    steps, logs = symbols("STEPS"), sympy.ceiling(sympy.log(symbols("R"), 2))
+    above, below = sympy.fraction(sympy.factor(sympy.sympify(formula).subs(logs, steps)))
+    shown = _text(above)
+    if below != 1:
+        shown = f"({shown})" if shown == text(above) and above.is_Add else shown
+        shown += f"/({text(below)})" if "·" in text(below) else f"/{text(below)}"
+    return shown.replace("STEPS", "⌈log₂ R⌉")
 
 
 def _counted(model: Model) -> dict[str, Ledger]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import OptionError, complaint
 from .architecture import Model
@@ -15,6 +15,9 @@ from .formulas import formula
 from .hardware import Hardware, as_hardware
 from .models import as_model
 from .readable import counted, whole
+
+if TYPE_CHECKING:
+    from .scaling import Scaling
 
 USUAL_CONTEXT = 8192
 
@@ -87,6 +90,7 @@ class Plan:
     variants: dict[str, Variant]
     crossings: dict[str, Crossing]
     notes: list[str] = field(default_factory=list)
+    scaling: Scaling | None = None
 
     @property
     def held_bytes(self) -> int:
@@ -111,6 +115,8 @@ class Plan:
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON; bytes are integers."""
         found = {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+        if self.scaling is None:
+            del found["scaling"]
         model = found["model"]
         model["parameters"], model["active_parameters"] = self.model.parameters, self.model.active_parameters
         model["cache_numbers"] = self.model.cache_numbers
@@ -140,6 +146,8 @@ def plan(
     weights: str = "bfloat16",
     cache: str = "bfloat16",
     prompt: int | None = None,
+    machines: int | None = None,
+    link: Any = None,
 ) -> Plan:
     """What a model takes on a machine.
 
@@ -148,6 +156,8 @@ def plan(
     weights, cache: how numbers are stored (float32, bfloat16, float16, int8, int4); quantised ones are widened before
     they are multiplied. prompt: tokens that are read before the first new one, by the encoder of an encoder-decoder;
     as many as context. An encoder does not decode: its parts are those of a pass over `context` tokens.
+    machines, link: how it scales to so many of these machines with such a link between any two ("10GBps", "100gbe", or
+    a `Link`; 100 Gbit/s Ethernet): `scaling`.
 
     >>> found = plan("llama-3-8b", "h100-sxm", context=8192)
     >>> found.weight_bytes, found.cache_bytes, found.bottleneck, f"{found.seconds_per_token * 1e3:.2f} ms"
@@ -161,6 +171,8 @@ def plan(
     for name, size in (("context", context), ("batch", batch), ("prompt", prompt)):
         check_size(name, size)
     run = Run(sizes, machine, batch, format_name("weights", weights), format_name("cache", cache), prompt)
+    if machines is None and link is not None:
+        raise OptionError(complaint("link", repr(link), "machines= beside it", "one machine needs no link"))
     decodes = sizes.kind != "encoder"
     step = run.step(context)
     seconds = sum(part.seconds for part in step.values())
@@ -191,6 +203,7 @@ def plan(
         variants=run.variants(context, seconds),
         crossings=run.crossings(context),
         notes=run.notes(context),
+        scaling=None if machines is None else run.scaling(context, machines, link),
     )
 
 
@@ -225,6 +238,10 @@ class Run:
         """From a prompt to the first token; an encoder-decoder's decoder starts with one."""
         new = 1 if self.model.kind == "encoder-decoder" else tokens
         return sum(part.seconds for part in self._timed(self.batch, new, 0, "softmax", encodes=True).values())
+
+    def pass_over(self, tokens: int, similarity: str = "softmax") -> dict[str, Part]:
+        """Over so many tokens with nothing before them: a decoder's prefill, or an encoder's pass."""
+        return self._timed(self.batch, tokens, 0, similarity, encodes=True)
 
     def _timed(self, batch: int, new: int, past: int, similarity: str, *, encodes: bool) -> dict[str, Part]:
         ledger = model_cost(
@@ -292,6 +309,11 @@ class Run:
         from .crossings import crossings
 
         return crossings(self, context)
+
+    def scaling(self, context: int, machines: int, link: Any) -> Scaling:
+        from .scaling import scaling
+
+        return scaling(self, context, machines, link)
 
     def notes(self, context: int) -> list[str]:
         """What a reader of the figures must know."""

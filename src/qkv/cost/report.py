@@ -21,15 +21,21 @@ SHORT_FORMULA = 24
 
 def plan_text(plan: Plan) -> str:
     """The answer in a line, then why."""
-    sections = [_headline(plan), _summary(plan), _parts(plan), _variants(plan), _crossings(plan), _sources(plan)]
-    return "\n\n".join(filter(None, sections))
+    from .scaling_report import scaling_text
+
+    sections = [_headline(plan), _summary(plan), _parts(plan), _variants(plan), _crossings(plan)]
+    sections += [] if plan.scaling is None else [scaling_text(plan)]
+    return "\n\n".join(filter(None, [*sections, _sources(plan)]))
 
 
 def comparison_text(plans: Sequence[Plan]) -> str:
     """Several plans, a column each."""
+    from .scaling_report import scaling_text
+
     blocks = [plans[at : at + SIDE_BY_SIDE] for at in range(0, len(plans), SIDE_BY_SIDE)]
     sections = [_side_by_side(block) for block in blocks]
-    return "\n\n".join([*sections, _all_notes(plans)]).rstrip()
+    spread = [f"{plan.model.name} on {plan.hardware.name}: {scaling_text(plan)}" for plan in plans if plan.scaling]
+    return "\n\n".join([*sections, *spread, _all_notes(plans)]).rstrip()
 
 
 def csv_text(plans: Sequence[Plan]) -> str:
@@ -45,12 +51,17 @@ def csv_text(plans: Sequence[Plan]) -> str:
 
 
 def _quantities(found: dict[str, Any]) -> list[tuple[str, str, Any]]:
-    asked = ("batch", "context", "weights", "cache", "notes", "model", "hardware")
+    asked = ("batch", "context", "weights", "cache", "notes", "model", "hardware", "scaling")
     rows = [("plan", name, found[name]) for name in found if name not in asked and not isinstance(found[name], dict)]
     rows += [("model", name, found["model"][name]) for name in ("parameters", "active_parameters", "cache_numbers")]
     for group, one in (("parts", "part"), ("variants", "variant"), ("crossings", "crossing")):
         for name, entry in found[group].items():
             rows += [(f"{one} {name}", key, value) for key, value in entry.items() if key != "name"]
+    for row in found.get("scaling", {}).get("rows", ()):
+        of = f"machines {row['machines']}"
+        rows += [(of, key, value) for key, value in row.items() if not isinstance(value, dict)]
+        for name, split in row["splits"].items():
+            rows += [(f"{of} {name}", key, value) for key, value in split.items()]
     return rows
 
 

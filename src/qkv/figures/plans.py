@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from qkv.cost.curves import Curve, Roofs, plan_name, roofs, times_over_context
+from qkv.cost.links import read_points
 from qkv.cost.planning import Plan
 from qkv.cost.readable import counted, in_words, quantity, readable_seconds, whole
 from qkv.figures.axis import Axis
@@ -13,6 +14,7 @@ from qkv.figures.chart import chart
 from qkv.figures.marks import Level, Line
 from qkv.figures.page import Table, page
 from qkv.figures.roofline import roofline
+from qkv.figures.scaling import clearest, scaling_chart, scaling_table
 from qkv.figures.theme import standalone
 
 BELOW = (
@@ -22,7 +24,7 @@ BELOW = (
 
 
 def picture(plans: Sequence[Plan], *, html: bool) -> str:
-    """Both charts as the text of an .svg file, or of a page that has the numbers too."""
+    """Both charts, and scaling where it was asked for, as the text of an .svg file, or of a page with the numbers."""
     names, asked = _names(plans), _asked(plans)
     decodes = any(plan.seconds_per_token is not None for plan in plans)
     contexts = sorted({plan.context for plan in plans})
@@ -30,8 +32,13 @@ def picture(plans: Sequence[Plan], *, html: bool) -> str:
         time_chart(names, times_over_context(plans), contexts, asked, decodes=decodes, alone=len(plans) == 1),
         roofs_chart(names, roofs(plans), asked),
     ]
+    tables = [_table(plans), *map(_parts_table, plans)]
+    for plan in plans:
+        if plan.scaling is not None:
+            figures.append(scaling_chart(plan_name(plan), plan.scaling, clearest(read_points()), _sizes(plans)))
+            tables.append(scaling_table(plan_name(plan), plan.scaling))
     if html:
-        return page(names, figures, [_table(plans), *map(_parts_table, plans)], asked)
+        return page(names, figures, tables, asked)
     return standalone(_stacked(figures))
 
 
@@ -114,8 +121,9 @@ def _names(plans: Sequence[Plan]) -> str:
 
 
 def _asked(plans: Sequence[Plan]) -> str:
+    return f"{_sizes(plans)}; times by the roofline, not measured"
+
+
+def _sizes(plans: Sequence[Plan]) -> str:
     plan, contexts = plans[0], " or ".join(whole(n) for n in sorted({plan.context for plan in plans}))
-    return (
-        f"batch {whole(plan.batch)}, context {contexts}, {plan.weights} weights, {plan.cache} cache; "
-        "times by the roofline, not measured"
-    )
+    return f"batch {whole(plan.batch)}, context {contexts}, {plan.weights} weights, {plan.cache} cache"

@@ -25,8 +25,8 @@ from ..errors import DtypeError, ShapeError, complaint
 from ..maps import mapped
 from ..shapes import Bool, Float, Int
 from ..similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
+from .best import NEVER
 
-NEVER = float("-inf")
 NAN = float("nan")
 
 

@@ -13,20 +13,19 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from ..call import Call, arithmetic
+from ..call import Call, arithmetic, compact
 from ..cost.price import Cost, product_flops
 from ..masks import Band
 from ..shapes import Bool, Int
 from ..similarity import Argmax
 from . import work
 from .base import RUNS, Form, kernel_reasons, population
-from .equation import NEVER, Result, pick, products
+from .best import NEVER, settled
+from .equation import Result, pick, products
 
 # Scores in a block of the torch path.
 BLOCK = 1 << 20
 KEYS = 1 << 14
-# Rows below which the native kernel's packed copy of the keys does not pay.
-FEW = 8
 
 
 class Best(NamedTuple):
@@ -51,11 +50,8 @@ def reasons_against(call: Call) -> tuple[str, ...]:
 
 
 def native_reasons_against(call: Call) -> tuple[str, ...]:
-    """Why the native kernel does not serve, by sizes and kinds; torch serves then."""
-    reasons = list(kernel_reasons(call))
-    if call.extent.len_q * call.group < FEW:
-        reasons.append("for so few queries, packing the keys would cost more than it saves")
-    return tuple(reasons)
+    """Why the native kernel does not serve, by its kinds; torch serves then."""
+    return kernel_reasons(call)
 
 
 def cost(call: Call) -> Cost:
@@ -76,9 +72,18 @@ def run(call: Call) -> Result:
     return Result(pick(call.query, call.key, call.value, *best, traced=False), None, None)
 
 
+def best_of_part(call: Call, native: bool) -> Best:
+    """The best keys of a call that is a part of another. native: whether the kernel serves the whole, so that a part is
+    decided by the same scores, however small it is; its sums are the same for a pair of vectors wherever they stand."""
+    best = _by_kernel(call) if native else None
+    return _in_blocks(call) if best is None else best
+
+
 def _native(call: Call) -> Best | None:
-    if native_reasons_against(call):
-        return None
+    return None if native_reasons_against(call) else _by_kernel(call)
+
+
+def _by_kernel(call: Call) -> Best | None:
     starts = stops = None
     if call.mask is not None:
         band = call.mask.band(call.extent)
@@ -102,6 +107,7 @@ def intervals(band: Band, call: Call) -> tuple[Tensor, Tensor]:
 
 def _in_blocks(call: Call) -> Best:
     extent = call.extent
+    call = call._replace(query=compact(call.query), key=compact(call.key))
     keys = min(KEYS, extent.len_k)
     step = max(1, BLOCK // (extent.batch * extent.heads * keys))
     # Written into as the blocks come: small results kept between large temporaries would pin the heap.
@@ -120,10 +126,11 @@ def _rows(call: Call, i0: int, i1: int, keys: int) -> tuple[Tensor, Tensor]:
     index = torch.zeros(query.shape[:3], dtype=torch.int64, device=query.device)
     for j0 in range(0, call.extent.len_k, keys):
         j1 = min(j0 + keys, call.extent.len_k)
-        scores = products(query, call.key[:, :, j0:j1].to(dtype))
+        key = call.key[:, :, j0:j1].to(dtype)
+        scores = products(query, key)
         if call.mask is not None:
             scores = torch.where(call.mask.tile(call.extent, (i0, i1), (j0, j1), query.device), scores, NEVER)
-        block_best, block_index = scores.max(-1)
+        block_best, block_index = settled(scores, query, key).max(-1)
         # Strictly better, so that ties stay with the lower index; NaN stays once it is there.
         better = (block_best > best) | (block_best.isnan() & ~best.isnan())
         best = torch.where(better, block_best, best)

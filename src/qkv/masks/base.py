@@ -90,8 +90,8 @@ class Mask:
         return None if band is None else band.simplified(extent.len_q, extent.len_k)
 
     def bounds(self, extent: Extent, rows: tuple[int, int]) -> tuple[int, int]:
-        """Keys outside this run are seen by none of the queries `rows[0]` to `rows[1] - 1`; inside, some may be. May read
-        tensors.
+        """Keys outside this run are seen by none of the queries `rows[0]` to `rows[1] - 1`; inside, some may be. May
+        read tensors.
 
         >>> from qkv.masks import Causal, Extent, Window
         >>> (Causal() & Window(left=2)).bounds(Extent(1, 1, len_q=11, len_k=11), rows=(5, 7))
@@ -101,15 +101,22 @@ class Mask:
         return (lo, hi) if lo < hi and rows[0] < rows[1] else (0, 0)
 
     def part(
-        self, extent: Extent, rows: tuple[int, int], keys: tuple[int, int], heads: tuple[int, int] | None = None
+        self,
+        extent: Extent,
+        rows: tuple[int, int],
+        keys: tuple[int, int],
+        heads: tuple[int, int] | None = None,
+        batch: tuple[int, int] | None = None,
     ) -> Mask:
-        """The mask of a part of the scores, for a call of four dimensions with these queries, keys and heads alone.
+        """The mask of a part of the scores, for a call of four dimensions with these queries and keys alone, and with
+        some heads or batch rows where they are named.
 
         >>> from qkv.masks import Causal, Extent
         >>> Causal().part(Extent(1, 1, len_q=11, len_k=11), rows=(5, 7), keys=(3, 11))
         Causal(offset=2)
         """
-        place = Part(rows, keys, (0, extent.heads) if heads is None else heads)
+        every = (0, extent.heads), (0, extent.batch)
+        place = Part(rows, keys, every[0] if heads is None else heads, every[1] if batch is None else batch)
         return self._resolve(extent, ())._part(extent, place)
 
     def keys_kept(self, extent: Extent, device: Any = None) -> Bool[Tensor, "batch len_k"] | None:

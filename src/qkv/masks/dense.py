@@ -83,7 +83,7 @@ x != 0 makes booleans of 0 and 1.
 
     def _part(self, extent: Extent, place: Part) -> Mask:
         shape = self._four(extent.dims)
-        cuts = slice(None), slice(*place.heads), slice(*place.rows), slice(*place.keys)
+        cuts = slice(*place.batch), slice(*place.heads), slice(*place.rows), slice(*place.keys)
         own = tuple(cut if size != 1 else slice(None) for cut, size in zip(cuts, shape, strict=True))
         return Dense(self.keep.reshape(shape)[own])
 

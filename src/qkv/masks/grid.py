@@ -55,11 +55,12 @@ class Extent(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A rectangle of the scores, each pair half-open: some queries, some keys, and some heads."""
+    """A rectangle of the scores, each pair half-open: some queries, keys, heads, and some rows of the batch."""
 
     rows: tuple[int, int]
     keys: tuple[int, int]
     heads: tuple[int, int]
+    batch: tuple[int, int]
 
     @property
     def shift(self) -> int:

@@ -132,11 +132,14 @@ class Padding(Mask):
     def _part(self, extent: Extent, place: Part) -> Mask:
         name, held = self._held()
         j0, j1 = place.keys
+        if name != "lengths" and held.ndim == 1:
+            held = held[None]
+        held = held[slice(*place.batch)]
         if name == "lengths":
             if isinstance(held, tuple):
                 return Padding(tuple(max(0, min(length, j1) - j0) for length in held))
             return Padding((held - j0).clamp(0, j1 - j0))
-        return Padding(**{name: (held if held.ndim == 2 else held[None])[:, j0:j1]})
+        return Padding(**{name: held[:, j0:j1]})
 
     def _only_keys(self, extent: Extent) -> bool:
         return True

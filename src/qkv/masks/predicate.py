@@ -69,8 +69,8 @@ class Predicate(Mask):
         return grid.hold(_fitted(result, grid))
 
     def _part(self, extent: Extent, place: Part) -> Mask:
-        function, h0, i0, j0 = self.function, place.heads[0], place.rows[0], place.keys[0]
-        return Predicate(lambda batch, head, query, key: function(batch, head + h0, query + i0, key + j0))
+        function, b0, h0, i0, j0 = self.function, place.batch[0], place.heads[0], place.rows[0], place.keys[0]
+        return Predicate(lambda batch, head, query, key: function(batch + b0, head + h0, query + i0, key + j0))
 
     def _call(self, grid: Grid) -> Any:
         return self.function(grid.batches(), grid.heads(), grid.query(), grid.key())

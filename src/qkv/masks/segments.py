@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from qkv.errors import MaskError, MaskTypeError, complaint
-from qkv.masks.arrays import brief, described, integers, is_tensor, shape_of, to_numpy
+from qkv.masks.arrays import brief, described, integers, is_tensor, shape_of, to_numpy, version
 from qkv.masks.base import Mask
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class Segments(Mask):
         return _at(self.query_ids, batch, query) == _at(self.key_ids, batch, key)
 
     def _part(self, extent: Extent, place: Part) -> Mask:
-        return Segments(self.query_ids[..., slice(*place.rows)], self.key_ids[..., slice(*place.keys)])
+        own = [ids if ids.ndim == 1 else ids[slice(*place.batch)] for ids in (self.query_ids, self.key_ids)]
+        return Segments(own[0][..., slice(*place.rows)], own[1][..., slice(*place.keys)])
 
     def _bounds(self, extent: Extent, rows: tuple[int, int]) -> tuple[int, int]:
         documents = self.documents_by_row(extent)
@@ -103,8 +104,12 @@ class Segments(Mask):
         >>> Segments([7, 7, 4], [7, 4, 4, 4]).documents_by_row(Extent(1, 1, 3, 4))
         [[(0, 2, 0, 1), (2, 3, 1, 4)]]
         """
+        key = version(self.query_ids), version(self.key_ids), extent.batch
+        return self._remembered("documents", key, lambda: self._documents(extent.batch))
+
+    def _documents(self, batch: int) -> list[list[tuple[int, int, int, int]]] | None:
         rows = []
-        for b in range(extent.batch):
+        for b in range(batch):
             queries, keys = (_runs(ids) for ids in self._labels(b))
             if queries is None or keys is None:
                 return None

@@ -16,7 +16,7 @@ from ..memory import KVCache, LinearState
 from ..memory.checks import size
 from ..shapes import Float
 from ..similarity import AnySimilarity, Argmax, FeatureMap, Softmax, as_similarity
-from .module import Described, check_features
+from .module import Described, check_features, own_part
 from .positions import Added, Bias, Place, Rotary, checked_positions, place_after
 
 Pair = tuple[Tensor, Tensor]
@@ -101,7 +101,7 @@ class Attention(Described):
         """The similarity, with the sink that the module has now: it may have been moved, or loaded."""
         similarity = self._similarity
         if isinstance(similarity, Softmax) and isinstance(similarity.sink, Tensor):
-            return Softmax(similarity.scale, similarity.softcap, self.sink)
+            return Softmax(similarity.scale, similarity.softcap, own_part(self.sink))
         return similarity
 
     def extra_repr(self) -> str:

@@ -29,7 +29,7 @@ from .decoder import Decoder
 from .encoder import Encoder
 from .encoder_decoder import EncoderDecoder
 from .feed_forward import FeedForward
-from .module import Described
+from .module import Described, whole_of
 
 _FORMAT, _VERSION = "qkv.nn", "1"
 _MODELS: dict[str, Any] = {
@@ -51,7 +51,8 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
     """Write a model of `qkv.nn` to one safetensors file, so that there is either the old file or the whole new one.
 
     The file holds the weights, the model's class and its options. Similarities and positions are written by name; a
-    function or a module of one's own cannot be, and is refused.
+    function or a module of one's own cannot be, and is refused. What `qkv.parallel.parallelize` dealt out is gathered:
+    every rank has to call `save`.
 
     >>> import tempfile, torch, qkv
     >>> model = qkv.nn.Decoder(12, heads=3, layers=2, vocabulary=31, positions=qkv.nn.Rotary()).eval()
@@ -82,7 +83,8 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
         raise OptionError(complaint("model", f"{odd[0]} of {tensors[odd[0]].dtype}", "one of " + ", ".join(_KINDS)))
     described = {"model": about, "training": model.training, "dtypes": sorted({k for k in dtypes.values() if k})}
     metadata = {"format": _FORMAT, "version": _VERSION, "description": json.dumps(described, allow_nan=False)}
-    write(target, {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata)
+    whole = {name: whole_of(tensor.detach()).cpu().contiguous() for name, tensor in tensors.items()}
+    write(target, whole, metadata)
 
 
 def load(path: str | os.PathLike[str]) -> Any:

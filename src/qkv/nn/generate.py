@@ -76,6 +76,9 @@ def generate(
     if on_token is not None and not callable(on_token):
         raise OptionTypeError(complaint("on_token", repr(on_token), "a function of (row, token), or None"))
     seed = None if seed is None else _seed(seed)
+    if temperature and seed is None and any(hasattr(weight, "full_tensor") for weight in model.parameters()):
+        hint = "ranks that draw different tokens would go different ways"
+        raise OptionError(complaint("seed", "None for a model on several ranks", "a number, the same on each", hint))
     stops = _stops(decoder, stop)
     longest = decoder.longest
     if longest is not None and read.longest + new > longest:

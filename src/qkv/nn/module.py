@@ -32,6 +32,16 @@ class Described(nn.Module):
         return module
 
 
+def own_part(tensor: Any) -> Any:
+    """What this rank has of a tensor that `qkv.parallel.parallelize` dealt out; any other as it is."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def whole_of(tensor: Any) -> Any:
+    """All of such a tensor, which every rank has to ask for; any other as it is."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
 def check_features(argument: str, x: Tensor, width: int, projection: nn.Module) -> None:
     """Refuse what is not (batch, n, width) numbers of the projection's dtype; autocast converts those of another.
 

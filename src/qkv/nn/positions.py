@@ -18,7 +18,7 @@ from ..memory import KVCache, LinearState
 from ..memory.checks import counted, size
 from ..shapes import Float, Int
 from ..step import check_memory
-from .module import Described, number
+from .module import Described, number, own_part
 
 
 class Place(NamedTuple):
@@ -203,7 +203,7 @@ class RelativeBias(Bias):
         return ahead + torch.where(distance < single, distance, far)
 
     def of_steps(self, steps: Tensor, dtype: torch.dtype) -> Tensor:
-        return nn.functional.embedding(self.bucket(steps), self.weight).to(dtype).transpose(-1, -2)
+        return nn.functional.embedding(self.bucket(steps), own_part(self.weight)).to(dtype).transpose(-1, -2)
 
 
 class Added(Positions):

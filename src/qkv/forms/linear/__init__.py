@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from ... import kernels
-from ...call import Call, arithmetic
+from ...call import Call, arithmetic, compact
 from ...cost.price import Cost
 from ...kernels.linear import IDENTITY, Rule
 from ...maps import MOST_FEATURES, Maps, feature_count, is_known, maps_of
-from ...masks import Causal, Mask, Padding, Window
+from ...masks import Causal, Extent, Mask, Padding, Window
 from ...shapes import Bool
 from ...similarity import FeatureMap, Polynomial
 from .. import work as priced
@@ -66,18 +66,23 @@ def _against(mask: Mask) -> str | None:
 
 def sight_of(call: Call) -> Sight:
     """The mask as the state needs it."""
-    offset, keep = None, None
-    for part in _parts(call):
-        if isinstance(part, Causal):
-            band = part.band(call.extent)
-            assert band is not None
-            if band.upper is not None:
-                offset = band.upper - 1 if offset is None else min(offset, band.upper - 1)
-        else:
-            kept = part.keys_kept(call.extent, call.query.device)
+    return sight_through(call.mask, call.extent, call.query.device)
+
+
+def sight_through(mask: Mask | None, extent: Extent, device: torch.device) -> Sight:
+    keep = None
+    for part in () if mask is None else mask.parts():
+        if not isinstance(part, Causal):
+            kept = part.keys_kept(extent, device)
             assert kept is not None
             keep = kept if keep is None else keep & kept
-    return Sight(offset, keep)
+    return Sight(diagonal(mask, extent), keep)
+
+
+def diagonal(mask: Mask | None, extent: Extent) -> int | None:
+    """The least offset of the `Causal`s in a mask; None where each lets every query see all keys."""
+    bands = [part.band(extent) for part in (() if mask is None else mask.parts()) if isinstance(part, Causal)]
+    return min((band.upper - 1 for band in bands if band is not None and band.upper is not None), default=None)
 
 
 def cost(call: Call) -> Cost:
@@ -119,15 +124,15 @@ def run(call: Call) -> Result:
 def _run(call: Call) -> Result:
     maps, sight = maps_of(call.similarity, call.width), sight_of(call)
     query, key, value = call.query, call.key, call.value
-    blind = _blind(call, sight)
+    if maps.rule is None or native.reasons_against(call):
+        # torch's products map them, or add them up.
+        query, key, value = compact(query), compact(key), compact(value)
+    blind = blind_queries(call.extent, sight, (0, call.extent.len_q), query.device)
     if blind is not None:  # the features of such a query may overflow, and ∞·0 is not 0
         query = query.masked_fill(blind, 0.0)
     differs = call.needs_grad
-    if maps.rule is None and torch.is_grad_enabled() and _learns(maps, call):
-        # The map has parameters of its own: autograd sees it at work on all tokens.
-        dtype = arithmetic(query.dtype)
-        query, key, value = maps.query(query.to(dtype)), maps.key(_cleared(key, sight).to(dtype)), value.to(dtype)
-        maps, differs = Maps(_same, _same, maps.features, Rule(IDENTITY, maps.features), maps.normalize), True
+    if map_learns(maps, call):
+        (query, key, value, maps), differs = mapped_ahead(query, key, value, maps, sight), True
     with torch.no_grad():
         if native.reasons_against(call):
             RUNS["linear.torch"] += 1
@@ -145,15 +150,16 @@ def _run(call: Call) -> Result:
     return Result(out.to(call.query.dtype), None, None)
 
 
-def _blind(call: Call, sight: Sight) -> Bool[Tensor, "#batch 1 len_q 1"] | None:
-    """The queries that see no key; None where sizes say that there are none."""
+def blind_queries(
+    extent: Extent, sight: Sight, rows: tuple[int, int], device: torch.device
+) -> Bool[Tensor, "#batch 1 rows 1"] | None:
+    """Which of the queries rows[0] to rows[1] - 1 see no key; None where sizes say that there are none."""
     if sight.keep is None and (sight.offset is None or sight.offset >= 0):
         return None
-    extent, device = call.extent, call.query.device
     kept = torch.ones(1, extent.len_k, dtype=torch.bool, device=device) if sight.keep is None else sight.keep
-    last = torch.full((extent.len_q,), extent.len_k, device=device)
+    last = torch.full((rows[1] - rows[0],), extent.len_k, device=device)
     if sight.offset is not None:
-        last = (torch.arange(1, extent.len_q + 1, device=device) + sight.offset).clamp(0, extent.len_k)
+        last = (torch.arange(rows[0] + 1, rows[1] + 1, device=device) + sight.offset).clamp(0, extent.len_k)
     seen = torch.nn.functional.pad(kept.cumsum(1), (1, 0))[:, last]
     return (seen == 0)[:, None, :, None]
 
@@ -166,8 +172,20 @@ def _cleared(key: Tensor, sight: Sight) -> Tensor:
     return key if sight.keep is None else key.masked_fill(~sight.keep[:, None, :, None], 0.0)
 
 
-def _learns(maps: Maps, call: Call) -> bool:
-    """Whether the map has something to learn, beside what is given to it."""
+def mapped_ahead(
+    query: Tensor, key: Tensor, value: Tensor, maps: Maps, sight: Sight
+) -> tuple[Tensor, Tensor, Tensor, Maps]:
+    """Features instead of queries and keys, and the maps for those: of a map with parameters of its own, which autograd
+    has to see at work on all tokens."""
+    dtype = arithmetic(query.dtype)
+    query, key, value = maps.query(query.to(dtype)), maps.key(_cleared(key, sight).to(dtype)), value.to(dtype)
+    return query, key, value, Maps(_same, _same, maps.features, Rule(IDENTITY, maps.features), maps.normalize)
+
+
+def map_learns(maps: Maps, call: Call) -> bool:
+    """Whether the map has something to learn, beside what is given to it, and somebody asks for derivatives."""
+    if maps.rule is not None or not torch.is_grad_enabled():
+        return False
     probe = torch.zeros(1, 1, 1, call.width, dtype=arithmetic(call.query.dtype), device=call.query.device)
     return maps.key(probe).requires_grad
 

@@ -11,7 +11,8 @@ Backward, with g_i the derivative by y_i:
     dφ(k_j) = T·ṽ_j + Σ_i (g_i·ṽ_j) φ(q_i)          backward sweep, T = Σ_i φ(q_i) g_iᵀ over later queries
     dṽ_j    = φ(k_j)·T + Σ_i φ(q_i)·φ(k_j) g_i
 
-Neither sweep holds more than a chunk's features and a state.
+Neither sweep holds more than a chunk's features and a state. Where these queries and keys are a part of a longer
+sequence, S starts as the sum over the keys before them and T as that over the queries after them.
 """
 
 from __future__ import annotations
@@ -108,16 +109,17 @@ class Scan(NamedTuple):
         return x.masked_fill(~self.sight.keep[:, None, j0:j1, None], 0.0)
 
 
-def forward(scan: Scan) -> Float[Tensor, "batch heads_q len_q width_v"]:
-    rows = [quotient(y, scan.maps.normalize) for y, _ in sums(scan)]
+def forward(scan: Scan, before: Tensor | None = None) -> Float[Tensor, "batch heads_q len_q width_v"]:
+    rows = [quotient(y, scan.maps.normalize) for y, _ in sums(scan, before)]
     if not rows:
         return scan.query.new_zeros((*scan.query.shape[:3], scan.value.shape[3]))
     return torch.cat(rows, dim=2)
 
 
-def sums(scan: Scan) -> Iterator[tuple[Tensor, Tensor]]:
-    """y of each chunk, (batch, heads_q, rows, width_v + 1), and the state that it found."""
-    state, absorbed = scan.nothing(), 0
+def sums(scan: Scan, before: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    """y of each chunk, (batch, heads_q, rows, width_v + 1), and the state that it found. before: S to start from, of
+    keys that all these queries see."""
+    state, absorbed = scan.nothing() if before is None else before, 0
     for chunk in scan.chunks():
         while absorbed < chunk.j0:
             stop = min(absorbed + scan.size, chunk.j0)
@@ -141,9 +143,15 @@ def quotient(y: Tensor, normalize: bool) -> Tensor:
 
 def derivatives(scan: Scan, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """By query, key and value, for the derivative `grad` by the answer."""
-    chunks, heads_q, heads_kv = scan.chunks(), scan.query.shape[1], scan.key.shape[1]
+    by_query, by_sums = of_queries(scan, grad)
+    return by_query, *of_keys(scan, by_sums)
+
+
+def of_queries(scan: Scan, grad: Tensor, before: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
+    """The derivative by the queries, and g of each chunk, the heads of a group as rows."""
+    heads_q, heads_kv = scan.query.shape[1], scan.key.shape[1]
     by_query, by_sums = [], []
-    for chunk, (y, state) in zip(chunks, sums(scan), strict=True):
+    for chunk, (y, state) in zip(scan.chunks(), sums(scan, before), strict=True):
         own = grad[:, :, chunk.i0 : chunk.i1]
         if scan.maps.normalize:
             below = y[..., -1:]
@@ -160,12 +168,21 @@ def derivatives(scan: Scan, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             through(scan.maps.query, scan.query[:, :, chunk.i0 : chunk.i1], unfold_group(by_features, heads_q))
         )
         by_sums.append(g)
-    by_key, by_value = _of_keys(scan, chunks, by_sums)
-    return torch.cat(by_query, dim=2) if by_query else torch.zeros_like(scan.query), by_key, by_value
+    return torch.cat(by_query, dim=2) if by_query else torch.zeros_like(scan.query), by_sums
 
 
-def _of_keys(scan: Scan, chunks: list[Chunk], by_sums: list[Tensor]) -> tuple[Tensor, Tensor]:
-    later, len_k = scan.nothing(), scan.key.shape[2]
+def summed(scan: Scan, by_sums: list[Tensor]) -> Tensor:
+    """T of all these queries."""
+    total = scan.nothing()
+    for chunk, g in zip(reversed(scan.chunks()), reversed(by_sums), strict=True):
+        total = total + scan.features_of_queries(chunk).mT @ g
+    return total
+
+
+def of_keys(scan: Scan, by_sums: list[Tensor], after: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The derivatives by keys and values. after: T to start from, of queries that see all these keys."""
+    chunks, len_k = scan.chunks(), scan.key.shape[2]
+    later = scan.nothing() if after is None else after
     by_key, by_value = [], []
     end = chunks[-1].j1 if chunks else 0
 
@@ -180,7 +197,10 @@ def _of_keys(scan: Scan, chunks: list[Chunk], by_sums: list[Tensor]) -> tuple[Te
         by_key.append(scan._kept(through(scan.maps.key, key, by_features), j0, j1))
         by_value.append(by_values[..., :-1])
 
-    if end < len_k:  # nobody sees these
+    if after is not None:
+        for stop in range(len_k, end, -scan.size):
+            take(max(end, stop - scan.size), stop, None, None, None)
+    elif end < len_k:  # nobody sees these
         by_key.append(torch.zeros_like(scan.key[:, :, end:]))
         by_value.append(torch.zeros_like(scan.value[:, :, end:]))
     for chunk, g in zip(reversed(chunks), reversed(by_sums), strict=True):
@@ -191,6 +211,8 @@ def _of_keys(scan: Scan, chunks: list[Chunk], by_sums: list[Tensor]) -> tuple[Te
     first = chunks[0].j0 if chunks else 0
     for stop in range(first, 0, -scan.size):
         take(max(0, stop - scan.size), stop, None, None, None)
+    if not by_key:
+        return torch.zeros_like(scan.key), torch.zeros_like(scan.value)
     by_key.reverse()
     by_value.reverse()
     return torch.cat(by_key, dim=2), torch.cat(by_value, dim=2)

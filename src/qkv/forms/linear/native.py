@@ -45,25 +45,33 @@ def scores_are_cheaper(call: Call, features: int) -> bool:
 
 
 def run(
-    query: Tensor, key: Tensor, value: Tensor, maps: Maps, sight: Sight, direct: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    maps: Maps,
+    sight: Sight,
+    direct: bool,
+    state: Float[Tensor, "b h floats"] | None = None,
 ) -> Float[Tensor, "b hq n dv"]:
-    """direct: the lengths are short, and scores are cheaper than a state."""
+    """direct: the lengths are short, and scores are cheaper than a state. state: S to start from, of keys that all
+    these queries see, as the kernel holds it; it may be written to."""
     if maps.rule is not None:
         out = linear(
             query, key, value, maps.rule,
-            keep=sight.keep, offset=sight.offset, normalize=maps.normalize, direct=direct,
+            keep=sight.keep, offset=sight.offset, normalize=maps.normalize, direct=direct, state=state,
         )  # fmt: skip
         assert out is not None
         return out
-    return _in_pieces(query, key, value, maps, sight)
+    return _in_pieces(query, key, value, maps, sight, state)
 
 
-def _in_pieces(query: Tensor, key: Tensor, value: Tensor, maps: Maps, sight: Sight) -> Tensor:
+def _in_pieces(query: Tensor, key: Tensor, value: Tensor, maps: Maps, sight: Sight, state: Tensor | None) -> Tensor:
     """Features of some tokens at a time, for the kernel to add to its state and to answer from it."""
     batch, heads_q, len_q, _ = query.shape
     heads_kv, len_k, dtype = key.shape[1], key.shape[2], arithmetic(query.dtype)
     rule = Rule(IDENTITY, maps.features)
-    state = torch.zeros(batch, heads_kv, state_floats(rule, value.shape[3]))
+    if state is None:
+        state = torch.zeros(batch, heads_kv, state_floats(rule, value.shape[3]))
     size = max(64, PIECE // max(1, maps.features * batch * heads_q) // 64 * 64)
     outs, absorbed = [], 0
 

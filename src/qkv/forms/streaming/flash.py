@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ... import kernels
-from ...call import Call, arithmetic, fold_group, unfold_group
+from ...call import Call, arithmetic, fold_group, level, unfold_group
 from ...similarity import Softmax
 from ..equation import NEVER, Result, Rows, attend
 from .backward import Outcome, gradients, of_sink
@@ -47,7 +47,8 @@ def run(call: Call) -> Result | None:
     plain = call.bias is None and similarity.sink is None and call.width == call.width_v
     if whole and plain and not call.needs_grad:
         causal = pieces is not None and pieces[0].causal
-        out, lse = _kernel(call.query, call.key, call.value, None, causal, similarity.scale_for(call.width))
+        query, key, value = level(call.query), level(call.key), level(call.value)
+        out, lse = _kernel(query, key, value, None, causal, similarity.scale_for(call.width))
         return Result(out, lse, None) if kernels.all_finite(lse.transpose(1, 2)) else None
     if isinstance(similarity.sink, Tensor) and not kernels.all_finite(similarity.sink):
         return None
@@ -65,12 +66,6 @@ def run(call: Call) -> Result | None:
 def _kernel(
     query: Tensor, key: Tensor, value: Tensor, additive: Tensor | None, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    if query.stride(3) != 1:
-        query = query.contiguous()
-    if key.stride(3) != 1:
-        key = key.contiguous()
-    if value.stride(3) != 1:
-        value = value.contiguous()
     heads_q, heads_kv = query.shape[1], key.shape[1]
     if heads_q != heads_kv and not causal and additive is None and query.shape[2] < 64 and not query.requires_grad:
         # Few rows: the group's heads become rows, and each key is read once.
@@ -109,7 +104,7 @@ def _merge(call: Call, pieces: list[Piece]) -> tuple[Tensor, Tensor] | None:
     if out is None or lse is None:
         out, lse = _nothing_yet(call, value.shape[3])
     if call.sink is not None:
-        out, lse = _with_sink(out, lse, call.sink.detach())
+        out, lse = with_sink(out, lse, call.sink.detach())
     return out[..., : call.width_v], lse
 
 
@@ -145,7 +140,7 @@ def _joined(out: Tensor, lse: Tensor | None, more: Tensor, more_lse: Tensor) -> 
     return (out * first + more * second).to(out.dtype), total
 
 
-def _with_sink(out: Tensor, lse: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
+def with_sink(out: Tensor, lse: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
     """The sink joins the sum below the fraction; a row that sees nothing stays as it is."""
     sink = sink.squeeze(-1)
     total = torch.where(lse == NEVER, NEVER, torch.logaddexp(lse, sink))
@@ -154,14 +149,14 @@ def _with_sink(out: Tensor, lse: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _equal_widths(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Zeros change neither q·k nor the columns that are asked for."""
+    """Level, and as wide as each other: zeros change neither q·k nor the columns that are asked for."""
     width, width_v = query.shape[3], value.shape[3]
     if width < width_v:
         room = (0, width_v - width)
-        return torch.nn.functional.pad(query, room), torch.nn.functional.pad(key, room), value
-    if width_v < width:
-        return query, key, torch.nn.functional.pad(value, (0, width - width_v))
-    return query, key, value
+        query, key = torch.nn.functional.pad(query, room), torch.nn.functional.pad(key, room)
+    elif width_v < width:
+        value = torch.nn.functional.pad(value, (0, width - width_v))
+    return level(query), level(key), level(value)
 
 
 class _Pieces(torch.autograd.Function):
@@ -239,13 +234,17 @@ def _by_the_equation(
     return [next(found) if want and t is not None else None for t, want in zip(inputs, wants, strict=True)]
 
 
+def gradients_of(call: Call, grad_out: Tensor, out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk and dv of a call whose keys are some of those that its rows see: out and lse are those of all of them."""
+    return _gradients(call, cut(call), grad_out, out, lse)
+
+
 def _gradients(
     call: Call, pieces: list[Piece], grad_out: Tensor, out: Tensor, lse: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     assert isinstance(call.similarity, Softmax)
     scale = call.similarity.scale_for(call.width)
-    query, key, value = (t if t.stride(3) == 1 else t.contiguous() for t in (call.query, call.key, call.value))
-    query, key, value = _equal_widths(query, key, value)
+    query, key, value = _equal_widths(call.query, call.key, call.value)
     room = (0, value.shape[3] - out.shape[3])
     grad_out, out = torch.nn.functional.pad(grad_out, room), torch.nn.functional.pad(out, room)
     # exp(−inf − 0) = 0: a row that sees nothing gives nothing.

@@ -1,0 +1,210 @@
+"""A long causal context, spread over ranks that each hold a part of it.
+
+    torchrun --nproc-per-node 4 examples/long_context.py
+
+Every rank makes its own shard of queries, keys and values, and nobody ever holds the whole. What travels is printed
+beside the time, the memory, and how far sampled rows are from the equation in float64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+import qkv
+from qkv.forms.base import RUNS
+from qkv.parallel.wire import TRAFFIC
+
+SIMILARITIES = {
+    "softmax": qkv.Softmax(),
+    "elu1": qkv.FeatureMap(qkv.features.elu1),
+    "polynomial": qkv.Polynomial(degree=2),
+}
+EXAMPLE = """example:
+  torchrun --nproc-per-node 4 examples/long_context.py --tokens 65536 --similarity elu1
+"""
+ROWS_PER_RANK = 3
+
+
+def main() -> None:
+    options = read_options()
+    mesh = join()
+    try:
+        found = [measured(mesh, options, name) for name in options.similarity]
+        if dist.get_rank() == 0:
+            print(json.dumps(found, indent=2) if options.json else table(options, found), flush=True)
+        dist.barrier()  # nobody leaves while another still listens
+    finally:
+        dist.destroy_process_group()
+
+
+def read_options() -> argparse.Namespace:
+    words = argparse.ArgumentParser(
+        description="Attention over a long causal context that is spread over ranks.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    words.add_argument("--tokens", type=count, default=16384, help="length of the whole context (16384)")
+    words.add_argument("--heads", type=count, default=4, help="heads of queries, keys and values (4)")
+    words.add_argument("--width", type=count, default=64, help="width of a head (64)")
+    names = ", ".join(SIMILARITIES)
+    words.add_argument(
+        "--similarity", nargs="+", choices=SIMILARITIES, default=["softmax", "elu1"], metavar="NAME",
+        help=f"what to measure: {names} (softmax elu1)",
+    )  # fmt: skip
+    words.add_argument("--json", action="store_true", help="print JSON, sizes in bytes and times in seconds")
+    return words.parse_args()
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a whole number from 1 on")
+    return int(text)
+
+
+def join() -> DeviceMesh:
+    """The ranks that torchrun started, or this process alone."""
+    if "RANK" in os.environ:
+        if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all on this machine
+        dist.init_process_group("gloo", timeout=timedelta(seconds=120))
+    else:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # pyright: ignore[reportPrivateImportUsage]
+    return init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("ranks",))
+
+
+def shard(options: argparse.Namespace, rank: int) -> list[Tensor]:
+    """Query, key and value of a rank, (1, heads, own tokens, width); the same whoever makes them."""
+    draw = torch.Generator().manual_seed(rank)
+    start, stop = span(options, rank)
+    shape = 1, options.heads, stop - start, options.width
+    return [torch.randn(shape, generator=draw) for _ in range(3)]
+
+
+def span(options: argparse.Namespace, rank: int) -> tuple[int, int]:
+    ranks = dist.get_world_size()
+    return rank * options.tokens // ranks, (rank + 1) * options.tokens // ranks
+
+
+def measured(mesh: DeviceMesh, options: argparse.Namespace, name: str) -> dict[str, Any]:
+    """One call, and what it took on the slowest and fullest rank."""
+    similarity, mask = SIMILARITIES[name], qkv.Causal()
+    small = [torch.zeros(1, options.heads, 1, options.width) for _ in range(3)]
+    qkv.parallel.attention(*small, mesh=mesh, similarity=similarity, mask=mask)  # ranks shake hands once
+    own = shard(options, dist.get_rank())
+    TRAFFIC.clear()
+    before, held = Counter(RUNS), settled_memory()
+    dist.barrier()
+    begin = time.perf_counter()
+    out = qkv.parallel.attention(*own, mesh=mesh, similarity=similarity, mask=mask)
+    seconds = time.perf_counter() - begin
+    assert isinstance(out, Tensor)
+    splits = [run.removeprefix("parallel.") for run in RUNS - before if run.startswith("parallel.")]
+    start, stop = span(options, dist.get_rank())
+    places = sorted({start + (stop - start - 1) * n // (ROWS_PER_RANK - 1) for n in range(ROWS_PER_RANK)})
+    mine = {
+        "tokens": stop - start,
+        "seconds": seconds,
+        "bytes_sent": TRAFFIC["data bytes"] + TRAFFIC["tickets bytes"],
+        "bytes_held": max(memory("VmHWM") - held, 0),
+        "rows": [(place, out[0, :, place - start]) for place in places if start <= place < stop],
+    }
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    found = {
+        "similarity": name,
+        "split": splits[0] if splits else "none",
+        "ranks": len(everyone),
+        "tokens": options.tokens,
+        "tokens_per_rank": max(each["tokens"] for each in everyone),
+        "seconds": max(each["seconds"] for each in everyone),
+        "bytes_sent_per_rank": max(each["bytes_sent"] for each in everyone),
+        "bytes_held_per_rank": max(each["bytes_held"] for each in everyone),
+    }
+    if dist.get_rank() == 0:
+        rows = [row for each in everyone for row in each["rows"]]
+        found |= {"rows_compared": len(rows), "largest_difference": difference(options, name, rows)}
+    return found
+
+
+def difference(options: argparse.Namespace, name: str, rows: list[tuple[int, Tensor]]) -> float:
+    """How far rows of the answer, (heads, width) each, are from Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j) in float64.
+    One process makes every shard again, one after the other."""
+    places = torch.tensor([place for place, _ in rows])
+    answer = torch.stack([row for _, row in rows], dim=1).double()
+    queries = torch.zeros(options.heads, len(rows), options.width, dtype=torch.float64)
+    for rank in range(dist.get_world_size()):
+        start, stop = span(options, rank)
+        here = (places >= start) & (places < stop)
+        queries[:, here] = shard(options, rank)[0][0, :, places[here] - start].double()
+    above, below = torch.zeros_like(answer), torch.zeros(*answer.shape[:2], 1, dtype=torch.float64)
+    for rank in range(dist.get_world_size()):
+        start, stop = span(options, rank)
+        _, key, value = (tensor[0].double() for tensor in shard(options, rank))
+        sees = torch.arange(start, stop) <= places[:, None]
+        sims = torch.where(sees, similarities(name, queries, key), 0.0)
+        above += sims @ value
+        below += sims.sum(-1, keepdim=True)
+    return (above / below - answer).abs().max().item()
+
+
+def similarities(name: str, query: Tensor, key: Tensor) -> Tensor:
+    if name == "elu1":
+        return qkv.features.elu1(query) @ qkv.features.elu1(key).mT
+    products = query @ key.mT
+    return (products + 1.0) ** 2 if name == "polynomial" else torch.exp(products / query.shape[-1] ** 0.5)
+
+
+def settled_memory() -> int:
+    """Bytes that this process holds, after what earlier calls left behind is given back and their peak is forgotten."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except (OSError, AttributeError):  # another system: the peak is that of the whole run
+        pass
+    return memory("VmRSS")
+
+
+def memory(name: str) -> int:
+    """Bytes of this process: VmRSS is what it holds now, VmHWM the most that it held."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def table(options: argparse.Namespace, found: list[dict[str, Any]]) -> str:
+    ranks = found[0]["ranks"]
+    sizes = f"{options.tokens} tokens, causal, {options.heads} heads of width {options.width}, float32"
+    lines = [
+        f"{sizes}; each of {ranks} rank{'s' * (ranks > 1)}:",
+        "",
+        "similarity  split    tokens     time       sent     memory  off float64",
+    ]
+    for each in found:
+        sent, held = (f"{each[name] / 1e6:.3f} MB" for name in ("bytes_sent_per_rank", "bytes_held_per_rank"))
+        lines.append(
+            f"{each['similarity']:<11} {each['split']:<6} {each['tokens_per_rank']:>8} {each['seconds']:>6.2f} s "
+            f"{sent:>10} {held:>10}  {each['largest_difference']:>11.1e}"
+        )
+    lines += ["", "memory: beside the shard itself; off float64: the most, over sampled rows"]
+    if ranks == 1:
+        lines.append("one rank only: torchrun --nproc-per-node 4 examples/long_context.py spreads it")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

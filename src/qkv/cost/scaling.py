@@ -1,0 +1,222 @@
+"""A plan over many machines, on paper: every split of the sequence at 1, 2, 4, … machines, what travels, what fits.
+
+Weights are whole on every machine; tokens and their cache are spread. Times are the plan's own parts: those of a token
+shrink with the tokens of a machine, scores with the busiest machine's share of them, and what travels comes on top.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import OptionError, complaint
+from .formats import check_size, stored
+from .formulas import wire_formula
+from .links import Link, as_link
+from .readable import counted, whole
+from .wire import Phase, Spread, Wire, merged_step, shard_bytes, wire
+
+if TYPE_CHECKING:
+    from .planning import Run
+
+USUAL_LINK = "100gbe"
+SPLITS = ("ring", "gather", "heads", "scan")
+LINEAR = "scan"  # of the same model with linear attention
+MOST_MACHINES = 2**24
+_ATTENTION = ("scores", "cache")
+
+
+@dataclass(frozen=True)
+class Split:
+    """A prefill, split so. sent_bytes, messages: of the busiest machine, over all layers. held_bytes: beside its
+    weights, cache and shard, at the worst moment of a layer. reason: why it cannot be; then the rest is None."""
+
+    seconds: float | None
+    sent_bytes: int | None
+    sent_bytes_per_layer: int | None
+    messages: int | None
+    held_bytes: int | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Spreading:
+    """On so many machines. tokens: of the longest shard. best: the fastest split of the model as it is that fits, or of
+    all if none does. efficiency: time on one machine, divided by machines × time on these. memory_bytes: of a machine:
+    weights, its part of the cache, and what the split holds. token_*: a step of decoding from a spread cache."""
+
+    machines: int
+    tokens: int
+    splits: dict[str, Split]
+    best: str
+    seconds: float
+    efficiency: float
+    sent_bytes: int
+    sent_bytes_per_layer: int
+    memory_bytes: int
+    fits: bool
+    largest_context: int | None
+    token_seconds: float | None
+    token_sent_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """rows: by machines. formulas: bytes that a machine sends in a layer, and messages, for each split."""
+
+    link: Link
+    tokens: int
+    rows: tuple[Spreading, ...]
+    formulas: dict[str, dict[str, str]]
+    notes: tuple[str, ...] = ()
+
+
+def scaling(run: Run, context: int, machines: Any, link: Any) -> Scaling:
+    """Of a plan's run; tokens are those of its prompt, of an encoder its context."""
+    check_size("machines", machines)
+    if machines > MOST_MACHINES:
+        raise OptionError(complaint("machines", machines, f"at most {whole(MOST_MACHINES)}"))
+    if run.model.kind == "encoder-decoder":
+        hint = "decoders and encoders are spread by their one sequence"
+        raise OptionError(complaint("machines", f"{machines} for an encoder-decoder", "a model of one sequence", hint))
+    used = as_link(USUAL_LINK if link is None else link)
+    tokens = run.prompt if run.model.kind == "decoder" else context
+    steps = [2**power for power in range(machines.bit_length()) if 2**power < machines]
+    paper = _Paper(run, context, tokens, used)
+    rows = tuple(paper.row(count) for count in (*steps, machines))
+    return Scaling(used, tokens, rows, _formulas(run), _notes(run, rows, tokens))
+
+
+class _Paper:
+    """What rows have in common: the model's parts on one machine."""
+
+    def __init__(self, run: Run, context: int, tokens: int, link: Link) -> None:
+        self.run, self.model, self.context, self.tokens, self.link = run, run.model, context, tokens, link
+        self.decodes = run.model.kind == "decoder"
+        self.item = stored(1, "float32" if run.weights == "float32" else "bfloat16")
+        self.alone = {name: run.pass_over(tokens, kind) for name, kind in (("softmax", "softmax"), (LINEAR, "linear"))}
+        self.step = run.step(context) if self.decodes else None
+        self.first: Spreading | None = None
+
+    def row(self, machines: int) -> Spreading:
+        run, ranks = self.run, min(machines, self.tokens)
+        splits = {name: self._split(name, ranks) for name in SPLITS}
+        cache = -(-self.model.cache_bytes(self.context, run.batch, run.cache) // machines)
+        own = {name: run.weight_bytes + cache + (split.held_bytes or 0) for name, split in splits.items()}
+        good = {name: split.seconds for name, split in splits.items() if split.seconds is not None and name != LINEAR}
+        fitting = {name: seconds for name, seconds in good.items() if own[name] <= run.hardware.memory}
+        best = min(fitting or good, key=lambda name: good[name])
+        seconds, taken = good[best], splits[best]
+        self_alone = seconds if self.first is None else self.first.seconds
+        token = self._token(machines)
+        found = Spreading(
+            machines=machines,
+            tokens=-(-self.tokens // machines),
+            splits=splits,
+            best=best,
+            seconds=seconds,
+            efficiency=self_alone / (machines * seconds),
+            sent_bytes=taken.sent_bytes or 0,
+            sent_bytes_per_layer=taken.sent_bytes_per_layer or 0,
+            memory_bytes=own[best],
+            fits=bool(fitting),
+            largest_context=self._largest(machines),
+            token_seconds=None if token is None else token[0],
+            token_sent_bytes=None if token is None else token[1],
+        )
+        self.first = self.first or found
+        return found
+
+    def _largest(self, machines: int) -> int | None:
+        run = self.run
+        if not self.decodes:
+            return None
+        return run.largest(
+            lambda size: run.weight_bytes - (-self.model.cache_bytes(size, run.batch, run.cache) // machines)
+        )
+
+    def _split(self, name: str, ranks: int) -> Split:
+        reason = self._reason(name, ranks)
+        if reason:
+            return Split(None, None, None, None, None, reason)
+        parts = self.alone[LINEAR if name == LINEAR else "softmax"]
+        beside = sum(part.seconds for key, part in self._shorter(name, ranks).items() if key not in _ATTENTION)
+        beside += parts["cache"].seconds / ranks if "cache" in parts else 0.0
+        layers = self._layers(name, ranks)
+        # The plan's count of scores has more than products, and may be bound by memory: it sets the rate.
+        products = sum(count * one.flops for count, _, one in layers)
+        rate = products / parts["scores"].seconds
+        seconds = beside + sum(
+            count * each.forward.seconds(self.link.bandwidth, self.link.latency, rate) for count, each, _ in layers
+        )
+        sent = sum(count * each.sent for count, each, _ in layers)
+        messages = sum(count * each.messages for count, each, _ in layers)
+        own = math.floor(shard_bytes(self._spread(ranks, None)))
+        held = max(each.held for _, each, _ in layers) - own if ranks > 1 else 0
+        return Split(seconds, sent, max(each.sent for _, each, _ in layers), messages, held)
+
+    def _shorter(self, name: str, ranks: int) -> dict[str, Any]:
+        """The parts of a pass over the tokens of one machine."""
+        return self.run.pass_over(-(-self.tokens // ranks), "linear" if name == LINEAR else "softmax")
+
+    def _layers(self, name: str, ranks: int) -> list[tuple[int, Wire, Wire]]:
+        """(how many layers, what one takes on so many ranks, and on one): those with a window, and those without."""
+        model = self.model
+        windowed = 0 if name == LINEAR or model.window is None or self.tokens <= model.window else model.window_layers
+        found = []
+        for count, window in ((model.layers - windowed, None), (windowed, model.window)):
+            if count:
+                found.append((count, wire(name, self._spread(ranks, window)), wire(name, self._spread(1, window))))
+        return found
+
+    def _spread(self, ranks: int, window: int | None) -> Spread:
+        model = self.model
+        return Spread(
+            batch=self.run.batch,
+            heads=model.heads,
+            kv_heads=model.kv_heads,
+            width=model.head_width,
+            value_width=model.value_width,
+            tokens=self.tokens,
+            ranks=ranks,
+            item=self.item,
+            causal=self.decodes,
+            window=window if self.decodes else None,
+            features=model.head_width,
+        )
+
+    def _reason(self, name: str, ranks: int) -> str:
+        heads, kv_heads = self.model.heads, self.model.kv_heads
+        if name != "heads" or (heads % ranks == 0 and (kv_heads % ranks == 0 or ranks % kv_heads == 0)):
+            return ""
+        return f"{heads} query and {kv_heads} key/value heads do not divide among {ranks}"
+
+    def _token(self, machines: int) -> tuple[float, int] | None:
+        if self.step is None:
+            return None
+        split = sum(part.seconds for name, part in self.step.items() if name in _ATTENTION) / machines
+        beside = sum(part.seconds for name, part in self.step.items() if name not in _ATTENTION)
+        model = self.model
+        sent, messages = merged_step(self.run.batch, model.heads, model.value_width, machines)
+        merging = Phase(0, 0, sent, messages, 0).seconds(self.link.bandwidth, self.link.latency, 1.0)
+        return split + beside + model.layers * merging, model.layers * sent
+
+
+def _formulas(run: Run) -> dict[str, dict[str, str]]:
+    kind = "full" if run.model.kind == "encoder" else "causal"
+    found = {name: wire_formula(name, kind)._asdict() for name in SPLITS}
+    if run.model.window is not None and kind == "causal":
+        found |= {f"{name}, window": wire_formula(name, "window")._asdict() for name in ("ring", "gather")}
+    return found
+
+
+def _notes(run: Run, rows: tuple[Spreading, ...], tokens: int) -> tuple[str, ...]:
+    found = ["weights are whole on every machine; tokens and their cache are spread"]
+    if rows[-1].machines > tokens:
+        found.append(f"{counted(tokens, 'token')} keep no more machines than that at work")
+    if run.model.latent is not None:
+        found.append("keys and values travel as heads have them, not as the latent vector")
+    if not any(row.fits for row in rows):
+        found.append("it fits on none of these: weights would have to be spread too")
+    return tuple(found)

@@ -1,0 +1,88 @@
+"""`attention` over the ranks of a mesh's axis: read the share, choose a split, run it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from ..api import Answer, as_asked, of_nothing
+from ..api import attention as attention_here
+from ..errors import OptionError, complaint
+from ..masks import Mask
+from ..similarity import AnySimilarity
+from .agreement import met_again
+from .axis import read_axis
+from .choice import choose
+from .dtensors import opened
+from .share import read_share
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mesh: DeviceMesh | None = None,
+    axis: str | int | None = None,
+    similarity: AnySimilarity | None = None,
+    mask: Mask | None = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    form: str = "auto",
+    split: str = "auto",
+    return_lse: bool = False,
+    return_weights: bool = False,
+) -> Answer:
+    """V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j) over a sequence that is spread over the ranks of an axis.
+
+    Every rank gives its own shard: query (batch, heads_q, own queries, width), key and value (batch, heads_kv, own
+    keys, …), or three or two dimensions as in `qkv.attention`. Shards are contiguous and in rank order, of any
+    lengths; a rank may have nothing. The answer is that of the rank's own queries. Every rank makes the same call,
+    forward and backward. mesh, axis: a `DeviceMesh` and the name or number of its axis; DTensors bring their mesh.
+    mask: of the whole, in global positions, the same on every rank. bias: (…, own queries or all, all keys).
+    similarity, dropout, form, return_lse, return_weights: as in `qkv.attention`; form is what each rank runs. split:
+    how the work is spread; "auto" asks the cost model, and `explain` says what it took and why.
+
+    - "ring": blocks of keys and values travel, and softmax's partial answers are merged by log-sum-exp.
+    - "gather": every rank fetches the keys and values that its queries see.
+    - "heads": tokens are exchanged for heads, so that each rank has the whole sequence for some of the heads.
+    - "scan": sums of features travel instead of keys, whatever the length (`FeatureMap`, `Polynomial`).
+    - "best": each rank finds its best key for every query, and the best of those is taken (`Argmax`).
+
+    DTensors are answered by DTensors with the query's placements, which are the same for all three: Shard of the
+    sequence along one axis of the mesh, which is then `axis` and need not be named; Shard of heads or of the batch,
+    which do not travel, or Replicate along others. Masks, plain biases and sinks are those of the whole.
+
+    What every rank holds whole, such as a learned sink or a bias with one row for all queries, gets the rank's own
+    part of the gradient, as layers do under data parallelism: the sum over the ranks is the gradient.
+
+    At the edges: as in `qkv.attention`. Ranks that disagree raise `Disagreement` on every rank, with the names of what
+    differs; a rank that is gone or late raises `PeerLost` on the others, within the process group's timeout.
+    """
+    opening = opened(query, key, value, similarity, mask, bias, mesh, axis)
+    query, key, value, similarity, mask, bias, mesh, axis, _ = opening
+    if not opening.travels:  # every rank has whole sequences
+        if split not in ("auto", "heads"):
+            wanted = "'auto' or 'heads' for DTensors whose sequences are whole on every rank"
+            raise OptionError(complaint("split", repr(split), wanted))
+        here = attention_here(
+            query, key, value, similarity=similarity, mask=mask, bias=bias, dropout=dropout, form=form,
+            return_lse=return_lse, return_weights=return_weights,
+        )  # fmt: skip
+        return opening.closed(here)
+    place = read_axis(mesh, axis)
+    share = read_share(
+        place, query, key, value, similarity, mask, bias, dropout, form, split, return_lse, return_weights
+    )
+    extent = share.extent
+    if not (extent.len_k and extent.len_q and extent.heads and extent.batch):
+        return opening.closed(as_asked(share.call, of_nothing(_with_all_keys(share))))
+    with torch.autocast(share.call.query.device.type, enabled=False):
+        result = choose(share).run(share)
+        result = met_again(share.axis, result) if share.needs_grad else result
+    return opening.closed(as_asked(share.call, result))
+
+
+def _with_all_keys(share):
+    return share.call._replace(extent=share.call.extent._replace(len_k=share.extent.len_k))

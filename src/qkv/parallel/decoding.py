@@ -1,0 +1,252 @@
+"""`decode` over a memory that ranks hold together: each attends to its own tokens, and the answers are merged.
+
+What travels is an answer and a log-sum-exp for each query, however long the context is. Before that, while each rank
+computes, tickets travel that say what it was asked for, so that nobody merges what does not belong together.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..call import arithmetic
+from ..engines import native_reasons_against
+from ..errors import Disagreement, FormRefused, OptionError, OptionTypeError, QkvError, complaint
+from ..forms.base import RUNS
+from ..masks import Mask
+from ..memory import KVCache as LocalCache
+from ..memory import LinearState
+from ..similarity import AnySimilarity, Softmax
+from ..step import Step, read_step
+from .agreement import Announced, agree, announce, mask_text, settle, similarity_text, value_text
+from .axis import Axis
+from .memory import KVCache
+from .partial import by_kernel, by_torch, merged
+from .wire import ANSWERS, everybodys
+
+_NEVER = float("-inf")
+# Numbers that a rank sends at a time.
+_MOST = 1 << 22
+# How far, in lengths of the keys, two ranks' newest keys may lie apart: above what rounding does in a deep model, and
+# below what another token would.
+_FAR = 0.125
+
+
+def decode(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    memory: KVCache,
+    *,
+    similarity: AnySimilarity | None = None,
+    mask: Mask | None = None,
+    bias: Tensor | None = None,
+    lengths: Any = None,
+    padding: str = "right",
+) -> Tensor:
+    """Append n tokens to a memory that is spread over ranks, and attend from them to all that it holds.
+
+    V'_i = Σ_r e^(lse_ri) V'_ri / Σ_r e^(lse_ri), where V'_ri and lse_ri are rank r's answer over its own tokens and the
+    logarithm of the sum below its fraction; a sink joins that sum once. With `Argmax` the best of the ranks' best keys
+    is taken, the lowest position of equals.
+    query (batch, heads_q, n, width), key (batch, heads_kv, n, width), value (…, n, value_width): all new tokens. Every
+    rank makes the same call with the same tokens, and gets the whole answer (batch, heads_q, n, value_width), bit for
+    bit the same. similarity, mask, bias, lengths, padding: as in `qkv.decode`, over the whole context.
+    memory: a `qkv.parallel.KVCache`.
+
+    Each rank sends batch · heads_q · n · (value_width + 1) numbers to each other rank, whatever the context is.
+    At the edges: as in `qkv.decode`; a rank that holds nothing takes part. Ranks that were given different arguments or
+    tokens, or whose memories are not alike, raise `Disagreement` on every rank, with the names of what differs; a rank
+    that is gone or late raises `PeerLost` on the others. Every error leaves the memory as it was.
+    """
+    memory = _checked(memory)
+    with memory._lock:
+        axis = memory._axis
+        try:
+            step = read_step(query, key, value, cast(Any, memory), similarity, mask, bias, lengths, padding)
+            _check_device(step, axis)
+            memory._check_room(step.extent.len_q if step.counts is None else step.counts)
+            said = _said(step, memory, mask, bias, padding)
+            part = _Part(step, memory)
+        except (QkvError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+            agree(axis, error)  # raises it
+            raise
+        with torch.no_grad():
+            return _run(step, memory, part, announce(axis, said))
+
+
+def _run(step: Step, memory: KVCache, part: _Part, announced: Announced) -> Tensor:
+    """Write, attend, hear the others out, and only then say that the tokens are there."""
+    axis, own, failure = memory._axis, None, None
+    try:
+        try:
+            own = memory._own(step.key, step.value, step.counts, step.left)
+            _fill(step, memory, own, part)
+        except BaseException as error:  # the others wait for this rank's answer, and hear that there is none
+            failure = error
+            part.fail()
+        settle(announced)
+        out = part.merged(axis, failure)
+    except BaseException:
+        memory._local._unreserve()
+        raise
+    assert own is not None
+    if own[0].shape[2]:
+        memory._local._publish(own[0], own[2])
+    memory._publish(step.key, step.counts)
+    RUNS["parallel.decode"] += 1
+    return out
+
+
+def _checked(memory: object) -> KVCache:
+    if isinstance(memory, KVCache):
+        return memory
+    if isinstance(memory, LinearState):
+        reason = "a LinearState is as large for a long context as for a short one, and every rank can hold it whole"
+        hint = "call qkv.decode with it on each rank"
+        said = complaint("memory", "a LinearState", "a qkv.parallel.KVCache", f"{reason}; {hint}")
+        raise FormRefused(said, (reason,))
+    hint = "qkv.decode attends to a qkv.KVCache" if isinstance(memory, LocalCache) else ""
+    raise OptionTypeError(complaint("memory", type(memory).__name__, "a qkv.parallel.KVCache", hint))
+
+
+def _check_device(step: Step, axis: Axis) -> None:
+    if step.query.device.type != axis.device.type:
+        given, wanted = f"a tensor on {step.query.device}", f"one on the mesh's {axis.device.type}"
+        raise OptionError(complaint("query", given, wanted))
+
+
+def _said(step: Step, memory: KVCache, mask: Mask | None, bias: Tensor | None, padding: str) -> dict[str, str]:
+    counts = "None" if step.counts is None else str(step.counts.tolist())
+    return {
+        "call": "decode",
+        "query": f"{tuple(step.query.shape)} {str(step.query.dtype).removeprefix('torch.')}",
+        "memory": repr(memory),
+        "lengths of the memory": str(memory._lengths.tolist()),
+        "similarity": similarity_text(step.similarity),
+        "mask": mask_text(mask),
+        "bias": "None" if bias is None else value_text(bias),
+        "lengths": counts,
+        "padding": padding,
+    }
+
+
+class _Part:
+    """What a rank has come to: its answer for each query and a log-sum-exp, or for Argmax the best score and its
+    position; a number that is 0 where all went well, and two that tell the newest keys from others."""
+
+    def __init__(self, step: Step, memory: KVCache) -> None:
+        self.step = step
+        # Positions are whole numbers up to 2^53.
+        kind = {"dtype": torch.float64 if step.hard else arithmetic(step.query.dtype), "device": step.query.device}
+        shape = step.query.shape[:3]
+        self.out, self.lse = torch.zeros(*shape, memory.value_width, **kind), torch.full(shape, _NEVER, **kind)
+        self.at = torch.zeros(shape, **kind) if step.hard else None
+        # Here, where the others can still be told that there is no room for it.
+        self.answer = step.query.new_empty(self.out.shape)
+        self.end = torch.zeros(3, **kind)
+        self.end[1:] = _look(step)
+
+    def fail(self) -> None:
+        self.end[0] = 1
+
+    def merged(self, axis: Axis, failure: BaseException | None) -> Tensor:
+        """The answer, after every rank has sent its own to all others: some rows at a time, so that those of all ranks
+        are never there together."""
+        shape, width = self.out.shape, self.out.shape[3]
+        held = [t.reshape(-1, w) for t, w in ((self.out, width), (self.lse, 1), (self.at, 1)) if t is not None]
+        rows, sink = shape[:3].numel(), self._sink()
+        height = max(1, _MOST // (width + len(held) - 1))
+        for first in range(0, max(1, rows), height):
+            mine = [t[first : first + height] for t in held]
+            flat = torch.cat([*(t.reshape(-1) for t in mine), self.end]).to(axis.device)
+            found = [
+                f.to(self.out.device).split([t.numel() for t in mine] + [3]) for f in everybodys(axis, flat, ANSWERS)
+            ]
+            if first == 0:
+                _check_ends(axis, [each[-1].tolist() for each in found], failure)
+            parts: list[Any] = [(out.view(-1, width), *others) for out, *others, _ in found]
+            if self.at is not None:
+                out = _best(parts)
+            else:
+                out, _ = merged(parts, None if sink is None else sink[first : first + height])
+            self.answer.view(-1, width)[first : first + height] = out
+        return self.answer
+
+    def _sink(self) -> Tensor | None:
+        """One for each row of the answer."""
+        sink = self.step.similarity.sink if isinstance(self.step.similarity, Softmax) else None
+        if sink is None:
+            return None
+        sink = torch.as_tensor(sink, dtype=self.out.dtype, device=self.out.device).detach()
+        return sink.reshape(-1, 1).expand(self.lse.shape).reshape(-1)
+
+
+def _best(parts: list[Any]) -> Tensor:
+    """The answer of the rank with the largest score; of equals, of the one whose key stands first. A NaN among the
+    scores is the answer, and where nobody sees anything it is 0."""
+    out, score, at = parts[0]
+    lost = score.isnan()
+    for other, other_score, other_at in parts[1:]:
+        better = (other_score > score) | ((other_score == score) & (other_at < at))
+        out = torch.where(better[..., None], other, out)
+        lost = lost | other_score.isnan()
+        score, at = torch.where(better, other_score, score), torch.where(better, other_at, at)
+    out = torch.where((score == _NEVER)[..., None], 0.0, out)
+    return torch.where(lost[..., None], torch.nan, out)
+
+
+def _fill(step: Step, memory: KVCache, own: tuple[Tensor, Tensor, np.ndarray | None], part: _Part) -> None:
+    """Write this rank's part of the tokens, where nobody sees them yet, and attend to all that it holds."""
+    key, value, counts = own
+    if key.shape[2]:
+        memory._local._reserve(key.shape[2], counts)
+        memory._local._write(key, value, counts, False)
+    nothing = step.extent.len_q == 0 or (step.counts is not None and not step.counts.any())
+    if nothing or not memory._slots(step.extent.len_k):
+        return
+    if step.hard or native_reasons_against(step):
+        by_torch(step, memory, part.out, part.lse, part.at)
+    else:
+        by_kernel(step, memory, part.out, part.lse)
+
+
+def _check_ends(axis: Axis, ends: list[list[float]], failure: BaseException | None) -> None:
+    if failure is not None:
+        raise failure
+    failed = [rank for rank, (bad, *_) in enumerate(ends) if bad]
+    if failed:
+        hint = "the memory is as it was on every rank; what went wrong is in that rank's own output"
+        raise Disagreement(f"axis {axis.name!r}, rank {axis.rank}: {_ranks(failed)} could not attend. Hint: {hint}.")
+    (_, look, size), *others = ends
+    others = [r for r, (_, other, _) in enumerate(others, 1) if look != other and not abs(look - other) <= _FAR * size]
+    if others and not all(math.isnan(look) for _, look, _ in ends):
+        hint = "every rank has to go on with the same token: sample it on one of them, or with the same seed on all"
+        said = f"{_ranks(others)} of axis {axis.name!r} came with other tokens than rank 0"
+        raise Disagreement(f"axis {axis.name!r}, rank {axis.rank}: {said}. Hint: {hint}.")
+
+
+def _ranks(which: list[int]) -> str:
+    return f"rank{'s' * (len(which) > 1)} {', '.join(map(str, which))}"
+
+
+def _look(step: Step) -> Tensor:
+    """Two numbers of the newest key of every row: a sum with signs that no other key is likely to have, and the length
+    of the keys. Machines may differ in how they round, so that the bits say nothing."""
+    n = step.key.shape[2]
+    if n == 0:
+        return step.key.new_zeros(2)
+    newest = step.key.detach()[:, :, -1]
+    if step.counts is not None:
+        real = torch.from_numpy(step.counts).to(newest.device)
+        rows = torch.arange(len(real), device=newest.device)
+        at = real * 0 + n - 1 if step.left else (real - 1).clamp(min=0)
+        newest = step.key.detach()[rows, :, at].masked_fill((real == 0)[:, None, None], 0.0)
+    newest = newest.to(arithmetic(newest.dtype)).flatten()
+    signs = torch.ones_like(newest)
+    signs[::2] = -1
+    return torch.stack([(newest * signs).sum(), newest.norm()])

@@ -1,0 +1,128 @@
+"""`gather`: every rank fetches the keys and values that its queries may see, and runs the call of its own.
+
+It knows everything that `qkv.attention` knows, and holds as many keys as its queries see.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..call import read_call
+from ..choice import choose
+from ..forms.equation import Result
+from .share import Share
+from .ways import Way
+from .wire import Message, start
+
+
+def reasons_against(share: Share) -> tuple[str, ...]:
+    return ()
+
+
+def run(share: Share) -> Result:
+    lo, hi = needed(share, share.axis.rank)
+    key, value = _Fetched.apply(share, share.call.key, share.call.value)  # pyright: ignore[reportGeneralTypeIssues]
+    call, (i0, i1) = share.call, share.rows
+    whole = (0, share.extent.len_k) if call.return_weights else (lo, hi)
+    if call.return_weights:  # weights of all keys are asked for, those that nobody sees included
+        room = (0, 0, lo, share.extent.len_k - hi)
+        key, value = torch.nn.functional.pad(key, room), torch.nn.functional.pad(value, room)
+    mask = None if share.mask is None else share.mask.part(share.extent, (i0, i1), whole)
+    bias = share.bias
+    if bias is not None and bias.shape[3] > 1:
+        bias = bias[..., whole[0] : whole[1]]
+    returns = call.return_lse, call.return_weights
+    own = read_call(call.query, key, value, call.similarity, mask, bias, call.dropout, call.form, *returns)
+    if not (own.extent.len_k and own.extent.len_q and own.extent.heads and own.extent.batch):
+        from ..api import of_nothing
+
+        return of_nothing(own)
+    return choose(own).run(own)
+
+
+def needed(share: Share, rank: int) -> tuple[int, int]:
+    """The keys that the queries of a rank may see, in global positions."""
+    rows = share.queries.of(rank)
+    if rows[0] >= rows[1]:
+        return 0, 0
+    return (0, share.extent.len_k) if share.mask is None else share.mask.bounds(share.extent, rows)
+
+
+def wanted(share: Share, rank: int, of: int) -> tuple[int, int]:
+    """The keys of rank `of` that a rank fetches."""
+    lo, hi = needed(share, rank)
+    start_, stop = share.keys.of(of)
+    lo, hi = max(lo, start_), min(hi, stop)
+    return (lo, hi) if lo < hi else (0, 0)
+
+
+class _Fetched(torch.autograd.Function):
+    """Keys and values of all ranks, as far as they are seen here; backward, what comes back goes to their owners, who
+    add it up in rank order."""
+
+    @staticmethod
+    def forward(ctx, share: Share, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.share = share
+        ctx.set_materialize_grads(False)
+        axis = share.axis
+        lo, hi = needed(share, axis.rank)
+        found = [t.new_empty((*t.shape[:2], hi - lo, t.shape[3])) for t in (key, value)]
+        first = share.own_keys[0]
+        sends, receives, places = [], [], []
+        for step in range(1, axis.size):
+            to, of = axis.after(step), axis.after(-step)
+            a, b = wanted(share, to, axis.rank)
+            c, d = wanted(share, axis.rank, of)
+            for tensor, target in zip((key, value), found, strict=True):
+                sends.append(Message(to, tensor[:, :, a - first : b - first].contiguous()))
+                buffer = target.new_empty((*target.shape[:2], d - c, target.shape[3]))
+                receives.append(Message(of, buffer))
+                places.append((target, c - lo, d - lo, buffer))
+        pending = start(axis, sends, receives)
+        a, b = wanted(share, axis.rank, axis.rank)
+        for tensor, target in zip((key, value), found, strict=True):
+            target[:, :, a - lo : b - lo] = tensor[:, :, a - first : b - first]
+        pending.wait()
+        for target, c, d, buffer in places:
+            target[:, :, c:d] = buffer
+        return found[0], found[1]
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor | None):  # pyright: ignore[reportIncompatibleMethodOverride]
+        share: Share = ctx.share
+        axis, call = share.axis, share.call
+        lo, hi = needed(share, axis.rank)
+        first = share.own_keys[0]
+        sends, receives, arrivals = [], [], {}
+        shapes = call.key.shape, call.value.shape
+        whole = [
+            torch.zeros((*shape[:2], hi - lo, shape[3]), dtype=call.query.dtype, device=call.query.device)
+            if grad is None else grad
+            for grad, shape in zip(grads, shapes, strict=True)
+        ]  # fmt: skip
+        for step in range(1, axis.size):
+            to, of = axis.after(step), axis.after(-step)
+            a, b = wanted(share, axis.rank, to)
+            c, d = wanted(share, of, axis.rank)
+            for place, grad in enumerate(whole):
+                sends.append(Message(to, grad[:, :, a - lo : b - lo].contiguous()))
+                buffer = grad.new_empty((*grad.shape[:2], d - c, grad.shape[3]))
+                receives.append(Message(of, buffer))
+                arrivals[of, place] = (c, d, buffer)
+        start(axis, sends, receives).wait()
+        found = []
+        for place, shape in enumerate(shapes):
+            total = whole[place].new_zeros(shape)
+            for rank in range(axis.size):
+                if rank == axis.rank:
+                    a, b = wanted(share, rank, rank)
+                    part = whole[place][:, :, a - lo : b - lo]
+                else:
+                    a, b, part = arrivals[rank, place]
+                total[:, :, a - first : b - first] += part
+            found.append(total)
+        return None, found[0], found[1]
+
+
+GATHER = Way("gather", "every rank fetches the keys and values that its queries see", reasons_against, run)

@@ -1,0 +1,208 @@
+"""Head parallelism for `qkv.nn`: every rank runs some of the heads, and some of the hidden features."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from ..errors import OptionError, OptionTypeError, ShapeError, complaint
+from ..nn.attention import Attention
+from ..nn.block import Block
+from ..nn.feed_forward import FeedForward
+from ..nn.positions import Bias, RelativeBias
+from .agreement import agree, refusing
+from .axis import Axis, read_axis
+
+Module = TypeVar("Module", bound=nn.Module)
+_COLUMNS, _ROW = ("query", "key", "value", "up", "gate"), "out"
+
+
+def parallelize(module: Module, mesh: DeviceMesh, axis: str | int | None = None) -> Module:
+    """The same module, in place, with the heads and hidden features of its layers dealt out to the ranks of an axis.
+
+    query_r, key_r, value_r, up_r: the rows of their weights that belong to rank r's heads (column parallel); out_r: the
+    columns (row parallel), and Σ_r out_r(…) is the answer. So each `Attention` and `FeedForward` sends one sum of the
+    size of its answer, and everything between the projections stays on its rank: `memory` holds kv_heads / R heads.
+    Everything else is whole on every rank. Weights become those of rank 0 everywhere, and those that are dealt out are
+    DTensors, made by `torch.distributed.tensor.parallel`.
+
+    module: an `Attention`, `FeedForward`, `Block`, `Encoder`, `Decoder` or `EncoderDecoder`, or what holds some.
+    Every rank then calls it with the same input, forward and backward, and gets the same answer; weights that
+    `return_weights` gives, and what `project` gives, are those of the rank's own heads. `nn.generate` works; where it
+    draws tokens, it asks for a seed, so that all ranks draw the same.
+
+        mesh = init_device_mesh("cpu", (4,), mesh_dim_names=("heads",))
+        model = qkv.parallel.parallelize(qkv.nn.Decoder(64, heads=8, kv_heads=4, layers=2, vocabulary=100), mesh)
+        logits = model(tokens)
+
+    Refused: heads, key/value heads or hidden features that the ranks do not divide; projections that are no
+    `torch.nn.Linear`, or are shared by layers; positions with a learned bias other than `RelativeBias`. Dropout while
+    training is refused when the module is called: ranks that draw different numbers would go different ways.
+    """
+    place = read_axis(mesh, axis)
+    refusing(place, lambda: _check(module, place.size))
+    agree(place, {"call": "parallelize", "module": type(module).__name__} | _weights(module))
+    with torch.no_grad():
+        _from_the_first(module, place)
+        _deal_out(module, _line(mesh, place), place)
+    return module
+
+
+def _check(module: Any, ranks: int) -> None:
+    if not isinstance(module, nn.Module):
+        raise OptionTypeError(complaint("module", type(module).__name__, "a module of qkv.nn"))
+    layers = [layer for layer in module.modules() if isinstance(layer, Attention | FeedForward)]
+    if not layers:
+        given = f"a {type(module).__name__} without any"
+        raise OptionError(complaint("module", given, "Attention or FeedForward of qkv.nn in it"))
+    seen: set[int] = set()
+    for layer in layers:
+        sizes = {"hidden": layer.hidden} if isinstance(layer, FeedForward) else {
+            "heads": layer.heads, "kv_heads": layer.kv_heads,
+        }  # fmt: skip
+        for name, projection in _projections(layer):
+            if type(projection) is not nn.Linear:
+                given = f"a {type(projection).__name__} as {name!r}"
+                raise OptionTypeError(complaint("module", given, "torch.nn.Linear for every projection"))
+            for weight in projection.parameters(recurse=False):
+                if hasattr(weight, "device_mesh"):
+                    raise OptionError(
+                        complaint("module", "weights that are spread already", "plain ones", "once is enough")
+                    )
+                if id(weight) in seen:
+                    raise OptionError(complaint("module", f"a weight of {name!r} that layers share", "one for each"))
+                seen.add(id(weight))
+        for name, size in sizes.items():
+            if size % ranks:
+                raise ShapeError(complaint("module", f"{size} {name}", f"a number that the {ranks} ranks divide"))
+        if isinstance(layer, FeedForward):
+            if isinstance(layer.activation, nn.Module) and list(layer.activation.parameters()):
+                given = f"the activation {type(layer.activation).__name__}, which learns"
+                raise OptionError(complaint("module", given, "a function of each feature alone"))
+        elif isinstance(layer.positions, Bias) and not isinstance(layer.positions, RelativeBias):
+            held = [*layer.positions.parameters(), *layer.positions.buffers()]
+            if held:
+                given = f"{type(layer.positions).__name__}, which holds tensors"
+                raise OptionError(complaint("positions", given, "ALiBi, RelativeBias, Rotary or others of qkv.nn"))
+
+
+def _projections(layer: nn.Module) -> list[tuple[str, Any]]:
+    names = (*_COLUMNS, _ROW)
+    return [(name, child) for name, child in layer.named_children() if name in names]
+
+
+def _weights(module: nn.Module) -> dict[str, str]:
+    """What all ranks must have alike, by name."""
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    return {name: f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)}" for name, t in tensors}
+
+
+def _line(mesh: DeviceMesh, place: Axis) -> DeviceMesh:
+    """The axis as a mesh of its own."""
+    if mesh.ndim == 1:
+        return mesh
+    if mesh.mesh_dim_names:
+        return mesh[place.name]
+    return DeviceMesh.from_group(place.group, mesh.device_type)
+
+
+def _from_the_first(module: nn.Module, place: Axis) -> None:
+    """Every rank gets what rank 0 has; torch does so itself for what it deals out."""
+    dealt = {id(w) for layer in module.modules() if isinstance(layer, Attention | FeedForward)
+             for _, projection in _projections(layer) for w in projection.parameters()}  # fmt: skip
+    for tensor in (*module.parameters(), *module.buffers()):
+        if id(tensor) not in dealt and tensor.numel():
+            dist.broadcast(tensor.detach(), group=place.group, group_src=0)
+
+
+def _deal_out(module: nn.Module, line: DeviceMesh, place: Axis) -> None:
+    from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+
+    styles: tuple[type[ParallelStyle], type[ParallelStyle]] = ColwiseParallel, RowwiseParallel
+    # What layers share stays shared: by identity, the old object beside the new one.
+    done: dict[int, tuple[Any, Any]] = {}
+    for layer in list(module.modules()):
+        if isinstance(layer, Attention | FeedForward):
+            parallelize_module(layer, line, {name: styles[name == _ROW]() for name, _ in _projections(layer)})
+            layer.register_forward_hook(_waited_for)
+        if isinstance(layer, Attention):
+            _deal_heads(layer, line, place, done)
+        if isinstance(layer, Attention | FeedForward | Block):
+            layer.register_forward_pre_hook(_refuse_dropout)
+    for holder in list(module.modules()):
+        if id(getattr(holder, "positions", None)) in done:
+            holder.positions = done[id(holder.positions)][1]
+
+
+def _deal_heads(layer: Attention, line: DeviceMesh, place: Axis, done: dict[int, tuple[Any, Any]]) -> None:
+    """What a layer has for each head: numbers, positions and a sink. What all heads read gets everybody's gradients."""
+    layer.heads, layer.kv_heads = layer.heads // place.size, layer.kv_heads // place.size
+    own = slice(place.rank * layer.heads, (place.rank + 1) * layer.heads)
+    positions = layer.positions
+    if isinstance(positions, Bias) and id(positions) not in done:
+        if isinstance(positions, RelativeBias):
+            positions.weight, positions.heads = _dealt(positions.weight, line, 1), layer.heads
+            done[id(positions)] = positions, positions
+        else:
+            done[id(positions)] = positions, OwnHeads(positions, own)
+    sink, features = getattr(layer, "sink", None), getattr(layer, "map", None)
+    read_by_all: list[Tensor] = list(features.parameters()) if isinstance(features, nn.Module) else []
+    if isinstance(sink, Tensor) and sink.numel() > 1:
+        if id(sink) not in done:
+            done[id(sink)] = sink, _dealt(sink, line, 0)
+        layer.sink = done[id(sink)][1]
+    elif isinstance(sink, Tensor):
+        read_by_all.append(sink)
+    for weight in read_by_all:
+        if id(weight) not in done:
+            done[id(weight)] = weight, weight
+            _added_up(weight, place)
+
+
+def _dealt(weight: Tensor, line: DeviceMesh, dim: int) -> Any:
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    spread = distribute_tensor(weight.detach(), line, [Shard(dim)])
+    return nn.Parameter(spread, requires_grad=weight.requires_grad) if isinstance(weight, nn.Parameter) else spread
+
+
+def _added_up(weight: Tensor, place: Axis) -> None:
+    """Each rank's heads give a part of the gradient of what all heads read."""
+
+    def total(grad: Tensor) -> Tensor:
+        grad = grad.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(grad, group=place.group)
+        return grad
+
+    if weight.requires_grad:
+        weight.register_hook(total)
+
+
+def _waited_for(layer: nn.Module, given: Any, answer: Any) -> Any:
+    """A sum that is still under way is another kind of tensor; an operator waits for it."""
+    if isinstance(answer, tuple):
+        return (_waited_for(layer, given, answer[0]), *answer[1:])
+    return answer.clone() if hasattr(answer, "trigger_wait") else answer
+
+
+def _refuse_dropout(layer: nn.Module, given: Any) -> None:
+    dropout = getattr(layer, "dropout", 0.0)
+    rate = dropout.p if isinstance(dropout, nn.Dropout) else dropout
+    if layer.training and rate:
+        hint = "make the model with dropout=0.0 to train it, or call eval()"
+        raise OptionError(complaint("dropout", f"{rate} while training on several ranks", "0.0", hint))
+
+
+class OwnHeads(Bias):
+    """Some heads of positions that add to the scores."""
+
+    def __init__(self, whole: Bias, own: slice) -> None:
+        super().__init__(own.stop - own.start)
+        self.whole, self.own = whole, own
+
+    def of_steps(self, steps: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.whole.of_steps(steps, dtype)[..., self.own, :]

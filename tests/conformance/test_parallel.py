@@ -1,0 +1,331 @@
+"""Every promise of `qkv.attention`, held against `qkv.parallel.attention` on 2, 3 and 4 real processes.
+
+Answers are measured by the oracle, with the bounds of the forms that may run a rank's part; in half precision one more
+rounding is allowed, that of the merge. Gradients are held to what holds for one process.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import qkv
+from parallel_cases import SPLITS, Ranks, Spread, joined
+from parallel_grid import Trial, refused, trials
+from qkv.errors import FormRefused
+from qkv.testing import CallCase, Spec
+from qkv.testing.contract import Case, Check, Subject, checks, run
+from qkv.testing.contract.accuracy import close
+from qkv.testing.contract.gradients import _oracle_gradients, gradients_agree_with_oracle
+from qkv.testing.contract.subject import apart, ask, assert_same_bits, gradients
+from qkv.testing.plain import arithmetic
+from qkv.testing.strategies import calls
+
+NAMED = SPLITS[1:]
+ONE_PROCESS = Subject.of_qkv()
+# One call that each split is made for, whose heads can be dealt out to 2 and to 4 ranks.
+PLAIN = CallCase(batch=2, heads_q=4, heads_kv=2, len_q=13, len_k=13, width=5, width_v=3, mask=Spec("causal"), seed=3)
+MADE_FOR = {
+    "ring": PLAIN,
+    "gather": PLAIN,
+    "heads": PLAIN,
+    "scan": PLAIN.but(similarity=Spec("feature_map", map="elu1")),
+    "best": PLAIN.but(similarity=Spec("argmax")),
+}
+UNEVEN = (2, 5, 1, 3)
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    made = Ranks()
+    yield made
+    made.close()
+
+
+def held(ranks: Ranks, trial: Trial, splits: tuple[str, ...], *, exactly: bool) -> list[str]:
+    """The splits that ran, after a look at what they gave. exactly: they refuse what the table says and no more."""
+    call, ran = trial.call, []
+    for split, subject in trial.on(ranks).sweep(call, splits).items():
+        reason = refused(split, trial) if call.attended.numel() else None
+        if isinstance(subject, str):
+            assert not exactly or (reason is not None and reason in subject), f"{split} should run: {subject}"
+            assert "Against it:\n" in subject, f"{split} refuses without a reason: {subject}"
+            continue
+        assert not exactly or reason is None, f"{split} ran, and should have been refused for {reason!r}"
+        ran.append(split)
+        close(subject, Case(split, call), ask(subject, Case(split, call), lse=True))
+        if call.values == "gaussian" and call.attended.numel():
+            hold_gradients(subject, Case(split, call))
+    return ran
+
+
+def hold_gradients(subject: Subject, case: Case) -> None:
+    """As near to the oracle's as the contract wants them, or as one process has them where features cancel."""
+    try:
+        gradients_agree_with_oracle(subject, case)
+    except AssertionError:
+        if case.call.kind not in ("polynomial", "feature_map"):
+            raise
+        # φ(q)·φ(k) is a sum of terms that may be far larger than sim(q, k), in one process as well.
+        right, found = _oracle_gradients(case.call), gradients(subject, case)
+        loose = 4096 * torch.finfo(arithmetic(case.call.torch_dtype)).eps
+        try:
+            alone = gradients(ONE_PROCESS, Case("linear", case.call))
+        except FormRefused:
+            alone = gradients(ONE_PROCESS, Case("auto", case.call))
+        for name, gold in right.items():
+            if apart(found[name], gold) > max(8 * apart(alone[name], gold), loose * float(gold.abs().max())):
+                raise
+
+
+@pytest.mark.parametrize("kind", ["softmax", "argmax", "polynomial", "feature_map", "similarity"])
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_every_pair_of_properties(ranks: Ranks, kind: str, size: int) -> None:
+    """Forward and backward, by every split that can run it; the others refuse it on every rank, for the same reason."""
+    broken, ran = [], set()
+    mine = [trial for trial in trials() if (trial.call.kind, len(trial.queries)) == (kind, size)]
+    for number, trial in enumerate(mine):
+        try:
+            able = tuple(split for split in NAMED if refused(split, trial) is None)
+            ran |= {*held(ranks, trial, SPLITS if number % 4 == 0 else able, exactly=True)}
+        except Exception as error:  # a rank that is lost must not hide what else is broken
+            broken.append(f"{trial!r}\n{error}")
+    assert not broken, f"{len(broken)} trials:\n" + "\n\n".join(broken[:3])
+    assert {"auto", "gather"} <= ran
+
+
+def test_every_split_ran_on_every_number_of_ranks() -> None:
+    """The table of refusals leaves no split without work, whatever the dtype."""
+    for split in NAMED:
+        able = [trial for trial in trials() if refused(split, trial) is None]
+        assert {len(trial.queries) for trial in able} == {2, 3, 4}
+        assert {trial.call.dtype for trial in able} == {"float64", "float32", "bfloat16", "float16"}
+
+
+@st.composite
+def places(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    size = draw(st.integers(2, 4))
+    shards = st.lists(st.integers(0, 4), min_size=size, max_size=size).filter(any).map(tuple)
+    queries = draw(shards)
+    return queries, queries if draw(st.booleans()) else draw(shards)
+
+
+def modest(call: CallCase) -> bool:
+    return call.batch * call.heads_q * call.len_q * call.len_k <= 1500
+
+
+# No shrinking: a rank that hangs costs a crew, and trials are small and print as code.
+@settings(
+    max_examples=60,
+    derandomize=True,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(
+    calls(values=("gaussian", "gaussian", "large", "integers", "poisoned")).filter(modest),
+    places(),
+    st.sampled_from(("own", "whole")),
+)
+def test_any_call(ranks: Ranks, call: CallCase, place: tuple[tuple[int, ...], tuple[int, ...]], bias: str) -> None:
+    ran = held(ranks, Trial(call, *place, bias), SPLITS, exactly=False)
+    assert {"auto", "gather"} <= {*ran}
+
+
+# They ask about other lengths than the call's, and with them about other shards, which a scan may refuse.
+OTHER_LENGTHS = {"masked_keys_can_be_appended", "chunks_of_queries_are_rows_of_the_whole", "pieces_merge_by_lse"}
+
+
+def runs_all(split: str, trial: Trial, check: Check) -> bool:
+    made = (trial.call, *check.also(trial.call))
+    return all(refused(split, trial._replace(call=call), check.wants) is None for call in made)
+
+
+@pytest.mark.parametrize("check", checks(), ids=lambda check: check.name)
+def test_promise(ranks: Ranks, check: Check) -> None:
+    """Each check of the contract on a call for each split."""
+    turn = [one.name for one in checks()].index(check.name)
+    pool = [trial for trial in trials() if 0 < trial.call.attended.numel() <= 700 and check.applies(trial.call)]
+    for split in NAMED:
+        able = [trial for trial in pool if runs_all(split, trial, check)]
+        if able:
+            trial = able[7 * turn % len(able)]
+            report = run(trial.on(ranks).subject(trial.call.kind), [trial.call], forms=[split], only=[check.name])
+            assert not report.failures, f"{trial!r}\n{report.failures[0].check}: {report.failures[0].detail}"
+            assert report.of("passed") or check.name in OTHER_LENGTHS, f"{trial!r}: {report.refusals[0].detail}"
+
+
+@pytest.mark.parametrize("split", NAMED)
+def test_the_split_asked_for_is_the_one_that_ran(ranks: Ranks, split: str) -> None:
+    for name, call in MADE_FOR.items():
+        trial = Trial(call, (3, 1), (3, 1))
+        if refused(split, trial) is None:
+            told = trial.on(ranks).tell(**call.kwargs, split=split)
+            assert [split in one["runs"] for one in told] == [True, True], f"{split} on a call for {name}"
+
+
+@pytest.mark.parametrize("split", NAMED)
+def test_arrival_does_not_change_a_bit(ranks: Ranks, split: str) -> None:
+    """Ranks that come late to calls and messages, each time others, give what punctual ones give."""
+    call = MADE_FOR[split].but(len_q=29, len_k=29, dtype="float32")
+    spread, case = Spread(ranks, UNEVEN, UNEVEN), Case(split, call)
+    punctual = spread.subject(call.kind)
+    answer, grads = ask(punctual, case, lse=True), gradients(punctual, case)
+    for seed in (1, 2):
+        late = replace(spread, naps=seed).subject(call.kind)
+        found = ask(late, case, lse=True)
+        assert_same_bits(found.out, answer.out, f"{split}: out")
+        assert_same_bits(found.lse, answer.lse, f"{split}: lse")
+        for name, grad in gradients(late, case).items():
+            assert_same_bits(grad, grads[name], f"{split}: gradient of {name}")
+
+
+@pytest.mark.parametrize("split", NAMED)
+def test_what_other_ranks_hide_cannot_matter(ranks: Ranks, split: str) -> None:
+    """NaN and infinity behind the mask, most of them on other ranks, leave every bit of the answer as it was."""
+    call = MADE_FOR[split].but(mask=Spec("and", Spec("causal"), Spec("padding", lengths=(10, 5))), dtype="float64")
+    subject, case = Spread(ranks, (1, 1, 1, 1), (1, 1, 1, 1)).subject(call.kind), Case(split, call)
+    key, value = call.key.clone(), call.value.clone()
+    key[0, :, 10:], value[0, :, 10:] = torch.nan, torch.inf
+    key[1, :, 5:], value[1, :, 5:] = -torch.inf, torch.nan
+    clean, dirty = ask(subject, case, lse=True), ask(subject, case, lse=True, key=key, value=value)
+    assert_same_bits(dirty.out, clean.out, f"{split}: out")
+    assert_same_bits(dirty.lse, clean.lse, f"{split}: lse")
+    wanted = gradients(subject, case)
+    for name, grad in gradients(subject, case, key=key, value=value).items():
+        torch.testing.assert_close(grad, wanted[name], rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("split", NAMED)
+def test_a_nan_on_another_rank_is_seen_by_those_who_attend(ranks: Ranks, split: str) -> None:
+    """A key of rank 2 reaches the later queries of rank 2 and all of rank 3, in its own row of the batch."""
+    call = MADE_FOR[split].but(dtype="float64")
+    subject, case = Spread(ranks, (1, 1, 1, 1), (1, 1, 1, 1)).subject(call.kind), Case(split, call)
+    key = call.key.clone()
+    key[0, :, 7] = torch.nan
+    clean, dirty = ask(subject, case).out, ask(subject, case, key=key).out
+    seen = torch.zeros_like(clean, dtype=torch.bool)
+    seen[0, :, 7:] = True
+    assert torch.equal(dirty.isnan(), seen)
+    torch.testing.assert_close(dirty[~seen], clean[~seen], rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("split", NAMED)
+def test_queries_that_see_nothing(ranks: Ranks, split: str) -> None:
+    """Exactly 0, log-sum-exp −inf, gradient 0, though other queries of the rank, and other ranks, have much to see."""
+    late, short = Spec("causal", offset=-4), Spec("padding", lengths=(13, 0))
+    made = MADE_FOR[split]
+    mask = Spec("and", Spec("causal"), short) if split == "scan" else Spec("and", late, short)
+    call = made.but(mask=mask, values="poisoned")
+    subject, case = Spread(ranks, UNEVEN, UNEVEN).subject(call.kind), Case(split, call)
+    answer, empty = ask(subject, case, lse=True), ~call.attended.any(-1)
+    assert 0 < int(empty.sum()) < empty.numel()
+    assert not bool(answer.out[empty].ne(0).any())
+    assert answer.lse is None or bool((answer.lse[empty] == -torch.inf).all())
+    grads = gradients(subject, case)
+    assert not bool(grads["query"][empty].ne(0).any())
+    assert not bool(grads["key"][1].ne(0).any() | grads["value"][1].ne(0).any())
+    assert all(bool(grad.isfinite().all()) for grad in grads.values())
+
+
+@pytest.mark.parametrize("split", NAMED)
+def test_no_rank_misses_a_gradient(ranks: Ranks, split: str) -> None:
+    """Who has no queries, or no keys, or nothing to see, gets zeros for what is held, and not None."""
+    call = MADE_FOR[split]
+    if call.kind == "softmax":
+        call = call.but(similarity=Spec("softmax", sink="heads"), bias="row")
+    for queries, keys in (((1, 0, 2, 0), (1, 0, 2, 0)), ((0, 1), (1, 0))):
+        for mask in (None, Spec("padding", lengths=(0, 0))):
+            spread = Spread(ranks, queries, keys)
+            missing = [
+                (rank, name)
+                for rank, grads in enumerate(spread.told_gradients(call.but(mask=mask), split))
+                for name, grad in grads.items()
+                if grad is None
+            ]
+            assert not missing, f"{split}, {mask}, {spread}: no gradient for {missing}"
+
+
+def test_half_precision_where_gradients_cancel(ranks: Ranks) -> None:
+    """A sink takes nearly all: p (dp − Σ p dp) of what is left is lost if the sum is made of a rounded out."""
+    sink, mask = Spec("softmax", sink="heads", seed=4), Spec("dense", seed=11, axes="bk")
+    call = CallCase(
+        len_q=3, len_k=5, width=2, width_v=3, dims=2, dtype="bfloat16", similarity=sink, mask=mask, bias="row", seed=89,
+        layout="expanded",
+    )  # fmt: skip
+    assert held(ranks, Trial(call, (1, 4, 2, 3), (1, 4, 2, 3)), ("gather", "ring"), exactly=True) == ["gather", "ring"]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_weights(ranks: Ranks, split: str) -> None:
+    """(out, lse, weights), each rank's own rows and all keys; a split that never has the matrix refuses."""
+    for call in (PLAIN.but(dtype="float64"), PLAIN.but(similarity=Spec("polynomial", degree=2))):
+        trial = Trial(call, (1, 0, 2, 3), (2, 1, 1, 0))
+        subject, case = trial.on(ranks).subject(call.kind), Case(split, call)
+        if refused(split, trial, frozenset({"weights"})) is None:
+            answer = ask(subject, case, lse=True, weights=True)
+            close(subject, case, answer)
+            assert answer.weights is not None
+            assert answer.weights.shape == call.gold.weights.shape
+        else:
+            with pytest.raises(FormRefused):
+                ask(subject, case, lse=True, weights=True)
+
+
+@pytest.mark.parametrize("split", NAMED)
+def test_a_form_runs_or_is_refused_on_every_rank(ranks: Ranks, split: str) -> None:
+    """What each rank runs can be asked for, too; linear has no softmax, and hard has nothing else than argmax."""
+    call = MADE_FOR[split]
+    wrong = {"softmax": "linear", "argmax": "linear", "feature_map": "hard"}[call.kind]
+    right = {"softmax": "streaming", "argmax": "hard", "feature_map": "linear"}[call.kind]
+    for shards in ((2, 1), (1, 0, 2, 1)):
+        spread = Spread(ranks, shards, shards)
+        with pytest.raises(FormRefused):
+            spread.tell(**call.kwargs, split=split, form=wrong)
+        out = joined(spread.tell(**call.kwargs, split=split, form=right))[0]
+        torch.testing.assert_close(out, qkv.attention(**call.kwargs, form=right), rtol=1e-5, atol=1e-5)  # pyright: ignore
+
+
+@pytest.mark.parametrize("split", ["auto", "gather", "heads"])
+def test_dropout_drops_what_it_should(ranks: Ranks, split: str) -> None:
+    """A share of p weights is 0, the others are 1 / (1 − p) times what they were, and out is made of those."""
+    call = CallCase(batch=2, heads_q=4, heads_kv=4, len_q=41, len_k=53, width=5, width_v=3, dtype="float64")
+    spread = Spread(ranks, (1, 3), (2, 1))
+    plain = qkv.attention(**call.kwargs, return_weights=True)[1]  # pyright: ignore
+    out, weights = joined(spread.tell(**call.kwargs, split=split, dropout=0.3, return_weights=True))
+    dropped = weights == 0
+    torch.testing.assert_close(weights[~dropped], plain[~dropped] / 0.7)
+    torch.testing.assert_close(out, weights @ call.value)
+    share, spread_of_share = float(dropped.double().mean()), (0.3 * 0.7 / dropped.numel()) ** 0.5
+    assert abs(share - 0.3) < 5 * spread_of_share
+
+
+def sent(ranks: Ranks, split: str, call: CallCase, shards: tuple[int, ...]) -> int:
+    """Bytes of data that all ranks together send in a forward pass."""
+    told = Spread(ranks, shards, shards).tell(**call.kwargs, split=split)
+    return sum(one["traffic"]["data bytes"] for one in told)
+
+
+@pytest.mark.parametrize("split", ["ring", "gather"])
+def test_bytes_of_keys_and_values(ranks: Ranks, split: str) -> None:
+    """Every key and value goes once to every other rank, in its own heads; a window keeps what is far at home."""
+    call = PLAIN.but(len_q=64, len_k=64, mask=None)
+    held_by_all = 2 * 2 * 64 * (5 + 3) * 4  # batch x heads_kv x len_k x widths x bytes
+    # A ring also moves queries where that evens out the work: not here, where it is even.
+    for shards in ((1, 1), (1, 1, 1, 1), *([(1, 0, 3)] if split == "gather" else [])):
+        others = sum(map(bool, shards)) - 1
+        assert sent(ranks, split, call, shards) == pytest.approx(others * held_by_all, rel=0.02)
+    near = Spec("and", Spec("causal"), Spec("window", left=16))
+    assert sent(ranks, split, call.but(mask=near), (1, 1, 1, 1)) <= held_by_all
+    assert sent(ranks, split, call.but(mask=Spec("window", left=0, right=0, offset=0)), (1, 1)) == 0
+
+
+def test_bytes_of_a_scan_do_not_depend_on_the_length(ranks: Ranks) -> None:
+    for mask in (Spec("causal"), None):
+        short = MADE_FOR["scan"].but(len_q=64, len_k=64, mask=mask)
+        long = short.but(len_q=1024, len_k=1024)
+        for shards in ((1, 1), (1, 2, 1), (1, 1, 1, 1)):
+            assert sent(ranks, "scan", short, shards) == sent(ranks, "scan", long, shards) > 0

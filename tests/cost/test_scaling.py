@@ -1,0 +1,215 @@
+"""Plans over machines: one machine is the plan itself, more are what the wire and the roofline say, on every row."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from qkv.cost import Hardware, Model, plan
+from qkv.cost.formulas import LETTERS, wire_formula
+from qkv.cost.links import Link, Point, as_link, write_points
+from qkv.cost.planning import Run
+from qkv.cost.report import comparison_text
+from qkv.cost.scaling import SPLITS
+from qkv.cost.wire import Phase, Spread, merged_step, wire
+from qkv.errors import OptionError, OptionTypeError
+
+TINY = Model(layers=5, d_model=84, heads=6, kv_heads=3, head_width=11, d_ff=53, vocabulary=131)
+BOX = Hardware("box", {"float32": 3e9, "bfloat16": 7e9}, 5e8, 10**6)
+FAST = Link(1e18, 0.0)
+
+
+@pytest.fixture(autouse=True)
+def _cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("QKV_CACHE", str(tmp_path))
+
+
+def rows(model=TINY, box=BOX, machines=7, link="10GBps", **options):
+    found = plan(model, box, context=24 * 7, machines=machines, link=link, **options)
+    assert found.scaling is not None
+    return found, found.scaling.rows
+
+
+@pytest.mark.parametrize("name", ["gpt-2", "llama-3-8b", "mistral-7b", "gemma-3-4b", "deepseek-v3", "bert-base"])
+def test_one_machine_is_the_plan(name):
+    found = plan(name, "a100-80gb", batch=3, machines=1)
+    (row,) = found.scaling.rows
+    for split in ("ring", "gather", "heads"):
+        assert row.splits[split].seconds == pytest.approx(found.prefill_seconds, rel=1e-9)
+        assert (row.splits[split].sent_bytes, row.splits[split].held_bytes) == (0, 0)
+    assert row.memory_bytes == found.weight_bytes + found.cache_bytes
+    assert row.fits == found.fits
+    assert row.largest_context == found.largest_context
+    assert row.efficiency == 1
+    if found.seconds_per_token is not None:
+        assert row.token_seconds == pytest.approx(found.seconds_per_token)
+        assert row.token_sent_bytes == 0
+
+
+def test_machines_double_up_to_the_last():
+    for machines, want in ((1, [1]), (2, [1, 2]), (7, [1, 2, 4, 7]), (8, [1, 2, 4, 8])):
+        assert [row.machines for row in rows(machines=machines)[1]] == want
+
+
+def test_a_wire_that_costs_nothing_leaves_the_work():
+    """Whatever is per token shrinks with the tokens, scores with the busiest machine's pairs."""
+    _, (alone, _, four, _) = rows(link=FAST)
+    run = Run(TINY, BOX, 1, "bfloat16", "bfloat16", 168)
+    whole, part = run.pass_over(168), run.pass_over(42)
+    beside = sum(each.seconds for name, each in part.items() if name not in ("scores", "cache"))
+    beside += whole["cache"].seconds / 4
+    even = beside + whole["scores"].seconds / 4
+    assert four.splits["ring"].seconds == pytest.approx(even)
+    last = (168 * 169 - 126 * 127) / (168 * 169)
+    assert four.splits["gather"].seconds == pytest.approx(beside + last * whole["scores"].seconds)
+    assert four.best == "ring"
+    assert four.efficiency == pytest.approx(alone.seconds / four.seconds / 4)
+
+
+def test_what_is_sent_is_the_wires():
+    model = replace(TINY, kv_heads=2)
+    _, (_, two, *_) = rows(model, batch=3)
+    spread = Spread(3, 6, 2, 11, 11, 168, 2, 2, True, features=11)
+    for split in SPLITS:
+        found, each = two.splits[split], wire(split, spread)
+        assert found.sent_bytes_per_layer == each.sent
+        assert (found.sent_bytes, found.messages) == (5 * each.sent, 5 * each.messages)
+    sent, messages = merged_step(3, 6, 11, 2)
+    assert two.token_sent_bytes == 5 * sent
+    alone = Run(model, BOX, 3, "bfloat16", "bfloat16", 168).step(168)
+    split = sum(part.seconds for name, part in alone.items() if name in ("scores", "cache"))
+    rest = sum(part.seconds for name, part in alone.items() if name not in ("scores", "cache"))
+    wait = Phase(0, 0, sent, messages, 0).seconds(10e9, as_link("10GBps").latency, 1.0)
+    assert two.token_seconds == pytest.approx(split / 2 + rest + 5 * wait)
+
+
+def test_layers_with_a_window_send_their_window():
+    model = replace(TINY, window=13, window_layers=3)
+    _, (_, two, *_) = rows(model)
+    full, near = (wire("ring", Spread(1, 6, 3, 11, 11, 168, 2, 2, True, m, features=11)) for m in (None, 13))
+    assert two.splits["ring"].sent_bytes == 2 * full.sent + 3 * near.sent
+    assert two.splits["ring"].sent_bytes_per_layer == full.sent
+    # A window that is wider than the context is none.
+    _, (_, wide, *_) = rows(replace(model, window=500))
+    assert wide.splits["ring"].sent_bytes == 5 * full.sent
+
+
+def test_heads_that_cannot_be_dealt_out_say_so():
+    _, (_, _, four, seven) = rows()
+    for row, count in ((four, 4), (seven, 7)):
+        assert row.splits["heads"].seconds is None
+        assert row.splits["heads"].reason == f"6 query and 3 key/value heads do not divide among {count}"
+    _, (_, two, *_) = rows(replace(TINY, kv_heads=2))
+    assert two.splits["heads"].seconds is not None
+
+
+def test_the_best_fits_if_any_does():
+    """With a slow wire heads are fastest here, and hold most."""
+
+    def row_of(memory):
+        box = replace(BOX, memory=memory)
+        found = plan(replace(TINY, kv_heads=6), box, context=100_000, machines=2, link=Link(1e4, 0.0))
+        return found.scaling.rows[-1]
+
+    free = row_of(10**9)
+    heads, ring = free.splits["heads"], free.splits["ring"]
+    assert free.best == "heads"
+    assert free.sent_bytes == heads.sent_bytes
+    assert heads.held_bytes > ring.held_bytes
+    row = row_of(free.memory_bytes - 1)
+    assert (row.best, row.fits, row.seconds) == ("ring", True, ring.seconds)
+    assert row.memory_bytes == free.memory_bytes - heads.held_bytes + ring.held_bytes
+    none = row_of(10)
+    assert (none.best, none.fits) == ("heads", False)
+
+
+def test_memory_shrinks_with_machines_and_contexts_grow():
+    found, some = rows(box=replace(BOX, memory=10**6), machines=64)
+    assert [row.largest_context for row in some] == sorted(row.largest_context for row in some)
+    weights = found.weight_bytes
+    for row in some:
+        assert weights + -(-TINY.cache_bytes(row.largest_context) // row.machines) <= 10**6
+        assert weights + -(-TINY.cache_bytes(row.largest_context + 1) // row.machines) > 10**6
+
+
+def test_more_machines_than_tokens():
+    found = plan(TINY, BOX, context=5, machines=64).scaling
+    assert found.rows[-1].tokens == 1
+    assert found.rows[-1].seconds == pytest.approx(found.rows[-2].seconds)
+    assert any("5 tokens keep no more machines" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "word"),
+    [
+        ({"machines": 0}, OptionError, "machines"),
+        ({"machines": 2**40}, OptionError, "machines"),
+        ({"machines": 2.5}, OptionTypeError, "machines"),
+        ({"machines": 2, "link": "fast"}, OptionError, "link"),
+        ({"link": "10GBps"}, OptionError, "machines="),
+    ],
+)
+def test_refusals(options, error, word):
+    with pytest.raises(error, match=word):
+        plan(TINY, BOX, context=24, **options)
+    if "link" not in options:
+        with pytest.raises(OptionError, match="one sequence"):
+            plan("t5-base", "t4", machines=2)
+
+
+def test_text_is_narrow_and_says_what_the_rows_say():
+    for name, machines in (("llama-3-8b", 4096), ("gpt-oss-20b", 2**20), ("deepseek-v3", 3), ("bert-base", 5)):
+        found = plan(name, "h100-sxm", context=2**18, machines=machines, link="25gbe")
+        text = str(found)
+        assert max(map(len, text.splitlines())) <= 80
+        last = found.scaling.rows[-1]
+        assert f"{machines:,}" in text
+        assert last.best in text
+        assert "spread over machines: 262,144 tokens" in text
+        for texts in found.scaling.formulas.values():
+            assert texts["messages"] in text
+    both = comparison_text([plan("gpt-2", "t4", machines=4), plan("gpt-2", "l4", machines=4)])
+    assert both.count("spread over machines") == 2
+
+
+def test_json_and_csv_have_every_number():
+    found, some = rows()
+    record = found.as_dict()
+    assert json.loads(json.dumps(record, allow_nan=False))["scaling"]["rows"][1]["splits"]["ring"]["sent_bytes"] > 0
+    assert "scaling" not in plan(TINY, BOX, context=24).as_dict()
+    table = list(csv.DictReader(io.StringIO(found.to_csv())))
+    two = {row["quantity"]: row["value"] for row in table if row["of"] == "machines 2"}
+    assert float(two["seconds"]) == some[1].seconds
+    ring = {row["quantity"]: row["value"] for row in table if row["of"] == "machines 2 ring"}
+    assert int(ring["sent_bytes"]) == some[1].splits["ring"].sent_bytes
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("kind", ["full", "causal", "window"])
+def test_the_formula_beside_a_number_gives_the_number(split, kind):
+    letters = {"b": 3, "h": 32, "g": 8, "w": 11, "v": 5, "n": 2**12, "R": 4, "a": 2, "m": 17}
+    causal, window = kind != "full", 17 if kind == "window" else None
+    want = wire(split, Spread(3, 32, 8, 11, 5, 2**12, 4, 2, causal, window, features=11))
+    for text, number in zip(wire_formula(split, kind), (want.sent, want.messages), strict=True):
+        plain = text.replace("⌈log₂ R⌉", "2").replace("·", "*").replace("²", "**2")
+        assert eval(plain, {"__builtins__": {}}, letters) == number
+    assert set(letters) <= set(LETTERS)
+
+
+def test_measured_points_stand_beside_their_predictions():
+    assert "measured on ranks" not in str(rows()[0])
+    link = Link(1e9, 1e-5, 2e10, measured=True)
+    point = Point("ring", 2, 4096, 0.5, 1 << 20, causal=True, link=link)
+    write_points([replace(point, ranks=1, seconds=0.9, bytes=0, link=None), point])
+    text = str(rows()[0])
+    assert max(map(len, text.splitlines())) <= 80
+    line = next(line for line in text.splitlines() if "4,096 tokens, causal  ring" in line)
+    assert line.split()[-7:] == ["500", "ms", *_said(point.predicted()), "×", "1.80", "1.05", "MB"][-7:]
+
+
+def _said(seconds):
+    from qkv.cost.readable import readable_seconds
+
+    return readable_seconds(seconds).split()

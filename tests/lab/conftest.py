@@ -1,0 +1,13 @@
+"""One lab, in a process of its own, for all tests that only ask it something."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from lab_process import Lab, running
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    with running() as started:
+        yield started

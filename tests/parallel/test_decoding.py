@@ -1,0 +1,342 @@
+"""`parallel.decode` against the equation over plain lists, whatever the ranks, the chunks and the arguments."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import qkv
+from decode_cases import BIASES, MASKS, SIMILARITIES, Scene, cut, make_bias, make_mask, make_similarity, tokens
+from decode_reference import HEADS, QUERIES, STORAGE, Plain, same_bits
+from qkv.forms.base import RUNS
+from qkv.memory.layout import PAGE
+from qkv.parallel import decoding, partial
+from qkv.parallel.wire import TRAFFIC
+from ranks import Crew, JobFailed
+
+RANKS = (1, 2, 3, 4)
+
+
+def given(case: dict[str, Any]) -> tuple[list[Tensor], tuple[Tensor, ...], dict[str, Any], Any]:
+    """The past (key, value), the new tokens, decode's options and the rule that the mask stands for."""
+    heads, widths, n, past = case.get("heads", (10, 2)), (11, 13), case.get("n", 1), case.get("past", 67)
+    seed, dtype, batch = case.get("seed", 0), case.get("dtype", torch.float32), case.get("batch", 3)
+    shape = {"batch": batch, "heads": heads, "widths": widths, "dtype": dtype, "whole": case.get("whole", False)}
+    _, key, value = tokens(past, seed=2 * seed, **shape)
+    before = case.get("ragged", [past] * batch)
+    lengths = case.get("lengths")
+    total = max(b + (n if lengths is None else c) for b, c in zip(before, lengths or before, strict=True))
+    scene = Scene(batch, heads[0], n, total, seed)
+    mask, keep = make_mask(case.get("mask", "none"), scene)
+    similarity = make_similarity(case.get("similarity", "default"), heads[0], dtype)
+    options: dict[str, Any] = {"mask": mask, "similarity": similarity}
+    if "bias" in case:
+        options["bias"] = make_bias(case["bias"], scene, dtype)
+    if lengths is not None:
+        options |= {"lengths": lengths, "padding": case.get("padding", "right")}
+    return [key, value], tokens(n, seed=2 * seed + 1, **shape), options, keep
+
+
+def job(mesh, cases, small=False):
+    with blocks(small):
+        return [decoded(mesh, case) for case in cases]
+
+
+@contextmanager
+def blocks(small: bool) -> Iterator[None]:
+    """Pieces of the past, of masks and of messages so small that a short call has many of them."""
+    names = [(partial, "TILE", 1000), (partial, "_PIECE", 64), (decoding, "_MOST", 1000)] if small else []
+    before = [getattr(module, name) for module, name, _ in names]
+    for module, name, number in names:
+        setattr(module, name, number)
+    yield
+    for (module, name, _), number in zip(names, before, strict=True):
+        setattr(module, name, number)
+
+
+def decoded(mesh, case):
+    (key, value), new, options, _ = given(case)
+    memory = qkv.parallel.KVCache(
+        key.shape[0], key.shape[1], 11, mesh=mesh, value_width=13, dtype=case.get("storage", torch.float32),
+        window=case.get("window"),
+    )  # fmt: skip
+    memory.append(key, value, case.get("ragged"))
+    runs = RUNS["parallel.decode"]
+    query, key, value = new
+    out = qkv.parallel.decode(query, key, value, memory, **options)
+    assert RUNS["parallel.decode"] == runs + 1
+    return out, memory.lengths.tolist()
+
+
+def check(crew: Crew, ranks: int, cases: list[dict[str, Any]], small: bool = False) -> None:
+    found = crew.run(job, ranks, cases=cases, small=small)
+    for case, *each in zip(cases, *found, strict=True):
+        (key, value), new, options, keep = given(case)
+        storage = case.get("storage", torch.float32)
+        plain = Plain(key.shape[0], key.shape[1], 11, 13, storage, case.get("window"))
+        plain.append(key, value, case.get("ragged"))
+        del options["mask"]
+        expected = plain.decode(*new, keep=keep, **options)
+        for out, lengths in each:
+            same_bits(out, each[0][0], f"{case}: another rank")
+            assert out.dtype is new[0].dtype
+            assert lengths == plain.lengths
+        try:
+            expected.check(each[0][0], exact=case.get("whole", False) and storage is not torch.int8)
+        except AssertionError as error:
+            raise AssertionError(f"{ranks} ranks, {case}: {error}") from error
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_dtypes_and_heads(crew: Crew, ranks: int) -> None:
+    kinds = itertools.product(STORAGE, QUERIES, HEADS.values(), (1, 5))
+    cases = [
+        {"storage": storage, "dtype": dtype, "heads": heads, "n": n, "seed": seed}
+        for seed, (storage, dtype, heads, n) in enumerate(kinds)
+    ]
+    check(crew, ranks, cases[ranks - 1 :: 4] + cases[-1:])
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_masks_in_absolute_positions(crew: Crew, ranks: int) -> None:
+    cases: list[dict[str, Any]] = []
+    for at, mask in enumerate(MASKS):
+        for turn, similarity in enumerate(("everything", "argmax")):
+            storage, dtype = STORAGE[at % 4], QUERIES[(at // 4 + turn) % 4]
+            n = (1, 3, 7)[(at + turn + ranks) % 3]
+            case = {"storage": storage, "dtype": dtype, "mask": mask, "similarity": similarity}
+            cases.append(case | {"n": n, "seed": at, "past": 139})
+    check(crew, ranks, cases, small=ranks % 2 == 0)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_similarities_windows_and_few_tokens(crew: Crew, ranks: int) -> None:
+    """Whole numbers: Argmax must take the first of equals, which other ranks hold too."""
+    pasts = itertools.product(SIMILARITIES, ((0, 1), (2, 2), (63, 1), (129, 5)), (None, 1, 50))
+    cases = [
+        {"storage": STORAGE[at % 4], "similarity": kind, "past": past, "n": n, "window": window, "seed": at}
+        for at, (kind, (past, n), window) in enumerate(pasts)
+    ]
+    check(crew, ranks, [case | {"whole": True} for case in cases[ranks % 2 :: 2]])
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_ragged_rows(crew: Crew, ranks: int) -> None:
+    kinds = itertools.product(("left", "right"), (None, 9), ("none", "window", "predicate"), (1, 9), ("sink", "argmax"))
+    cases: list[dict[str, Any]] = []
+    for seed, (padding, window, mask, n, similarity) in enumerate(kinds):
+        case = {"window": window, "mask": mask, "n": n, "similarity": similarity, "seed": seed, "past": 71}
+        case |= {"ragged": [71, 0, 70], "dtype": (torch.float32, torch.float64)[seed % 5 == 0]}
+        cases += [case, case | {"padding": padding, "lengths": [n // 2, n, 0]}]
+    check(crew, ranks, cases[ranks % 5 :: 5], small=ranks % 2 == 1)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_bias(crew: Crew, ranks: int) -> None:
+    cases = [
+        {"bias": bias, "dtype": QUERIES[(at + n) % 4], "storage": STORAGE[at % 4], "n": n, "seed": at, "past": 139}
+        for at, bias in enumerate(BIASES)
+        for n in (1, 5)
+    ]
+    check(crew, ranks, cases, small=ranks < 3)
+
+
+def in_chunks(mesh, new, sizes, options):
+    """Everything that decode gave, and the bytes that a step sent to each other rank."""
+    memory = qkv.parallel.KVCache(2, 2, 11, mesh=mesh, value_width=13)
+    edges, parts, sent = [0, *itertools.accumulate(sizes)], [], set()
+    for a, b in itertools.pairwise(edges):
+        before = TRAFFIC["data bytes"]
+        query, key, value = cut(new, a, b)
+        parts.append(qkv.parallel.decode(query, key, value, memory, **options))
+        if mesh.size() > 1:
+            sent.add(((TRAFFIC["data bytes"] - before) / (mesh.size() - 1), b - a))
+    return torch.cat(parts, dim=2), sent
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_chunks_change_nothing_and_the_context_costs_no_bytes(crew: Crew, ranks: int) -> None:
+    new = tokens(41, batch=2, heads=(6, 2), widths=(11, 13), dtype=torch.float32, seed=ranks)
+    for similarity in (None, qkv.Argmax()):
+        options: dict[str, Any] = {"similarity": similarity}
+        whole = qkv.decode(*new, qkv.KVCache(2, 2, 11, value_width=13), **options)
+        for sizes in ([1] * 41, [41], [1, 20, 2, 7, 11]):
+            found = crew.run(in_chunks, ranks, new=new, sizes=sizes, options=options)
+            for out, sent in found:
+                same_bits(out, found[0][0])
+                torch.testing.assert_close(out, whole, rtol=1e-5, atol=2e-6)
+                # An answer and a log-sum-exp a query (for Argmax in float64, with a position), and what else is said.
+                row = 8 * (13 + 2) if similarity else 4 * (13 + 1)
+                for count, n in sent:
+                    assert 0 <= count - 2 * 6 * n * row <= 32
+
+
+def twins(mesh, key, value, query):
+    memory = qkv.parallel.KVCache(2, 3, 19, mesh=mesh)
+    memory.append(key, value)
+    with blocks(small=True):
+        return qkv.parallel.decode(query, query[:, :3], query[:, :3], memory, similarity=qkv.Argmax())
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_of_equal_keys_the_first_is_best(crew: Crew, ranks: int) -> None:
+    """Wherever they are held; and rounding is no reason to prefer one of them."""
+    draw = torch.Generator().manual_seed(ranks)
+    order = torch.randint(0, 3, (131,), generator=draw)
+    key = torch.randn(2, 3, 3, 19, generator=draw)[:, :, order]
+    value = torch.randn(2, 3, 131, 19, generator=draw)
+    query = torch.randn(2, 6, 7, 19, generator=draw) / 100
+    plain = qkv.KVCache(2, 3, 19)
+    plain.append(key, value)
+    wanted = qkv.decode(query, query[:, :3], query[:, :3], plain, similarity=qkv.Argmax())
+    for out in crew.run(twins, ranks, key=key, value=value, query=query):
+        same_bits(out, wanted)
+
+
+def poisoned(mesh):
+    """What nobody sees cannot matter, and what somebody sees is not hidden by the merge."""
+    memory = qkv.parallel.KVCache(2, 1, 3, mesh=mesh)
+    x = torch.randn(2, 1, 9, 3)
+    bad = x.clone()
+    bad[0, :, 4] = torch.nan
+    memory.append(bad, bad)
+    new = torch.randn(2, 1, 2, 3)
+    hide = qkv.Padding(keep=torch.arange(11).expand(2, 11) != 4)
+    clean = memory.fork()
+    clean.reset()
+    clean.append(x, x)
+    lengths = [1, 2]
+    worse = new.clone()
+    worse[0, :, 1] = torch.nan  # does not count
+    seen = qkv.parallel.decode(new, new, new, memory.fork())
+    hidden = qkv.parallel.decode(worse, worse, worse, memory, mask=hide, lengths=lengths)
+    wanted = qkv.parallel.decode(new, new, new, clean.fork(), mask=hide, lengths=lengths)
+    # A value that is infinite behind a weight too small for a number.
+    far = clean.fork()
+    far.append(torch.full((2, 1, 1, 3), -1e4), torch.full((2, 1, 1, 3), torch.inf))
+    ones = torch.ones(2, 1, 1, 3)
+    return seen, hidden, wanted, qkv.parallel.decode(ones, ones, ones, far)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_what_is_not_finite(crew: Crew, ranks: int) -> None:
+    for seen, hidden, wanted, far in crew.run(poisoned, ranks):
+        assert bool(seen[0].isnan().all())
+        assert bool(seen[1].isfinite().all())
+        same_bits(hidden, wanted)
+        assert not hidden[0, :, 1].any()
+        assert not far.isfinite().any()
+
+
+def disagreeing(mesh, what):
+    """One rank does something else; afterwards the memory is as it was, and the next call is fine."""
+    rank = mesh.get_local_rank()
+    odd = rank == 1
+    # Every rank's pages are full: what is appended takes new ones, which have to be given back.
+    past = PAGE * mesh.size()
+    memory: Any = qkv.parallel.KVCache(2, 1, 3, mesh=mesh, capacity=None if what != "capacity" or not odd else past)
+    x = torch.randn(2, 2, past, 3)
+    memory.append(x[:, :1], x[:, :1])
+    before = memory.nbytes, memory._local.lengths.tolist()
+    n = 3 if what == "n" and odd else 2
+    new = x[:, :, :n].clone()
+    options: dict[str, Any] = {}
+    if odd:
+        if what == "mask":
+            options["mask"] = qkv.Window(left=4)
+        elif what == "similarity":
+            options["similarity"] = qkv.Softmax(sink=torch.tensor([1.0, 2.0]))
+        elif what == "lengths":
+            options["lengths"] = [1, 2]
+        elif what == "grad":
+            new.requires_grad_()
+        elif what == "tokens":
+            new = -new
+        elif what == "write":
+            memory._local._write = lambda *_: (_ for _ in ()).throw(MemoryError("no room"))
+        elif what == "length":
+            memory.append(x[:, :1, :1], x[:, :1, :1])
+            before = memory.nbytes, memory._local.lengths.tolist()
+    error = None
+    try:
+        qkv.parallel.decode(new, new[:, :1], new[:, :1], memory, **options)
+    except (qkv.errors.QkvError, MemoryError) as raised:
+        error = type(raised).__name__, str(raised)
+    assert (memory.nbytes, memory._local.lengths.tolist()) == before
+    if odd and what == "write":
+        del memory._local._write
+    if odd and what == "length":
+        memory.crop(past)
+    if what == "capacity":
+        return error
+    good = x[:, :, :2]
+    out = qkv.parallel.decode(good, good[:, :1], good[:, :1], memory)
+    plain = qkv.KVCache(2, 1, 3)
+    plain.append(x[:, :1], x[:, :1])
+    torch.testing.assert_close(out, qkv.decode(good, good[:, :1], good[:, :1], plain), rtol=1e-5, atol=1e-6)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("n", "query: (2, 2, 2, 3) float32 on ranks 0, 2, (2, 2, 3, 3) float32 on rank 1"),
+        ("mask", "mask: None on ranks 0, 2, Window("),
+        ("similarity", "similarity: Softmax("),
+        ("lengths", "lengths: None on ranks 0, 2, [1, 2] on rank 1"),
+        ("length", "lengths of the memory: [192, 192] on ranks 0, 2, [193, 193] on rank 1"),
+        ("tokens", "tokens"),
+    ],
+)
+def test_ranks_that_differ_are_told(crew: Crew, what: str, said: str) -> None:
+    for error in crew.run(disagreeing, 3, what=what):
+        assert error is not None
+        assert error[0] == "Disagreement"
+        assert said in error[1]
+
+
+@pytest.mark.parametrize(
+    ("what", "own", "said"),
+    [
+        ("grad", ("FormRefused", "requires grad"), "rank 1 refused the call: FormRefused: query"),
+        ("capacity", ("ShapeError", "capacity"), "rank 1 refused the call: ShapeError: key"),
+        ("write", ("MemoryError", "no room"), "rank 1 could not attend"),
+    ],
+)
+def test_a_rank_that_fails_tells_the_others(crew: Crew, what: str, own: tuple[str, str], said: str) -> None:
+    first, second, third = crew.run(disagreeing, 3, what=what)
+    assert second[0] == own[0]
+    assert own[1] in second[1]
+    for error in (first, third):
+        assert error[0] == "Disagreement"
+        assert said in error[1]
+
+
+def refused(mesh, memory):
+    x = torch.randn(2, 2, 1, 3)
+    held: Any = (
+        qkv.LinearState(qkv.FeatureMap(qkv.features.elu1), 2, 2, 3) if memory == "state" else qkv.KVCache(2, 2, 3)
+    )
+    if memory == "polynomial":
+        own = qkv.parallel.KVCache(2, 2, 3, mesh=mesh)
+        return qkv.parallel.decode(x, x, x, own, similarity=qkv.Polynomial())
+    return qkv.parallel.decode(x, x, x, held)
+
+
+@pytest.mark.parametrize(
+    ("memory", "kind", "said"),
+    [
+        ("state", "FormRefused", "every rank can hold it whole"),
+        ("local", "OptionTypeError", "a qkv.parallel.KVCache"),
+        ("polynomial", "FormRefused", "serves Softmax and Argmax"),
+    ],
+)
+def test_what_it_is_not_for(crew: Crew, memory: str, kind: str, said: str) -> None:
+    for failed in crew.tried(refused, 2, memory=memory):
+        assert isinstance(failed, JobFailed)
+        assert failed.kinds[0] == kind
+        assert said in failed.message

@@ -1,0 +1,279 @@
+"""Head parallel layers: the answers, gradients, memories and tokens of one process."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+
+import qkv
+from ranks import Crew, JobFailed
+
+WIDTH, HEADS, KV, VOCABULARY = 24, 8, 4, 31
+TOKENS = torch.randint(VOCABULARY, (3, 7), generator=torch.Generator().manual_seed(1))
+X = torch.randn(3, 7, WIDTH, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+CONTEXT = torch.randn(3, 5, WIDTH, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+
+class Scaled(nn.Module):
+    """A feature map that learns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3) + torch.arange(3.0) / 5)
+
+    def forward(self, x):
+        return nn.functional.elu(x * self.scale.to(x.dtype)) + 1
+
+
+def sinks(*shape):
+    return qkv.Softmax(sink=nn.Parameter(torch.linspace(-1, 1, 8)[: shape[0]].clone()))
+
+
+def attention(**options):
+    return qkv.nn.Attention(WIDTH, HEADS, kv_heads=KV, **options)
+
+
+def decoder(**options):
+    return qkv.nn.Decoder(WIDTH, HEADS, 2, kv_heads=KV, vocabulary=VOCABULARY, **options)
+
+
+def both(**options):
+    positions = qkv.nn.RelativeBias(HEADS), qkv.nn.RelativeBias(HEADS, bidirectional=False)
+    return qkv.nn.EncoderDecoder(
+        WIDTH, HEADS, 2, kv_heads=KV, vocabulary=VOCABULARY, positions=positions[0], decoder_positions=positions[1],
+        **options,
+    )  # fmt: skip
+
+
+# How each is made, and what it is called with.
+MODELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
+    "attention": (partial(attention, bias=True, positions=qkv.nn.Rotary(fraction=2 / 3)), (X,), {"mask": qkv.Causal()}),
+    "attention with a sink for each head": (lambda: attention(similarity=sinks(8)), (X,), {}),
+    "attention with one sink": (lambda: attention(similarity=sinks(1)), (X,), {}),
+    "attention to a context": (attention, (X, CONTEXT), {}),
+    "attention by features": (lambda: attention(similarity=qkv.FeatureMap(Scaled())), (X,), {"mask": qkv.Causal()}),
+    "block": (lambda: qkv.nn.Block(WIDTH, HEADS, kv_heads=KV, cross=True, feed_forward="gated"), (X, CONTEXT), {}),
+    "encoder": (
+        lambda: qkv.nn.Encoder(WIDTH, HEADS, 2, positions=qkv.nn.ALiBi(HEADS), layout="residual", norm="batch"),
+        (X,), {"lengths": [7, 4, 5]},
+    ),
+    "decoder": (lambda: decoder(positions=qkv.nn.ALiBi(HEADS), similarity=sinks(8)), (TOKENS,), {"lengths": [7, 4, 5]}),
+    "decoder by polynomials": (lambda: decoder(similarity=qkv.Polynomial(2), tied=False), (TOKENS,), {}),
+    "encoder and decoder": (both, (TOKENS, TOKENS[:, 2:]), {"source_lengths": [7, 4, 5]}),
+}  # fmt: skip
+
+
+def made(name: str, seed: int = 0) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    torch.manual_seed(seed)
+    make, given, options = MODELS[name]
+    return make().double(), given, options
+
+
+def whole(tensor):
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def trained(mesh, name):
+    """The answer, all gradients by name, and which of the weights are dealt out."""
+    model, given, options = made(name, seed=mesh.get_local_rank() if mesh is not None else 0)
+    if mesh is not None:
+        assert qkv.parallel.parallelize(model, mesh) is model
+    given = tuple(t.clone().requires_grad_() if t.is_floating_point() else t for t in given)
+    answer = model(*given, **options)
+    assert type(answer) is torch.Tensor
+    weights = torch.linspace(-1, 1, answer.numel(), dtype=torch.float64).view_as(answer)
+    (answer * weights).sum().backward()
+    # A module that is given twice has a weight under two names.
+    every = dict(model.named_parameters(remove_duplicate=False))
+    grads = {name: whole(p.grad).clone() for name, p in every.items() if p.grad is not None}
+    inputs = [t.grad for t in given if t.is_floating_point()]
+    return answer.detach(), inputs, grads, sorted(n for n, p in every.items() if isinstance(p, DTensor))
+
+
+@pytest.mark.parametrize(("ranks", "name"), [*((2, name) for name in MODELS), (4, "block"), (4, "decoder")])
+def test_forward_and_backward(crew: Crew, ranks: int, name: str) -> None:
+    answer, inputs, grads, _ = trained(None, name)
+    for found in crew.run(trained, ranks, name=name):
+        close = partial(torch.testing.assert_close, rtol=1e-10, atol=1e-10)
+        close(found[0], answer)
+        close(found[1], inputs)
+        close(found[2], grads)
+        assert [n for n in found[3] if n.endswith("query.weight")]
+
+
+def stepped(mesh, name, dtype):
+    """Step by step from a memory, and how many bytes and heads that holds."""
+    model, (tokens,), _ = made(name)
+    model.eval()
+    if mesh is not None:
+        qkv.parallel.parallelize(model, mesh)
+    held: Any = model
+    memory = held.memory(batch=3, dtype=dtype)
+    with torch.no_grad():
+        steps = [held(tokens[:, :4], memory=memory)]
+        steps += [held(tokens[:, i : i + 1], memory=memory) for i in range(4, 7)]
+        straight = held(tokens, **({} if name.startswith("decoder") else {"mask": qkv.Causal()}))
+    first = memory[0] if isinstance(memory, list) else memory
+    return torch.cat(steps, dim=1), straight, first.heads
+
+
+@pytest.mark.parametrize(
+    ("ranks", "name"),
+    [(2, "attention"), (4, "attention with a sink for each head"), (4, "decoder"), (2, "decoder by polynomials")],
+)
+def test_decoding(crew: Crew, ranks: int, name: str) -> None:
+    want, straight, _ = stepped(None, name, torch.float32)
+    for found in crew.run(stepped, ranks, name=name, dtype=torch.float32):
+        torch.testing.assert_close(found[0], want, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(found[1], straight, rtol=1e-10, atol=1e-10)
+        assert found[2] == KV // ranks
+
+
+def generated(mesh, name, **options):
+    model, _, _ = made(name)
+    if mesh is not None:
+        qkv.parallel.parallelize(model, mesh)
+    held: Any = model
+    source = {"source": TOKENS} if name == "encoder and decoder" else {}
+    made_ = qkv.nn.generate(held, TOKENS[:, :4], new=5, lengths=[4, 2, 3], **source, **options)
+    return made_.tokens, made_.lengths
+
+
+@pytest.mark.parametrize(
+    ("ranks", "name", "options"),
+    [
+        (4, "decoder", {}),
+        (2, "decoder", {"temperature": 0.7, "seed": 5}),
+        (2, "decoder by polynomials", {}),
+        (2, "encoder and decoder", {"beams": 3}),
+    ],
+)
+def test_generating(crew: Crew, ranks: int, name: str, options) -> None:
+    want = generated(None, name, **options)
+    for found in crew.run(generated, ranks, name=name, **options):
+        assert torch.equal(found[0], want[0])
+        assert torch.equal(found[1], want[1])
+
+
+def learned(mesh, name):
+    """Some steps of an optimiser, and the loss at the end."""
+    model, given, options = made(name)
+    if mesh is not None:
+        qkv.parallel.parallelize(model, mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, foreach=False)
+    for _ in range(2):
+        loss = model(*given, **options).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model(*given, **options).square().mean().item()
+
+
+def test_drawing_needs_a_seed(crew: Crew) -> None:
+    for failed in crew.tried(generated, 2, name="decoder", temperature=0.7):
+        assert "seed: got None for a model on several ranks" in failed.message
+
+
+def on_a_grid(mesh, named):
+    names = ("batch", "heads") if named else None
+    grid = DeviceMesh("cpu", [[0, 1], [2, 3]], mesh_dim_names=names)
+    model, (tokens,), _ = made("decoder", seed=grid.get_local_rank(1))
+    qkv.parallel.parallelize(model, grid, "heads" if named else 1)
+    rows = tokens.split([1, 2])[grid.get_local_rank(0)]
+    with torch.no_grad():
+        return model(rows)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_one_axis_of_two(crew: Crew, named: bool) -> None:
+    """Heads along one axis, rows of the batch along the other."""
+    model, (tokens,), _ = made("decoder")
+    found = crew.run(on_a_grid, 4, named=named)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.cat([found[0], found[2]]), model(tokens), rtol=1e-10, atol=1e-10)
+    assert torch.equal(found[2], found[3])
+
+
+def test_training(crew: Crew) -> None:
+    want = learned(None, "encoder and decoder")
+    assert crew.run(learned, 2, name="encoder and decoder") == pytest.approx([want, want], rel=1e-9)
+
+
+def saved(mesh, path):
+    model, (tokens,), _ = made("decoder")
+    qkv.parallel.parallelize(model, mesh)
+    qkv.nn.save(model, f"{path}/{mesh.get_local_rank()}.safetensors")
+    with torch.no_grad():
+        return model(tokens)
+
+
+def test_a_file_holds_the_whole(crew: Crew, tmp_path) -> None:
+    for rank, answer in enumerate(crew.run(saved, 2, path=str(tmp_path))):
+        with torch.no_grad():
+            torch.testing.assert_close(qkv.nn.load(tmp_path / f"{rank}.safetensors")(TOKENS), answer)
+
+
+def refused(mesh, what):
+    rank = mesh.get_local_rank()
+    models: dict[str, Any] = {
+        "heads": lambda: qkv.nn.Attention(21, 7),
+        "kv_heads": lambda: qkv.nn.Attention(24, 8, kv_heads=1),
+        "hidden": lambda: qkv.nn.FeedForward(24, hidden=13),
+        "foreign": lambda: nn.Linear(24, 24),
+        "none": lambda: "a model",
+        "different": lambda: qkv.nn.Attention(24, 8, kv_heads=8 if rank else 4),
+        "one": lambda: qkv.nn.Attention(21, 7) if rank else qkv.nn.Attention(24, 8),
+        "twice": lambda: qkv.parallel.parallelize(qkv.nn.Attention(24, 8), mesh),
+        "adapted": adapted,
+        "shared": shared,
+        "dropout": lambda: qkv.nn.Block(24, 8, dropout=0.1),
+    }
+    model = qkv.parallel.parallelize(models[what](), mesh)
+    model.eval()
+    model(torch.zeros(1, 2, 24))
+    model.train()
+    model(torch.zeros(1, 2, 24))
+
+
+def adapted():
+    layer = qkv.nn.Attention(24, 8)
+    layer.query = nn.Sequential(layer.query)  # pyright: ignore[reportAttributeAccessIssue]
+    return layer
+
+
+def shared():
+    one, other = qkv.nn.Attention(24, 8), qkv.nn.Attention(24, 8)
+    one.query.weight = other.query.weight
+    return nn.ModuleList([one, other])
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("heads", "module: got 7 heads, wanted a number that the 2 ranks divide"),
+        ("kv_heads", "module: got 1 kv_heads"),
+        ("hidden", "module: got 13 hidden"),
+        ("foreign", "a Linear without any, wanted Attention or FeedForward"),
+        ("none", "module: got str"),
+        ("different", "key.weight: float32 (12, 24) on rank 0, float32 (24, 24) on rank 1"),
+        ("twice", "spread already"),
+        ("adapted", "a Sequential as 'query'"),
+        ("shared", "that layers share"),
+        ("dropout", "0.1 while training"),
+    ],
+)
+def test_refusals(crew: Crew, what: str, said: str) -> None:
+    for failed in crew.tried(refused, 2, what=what):
+        assert isinstance(failed, JobFailed)
+        assert "QkvError" in failed.kinds
+        assert said in failed.message
+
+
+def test_a_refusal_of_one_rank_reaches_the_others(crew: Crew) -> None:
+    first, second = crew.tried(refused, 2, what="one")
+    assert "rank 1 refused the call" in first.message
+    assert "7 heads" in second.message

@@ -1,0 +1,140 @@
+"""Real processes in a gloo group, started once and given one job after the other."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import multiprocessing
+import os
+import pickle
+import shutil
+import socket
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+SIZE = 4
+PATIENCE = 60.0
+
+
+class JobFailed(Exception):
+    """What a job raised on its rank: `kinds` are the names of the error's classes."""
+
+    def __init__(self, rank: int, kinds: list[str], message: str, trace: str) -> None:
+        super().__init__(f"rank {rank}: {kinds[0]}: {message}\n{trace}")
+        self.rank, self.kinds, self.message = rank, kinds, message
+
+
+class Crew:
+    """Ranks 0 to size - 1. `run(job, ranks=3, x=…)` calls job(mesh, x=…) on the first three, with a mesh of one axis
+    "ranks", and gives what each returned, in rank order. job is a function of a module, found again by its file."""
+
+    def __init__(self, size: int = SIZE, timeout: float = 30.0) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["qkv.parallel", "qkv.nn", "torch.distributed.tensor", "torch._dynamo"])
+        self.size = size
+        self._folder = tempfile.mkdtemp()
+        store = str(Path(self._folder) / "store")
+        self._pipes, self._processes = [], []
+        for rank in range(size):
+            here, there = context.Pipe()
+            process = context.Process(target=_serve, args=(there, rank, size, store, timeout), daemon=True)
+            process.start()
+            there.close()
+            self._pipes.append(here)
+            self._processes.append(process)
+
+    def start(self, job: Callable[..., Any], ranks: int, **options: Any) -> None:
+        for pipe in self._pipes[:ranks]:
+            pipe.send_bytes(pickle.dumps((inspect.getfile(job), job.__name__, ranks, options)))
+
+    def answers(self, ranks: int) -> list[Any]:
+        """What each returned, or the `JobFailed` that it ended with."""
+        found = []
+        for rank, pipe in enumerate(self._pipes[:ranks]):
+            if not pipe.poll(PATIENCE):
+                self.close()
+                raise TimeoutError(f"rank {rank} did not answer within {PATIENCE:g} s")
+            good, answer = pickle.loads(pipe.recv_bytes())
+            found.append(answer if good else JobFailed(rank, *answer))
+        return found
+
+    def run(self, job: Callable[..., Any], ranks: int, **options: Any) -> list[Any]:
+        answers = self.tried(job, ranks, **options)
+        for answer in answers:
+            if isinstance(answer, JobFailed):
+                raise answer
+        return answers
+
+    def tried(self, job: Callable[..., Any], ranks: int, **options: Any) -> list[Any]:
+        self.start(job, ranks, **options)
+        return self.answers(ranks)
+
+    @property
+    def alive(self) -> bool:
+        return all(process.is_alive() for process in self._processes)
+
+    def kill(self, rank: int) -> None:
+        self._processes[rank].kill()
+
+    def close(self) -> None:
+        for process in self._processes:
+            if process.is_alive():
+                process.kill()
+            process.join(10)
+        for pipe in self._pipes:
+            pipe.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _serve(pipe: Any, rank: int, size: int, store: str, timeout: float) -> None:
+    import torch
+    import torch.distributed as dist
+    from torch._C._distributed_c10d import FileStore
+    from torch.distributed.device_mesh import DeviceMesh
+
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    patience = timedelta(seconds=timeout)
+    dist.init_process_group("gloo", store=FileStore(store, size), rank=rank, world_size=size, timeout=patience)
+    meshes: dict[int, DeviceMesh] = {}
+    groups = {ranks: dist.new_group(list(range(ranks)), timeout=patience) for ranks in range(1, size + 1)}
+    modules: dict[str, Any] = {}
+    while True:
+        try:
+            file, name, ranks, options = pickle.loads(pipe.recv_bytes())
+        except EOFError:
+            return
+        try:
+            if ranks not in meshes:
+                meshes[ranks] = DeviceMesh.from_group(groups[ranks], "cpu", mesh_dim_names=("ranks",))  # pyright: ignore[reportArgumentType]
+            if file not in modules:
+                modules[file] = _loaded(file)
+            torch.manual_seed(0)
+            answer = True, getattr(modules[file], name)(meshes[ranks], **options)
+        except BaseException as error:  # everything goes back to the test
+            kinds = [kind.__name__ for kind in type(error).__mro__]
+            answer = False, (kinds, str(error), traceback.format_exc())
+        pipe.send_bytes(pickle.dumps(answer))
+
+
+def _loaded(file: str) -> Any:
+    name = f"job_{abs(hash(file))}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(Path(__file__).parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
