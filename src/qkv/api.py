@@ -221,6 +221,8 @@ def of_nothing(call: Call) -> Result:
     """No keys, or nothing to answer: zeros, and still part of the graph."""
     query, key, value, extent = call.query, call.key, call.value, call.extent
     nothing = query[..., :0].sum(-1, keepdim=True) + key[:, :, :0].sum() + value[:, :, :0].sum()
+    for tensor in (call.bias, call.sink):
+        nothing = nothing if tensor is None else nothing + tensor.flatten()[:0].sum().to(query.dtype)
     out = nothing.expand(*query.shape[:3], call.width_v)
     lse = torch.full_like(nothing[..., 0], NEVER, dtype=arithmetic(query.dtype)) if call.return_lse else None
     weights = nothing.expand(*query.shape[:3], extent.len_k).clone() if call.return_weights else None

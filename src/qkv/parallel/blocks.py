@@ -113,7 +113,7 @@ def gradients(
         assert tile.by_query is not None
         if _flash_serves(call, tile, by_bias):
             RUNS["parallel.flash"] += 1
-            found = flash.gradients_of(call, tile.grad_out, tile.out, tile.lse)
+            found = flash.gradients_of(call, tile.grad_out, tile.out.to(call.query.dtype), tile.lse)
         else:
             RUNS["parallel.equation"] += 1
             *found, of_bias = _by_autograd(call, tile, by_bias is not None)
@@ -150,8 +150,11 @@ def _by_autograd(call: Call, tile: Rows, of_bias: bool) -> tuple[Tensor, Tensor,
     assert tile.grad_out is not None
     dtype = tile.lse.dtype
     with torch.enable_grad():
-        query, key, value = (tensor.detach().requires_grad_() for tensor in (call.query, call.key, call.value))
-        bias = call.bias.detach().requires_grad_(of_bias) if call.bias is not None else None
+        # In the arithmetic's dtype: what two rounded answers differ by would have no digits left.
+        query, key, value = (
+            tensor.detach().to(dtype).requires_grad_() for tensor in (call.query, call.key, call.value)
+        )
+        bias = call.bias.detach().to(dtype).requires_grad_(of_bias) if call.bias is not None else None
         inputs = [query, key, value, *([bias] if bias is not None and of_bias else [])]
         own = read_call(query, key, value, call.similarity, call.mask, bias, 0.0, "auto", True, False)
         result = choose(own).run(own)

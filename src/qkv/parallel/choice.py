@@ -9,12 +9,14 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..api import explain as explain_here
+from ..call import Call
 from ..choice import describe
 from ..cost.links import Link
 from ..cost.price import readable_bytes
 from ..cost.readable import readable_seconds, wrapped
 from ..cost.wire import Wire
 from ..errors import FormRefused
+from ..forms import FORMS
 from ..masks import Mask
 from ..similarity import AnySimilarity
 from . import best, gather, heads, ring, scan
@@ -151,16 +153,32 @@ def explain(
     share = read_share(
         place, query, key, value, similarity, mask, bias, dropout, form, split, return_lse, return_weights
     )
-    candidates = _candidates(share)
-    whole = share.call._replace(extent=share.extent, mask=share.mask, bias=share.bias)
-    return Splits(_taken(share, candidates), share.split, candidates, describe(whole), place.size, figures(place))
+    _check_form(share)
+    candidates, whole = _candidates(share), describe(whole_call(share))
+    return Splits(_taken(share, candidates), share.split, candidates, whole, place.size, figures(place))
 
 
 def choose(share: Share) -> Way:
     """The way that runs this call. It looks only at what all ranks agreed on, so all choose the same."""
+    _check_form(share)
     if share.split != "auto":
         return WAYS[_asked_for(share, {name: way.reasons_against(share) for name, way in WAYS.items()})]
     return WAYS[_taken(share, _candidates(share))]
+
+
+def whole_call(share: Share) -> Call:
+    """The call as one process would have it, but for its tensors."""
+    return share.call._replace(extent=share.extent, mask=share.mask, bias=share.bias)
+
+
+def _check_form(share: Share) -> None:
+    """Refused by what the whole is: a rank with nothing to do refuses with the others."""
+    form = share.call.form
+    against = () if form == "auto" else FORMS[form].reasons_against(whole_call(share))
+    if against:
+        listed = "".join(f"\n  - {reason}" for reason in against)
+        said = f"form: got {form!r}, wanted a form that can run {describe(whole_call(share))}. Against it:{listed}"
+        raise FormRefused(f"{said}\nHint: form='auto' lets each rank choose.", against)
 
 
 def _candidates(share: Share) -> tuple[Candidate, ...]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..call import read_call
 from ..choice import choose
+from ..forms.base import RUNS
 from ..forms.equation import Result
 from .share import Share
 from .ways import Way
@@ -21,6 +22,7 @@ def reasons_against(share: Share) -> tuple[str, ...]:
 
 
 def run(share: Share) -> Result:
+    RUNS["parallel.gather"] += 1
     lo, hi = needed(share, share.axis.rank)
     key, value = _Fetched.apply(share, share.call.key, share.call.value)  # pyright: ignore[reportGeneralTypeIssues]
     call, (i0, i1) = share.call, share.rows

@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from ..call import arithmetic, read_call
 from ..choice import choose
+from ..forms.base import RUNS
 from ..forms.equation import Result
 from ..similarity import AnySimilarity, Softmax
 from .agreement import agree
@@ -64,6 +65,7 @@ class Deal(NamedTuple):
 
 
 def run(share: Share) -> Result:
+    RUNS["parallel.heads"] += 1
     call, extent, ranks = share.call, share.extent, share.axis.size
     of_queries = Deal(query_heads(extent.heads, ranks), share.queries)
     of_keys = Deal(kv_heads(call.heads_kv, ranks), share.keys)

@@ -46,6 +46,7 @@ def run(share: Share) -> Result:
         out, lse = _Ring.apply(share, schedule, *inputs)  # pyright: ignore[reportGeneralTypeIssues]
     else:
         out, lse = _forward(share, schedule)
+        out = out.to(call.query.dtype)
     return Result(out, lse if call.return_lse else None, None)
 
 
@@ -128,7 +129,7 @@ def _forward(share: Share, schedule: Schedule) -> tuple[Tensor, Tensor]:
         swapped_back(share, schedule, out, lse, theirs)
         if call.sink is not None:
             out, lse = with_sink(out, lse, call.sink.detach())
-    return out.to(call.query.dtype), lse
+    return out, lse
 
 
 def _merge(share: Share, rows: Rows, key: Tensor, value: Tensor, keys: tuple[int, int]) -> None:
@@ -165,7 +166,7 @@ class _Ring(torch.autograd.Function):
         ctx.schedule, ctx.versions = schedule, () if share.mask is None else share.mask.versions()
         ctx.save_for_backward(query, key, value, bias, sink, out, lse)
         ctx.set_materialize_grads(False)
-        return out, lse
+        return out.to(query.dtype), lse
 
     @staticmethod
     @once_differentiable
@@ -175,7 +176,7 @@ class _Ring(torch.autograd.Function):
         call.check_mask_is_as_it_was(ctx.versions)
         share: Share = ctx.share._replace(call=call._replace(mask=None), bias=bias)
         dtype = scores_dtype(share)
-        grad_out = torch.zeros_like(out) if grad_out is None else grad_out
+        grad_out = torch.zeros_like(out, dtype=query.dtype) if grad_out is None else grad_out
         # What comes back for a row that saw nothing must not reach a key, whatever it is.
         empty = lse == NEVER
         grad_out = grad_out.masked_fill(empty.unsqueeze(-1), 0.0)

@@ -70,9 +70,24 @@ class Schedule:
             band = band if own is None else band.intersect(own)
         return band
 
+    @cached_property
+    def _seen(self) -> list[list[Run]]:
+        """For each rank the keys that the queries it works on may see: two runs, of which each may be empty."""
+        mask, extent = self._share.mask, self._share.extent
+        everything = 0, extent.len_k
+        return [
+            [
+                (0, 0) if rows[0] >= rows[1] else everything if mask is None else mask.bounds(extent, rows)
+                for rows in both
+            ]
+            for both in self.rows
+        ]
+
     def pieces(self, rank: int, of: int) -> list[Run]:
         """The keys of rank `of` that a rank needs for the queries it works on, in messages."""
-        runs = sorted(run for rows in self.rows[rank] if (run := self._share.sees(of, rows)) != (0, 0))
+        first, last = self._share.keys.of(of)
+        cut = [(max(lo, first), min(hi, last)) for lo, hi in self._seen[rank]]
+        runs = sorted(run for run in cut if run[0] < run[1])
         joined: list[Run] = []
         for lo, hi in runs:
             if joined and lo <= joined[-1][1]:

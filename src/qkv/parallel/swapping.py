@@ -41,7 +41,8 @@ def swapped(
     if not schedule.swaps:
         nothing = slice(0, 0)
         return first, first._replace(rows=(0, 0), query=call.query[:, :, nothing])
-    given = [call.query, *((out, lse, grad_out, grad_lse) if backward else ())]
+    # Answers travel in the query's dtype; the rank's own keep the digits that they were merged with.
+    given = [call.query, *((out.to(call.query.dtype), lse, grad_out, grad_lse) if backward else ())]
     got = [None if tensor is None else _exchanged(share, schedule, tensor, rest, count) for tensor in given]
     query = got[0]
     assert query is not None
