@@ -17,10 +17,14 @@ from typing import Any
 import torch
 
 import qkv
+from qkv.cost.links import write_points
+from qkv.cost.wire import Spread, wire
+from qkv.figures.scaling import clearest, scaling_chart
 from qkv.forms import FORMS
+from qkv.measure.ranks import measure_ranks
 
 from .decode import bar
-from .harness import report
+from .harness import RESULTS, report
 from .ranks import Ranks, on_the_wire, ranks
 from .resident import CLEAR, _kilobytes
 
@@ -156,21 +160,9 @@ def carried(crew: Ranks, *arguments: Any) -> tuple[int, list[dict[str, Any]]]:
 
 
 def ring_formula(length: int, size: int, causal: bool) -> int:
-    """Bytes that all ranks together send: keys and values that are seen, and the queries and answers that change
-    places."""
-    token, shard = KV_HEADS * 2 * WIDTH * 4, length // size
-    if not causal:
-        return size * (size - 1) * shard * token
-    half = shard // 2
-    total = 0
-    for rank in range(size):
-        last = max(
-            rank * shard + half, (size - 1 - rank) * shard + shard if size - 1 - rank != rank else (rank + 1) * shard
-        )
-        total += sum(max(0, min(last, (of + 1) * shard) - of * shard) for of in range(size) if of != rank) * token
-        if size - 1 - rank != rank:
-            total += (shard - half) * HEADS * (2 * WIDTH + 1) * 4  # a query there; its answer and lse back
-    return total
+    """Bytes that all ranks together send: keys and values that are seen, and queries and answers that change places."""
+    sizes: dict[str, Any] = {"batch": 1, "heads": HEADS, "kv_heads": KV_HEADS, "width": WIDTH, "value_width": WIDTH}
+    return wire("ring", Spread(**sizes, tokens=length, ranks=size, causal=causal)).total
 
 
 def bytes_sent(quick: bool) -> tuple[list[list[str]], list[float], float]:
@@ -178,18 +170,18 @@ def bytes_sent(quick: bool) -> tuple[list[list[str]], list[float], float]:
     length = 4096 if quick else 16384
     with ranks(4) as crew:
         for causal in (False, True):
-            wire, _ = carried(crew, length, "softmax", causal, "ring")
+            seen, _ = carried(crew, length, "softmax", causal, "ring")
             said = ring_formula(length, 4, causal)
-            off.append(abs(wire / said - 1))
+            off.append(abs(seen / said - 1))
             rows.append(
-                [f"ring, {'causal' if causal else 'full'}, {length}", str(said), str(wire), f"{wire / said:.4f}"]
+                [f"ring, {'causal' if causal else 'full'}, {length}", str(said), str(seen), f"{seen / said:.4f}"]
             )
         found = []
         for long in (length, 16 * length):
             for name in ("elu1", "polynomial") if not quick else ("elu1",):
-                wire, each = carried(crew, long, name, True, "scan")
-                found.append((name, sum(rank["data bytes"] for rank in each), wire))
-                rows.append([f"scan, {name}, {long}", str(found[-1][1]), str(wire), f"{wire / found[-1][1]:.4f}"])
+                seen, each = carried(crew, long, name, True, "scan")
+                found.append((name, sum(rank["data bytes"] for rank in each), seen))
+                rows.append([f"scan, {name}, {long}", str(found[-1][1]), str(seen), f"{seen / found[-1][1]:.4f}"])
     by_name = {name: {sent for other, sent, _ in found if other == name} for name, _, _ in found}
     return rows, off, float(max(len(sent) for sent in by_name.values()))
 
@@ -229,6 +221,25 @@ def speed(quick: bool) -> tuple[list[list[str]], dict[str, float], list[dict[str
     return rows, ratios, points
 
 
+def picture(quick: bool) -> None:
+    """Scaling on paper to thousands of machines, with what was measured here on the same axes: scaling.svg."""
+    points = measure_ranks(4, 2048 if quick else 8192)
+    write_points(points, RESULTS / "parallel-points.json")
+    found = qkv.cost.plan("llama-3-8b", "h100-sxm", context=1_000_000, machines=4096, link="25GBps").scaling
+    assert found is not None
+    drawn = scaling_chart("llama-3-8b on h100-sxm, and ranks here", found, clearest(points))
+    (RESULTS / "scaling.svg").write_text(drawn, encoding="utf-8")
+    rows = [
+        [f"{p.split}, {p.ranks} ranks", f"{p.seconds:.3f}", f"{p.predicted():.3f}" if p.ranks > 1 else ""]
+        for p in points
+    ]
+    title, columns = (
+        f"Seconds, {points[0].tokens} tokens, causal, one thread a rank",
+        ["split", "measured", "predicted"],
+    )
+    report("parallel-points", title, columns, rows, [dict(zip(columns, row, strict=True)) for row in rows])
+
+
 def run() -> None:
     quick = "--quick" in sys.argv
     equal = equality(quick)
@@ -242,13 +253,14 @@ def run() -> None:
     held, shares = memory(quick)
     report("parallel-memory", "Peak memory, MiB", ["context", "one process", "each of 4", "ratio"], held,
            [dict(zip(("case", "one", "each", "ratio"), row, strict=True)) for row in held])  # fmt: skip
-    wire, off, kinds = bytes_sent(quick)
-    report("parallel-bytes", "Bytes on the wire, 4 ranks", ["split", "formula or sent", "loopback", "ratio"], wire,
-           [dict(zip(("case", "said", "wire", "ratio"), row, strict=True)) for row in wire])  # fmt: skip
+    sent, off, kinds = bytes_sent(quick)
+    report("parallel-bytes", "Bytes on the wire, 4 ranks", ["split", "formula or sent", "loopback", "ratio"], sent,
+           [dict(zip(("case", "said", "wire", "ratio"), row, strict=True)) for row in sent])  # fmt: skip
     timed, ratios, points = speed(quick)
     report("parallel-speed", "Seconds a call, forward", ["context", "1 x 2 threads", "2 ranks", "4 ranks", "2 to 1",
     "spread"],
            timed, points)  # fmt: skip
+    picture(quick)
     rows = [
         bar("answers within the form's bound", max(float(row[1]) for row in equal), ".2f", most=1.0),
         bar("gradients, to one process's own error", max(float(row[2]) for row in equal), ".2f", most=4.0),
