@@ -172,7 +172,7 @@ def test_chunks_change_nothing_and_the_context_costs_no_bytes(crew: Crew, ranks:
                 # An answer and a log-sum-exp a query (for Argmax in float64, with a position), and what else is said.
                 row = 8 * (13 + 2) if similarity else 4 * (13 + 1)
                 for count, n in sent:
-                    assert 0 <= count - 2 * 6 * n * row <= 32
+                    assert 0 <= count - 2 * 6 * n * row <= 32 * ranks
 
 
 def twins(mesh, key, value, query):

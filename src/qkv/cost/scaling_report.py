@@ -101,7 +101,7 @@ def _tokens(rows: Sequence[Spreading]) -> str:
         assert row.token_seconds is not None
         sent = quantity(row.token_sent_bytes or 0, "B")
         table.append((whole(row.machines), readable_seconds(row.token_seconds), sent))
-    title = "decoding from a cache that is spread: every machine sends its answer to every other"
+    title = "decoding from a cache that is spread: answers are merged, by doubling from 8 machines on"
     return "\n".join([*wrapped(title, ""), in_columns(table, ">>>")])
 
 

@@ -18,6 +18,7 @@ from .ledger import Number
 
 SUMS = 4  # bytes of a number in which sums are kept: float32, where inputs are not wider
 INDEX = 8  # bytes of a key's position
+MANY = 8  # ranks from which on answers are merged by doubling
 LEAST_PIECE, PIECES = 512, 64  # tokens of a message of `ring` at least, and messages for a shard at most
 
 
@@ -136,15 +137,18 @@ def wire(split: str, spread: Spread) -> Wire:
 
 
 def merged_step(
-    batch: Number, heads: Number, value_width: Number, ranks: Number, sums: Number = SUMS
+    batch: Number, heads: Number, value_width: Number, ranks: int, sums: Number = SUMS
 ) -> tuple[Number, Number]:
     """(bytes, messages) that a rank sends for a token of a layer that is decoded from a cache spread over ranks: its
-    answer and its log-sum-exp, to every other rank.
+    answer and its log-sum-exp, to every other rank; from MANY ranks on by doubling, to ⌈log₂ ranks⌉ of them.
 
     >>> merged_step(batch=1, heads=32, value_width=128, ranks=4)
     (49536, 3)
+    >>> merged_step(batch=1, heads=32, value_width=128, ranks=1024)
+    (165120, 10)
     """
-    return (ranks - 1) * batch * heads * (value_width + 1) * sums, ranks - 1
+    times = ranks - 1 if ranks < MANY else (ranks - 1).bit_length()
+    return times * batch * heads * (value_width + 1) * sums, times
 
 
 def pair_flops(spread: Spread, pairs: Number, *, backward: bool = False) -> Number:

@@ -24,9 +24,9 @@ from ..similarity import AnySimilarity, Softmax
 from ..step import Step, read_step
 from .agreement import Announced, agree, announce, mask_text, settle, similarity_text, value_text
 from .axis import Axis
+from .doubling import joined
 from .memory import KVCache
 from .partial import by_kernel, by_torch, merged
-from .wire import ANSWERS, everybodys
 
 _NEVER = float("-inf")
 # Numbers that a rank sends at a time.
@@ -58,10 +58,11 @@ def decode(
     bit the same. similarity, mask, bias, lengths, padding: as in `qkv.decode`, over the whole context.
     memory: a `qkv.parallel.KVCache`.
 
-    Each rank sends batch · heads_q · n · (value_width + 1) numbers to each other rank, whatever the context is.
-    At the edges: as in `qkv.decode`; a rank that holds nothing takes part. Ranks that were given different arguments or
-    tokens, or whose memories are not alike, raise `Disagreement` on every rank, with the names of what differs; a rank
-    that is gone or late raises `PeerLost` on the others. Every error leaves the memory as it was.
+    Each rank sends batch · heads_q · n · (value_width + 1) numbers to each other rank, or, from 8 ranks on, to ⌈log₂
+    R⌉ of them: whatever the context is. At the edges: as in `qkv.decode`; a rank that holds nothing takes part. Ranks
+    that were given different arguments or tokens, or whose memories are not alike, raise `Disagreement` on every
+    rank, with the names of what differs; a rank that is gone or late raises `PeerLost` on the others. Every error
+    leaves the memory as it was.
     """
     memory = _checked(memory)
     with memory._lock:
@@ -155,27 +156,38 @@ class _Part:
         self.end[0] = 1
 
     def merged(self, axis: Axis, failure: BaseException | None) -> Tensor:
-        """The answer, after every rank has sent its own to all others: some rows at a time, so that those of all ranks
-        are never there together."""
+        """The answer, after the ranks have joined theirs: some rows at a time, so that those of all ranks are never
+        there together."""
         shape, width = self.out.shape, self.out.shape[3]
         held = [t.reshape(-1, w) for t, w in ((self.out, width), (self.lse, 1), (self.at, 1)) if t is not None]
         rows, sink = shape[:3].numel(), self._sink()
         height = max(1, _MOST // (width + len(held) - 1))
+        ends = self.end.new_zeros(axis.size, 3)
+        ends[axis.rank] = self.end
         for first in range(0, max(1, rows), height):
             mine = [t[first : first + height] for t in held]
-            flat = torch.cat([*(t.reshape(-1) for t in mine), self.end]).to(axis.device)
-            found = [
-                f.to(self.out.device).split([t.numel() for t in mine] + [3]) for f in everybodys(axis, flat, ANSWERS)
-            ]
+            sizes = [*(t.numel() for t in mine), ends.numel()]
+            flat = torch.cat([*(t.reshape(-1) for t in mine), ends.reshape(-1)]).to(axis.device)
+            found = joined(axis, flat, lambda every, sizes=sizes: self._joined(every, sizes)).to(self.out.device)
+            out, *others, said = found.split(sizes)
             if first == 0:
-                _check_ends(axis, [each[-1].tolist() for each in found], failure)
-            parts: list[Any] = [(out.view(-1, width), *others) for out, *others, _ in found]
+                _check_ends(axis, said.view(-1, 3).tolist(), failure)
+            part: Any = out.view(-1, width), *others
             if self.at is not None:
-                out = _best(parts)
+                out = _settled(part)
             else:
-                out, _ = merged(parts, None if sink is None else sink[first : first + height])
+                out, _ = merged([part], None if sink is None else sink[first : first + height])
             self.answer.view(-1, width)[first : first + height] = out
         return self.answer
+
+    def _joined(self, every: list[Tensor], sizes: list[int]) -> Tensor:
+        """What several ranks have come to, as one of them would say it."""
+        width = self.out.shape[3]
+        found = [each.split(sizes) for each in every]
+        parts: list[Any] = [(out.view(-1, width), *others) for out, *others, _ in found]
+        ends = torch.stack([each[-1] for each in found]).sum(0)  # each rank has its own place in them
+        whole = merged(parts) if self.at is None else _best(parts)
+        return torch.cat([*(t.reshape(-1) for t in whole), ends])
 
     def _sink(self) -> Tensor | None:
         """One for each row of the answer."""
@@ -186,18 +198,23 @@ class _Part:
         return sink.reshape(-1, 1).expand(self.lse.shape).reshape(-1)
 
 
-def _best(parts: list[Any]) -> Tensor:
-    """The answer of the rank with the largest score; of equals, of the one whose key stands first. A NaN among the
-    scores is the answer, and where nobody sees anything it is 0."""
+def _best(parts: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """The answer, score and place of the rank with the largest score; of equals, of the one whose key stands first. A
+    NaN counts as the largest."""
     out, score, at = parts[0]
-    lost = score.isnan()
     for other, other_score, other_at in parts[1:]:
-        better = (other_score > score) | ((other_score == score) & (other_at < at))
+        better = (other_score > score) | ((other_score == score) & (other_at < at)) | other_score.isnan()
+        better &= ~score.isnan()
         out = torch.where(better[..., None], other, out)
-        lost = lost | other_score.isnan()
         score, at = torch.where(better, other_score, score), torch.where(better, other_at, at)
+    return out, score, at
+
+
+def _settled(best: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    """A NaN among the scores is the answer, and where nobody sees anything it is 0."""
+    out, score, _ = best
     out = torch.where((score == _NEVER)[..., None], 0.0, out)
-    return torch.where(lost[..., None], torch.nan, out)
+    return torch.where(score.isnan()[..., None], torch.nan, out)
 
 
 def _fill(step: Step, memory: KVCache, own: tuple[Tensor, Tensor, np.ndarray | None], part: _Part) -> None:
