@@ -150,6 +150,8 @@ def read_call(
         dropout = check_dropout(dropout, chosen)
 
     traced = is_traced(query, key, value)
+    if traced:
+        _refuse_spread(query, key, value)
     learns = query.requires_grad or key.requires_grad or value.requires_grad
     if mask is not None:
         mask = _resolved(mask, extent, traced)
@@ -211,6 +213,14 @@ def is_traced(*tensors: Tensor) -> bool:
         if kind is not Tensor and kind is not _PARAMETER:
             return True
     return False
+
+
+def _refuse_spread(*tensors: Tensor) -> None:
+    """A part of a sequence is no sequence, and torch's operators do not mix DTensors with masks that are none."""
+    for tensor in tensors:
+        if type(tensor).__name__ == "DTensor":
+            hint = "qkv.parallel.attention takes DTensors; t.to_local() is what this rank has"
+            raise DtypeError(complaint("query, key, value", "a DTensor", "ordinary tensors", hint))
 
 
 def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> int:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 
 from ..errors import Disagreement, OptionError, QkvError, complaint
 from ..forms.equation import Result
@@ -21,7 +22,7 @@ from ..masks import Mask
 from ..masks.arrays import is_tensor
 from ..masks.joined import Joined
 from ..similarity import AnySimilarity
-from .axis import Axis
+from .axis import Axis, read_axis
 from .wire import TICKETS, Message, Pending, gathering, start
 
 _HEAD = 5  # what every ticket begins with
@@ -74,19 +75,29 @@ def settle(announced: Announced) -> list[tuple[int, ...]]:
     return [tuple(other[_HEAD : _HEAD + other[4]]) for other in tickets]
 
 
-def met_again(axis: Axis, result: Result) -> Result:
-    """The same answer, whose backward pass begins with an agreement: a rank that makes another call meanwhile is told,
-    and does not wait for what never comes."""
+def known_axis(mesh: DeviceMesh | None, axis: str | int | None) -> Axis:
+    """The axis that a call names. Where the mesh has only one, a rank that names another tells the others."""
+    try:
+        return read_axis(mesh, axis)
+    except QkvError as error:
+        if axis is not None and isinstance(mesh, DeviceMesh) and mesh.ndim == 1:
+            agree(read_axis(mesh, None), error)
+        raise
+
+
+def met_again(axis: Axis, result: Result, check: Callable[[], None]) -> Result:
+    """The same answer, whose backward pass begins with an agreement: a rank that makes another call meanwhile, or that
+    `check` refuses, is told of, and nobody waits for what never comes."""
     held = [tensor for tensor in result if tensor is not None]
     number = _CALLS[_group_name(axis)]
-    met = iter(_Met.apply(axis, number, *held))  # pyright: ignore[reportArgumentType, reportCallIssue]
+    met = iter(_Met.apply(axis, number, check, *held))  # pyright: ignore[reportArgumentType, reportCallIssue]
     return Result(*(None if tensor is None else next(met) for tensor in result))  # pyright: ignore[reportArgumentType]
 
 
 class _Met(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, axis: Axis, number: int, *tensors: Tensor) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.axis, ctx.number = axis, number
+    def forward(ctx, axis: Axis, number: int, check: Callable[[], None], *tensors: Tensor) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.axis, ctx.number, ctx.check = axis, number, check
         ctx.set_materialize_grads(False)
         return tuple(tensor.view_as(tensor) for tensor in tensors)
 
@@ -95,8 +106,9 @@ class _Met(torch.autograd.Function):
         if torch.is_grad_enabled():
             hint = "split calls have first derivatives only"
             agree(ctx.axis, OptionError(complaint("create_graph", "True", "False", hint)))  # raises it
+        refusing(ctx.axis, ctx.check)
         agree(ctx.axis, {"call": f"the backward pass of call {ctx.number}"})
-        return None, None, *grads
+        return None, None, None, *grads
 
 
 def _group_name(axis: Axis) -> str:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..api import Answer, as_asked, of_nothing
 from ..api import attention as attention_here
+from ..call import Call
 from ..errors import OptionError, complaint
 from ..masks import Mask
 from ..similarity import AnySimilarity
-from .agreement import met_again
-from .axis import read_axis
+from .agreement import known_axis, met_again
 from .choice import choose
 from .dtensors import opened
-from .share import read_share
+from .share import Share, read_share
 
 
 def attention(
@@ -71,7 +73,7 @@ def attention(
             return_lse=return_lse, return_weights=return_weights,
         )  # fmt: skip
         return opening.closed(here)
-    place = read_axis(mesh, axis)
+    place = known_axis(mesh, axis)
     share = read_share(
         place, query, key, value, similarity, mask, bias, dropout, form, split, return_lse, return_weights
     )
@@ -80,9 +82,16 @@ def attention(
         return opening.closed(as_asked(share.call, of_nothing(_with_all_keys(share))))
     with torch.autocast(share.call.query.device.type, enabled=False):
         result = choose(share).run(share)
-        result = met_again(share.axis, result) if share.needs_grad else result
+        result = met_again(share.axis, result, _unchanged(share)) if share.needs_grad else result
     return opening.closed(as_asked(share.call, result))
 
 
-def _with_all_keys(share):
+def _unchanged(share: Share) -> Callable[[], None]:
+    """Refuses a mask that was written to since now."""
+    call = share.call._replace(query=None, key=None, value=None, mask=share.mask)  # pyright: ignore[reportArgumentType]
+    versions = call.mask_versions()
+    return lambda: call.check_mask_is_as_it_was(versions)
+
+
+def _with_all_keys(share: Share) -> Call:
     return share.call._replace(extent=share.call.extent._replace(len_k=share.extent.len_k))

@@ -50,7 +50,8 @@ def read_axis(mesh: DeviceMesh | None, axis: str | int | None) -> Axis:
     device = torch.device(mesh.device_type)
     if device.type != "cpu":
         device = torch.device(device.type, torch.accelerator.current_device_index())
-    return Axis(group, coordinate[place], mesh.size(place), device, names[place] if names else str(place))
+    # The group's own order, which DTensors follow too: a mesh may name its ranks in another.
+    return Axis(group, dist.get_rank(group), mesh.size(place), device, names[place] if names else str(place))
 
 
 def _place(mesh: DeviceMesh, axis: str | int | None) -> int:

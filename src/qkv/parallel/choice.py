@@ -13,14 +13,14 @@ from ..call import Call
 from ..choice import describe
 from ..cost.links import Link
 from ..cost.price import readable_bytes
-from ..cost.readable import readable_seconds, wrapped
+from ..cost.readable import counted, readable_seconds, wrapped
 from ..cost.wire import Wire
 from ..errors import FormRefused
 from ..forms import FORMS
 from ..masks import Mask
 from ..similarity import AnySimilarity
 from . import best, gather, heads, ring, scan
-from .axis import read_axis
+from .agreement import known_axis
 from .dtensors import opened
 from .links import figures
 from .pricing import Sight, priced
@@ -91,7 +91,7 @@ class Splits:
         if self.split == NOTHING:
             said = [f"{self.call}, on this rank", "-> nothing travels: every rank has whole sequences"]
             return "\n".join(line for text in said for line in wrapped(text, ""))
-        lines = wrapped(f"{self.call}, over {self.ranks} ranks", "")
+        lines = wrapped(f"{self.call}, over {counted(self.ranks, 'rank')}", "")
         found = self.taken.wire
         assert found is not None
         assert self.link is not None
@@ -118,7 +118,7 @@ class Splits:
             rows += f"<tr><th scope='row'>{html.escape(each.split)}</th><td>{why}</td>{numbers}</tr>"
         titles = ("split", "why", "sent by a rank", "held by a rank", "time")
         head = "".join(f"<th scope='col'>{title}</th>" for title in titles)
-        caption = html.escape(f"{self.call}, over {self.ranks} ranks")
+        caption = html.escape(f"{self.call}, over {counted(self.ranks, 'rank')}")
         return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
 
 
@@ -149,9 +149,9 @@ def explain(
     if not opening.travels:
         here = explain_here(query, key, value, similarity=similarity, mask=mask, bias=bias, dropout=dropout, form=form)
         return Splits(NOTHING, split, (Candidate(NOTHING, (), seconds=here.seconds),), here.call, 1)
-    place = read_axis(mesh, axis)
+    place = known_axis(mesh, axis)
     share = read_share(
-        place, query, key, value, similarity, mask, bias, dropout, form, split, return_lse, return_weights
+        place, query, key, value, similarity, mask, bias, dropout, form, split, return_lse, return_weights, "explain"
     )
     _check_form(share)
     candidates, whole = _candidates(share), describe(whole_call(share))

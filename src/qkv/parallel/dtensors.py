@@ -160,9 +160,9 @@ def _spread(three: dict[str, Any], axis: int | None) -> Spread:
         given = f"a sequence that is split along {' and '.join(_named(mesh, place) for place in along)}"
         raise OptionError(complaint("query", given, "one axis of the mesh for the sequence"))
     if axis is None and set(roles) == {_WHOLE}:
-        hint = "qkv.attention runs what every rank has whole"
+        hint = "qkv.attention runs what every rank has whole: give it query.to_local() and so on"
         raise OptionError(
-            complaint("query", "a DTensor that nothing splits", "Shard of the sequence or of heads", hint)
+            complaint("query", "a DTensor that nothing splits", "Shard of the sequence, of heads or of the batch", hint)
         )
     if axis is not None and roles[axis] == _WHOLE:
         wanted = "Shard of the sequence or of heads along the axis of the call"

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from ..call import Call, arithmetic, check_bias, read_call
-from ..errors import OptionError, OptionTypeError, QkvError, ShapeError, complaint
+from ..errors import OptionError, OptionTypeError, ShapeError, complaint
+from ..maps import feature_count
 from ..masks import Extent, Mask, as_mask
-from ..similarity import AnySimilarity, Softmax
+from ..similarity import AnySimilarity, FeatureMap, Softmax
 from .agreement import agree, mask_text, similarity_text
 from .axis import Axis
 
@@ -92,6 +93,7 @@ def read_share(
     split: str,
     return_lse: bool,
     return_weights: bool,
+    call_name: str = "attention",
 ) -> Share:
     """Check this rank's arguments, agree with the others on what they share, and check what only the whole shows."""
     try:
@@ -99,12 +101,14 @@ def read_share(
         _check_here(axis, call, split)
         mask = as_mask(mask)
         sizes = _bias_sizes(bias, call)
-    except (QkvError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(call.similarity, FeatureMap):
+            feature_count(call.similarity, call.width)  # a map is tried: what it raises is told, too
+    except Exception as error:
         agree(axis, error)  # raises it
         raise
     learns = _learns(call, bias)
     said = {
-        "call": "attention",
+        "call": call_name,
         "dtype": str(call.query.dtype).removeprefix("torch."),
         "dimensions": str(call.extent.dims),
         "batch": str(call.extent.batch),
