@@ -12,11 +12,17 @@ import argparse
 import ctypes
 import json
 import os
+import signal
+import sys
 import time
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":
+    # Ctrl-C ends a rank at once and in silence, in the middle of loading or waiting for others too.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import torch
 import torch.distributed as dist
@@ -36,16 +42,23 @@ EXAMPLE = """example:
   torchrun --nproc-per-node 4 examples/long_context.py --tokens 65536 --similarity elu1
 """
 ROWS_PER_RANK = 3
+ITEM = 4  # bytes of a number
+MOST = 2**63 - 1
 
 
 def main() -> None:
     options = read_options()
+    check_memory(options)
     mesh = join()
     try:
         found = [measured(mesh, options, name) for name in options.similarity]
         if dist.get_rank() == 0:
             print(json.dumps(found, indent=2) if options.json else table(options, found), flush=True)
         dist.barrier()  # nobody leaves while another still listens
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "alloc" not in str(error):
+            raise
+        sys.exit(f"long_context: rank {dist.get_rank()} has no memory left; fewer tokens, heads or numbers would do")
     finally:
         dist.destroy_process_group()
 
@@ -69,9 +82,20 @@ def read_options() -> argparse.Namespace:
 
 
 def count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a whole number from 1 on")
+    if not text.isdecimal() or len(text) > len(str(MOST)) or not 1 <= int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"got {text[:40]!r}, wanted a whole number from 1 to 2^63 - 1")
     return int(text)
+
+
+def check_memory(options: argparse.Namespace) -> None:
+    """Queries, keys, values and answers of the ranks on this machine are there at once, whatever the split."""
+    ranks, here = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    wanted = 4 * -(-options.tokens // ranks) * here * options.heads * options.width * ITEM
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if wanted > there:
+        said = f"long_context: {wanted / 1e9:.3g} GB for the shards on this machine, which has {there / 1e9:.3g} GB"
+        # Every rank finds the same, and one says it.
+        sys.exit(f"{said}; fewer tokens or more machines would do" if os.environ.get("LOCAL_RANK", "0") == "0" else 1)
 
 
 def join() -> DeviceMesh:

@@ -132,9 +132,12 @@ def check_query(query: Tensor, key: Tensor, memory: KVCache | LinearState) -> No
 
 
 def check_memory(memory: object) -> KVCache:
-    if not isinstance(memory, KVCache):
-        raise OptionTypeError(complaint("memory", type(memory).__name__, "a qkv.KVCache or a qkv.LinearState"))
-    return memory
+    if isinstance(memory, KVCache):
+        return memory
+    given, hint = type(memory).__name__, ""
+    if type(memory).__module__ == "qkv.parallel.memory":  # by its name, since that room imports this one
+        given, hint = f"a qkv.parallel.{given}", "qkv.parallel.decode attends to it"
+    raise OptionTypeError(complaint("memory", given, "a qkv.KVCache or a qkv.LinearState", hint))
 
 
 def traced_keep(mask: Mask | None, n: int) -> Tensor | None:

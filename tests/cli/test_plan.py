@@ -236,7 +236,14 @@ def test_machines_and_a_link(run, tmp_path):
     [
         (["--machines", 4, "--link", "quick"], 2, "link: got 'quick'"),
         (["--link", "10GBps"], 2, "--machines"),
-        (["--machines", 0], 1, "machines: got 0"),
+        *(
+            (["--machines", many], 2, f"machines: got {many}, wanted a whole number from 1 to 16,777,216")
+            for many in (0, 10**12)
+        ),
+        *(
+            (["--machines", 4, "--link", rate], 2, "a rate above 0 that a link can have")
+            for rate in ("0", "-1", "1e99")
+        ),
         (["--machines", 4, "--audit"], 2, "--audit"),
     ],
 )

@@ -61,6 +61,28 @@ def test_a_link_prints():
     assert str(Link(1.5e9, 4e-5, 3e10, "mine", True)) == "mine: 1.5 GB/s, 40 µs a message, 30 GFLOP/s a rank, measured"
 
 
+@pytest.mark.parametrize("text", ["0", "-1", "-2.5GBps", "1e99", "1e999", "-1e-3 Gbit", -1, 1e99])
+def test_a_rate_out_of_range_is_called_that(text):
+    with pytest.raises(OptionError, match="wanted a rate above 0 that a link can have"):
+        as_link(text)
+
+
+@pytest.mark.parametrize("text", ["10GBps,-5us", "10GBps,1e99s"])
+def test_a_latency_out_of_range_is_called_that(text):
+    with pytest.raises(OptionError, match="a latency of 0 or more"):
+        as_link(text)
+
+
+def test_small_rates_may_be_floats():
+    assert as_link(1e-7).bandwidth == pytest.approx(100)
+    assert as_link("2.5e1").bandwidth == pytest.approx(25e9)
+
+
+def test_one_rank_has_no_link_to_print():
+    alone = Link(1.5e9, 4e-5, 3e10, "mine", True, ranks=1)
+    assert str(alone) == "mine: no link, 30 GFLOP/s a rank, measured"
+
+
 def test_points_come_back_as_they_were():
     assert read_points() == []
     link = Link(2e9, 3e-5, 5e10, "here", True, 2)

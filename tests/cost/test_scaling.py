@@ -125,13 +125,55 @@ def test_the_best_fits_if_any_does():
     assert (none.best, none.fits) == ("heads", False)
 
 
-def test_memory_shrinks_with_machines_and_contexts_grow():
-    found, some = rows(box=replace(BOX, memory=10**6), machines=64)
-    assert [row.largest_context for row in some] == sorted(row.largest_context for row in some)
-    weights = found.weight_bytes
+@pytest.mark.parametrize(
+    "model",
+    [TINY, replace(TINY, window=13, window_layers=3), replace(TINY, kv_heads=1), "llama-3-8b", "deepseek-v2-lite"],
+)
+@pytest.mark.parametrize("options", [{}, {"batch": 3}, {"prompt": 17}])
+def test_the_largest_context_fits_and_a_longer_one_does_not(model, options):
+    box = replace(BOX, memory=10**6) if isinstance(model, Model) else "h100-sxm"
+    _, some = rows(model, box, 13, **options)
+    # One machine holds nothing beside its cache, so that two may hold less than it does; from then on contexts grow.
+    spread = [row.largest_context for row in some[1:]]
+    assert spread == sorted(spread)
     for row in some:
-        assert weights + -(-TINY.cache_bytes(row.largest_context) // row.machines) <= 10**6
-        assert weights + -(-TINY.cache_bytes(row.largest_context + 1) // row.machines) > 10**6
+        for context, fits in (
+            (row.largest_context, True),
+            (row.largest_context + row.largest_context // 100 + 1, False),
+        ):
+            again = plan(model, box, context=context, machines=row.machines, **options).scaling.rows[-1]
+            assert again.fits == fits
+            assert again.largest_context == row.largest_context
+
+
+def test_a_window_that_frees_memory_is_passed():
+    """Past its window a ring swaps no queries and holds less: what fits beyond counts, not the first that does not."""
+    window = 2**13  # where a search by doubling looks
+    model = replace(TINY, layers=1, window=window, window_layers=1)
+
+    def last(context, memory):
+        return plan(model, replace(BOX, memory=memory), context=context, machines=2).scaling.rows[-1]
+
+    inside, beyond = last(window, 10**12), last(window + 1, 10**12)
+    least = [min(row.splits[name].held_bytes for name in ("ring", "gather")) for row in (inside, beyond)]
+    assert least[1] < least[0]
+    box = beyond.memory_bytes - beyond.splits[beyond.best].held_bytes + sum(least) // 2
+    assert not last(window, box).fits
+    assert last(window + 1, box).fits
+    assert last(7, box).largest_context > window
+
+
+def test_what_would_do_where_nothing_fits():
+    weights = plan(TINY, BOX, context=7).weight_bytes
+
+    def notes(memory, **options):
+        given = {"context": 7919, "machines": 3, **options}
+        return plan(TINY, replace(BOX, memory=memory), **given).scaling.notes[-1]
+
+    assert notes(weights - 1) == "it fits on none of these: weights would have to be spread too"
+    assert notes(weights + 10**5) == "it fits on none of these: more machines would do"
+    assert notes(weights + 10**5, batch=10**4).startswith("it fits on none of these, nor on more machines")
+    assert "none of these" not in notes(10**9)
 
 
 def test_more_machines_than_tokens():
@@ -144,9 +186,8 @@ def test_more_machines_than_tokens():
 @pytest.mark.parametrize(
     ("options", "error", "word"),
     [
-        ({"machines": 0}, OptionError, "machines"),
-        ({"machines": 2**40}, OptionError, "machines"),
-        ({"machines": 2.5}, OptionTypeError, "machines"),
+        *(({"machines": many}, OptionError, "from 1 to 16,777,216") for many in (-1, 0, 2**24 + 1, 10**12, 2**70)),
+        *(({"machines": many}, OptionTypeError, "from 1 to 16,777,216") for many in (2.5, True, "3")),
         ({"machines": 2, "link": "fast"}, OptionError, "link"),
         ({"link": "10GBps"}, OptionError, "machines="),
     ],
@@ -170,6 +211,7 @@ def test_text_is_narrow_and_says_what_the_rows_say():
         assert "spread over machines: 262,144 tokens" in text
         for texts in found.scaling.formulas.values():
             assert texts["messages"] in text
+        assert "G = key/value heads that travel, max(g, R)" in " ".join(text.split())
     both = comparison_text([plan("gpt-2", "t4", machines=4), plan("gpt-2", "l4", machines=4)])
     assert both.count("spread over machines") == 2
 
@@ -188,12 +230,13 @@ def test_json_and_csv_have_every_number():
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("kind", ["full", "causal", "window"])
-def test_the_formula_beside_a_number_gives_the_number(split, kind):
-    letters = {"b": 3, "h": 32, "g": 8, "w": 11, "v": 5, "n": 2**12, "R": 4, "a": 2, "m": 17}
+@pytest.mark.parametrize("ranks", [4, 16])  # fewer than key/value heads, and more
+def test_the_formula_beside_a_number_gives_the_number(split, kind, ranks):
+    letters = {"b": 3, "h": 32, "g": 8, "w": 11, "v": 5, "n": 2**12, "R": ranks, "a": 2, "m": 17, "G": max(8, ranks)}
     causal, window = kind != "full", 17 if kind == "window" else None
-    want = wire(split, Spread(3, 32, 8, 11, 5, 2**12, 4, 2, causal, window, features=11))
+    want = wire(split, Spread(3, 32, 8, 11, 5, 2**12, ranks, 2, causal, window, features=11))
     for text, number in zip(wire_formula(split, kind), (want.sent, want.messages), strict=True):
-        plain = text.replace("⌈log₂ R⌉", "2").replace("·", "*").replace("²", "**2")
+        plain = text.replace("⌈log₂ R⌉", str(ranks.bit_length() - 1)).replace("·", "*").replace("²", "**2")
         assert eval(plain, {"__builtins__": {}}, letters) == number
     assert set(letters) <= set(LETTERS)
 

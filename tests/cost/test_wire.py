@@ -119,7 +119,8 @@ def test_one_rank_sends_nothing(split):
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("kind", [(False, None), (True, None), (True, 5)])
 @pytest.mark.parametrize("learns", [False, True])
-def test_numbers_equal_symbols(split, kind, learns):
+@pytest.mark.parametrize("ranks", [4, 16])  # fewer than key/value heads, and more
+def test_numbers_equal_symbols(split, kind, learns, ranks):
     from qkv.cost.symbols import symbols
 
     names = dict(zip(Spread.__dataclass_fields__, symbols("b h g w v n R c"), strict=False))
@@ -127,8 +128,8 @@ def test_numbers_equal_symbols(split, kind, learns):
     window = None if kind[1] is None else m
     formula = wire(split, Spread(**names, causal=kind[0], window=window, learns=learns, features=symbols("f")))
     # Long shards, so that messages are whole pieces; the window reaches one rank back.
-    sizes = {"b": B, "h": 32, "g": 8, "w": W, "v": V, "n": 2**18, "R": 4, "c": ITEM, "f": 11, "m": 5}
-    number = wire(split, of(4, *kind, each=2**16, learns=learns, heads=32, kv_heads=8))
+    sizes = {"b": B, "h": 32, "g": 8, "w": W, "v": V, "n": ranks * 2**16, "R": ranks, "c": ITEM, "f": 11, "m": 5}
+    number = wire(split, of(ranks, *kind, each=2**16, learns=learns, heads=32, kv_heads=8))
     values = {symbols(name): size for name, size in sizes.items()}
 
     def valued(thing):

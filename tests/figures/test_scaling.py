@@ -85,3 +85,24 @@ def test_a_plans_picture_has_it():
         assert "here: measured" in text
     assert "Spread over machines: gpt-2 on t4" in html
     assert "Speed over machines" not in picture([plan("gpt-2", "t4")], html=False)
+
+
+def test_the_note_has_the_context_of_its_own_plan():
+    plans = [plan(name, "t4", context=context, machines=4) for name, context in (("gpt-2", 389), ("llama-3-8b", 4099))]
+    svg = picture(plans, html=False).split("Speed over machines: ")
+    of = {part.split(" on ")[0]: part for part in svg[1:] if "context" in part}
+    assert "context 389, " in of["gpt-2"]
+    assert "context 4,099, " in of["llama-3-8b"]
+    assert "389 or 4,099" not in "".join(of.values())
+
+
+def test_the_legend_has_markers_where_lines_have(found):
+    root = ElementTree.fromstring(scaling_chart("mine", found, POINTS))
+    entries = [each for each in root.iter() if each.get("class") == "qkv-legend-entry"]
+    marked = {
+        "".join(entry.itertext()): any("qkv-marker" in (each.get("class") or "") for each in entry.iter())
+        for entry in entries
+    }
+    plain = {name for name, has in marked.items() if not has}
+    assert plain == {"ideal", "ring, 4,096 tokens here: predicted"}
+    assert len(marked) == 7

@@ -172,7 +172,7 @@ def test_chunks_change_nothing_and_the_context_costs_no_bytes(crew: Crew, ranks:
                 # An answer and a log-sum-exp a query (for Argmax in float64, with a position), and what else is said.
                 row = 8 * (13 + 2) if similarity else 4 * (13 + 1)
                 for count, n in sent:
-                    assert 0 <= count - 2 * 6 * n * row <= 32 * ranks
+                    assert count - 2 * 6 * n * row == ranks * decoding._END * (8 if similarity else 4)
 
 
 def twins(mesh, key, value, query):
@@ -299,6 +299,43 @@ def test_ranks_that_differ_are_told(crew: Crew, what: str, said: str) -> None:
         assert said in error[1]
 
 
+def other_tokens(mesh, whats):
+    """What each rank hears when rank 1 has other tokens; None: it was not told."""
+    found = []
+    for what, dtype in [(what, dtype) for dtype in (torch.float32, torch.bfloat16) for what in whats]:
+        query, key, value = tokens(5, batch=2, heads=(6, 3), widths=(11, 13), dtype=dtype, seed=1)
+        memory = qkv.parallel.KVCache(2, 3, 11, mesh=mesh, value_width=13)
+        counts = [5, 4]
+        if "poison" in what:
+            key[1, :, 2], query[0, 0, 0, 0] = torch.nan, torch.inf
+        if mesh.get_local_rank() == 1:
+            query = {"heads": query.roll(1, 1), "poison away": query.nan_to_num(posinf=0.0)}.get(what, query)
+            value = {"offset": value + 1, "rows": value.roll(1, 0)}.get(what, value)
+            if what == "older key":
+                key[0, :, 1] = key[0, :, 2]
+            elif what == "rounding":
+                key *= 1 + 2 * torch.finfo(dtype).eps
+            else:
+                value[1, :, 4] = torch.nan  # does not count
+        try:
+            qkv.parallel.decode(query, key, value, memory, lengths=counts)
+            found.append(None)
+        except qkv.errors.Disagreement as error:
+            assert memory.length == 0
+            found.append(str(error).partition("different tokens. ")[2].partition(".")[0])
+    return found
+
+
+def test_other_tokens_are_told_by_name(crew: Crew) -> None:
+    said = {
+        "heads": "query", "offset": "value", "rows": "value", "older key": "key", "poison away": "query",
+        "poison": None, "rounding": None, "padding": None,
+    }  # fmt: skip
+    wanted = [name and f"{name}: other on rank 1 than on rank 0" for name in said.values()]
+    for found in crew.run(other_tokens, 3, whats=list(said)):
+        assert found == wanted * 2
+
+
 @pytest.mark.parametrize(
     ("what", "own", "said"),
     [
@@ -321,8 +358,10 @@ def refused(mesh, memory):
     held: Any = (
         qkv.LinearState(qkv.FeatureMap(qkv.features.elu1), 2, 2, 3) if memory == "state" else qkv.KVCache(2, 2, 3)
     )
+    own: Any = qkv.parallel.KVCache(2, 2, 3, mesh=mesh)
+    if memory in ("decode", "explain"):
+        return getattr(qkv, memory)(x, x, x, memory=own)
     if memory == "polynomial":
-        own = qkv.parallel.KVCache(2, 2, 3, mesh=mesh)
         return qkv.parallel.decode(x, x, x, own, similarity=qkv.Polynomial())
     return qkv.parallel.decode(x, x, x, held)
 
@@ -332,6 +371,8 @@ def refused(mesh, memory):
     [
         ("state", "FormRefused", "every rank can hold it whole"),
         ("local", "OptionTypeError", "a qkv.parallel.KVCache"),
+        ("decode", "OptionTypeError", "got a qkv.parallel.KVCache, wanted a qkv.KVCache"),
+        ("explain", "OptionTypeError", "Hint: qkv.parallel.decode attends to it"),
         ("polynomial", "FormRefused", "serves Softmax and Argmax"),
     ],
 )

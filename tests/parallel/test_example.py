@@ -4,8 +4,10 @@ import json
 import os
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,7 +57,11 @@ def run_here(monkeypatch, *arguments: str) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *arguments])
-    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    usual = signal.getsignal(signal.SIGINT)
+    try:
+        runpy.run_path(str(EXAMPLE), run_name="__main__")
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 def test_alone(monkeypatch, capsys) -> None:
@@ -81,6 +87,50 @@ def test_what_it_says_of_its_options(monkeypatch, capsys, argument: str, said: s
         run_here(monkeypatch, argument)
     printed = capsys.readouterr()
     assert said in printed.out + printed.err
+
+
+@pytest.mark.parametrize("sizes", [["--tokens", str(10**15)], ["--heads", str(10**18), "--width", str(10**18)]])
+def test_sizes_that_no_machine_holds(monkeypatch, sizes: list[str]) -> None:
+    with pytest.raises(SystemExit, match="GB for the shards on this machine, which has") as ended:
+        run_here(monkeypatch, *sizes)
+    assert "\n" not in str(ended.value.code)
+
+
+def test_an_allocation_that_fails() -> None:
+    """Fewer bytes than the machine has, more than the process may take."""
+    tokens = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (4 * 4 * 64 * 4)
+    limit = tokens * 4 * 64 * 4  # one tensor, and no room for anything beside it
+    if limit < 3 << 30:
+        pytest.skip("torch itself would find no room")
+    run = f"import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_AS, ({limit},) * 2); del sys.argv[0]; "
+    run += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", run, str(EXAMPLE), "--tokens", str(tokens)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "long_context: rank 0 has no memory left; fewer tokens, heads or numbers would do\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has loaded is read from /proc")
+@pytest.mark.parametrize("seconds", [0.0, 3.0])  # while torch loads, and while it computes
+def test_an_interruption_is_silent(seconds: float) -> None:
+    run = [sys.executable, str(EXAMPLE), "--tokens", str(2**18)]
+    with subprocess.Popen(run, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            until = time.monotonic() + PATIENCE
+            while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text() and time.monotonic() < until:
+                time.sleep(0.01)
+            time.sleep(seconds)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert (process.returncode, out, err) == (-signal.SIGINT, "", "")
 
 
 @pytest.fixture

@@ -200,3 +200,67 @@ def refusing(mesh):
 
 def test_refusals_leave_it_as_it_was(crew: Crew) -> None:
     assert crew.run(refusing, 3) == [([2, 5], [1, 2]), ([2, 5], [1, 2]), ([2, 5], [0, 1])]
+
+
+def treated(memory: Any, what: str, key: Any, value: Any) -> Any:
+    """A memory of 11 tokens a row, whatever was done to it."""
+    if what == "chunks":
+        for a, b in ((0, 2), (2, 7), (7, 11)):
+            memory.append(key[:, :, a:b], value[:, :, a:b])
+        return memory
+    memory.append(key, value.roll(1, 0) if what == "append" else value)
+    if what == "crop":
+        memory.crop(9)
+        memory.append(key[:, :, 9:], value[:, :, 9:])
+    elif what == "crop back":
+        memory.append(value[..., :5], value)
+        memory.crop(11)
+    elif what == "reorder":
+        memory.reorder([1, 0])
+    elif what == "reset":
+        memory.reset()
+        memory.append(key, value)
+    elif what == "fork":
+        # Two branches, on each of which the ranks agree; and then they are not on the same one.
+        memory.crop(10)
+    return memory
+
+
+def astray(mesh, whats):
+    """What decode says when rank 1's memory was treated differently; None: nothing."""
+    found = []
+    query, key, value = tokens(11, batch=2, heads=HEADS, widths=WIDTHS, dtype=torch.float32, seed=3)
+    new = query[:, :, :1], key[:, :, :1], value[:, :, :1]
+    odd = mesh.get_local_rank() == 1
+    for what in whats:
+        memory = qkv.parallel.KVCache(2, HEADS[1], WIDTHS[0], value_width=WIDTHS[1], mesh=mesh)
+        memory = treated(memory, what if odd or what == "fork" else "", key, value)
+        if what == "fork":
+            other = memory.fork()
+            qkv.parallel.decode(*new, memory)
+            qkv.parallel.decode(-new[0], -new[1], -new[2], other)
+            memory = other if odd else memory
+        try:
+            qkv.parallel.decode(*new, memory)
+            found.append(None)
+        except qkv.errors.Disagreement as error:
+            found.append(str(error))
+            assert memory.length == 11
+            memory.reset()
+            memory.append(key, value)
+            qkv.parallel.decode(*new, memory)
+    return found
+
+
+def test_memories_that_were_treated_differently_are_told(crew: Crew) -> None:
+    said = {
+        "append": "the memory's past: other on rank 1 than on rank 0. Hint: every rank has to append the same tokens",
+        "reorder": "the memory's past: nothing on ranks 0, 2, reorder([1, 0]) #",
+        "crop": "the memory's past: nothing on ranks 0, 2, crop(9) #",
+        "fork": "the memory's past: decode #",
+        "reset": None, "chunks": None, "crop back": None,
+    }  # fmt: skip
+    for found in crew.run(astray, 3, whats=list(said)):
+        for (what, wanted), text in zip(said.items(), found, strict=True):
+            assert (text is None) == (wanted is None), f"{what}: {text}"
+            assert wanted is None or wanted in text, what

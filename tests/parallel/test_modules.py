@@ -10,71 +10,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 import qkv
+from parallel_layers import KV, MODELS, TOKENS, made, whole
 from ranks import Crew, JobFailed
-
-WIDTH, HEADS, KV, VOCABULARY = 24, 8, 4, 31
-TOKENS = torch.randint(VOCABULARY, (3, 7), generator=torch.Generator().manual_seed(1))
-X = torch.randn(3, 7, WIDTH, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-CONTEXT = torch.randn(3, 5, WIDTH, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-
-
-class Scaled(nn.Module):
-    """A feature map that learns."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(3) + torch.arange(3.0) / 5)
-
-    def forward(self, x):
-        return nn.functional.elu(x * self.scale.to(x.dtype)) + 1
-
-
-def sinks(*shape):
-    return qkv.Softmax(sink=nn.Parameter(torch.linspace(-1, 1, 8)[: shape[0]].clone()))
-
-
-def attention(**options):
-    return qkv.nn.Attention(WIDTH, HEADS, kv_heads=KV, **options)
-
-
-def decoder(**options):
-    return qkv.nn.Decoder(WIDTH, HEADS, 2, kv_heads=KV, vocabulary=VOCABULARY, **options)
-
-
-def both(**options):
-    positions = qkv.nn.RelativeBias(HEADS), qkv.nn.RelativeBias(HEADS, bidirectional=False)
-    return qkv.nn.EncoderDecoder(
-        WIDTH, HEADS, 2, kv_heads=KV, vocabulary=VOCABULARY, positions=positions[0], decoder_positions=positions[1],
-        **options,
-    )  # fmt: skip
-
-
-# How each is made, and what it is called with.
-MODELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
-    "attention": (partial(attention, bias=True, positions=qkv.nn.Rotary(fraction=2 / 3)), (X,), {"mask": qkv.Causal()}),
-    "attention with a sink for each head": (lambda: attention(similarity=sinks(8)), (X,), {}),
-    "attention with one sink": (lambda: attention(similarity=sinks(1)), (X,), {}),
-    "attention to a context": (attention, (X, CONTEXT), {}),
-    "attention by features": (lambda: attention(similarity=qkv.FeatureMap(Scaled())), (X,), {"mask": qkv.Causal()}),
-    "block": (lambda: qkv.nn.Block(WIDTH, HEADS, kv_heads=KV, cross=True, feed_forward="gated"), (X, CONTEXT), {}),
-    "encoder": (
-        lambda: qkv.nn.Encoder(WIDTH, HEADS, 2, positions=qkv.nn.ALiBi(HEADS), layout="residual", norm="batch"),
-        (X,), {"lengths": [7, 4, 5]},
-    ),
-    "decoder": (lambda: decoder(positions=qkv.nn.ALiBi(HEADS), similarity=sinks(8)), (TOKENS,), {"lengths": [7, 4, 5]}),
-    "decoder by polynomials": (lambda: decoder(similarity=qkv.Polynomial(2), tied=False), (TOKENS,), {}),
-    "encoder and decoder": (both, (TOKENS, TOKENS[:, 2:]), {"source_lengths": [7, 4, 5]}),
-}  # fmt: skip
-
-
-def made(name: str, seed: int = 0) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
-    torch.manual_seed(seed)
-    make, given, options = MODELS[name]
-    return make().double(), given, options
-
-
-def whole(tensor):
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def trained(mesh, name):
@@ -171,6 +108,32 @@ def learned(mesh, name):
         loss.backward()
         optimizer.step()
     return model(*given, **options).square().mean().item()
+
+
+def clipped(mesh, name):
+    """The recipe of docs/parallel.md: the gradients' norm, and the weights after a step with all of them at once."""
+    model, given, options = made(name)
+    qkv.parallel.parallelize(model, mesh)
+    model(*given, **options).square().sum().backward()
+    kinds = [[w for w in model.parameters() if hasattr(w, "full_tensor") == dealt] for dealt in (True, False)]
+    kinds = [weights for weights in kinds if weights]
+    optimizer = torch.optim.SGD([{"params": weights} for weights in kinds], foreach=True, lr=0.1)
+    norms = [nn.utils.get_total_norm([w.grad for w in weights if w.grad is not None]) for weights in kinds]
+    total = torch.stack([whole(norm) for norm in norms]).norm()
+    for weights in kinds:
+        nn.utils.clip_grads_with_norm_(weights, 1.0, total)
+    optimizer.step()
+    return total, [whole(w).detach() for w in model.parameters()]
+
+
+def test_clipping(crew: Crew) -> None:
+    model, given, options = made("decoder")
+    model(*given, **options).square().sum().backward()
+    total = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    for found in crew.run(clipped, 2, name="decoder"):
+        torch.testing.assert_close(found[0], total)
+        torch.testing.assert_close(found[1], [w.detach() for w in model.parameters()])
 
 
 def test_drawing_needs_a_seed(crew: Crew) -> None:

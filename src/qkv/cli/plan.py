@@ -18,6 +18,7 @@ from ..cost.models import is_path, model_named, models
 from ..cost.planning import Plan, plan
 from ..cost.readable import in_columns, in_words, quantity, readable_seconds, whole
 from ..cost.report import comparison_text, csv_text
+from ..cost.scaling import check_machines
 from ..errors import OptionError, complaint
 
 BY_HAND = {
@@ -155,6 +156,8 @@ def _plans(chosen: list[Model], options: Options) -> list[Plan]:
         machines = [as_hardware(name) for name in options.machines]
         weights, cache = format_name("--weights", options.weights), format_name("--cache", options.cache)
         link = None if options.link is None else as_link(options.link)
+        if options.spread is not None:
+            check_machines(options.spread)
     except OptionError as error:
         raise WrongWord(str(error)) from None
     asked: dict[str, Any] = {"context": options.context, "batch": options.batch, "prompt": options.prompt}

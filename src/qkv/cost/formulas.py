@@ -26,6 +26,7 @@ LETTERS = {
     "E": "experts", "k": "active experts", "s": "shared experts", "e": "width of an expert",
     "D": "layers without experts", "S": "layers with experts", "x": "experts that the batch touches",
     "j": "norms of a layer", "K": "encoder layers", "t": "source tokens", "R": "machines",
+    "G": "key/value heads that travel, max(g, R)",
 }  # fmt: skip
 
 
@@ -112,8 +113,8 @@ class WireFormula(NamedTuple):
 
 
 def wire_formula(split: str, kind: str) -> WireFormula:
-    """Of a split of `qkv.cost.wire`. kind: "full", "causal" or "window". R is even, a bytes a number, sums take 4, and
-    a head of `scan` has as many features as it is wide.
+    """Of a split of `qkv.cost.wire`. kind: "full", "causal" or "window". R is even, G is max(g, R), a bytes a
+    number, sums take 4, and a head of `scan` has as many features as it is wide.
 
     >>> wire_formula("gather", "full").sent
     'a·b·g·n·(R - 1)·(v + w)/R'
@@ -147,8 +148,9 @@ def _product(formula: Any) -> str:
 
     from .symbols import symbols, text
 
-    steps, logs = symbols("STEPS"), sympy.ceiling(sympy.log(symbols("R"), 2))
-    above, below = sympy.fraction(sympy.factor(sympy.sympify(formula).subs(logs, steps)))
+    g, ranks, steps, travel = symbols("g R STEPS G")
+    named = {sympy.ceiling(sympy.log(ranks, 2)): steps, sympy.Max(g, ranks): travel}
+    above, below = sympy.fraction(sympy.factor(sympy.sympify(formula).subs(named)))
     shown = _text(above)
     if below != 1:
         shown = f"({shown})" if shown == text(above) and above.is_Add else shown

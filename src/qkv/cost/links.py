@@ -23,10 +23,11 @@ from .wire import SPLITS, Spread, Wire, wire
 FILE, FORMAT = "links.toml", 1
 LATENCY = 25e-6  # seconds, for a link of which only the rate is known
 LOOPBACK = "loopback"
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?"
 _RATE = re.compile(
-    r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?:(?P<prefix>[kmgt]?)(?P<unit>bytes?|bits?|b)\s*(?:ps|/\s*s(?:ec)?)?)?", re.I
+    rf"(?P<number>{_NUMBER})\s*(?:(?P<prefix>[kmgt]?)(?P<unit>bytes?|bits?|b)\s*(?:ps|/\s*s(?:ec)?)?)?", re.I
 )
-_TIME = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>ns|us|µs|ms|s)", re.I)
+_TIME = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>ns|us|µs|ms|s)", re.I)
 _POWERS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 _DTYPES = {"float64": 8, **{name: bits // 8 for name, bits in BITS.items() if name.startswith(("float", "bfloat"))}}
@@ -61,6 +62,7 @@ class Link:
         from .readable import quantity, readable_seconds
 
         said = f"{quantity(self.bandwidth, 'B/s')}, {readable_seconds(self.latency)} a message, "
+        said = "no link, " if self.ranks == 1 else said  # nothing travels, and nothing of it was measured
         return f"{self.name}: {said}{quantity(self.rate, 'FLOP/s')} a rank" + (", measured" if self.measured else "")
 
 
@@ -91,10 +93,11 @@ def as_link(given: Any) -> Link:
         hint = "10GBps, '10 GB/s' and 100Gbit are rates, a bare number is GB/s; 10GBps,5us has a latency too"
         return links()[resolve("link", text, shipped(FILE), "a rate, or a link that is known by name", hint)]
     bandwidth = float(found["number"]) * _scale(found["prefix"], found["unit"])
-    if not 0 < bandwidth < 1e18:
-        shown = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
-        raise OptionError(complaint("link", repr(shown), "a rate above 0 that a link can have"))
     latency = LATENCY if waits is None else float(waits["number"]) * _SECONDS[waits["unit"].lower()]
+    if not 0 < bandwidth < 1e18 or not 0 <= latency < 1e6:
+        shown = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+        wanted = "a rate above 0 that a link can have" if 0 <= latency < 1e6 else "a latency of 0 or more, in seconds"
+        raise OptionError(complaint("link", repr(shown), wanted))
     return Link(bandwidth, latency, name=text if isinstance(given, str) and found["unit"] else f"{text} GB/s")
 
 

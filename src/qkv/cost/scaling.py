@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..errors import OptionError, complaint
-from .formats import check_size, stored
+from ..errors import OptionError, OptionTypeError, complaint
+from .formats import stored
 from .formulas import wire_formula
 from .links import Link, as_link
+from .planning import Run, first
 from .readable import counted, whole
 from .wire import Phase, Spread, Wire, merged_step, shard_bytes, wire
-
-if TYPE_CHECKING:
-    from .planning import Run
 
 USUAL_LINK = "100gbe"
 SPLITS = ("ring", "gather", "heads", "scan")
@@ -44,7 +42,8 @@ class Split:
 class Spreading:
     """On so many machines. tokens: of the longest shard. best: the fastest split of the model as it is that fits, or of
     all if none does. efficiency: time on one machine, divided by machines × time on these. memory_bytes: of a machine:
-    weights, its part of the cache, and what the split holds. token_*: a step of decoding from a spread cache."""
+    weights, its part of the cache, and what the split holds. largest_context: the longest that fits by the same count;
+    the prompt is as long, unless it was given. token_*: a step of decoding from a spread cache."""
 
     machines: int
     tokens: int
@@ -74,9 +73,7 @@ class Scaling:
 
 def scaling(run: Run, context: int, machines: Any, link: Any) -> Scaling:
     """Of a plan's run; tokens are those of its prompt, of an encoder its context."""
-    check_size("machines", machines)
-    if machines > MOST_MACHINES:
-        raise OptionError(complaint("machines", machines, f"at most {whole(MOST_MACHINES)}"))
+    check_machines(machines)
     if run.model.kind == "encoder-decoder":
         hint = "decoders and encoders are spread by their one sequence"
         raise OptionError(complaint("machines", f"{machines} for an encoder-decoder", "a model of one sequence", hint))
@@ -85,7 +82,16 @@ def scaling(run: Run, context: int, machines: Any, link: Any) -> Scaling:
     steps = [2**power for power in range(machines.bit_length()) if 2**power < machines]
     paper = _Paper(run, context, tokens, used)
     rows = tuple(paper.row(count) for count in (*steps, machines))
-    return Scaling(used, tokens, rows, _formulas(run), _notes(run, rows, tokens))
+    return Scaling(used, tokens, rows, _formulas(run), _notes(paper, rows))
+
+
+def check_machines(machines: Any) -> None:
+    """A whole number in the one range that there is."""
+    wanted = f"a whole number from 1 to {whole(MOST_MACHINES)}"
+    if isinstance(machines, bool) or not isinstance(machines, int):
+        raise OptionTypeError(complaint("machines", repr(machines), wanted))
+    if not 1 <= machines <= MOST_MACHINES:
+        raise OptionError(complaint("machines", machines, wanted))
 
 
 class _Paper:
@@ -102,9 +108,8 @@ class _Paper:
     def row(self, machines: int) -> Spreading:
         run, ranks = self.run, min(machines, self.tokens)
         splits = {name: self._split(name, ranks) for name in SPLITS}
-        cache = -(-self.model.cache_bytes(self.context, run.batch, run.cache) // machines)
-        own = {name: run.weight_bytes + cache + (split.held_bytes or 0) for name, split in splits.items()}
         good = {name: split.seconds for name, split in splits.items() if split.seconds is not None and name != LINEAR}
+        own = {name: self._memory(name, machines, self.context, self.tokens) for name in good}
         fitting = {name: seconds for name, seconds in good.items() if own[name] <= run.hardware.memory}
         best = min(fitting or good, key=lambda name: good[name])
         seconds, taken = good[best], splits[best]
@@ -129,12 +134,33 @@ class _Paper:
         return found
 
     def _largest(self, machines: int) -> int | None:
-        run = self.run
+        """None where no context is too long."""
         if not self.decodes:
             return None
-        return run.largest(
-            lambda size: run.weight_bytes - (-self.model.cache_bytes(size, run.batch, run.cache) // machines)
-        )
+        # Memory grows with the context, but for two places: one from which on every machine has a token, and one from
+        # which on windows are shorter than the context.
+        start = max((size for size in (machines, (self.model.window or 0) + 1) if self.fits(machines, size)), default=1)
+        found = first(lambda size: not self.fits(machines, size), start)
+        return None if found is None else found - 1
+
+    def fits(self, machines: int, context: int) -> bool:
+        """Whether some split of the model as it is fits. A prompt as long as the context stays as long."""
+        tokens = context if self.tokens == self.context else self.tokens
+        names = [name for name in SPLITS if name != LINEAR and not self._reason(name, min(machines, tokens))]
+        return any(self._memory(name, machines, context, tokens) <= self.run.hardware.memory for name in names)
+
+    def _memory(self, name: str, machines: int, context: int, tokens: int) -> int:
+        """Of a machine: weights, its part of the cache, and what the split holds."""
+        run = self.run
+        cache = -(-self.model.cache_bytes(context, run.batch, run.cache) // machines)
+        return run.weight_bytes + cache + self._held(name, min(machines, tokens), tokens)
+
+    def _held(self, name: str, ranks: int, tokens: int) -> int:
+        """Beside the shard itself, at the worst moment of a layer."""
+        if ranks == 1:
+            return 0
+        spreads = [self._spread(ranks, window, tokens) for _, window in self._windows(name, tokens)]
+        return max(wire(name, each).held for each in spreads) - math.floor(shard_bytes(spreads[0]))
 
     def _split(self, name: str, ranks: int) -> Split:
         reason = self._reason(name, ranks)
@@ -152,8 +178,7 @@ class _Paper:
         )
         sent = sum(count * each.sent for count, each, _ in layers)
         messages = sum(count * each.messages for count, each, _ in layers)
-        own = math.floor(shard_bytes(self._spread(ranks, None)))
-        held = max(each.held for _, each, _ in layers) - own if ranks > 1 else 0
+        held = self._held(name, ranks, self.tokens)
         return Split(seconds, sent, max(each.sent for _, each, _ in layers), messages, held)
 
     def _shorter(self, name: str, ranks: int) -> dict[str, Any]:
@@ -162,15 +187,20 @@ class _Paper:
 
     def _layers(self, name: str, ranks: int) -> list[tuple[int, Wire, Wire]]:
         """(how many layers, what one takes on so many ranks, and on one): those with a window, and those without."""
-        model = self.model
-        windowed = 0 if name == LINEAR or model.window is None or self.tokens <= model.window else model.window_layers
         found = []
-        for count, window in ((model.layers - windowed, None), (windowed, model.window)):
-            if count:
-                found.append((count, wire(name, self._spread(ranks, window)), wire(name, self._spread(1, window))))
+        for count, window in self._windows(name, self.tokens):
+            spread, alone = (self._spread(some, window, self.tokens) for some in (ranks, 1))
+            found.append((count, wire(name, spread), wire(name, alone)))
         return found
 
-    def _spread(self, ranks: int, window: int | None) -> Spread:
+    def _windows(self, name: str, tokens: int) -> list[tuple[int, int | None]]:
+        """(how many layers, their window)"""
+        model = self.model
+        windowed = 0 if name == LINEAR or model.window is None or tokens <= model.window else model.window_layers
+        kinds = (model.layers - windowed, None), (windowed, model.window)
+        return [(count, window) for count, window in kinds if count]
+
+    def _spread(self, ranks: int, window: int | None, tokens: int) -> Spread:
         model = self.model
         return Spread(
             batch=self.run.batch,
@@ -178,7 +208,7 @@ class _Paper:
             kv_heads=model.kv_heads,
             width=model.head_width,
             value_width=model.value_width,
-            tokens=self.tokens,
+            tokens=tokens,
             ranks=ranks,
             item=self.item,
             causal=self.decodes,
@@ -211,12 +241,21 @@ def _formulas(run: Run) -> dict[str, dict[str, str]]:
     return found
 
 
-def _notes(run: Run, rows: tuple[Spreading, ...], tokens: int) -> tuple[str, ...]:
+def _notes(paper: _Paper, rows: tuple[Spreading, ...]) -> tuple[str, ...]:
+    run, tokens = paper.run, paper.tokens
     found = ["weights are whole on every machine; tokens and their cache are spread"]
     if rows[-1].machines > tokens:
         found.append(f"{counted(tokens, 'token')} keep no more machines than that at work")
     if run.model.latent is not None:
         found.append("keys and values travel as heads have them, not as the latent vector")
     if not any(row.fits for row in rows):
-        found.append("it fits on none of these: weights would have to be spread too")
+        found.append(f"it fits on none of these{_remedy(paper)}")
     return tuple(found)
+
+
+def _remedy(paper: _Paper) -> str:
+    if paper.run.weight_bytes > paper.run.hardware.memory:
+        return ": weights would have to be spread too"
+    if paper.fits(MOST_MACHINES, paper.context):
+        return ": more machines would do"
+    return ", nor on more machines: one token of each sequence is too much"

@@ -120,7 +120,7 @@ def _formulas(plan: Plan, found: Scaling) -> str:
         sent = re.sub(r"\(.*?\)", lambda some: some[0].replace(" ", "\u00a0"), texts["sent"])
         table.append(("linear" if name == LINEAR else name, texts["messages"], sent))
         used += texts["sent"].replace("⌈log₂ R⌉", "R")
-    values = {**letters(plan), "R": "", "n": whole(found.tokens)}
+    values = {**letters(plan), "R": "", "G": "", "n": whole(found.tokens)}
     meaning = {**LETTERS, "n": "tokens"}
     legend = [
         f"{letter} = {values[letter]} {meaning[letter]}".replace("  ", " ") for letter in meaning if letter in used

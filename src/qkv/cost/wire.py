@@ -1,7 +1,7 @@
 """What it takes to spread a call over ranks: bytes on the wire, messages, the busiest rank's flops, what a rank holds.
 
 A leaf: no torch; whole numbers in, whole numbers out; symbols in, formulas out. Shards are equal, n/R tokens each. With
-symbols R is even, a window reaches no further than the rank before, and every rank has whole key/value heads.
+symbols R is even, a window reaches no further than the rank before, and heads divide among ranks.
 """
 
 from __future__ import annotations
@@ -209,9 +209,10 @@ def _gather(s: Spread) -> Wire:
 def _heads(s: Spread) -> Wire:
     """Tokens are exchanged for heads: every rank has all tokens of some heads, and answers go back."""
     others, share = s.ranks - 1, s.shard
-    own_heads, own_kv = _over(s.heads, s.ranks), _over(s.kv_heads, s.ranks)
+    # Fewer key/value heads than ranks go to several each.
+    own_heads, own_kv = _over(s.heads, s.ranks), _over(_larger(s.kv_heads, s.ranks), s.ranks)
     if not is_symbol(own_heads):
-        own_heads, own_kv = math.ceil(own_heads), max(1, math.ceil(own_kv))
+        own_heads, own_kv = math.ceil(own_heads), math.ceil(own_kv)
     ends = s.width + s.value_width
     there = others * share * s.batch * (own_heads * s.width + own_kv * ends) * s.item
     back = others * share * s.batch * own_heads * s.value_width * s.item
@@ -338,6 +339,14 @@ def _log2(ranks: Number) -> Number:
 
         return sympy.ceiling(sympy.log(ranks, 2))
     return (ranks - 1).bit_length()
+
+
+def _larger(one: Number, other: Number) -> Number:
+    if is_symbol(one) or is_symbol(other):
+        import sympy
+
+        return sympy.Max(one, other)
+    return max(one, other)
 
 
 def _over(number: Number, by: Number) -> Number:

@@ -36,7 +36,7 @@ def marker(series: int, x: float, y: float, said: str = "") -> str:
     )
 
 
-def line_swatch(series: int, dashed: bool) -> str:
+def line_swatch(series: int, dashed: bool, markers: bool) -> str:
     index = colour_of(series)
     dash = {"stroke_dasharray": DASHED} if dashed else {}
     half = SWATCH / 2 - 4
@@ -49,7 +49,7 @@ def line_swatch(series: int, dashed: bool) -> str:
         stroke_width=2,
         **dash,
     )
-    return stroke + marker(series, 0, 0)
+    return stroke + (marker(series, 0, 0) if markers else "")
 
 
 def bar(series: int, box: Box, said: str = "") -> str:

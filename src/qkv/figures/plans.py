@@ -35,7 +35,7 @@ def picture(plans: Sequence[Plan], *, html: bool) -> str:
     tables = [_table(plans), *map(_parts_table, plans)]
     for plan in plans:
         if plan.scaling is not None:
-            figures.append(scaling_chart(plan_name(plan), plan.scaling, clearest(read_points()), _sizes(plans)))
+            figures.append(scaling_chart(plan_name(plan), plan.scaling, clearest(read_points()), _sizes([plan])))
             tables.append(scaling_table(plan_name(plan), plan.scaling))
     if html:
         return page(names, figures, tables, asked)

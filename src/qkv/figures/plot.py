@@ -204,7 +204,7 @@ def can_draw(x_axis: Axis, y_axis: Axis, left: float, right: float, height: floa
 
 def entry_of(mark: Line | Dots | Bars, series: int, drawable: bool) -> Entry:
     if isinstance(mark, Line):
-        swatch = line_swatch(series, mark.dashed)
+        swatch = line_swatch(series, mark.dashed, mark.markers)
     else:
         swatch = bar(series, SWATCH_BAR) if isinstance(mark, Bars) else marker(series, 0, 0)
     return Entry(mark.name if drawable else f"{mark.name} (no points)", swatch)

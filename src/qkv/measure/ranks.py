@@ -31,8 +31,9 @@ PATIENCE = timedelta(minutes=2)
 
 
 def measure_ranks(most: int = 4, tokens: int = TOKENS) -> list[Point]:
-    """A causal call over 1, 2, 4, … ranks, by every split that can run it, each beside its link. Half a minute."""
-    counts = [2**power for power in range(most.bit_length())]
+    """A causal call over 1, 2, 4, … and `most` ranks, by every split that can run it, each beside its link. Half a
+    minute."""
+    counts = sorted({*(2**power for power in range(most.bit_length())), most})
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         pipes, processes = [], []
@@ -87,7 +88,8 @@ def _rank(store: str, rank: int, counts: list[int], tokens: int, pipe: Any) -> N
 
 def _points(group: Any, count: int, tokens: int) -> list[Point]:
     mesh = DeviceMesh.from_group(group, "cpu", mesh_dim_names=("ranks",))
-    own = tokens // count
+    rank = dist.get_rank(group)
+    own = (rank + 1) * tokens // count - rank * tokens // count
     shapes = ((1, heads, own, WIDTH) for heads in (HEADS, KV_HEADS, KV_HEADS))
     query, key, value = (torch.randn(shape) for shape in shapes)
     sizes: dict[str, Any] = {"heads": HEADS, "kv_heads": KV_HEADS, "width": WIDTH, "value_width": WIDTH, "causal": True}
@@ -111,5 +113,5 @@ def _points(group: Any, count: int, tokens: int) -> list[Point]:
         slowest, total = mine.clone(), mine.clone()
         dist.all_reduce(slowest, dist.ReduceOp.MAX, group=group)
         dist.all_reduce(total, dist.ReduceOp.SUM, group=group)
-        found.append(Point(split, count, own * count, slowest[0].item(), int(total[1].item()), link=link, **sizes))
+        found.append(Point(split, count, tokens, slowest[0].item(), int(total[1].item()), link=link, **sizes))
     return found

@@ -141,7 +141,7 @@ def _difference(axis: Axis, tickets: list[list[int]], texts: list[str]) -> str:
     if not parts:
         calls = _by_value([f"its call number {ticket[0]}" for ticket in tickets])
         return f"{where}the ranks are not at the same call: {calls}. Hint: every rank has to make the same calls."
-    hint = "every rank gives the same arguments, but for the shards themselves"
+    hint = "every rank gives the same arguments; only the shards of a split tensor are each rank's own"
     return f"{where}the ranks were given different arguments. {'; '.join(parts)}. Hint: {hint}."
 
 

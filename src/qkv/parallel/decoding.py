@@ -6,7 +6,7 @@ computes, tickets travel that say what it was asked for, so that nobody merges w
 
 from __future__ import annotations
 
-import math
+import hashlib
 from typing import Any, cast
 
 import numpy as np
@@ -25,15 +25,17 @@ from ..step import Step, read_step
 from .agreement import Announced, agree, announce, mask_text, settle, similarity_text, value_text
 from .axis import Axis
 from .doubling import joined
-from .memory import KVCache
+from .memory import KVCache, Look, look, placed
 from .partial import by_kernel, by_torch, merged
 
 _NEVER = float("-inf")
 # Numbers that a rank sends at a time.
 _MOST = 1 << 22
-# How far, in lengths of the keys, two ranks' newest keys may lie apart: above what rounding does in a deep model, and
-# below what another token would.
-_FAR = 0.125
+# How far two ranks' tokens may lie apart, as a part of their size: above what rounding does in a deep model, which is
+# some steps of the dtype, and below what another token does in a chunk of hundreds.
+_FAR, _STEPS = 0.01, 8
+_LOOKS = ("query", "key", "value", "the memory's past")  # what is compared, three numbers each
+_END = 1 + 3 * len(_LOOKS)
 
 
 def decode(
@@ -58,11 +60,12 @@ def decode(
     bit the same. similarity, mask, bias, lengths, padding: as in `qkv.decode`, over the whole context.
     memory: a `qkv.parallel.KVCache`.
 
-    Each rank sends batch · heads_q · n · (value_width + 1) numbers to each other rank, or, from 8 ranks on, to ⌈log₂
-    R⌉ of them: whatever the context is. At the edges: as in `qkv.decode`; a rank that holds nothing takes part. Ranks
-    that were given different arguments or tokens, or whose memories are not alike, raise `Disagreement` on every
-    rank, with the names of what differs; a rank that is gone or late raises `PeerLost` on the others. Every error
-    leaves the memory as it was.
+    Each rank sends batch · heads_q · n · (value_width + 1) numbers, and 13 · R by which tokens are compared, to each
+    other rank, or, from 8 ranks on, to ⌈log₂ R⌉ of them: whatever the context is. At the edges: as in `qkv.decode`; a
+    rank that holds nothing takes part. Ranks that were given different arguments or tokens, or whose memories are not
+    alike, raise `Disagreement` on every rank, with the names of what differs: tokens differ that lie further apart than
+    rounding takes them, 1 % of their size (bfloat16: 6 %). A rank that is gone or late raises `PeerLost` on the others.
+    Every error leaves the memory as it was.
     """
     memory = _checked(memory)
     with memory._lock:
@@ -99,6 +102,7 @@ def _run(step: Step, memory: KVCache, part: _Part, announced: Announced) -> Tens
     if own[0].shape[2]:
         memory._local._publish(own[0], own[2])
     memory._publish(step.key, step.counts)
+    memory._agreed(part.mark)
     RUNS["parallel.decode"] += 1
     return out
 
@@ -128,6 +132,7 @@ def _said(step: Step, memory: KVCache, mask: Mask | None, bias: Tensor | None, p
         "query": f"{tuple(step.query.shape)} {str(step.query.dtype).removeprefix('torch.')}",
         "memory": repr(memory),
         "lengths of the memory": str(memory._lengths.tolist()),
+        "the memory's past": memory._pasts[-1].happened,
         "similarity": similarity_text(step.similarity),
         "mask": mask_text(mask),
         "bias": "None" if bias is None else value_text(bias),
@@ -138,7 +143,7 @@ def _said(step: Step, memory: KVCache, mask: Mask | None, bias: Tensor | None, p
 
 class _Part:
     """What a rank has come to: its answer for each query and a log-sum-exp, or for Argmax the best score and its
-    position; a number that is 0 where all went well, and two that tell the newest keys from others."""
+    position; a number that is 0 where all went well, and those that tell its tokens from others."""
 
     def __init__(self, step: Step, memory: KVCache) -> None:
         self.step = step
@@ -149,8 +154,12 @@ class _Part:
         self.at = torch.zeros(shape, **kind) if step.hard else None
         # Here, where the others can still be told that there is no room for it.
         self.answer = step.query.new_empty(self.out.shape)
-        self.end = torch.zeros(3, **kind)
-        self.end[1:] = _look(step)
+        self.end = torch.zeros(_END, **kind)
+        self.mark = ""
+        if memory.ranks > 1:
+            looks = *_looks(step), memory._pasts[-1].given
+            numbers = [number for each in looks for number in (each.sum.real, each.sum.imag, each.size)]
+            self.end[1:] = torch.tensor(numbers, **kind)
 
     def fail(self) -> None:
         self.end[0] = 1
@@ -162,7 +171,7 @@ class _Part:
         held = [t.reshape(-1, w) for t, w in ((self.out, width), (self.lse, 1), (self.at, 1)) if t is not None]
         rows, sink = shape[:3].numel(), self._sink()
         height = max(1, _MOST // (width + len(held) - 1))
-        ends = self.end.new_zeros(axis.size, 3)
+        ends = self.end.new_zeros(axis.size, _END)
         ends[axis.rank] = self.end
         for first in range(0, max(1, rows), height):
             mine = [t[first : first + height] for t in held]
@@ -171,7 +180,9 @@ class _Part:
             found = joined(axis, flat, lambda every, sizes=sizes: self._joined(every, sizes)).to(self.out.device)
             out, *others, said = found.split(sizes)
             if first == 0:
-                _check_ends(axis, said.view(-1, 3).tolist(), failure)
+                every = said.view(-1, _END).tolist()
+                _check_ends(axis, every, failure, self.step.query.dtype)
+                self.mark = hashlib.blake2b(repr(every).encode(), digest_size=6).hexdigest()
             part: Any = out.view(-1, width), *others
             if self.at is not None:
                 out = _settled(part)
@@ -232,38 +243,40 @@ def _fill(step: Step, memory: KVCache, own: tuple[Tensor, Tensor, np.ndarray | N
         by_kernel(step, memory, part.out, part.lse)
 
 
-def _check_ends(axis: Axis, ends: list[list[float]], failure: BaseException | None) -> None:
+def _check_ends(axis: Axis, ends: list[list[float]], failure: BaseException | None, dtype: torch.dtype) -> None:
     if failure is not None:
         raise failure
     failed = [rank for rank, (bad, *_) in enumerate(ends) if bad]
     if failed:
         hint = "the memory is as it was on every rank; what went wrong is in that rank's own output"
         raise Disagreement(f"axis {axis.name!r}, rank {axis.rank}: {_ranks(failed)} could not attend. Hint: {hint}.")
-    (_, look, size), *others = ends
-    others = [r for r, (_, other, _) in enumerate(others, 1) if look != other and not abs(look - other) <= _FAR * size]
-    if others and not all(math.isnan(look) for _, look, _ in ends):
-        hint = "every rank has to go on with the same token: sample it on one of them, or with the same seed on all"
-        said = f"{_ranks(others)} of axis {axis.name!r} came with other tokens than rank 0"
-        raise Disagreement(f"axis {axis.name!r}, rank {axis.rank}: {said}. Hint: {hint}.")
+    far = max(_FAR, _STEPS * torch.finfo(dtype).eps)
+    looks = [[Look(complex(*end[i : i + 2]), end[i + 2]) for i in range(1, _END, 3)] for end in ends]
+    differ = {  # what, and on which ranks
+        name: others
+        for at, name in enumerate(_LOOKS)
+        if (others := [rank for rank, each in enumerate(looks) if _apart(each[at], looks[0][at], far)])
+    }
+    if not differ:
+        return
+    parts = "; ".join(f"{name}: other on {_ranks(others)} than on rank 0" for name, others in differ.items())
+    hint = "every rank has to go on with the same token: sample it on one of them, or with the same seed on all"
+    if [*differ] == [_LOOKS[-1]]:
+        hint = "every rank has to append the same tokens: crop them away or reset the memory, and append them again"
+    where = f"axis {axis.name!r}, rank {axis.rank}"
+    raise Disagreement(f"{where}: the ranks were given different tokens. {parts}. Hint: {hint}.")
+
+
+def _apart(one: Look, other: Look, far: float) -> bool:
+    if repr(one) == repr(other):  # NaN is like NaN
+        return False
+    return not max(abs(one.sum - other.sum), abs(one.size - other.size)) <= far * max(one.size, other.size)
 
 
 def _ranks(which: list[int]) -> str:
     return f"rank{'s' * (len(which) > 1)} {', '.join(map(str, which))}"
 
 
-def _look(step: Step) -> Tensor:
-    """Two numbers of the newest key of every row: a sum with signs that no other key is likely to have, and the length
-    of the keys. Machines may differ in how they round, so that the bits say nothing."""
-    n = step.key.shape[2]
-    if n == 0:
-        return step.key.new_zeros(2)
-    newest = step.key.detach()[:, :, -1]
-    if step.counts is not None:
-        real = torch.from_numpy(step.counts).to(newest.device)
-        rows = torch.arange(len(real), device=newest.device)
-        at = real * 0 + n - 1 if step.left else (real - 1).clamp(min=0)
-        newest = step.key.detach()[rows, :, at].masked_fill((real == 0)[:, None, None], 0.0)
-    newest = newest.to(arithmetic(newest.dtype)).flatten()
-    signs = torch.ones_like(newest)
-    signs[::2] = -1
-    return torch.stack([(newest * signs).sum(), newest.norm()])
+def _looks(step: Step) -> tuple[Look, Look, Look]:
+    places = placed(step.past, step.key, step.counts, step.left)
+    return look(step.query, places), look(step.key, places), look(step.value, places)

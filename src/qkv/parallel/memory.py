@@ -7,13 +7,17 @@ r, r + ranks, r + 2·ranks, … in its slots 0, 1, 2, …, and every rank knows 
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from ..call import arithmetic
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
 from ..memory import KVCache as LocalCache
 from ..memory.checks import check_tokens, counted, rows_of, size
@@ -21,6 +25,44 @@ from ..memory.kv import Padding
 from ..memory.layout import PAGE
 from ..shapes import Float
 from .axis import read_axis
+
+# Of a token at place p the phase is a·p² + b·p, with other a and b for each axis: no permutation and no constant leaves
+# such a sum as it is.
+_CHIRPS = {"row": (1.9127, 0.7331), "head": (1.3177, 2.1439), "place": (0.8713, 1.6421), "width": (2.3371, 0.3919)}
+_LARGE = 1e30  # from which on float32 is not enough for sums
+
+
+class Places(NamedTuple):
+    """Where new tokens stand. turns (batch, n): a complex number of size 1 for each; real (batch, n): which of them
+    count; None: all."""
+
+    turns: np.ndarray
+    real: Tensor | None
+
+
+class Look(NamedTuple):
+    """What tells tokens from others: Σ x e^(iφ), with a phase for each place, and ‖x‖, which is how far such a sum
+    typically lies from that of other tokens. Machines may differ in how they round, so that the bits say nothing."""
+
+    sum: complex = 0j
+    size: float = 0.0
+
+    def plus(self, other: Look, turn: complex = 1) -> Look:
+        """Both as one; turned, where the two must not be exchanged or cancel each other."""
+        return Look(self.sum + turn * other.sum, math.hypot(self.size, other.size))
+
+
+class _Past(NamedTuple):
+    """How a memory has become what it is. happened: the last of what all ranks have to have done alike, with a mark of
+    all before it. given: the tokens since, which the ranks have not compared yet."""
+
+    lengths: np.ndarray
+    happened: str = "nothing"
+    given: Look = Look()
+
+    def then(self, what: str, lengths: np.ndarray, given: Look, mark: str = "") -> _Past:
+        text = f"{self.happened}|{what}|{mark}|{self.lengths.tolist()}"
+        return _Past(lengths, f"{what} #{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}", given)
 
 
 class KVCache:
@@ -62,6 +104,8 @@ class KVCache:
             batch, heads, width, value_width=value_width, capacity=own, window=ring, dtype=dtype
         )  # fmt: skip
         self._set_rows(np.zeros(self._local.batch, dtype=np.int64), np.zeros(self._local.batch, dtype=np.int64))
+        # The last is the present; the others are what `crop` can go back to as if nothing had happened since.
+        self._pasts = [_Past(self._lengths)]
         self._seen: tuple[torch.dtype, torch.device] | None = None  # of the first tokens, this rank's or not
 
     def _set_rows(self, lengths: np.ndarray, longest: np.ndarray) -> None:
@@ -139,8 +183,12 @@ class KVCache:
             counts, left = counted(lengths, padding, self.batch, key.shape[2])
             self._check_room(key.shape[2] if counts is None else counts)
             own_key, own_value, own_counts = self._own(key, value, counts, left)
+            given = self._looked(key, value, counts, left)
             self._local.append(own_key, own_value, own_counts)
             self._publish(key, counts)
+            now = self._pasts[-1]
+            if (now.lengths != self._lengths).any():
+                self._pasts.append(_Past(self._lengths, now.happened, now.given.plus(given)))
 
     def crop(self, n: int) -> None:
         """Keep the first n tokens of each row; shorter rows stay as they are.
@@ -156,6 +204,13 @@ class KVCache:
             self._local.crop(int(self._slots(n)))
             lengths = np.minimum(self._lengths, n)
             self._set_rows(lengths, np.where(lengths == 0, 0, self._longest))
+            if n == 0:
+                self._pasts = [_Past(lengths)]
+                return
+            now = self._pasts[-1]
+            self._pasts = [past for past in self._pasts if (past.lengths <= lengths).all()]
+            if not self._pasts or (self._pasts[-1].lengths != lengths).any():
+                self._pasts.append(now.then(f"crop({n})", lengths, now.given))
 
     def reorder(self, index: Any) -> None:
         """Rows become rows[index], as in beam search: some more than once, some not at all, any number of them."""
@@ -163,6 +218,8 @@ class KVCache:
             rows = rows_of(index, self.batch)
             self._local.reorder(rows)
             self._set_rows(self._lengths[rows], self._longest[rows])
+            now = self._pasts[-1]
+            self._pasts = [now.then(f"reorder({rows.tolist()})", self._lengths, now.given)]
 
     def fork(self) -> KVCache:
         """An independent memory with the same tokens. All pages are shared until one of the two writes to one."""
@@ -173,6 +230,7 @@ class KVCache:
             )  # fmt: skip
             other._local = self._local.fork()
             other._set_rows(self._lengths.copy(), self._longest.copy())
+            other._pasts = self._pasts.copy()
             return other
 
     def reset(self) -> None:
@@ -180,6 +238,7 @@ class KVCache:
         with self._lock:
             self._local.reset()
             self._set_rows(np.zeros_like(self._lengths), np.zeros_like(self._longest))
+            self._pasts = [_Past(self._lengths)]
             self._seen = None
 
     def __copy__(self) -> KVCache:
@@ -251,3 +310,80 @@ class KVCache:
             self._seen = key.dtype, key.device
         lengths = self._lengths + (key.shape[2] if counts is None else counts)
         self._set_rows(lengths, np.maximum(self._longest, lengths))
+
+    def _looked(self, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool) -> Look:
+        """What tells these new tokens from others; nobody asks a rank that is alone."""
+        if self._axis.size == 1:
+            return Look()
+        places = placed(self._lengths, key, counts, left)
+        return look(key, places).plus(look(value, places), 1j)
+
+    def _agreed(self, mark: str) -> None:
+        """All ranks have compared what they were given, and mark it by the same text."""
+        self._pasts = [self._pasts[-1].then("decode", self._lengths, Look(), mark)]
+
+
+def placed(past: np.ndarray, new: Tensor, counts: np.ndarray | None, left: bool) -> Places:
+    """The places of new (batch, heads, n, width) behind `past` tokens of each row, however they come in chunks."""
+    n = new.shape[2]
+    skipped = n - counts if left and counts is not None else np.zeros_like(past)
+    at = np.arange(n) - skipped[:, None]
+    turns = _turns("row", np.arange(len(past)))[:, None] * _turns("place", past[:, None] + at)
+    if counts is None:
+        return Places(turns, None)
+    return Places(turns, torch.from_numpy((at >= 0) & (at < counts[:, None])).to(new.device))
+
+
+def look(tensor: Tensor, places: Places) -> Look:
+    """What tells tensor (batch, heads, n, width) from another. What does not count is not looked at; what is not finite
+    counts as much as all the rest.
+
+    >>> key = torch.tensor([3.0, 4.0]).view(1, 1, 2, 1)
+    >>> found, other = (look(each, placed(np.zeros(1), each, None, False)) for each in (key, key.flip(2)))
+    >>> found.size, abs(found.sum - other.sum) > 0.1
+    (5.0, True)
+    """
+    if tensor.numel() == 0:
+        return Look()
+    tensor = tensor.detach().to(arithmetic(tensor.dtype)).contiguous()
+    found = _summed(tensor, places)
+    if found is None:
+        tensor = tensor.double()
+        if places.real is not None:
+            tensor = tensor.masked_fill(~places.real[:, None, :, None], 0.0)
+        rest = float(torch.linalg.vector_norm(tensor.masked_fill(~tensor.isfinite(), 0.0))) or 1.0
+        found = _summed(torch.nan_to_num(tensor, rest, 2 * rest, -2 * rest), places)
+    return found or Look(math.nan, math.inf)
+
+
+def _summed(tensor: Tensor, places: Places) -> Look | None:
+    """None where the numbers of the dtype end."""
+    sizes = torch.linalg.vector_norm(tensor, dim=-1)
+    real, imaginary = _directions(tensor.shape[3], tensor.dtype, tensor.device)
+    sums = torch.complex(tensor @ real, tensor @ imaginary)  # a product with two columns takes five times as long
+    if places.real is not None:
+        away = ~places.real[:, None]
+        sizes, sums = sizes.masked_fill(away, 0.0), sums.masked_fill(away, 0.0)
+    size = float(torch.linalg.vector_norm(sizes))
+    if not size < (_LARGE if tensor.dtype is torch.float32 else _LARGE**5):
+        return None
+    heads = (sums.cpu().numpy() * places.turns[:, None]).sum((0, 2))
+    return Look(complex(heads @ _head_turns(len(heads))), size)
+
+
+def _turns(axis: str, places: np.ndarray) -> np.ndarray:
+    a, b = _CHIRPS[axis]
+    at = places.astype(np.float64)
+    return np.exp(1j * ((a * at + b) * at))
+
+
+@lru_cache(maxsize=32)
+def _head_turns(heads: int) -> np.ndarray:
+    return _turns("head", np.arange(heads))
+
+
+@lru_cache(maxsize=32)
+def _directions(width: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The real and the imaginary part of a number of size 1 for each place in a token, each (width,)."""
+    turns = torch.from_numpy(_turns("width", np.arange(width)))
+    return turns.real.to(device, dtype), turns.imag.to(device, dtype)

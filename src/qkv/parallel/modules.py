@@ -12,10 +12,13 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
 from ..nn.attention import Attention
 from ..nn.block import Block
+from ..nn.encoder_decoder import EncoderDecoder
 from ..nn.feed_forward import FeedForward
 from ..nn.positions import Bias, RelativeBias
-from .agreement import agree, refusing
-from .axis import Axis, read_axis
+from ..nn.stack import Stack
+from .agreement import agree, known_axis, refusing
+from .axis import Axis
+from .doors import NAMES, Door, named_if_lost
 
 Module = TypeVar("Module", bound=nn.Module)
 _COLUMNS, _ROW = ("query", "key", "value", "up", "gate"), "out"
@@ -34,6 +37,9 @@ def parallelize(module: Module, mesh: DeviceMesh, axis: str | int | None = None)
     Every rank then calls it with the same input, forward and backward, and gets the same answer; weights that
     `return_weights` gives, and what `project` gives, are those of the rank's own heads. `nn.generate` works; where it
     draws tokens, it asks for a seed, so that all ranks draw the same.
+    A call begins with an agreement, one message to each rank: different arguments or modes, other tokens, or numbers
+    that are not the same but for rounding, raise `Disagreement` on every rank; padding may be anything. A rank that is
+    gone raises `PeerLost`. Layers inside do not ask again, and backward passes and traced programs do not ask.
 
         mesh = init_device_mesh("cpu", (4,), mesh_dim_names=("heads",))
         model = qkv.parallel.parallelize(qkv.nn.Decoder(64, heads=8, kv_heads=4, layers=2, vocabulary=100), mesh)
@@ -43,10 +49,10 @@ def parallelize(module: Module, mesh: DeviceMesh, axis: str | int | None = None)
     `torch.nn.Linear`, or are shared by layers; positions with a learned bias other than `RelativeBias`. Dropout while
     training is refused when the module is called: ranks that draw different numbers would go different ways.
     """
-    place = read_axis(mesh, axis)
+    place = known_axis(mesh, axis)
     refusing(place, lambda: _check(module, place.size))
     agree(place, {"call": "parallelize", "module": type(module).__name__} | _weights(module))
-    with torch.no_grad():
+    with torch.no_grad(), named_if_lost(place):
         _from_the_first(module, place)
         _deal_out(module, _line(mesh, place), place)
     return module
@@ -128,18 +134,19 @@ def _deal_out(module: nn.Module, line: DeviceMesh, place: Axis) -> None:
     for layer in list(module.modules()):
         if isinstance(layer, Attention | FeedForward):
             parallelize_module(layer, line, {name: styles[name == _ROW]() for name, _ in _projections(layer)})
-            layer.register_forward_hook(_waited_for)
         if isinstance(layer, Attention):
             _deal_heads(layer, line, place, done)
-        if isinstance(layer, Attention | FeedForward | Block):
-            layer.register_forward_pre_hook(_refuse_dropout)
+        if layer is module or isinstance(layer, Attention | FeedForward | Block | Stack | EncoderDecoder):
+            for name in NAMES:
+                if callable(getattr(layer, name, None)):
+                    setattr(layer, name, Door(layer, name, place, vars(layer).get(name)))
     for holder in list(module.modules()):
         if id(getattr(holder, "positions", None)) in done:
             holder.positions = done[id(holder.positions)][1]
 
 
 def _deal_heads(layer: Attention, line: DeviceMesh, place: Axis, done: dict[int, tuple[Any, Any]]) -> None:
-    """What a layer has for each head: numbers, positions and a sink. What all heads read gets everybody's gradients."""
+    """What a layer has for each head: numbers, positions and a sink."""
     layer.heads, layer.kv_heads = layer.heads // place.size, layer.kv_heads // place.size
     own = slice(place.rank * layer.heads, (place.rank + 1) * layer.heads)
     positions = layer.positions
@@ -149,18 +156,11 @@ def _deal_heads(layer: Attention, line: DeviceMesh, place: Axis, done: dict[int,
             done[id(positions)] = positions, positions
         else:
             done[id(positions)] = positions, OwnHeads(positions, own)
-    sink, features = getattr(layer, "sink", None), getattr(layer, "map", None)
-    read_by_all: list[Tensor] = list(features.parameters()) if isinstance(features, nn.Module) else []
+    sink = getattr(layer, "sink", None)
     if isinstance(sink, Tensor) and sink.numel() > 1:
         if id(sink) not in done:
             done[id(sink)] = sink, _dealt(sink, line, 0)
         layer.sink = done[id(sink)][1]
-    elif isinstance(sink, Tensor):
-        read_by_all.append(sink)
-    for weight in read_by_all:
-        if id(weight) not in done:
-            done[id(weight)] = weight, weight
-            _added_up(weight, place)
 
 
 def _dealt(weight: Tensor, line: DeviceMesh, dim: int) -> Any:
@@ -168,33 +168,6 @@ def _dealt(weight: Tensor, line: DeviceMesh, dim: int) -> Any:
 
     spread = distribute_tensor(weight.detach(), line, [Shard(dim)])
     return nn.Parameter(spread, requires_grad=weight.requires_grad) if isinstance(weight, nn.Parameter) else spread
-
-
-def _added_up(weight: Tensor, place: Axis) -> None:
-    """Each rank's heads give a part of the gradient of what all heads read."""
-
-    def total(grad: Tensor) -> Tensor:
-        grad = grad.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(grad, group=place.group)
-        return grad
-
-    if weight.requires_grad:
-        weight.register_hook(total)
-
-
-def _waited_for(layer: nn.Module, given: Any, answer: Any) -> Any:
-    """A sum that is still under way is another kind of tensor; an operator waits for it."""
-    if isinstance(answer, tuple):
-        return (_waited_for(layer, given, answer[0]), *answer[1:])
-    return answer.clone() if hasattr(answer, "trigger_wait") else answer
-
-
-def _refuse_dropout(layer: nn.Module, given: Any) -> None:
-    dropout = getattr(layer, "dropout", 0.0)
-    rate = dropout.p if isinstance(dropout, nn.Dropout) else dropout
-    if layer.training and rate:
-        hint = "make the model with dropout=0.0 to train it, or call eval()"
-        raise OptionError(complaint("dropout", f"{rate} while training on several ranks", "0.0", hint))
 
 
 class OwnHeads(Bias):

@@ -51,7 +51,7 @@ class Pending:
                 # The cause is told before the other transfers are given up, which closes their connections.
                 give_up_on(self._axis, peer)
                 others = [(p, d) for p, d, w in works[place + 1 :] if not _arrives(w)]
-                _hang_up(self._axis)
+                hang_up(self._axis)
                 raise lost(self._axis, [(peer, doing), *others], error) from error
         self._held = []
 
@@ -69,7 +69,7 @@ def _arrives(work: Any) -> bool:
     return True
 
 
-def _hang_up(axis: Axis) -> None:
+def hang_up(axis: Axis) -> None:
     """Close the connections of a group that is lost, so that those who wait for this rank hear of it now. A transfer
     that nobody answers does so when it times out."""
     if axis.device.type != "cpu":
@@ -109,7 +109,7 @@ def start(axis: Axis, sends: Sequence[Message], receives: Sequence[Message], tag
     except (RuntimeError, dist.DistError) as error:
         _ABANDONED.append(held)
         give_up_on(axis, works[0][0])
-        _hang_up(axis)
+        hang_up(axis)
         raise lost(axis, works, error) from error
     if len(begun) != len(works):  # some backends give one for all
         return Pending(axis, [(peer, way, begun[0]) for peer, way in works[:1]], held)
