@@ -19,7 +19,7 @@ from .ledger import Number
 SUMS = 4  # bytes of a number in which sums are kept: float32, where inputs are not wider
 INDEX = 8  # bytes of a key's position
 MANY = 8  # ranks from which on answers are merged by doubling
-LEAST_PIECE, PIECES = 512, 64  # tokens of a message of `ring` at least, and messages for a shard at most
+LEAST_PIECE, PIECES = 1024, 64  # tokens of a message of `ring` at least, and messages for a shard at most
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ..similarity import Softmax
 from .share import Share
 
 Run = tuple[int, int]
-TILE = 1 << 18  # numbers of an answer that are held beside those that were merged
+TILE = 1 << 19  # numbers of an answer that are held beside those that were merged
 
 
 class Rows(NamedTuple):
@@ -101,9 +101,10 @@ def gradients(
     by_key: Tensor,
     by_value: Tensor,
     by_bias: Tensor | None,
+    first: int,
 ) -> None:
-    """Add what these keys have to do with the gradients of the rows, and the rows with theirs."""
-    start = rows.rows[0]
+    """Add what these keys have to do with the gradients of the rows, and the rows with theirs. first: the query that
+    the bias begins with."""
     for tile in tiles(share, rows):
         block = _block(share, tile, key, value, keys)
         if block is None:
@@ -119,7 +120,7 @@ def gradients(
             *found, of_bias = _by_autograd(call, tile, by_bias is not None)
             if by_bias is not None and of_bias is not None:
                 lo = keys[0] + seen.start
-                _bias_place(by_bias, tile.rows[0] - start, call, lo).add_(of_bias)
+                _bias_place(by_bias, tile.rows[0] - first, call, lo).add_(of_bias)
         tile.by_query.add_(found[0])
         by_key[:, :, seen].add_(found[1])
         by_value[:, :, seen].add_(found[2])

@@ -8,7 +8,7 @@ pieces, so that a rank holds little beside its own shard. `schedule` says who wo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -112,6 +112,47 @@ class _Travel:
             yield step, arrives, key, value
 
 
+class _Paced:
+    """Work on a rank's own keys, done between the steps in such parts that all ranks come to a step at the same time:
+    nobody waits for a rank that has much to do at home."""
+
+    def __init__(self, share: Share, schedule: Schedule, both: tuple[Rows, Rows], work: Callable[[Rows], None]) -> None:
+        parts = [tile for rows in both for tile in tiles(share, rows)]
+        self._tasks = [(tile, schedule.pairs(tile.rows, share.own_keys)) for tile in reversed(parts)]
+        self._work, self._steps, self._rank = work, schedule.steps, share.axis.rank
+        self._pairs = {step: self._of_step(schedule, both, step) for step in schedule.steps}
+        total = sum(pairs for _, pairs in self._tasks) + sum(self._pairs.values())
+        self._stretch = total / (len(schedule.steps) + 1)
+        self._done, self._due = 0.0, 0.0
+
+    def _of_step(self, schedule: Schedule, both: tuple[Rows, Rows], step: Step) -> int:
+        keys = schedule.arrives(self._rank, step)
+        return 0 if keys is None else sum(schedule.pairs(rows.rows, keys) for rows in both)
+
+    def begin(self) -> None:
+        """While the first message is on its way."""
+        self._advance(0)
+
+    def keep_up(self, step: Step) -> None:
+        """After a step."""
+        self._advance(self._pairs[step])
+
+    def _advance(self, done: int) -> None:
+        self._done += done
+        self._due += self._stretch
+        while self._tasks and self._done < self._due:
+            self._next()
+
+    def finish(self) -> None:
+        while self._tasks:
+            self._next()
+
+    def _next(self) -> None:
+        tile, pairs = self._tasks.pop()
+        self._work(tile)
+        self._done += pairs
+
+
 def _forward(share: Share, schedule: Schedule) -> tuple[Tensor, Tensor]:
     call = share.call
     with torch.no_grad():
@@ -120,12 +161,14 @@ def _forward(share: Share, schedule: Schedule) -> tuple[Tensor, Tensor]:
         lse = call.query.new_full(shape, NEVER, dtype=scores_dtype(share))
         kept, theirs = swapped(share, schedule, out, lse)
         travel = _Travel(share, schedule)
-        for rows in (kept, theirs):
-            _merge(share, rows, call.key, call.value, share.own_keys)
-        for _, keys, key, value in travel:
+        own = _Paced(share, schedule, (kept, theirs), lambda t: _merge(share, t, call.key, call.value, share.own_keys))
+        own.begin()
+        for step, keys, key, value in travel:
             if keys is not None:
                 for rows in (kept, theirs):
                     _merge(share, rows, key, value, keys)
+            own.keep_up(step)
+        own.finish()
         swapped_back(share, schedule, out, lse, theirs)
         if call.sink is not None:
             out, lse = with_sink(out, lse, call.sink.detach())
@@ -205,8 +248,12 @@ def _backward(
     every = _, theirs = swapped(share, schedule, out, lse, grad_out, grad_lse, by_query)
     travel, first = _Travel(share, schedule), share.own_keys[0]
 
-    for rows in every:
-        gradients(share, rows, call.key, call.value, share.own_keys, by_key, by_value, by_bias)
+    start_ = share.rows[0]
+    own = _Paced(
+        share, schedule, every,
+        lambda t: gradients(share, t, call.key, call.value, share.own_keys, by_key, by_value, by_bias, start_),
+    )  # fmt: skip
+    own.begin()
     answers = Buffers(share, schedule.piece, dtype)
     returning: list[tuple[int, tuple[int, int] | None, Pending]] = []
 
@@ -223,7 +270,7 @@ def _backward(
         if keys is not None:
             more_key, more_value = torch.zeros_like(key, dtype=dtype), torch.zeros_like(value, dtype=dtype)
             for rows in every:
-                gradients(share, rows, key, value, keys, more_key, more_value, by_bias)
+                gradients(share, rows, key, value, keys, more_key, more_value, by_bias, start_)
             sends.append(Message(axis.after(-step.distance), packed(more_key, more_value)))
         gone = schedule.leaves(axis.rank, step)
         if len(returning) == 2:
@@ -231,6 +278,8 @@ def _backward(
         if gone is not None:
             receives.append(Message(axis.after(step.distance), answers.views(turn, gone[1] - gone[0])[0]))
         returning.append((turn, gone, start(axis, sends, receives, ANSWERS)))
+        own.keep_up(step)
+    own.finish()
     for waiting in returning:
         returned(*waiting)
     swapped_back(share, schedule, by_query, None, theirs)

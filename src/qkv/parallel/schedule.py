@@ -14,7 +14,7 @@ from ..masks import Band, Mask
 from .share import Share
 
 Run = tuple[int, int]
-LEAST_PIECE, PIECES = 512, 64  # tokens of a message at least, and messages for a shard at most
+LEAST_PIECE, PIECES = 1024, 64  # tokens of a message at least, and messages for a shard at most
 WORTH = 0.95  # queries change places where the busiest rank has no more than this part of its work left
 
 
@@ -55,11 +55,15 @@ class Schedule:
         return max(sum(map(self._work, runs)) for runs in rows)
 
     def _work(self, run: Run) -> int:
-        share, band = self._share, self._band
-        if run[0] >= run[1]:
+        return self.pairs(run, (0, self._share.extent.len_k))
+
+    def pairs(self, rows: Run, keys: Run) -> int:
+        """How many pairs of these queries and keys the mask leaves, as far as it is known as runs."""
+        if rows[0] >= rows[1] or keys[0] >= keys[1]:
             return 0
-        rows = range(share.extent.batch) if band.starts is not None or band.stops is not None else range(1)
-        return sum(band.count(b, run, (0, share.extent.len_k)) for b in rows)
+        band = self._band
+        batch = range(self._share.extent.batch) if band.starts is not None or band.stops is not None else range(1)
+        return sum(band.count(b, rows, keys) for b in batch)
 
     @cached_property
     def _band(self) -> Band:
