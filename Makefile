@@ -9,7 +9,7 @@ NATIVE := CMakeLists.txt $(shell find native -type f)
 ROOMS  := $(shell find src -name __init__.py)
 JOBS   ?= 2
 
-.PHONY: help tour lab test check format native-test native-soak bench soak docs font screens weights wheel clean
+.PHONY: help tour lab test check python-test format native-test native-soak bench soak docs font screens weights wheel clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -85,12 +85,16 @@ native-test: $(VENV)/.tools ## the C++ tests, with address and undefined-behavio
 	MAKEFLAGS= $(BIN)/cmake --build build/native-tests
 	$(BIN)/ctest --test-dir build/native-tests --output-on-failure -j $(JOBS)
 
-# Tests of servers, browsers and processes wait for them: one worker more than there are cores keeps the cores busy.
-# Every worker rewrites the assertions of tests and plugins, a third of its start, unless bytecode may be kept.
-# pip and pyright keep one core busy: the C++ tests are built beside them; each line of theirs prints in one piece.
+# pip keeps one core busy: the C++ tests are built beside it, and pyright runs beside the tests; each line prints in one
+# piece.
 test: ## everything that CI runs
-	@$(MAKE) --no-print-directory -j2 --output-sync=line check native-test $(VENV)/.weights $(VENV)/.browser
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(($(JOBS) + 1))
+	@$(MAKE) --no-print-directory -j2 --output-sync=line native-test $(VENV)/.weights $(VENV)/.browser
+	@$(MAKE) --no-print-directory -j2 --output-sync=line check python-test
+
+# Tests of servers, browsers and processes wait for them: two workers more than there are cores keep the cores busy.
+# Every worker rewrites the assertions of tests and plugins, a third of its start, unless bytecode may be kept.
+python-test: $(VENV)/.weights
+	PYTHONDONTWRITEBYTECODE= MAKEFLAGS= $(BIN)/python -m pytest -n $$(($(JOBS) + 2))
 
 bench: $(VENV)/.bench ## qkv and its peers in one run: tables here, JSON in build/bench
 	$(BIN)/python -m benchmarks

@@ -119,7 +119,7 @@ def modest(call: CallCase) -> bool:
 
 # No shrinking: a rank that hangs costs a crew, and trials are small and print as code.
 @settings(
-    max_examples=60,
+    max_examples=30,
     derandomize=True,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
