@@ -91,10 +91,10 @@ test: ## everything that CI runs
 	@$(MAKE) --no-print-directory -j2 --output-sync=line native-test $(VENV)/.weights $(VENV)/.browser
 	@$(MAKE) --no-print-directory -j2 --output-sync=line check python-test
 
-# Tests of servers, browsers and processes wait for them: two workers more than there are cores keep the cores busy.
+# Tests of servers, browsers and processes wait for them: one worker more than there are cores keeps the cores busy.
 # Every worker rewrites the assertions of tests and plugins, a third of its start, unless bytecode may be kept.
 python-test: $(VENV)/.weights
-	PYTHONDONTWRITEBYTECODE= MAKEFLAGS= $(BIN)/python -m pytest -n $$(($(JOBS) + 2))
+	PYTHONDONTWRITEBYTECODE= MAKEFLAGS= $(BIN)/python -m pytest -n $$(($(JOBS) + 1))
 
 bench: $(VENV)/.bench ## qkv and its peers in one run: tables here, JSON in build/bench
 	$(BIN)/python -m benchmarks

@@ -180,7 +180,7 @@ def bytes_sent(quick: bool) -> tuple[list[list[str]], list[float], float]:
         for long in (length, 16 * length):
             for name in ("elu1", "polynomial") if not quick else ("elu1",):
                 seen, each = carried(crew, long, name, True, "scan")
-                found.append((name, sum(rank["data bytes"] for rank in each), seen))
+                found.append((name, sum(rank.get("data bytes", 0) for rank in each), seen))
                 rows.append([f"scan, {name}, {long}", str(found[-1][1]), str(seen), f"{seen / found[-1][1]:.4f}"])
     by_name = {name: {sent for other, sent, _ in found if other == name} for name, _, _ in found}
     return rows, off, float(max(len(sent) for sent in by_name.values()))

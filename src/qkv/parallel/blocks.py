@@ -18,7 +18,7 @@ from ..similarity import Softmax
 from .share import Share
 
 Run = tuple[int, int]
-TILE = 1 << 19  # numbers of an answer that are held beside those that were merged
+TILE = 1 << 18  # numbers of an answer that are held beside those that were merged
 
 
 class Rows(NamedTuple):

@@ -63,9 +63,13 @@ def _exchanged(share: Share, schedule: Schedule, tensor: Tensor, rest: slice, co
     partner = schedule.partner(share.axis.rank)
     if partner == share.axis.rank:
         return tensor[:, :, :0]
-    own = tensor[:, :, rest].contiguous()
     found = tensor.new_empty((*tensor.shape[:2], count, *tensor.shape[3:]))
-    start(share.axis, [Message(partner, own)], [Message(partner, found)]).wait()
+    given = tensor[:, :, rest]
+    for strip in range(STRIPS):  # no second copy of the whole
+        there, here = (_strip(length, strip) for length in (given.shape[2], count))
+        room = found.new_empty((*found.shape[:2], here.stop - here.start, *found.shape[3:]))
+        start(share.axis, [Message(partner, given[:, :, there].contiguous())], [Message(partner, room)]).wait()
+        found[:, :, here] = room
     return found
 
 
