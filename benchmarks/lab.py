@@ -27,7 +27,7 @@ from .decode import bar
 from .harness import report
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 CLIENTS, SECONDS = 50, 60.0
 STATES = 12  # of each view
@@ -69,6 +69,12 @@ class Seen:
     edits: list[float]
     weights: dict[str, int]
     again: int  # times that the font was fetched on a second visit
+
+
+def _wait_for_paint(page: Page) -> None:
+    """Asked again and again: a function that the page itself would poll is text, which its policy does not evaluate."""
+    while page.evaluate(PAINT) is None:
+        page.wait_for_timeout(10)
 
 
 def run() -> None:
@@ -154,7 +160,7 @@ def _in(browser: Browser, look: Callable):
 def _painted(address: str) -> Callable:
     def look(page) -> float:
         page.goto(f"{address}/walk")
-        page.wait_for_function(PAINT)
+        _wait_for_paint(page)
         return page.evaluate(PAINT) or math.nan
 
     return look
