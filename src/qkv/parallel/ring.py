@@ -206,7 +206,7 @@ class _Ring(torch.autograd.Function):
     def forward(ctx, share, schedule, query, key, value, bias, sink):  # pyright: ignore[reportIncompatibleMethodOverride]
         out, lse = _forward(share, schedule)
         ctx.share = share._replace(call=share.call._replace(query=None, key=None, value=None), bias=None)
-        ctx.schedule, ctx.versions = schedule, () if share.mask is None else share.mask.versions()
+        ctx.schedule = schedule
         ctx.save_for_backward(query, key, value, bias, sink, out, lse)
         ctx.set_materialize_grads(False)
         return out.to(query.dtype), lse
@@ -215,9 +215,8 @@ class _Ring(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad_out, grad_lse):  # pyright: ignore[reportIncompatibleMethodOverride]
         query, key, value, bias, sink, out, lse = ctx.saved_tensors
-        call = ctx.share.call._replace(query=query, key=key, value=value, mask=ctx.share.mask)
-        call.check_mask_is_as_it_was(ctx.versions)
-        share: Share = ctx.share._replace(call=call._replace(mask=None), bias=bias)
+        call = ctx.share.call._replace(query=query, key=key, value=value)
+        share: Share = ctx.share._replace(call=call, bias=bias)
         dtype = scores_dtype(share)
         grad_out = torch.zeros_like(out, dtype=query.dtype) if grad_out is None else grad_out
         # What comes back for a row that saw nothing must not reach a key, whatever it is.

@@ -9,7 +9,7 @@ from .schedule import Schedule
 from .share import Share
 from .wire import Message, start
 
-STRIPS = 16  # messages in which answers go back, so that no second copy of them is held
+STRIP, STRIPS = 1 << 19, 16  # bytes of a message that are worth one of their own, and messages at most
 
 
 def swapped(
@@ -64,13 +64,20 @@ def _exchanged(share: Share, schedule: Schedule, tensor: Tensor, rest: slice, co
     if partner == share.axis.rank:
         return tensor[:, :, :0]
     found = tensor.new_empty((*tensor.shape[:2], count, *tensor.shape[3:]))
-    given = tensor[:, :, rest]
-    for strip in range(STRIPS):  # no second copy of the whole
-        there, here = (_strip(length, strip) for length in (given.shape[2], count))
-        room = found.new_empty((*found.shape[:2], here.stop - here.start, *found.shape[3:]))
-        start(share.axis, [Message(partner, given[:, :, there].contiguous())], [Message(partner, room)]).wait()
-        found[:, :, here] = room
+    _trade(share, partner, tensor[:, :, rest], found)
     return found
+
+
+def _trade(share: Share, partner: int, given: Tensor, taken: Tensor) -> None:
+    """given goes to the partner, and its own comes into `taken`, which may be the same place: strip by strip, so that
+    no second copy of either is held. Both know both sizes, and so the number of strips."""
+    largest = max(given.numel(), taken.numel()) * given.element_size()
+    strips = min(STRIPS, 1 + largest // STRIP)
+    for strip in range(strips):
+        there, here = (_strip(tensor.shape[2], strip, strips) for tensor in (given, taken))
+        room = taken.new_empty((*taken.shape[:2], here.stop - here.start, *taken.shape[3:]))
+        start(share.axis, [Message(partner, given[:, :, there].contiguous())], [Message(partner, room)]).wait()
+        taken[:, :, here] = room
 
 
 def swapped_back(share: Share, schedule: Schedule, whole: Tensor, lse: Tensor | None, theirs: Rows) -> None:
@@ -78,21 +85,12 @@ def swapped_back(share: Share, schedule: Schedule, whole: Tensor, lse: Tensor | 
     partner = schedule.partner(share.axis.rank)
     if not schedule.swaps or partner == share.axis.rank:
         return
-    begin, stop = share.rows
-    middle = schedule.half(share.axis.rank) - begin
+    middle = schedule.half(share.axis.rank) - share.rows[0]
     found = theirs.out if theirs.by_query is None else theirs.by_query
     if lse is not None:
-        own = lse.new_empty((*lse.shape[:2], stop - begin - middle))
-        message = theirs.lse.contiguous()
-        start(share.axis, [Message(partner, message)], [Message(partner, own)]).wait()
-        lse[:, :, middle:] = own
-    for strip in range(STRIPS):
-        given, taken = (_strip(length, strip) for length in (found.shape[2], stop - begin - middle))
-        message = found[:, :, given].contiguous()
-        room = whole.new_empty((*whole.shape[:2], taken.stop - taken.start, whole.shape[3]))
-        start(share.axis, [Message(partner, message)], [Message(partner, room)]).wait()
-        whole[:, :, middle + taken.start : middle + taken.stop] = room
+        _trade(share, partner, theirs.lse, lse[:, :, middle:])
+    _trade(share, partner, found, whole[:, :, middle:])
 
 
-def _strip(length: int, number: int) -> slice:
-    return slice(length * number // STRIPS, length * (number + 1) // STRIPS)
+def _strip(length: int, number: int, of: int) -> slice:
+    return slice(length * number // of, length * (number + 1) // of)
