@@ -25,7 +25,8 @@ from ..step import Step, read_step
 from .agreement import Announced, agree, announce, mask_text, settle, similarity_text, value_text
 from .axis import Axis
 from .doubling import joined
-from .memory import KVCache, Look, look, placed
+from .looks import Look, look, placed
+from .memory import KVCache
 from .partial import by_kernel, by_torch, merged
 
 _NEVER = float("-inf")
