@@ -1,0 +1,90 @@
+"""What a campaign has done so far, on disk after every batch; and the record of finished ones, in git."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+STATE = ROOT / "build" / "soak"
+RECORD = ROOT / "docs" / "campaigns.json"
+
+
+@dataclass
+class Ledger:
+    """One campaign's counts. `open` are findings whose seed still fails; `mended` failed once and pass now."""
+
+    name: str
+    done: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    next_seed: int = 0
+    open: list[dict[str, Any]] = field(default_factory=list)
+    mended: list[dict[str, Any]] = field(default_factory=list)
+    figures: list[dict[str, Any]] = field(default_factory=list)
+    commits: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, name: str) -> Ledger:
+        path = STATE / f"{name}.json"
+        return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else cls(name)
+
+    def save(self) -> None:
+        write(STATE / f"{self.name}.json", asdict(self))
+
+    def worked_at(self, commit: str) -> None:
+        if commit not in self.commits:
+            self.commits.append(commit)
+
+
+def write(path: Path, data: object) -> None:
+    """Whole or not at all: a campaign may be stopped at any moment."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(f".{os.getpid()}")
+    fresh.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    fresh.replace(path)
+
+
+def commit() -> str:
+    """The commit that is checked out, with a + where files of the package differ from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False).stdout
+
+    return git("rev-parse", "--short=12", "HEAD").strip() + (
+        "+" if git("status", "--porcelain", "src", "native") else ""
+    )
+
+
+def machine() -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return {
+        "cpu": models[0] if models else platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+
+
+def publish(ledger: Ledger, unit: str, about: str, figures: dict[str, Any]) -> None:
+    """Into the record that is committed: one entry a campaign, the newest."""
+    record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    record[ledger.name] = {
+        "about": about,
+        "unit": unit,
+        "done": ledger.done,
+        "seconds": round(ledger.seconds),
+        "open": ledger.open,
+        "mended": ledger.mended,
+        "figures": figures,
+        "commits": ledger.commits,
+        "machine": machine(),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    write(RECORD, dict(sorted(record.items())))
