@@ -1,7 +1,7 @@
 """`python -m campaigns [name ...] [--minutes M] [--jobs N]`: go on with every campaign, or with those that are named.
 
-With --seed and --count it is one batch of one campaign, in this process: how the runner starts batches, and how a finding
-is looked at again.
+With --seed and --count it is one batch of one campaign, in this process: how the runner starts batches, and how a
+finding is looked at again.
 """
 
 from __future__ import annotations
