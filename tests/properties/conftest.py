@@ -1,10 +1,15 @@
 """How many calls Hypothesis draws: the same 100 in every test run, thousands of new ones with --soak."""
 
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Under --import-mode=importlib a folder of tests is no package; what campaigns share with these tests is here.
+sys.path.insert(0, str(Path(__file__).parent))
 
 _ALWAYS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("qkv", max_examples=100, derandomize=True, **_ALWAYS)
