@@ -1,0 +1,67 @@
+"""Which lines an input reaches, so that those that reach something new can be kept and mutated further."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+import qkv
+
+PACKAGE = Path(qkv.__file__).parent
+
+
+class Reached:
+    """`with reached:` counts; `new` says whether the last block took a step from line to line that none took before."""
+
+    def __init__(self, folders: tuple[str, ...]) -> None:
+        self.places = tuple(str(PACKAGE / folder) for folder in folders)
+        self.steps: dict[CodeType, set[tuple[int, int]]] = {}
+        self.lines: set[tuple[str, int]] = set()
+        self.new = False
+        self._last: dict[CodeType, int] = {}
+
+    def __enter__(self) -> None:
+        self.new = False
+        self._last.clear()
+        self._before = sys.gettrace()
+        sys.settrace(self._call)
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        sys.settrace(self._before)
+
+    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        code = frame.f_code
+        if not code.co_filename.startswith(self.places):
+            return None
+        self.steps.setdefault(code, set())
+        return self._line
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            code, at = frame.f_code, frame.f_lineno
+            step = self._last.get(code, 0), at
+            self._last[code] = at
+            if step not in self.steps[code]:
+                self.steps[code].add(step)
+                self.lines.add((code.co_filename, at))
+                self.new = True
+        return self._line
+
+    def of_the_files(self) -> int:
+        """Lines of the functions in the files that were reached at all."""
+        return sum(len(_inner_lines(file)) for file in {file for file, _ in self.lines})
+
+
+def _inner_lines(file: str) -> set[int]:
+    """Lines that run in functions, and not when the file is imported."""
+    found: set[int] = set()
+    todo = [(compile(Path(file).read_text(encoding="utf-8"), file, "exec"), False)]
+    while todo:
+        code, inner = todo.pop()
+        if inner:
+            first = code.co_firstlineno
+            found.update(line for _, _, line in code.co_lines() if line is not None and line != first)
+        todo += [(each, True) for each in code.co_consts if isinstance(each, CodeType)]
+    return found

@@ -1,0 +1,171 @@
+"""The loop of a campaign over inputs: each is drawn, tried within a limit of time and memory, and read or refused."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import resource
+import signal
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .campaign import Batch
+from .reached import Reached
+
+MEBI = 1 << 20
+SECONDS = 2.0  # of this process' own time that an input may take
+GROWTH = 128 * MEBI  # by which an input may raise the peak of resident memory
+TRACED = 50  # one in so many of a kind runs under the tracer, and the first ones all
+FIRST, SLOWER = 50, 30  # how many those are, and how much slower the tracer may make one
+MOST_FINDINGS, SHOWN, SLOWEST = 5, 3000, 3
+
+
+class Trial(NamedTuple):
+    """kind: what takes it; given: the input itself, whose repr is enough to try it again."""
+
+    kind: str
+    given: Any
+
+
+class TooLong(BaseException):
+    """Not an Exception: nobody is to mistake it for a fault of the input and go on."""
+
+
+class TooLarge(Exception):
+    pass
+
+
+Draw = Callable[[random.Random, list[Any]], Trial]
+Check = Callable[[Trial], bool]
+
+
+def try_all(
+    seed: int,
+    count: int,
+    draw: Draw,
+    check: Callable[[Trial], bool],
+    folders: tuple[str, ...],
+    seconds: float = SECONDS,
+) -> Batch:
+    """`count` trials. draw: from a source of chance and the pool of inputs that reached something new; check: whether
+    the input was read, not refused; what else it raises is a finding. folders: of the package, where lines are counted.
+
+    Goes on after a finding, so that a batch tells of several faults, and raises them all at the end.
+    """
+    chance, pool, reached = random.Random(seed), [], Reached(folders)
+    outcomes: Counter[str] = Counter()
+    slowest: list[tuple[float, str]] = []
+    findings: dict[str, str] = {}
+    begun = time.process_time()
+    kinds: Counter[str] = Counter()
+    for _ in range(count):
+        trial = draw(chance, pool)
+        traced = kinds[trial.kind] < FIRST or kinds[trial.kind] % TRACED == 0
+        kinds[trial.kind] += 1
+        before = time.thread_time()
+        try:
+            with within(seconds * (SLOWER if traced else 1)), small():
+                if traced:
+                    with reached:
+                        read = check(trial)
+                    if reached.new:
+                        pool.append(trial.given)
+                else:
+                    read = check(trial)
+        except (Exception, TooLong) as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            findings.setdefault(f"{type(error).__name__} in {frames[-1].name}", _told(trial, error))
+            if len(findings) == MOST_FINDINGS:
+                break
+            continue
+        took = time.thread_time() - before
+        outcomes[f"{trial.kind}, {'read' if read else 'refused'}"] += 1
+        if not traced and (len(slowest) < SLOWEST or took > slowest[0][0]):
+            push = heapq.heappush if len(slowest) < SLOWEST else heapq.heappushpop
+            push(slowest, (round(took, 4), f"{trial.kind}: {trial.given!r}"[:200]))
+    if findings:
+        raise AssertionError("\n\n".join(findings.values()))
+    took = time.process_time() - begun
+    return Batch(
+        count,
+        {
+            "inputs": count,
+            "cpu_seconds": round(took, 2),
+            "outcomes": dict(sorted(outcomes.items())),
+            "slowest": sorted(slowest, reverse=True),
+            "peak_mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+            "lines": len(reached.lines),
+            "lines_of_the_files": reached.of_the_files(),
+            "pool": len(pool),
+        },
+    )
+
+
+def _told(trial: Trial, error: BaseException) -> str:
+    given = repr(trial.given)
+    given = given if len(given) <= SHOWN else f"{given[:SHOWN]} … {len(given)} characters"
+    return f"{trial.kind}: {given}\n{''.join(traceback.format_exception(error, limit=-6))}"
+
+
+def gathered(figures: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of all batches as one."""
+    outcomes: Counter[str] = Counter()
+    for each in figures:
+        outcomes.update(each["outcomes"])
+    inputs, seconds = (sum(each[name] for each in figures) for name in ("inputs", "cpu_seconds"))
+    slowest = sorted((tuple(one) for each in figures for one in each["slowest"]), reverse=True)[:SLOWEST]
+    refused = sum(number for kind, number in outcomes.items() if kind.endswith("refused"))
+    return {
+        "inputs": inputs,
+        "inputs_a_cpu_second": round(inputs / seconds) if seconds else 0,
+        "refused_share": round(refused / inputs, 4) if inputs else 0,
+        "outcomes": dict(sorted(outcomes.items())),
+        "slowest": slowest,
+        "peak_mebibytes": max(each["peak_mebibytes"] for each in figures),
+        # Of one batch, the best: each starts from nothing.
+        "lines": max(each["lines"] for each in figures),
+        "lines_of_the_files": max(each["lines_of_the_files"] for each in figures),
+    }
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """TooLong after so much processor time of this process: a busy machine is no finding."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise TooLong(f"not over after {seconds:g} s of processor time")
+
+    old = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, old)
+
+
+@contextmanager
+def small() -> Iterator[None]:
+    """TooLarge where the peak of this process rises by more than any input needs."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before << 10
+    if more > GROWTH:
+        raise TooLarge(f"{more / MEBI:.0f} MiB more than anything before it")
+
+
+@contextmanager
+def address_space(more: int) -> Iterator[None]:
+    """At most so many bytes beyond what this process has now: taking a file at its word is then a MemoryError."""
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (now + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
