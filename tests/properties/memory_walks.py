@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import qkv
 from decode_cases import MASKS, SIMILARITIES, Scene, make_bias, make_mask, make_similarity, tokens
-from decode_reference import QUERIES, STORAGE, Plain, holds, page_bytes, untouched
+from decode_reference import PAGE, QUERIES, STORAGE, Plain, holds, page_bytes, untouched
 from qkv import errors
 
 # One token mostly; now and then enough to fill a page to its last slot, or beyond.
@@ -114,6 +114,17 @@ class Memories(RuleBasedStateMachine):
         expected.check(found)
         DONE["decode"] += 1
 
+    @rule(which=st.integers(0, 3), seed=SEEDS, times=st.integers(1, 9))
+    def steps(self, which, seed, times):
+        """One token after the other, as a model decodes: the second knows what the first has checked."""
+        memory, plain = self.take(which)
+        for t in range(times):
+            if not self.fits(plain, 1, {})[0]:
+                return
+            tensors = self.fresh(1, seed + t, plain.batch)
+            plain.decode(*tensors).check(qkv.decode(*tensors, memory))
+            DONE["step"] += 1
+
     @rule(which=st.integers(0, 3), share=st.floats(0, 1))
     def crop(self, which, share):
         memory, plain = self.take(which)
@@ -156,12 +167,13 @@ class Memories(RuleBasedStateMachine):
             self.pairs.append((memory.fork(), plain.fork()))
             DONE["fork"] += 1
 
-    @precondition(lambda self: len(self.pairs) > 1)
+    @precondition(lambda self: len(self.pairs) > 2)
     @rule(which=st.integers(0, 3))
     def drop(self, which):
         self.pairs.pop(which % len(self.pairs))
         DONE["drop"] += 1
 
+    @precondition(lambda self: max(plain.length for _, plain in self.pairs) > PAGE)
     @rule(which=st.integers(0, 3))
     def reset(self, which):
         memory, plain = self.take(which)

@@ -78,6 +78,17 @@ class States(RuleBasedStateMachine):
         close(qkv.decode(*dirty, state, lengths=lengths, padding=padding or "right"), wanted, what="decode")
         DONE["decode"] += 1
 
+    @rule(which=st.integers(0, 3), seed=SEEDS, times=st.integers(1, 9))
+    def steps(self, which, seed, times):
+        """One token after the other, as a model decodes."""
+        state, rows = self.take(which)
+        for t in range(times):
+            if max(lengths_of(rows)) >= MOST:
+                return
+            tensors = self.fresh(1, seed + t, len(rows))
+            close(qkv.decode(*tensors, state), decode_rows(rows, *tensors, self.similarity), what="step")
+            DONE["step"] += 1
+
     @rule(which=st.integers(0, 3))
     def snapshot(self, which):
         self.take(which)[0].snapshot()
@@ -125,12 +136,13 @@ class States(RuleBasedStateMachine):
             self.pairs.append((state.fork(), list(rows)))
             DONE["fork"] += 1
 
-    @precondition(lambda self: len(self.pairs) > 1)
+    @precondition(lambda self: len(self.pairs) > 2)
     @rule(which=st.integers(0, 3))
     def drop(self, which):
         self.pairs.pop(which % len(self.pairs))
         DONE["drop"] += 1
 
+    @precondition(lambda self: max(state.length for state, _ in self.pairs) > 40)
     @rule(which=st.integers(0, 3))
     def reset(self, which):
         state, rows = self.take(which)
