@@ -19,6 +19,7 @@ from .runner import MARK, run_campaign
 # In the order in which they run.
 NAMES = (
     "calls",
+    "compat",
     "memories",
     "mathematics",
     "transcripts",

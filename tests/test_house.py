@@ -28,6 +28,7 @@ FLOORS = [
     "engines",
     "decoding",
     "api",
+    "compat",
     "nn",
     "hf",
     "parallel",

@@ -31,6 +31,7 @@ _HOME_OF_NAME = {
     "Predicate": "masks",
 }
 _ROOMS = (
+    "compat",
     "cost",
     "errors",
     "features",
@@ -56,6 +57,7 @@ __all__ = ["__version__", *_HOME_OF_NAME, *_ROOMS]  # pyright: ignore[reportUnsu
 
 if TYPE_CHECKING:
     from . import (
+        compat,
         cost,
         errors,
         features,

@@ -1,0 +1,245 @@
+"""torch's `scaled_dot_product_attention`, its arguments read into qkv's slots: `attention` does the work."""
+
+from __future__ import annotations
+
+import math
+import sys
+from functools import lru_cache
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .api import attention
+from .call import check_tensors, is_compiling
+from .errors import DtypeError, MaskError, MaskTypeError, OptionError, OptionTypeError, ShapeError, complaint
+from .masks import Causal, Dense, Mask
+from .similarity import ANY_SOFTMAX, Softmax
+from .sizes import check_heads
+
+_TOP_LEFT = Causal(offset=0)
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(scale·q kᵀ + attn_mask) v, with the arguments and the results of `torch.nn.functional`'s.
+
+    query: (…, heads, len_q, width); key: (…, heads, len_k, width); value: (…, heads, len_k, width_v), at
+    least two dimensions each; what stands before the last two broadcasts.
+    attn_mask: True attends, or numbers that are added to the scores, of query's dtype or float32; any
+    shape that broadcasts to (…, heads, len_q, len_k); a `CausalBias` of `torch.nn.attention.bias` too.
+    dropout_p: applied whenever it is not 0: there is no training mode to look at.
+    is_causal: query i sees key j when j <= i, whatever the lengths: `qkv.Causal(offset=0)`.
+    scale: None is 1/√width. enable_gqa: query head h reads key/value head h // (heads_q // heads_kv).
+
+    >>> import torch
+    >>> from torch.nn import functional as F
+    >>> x = torch.randn(2, 5, 7, 4)
+    >>> torch.allclose(scaled_dot_product_attention(x, x, x, is_causal=True),
+    ...                F.scaled_dot_product_attention(x, x, x, is_causal=True), atol=1e-6)
+    True
+
+    Under autocast the tensors are converted as torch converts them. What differs from torch 2.13 on CPUs:
+    - What a boolean mask or is_causal hides cannot matter, NaN and infinity included, and NaN that is
+      attended shows. torch's kernel leaks the one and, in short rows, loses the other.
+    - is_causal with a scale of 0 or less is computed; torch's kernel gives NaN.
+    - attn_mask beside is_causal is refused, as torch documents; its kernel takes both.
+    - Beside sizes of 0 the rest still broadcasts; torch then answers in query's sizes, whatever the others.
+    - Refused, where torch answers on some of its paths: a scale that is not finite, True as a number, key and
+      value of different lengths, or of different heads beside enable_gqa, a `CausalBias` of other lengths,
+      nested tensors (`qkv.varlen`).
+    - A mask of one dimension, or none, broadcasts beside four dimensions as it does beside others.
+    - Errors are qkv's own; dropout draws other bits.
+    """
+    for name, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
+        if flag is not True and flag is not False:
+            raise OptionTypeError(complaint(name, repr(flag), "True or False"))
+    if type(dropout_p) is not float or dropout_p != 0.0:
+        dropout_p = _probability(dropout_p)
+    similarity = ANY_SOFTMAX if scale is None else _softmax(scale)
+    _check_kinds(query, key, value)
+    if torch.is_autocast_enabled(query.device.type):
+        query, key, value = (_autocast(tensor) for tensor in (query, key, value))
+    lead = _lead(query, key, value, enable_gqa)
+
+    mask, bias = _TOP_LEFT if is_causal else None, None
+    if attn_mask is not None:
+        if is_causal:
+            hint = "mask & torch.ones(len_q, len_k, dtype=torch.bool).tril() is both, for a boolean mask"
+            raise MaskError(complaint("attn_mask", "a mask beside is_causal=True", "one of the two", hint))
+        mask, bias = _read_mask(attn_mask, query, (*lead, query.shape[-2], key.shape[-2]))
+    if query.shape[-1] == 0 == key.shape[-1]:
+        # No coordinates to compare: every score is 0, as with one coordinate that is 0.
+        query, key = (torch.nn.functional.pad(tensor, (0, 1)) for tensor in (query, key))
+    if _is_plain(query, key, value, enable_gqa):
+        return attention(query, key, value, similarity=similarity, mask=mask, bias=bias, dropout=dropout_p)
+
+    heads, heads_k, heads_v = lead[-1], _heads(key), _heads(value)
+    if not enable_gqa and not heads_k == heads_v == 1:  # one head for all needs no copies
+        heads_k = heads_v = heads
+    out = attention(
+        _in_four(query, lead, heads),
+        _in_four(key, lead, heads_k),
+        _in_four(value, lead, heads_v),
+        similarity=similarity,
+        mask=Dense(_cells_in_four(mask.keep, lead)) if isinstance(mask, Dense) else mask,
+        bias=None if bias is None else _cells_in_four(bias, lead),
+        dropout=dropout_p,
+    )
+    return out.reshape(*lead, *out.shape[-2:])
+
+
+def _softmax(scale: object) -> Softmax:
+    number = _number("scale", scale, "None is 1/√width")
+    # The compiler warns of whatever is remembered.
+    return Softmax(number) if is_compiling() else _remembered(number)
+
+
+@lru_cache
+def _remembered(scale: float) -> Softmax:
+    """The same few numbers come with every call of a model."""
+    return Softmax(scale)
+
+
+def _check_kinds(query: object, key: object, value: object) -> None:
+    """Three dense tensors of two dimensions or more; what else can be wrong is found by sizes or by `attention`."""
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided or tensor.is_nested:
+            check_tensors(query, key, value)  # pyright: ignore[reportArgumentType]: it says which, and what to do
+        elif tensor.dim() < 2:
+            given = f"{tensor.dim()} dimensions {tuple(tensor.shape)}"
+            raise ShapeError(complaint(name, given, "at least two, (..., length, width)"))
+
+
+def _number(argument: str, given: object, hint: str) -> float:
+    """A plain number, or a tensor that holds one and learns nothing from it."""
+    if isinstance(given, Tensor) and given.dim() == 0 and not given.requires_grad and given.dtype is not torch.bool:
+        given = given.item()
+    if isinstance(given, bool) or not isinstance(given, Real):
+        said = "a tensor that has a shape or a gradient" if isinstance(given, Tensor) else repr(given)
+        raise OptionTypeError(complaint(argument, said, "a plain number", hint))
+    number = float(given)
+    if not math.isfinite(number):
+        raise OptionError(complaint(argument, given, "a finite number", hint))
+    return number
+
+
+def _probability(given: object) -> float:
+    number = _number("dropout_p", given, "0.0 turns dropout off")
+    if not 0.0 <= number <= 1.0:
+        raise OptionError(complaint("dropout_p", number, "a probability between 0 and 1", "0.0 turns dropout off"))
+    return number
+
+
+def _autocast(tensor: Tensor) -> Tensor:
+    """As torch's autocast converts this function's tensors: all that are floating-point, except float64."""
+    if not tensor.is_floating_point() or tensor.dtype is torch.float64:
+        return tensor
+    return tensor.to(torch.get_autocast_dtype(tensor.device.type))
+
+
+def _heads(tensor: Tensor) -> int:
+    return tensor.shape[-3] if tensor.dim() > 2 else 1
+
+
+def _lead(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tuple[int, ...]:
+    """What stands before (len_q, width_v) in the answer."""
+    own, of_key, of_value = query.shape[:-2], key.shape[:-2], value.shape[:-2]
+    if own == of_key == of_value and not enable_gqa:
+        return own
+    if enable_gqa:
+        if not (own and of_key and of_value):
+            given = f"True beside {_shapes(query, key, value)}"
+            raise ShapeError(complaint("enable_gqa", given, "three dimensions or more, (..., heads, length, width)"))
+        if of_key[-1] != of_value[-1]:
+            raise ShapeError(complaint("value", f"{of_value[-1]} heads", f"key's {of_key[-1]} heads, with enable_gqa"))
+        check_heads(own[-1], of_key[-1])
+        of_key, of_value = (*of_key[:-1], own[-1]), (*of_value[:-1], own[-1])
+    try:
+        return torch.broadcast_shapes(own, of_key, of_value)
+    except RuntimeError:
+        hint = "sizes are equal, or 1, counted from the right"
+        heads, heads_kv = own[-1] if own else 1, of_key[-1] if of_key else 1
+        if not enable_gqa and heads_kv and heads != heads_kv and heads % heads_kv == 0:
+            hint = f"enable_gqa=True lets {heads} query heads share {heads_kv} key/value heads"
+        wanted = "sizes before the last two that broadcast"
+        raise ShapeError(complaint("query, key, value", _shapes(query, key, value), wanted, hint)) from None
+
+
+def _shapes(*tensors: Tensor) -> str:
+    *some, last = (str(tuple(tensor.shape)) for tensor in tensors)
+    return f"{', '.join(some)} and {last}"
+
+
+def _read_mask(given: Tensor, query: Tensor, scores: tuple[int, ...]) -> tuple[Mask | None, Tensor | None]:
+    """What may be seen, or what is added to the scores."""
+    if not isinstance(given, Tensor):
+        raise MaskTypeError(
+            complaint("attn_mask", type(given).__name__, "a tensor, or None", "torch.as_tensor makes one")
+        )
+    # Nobody has a CausalBias who has not loaded its module, and with it torch's compiler, which takes seconds.
+    biases = sys.modules.get("torch.nn.attention.bias")
+    if biases is not None and isinstance(given, biases.CausalBias):
+        return _read_causal_bias(given, scores, biases.CausalVariant.LOWER_RIGHT), None
+    if given.layout is not torch.strided or given.is_nested or given.device != query.device:
+        found = f"{'a nested tensor' if given.is_nested else given.layout} on {given.device}"
+        raise DtypeError(complaint("attn_mask", found, f"a dense tensor on {query.device}"))
+    if torch.is_autocast_enabled(given.device.type):
+        given = _autocast(given)
+    boolean = given.dtype is torch.bool
+    if not boolean and given.dtype not in (query.dtype, torch.float32):
+        wanted = f"booleans (True attends), or numbers in query's {query.dtype} or float32 that are added to the scores"
+        raise MaskTypeError(complaint("attn_mask", f"dtype {given.dtype}", wanted, "convert it with .to(dtype)"))
+    shape = given.shape
+    if shape != scores and not (
+        len(shape) <= len(scores)
+        and all(own in (1, size) for own, size in zip(reversed(shape), reversed(scores), strict=False))
+    ):
+        wanted = f"one that broadcasts, aligned at the right, to the scores {scores}"
+        raise MaskError(complaint("attn_mask", f"shape {tuple(shape)}", wanted))
+    if boolean:
+        return Dense(given), None
+    return None, given.to(torch.float64) if query.dtype is torch.float64 else given
+
+
+def _read_causal_bias(given: Any, scores: tuple[int, ...], lower_right: object) -> Causal:
+    len_q, len_k = scores[-2:]
+    lengths = given.seq_len_q, given.seq_len_kv
+    if lengths != (len_q, len_k):
+        wanted = f"({len_q}, {len_k}), the lengths of query and key"
+        raise MaskError(complaint("attn_mask", f"a CausalBias of lengths {lengths}", wanted))
+    return Causal(offset=len_k - len_q) if given.variant == lower_right else _TOP_LEFT
+
+
+def _is_plain(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> bool:
+    """Whether `attention` reads these shapes as torch does: nothing to broadcast, and with groups four dimensions."""
+    own, of_key, of_value = query.shape[:-2], key.shape[:-2], value.shape[:-2]
+    if enable_gqa:
+        return len(own) == 2 and of_key == of_value and len(of_key) == 2 and own[0] == of_key[0]
+    return len(own) <= 2 and own == of_key == of_value
+
+
+def _in_four(tensor: Tensor, lead: tuple[int, ...], heads: int) -> Tensor:
+    """(…, rows, n) → (batch, heads, rows, n): what stands before the heads is shown to all and becomes the batch."""
+    rows, n = tensor.shape[-2:]
+    return tensor.expand(*lead[:-1], heads, rows, n).reshape(math.prod(lead[:-1]), heads, rows, n)
+
+
+def _cells_in_four(cells: Tensor, lead: tuple[int, ...]) -> Tensor:
+    """A mask of any broadcasting shape, likewise; what all batch rows share stays one."""
+    cells = cells.reshape(*(1,) * (len(lead) + 2 - cells.dim()), *cells.shape)
+    *front, heads, rows, n = cells.shape
+    if any(size != 1 for size in front):
+        cells = cells.expand(*lead[:-1], heads, rows, n)
+        return cells.reshape(math.prod(lead[:-1]), heads, rows, n)
+    return cells.reshape(1, heads, rows, n)
