@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from ..errors import OptionError, complaint
 from ..problems import MISCONCEPTIONS, Outcome, Part, Problem, named
 from ..problems.judging.answers import LONGEST
 from ..problems.problem import HINTS
-from ..render.escapes import clean
+from ..render.escapes import clean, json_text
 from ..render.to_text import in_text
 
 COLOURS = {"right": "green", "conditional": "yellow", "incomplete": "yellow", "unread": "yellow", "wrong": "red"}
@@ -39,7 +38,7 @@ def run(words: Sequence[str], seed: int | None, hint: int | None, as_json: bool)
     answer = _piped() if words[2] == "-" else words[2]
     outcome = part.check(answer)
     if as_json:
-        print(json.dumps(as_dict(problem, part, answer, outcome, advice), indent=2, ensure_ascii=False))
+        print(json_text(as_dict(problem, part, answer, outcome, advice)))
     else:
         show(problem, part, outcome, advice)
     return bool(outcome)
@@ -112,7 +111,7 @@ def _found(name: str, letter: str, seed: int | None) -> tuple[Problem, Part]:
 def _print_hint(problem: Problem, part: Part, hint: str, as_json: bool) -> None:
     if as_json:
         about = {"problem": problem.name, "part": part.name, "seed": problem.seed, "hint": hint}
-        print(json.dumps(about, indent=2, ensure_ascii=False))
+        print(json_text(about))
     else:
         say(prose_text(hint, problem, part))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import typer
 
 from ..errors import OptionError, complaint
 from ..problems.printing.assignments import LONGEST, MOST, left_off, recognised
-from ..render.escapes import line
+from ..render.escapes import json_text, line
 from .solve import Asked, WrongWord, as_dict, document, show, write
 
 _LARGEST = 4 * LONGEST  # bytes
@@ -32,7 +31,7 @@ def solve_sheet(name: str, brief: bool, paths: Sequence[Path], as_json: bool) ->
             for (question, match), each in zip(known, asked, strict=True)
         ]
         told = {"solved": solved, "unrecognised": unknown, "left_off": more}
-        print(json.dumps(told, indent=2, ensure_ascii=False))
+        print(json_text(told))
     else:
         for (question, match), each in zip(known, asked, strict=True):
             typer.secho(f"Question {line(question.label)}: {match.problem.name}", bold=True)

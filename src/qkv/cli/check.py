@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import typer
 
 from ..errors import MathsError, OptionError, complaint
 from ..maths import compare, parse
-from ..render.escapes import clean
+from ..render.escapes import clean, json_text
 
 if TYPE_CHECKING:
     from ..maths import Verdict
@@ -46,7 +45,7 @@ def run(
     if verdict.kind in ("unreadable", "ill-typed"):
         _refuse_broken(gold, symbols)
     if as_json:
-        print(json.dumps(_as_dict(verdict, answer, gold, symbols), indent=2, ensure_ascii=False))
+        print(json_text(_as_dict(verdict, answer, gold, symbols)))
     else:
         _show(verdict)
     return verdict.kind == "equal"

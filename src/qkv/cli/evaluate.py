@@ -13,7 +13,7 @@ import typer
 
 from ..cost.readable import WIDE, in_columns, wrapped
 from ..errors import OptionError, QkvError, complaint
-from ..render.escapes import clean
+from ..render.escapes import clean, json_text
 from ..tutor.tally import Tally, by_problem, mistakes, rows
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def run(options: Options, as_json: bool) -> None:
     log = examined(task, model, options, "none" if quiet else "rich")
     found = summary(log)
     if as_json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print(json_text(found))
     else:
         typer.echo(clean(table(found)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -30,7 +29,9 @@ from transformers import (
 
 from .. import hf
 from ..errors import OptionError, ShapeError, complaint
+from ..hf.checkpoint import line
 from ..hf.loading import Loaded, load
+from ..render.escapes import clean, json_text
 
 _TOKENS = (
     "bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id",
@@ -92,8 +93,9 @@ def show(options: Options) -> None:
         words.end()
     else:
         for prompt, tokens in zip(options.prompts, first.tokens, strict=True):
-            out.print(f"» {prompt}", style="bold", markup=False, highlight=False)
-            out.print(loaded.tokenizer.decode(tokens, skip_special_tokens=True), markup=False, highlight=False)
+            out.print(f"» {clean(prompt)}", style="bold", markup=False, highlight=False)
+            said = clean(loaded.tokenizer.decode(tokens, skip_special_tokens=True))
+            out.print(said, markup=False, highlight=False)
     runs = [first]
     if options.compare:
         with err.status("the same with PyTorch's default"):
@@ -111,7 +113,7 @@ def show_json(options: Options) -> None:
     report = {"plan": plan_of(loaded.model, inputs, options), "text": text, "runs": figures}
     if options.compare:
         report["same_tokens"] = runs[0].tokens == runs[1].tokens
-    print(json.dumps(report, ensure_ascii=False))
+    print(json_text(report, indent=None))
 
 
 def _ready(options: Options) -> tuple[Loaded, dict[str, torch.Tensor]]:
@@ -130,12 +132,7 @@ def _ready(options: Options) -> tuple[Loaded, dict[str, torch.Tensor]]:
     if options.chat:
         if not getattr(tokenizer, "chat_template", None):
             raise OptionError(complaint("--chat", "a tokenizer without a chat template", "one with it", "leave it out"))
-        prompts = [
-            tokenizer.apply_chat_template(
-                [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
-            )
-            for prompt in prompts
-        ]
+        prompts = [_in_template(tokenizer, prompt) for prompt in prompts]
     tokenizer.padding_side = "left"
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -153,6 +150,18 @@ def _ready(options: Options) -> tuple[Loaded, dict[str, torch.Tensor]]:
         given = f"{longest} tokens of prompt and {options.new} new ones"
         raise ShapeError(complaint("prompt", given, f"at most {room} together: the model's positions"))
     return loaded, {"input_ids": ids, "attention_mask": encoded["attention_mask"]}
+
+
+def _in_template(tokenizer: Any, prompt: str) -> str:
+    """A template is a stranger's program: transformers runs it in a sandbox; what it does wrong is said in a line."""
+    from jinja2 import TemplateError
+
+    try:
+        said = [{"role": "user", "content": prompt}]
+        return tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
+        given = f"a chat template that fails ({type(error).__name__}: {line(error)[:200]})"
+        raise OptionError(complaint("--chat", given, "one that takes a question", "leave it out")) from error
 
 
 def plan_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor], options: Options) -> dict[str, Any]:
@@ -266,7 +275,7 @@ def _bytes(memory: Any) -> int:
 
 
 class _Words:
-    """Prints text as tokens become words: a token may be half of a character."""
+    """Prints text as tokens become words: a token may be half of a character, and no token steers the terminal."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer, self.tokens, self.shown = tokenizer, [], 0
@@ -275,11 +284,11 @@ class _Words:
         self.tokens.append(token)
         text = self.tokenizer.decode(self.tokens, skip_special_tokens=True)
         if not text.endswith("\ufffd"):
-            print(text[self.shown :], end="", flush=True)
+            print(clean(text[self.shown :]), end="", flush=True)
             self.shown = len(text)
 
     def end(self) -> None:
-        print(self.tokenizer.decode(self.tokens, skip_special_tokens=True)[self.shown :], flush=True)
+        print(clean(self.tokenizer.decode(self.tokens, skip_special_tokens=True)[self.shown :]), flush=True)
 
 
 def _sentence(plan: dict[str, Any]) -> str:

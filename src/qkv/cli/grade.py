@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
 from ..errors import OptionError, complaint
-from ..render.escapes import line
+from ..render.escapes import json_text, line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +59,7 @@ def run(options: Options) -> None:
             said = complaint("--insights", repr(str(page)), "a place that can be written to", _why(error))
             raise WrongWord(said) from None
     if options.as_json:
-        print(json.dumps(as_dict(ledgers), indent=2, ensure_ascii=False))
+        print(json_text(as_dict(ledgers)))
     else:
         from rich.console import Console
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from ..cost.readable import in_columns, in_words, quantity, readable_seconds, wh
 from ..cost.report import comparison_text, csv_text
 from ..cost.scaling import check_machines
 from ..errors import OptionError, complaint
+from ..render.escapes import json_text
 
 BY_HAND = {
     "layers": "layers", "width": "d_model", "heads": "heads", "kv_heads": "kv_heads", "head_width": "head_width",
@@ -71,7 +71,7 @@ def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audi
         Path(plot).write_text(picture(plans, html=Path(plot).suffix.lower() == ".html"), encoding="utf-8")
     if as_json:
         found = [each.as_dict() for each in plans]
-        print(json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False))
+        print(json_text(found[0] if len(found) == 1 else found))
     elif as_csv:
         print(csv_text(plans), end="")
     else:
@@ -90,7 +90,7 @@ def show_list(as_json: bool) -> None:
             for name, each in machines.items()
         }
         wires = {name: {"bandwidth": each.bandwidth, "latency": each.latency} for name, each in links().items()}
-        print(json.dumps({"models": sizes, "hardware": rates, "links": wires}, indent=2, ensure_ascii=False))
+        print(json_text({"models": sizes, "hardware": rates, "links": wires}))
         return
     rows = [("name", "parameters", "layers", "width", "heads", "cache a token")]
     for name, model in known.items():
@@ -171,7 +171,7 @@ def _audit(chosen: list[Model], options: Options, as_json: bool) -> None:
     found = [audit(model, context=options.context, batch=options.batch) for model in chosen]
     if as_json:
         plain = [each.as_dict() for each in found]
-        print(json.dumps(plain[0] if len(plain) == 1 else plain, indent=2, ensure_ascii=False))
+        print(json_text(plain[0] if len(plain) == 1 else plain))
     else:
         _show("\n\n".join(map(str, found)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 from collections import Counter
@@ -21,7 +20,7 @@ from ..problems.judging.answers import LONGEST
 from ..problems.printing.documents import labelled, question, said, title, worked_part
 from ..problems.problem import HINTS
 from ..render import document as d
-from ..render.escapes import clean
+from ..render.escapes import clean, json_text
 from ..render.to_terminal import show
 from .answers import COLOURS, WIDEST, WrongWord, outcome_lines
 
@@ -140,7 +139,7 @@ class Practice:
 def run(wanted: Sequence[str], seed: int | None, rounds: int, reset: bool, as_json: bool) -> None:
     if reset:
         word = kept.forget()
-        print(json.dumps({"reset": word}, ensure_ascii=False)) if as_json else typer.echo(word)
+        print(json_text({"reset": word}, indent=None)) if as_json else typer.echo(word)
         return
     chosen = _chosen(wanted)
     if sys.stdin is None:  # closed by whoever started this
@@ -169,7 +168,7 @@ def run(wanted: Sequence[str], seed: int | None, rounds: int, reset: bool, as_js
     if session.asked and (word := kept.save(session.now)):
         practice.say(word)
     if as_json:
-        print(json.dumps(session.as_dict(), indent=2, ensure_ascii=False))
+        print(json_text(session.as_dict()))
     else:
         show(_summary(session), console)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from ..errors import OptionError, QkvError, complaint
+from ..render.escapes import json_text
 
 if TYPE_CHECKING:
     from ..problems import Problem
@@ -84,7 +84,7 @@ def give(asked: Sequence[Asked], brief: bool, paths: Sequence[Path], as_json: bo
         write(asked, brief, path)
     if as_json:
         found = [as_dict(each) for each in asked]
-        print(json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False))
+        print(json_text(found[0] if len(found) == 1 else found))
     elif not paths:
         for place, each in enumerate(asked):
             if place:
@@ -193,7 +193,7 @@ def write(asked: Sequence[Asked], brief: bool, path: Path) -> None:
 
     if path.suffix.lower() == ".json":
         found = [as_dict(each) for each in asked]
-        text = json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False)
+        text = json_text(found[0] if len(found) == 1 else found)
         write({path: f"{text}\n".encode()})
         return
     documents = [document(each, brief) for each in asked]
@@ -220,7 +220,7 @@ def _show_list(as_json: bool) -> None:
             {"name": name, "title": title, "parts": parts, "sources": list(sources)}
             for name, title, parts, sources in rows
         ]
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print(json_text(found))
         return
     wide = max(len(name) for name, *_ in rows)
     for name, title, parts, sources in rows:

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ..render.escapes import clean
+
 commands = typer.Typer()
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON and nothing else.")]
@@ -81,7 +83,7 @@ def solve(
     try:
         fine = run(asked)
     except WrongWord as error:
-        typer.echo(f"qkv: {error}", err=True)
+        typer.echo(clean(f"qkv: {error}"), err=True)
         raise typer.Exit(2) from None
     if not fine:
         raise typer.Exit(1)
@@ -103,7 +105,7 @@ def practice(
     try:
         run(names or [], seed, rounds, reset, as_json)
     except WrongWord as error:
-        typer.echo(f"qkv: {error}", err=True)
+        typer.echo(clean(f"qkv: {error}"), err=True)
         raise typer.Exit(2) from None
 
 
@@ -129,7 +131,7 @@ def grade(
     try:
         run(Options(transcript, as_json, insights or [], problem))
     except WrongWord as error:
-        typer.echo(f"qkv: {error}", err=True)
+        typer.echo(clean(f"qkv: {error}"), err=True)
         raise typer.Exit(2) from None
 
 
@@ -163,5 +165,5 @@ def evaluate(
     try:
         run(asked, as_json)
     except WrongWord as error:
-        typer.echo(f"qkv: {error}", err=True)
+        typer.echo(clean(f"qkv: {error}"), err=True)
         raise typer.Exit(2) from None

@@ -36,7 +36,8 @@ def read_config(path: str | Path) -> Model:
             raise
         raise OptionError(complaint("config", f"{file.name}: {error}", "a file that can be read as JSON")) from None
     folder = file.resolve().parent.name
-    return config_model(text, folder if file.name == "config.json" and folder else file.stem, file.name)
+    name = folder if file.name == "config.json" and folder else file.stem
+    return config_model(text, _printable(name), _printable(file.name))
 
 
 def config_model(text: str | bytes, name: str = "config", file: str = "config.json") -> Model:
@@ -164,6 +165,11 @@ class Fields:
 
     def _refuse(self, name: str, given: str, wanted: str) -> None:
         raise OptionError(complaint(f"{self.file}, {name}", given, wanted, _BY_HAND if given == "nothing" else ""))
+
+
+def _printable(name: str) -> str:
+    """A stranger's name for a folder, without what would steer a terminal."""
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
 
 
 def _short(value: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
@@ -14,7 +13,7 @@ from typing import Any
 
 from ..errors import OptionError, OptionTypeError, QkvError, complaint
 from .formats import BITS
-from .machine import MOST_BYTES, folder, processor
+from .machine import MOST_BYTES, folder, processor, write_json
 from .naming import MOST_SHOWN, resolve
 from .price import MULTIPLY_RATE
 from .shipped import shipped
@@ -200,10 +199,7 @@ def write_points(points: Iterable[Point], file: Path | str | None = None) -> Pat
         before = []
     kept = {(*point.sizes, point.split, point.ranks): point for point in (*before, *points)}
     plain = {"format": FORMAT, "machine": processor(), "points": [asdict(point) for point in kept.values()]}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(plain, indent=1), encoding="utf-8")
-    beside.replace(path)
+    write_json(path, plain)
     return path
 
 

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import platform
+import secrets
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -127,20 +128,32 @@ class Machine:
         cores, threads, memory = (int(_rate(found[name])) for name in ("cores", "threads", "memory_bytes"))
         torch, isa, taken = (str(found[name]) for name in ("torch", "isa", "taken"))
         dots = tuple((str(name), _figure(intensity), _figure(rate)) for name, intensity, rate in found["dots"])
-        return cls(str(found["name"]), cores, threads, memory, torch, isa, taken, roofs, prices, errors, dots)
+        name = str(found["name"])
+        if not all(each.isprintable() for each in (name, torch, isa, taken, *prices, *roofs, *errors)):
+            raise ValueError("names that cannot be printed")
+        return cls(name, cores, threads, memory, torch, isa, taken, roofs, prices, errors, dots)
 
     def store(self, file: Path | str | None = None) -> Path:
         """Write the figures where `stored` finds them; a reader sees the old file or the new one, never a part."""
         file = path() if file is None else Path(file)
-        file.parent.mkdir(parents=True, exist_ok=True)
         plain = {**asdict(self), "format": FORMAT, "prices": {name: list(price) for name, price in self.prices.items()}}
-        beside = file.with_name(f"{file.name}.{os.getpid()}")
-        beside.write_text(json.dumps(plain, indent=1), encoding="utf-8")
-        beside.replace(file)
+        write_json(file, plain)
         return file
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "prices": {name: price._asdict() for name, price in self.prices.items()}}
+
+
+def write_json(file: Path, plain: dict[str, Any]) -> None:
+    """Into a new file of a name that nobody can guess, then in its place: a link that waits there is not followed."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
+    try:
+        with beside.open("x", encoding="utf-8") as new:
+            json.dump(plain, new, indent=1)
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def active() -> Machine | None:

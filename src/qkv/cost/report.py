@@ -46,8 +46,15 @@ def csv_text(plans: Sequence[Plan]) -> str:
     for plan in plans:
         asked = [plan.model.name, plan.hardware.name, plan.batch, plan.context, plan.weights, plan.cache]
         for of, name, value in _quantities(plan.as_dict()):
-            writer.writerow([*asked, of, name, "" if value is None else value])
+            writer.writerow([_cell(each) for each in (*asked, of, name, value)])
     return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Text that a spreadsheet would take for a formula is marked as text."""
+    if value is None:
+        return ""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def _quantities(found: dict[str, Any]) -> list[tuple[str, str, Any]]:

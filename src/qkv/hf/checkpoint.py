@@ -6,6 +6,7 @@ import contextlib
 import glob
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from torch import Tensor
 from transformers.utils import logging
 
 from ..errors import OptionError, complaint
-from ..memory.files import _through_to_disk
+from ..memory.files import _through_to_disk, check_kind
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
@@ -25,6 +26,11 @@ _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 # Tokenizers, templates and generation options; no code, no weights, and no model card: it is about another model.
 _COPIED = (".json", ".txt", ".model", ".jinja")
 _LEGAL = ("license", "licence", "notice")
+_ADAPTER = "adapter_config.json"
+_MOST_BYTES = 64 << 20  # of JSON; the index of the largest known model has a fiftieth of this
+# Entries of a configuration that say how many modules a model is made of.
+_COUNTS = re.compile(r"(layers?|blocks|depths?|experts)$")
+_FEW = 1000  # modules that nobody has to wait for
 
 
 class Entry(NamedTuple):
@@ -71,7 +77,25 @@ def opened(folder: Path) -> Checkpoint:
     for key in where or ():
         if key not in tensors:
             raise damaged(INDEX, f"{key}, which no file has")
+    named = config.get("transformers_weights")
+    if named not in (None, WEIGHTS if single else INDEX):
+        raise damaged(CONFIG, f"weights in {named!r}, a file that nobody looked at")
+    if (folder / _ADAPTER).exists():
+        hint = "merge it into the weights first: merge_and_unload() of peft, then save_pretrained"
+        raise refused(f"{folder}, with an adapter beside its weights", f"a folder without {_ADAPTER}", hint)
+    check_counts(config, len(tensors))
     return Checkpoint(folder, config, index, files, tensors)
+
+
+def check_counts(config: dict[str, Any], tensors: int) -> None:
+    """Each layer has tensors of its own: more layers than tensors would only be a way to take up time and memory."""
+    waiting: list[dict[str, Any]] = [config]
+    while waiting:
+        for name, value in waiting.pop().items():
+            if isinstance(value, dict):
+                waiting.append(value)
+            elif isinstance(value, int) and value > (most := max(tensors, _FEW)) and _COUNTS.search(name):
+                raise damaged(CONFIG, f"{name} beyond {most}, and {tensors} tensors")
 
 
 def _where(index: dict[str, Any]) -> dict[str, str]:
@@ -107,6 +131,7 @@ def _read(path: Path, look: Any) -> Any:
     from safetensors import SafetensorError, safe_open
 
     try:
+        check_kind(path)
         with safe_open(path, framework="pt", device="cpu") as file:
             return look(file)
     except FileNotFoundError as error:
@@ -116,6 +141,8 @@ def _read(path: Path, look: Any) -> Any:
 
 
 def _json(path: Path) -> dict[str, Any]:
+    if (size := path.stat().st_size) > _MOST_BYTES:
+        raise damaged(path.name, f"{size} bytes")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -18,10 +18,11 @@ from transformers import (
 
 from ..errors import DtypeError, OptionError, OptionTypeError, QkvError, complaint
 from ..memory.checks import DTYPES
-from .checkpoint import CONFIG, line, opened, quiet
+from .checkpoint import CONFIG, check_counts, line, opened, quiet
 from .registry import NAME, register
 
 _MAGIC = b"GGUF"
+_SHORTEST = 32  # bytes that a tensor takes in a header
 
 
 class Loaded(NamedTuple):
@@ -69,6 +70,8 @@ def load(
         folder, options["gguf_file"] = gguf.parent, gguf.name
     with quiet():
         config = _attempt(f"{place}: its configuration", lambda: AutoConfig.from_pretrained(folder, **options))
+        if gguf is not None:
+            check_counts(config.to_dict(), _tensors(gguf))
         # With the configuration, which would be read again: of a GGUF file that is most of the time.
         options["config"] = config
         tokenizer = _attempt(f"{place}: its tokenizer", lambda: AutoTokenizer.from_pretrained(folder, **options))
@@ -94,7 +97,7 @@ def _gguf(place: Path) -> Path | None:
     elif (place / CONFIG).is_file():
         return None
     else:
-        found = sorted(place.glob("*.gguf"))
+        found = sorted(path for path in place.glob("*.gguf") if path.is_file())
         if not found:
             return None
         if len(found) > 1:
@@ -103,6 +106,13 @@ def _gguf(place: Path) -> Path | None:
         if file.read(len(_MAGIC)) != _MAGIC:
             raise _wrong(f"{found[0]}, which does not begin as GGUF files do", "pickles are never read")
     return found[0]
+
+
+def _tensors(gguf: Path) -> int:
+    """How many tensors the file says that it has, and has room to describe."""
+    with gguf.open("rb") as file:
+        head = file.read(16)
+    return min(int.from_bytes(head[8:], "little"), gguf.stat().st_size // _SHORTEST)
 
 
 def _attempt(what: str, read: Any) -> Any:

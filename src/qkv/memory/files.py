@@ -193,6 +193,7 @@ def _filled(kind: type[KVCache], about: _Description, tensors: dict[str, Tensor]
 
 def check_header(path: Path) -> None:
     """The length of the header against the file, and its names, each once."""
+    check_kind(path)
     size = path.stat().st_size
     with path.open("rb") as file:
         count = int.from_bytes(file.read(8), "little")
@@ -203,6 +204,12 @@ def check_header(path: Path) -> None:
         json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise damaged(path, f"a header that is not read: {error}") from error
+
+
+def check_kind(path: Path) -> None:
+    """A pipe or a device has no end, and nobody is to wait for it; what is not there at all is open's to say."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise damaged(path, "no bytes of its own: it is a pipe or a device")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from .. import features, similarity
 from ..errors import OptionError, OptionTypeError, QkvError, complaint
 from ..maps import MOST_FEATURES
-from ..memory.files import checked_path, damaged, write
+from ..memory.files import check_kind, checked_path, damaged, write
 from ..similarity import AnySimilarity
 from . import positions
 from .attention import Attention
@@ -96,6 +96,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     from safetensors import SafetensorError, safe_open
 
     source = checked_path(path)
+    check_kind(source)
     try:
         with safe_open(source, framework="pt", device="cpu") as file:
             names = list(file.keys())

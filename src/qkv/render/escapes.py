@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import json
 import re
+from typing import Any
 
 # Signs that steer a terminal or turn the direction of reading, and what no file can hold.
 _STEERING = re.compile(
@@ -43,6 +45,16 @@ def clean(text: str) -> str:
     'a\N{REPLACEMENT CHARACTER}[31mb'
     """
     return _STEERING.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def json_text(found: Any, indent: int | None = 2) -> str:
+    """JSON that a person can read, in which no letter steers the screen: the same values, other spelling.
+
+    >>> print(json_text({"said": "μ \x9b31m"}, indent=None))
+    {"said": "μ \\u009b31m"}
+    """
+    text = json.dumps(found, indent=indent, ensure_ascii=False)
+    return _STEERING.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def line(text: str) -> str:

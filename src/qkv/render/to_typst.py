@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable
 from types import ModuleType
 
@@ -54,7 +55,17 @@ def pdf(document: d.Document) -> bytes:
 
 def compiled(source: str, kind: str = "pdf") -> bytes:
     """What typst makes of a text; `kind` is "pdf", or "png" for a text of one page."""
-    made = compiler().compile(source.encode(), format=kind, ignore_system_fonts=True, timestamp=0)
+    # A folder with nothing in it: whatever a text says, there is no file that it could show.
+    with tempfile.TemporaryDirectory(prefix="qkv-") as nothing:
+        made = compiler().compile(
+            source.encode(),
+            root=nothing,
+            format=kind,
+            ignore_system_fonts=True,
+            timestamp=0,
+            package_path=nothing,
+            package_cache_path=nothing,
+        )
     if not isinstance(made, bytes):
         raise OptionError(complaint("kind", f"{kind} of several pages", "pdf"))
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import tomllib
@@ -21,6 +22,7 @@ from .instance import UNSCALED, Instance
 LARGEST = 64  # rows and columns of a matrix
 LONGEST = 200_000  # characters of a matrix
 HEAVIEST = 4_000_000  # bytes of a file
+_DOTTED = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){8}""")
 NAMES = ("x", "wq", "wk", "wv", "q", "k", "v", "scale", "mask", "token")
 
 __all__ = ["given", "matrices_in", "read_given", "read_matrix"]
@@ -274,16 +276,20 @@ def _short(name: str) -> str:
 
 
 def _toml(file: Path) -> Any:
+    text = _text(file)
+    # A name of thousands of dotted parts would take tomllib minutes and gigabytes; no name here has any.
+    if _DOTTED.search(text):
+        raise OptionError(complaint(file.name, "a name with many dots", f"one of {', '.join(NAMES)}"))
     try:
-        return tomllib.loads(_text(file))
-    except tomllib.TOMLDecodeError as error:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise OptionError(complaint(file.name, f"no TOML ({error})", "lines such as x = [[2, 3], [-1, 0]]")) from None
 
 
 def _json(file: Path) -> Any:
     try:
         return json.loads(_text(file), parse_float=str, parse_constant=str)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise OptionError(complaint(file.name, f"no JSON ({error})", '{"x": [[2, 3], [-1, 0]], ...}')) from None
 
 
@@ -303,7 +309,7 @@ def _npz(file: Path) -> dict[str, Any]:
         with numpy.load(file, allow_pickle=False) as archive:
             entries = {name: (zipped.file_size, name) for zipped in archive.zip.infolist()
                        for name in [zipped.filename.removesuffix(".npy")]}  # fmt: skip
-            heavy = next((name for size, name in entries.values() if size > HEAVIEST), None)
+            heavy = next((name for size, name in entries.values() if size > HEAVIEST), None) or _lying(archive.zip)
             if heavy is not None:
                 raise OptionError(complaint(f"{file.name}, {heavy}", "a huge array", f"at most {LARGEST} × {LARGEST}"))
             return {name: _array(name, archive[name]) for name in archive.files}
@@ -311,6 +317,20 @@ def _npz(file: Path) -> dict[str, Any]:
         if isinstance(error, OptionError | ShapeError):
             raise
         raise OptionError(complaint(file.name, "no archive of plain arrays", "one that numpy.savez wrote")) from None
+
+
+def _lying(archive: Any) -> str | None:
+    """An entry whose header tells of more numbers than a matrix has: memory is taken by what it says."""
+    from numpy.lib import format as layout
+
+    for entry in archive.infolist():
+        with archive.open(entry) as member:
+            version = layout.read_magic(member)
+            read = layout.read_array_header_1_0 if version == (1, 0) else layout.read_array_header_2_0
+            shape, _, kind = read(member)
+        if math.prod(shape) > LARGEST**2 or kind.itemsize > HEAVIEST:
+            return entry.filename.removesuffix(".npy")
+    return None
 
 
 def _array(name: str, array: Any) -> Any:

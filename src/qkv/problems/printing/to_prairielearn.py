@@ -19,7 +19,7 @@ _SERVER = '''\
 
 from qkv.problems.printing import to_prairielearn
 
-NAME = "{name}"
+NAME = {name!r}
 
 
 def generate(data):
