@@ -19,6 +19,7 @@
 #include "src/linear.h"
 #include "src/memory.h"
 #include "src/parallel.h"
+#include "unlocked.h"
 
 namespace nb = nanobind;
 
@@ -54,7 +55,7 @@ bool all_finite(uintptr_t data, int64_t count, int dtype, int threads) {
     if (count * qkv::element_size(kind) < qkv::kFiniteParallelBytes) {
         return kernels().all_finite(address<void>(data), count, kind);
     }
-    const nb::gil_scoped_release unlocked;
+    const qkv::python::Unlocked unlocked;
     return qkv::all_finite(kernels(), address<void>(data), count, kind, threads);
 }
 
@@ -82,7 +83,7 @@ void argmax_scores(int dtype, nb::tuple query_shape, nb::tuple key_shape, uintpt
     require_memory(query, q[0] * q[1] * q[2] * q[3] == 0);
     require_memory(key, k[0] * k[1] * k[2] * k[3] == 0);
     calls.argmax.fetch_add(1, std::memory_order_relaxed);
-    const nb::gil_scoped_release unlocked;
+    const qkv::python::Unlocked unlocked;
     qkv::argmax_scores(kernels(), problem, threads);
 }
 
@@ -101,7 +102,7 @@ void memory_append(int storage, int64_t heads, int64_t width, int64_t value_widt
     require_memory(key, k[0] * k[1] * k[2] * k[3] == 0);
     require_memory(value, k[0] * k[1] * k[2] * value_width == 0);
     calls.append.fetch_add(1, std::memory_order_relaxed);
-    const nb::gil_scoped_release unlocked;
+    const qkv::python::Unlocked unlocked;
     qkv::append(problem, threads);
 }
 
@@ -157,7 +158,7 @@ void memory_attend(int storage, int64_t heads, int64_t width, int64_t value_widt
         tensor(query, query_strides), out, lse, window,
         {starts, stops, lower, upper, keep, keep_strides, bias, bias_strides, scale, softcap, sink});
     calls.attend.fetch_add(1, std::memory_order_relaxed);
-    const nb::gil_scoped_release unlocked;
+    const qkv::python::Unlocked unlocked;
     (hard ? qkv::attend_hard : qkv::attend)(kernels(), problem, threads);
 }
 
@@ -179,7 +180,7 @@ void attend_plain(int dtype, nb::tuple query_shape, nb::tuple key_shape, int64_t
         {starts, stops, lower, upper, keep, keep_strides, bias, bias_strides, scale, softcap, sink});
     problem.heads_last = heads_last;
     calls.plain.fetch_add(1, std::memory_order_relaxed);
-    const nb::gil_scoped_release unlocked;
+    const qkv::python::Unlocked unlocked;
     qkv::attend(kernels(), problem, threads);
 }
 
@@ -219,7 +220,7 @@ void linear(int map, int64_t width, int degree, float power_offset, int dtype, n
                                         address<float>(state),
                                         direct};
     calls.linear.fetch_add(1, std::memory_order_relaxed);
-    const nb::gil_scoped_release unlocked;
+    const qkv::python::Unlocked unlocked;
     qkv::linear(kernels(), problem, threads);
 }
 
@@ -274,6 +275,7 @@ NB_MODULE(_native, m) {
     m.def("why_one_thread", &qkv::why_one_thread);
     m.def("calls", &count_calls);
     m.def("reset_calls", &reset_calls);
+    m.def("before_exit", &qkv::python::before_exit);
     m.def("all_finite", &all_finite);
     m.def("argmax_scores", &argmax_scores);
     m.def("memory_append", &memory_append);

@@ -8,6 +8,7 @@
 #include "bindings.h"
 #include "dlpack.h"
 #include "src/memory.h"
+#include "unlocked.h"
 
 namespace nb = nanobind;
 
@@ -92,7 +93,7 @@ public:
         calls.append.fetch_add(1, std::memory_order_relaxed);
         calls.attend.fetch_add(1, std::memory_order_relaxed);
         {
-            const nb::gil_scoped_release unlocked;
+            const qkv::python::Unlocked unlocked;
             if (hard_) {
                 qkv::append(append, threads);
                 qkv::attend_hard(kernels(), attend, threads);

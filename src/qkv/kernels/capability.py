@@ -7,6 +7,7 @@ check is refused and the next one is taken.
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ def load() -> Capability:
         native = import_module("._native", __package__)
     except ImportError as error:
         return Capability(reasons=(f"the native library is not built or does not load: {error}",))
+    # A daemon thread that comes back from a kernel while the interpreter goes down would abort the process.
+    atexit.register(native.before_exit)
     return choose(native, os.environ.get("QKV_ISA", ""))
 
 

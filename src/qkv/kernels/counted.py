@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,16 @@ from .capability import load
 
 _lock = threading.Lock()
 _open_blocks = 0
+
+
+def _unlock_in_child() -> None:
+    """A thread that held the lock when the process was forked does not exist in the child."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 @contextmanager

@@ -10,9 +10,6 @@ then not used again, but never once too rarely.
 from __future__ import annotations
 
 import ctypes
-import os
-import threading
-import weakref
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Sequence
@@ -25,6 +22,7 @@ from torch import Tensor
 from ..cost.price import readable_bytes
 from ..kernels.memory import advise_huge, populate
 from .layout import PAGE
+from .locks import Locked
 
 _LINE = 64
 _HUGE = 2 << 20
@@ -33,7 +31,7 @@ _CHUNK = 64 << 20
 _START = itemgetter(0)
 
 
-class Pool:
+class Pool(Locked):
     """Pages of one size, shared by a memory and its forks. `lock` is held by whoever changes something.
 
     >>> pool = Pool(page_bytes=128)
@@ -45,15 +43,14 @@ class Pool:
     """
 
     def __init__(self, page_bytes: int) -> None:
+        super().__init__()
         self.page_bytes = page_bytes
-        self.lock = threading.RLock()
         self.pages = 0
         self.shared: dict[int, int] = {}  # owners of the pages that have more than one
         self._free: list[int] = []
         self._chunks: list[tuple[int, Tensor]] = []  # address and bytes, by address
         # What memories leave behind when they are collected, which may be in the middle of anything.
         self._left: deque[tuple[Table, list[int]]] = deque()
-        _POOLS.add(self)
 
     def take(self, count: int, *, prompt: bool = False) -> list[int]:
         """The addresses of so many pages, each with one owner; MemoryError when there is no memory for them.
@@ -257,16 +254,3 @@ def _pairs(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     rows = np.repeat(np.arange(len(counts)), counts)
     before = np.cumsum(counts) - counts
     return rows, np.arange(len(rows)) - before[rows] + start[rows]
-
-
-_POOLS: weakref.WeakSet[Pool] = weakref.WeakSet()
-
-
-def _unlock_in_child() -> None:
-    """A thread that held a lock when the process was forked does not exist in the child."""
-    for pool in list(_POOLS):
-        pool.lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unlock_in_child)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from ..shapes import Bool, Float
 from ..similarity import AnySimilarity, FeatureMap, Polynomial, as_similarity
 from .checks import check_tokens, counted, rows_of, size
 from .kv import Padding
+from .locks import Locked
 from .sums import Sums, engine_of
 
 # Tokens that are kept as they are, at most: before there are sums, and beside them.
@@ -109,11 +109,15 @@ class LinearState:
         # Scoring a token takes width + value_width products, reading the sums takes features · (value_width + 1).
         worth = self._maps.features * (self._value_width + 1) // (self._width + self._value_width)
         self._most_recent = max(16, min(_MOST_RECENT, worth))
-        self._lock = threading.RLock()
+        self._shared = Locked()
         self._seen: tuple[torch.dtype, torch.device] | None = None
         self._sums: Sums | None = None
         self._held = _nothing(batch)
         self._snapshots: list[Held] = []
+
+    @property
+    def _lock(self) -> Any:
+        return self._shared.lock
 
     @property
     def similarity(self) -> AnySimilarity:
@@ -284,9 +288,11 @@ class LinearState:
         if out is not None and counts is not None:
             assert new_keep is not None
             out = out.masked_fill(~new_keep[:, None, :, None], 0.0)
-        self._held, self._sums = held, sums
+        # In this order: whatever comes between, nothing is held that the state does not know how to read.
         if self._seen is None:
             self._seen = key.dtype, key.device
+        self._sums = sums
+        self._held = held
         return out
 
     def _one_by_one(self, query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None) -> Tensor:

@@ -113,3 +113,10 @@ def test_large_masks_are_made_in_tiles() -> None:
     read = call(qkv.Predicate(lambda b, h, i, j: (i + j + h) % 3 == 0), 2, 4096, 1024)
     for piece in pieces.cut(read):
         assert 2 * 2 * (piece.i1 - piece.i0) * (piece.j1 - piece.j0) <= pieces.TILE
+
+
+def test_a_batch_of_nothing_under_masks_without_a_band_has_no_pieces() -> None:
+    either = qkv.Causal() | qkv.Causal(offset=0)
+    read = call(either, 0, 33, 33)
+    assert pieces.cut(read) == []
+    assert qkv.explain(read.query, read.key, read.value, mask=either).form

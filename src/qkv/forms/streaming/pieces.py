@@ -195,6 +195,8 @@ def _of_window(piece: Piece, lower: int, upper: int | None) -> Iterator[Piece]:
 
 def _of_tiles(call: Call, band: Band, mask: Mask) -> Iterator[Piece]:
     extent = call.extent
+    if not extent.batch:
+        return
     step = max(16, min(extent.len_q, TILE // max(1, extent.batch * extent.heads * extent.len_k)))
     for i0 in range(0, extent.len_q, step):
         i1 = min(i0 + step, extent.len_q)
