@@ -1,6 +1,6 @@
 """`python -m benchmarks.conformance`: ONNX's cases through qkv and, if it is installed, onnxruntime.
 
-A table here, every case that did not pass with its reason in build/conformance.json. About half a minute.
+A table here, every case that did not pass with its reason in build/conformance.json. Half a minute, mostly onnx's own.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import Any
 
 import onnx
 
-from benchmarks.harness import machine
-
+from ..harness import machine
 from . import runtime
 from .cases import FILES, base_cases
 from .outcomes import DIFFERS, FAILED, REFUSED, of_attention, of_linear, of_steps, told

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from .outcomes import FAILED, Outcome, near_float64, outcome
 
 PACKAGE = "onnxruntime"
 PROGRAM = (sys.executable, "-m", "benchmarks.conformance.runtime")
+ROOT = Path(__file__).parents[2]
 SECONDS = 120
 ENDS = "ends "
 
@@ -50,7 +52,7 @@ def outcomes(operator: str, program: Sequence[str] = PROGRAM) -> list[Outcome]:
 def _batch(command: list[str], count: int) -> tuple[str, list[Outcome]]:
     """How the process ended, if not well, and what it had said of the first cases by then."""
     try:
-        child = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        child = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=ROOT, check=False)
         text, ended = child.stdout, f"the process ended with {child.returncode}" if child.returncode else ""
     except subprocess.TimeoutExpired as late:
         text, ended = _text(late.stdout), f"no answer in {SECONDS} s"

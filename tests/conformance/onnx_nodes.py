@@ -74,7 +74,7 @@ def _mask(
     causal: bool,
     opset: int,
 ) -> np.ndarray | None:
-    """None, booleans or numbers, with axes of 1 and fewer axes, and from opset 24 on too short for the keys at times."""
+    """None, booleans or numbers; axes of 1 or fewer axes; from opset 24 on too short for the keys at times."""
     if draw.random() < 0.3:
         return None
     # The evaluator needs the axis of queries whole beside a causal mask.

@@ -35,6 +35,7 @@ def test_a_case_that_ends_its_process_is_counted_and_the_rest_goes_on(tmp_path: 
     assert all(outcome.kind == FAILED for outcome in found if outcome.name in lost)
 
 
+@pytest.mark.slow
 def test_onnxruntime_runs_a_case_in_a_process_of_its_own() -> None:
     if runtime.version() is None:
         pytest.skip("onnxruntime is not installed")
