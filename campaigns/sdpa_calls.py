@@ -48,8 +48,11 @@ class SdpaCall:
 
     @property
     def torch_fails(self) -> bool:
-        """Whether torch's CPU kernel gives NaN: it hides the future first, and then multiplies by 0 or less."""
-        return self.kind in ("causal", "CausalBias") and self.others.get("scale", 1.0) <= 0.0
+        """Whether torch's CPU kernel is known to be wrong: it hides the future before it multiplies by a scale of 0 or
+        less, and it misreads a float32 mask beside float64."""
+        if self.kind in ("causal", "CausalBias"):
+            return self.others.get("scale", 1.0) <= 0.0
+        return self.kind == "added mask" and self.attn_mask.dtype is torch.float32 and self.query.dtype is torch.float64
 
     @property
     def kind(self) -> str:

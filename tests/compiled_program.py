@@ -1,6 +1,7 @@
 """Run by test_api.py: attention under torch.compile, one graph, the same answers. Prints what held."""
 
 import torch
+from torch.nn import functional as F
 
 import qkv
 from qkv import features
@@ -26,6 +27,13 @@ for name, similarity in SIMILARITIES.items():
     options = {"similarity": similarity, "mask": mask}
     torch.testing.assert_close(compiled(**options)(QUERY, KEY, VALUE), qkv.attention(QUERY, KEY, VALUE, **options))
     print(name)
+
+query, key, keep = torch.randn(3, 2, 6, 5, 11), torch.randn(2, 1, 7, 11), torch.rand(3, 1, 1, 5, 7) < 0.5
+whole = torch.compile(qkv.compat.scaled_dot_product_attention, fullgraph=True, backend="eager")
+torch.testing.assert_close(
+    whole(query, key, key, keep, scale=0.3), F.scaled_dot_product_attention(query, key, key, keep, scale=0.3)
+)
+print("compat")
 
 mask = qkv.Padding(keep=torch.arange(5) < torch.tensor([[3], [5]]))
 clean = qkv.attention(QUERY, KEY, VALUE, mask=mask)

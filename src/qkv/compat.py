@@ -52,7 +52,8 @@ def scaled_dot_product_attention(
     Under autocast the tensors are converted as torch converts them. What differs from torch 2.13 on CPUs:
     - What a boolean mask or is_causal hides cannot matter, NaN and infinity included, and NaN that is
       attended shows. torch's kernel leaks the one and, in short rows, loses the other.
-    - is_causal with a scale of 0 or less is computed; torch's kernel gives NaN.
+    - is_causal with a scale of 0 or less is computed; torch's kernel gives NaN. A float32 mask beside float64
+      is added; torch's kernel misreads it.
     - attn_mask beside is_causal is refused, as torch documents; its kernel takes both.
     - Beside sizes of 0 the rest still broadcasts; torch then answers in query's sizes, whatever the others.
     - Refused, where torch answers on some of its paths: a scale that is not finite, True as a number, key and
@@ -114,7 +115,7 @@ def _remembered(scale: float) -> Softmax:
 def _check_kinds(query: object, key: object, value: object) -> None:
     """Three dense tensors of two dimensions or more; what else can be wrong is found by sizes or by `attention`."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided or tensor.is_nested:
+        if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
             check_tensors(query, key, value)  # pyright: ignore[reportArgumentType]: it says which, and what to do
         elif tensor.dim() < 2:
             given = f"{tensor.dim()} dimensions {tuple(tensor.shape)}"
