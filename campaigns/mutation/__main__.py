@@ -1,0 +1,137 @@
+"""`python -m campaigns.mutation [room ...] [--sample N] [--seed S] [--again]`: change the code, and see who notices.
+
+A run can be stopped at any moment and goes on where it was. Results are in build/mutation, the record in
+docs/mutation.json: there every survivor has its reason, which is written by hand and kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..ledger import ROOT
+from .covering import covering
+from .mutants import Mutant, mutants_of, sample
+from .record import publish, table
+from .rooms import ROOMS, Room
+from .server import Collected, Outcome, run_tests, warm_up, with_collected
+
+STATE = ROOT / "build" / "mutation"
+FIRST = 40  # tests that are tried before all of them
+FIRST_SECONDS = 3.0  # that these may take together
+
+
+def tried(path: Path) -> dict[str, dict[str, Any]]:
+    """The newest result of every mutant."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {result["name"]: result for result in map(json.loads, lines)}
+
+
+class Hunt:
+    """One room: what is left to try, who noticed what, and where it is written down."""
+
+    def __init__(self, name: str, room: Room, size: int | None, seed: int, again: bool) -> None:
+        self.name, self.room, self.seed = name, room, seed
+        self.files = room.files_in(ROOT)
+        made = [mutant for file in self.files for mutant in mutants_of(ROOT, file)]
+        self.made, self.chosen = len(made), sample(made, size, seed, ROOT)
+        self.path = STATE / f"{name}.jsonl"
+        self.results = tried(self.path)
+        self.again = again
+
+    def left(self, *kinds: str) -> list[Mutant]:
+        """Mutants without a result, or with one of these."""
+        return [m for m in self.chosen if m.name not in self.results or self.results[m.name]["kind"] in kinds]
+
+    def run(self) -> None:
+        kinds = ("lived", "survived") if self.again else ("lived",)
+        if self.left(*kinds):
+            self.known = covering(ROOT, STATE / f"{self.name}-tests.json", self.files, self.room.tests)
+            self.killers: dict[str, Counter[str]] = {file: Counter() for file in self.files}
+            for result in self.results.values():
+                self.killers.setdefault(result["file"], Counter())[result["by"]] += result["kind"] == "killed"
+            patched = [mutant for mutant in self.left(*kinds[1:]) if mutant.inside]
+            if patched:
+                files = [ROOT / file for file in self.files]
+                with_collected(ROOT, self.room.tests, files, lambda here: self.patched(patched, here))
+                self.results = tried(self.path)
+            self.imported(self.left(*kinds))
+        publish(self.name, self.made, [self.results[mutant.name] for mutant in self.chosen], self.seed)
+
+    def patched(self, mutants: list[Mutant], here: Collected) -> None:
+        """In the process that has collected the tests: the quickest of them, with functions changed."""
+        for mutant in self.bar(mutants, "quickest tests"):
+            some = list(self.first(mutant))
+            outcome = Outcome("lived")
+            if some:
+                seconds = sum(self.known.seconds[test] for test in some)
+                outcome = here.run_tests(some, ROOT / mutant.file, mutant.applied(ROOT), seconds)
+            self.enter(mutant, outcome)
+
+    def imported(self, mutants: list[Mutant]) -> None:
+        """In a process that imports the changed file: every test that executes it."""
+        for mutant in self.bar(mutants, "all tests"):
+            tests = self.ordered(mutant)
+            outcome = Outcome("survived", "no test executes it")
+            if tests:
+                seconds = sum(self.known.seconds[test] for test in tests)
+                outcome = run_tests(ROOT, tests, {ROOT / mutant.file: mutant.applied(ROOT)}, seconds)
+            self.enter(mutant, outcome)
+
+    def ordered(self, mutant: Mutant) -> list[str]:
+        """The tests that execute it: those that noticed something in this file before, then the quickest."""
+        noticed = self.killers[mutant.file]
+        return sorted(self.known.of(mutant), key=lambda test: -noticed[test] if self.known.seconds[test] < 0.5 else 0)
+
+    def first(self, mutant: Mutant) -> Iterator[str]:
+        seconds = 0.0
+        for test in self.ordered(mutant)[:FIRST]:
+            seconds += self.known.seconds[test]
+            yield test
+            if seconds > FIRST_SECONDS:
+                return
+
+    def bar(self, mutants: list[Mutant], what: str) -> Iterator[Mutant]:
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        # Standard output of a process that has collected tests is pytest's: the bar has a stream of its own.
+        with Progress(*columns, console=Console(file=os.fdopen(os.dup(2), "w"))) as progress:
+            yield from progress.track(mutants, description=f"{self.name}, {what}")
+
+    def enter(self, mutant: Mutant, outcome: Outcome) -> None:
+        self.killers[mutant.file][outcome.by] += outcome.kind == "killed"
+        was, now = mutant.lines(ROOT)
+        result = asdict(mutant) | asdict(outcome) | {"name": mutant.name, "was": was, "now": now}
+        self.results[mutant.name] = result
+        with self.path.open("a", encoding="utf-8") as store:
+            store.write(json.dumps(result, ensure_ascii=False) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m campaigns.mutation", description=__doc__)
+    parser.add_argument("rooms", nargs="*", metavar="room", help=f"one of {', '.join(ROOMS)}; all when none is given")
+    parser.add_argument("--sample", type=int, help="mutants of each room; each room's own number when not given")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--again", action="store_true", help="try survivors once more, against tests of now")
+    asked = parser.parse_args()
+    unknown = [name for name in asked.rooms if name not in ROOMS]
+    if unknown:
+        parser.error(f"no room {', '.join(unknown)}; there are {', '.join(ROOMS)}")
+    if asked.again:
+        for name in asked.rooms or ROOMS:
+            (STATE / f"{name}-tests.json").unlink(missing_ok=True)
+    warm_up()
+    for name in asked.rooms or ROOMS:
+        Hunt(name, ROOMS[name], asked.sample or ROOMS[name].sample, asked.seed, asked.again).run()
+    table()
+
+
+main()

@@ -1,0 +1,108 @@
+"""Which tests execute which line: one run of a room's tests under coverage.py, a context for every test."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import sys
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import coverage
+import pytest
+
+from .mutants import Mutant
+from .server import Finder, in_child, pytest_in_here
+
+
+@dataclass(frozen=True)
+class Covering:
+    """For every file and line the tests that execute it; and the seconds of each test."""
+
+    lines: dict[str, dict[int, list[str]]]
+    seconds: dict[str, float]
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """The tests that execute what was changed, quickest first; all of the file's for what an import executes.
+
+        Of one function's many cases the first three come before the rest: they are the most alike.
+        """
+        known = self.lines.get(mutant.file, {})
+        lines = range(mutant.line, mutant.last + 1) if mutant.inside else known
+        found = {test for line in lines for test in known.get(line, ())}
+        seen: dict[str, int] = {}
+        order = []
+        for test in sorted(found - {""}, key=lambda test: (self.seconds[test], test)):
+            function = test.partition("[")[0]
+            seen[function] = seen.get(function, 0) + 1
+            order.append((seen[function] > 3, test))
+        return [test for _, test in sorted(order, key=lambda pair: pair[0])]
+
+
+def covering(root: Path, store: Path, files: Sequence[str], tests: Sequence[str]) -> Covering:
+    """Made once and kept in `store`, until that file is removed."""
+    if not store.exists():
+        store.parent.mkdir(parents=True, exist_ok=True)
+        told = in_child(root, lambda: _cover(root, store, files, tests), 7200)
+        if told.get("kind") != "covered":
+            raise RuntimeError(f"the run of {', '.join(tests)} under coverage ended so: {told}")
+    data = json.loads(store.read_text(encoding="utf-8"))
+    names = data["tests"]
+    lines = {
+        file: {int(line): [names[i] for i in which] for line, which in of.items()} for file, of in data["lines"].items()
+    }
+    return Covering(lines, data["seconds"])
+
+
+def _cover(root: Path, store: Path, files: Sequence[str], tests: Sequence[str]) -> dict[str, Any]:
+    sys.meta_path.insert(0, Finder(root / "src", {}))
+    measured = coverage.Coverage(data_file=None, include=[str(root / file) for file in files], config_file=False)
+    measured.start()
+    plugin = _Contexts(measured)
+    pytest_in_here(["--maxfail=1000", *tests], plugin)
+    measured.stop()
+    found, names = measured.get_data(), sorted({"", *plugin.seconds})
+    place = {name: at for at, name in enumerate(names)}
+    lines = {
+        file: {
+            line: sorted(place[name] for name in contexts if name in place)
+            for line, contexts in found.contexts_by_lineno(str(root / file)).items()
+        }
+        for file in files
+    }
+    store.write_text(json.dumps({"tests": names, "seconds": plugin.seconds, "lines": lines}), encoding="utf-8")
+    return {"kind": "covered"}
+
+
+class _Contexts:
+    """A plugin: a context for every test that passes, and no answer that an earlier test left in a cache."""
+
+    def __init__(self, measured: coverage.Coverage) -> None:
+        self.measured, self.seconds = measured, {}
+        self.caches: list[Any] = []
+        self.modules = 0
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        if len(sys.modules) != self.modules:
+            self.modules = len(sys.modules)
+            self.caches = [thing for thing in gc.get_objects() if isinstance(thing, functools._lru_cache_wrapper)]
+            self.caches = [cache for cache in self.caches if str(cache.__module__).startswith("qkv")]
+        for cache in self.caches:
+            cache.cache_clear()
+        self.measured.switch_context(item.nodeid)
+        self.seconds[item.nodeid] = -time.perf_counter()
+        try:
+            return (yield)
+        finally:
+            if item.nodeid in self.seconds:
+                self.seconds[item.nodeid] += time.perf_counter()
+            self.measured.switch_context("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.passed:
+            self.seconds.pop(report.nodeid, None)

@@ -1,0 +1,63 @@
+"""What is changed, and whose tests have to notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Room:
+    """`files` and folders that are changed; `tests` that are run; `sample`: how many mutants, all when None."""
+
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+    sample: int | None = None
+
+    def files_in(self, root: Path) -> list[str]:
+        found = [
+            path
+            for place in self.files
+            for path in ([root / place] if place.endswith(".py") else sorted((root / place).rglob("*.py")))
+        ]
+        return [path.relative_to(root).as_posix() for path in found]
+
+
+CALLS = (
+    "tests/test_call.py",
+    "tests/test_api.py",
+    "tests/test_choice.py",
+    "tests/faults/test_bad_shapes.py",
+    "tests/faults/test_bad_sizes.py",
+    "tests/faults/test_bad_masks.py",
+    "tests/faults/test_bad_numbers.py",
+    "tests/faults/test_bad_options.py",
+)
+MEMORIES = ("tests/faults/test_memories.py", "tests/faults/test_memory_files.py", "tests/properties/test_memory.py")
+DECODING = ("tests/test_decoding_edges.py", "tests/test_decoding_plans.py")
+
+ROOMS = {
+    "call": Room(("src/qkv/call.py",), (*CALLS, "src/qkv/call.py")),
+    # `qkv.cost.count` reads its arguments in counting, has its formulas in needs and adds them up in ledger.
+    "count": Room(
+        ("src/qkv/cost/counting.py", "src/qkv/cost/needs.py", "src/qkv/cost/ledger.py"),
+        ("tests/cost", "src/qkv/cost"),
+    ),
+    "masks": Room(
+        ("src/qkv/masks",),
+        (
+            "tests/masks",
+            "tests/faults/test_bad_masks.py",
+            "tests/cost/test_count_by_brute_force.py",
+            "tests/cost/test_counting.py",
+            "src/qkv/masks",
+        ),
+        600,
+    ),
+    "memory": Room(
+        ("src/qkv/memory",),
+        ("tests/memory", *MEMORIES, *DECODING, "src/qkv/memory"),
+        600,
+    ),
+    "maths": Room(("src/qkv/maths",), ("tests/maths", "tests/properties/test_maths_text.py", "src/qkv/maths"), 700),
+}

@@ -1,0 +1,235 @@
+"""A warm process without qkv that forks a child for every run of pytest, with one file of the package changed."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from .patching import Loaded
+
+# What tests and package import anyway; everything but the package itself.
+WARM = [
+    "numpy",
+    "torch",
+    "torch.func",
+    "torch._dynamo",
+    "sympy",
+    "lark",
+    "hypothesis",
+    "hypothesis.strategies",
+    "jaxtyping",
+    "beartype",
+    "rich.progress",
+    "safetensors.torch",
+    "_hypothesis_pytestplugin",
+    "xdist.plugin",
+    "pytest_timeout",
+    "anyio.pytest_plugin",
+    "platformdirs.pytest_plugin",
+    "jaxtyping._pytest_plugin",
+    "schemathesis.pytest.plugin",
+]
+SECONDS = 5.0  # that a run may always take, beside three times what its tests took before
+GIGABYTES = 6  # that a run may take beside what the server has
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of tests ended: "survived", "killed" by a test or an import, "timeout"; "lived": not noticed as yet."""
+
+    kind: str
+    by: str = ""
+    seconds: float = 0.0
+
+
+class _Loader(SourceFileLoader):
+    def __init__(self, name: str, path: str, code: str) -> None:
+        super().__init__(name, path)
+        self.code = code
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self.code, self.path, "exec", dont_inherit=True)
+
+
+class Finder:
+    """The package as it is in this checkout, whatever is installed, with one file changed.
+
+    What is compiled is left to the finders that come after.
+    """
+
+    def __init__(self, source: Path, changed: dict[Path, str]) -> None:
+        self.source, self.changed = source, changed
+        self.packages = {path.name for path in source.iterdir()}
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name.partition(".")[0] not in self.packages and name.partition(".")[0] + ".py" not in self.packages:
+            return None
+        place = self.source.joinpath(*name.split("."))
+        file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        if not file.exists():
+            return None
+        code = self.changed.get(file)
+        loader = SourceFileLoader(name, str(file)) if code is None else _Loader(name, str(file), code)
+        inside = [str(place)] if place.is_dir() else None
+        return importlib.util.spec_from_file_location(name, file, loader=loader, submodule_search_locations=inside)
+
+
+class Picked:
+    """A plugin that keeps the tests that are asked for, in their order, and remembers the first that fails."""
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        self.place = {name: place for place, name in enumerate(tests)}
+        self.failed = ""
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items[:] = sorted((i for i in items if i.nodeid in self.place), key=lambda i: self.place[i.nodeid])
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.failed = self.failed or report.nodeid
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.failed = self.failed or report.nodeid
+
+
+def warm_up(modules: Sequence[str] = WARM) -> None:
+    """Imports once what every child would import, and hides it from the children's garbage collectors."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    sys.dont_write_bytecode = False
+    for name in modules:
+        importlib.import_module(name)
+    engine: Any = importlib.import_module("hypothesis.internal.conjecture.engine")
+    engine.MAX_SHRINKS, engine.MAX_SHRINKING_SECONDS = 0, 0  # that it fails is all that is asked
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_in_here(paths: Sequence[str], plugin: object) -> int:
+    import pytest
+
+    options = ["-x", "-q", "--tb=no", "-p", "no:xdist", "-p", "no:cacheprovider", "-W"]
+    room = f"--basetemp={tempfile.gettempdir()}/mutation-{os.getpid()}"
+    return int(pytest.main([*options, "ignore:Module already imported", room, *paths], plugins=[plugin]))
+
+
+def run_tests(root: Path, tests: Sequence[str], changed: dict[Path, str], seconds: float) -> Outcome:
+    """Run these tests until one fails, in a child that imports the package with files changed."""
+
+    def work() -> dict[str, str]:
+        sys.meta_path.insert(0, Finder(root / "src", changed))
+        picked = Picked(tests)
+        code = pytest_in_here(list(dict.fromkeys(name.partition("::")[0] for name in tests)), picked)
+        # 5 says that none of these tests is there any more, which is no failure of one.
+        return {"kind": "survived"} if code in (0, 5) else {"kind": "killed", "by": picked.failed or f"pytest: {code}"}
+
+    before = time.monotonic()
+    told = in_child(root, work, SECONDS + 3 * seconds)
+    return Outcome(**told, seconds=round(time.monotonic() - before, 2))
+
+
+class Collected:
+    """A plugin: once the tests of `paths` are collected, `each` is called in place of running them."""
+
+    def __init__(self, root: Path, files: Sequence[Path], each: Callable[[Collected], None]) -> None:
+        self.root, self.files, self.each = root, files, each
+        self.items: dict[str, Any] = {}
+
+    def pytest_collection_finish(self, session: Any) -> None:
+        self.session, self.items = session, {item.nodeid: item for item in session.items}
+        self.loaded = Loaded(self.files, "qkv")
+
+    def pytest_runtestloop(self) -> bool:
+        self.each(self)
+        return True
+
+    def run_tests(self, tests: Sequence[str], file: Path, code: str, seconds: float) -> Outcome:
+        """As the function of this name does, where functions of a file that is loaded can be changed: "lived" if not
+        noticed."""
+
+        def work() -> dict[str, str]:
+            if not self.loaded.patch(file, code):
+                return {"kind": "lived"}
+            picked = Picked(tests)
+            self.session.config.pluginmanager.register(picked)
+            items = [self.items[test] for test in tests if test in self.items]
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if picked.failed:
+                    return {"kind": "killed", "by": picked.failed}
+            return {"kind": "lived"}
+
+        before = time.monotonic()
+        told = in_child(self.root, work, SECONDS + 3 * seconds)
+        return Outcome(**told, seconds=round(time.monotonic() - before, 2))
+
+
+def with_collected(root: Path, paths: Sequence[str], files: Sequence[Path], each: Callable[[Collected], None]) -> None:
+    """Call `each` in a process that has collected the tests of `paths`, and wait for it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            os.chdir(root)
+            sys.path.insert(0, str(root))
+            sys.meta_path.insert(0, Finder(root / "src", {}))
+            pytest_in_here(["-s", *paths], Collected(root, files, each))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+def in_child(root: Path, work: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any]:
+    """What `work` returns in a process of its own; a child that dies was killed, one that goes on for ever is ended."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        try:
+            _isolate(root, seconds)
+            os.write(writing, json.dumps(work()).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    # A busy machine is no failure: the limit is the child's own time, and by the clock there is four times as much.
+    heard = bool(select.select([reading], [], [], 4 * seconds)[0])
+    said = os.read(reading, 1 << 16) if heard else b""
+    os.close(reading)
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except ProcessLookupError:
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if said:
+        return json.loads(said)
+    over = not heard or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU)
+    return {"kind": "timeout"} if over else {"kind": "killed", "by": f"the process ended with {status}"}
+
+
+def _isolate(root: Path, seconds: float) -> None:
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    os.chdir(root)
+    sys.path.insert(0, str(root))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    limit = int(used.ru_utime + used.ru_stime + seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+    taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (GIGABYTES << 30),) * 2)
