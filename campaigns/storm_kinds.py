@@ -1,0 +1,308 @@
+"""Storms: what goes on at once in one process, and how it has to end. Everything is drawn from a seed.
+
+A storm runs in a process of its own (storm_process.py). What it finds wrong it raises, which ends the process with 1.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import qkv
+
+HEADS, KV_HEADS, WIDTH = 4, 2, 16
+LIMIT = 40  # seconds that a process of a storm may take
+ELU1, SQUARE = qkv.FeatureMap(qkv.features.elu1), qkv.Polynomial(2)
+
+
+def numbers(seed: int, heads: int, n: int) -> Tensor:
+    return torch.randn(1, heads, n, WIDTH, generator=torch.Generator().manual_seed(seed))
+
+
+def token(seed: int, n: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    return numbers(3 * seed, HEADS, n), numbers(3 * seed + 1, KV_HEADS, n), numbers(3 * seed + 2, KV_HEADS, n)
+
+
+def new_memory(draw: random.Random) -> Any:
+    """A memory with a prompt in it, of any kind."""
+    kind = draw.choice(("float32", "bfloat16", "int8", "ring", "elu1", "square"))
+    if kind in ("elu1", "square"):
+        memory = qkv.LinearState(ELU1 if kind == "elu1" else SQUARE, 1, KV_HEADS, WIDTH)
+    else:
+        window = 300 if kind == "ring" else None
+        dtype = torch.float32 if kind == "ring" else getattr(torch, kind)
+        memory = qkv.KVCache(1, KV_HEADS, WIDTH, dtype=dtype, window=window)
+    memory.append(*token(draw.randrange(1000), draw.choice((1, 63, 64, 700)))[1:])
+    return memory
+
+
+def walk(memory: Any, seed: int, steps: int) -> list[Tensor]:
+    """What a memory answers to so many tokens, with a branch now and then that must not matter."""
+    found = []
+    for t in range(steps):
+        found.append(qkv.decode(*token(seed + t), memory))
+        if t % 7 == 3:
+            branch = memory.fork()
+            branch.append(*token(seed - t, 5)[1:])
+            branch.crop(memory.length)
+    return found
+
+
+def same(found: list[Tensor], wanted: list[Tensor], what: str) -> None:
+    for t, (one, other) in enumerate(zip(found, wanted, strict=True)):
+        assert torch.equal(one, other), f"{what}: answer {t} has other bits"
+
+
+def plain_calls(draw: random.Random) -> list[Callable[[], Tensor]]:
+    """Calls without a memory, by native forms: torch's own operators are not for a forked child, nor for an exit."""
+    q, k, v = token(draw.randrange(1000), draw.choice((1, 33, 257)))
+    return [
+        lambda: qkv.attention(q, k, v, form="decode"),
+        lambda: qkv.attention(q, k, v, mask=qkv.Causal(), form="decode"),
+        lambda: qkv.attention(q, k, v, similarity=qkv.Argmax(), form="hard"),
+    ]
+
+
+def busily(draw: random.Random, stop: threading.Event, daemon: bool) -> list[threading.Thread]:
+    """Threads that are in kernels nearly all the time, each with a memory and calls of its own."""
+
+    def work(memory: Any, calls: list[Callable[[], Tensor]], seed: int) -> None:
+        fresh = token(seed)
+        while not stop.is_set():
+            qkv.decode(*fresh, memory)
+            calls[seed % len(calls)]()
+            if memory.length > 3000:
+                memory.reset()
+
+    threads = []
+    for _ in range(draw.randint(1, 3)):
+        at = new_memory(draw), plain_calls(draw), draw.randrange(1000)
+        threads.append(threading.Thread(target=work, args=at, daemon=daemon))
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def in_child(run: Callable[[], None]) -> None:
+    """`run` in a forked child, which must end by itself and in time."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(LIMIT // 2)
+        code = 1
+        try:
+            run()
+            code = 0
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code == 0, f"the forked child ended with {code}" + (": it hung" if code == -signal.SIGALRM else "")
+
+
+def fork_storm(draw: random.Random) -> None:
+    """Forks while other threads decode and attend: the child goes on with every memory, the parent too."""
+    calm, shared, seed = new_memory(draw), new_memory(draw), draw.randrange(1000)
+    calls = plain_calls(draw)
+    wanted, answers = walk(calm.fork(), seed, 9), [call() for call in calls]
+    stop = threading.Event()
+
+    def keep_shared_busy() -> None:
+        while not stop.is_set():
+            qkv.decode(*token(seed), shared)
+            if shared.length > 3000:
+                shared.reset()
+
+    def go_on() -> None:
+        same(walk(calm.fork(), seed, 9), wanted, "a fork of the memory in a child")
+        same([call() for call in calls], answers, "calls in a child")
+        before = shared.length
+        qkv.decode(*token(seed), shared)
+        assert shared.length == before + 1, f"{before} tokens and one are {shared.length}"
+
+    busy = threading.Thread(target=keep_shared_busy)
+    busy.start()
+    threads = busily(draw, stop, daemon=False)
+    try:
+        for _ in range(6):
+            time.sleep(draw.random() / 200)
+            in_child(go_on)
+            same(walk(calm.fork(), seed, 9), wanted, "the parent after a fork")
+    finally:
+        stop.set()
+        for thread in (busy, *threads):
+            thread.join(LIMIT)
+
+
+def thread_storm(draw: random.Random) -> None:
+    """8 to 16 threads, each with a fork of one memory, all with another; the number of kernel threads changes."""
+    count, seed = draw.randint(8, 16), draw.randrange(1000)
+    memory, shared = new_memory(draw), qkv.KVCache(1, 1, WIDTH)
+    calls = plain_calls(draw)
+    alone, answers = [walk(memory.fork(), seed + 50 * n, 12) for n in range(count)], [call() for call in calls]
+    failed: list[BaseException] = []
+    start = threading.Barrier(count)
+
+    def work(number: int) -> None:
+        try:
+            mine, pick = memory.fork(), random.Random(seed + number)
+            start.wait(LIMIT)
+            same(walk(mine, seed + 50 * number, 12), alone[number], f"thread {number}")
+            for t in range(20):
+                mark = torch.full((1, 1, 1, WIDTH), float(100 * number + t + 1))
+                qkv.decode(mark, mark, mark, shared)
+                torch.set_num_threads(pick.randint(1, 4))
+                same([calls[t % 3]()], [answers[t % 3]], f"a call in thread {number}")
+                if pick.random() < 0.1:
+                    shared.fork().append(-mark, mark)
+                if pick.random() < 0.05:
+                    back = max(0, shared.length - 2)
+                    with shared._pool.lock:
+                        shared.crop(min(back, shared.length))
+                if pick.random() < 0.1:
+                    key, value = shared.tensors()
+                    assert torch.equal(key, value), "half a token"
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
+    if failed:
+        raise failed[0]
+    key, value = shared.tensors()
+    assert torch.equal(key, value), "a key without its own value"
+    assert bool((key == key[..., :1]).all()), "a torn token"
+    assert bool((key > 0).all()), "a token of a branch"
+    held = key[0, 0, :, 0].tolist()
+    assert len(set(held)) == len(held), "a token twice"
+
+
+def interrupt_storm(draw: random.Random) -> None:
+    """SIGINT at any moment: a step is in the memory whole or not at all, and what follows is right to a bit."""
+    memory, seed = new_memory(draw), draw.randrange(1000)
+    model, start = memory.fork(), memory.length
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    wanted = [qkv.decode(*token(seed + t), model) for t in range(400)]
+    t, hits, end = 0, 0, time.monotonic() + 1.0
+    while t < 380 and hits < 40 and time.monotonic() < end:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.00002 + draw.random() / 2000)
+            while t < 380:
+                found = qkv.decode(*token(seed + t), memory)
+                assert torch.equal(found, wanted[t]), f"step {t} after {hits} interruptions"
+                t += 1
+        except KeyboardInterrupt:
+            hits += 1
+            done = memory.length - start
+            assert done in (t, t + 1), f"{done} steps are in the memory, {t} were taken"
+            assert memory.lengths.tolist() == [memory.length]
+            t = done
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for later in range(t, min(t + 12, 400)):
+        assert torch.equal(qkv.decode(*token(seed + later), memory), wanted[later]), f"step {later} after {hits}"
+    assert hits, "nothing was interrupted"
+
+
+def pool_task(seed: int) -> list[Tensor]:
+    torch.set_num_threads(1)
+    draw = random.Random(seed)
+    return walk(new_memory(draw), seed, 9) + [call() for call in plain_calls(draw)]
+
+
+def _pool_storm(draw: random.Random, method: str) -> None:
+    """A pool of processes that answer what this one answers."""
+    seeds = [draw.randrange(1000) for _ in range(6)]
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        found = pool.map_async(pool_task, seeds).get(LIMIT)
+    for seed, answers in zip(seeds, found, strict=True):
+        same(answers, pool_task(seed), f"a process of a {method} pool, seed {seed}")
+
+
+class Teardown:
+    """Holds memories until the modules are taken apart, and lets go of them there."""
+
+    def __init__(self, *memories: Any) -> None:
+        self.memories = memories
+
+    def __del__(self) -> None:
+        for memory in self.memories:
+            memory.reset()
+
+
+HELD: list[Any] = []
+WAYS = {
+    "falls off its end": 0,
+    "sys.exit": 7,
+    "os._exit": 9,
+    "raises": 1,
+    "SIGTERM": -signal.SIGTERM,
+    "SIGINT": -signal.SIGINT,
+    "sys.exit in a thread": 0,
+    "atexit handlers that decode": 0,
+    "memories that outlive the modules": 0,
+}
+
+
+def way_of(seed: int) -> str:
+    return random.Random(seed).choice(list(WAYS))
+
+
+def exit_storm(draw: random.Random) -> None:
+    """A process that ends, in one of many ways, while daemon threads are in the middle of kernels."""
+    way, memory, seed = draw.choice(list(WAYS)), new_memory(draw), draw.randrange(1000)
+    wanted = walk(memory.fork(), seed, 5)
+    if draw.random() < 0.8:
+        busily(draw, threading.Event(), daemon=True)
+    time.sleep(draw.random() / 50)
+
+    def last_words() -> None:
+        try:
+            same(walk(memory, seed, 5), wanted, "an atexit handler")
+        except BaseException:
+            os._exit(3)
+
+    match way:
+        case "sys.exit" | "os._exit":
+            (sys.exit if way == "sys.exit" else os._exit)(WAYS[way])
+        case "raises":
+            raise RuntimeError("this storm ends with an error")
+        case "SIGTERM" | "SIGINT":
+            os.kill(os.getpid(), getattr(signal, way))
+            time.sleep(LIMIT)
+        case "sys.exit in a thread":
+            threading.Thread(target=sys.exit, args=(5,)).start()
+        case "atexit handlers that decode":
+            atexit.register(last_words)
+        case "memories that outlive the modules":
+            HELD.append(Teardown(memory, memory.fork(), new_memory(draw)))
+
+
+KINDS: dict[str, Callable[[random.Random], None]] = {
+    "fork": fork_storm,
+    "threads": thread_storm,
+    "interrupt": interrupt_storm,
+    "exit": exit_storm,
+    "pool of forks": lambda draw: _pool_storm(draw, "fork"),
+    "pool of a fork server": lambda draw: _pool_storm(draw, "forkserver"),
+    "pool of spawned": lambda draw: _pool_storm(draw, "spawn"),
+}
+
+
+def storm(kind: str, seed: int) -> None:
+    """One storm, here. The process is not good for anything else afterwards."""
+    warnings.simplefilter("error")
+    KINDS[kind](random.Random(seed))
