@@ -48,12 +48,14 @@ def try_all(
     seed: int,
     count: int,
     draw: Draw,
-    check: Callable[[Trial], bool],
+    check: Check,
     folders: tuple[str, ...],
     seconds: float = SECONDS,
+    untraced: tuple[str, ...] = (),
 ) -> Batch:
     """`count` trials. draw: from a source of chance and the pool of inputs that reached something new; check: whether
-    the input was read, not refused; what else it raises is a finding. folders: of the package, where lines are counted.
+    the input was read, not refused; what else it raises is a finding. folders: of the package, where lines are
+    counted; untraced: kinds that are too slow for that.
 
     Goes on after a finding, so that a batch tells of several faults, and raises them all at the end.
     """
@@ -65,7 +67,7 @@ def try_all(
     kinds: Counter[str] = Counter()
     for _ in range(count):
         trial = draw(chance, pool)
-        traced = kinds[trial.kind] < FIRST or kinds[trial.kind] % TRACED == 0
+        traced = trial.kind not in untraced and (kinds[trial.kind] < FIRST or kinds[trial.kind] % TRACED == 0)
         kinds[trial.kind] += 1
         before = time.thread_time()
         try:

@@ -13,6 +13,7 @@ from .speakers import role_of
 
 MOST_CONVERSATIONS = 200
 MOST_MESSAGES = 20_000
+_DEEPEST = 40  # lists within lists that are looked into
 _LISTS = ("messages", "chat_messages", "conversations", "conversation", "history", "turns", "dialogue", "dialog",
           "chat", "items", "data", "contents", "chunkedPrompt", "chunks", "log", "thread")  # fmt: skip
 _PAIRS = (("prompt", "response"), ("prompt", "completion"), ("question", "answer"), ("user", "assistant"),
@@ -20,7 +21,7 @@ _PAIRS = (("prompt", "response"), ("prompt", "completion"), ("question", "answer
 _SPEAKERS = ("role", "sender", "from", "author", "speaker", "name", "type")
 _CONTENTS = ("content", "text", "value", "message", "parts", "body", "utterance", "msg", "said")
 
-_LIKE_JSON = re.compile(r"\s*\[?\s*\{\s*\"\w{1,40}\"\s*:")
+_LIKE_JSON = re.compile(r"\[?\s*\{\s*\"\w{1,40}\"\s*:")
 _HINT = "known are lists of role and content, and the exports of chat programs"
 
 Spoken = tuple[str, str, str]
@@ -39,7 +40,7 @@ def conversations(text: str) -> list[Conversation] | None:
     except (ValueError, RecursionError):
         data = _lines(text)
     if data is None:
-        if _LIKE_JSON.match(text):
+        if _LIKE_JSON.match(text.lstrip()):
             raise OptionError(complaint("transcript", "JSON that is broken or breaks off", "a whole export", _HINT))
         return None
     found = [each for each in _conversations(data) if each[1]]
@@ -90,16 +91,18 @@ def _lines(text: str) -> Any:
     return values if len(values) > broken and all(isinstance(value, dict) for value in values) else None
 
 
-def _conversations(data: Any) -> Iterator[Conversation]:
+def _conversations(data: Any, depth: int = 0) -> Iterator[Conversation]:
+    if depth > _DEEPEST:
+        return
     if isinstance(data, dict):
-        title = str(data.get("title") or data.get("name") or "")
+        title = next((name for name in (data.get("title"), data.get("name")) if name and isinstance(name, str)), "")
         if isinstance(data.get("mapping"), dict):
             yield _conversation(title, _path(data["mapping"], data.get("current_node")))
             return
         for key in _LISTS:
             inner = data.get(key)
             if isinstance(inner, dict | list) and inner:
-                found = list(_conversations(inner))
+                found = list(_conversations(inner, depth + 1))
                 yield from ((each[0] or title, *each[1:]) for each in found)
                 if found:
                     return
@@ -113,28 +116,27 @@ def _conversations(data: Any) -> Iterator[Conversation]:
             return
         for each in data:
             if isinstance(each, dict | list):
-                yield from _conversations(each)
+                yield from _conversations(each, depth + 1)
 
 
 def _path(mapping: dict[str, Any], current: Any) -> list[Any]:
     """The messages from the root of a tree to the current node; without one, the last child is followed."""
-    if not isinstance(current, str) or current not in mapping:
-        roots = [key for key, node in mapping.items() if isinstance(node, dict) and not node.get("parent")]
-        current, seen = (roots[0] if roots else None), set()
-        while current in mapping and current not in seen:
+    nodes = {key: node for key, node in mapping.items() if isinstance(node, dict)}
+    if not isinstance(current, str) or current not in nodes:
+        current, seen = next((key for key, node in nodes.items() if not node.get("parent")), None), set()
+        while current is not None and current not in seen:
             seen.add(current)
-            below = [child for child in mapping[current].get("children") or () if child in mapping]
+            listed = nodes[current].get("children")
+            children = listed if isinstance(listed, list) else ()
+            below = [child for child in children if isinstance(child, str) and child in nodes]
             if not below:
                 break
             current = below[-1]
     path, seen = [], set()
-    while isinstance(current, str) and current in mapping and current not in seen:
+    while isinstance(current, str) and current in nodes and current not in seen:
         seen.add(current)
-        node = mapping[current]
-        if not isinstance(node, dict):
-            break
-        path.append(node.get("message"))
-        current = node.get("parent")
+        path.append(nodes[current].get("message"))
+        current = nodes[current].get("parent")
     return path[::-1]
 
 

@@ -43,6 +43,7 @@ def untagged(text: str) -> str:
     text = _RAISED.sub(_raised, text)
     pieces: list[str] = []
     done, place, within = 0, _TAG.search(text), False
+    open_to_the_end: set[str] = set()
     while place is not None:
         pieces.append(text[done : place.start()])
         done = place.end()
@@ -51,7 +52,11 @@ def untagged(text: str) -> str:
             end = text.find("-->", done)
             done = len(text) if end < 0 else end + 3
         elif name in _HIDDEN and not place.group(1) and not place.group().endswith("/>"):
-            done = _after(text, name, done)
+            if name not in open_to_the_end:
+                end = re.compile(rf"</{name}\s*>", re.IGNORECASE).search(text, done)
+                done = done if end is None else end.end()
+                # A tag that is never closed hides nothing, and its end is looked for once.
+                open_to_the_end |= {name} if end is None else set()
         elif name == "code" and within:
             pass
         else:
@@ -68,12 +73,6 @@ def _raised(found: re.Match[str]) -> str:
     if not said or said in ("st", "nd", "rd", "th"):
         return said
     return f"{'^' if found[1].lower() == 'sup' else '_'}{{{said}}}"
-
-
-def _after(text: str, name: str, start: int) -> int:
-    """Where what cannot be seen ends; a tag that is never closed hides nothing."""
-    end = re.compile(rf"</{name}\s*>", re.IGNORECASE).search(text, start)
-    return start if end is None else end.end()
 
 
 def _written(name: str, closing: bool) -> str:

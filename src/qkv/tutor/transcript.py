@@ -17,6 +17,10 @@ MOST_LINES = 500_000  # of a text that is no export
 WANTED = 'begin each turn on a line of its own with who says it, as in "Student: …" and "Tutor: …"'
 
 
+# Half of a character, which JSON can escape and no text can be saved with.
+_HALF = re.compile("[\ud800-\udfff]")
+# More white than a page has, which whoever looks for the beginning of a sentence would go over again and again.
+_WHITE = re.compile(r"(\s{100})\s+")
 _SOLUTION = re.compile(r"^[ \t#*_>-]*solutions?\b[ \t]*\d*[*_]*[ \t]*(?:[:.]|$)", re.IGNORECASE | re.MULTILINE)
 
 
@@ -53,19 +57,28 @@ def read(source: str | os.PathLike[str], conversation: str | int | None = None) 
     >>> [turn.speaker for turn in read("Student: What is E[q^T k]?\\n\\nTutor: It is mu^T mu.").turns]
     ['student', 'tutor']
     """
+    if not (conversation is None or isinstance(conversation, str | int)) or isinstance(conversation, bool):
+        raise OptionTypeError(complaint("conversation", repr(conversation), "a title or a number from 1"))
     found = read_all(source)
     if conversation is None:
         return found[0]
-    if isinstance(conversation, int) or conversation.isdecimal():
-        if 1 <= int(conversation) <= len(found):
-            return found[int(conversation) - 1]
-    else:
-        wanted = conversation.casefold().strip()
-        for each in found:
-            if each.title.casefold().strip() == wanted:
-                return each
-    titles = ", ".join(repr(each.title or f"number {place}") for place, each in enumerate(found[:12], 1))
-    raise OptionError(complaint("conversation", repr(conversation), f"one of the {len(found)} there are", titles))
+    number = _number(conversation)
+    wanted = "" if isinstance(conversation, int) else conversation.casefold().strip()
+    for place, each in enumerate(found, 1):
+        if place == number or (number is None and each.title.casefold().strip() == wanted):
+            return each
+    titles = ", ".join(repr(each.title[:60] or f"number {place}") for place, each in enumerate(found[:12], 1))
+    given = f"number {number}" if number is not None else repr(wanted[:60])
+    raise OptionError(complaint("conversation", given, f"one of the {len(found)} there are", titles))
+
+
+def _number(conversation: str | int) -> int | None:
+    """Which conversation is meant by its number, 0 where it is beyond all; None for a title."""
+    if isinstance(conversation, str):
+        if not conversation.isdecimal():
+            return None
+        return int(conversation) if len(conversation) < 10 else 0
+    return conversation if -1 <= conversation < 10**9 else 0
 
 
 def read_all(source: str | os.PathLike[str]) -> tuple[Transcript, ...]:
@@ -187,8 +200,17 @@ def finished(
     from .dialects import unescaped_labels, without_thoughts
 
     kept: list[Turn] = []
+    halves = 0
+
+    def whole(text: str) -> str:
+        nonlocal halves
+        text, found = _HALF.subn("\N{REPLACEMENT CHARACTER}", text)
+        halves += found
+        return _WHITE.sub(r"\1", text)
+
+    title, preamble = whole(title), whole(preamble)
     for speaker, text, name in turns:
-        text = unescaped_labels(without_thoughts(text)).strip()
+        text, name = whole(unescaped_labels(without_thoughts(text)).strip()), whole(name)
         if not text:
             continue
         index = len(kept) + 1
@@ -200,6 +222,8 @@ def finished(
             notes = (*notes, f"turn {index} is cut: {left:,} of its {len(text):,} characters were left out")
             text = text[:LONGEST_TURN]
         kept.append(Turn(index, speaker, text, name))
+    if halves:
+        notes = (*notes, f"{halves:,} halves of characters were replaced")
     return Transcript(tuple(kept), title, kind, preamble, notes)
 
 

@@ -14,8 +14,10 @@ _ATTACHED = re.compile(
     re.IGNORECASE,
 )
 _SUGGESTED = re.compile(r"^\s*[↳→➤»]\s")
+_POLITE = r"(?:(?:yes|no|yep|please|thanks)[^\w\n]+){0,2}"
 
-# Positive for the student, negative for the tutor.
+# Positive for the student, negative for the tutor. What stands before the first word of a line ends with the line:
+# if it went on over empty lines, each of them would be a beginning, and the time would grow with their square.
 _SIGNS: tuple[tuple[float, re.Pattern[str]], ...] = tuple(
     (weight, re.compile(pattern, re.IGNORECASE | re.MULTILINE))
     for weight, pattern in (
@@ -23,31 +25,31 @@ _SIGNS: tuple[tuple[float, re.Pattern[str]], ...] = tuple(
         (2.5, r"\byour (?:response|answer|solution|derivation|result|reasoning|work|claim|part|reply)s?\b"),
         (2.5, r"\b(?:what|how) (?:would|is|are|about|kind|do|does|should)\b[^?\n]{0,200}\?"),
         (2.0, r"\b(?:i (?:noticed?|think|don't|disagree|believe|got)|isn't it|you (?:said|wrote|forgot)|please)\b"),
-        (2.0, r"^\s*(?:hey|hi|hello|ok(?:ay)?|wait|hmm|thanks?|thank you|great, |now)\b[^\n]{0,200}"),
+        (2.0, r"^[ \t]*(?:hey|hi|hello|ok(?:ay)?|wait|hmm|thanks?|thank you|great, |now)\b[^\n]{0,200}"),
         (2.0, r"\b(?:i'll|i will|i'm) (?:begin|start|giv|provid|past|upload|send|looking)"),
         (1.5, r"\b(?:for now|one[- ]by[- ]one|(?:first|next) problem|let's move on|my (?:homework|class))\b"),
         (2.5, r"\b(?:are you (?:sure|certain)|did you (?:forget|mean|use|check)|why (?:is|did|do|does|not))\b"),
-        (2.0, r"^\W*(?:yes|no|yep)?,? ?(?:please|thanks)?\W*(?:question|problem|exercise) \d+ ?(?::|\.|goes|is|reads)"),
+        (2.0, rf"^[^\w\n]*{_POLITE}(?:question|problem|exercise) \d+ ?(?::|\.|goes|is|reads)"),
         (1.5, r"\([a-d]\)[^?\n]{5,300}\?"),
         (1.0, r"\?(?:\s|$)"),
-        (-4.0, r"^\s*#{1,6}\s"),
+        (-4.0, r"^[ \t]*#{1,6}\s"),
         (-3.0, r"\$\$|\\\[|\\begin\{"),
         (-3.0, r"\byou(?:'re| are) (?:\w+ )?(?:right|correct)\b|\b(?:good|great) (?:catch|question)|\bi apologi[sz]e"),
         (-1.5, r"\bmy (?:mistake|earlier|previous)|\bi (?:missed|misread)\b|\bthanks? (?:you )?for catching"),
         (-3.0, r"\b(?:i'd be|i would be|i am|i'm) (?:happy|glad|delighted) to|\bhappy to help|\blet me know\b"),
         (-3.0, r"\*\*\s*(?:final )?(?:answer|part|solution|step|result|summary)|\bsummary of answers|\bfinal answer"),
         (-2.5, r"\b(?:ready for|would you like|could you share|you'd like to|do you want me|feel free)\b"),
-        (-3.0, r"^\s*(?:sure|certainly|of course|absolutely|gladly|with pleasure|my pleasure|understood|happy to)\b"),
-        (-2.0, r"^\s*(?:great!|let's (?:dive|look|work|start|go)|fair (?:point|question))"),
+        (-3.0, r"^[ \t]*(?:sure|certainly|of course|absolutely|gladly|(?:with|my) pleasure|understood|happy to)\b"),
+        (-2.0, r"^[ \t]*(?:great!|let's (?:dive|look|work|start|go)|fair (?:point|question))"),
         (-2.5, r"\b(?:paste|send|share|post|show me|tell me|drop|upload|type) (?:me )?(?:the|your|it|which|what)\b"),
-        (-1.5, r"^\s*(?:since|because|thus|therefore|hence|so|where|now assume|recall|note that|using|by |from )"),
-        (-1.5, r"^\s*(?:we (?:have|get|want|need|look|can)|set |and$|still )"),
+        (-1.5, r"^[ \t]*(?:since|because|thus|therefore|hence|so|where|now assume|recall|note that|using|by |from )"),
+        (-1.5, r"^[ \t]*(?:we (?:have|get|want|need|look|can)|set |and$|still )"),
         (-1.0, r"\$[^$\n]{1,300}=[^$\n]{1,300}\$"),
-        (-1.0, r"^\s*[-*]\s+\(?[a-h]\)"),
+        (-1.0, r"^[ \t]*[-*]\s+\(?[a-h]\)"),
         (-2.0, r"(?:^[ \t]*(?:[-*]\s+)?\(?[a-h]\)[*:.]*[ \t]*\$[^$\n]{1,300}\$[.,;]?[ \t]*(?:\n|\Z)){2}"),
-        (-2.5, r"^\s*(?:[-*]\s+)?\(?[a-h]\)[*:.]*\s*\$[^$\n]{1,300}\$[.,;]?\s*$"),
+        (-2.5, r"^[ \t]*(?:[-*]\s+)?\(?[a-h]\)[*:.]*\s*\$[^$\n]{1,300}\$[.,;]?\s*$"),
         (4.5, r"\A\s*(?:your |part )?\(?[a-h]\)? (?:is|looks|seems) (?:\w+ )?(?:wrong|off|incorrect|odd)\b.{0,80}\Z"),
-        (-2.5, r"^\s*(?:apologies|sorry|my apologies|oops|good point|fair)\b"),
+        (-2.5, r"^[ \t]*(?:apologies|sorry|my apologies|oops|good point|fair)\b"),
     )
 )  # fmt: skip
 
@@ -107,7 +109,7 @@ def _likeliest(pieces: list[str]) -> list[str]:
     score = {"student": 0.0, "tutor": -1e9}
     back: list[dict[str, str]] = []
     for place, piece in enumerate(pieces):
-        attached = bool(_ATTACHED.match(piece)) and len(piece) < 200
+        attached = len(piece) < 200 and bool(_ATTACHED.match(piece))
         rule = re.fullmatch(r"\s*(?:[-*_]\s*){3,}", piece) is not None
         here = 0.0 if place == 0 or rule else (2.0 if attached else weight(piece))
         cost = CHANGE / 3 if rule else CHANGE
