@@ -71,7 +71,8 @@ def scaled_dot_product_attention(
     _check_kinds(query, key, value)
     if torch.is_autocast_enabled(query.device.type):
         query, key, value = (_autocast(tensor) for tensor in (query, key, value))
-    lead = _lead(query, key, value, enable_gqa)
+    plain = _is_plain(query.shape[:-2], key.shape[:-2], value.shape[:-2], enable_gqa)
+    lead = query.shape[:-2] if plain else _lead(query, key, value, enable_gqa)
 
     mask, bias = _TOP_LEFT if is_causal else None, None
     if attn_mask is not None:
@@ -82,7 +83,7 @@ def scaled_dot_product_attention(
     if query.shape[-1] == 0 == key.shape[-1]:
         # No coordinates to compare: every score is 0, as with one coordinate that is 0.
         query, key = (torch.nn.functional.pad(tensor, (0, 1)) for tensor in (query, key))
-    if _is_plain(query, key, value, enable_gqa):
+    if plain:
         return attention(query, key, value, similarity=similarity, mask=mask, bias=bias, dropout=dropout_p)
 
     heads, heads_k, heads_v = lead[-1], _heads(key), _heads(value)
@@ -149,6 +150,13 @@ def _autocast(tensor: Tensor) -> Tensor:
     return tensor.to(torch.get_autocast_dtype(tensor.device.type))
 
 
+def _is_plain(own: torch.Size, of_key: torch.Size, of_value: torch.Size, enable_gqa: bool) -> bool:
+    """Whether `attention` reads these shapes as torch does: nothing to broadcast, and with groups four dimensions."""
+    if enable_gqa:
+        return len(own) == 2 == len(of_key) and own[0] == of_key[0] and of_key == of_value
+    return own == of_key == of_value and len(own) <= 2
+
+
 def _heads(tensor: Tensor) -> int:
     return tensor.shape[-3] if tensor.dim() > 2 else 1
 
@@ -156,8 +164,6 @@ def _heads(tensor: Tensor) -> int:
 def _lead(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tuple[int, ...]:
     """What stands before (len_q, width_v) in the answer."""
     own, of_key, of_value = query.shape[:-2], key.shape[:-2], value.shape[:-2]
-    if own == of_key == of_value and not enable_gqa:
-        return own
     if enable_gqa:
         if not (own and of_key and of_value):
             given = f"True beside {_shapes(query, key, value)}"
@@ -202,7 +208,7 @@ def _read_mask(given: Tensor, query: Tensor, scores: tuple[int, ...]) -> tuple[M
         wanted = f"booleans (True attends), or numbers in query's {query.dtype} or float32 that are added to the scores"
         raise MaskTypeError(complaint("attn_mask", f"dtype {given.dtype}", wanted, "convert it with .to(dtype)"))
     shape = given.shape
-    if shape != scores and not (
+    if shape != scores[len(scores) - len(shape) :] and not (
         len(shape) <= len(scores)
         and all(own in (1, size) for own, size in zip(reversed(shape), reversed(scores), strict=False))
     ):
@@ -220,14 +226,6 @@ def _read_causal_bias(given: Any, scores: tuple[int, ...], lower_right: object) 
         wanted = f"({len_q}, {len_k}), the lengths of query and key"
         raise MaskError(complaint("attn_mask", f"a CausalBias of lengths {lengths}", wanted))
     return Causal(offset=len_k - len_q) if given.variant == lower_right else _TOP_LEFT
-
-
-def _is_plain(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> bool:
-    """Whether `attention` reads these shapes as torch does: nothing to broadcast, and with groups four dimensions."""
-    own, of_key, of_value = query.shape[:-2], key.shape[:-2], value.shape[:-2]
-    if enable_gqa:
-        return len(own) == 2 and of_key == of_value and len(of_key) == 2 and own[0] == of_key[0]
-    return len(own) <= 2 and own == of_key == of_value
 
 
 def _in_four(tensor: Tensor, lead: tuple[int, ...], heads: int) -> Tensor:
