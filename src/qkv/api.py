@@ -12,7 +12,9 @@ from .call import Call, arithmetic, read_call
 from .choice import Choice, choose, explain_choice
 from .engines import explain_step
 from .errors import MaskError, OptionError, ShapeError, complaint
+from .forms.base import Form
 from .forms.equation import NEVER, Result
+from .kernels.forked import settle_after_fork
 from .masks import Mask
 from .masks.segments import boundaries
 from .memory import KVCache
@@ -109,6 +111,7 @@ def attention(
     masked cannot matter, NaN and infinity included; NaN that is attended is never hidden. A score of
     +inf makes its row NaN; one of −inf has weight 0.
     """
+    settle_after_fork()
     call = read_call(query, key, value, similarity, mask, bias, dropout, form, return_lse, return_weights)
     chosen = choose(call)
     extent = call.extent
@@ -117,10 +120,20 @@ def attention(
     elif torch.is_autocast_enabled(query.device.type):
         # The arithmetic is settled by the inputs' dtype, not by who calls.
         with torch.autocast(query.device.type, enabled=False):
-            result = chosen.run(call)
+            result = _run(chosen, call)
     else:
-        result = chosen.run(call)
+        result = _run(chosen, call)
     return as_asked(call, result)
+
+
+def _run(chosen: Form, call: Call) -> Result:
+    try:
+        return chosen.run(call)
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):  # torch has no type for it on CPUs
+            raise
+        asked = " ".join(str(error).split()).rpartition("you tried to allocate ")[2].partition(" bytes")[0]
+        raise MemoryError(f"attention: no room for {asked} bytes, in the form {chosen.name}") from error
 
 
 def explain(

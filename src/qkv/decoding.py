@@ -14,6 +14,7 @@ from .engines import Plan, answer, attend, gathered, native_reasons_against, pla
 from .errors import DtypeError, FormRefused, OptionError, ShapeError, complaint
 from .forms.base import RUNS
 from .kernels import ops
+from .kernels.forked import settle_after_fork
 from .masks import Dense, Mask
 from .memory import KVCache, LinearState
 from .memory.checks import check_kind, check_no_gradient, check_tokens, counted
@@ -65,6 +66,7 @@ def decode(
     for any number of threads, any batch companions, any layout and any chunking: `qkv.explain(..., memory=memory)` says
     which.
     """
+    settle_after_fork()
     if isinstance(memory, LinearState):
         return _from_state(query, key, value, memory, similarity, mask, bias, lengths, padding)
     if is_compiling():
