@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
-from ..errors import QkvError
-from ..render.escapes import PLAIN
+from ..render.escapes import PLAIN, clean
+from .debugging import Debug, add_debug, ask, debugging, forget
+from .endings import Misspelt, told
 from .teaching import commands
 
 app = typer.Typer(
@@ -37,8 +38,10 @@ def common(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    debug: Debug = False,
 ) -> None:
     """Attention, one equation: computed, costed, proved and taught."""
+    ask(debug)
 
 
 @app.command(epilog="Example: qkv tour --json")
@@ -126,7 +129,7 @@ def plan(
     try:
         run(asked, as_json=as_json, as_csv=as_csv, plot=plot, audit=audit)
     except WrongWord as error:
-        typer.echo(f"qkv: {error}", err=True)
+        typer.echo(clean(f"qkv: {error}"), err=True)
         raise typer.Exit(2) from None
 
 
@@ -164,7 +167,7 @@ def prove(
     try:
         holds = run(Options(claim or [], report, as_json, quick))
     except WrongWord as error:
-        typer.echo(f"qkv: {error}", err=True)
+        typer.echo(clean(f"qkv: {error}"), err=True)
         raise typer.Exit(2) from None
     if not holds:
         raise typer.Exit(1)
@@ -207,7 +210,7 @@ def check(
     try:
         right = run(answer or [], gold, let or [], seed, hint, as_json)
     except WrongWord as error:
-        typer.echo(f"qkv: {error}", err=True)
+        typer.echo(clean(f"qkv: {error}"), err=True)
         raise typer.Exit(2) from None
     if not right:
         raise typer.Exit(1)
@@ -234,25 +237,29 @@ def lab(
     run(host, port, models, not no_browser, as_json)
 
 
+add_debug(app, commands)
 app.add_typer(commands)
 
 
 def main() -> None:
-    """Run, and end bad input in one line: exit 2 for wrong words, 1 for the rest, no traceback."""
+    """Run, and end bad input in one line: exit 2 for wrong words, 1 for the rest, no traceback without --debug."""
     if sys.stdout is None:  # closed by whoever started this
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the program runs
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot show a sign shows one that it can, or a question mark, and not a traceback.
         sys.stdout.reconfigure(errors=PLAIN)
+    forget()
     try:
-        app()
-    except QkvError as error:
-        typer.echo(f"qkv: {error}", err=True)
-        sys.exit(1)
-    except OSError as error:
+        code = app(standalone_mode=False)
+    except Exception as error:  # nobody is left above who could do better
         if isinstance(error, BrokenPipeError):
             # The reader has gone: nothing is left to say, and nothing may be said at exit either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
-        typer.echo(f"qkv: {error}", err=True)
-        sys.exit(1)
+        if debugging() and not isinstance(error, Misspelt):
+            raise
+        words = told(error)
+        if words:
+            typer.echo(clean(f"qkv: {words}"), err=True)
+        sys.exit(getattr(error, "exit_code", 1))
+    sys.exit(code if isinstance(code, int) else 0)
