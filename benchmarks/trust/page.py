@@ -13,6 +13,7 @@ from .table import Found, counts
 from .verdict import CRASH, MARKS, NONE, RIGHT, WRONG
 
 PAGE = Path("docs/trust.md")
+LEGEND = ((RIGHT, "right"), (WRONG, "wrong"), (CRASH, "crash or hang"), (NONE, "not offered, and not counted"))
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class Facts:
 def opening(facts: Facts) -> str:
     return """# Trust
 
-This page is written by `make trust` (`python -m benchmarks.trust`), which measures everything on it again; nothing here is
-typed by hand."""
+This page is written by `make trust` (`python -m benchmarks.trust`), which measures everything on it again; nothing here
+is typed by hand."""
 
 
 def faults(facts: Facts) -> str:
@@ -39,12 +40,14 @@ def faults(facts: Facts) -> str:
     lines = [
         "## 52 bad inputs and faults",
         "",
-        "Each row is put to qkv and, where it has a meaning there, to other libraries, in the same run; every subject runs in a",
-        "process of its own, so that a crash or a hang is counted. The judge is an oracle in float64, one query at a time",
-        "(`qkv.testing.oracle`), or, where an input has no meaning, whether it is refused with an exception. qkv is held to it in",
-        "every softmax form, and its refusals have to be errors of its own; of the others any exception counts, and a documented",
-        "convention is not held against a library unless the row is about it.",
-        f"{MARKS[RIGHT]} right · {MARKS[WRONG]} wrong · {MARKS[CRASH]} crash or hang · {MARKS[NONE]} not offered, not counted.",
+        "Each row is put to qkv and, where it has a meaning there, to other libraries, in the same run; every subject",
+        "runs in a process of its own, so that a crash or a hang is counted. The judge is an oracle in float64, one query",
+        "at a time (`qkv.testing.oracle`), or, where an input has no meaning, whether it is refused with an exception.",
+        "qkv is held to it in every softmax form, and its refusals have to be errors of its own; transformers in its sdpa",
+        "and its eager function, MultiheadAttention with and without weights. Of the others any exception counts as a",
+        "refusal, and a documented convention is not held against a library unless the row is about it.",
+        "",
+        " · ".join(f"{MARKS[kind]} {said}" for kind, said in LEGEND),
         "",
         "| | fault | " + " | ".join(names) + " |",
         "| ---: | --- |" + " :-: |" * len(names),

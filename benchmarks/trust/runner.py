@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -26,7 +27,7 @@ class Worker:
 
     def __init__(self, subject: str) -> None:
         reads, writes = os.pipe()
-        self.words = tempfile.TemporaryFile()
+        self.words = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the process runs
         environment = os.environ | {"HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
         environment.setdefault("OMP_NUM_THREADS", "1")
         self.process = subprocess.Popen(
@@ -82,10 +83,8 @@ class Worker:
         """With all that it started."""
         if self.process.stdin is not None:
             self.process.stdin.close()
-        try:
+        with contextlib.suppress(ProcessLookupError):  # it and its children are gone
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # it and its children are gone
         self.process.wait()
         self.answers.close()
         self.words.close()

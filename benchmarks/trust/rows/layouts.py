@@ -73,7 +73,8 @@ def expanded(subject: Subject) -> str:
         for name, found, want in zip(("dk", "dv"), got, wanted[2:], strict=True):
             close(found, want.sum(0, keepdim=True), torch.float32, f"{name} of the base")
 
-    return by_way(subject, probe)
+    by_way(subject, probe)
+    return "equal to the bit" + (", and the base has the summed gradient" if subject.learns else "")
 
 
 @row(25, "data one element off alignment")

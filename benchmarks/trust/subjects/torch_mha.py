@@ -18,7 +18,7 @@ def _layer(width: int, heads: int, dtype: torch.dtype, dropout: float = 0.0) -> 
     with torch.no_grad():
         layer.in_proj_weight.copy_(torch.eye(width).repeat(3, 1))
         layer.out_proj.weight.copy_(torch.eye(width))
-    return layer.train(dropout > 0.0)
+    return layer.train(dropout != 0.0)
 
 
 def _rows(tensor: Tensor) -> Tensor:
@@ -35,11 +35,11 @@ class TorchMha(Subject):
 
     def attend(self, way: str, query: Any, key: Any, value: Any, **options: Any) -> Tensor:
         only(options, "keep", "bias", "causal", "dropout", "padding")
-        batch, heads, length, width = query.shape
+        _, heads, _, width = query.shape
         layer = _layer(heads * width, heads, query.dtype, options.get("dropout") or 0.0)
         mask = joined(options.get("keep"), options.get("bias"))
         if mask is not None:
-            mask = mask.expand(batch, heads, length, key.shape[2]).reshape(batch * heads, length, key.shape[2])
+            mask = mask.flatten(0, 1)  # (batch · heads, len_q, len_k)
             mask = ~mask if mask.dtype == torch.bool else mask  # its True ignores
         out, _ = layer(
             _rows(query), _rows(key), _rows(value), attn_mask=mask, key_padding_mask=options.get("padding"),
