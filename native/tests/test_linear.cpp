@@ -193,3 +193,20 @@ TEST(linear, has_the_same_bits_for_any_number_of_threads) {
         }
     }
 }
+
+// The next position after the last one there is.
+TEST(linear, an_offset_at_the_end_of_all_numbers_hides_nothing) {
+    for (const qkv::KernelTable* kernels : qkv::runnable_kernels()) {
+        check::setting() = kernels->name;
+        const auto answer = [&](bool causal, int64_t offset, bool direct) {
+            const Case c = {{Map::elu1, 3, 1, 0}, 1, 1, 1, 5, 7, 2, causal, offset};
+            std::vector<float> out(10, NAN);
+            qkv::linear(*kernels, Inputs(c).problem(c, out.data(), nullptr, direct), 1);
+            return out;
+        };
+        for (const bool direct : {false, true}) {
+            CHECK(answer(true, INT64_MAX, direct) == answer(true, 7, direct));
+            CHECK(answer(true, INT64_MIN, direct) == std::vector<float>(10, 0.0f));
+        }
+    }
+}
