@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -103,26 +104,32 @@ def _tree(said: list[tuple[str, str]]) -> dict[str, Any]:
     return {"title": "t", "mapping": nodes, "current_node": str(len(said) - 1)}
 
 
-def other_value(chance: random.Random, data: Any) -> Any:
+def leaf(chance: random.Random) -> Any:
+    return chance.choice(LEAVES)
+
+
+def other_value(
+    chance: random.Random, data: Any, leaf: Callable[[random.Random], Any] = leaf, keys: Sequence[str] = KEYS
+) -> Any:
     """The same JSON but for one value or one name in it."""
-    if not isinstance(data, dict | list) or not data or chance.random() < 0.15:
-        return any_value(chance)
+    if not isinstance(data, dict | list) or not data or chance.random() < 0.1:
+        return any_value(chance, leaf, keys)
     if isinstance(data, list):
         at = chance.randrange(len(data))
-        return [*data[:at], other_value(chance, data[at]), *data[at + 1 :]]
+        return [*data[:at], other_value(chance, data[at], leaf, keys), *data[at + 1 :]]
     at = chance.choice(list(data))
     if chance.random() < 0.15:
-        return {(chance.choice(KEYS) if key == at else key): value for key, value in data.items()}
-    return {**data, at: other_value(chance, data[at])}
+        return {(chance.choice(keys) if key == at else key): value for key, value in data.items()}
+    return {**data, at: other_value(chance, data[at], leaf, keys)}
 
 
-def any_value(chance: random.Random, level: int = 3) -> Any:
+def any_value(chance: random.Random, leaf: Callable[[random.Random], Any], keys: Sequence[str], level: int = 3) -> Any:
     at = chance.random()
+    if level and at < 0.15:
+        return {chance.choice(keys): any_value(chance, leaf, keys, level - 1) for _ in range(chance.randint(0, 4))}
     if level and at < 0.3:
-        return {chance.choice(KEYS): any_value(chance, level - 1) for _ in range(chance.randint(0, 4))}
-    if level and at < 0.5:
-        return [any_value(chance, level - 1) for _ in range(chance.randint(0, 4))]
-    return chance.choice(LEAVES)
+        return [any_value(chance, leaf, keys, level - 1) for _ in range(chance.randint(0, 4))]
+    return leaf(chance)
 
 
 def deep(chance: random.Random) -> str:

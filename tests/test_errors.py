@@ -25,3 +25,7 @@ def test_a_refusal_keeps_its_reasons() -> None:
     refused = errors.FormRefused("no", ("one", "two"))
     assert refused.reasons == ("one", "two")
     assert str(refused) == "no"
+
+
+def test_what_was_given_does_not_fill_the_screen():
+    assert len(errors.complaint("path", "9" * 70_000, "a file that " + "x" * 70_000)) < 3000

@@ -6,6 +6,8 @@ Python's own: code that catches `ValueError` or `TypeError` goes on working.
 
 from __future__ import annotations
 
+_LONGEST = 1200  # characters of what was given that an error repeats
+
 
 class QkvError(Exception):
     """The root of every error that qkv raises on purpose."""
@@ -95,5 +97,10 @@ def complaint(argument: str, given: object, wanted: str, hint: str = "") -> str:
     >>> complaint("dropout", 1.5, "a probability between 0 and 1", "0.0 turns it off")
     'dropout: got 1.5, wanted a probability between 0 and 1. Hint: 0.0 turns it off.'
     """
-    text = f"{argument}: got {given}, wanted {wanted}."
+    text = f"{argument}: got {_cut(str(given))}, wanted {_cut(wanted)}."
     return f"{text} Hint: {hint}." if hint else text
+
+
+def _cut(text: str) -> str:
+    """What a stranger's file says may be as long as the file."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
