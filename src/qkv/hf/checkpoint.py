@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers.utils import logging
 
 from ..errors import OptionError, complaint
-from ..memory.files import _through_to_disk, check_kind
+from ..memory.files import MODELS_HEADER, _through_to_disk, check_header
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
@@ -131,7 +131,7 @@ def _read(path: Path, look: Any) -> Any:
     from safetensors import SafetensorError, safe_open
 
     try:
-        check_kind(path)
+        check_header(path, MODELS_HEADER)
         with safe_open(path, framework="pt", device="cpu") as file:
             return look(file)
     except FileNotFoundError as error:

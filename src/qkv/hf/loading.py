@@ -46,7 +46,7 @@ def load(
     of encoders too.
 
     Everything is checked before a model is returned: pickles are refused, and so are files that are damaged, that lack
-    weights the model needs or hold them in other shapes.
+    weights the model needs, hold others or hold them in other shapes, and weights that are NaN.
     """
     register()
     if not isinstance(path, str | os.PathLike) or not str(path):
@@ -87,6 +87,13 @@ def load(
         lacking = sorted(missing) + sorted(str(entry[0]) for entry in info["mismatched_keys"])
         given = f"{place}, in which {len(lacking)} weights are missing or of another shape ({lacking[0]} …)"
         raise _wrong(given, f"its {CONFIG} and its weights are not of one model")
+    # Layers without a head leave the head's weights over.
+    if generates and (spare := sorted(info["unexpected_keys"])):
+        given = f"{place}, with {len(spare)} weights that the model does not have ({spare[0]} …)"
+        raise _wrong(given, f"its {CONFIG} and its weights are not of one model")
+    for name, weight in model.named_parameters():
+        if weight.is_floating_point() and bool(weight.isnan().any()):
+            raise _wrong(f"{place}, with NaN in {name}", "a download may be damaged, or training had diverged")
     return Loaded(model.eval(), tokenizer)
 
 

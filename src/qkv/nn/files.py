@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from .. import features, similarity
 from ..errors import OptionError, OptionTypeError, QkvError, complaint
 from ..maps import MOST_FEATURES
-from ..memory.files import check_kind, checked_path, damaged, write
+from ..memory.files import MODELS_HEADER, check_header, checked_path, damaged, write
 from ..similarity import AnySimilarity
 from . import positions
 from .attention import Attention
@@ -84,6 +84,10 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
     described = {"model": about, "training": model.training, "dtypes": sorted({k for k in dtypes.values() if k})}
     metadata = {"format": _FORMAT, "version": _VERSION, "description": json.dumps(described, allow_nan=False)}
     whole = {name: whole_of(tensor.detach()).cpu().contiguous() for name, tensor in tensors.items()}
+    spoilt = [name for name, tensor in whole.items() if _has_nan(tensor)]
+    if spoilt:
+        hint = "training has diverged; safetensors.torch.save_file keeps any numbers"
+        raise OptionError(complaint("model", f"NaN in {spoilt[0]}", "weights that can be loaded again", hint))
     write(target, whole, metadata)
 
 
@@ -91,12 +95,13 @@ def load(path: str | os.PathLike[str]) -> Any:
     """The model of a file that `save` wrote: its class, options, weights, dtypes, and whether it was training.
 
     A file that is damaged, foreign or a pickle is refused with an OptionError, and one that cannot be read with an
-    OSError. Names, shapes and dtypes are checked before memory of their size is asked for. No random number is drawn.
+    OSError; so are weights that are NaN. Names, shapes and dtypes are checked before memory of their size is asked for.
+    No random number is drawn.
     """
     from safetensors import SafetensorError, safe_open
 
     source = checked_path(path)
-    check_kind(source)
+    check_header(source, MODELS_HEADER)
     try:
         with safe_open(source, framework="pt", device="cpu") as file:
             names = list(file.keys())
@@ -119,6 +124,9 @@ def load(path: str | os.PathLike[str]) -> Any:
             found = {id(tensor): file.get_tensor(name).clone() for name, tensor in expected.items()}
     except (SafetensorError, RuntimeError) as error:
         raise damaged(source, str(error)) from error
+    for name, tensor in expected.items():
+        if _has_nan(found[id(tensor)]):
+            raise damaged(source, f"NaN in {name}")
     _fill(model, found)
     return model.train(described["training"])
 
@@ -128,6 +136,10 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
     held = set(model.state_dict(keep_vars=True))
     named = [*model.named_parameters(), *model.named_buffers()]
     return {name: tensor for name, tensor in named if name in held}
+
+
+def _has_nan(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and bool(tensor.isnan().any())
 
 
 def _fill(model: nn.Module, found: dict[int, Tensor]) -> None:
