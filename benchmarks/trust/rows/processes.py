@@ -231,4 +231,6 @@ def without_the_native_library(subject: Subject) -> str:
     two = script(TWO_RUNTIMES)
     if two.returncode != 0:
         raise Wrong(f"beside another OpenMP: {two.stderr.strip().splitlines()[-1]}")
-    return "torch's forms run and explain says why; what is asked for by name is refused; a second OpenMP changes nothing"
+    return (
+        "torch's forms run and explain says why; what is asked for by name is refused; a second OpenMP changes nothing"
+    )
