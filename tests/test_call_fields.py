@@ -5,7 +5,18 @@ import torch
 from torch import Tensor
 
 import qkv
-from qkv.call import DTYPES, FORM_NAMES, Call, check_dropout, compact, fold_group, level, read_call, unfold_group
+from qkv.call import (
+    DTYPES,
+    FORM_NAMES,
+    Call,
+    check_dropout,
+    compact,
+    fold_group,
+    level,
+    read_call,
+    transforming,
+    unfold_group,
+)
 from qkv.errors import DtypeError, MaskError, MaskTypeError, OptionError, OptionTypeError, ShapeError
 
 SIZES = {"batch": 2, "heads": 6, "heads_kv": 3, "len_q": 5, "len_k": 7, "width": 11, "width_v": 13}
@@ -144,7 +155,14 @@ def test_a_bias_that_does_not_broadcast_is_refused(shape: tuple[int, ...]) -> No
         read(*tensors(), bias=torch.zeros(shape))
 
 
+def test_a_bias_of_matrices_has_two_dimensions() -> None:
+    with pytest.raises(ShapeError, match="bias"):
+        read(*tensors(2), bias=torch.zeros(1, 5, 7))
+
+
 def test_a_bias_is_of_the_inputs_dtype_or_of_the_arithmetics() -> None:
+    with pytest.raises(DtypeError, match=r"bias.*query's torch\.float64"):
+        read(*tensors(dtype=torch.float64), bias=torch.zeros(5, 7))
     halves = tensors(dtype=torch.float16)
     for fits in (torch.float16, torch.float32):
         assert read(*halves, bias=torch.zeros(5, 7, dtype=fits)).bias is not None
@@ -269,14 +287,45 @@ def far(*shape: int) -> Tensor:
     [
         ((1, 1, 2**31, 1), (1, 1, 2**32, 1)),  # scores
         ((1, 1, 1, 2**61), (1, 1, 1, 2**61)),  # bytes of the output
+        ((4, 2**10, 2**10, 2**39), (4, 2**10, 1, 2**39)),
     ],
 )
 def test_sizes_that_overflow_are_refused_and_the_largest_that_do_not_are_read(query, key) -> None:
     with pytest.raises(ShapeError, match="overflow 64 bits"):
         read(far(*query), far(*key), far(*key))
+    assert_read_when_halved(query, key)
+
+
+def assert_read_when_halved(query: tuple[int, ...], key: tuple[int, ...]) -> None:
     halved = [*query[:3], query[3] // 2] if query[3] > 1 else [*query[:2], query[2] // 2, 1]
     fitting = [*key[:3], key[3] // 2] if key[3] > 1 else list(key)
     assert read(far(*halved), far(*fitting), far(*fitting)).width == halved[3]
+
+
+def test_the_largest_number_of_scores_is_read() -> None:
+    """2⁶³ − 1, in two factors."""
+    query, key = far(1, 1, 49 * 73 * 127, 1), far(1, 1, 337 * 92737 * 649657, 1)
+    extent = read(query, key, key).extent
+    assert extent.len_q * extent.len_k == 2**63 - 1
+
+
+def test_a_key_with_more_axes_than_a_matrix_is_named() -> None:
+    query, key, value = tensors(2)
+    with pytest.raises(ShapeError, match=r"^key: got 3 dimensions"):
+        read(query, key[None], value)
+
+
+def test_the_signature_knows_a_bias() -> None:
+    given = tensors()
+    signatures = {read(*given, bias=bias).signature for bias in (None, torch.zeros(5, 7), torch.zeros(6, 1, 7))}
+    assert len(signatures) == 3
+
+
+def test_forward_mode_stands_between_us_and_the_numbers() -> None:
+    assert not transforming()
+    with torch.autograd.forward_ad.dual_level():
+        assert transforming()
+    assert torch.func.vmap(lambda x: x + transforming())(torch.zeros(3)).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_mask_that_was_written_to_is_noticed() -> None:
@@ -300,10 +349,10 @@ def test_groups_fold_and_unfold(heads_kv: int) -> None:
     assert unfold_group(tensor, 6) is tensor
 
 
-@pytest.mark.parametrize("front", [(), (3,), (2, 3), (2, 1, 3)])
+@pytest.mark.parametrize("front", [(), (1,), (2,), (3,), (2, 3), (2, 4), (2, 1, 3)])
 def test_one_matrix_that_all_see_stays_one(front: tuple[int, ...]) -> None:
     """Where its copies would start on boundaries too, and only there."""
-    for rows, width in ((4, 16), (5, 16), (5, 8), (3, 11)):
+    for rows, width in ((4, 16), (5, 16), (4, 8), (5, 8), (3, 11)):
         shown = torch.randn(rows, width).expand(*front, rows, width)
         held = compact(shown)
         assert torch.equal(held, shown)
@@ -313,6 +362,13 @@ def test_one_matrix_that_all_see_stays_one(front: tuple[int, ...]) -> None:
         )
     half = torch.randn(2, 1, 4, 16).expand(2, 3, 4, 16)  # each batch row has its own
     assert compact(half).stride() == (192, 64, 16, 1)
+
+
+def test_a_plain_copy_has_plain_strides() -> None:
+    for odd in (torch.randn(1, 1, 16, 4).mT, torch.randn(200).as_strided((1, 1, 7, 16), (3, 5, 16, 1))):
+        held = compact(odd)
+        assert torch.equal(held, odd)
+        assert held.stride() == torch.empty(odd.shape).stride()
 
 
 @pytest.mark.parametrize("step", [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
