@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import signal
 import sys
 import time
 from dataclasses import asdict
@@ -54,6 +55,8 @@ def main() -> None:
         batch = campaign.run(asked.seed, campaign.batch if asked.count is None else asked.count)
         print(MARK + json.dumps(asdict(batch)))
         return
+    # Asked to end, it ends its batches first.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     until = time.monotonic() + 60 * asked.minutes
     ledgers = [run_campaign(name, named(name), asked.jobs, until) for name in asked.names or NAMES]
     for ledger in ledgers:

@@ -112,7 +112,7 @@ def broken_safetensors(chance: random.Random, data: bytes) -> bytes:
                 # Another shape of as many numbers.
                 header[name] = {**entry, "shape": chance.choice((entry["shape"][::-1], [1, *entry["shape"]]))}
             case 2 if isinstance(entry, dict):
-                header[name] = {**entry, "dtype": SAME_SIZE.get(entry.get("dtype"), "U8")}
+                header[name] = {**entry, "dtype": SAME_SIZE.get(str(entry.get("dtype")), "U8")}
             case 3:
                 header["__metadata__"] = changed_json(chance, header.get("__metadata__"))
             case 4 if isinstance(header.get("__metadata__"), dict):
@@ -145,9 +145,9 @@ def broken_safetensors(chance: random.Random, data: bytes) -> bytes:
 
 def _in_metadata(chance: random.Random, metadata: dict[str, Any]) -> None:
     """Texts there are numbers and words, and for a model JSON."""
-    name = chance.choice([*metadata])
+    name = chance.choice([*metadata, "format"])
     try:
-        inner = json.loads(metadata[name])
+        inner = json.loads(metadata.get(name, ""))
     except (ValueError, TypeError):
         inner = None
     if isinstance(inner, dict):

@@ -31,12 +31,27 @@ class Ledger:
     commits: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, name: str) -> Ledger:
-        path = STATE / f"{name}.json"
+    def of(cls, name: str, state: Path = STATE) -> Ledger:
+        path = state / f"{name}.json"
         return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else cls(name)
 
-    def save(self) -> None:
-        write(STATE / f"{self.name}.json", asdict(self))
+    def save(self, state: Path = STATE) -> None:
+        write(state / f"{self.name}.json", asdict(self))
+
+    def enter(self, finding: dict[str, Any] | None, told: dict[str, Any]) -> None:
+        """What a batch told; `finding` is what the same seed gave before, which stays open until it passes."""
+        self.seconds += told["seconds"]
+        if finding is not None:
+            self.open.remove(finding)
+        if "words" in told:
+            self.open.append(told)
+            return
+        if finding is not None:
+            self.mended.append({key: finding[key] for key in ("seed", "count", "words")})
+        self.done += told["done"]
+        self.batches += 1
+        if told["figures"]:
+            self.figures.append(told["figures"])
 
     def worked_at(self, commit: str) -> None:
         if commit not in self.commits:
@@ -72,10 +87,10 @@ def machine() -> dict[str, Any]:
     }
 
 
-def publish(ledger: Ledger, unit: str, about: str, figures: dict[str, Any]) -> None:
+def publish(ledger: Ledger, unit: str, about: str, figures: dict[str, Any], record: Path = RECORD) -> None:
     """Into the record that is committed: one entry a campaign, the newest."""
-    record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
-    record[ledger.name] = {
+    published = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+    published[ledger.name] = {
         "about": about,
         "unit": unit,
         "done": ledger.done,
@@ -87,4 +102,4 @@ def publish(ledger: Ledger, unit: str, about: str, figures: dict[str, Any]) -> N
         "machine": machine(),
         "date": datetime.now(UTC).date().isoformat(),
     }
-    write(RECORD, dict(sorted(record.items())))
+    write(record, dict(sorted(published.items())))

@@ -57,7 +57,8 @@ def try_all(
     the input was read, not refused; what else it raises is a finding. folders: of the package, where lines are
     counted; untraced: kinds that are too slow for that.
 
-    Goes on after a finding, so that a batch tells of several faults, and raises them all at the end.
+    Goes on after a finding, so that a batch tells of several faults, and raises them all at the end, with their inputs:
+    the pool follows what the code does, so that another version of it is given other inputs by the same seed.
     """
     chance, pool, reached = random.Random(seed), [], Reached(folders)
     outcomes: Counter[str] = Counter()

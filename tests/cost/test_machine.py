@@ -66,6 +66,15 @@ def test_figures_that_make_no_sense_are_refused(cache: Path, wrong: str) -> None
     assert Machine.stored() is None
 
 
+@pytest.mark.parametrize("name", ["cores", "threads", "memory_bytes"])
+@pytest.mark.parametrize("wrong", [0.5, 2.5, 0, -1])
+def test_half_a_core_is_no_machine(cache: Path, name: str, wrong: float) -> None:
+    found = json.loads(MACHINE.store().read_text(encoding="utf-8"))
+    path().write_text(json.dumps({**found, name: wrong}), encoding="utf-8")
+    with pytest.raises(OptionError, match="qkv calibrate"):
+        Machine.read(path())
+
+
 def test_a_binary_file_is_no_figure(cache: Path) -> None:
     path().write_bytes(os.urandom(4096))
     assert Machine.stored() is None

@@ -125,7 +125,7 @@ class Machine:
         if not {"read.memory", "multiply.float32.square"} <= roofs.keys():
             raise ValueError("no roofs")
         errors = {name: _figure(error) for name, error in found.pop("errors").items()}
-        cores, threads, memory = (int(_rate(found[name])) for name in ("cores", "threads", "memory_bytes"))
+        cores, threads, memory = (_count(found[name]) for name in ("cores", "threads", "memory_bytes"))
         torch, isa, taken = (str(found[name]) for name in ("torch", "isa", "taken"))
         dots = tuple((str(name), _figure(intensity), _figure(rate)) for name, intensity, rate in found["dots"])
         name = str(found["name"])
@@ -253,3 +253,10 @@ def _rate(given: Any) -> float:
     if not 1e-9 <= number <= 1e21:
         raise ValueError(f"{given!r} is no figure of a machine")
     return number
+
+
+def _count(given: Any) -> int:
+    number = _rate(given)
+    if not number.is_integer():
+        raise ValueError(f"{given!r} is no whole number")
+    return int(number)

@@ -65,7 +65,7 @@ def load(kind: type[LinearState], path: str | os.PathLike[str], similarity: AnyS
                 state = kind(similarity, *sizes[:3], value_width=sizes[3])
             except QkvError as error:
                 raise damaged(source, str(error)) from error
-            dtype = about.get("dtype", "")
+            dtype = about.get("dtype")
             if dtype not in ("", "float32", "float16", "bfloat16", "float64"):
                 raise damaged(source, f"dtype {dtype!r}")
             seen = getattr(torch, dtype) if dtype else None
