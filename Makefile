@@ -11,7 +11,7 @@ NATIVE := CMakeLists.txt $(shell find native -type f)
 ROOMS  := $(shell find src -name __init__.py)
 JOBS   ?= 2
 
-.PHONY: help tour lab test check python-test format native-test native-soak bench soak mutation docs font screens weights wheel lock sbom clean
+.PHONY: help tour lab test check python-test format native-test native-soak bench trust soak mutation docs font screens weights wheel lock sbom clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -78,6 +78,11 @@ $(VENV)/.bench: $(VENV)/.weights requirements/bench.txt
 	  $(LOCKED) -r requirements/bench.txt
 	@touch $@
 
+# The peers of make trust: wheels only.
+$(VENV)/.peers: $(VENV)/.dev
+	$(PIP) install -c constraints.txt onnx onnxruntime jax transformers
+	@touch $@
+
 tour: $(VENV)/.qkv ## what qkv does, on built-in examples, in under a minute
 	@$(BIN)/qkv tour
 
@@ -115,6 +120,9 @@ python-test: $(VENV)/.weights
 
 bench: $(VENV)/.bench ## qkv and its peers in one run: tables here, JSON in build/bench
 	$(BIN)/python -m benchmarks
+
+trust: $(VENV)/.peers ## 52 bad inputs put to qkv and its peers: right, wrong, crash; writes docs/trust.md
+	@$(BIN)/python -m benchmarks.trust
 
 soak: $(VENV)/.dev native-soak ## long campaigns that do not fit into make test
 	$(BIN)/python -m pytest -n $(JOBS) --soak tests/properties

@@ -125,9 +125,6 @@ def main() -> None:
     unknown = [name for name in asked.rooms if name not in ROOMS]
     if unknown:
         parser.error(f"no room {', '.join(unknown)}; there are {', '.join(ROOMS)}")
-    if asked.again:
-        for name in asked.rooms or ROOMS:
-            (STATE / f"{name}-tests.json").unlink(missing_ok=True)
     warm_up()
     for name in asked.rooms or ROOMS:
         Hunt(name, ROOMS[name], asked.sample or ROOMS[name].sample, asked.seed, asked.again).run()

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +45,49 @@ class Covering:
 
 
 def covering(root: Path, store: Path, files: Sequence[str], tests: Sequence[str]) -> Covering:
-    """Made once and kept in `store`, until that file is removed."""
-    if not store.exists():
+    """Kept in `store`: only files of tests that are new or were changed run again, and all when the code was."""
+    digests = {path: _digest([root / path]) for path in _expanded(root, tests)}
+    code = _digest([root / file for file in files])
+    known: dict[str, Any] = json.loads(store.read_text(encoding="utf-8")) if store.exists() else {}
+    if known.get("code") != code:
+        known = {"code": code, "digests": {}, "seconds": {}, "lines": {}}
+    fresh = [path for path, digest in digests.items() if known["digests"].get(path) != digest]
+    if fresh:
         store.parent.mkdir(parents=True, exist_ok=True)
-        told = in_child(root, lambda: _cover(root, store, files, tests), 7200)
+        part = store.with_suffix(".part")
+        told = in_child(root, lambda: _cover(root, part, files, fresh), 7200)
         if told.get("kind") != "covered":
-            raise RuntimeError(f"the run of {', '.join(tests)} under coverage ended so: {told}")
-    data = json.loads(store.read_text(encoding="utf-8"))
-    names = data["tests"]
-    lines = {
-        file: {int(line): [names[i] for i in which] for line, which in of.items()} for file, of in data["lines"].items()
-    }
-    return Covering(lines, data["seconds"])
+            raise RuntimeError(f"the run of {', '.join(fresh)} under coverage ended so: {told}")
+    of_now = {test for test in known["seconds"] if test.partition("::")[0] in set(digests) - set(fresh)}
+    known["seconds"] = {test: seconds for test, seconds in known["seconds"].items() if test in of_now}
+    for test in set(known["lines"]) - of_now:
+        del known["lines"][test]
+    if fresh:
+        found = json.loads(part.read_text(encoding="utf-8"))
+        part.unlink()
+        known["seconds"] |= found["seconds"]
+        known["lines"] |= found["lines"]
+        known["digests"] = digests
+        store.write_text(json.dumps(known), encoding="utf-8")
+    lines: dict[str, dict[int, list[str]]] = {}
+    for test, executed in known["lines"].items():
+        for file, numbers in executed.items():
+            for line in numbers:
+                lines.setdefault(file, {}).setdefault(line, []).append(test)
+    return Covering(lines, known["seconds"])
+
+
+def _digest(paths: Sequence[Path]) -> str:
+    return sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
+
+
+def _expanded(root: Path, tests: Sequence[str]) -> list[str]:
+    """The files of tests in these places; in the package every file may have examples."""
+    found = []
+    for place in tests:
+        here = root / place
+        found += [here] if here.is_file() else sorted(here.rglob("*.py" if place.startswith("src") else "test_*.py"))
+    return [path.relative_to(root).as_posix() for path in dict.fromkeys(found)]
 
 
 def _cover(root: Path, store: Path, files: Sequence[str], tests: Sequence[str]) -> dict[str, Any]:
@@ -65,16 +97,13 @@ def _cover(root: Path, store: Path, files: Sequence[str], tests: Sequence[str]) 
     plugin = _Contexts(measured)
     pytest_in_here(["--maxfail=1000", *tests], plugin)
     measured.stop()
-    found, names = measured.get_data(), sorted({"", *plugin.seconds})
-    place = {name: at for at, name in enumerate(names)}
-    lines = {
-        file: {
-            line: sorted(place[name] for name in contexts if name in place)
-            for line, contexts in found.contexts_by_lineno(str(root / file)).items()
-        }
-        for file in files
-    }
-    store.write_text(json.dumps({"tests": names, "seconds": plugin.seconds, "lines": lines}), encoding="utf-8")
+    lines: dict[str, dict[str, list[int]]] = {test: {} for test in plugin.seconds}
+    for file in files:
+        for line, contexts in measured.get_data().contexts_by_lineno(str(root / file)).items():
+            for test in contexts:
+                if test in lines:
+                    lines[test].setdefault(file, []).append(line)
+    store.write_text(json.dumps({"seconds": plugin.seconds, "lines": lines}), encoding="utf-8")
     return {"kind": "covered"}
 
 

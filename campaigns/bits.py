@@ -1,0 +1,294 @@
+"""The same inputs give the same bits: 250 repeats of every call with 1, 2 and 4 threads, as far as each form promises.
+
+Repeats lie differently in memory, and where the form keeps batch companions, stand beside other numbers. A cell is a
+form, a similarity and a dtype; or a memory's storage, a similarity and a dtype; each batch takes the next few cells.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import qkv
+from qkv.errors import FormRefused
+from qkv.forms import FORMS
+from qkv.testing import CallCase
+from qkv.testing.cases import DTYPES
+from qkv.testing.contract.grid import HEADS, MASKS, SIMILARITIES
+from qkv.testing.contract.subject import Case, Subject, gradients
+from qkv.testing.poison import LAYOUTS
+
+from .campaign import Batch, Campaign
+
+REPEATS = 250
+THREADS = (1, 2, 4)
+NAMES = ("query", "key", "value")
+SUBJECT = Subject.of_qkv()
+# (len_q, len_k): less than a tile, several of them, and few queries with a long past.
+LENGTHS = ((7, 11), (67, 71), (130, 257), (3, 700))
+STORED = ("float32", "float16", "bfloat16", "int8")
+ON_MEMORY = {"softmax": None, "softcap and sink": qkv.Softmax(softcap=2.5, sink=0.5), "argmax": qkv.Argmax()}
+
+
+class Cell(NamedTuple):
+    """where: a form, or a memory and how it stores."""
+
+    where: str
+    similarity: str
+    dtype: str
+
+
+@cache
+def cells() -> tuple[Cell, ...]:
+    """Every form with every similarity and dtype that it takes, and every memory."""
+    found = []
+    for form in FORMS:
+        for name in SIMILARITIES:
+            for dtype in DTYPES:
+                if _accepted(form, CallCase(similarity=SIMILARITIES[name], dtype=dtype)):
+                    found.append(Cell(form, name, dtype))
+    for stored in STORED:
+        found += [Cell(f"KVCache {stored}", name, dtype) for name in ON_MEMORY for dtype in DTYPES]
+    maps = ("polynomial", "elu1", "positive_random")
+    return (*found, *(Cell("LinearState", name, dtype) for name in maps for dtype in DTYPES))
+
+
+def _accepted(form: str, call: CallCase) -> bool:
+    try:
+        qkv.attention(**call.kwargs, form=form)
+    except FormRefused:
+        return False
+    return True
+
+
+def same_bits(found: Tensor, wanted: Tensor, what: str) -> None:
+    """Every bit, those of NaN and of −0 included."""
+    as_whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[wanted.element_size()]
+    one, other = (tensor.detach().contiguous().view(as_whole) for tensor in (found, wanted))
+    if not torch.equal(one, other):
+        at = tuple(int(i) for i in (one != other).nonzero()[0])
+        raise AssertionError(
+            f"{what}: {int((one != other).sum())} of {one.numel()} numbers differ, the first at {at}: "
+            f"{found[at].item()!r} instead of {wanted[at].item()!r}"
+        )
+
+
+def run(seed: int, count: int) -> Batch:
+    """About `count` repeats: the cells that are next in the round, a new call in each."""
+    before, tally = torch.get_num_threads(), Counter()
+    every = cells()
+    many = max(1, round(count / (REPEATS * len(THREADS))))
+    try:
+        for at in range(seed * many, (seed + 1) * many):
+            cell = every[at % len(every)]
+            # Another call each time that the round comes to this cell.
+            tally.update(_repeated(cell, random.Random(f"{cell} {at // len(every)}"), REPEATS))
+            tally["cells"] += 1
+    finally:
+        torch.set_num_threads(before)
+    compared = tally["repeats"] + tally["gradients"]
+    return Batch(compared, {**dict(sorted(tally.items())), "first cell": (seed * many) % len(every)})
+
+
+def _repeated(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
+    if cell.where.startswith("KVCache"):
+        return _on_memory(cell, draw, repeats)
+    if cell.where == "LinearState":
+        return _on_state(cell, draw, repeats)
+    return _of_form(cell, draw, repeats)
+
+
+def _drawn_call(cell: Cell, draw: random.Random) -> CallCase:
+    """A call that the form takes: a mask that it refuses is drawn again, at last without one."""
+    for last in (False,) * 8 + (True,):
+        batch, heads_q, heads_kv, dims = HEADS[draw.choice(("mha", "gqa", "mqa", "gqa", "batch", "sequence"))]
+        len_q, len_k = draw.choice(LENGTHS)
+        kind = "none" if last else draw.choice(list(MASKS))
+        softmax = cell.similarity.startswith("softmax")
+        call = CallCase(
+            batch=batch,
+            heads_q=heads_q,
+            heads_kv=heads_kv,
+            len_q=len_q,
+            len_k=len_k,
+            width=draw.choice((5, 16, 33, 64)),
+            width_v=draw.choice((3, 16, 40)),
+            dims=dims,
+            dtype=cell.dtype,
+            similarity=SIMILARITIES[cell.similarity],
+            mask=MASKS[kind](batch, len_q, len_k),
+            bias=draw.choice((None, None, "full", "row")) if softmax else None,
+            seed=draw.randrange(9999),
+        )
+        if _accepted(cell.where, call):
+            return call
+    raise AssertionError(f"{cell}: took a plain call before, and refuses one now")
+
+
+def _of_form(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
+    call, keeps, tally = _drawn_call(cell, draw), FORMS[cell.where].keeps, Counter()
+    plain: dict[str, Any] = {**call.kwargs, **{name: call.kwargs[name].contiguous() for name in NAMES}}
+    asked = {"form": cell.where, "return_lse": call.kind == "softmax"}
+    wanted: tuple[Tensor, ...] = ()
+    slopes: dict[str, Tensor] = {}
+    with_slopes = cell.where in ("dense", "streaming", "linear") and call.kind != "argmax"
+    for threads in THREADS:
+        torch.set_num_threads(threads)
+        if not wanted or "threads" not in keeps:
+            wanted = _parts(qkv.attention(**plain, **asked))
+            slopes = gradients(SUBJECT, Case(cell.where, call)) if with_slopes else {}
+        names = list(LAYOUTS)
+        for repeat in range(repeats):
+            layout, what = names[repeat % len(names)], f"{cell}, {call!r}, {threads} threads, repeat {repeat}"
+            room = torch.empty(draw.randrange(1, 4096))  # so that what is allocated lies elsewhere
+            given = {**plain, **{name: LAYOUTS[layout](plain[name]) for name in NAMES}}
+            beside = "batch companions" in keeps and call.dims > 2 and call.batch > 1 and repeat % 3 == 0
+            if beside:
+                given |= {name: _among_others(given[name], repeat) for name in NAMES}
+            found = _parts(qkv.attention(**given, **asked))
+            for part, right in zip(found, wanted, strict=True):
+                same = (part[:1], right[:1]) if beside else (part, right)
+                same_bits(*same, f"{what}, layout {layout}{', beside others' if beside else ''}")
+            tally["repeats"] += 1
+            tally["beside others"] += beside
+            if slopes and repeat % 10 == 0:
+                for name, slope in gradients(SUBJECT, Case(cell.where, call)).items():
+                    same_bits(slope, slopes[name], f"{what}, gradient of {name}")
+                tally["gradients"] += 1
+            del room
+    return tally
+
+
+def _parts(answer: Any) -> tuple[Tensor, ...]:
+    return tuple(answer) if isinstance(answer, tuple) else (answer,)
+
+
+def _among_others(tensor: Tensor, repeat: int) -> Tensor:
+    """Row 0 as it is, in rows of other numbers."""
+    other = tensor.clone()
+    other[1:] = other[1:] * (2 + repeat % 5) - 1
+    return other
+
+
+def _sequence(n: int, batch: int, dtype: torch.dtype, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    source = torch.Generator().manual_seed(seed)
+    heads = {"query": 6, "key": 2, "value": 2}
+    query, key, value = (torch.randn(batch, heads[name], n, 17, generator=source).to(dtype) for name in NAMES)
+    return query, key, value
+
+
+def _chunks(total: int, draw: random.Random) -> Iterator[slice]:
+    start = 0
+    while start < total:
+        stop = min(total, start + draw.choice((1, 3, 64, 65, 300)))
+        yield slice(start, stop)
+        start = stop
+
+
+def _filled(memory: Any, key: Tensor, value: Tensor, parts: Iterator[slice]) -> Any:
+    for part in parts:
+        memory.append(key[:, :, part], value[:, :, part])
+    return memory
+
+
+def _on_memory(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
+    """One step after a past that came in other chunks and beside other rows; float64 queries run on torch."""
+    stored, dtype, kind = getattr(torch, cell.where.split()[1]), DTYPES[cell.dtype], ON_MEMORY[cell.similarity]
+    past, n = draw.choice((63, 300, 700)), draw.choice((1, 1, 5))
+    window = draw.choice((None, None, 100))
+    tensors = _sequence(past + n, 2, dtype, draw.randrange(9999))
+    native, everything = dtype is not torch.float64, slice(past, past + n)
+
+    def made(batch: int) -> Any:
+        return qkv.KVCache(batch, 2, 17, dtype=stored, window=window)
+
+    def step(memory: Any, of: Callable[[Tensor], Tensor]) -> Tensor:
+        return qkv.decode(*(of(tensor[:, :, everything]) for tensor in tensors), memory, similarity=kind)
+
+    whole, tally, wanted = iter([slice(0, past)]), Counter(), None
+    memory = _filled(made(2), *tensors[1:], whole)
+    names = list(LAYOUTS)
+    for threads in THREADS:
+        torch.set_num_threads(threads)
+        if wanted is None or not native:
+            wanted = step(memory.fork(), Tensor.contiguous)
+        for repeat in range(repeats):
+            what = f"{cell}, past {past} + {n}, window {window}, {threads} threads, repeat {repeat}"
+            layout = LAYOUTS[names[repeat % len(names)]]
+            if repeat % 25 == 24 and native:
+                # A single row, its past in other chunks.
+                alone = _filled(made(1), *(tensor[:1] for tensor in tensors[1:]), _chunks(past, draw))
+                found = step(alone, lambda tensor, layout=layout: layout(tensor[:1]))
+                same_bits(found, wanted[:1], f"{what}, alone and in other chunks")
+                tally["beside others"] += 1
+            else:
+                same_bits(step(memory.fork(), layout), wanted, what)
+            tally["repeats"] += 1
+    return tally
+
+
+def _on_state(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
+    """The same tokens in the same calls, alone or beside another row."""
+    dtype = DTYPES[cell.dtype]
+    similarity = CallCase(similarity=SIMILARITIES[cell.similarity], width=17, dtype=cell.dtype).built_similarity
+    past = draw.choice((5, 40, 300))
+    tensors = _sequence(past + 2, 2, dtype, draw.randrange(9999))
+    native, tally, wanted = dtype is not torch.float64, Counter(), None
+
+    def state(rows: int) -> Any:
+        return _filled(
+            qkv.LinearState(similarity, rows, 2, 17), *(tensor[:rows] for tensor in tensors[1:]), iter([slice(0, past)])
+        )
+
+    for threads in THREADS:
+        torch.set_num_threads(threads)
+        both, alone = state(2), state(1)
+        if wanted is None or not native:
+            wanted = _two_steps(both.fork(), tensors, past)
+        for repeat in range(repeats):
+            what = f"{cell}, past {past}, {threads} threads, repeat {repeat}"
+            if native and repeat % 3 == 0:
+                found = _two_steps(alone.fork(), tuple(tensor[:1] for tensor in tensors), past)
+                same_bits(found, wanted[:1], f"{what}, alone")
+                tally["beside others"] += 1
+            else:
+                same_bits(_two_steps(both.fork(), tensors, past), wanted, what)
+            tally["repeats"] += 1
+    return tally
+
+
+def _two_steps(state: Any, tensors: tuple[Tensor, ...], past: int) -> Tensor:
+    steps = [qkv.decode(*(tensor[:, :, t : t + 1] for tensor in tensors), state) for t in (past, past + 1)]
+    return torch.cat(steps, dim=2)
+
+
+def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
+    """How much was compared, over how many cells, and how often each cell had its turn."""
+    tally: Counter[str] = Counter()
+    for batch in figures:
+        tally.update({name: number for name, number in batch.items() if name != "first cell"})
+    return {
+        "repeats at each number of threads": REPEATS,
+        "threads": list(THREADS),
+        "calls compared": tally["repeats"],
+        "of them beside other numbers": tally["beside others"],
+        "backward passes compared": tally["gradients"],
+        "kinds of calls": len(cells()),
+        "rounds": round(tally["cells"] / len(cells()), 2),
+    }
+
+
+CAMPAIGN = Campaign(
+    about="250 repeats of calls with 1, 2 and 4 threads, in other layouts and beside other numbers: the same bits",
+    unit="repeats",
+    goal=500_000,
+    batch=10 * REPEATS * len(THREADS),
+    run=run,
+    gather=gather,
+)

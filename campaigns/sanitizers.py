@@ -1,0 +1,172 @@
+"""The sanitizers: addresses, undefined behaviour and threads, over the C++ tests and over the tests of Python.
+
+Each run is one job, chosen by its seed. For Python the extension is built once more with a sanitizer, in a folder of
+its own, and a finder puts it in the place of the installed one, in every process that a test starts as well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from .campaign import Batch, Campaign
+from .ledger import ROOT
+from .native_builds import built
+
+TOOLS = Path(sys.executable).parent
+
+# What reaches the native library from Python.
+REACHING = (
+    "tests/kernels",
+    "tests/memory",
+    "tests/forms/test_hard.py",
+    "tests/forms/test_decode.py",
+    "tests/forms/linear",
+    "tests/test_decoding.py",
+    "tests/test_decoding_edges.py",
+    "tests/faults/test_memories.py",
+    "tests/faults/test_bad_layouts.py",
+)
+# What runs kernels on several threads, the library's or the caller's.
+THREADED = (
+    "tests/kernels/test_argmax.py",
+    "tests/kernels/test_counted.py",
+    "tests/kernels/test_finite.py",
+    "tests/memory/test_locks.py",
+    "tests/forms/test_hard.py",
+    "tests/forms/linear/test_forward.py",
+    "tests/test_decoding.py",
+    "tests/faults/test_memory_processes.py",
+)
+_FINDER = '''"""Puts the extension of this folder in the place of the installed one."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "qkv.kernels._native":
+            return None
+        return importlib.util.spec_from_file_location(name, next(Path(__file__).parent.glob("_native*.so")))
+
+
+sys.meta_path.insert(0, Finder)
+'''
+
+
+def cpp_addresses() -> int:
+    """The C++ tests and the fuzzers' targets, with gcc."""
+    folder = built(
+        "native-tests", "-DQKV_TESTS=ON", "-DQKV_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"
+    )
+    return _ctest(folder)
+
+
+def cpp_threads() -> int:
+    return _ctest(_threaded_tests())
+
+
+def _threaded_tests() -> Path:
+    return built(
+        "sanitizers/cpp-thread", "-DQKV_TESTS=ON", "-DQKV_SANITIZE=thread", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"
+    )
+
+
+def python_addresses() -> int:
+    preload = " ".join(_library(name) for name in ("libasan.so", "libstdc++.so"))
+    options = "detect_leaks=0:allocator_may_return_null=1"
+    return _pytest("address,undefined", REACHING, LD_PRELOAD=preload, ASAN_OPTIONS=options)
+
+
+def python_threads() -> int:
+    team = _threaded_tests() / "native" / "tests" / "libteam.so"
+    preload = f"{_library('libtsan.so')} {team}"
+    options = "ignore_noninstrumented_modules=1:die_after_fork=0:allocator_may_return_null=1"
+    return _pytest("thread", THREADED, LD_PRELOAD=preload, TSAN_OPTIONS=options)
+
+
+JOBS = (cpp_addresses, cpp_threads, python_addresses, python_threads)
+
+
+def run(seed: int, count: int) -> Batch:
+    """One job, whatever `count` says; what a sanitizer reports ends it."""
+    job = JOBS[seed % len(JOBS)]
+    before = time.monotonic()
+    tests = job()
+    return Batch(1, {"job": job.__name__, "tests": tests, "seconds": round(time.monotonic() - before)})
+
+
+def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
+    return {told["job"]: {"tests": told["tests"], "seconds": told["seconds"]} for told in figures}
+
+
+def _ctest(folder: Path) -> int:
+    said = _said([str(TOOLS / "ctest"), "--test-dir", str(folder), "--output-on-failure"], {})
+    return int(re.findall(r"tests failed out of (\d+)", said)[-1])
+
+
+def _pytest(sanitizer: str, tests: tuple[str, ...], **environment: str) -> int:
+    folder = _extension(sanitizer)
+    environment["PYTHONPATH"] = str(folder)
+    where = "from qkv.kernels.capability import load; print(load().native.__file__)"
+    loaded = _said([sys.executable, "-c", where], environment).splitlines()[-1]
+    runtime = b"__tsan_init" if sanitizer == "thread" else b"__asan_init"
+    if Path(loaded).parent != folder or runtime not in Path(loaded).read_bytes():
+        raise AssertionError(f"{loaded} was loaded instead of the extension in {folder}")
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:xdist", "-p", "no:cacheprovider", "--timeout=1200"]
+    said = _said([*command, *tests], environment)
+    return int(re.findall(r"(\d+) passed", said)[-1])
+
+
+def _extension(sanitizer: str) -> Path:
+    """A folder for PYTHONPATH with the extension, built with the sanitizer."""
+    nanobind = _said([sys.executable, "-m", "nanobind", "--cmake_dir"], {}).strip()
+    name = f"sanitizers/{sanitizer.replace(',', '-')}"
+    folder = built(
+        name,
+        f"-DQKV_SANITIZE={sanitizer}",
+        "-DCMAKE_BUILD_TYPE=Release",
+        "-DCMAKE_CXX_FLAGS=-g1",
+        f"-Dnanobind_DIR={nanobind}",
+        f"-DPython_EXECUTABLE={sys.executable}",
+    )
+    (folder / "sitecustomize.py").write_text(_FINDER)
+    return folder
+
+
+def _library(name: str) -> str:
+    return subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip()
+
+
+def _said(command: list[str], environment: dict[str, str]) -> str:
+    ended = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    if ended.returncode != 0:
+        raise AssertionError(f"{' '.join(command)} ended with {ended.returncode}\n{ended.stdout[-6000:]}")
+    return ended.stdout
+
+
+CAMPAIGN = Campaign(
+    about="sanitizers of addresses, undefined behaviour and threads, over the C++ tests and over pytest",
+    unit="runs",
+    goal=len(JOBS),
+    batch=1,
+    run=run,
+    limit=5400,
+    gather=gather,
+)
