@@ -101,6 +101,15 @@ def test_row_33_dropout_of_zero_is_inactive(way, zero):
         assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_row_33_a_layer_in_eval_mode_drops_nothing():
+    x = numbers((2, 9, 12), torch.float32)
+    torch.manual_seed(0)
+    layer, plain = qkv.nn.Attention(12, heads=3, dropout=0.9), qkv.nn.Attention(12, heads=3)
+    plain.load_state_dict(layer.state_dict())
+    assert not torch.equal(layer(x), plain(x))
+    same_bits(layer.eval()(x), plain.eval()(x))
+
+
 @by_dtype
 @by_softmax
 def test_row_33_dropout_drops_and_follows_the_seed(way, dtype):

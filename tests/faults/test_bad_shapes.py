@@ -25,7 +25,7 @@ from faults_reference import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import qkv
-from qkv import errors
+from qkv import errors, kernels
 
 ARGUMENTS = ("query", "key", "value")
 OTHER_DTYPES = (
@@ -96,6 +96,16 @@ def test_row_14_nothing_to_attend_with_bias_sink_and_a_query_of_nan(way, dtype):
     out, lse = way.attend(q, k, v, bias=torch.zeros(5, 0, dtype=dtype), similarity=similarity)
     assert not out.any()
     assert bool((lse == -inf).all())
+
+
+@by_way
+def test_row_13_and_14_do_not_enter_the_native_library(way):
+    """Where there is nothing to answer or nothing to attend, no kernel is asked."""
+    way.attend(*way.problem(torch.float32), lse=False)
+    for shapes in zero_sizes().values():
+        before = kernels.calls()
+        way.attend(*(torch.ones(shape) for shape in shapes), lse=False)
+        assert kernels.calls() == before
 
 
 def test_row_13_and_14_do_not_crash_the_interpreter():

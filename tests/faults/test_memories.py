@@ -40,7 +40,7 @@ def refuses(memory, kind, words, run):
 
 @pytest.mark.parametrize("width", [1, 8, 11, 16, 64, 80, 128])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=name_of)
-def test_row_9_133120_everywhere(dtype, width):
+def test_row_09_133120_everywhere(dtype, width):
     """Scores of 10^11, all equal: the answer is the value itself, neither NaN nor 0."""
     for storage in (torch.float32, torch.bfloat16):
         for heads, n in ((1, 1), (4, 1), (4, 70), (20, 3)):
@@ -52,7 +52,7 @@ def test_row_9_133120_everywhere(dtype, width):
 
 
 @pytest.mark.parametrize("size", [1e2, 1e5, 1e8, 1e10, 1e12, 1e16, 1e24, 1e32, 1e36])
-def test_rows_3_and_8_scores_of_every_size(size):
+def test_rows_03_and_08_scores_of_every_size(size):
     """Where one key is far ahead it takes all; where all are equal the answer is the mean; never NaN."""
     for storage in (torch.float32, torch.bfloat16):
         memory = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage)
@@ -78,7 +78,7 @@ def test_rows_3_and_8_scores_of_every_size(size):
             torch.testing.assert_close(found.double(), mean, rtol=1e-5, atol=1e-5)
 
 
-def test_row_8_half_precision_whose_products_overflow_it():
+def test_row_08_half_precision_whose_products_overflow_it():
     for storage in STORAGE:
         memory = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage)
         plain = Plain.beside(memory)

@@ -77,7 +77,7 @@ def the_lab(subject: Subject) -> str:
                 raise Wrong(f"{status}, and the text of a token is markup")
 
         def huge() -> None:
-            _status(_ask(port, "/api/scale", "POST", json.dumps({"d": 10**9, "samples": 10**9}), **kind), 400, 413, 422)
+            _status(_ask(port, "/api/scale", "POST", json.dumps({"d": 10**9, "keys": 10**9}), **kind), 400, 413, 422)
             _status(_ask(port, "/api/walk", "POST", None, Content_Length=str(10**9), **kind), 413)
 
         def slow() -> None:

@@ -1,0 +1,141 @@
+"""Rows 51 and 52 of the table of faults: a command line that is misused, and a worksheet that nobody could work."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cli_calls import called
+from qkv import errors
+from qkv.cli import app
+from qkv.problems.by_hand.given import LARGEST, given, read_matrix
+
+COMMANDS = sorted(command.callback.__name__ for group in (app, app.registered_groups[0].typer_instance)
+                  for command in group.registered_commands)  # fmt: skip
+# What else a command needs before it looks at a file, and the option that names one.
+READS = {"grade": ("grade",), "solve": ("solve", "--given"), "generate": ("generate", "-p", "x")}
+WRITES = {
+    "solve": ("solve", "--to", "{}/out.md"),
+    "prove": ("prove", "scores", "--quick", "--report", "{}/out.html"),
+    "plan": ("plan", "--model", "llama-3-8b", "--hardware", "h100-sxm", "--plot", "{}/out.svg"),
+    "copies": ("solve", "by-hand", "--copies", "2", "--as", "md", "--out", "{}/out"),
+}
+
+
+def one_line(done, *codes):
+    assert done.returncode in codes, (done.returncode, done.stderr)
+    assert done.stderr.startswith("qkv: "), done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    return done.stderr
+
+
+def shows_where(*words):
+    """Whether a traceback is printed, or would be: what main lets through ends a process with one."""
+    try:
+        return "Traceback" in called(*words).stderr
+    except (errors.QkvError, OSError):
+        return True
+
+
+def test_row_51_all_commands_are_here():
+    assert (
+        sorted(
+            ["tour", "solve", "check", "practice", "grade", "evaluate", "plan", "calibrate", "prove", "generate", "lab"]
+        )
+        == COMMANDS
+    )
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "check"])
+def test_row_51_an_unknown_flag(command):
+    said = one_line(called(command, "--bogus"), 2)
+    assert "--bogus" in said
+    assert f"qkv {command} --help" in said
+
+
+def test_row_51_an_unknown_flag_before_a_command_and_an_unknown_command():
+    assert "--bogus" in one_line(called("--bogus"), 2)
+    assert "nope" in one_line(called("nope"), 2)
+    # An answer may begin with a minus sign: it is read as one, and refused as one.
+    one_line(called("check", "--bogus"), 2)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_row_51_every_command_takes_debug(command):
+    done = called(command, "--help")
+    assert done.returncode == 0
+    assert "--debug" in done.stdout
+
+
+@pytest.mark.parametrize("name", READS)
+def test_row_51_a_file_that_cannot_be_read(name, tmp_path):
+    """A folder where a file should be: not even root can read it."""
+    folder = tmp_path / "numbers.json"
+    folder.mkdir()
+    for place in (folder, tmp_path / "nothing.json"):
+        one_line(called(*READS[name], str(place)), 1, 2)
+        assert shows_where(*READS[name], str(place), "--debug")
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_row_51_no_permission_to_write(name):
+    """/proc takes no files, not even root's."""
+    words = [word.format("/proc/self") for word in WRITES[name]]
+    one_line(called(*words), 1, 2)
+
+
+def test_row_51_stdout_is_closed():
+    """By whoever reads it, or from the start: no traceback, and nothing at exit."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "qkv", "solve", "--json"]
+    try:
+        gone = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, timeout=100)
+    finally:
+        os.close(writes)
+    assert (gone.returncode, gone.stderr) == (1, "")
+    shut = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True, timeout=100
+    )
+    assert (shut.returncode, shut.stderr) == (0, "")
+
+
+def test_row_51_a_fault_of_our_own_is_one_line_and_debug_shows_where(monkeypatch):
+    def fail(*_):
+        raise KeyError("nobody thought of this\nnor of that")
+
+    monkeypatch.setattr("qkv.cli.solve.run", fail)
+    said = one_line(called("solve"), 1)
+    assert "KeyError" in said
+    assert "--debug" in said
+    for words in (["solve", "--debug"], ["--debug", "solve"]):
+        with pytest.raises(KeyError):
+            called(*words)
+    one_line(called("solve"), 1)  # one call's --debug is not the next one's
+
+
+ROWS = 10**6
+
+
+def test_row_52_a_worksheet_with_a_million_keys():
+    rows = [[1, 0]] * ROWS
+    for matrices in ({"q": [[1, 0]], "k": rows, "v": rows}, {"x": rows, "wq": [[1]], "wk": [[1]], "wv": [[1]]}):
+        with pytest.raises(errors.QkvError) as caught:
+            given(**matrices)
+        assert isinstance(caught.value, ValueError)
+        assert f"at most {LARGEST}" in str(caught.value)
+    with pytest.raises(errors.QkvError, match="at most"):
+        read_matrix("1 0; " * ROWS)
+
+
+def test_row_52_the_command_states_the_cap(tmp_path):
+    file = tmp_path / "large.json"
+    rows = [[1, 0]] * 10**5
+    file.write_text(json.dumps({"q": [[1, 0]], "k": rows, "v": rows}))
+    assert f"at most {LARGEST}" in one_line(called("solve", "--given", str(file)), 1, 2)
+    assert "at most" in one_line(called("solve", "--q", "1 0", "--k", "1 0; " * 10**5, "--v", "1"), 1, 2)
+    many = one_line(called("solve", "by-hand", "--copies", str(ROWS), "--out", str(tmp_path / "out")), 1, 2)
+    assert "at most" in many or "from 1 to" in many, many
+    assert not (tmp_path / "out").exists()
