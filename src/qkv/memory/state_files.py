@@ -61,6 +61,9 @@ def load(kind: type[LinearState], path: str | os.PathLike[str], similarity: AnyS
             if about.get("similarity") != repr(similarity):
                 raise OptionError(complaint("similarity", repr(similarity), f"{about.get('similarity')}, as was saved"))
             sizes = [_size(source, about, name) for name in ("batch", "heads", "width", "value_width")]
+            # A state takes memory for each row: only for those that the file has.
+            if "lengths" not in file.keys() or tuple(file.get_slice("lengths").get_shape()) != (sizes[0],):  # noqa: SIM118
+                raise damaged(source, f"batch {sizes[0]}, and not as many lengths")
             try:
                 state = kind(similarity, *sizes[:3], value_width=sizes[3])
             except QkvError as error:
@@ -118,6 +121,9 @@ def _filled(state: LinearState, source, tensors: dict[str, Tensor], seen: torch.
         columns = tensors["key"].shape[2]
         if not columns == tensors["value"].shape[2] == tensors["keep"].shape[1] > 0:
             raise damaged(source, "recent tokens of several lengths")
+        # What torch makes of a boolean that is neither 0 nor 1 differs from operator to operator.
+        if bool((tensors["keep"].view(torch.uint8) > 1).any()):
+            raise damaged(source, "keep neither true nor false")
         counts = tensors["keep"].sum(1).numpy()
     sound = (summed >= 0).all() and (lengths <= LARGEST).all() and np.array_equal(lengths - summed, counts)
     if not sound or (seen is None and (lengths > 0).any()) or ("sums" not in tensors and (summed > 0).any()):
