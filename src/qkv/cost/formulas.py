@@ -150,7 +150,7 @@ def _product(formula: Any) -> str:
 
     g, ranks, steps, travel = symbols("g R STEPS G")
     named = {sympy.ceiling(sympy.log(ranks, 2)): steps, sympy.Max(g, ranks): travel}
-    above, below = sympy.fraction(sympy.factor(sympy.sympify(formula).subs(named)))
+    above, below = sympy.fraction(sympy.factor(sympy.sympify(formula, strict=True).subs(named)))
     shown = _text(above)
     if below != 1:
         shown = f"({shown})" if shown == text(above) and above.is_Add else shown
@@ -184,7 +184,7 @@ def _tidy(formula: Any) -> Any:
     from .symbols import symbols
 
     b, n, k, experts, x = symbols("b n k E x")
-    formula = sympy.sympify(formula)
+    formula = sympy.sympify(formula, strict=True)
     for tokens in (b, b * n):
         formula = formula.subs((1 - k / experts) ** tokens, 1 - x / experts)
     return sympy.expand(formula)

@@ -94,7 +94,7 @@ def _as_formula(formula: Any) -> Any:
     if isinstance(formula, bool) or not isinstance(formula, int | float | sympy.Expr):
         hint = "build it from qkv.cost.symbols, or take it from a ledger"
         raise OptionTypeError(complaint("formula", repr(formula), "a number or a SymPy expression", hint))
-    return sympy.sympify(formula)
+    return sympy.sympify(formula, strict=True)
 
 
 def _closed(at_most: Any) -> list[tuple[Any, Any]]:

@@ -1,0 +1,124 @@
+"""Reports, sheets and exports of strangers' words: shown, and never obeyed by what opens the file."""
+
+import io
+import json
+import re
+import xml.etree.ElementTree as Xml
+import zipfile
+
+import pytest
+
+import toy_problem
+from qkv.errors import QkvError
+from qkv.maths import parse
+from qkv.problems.printing import to_prairielearn
+from qkv.problems.printing.to_moodle import moodle
+from qkv.problems.printing.to_qti import qti
+from qkv.render import document as d
+from qkv.render.saving import save
+from qkv.render.to_html import html
+from qkv.render.to_latex import latex
+from qkv.render.to_typst import compiled, markup, pdf
+from qkv.tutor import grade, insights
+from qkv.tutor.transcript import read_text
+
+STRING = re.compile(r'"(?:\\.|[^"\\])*"')  # of typst
+SECRET = "what nobody may read"
+TYPST = (
+    '#read("secret.txt")',
+    '"#read("secret.txt")',
+    '\\"; #read("secret.txt") //',
+    '#import "@preview/x:1.0.0"',
+    "$#x$",
+)
+MARKUP = "</p><script>alert(1)</script><img src=x onerror=alert(1)>]]>&xxe;<!DOCTYPE a [<!ENTITY xxe SYSTEM 'file:///etc/passwd'>]>"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "secret.txt").write_text(SECRET)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def everywhere(text):
+    """A document with a text in each of its slots."""
+    return d.Document(
+        text,
+        (
+            d.Heading(text),
+            d.Paragraph((d.Text(text), d.Text(text, "strong"), d.Text(text, "code"), d.Maths(text, {}))),
+            d.Items((text, text)),
+            d.Table((text, text), ((text, text),)),
+            d.Code(text),
+            d.Note(text, (d.Paragraph(text),)),
+        ),
+    )
+
+
+def test_typst_has_no_folder_to_read_from(folder):
+    """If a text were ever taken for typst's language, there would be nothing for it: no file, no package, no cache."""
+    for line in ('#read("secret.txt")', '#read("/secret.txt")', '#image("secret.txt")', '#include "secret.txt"'):
+        with pytest.raises(Exception, match="not found"):
+            compiled(line)
+
+
+@pytest.mark.parametrize("text", TYPST)
+def test_typst_is_given_strings_and_no_commands(folder, text):
+    assert pdf(everywhere(text)).startswith(b"%PDF")
+    bare, harmless = (STRING.sub('""', markup(everywhere(each))) for each in (text, "harmless"))
+    assert bare == harmless
+
+
+def test_a_chat_full_of_commands_becomes_a_plain_report(folder):
+    """From the transcript to the file, by every writer."""
+    hostile = " ".join((*TYPST, MARKUP, r"\input{secret.txt} \write18{id}"))
+    ledger = grade(
+        read_text(f"Student: (a) What is E[q^T k]? {hostile}\n\nTutor: d mu^2 {hostile}\n\nStudent: {hostile}")[0]
+    )
+    document = d.Document(hostile, (*insights(ledger).blocks, *everywhere(hostile).blocks))
+    for ending in ("html", "md", "tex", "pdf", "ipynb"):
+        for path in save(document, folder / f"report.{ending}"):
+            assert SECRET.encode() not in path.read_bytes()
+    page = html(document)
+    assert "<script" not in page
+    assert "<img" not in page
+    source = latex(document, [])
+    assert r"\input{" not in source
+    assert r"\write18" not in source
+    cells = json.loads((folder / "report.ipynb").read_text())["cells"]
+    assert not [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+@pytest.mark.parametrize("text", ["x<script>", "x&amp;", "\\href{javascript:alert(1)}{x}", "x\\unicode{x3c}", "x]]>"])
+def test_mathematics_has_no_markup_in_it(text):
+    """What is no formula is shown as text; what is one is written from its tree."""
+    page = html(d.Document("t", (d.Formula(d.Maths(text, {"x": "scalar"})),)))
+    assert "<script" not in page
+    assert "javascript:" not in page.replace("&", "").lower() or "<code>" in page
+    with pytest.raises(QkvError):
+        parse(text, {"x": "scalar"})
+
+
+def hostile_problem():
+    problem = toy_problem.make()
+    return problem.__class__(**{**vars(problem), "title": MARKUP})
+
+
+def test_exports_hold_no_entities_and_no_markup_of_strangers():
+    """A title that tries to be XML: one document of the elements that there always are, and no type of its own."""
+    problem = hostile_problem()
+    package = zipfile.ZipFile(io.BytesIO(qti([problem])))
+    for data in (moodle([problem]), *(package.read(name) for name in package.namelist())):
+        assert b"<!DOCTYPE" not in data
+        assert b"<!ENTITY" not in data
+        assert not [each for each in Xml.fromstring(data).iter() if each.tag.rpartition("}")[2] in ("script", "img")]
+    assert all(not name.startswith("/") and ".." not in name for name in package.namelist())
+
+
+def test_code_for_another_grader_holds_no_text_of_strangers():
+    problem = toy_problem.make()
+    named = problem.__class__(**{**vars(problem), "name": 'x"\nimport os; os.system("id")\n#'})
+    source = next(data for name, data in to_prairielearn.prairielearn([named]).items() if name.endswith("server.py"))
+    assert b"\nimport os" not in source
+    assert source.count(b"\nNAME = ") == 1
