@@ -4,6 +4,8 @@ import json
 import pickle
 import shutil
 
+import gguf
+import numpy as np
 import pytest
 import torch
 from small_checkpoint import write
@@ -124,3 +126,22 @@ def test_several_gguf_files(tmp_path):
 
 def test_a_folder_with_nothing(tmp_path):
     refused(tmp_path, "config.json")
+
+
+def test_a_gguf_file_of_more_layers_than_tensors_is_refused_at_once(tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
+    for add, size in (
+        (writer.add_block_count, 900),
+        (writer.add_context_length, 64),
+        (writer.add_embedding_length, 24),
+        (writer.add_feed_forward_length, 40),
+        (writer.add_head_count, 4),
+        (writer.add_head_count_kv, 2),
+    ):
+        add(size)
+    writer.add_tensor("output_norm.weight", np.ones(24, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    refused(tmp_path / "model.gguf", "900 layers and 1 tensors")

@@ -40,13 +40,3 @@ def test_more_rows_than_lengths_take_no_memory(tmp_path):
     path.write_bytes((size + 17).to_bytes(8, "little") + path.read_bytes()[8:])
     with pytest.raises(OptionError, match="not as many lengths"):
         qkv.LinearState.load(path, ELU)
-
-
-def test_a_byte_that_is_no_boolean_is_refused(tmp_path):
-    path = tmp_path / "state"
-    state = qkv.LinearState(ELU, 2, 3, 5)
-    state.append(torch.ones(2, 3, 7, 5), torch.ones(2, 3, 7, 5), lengths=[7, 3])
-    state.save(path)
-    changed(path, bytes([1] * 10 + [0] * 4), bytes([1] * 9 + [255] + [0] * 4))
-    with pytest.raises(OptionError, match="neither true nor false"):
-        qkv.LinearState.load(path, ELU)

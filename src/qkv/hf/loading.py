@@ -71,7 +71,10 @@ def load(
     with quiet():
         config = _attempt(f"{place}: its configuration", lambda: AutoConfig.from_pretrained(folder, **options))
         if gguf is not None:
-            check_counts(config.to_dict(), _tensors(gguf))
+            check_counts(config.to_dict(), tensors := _tensors(gguf))
+            # For each module transformers makes a table of all layers: of a few hundred that nobody wrote, for hours.
+            if isinstance(layers := getattr(config, "num_hidden_layers", 0), int) and layers > tensors:
+                raise _wrong(f"{place}, of {layers} layers and {tensors} tensors", "its header is damaged")
         # With the configuration, which would be read again: of a GGUF file that is most of the time.
         options["config"] = config
         tokenizer = _attempt(f"{place}: its tokenizer", lambda: AutoTokenizer.from_pretrained(folder, **options))

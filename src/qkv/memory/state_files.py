@@ -121,9 +121,6 @@ def _filled(state: LinearState, source, tensors: dict[str, Tensor], seen: torch.
         columns = tensors["key"].shape[2]
         if not columns == tensors["value"].shape[2] == tensors["keep"].shape[1] > 0:
             raise damaged(source, "recent tokens of several lengths")
-        # What torch makes of a boolean that is neither 0 nor 1 differs from operator to operator.
-        if bool((tensors["keep"].view(torch.uint8) > 1).any()):
-            raise damaged(source, "keep neither true nor false")
         counts = tensors["keep"].sum(1).numpy()
     sound = (summed >= 0).all() and (lengths <= LARGEST).all() and np.array_equal(lengths - summed, counts)
     if not sound or (seen is None and (lengths > 0).any()) or ("sums" not in tensors and (summed > 0).any()):
