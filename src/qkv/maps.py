@@ -153,10 +153,15 @@ def monomials(x: Float[Tensor, "... d"], degree: int, offset: float, weighted: b
         return x.new_ones((*x.shape[:-1], 1))
     columns, weights = _table(x.shape[-1], degree, offset)
     extended = torch.cat([x, x.new_ones((*x.shape[:-1], 1))], dim=-1) if offset else x
-    product = extended[..., columns[0].to(x.device)]
+    product = _columns(extended, columns[0])
     for column in columns[1:]:
-        product = product * extended[..., column.to(x.device)]
+        product = product * _columns(extended, column)
     return product * weights.to(x.device, x.dtype) if weighted else product
+
+
+def _columns(x: Tensor, column: Tensor) -> Tensor:
+    """x[..., column]; but of that, threads sum the derivative in any order, and the bits change from run to run."""
+    return x.gather(-1, column.to(x.device).expand(*x.shape[:-1], -1))
 
 
 @cache

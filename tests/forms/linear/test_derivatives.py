@@ -244,3 +244,15 @@ def test_gradients_add_up_over_two_uses() -> None:
     for one, two, three in zip(once, first, second, strict=True):
         assert torch.equal(one, two)
         assert torch.equal(one, three)
+
+
+def test_gradients_of_a_polynomial_have_the_same_bits_with_many_threads(threads: Any) -> None:
+    threads(4)
+    similarity, tensors = qkv.Polynomial(3, -0.5), draw(67, 71, heads=(3, 3), widths=(16, 16))
+    seen = set()
+    for _ in range(12):
+        leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+        out = qkv.attention(*leaves, similarity=similarity, mask=qkv.Causal(offset=4), form="linear")
+        grads = torch.autograd.grad(out.square().sum(), leaves)
+        seen.add(tuple(grad.contiguous().numpy().tobytes() for grad in grads))
+    assert len(seen) == 1
