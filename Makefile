@@ -124,8 +124,8 @@ bench: $(VENV)/.bench ## qkv and its peers in one run: tables here, JSON in buil
 trust: $(VENV)/.peers ## 52 bad inputs put to qkv and its peers: right, wrong, crash; writes docs/trust.md
 	@$(BIN)/python -m benchmarks.trust
 
-soak: $(VENV)/.dev native-soak ## long campaigns that do not fit into make test
-	$(BIN)/python -m pytest -n $(JOBS) --soak tests/properties
+soak: $(VENV)/.dev native-soak ## long campaigns that do not fit into make test; they go on where they stopped
+	$(BIN)/python -m campaigns --jobs $(JOBS)
 
 mutation: $(VENV)/.dev ## change the code in a thousand places, and see whether tests notice (ROOMS_OF="call masks")
 	$(BIN)/python -m campaigns.mutation $(ROOMS_OF)

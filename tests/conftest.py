@@ -17,7 +17,7 @@ os.environ["QKV_CACHE"] = str(Path(tempfile.gettempdir()) / f"qkv-tests-{os.getp
 # What is imported and collected stays: to look for garbage among its million objects takes each worker seconds.
 gc.disable()
 
-# A busy machine is no failure, and a run of make test finds the same as the last one; make soak draws anew.
+# A busy machine is no failure, and a run of make test finds the same as the last one; campaigns draw anew.
 settings.register_profile("test", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("test")
 
@@ -41,7 +41,6 @@ collect_ignore = ["compiled_program.py"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--soak", action="store_true", help="campaigns of many thousands of calls (make soak)")
     parser.addoption("--screens", action="store_true", help="pictures of every view of the lab (make screens)")
 
 

@@ -1,4 +1,4 @@
-"""How many calls Hypothesis draws: the same 100 in every test run, thousands of new ones with --soak."""
+"""How many calls Hypothesis draws: the same 100 in every test run. Campaigns draw thousands of new ones."""
 
 import sys
 from collections.abc import Generator, Iterator
@@ -11,15 +11,14 @@ from hypothesis import HealthCheck, settings
 # Under --import-mode=importlib a folder of tests is no package; what campaigns share with these tests is here.
 sys.path.insert(0, str(Path(__file__).parent))
 
-_ALWAYS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
-settings.register_profile("qkv", max_examples=100, derandomize=True, **_ALWAYS)
-settings.register_profile("qkv soak", max_examples=20_000, print_blob=True, **_ALWAYS)
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("qkv", max_examples=100, derandomize=True, deadline=None, suppress_health_check=_SLOW)
 
 
 @contextmanager
-def drawing(config: pytest.Config) -> Iterator[None]:
+def drawing() -> Iterator[None]:
     """For the tests of this folder alone: a profile that is loaded once holds for all that follow."""
-    settings.load_profile("qkv soak" if config.getoption("--soak") else "qkv")
+    settings.load_profile("qkv")
     try:
         yield
     finally:
@@ -29,17 +28,11 @@ def drawing(config: pytest.Config) -> Iterator[None]:
 # A machine of rules takes its settings when its file is imported, a test when it runs.
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, object, object]:
-    with drawing(collector.config):
+    with drawing():
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    with drawing(item.config):
+    with drawing():
         return (yield)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--soak"):
-        for item in items:
-            item.add_marker(pytest.mark.timeout(0))

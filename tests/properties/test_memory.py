@@ -7,4 +7,4 @@ from hypothesis import settings
 from memory_walks import Memories
 
 TestMemories = Memories.TestCase
-TestMemories.settings = settings(TestMemories.settings, stateful_step_count=20)
+TestMemories.settings = settings(TestMemories.settings, max_examples=50, stateful_step_count=20)
