@@ -75,12 +75,12 @@ $(VENV)/.clang: | $(BIN)/python
 $(VENV)/.bench: $(VENV)/.weights requirements/bench.txt
 	@echo "setting up the peers in $(VENV) (ggml is compiled here; about five minutes the first time)"
 	CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) \
-	  $(LOCKED) -r requirements/bench.txt
+	  $(LOCKED) -r requirements/peers.txt -r requirements/bench.txt
 	@touch $@
 
 # The peers of make trust: wheels only.
-$(VENV)/.peers: $(VENV)/.dev
-	$(PIP) install -c constraints.txt onnx onnxruntime jax transformers
+$(VENV)/.peers: $(VENV)/.dev requirements/peers.txt
+	$(LOCKED) -r requirements/peers.txt
 	@touch $@
 
 tour: $(VENV)/.qkv ## what qkv does, on built-in examples, in under a minute
