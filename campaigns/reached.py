@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -33,7 +34,7 @@ class Reached:
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code
-        if not code.co_filename.startswith(self.places):
+        if not code.co_flags & CO_OPTIMIZED or not code.co_filename.startswith(self.places):
             return None
         self.steps.setdefault(code, set())
         return self._line
@@ -45,8 +46,9 @@ class Reached:
             self._last[code] = at
             if step not in self.steps[code]:
                 self.steps[code].add(step)
-                self.lines.add((code.co_filename, at))
                 self.new = True
+                if at != code.co_firstlineno:
+                    self.lines.add((code.co_filename, at))
         return self._line
 
     def of_the_files(self) -> int:
@@ -55,13 +57,12 @@ class Reached:
 
 
 def _inner_lines(file: str) -> set[int]:
-    """Lines that run in functions, and not when the file is imported."""
+    """Lines that run in functions, and not when the file is imported; without the first of each, which names it."""
     found: set[int] = set()
-    todo = [(compile(Path(file).read_text(encoding="utf-8"), file, "exec"), False)]
+    todo = [compile(Path(file).read_text(encoding="utf-8"), file, "exec")]
     while todo:
-        code, inner = todo.pop()
-        if inner:
-            first = code.co_firstlineno
-            found.update(line for _, _, line in code.co_lines() if line is not None and line != first)
-        todo += [(each, True) for each in code.co_consts if isinstance(each, CodeType)]
+        code = todo.pop()
+        if code.co_flags & CO_OPTIMIZED:
+            found.update(line for _, _, line in code.co_lines() if line is not None and line != code.co_firstlineno)
+        todo += [each for each in code.co_consts if isinstance(each, CodeType)]
     return found

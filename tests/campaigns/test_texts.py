@@ -28,7 +28,7 @@ def test_a_few_hundred_inputs_are_read_or_refused(campaign, count, monkeypatch):
     assert sum(batch.figures["outcomes"].values()) == count
     assert figures["inputs"] == 2 * count
     assert 0.1 < figures["refused_share"] < 0.98
-    assert figures["lines"] > 200
+    assert 200 < figures["lines"] <= figures["lines_of_the_files"]
     assert figures["slowest"][0][0] <= trials.SECONDS
 
 
