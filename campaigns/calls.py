@@ -113,7 +113,8 @@ CAMPAIGN = Campaign(
     about="calls drawn by Hypothesis: every form agrees with the oracle, every promise holds",
     unit="calls",
     goal=100_000,
-    batch=2_000,
+    batch=1_000,
     run=run,
+    limit=3600,
     gather=gather,
 )
