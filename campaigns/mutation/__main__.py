@@ -1,4 +1,4 @@
-"""`python -m campaigns.mutation [room ...] [--sample N] [--seed S] [--again]`: change the code, and see who notices.
+"""`python -m campaigns.mutation [room ...] [--sample N] [--seed S]`: change the code, and see who notices.
 
 A run can be stopped at any moment and goes on where it was. Results are in build/mutation, the record in
 docs/mutation.json: there every survivor has its reason, which is written by hand and kept.
@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,10 @@ from ..ledger import ROOT
 from .covering import covering
 from .mutants import Mutant, mutants_of, sample
 from .record import publish, table
-from .rooms import ROOMS, Room
-from .server import Collected, Outcome, run_tests, warm_up, with_collected
+from .rooms import ROOMS
+from .server import Collected, Outcome, collect, run_tests, warm_up
 
 STATE = ROOT / "build" / "mutation"
-FIRST = 40  # tests that are tried before all of them
-FIRST_SECONDS = 3.0  # that these may take together
 
 
 def tried(path: Path) -> dict[str, dict[str, Any]]:
@@ -39,43 +37,63 @@ def tried(path: Path) -> dict[str, dict[str, Any]]:
 class Hunt:
     """One room: what is left to try, who noticed what, and where it is written down."""
 
-    def __init__(self, name: str, room: Room, size: int | None, seed: int, again: bool) -> None:
-        self.name, self.room, self.seed = name, room, seed
-        self.files = room.files_in(ROOT)
+    def __init__(self, name: str, asked: argparse.Namespace) -> None:
+        self.name, self.room, self.asked = name, ROOMS[name], asked
+        self.files = self.room.files_in(ROOT)
         made = [mutant for file in self.files for mutant in mutants_of(ROOT, file)]
-        self.made, self.chosen = len(made), sample(made, size, seed, ROOT)
+        size = asked.sample or self.room.sample
+        self.chosen = sample(made, size, asked.seed, ROOT)
+        self.made = len(self.chosen) if size is None else len(made)
         self.path = STATE / f"{name}.jsonl"
         self.results = tried(self.path)
-        self.again = again
 
     def left(self, *kinds: str) -> list[Mutant]:
         """Mutants without a result, or with one of these."""
         return [m for m in self.chosen if m.name not in self.results or self.results[m.name]["kind"] in kinds]
 
     def run(self) -> None:
-        kinds = ("lived", "survived") if self.again else ("lived",)
-        if self.left(*kinds):
+        again = ("lived", "survived") if self.asked.again else ()
+        if self.left("lived", *again):
             self.known = covering(ROOT, STATE / f"{self.name}-tests.json", self.files, self.room.tests)
             self.killers: dict[str, Counter[str]] = {file: Counter() for file in self.files}
             for result in self.results.values():
                 self.killers.setdefault(result["file"], Counter())[result["by"]] += result["kind"] == "killed"
-            patched = [mutant for mutant in self.left(*kinds[1:]) if mutant.inside]
-            if patched:
-                files = [ROOT / file for file in self.files]
-                with_collected(ROOT, self.room.tests, files, lambda here: self.patched(patched, here))
-                self.results = tried(self.path)
-            self.imported(self.left(*kinds))
-        publish(self.name, self.made, [self.results[mutant.name] for mutant in self.chosen], self.seed)
+            patched = [mutant for mutant in self.left(*again) if mutant.inside]
+            self.spread(patched, self.patched)
+            if not self.asked.quick:
+                self.spread(self.left("lived", *again), self.imported)
+        if not self.left():
+            publish(self.name, self.made, [self.results[mutant.name] for mutant in self.chosen], self.asked.seed)
 
-    def patched(self, mutants: list[Mutant], here: Collected) -> None:
-        """In the process that has collected the tests: the quickest of them, with functions changed."""
-        for mutant in self.bar(mutants, "quickest tests"):
-            some = list(self.first(mutant))
-            outcome = Outcome("lived")
-            if some:
-                seconds = sum(self.known.seconds[test] for test in some)
-                outcome = here.run_tests(some, ROOT / mutant.file, mutant.applied(ROOT), seconds)
-            self.enter(mutant, outcome)
+    def spread(self, mutants: list[Mutant], work: Callable[[list[Mutant]], None]) -> None:
+        """Work on a part of them in each of some processes."""
+        children = []
+        for place in range(min(self.asked.jobs, len(mutants))):
+            child = os.fork()
+            if child == 0:
+                try:
+                    self.shown = place == 0
+                    work(mutants[place :: self.asked.jobs])
+                finally:
+                    os._exit(0)
+            children.append(child)
+        for child in children:
+            os.waitpid(child, 0)
+        self.results = tried(self.path)
+
+    def patched(self, mutants: list[Mutant]) -> None:
+        """In a process that has collected the tests: the quickest of them, with functions changed."""
+
+        def each(here: Collected) -> None:
+            for mutant in self.bar(mutants, "quickest tests"):
+                some = list(self.first(mutant))
+                outcome = Outcome("lived")
+                if some:
+                    seconds = sum(self.known.seconds[test] for test in some)
+                    outcome = here.run_tests(some, ROOT / mutant.file, mutant.applied(ROOT), seconds)
+                self.enter(mutant, outcome)
+
+        collect(ROOT, self.room.tests, Collected(ROOT, [ROOT / file for file in self.files], self.known.modules, each))
 
     def imported(self, mutants: list[Mutant]) -> None:
         """In a process that imports the changed file: every test that executes it."""
@@ -94,16 +112,17 @@ class Hunt:
 
     def first(self, mutant: Mutant) -> Iterator[str]:
         seconds = 0.0
-        for test in self.ordered(mutant)[:FIRST]:
+        for test in self.ordered(mutant)[: self.asked.tests]:
             seconds += self.known.seconds[test]
             yield test
-            if seconds > FIRST_SECONDS:
+            if seconds > self.asked.seconds:
                 return
 
     def bar(self, mutants: list[Mutant], what: str) -> Iterator[Mutant]:
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
         # Standard output of a process that has collected tests is pytest's: the bar has a stream of its own.
-        with Progress(*columns, console=Console(file=os.fdopen(os.dup(2), "w"))) as progress:
+        stream = os.fdopen(os.dup(2), "w")
+        with Progress(*columns, console=Console(file=stream), disable=not self.shown) as progress:
             yield from progress.track(mutants, description=f"{self.name}, {what}")
 
     def enter(self, mutant: Mutant, outcome: Outcome) -> None:
@@ -120,14 +139,18 @@ def main() -> None:
     parser.add_argument("rooms", nargs="*", metavar="room", help=f"one of {', '.join(ROOMS)}; all when none is given")
     parser.add_argument("--sample", type=int, help="mutants of each room; each room's own number when not given")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2, help="processes that work on mutants")
     parser.add_argument("--again", action="store_true", help="try survivors once more, against tests of now")
+    parser.add_argument("--tests", type=int, default=40, help="tests that a mutant meets before it meets all")
+    parser.add_argument("--seconds", type=float, default=3.0, help="that these may take together")
+    parser.add_argument("--quick", action="store_true", help="the quickest tests only: who lives is tried another time")
     asked = parser.parse_args()
     unknown = [name for name in asked.rooms if name not in ROOMS]
     if unknown:
         parser.error(f"no room {', '.join(unknown)}; there are {', '.join(ROOMS)}")
     warm_up()
     for name in asked.rooms or ROOMS:
-        Hunt(name, ROOMS[name], asked.sample or ROOMS[name].sample, asked.seed, asked.again).run()
+        Hunt(name, asked).run()
     table()
 
 

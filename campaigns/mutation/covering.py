@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import gc
 import json
 import sys
 import time
@@ -17,15 +15,17 @@ import coverage
 import pytest
 
 from .mutants import Mutant
+from .patching import forget
 from .server import Finder, in_child, pytest_in_here
 
 
 @dataclass(frozen=True)
 class Covering:
-    """For every file and line the tests that execute it; and the seconds of each test."""
+    """For every file and line the tests that execute it; the seconds of each test; and what tests import late."""
 
     lines: dict[str, dict[int, list[str]]]
     seconds: dict[str, float]
+    modules: list[str]
 
     def of(self, mutant: Mutant) -> list[str]:
         """The tests that execute what was changed, quickest first; all of the file's for what an import executes.
@@ -50,7 +50,7 @@ def covering(root: Path, store: Path, files: Sequence[str], tests: Sequence[str]
     code = _digest([root / file for file in files])
     known: dict[str, Any] = json.loads(store.read_text(encoding="utf-8")) if store.exists() else {}
     if known.get("code") != code:
-        known = {"code": code, "digests": {}, "seconds": {}, "lines": {}}
+        known = {"code": code, "digests": {}, "seconds": {}, "lines": {}, "modules": []}
     fresh = [path for path, digest in digests.items() if known["digests"].get(path) != digest]
     if fresh:
         store.parent.mkdir(parents=True, exist_ok=True)
@@ -67,6 +67,7 @@ def covering(root: Path, store: Path, files: Sequence[str], tests: Sequence[str]
         part.unlink()
         known["seconds"] |= found["seconds"]
         known["lines"] |= found["lines"]
+        known["modules"] = sorted({*known["modules"], *found["modules"]})
         known["digests"] = digests
         store.write_text(json.dumps(known), encoding="utf-8")
     lines: dict[str, dict[int, list[str]]] = {}
@@ -74,7 +75,7 @@ def covering(root: Path, store: Path, files: Sequence[str], tests: Sequence[str]
         for file, numbers in executed.items():
             for line in numbers:
                 lines.setdefault(file, {}).setdefault(line, []).append(test)
-    return Covering(lines, known["seconds"])
+    return Covering(lines, known["seconds"], known["modules"])
 
 
 def _digest(paths: Sequence[Path]) -> str:
@@ -95,15 +96,18 @@ def _cover(root: Path, store: Path, files: Sequence[str], tests: Sequence[str]) 
     measured = coverage.Coverage(data_file=None, include=[str(root / file) for file in files], config_file=False)
     measured.start()
     plugin = _Contexts(measured)
-    pytest_in_here(["--maxfail=1000", *tests], plugin)
+    ended = pytest_in_here(["--maxfail=1000", *tests], plugin)
     measured.stop()
+    if ended not in (0, 1, 5):
+        return {"kind": f"pytest: {ended}"}
     lines: dict[str, dict[str, list[int]]] = {test: {} for test in plugin.seconds}
     for file in files:
         for line, contexts in measured.get_data().contexts_by_lineno(str(root / file)).items():
             for test in contexts:
                 if test in lines:
                     lines[test].setdefault(file, []).append(line)
-    store.write_text(json.dumps({"seconds": plugin.seconds, "lines": lines}), encoding="utf-8")
+    modules = [name for name in sys.modules if name.partition(".")[0] in ("qkv", "torch")]
+    store.write_text(json.dumps({"seconds": plugin.seconds, "lines": lines, "modules": modules}), encoding="utf-8")
     return {"kind": "covered"}
 
 
@@ -112,17 +116,10 @@ class _Contexts:
 
     def __init__(self, measured: coverage.Coverage) -> None:
         self.measured, self.seconds = measured, {}
-        self.caches: list[Any] = []
-        self.modules = 0
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        if len(sys.modules) != self.modules:
-            self.modules = len(sys.modules)
-            self.caches = [thing for thing in gc.get_objects() if isinstance(thing, functools._lru_cache_wrapper)]
-            self.caches = [cache for cache in self.caches if str(cache.__module__).startswith("qkv")]
-        for cache in self.caches:
-            cache.cache_clear()
+        forget("qkv")
         self.measured.switch_context(item.nodeid)
         self.seconds[item.nodeid] = -time.perf_counter()
         try:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any
 
 _Key = tuple[str, str, int]
 
@@ -29,27 +29,29 @@ def _functions(code: CodeType) -> Iterator[CodeType]:
             yield from _functions(constant)
 
 
-class Loaded:
-    """The functions of some files, and the package's caches, as they are in this process now."""
+def forget(package: str) -> None:
+    """No function of the package remembers an answer."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == package:
+            for thing in list(vars(module).values()):
+                for held in (thing, *(vars(thing).values() if isinstance(thing, type) else ())):
+                    if type(held) is functools._lru_cache_wrapper:
+                        held.cache_clear()
 
-    def __init__(self, files: Sequence[Path], package: str) -> None:
+
+class Loaded:
+    """The functions of some files, as they are in this process now."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
         names = {str(file) for file in files}
         self.functions: dict[_Key, list[FunctionType]] = {}
-        self.caches: list[Any] = []
         for thing in gc.get_objects():
-            if isinstance(thing, FunctionType) and thing.__code__.co_filename in names:
+            if type(thing) is FunctionType and thing.__code__.co_filename in names:
                 self.functions.setdefault(_key(thing.__code__), []).append(thing)
-            elif isinstance(thing, functools._lru_cache_wrapper) and str(thing.__module__).startswith(package):
-                self.caches.append(thing)
-        self.files = {file for file, _, _ in self.functions}
-
-    def clear(self) -> None:
-        for cache in self.caches:
-            cache.cache_clear()
 
     def patch(self, file: Path, code: str) -> bool:
         """Whether some function of the file is another one now."""
-        self.clear()
+        forget("qkv")
         changed = False
         for new in _functions(compile(code, str(file), "exec", dont_inherit=True)):
             for function in self.functions.get(_key(new), ()):

@@ -26,17 +26,22 @@ def interval(killed: int, run: int) -> tuple[float, float]:
     return (middle - half) / (1 + z * z / run), (middle + half) / (1 + z * z / run)
 
 
+def _record() -> dict[str, Any]:
+    return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+
+
 def publish(name: str, made: int, results: Sequence[dict[str, Any]], seed: int) -> None:
     """One entry a room, the newest; a survivor that was there before keeps its reason."""
-    record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    record = _record()
     known = {
         (old["file"], old["was"], old["now"]): old["why"] for old in record.get(name, {"survivors": []})["survivors"]
     }
     survivors = [
         {key: result[key] for key in ("file", "line", "operator", "was", "now")}
+        | {"met": "all tests that execute it" if result["kind"] == "survived" else "the quickest tests"}
         | {"why": known.get((result["file"], result["was"], result["now"]), "")}
         for result in sorted(results, key=lambda result: (result["file"], result["line"], result["now"]))
-        if result["kind"] == "survived"
+        if result["kind"] in ("survived", "lived")
     ]
     run, killed = len(results), len(results) - len(survivors)
     equivalent = sum(survivor["why"].startswith(EQUIVALENT) for survivor in survivors)
@@ -62,7 +67,7 @@ def publish(name: str, made: int, results: Sequence[dict[str, Any]], seed: int) 
 
 def table() -> None:
     shown = Table("room", "made", "run", "killed", "rate", "95%", "equivalent", "rate without", "unexplained")
-    for name, room in json.loads(RECORD.read_text(encoding="utf-8")).items():
+    for name, room in _record().items():
         ends = room["interval"]
         shown.add_row(
             name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import importlib.util
@@ -146,13 +147,18 @@ def run_tests(root: Path, tests: Sequence[str], changed: dict[Path, str], second
 class Collected:
     """A plugin: once the tests of `paths` are collected, `each` is called in place of running them."""
 
-    def __init__(self, root: Path, files: Sequence[Path], each: Callable[[Collected], None]) -> None:
-        self.root, self.files, self.each = root, files, each
+    def __init__(
+        self, root: Path, files: Sequence[Path], modules: Sequence[str], each: Callable[[Collected], None]
+    ) -> None:
+        self.root, self.files, self.modules, self.each = root, files, modules, each
         self.items: dict[str, Any] = {}
 
     def pytest_collection_finish(self, session: Any) -> None:
         self.session, self.items = session, {item.nodeid: item for item in session.items}
-        self.loaded = Loaded(self.files, "qkv")
+        for name in self.modules:
+            with contextlib.suppress(ImportError):  # a part of torch that is no module of its own
+                importlib.import_module(name)
+        self.loaded = Loaded(self.files)
 
     def pytest_runtestloop(self) -> bool:
         self.each(self)
@@ -179,19 +185,13 @@ class Collected:
         return Outcome(**told, seconds=round(time.monotonic() - before, 2))
 
 
-def with_collected(root: Path, paths: Sequence[str], files: Sequence[Path], each: Callable[[Collected], None]) -> None:
-    """Call `each` in a process that has collected the tests of `paths`, and wait for it."""
-    child = os.fork()
-    if child == 0:
-        try:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            os.chdir(root)
-            sys.path.insert(0, str(root))
-            sys.meta_path.insert(0, Finder(root / "src", {}))
-            pytest_in_here(["-s", *paths], Collected(root, files, each))
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
+def collect(root: Path, paths: Sequence[str], plugin: Collected) -> None:
+    """Collect the tests of `paths` in this process, and let the plugin work with them."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.chdir(root)
+    sys.path.insert(0, str(root))
+    sys.meta_path.insert(0, Finder(root / "src", {}))
+    pytest_in_here(["-s", *paths], plugin)
 
 
 def in_child(root: Path, work: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any]:

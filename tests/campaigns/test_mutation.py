@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from campaigns.mutation.mutants import Mutant, mutants_of, sample
 from campaigns.mutation.record import interval
 
