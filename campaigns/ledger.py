@@ -87,6 +87,12 @@ def machine() -> dict[str, Any]:
     }
 
 
+def _in_short(finding: dict[str, Any]) -> dict[str, Any]:
+    """A finding for the record: how to make it again, and its last words, without the places of this machine."""
+    lines = [line.strip() for line in finding["words"].replace(str(ROOT), ".").splitlines() if line.strip()]
+    return {"seed": finding["seed"], "count": finding["count"], "words": lines[-1][:300] if lines else ""}
+
+
 def publish(ledger: Ledger, unit: str, about: str, figures: dict[str, Any], record: Path = RECORD) -> None:
     """Into the record that is committed: one entry a campaign, the newest."""
     published = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
@@ -95,8 +101,8 @@ def publish(ledger: Ledger, unit: str, about: str, figures: dict[str, Any], reco
         "unit": unit,
         "done": ledger.done,
         "seconds": round(ledger.seconds),
-        "open": ledger.open,
-        "mended": ledger.mended,
+        "open": [_in_short(finding) for finding in ledger.open],
+        "mended": [_in_short(finding) for finding in ledger.mended],
         "figures": figures,
         "commits": ledger.commits,
         "machine": machine(),

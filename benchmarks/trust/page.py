@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import records
 from .rows import Row
 from .subjects import Subject
 from .table import Found, counts
@@ -29,8 +30,8 @@ class Facts:
 def opening(facts: Facts) -> str:
     return """# Trust
 
-This page is written by `make trust` (`python -m benchmarks.trust`), which measures everything on it again; nothing here
-is typed by hand."""
+This page is written by `make trust`, which measures the table of faults and the conformance again; the records of
+campaigns and mutants are those of `make soak` and `make mutation`. Nothing here is typed by hand."""
 
 
 def faults(facts: Facts) -> str:
@@ -89,7 +90,7 @@ def setting(facts: Facts) -> str:
     return "\n".join(lines)
 
 
-SECTIONS: list[Callable[[Facts], str | None]] = [opening, faults, evidence, setting]
+SECTIONS: list[Callable[[Facts], str | None]] = [opening, faults, evidence, setting, *records.SECTIONS]
 
 
 def _plain(text: str) -> str:
