@@ -21,7 +21,7 @@ class Row:
     title: str  # of at most 44 signs, for the table
     probe: Probe
     alone: bool = False  # in a process that does nothing before or after it
-    seconds: int = 90  # until it counts as hung
+    seconds: int = 240  # until it counts as hung
 
 
 _ROWS: dict[int, Row] = {}

@@ -19,6 +19,7 @@ from ..verdict import Crashed, NotOffered, Wrong, close, each, same_bits, told
 from . import row
 from .sizes import room
 
+PATIENCE = 30  # seconds for a call of milliseconds
 LARGE = {"batch": 2, "heads_q": 6, "len_q": 256, "len_k": 256, "width": 64}
 
 
@@ -100,7 +101,7 @@ def forked(subject: Subject) -> str:
             code = 3
         finally:
             os._exit(code)
-    end = time.monotonic() + 15
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -109,7 +110,7 @@ def forked(subject: Subject) -> str:
     else:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        raise Crashed("the call in the child hangs (15 s)")
+        raise Crashed(f"the call in the child hangs ({PATIENCE} s)")
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         raise Crashed(f"the child died of signal {-code}")
@@ -152,6 +153,8 @@ def interrupted(subject: Subject) -> str:
                     continue
         sound(way)
 
+    # A process that a shell started behind it is born deaf to Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     return (
         each(
