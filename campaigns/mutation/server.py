@@ -90,12 +90,26 @@ class Finder:
         return importlib.util.spec_from_file_location(name, file, loader=loader, submodule_search_locations=inside)
 
 
+class Changed(Finder):
+    """Only the files that are changed."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        spec = super().find_spec(name, path, target)
+        return spec if spec is not None and isinstance(spec.loader, _Loader) else None
+
+
 class Picked:
     """A plugin that keeps the tests that are asked for, in their order, and remembers the first that fails."""
 
-    def __init__(self, tests: Sequence[str]) -> None:
+    def __init__(self, tests: Sequence[str], changed: Changed | None = None) -> None:
         self.place = {name: place for place, name in enumerate(tests)}
         self.failed = ""
+        self.changed = changed
+
+    def pytest_sessionstart(self) -> None:
+        # pytest itself imports a file whose examples it is asked for, and would take it from the disk.
+        if self.changed is not None:
+            sys.meta_path.insert(0, self.changed)
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         items[:] = sorted((i for i in items if i.nodeid in self.place), key=lambda i: self.place[i.nodeid])
@@ -134,7 +148,7 @@ def run_tests(root: Path, tests: Sequence[str], changed: dict[Path, str], second
 
     def work() -> dict[str, str]:
         sys.meta_path.insert(0, Finder(root / "src", changed))
-        picked = Picked(tests)
+        picked = Picked(tests, Changed(root / "src", changed))
         code = pytest_in_here(list(dict.fromkeys(name.partition("::")[0] for name in tests)), picked)
         # 5 says that none of these tests is there any more, which is no failure of one.
         return {"kind": "survived"} if code in (0, 5) else {"kind": "killed", "by": picked.failed or f"pytest: {code}"}

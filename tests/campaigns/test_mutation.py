@@ -24,6 +24,14 @@ def down(n: "int" = 3) -> list[int]:
 
 def never(words: str) -> int:
     return 7
+
+
+def twice(n):
+    """
+    >>> twice(3)
+    6
+    """
+    return 2 * n
 '''
 TESTS = """from toy import down
 
@@ -35,6 +43,7 @@ def test_down():
 def test_that_is_slow():
     assert down(1) == [1]
 """
+INI = "[pytest]\naddopts = --doctest-modules --import-mode=importlib\n"
 PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -43,17 +52,17 @@ from campaigns.mutation import server
 root, changes = Path(sys.argv[1]), json.loads(sys.argv[2])
 server.SECONDS = 1.0
 server.warm_up(["pytest"])
-tests = ["tests/test_toy.py::test_down", "tests/test_toy.py::test_that_is_slow"]
+tests = ["tests/test_toy.py::test_down", "tests/test_toy.py::test_that_is_slow", "src/toy/__init__.py::toy.twice"]
 for code in changes:
-    outcome = server.run_tests(root, tests, {root / "src" / "toy.py": code}, 0.0)
+    outcome = server.run_tests(root, tests, {root / "src" / "toy" / "__init__.py": code}, 0.0)
     print(json.dumps([outcome.kind, outcome.by]))
 """
 
 
 @pytest.fixture
 def toy(tmp_path: Path) -> Path:
-    for name, text in (("src/toy.py", TOY), ("tests/test_toy.py", TESTS), ("pytest.ini", "[pytest]\n")):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name, text in (("src/toy/__init__.py", TOY), ("tests/test_toy.py", TESTS), ("pytest.ini", INI)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     return tmp_path
 
@@ -64,11 +73,12 @@ def changed_to(mutants: list[Mutant], toy: Path, line: str) -> Mutant:
 
 
 def test_a_mutant_is_noticed_lives_or_hangs(toy: Path):
-    mutants = mutants_of(toy, "src/toy.py")
+    mutants = mutants_of(toy, "src/toy/__init__.py")
     wanted = {
         "found = None": ["killed", "tests/test_toy.py::test_down"],
         "return 8": ["survived", ""],
         "n += 1": ["timeout", ""],
+        "return 2 / n": ["killed", "src/toy/__init__.py::toy.twice"],  # by an example in the file that is changed
     }
     changes = [TOY, *(changed_to(mutants, toy, line).applied(toy) for line in wanted)]
     ended = subprocess.run(
@@ -83,13 +93,13 @@ def test_a_mutant_is_noticed_lives_or_hangs(toy: Path):
 
 
 def test_what_has_no_behaviour_is_left_alone(toy: Path):
-    changed = {mutant.lines(toy) for mutant in mutants_of(toy, "src/toy.py")}
+    changed = {mutant.lines(toy) for mutant in mutants_of(toy, "src/toy/__init__.py")}
     assert ('def down(n: "int" = 3) -> list[int]:', 'def down(n: "int" = 4) -> list[int]:') in changed
     assert not [now for _, now in changed if "Counts" in now or '"XXintXX"' in now]
 
 
 def test_a_sample_is_the_beginning_of_a_larger_one(toy: Path):
-    mutants = mutants_of(toy, "src/toy.py")
+    mutants = mutants_of(toy, "src/toy/__init__.py")
     few, many = sample(mutants, 3, 1, toy), sample(mutants, 6, 1, toy)
     assert few == many[:3]
     assert len(set(many)) == 6
