@@ -311,6 +311,7 @@ def test_no_keys_need_nothing() -> None:
         (torch.float16, 2),
         ("bfloat16", 2),
         ("int8", 1),
+        (1, 1),
         (3, 3),
         (sympy.Symbol("s"), None),
     ],
@@ -323,6 +324,18 @@ def test_bytes_of_a_number(dtype: object, size: int | None) -> None:
 def test_what_is_no_size_of_a_number_is_refused(dtype: object) -> None:
     with pytest.raises(DtypeError, match=r"^dtype: .*bytes a number"):
         item_bytes(dtype)
+
+
+def test_bytes_of_a_number_may_have_a_name() -> None:
+    size = sympy.Symbol("s", positive=True)
+    assert count((5, 8), (5, 8), (5, 8), form="dense", dtype=size).extra == 2 * size * 25
+
+
+def test_a_mask_of_three_axes_belongs_to_shapes_of_three() -> None:
+    keep = torch.ones(2, 5, 7, dtype=torch.bool)
+    keep[1, :, 3:] = False
+    ledger = count((2, 5, 8), (2, 7, 8), (2, 7, 8), mask=qkv.Dense(keep))
+    assert ledger.line("largest").flops == 5 * 7 + 5 * 3
 
 
 def test_a_tensors_own_dtype_counts_and_a_given_one_wins() -> None:
