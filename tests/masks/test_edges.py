@@ -31,6 +31,7 @@ MASKS = {
     "documents": Segments([5, 5, 9, 9, 2, 2], [5, 9, 9, 9, 2]),
     "documents of rows": Segments([[0, 0, 0, 1, 1, 1], [3, 3, 4, 4, 4, 4]], [[0, 1, 1, 1, 1], [7, 7, 3, 3, 4]]),
     "documents that never meet": Segments([0] * 6, [1] * 5),
+    "nothing or nothing": Causal(offset=-9) | Causal(offset=-8),
     "causal documents": Causal(offset=0) & Segments([5, 5, 9, 9, 2, 2], [5, 9, 9, 9, 2]),
 }
 
@@ -127,6 +128,23 @@ def test_a_dense_mask_the_wrong_way_round_is_told_its_offset(rows: int, keys: in
         upside_down = Dense(~cells).lint(Extent(1, 1, rows, keys))
         if (~cells).any():
             assert any(f"Dense(~mask) or {plain}." in s for s in upside_down)
+
+
+def test_padding_that_looks_turned_round_is_told_from_the_second_key_on() -> None:
+    assert any("use drop=" in said for said in Padding(keep=np.array([[False, True]])).lint())
+    assert not any("use drop=" in said for said in Padding(keep=np.array([[False]])).lint())
+    # Two rows of five keep their last key alone: that is not most of them.
+    kept = np.zeros((5, 4), dtype=bool)
+    kept[:2, 3] = True
+    assert not any("use drop=" in said for said in Padding(keep=kept).lint())
+    kept[2, 3] = True
+    assert any("use drop=" in said for said in Padding(keep=kept).lint())
+
+
+def test_lengths_of_a_part_are_those_of_its_keys() -> None:
+    part = Padding(lengths=torch.tensor([7, 3, 1])).part(Extent(3, 1, 4, 7), (0, 4), (2, 5))
+    assert isinstance(part, Padding)
+    assert list(part.lengths) == [3, 1, 0]
 
 
 def test_a_predicate_of_python_numbers_is_asked_cell_by_cell() -> None:
