@@ -110,7 +110,7 @@ def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _ctest(folder: Path) -> int:
     said = _said([str(TOOLS / "ctest"), "--test-dir", str(folder), "--output-on-failure"], {})
-    return int(re.findall(r"tests failed out of (\d+)", said)[-1])
+    return int(re.findall(r"out of (\d+)", said)[-1])
 
 
 def _pytest(sanitizer: str, tests: tuple[str, ...], **environment: str) -> int:

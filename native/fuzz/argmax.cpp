@@ -76,8 +76,8 @@ TARGET(argmax) {
         if (answer < from || answer >= to) fail(text + " is out of range");
         for (int64_t j = from; j < to; ++j) {
             const double doubt = std::isinf(best) ? 0.0 : errors[j] + errors[answer];
-            const bool same = std::equal(&k[(unit * len_k + j) * width], &k[(unit * len_k + j) * width] + width,
-                                         &k[(unit * len_k + answer) * width]);
+            const double* one = k.data() + (unit * len_k + j) * width;
+            const bool same = std::equal(one, one + width, k.data() + (unit * len_k + answer) * width);
             const bool ties = j < answer && scores[j] == scores[answer] && (same || doubt == 0);
             if (ties || scores[j] > scores[answer] + doubt) fail(text + ", wanted " + std::to_string(j));
         }

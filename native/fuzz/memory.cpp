@@ -114,7 +114,7 @@ TARGET(memory) {
 
     // How much: a few calls, seldom a long one.
     const int64_t token_numbers = shape.batch * layout.heads * (layout.width + layout.value_width);
-    const int64_t room = (bytes.seldom("long", 32) ? 30000 : 3000) / token_numbers;
+    const int64_t room = (bytes.seldom("long", 32) ? 16000 : 1800) / token_numbers;
     const bool ring = bytes.seldom("ring", 4);
     int64_t slots = bytes.one_of<int64_t>("slots", {2, 4}), total = 0;
     std::vector<int64_t> lengths_of_calls;

@@ -2,6 +2,7 @@
 //   fuzz_replay name count    over that many strings of bytes, always the same
 //   fuzz_replay name path...  over files that libFuzzer left
 
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -9,11 +10,17 @@
 
 #include "target.h"
 
+// There where a sanitizer is: what is called before it ends the process.
+extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
+
 namespace {
 
+std::string running;
+
+void say_what_ran() { std::fprintf(stderr, "while trying %s\n", running.c_str()); }
+
 void run(const fuzz::Target& target, const std::vector<uint8_t>& input, const std::string& name) {
-    std::printf("%s\r", name.c_str());  // what an abort leaves on the screen
-    std::fflush(stdout);
+    running = name;
     fuzz::Bytes bytes(input.data(), input.size());
     target.body(bytes);
 }
@@ -28,6 +35,8 @@ std::vector<uint8_t> drawn(uint64_t seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    std::signal(SIGABRT, [](int) { say_what_ran(); });
+    if (__sanitizer_set_death_callback != nullptr) __sanitizer_set_death_callback(say_what_ran);
     for (const fuzz::Target& target : fuzz::targets()) {
         if (argc < 3 || std::strcmp(argv[1], target.name) != 0) continue;
         char* end;
@@ -40,7 +49,7 @@ int main(int argc, char** argv) {
                 run(target, {std::istreambuf_iterator<char>(file), {}}, argv[n]);
             }
         }
-        std::printf("%s: done           \n", target.name);
+        std::printf("%s: done\n", target.name);
         return 0;
     }
     std::printf("fuzz_replay name count, or fuzz_replay name path..., with one of:");

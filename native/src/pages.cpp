@@ -67,6 +67,12 @@ QKV_INLINE Prefetch share_of(const Ahead& ahead, int64_t steps, int64_t number, 
     return {ahead.at + before * 64, static_cast<uint32_t>(whole), static_cast<uint32_t>(pace)};
 }
 
+// A place in the scratch for widened numbers, which is there only for those who keep them.
+template <bool keeps>
+QKV_INLINE float* kept_at(float* widened, int64_t place) {
+    return keeps ? widened + place : nullptr;
+}
+
 // Each pair of a query and a token takes the channels in ascending order, whatever its place in the block: equal
 // keys get equal bits, and a query's scores do not depend on its companions.
 template <Dtype storage, int rows, int vectors, bool keeps>
@@ -121,13 +127,13 @@ void score_rows(const float* queries, int64_t slots, const char* keys, int64_t w
         const Prefetch prefetch =
             share_of(ahead, width_slots / kPair<storage>, block * passes + v / vectors, blocks * passes);
         score_block<storage, rows, vectors, keeps>(queries, slots, keys + bytes, width_slots, scores + v * kLanes,
-                                                   stride, prefetch, widened + v * kLanes);
+                                                   stride, prefetch, kept_at<keeps>(widened, v * kLanes));
     }
     // A page that is not full: what lies behind its tokens is not read.
     for (; v < wanted; ++v) {
         const int64_t bytes = v * kLanes * kPair<storage> * element_size(storage);
         score_block<storage, rows, 1, keeps>(queries, slots, keys + bytes, width_slots, scores + v * kLanes, stride,
-                                             {}, widened + v * kLanes);
+                                             {}, kept_at<keeps>(widened, v * kLanes));
     }
     for (; v < kPageVectors; ++v) {
         for (int r = 0; r < rows; ++r) store(scores + r * stride + v * kLanes, constant(-__builtin_inff()));
@@ -176,13 +182,14 @@ void weigh_rows(const float* weights, int64_t stride, const char* values, int64_
     int64_t c = 0;
     for (int64_t pass = 0; c + vectors * kLanes <= value_slots; c += vectors * kLanes, ++pass) {
         weigh_block<storage, rows, vectors, keeps>(weights, stride, values + c * element, value_slots, tokens, sums + c,
-                                            share_of(ahead, tokens, block * passes + pass, blocks * passes), widened + c);
+                                            share_of(ahead, tokens, block * passes + pass, blocks * passes),
+                                                   kept_at<keeps>(widened, c));
     }
     Prefetch prefetch = share_of(ahead, tokens, block * passes + passes - 1, blocks * passes);
     if constexpr (vectors >= 8) {
         if (c + 4 * kLanes <= value_slots) {
             weigh_block<storage, rows, 4, keeps>(weights, stride, values + c * element, value_slots, tokens, sums + c,
-                                          prefetch, widened + c);
+                                          prefetch, kept_at<keeps>(widened, c));
             prefetch = {};
             c += 4 * kLanes;
         }
@@ -190,14 +197,14 @@ void weigh_rows(const float* weights, int64_t stride, const char* values, int64_
     if constexpr (vectors >= 4) {
         if (c + 2 * kLanes <= value_slots) {
             weigh_block<storage, rows, 2, keeps>(weights, stride, values + c * element, value_slots, tokens, sums + c,
-                                          prefetch, widened + c);
+                                          prefetch, kept_at<keeps>(widened, c));
             prefetch = {};
             c += 2 * kLanes;
         }
     }
     for (; c < value_slots; c += kLanes) {
         weigh_block<storage, rows, 1, keeps>(weights, stride, values + c * element, value_slots, tokens, sums + c, prefetch,
-                                             widened + c);
+                                             kept_at<keeps>(widened, c));
         prefetch = {};
     }
 }

@@ -28,8 +28,8 @@ void QueryTile::open(const KernelTable& kernels, const ArgmaxProblem& problem, c
     for (int r = 0; r < rows_; ++r) {
         const int64_t position = (first_row + r) % problem.len_q, at = unit.batch * problem.len_q + position;
         rows[r] = row_address(problem.query, problem.dtype, unit.batch, head_of(first_row + r), position);
-        start_[r] = problem.starts == nullptr ? 0 : std::max<int64_t>(problem.starts[at], 0);
-        stop_[r] = problem.stops == nullptr ? problem.len_k : std::min(problem.stops[at], problem.len_k);
+        start_[r] = problem.starts == nullptr ? 0 : std::clamp<int64_t>(problem.starts[at], 0, problem.len_k);
+        stop_[r] = problem.stops == nullptr ? problem.len_k : std::clamp<int64_t>(problem.stops[at], 0, problem.len_k);
         best_[r] = -kInfinity;
         index_[r] = kNoKey;
         open_ |= uint32_t{1} << r;

@@ -87,6 +87,17 @@ TEST(edges, nothing_to_attend_to_is_no_key) {
     }
 }
 
+TEST(edges, ranges_that_end_where_all_numbers_end) {
+    for (const KernelTable* kernels : qkv::runnable_kernels()) {
+        Problem problem({1, 1, 1, 31, 83, 3});
+        for (int64_t i = 0; i < 31; ++i) {
+            problem.starts.push_back(i % 3 == 0 ? INT64_MIN : i % 3 == 1 ? i : INT64_MAX);
+            problem.stops.push_back(i % 4 == 0 ? INT64_MIN : i % 4 == 1 ? INT64_MAX : 2 * i);
+        }
+        check_answer(problem, *kernels);
+    }
+}
+
 TEST(edges, empty_axes) {
     for (const KernelTable* kernels : qkv::runnable_kernels()) {
         const Shape shapes[] = {{0, 2, 1, 3, 5, 7}, {2, 0, 1, 3, 5, 7}, {2, 2, 1, 0, 5, 7}, {2, 2, 1, 3, 5, 0}};
