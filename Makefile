@@ -124,17 +124,15 @@ bench: $(VENV)/.bench ## qkv and its peers in one run: tables here, JSON in buil
 trust: $(VENV)/.peers ## 52 bad inputs put to qkv and its peers: right, wrong, crash; writes docs/trust.md
 	@$(BIN)/python -m benchmarks.trust
 
-soak: $(VENV)/.dev native-soak ## long campaigns that do not fit into make test; they go on where they stopped
+soak: $(VENV)/.dev $(VENV)/.clang native-soak ## long campaigns that do not fit into make test; they go on where they stopped
 	$(BIN)/python -m campaigns --jobs $(JOBS)
 
 mutation: $(VENV)/.dev ## change the code in a thousand places, and see whether tests notice (ROOMS_OF="call masks")
 	$(BIN)/python -m campaigns.mutation $(ROOMS_OF)
 
-# The C++ tests under the thread sanitizer, with every float for the exponential, and for ARM under emulation.
+# The C++ tests with every float for the exponential, and for ARM under emulation, the fuzzers' targets as well. Sanitizers
+# have a campaign: python -m campaigns sanitizers.
 native-soak: $(VENV)/.tools
-	$(BIN)/cmake -S . -B build/native-threads -DQKV_TESTS=ON -DQKV_SANITIZE=thread -DCMAKE_BUILD_TYPE=RelWithDebInfo
-	$(BIN)/cmake --build build/native-threads -j $(JOBS)
-	TSAN_OPTIONS=allocator_may_return_null=1 build/native-threads/native/tests/native_tests
 	$(BIN)/cmake -S . -B build/native-plain -DQKV_TESTS=ON -DCMAKE_BUILD_TYPE=Release
 	$(BIN)/cmake --build build/native-plain -j $(JOBS)
 	QKV_EVERY=1 build/native-plain/native/tests/native_tests exponential
@@ -144,6 +142,8 @@ native-soak: $(VENV)/.tools
 	  -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++
 	$(BIN)/cmake --build build/native-arm -j $(JOBS)
 	QKV_EVERY=20011 qemu-aarch64 -L /usr/aarch64-linux-gnu build/native-arm/native/tests/native_tests
+	for target in argmax finite linear memory pack plain; do \
+	  qemu-aarch64 -L /usr/aarch64-linux-gnu build/native-arm/native/fuzz/fuzz_replay $$target 3000 || exit 1; done
 
 docs: $(VENV)/.qkv ## write the formulas of the code into the pages
 	$(BIN)/python docs/generate.py
