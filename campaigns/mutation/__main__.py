@@ -11,7 +11,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,9 @@ class Hunt:
             self.killers: dict[str, Counter[str]] = {file: Counter() for file in self.files}
             for result in self.results.values():
                 self.killers.setdefault(result["file"], Counter())[result["by"]] += result["kind"] == "killed"
-            patched = [mutant for mutant in self.left(*again) if mutant.inside]
-            self.spread(patched, self.patched)
-            if not self.asked.quick:
-                self.spread(self.left("lived", *again), self.imported)
+            self.spread([mutant for mutant in self.left(*again) if mutant.inside], self.patched)
+            left = self.left("lived", *again)
+            self.spread([m for m in left if not (self.asked.quick and m.inside)], self.imported)
         if not self.left():
             publish(self.name, self.made, [self.results[mutant.name] for mutant in self.chosen], self.asked.seed)
 
@@ -96,19 +95,26 @@ class Hunt:
         collect(ROOT, self.room.tests, Collected(ROOT, [ROOT / file for file in self.files], self.known.modules, each))
 
     def imported(self, mutants: list[Mutant]) -> None:
-        """In a process that imports the changed file: every test that executes it."""
-        for mutant in self.bar(mutants, "all tests"):
-            tests = self.ordered(mutant)
+        """In a process that imports the changed file: every test that executes it, where there is time."""
+        for mutant in self.bar(mutants, "the file imported"):
+            every = self.ordered(mutant)
+            tests = list(self.first(mutant)) if self.asked.quick else every
             outcome = Outcome("survived", "no test executes it")
             if tests:
                 seconds = sum(self.known.seconds[test] for test in tests)
                 outcome = run_tests(ROOT, tests, {ROOT / mutant.file: mutant.applied(ROOT)}, seconds)
+                if outcome.kind == "survived" and len(tests) < len(every):
+                    outcome = replace(outcome, kind="lived")
             self.enter(mutant, outcome)
 
     def ordered(self, mutant: Mutant) -> list[str]:
-        """The tests that execute it: those that noticed something in this file before, then the quickest."""
-        noticed = self.killers[mutant.file]
-        return sorted(self.known.of(mutant), key=lambda test: -noticed[test] if self.known.seconds[test] < 0.5 else 0)
+        """The tests that execute it: those that noticed something in its file before, its mirror's, the quickest."""
+        noticed, mirror = self.killers[mutant.file], f"/test_{Path(mutant.file).name}::"
+
+        def key(test: str) -> tuple[int, bool]:
+            return (-noticed[test] if self.known.seconds[test] < 0.5 else 0), mirror not in test
+
+        return sorted(self.known.of(mutant), key=key)
 
     def first(self, mutant: Mutant) -> Iterator[str]:
         seconds = 0.0

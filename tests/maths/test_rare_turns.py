@@ -101,6 +101,20 @@ def test_what_is_written_reads_the_same(text: str) -> None:
     tree = parse(text, SYMBOLS)
     assert parse(latex(tree), SYMBOLS) == tree
     assert parse(plain(tree), SYMBOLS) == tree
+    assert tree.span == (0, len(text))
+
+
+def test_the_infinite_is_written_as_itself() -> None:
+    assert plain(parse(r"\infty", {})) == "∞"
+    assert "∞" in plain(parse(r"\|v\|_\infty", SYMBOLS))
+    assert r"\infty" in latex(parse("∞", {}))
+
+
+def test_what_is_declared_is_said_in_the_right_number() -> None:
+    with pytest.raises(IllTyped, match=r"ζ is not declared; x is\n"):
+        parse("zeta", {"x": "scalar"})
+    with pytest.raises(IllTyped, match="ζ is not declared; x, y are"):
+        parse("zeta", {"x": "scalar", "y": "scalar"})
 
 
 REFUSED = [
