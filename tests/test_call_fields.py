@@ -206,6 +206,11 @@ def test_a_flag_is_true_or_false_and_named(flag: str, given: object) -> None:
         read(*tensors(), **{flag: given})
 
 
+@pytest.mark.parametrize("form", ["auto", "dense", "streaming", "linear", "hard", "decode"])
+def test_a_form_is_read_by_its_name(form: str) -> None:
+    assert read(*tensors(), form=form).form == form
+
+
 @pytest.mark.parametrize("form", ["", "Dense", None, 3, ["dense"]])
 def test_an_unknown_form_is_refused_with_the_known_ones(form: object) -> None:
     with pytest.raises(OptionError, match=", ".join(FORM_NAMES)):

@@ -5,6 +5,7 @@ import stat
 
 import pytest
 import torch
+from safetensors import safe_open
 
 import qkv
 from decode_reference import STORAGE, name_of
@@ -162,3 +163,17 @@ def test_limits_come_back_from_a_file(limits: dict[str, int], tmp_path) -> None:
     loaded = qkv.KVCache.load(tmp_path / "it")
     assert (loaded.capacity, loaded.window) == (limits.get("capacity"), limits.get("window"))
     assert repr(loaded) == repr(cache)
+
+
+def test_files_say_what_they_are_and_are_the_same_when_saved_again(tmp_path) -> None:
+    def read(path):
+        with safe_open(path, framework="pt") as file:
+            return file.metadata(), {name: file.get_tensor(name).tolist() for name in file.keys()}  # noqa: SIM118
+
+    for memory, path in states(tmp_path):
+        memory.save(path)
+        about, tensors = read(path)
+        assert (about["format"], about["version"]) == (f"qkv.{type(memory).__name__}", "1")
+        extra = (qkv.Polynomial(2),) if isinstance(memory, qkv.LinearState) else ()
+        type(memory).load(path, *extra).save(path.with_suffix(".again"))
+        assert read(path.with_suffix(".again")) == (about, tensors)
