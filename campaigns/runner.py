@@ -43,14 +43,15 @@ class Batches:
     def run(self, name: str, seed: int, count: int, limit: float) -> dict[str, Any]:
         """{"seed", "count", "seconds"} and either {"done", "figures"} or {"words"}, the last words of what failed."""
         told: dict[str, Any] = {"seed": seed, "count": count}
-        threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"), "HF_HUB_OFFLINE": "1"}
+        # Threads that wait do not spin: several batches share the cores.
+        threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"), "OMP_WAIT_POLICY": "passive"}
         before = time.monotonic()
         # A file, not a pipe: whoever a batch left behind could hold that open.
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
             process = subprocess.Popen(
                 self.command(name, seed, count),
                 cwd=ROOT,
-                env=os.environ | threads,
+                env=os.environ | threads | {"HF_HUB_OFFLINE": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=subprocess.STDOUT,

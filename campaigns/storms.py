@@ -110,7 +110,7 @@ def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
 CAMPAIGN = Campaign(
     about="forks, threads, interruptions, pools and ends of processes while kernels run",
     unit="storms",
-    goal=2_000,
+    goal=500,
     batch=50,
     run=run,
     gather=gather,
