@@ -32,6 +32,8 @@ REACHING = (
     "tests/faults/test_memories.py",
     "tests/faults/test_bad_layouts.py",
 )
+# What a sanitizer cannot have: a measure of what malloc holds, since theirs holds what was freed.
+LEFT_OUT = "tests/forms/linear/test_forward.py::test_features_of_a_whole_sequence_are_never_held"
 # What runs kernels on several threads, the library's or the caller's.
 THREADED = (
     "tests/kernels/test_argmax.py",
@@ -122,7 +124,7 @@ def _pytest(sanitizer: str, tests: tuple[str, ...], **environment: str) -> int:
     if Path(loaded).parent != folder or runtime not in Path(loaded).read_bytes():
         raise AssertionError(f"{loaded} was loaded instead of the extension in {folder}")
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:xdist", "-p", "no:cacheprovider", "--timeout=1200"]
-    said = _said([*command, *tests], environment)
+    said = _said([*command, f"--deselect={LEFT_OUT}", *tests], environment)
     return int(re.findall(r"(\d+) passed", said)[-1])
 
 

@@ -116,28 +116,32 @@ TARGET(linear) {
     const int threads = threads_of(bytes);
     Case c = {};
     c.rule.map = bytes.one_of<Map>("map", {Map::identity, Map::elu1, Map::relu, Map::squared, Map::power, Map::power});
+    // Keys enough for several segments of them, seldom, and small otherwise.
+    const bool many = bytes.seldom("segments", 32);
     c.rule.width = bytes.one_of<int64_t>("width", {1, 2, 3, 4, 5, 16, 17});
+    if (many) c.rule.width = std::min<int64_t>(c.rule.width, 3);
     c.rule.degree = 1;
     if (c.rule.map == Map::power) {
         c.rule.degree = static_cast<int>(bytes.between("degree", 1, c.rule.width > 5 ? 2 : 4));
         c.rule.offset = std::array<float, 4>{0, 1, -0.5f, 0.25f}[bytes.between("power offset", 0, 3)];
     }
     c.dtype = bytes.one_of<Dtype>("dtype", {Dtype::float32, Dtype::float32, Dtype::float16, Dtype::bfloat16});
-    c.batch = bytes.between("batch", 1, 2);
+    c.batch = many ? 1 : bytes.between("batch", 1, 2);
     c.heads_kv = bytes.one_of<int64_t>("heads_kv", {1, 1, 2, 4});
     c.group = bytes.between("group", 1, 2);
     c.value_width = bytes.one_of<int64_t>("value width", {1, 2, 5, 16, 17, 32, 33});
+    if (many) c.value_width = std::min<int64_t>(c.value_width, 2);
     const int64_t heads_q = c.heads_kv * c.group;
     int64_t len_k = bytes.one_of<int64_t>("keys", {0, 1, 2, 5, 63, 64, 65, 130});
-    if (bytes.seldom("segments", 32)) len_k = 1100;
-    len_k = std::min(len_k, 20000 / (c.batch * c.heads_kv * (c.rule.width + c.value_width)));
+    len_k = many ? 1100 : std::min(len_k, 20000 / (c.batch * c.heads_kv * (c.rule.width + c.value_width)));
     int64_t len_q = bytes.one_of<int64_t>("queries", {0, 1, 2, 3, 7, 64, 65, 130});
     const int64_t work = c.batch * heads_q * (len_k + 1) * (c.rule.width + c.value_width + 8);
-    len_q = std::min(len_q, std::max<int64_t>(25000 / work, 1));
+    len_q = std::min(len_q, std::max<int64_t>((many ? 300000 : 25000) / work, 1));
     const bool has_state = bytes.seldom("state", 3), direct = bytes.seldom("direct", 4);
     const bool normalize = bytes.flag("normalize"), causal = bytes.flag("causal");
-    const int64_t offsets[] = {0, bytes.between("offset", -70, 70), len_k - len_q, INT64_MIN, INT64_MAX};
-    const int64_t offset = offsets[bytes.between("kind of offset", 0, 4)];
+    const int64_t near = bytes.between("offset", -70, 70);
+    const int64_t offsets[] = {0, near, len_k - len_q, len_k / 2 + near / 2, INT64_MIN, INT64_MAX};
+    const int64_t offset = offsets[bytes.between("kind of offset", 0, 5)];
 
     Random random = bytes.random("numbers");
     const Fill fill = bytes.one_of<Fill>("fill", {Fill::common, Fill::whole, Fill::large});

@@ -151,7 +151,7 @@ TARGET(memory) {
     const int64_t len_q = std::min(given.tokens.given, most);
     std::vector<int64_t> positions, counts;
     for (int64_t b = 0; b < shape.batch; ++b) {
-        const int64_t count = std::min(given.tokens.count(b), len_q);
+        const int64_t count = std::min(Counted(given.tokens, b).count, len_q);
         counts.push_back(count);
         positions.push_back(past.lengths()[b] - count);
     }
@@ -208,8 +208,9 @@ TARGET(memory) {
     for (int64_t row = 0; row < rows; ++row) {
         const int64_t i = row % len_q, h = row / len_q % shape.heads_q, b = row / len_q / shape.heads_q;
         const int64_t g = h / shape.group;
-        const int64_t position = positions[b] + i - tokens.first(b);
-        const bool counts_at_all = i >= tokens.first(b) && i < tokens.first(b) + tokens.count(b);
+        const Counted counted(tokens, b);
+        const int64_t position = positions[b] + i - counted.first;
+        const bool counts_at_all = i >= counted.first && i < counted.first + counted.count;
         SoftmaxRow wanted(rules.rule_of(h), layout.value_width);
         std::vector<int64_t> seen;
         std::vector<Dot> dots;

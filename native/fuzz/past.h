@@ -8,6 +8,16 @@
 
 namespace fuzz {
 
+// Which of the given tokens of a row count: `counts` of them, at the end where `left` is padding.
+struct Counted {
+    int64_t first, count;
+
+    Counted(const qkv::Tokens& tokens, int64_t row)
+        : first(0), count(tokens.counts == nullptr ? tokens.given : tokens.counts[row]) {
+        if (tokens.left) first = tokens.given - count;
+    }
+};
+
 class Past {
 public:
     // Row b begins at position first[b]; only the last `slots` pages of a row are kept.
@@ -29,13 +39,14 @@ public:
     // What append is to do with these tokens; and the same, in the books.
     void enter(const qkv::Tokens& tokens, const Strided& key, const Strided& value) {
         for (int64_t b = 0; b < tokens.batch; ++b) {
-            for (int64_t t = 0; t < tokens.count(b); ++t) {
+            const Counted counted(tokens, b);
+            for (int64_t t = counted.first; t < counted.first + counted.count; ++t) {
                 for (int64_t g = 0; g < layout_.heads; ++g) {
-                    store(key, b, g, tokens.first(b) + t, layout_.width);
-                    store(value, b, g, tokens.first(b) + t, layout_.value_width);
+                    store(key, b, g, t, layout_.width);
+                    store(value, b, g, t, layout_.value_width);
                 }
             }
-            length_[b] += tokens.count(b);
+            length_[b] += counted.count;
         }
     }
 
