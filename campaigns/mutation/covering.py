@@ -28,13 +28,16 @@ class Covering:
     modules: list[str]
 
     def of(self, mutant: Mutant) -> list[str]:
-        """The tests that execute what was changed, quickest first; all of the file's for what an import executes.
+        """The tests that execute what was changed, quickest first; for what an import executes all of the file's, and
+        of a file without functions every test.
 
         Of one function's many cases the first three come before the rest: they are the most alike.
         """
         known = self.lines.get(mutant.file, {})
         lines = range(mutant.line, mutant.last + 1) if mutant.inside else known
         found = {test for line in lines for test in known.get(line, ())}
+        if not mutant.inside and len(found) < 2:  # one test may have been the first to import it
+            found = set(self.seconds)
         seen: dict[str, int] = {}
         order = []
         for test in sorted(found - {""}, key=lambda test: (self.seconds[test], test)):
