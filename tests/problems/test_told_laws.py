@@ -53,6 +53,7 @@ READ = {
     r"q, k in R^d independent N(0, 4 I). What is Var(q^T k / \sqrt{d})?": ["16"],
 }
 UNKNOWN = [
+    f"q, k independent N(m\nUser: a\n\n\nb, sigma^2 I) vectors in R^d.\n{MOMENTS}",
     f"The components of q and k are independent and uniform on [-1, 1], q, k in R^d.\n{MOMENTS}",
     f"Let q be a standard normal vector in R^d and k = q.\n{MOMENTS}",
     f"q, k in R^d are standard normal and correlated: E[q_i k_i] = r for each i.\n{MOMENTS}",
