@@ -31,6 +31,8 @@ inline int64_t chunk_tokens(int64_t features) {
 // A segment of keys has at least so many chunks, and there are not so many segments that their states would matter.
 constexpr int64_t kChunksInSegment = 8, kMostSegments = 16;
 constexpr int64_t kEnoughHeads = 4;
+// A query of elu + 1 all of whose coordinates are below it is brought up to 0: e^x ends at -87, and products before that.
+constexpr float kLowest = -20.0f;
 
 // Sizes that every unit shares.
 struct LinearPlan {
@@ -151,10 +153,16 @@ private:
     }
 
     // Vectors as they are needed: their features, or themselves and the 1 that stands for the offset; then zeros.
-    void load_vectors(const Tensor4& tensor, int64_t head, int64_t from, int64_t to, float* rows) const {
+    // Where only the ratio of a row's features counts (`relative`), e^x of very small x is multiplied by what keeps it
+    // among the normal numbers.
+    void load_vectors(const Tensor4& tensor, int64_t head, int64_t from, int64_t to, float* rows,
+                      bool relative = false) const {
         const int64_t width = all_.rule.width, slots = all_.width_slots;
         for (int64_t t = from; t < to; ++t, rows += slots) {
             const float* row = row_of(tensor, head, t, width, rows);
+            if (relative && std::none_of(row, row + width, [](float x) { return x > kLowest; })) {
+                row = raised(row, width, rows);
+            }
             if (!all_.power && width % kLine == 0) {
                 kernels_.map_row(row, width, all_.rule.map, rows);
                 continue;
@@ -164,6 +172,15 @@ private:
             std::fill(rows + width, rows + slots, 0.0f);  // φ(0) need not be 0
             if (all_.rule.coordinates() > width) rows[width] = 1.0f;
         }
+    }
+
+    // The row with its highest number at 0; as it is where that is -inf or there is none.
+    static const float* raised(const float* row, int64_t width, float* to) {
+        float highest = -INFINITY;
+        for (int64_t c = 0; c < width; ++c) highest = row[c] > highest ? row[c] : highest;
+        if (highest == -INFINITY) return row;
+        for (int64_t c = 0; c < width; ++c) to[c] = row[c] - highest;
+        return to;
     }
 
     void load_keys(int64_t from, int64_t to) {
@@ -254,7 +271,7 @@ private:
     // What the state has for queries i0 .. i1 of a head.
     void ask(int64_t head, int64_t i0, int64_t i1) {
         const int64_t rows = i1 - i0;
-        load_vectors(problem_.query, head, i0, i1, queries_);
+        load_vectors(problem_.query, head, i0, i1, queries_, problem_.normalize && all_.rule.map == Map::elu1);
         std::fill(below_, below_ + rows, 0.0f);
         if (state_ == nullptr) {
             std::fill(sums_, sums_ + rows * all_.value_slots, 0.0f);

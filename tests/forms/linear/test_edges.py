@@ -227,3 +227,20 @@ def test_numbers_that_are_large_but_fit(name: str) -> None:
     for offset, mask in ((None, None), (0, qkv.Causal())):
         found = linear(*tensors, SIMILARITIES[name], mask)
         close(found, quadratic(*tensors, SIMILARITIES[name], offset=offset), allowed=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 3, 16, 17])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_queries_far_below_zero_keep_their_ratios(width: int, dtype: torch.dtype) -> None:
+    """e^x of all coordinates is below the numbers of float32, but only their ratios count, beside −inf as well."""
+    query, key, value = draw(5, 7, widths=(width, 3), dtype=dtype)
+    query = (query - torch.tensor([30.0, 86.0, 95.0, 300.0, 5000.0]).view(5, 1)).to(dtype)
+    if width > 1:
+        query[..., 0] = -inf
+    elu1 = qkv.FeatureMap(features.elu1)
+    top = query.double().amax(dim=-1, keepdim=True)
+    near = qkv.attention(query.double() - top, key.double(), value.double(), similarity=elu1, form="dense")
+    found = qkv.attention(query, key, value, similarity=elu1, form="linear")
+    torch.testing.assert_close(found, near.to(dtype))
+    hidden = torch.full_like(query, -inf)
+    assert not qkv.attention(hidden, key, value, similarity=elu1, form="linear").any()
