@@ -160,8 +160,10 @@ private:
         const int64_t width = all_.rule.width, slots = all_.width_slots;
         for (int64_t t = from; t < to; ++t, rows += slots) {
             const float* row = row_of(tensor, head, t, width, rows);
-            if (relative && std::none_of(row, row + width, [](float x) { return x > kLowest; })) {
-                row = raised(row, width, rows);
+            if (relative) {
+                if (row != rows) std::memcpy(rows, row, width * sizeof(float));  // the tensor's may lie anywhere
+                raise(rows, width);
+                row = rows;
             }
             if (!all_.power && width % kLine == 0) {
                 kernels_.map_row(row, width, all_.rule.map, rows);
@@ -174,13 +176,13 @@ private:
         }
     }
 
-    // The row with its highest number at 0; as it is where that is -inf or there is none.
-    static const float* raised(const float* row, int64_t width, float* to) {
+    // A row that is all very low gets its highest number at 0; not where that is -inf, or there is none.
+    static void raise(float* row, int64_t width) {
+        if (std::any_of(row, row + width, [](float x) { return x > kLowest; })) return;
         float highest = -INFINITY;
         for (int64_t c = 0; c < width; ++c) highest = row[c] > highest ? row[c] : highest;
-        if (highest == -INFINITY) return row;
-        for (int64_t c = 0; c < width; ++c) to[c] = row[c] - highest;
-        return to;
+        if (highest == -INFINITY) return;
+        for (int64_t c = 0; c < width; ++c) row[c] -= highest;
     }
 
     void load_keys(int64_t from, int64_t to) {
