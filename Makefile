@@ -122,6 +122,7 @@ bench: $(VENV)/.bench ## qkv and its peers in one run: tables here, JSON in buil
 	$(BIN)/python -m benchmarks
 
 trust: $(VENV)/.peers ## 52 bad inputs put to qkv and its peers: right, wrong, crash; writes docs/trust.md
+	@$(BIN)/python -m benchmarks.conformance
 	@$(BIN)/python -m benchmarks.trust
 
 soak: $(VENV)/.dev $(VENV)/.clang native-soak ## long campaigns that do not fit into make test; they go on where they stopped
