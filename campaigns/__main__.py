@@ -15,6 +15,7 @@ import time
 from dataclasses import asdict
 
 from .campaign import Campaign
+from .ledger import Ledger
 from .runner import MARK, run_campaign
 
 # In the order in which they run.
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="name", help=f"one of {', '.join(NAMES)}; all when none is given")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no new batch after so long")
     parser.add_argument("--jobs", type=int, default=2, help="batches at once")
+    parser.add_argument("--keep", action="store_true", help="run nothing; keep what is not over in git's sight")
     parser.add_argument("--seed", type=int, help="run one batch, here")
     parser.add_argument("--count", type=int, help="how much of it; the campaign's own size of a batch when not given")
     asked = parser.parse_args()
@@ -54,6 +56,10 @@ def main() -> None:
         campaign = named(asked.names[0])
         batch = campaign.run(asked.seed, campaign.batch if asked.count is None else asked.count)
         print(MARK + json.dumps(asdict(batch)))
+        return
+    if asked.keep:
+        for name in asked.names or NAMES:
+            Ledger.of(name).keep(named(name).goal)
         return
     # Asked to end, it ends its batches first.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

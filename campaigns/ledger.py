@@ -13,6 +13,8 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 STATE = ROOT / "build" / "soak"
+# Ledgers of campaigns that are not over, in git: another machine can go on with them.
+KEPT = ROOT / "campaigns" / "ledgers"
 RECORD = ROOT / "docs" / "campaigns.json"
 
 
@@ -32,11 +34,22 @@ class Ledger:
 
     @classmethod
     def of(cls, name: str, state: Path = STATE) -> Ledger:
-        path = state / f"{name}.json"
-        return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else cls(name)
+        for path in (state / f"{name}.json", KEPT / f"{name}.json"):
+            if path.exists():
+                return cls(**json.loads(path.read_text(encoding="utf-8")))
+        return cls(name)
 
     def save(self, state: Path = STATE) -> None:
         write(state / f"{self.name}.json", asdict(self))
+
+    def keep(self, goal: int) -> None:
+        """For another machine, without the places of this one; what is over need not be kept."""
+        path = KEPT / f"{self.name}.json"
+        if self.done >= goal and not self.open:
+            path.unlink(missing_ok=True)
+        elif self.batches or self.open:
+            KEPT.mkdir(exist_ok=True)
+            path.write_text(json.dumps(asdict(self)).replace(str(ROOT), ".") + "\n", encoding="utf-8")
 
     def enter(self, finding: dict[str, Any] | None, told: dict[str, Any]) -> None:
         """What a batch told; `finding` is what the same seed gave before, which stays open until it passes."""

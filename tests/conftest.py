@@ -36,8 +36,8 @@ pytest.register_assert_rewrite(
 sys.path.insert(0, str(Path(__file__).parent / "hf"))
 from matrix_report import pytest_terminal_summary  # noqa: E402, F401
 
-# A program that a test runs in a process of its own, and no test.
-collect_ignore = ["compiled_program.py"]
+# Programs that a test runs in a process of its own, and no tests.
+collect_ignore = ["compiled_program.py", "sandboxed_program.py"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -96,14 +96,17 @@ def test_habits_of_a_checkpoint_are_not_taken_over(checkpoint, tmp_path):
     assert json.loads(done.stdout)["text"] == plain["text"]
 
 
-def test_weights_that_are_no_numbers(checkpoint, tmp_path):
-    folder = shutil.copytree(checkpoint, tmp_path / "nan")
+@pytest.mark.parametrize(
+    ("number", "said"), [(float("nan"), "NaN in model.layers.0.mlp.up_proj"), (3e38, "no numbers")]
+)
+def test_weights_that_are_no_numbers_or_lead_to_none(checkpoint, tmp_path, number, said):
+    folder = shutil.copytree(checkpoint, tmp_path / "bad")
     weights = load_file(folder / "model.safetensors")
-    weights["model.layers.0.mlp.up_proj.weight"][0] = float("nan")
+    weights["model.layers.0.mlp.up_proj.weight"][0] = number
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     done = run(str(folder), "-p", "one two", "-n", "4")
     assert done.returncode == 1
-    assert "no numbers" in done.stderr
+    assert said in done.stderr
 
 
 def test_help_has_an_example():

@@ -28,8 +28,11 @@ def test_a_packed_body_is_not_unpacked(lab, packing):
     """100 MB of zeros in 440 kB: refused as what it is on the wire, and nothing of it is unpacked."""
     large = b'{"x": "' + bytes(100_000_000) + b'"}'
     body = gzip.compress(large, 1) if "gzip" in packing else zlib.compress(large, 1)
+    paths = "/api/walk", "/part/walk"
+    for path in paths:  # what the first request loads is no matter of its body
+        lab.post(path, b"{}")
     before = memory(lab)
-    for path in ("/api/walk", "/part/walk"):
+    for path in paths:
         answer = lab.post(path, body, Content_Encoding=packing)
         assert answer.status == 400
         assert "JSON" in answer.text
