@@ -5,7 +5,8 @@ BIN    := $(VENV)/bin
 # Without make's flags: ninja would take its number of jobs from them.
 PIP    := MAKEFLAGS= $(BIN)/pip --disable-pip-version-check -q
 # Every file that pip takes must have one of the hashes that are written down: requirements/, by make lock.
-LOCKED := $(PIP) install --require-hashes --no-deps --no-build-isolation
+# Nothing is compiled beforehand: most of what comes is never imported.
+LOCKED := $(PIP) install --no-compile --require-hashes --no-deps --no-build-isolation
 NATIVE := CMakeLists.txt $(shell find native -type f)
 # The editable install knows the packages that were there when it was made.
 ROOMS  := $(shell find src -name __init__.py)
@@ -28,7 +29,7 @@ $(VENV)/.tools: $(BIN)/python requirements/build.txt
 $(VENV)/.qkv: $(VENV)/.tools requirements/run.txt pyproject.toml $(NATIVE) $(ROOMS)
 	@echo "setting up qkv in $(VENV) (PyTorch is the large part; about two minutes the first time)"
 	$(LOCKED) -r requirements/run.txt
-	$(PIP) install -c constraints.txt torch
+	$(PIP) install --no-compile -c constraints.txt torch
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q src/qkv
 	@touch $@

@@ -33,8 +33,8 @@ class Ledger:
     commits: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, name: str, state: Path = STATE) -> Ledger:
-        for path in (state / f"{name}.json", KEPT / f"{name}.json"):
+    def of(cls, name: str, state: Path = STATE, kept: Path = KEPT) -> Ledger:
+        for path in (state / f"{name}.json", kept / f"{name}.json"):
             if path.exists():
                 return cls(**json.loads(path.read_text(encoding="utf-8")))
         return cls(name)
@@ -42,14 +42,15 @@ class Ledger:
     def save(self, state: Path = STATE) -> None:
         write(state / f"{self.name}.json", asdict(self))
 
-    def keep(self, goal: int) -> None:
+    def keep(self, goal: int, kept: Path = KEPT) -> None:
         """For another machine, without the places of this one; what is over need not be kept."""
-        path = KEPT / f"{self.name}.json"
+        path = kept / f"{self.name}.json"
         if self.done >= goal and not self.open:
             path.unlink(missing_ok=True)
         elif self.batches or self.open:
-            KEPT.mkdir(exist_ok=True)
-            path.write_text(json.dumps(asdict(self)).replace(str(ROOT), ".") + "\n", encoding="utf-8")
+            kept.mkdir(parents=True, exist_ok=True)
+            findings = {kind: [_in_short(one) for one in getattr(self, kind)] for kind in ("open", "mended")}
+            path.write_text(json.dumps(asdict(self) | findings) + "\n", encoding="utf-8")
 
     def enter(self, finding: dict[str, Any] | None, told: dict[str, Any]) -> None:
         """What a batch told; `finding` is what the same seed gave before, which stays open until it passes."""

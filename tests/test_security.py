@@ -260,7 +260,7 @@ def test_the_set_up_takes_nothing_without_a_hash_but_torch():
     lines = [line.strip() for line in text.splitlines() if re.search(r"\$\((PIP|LOCKED)\)|pip install", line)]
     loose = [line for line in lines if "LOCKED" not in line and "--require-hashes" not in line]
     assert sorted(line for line in loose if "install" in line and "build/font" not in line) == [
+        "$(PIP) install --no-compile -c constraints.txt torch",
         "$(PIP) install --no-deps --no-build-isolation -e .",
-        "$(PIP) install -c constraints.txt torch",
     ]
     assert "pypi" not in "".join(path.read_text() for path in (ROOT / "requirements").iterdir() if path.is_file())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from campaigns.campaign import Batch, Campaign
-from campaigns.ledger import Ledger
+from campaigns.ledger import ROOT, Ledger
 from campaigns.runner import MARK, MOST_OPEN, run_campaign
 
 FOREVER = float("inf")
@@ -163,3 +163,15 @@ def test_a_finding_is_not_forgotten_by_a_stop_before_it_is_tried_again(tmp_path)
         (tmp_path / str(seed)).write_text("raises")
     ran(tmp_path)
     assert [finding["seed"] for finding in ran(tmp_path, until=time.monotonic()).open] == [0, 1]
+
+
+def test_another_machine_goes_on_with_what_is_not_over(tmp_path):
+    found = {"seed": 3, "count": 10, "words": f"Traceback\n  File {ROOT}/campaigns/x.py\nAssertionError: in {ROOT}/src"}
+    ledger = Ledger("fake", done=20, batches=2, next_seed=4, open=[found], figures=[{"seed": 0}])
+    ledger.keep(30, tmp_path)
+    again = Ledger.of("fake", tmp_path / "nothing", tmp_path)
+    assert again.open == [found | {"words": "AssertionError: in ./src"}]
+    assert (again.done, again.next_seed, again.figures) == (20, 4, [{"seed": 0}])
+    assert str(ROOT) not in (tmp_path / "fake.json").read_text()
+    Ledger("fake", done=30, batches=3).keep(30, tmp_path)
+    assert Ledger.of("fake", tmp_path / "nothing", tmp_path) == Ledger("fake")
