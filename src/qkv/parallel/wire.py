@@ -103,14 +103,18 @@ def start(axis: Axis, sends: Sequence[Message], receives: Sequence[Message], tag
             TRAFFIC[f"{_NAMES[tag]} messages"] += 1
     if not operations:
         return Pending(axis, [], [])
-    held = [operation.tensor for operation in operations]
+    held, begun = [operation.tensor for operation in operations], []
+    # One by one on the CPU, where nothing is gained by a batch: it would not tell whose connection is closed.
+    batches = [[each] for each in operations] if axis.device.type == "cpu" else [operations]
     try:
-        begun = dist.batch_isend_irecv(operations)
+        for batch in batches:
+            begun += dist.batch_isend_irecv(batch)
     except (RuntimeError, dist.DistError) as error:
-        _ABANDONED.append(held)
-        give_up_on(axis, works[0][0])
+        _ABANDONED.append((begun, held))
+        closed = works[len(begun) :]
+        give_up_on(axis, closed[0][0])
         hang_up(axis)
-        raise lost(axis, works, error) from error
+        raise lost(axis, closed, error) from error
     if len(begun) != len(works):  # some backends give one for all
         return Pending(axis, [(peer, way, begun[0]) for peer, way in works[:1]], held)
     return Pending(axis, [(peer, way, work) for (peer, way), work in zip(works, begun, strict=True)], held)
