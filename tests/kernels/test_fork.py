@@ -26,3 +26,23 @@ assert torch.equal(kernels.argmax_scores(query, query), wanted)
 def test_forked_child_works_on_one_thread() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+LOCKED = """
+import os, sys
+from qkv import kernels
+
+# As if another thread were opening a block at this moment: it is not there in the child.
+with sys.modules["qkv.kernels.counted"]._lock:
+    child = os.fork()
+    if child == 0:
+        with kernels.counted():
+            pass
+        os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+def test_a_forked_child_counts_although_a_thread_of_its_parent_held_the_lock() -> None:
+    done = subprocess.run([sys.executable, "-c", LOCKED], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -347,3 +347,34 @@ def test_any_sequence_of_verbs_against_a_plain_list(name: str, steps: list[tuple
             assert other.lengths.tolist() == lengths_of(plain)
     for seed, (state, rows) in enumerate(states):
         agree(state, rows, 50 + seed, n=2)
+
+
+@pytest.mark.parametrize("name", ["_seen", "_sums", "_held"])
+@pytest.mark.parametrize("after", [False, True])
+def test_an_interruption_between_two_of_its_stores_leaves_nothing_that_it_cannot_read(name: str, after: bool) -> None:
+    class Interrupted(qkv.LinearState):
+        armed = False
+
+        def __setattr__(self, attribute: str, value: object) -> None:
+            stops = attribute == name and self.armed
+            if not stops or after:
+                super().__setattr__(attribute, value)
+            if stops:
+                raise KeyboardInterrupt
+
+    state = Interrupted(qkv.Polynomial(2), batch=1, heads=2, width=3)
+    key, value = torch.randn(1, 2, 5, 3), torch.randn(1, 2, 5, 3)
+    Interrupted.armed = True
+    with pytest.raises(KeyboardInterrupt):
+        state.append(key, value)
+    Interrupted.armed = False
+    if state.length:  # then it knows of what kind its tokens are
+        with pytest.raises(qkv.errors.DtypeError):
+            state.append(key.double(), value.double())
+    else:
+        state.append(key, value)
+    fresh = qkv.LinearState(qkv.Polynomial(2), batch=1, heads=2, width=3)
+    fresh.append(key, value)
+    assert state.nbytes == fresh.nbytes
+    answers = [qkv.decode(key[:, :, :1], key[:, :, 1:2], value[:, :, 1:2], each) for each in (state, fresh)]
+    assert torch.equal(*answers)
