@@ -277,13 +277,13 @@ def test_row_47_ctrl_c_at_any_moment(window):
                         memory.fork().append(*cut(t, t + 1)[1:])
                     qkv.decode(*cut(t, t + size), memory)
                     t += size
+                signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:
                 hits += 1
                 lengths = memory.lengths.tolist()
                 assert lengths[0] == lengths[1] == memory.length, lengths
                 assert memory.length in (t, t + size), (memory.length, t, size)
                 t = memory.length
-        signal.setitimer(signal.ITIMER_REAL, 0)
         plain = Plain.beside(memory)
         plain.append(*cut(0, t)[1:])
         holds(memory, plain)
