@@ -121,3 +121,212 @@ def test_a_long_chain_of_definitions_is_refused_and_not_followed() -> None:
 
 def test_declarations_are_read_once() -> None:
     assert declare({"x": "vector[d]"}) is declare({"x": "vector[d]"})
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("matrix[X,n]", ("X", "n")),
+        ("matrix[n,X]", ("n", "X")),
+        ("matrix[X,X]", ("X", "X")),
+        ("matrix[(n+1), d]", ("n+1", "d")),
+        ("matrix[2(n+1), d]", None),
+        ("matrix(n, d)", ("n", "d")),
+        ("matrix [n, d]", ("n", "d")),
+        ("vector[d_{model}]", ("d_model",)),
+        (r"vector[\text{dim}]", ("dim",)),
+        ("vector[n^2]", ("n^2",)),
+        ("vector[2*n]", ("2*n",)),
+        ("vector[d/2]", ("d/2",)),
+        ("vector[n-1]", ("n-1",)),
+        ("real", ()),
+        ("  scalar  ", ()),
+        ("index[3]", (3,)),
+    ],
+)
+def test_sizes_are_read(text, shape) -> None:
+    found = declare({"x": text}).types["x"].shape
+    assert found == (("2*n+2", "d") if shape is None else shape)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "shape"),
+    [
+        ("map vector[d] -> scalar", (("d",),), ()),
+        ("map vector[d] → vector[F]", (("d",),), ("F",)),
+        ("map scalar -> scalar", ((),), ()),
+        ("map real, positive, natural, nonnegative -> real", ((), (), (), ()), ()),
+        ("map matrix[n, d], vector[d] -> matrix[d,n]", (("n", "d"), ("d",)), ("d", "n")),
+        ("map vector(d) -> matrix(d, 2)", (("d",),), ("d", 2)),
+    ],
+)
+def test_maps_are_read(text, arguments, shape) -> None:
+    found = declare({"f": text})
+    assert found.maps == {"f"}
+    assert found.types["f"] == Type("map", shape, arguments=arguments)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "vectors[d]",
+        "vector[d",
+        "matrix[]",
+        "vector[d] x",
+        "vector[d][n]",
+        "matrix[d]",
+        "matrix[d,n,m]",
+        "matrix",
+        "index",
+        "index[n,d]",
+        "scalar x",
+        "scalar[]",
+        "natural[3]",
+        "map",
+        "map vector[d]",
+        "map -> scalar",
+        "map vector[d] ->",
+        "map vector[d] -> map",
+        "map vector[d] -> index[n]",
+        "map index[n] -> scalar",
+        "map vector -> scalar",
+        "map vector[d] x -> scalar",
+        "map scalar[d] -> scalar",
+        "map random scalar -> scalar",
+        "map vector[d] -> scalar = 3",
+        "random scalar ~ N(0, 1) = 3",
+        "Vector[d]",
+    ],
+)
+def test_what_is_no_type(text) -> None:
+    with pytest.raises(OptionError) as caught:
+        declare({"f": text, "x": "scalar"})
+    wanted = (
+        "wanted a type: scalar, positive, nonnegative, natural, vector[d], matrix[n,d], index[n], "
+        "map vector[d] -> scalar, or random vector[d] ~ N(mu, sigma^2 I)."
+    )
+    assert str(caught.value) == f"symbols['f']: got {text!r}, {wanted}"
+
+
+@pytest.mark.parametrize("text", ["random vector[d]", "scalar ~ N(0, 1)", "random matrix[d,d] ~ N(0, 1)",
+                                  "random natural ~ N(0, 1)", "random index[n] ~ N(0, 1)"])  # fmt: skip
+def test_what_is_random_has_a_law_and_nothing_else_has(text) -> None:
+    with pytest.raises(OptionError) as caught:
+        declare({"f": text})
+    wanted = "wanted random scalar or random vector[d], then ~ and its law."
+    assert str(caught.value) == f"symbols['f']: got {text!r}, {wanted}"
+
+
+LAWS = [
+    ("random scalar ~ N(0, 1)", True),
+    ("random scalar ~ (0, 1)", False),
+    ("random scalar ∼ N(0, 1)", True),
+    (r"random scalar \sim N(0, 1)", True),
+    (r"random scalar ~ \mathcal{N}(0, 1)", True),
+    (r"random scalar ~ \mathcal N(0, 1)", True),
+    (r"random scalar ~ \mathcal{N}\left(0, 1\right)", True),
+    ("random scalar ~ 𝒩(0, 1)", True),
+    ("random   scalar ~ N (0, 1)", True),
+    ("random real ~ N(0, 1)", True),
+    ("random scalar ~ N(0,\n  1)", True),
+]
+
+
+@pytest.mark.parametrize(("text", "normal"), LAWS)
+def test_laws_are_read(text, normal) -> None:
+    made = declare({"x": text}).types["x"]
+    assert made.random
+    assert made.kind == "scalar"
+    law = made.law
+    assert law is not None
+    assert law.normal is normal
+    assert (law.mean, law.covariance) == (parse("0", {}), parse("1", {}))
+
+
+def test_what_stands_between_the_commas_of_a_law() -> None:
+    symbols = {"A": "matrix[d,d]", "X": "vector[d]", "s": "positive", "g": "map scalar, scalar -> scalar"}
+    types = declare(
+        {
+            **symbols,
+            "p": "random vector[d] ~ N(X, s^2 A)",
+            "q": "random vector[d] ~ N(A_{:,1}, A)",
+            "r": "random scalar ~ N(g(s, s), s)",
+            "t": "random vector[2] ~ N([1, 2], [[1, 0], [0, s]])",
+            "v": "random vector[d] ~ N(0, 1)",
+            "w": "random vector[d] ~ N(2 s, 3 s)",
+        }
+    ).types
+    laws = {name: types[name].law for name in "pqrtvw"}
+    for name, mean, covariance in [
+        ("p", "X", "s^2 A"),
+        ("q", "A_{:,1}", "A"),
+        ("r", "g(s, s)", "s"),
+        ("t", "(1, 2)", "[[1, 0], [0, s]]"),
+        ("v", r"\mathbf{0}_d", "1 I_d"),
+        ("w", r"2 s \mathbf{1}_d", "3 s I_d"),
+    ]:
+        law = laws[name]
+        assert law is not None
+        assert law.mean == parse(mean, symbols), name
+        assert law.covariance == parse(covariance, symbols), name
+
+
+@pytest.mark.parametrize(
+    ("symbols", "said"),
+    [
+        ({"x": "random scalar ~ N(0)"}, "symbols['x']: got 'N(0)', wanted a law: N(mean, covariance)"),
+        ({"x": "random scalar ~ N(0, 1, 2)"}, "wanted a law: N(mean, covariance) or (mean, covariance)."),
+        ({"x": "random scalar ~ N 0, 1"}, "wanted a law: N(mean, covariance) or (mean, covariance)."),
+        ({"x": "random scalar ~ N(z, 1)"}, "symbols['x']: got 'z', wanted something readable: z is not declared"),
+        ({"x": "scalar = (1"}, "symbols['x']: got '(1', wanted something readable: ( is never closed"),
+        ({"x": "scalar = (1, 2)"}, "symbols['x']: got (1, 2), which is a vector of size 2, wanted a scalar."),
+        ({"x": "vector[3] = (1, 2)"}, "got (1, 2), which is a vector of size 2, wanted a vector of size 3."),
+        ({"i": "index[3] = (1, 2)"}, "got (1, 2), which is a vector of size 2, wanted a scalar."),
+        ({"x": "vector[0]"}, "symbols['x']: got the size '0', wanted a whole number from 1, d or n+1."),
+        ({"x": "vector[-1]"}, "got the size '-1', wanted a whole number from 1, d or n+1."),
+        ({"x": "vector[1.5]"}, "got the size '1.5', wanted a whole number from 1, d or n+1."),
+        ({"x": "vector[1/2]"}, "got the size '1/2', wanted a whole number from 1, d or n+1."),
+        ({"x": "vector[log d]"}, "got the size 'log d'"),
+        ({"x": "vector[d)"}, "wanted a type"),
+        ({"x": "vector[]"}, "symbols['x']: got '', wanted something readable: there is nothing here to read."),
+        ({"x": "vector()"}, "symbols['x']: got '', wanted something readable: there is nothing here to read."),
+        ({"x": "matrix[n,]"}, "symbols['x']: got '', wanted something readable: there is nothing here to read."),
+        ({"x": "map vector[] -> scalar"}, "symbols['x']: got '', wanted something readable: there is nothing here"),
+        ({"x": "scalar" + " " * 500}, "symbols['x']: got 506 characters, wanted at most 500."),
+        ({"a": "scalar = b", "b": "scalar = a"}, "got a → b → a, wanted definitions that do not lead back"),
+        ({"x y z!": "scalar"}, "symbols: got 'x y z!', wanted a name such as mu, W_Q, d_model or x'."),
+        ({"x": "scalar", " x": "scalar"}, "symbols: got ' x', wanted each name once, and x is declared already."),
+        ({f"x_{i}": "scalar" for i in range(201)}, "symbols: got 201 names, wanted at most 200."),
+        ({"s": "scalar = " + "-(1+" * 20 + "1" + ")" * 20}, "got a deep definition, wanted one that is less nested."),
+    ],
+)
+def test_reasons(symbols, said) -> None:
+    with pytest.raises(OptionError) as caught:
+        declare(symbols)
+    assert said in str(caught.value)
+
+
+def test_limits_are_reached() -> None:
+    assert len(declare({f"x_{i}": "scalar" for i in range(200)}).types) == 200
+    assert declare({"x": "scalar" + " " * 494}).types["x"] == Type("scalar")
+    chain = {f"x_{i}": f"scalar = x_{i + 1}" for i in range(20)} | {"x_20": "scalar"}
+    assert declare(chain).types["x_0"].definition is not None
+
+
+def test_names_that_only_sizes_mention() -> None:
+    symbols = {
+        "h": "natural",
+        "k": "natural",
+        "A": "matrix[hk, n_1 + d']",
+        "f": "map vector[p], matrix[q, r] -> vector[s]",
+    }
+    found = declare(symbols)
+    assert set(found.types) == {*symbols, "n_1", "d'", "p", "q", "r", "s"}
+    assert len(found.types) == 10
+    assert found.types["A"].shape[0] == "h*k"
+    assert list(found.types)[:4] == ["h", "k", "A", "f"]
+    assert "h" in found.types
+    assert "hk" not in found.types
+    assert all(found.types[name] == Type("natural") for name in "pqrs")
+    assert declare(found) is found

@@ -1,8 +1,10 @@
 """Maps take a row as the vector that it is, and give a row of it."""
 
+import math
+
 import pytest
 
-from qkv.errors import IllTyped
+from qkv.errors import IllTyped, Unreadable
 from qkv.maths.reading import parse
 from qkv.maths.verdict import compare
 
@@ -41,3 +43,198 @@ def test_rows_and_columns_say_the_same() -> None:
 def test_a_row_of_another_size_does_not_fit() -> None:
     with pytest.raises(IllTyped, match="φ takes a vector of size D"):
         parse(r"\phi(V_{i\cdot})", S)
+
+
+KNOWN = {
+    "x": "scalar",
+    "y": "positive",
+    "n": "natural",
+    "m": "natural",
+    "u": "vector[d]",
+    "v": "vector[d]",
+    "s": "vector[n]",
+    "w": "vector[3]",
+    "A": "matrix[d,d]",
+    "Q": "matrix[n,d]",
+    "r": "matrix[1,3]",
+    "M": "matrix[8,d]",
+    "q": "random vector[d] ~ N(0, I)",
+    "p": "random vector[d] ~ N(0, I)",
+    "phi": "map vector[d] -> vector[F]",
+    "g": "map vector[d], scalar -> scalar",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("softmax(x, 2, 3)", "softmax((x, 2, 3))"),
+        ("argmax(x, 2, 3)", "argmax((x, 2, 3))"),
+        ("diag(x, y)", "diag((x, y))"),
+        ("norm(x, y)", r"\|(x, y)\|"),
+        ("sum(x, y, n)", "sum((x, y, n))"),
+        ("max(x)", "x"),
+        ("min(x)", "x"),
+        ("norm(x)", "|x|"),
+        ("norm(u)", r"\|u\|_2"),
+        ("norm(u^T)", r"\|u\|"),
+        ("norm(r)", r"\|r^T\|"),
+        ("norm_1(u)", r"\|u\|_1"),
+        ("norm_2(u)", r"\|u\|"),
+        (r"norm_\infty(u)", r"\|u\|_\infty"),
+        ("norm_F(Q)", r"\|Q\|_F"),
+        ("norm_F(u)", r"\|u\|"),
+        ("|u|", r"\|u\|"),
+        ("|r|", r"\|r\|"),
+        ("|x|_1", "|x|"),
+        (r"\max^2(x, y)", r"(\max(x, y))^2"),
+        (r"\log_2(u)", r"\frac{\log(u)}{\log(2)}"),
+        ("softmax_2(u)", "softmax(u)"),
+        ("softmax_{ab}(u)", "softmax(u)"),
+        ("softmax_j(u)", "softmax(u)"),
+        ("softmax_j(Q)", "softmax(Q)"),
+        (r"\| |x| u \|", r"\|(|x| u)\|"),
+        (r"\Vert |x| u \Vert", r"\|(|x| u)\|"),
+        (r"\vert \|u\| \vert", r"|(\|u\|)|"),
+        ("Var(u)", "Cov(u, u)"),
+        ("E_{p,q}[q]", "E[q]"),
+        ("E_{qp}[q]", "E[q]"),
+        ("Var_q(q)", "Var(q)"),
+        ("Cov_{q,p}(q, p)", "Cov(q, p)"),
+        (r"\binom{n}{0}", "1"),
+        (r"\binom{n}{1}", "n"),
+        (r"\binom{n}{2}", "n(n-1)/2"),
+        (r"\binom{n}{3}", "n(n-1)(n-2)/6"),
+        ("phi(0)", r"\phi(\mathbf{0}_d)"),
+        ("phi(u^T)", r"\phi(u)^T"),
+        ("phi(M_{1:})", r"\phi(M_1)^T"),
+        ("g(u^T, x)", "g(u, x)"),
+    ],
+)
+def test_calls_that_say_the_same(text, same) -> None:
+    assert parse(text, KNOWN) == parse(same, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("diag(u)", ("d", "d")),
+        ("diag(A)", ("d",)),
+        ("tr(A)", ()),
+        ("det(A)", ()),
+        ("argmax(w)", ()),
+        ("sum(A)", ()),
+        ("softmax(Q)", ("n", "d")),
+        ("exp(Q)", ("n", "d")),
+        ("log(u)", ("d",)),
+        ("relu(u)", ("d",)),
+        ("sign(u)", ("d",)),
+        ("sqrt(u)", ("d",)),
+        ("abs(Q)", ("n", "d")),
+        ("max(u)", ()),
+        ("min(u)", ()),
+        ("max(x, y)", ()),
+        ("E[Q]", ("n", "d")),
+        ("Cov(x, u)", ("d",)),
+        ("Cov(u, s)", ("d", "n")),
+        ("Var(x)", ()),
+        (r"tr(\mathbf{1}u^T)", ()),
+        (r"diag(\mathbf{1} u^T)", ("d",)),
+        (r"u^T \mathbf{1}", ()),
+    ],
+)
+def test_shapes_that_functions_give(text, shape) -> None:
+    assert parse(text, KNOWN).shape == shape
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "place", "suggestion"),
+    [
+        ("1 + softmax(x)", "softmax acts on a vector or on the rows of a matrix, and x is a scalar", "softmax(x)", ""),
+        ("1 + tr(Q)", "trace wants a square matrix, and Q is an n×d matrix", "tr(Q)", ""),
+        ("1 + tr(u)", "trace wants a square matrix, and u is a vector of size d", "tr(u)", ""),
+        ("1 + det(x)", "det wants a square matrix, and x is a scalar", "det(x)", ""),
+        ("1 + diag(Q)", "diag wants a vector or a square matrix, and Q is an n×d matrix", "diag(Q)", ""),
+        ("1 + diag(x)", "diag wants a vector or a square matrix, and x is a scalar", "diag(x)", ""),
+        ("1 + argmax(A)", "argmax wants a vector, and A is a d×d matrix", "argmax(A)", ""),
+        ("1 + argmax(x)", "argmax wants a vector, and x is a scalar", "argmax(x)", ""),
+        ("1 + max(A)", "max wants one vector or several scalars, and A is a d×d matrix", "A", ""),
+        ("1 + max(u, v)", "max wants one vector or several scalars, and u is a vector of size d", "u", ""),
+        ("1 + max(0, x, u)", "max wants one vector or several scalars, and u is a vector of size d", "u", ""),
+        ("1 + min(0, u)", "min wants one vector or several scalars, and u is a vector of size d", "u", ""),
+        ("1 + max(1, u)", "max wants one vector or several scalars, and u is a vector of size d", "u", ""),
+        (
+            "v + max(u, 0)",
+            "max wants one vector or several scalars, and u is a vector of size d",
+            "max(u, 0)",
+            "relu(u)",
+        ),
+        ("1 + tr(x, y)", "trace takes one argument, not 2", "tr(x, y)", ""),
+        ("1 + exp(x, y, x)", "exp takes one argument, not 3", "exp(x, y, x)", ""),
+        ("1 + softmax(u, v)", "softmax takes one argument, not 2", "softmax(u, v)", ""),
+        ("1 + norm_1(x, y)", "norm takes one argument, not 2", "norm_1(x, y)", ""),
+        ("1 + Cov(x)", "Cov takes two arguments, not 1", "Cov(x)", ""),
+        ("1 + Cov(x, y, x)", "Cov takes two arguments, not 3", "Cov(x, y, x)", ""),
+        ("1 + Cov(u, A)", "a covariance is of scalars or of vectors", "Cov(u, A)", ""),
+        ("1 + Cov(A, u)", "a covariance is of scalars or of vectors", "Cov(A, u)", ""),
+        ("1 + Var(Q)", "a covariance is of scalars or of vectors", "Var(Q)", ""),
+        ("1 + norm(Q)", "Q is an n×d matrix, and only its Frobenius norm is read", "norm(Q)", "‖Q‖_F"),
+        (r"1 + \|Q\|", "Q is an n×d matrix, and only its Frobenius norm is read", r"\|Q\|", "‖Q‖_F"),
+        (r"1 + \Vert Q\Vert", "Q is an n×d matrix, and only its Frobenius norm is read", r"\Vert Q\Vert", "‖Q‖_F"),
+        (r"1 + \vert A\vert", "|·| of a matrix is not read", r"\vert A\vert", "‖A‖_F or det(A)"),
+        (r"1 + \|Q\|_2", "Q is an n×d matrix, and only its Frobenius norm is read", r"\|Q\|_2", "‖Q‖_F"),
+        (r"1 + \|x\|_F", "‖·‖_F is of a matrix", r"\|x\|_F", ""),
+        ("1 + |A|", "|·| of a matrix is not read", "|A|", "‖A‖_F or det(A)"),
+        ("1 + |Q|", "|·| of a matrix is not read", "|Q|", "‖Q‖_F"),
+        (r"1 + \log_u(y)", "the base of a logarithm is a scalar, and this is a vector of size d", "u", ""),
+        (r"1 + \binom{u}{2}", "a binomial coefficient is of scalars", r"\binom{u}{2}", ""),
+        (r"1 + \binom{2}{u}", "a binomial coefficient is of scalars", r"\binom{2}{u}", ""),
+        ("1 + g(u)", "g takes 2 arguments, not 1", "g(u)", ""),
+        ("1 + g(x, u)", "g takes a vector of size d, and x is a scalar", "x", ""),
+        ("1 + g(u, v)", "g takes a scalar, and v is a vector of size d", "v", ""),
+        (r"1 + \phi(A)", "φ takes a vector of size d, and A is a d×d matrix", "A", ""),
+        (r"1 + \phi([1; 2])", "φ takes a vector of size d, and (1, 2) is a vector of size 2", "[1; 2]", ""),
+    ],
+)
+def test_calls_that_make_no_sense(text, reason, place, suggestion) -> None:
+    with pytest.raises(IllTyped) as caught:
+        parse(text, KNOWN)
+    assert (caught.value.reason, caught.value.suggestion) == (reason, suggestion)
+    assert text[slice(*caught.value.span)] == place
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "place"),
+    [
+        (r"1 + \|u\|_3", "of norms, _1, _2, _∞ and _F are read, not _3", r"\|u\|_3"),
+        ("1 + norm_3(u)", "of norms, _1, _2, _∞ and _F are read, not _3", "norm_3(u)"),
+        ("1 + exp_2(x)", "a lower index on exp is not read", "_2"),
+        ("1 + E_x[q]", "below an expectation stand random names, and x is none", "_x"),
+        ("1 + E_z[q]", "below an expectation stand random names, and z is none", "_z"),
+        (
+            "1 + Var_q(q^T p)",
+            "an expectation over q alone is not read; p is random as well, and E[…] is over all that is",
+            "_q",
+        ),
+        (
+            r"1 + E_{q \sim N(0,1)}[q]",
+            "a law below an expectation is not read: the names have theirs declared",
+            r"_{q \sim N(0,1)}",
+        ),
+        (r"1 + \binom{n}{9}", "a binomial coefficient is read up to 8 below", r"\binom{n}{9}"),
+        (r"1 + \binom{n}{-1}", "a binomial coefficient is read up to 8 below", r"\binom{n}{-1}"),
+        (r"1 + \binom{n}{0.5}", "a binomial coefficient is read up to 8 below", r"\binom{n}{0.5}"),
+        (r"1 + \binom{n}{m}", "a binomial coefficient is read up to 8 below", r"\binom{n}{m}"),
+    ],
+)
+def test_calls_that_are_not_read(text, reason, place) -> None:
+    with pytest.raises(Unreadable) as caught:
+        parse(text, KNOWN)
+    assert caught.value.reason == reason
+    assert text[slice(*caught.value.span)] == place
+
+
+@pytest.mark.parametrize("below", range(9))
+def test_binomial_coefficients_come_to_what_they_are(below) -> None:
+    for above in range(12):
+        assert compare(rf"\binom{{{above}}}{{{below}}}", str(math.comb(above, below)), {}).kind == "equal"

@@ -139,3 +139,180 @@ def test_derivatives_of_what_has_none(text, said) -> None:
     with pytest.raises(IllTyped) as caught:
         parse(text, S)
     assert said in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("∂²x y/∂x∂y", r"\frac{\partial}{\partial y}\frac{\partial (x y)}{\partial x}"),
+        ("∂³x y/∂x²∂y", r"\frac{\partial}{\partial y}\frac{\partial^2 (x y)}{\partial x^2}"),
+        ("∂³x y/∂x∂y²", r"\frac{\partial^2}{\partial y^2}\frac{\partial (x y)}{\partial x}"),
+        ("d^2 x y / d x d y", r"\frac{\partial^2 (x y)}{\partial x \partial y}"),
+        ("∂x·y/∂x", r"\frac{\partial (x y)}{\partial x}"),
+        ("∂(x+y)/∂x", r"\frac{\partial (x + y)}{\partial x}"),
+        ("∂x/∂x + y", r"\frac{\partial x}{\partial x} + y"),
+        ("∂x/∂x y", r"\frac{\partial x}{\partial x} \cdot y"),
+        ("x ∂y/∂x", r"x \cdot \frac{\partial y}{\partial x}"),
+        ("x/y ∂y/∂x", r"\frac{x}{y} \cdot \frac{\partial y}{\partial x}"),
+        ("∂x/y/∂x", r"\frac{\partial (x/y)}{\partial x}"),
+        ("∂/∂x x^2 y", r"\frac{\partial (x^2 y)}{\partial x}"),
+        ("2 ∂/∂x x^2 y", r"2 \cdot \frac{\partial (x^2 y)}{\partial x}"),
+        ("∂/∂x (-x^2)", r"\frac{\partial (-x^2)}{\partial x}"),
+        ("∂²/∂x∂y x y", r"\frac{\partial^2 (x y)}{\partial x \partial y}"),
+        (r"\frac{\partial^4 x^5}{\partial x^4}", r"\frac{\partial^2}{\partial x^2}\frac{\partial^2 x^5}{\partial x^2}"),
+        (r"\frac{\partial{x}}{\partial{x}}", r"\frac{\partial x}{\partial x}"),
+        (r"\frac{{\partial x}}{{\partial x}}", r"\frac{\partial x}{\partial x}"),
+        (r"\frac{\partial x}{\partial (x)}", r"\frac{\partial x}{\partial x}"),
+        (r"\frac{\partial u^T}{\partial v}", r"\frac{\partial u}{\partial v}"),
+        (r"\frac{\partial^2 f}{\partial u \partial u^T}", r"\frac{\partial^2 f}{\partial u \partial u}"),
+        (r"\frac{\partial^2 f}{\partial u^T \partial u}", r"\frac{\partial^2 f}{\partial u \partial u}"),
+        (r"x \nabla_u (u^T u)", r"x \cdot \frac{\partial (u^T u)}{\partial u}"),
+        (r"\nabla_{u} f", r"\frac{\partial f}{\partial u}"),
+        (r"\nabla_u (f x)", r"\nabla_u f x"),
+        (r"\frac{d x}{d u}", r"\frac{\partial x}{\partial u}"),
+        (r"\frac{d}{d u_1} f", r"\frac{\partial f}{\partial u_1}"),
+        (r"\frac{\mathrm{d}^2 f}{\mathrm{d}x^2}", r"\frac{\partial^2 f}{\partial x^2}"),
+        (r"\frac{d x + y}{d x}", r"\frac{\partial (x + y)}{\partial x}"),
+        (r"\frac{d x - y}{d x}", r"\frac{\partial (x - y)}{\partial x}"),
+    ],
+)
+def test_by_a_stroke_or_in_a_fraction(text, same) -> None:
+    assert parse(text, S) == parse(same, S)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        (r"\frac{\partial x}{\partial A}", ("n", "n")),
+        (r"\frac{\partial A}{\partial x}", ("n", "n")),
+        (r"\frac{\partial u}{\partial v}", ("n", "n")),
+        (r"\frac{\partial u^T}{\partial x}", (1, "n")),
+        (r"\frac{\partial A_1}{\partial u}", ("n", "n")),
+        (r"\frac{\partial f}{\partial u_1}", ()),
+        (r"\frac{\partial f}{\partial A_{12}}", ()),
+        (r"\frac{\partial u}{\partial x}", ("n",)),
+        (r"\nabla_u f", ("n",)),
+    ],
+)
+def test_shapes(text, shape) -> None:
+    tree = parse(text, S)
+    assert tree.shape == shape
+    assert isinstance(tree, Derivative)
+    assert tree.span == (0, len(text))
+
+
+WRITTEN = r"a derivative is written \frac{\partial f}{\partial x}"
+ALONE = r"∂ stands only in a derivative, \frac{\partial f}{\partial x_j}, and ∇ as ∇_x f"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "place"),
+    [
+        (r"1 + \frac{\partial}{\partial x}", "this derivative has nothing to act on", r"\frac{\partial}{\partial x}"),
+        (r"1 + \partial/\partial x", "this derivative has nothing to act on", r"\partial/\partial x"),
+        ("1 + d/dx", "this derivative has nothing to act on", "d/dx"),
+        (r"1 + \nabla_u \cdot u", "this derivative has nothing to act on", r"\nabla_u \cdot u"),
+        (
+            r"1 + \frac{\partial^5 f}{\partial x^5}",
+            "derivatives are read up to order 4",
+            r"\frac{\partial^5 f}{\partial x^5}",
+        ),
+        (
+            r"1 + \frac{\partial^{10} f}{\partial x^{10}}",
+            "derivatives are read up to order 4",
+            r"\frac{\partial^{10} f}{\partial x^{10}}",
+        ),
+        (r"1 + \frac{\partial^{100} f}{\partial x^{100}}", WRITTEN, r"\frac{\partial^{100} f}{\partial x^{100}}"),
+        (r"1 + \frac{\partial^n f}{\partial x^n}", WRITTEN, r"\frac{\partial^n f}{\partial x^n}"),
+        (r"1 + \frac{x}{\partial x}", WRITTEN, r"\frac{x}{\partial x}"),
+        (r"1 + \frac{\partial + x}{\partial x}", WRITTEN, r"\frac{\partial + x}{\partial x}"),
+        (r"1 + \frac{\partial \cdot x}{\partial x}", WRITTEN, r"\frac{\partial \cdot x}{\partial x}"),
+        (
+            r"1 + \frac{\partial^2 f}{\partial x}",
+            "the ∂ above and those below are not as many",
+            r"\frac{\partial^2 f}{\partial x}",
+        ),
+        (
+            r"1 + \frac{\partial f}{\partial x \partial y}",
+            "the ∂ above and those below are not as many",
+            r"\frac{\partial f}{\partial x \partial y}",
+        ),
+        ("1 + ∂^2 f/∂x", "the ∂ above and those below are not as many", "∂^2 f/∂x"),
+        (r"1 + \frac{\partial x}{x}", ALONE, r"\partial x"),
+        (r"1 + \frac{\partial x}{\partial \cdot x}", ALONE, r"\partial x"),
+        (r"1 + \partial x", ALONE, r"\partial x"),
+        (r"1 + \partial x / x", ALONE, r"\partial"),
+        ("1 + ∂x y/∂x∂y", ALONE, "∂"),
+        (r"1 + \nabla_u", ALONE, r"\nabla"),
+        (r"1 + \nabla_{u,v} x", ALONE, r"\nabla"),
+        (r"1 + \nabla^2 x", ALONE, r"\nabla"),
+        (r"1 + \nabla^u x", ALONE, r"\nabla"),
+        (r"1 + \partial_u x", ALONE, r"\partial"),
+        ("1 + " + "∂/∂x " * 13 + "x", "more than 12 derivatives in one product are not read", "∂/∂x " * 13 + "x"),
+    ],
+)
+def test_derivatives_that_are_not_read(text, reason, place) -> None:
+    with pytest.raises(Unreadable) as caught:
+        parse(text, S)
+    assert caught.value.reason == reason
+    assert text[slice(*caught.value.span)] == place
+
+
+def test_twelve_derivatives_are_read() -> None:
+    assert parse("∂/∂x " * 12 + "x", S).shape == ()
+    assert parse(r"\frac{\partial}{\partial x} " * 12 + "x", S) == parse("∂/∂x " * 12 + "x", S)
+    assert parse("d/dx " * 6 + "x", S) == parse("∂/∂x " * 6 + "x", S)
+
+
+BY = "a derivative is taken with respect to a name or a component of one"
+OF_A_SCALAR = "∇ is read of a scalar, with the vector below that it is taken by"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "place"),
+    [
+        (
+            r"1 + \frac{\partial A}{\partial u}",
+            "this derivative has more than two axes: take that of a component",
+            r"\frac{\partial A}{\partial u}",
+        ),
+        (
+            r"1 + \frac{\partial u}{\partial A}",
+            "this derivative has more than two axes: take that of a component",
+            r"\frac{\partial u}{\partial A}",
+        ),
+        (
+            r"1 + \frac{\partial^2 f}{\partial u^2}",
+            "a second derivative is taken by scalars: name two components",
+            "u^2",
+        ),
+        (r"1 + \frac{\partial x}{\partial (u + v)}", BY, "(u + v)"),
+        (r"1 + \frac{\partial x}{\partial 2}", BY, "2"),
+        (r"1 + \frac{\partial x}{\partial u^T}", BY, "u^T"),
+        (r"1 + \nabla_{-u} f", BY, "-u"),
+        (r"1 + \nabla_x x", OF_A_SCALAR, r"\nabla_x x"),
+        (r"1 + \nabla_u u", OF_A_SCALAR, r"\nabla_u u"),
+        (r"1 + \nabla_{u_1} x", OF_A_SCALAR, r"\nabla_{u_1} x"),
+        (r"1 + \nabla_A x", OF_A_SCALAR, r"\nabla_A x"),
+        ("1 + d x y / d x d y", "d is not declared; x, y, u, v, A, f, n, h are", "d"),
+        (r"1 + \frac{d x}{y}", "d is not declared; x, y, u, v, A, f, n, h are", "d"),
+        (r"1 + \frac{d + x}{d x}", "d is not declared; x, y, u, v, A, f, n, h are", "d"),
+    ],
+)
+def test_derivatives_that_make_no_sense(text, reason, place) -> None:
+    with pytest.raises(IllTyped) as caught:
+        parse(text, S)
+    assert caught.value.reason == reason
+    assert text[slice(*caught.value.span)] == place
+
+
+def test_a_declared_d_is_told_apart_by_what_it_stands_before() -> None:
+    with_d = {**S, "d": "natural"}
+    with pytest.raises(Unreadable) as caught:
+        parse(r"1 + \frac{dy}{dx}", with_d)
+    said = r"d is declared, so that this is a quotient or a derivative: write \partial for a derivative, and d \cdot x"
+    assert caught.value.reason == f"{said} for a product"
+    assert r"1 + \frac{dy}{dx}"[slice(*caught.value.span)] == r"\frac{dy}{dx}"
+    with pytest.raises(Unreadable) as caught:
+        parse(r"\frac{d f}{d u_1}", with_d)
+    assert r"and d \cdot u for a product" in caught.value.reason

@@ -1,5 +1,7 @@
 """max_j, argmax_j and softmax_j: what they are over, and what they come to."""
 
+from fractions import Fraction
+
 import pytest
 
 from qkv.errors import Unreadable
@@ -34,6 +36,8 @@ S = {
         (r"\max_j [QK^T]_{ij}^2", r"max((K Q_i) \odot (K Q_i))"),
         (r"\max_i A_{ij}", "max(A_{:j})"),
         (r"\max_i E[q_i]", "max(E[q])"),
+        (r"\max_i \sum_j A_{ij}", r"max(A \mathbf{1})"),
+        (r"\max_i \sum_j A_{ij} s_j", "max(A s)"),
         (r"\max_i s_i^2", r"\max_k s_k^2"),
         (r"\text{softmax}_j(Q_i^T K_j/\sqrt d)", r"\text{softmax}(K Q_i/\sqrt d)_j"),
         (r"\sum_j \text{softmax}_j(A_{ij}) s_j", r"\sum_j \text{softmax}(A_i)_j s_j"),
@@ -54,12 +58,26 @@ def test_over_an_index_is_of_a_vector(text, vector) -> None:
         (r"\max_i \sum_j A_{ij}", 15),
         (r"\min_i \max_j A_{ij}", 3),
         (r"\max_i (s_i + 1) + \max_i s_i", 11),
+        (r"\max_i \prod_j A_{ij}", 120),
+        (r"\max_i ((s_i A)_i^T s)", Fraction(5) * 14),
+        (r"\max_i (s^T (s_i A)_i)", Fraction(5) * 14),
+        (r"\max_i A_i^T s", 20 + Fraction(5, 2) + 16),
+        (r"\max_i s^T A_i", 20 + Fraction(5, 2) + 16),
+        (r"\min_i s^T A_{:i}", 5 + 2 + Fraction(8, 3)),
+        (r"\max_i A_{i2}", 5),
+        (r"\max_i A_{2i}", 6),
+        (r"\max_i s_i^3", 125),
+        (r"\max_i (2 - s_i)", Fraction(3, 2)),
+        (r"\max_i (c s_i / 4)", Fraction(15, 4)),
+        (r"\max_i relu(s_i - 1)", 4),
+        (r"\max_i -|s_i|", Fraction(-1, 2)),
+        (r"\max_i sign(s_i - 1)", 1),
+        (r"\max_i s_i A_{ii} A_{i1}", 16),
+        (r"\arg\max_i -s_i", 2),
     ],
 )
 def test_what_they_come_to(text, value) -> None:
-    from fractions import Fraction
-
-    values = {"s": (5, Fraction(1, 2), Fraction(8, 3)), "A": ((1, 2, 3), (4, 5, 6), (1, 2, 6))}
+    values = {"s": (5, Fraction(1, 2), Fraction(8, 3)), "A": ((1, 2, 3), (4, 5, 6), (1, 2, 6)), "c": 3}
     assert evaluate(parse(text, S), {"n": 3}, values) == value
 
 

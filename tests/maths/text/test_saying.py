@@ -4,6 +4,7 @@ import pytest
 
 from qkv.errors import IllTyped
 from qkv.maths.reading import parse
+from qkv.maths.text.saying import shortened
 
 S = {
     "mu": "vector[d]",
@@ -95,3 +96,48 @@ def test_what_is_long_or_deep_is_cut() -> None:
         parse("A " * 900 + "mu", S)
     assert len(caught.value.reason) < 300
     assert not caught.value.suggestion
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (r"\mu + \sum_j x", "μ is a vector of size d and ∑_j x is a scalar: they cannot be added"),
+        (r"\mu + \sum_{j,l} x", "μ is a vector of size d and ∑_{j, l} x is a scalar: they cannot be added"),
+        (r"\mu + \sum_{j<l} x", "μ is a vector of size d and ∑_{j < l} x is a scalar: they cannot be added"),
+        (r"\mu + \prod_{j \ne l} x", "μ is a vector of size d and ∏_{j ≠ l} x is a scalar: they cannot be added"),
+        (r"\mu + \sum_{j=1}^{n} x", "μ is a vector of size d and ∑_{j=1}^n x is a scalar: they cannot be added"),
+        (r"x + 2\mathbf{1}", "x is a scalar and 2·𝟏 is a vector of size ?: they cannot be added"),
+        (r"x + 2 I", "x is a scalar and 2I is a ?×? matrix: they cannot be added"),
+        (r"A + x\mathbf{1}_3", "A is an n×n matrix and x·𝟏_3 is a vector of size 3: they cannot be added"),
+        (r"(x + \mu)_1", "x is a scalar and μ is a vector of size d: they cannot be added"),
+        (r"\mu^{x+1}", "μ^{x + 1}: a vector has no powers"),
+        (r"(\mu + q)^{12}", "(μ + q)^{12}: a vector has no powers"),
+        (r"\mu^x", "μ^x: a vector has no powers"),
+        ("(A s) Q", "A s Q: (n)(n×d) do not fit"),
+        ("(A + B) q", "(A + B)q: (n×n)(d) do not fit"),
+        ("q (A + B)", "q (A + B): (d)(n×n) do not fit"),
+    ],
+)
+def test_parts_as_sentences_show_them(text, reason) -> None:
+    with pytest.raises(IllTyped) as caught:
+        parse(text, S)
+    assert caught.value.reason == reason
+
+
+def test_what_is_too_deep_is_shown_as_it_was_written() -> None:
+    with pytest.raises(IllTyped) as caught:
+        parse("A " * 45 + "+ x", S)
+    written = ("A " * 45).strip()
+    assert caught.value.reason == f"{written[:78]} … is an n×n matrix and x is a scalar: they cannot be added"
+    assert caught.value.suggestion == ""
+    with pytest.raises(IllTyped) as caught:
+        parse(r"A \cdot " * 45 + "mu", S)
+    assert caught.value.reason.startswith(r"A \cdot A \cdot")
+    with pytest.raises(IllTyped) as caught:
+        parse("(" + r"A \cdot " * 45 + r"s)^{2}", S)
+    assert caught.value.reason.startswith(r"(A \cdot A \cdot")
+
+
+def test_long_parts_are_cut() -> None:
+    assert shortened("x" * 80) == "x" * 80
+    assert shortened("x" * 81) == "x" * 78 + " …"

@@ -4,7 +4,7 @@ import pytest
 
 from qkv.errors import IllTyped, Unreadable
 from qkv.maths.reading import parse
-from qkv.maths.tree import Relation
+from qkv.maths.tree import Delta, Relation
 
 S = {"x": "scalar", "d": "natural", "n": "natural", "s": "vector[n]", "c": "scalar", "mu": "scalar", "sigma": "scalar"}
 
@@ -91,3 +91,114 @@ def test_what_a_value_is_called_may_go_unread(head) -> None:
 def test_what_is_no_name_must_make_sense(text) -> None:
     with pytest.raises(IllTyped):
         parse(text, S)
+
+
+W = {**S, "u": "vector[n]", "A": "matrix[n,n]", "i": "index[n]", "y": "scalar"}
+
+
+@pytest.mark.parametrize(
+    ("before", "sign", "after"),
+    [
+        ("x = d", "=", "n = x"),
+        ("x = d", "≈", "n = x"),
+        ("x = d", "+", "n = x"),
+        ("x = d", "-", "n = x"),
+        ("x = d", r"\pm", "n = x"),
+        ("x = d", r"\cdot", "n = x"),
+        ("x = d", r"\times", "n = x"),
+        ("x = d", "/", "n = x"),
+        ("x = d", r"\over", "n = x"),
+        ("s = s", r"\odot", "u = u"),
+        ("A = s", r"\otimes", "u = A"),
+    ],
+)
+@pytest.mark.parametrize("space", [r"\quad", r"\qquad"])
+def test_a_wide_space_beside_a_sign_parts_nothing(before, sign, after, space) -> None:
+    one = parse(f"{before} {sign} {after}", W)
+    assert parse(f"{before} {space} {sign} {after}", W) == one
+    assert parse(f"{before} {sign} {space} {after}", W) == one
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "place"),
+    [
+        (r"x = d \quad y = n", "these are two statements: give one", "y = n"),
+        (r"x = d \qquad y = n", "these are two statements: give one", "y = n"),
+        (r"x = (d) \quad y = n", "these are two statements: give one", "y = n"),
+        (r"x = |d| \quad |y| = n", "these are two statements: give one", "|y| = n"),
+        (r"x = \|s\| \quad \|u\| = n", "these are two statements: give one", r"\|u\| = n"),
+        (r"x = s_{1} \quad y = n", "these are two statements: give one", "y = n"),
+        (r"x = \sqrt[3]{d} \quad y = n", "these are two statements: give one", "y = n"),
+        (r"x = \langle s, u \rangle \quad y = n", "these are two statements: give one", "y = n"),
+        (r"s = \begin{pmatrix} 1 \\ 2 \end{pmatrix} \quad y = n", "these are two statements: give one", "y = n"),
+        (
+            r"x = d, \quad y = n",
+            "a comma separates the entries of a vector in brackets: write 1024 for 1,024, and (1, 2) for a vector",
+            ",",
+        ),
+        (r"x \ne d = n", "≠ in a chain leaves open what is meant", r"\ne"),
+        ("x = d ≠ n", "≠ in a chain leaves open what is meant", "≠"),
+        ("x != d != n", "≠ in a chain leaves open what is meant", "!="),
+        ("(x = d) = n", "a relation inside an expression is not read", "x = d"),
+        ("x = (d = n)", "a relation inside an expression is not read", "d = n"),
+        ("2(i = j)", "a relation inside an expression is not read", "i = j"),
+        ("s_i [i < j]", "a relation inside an expression is not read", "i < j"),
+        ("s_i [i = j = 1]", "a relation inside an expression is not read", "i = j = 1"),
+        ("s_i (i = 2)", "a relation inside an expression is not read", "i = 2"),
+        ("s_i 1[i = 1.5]", "a relation inside an expression is not read", "i = 1.5"),
+    ],
+)
+def test_what_says_more_than_one_thing_is_pointed_at(text, reason, place) -> None:
+    with pytest.raises(Unreadable) as caught:
+        parse(text, W)
+    assert caught.value.reason == reason
+    assert text[slice(*caught.value.span)] == place
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        (r"x \quad y = n", "x y = n"),
+        (r"x = n = x \quad y", "x = n = x y"),
+        (r"x = (n \quad y) = n", "x = n y = n"),
+        (r"x = |n \quad y| = n", "x = |n y| = n"),
+        (r"x = \|n \quad s\| = n", r"x = \|n s\| = n"),
+        (r"x = \sqrt[n \quad y]{d} = n", r"x = \sqrt[n y]{d} = n"),
+        (r"x = \langle n \quad s, u\rangle = n", r"x = \langle n s, u\rangle = n"),
+        (r"A = \begin{pmatrix} n \quad y & 1 \end{pmatrix} = A", r"A = \begin{pmatrix} n y & 1 \end{pmatrix} = A"),
+        (r"x = s_{\quad 1} = n", "x = s_1 = n"),
+        (r"x = \{n \quad y\} = n", "x = n y = n"),
+        ("((x = d))", "x = d"),
+        ("([x = d])", "x = d"),
+        (r"\{(x = d)\}", "x = d"),
+        ("x = {d = n}", "x = d = n"),
+        ("x = {(d = n)}", "x = d = n"),
+        ("[i = 1]", "i = 1"),
+        ("[x = d]", "x = d"),
+        ("[i = x]", "i = x"),
+        ("([i = j])", r"\delta_{ij}"),
+        ("[i = j]", r"\delta_{ij}"),
+        ("I(i = j)", r"\delta_{ij}"),
+        (r"1\{i = j\}", r"\delta_{ij}"),
+        ("1(i = j)", r"\delta_{ij}"),
+        (r"\mathbf{1}(i = j)", r"\delta_{ij}"),
+        ("s_i [i = 2]", r"s_i \delta_{i,2}"),
+        ("s_i [2 = i]", r"s_i \delta_{2,i}"),
+        ("x^1[i = j]", r"x^1 \delta_{ij}"),
+        ("s_1[i = j]", r"s_1 \delta_{ij}"),
+        (r"\frac{1}{2}[i = j]", r"\frac{1}{2}\delta_{ij}"),
+        ("s_i [i = j'] s_{j'}", r"s_i \delta_{i,j'} s_{j'}"),
+    ],
+)
+def test_brackets_and_spaces_that_mean_nothing(text, same) -> None:
+    assert parse(text, W) == parse(same, W)
+
+
+def test_a_declared_i_is_no_indicator() -> None:
+    with pytest.raises(Unreadable, match="a relation inside"):
+        parse("I(i = j)", {**W, "I": "scalar"})
+    for text in ("s_i 1[i = j]", "1[i = j] s_i", "s_i [i = j]", "[i = j] s_i", r"s_i \mathbf{1}\{i = j\}"):
+        product = parse(text, W)
+        assert product.span == (0, len(text)), text
+        delta = next(factor for factor in product.factors if isinstance(factor, Delta))  # pyright: ignore
+        assert [text[slice(*part.span)] for part in (delta, delta.left, delta.right)] == ["i = j", "i", "j"]

@@ -1,8 +1,10 @@
 """What a sum binds, and what is given to it from outside."""
 
+import math
+
 import pytest
 
-from qkv.errors import IllTyped
+from qkv.errors import IllTyped, Unreadable
 from qkv.maths.reading import parse
 from qkv.maths.substitution import free_indices, walk
 from qkv.maths.tree import Sum
@@ -106,3 +108,202 @@ def test_what_is_no_index_elsewhere_is_none_below_a_sum() -> None:
     with pytest.raises(IllTyped, match="ξ is not declared"):
         parse(r"\sum_{j \le \xi} s_j", S)
     assert free_indices(parse(r"\sum_{j \le l} s_j", S)).keys() == {"l"}
+
+
+W = {**S, "x": "scalar", "u": "vector[d]", "w": "vector[3]", "i": "index[n]", "m": "natural"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "place", "kind"),
+    [
+        (r"1 + \sum_i_j s_i", "a sum has one lower and one upper end", r"\sum_i_j s_i", Unreadable),
+        (r"1 + \sum^n^n s", "a sum has one lower and one upper end", r"\sum^n^n s", Unreadable),
+        (r"1 + \sum_{2} u", "below a sum stands an index", "2", Unreadable),
+        (r"1 + \sum_2 u", "below a sum stands an index", "2", Unreadable),
+        (r"1 + \sum_{2j} u", "below a sum stands an index", "2j", Unreadable),
+        (r"1 + \sum_{1 \le 2} x", "below a sum stands an index", r"1 \le 2", Unreadable),
+        (r"1 + \sum_{2=j} x", "below a sum stands an index, as in i = 1", "2=j", Unreadable),
+        (r"1 + \sum_{j \approx 1} x", "≈ below a sum is not read", r"j \approx 1", Unreadable),
+        (r"1 + \sum_{j<j} x", "j is compared with itself", "j<j", Unreadable),
+        (r"1 + \sum_{j \ne 2} x", "≠ below a sum stands between two indices", r"j \ne 2", Unreadable),
+        (
+            r"1 + \sum_{j < n} s_j",
+            "the ends of a sum are written with ≤, as in 1 ≤ i ≤ n",
+            "j < n",
+            Unreadable,
+        ),
+        (r"1 + \sum_{j > 1} s_j", "the ends of a sum are written with ≤, as in 1 ≤ i ≤ n", "j > 1", Unreadable),
+        (r"1 + \sum x", r"this sum does not say over what: write \sum_i", r"\sum x", Unreadable),
+        (r"1 + \sum s_j u_l", r"this sum does not say over what: write \sum_i", r"\sum s_j u_l", Unreadable),
+        (r"1 + \sum_{j=1}^{u} x", "a sum runs to a scalar", "u", IllTyped),
+        (
+            r"1 + \sum_{j=1}^{\log n} x",
+            "a sum runs to a whole number, a size or an index",
+            r"\log n",
+            IllTyped,
+        ),
+        (r"1 + \prod_{j=1}^{3} u", "a product over an index is of scalars", r"\prod_{j=1}^{3} u", IllTyped),
+        (
+            r"1 + \sum_{j=0}^{n} s_j",
+            "components are counted from 1: let j start there",
+            r"\sum_{j=0}^{n} s_j",
+            Unreadable,
+        ),
+        (
+            r"1 + \sum_{j=7}^{n} x^j",
+            "a sum runs from 1: let j start there, or give both its ends as numbers",
+            r"\sum_{j=7}^{n} x^j",
+            Unreadable,
+        ),
+        (
+            r"1 + \sum_{j=-1}^{n} x^j",
+            "a sum runs from 1: let j start there, or give both its ends as numbers",
+            r"\sum_{j=-1}^{n} x^j",
+            Unreadable,
+        ),
+        (
+            r"1 + \sum_{j=3}^{i} A_{ij}",
+            "a sum runs from 1: let j start there, or give both its ends as numbers",
+            r"\sum_{j=3}^{i} A_{ij}",
+            Unreadable,
+        ),
+        (
+            r"1 + \prod_{j=2}^{n} s_j",
+            "a sum runs from 1: let j start there, or give both its ends as numbers",
+            r"\prod_{j=2}^{n} s_j",
+            Unreadable,
+        ),
+        (
+            r"1 + \sum_{j=x}^{n} s_j",
+            "a sum runs from 1: let j start there, or give both its ends as numbers",
+            r"\sum_{j=x}^{n} s_j",
+            Unreadable,
+        ),
+        (
+            r"1 + \sum_{j=2,l=1}^{n} A_{jl}",
+            "a sum that does not start at 1 binds one index",
+            r"\sum_{j=2,l=1}^{n} A_{jl}",
+            Unreadable,
+        ),
+        (
+            r"1 + \sum_{j=2,l=1}^{4} x",
+            "a sum that does not start at 1 binds one index",
+            r"\sum_{j=2,l=1}^{4} x",
+            Unreadable,
+        ),
+        (
+            r"1 + \sum_{j \le l, j \ne l} A_{jl}",
+            "beside a ≤ between indices no other comparison of them is read",
+            r"\sum_{j \le l, j \ne l} A_{jl}",
+            Unreadable,
+        ),
+        (
+            r"1 + \sum_{j<l} s_j w_l",
+            "j and l run to different ends and are compared",
+            r"\sum_{j<l} s_j w_l",
+            IllTyped,
+        ),
+        (r"1 + \sum_{j=1}^{4} w_j", "j runs to 4 but w has 3 components", "j", IllTyped),
+        (r"s_j + \sum_j s_j", None, "j", IllTyped),
+        (r"1 + \max_{i,j} A_{ij}", "max is read over one index that runs from 1", "_{i,j}", Unreadable),
+        (r"1 + \max_{j=2} w_j", "max is read over one index that runs from 1", "_{j=2}", Unreadable),
+    ],
+)
+def test_sums_that_are_refused(text, reason, place, kind) -> None:
+    with pytest.raises(kind) as caught:
+        parse(text, W)
+    known = "j is bound by the sum only, and nothing declares it outside; put brackets round all that the sum is over"
+    assert caught.value.reason == (reason or f"{known} if both are meant")
+    assert text[slice(*caught.value.span)] == place
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        (r"\sum_{j \ge 1} s_j", r"\sum_{j=1}^{n} s_j"),
+        (r"\sum_{1 \le j} s_j", r"\sum_{j=1}^{n} s_j"),
+        (r"\sum_{j \le n} s_j", r"\sum_{j=1}^{n} s_j"),
+        (r"\sum_{n \ge j} s_j", r"\sum_{j=1}^{n} s_j"),
+        (r"\sum_{n \ge j \ge 1} s_j", r"\sum_{j=1}^{n} s_j"),
+        (r"\sum_{1 \le j \le n} s_j", r"\sum_{j=1}^{n} s_j"),
+        (r"\sum_j s_j", r"\sum_{j=1}^{n} s_j"),
+        (r"\sum s_j", r"\sum_{j=1}^{n} s_j"),
+        (r"\sum^n s_j", r"\sum_{j=1}^{n} s_j"),
+        (r"\sum_{j,l} A_{jl}", r"\sum_{jl} A_{jl}"),
+        (r"\sum_{j=1,l=1}^{n} A_{jl}", r"\sum_{j,l} A_{jl}"),
+        (r"\sum_{j > l} A_{jl}", r"\sum_{j, l, l < j} A_{jl}"),
+        (r"\sum_{j=2}^{n} s_j", r"\sum_j s_j - s_1"),
+        (r"\sum_{j=4}^{n} s_j", r"\sum_j s_j - (s_1 + s_2 + s_3)"),
+        (r"\sum_{j=0}^{n} x^j", r"\sum_{j=1}^{n} x^j + x^0"),
+        (r"\sum_{j=2}^{4} s_j", "s_2 + s_3 + s_4"),
+        (r"\prod_{j=2}^{4} s_j", "s_2 s_3 s_4"),
+        (r"\sum_{j=5}^{4} x", "0"),
+        (r"\prod_{j=5}^{4} x", "1"),
+        (r"\sum_{j=2}^{2} s_j", "s_2"),
+        (r"\sum_{j=-1}^{1} x^j", "x^{-1} + x^0 + x^1"),
+        (r"\sum_{j=1}^{i} s_j", r"\sum_{j \le i} s_j"),
+        (r"\sum_{i \ge j} s_j", r"\sum_{j \le i} s_j"),
+        (r"\sum_{j=2}^{i} s_j", r"\sum_{j=1}^{i} s_j - s_1"),
+        (r"\sum_{j} s_j x", r"\sum_j (s_j x)"),
+        (r"\sum_j s_j + x", r"(\sum_j s_j) + x"),
+        (r"\sum_j -s_j", r"\sum_j (-s_j)"),
+    ],
+)
+def test_ranges_that_are_one(text, same) -> None:
+    assert parse(text, W) == parse(same, W)
+
+
+VALUES = {"s": (2, 3, 5, 7), "A": ((1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11, 12), (13, 14, 15, 16)), "i": 3, "x": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("j < l", lambda j, k: j < k),
+        ("j > l", lambda j, k: j > k),
+        (r"j \le l", lambda j, k: j <= k),
+        (r"j \ge l", lambda j, k: j >= k),
+        (r"j \ne l", lambda j, k: j != k),
+        (r"1 \le j < l \le n", lambda j, k: j < k),
+        (r"1 \le j \le l \le n", lambda j, k: j <= k),
+        ("j, l", lambda j, k: True),
+    ],
+)
+def test_pairs_that_are_kept(text, kept) -> None:
+    found = evaluate(parse(rf"\sum_{{{text}}} A_{{jl}}", W), {"n": 4}, VALUES)
+    pairs = [(j, k) for j in range(1, 5) for k in range(1, 5) if kept(j, k)]
+    assert found == sum(VALUES["A"][j - 1][k - 1] for j, k in pairs)
+    product = evaluate(parse(rf"\prod_{{{text}}} A_{{jl}}", W), {"n": 4}, VALUES)
+    assert product == math.prod(VALUES["A"][j - 1][k - 1] for j, k in pairs)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r"\sum_{j \le i} s_j", 10),
+        (r"\sum_{j < i} s_j", 5),
+        (r"\sum_{j > i} s_j", 7),
+        (r"\sum_{j \ne i} s_j", 12),
+        (r"\prod_{j \le i} s_j", 30),
+        (r"\prod_{j < i} s_j", 6),
+        (r"\sum_{j=2}^{i} s_j", 8),
+        (r"\sum_{j=0}^{i} x^j", 15),
+        (r"\sum_{j=0}^{n-1} x^j", 15),
+        (r"\sum_{j=0}^{n-2} x^j", 7),
+        (r"\sum_{j=0}^{n+1} x^j", 63),
+        (r"\sum_{j=3}^{n} x^j", 24),
+        (r"\sum_{j=2}^{n-1} x^j", 12),
+        (r"\sum_{j=2}^{n-2} x^j", 4),
+        (r"\sum_{j=2} s_j", 15),
+        (r"\sum_{j \ge 3} s_j", 12),
+        (r"\sum_{j=1}^{n} j \sum_{l=1}^{j} s_l", 2 * 1 + 5 * 2 + 10 * 3 + 17 * 4),
+    ],
+)
+def test_sums_beside_a_given_index(text, value) -> None:
+    assert evaluate(parse(text, W), {"n": 4}, VALUES) == value
+
+
+def test_how_many_terms_are_written_out() -> None:
+    assert len(parse(r"\sum_{j=2}^{201} x", W).terms) == 200  # pyright: ignore
+    with pytest.raises(Unreadable, match="at most 200 terms"):
+        parse(r"\sum_{j=2}^{203} x", W)

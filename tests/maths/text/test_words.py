@@ -2,8 +2,9 @@
 
 import pytest
 
-from qkv.errors import QkvError, Unreadable
+from qkv.errors import IllTyped, QkvError, Unreadable
 from qkv.maths import parse
+from qkv.maths.tree import Call
 
 LETTERS = [
     "alpha",
@@ -232,3 +233,165 @@ def test_functions_that_are_not_read_are_named(name: str) -> None:
     for text in (f"{name}(x)", f"\\operatorname{{{name}}}(x)"):
         with pytest.raises(QkvError, match=name):
             parse(text, SYMBOLS)
+
+
+RELATIONS = {
+    "=": ["=", "==", ":=", r"\equiv", r"\coloneqq", "≡"],
+    "≈": [r"\approx", r"\simeq", r"\approxeq", "≈", "≃", "≅"],
+    "<": ["<", r"\lt"],
+    ">": [">", r"\gt"],
+    "<=": ["<=", r"\le", r"\leq", r"\leqslant", "≤", "⩽"],
+    ">=": [">=", r"\ge", r"\geq", r"\geqslant", "≥", "⩾"],
+    "!=": ["!=", r"\ne", r"\neq", "≠"],
+}
+
+
+@pytest.mark.parametrize(("sign", "written"), [(sign, one) for sign, many in RELATIONS.items() for one in many])
+def test_relations(sign: str, written: str) -> None:
+    chain = parse(f"x {written} y", SYMBOLS)
+    assert chain.signs == (sign,)  # pyright: ignore
+    assert [member.name for member in chain.members] == ["x", "y"]  # pyright: ignore
+
+
+SKIPPED = (
+    "displaystyle", "textstyle", "scriptstyle", "scriptscriptstyle", "big", "Big", "bigg", "Bigg", "bigl", "bigr",
+    "bigm", "Bigl", "Bigr", "Bigm", "biggl", "biggr", "biggm", "Biggl", "Biggr", "Biggm", "negthinspace", "negmedspace",
+    "negthickspace", "nonumber", "notag", "quad", "qquad", "boxed", "limits", "nolimits", "mathstrut", "strut",
+    "thinspace", "medspace", "thickspace", "enspace", "fbox", "mathopen", "mathclose", "mathbin", "mathrel", "mathord",
+    "bf", "rm", "it", "cal", "sf", "tt", "bfseries", "hfill", "space", "left", "right", "middle", "mleft", "mright",
+    ",", ";", ":", "!", ">", "(", ")", "[", "]", " ",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("word", SKIPPED)
+def test_commands_that_mean_nothing(word: str) -> None:
+    assert parse(rf"x \{word} (y)", SYMBOLS) == parse("x (y)", SYMBOLS)
+    if word not in ("limits", "nolimits", ")", "]", "boxed", "fbox"):
+        assert parse(rf"softmax\{word} (w)", SYMBOLS) == parse("softmax(w)", SYMBOLS)
+        assert parse(rf"O\{word} (n)", SYMBOLS) == parse("O(n)", SYMBOLS)
+
+
+@pytest.mark.parametrize("word", ["hspace", "vspace", "mspace", "label", "tag", "phantom", "hphantom", "vphantom"])
+def test_commands_whose_argument_means_nothing(word: str) -> None:
+    assert parse(rf"x \{word}{{3y}} y", SYMBOLS) == parse("x y", SYMBOLS)
+
+
+@pytest.mark.parametrize("word", ["rm", "bf", "it", "sf", "tt", "cal"])
+def test_old_styles(word: str) -> None:
+    assert parse(rf"{{\{word} v}}^T u", SYMBOLS) == parse("v^T u", SYMBOLS)
+    assert parse(rf"{{ \{word} softmax }}(w)", SYMBOLS) == parse("softmax(w)", SYMBOLS)
+    assert parse(rf"v_{{\{word} max}}", {"v_max": "scalar"}) == parse("v_max", {"v_max": "scalar"})
+
+
+BLOCKS = (
+    "aligned", "align", "split", "gathered", "gather", "equation", "alignat", "alignedat", "eqnarray", "multline",
+)  # fmt: skip
+MATRICES = ("matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix", "psmallmatrix", "bsmallmatrix", "array")
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks(name: str) -> None:
+    for star in ("", "*"):
+        text = rf"\begin{{{name}{star}}} x &= y \\ &= n \end{{{name}{star}}}"
+        assert parse(text, SYMBOLS) == parse("x = y = n", SYMBOLS)
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_matrices(name: str) -> None:
+    for star in ("", "*"):
+        text = rf"\begin{{{name}{star}}} x & y \\ 1 & n \end{{{name}{star}}}"
+        assert parse(text, SYMBOLS) == parse("[[x, y], [1, n]]", SYMBOLS)
+
+
+SENTENCES = (
+    "the", "is", "are", "was", "be", "and", "or", "of", "because", "answer", "dont", "don", "not", "know", "therefore",
+    "thus", "hence", "where", "when", "if", "so", "we", "it", "its", "to", "by", "for", "with", "then", "choose",
+    "equals", "equal", "gives", "since", "which", "that", "this", "there", "has", "have", "than", "as", "from", "at",
+    "on", "an", "into", "would", "should", "could", "can", "mean", "means", "value", "yes", "no", "none",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("word", SENTENCES)
+def test_words_of_sentences(word: str) -> None:
+    letters = dict.fromkeys({*word, "x"}, "scalar")
+    for text in (f"x {word} x", f"{word} x", f"{word}'x"):
+        with pytest.raises(Unreadable, match="this reads like words, not like mathematics"):
+            parse(text, letters)
+    assert parse(f"x {word} x", {**letters, word: "scalar"}).shape == ()
+    assert parse(word, letters).shape == ()
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "sin", "cos", "tan", "cot", "sinh", "cosh", "tanh", "arcsin",
+                                  "arccos", "arctan", "erf", "sigmoid", "gelu"])  # fmt: skip
+def test_functions_that_are_not_read_are_no_products(name: str) -> None:
+    letters = dict.fromkeys({*name, "x"}, "scalar")
+    for text in (f"{name}(x)", f"{name} x", f"x {name}[x]"):
+        with pytest.raises(IllTyped, match=f"{name} is not declared"):
+            parse(text, letters)
+    with pytest.raises(Unreadable, match=f"{name} is no function that qkv reads"):
+        parse(f"O({name} n)", {})
+    assert parse(f"{name}+x", letters).shape == ()
+
+
+FUNCTIONS = {
+    "exp": "exp", "log": "log", "ln": "log", "tr": "trace", "Tr": "trace", "trace": "trace", "Trace": "trace",
+    "diag": "diag", "Diag": "diag", "softmax": "softmax", "Softmax": "softmax", "argmax": "argmax", "max": "max",
+    "min": "min", "norm": "norm", "abs": "abs", "relu": "relu", "ReLU": "relu", "sign": "sign", "sgn": "sign",
+    "det": "det", "sum": "sum",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "name"), FUNCTIONS.items())
+def test_functions_by_every_name(written: str, name: str) -> None:
+    argument = "A" if name in ("trace", "det") else "w"
+    for text in (
+        f"{written}({argument})",
+        rf"\operatorname{{{written}}}({argument})",
+        rf"\text{{{written}}}({argument})",
+    ):
+        tree = parse(text, SYMBOLS)
+        assert isinstance(tree, Call)
+        assert tree.name == name
+    if written != "sum":
+        assert parse(rf"\{written}({argument})", SYMBOLS) == parse(f"{written}({argument})", SYMBOLS)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("x ± y", r"x \pm y"),
+        ("x ∓ y", r"x \mp y"),
+        ("x ∓ y", r"x \pm (-y)"),
+        ("∞ x", r"\infty x"),
+        ("v⊤u", r"v^T u"),
+        ("v⊺ u", r"v^T u"),
+        (r"v \top u", r"v^T u"),
+        (r"v \intercal u", r"v^T u"),
+        ("v.T u", "v^T u"),
+        ("v.T @ u", "v^T u"),
+        ("x**2", "x^2"),
+        ("x_hat", r"\hat x"),
+        (r"\begin{pmatrix} x \cr y \end{pmatrix}", "(x, y)"),
+        (r"\lbrack x, y \rbrack", "[x, y]"),
+        (r"\lbrace x \rbrace y", "x y"),
+        (r"\{x\} y", "x y"),
+        (r"\vert x \vert", "|x|"),
+        (r"\Vert v \Vert", r"\|v\|"),
+        (r"\left. x \right.", "x"),
+        (r"\left|x\right|", "|x|"),
+        (r"\operatorname*{softmax}(w)", "softmax(w)"),
+        (r"x\ y", "x y"),
+    ],
+)
+def test_signs_and_brackets(text: str, same: str) -> None:
+    assert parse(text, SYMBOLS) == parse(same, SYMBOLS)
+
+
+def test_primes_by_every_sign() -> None:
+    symbols = {"x'": "scalar", "x''": "vector[d]", "x": "matrix[d,d]", "y_1'": "scalar"}
+    for text in ("x'", "x′", "x’", r"x^\prime", r"x^{\prime}", r"x^ \prime", "x '"):
+        assert parse(text, symbols).shape == (), text
+    for text in ("x''", "x″", "x′′", r"x^{\prime\prime}", r"x^{\prime \prime}"):
+        assert parse(text, symbols).shape == ("d",), text
+    for text in ("y_1'", r"y_1^\prime", "y_{1}'", r"y_{1}^{\prime}", "y_1′"):
+        assert parse(text, symbols).name == "y_1'", text

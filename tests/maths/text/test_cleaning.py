@@ -1,0 +1,136 @@
+"""Characters: what stands for a letter or a sign, what only looks like one, and where in the text each came from."""
+
+import pytest
+
+from qkv.errors import Unreadable
+from qkv.maths.reading import parse
+from qkv.maths.text.cleaning import Clean
+
+S = {"x": "scalar", "alpha": "scalar", "A": "matrix[d,d]", "u": "vector[d]", "E": "scalar"}
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("𝐱", "x"),
+        ("𝑥", "x"),
+        ("𝔸", "A"),
+        ("𝒩", "N"),
+        ("ℎ", "h"),
+        ("ℂ", "C"),
+        ("𝟐", "2"),
+        ("𝟡", "9"),
+        ("𝛂", "\\alpha "),
+        ("𝜎", "\\sigma "),
+        ("𝚺", "\\Sigma "),
+        ("𝛛", "\\partial "),
+        ("𝛁", "\\nabla "),
+        ("x²", "x^{2}"),
+        ("x⁻¹²", "x^{-12}"),
+        ("xᵢⱼ", "x_{ij}"),
+        ("x₁₀y", "x_{10}y"),
+        ("x₁²", "x_{1}^{2}"),
+        ("½", "\\frac{1}{2}"),
+        ("𝟏", "\\mathbf{1}"),
+        ("ℝ", "\\mathbb{R}"),
+        ("ℕ", "\\mathbb{N}"),
+        ("a~ b", "a~ b"),
+    ],
+)
+def test_what_is_made_of_a_character(text, clean) -> None:
+    assert Clean(text).text == clean
+
+
+RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱᵃᵇᶜᵈᵉᶠᵍʰʲᵏˡᵐᵒᵖʳˢᵗᵘᵛʷˣʸᶻ"
+LOWERED = "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ"
+
+
+def test_scripts() -> None:
+    assert Clean(RAISED).text == "^{0123456789+-=()niabcdefghjklmoprstuvwxyz}"
+    assert Clean(LOWERED).text == "_{0123456789+-=()aehijklmnoprstuvx}"
+
+
+def test_places_lead_back_to_the_text() -> None:
+    clean = Clean("2x₁₂ + ½α")
+    assert clean.text == r"2x_{12} + \frac{1}{2}\alpha "
+    for part, origin in [
+        ("2", "2"),
+        ("x", "x"),
+        ("_{12}", "₁₂"),
+        ("12", "₁₂"),
+        ("1", "₁"),
+        (r"\frac{1}{2}", "½"),
+        (r"\alpha ", "α"),
+        ("x_{12} + ", "x₁₂ + "),
+    ]:
+        start = clean.text.index(part)
+        assert clean.source[slice(*clean.span(start, start + len(part)))] == origin, part
+    length = len(clean.text)
+    assert clean.span(length, length) == (9, 9)
+    assert clean.span(length, length + 5) == (9, 9)
+    assert clean.span(length + 3, length + 5) == (9, 9)
+    assert clean.span(1, 1) == (1, 2)
+    assert Clean("").span(0, 0) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("letter", "reason"),
+    [
+        ("а", "а is U+0430 CYRILLIC SMALL LETTER A, which only looks like a: type the Latin letter"),
+        ("Ѕ", "Ѕ is U+0405 CYRILLIC CAPITAL LETTER DZE, which only looks like S: type the Latin letter"),
+        ("Α", "Α is U+0391 GREEK CAPITAL LETTER ALPHA, which only looks like A: type the Latin letter"),
+        ("ο", "ο is U+03BF GREEK SMALL LETTER OMICRON, which only looks like o: type the Latin letter"),
+        ("\u202e", "U+202E RIGHT-TO-LEFT OVERRIDE changes or follows the direction of writing, and is not read"),
+        ("\u202b", "U+202B RIGHT-TO-LEFT EMBEDDING changes or follows the direction of writing, and is not read"),
+        ("\u202a", "U+202A LEFT-TO-RIGHT EMBEDDING changes or follows the direction of writing, and is not read"),
+        ("\u202d", "U+202D LEFT-TO-RIGHT OVERRIDE changes or follows the direction of writing, and is not read"),
+        (
+            "\u202c",
+            "U+202C POP DIRECTIONAL FORMATTING changes or follows the direction of writing, and is not read",
+        ),
+        ("\u2066", "U+2066 LEFT-TO-RIGHT ISOLATE changes or follows the direction of writing, and is not read"),
+        ("\u2067", "U+2067 RIGHT-TO-LEFT ISOLATE changes or follows the direction of writing, and is not read"),
+        ("\u2068", "U+2068 FIRST STRONG ISOLATE changes or follows the direction of writing, and is not read"),
+        ("\u2069", "U+2069 POP DIRECTIONAL ISOLATE changes or follows the direction of writing, and is not read"),
+        ("א", "U+05D0 HEBREW LETTER ALEF changes or follows the direction of writing, and is not read"),
+        ("ع", "U+0639 ARABIC LETTER AIN changes or follows the direction of writing, and is not read"),
+        ("\u200b", "U+200B ZERO WIDTH SPACE does not print by itself, and is not read"),
+        ("\u2028", "U+2028 LINE SEPARATOR does not print by itself, and is not read"),
+        ("\u2029", "U+2029 PARAGRAPH SEPARATOR does not print by itself, and is not read"),
+        ("\u0301", "U+0301 COMBINING ACUTE ACCENT does not print by itself, and is not read"),
+        ("\x07", "U+0007 a character without a name does not print by itself, and is not read"),
+        ("℡", "℡ (U+2121 TELEPHONE SIGN) is no sign that qkv reads"),
+        ("№", "№ (U+2116 NUMERO SIGN) is no sign that qkv reads"),
+        ("ℵ", "ℵ (U+2135 ALEF SYMBOL) is no sign that qkv reads"),
+        ("℃", "℃ (U+2103 DEGREE CELSIUS) is no sign that qkv reads"),
+        ("é", "é (U+00E9 LATIN SMALL LETTER E WITH ACUTE) is no sign that qkv reads"),
+        ("ж", "ж (U+0436 CYRILLIC SMALL LETTER ZHE) is no sign that qkv reads"),
+        ("\x7f", "U+007F a character without a name does not print by itself, and is not read"),
+    ],
+)
+def test_characters_that_are_refused(letter, reason) -> None:
+    with pytest.raises(Unreadable) as caught:
+        parse(f"x + {letter}x\x07", S)
+    assert caught.value.reason == reason
+    assert caught.value.span == (4, 5)
+    shown = letter if letter.isprintable() else "\ufffd"
+    assert caught.value.source == f"x + {shown}x\ufffd"
+
+
+LOOKALIKES = "аеорсухіјѕԁһӏАВЕКМНОРСТХІЈЅΑΒΕΖΗΙΚΜΝΟΡΤΧο"
+
+
+@pytest.mark.parametrize(
+    ("letter", "latin"), list(zip(LOOKALIKES, "aeopcyxijsdhlABEKMHOPCTXIJSABEZHIKMNOPTXo", strict=True))
+)
+def test_letters_that_only_look_like_latin_ones(letter, latin) -> None:
+    with pytest.raises(Unreadable, match=f"only looks like {latin}: type the Latin letter"):
+        parse(letter, S)
+
+
+def test_how_long_a_text_may_be() -> None:
+    assert Clean(" " * 2000).text == " " * 2000
+    with pytest.raises(Unreadable) as caught:
+        Clean("y" * 2001)
+    assert caught.value.reason == "2,001 characters are too many: at most 2,000 are read"
+    assert (caught.value.source, caught.value.span) == ("y" * 60, (0, 60))
