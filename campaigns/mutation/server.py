@@ -220,8 +220,9 @@ def in_child(root: Path, work: Callable[[], dict[str, Any]], seconds: float) -> 
         finally:
             os._exit(0)
     os.close(writing)
-    # A busy machine is no failure: the limit is the child's own time, and by the clock there is four times as much.
-    heard = bool(select.select([reading], [], [], 4 * seconds)[0])
+    # A busy machine is no failure: the limit is the child's own time, and by the clock there is four times as much, and
+    # never less than half a minute.
+    heard = bool(select.select([reading], [], [], max(30.0, 4 * seconds))[0])
     said = os.read(reading, 1 << 16) if heard else b""
     os.close(reading)
     try:
