@@ -167,3 +167,109 @@ def test_nothing_at_all_is_no_rate():
 
 def test_the_ratio_is_followed_until_it_moves():
     assert "1, 1, 1" not in compare(r"O(\min(n,512))", "O(n)", {}).reason
+
+
+PLACES = {"n": "natural", "d": "natural", "g": "natural = 3", "u": "vector[n]", "x": "scalar"}
+ALIKE, UNTOLD = "both grow at the same rate", "qkv cannot tell the growth: "
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "kind", "reason"),
+    [
+        # A logarithm takes any power down to itself, and an exponential to its exponent.
+        (r"\Theta(\log n)", r"\Theta(\log(n^{1000}))", "equal", ALIKE),
+        (r"\Theta(\log n)", r"\Theta(\log(n^{2} d^{0}))", "equal", ALIKE),
+        (r"\Theta(n)", r"\Theta(\log 2^n)", "equal", ALIKE),
+        (r"O(\log(n d))", r"O(\log n + \log d)", "equal", ALIKE),
+        # Constants
+        ("O(1)", "O(5)", "equal", ALIKE),
+        ("O(1)", r"O(\log 2)", "equal", ALIKE),
+        ("O(g n)", "O(n)", "equal", ALIKE),
+        ("O(n)", "2 n + 1", "equal", "it grows at the rate that is asked"),
+        # Powers and exponentials
+        ("O((n + d)^6)", "O(n^6 + d^6)", "equal", ALIKE),
+        ("O((n + d)^7)", "O(n^7 + d^7)", "equal", ALIKE),
+        ("O((n - 1)^6)", "O(n^6)", "equal", ALIKE),
+        ("O((n - 1)^7)", "O(n^7)", "equal", ALIKE),
+        ("O(n^2 - n)", "O(n^2)", "equal", ALIKE),
+        ("O(4^n)", "O(2^{2n})", "equal", ALIKE),
+        ("O(2^{n+1})", "O(2^n)", "equal", ALIKE),
+        ("O(6^n)", "O(2^n 3^n)", "equal", ALIKE),
+        (r"O(\sqrt{2}^n)", "O(2^{n/2})", "equal", ALIKE),
+        ("O((1/2)^n)", "O(2^{-n})", "equal", ALIKE),
+        ("O((3/4)^n)", "O(3^n 2^{-2n})", "equal", ALIKE),
+        (r"O(\exp(n))", r"O(\exp(2n)^{1/2})", "equal", ALIKE),
+        (r"O(\max(n, d))", "O(n + d)", "equal", ALIKE),
+        (r"O(\min(n, d))", "O(n d/(n + d))", "equal", ALIKE),
+        (r"O(\sum_{i=1}^n i)", "O(n^2)", "equal", ALIKE),
+        ("O(n - n)", "O(0)", "equal", ALIKE),
+        # What is asked is not what is given.
+        ("O(n)", r"\Theta(n)", "different", ("the rate is right, but O is asked and Θ is given: "
+         "Θ is a bound from both sides, O is an upper bound only")),
+        (r"\Omega(n)", "O(n)", "different", ("the rate is right, but Ω is asked and O is given: "
+         "O is an upper bound only, Ω is a lower bound only")),
+        (r"\Theta(n)", r"\Omega(n)", "different", ("the rate is right, but Θ is asked and Ω is given: "
+         "Ω is a lower bound only, Θ is a bound from both sides")),
+        ("n", "O(n)", "different", "a value is asked, and the answer only says how fast it grows"),
+        ("O(n)", "u", "different", "a rate of growth is asked, and the answer is no scalar"),
+        ("O(n)", "0", "different",
+         "the answer is 0 throughout, which is below every rate of growth, and the other is not"),
+        ("O(0)", "n", "different",
+         "the right one is 0 throughout, which is below every rate of growth, and the other is not"),
+        # Directions
+        ("O(n)", "O(n^2)", "different",
+         "the answer grows faster: along n = 4, 16, 64 its ratio to the right one is 4, 16, 64"),
+        ("O(n^2)", "O(n)", "different",
+         "the answer grows slower: along n = 4, 16, 64 its ratio to the right one is 1/4, 1/16, 1/64"),
+        ("O(n d)", "O(n + d)", "different",
+         "the answer grows slower: along n = 4, 16, 64, d = 4, 16, 64 its ratio to the right one is 1/2, 1/8, 1/32"),
+        ("O(n/d)", "O(n)", "different",
+         "the answer grows faster: along d = 4, 16, 64 with n = 1 its ratio to the right one is 4, 16, 64"),
+        (r"O(\sqrt n)", "O(n)", "different",
+         "the answer grows faster: along n = 4, 16, 64 its ratio to the right one is 2, 4, 8"),
+        # What cannot be told
+        ("O(n - d)", "O(n)", "unreadable", UNTOLD + "a difference of terms of which neither outgrows the other"),
+        ("O(n - d)", "O(n - d)", "equal", "both are the class of the same function"),
+        ("O(n - d)", "n - d", "equal", "both are the class of the same function"),
+        ("O(n - d)", r"\Theta(n - d)", "unreadable",
+         UNTOLD + "a difference of terms of which neither outgrows the other"),
+        (r"O(\log(n) - \log(n))", "O(1)", "unreadable", UNTOLD + "a difference of terms that may cancel"),
+        (r"O(\sum_{i=1}^n i - n^2)", "O(1)", "unreadable", UNTOLD + "a difference of terms that may cancel"),
+        (r"O(\log(1/n))", "O(n)", "unreadable", UNTOLD + "a logarithm of a quotient"),
+        (r"O(\log\log n)", "O(n)", "unreadable", UNTOLD + "a logarithm of what may be small"),
+        ("O(n^d)", "O(n)", "unreadable", UNTOLD + "a name to the power of a name"),
+        ("O(2^{n^2})", "O(2^n)", "unreadable", UNTOLD + "an exponent that is not linear"),
+        (r"O(\sum_{i=1}^n 1/i)", r"O(\log n)", "unreadable", UNTOLD + "a sum over an index that it divides by"),
+        (r"O(\operatorname{sign}(n))", "O(n)", "unreadable", UNTOLD + "sign has no rate that qkv knows"),
+        (r"O(u^T u)", "O(n)", "unreadable", UNTOLD + "it is no sum of products of powers and logarithms"),
+    ],
+)  # fmt: skip
+def test_verdicts_on_growth_and_what_they_say(gold: str, answer: str, kind: str, reason: str) -> None:
+    verdict = compare(gold, answer, PLACES)
+    assert (verdict.kind, verdict.reason) == (kind, reason)
+    assert verdict.evidence == {"equal": "proved", "different": "refuted", "unreadable": None}[kind]
+    if "its ratio" in reason:
+        assert verdict.counterexample is not None
+        assert verdict.counterexample.point["n"] in (1, 64)
+
+
+def test_the_three_classes_are_named():
+    kinds = {"O": ("O(n)", "O is an upper bound only"), "Θ": (r"\Theta(n)", "Θ is a bound from both sides"),
+             "Ω": (r"\Omega(n)", "Ω is a lower bound only")}  # fmt: skip
+    for one, (gold, wanted) in kinds.items():
+        for other, (answer, given) in kinds.items():
+            verdict = compare(gold, answer, PLACES)
+            reason = f"the rate is right, but {one} is asked and {other} is given: {given}, {wanted}"
+            assert verdict.reason == (ALIKE if one == other else reason)
+
+
+def test_small_powers_are_multiplied_out():
+    # What is multiplied out keeps its coefficients, and so what cancels is seen.
+    assert growth(raise_to(add(N, number(1)), 6)).exact
+    assert len(growth(raise_to(add(N, number(1)), 6)).top) == 7
+    assert not growth(raise_to(add(N, number(1)), 7)).exact
+    assert len(growth(raise_to(add(N, number(1)), 7)).top) == 2
+
+
+def raise_to(base: Node, exponent: int) -> Node:
+    return Power((), base, number(exponent))

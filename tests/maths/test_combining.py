@@ -4,8 +4,22 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.combining import dimension, dot, is_zero, number, plus, product, times, trace, transposed, zero
-from qkv.maths.tree import Contract, Multiply, Outer, Power, Special, Symbol, Transpose, Type
+from qkv.maths.combining import (
+    dimension,
+    dot,
+    is_identity,
+    is_zero,
+    number,
+    plus,
+    product,
+    resolved,
+    split,
+    times,
+    trace,
+    transposed,
+    zero,
+)
+from qkv.maths.tree import Add, Call, Contract, Divide, Multiply, Number, Outer, Power, Special, Symbol, Transpose, Type
 from qkv.maths.values.exact import evaluate
 
 SIZES = {"d": 3, "e": 2}
@@ -71,3 +85,96 @@ def test_sizes_become_scalars():
     assert dimension(7) == number(7)
     assert dimension("d_k") == Symbol((), "d_k", Type("natural"))
     assert evaluate(dimension("n+1"), {"n": 4}, {"n": 4}) == 5
+
+
+COLUMN, ROW = (Symbol(shape, "m", Type("matrix", shape)) for shape in (("d", 1), (1, "d")))
+B = Symbol(("e", "d"), "B", Type("matrix", ("e", "d")))
+
+
+def test_shapes_of_transposes():
+    assert transposed(COLUMN) == Transpose((1, "d"), COLUMN)
+    assert transposed(ROW) == Transpose(("d",), ROW)
+    assert transposed(A) == Transpose(("e", "d"), A)
+    assert transposed(Special((1, "d"), "ones")) == ONES
+    assert transposed(ONES) == Special((1, "d"), "ones")
+    assert transposed(Special(("d", "e"), "zeros")) == Special(("e", "d"), "zeros")
+    assert transposed(Transpose(("e", "d"), A)) == A
+    assert transposed(Outer(("d", "e"), U, W)) == Outer(("e", "d"), W, U)
+    turned = Contract(("d", "d"), Transpose(("d", "e"), B), Transpose(("e", "d"), A))
+    assert transposed(Contract(("d", "d"), A, B)) == turned
+    assert transposed(Contract(("d",), A, W)) == Transpose((1, "d"), Contract(("d",), A, W))
+    assert transposed(times(SIGMA, A)) == Multiply(("e", "d"), (SIGMA, Transpose(("e", "d"), A)))
+
+
+def test_products_know_their_shapes():
+    assert product(Transpose((1, "d"), U), V) == Contract((), Transpose((1, "d"), U), V)
+    assert product(A, W) == Contract(("d",), A, W)
+    assert product(A, B) == Contract(("d", "d"), A, B)
+    assert product(A, Special(("e",), "zeros")) == ZEROS
+    assert product(Transpose((1, "d"), U), ZEROS) == number(0)
+    assert product(zero(("d", "e")), B) == Special(("d", "d"), "zeros")
+    assert product(A, Special(("e", "e"), "identity")) == A
+    assert product(Outer(("d", "e"), U, W), W) == Multiply(("d",), (dot(W, W), U))
+    assert product(Outer(("d", "e"), U, W), B) == Outer(("d", "d"), U, Contract(("d",), Transpose(("d", "e"), B), W))
+    assert product(times(number(2), A), times(SIGMA, W)) == Multiply(("d",), (number(2), SIGMA, Contract(("d",), A, W)))
+
+
+def test_dots_and_traces():
+    assert dot(SIGMA, number(3)) == Multiply((), (number(3), SIGMA))
+    assert dot(U, V) == Contract((), Transpose((1, "d"), U), V)
+    assert dot(ONES, ONES) == dimension("d")
+    assert dot(times(number(2), U), V) == Multiply((), (number(2), dot(U, V)))
+    square = Symbol(("d", "d"), "S", Type("matrix", ("d", "d")))
+    assert trace(square) == Call((), "trace", (square,))
+    assert trace(IDENTITY) == dimension("d")
+    assert trace(Special((3, 3), "identity")) == number(3)
+    assert trace(Outer(("d", "d"), U, V)) == dot(V, U)
+    assert trace(times(SIGMA, square)) == Multiply((), (SIGMA, trace(square)))
+
+
+def test_what_a_product_is_split_into():
+    scaled = Divide(("d",), times(number(3), U), SIGMA)
+    assert split(scaled) == ([number(3), Power((), SIGMA, number(-1))], U)
+    assert split(U) == ([], U)
+    assert split(SIGMA) == ([SIGMA], None)
+    named = Symbol(("d",), "n", Type("vector", ("d",), definition=times(SIGMA, U)))
+    assert split(named) == ([SIGMA], U)
+    kept = Symbol(("d",), "n", Type("vector", ("d",), definition=plus(U, V)))
+    assert split(kept) == ([], kept)
+    assert resolved(Symbol((), "t", Type("scalar", definition=SIGMA))) == SIGMA
+
+
+def test_numbers_and_powers_of_a_product():
+    x = Symbol((), "x", Type("scalar"))
+    assert times() == number(1)
+    assert times(number(2), x, number(3)) == Multiply((), (number(6), x))
+    assert times(x, SIGMA, x) == Multiply((), (Power((), x, number(2)), SIGMA))
+    assert times(x, Power((), SIGMA, number(-1))) == Divide((), x, SIGMA)
+    assert times(Power((), x, number(-1)), Power((), SIGMA, number(-2))) == Divide(
+        (), number(1), Multiply((), (x, Power((), SIGMA, number(2))))
+    )
+    assert times(Power((), number(2), number(-2)), x) == Multiply((), (number(Fraction(1, 4)), x))
+    assert times(Power((), number(2), number(Fraction(1, 2))), x) == Multiply(
+        (), (Power((), number(2), number(Fraction(1, 2))), x)
+    )
+    assert times(number(0), x) == number(0)
+    assert times(Number((), Fraction(1, 2), Fraction(1, 10)), x) == Multiply(
+        (), (Number((), Fraction(1, 2), Fraction(1, 10)), x)
+    )
+
+
+def test_sums_keep_their_terms_in_order():
+    x = Symbol((), "x", Type("scalar"))
+    assert plus(x, number(2), SIGMA) == Add((), (x, number(2), SIGMA))
+    assert plus(Add((), (x, SIGMA)), x) == Add((), (Multiply((), (number(2), x)), SIGMA))
+    assert plus(times(number(3), x, SIGMA), times(x, SIGMA)) == Multiply((), (number(4), x, SIGMA))
+    assert plus(x) == x
+    assert plus(number(0)) == number(0)
+    assert plus(times(number(2), U), times(number(-2), U)) == ZEROS
+    assert is_zero(Multiply((), (x, number(0))))
+    assert is_zero(Symbol((), "n", Type("scalar", definition=number(0))))
+    assert not is_zero(x)
+    assert is_identity(Symbol(("d", "d"), "n", Type("matrix", ("d", "d"), definition=IDENTITY)))
+    assert not is_identity(ONES)
+    assert dimension("x'") == Symbol((), "x'", Type("natural"))
+    assert evaluate(dimension("d*e'"), {"d": 4, "e'": 3}, {}) == 12

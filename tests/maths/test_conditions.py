@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
+from qkv.maths.conditions import fresh
 from qkv.maths.verdict import compare
 
 SYMBOLS = {
@@ -141,3 +144,90 @@ def test_an_index_of_the_gold_stays_free_when_a_vector_is_reread():
     verdict = compare(r"y_i \sum_{j<i} \mu_j^2", r"\sum_{j<i} y_i \mu^2", {"mu": "vector[n]", "y": "vector[n]"})
     assert verdict.kind == "conditional"
     assert "with  the right value" not in verdict.reason
+
+
+WORDS = {
+    "mu": "vector[d]", "nu": "vector[d]", "d": "natural", "n": "natural", "m": "scalar", "x": "scalar", "y": "scalar",
+    "sigma": "positive", "A": "matrix[d,d]", "B": "matrix[d,d]", "s": "vector[n]", "two": "scalar = 2",
+}  # fmt: skip
+TOO_MANY = dict.fromkeys("mctabuws", "scalar")
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "condition", "reason"),
+    [
+        (r"\mu^T\mu", "d mu^2", "every component of μ is the same (μ = m·1, then both are d m²)",
+         "; with μ = (1, 2) the right value is 5 and no scalar μ is meant"),
+        (r"\mu^T\nu", "d mu nu", "every component of μ and of ν is the same (μ = m·1, ν = c·1, then both are d m c)",
+         "; with μ = (1, 2), ν = (4, 5) the right value is 14 and no scalar μ or scalar ν is meant"),
+        (r"m \mu^T\mu", "m d mu^2", "every component of μ is the same (μ = c·1, then both are m d c²)",
+         "; with m = 2, μ = (1, 2) the right value is 10 and no scalar μ is meant"),
+        (r"\mu^T\mu", r"(\mathbf 1^T\mu)^2/d", "every component of μ is the same (μ = m·1)",
+         "; not the same in general: d = 2, μ = (1, 2): 5 against 9/2"),
+        (r"\mu^T\mu + m - m", r"(\mathbf 1^T\mu)^2/d", "every component of μ is the same (μ = c·1)",
+         "; not the same in general: d = 2, μ = (1, 2), m = 1: 5 against 9/2"),
+        (r"\mu^T\nu", r"\mathbf 1^T\mu \mathbf 1^T\nu/d", "every component of μ is the same (μ = m·1)",
+         "; not the same in general: d = 2, μ = (1, 2), ν = (4, 5): 14 against 27/2"),
+        (r"\mu_1", r"\mu_2", "every component of μ is the same (μ = m·1)",
+         "; not the same in general: d = 2, μ = (1, 2): 1 against 2"),
+        ("|x|", "x", "x ≥ 0", "; not the same in general: x = −1: 1 against −1"),
+        ("|x|", "-x", "x ≤ 0", "; not the same in general: x = 2: 2 against −2"),
+        (r"\sqrt{x^2} y", "x y", "x ≥ 0", "; not the same in general: x = −1, y = 1: 1 against −1"),
+        (r"y |x|", "-x y", "x ≤ 0", "; not the same in general: y = 2, x = 1: 2 against −2"),
+    ],
+)  # fmt: skip
+def test_what_would_make_it_right(gold: str, answer: str, condition: str, reason: str) -> None:
+    verdict = compare(gold, answer, WORDS)
+    assert (verdict.kind, verdict.evidence, verdict.condition) == ("conditional", "refuted", condition)
+    assert verdict.reason == f"equal only if {condition}{reason}"
+
+
+def test_letters_of_the_gold_are_not_used_again() -> None:
+    defined = {**WORDS, "m": "scalar = 2"}
+    assert "μ = c·1" in compare(r"m \mu^T\mu", r"2 (\mathbf 1^T\mu)^2/d", defined).condition
+    assert "μ = c·1, then both are 2d c²" in compare(r"m \mu^T\mu", "2 d mu^2", defined).condition
+    letters = fresh({"m", "t"})
+    assert [next(letters) for _ in range(8)] == ["c", "a", "b", "u", "w", "s", "m_1", "m_2"]
+    assert list(itertools.islice(fresh(set()), 9)) == ["m", "c", "t", "a", "b", "u", "w", "s", "m_1"]
+    many = compare(f"{' + '.join(TOO_MANY)} + v^T v", f"{' + '.join(TOO_MANY)} + p v^2", {**TOO_MANY, "v": "vector[p]"})
+    assert "v = m_1·1" in many.condition
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "where"),
+    [
+        (r"\sigma d", "d", "σ = 1"),
+        ("d", r"\sigma d", "σ = 1"),
+        ("d", "d^2", "d = 1"),
+        ("x^2", "x^3", "x = 1"),
+        ("n", "d", "n = d"),
+        ("n d", "n^2", "n = d"),
+        (r"\mu^T\nu", r"\mu^T\mu", "μ = ν"),
+        ("x + y", "x", "y = 0"),
+        ("x y", "0", "x = 0"),
+        ("A B", "B A", "d = 1"),
+        ("softmax(s)", "softmax(2s)", "n = 1"),
+        (r"\|\mu\|", r"\|\mu\|_1", "d = 1"),
+        (r"\mu_i", r"\mu_j", "d = 1"),
+        (r"A\mu", r"A^T\mu", "d = 1"),
+    ],
+)
+def test_a_special_value_at_which_it_happens_to_be_right(gold: str, answer: str, where: str) -> None:
+    verdict = compare(gold, answer, WORDS)
+    assert (verdict.kind, verdict.condition) == ("different", None)
+    assert verdict.reason.endswith(f"; they agree where {where}, not in general")
+
+
+def test_a_sign_is_looked_for_in_every_scalar() -> None:
+    for gold, answer, condition in (("d |x|", "d x", "x ≥ 0"), (r"\sigma y |x|", r"-\sigma y x", "x ≤ 0"),
+                                    (r"\sigma |m|", r"\sigma m", "m ≥ 0")):  # fmt: skip
+        assert compare(gold, answer, WORDS).condition == condition
+    # Where μ and ν are at right angles both are 0, whatever the sign of m.
+    sometimes = compare(r"\mu^T\nu |m|", r"\mu^T\nu m", WORDS)
+    assert (sometimes.kind, sometimes.condition) == ("different", None)
+    assert sometimes.reason.startswith("equal if m ≥ 0, not in general: ")
+
+
+def test_nothing_is_added_where_nothing_helps() -> None:
+    assert compare("x", "x + 1", WORDS).reason == "not the same: x = 2: 2 against 3"
+    assert compare("d", "d + 2", WORDS).condition is None

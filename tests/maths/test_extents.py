@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 from qkv.maths.algebra.budget import NotNormal
 from qkv.maths.algebra.scope import Scope, size_poly
 from qkv.maths.extents import canonical, measure, names_in, polynomial, size_node, size_of, size_polynomial, whole
+from qkv.maths.tree import Number, Power, Symbol, Type
 from qkv.maths.values.arithmetic import Undefined, Unevaluable
 
 NAMES: tuple[str, ...] = ("D", "d_k", "h'", "n")
@@ -61,3 +62,12 @@ def test_what_is_written_is_read(terms, values):
         expected += value
     assert measure(size, sizes) == expected
     assert set(names_in(size)) == {name for powers in terms for name, _ in powers}
+
+
+def test_factors_of_one_name_are_one_power():
+    assert dict(size_polynomial("n*n")) == {(("n", 2),): 1}
+    assert dict(size_polynomial("n*n^2/n*2")) == {(("n", 2),): 2}
+    assert dict(size_polynomial("n/n")) == {(): 1}
+    assert size_node("n") == Symbol((), "n", Type("natural"))
+    assert size_node("n^2") == Power((), Symbol((), "n", Type("natural")), Number((), Fraction(2)))
+    assert Type("natural").arguments == ()

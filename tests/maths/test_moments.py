@@ -16,6 +16,7 @@ from qkv.maths.moments import (
     VECTOR_MEAN,
     Discrete,
     Exact,
+    Step,
     enumerate_moments,
     moments,
     monte_carlo,
@@ -222,3 +223,135 @@ def test_a_sample_s_moments_by_hand():
     assert found.mean_error == pytest.approx(math.sqrt(14 / 3 / 4))
     fourth = (16 + 1 + 0 + 81) / 4
     assert found.variance_error == pytest.approx(math.sqrt((fourth - (14 / 3) ** 2) / 4))
+
+
+ASKED, LINEAR, MEANS = "what is asked", "linearity of expectation", "the means"
+INDEPENDENT = "linearity, and independence of what is multiplied"
+LEFT, DEVIATIONS = "what is left when the mean is taken away", "every vector as its mean and a deviation"
+DEFINITION = "definition of variance"
+APART = "linearity; between two parts a deviation of mean zero is independent of the rest"
+COVARIANCE = "definition of covariance, and independence of what is multiplied"
+DERIVATIONS = {
+    "x y": [
+        ("", r"\mathbb{E}[x y]", ASKED),
+        ("=", r"\mathbb{E}[x] \mathbb{E}[y]", INDEPENDENT),
+        ("=", r"\mu_{x} \mu_{y}", MEANS),
+        ("", r"x y - \mu_{x} \mu_{y}", LEFT),
+        ("=", r"\mu_{y} (x - \mu_{x}) + \mu_{x} (y - \mu_{y}) + (x - \mu_{x}) (y - \mu_{y})", DEVIATIONS),
+        ("", r"\operatorname{Var}(x y)", ASKED),
+        ("=", r"\mathbb{E}[(x y - \mu_{x} \mu_{y})^{2}]", DEFINITION),
+        (
+            "=",
+            (
+                r"\mathbb{E}[(\mu_{y} (x - \mu_{x}))^{2}] + \mathbb{E}[(\mu_{x} (y - \mu_{y}))^{2}]"
+                r" + \mathbb{E}[((x - \mu_{x}) (y - \mu_{y}))^{2}]"
+            ),
+            APART,
+        ),
+        ("=", r"v_{x} v_{y} + \mu_{y}^{2} v_{x} + \mu_{x}^{2} v_{y}", COVARIANCE),
+    ],
+    "a^T q + c": [
+        ("", r"\mathbb{E}[a^\top q + c]", ASKED),
+        ("=", r"c + \mathbb{E}[a^\top q]", LINEAR),
+        ("=", r"c + a^\top \mathbb{E}[q]", LINEAR),
+        ("=", r"c + a^\top \mu_{q}", MEANS),
+        ("", r"(a^\top q + c) - (c + a^\top \mu_{q})", LEFT),
+        ("=", r"a^\top (q - \mu_{q})", DEVIATIONS),
+        ("", r"\operatorname{Var}(a^\top q + c)", ASKED),
+        ("=", r"\mathbb{E}[((a^\top q + c) - (c + a^\top \mu_{q}))^{2}]", DEFINITION),
+        ("=", r"\mathbb{E}[(a^\top (q - \mu_{q}))^{2}]", APART),
+        ("=", r"a^\top (\Sigma_{q} a)", COVARIANCE),
+    ],
+    "x": [
+        ("", r"\mathbb{E}[x]", ASKED),
+        ("=", r"\mu_{x}", MEANS),
+        ("", r"\operatorname{Var}(x)", ASKED),
+        ("=", r"\mathbb{E}[(x - \mu_{x})^{2}]", DEFINITION),
+        ("=", "v_{x}", COVARIANCE),
+    ],
+    "c": [
+        ("", r"\mathbb{E}[c]", ASKED),
+        ("=", "c", LINEAR),
+        ("", "c - c", LEFT),
+        ("=", "0", DEVIATIONS),
+        ("", r"\operatorname{Var}(c)", ASKED),
+        ("=", r"\mathbb{E}[(c - c)^{2}]", DEFINITION),
+        ("=", "0", APART),
+    ],
+}
+
+
+@pytest.mark.parametrize("expression", DERIVATIONS)
+def test_derivations_line_by_line(expression):
+    found = moments(expression, FRIENDS)
+    assert [(step.relation, step.text, step.reason) for step in found.steps] == DERIVATIONS[expression]
+    ends = [line for line, after in pairwise([*DERIVATIONS[expression], ("", "", "")]) if not after[0]]
+    assert (found.mean, found.variance) == (ends[0][1], ends[-1][1])
+
+
+@pytest.mark.parametrize(
+    ("expression", "mean", "variance"),
+    [
+        ("2 x + 3 y", r"2 \mu_{x} + 3 \mu_{y}", "4 v_{x} + 9 v_{y}"),
+        ("x - y", r"\mu_{x} - \mu_{y}", "v_{x} + v_{y}"),
+        ("c x", r"c \mu_{x}", "c^{2} v_{x}"),
+        ("q^T k", r"\mu_{q}^\top \mu_{k}",
+         (r"\operatorname{tr}(\Sigma_{q} \Sigma_{k}) + \mu_{k}^\top (\Sigma_{q} \mu_{k})"
+         r" + \mu_{q}^\top (\Sigma_{k} \mu_{q})")),
+        ("x a^T q", r"\mu_{x} a^\top \mu_{q}",
+         r"v_{x} a^\top (\Sigma_{q} a) + (a^\top \mu_{q})^{2} v_{x} + \mu_{x}^{2} a^\top (\Sigma_{q} a)"),
+        ("(a^T q) x", r"a^\top \mu_{q} \mu_{x}",
+         r"v_{x} a^\top (\Sigma_{q} a) + \mu_{x}^{2} a^\top (\Sigma_{q} a) + (a^\top \mu_{q})^{2} v_{x}"),
+    ],
+)  # fmt: skip
+def test_texts_of_moments(expression, mean, variance):
+    assert moments(expression, FRIENDS)[:2] == (mean, variance)
+
+
+def test_a_step_is_equal_to_the_one_before():
+    assert Step("x", "why").relation == "="
+
+
+def test_nothing_is_left_to_say_where_the_mean_is_zero():
+    steps = moments("q^T k", STANDARD).steps
+    assert [step.text for step in steps] == [
+        r"\mathbb{E}[q^\top k]",
+        r"\mathbb{E}[q]^\top \mathbb{E}[k]",
+        "0",
+        r"\operatorname{Var}(q^\top k)",
+        r"\mathbb{E}[(q^\top k)^{2}]",
+        "d",
+    ]
+
+
+def test_laws_on_points():
+    law = Discrete([(1, 2), (3, 0), (-1, 4)], [1, 2, 1])
+    assert law.chances == (Fraction(1, 4), Fraction(1, 2), Fraction(1, 4))
+    assert law.mean == (Fraction(3, 2), Fraction(3, 2))
+    assert law.covariance == ((Fraction(11, 4), Fraction(-11, 4)), (Fraction(-11, 4), Fraction(11, 4)))
+    assert Discrete([(5,)]).chances == (1,)
+    assert Discrete([(5,), (7,)], [0, 1]).mean == (7,)
+    with pytest.raises(OptionError, match="one for each point"):
+        Discrete([(1,), (2,)], [1])
+    with pytest.raises(OptionError, match="all of one length"):
+        Discrete([])
+
+
+def test_limits_of_enumeration_and_sampling(monkeypatch):
+    monkeypatch.setattr("qkv.maths.moments.MOST_CASES", 6)
+    two, three = Discrete([(0,), (2,)]), Discrete([(0,), (3,), (6,)])
+    assert enumerate_moments(lambda q, k: q[0] + k[0], q=two, k=three) == Exact(Fraction(4), Fraction(7))
+    with pytest.raises(OptionError, match=r"12 combinations.*at most 6"):
+        enumerate_moments(lambda q, k, r: 0, q=two, k=three, r=two)
+    law = ([0.0], [[1.0]])
+    for samples, confidence in ((99, 0.9), (100, 0.0), (100, 1.0)):
+        with pytest.raises(OptionError, match=f"samples={samples}, confidence={confidence}"):
+            monte_carlo(lambda q: q[:, 0], samples=samples, confidence=confidence, q=law)
+    found = monte_carlo(lambda q: q[:, 0], samples=100, confidence=0.5, q=law)
+    low, high = found.mean_interval
+    assert low + high == pytest.approx(2 * found.mean)
+    # Half of a normal law lies within 0.6745 standard deviations.
+    assert (high - low) / 2 == pytest.approx(0.67449 * math.sqrt(found.variance / 100), rel=1e-4)
+    assert found == monte_carlo(lambda q: q[:, 0], samples=100, confidence=0.5, q=law)
+    assert found != monte_carlo(lambda q: q[:, 0], samples=100, seed=1, confidence=0.5, q=law)
+    assert sum(found.variance_interval) == pytest.approx(2 * found.variance)

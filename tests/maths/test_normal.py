@@ -230,6 +230,8 @@ def test_classes_of_growth_have_no_normal_form() -> None:
         normal(node)
     with pytest.raises(NotNormal):
         same(node, node)
+    with pytest.raises(NotNormal, match="Order has no normal form"):
+        is_zero(node)
 
 
 LAYER = {

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
+from fractions import Fraction
 
 import pytest
 
+from qkv.maths.numbers import (
+    Reading,
+    compare_numbers,
+    decimals,
+    match,
+    numeric,
+    readings,
+    rounded,
+    unit_of,
+    written_units,
+)
+from qkv.maths.reading import parse
 from qkv.maths.verdict import compare
 
 
@@ -121,3 +135,131 @@ def test_the_digits_that_were_given_are_shown():
     reason = compare("1/7", "0.142857142858", {}).reason
     assert "does not round to 0.142857142858" in reason
     assert "1.41421357" in compare(r"\sqrt 2", "1.41421357", {}).reason
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "evidence", "reason"),
+    [
+        ("0.667", "2/3", "tested", "2/3 rounds to 0.667"),
+        ("2/3", "0.667", "tested", "2/3 rounds to 0.667"),
+        ("0.66", "2/3", "refuted", "2/3 does not agree with 0.66 in the digits shown"),
+        ("2/3", "0.66", "refuted", "the right value is 2/3, which does not round to 0.66"),
+        ("0.5", "0.5", "proved", "the numbers are the same"),
+        ("1/2", "0.5", "proved", "the numbers are the same"),
+        ("3", "3.0", "proved", "the numbers are the same"),
+        ("1.41", r"\sqrt 2", "tested", "1.41421 rounds to 1.41"),
+        (r"\sqrt 2", "1.4142136", "tested", "1.41421 rounds to 1.4142136"),
+        ("1.41", "1.414", "tested", "1.414 and 1.41 agree in the digits that both show"),
+        ("1.41", "1.42", "refuted", "1.42 does not agree with 1.41 in the digits shown"),
+        (r"\sqrt 2", "2^{0.5}", "tested", "1.41421 to 40 digits"),
+        (r"\sqrt 2", "2^{0.6}", "refuted", "the right value is 1.41421, not 1.51572"),
+        ("-1/3", "-0.333", "tested", "−1/3 rounds to −0.333"),
+        ("(1/3, 2/3)", "(0.33, 0.67)", "tested", "entry 1: 1/3 rounds to 0.33"),
+        ("(1/3, 2/3)", "(0.33, 0.66)", "refuted", "entry 2: the right value is 2/3, which does not round to 0.66"),
+        ("(0.5, 1/3)", "(1/2, 0.333)", "tested", "entry 2: 1/3 rounds to 0.333"),
+        ("10^{-12}/3", "3.3e-13", "tested", "1/3000000000000 rounds to 3.3e−13"),
+        ("10^{-12}/3", "3.4e-13", "refuted", "the right value is 3.33333e−13, which does not round to 3.4e−13"),
+        ("1/3", r"\approx 0.3", "tested", "1/3 rounds to 0.3"),
+    ],
+)
+def test_what_is_said_of_two_numbers(gold, answer, evidence, reason):
+    verdict = compare(gold, answer, {})
+    assert (verdict.evidence, verdict.reason) == (evidence, reason)
+    assert verdict.kind == ("different" if evidence == "refuted" else "equal")
+    assert (verdict.counterexample is not None) == (evidence == "refuted")
+
+
+def test_the_counterexample_of_two_numbers_is_both_of_them():
+    wrong = compare("(1/3, 2/3)", "(0.33, 0.66)", {}).counterexample
+    assert wrong is not None
+    assert (wrong.point, wrong.gold, wrong.answer) == ({}, "2/3", "0.66")
+
+
+def test_the_digits_of_an_entry():
+    def unit(text):
+        return None if text is None else Fraction(text)
+
+    for text, units in (
+        ("0.50", ["1/100"]),
+        ("-0.5", ["1/10"]),
+        ("1/2", [None]),
+        ("7", [None]),
+        ("(0.5, 1, 2.25)", ["1/10", None, "1/100"]),
+        ("[[0.5, 1], [2.25, 3]]", ["1/10", None, "1/100", None]),
+        ("[[0.5, 1], [2.25, 3]]^T", ["1/10", "1/100", None, None]),
+        ("[[0.5, 1, 1.000], [2.25, 3, 4]]^T", ["1/10", "1/100", None, None, "1/1000", None]),
+        ("(0.5, 1)^T", ["1/10", None]),
+    ):
+        assert written_units(parse(text, {})) == list(map(unit, units)), text
+    assert written_units(parse("2 (0.5, 1)", {})) is None
+    assert unit_of(rounded(parse("12", {}))) == 1
+    assert unit_of(rounded(parse("1/2", {}))) is None
+    assert unit_of(parse("-12", {})) is None
+
+
+def test_readings_have_half_a_unit_to_spare():
+    (reading,) = readings(parse("0.50", {}))
+    assert (reading.value, reading.slack, reading.exact, reading.text) == (
+        Fraction(1, 2),
+        Fraction(1, 200),
+        True,
+        "0.50",
+    )
+    (exact,) = readings(parse("1/3", {}))
+    assert exact == Reading(Fraction(1, 3), Fraction(0), True, "1/3")
+    (root,) = readings(parse(r"\sqrt 2", {}))
+    assert not root.exact
+    assert root.text == "1.41421"
+    assert readings(rounded(parse("12", {})))[0] == Reading(Fraction(12), Fraction(1, 2), True, "12")
+    assert [one.text for one in readings(parse("(0.5, -1.25, 3)", {}))] == ["0.5", "−1.25", "3"]
+    small = ("0.0000010", "0.00000010", "0")
+    assert [readings(parse(text, {}))[0].text for text in small] == ["0.0000010", "1.0e−7", "0"]
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "found"),
+    [
+        (("1/2", 0), ("1/2", 0), "proved"),
+        (("1/2", 0), ("1/3", 0), None),
+        (("1/2", 0), ("0.55", "0.05"), "tested"),
+        (("1/2", 0), ("0.56", "0.05"), None),
+        (("0.5", "0.05"), ("0.45", 0), "tested"),
+        (("0.5", "0.05"), ("0.6", "0.05"), None),
+        (("0.5", "0.05"), ("0.59", "0.05"), "tested"),
+        (("0.5", "0.05"), ("0.5", "0.05"), "proved"),
+    ],
+)
+def test_what_matches(gold, answer, found):
+    def reading(pair, exact=True):
+        return Reading(Fraction(pair[0]), Fraction(pair[1]), exact, "")
+
+    assert match(reading(gold), reading(answer)) == found
+    assert match(reading(answer), reading(gold)) == found
+    if found == "proved":
+        assert match(reading(gold, False), reading(answer)) == "tested"
+
+
+def test_numbers_that_were_computed_have_room_for_their_last_digits():
+    near = Fraction(1, 2) + Fraction(1, 10**50)
+    one, other = Reading(near, Fraction(0), False, ""), Reading(Fraction(1, 2), Fraction(0), True, "")
+    assert match(one, other) == match(other, one) == "tested"
+    far = Reading(Fraction(1, 2) + Fraction(1, 10**30), Fraction(0), False, "")
+    assert match(far, other) is None
+    edge = Reading(Fraction(11, 20), Fraction(1, 20), True, "")
+    over = Reading(Fraction(1, 2) - Fraction(1, 10**46), Fraction(0), False, "")
+    assert match(over, edge) == match(edge, over) == "tested"
+    assert match(replace(over, exact=True), edge) is None
+
+
+def test_what_is_numbers_throughout():
+    names = {"x": "scalar", "s": "vector[2] = (1, 0.5)", "n": "natural", "u": "vector[n]"}
+    assert numeric(parse("1 + s_1", names))
+    assert not numeric(parse("x", names))
+    assert not numeric(parse("n", names))
+    assert not numeric(parse("s_i", names))
+    assert decimals(parse("s_1 + 1", names))
+    assert decimals(rounded(parse("3", names)))
+    assert not decimals(parse("1/2 + x", names))
+    assert compare_numbers(parse("1", names), parse("2", names)) is None
+    assert compare_numbers(parse("1.0", names), parse("x", names)) is None
+    assert compare_numbers(parse("1.0/0", names), parse("1.0", names)) is None

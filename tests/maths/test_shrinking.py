@@ -6,7 +6,9 @@ import pytest
 
 from qkv.maths.bounds import holds
 from qkv.maths.reading import parse
-from qkv.maths.shrinking import smaller
+from qkv.maths.shrinking import counted, hidden, polynomial, resized, sizes_of, smaller
+from qkv.maths.substitution import walk
+from qkv.maths.tree import Index, Sum
 from qkv.maths.verdict import compare
 
 LARGE = {
@@ -95,3 +97,82 @@ def test_a_long_vector_is_not_written_out():
 )
 def test_a_size_that_may_come_out_as_a_number_is_not_made_small(gold, answer, kind):
     assert compare(gold, answer, LARGE).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (r"\sum_{i=1}^{20} i", ["i"]),
+        (r"\sum_{i=1}^{20} 1", ["i"]),
+        (r"\sum_i x_i", []),
+        (r"\sum_i i x_i", ["i"]),
+        (r"\sum_{i,j} x_i y_j", []),
+        (r"\sum_{i,j} i x_i y_j", ["i"]),
+        (r"\sum_{i<j} x_i y_j", ["i", "j"]),
+        (r"\sum_i \delta_{ij} x_i y_j", []),
+    ],
+)
+def test_which_indices_of_a_sum_are_numbers(text, names):
+    node = next(n for n in walk(parse(text, LARGE)) if isinstance(n, Sum))
+    assert [index.name for index in counted(node)] == names
+
+
+@pytest.mark.parametrize(
+    ("text", "fine"),
+    [
+        ("x^T A y", True),
+        ("3 x^T A y", True),
+        (r"\|x\|^2 + 7", True),
+        (r"\operatorname{tr}(A) + 5", True),
+        (r"\operatorname{sum}(x) + 5", True),
+        (r"\sum_i x_i y_i + 5", True),
+        (r"\sum_i x_i i + 5", False),
+        (r"\prod_i x_i + 5", False),
+        (r"\exp(x_1) + 5", False),
+        (r"\exp(x_1) + 2", True),
+        (r"\exp(x_1) + 1/2", True),
+        (r"\exp(x_1) - 1", True),
+        (r"\exp(x_{12})", True),
+        (r"\mathbf{1}^T x + 5", False),
+        ("s^{-1} + 5", False),
+        ("s^3 + 5", True),
+    ],
+)
+def test_numbers_that_may_come_out_of_a_size(text, fine):
+    assert hidden(parse(text, LARGE)) is fine
+
+
+def test_kinds_of_nodes_that_make_polynomials():
+    kinds = {r"\|x\|": True, r"\max(x)": False, r"\|x\|_1": False, r"\mathbf{0}_3": True, r"\mathbf{1}_3": False,
+             "s^2": True, "s^{-1}": False, "s^s": False, "x": True, "x/s": True}  # fmt: skip
+    assert {text: polynomial(parse(text, LARGE)) for text in kinds} == kinds
+
+
+def test_sizes_are_changed_everywhere():
+    def left(text):
+        return {size for n in walk(resized(parse(text, LARGE), {768: 4, 4096: 6})) for size in sizes_of(n)}
+
+    assert left("x^T A y") <= {1, 4}
+    assert left("A B") == {4, 3072}
+    assert left("f(z)") == {4, 6}
+    assert left("E[r]") == {6}
+    assert left(r"\sum_i x_i") == {4}
+    assert left(r"\sum_{i,j} x_i y_j") == {4}
+    changed = resized(parse(r"\sum_i x_i", LARGE), {768: 4})
+    assert {n.size for n in walk(changed) if isinstance(n, Index)} | {i.size for i in changed.indices} == {4}
+    defined = {**LARGE, "w": "vector[768] = 2 x"}
+    assert {size for n in walk(resized(parse("w", defined), {768: 4})) for size in sizes_of(n)} == {4}
+
+
+def test_where_nothing_is_made_small():
+    assert sizes("s", "s") is None
+    short = {"v": "vector[8]", "w": "vector[9]"}
+    assert smaller(parse("v", short), parse("v", short)) is None
+    nine = smaller(parse("w", short), parse("w", short))
+    assert nine is not None
+    assert dict(nine.sizes) == {9: 3}
+    assert str(nine) == "3 in place of 9"
+    assert sizes("x_{16}", "x_1") is None
+    assert sizes("x_{15}", "x_1") == {768: 16}
+    written_out = {"v": "vector[12]"}
+    assert smaller(parse("v^T (1,2,3,4,5,6,7,8,9,10,11,12)", written_out), parse("1", {})) is None

@@ -292,6 +292,27 @@ def test_what_only_shows_a_difference_takes_little_time():
 @pytest.mark.parametrize(
     ("gold", "answer"),
     [
+        ("Cov(q_1, q)", "S_1"),
+        ("Cov(q, q_1)", "S_1"),
+        ("Cov(q, z)", "0"),
+        ("Cov(z, q)", "0"),
+        ("Cov(q z, z)", "m"),
+    ],
+)
+def test_the_covariance_of_a_scalar_and_a_vector_is_a_vector(gold, answer):
+    symbols = {
+        "m": "vector[d]",
+        "S": "matrix[d,d]",
+        "q": "random vector[d] ~ N(m, S)",
+        "z": "random scalar ~ N(0, 1)",
+    }
+    assert compare(gold, answer, symbols)
+    assert compare(gold, "m + m", symbols).kind == "different"
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
         (r"\sqrt d", r"x = \sqrt d"),
         (r"(1/3, 2/3)", r"(1/3, 1 - 1/3) = (0.333, 0.667)"),
         (r"\sqrt 2", r"\sqrt 2 = 1.41"),

@@ -153,6 +153,21 @@ CASES = [
 ]
 
 
+def test_not_equal_reads_the_same_from_both_ends() -> None:
+    assert compare(r"x \ne y", r"y \ne x", S).reason == ALGEBRA
+    assert compare(r"x \ne y + 1", r"1 + y \neq x", S)
+    assert compare(r"x \ne y", r"y \ne c", S).reason == "not the same: x = 2, y = 1: 2 against 1"
+
+
+@pytest.mark.parametrize("wanted", ["<", "<=", ">", ">=", "!="])
+@pytest.mark.parametrize("given", ["<", "<=", ">", ">=", "!="])
+def test_another_relation_is_named_as_the_answer_wrote_it(wanted, given) -> None:
+    turned = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+    if given not in (wanted, turned.get(wanted)):
+        for answer in (f"x {given} y", f"y {given} x"):
+            assert compare(f"x {wanted} y", answer, S).reason == f"{wanted} is asked, not {given}"
+
+
 @pytest.mark.parametrize(("gold", "answer", "kind", "evidence", "reason"), CASES)
 def test_verdicts(gold, answer, kind, evidence, reason) -> None:
     verdict = compare(gold, answer, S)

@@ -6,6 +6,10 @@ from fractions import Fraction
 
 import pytest
 
+from qkv.maths.algebra.expectation import independent
+from qkv.maths.algebra.heads import closed
+from qkv.maths.algebra.labelling import Factor, Head
+from qkv.maths.algebra.monomials import atom, multiply
 from qkv.maths.normal import NotNormal, normal, same
 from qkv.maths.reading import parse
 from qkv.maths.values.exact import evaluate
@@ -132,3 +136,60 @@ def test_an_expectation_has_no_derivative_by_what_it_averages_over() -> None:
 def test_a_variance_of_zero_still_has_a_derivative() -> None:
     names = {"c": "nonnegative", "x": "random scalar ~ N(0, c)"}
     assert evaluate(parse(r"\frac{\partial}{\partial c} E[x^2]", names), {}, {"c": 0}) == Fraction(1)
+
+
+MORE = {
+    "what is independent comes apart": [
+        (r"E[x y \exp(w)]", r"0"),
+        (r"E[x \exp(w) |y|]", r"m E[\exp(w)] E[|y|]"),
+        (r"E[\exp(w) \exp(y)]", r"E[\exp(w)] E[\exp(y)]"),
+        (r"E[x^2 y^2]", r"m^2 + s^2"),
+        (r"E[c x]", r"c m"),
+        (r"E[3]", r"3"),
+        (r"E[c]", r"c"),
+        (r"Var(c)", r"0"),
+        (r"Var(x + c)", r"s^2"),
+        (r"Var(2x - y)", r"4 s^2 + 1"),
+        (r"Cov(x, y)", r"0"),
+        (r"Cov(x, x + y)", r"s^2"),
+        (r"Cov(x^2, x)", r"2 m s^2"),
+        (r"E[E[x] x]", r"m^2"),
+        (r"E[\sum_i q_i u_i]", r"\mu^T u"),
+        (r"E[q_i q_j]", r"\mu_i \mu_j + \sigma^2 \delta_{ij}"),
+        (r"E[q_i k_j]", r"\mu_i \mu_j"),
+        (r"E[(u^T q)^4]", r"(u^T\mu)^4 + 6 (u^T\mu)^2 \sigma^2 u^T u + 3 \sigma^4 (u^T u)^2"),
+        (r"E[\exp(x y)]", r"E[\exp(y x)]"),
+        (r"E[x / w]", r"m E[1/w]"),
+        (r"E[2/w + x]", r"2 E[1/w] + m"),
+        (r"Cov(1/w, 2/w)", r"2 Var(1/w)"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("topic", MORE)
+def test_more_moments(topic: str) -> None:
+    names = {**NORMAL, "c": "scalar"}
+    for left, right in MORE[topic]:
+        assert same(parse(left, names), parse(right, names)), (left, right)
+
+
+def test_more_than_two_components_need_a_normal_law() -> None:
+    names = {"x": "random scalar ~ (m, v)", "m": "scalar", "v": "positive"}
+    assert same(parse("E[x^2]", names), parse("m^2 + v", names))
+    assert not same(parse("E[x^3]", names), parse("m^3 + 3 m v", names))
+    assert "expect" in repr(normal(parse("E[x^3]", names)))
+    assert "expect" not in repr(normal(parse("E[x^2]", names)))
+    assert not same(parse(r"E[x^2 \exp(x)]", names), parse(r"(m^2 + v) E[\exp(x)]", names))
+
+
+def test_factors_go_into_groups_that_share_no_name() -> None:
+    def factor(*names: str) -> Factor:
+        body = multiply(*(atom(Head("random", name)) for name in names))
+        return Factor(Head("random", names[0])) if len(names) == 1 else closed("exp", [body])[0]
+
+    a, b, c, both, other = factor("a"), factor("b"), factor("c"), factor("a", "b"), factor("b", "c")
+    assert [(set(n), g) for n, g in independent([a, b])] == [({"a"}, [a]), ({"b"}, [b])]
+    assert [(set(n), g) for n, g in independent([a, b, both])] == [({"a", "b"}, [b, a, both])]
+    assert [(set(n), g) for n, g in independent([a, c, both])] == [({"c"}, [c]), ({"a", "b"}, [a, both])]
+    assert [set(n) for n, _ in independent([both, other])] == [{"a", "b", "c"}]
+    assert independent([]) == []

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
+from qkv.maths.algebra.symmetry import NONE, chain, declared_symmetric, implied, scaled, symmetric, symmetric_in, turned
 from qkv.maths.bounds import holds
+from qkv.maths.reading import parse
+from qkv.maths.tree import Call, Multiply, Number, Special, Transpose
+from qkv.maths.types import declare
 from qkv.maths.verdict import compare
 
 LAWS = ("N(mu, Sigma)", "(mu, Sigma)", "N(mu, s^2 Sigma)", "N(mu, Sigma/2)")
@@ -52,3 +58,110 @@ def test_a_factor_of_a_covariance_is_any_matrix():
     between = {**symbols, "q": r"random vector[d] ~ (mu, B \Sigma B^T + I)"}
     assert compare("Var(u^T q)", r"u^T B\Sigma B^T u + u^T u", between)
     assert compare("Var(u^T q)", r"u^T B\Sigma B^T u + s u^T u", between).kind == "different"
+
+
+NAMES = {
+    "S": "matrix[d,d]", "A": "matrix[d,d]", "B": "matrix[d,d]", "D": "matrix[d,e]", "R": "matrix[e,e]", "s": "positive",
+    "u": "vector[d]", "v": "vector[d]", "C": "matrix[d,d] = 2 S", "x": "scalar",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("covariance", "known", "names"),
+    [
+        ("S", "", {"S"}),
+        ("2 S", "", {"S"}),
+        ("S/s", "", {"S"}),
+        ("s S", "", {"S"}),
+        ("C", "", {"S", "C"}),
+        ("S^T", "", {"S"}),
+        ("S^{-1}", "", {"S"}),
+        ("S^2", "", None),
+        ("S^2", "S", {"S"}),
+        ("S + I", "", {"S"}),
+        ("A + B", "", None),
+        ("A + B", "A", {"A", "B"}),
+        ("A + B", "AB", {"A", "B"}),
+        ("A A^T", "", set()),
+        ("A^T A", "", set()),
+        ("A B", "", None),
+        ("A S A^T", "", {"S"}),
+        ("D R D^T", "", {"R"}),
+        ("A S A", "", None),
+        ("A S A", "A", {"S"}),
+        ("A B A", "AB", {"B"}),
+        ("A A", "A", set()),
+        ("(A B)(A B)^T", "", set()),
+        ("(A B) S (A B)^T", "", {"S"}),
+        ("u u^T", "", set()),
+        ("u v^T", "", None),
+        ("[[1, 2], [2, 1]]", "", set()),
+        ("[[1, 2], [3, 1]]", "", None),
+        ("[[1, s, 2], [s, 1, 0], [2, 0, 1]]", "", set()),
+        ("s^2 I_d", "", set()),
+        (r"\operatorname{diag}(u)", "", set()),
+        ("softmax(S)", "", None),
+        ("A A^T + S", "", {"S"}),
+        ("A B + S", "", None),
+        ("s", "", set()),
+        ("2 s", "", set()),
+        ("3", "", set()),
+        (r"\exp(s)", "", set()),
+    ],
+)
+def test_what_follows_from_the_form_of_a_covariance(covariance, known, names):
+    assert implied(parse(covariance, NAMES), frozenset(known)) == names
+
+
+@pytest.mark.parametrize(
+    ("covariance", "names"),
+    [
+        ("S", {"S"}),
+        ("3 S", {"S"}),
+        ("S/s", {"S"}),
+        ("s x S/2", {"S"}),
+        ("C", {"C", "S"}),
+        ("A + B", set()),
+        ("A B", set()),
+        ("s", set()),
+        ("S^T", set()),
+    ],
+)
+def test_the_matrix_that_a_covariance_is_a_multiple_of(covariance, names):
+    assert scaled(parse(covariance, NAMES)) == names
+
+
+def test_a_scalar_that_is_a_product_has_a_variance():
+    types = declare({"s": "positive", "t": "positive", "x": "random scalar ~ N(0, 2 s t)"}).types.values()
+    assert symmetric_in(types) == NONE
+    assert implied(Multiply((), (Number((), Fraction(2)), parse("s", NAMES)))) == set()
+    assert implied(Special(("d", "d"), "identity")) == set()
+    assert implied(Call(("d", "d"), "diag", (parse("u", NAMES),))) == set()
+
+
+def test_what_is_declared_holds_inside():
+    types = declare({**NAMES, "q": "random vector[d] ~ N(u, S)"}).types.values()
+    assert symmetric([]) == NONE
+    with declared_symmetric(types):
+        assert symmetric([]).known == {"S"}
+        with declared_symmetric([]):
+            assert symmetric([]) == NONE
+        assert symmetric([]).known == {"S"}
+        other = declare({**NAMES, "k": "random vector[d] ~ N(u, A)"}).types.values()
+        assert symmetric(other).known == {"S", "A"}
+    assert symmetric([]) == NONE
+
+
+def test_laws_that_lean_on_each_other():
+    laws = {"q": "random vector[d] ~ N(u, A)", "k": "random vector[d] ~ N(u, A + B)"}
+    assert symmetric_in(declare({**NAMES, **laws}).types.values()).known == {"A", "B"}
+
+
+def test_factors_of_a_product_in_order():
+    a, b = parse("A", NAMES), parse("B", NAMES)
+    assert chain(parse("A B A", NAMES)) == [a, b, a]
+    assert chain(parse("(A B)^T", NAMES)) == [turned(b), turned(a)]
+    assert chain(parse("(A B^T)^T A", NAMES)) == [b, turned(a), a]
+    assert chain(a) == [a]
+    assert turned(turned(a)) == a
+    assert turned(parse("D", NAMES)) == Transpose(("e", "d"), parse("D", NAMES))

@@ -246,6 +246,15 @@ def test_the_variance_of_a_score_for_any_means_and_covariances(normal):
     assert evaluate(Expect((), score), {"d": d}, values) == int(mean[0] @ mean[1])
 
 
+def test_the_covariance_of_a_number_and_a_vector_has_the_axis_of_the_vector():
+    mean, spread = Symbol(("d",), "m", Type("vector")), Symbol(("d", "d"), "S", Type("matrix"))
+    q = gaussian("q", mean, spread, True)
+    first = Part((), q, (number(1),))
+    values = {"m": (5, 7), "S": ((4, 3), (3, 9))}
+    assert evaluate(Covariance(("d",), first, q), {"d": 2}, values) == (4, 3)
+    assert evaluate(Covariance(("d",), q, first), {"d": 2}, values) == (4, 3)
+
+
 def test_moments_of_a_normal_number_and_of_what_only_has_a_mean_and_a_variance():
     m, s = Symbol((), "m", Type("scalar")), Symbol((), "s", Type("positive"))
     values = {"m": 2, "s": 3}

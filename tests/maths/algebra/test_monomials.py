@@ -1,0 +1,193 @@
+"""Sums of monomials: adding, multiplying, binding an index, and what becomes of one product."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from qkv.maths.algebra.functions import exponential
+from qkv.maths.algebra.heads import closed
+from qkv.maths.algebra.labelling import Factor, Head, Monomial
+from qkv.maths.algebra.monomials import (
+    DELTA,
+    PLACE,
+    UNIT,
+    add,
+    atom,
+    bind,
+    build,
+    constant,
+    freeze,
+    fresh,
+    indices_of,
+    multiply,
+    number,
+    outputs,
+    power_sum,
+    rename,
+    scale,
+    stale,
+    subtract,
+    times,
+    unbind,
+)
+
+HERE, THERE, OPEN = ("f", "i"), ("f", "j"), ("o", -7)
+X, Y = (atom(Head("name", name)) for name in "xy")
+V, W, A = Head("name", "v"), Head("name", "w"), Head("name", "A")
+N = atom(Head("name", "n", (), "natural"))
+SIZE = freeze(N)
+
+
+def test_numbers() -> None:
+    assert number(0) == {} == scale(X, 0)
+    assert number(3) == {UNIT: Fraction(3)}
+    assert constant({}) == 0
+    assert constant(number(Fraction(1, 2))) == Fraction(1, 2)
+    assert constant(X) is None
+    assert constant(add(X, number(1))) is None
+    assert multiply() == number(1)
+    assert multiply(number(2), number(3), X, number(Fraction(1, 6))) == X
+    assert multiply(X, {}, Y) == {}
+    assert multiply(number(2), add(X, Y)) == add(scale(X, 2), scale(Y, 2)) == multiply(add(X, Y), number(2))
+
+
+def test_sums_and_products() -> None:
+    assert subtract(add(X, Y), Y) == X
+    assert subtract(X, X) == {}
+    assert multiply(add(X, Y), subtract(X, Y)) == subtract(multiply(X, X), multiply(Y, Y))
+    assert times(add(X, Y), Fraction(3), [Factor(Head("name", "x"))]) == scale(multiply(X, add(X, Y)), 3)
+    assert multiply(atom(Head("name", "x"), (), -1), X) == number(1)
+    assert freeze(add(Y, X)) == freeze(add(X, Y))
+
+
+def test_a_bound_index_has_no_name() -> None:
+    other = fresh()
+    one, two = (bind(multiply(atom(V, (ix,)), atom(W, (ix,))), ix, SIZE) for ix in (OPEN, other))
+    assert one == two
+    ((monomial, coefficient),) = one.items()
+    assert coefficient == 1
+    assert monomial.sizes == (SIZE,)
+    assert {slot for factor in monomial.factors for slot in factor.slots} == {("b", 0)}
+    assert indices_of(one) == set()
+    assert indices_of(atom(A, (HERE, THERE))) == {HERE, THERE}
+    factors, opens = unbind(monomial)
+    assert list(opens.values()) == [SIZE]
+    (ix,) = opens
+    assert ix[0] == "o"
+    assert {slot for factor in factors for slot in factor.slots} == {ix}
+
+
+def test_bound_indices_of_two_factors_stay_apart() -> None:
+    total = bind(atom(V, (OPEN,)), OPEN, SIZE)
+    squares = bind(atom(V, (OPEN,), 2), OPEN, SIZE)
+    square = multiply(total, total)
+    assert square != squares
+    ((monomial, _),) = square.items()
+    assert len(monomial.sizes) == 2
+    other = fresh()
+    both = bind(bind(multiply(atom(V, (OPEN,)), atom(V, (other,))), OPEN, SIZE), other, SIZE)
+    assert both == square
+    assert multiply(total, X, total) == multiply(X, square)
+
+
+def test_what_nothing_depends_on_is_counted() -> None:
+    assert bind(X, OPEN, SIZE) == multiply(N, X)
+    assert bind(bind(number(1), OPEN, SIZE), fresh(), SIZE) == multiply(N, N)
+    place = atom(PLACE, (OPEN,))
+    assert bind(place, OPEN, SIZE) == scale(add(multiply(N, N), N), Fraction(1, 2))
+    ((monomial, _),) = bind(atom(PLACE, (OPEN,), 5), OPEN, SIZE).items()
+    assert monomial.sizes == (SIZE,)
+    mixed = bind(multiply(place, atom(V, (OPEN,))), OPEN, SIZE)
+    assert next(iter(mixed)).sizes == (SIZE,)
+    # One index is summed away, the other stays.
+    other = fresh()
+    two = bind(bind(multiply(atom(V, (OPEN,)), atom(PLACE, (other,))), OPEN, SIZE), other, SIZE)
+    assert two == multiply(bind(atom(V, (OPEN,)), OPEN, SIZE), bind(place, OPEN, SIZE))
+
+
+@pytest.mark.parametrize("degree", range(5))
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_sums_of_powers(size: int, degree: int) -> None:
+    assert power_sum(number(size), degree) == number(sum(k**degree for k in range(1, size + 1)))
+    named = power_sum(N, degree)
+    assert sum(c * size ** sum(f.exponent for f in m.factors) for m, c in named.items()) == sum(
+        k**degree for k in range(1, size + 1)
+    )
+
+
+def test_a_delta_puts_one_index_in_the_place_of_another() -> None:
+    def delta(x: tuple, y: tuple) -> dict:
+        return atom(DELTA, (x, y))
+
+    assert delta(HERE, HERE) == number(1)
+    assert delta(("c", 1), ("c", 1)) == number(1)
+    assert delta(("c", 1), ("c", 2)) == {}
+    assert delta(HERE, THERE) == delta(THERE, HERE)
+    assert multiply(delta(HERE, THERE), delta(HERE, THERE)) == delta(HERE, THERE)
+    assert multiply(delta(HERE, THERE), atom(V, (HERE,))) == multiply(delta(HERE, THERE), atom(V, (THERE,)))
+    assert multiply(delta(HERE, ("c", 2)), atom(V, (HERE,))) == multiply(delta(HERE, ("c", 2)), atom(V, (("c", 2),)))
+    assert multiply(delta(HERE, ("c", 2)), atom(V, (HERE,))) != multiply(delta(HERE, ("c", 2)), atom(V, (("c", 1),)))
+    assert multiply(delta(HERE, ("c", 2)), atom(V, (("c", 2),))) != atom(V, (("c", 2),))
+    assert bind(multiply(delta(OPEN, THERE), atom(V, (OPEN,))), OPEN, SIZE) == atom(V, (THERE,))
+    assert bind(multiply(delta(THERE, OPEN), atom(V, (OPEN,))), OPEN, SIZE) == atom(V, (THERE,))
+    assert bind(multiply(delta(OPEN, ("c", 3)), atom(V, (OPEN,))), OPEN, SIZE) == atom(V, (("c", 3),))
+    assert bind(delta(OPEN, THERE), OPEN, SIZE) == number(1)
+    assert multiply(delta(HERE, THERE), delta(THERE, ("f", "k"))) == multiply(
+        delta(HERE, THERE), delta(HERE, ("f", "k"))
+    )
+
+
+def test_a_delta_of_two_bound_indices_leaves_one() -> None:
+    other = fresh()
+    body = multiply(atom(DELTA, (OPEN, other)), atom(V, (OPEN,)), atom(W, (other,)))
+    both = bind(bind(body, OPEN, SIZE), other, SIZE)
+    assert both == bind(multiply(atom(V, (OPEN,)), atom(W, (OPEN,))), OPEN, SIZE)
+
+
+def test_a_head_is_made_anew_where_its_slots_become_one_or_a_number() -> None:
+    body = exponential(multiply(atom(V, (HERE,)), atom(W, (THERE,))))
+    assert rename(body, {THERE: HERE}) == exponential(multiply(atom(V, (HERE,)), atom(W, (HERE,))))
+    assert rename(body, {THERE: ("c", 2)}) == exponential(multiply(atom(V, (HERE,)), atom(W, (("c", 2),))))
+    assert rename(body, {THERE: ("f", "k")}) != body
+    ((monomial, _),) = body.items()
+    (factor,) = monomial.factors
+    assert not stale(factor)
+    assert stale(factor._replace(slots=(HERE, HERE)))
+    assert stale(factor._replace(slots=(HERE, ("c", 1))))
+    assert not stale(Factor(A, (HERE, HERE)))
+    swapped = rename(multiply(X, body, body), {THERE: HERE})
+    assert swapped == multiply(X, exponential(scale(multiply(atom(V, (HERE,)), atom(W, (HERE,))), 2)))
+    other = fresh()
+    bound = bind(bind(multiply(body, atom(DELTA, (HERE, THERE))), HERE, SIZE), THERE, SIZE)
+    assert bound == bind(exponential(multiply(atom(V, (other,)), atom(W, (other,)))), other, SIZE)
+
+
+def test_the_slots_of_an_entry_may_be_equal() -> None:
+    body = multiply(atom(A, (("r", 0), ("r", 1))), X)
+    inverse, _ = closed("inverse", [body, N], out=(HERE, HERE))
+    assert outputs(inverse.head) == 2
+    assert not stale(inverse)
+    entry, _ = closed("map", [X], name="g/1", out=(("c", 1),))
+    assert outputs(entry.head) == 1
+    assert not stale(entry)
+    assert outputs(Head("map", "g/0", args=((),))) == 0
+    assert outputs(Head("exp", "", ((),))) == 0
+
+
+def test_a_product_is_the_same_in_any_order() -> None:
+    factors = [Factor(A, (("b", 0), ("b", 1))), Factor(V, (("b", 1),)), Factor(W, (("b", 0),), Fraction(2))]
+    sizes = {0: SIZE, 1: SIZE}
+    one = build(Fraction(2), factors, sizes)
+    assert one == build(Fraction(2), factors[::-1], sizes)
+    swapped = [f._replace(slots=tuple(("b", 1 - ix[1]) for ix in f.slots)) for f in factors]
+    assert one == build(Fraction(2), swapped, sizes)
+    assert build(Fraction(0), factors, sizes) == {}
+    assert one != build(Fraction(2), [factors[0], Factor(V, (("b", 0),)), Factor(W, (("b", 1),), Fraction(2))], sizes)
+
+
+def test_zero_powers_vanish() -> None:
+    assert atom(Head("name", "x"), (), 0) == number(1)
+    assert build(Fraction(1), [Factor(V, (HERE,)), Factor(V, (HERE,), Fraction(-1))], {}) == number(1)
+    assert Monomial() == UNIT
