@@ -13,6 +13,8 @@ from pathlib import Path
 
 import torch
 
+from qkv.cost.machine import processor
+
 RESULTS = Path("build/bench")
 
 
@@ -68,13 +70,8 @@ def _repeats(run: Callable[[], object]) -> int:
 def machine() -> dict[str, object]:
     from qkv import kernels
 
-    name = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else ():
-        if line.startswith("model name"):
-            name = line.split(":", 1)[1].strip()
-            break
     return {
-        "cpu": name,
+        "cpu": processor(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "torch_isa": torch.backends.cpu.get_cpu_capability(),

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from qkv.cost.machine import processor
+
 ROOT = Path(__file__).parent.parent
 STATE = ROOT / "build" / "soak"
 # Ledgers of campaigns that are not over, in git: another machine can go on with them.
@@ -92,10 +94,8 @@ def commit() -> str:
 
 
 def machine() -> dict[str, Any]:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return {
-        "cpu": models[0] if models else platform.machine(),
+        "cpu": processor(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
     }

@@ -120,7 +120,8 @@ def run_campaign(
                 left = campaign.goal - ledger.done - sum(campaign.batch for old in running.values() if old is None)
                 if left <= 0 or len(ledger.open) >= MOST_OPEN:
                     return False
-                finding, seed, count = None, ledger.next_seed, min(campaign.batch, left)
+                # A whole batch, be it more than is left: some do a little less than they are asked.
+                finding, seed, count = None, ledger.next_seed, campaign.batch
                 ledger.next_seed += 1
             running[pool.submit(batches.run, name, seed, count, campaign.limit)] = finding
             return True

@@ -82,12 +82,12 @@ def alive(group: int) -> list[str]:
 
 def test_a_goal_that_is_reached_is_published_and_nothing_more_is_run(tmp_path):
     ledger = ran(tmp_path, goal=25)
-    assert (ledger.done, ledger.batches, ledger.open) == (25, 3, [])
+    assert (ledger.done, ledger.batches, ledger.open) == (30, 3, [])  # the last batch is a whole one too
     published = json.loads((tmp_path / "record.json").read_text())["fake"]
-    assert published["done"] == 25
+    assert published["done"] == 30
     assert published["figures"] == {"seeds": [0, 1, 2]}
     assert published["about"] == "what it is about"
-    assert ran(tmp_path, goal=25).done == 25
+    assert ran(tmp_path, goal=25).done == 30
     assert started(tmp_path) == [0, 1, 2]
 
 
@@ -130,9 +130,9 @@ def test_no_batch_starts_when_the_time_is_over(tmp_path):
     assert not (tmp_path / "started").exists()
 
 
-def test_several_at_once_reach_the_goal_and_no_further(tmp_path):
+def test_several_at_once_reach_the_goal_and_no_batch_more(tmp_path):
     ledger = ran(tmp_path, jobs=3, goal=45)
-    assert ledger.done == 45
+    assert ledger.done == 50
     assert sorted(started(tmp_path)) == [0, 1, 2, 3, 4]
 
 
