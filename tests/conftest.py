@@ -6,6 +6,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+# Before torch is loaded, and for every process that a test starts: threads that wait do not spin. Several workers and
+# what they start share the cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import pytest
 import torch
 from hypothesis import settings

@@ -1,4 +1,7 @@
-"""`python -m benchmarks.trust [--only NAME] [--rows 1,5,23]`: the table here, JSON in build, and docs/trust.md."""
+"""`python -m benchmarks.trust [--only NAME] [--rows 1,5,23]`: the table here, JSON in build, and docs/trust.md.
+
+With --page nothing is probed: docs/trust.md is written again from the last run and from the records of today.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.trust", description=__doc__)
     parser.add_argument("--only", metavar="NAME", action="append", help="this subject only; may be given again")
     parser.add_argument("--rows", metavar="N,N", help="these rows only")
+    parser.add_argument("--page", action="store_true", help="write the page again, from what the last run found")
     asked = parser.parse_args()
     every = rows()
+    if asked.page:
+        if not table.DETAILS.exists():
+            sys.exit(f"trust: there is no {table.DETAILS}: make trust writes it")
+        found, about = table.read()
+        page.write(every, [subject for subject in everyone() if subject.name in found], found, about)
+        return
     wanted = list(every) if asked.rows is None else [int(number) for number in asked.rows.split(",")]
     unknown = [number for number in wanted if number not in every]
     subjects = [subject for subject in everyone() if not asked.only or subject.name in asked.only]

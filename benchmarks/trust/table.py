@@ -54,3 +54,9 @@ def write(found: Found, about: dict[str, Any]) -> None:
     details = {name: {str(row): told for row, told in sorted(by_row.items())} for name, by_row in found.items()}
     text = json.dumps({"about": about, "rows": details}, indent=2, ensure_ascii=False)
     DETAILS.write_text(text + "\n", encoding="utf-8")
+
+
+def read() -> tuple[Found, dict[str, Any]]:
+    """What the last whole run wrote."""
+    told = json.loads(DETAILS.read_text(encoding="utf-8"))
+    return {name: {int(row): one for row, one in rows.items()} for name, rows in told["rows"].items()}, told["about"]

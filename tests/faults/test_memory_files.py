@@ -107,6 +107,20 @@ def test_row_49_a_missing_tensor(saved):
         refuses_to_load(saved)
 
 
+@pytest.mark.parametrize("size", [2**63 - 1, 2**63, 2**64, 10**30])
+def test_row_49_an_empty_tensor_with_a_size_that_no_tensor_can_have(size, tmp_path):
+    """Found by the campaign of checkpoints: no byte contradicts it."""
+    path = tmp_path / "memory.safetensors"
+    qkv.KVCache(2, 3, 7).save(path)
+    header, body = parts_of(path)
+    assert header["key"]["shape"][2] == 0
+    for name, axis in (("key", 3), ("value", 3), ("key", 1)):
+        wrong = json.loads(json.dumps(header))
+        wrong[name]["shape"][axis] = size
+        write(path, wrong, body)
+        refuses_to_load(path)
+
+
 def test_row_49_a_tensor_too_many(saved):
     header, body = parts_of(saved)
     more = header | {"extra": {"dtype": "F32", "shape": [2], "data_offsets": [len(body), len(body) + 8]}}

@@ -193,7 +193,7 @@ def _filled(kind: type[KVCache], about: _Description, tensors: dict[str, Tensor]
 
 
 def check_header(path: Path, longest: int = _LONGEST_HEADER) -> None:
-    """The length of the header against the file, and its names, each once."""
+    """The length of the header against the file, its names, each once, and its numbers, which are sizes and places."""
     check_kind(path)
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -202,7 +202,7 @@ def check_header(path: Path, longest: int = _LONGEST_HEADER) -> None:
             raise damaged(path, f"a header of {count} bytes in a file of {size}")
         text = file.read(count)
     try:
-        json.loads(text, object_pairs_hook=_once)
+        json.loads(text, object_pairs_hook=_once, parse_int=_within_bounds)
     except (ValueError, RecursionError) as error:
         raise damaged(path, f"a header that is not read: {error}") from error
 
@@ -218,6 +218,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("a name comes twice")
     return found
+
+
+def _within_bounds(digits: str) -> int:
+    """An empty tensor may have a size that no file contradicts, and torch has no words for it."""
+    if abs(int(digits)) >= 2**63:
+        raise ValueError(f"a size of {digits}")
+    return int(digits)
 
 
 def checked_path(path: Any) -> Path:
