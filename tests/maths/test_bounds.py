@@ -57,6 +57,22 @@ def test_bounds_that_fail_have_a_counterexample(left, relation, right):
     assert not compared(point.gold, point.answer)
 
 
+@pytest.mark.parametrize(
+    ("left", "relation", "right", "kind"),
+    [
+        (r"\det S", ">=", "1", "different"),
+        (r"\mathrm{tr}(S)", ">=", "1", "different"),
+        (r"\mathrm{tr}(S)", "<=", "1000", "different"),
+        (r"E[q^T q]", ">=", "1", "different"),
+        (r"\det S", ">", "0", "equal"),
+        (r"\mathrm{tr}(S)^2", ">=", r"\mathrm{tr}(S S)", "equal"),
+    ],
+)
+def test_bounds_are_tried_at_small_and_large_covariances(left, relation, right, kind):
+    symbols = {"d": "natural", "S": "matrix[d,d]", "q": "random vector[d] ~ N(0, S)"}
+    assert holds(left, relation, right, symbols).kind == kind
+
+
 NATURALS = {"N": "natural", "k": "natural", "n": "natural"}
 
 

@@ -62,6 +62,8 @@ def test_vectors_and_matrices() -> None:
     ("gold", "answer", "shown"),
     [
         (Fraction(1), Fraction(2), "1 against 2"),
+        (Fraction(50), Fraction(5), "50 against 5"),
+        (Decimal("1e13"), Decimal("1e130"), "1e+13 against 1e+130"),
         (Fraction(1), Decimal("1.00000000001"), "1 against 1.00000000001"),
         (Decimal("1.4142"), Decimal("1.4143"), "1.4142 against 1.4143"),
         (Fraction(3), 3 + TINY, "3 against 3.00000, which differ by 1e−30"),
@@ -92,6 +94,15 @@ def test_zeros_after_the_point_do_not_matter() -> None:
     assert trailing("1.50", "1.5")
     assert not trailing("1.5", "1.51")
     assert not trailing("1", "2")
+
+
+def test_zeros_before_the_point_and_of_an_exponent_matter() -> None:
+    assert not trailing("50", "5")
+    assert not trailing("100.0", "1.0")
+    assert not trailing("1e+3", "1e+30")
+    assert not trailing("1/50", "1/5")
+    assert trailing("1.00000e+30", "1e+30")
+    assert trailing("50.00", "50")
 
 
 def test_a_point_is_told_in_full() -> None:

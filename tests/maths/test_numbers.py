@@ -263,3 +263,16 @@ def test_what_is_numbers_throughout():
     assert compare_numbers(parse("1", names), parse("2", names)) is None
     assert compare_numbers(parse("1.0", names), parse("x", names)) is None
     assert compare_numbers(parse("1.0/0", names), parse("1.0", names)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("1.5e3", "1.5e+3"), ("1.50e3", "1.50e+3"), ("1.500e3", "1500"), ("1.5e1", "15"), ("-2.5e4", "−2.5e+4")],
+)
+def test_a_number_with_a_unit_above_one_shows_the_digits_that_were_written(text, shown):
+    (read,) = readings(parse(text, {}))
+    assert read.text == shown
+
+
+def test_the_reason_names_a_large_decimal_as_it_was_written():
+    assert compare("1.5e3", "1551", {}).reason == "1551 does not agree with 1.5e+3 in the digits shown"

@@ -241,3 +241,41 @@ def test_a_point_is_made_simpler_while_the_two_differ() -> None:
 def test_an_outcome_says_nothing_by_itself() -> None:
     assert Outcome(None) == Outcome(None, None, None, "", None, False)
     assert trial.noted(Outcome(True), None) == Outcome(True)
+
+
+CHANCE = {
+    "x": "random scalar ~ N(0, 1)", "y": "random scalar ~ N(0, 1)", "w": "random scalar ~ N(0, 1)", "c": "scalar",
+    "q": "random vector[n] ~ N(0, S)", "S": "matrix[n,n]", "n": "natural",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"E[(\sqrt{x})^2]", "0"),
+        (r"E[(\sqrt{x y})^2]", "0"),
+        (r"E[(\sqrt{1 + x})^2]", "1"),
+        (r"E[(\sqrt{x^2 - 5})^2]", "-4"),
+        (r"E[w \operatorname{sign}(\sqrt{x})]", "0"),
+        (r"E[\sum_i (\sqrt{q_i})^2]", "0"),
+        (r"\operatorname{Cov}((\sqrt{x})^2, x)", "1"),
+        (r"E[(x^{1/2})^2]", "0"),
+    ],
+)
+def test_a_root_of_what_chance_makes_negative_is_not_averaged_away(gold: str, answer: str) -> None:
+    assert decide(parse(gold, CHANCE), parse(answer, CHANCE)).equal is None
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"E[(\sqrt{1 + x^2})^2]", "2"),
+        (r"E[(\sqrt{c + x^2})^2]", "c + 1"),
+        (r"E[(\sqrt{c} x)^2]", "c"),
+        (r"E[w \sqrt{|x|}]", "0"),
+        (r"E[(\sqrt{q^T S q})^2]", r"\operatorname{tr}(S^2)"),
+        (r"E[\|q\|^2]", r"\operatorname{tr}(S)"),
+    ],
+)
+def test_a_root_that_has_a_value_somewhere_whatever_chance_does_is_averaged(gold: str, answer: str) -> None:
+    assert decide(parse(gold, CHANCE), parse(answer, CHANCE)).evidence == "proved"

@@ -330,3 +330,9 @@ def test_names_that_only_sizes_mention() -> None:
     assert "hk" not in found.types
     assert all(found.types[name] == Type("natural") for name in "pqrs")
     assert declare(found) is found
+
+
+@pytest.mark.parametrize("size", ["d_{i+1}", "d_{i-1}", "d_{i/j}", "d_{2.5}", "d_{:}", "d_{(i)}", "d_{|i|}", "d_{i<j}"])
+def test_a_size_that_is_no_name_for_its_lower_index_is_refused(size) -> None:
+    with pytest.raises(OptionError, match="wanted a whole number from 1, d or n\\+1"):
+        declare({"x": f"vector[{size}]"})

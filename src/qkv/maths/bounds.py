@@ -16,6 +16,7 @@ from qkv.maths.counterexample import Counterexample, written
 from qkv.maths.extents import names_in
 from qkv.maths.shrinking import smaller
 from qkv.maths.tree import Node, Order, PlusMinus, Symbol
+from qkv.maths.trial import stretched
 from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, decimal, digits
 from qkv.maths.values.arrays import entries, plain_entries
 from qkv.maths.values.points import Point, Vocabulary, point, points, settled, vocabulary
@@ -25,6 +26,7 @@ POINTS, FEWEST, CORNERS = 240, 30, 125
 EXTREMES = (1, 2, 3, 10, 100)
 LENGTHS = (1, 2, 3, 6)
 EXTENTS = (1, 7, 8, 12)
+RESIZED = (Fraction(1, 400), Fraction(1), Fraction(900))  # squares, so that the roots of a covariance stay exact
 RELATIONS = {"<=": "≤", ">=": "≥", "<": "<", ">": ">"}
 
 
@@ -150,6 +152,7 @@ def trials(words: Vocabulary) -> Iterator[Point]:
     for place in points(words, count):
         yield place
         changed = {name: extreme(value, words.symbols[name], place.attempt) for name, value in arrays(words, place)}
+        changed |= {name: resized(place.values[name], place.attempt) for name in words.covariances & set(place.values)}
         if changed:
             try:
                 yield settled(words, replace(place, values={**place.values, **changed}))
@@ -219,6 +222,11 @@ def arrays(words: Vocabulary, place: Point) -> list[tuple[str, Any]]:
         for name, symbol in words.symbols.items()
         if name in place.values and name not in words.covariances and symbol.type.kind not in ("map", "index")
     ]
+
+
+def resized(covariance: Any, attempt: int) -> Any:
+    """A covariance that is small or large as a whole: with other entries it might be none any more."""
+    return stretched(covariance, RESIZED[attempt % len(RESIZED)])
 
 
 def extreme(value: Any, symbol: Symbol, attempt: int) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from qkv.maths.substitution import free_indices, names, substitute, symbols_of, 
 from qkv.maths.tree import Multiply, Node, Number, Order, Part, PlusMinus, Relation, Special, Symbol, Type
 from qkv.maths.trial import decide, slow, tried
 from qkv.maths.values.agreeing import agree_at
-from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, effort
+from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, effort, spend
 from qkv.maths.values.points import Point, Vocabulary, points, settled, vocabulary
 
 if TYPE_CHECKING:
@@ -242,9 +243,10 @@ def special(gold: Node, answer: Node) -> str | None:
         return None
     words = vocabulary(gold, answer)
     shown = {name: pretty(symbol) for name, symbol in words.symbols.items()}
-    with effort(NOTING):
+    with effort(NOTING), suppress(Unevaluable):
         for text, fixed in itertools.islice(special_values(words, shown), MOST_SPECIAL):
             if tried(gold, answer, fixed=fixed, witness=False).equal:
+                spend(0)  # where the effort ran out, a point at which the two differ may be among those left untried
                 return text
     return None
 

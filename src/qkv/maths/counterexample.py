@@ -95,7 +95,13 @@ def against(gold: Any, answer: Any) -> str:
 
 def trailing(first: str, second: str) -> bool:
     """Whether two numbers differ only in the zeros after the point: 1 and 1.00000."""
-    return first.rstrip("0").rstrip(".") == second.rstrip("0").rstrip(".")
+    return _without_zeros(first) == _without_zeros(second)
+
+
+def _without_zeros(text: str) -> str:
+    """A number without the zeros after the point; those of 50 and of 1e+30 count."""
+    digits, e, exponent = text.partition("e")
+    return (digits.rstrip("0").rstrip(".") if "." in digits else digits) + e + exponent
 
 
 def either(values: Sequence[Any]) -> str:

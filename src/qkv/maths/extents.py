@@ -120,7 +120,10 @@ def _power(name: str, power: int) -> str:
 def size_of(node: Node) -> Size | None:
     """The size that a scalar tree says, or None where it says none."""
     part = polynomial(node)
-    return None if part is None else canonical(part)
+    # The text of a size holds its names: d_{i+1} would be read off it as one more than d_i.
+    if part is None or not all(_NAME.fullmatch(name) for key in part for name, _ in key):
+        return None
+    return canonical(part)
 
 
 @lru_cache(maxsize=1024)
@@ -147,6 +150,17 @@ def size_polynomial(size: Size) -> Mapping[Monomial, Fraction]:
         key = tuple(sorted((name, power) for name, power in powers.items() if power))
         total[key] = total.get(key, Fraction(0)) + value
     return MappingProxyType({key: value for key, value in total.items() if value})
+
+
+def impossible(size: Size) -> bool:
+    """Whether no naturals in the place of its names make this a whole number from 1.
+
+    >>> impossible(0), impossible("5/2"), impossible("-n"), impossible("n-1"), impossible("n/2")
+    (True, True, True, False, False)
+    """
+    part = size_polynomial(size)
+    broken = set(part) == {()} and part[()].denominator != 1
+    return broken or all(value < 0 for value in part.values())
 
 
 @lru_cache(maxsize=1024)

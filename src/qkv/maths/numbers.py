@@ -109,9 +109,12 @@ def readings(node: Node) -> list[Reading]:
 def _text(value: Fraction, unit: Fraction | None) -> str:
     if unit is None:
         return number(value if value.denominator < 10**30 else Decimal(value.numerator) / Decimal(value.denominator))
+    # Below 0 for a unit of tens or hundreds.
     places = 0
-    while Fraction(1, 10**places) > unit:
+    while Fraction(10) ** -places > unit:
         places += 1
+    while Fraction(10) ** (1 - places) <= unit:
+        places -= 1
     with digits(DIGITS):
         exact = Decimal(value.numerator) / Decimal(value.denominator)
         shown = max(1, exact.adjusted() + places + 1) if exact else 1

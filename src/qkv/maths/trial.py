@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 from qkv.maths.counterexample import Counterexample, either
@@ -13,11 +14,14 @@ from qkv.maths.substitution import walk
 from qkv.maths.tree import Call, Covariance, Divide, Expect, Node, Number, Power, children
 from qkv.maths.values.agreeing import agree_at
 from qkv.maths.values.arithmetic import DIGITS, FINEST, TooNear, Undefined, Unevaluable, effort
+from qkv.maths.values.arrays import plain_entries
 from qkv.maths.values.points import Point, Vocabulary, points, settled, vocabulary
 
 ENOUGH_POINTS, ENOUGH_SIZES, MOST_POINTS = 10, 3, 50
 ENOUGH_KINKED, MOST_KINKED = 60, 90
 SIMPLIFYING, TRYING = 30_000, 60_000
+# What the value of something random is multiplied by to see how far a root of it gets.
+REACHED = tuple(sign * size for size in (Fraction(1), Fraction(1000), Fraction(1, 1000)) for sign in (1, -1))
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ def decide(gold: Node, answer: Node, *, work: int | None = None) -> Outcome:
         valued = glance.valued
     if proved(gold, answer, work):
         # What has no value anywhere is equal to nothing, whatever the rules of algebra make of it.
+        if averages_a_lost_root(*tries[0]):
+            return Outcome(None, why="an expectation of a root of what may be negative")
         if valued or tried(*tries[0], enough=1).valued:
             return Outcome(True, "proved")
         return Outcome(None, why="neither of them has a value at any point that was tried")
@@ -183,6 +189,42 @@ def slow(*nodes: Node) -> bool:
     smooth = ("trace", "sum", "diag")
     found = (n for n in walk(*bodies) if isinstance(n, Call) and n.name not in smooth)
     return any(not (n.name in ("norm", "norm_F") and id(n) in squared) for n in found)
+
+
+def averages_a_lost_root(*nodes: Node) -> bool:
+    """Whether a root under an expectation is of what chance makes negative: (√x)² is x only where √x has a value."""
+    bodies = [below for n in walk(*nodes) if isinstance(n, (Expect, Covariance)) for below in children(n)]
+    calls = [n.arguments[0] for n in walk(*bodies) if isinstance(n, Call) and n.name == "sqrt"]
+    powers = [n.base for n in walk(*bodies) if isinstance(n, Power) and not n.shape and _even_root(n.exponent)]
+    return any(map(_made_negative, calls + powers))
+
+
+def _even_root(exponent: Node) -> bool:
+    return isinstance(exponent, Number) and exponent.value.denominator % 2 == 0
+
+
+def _made_negative(inside: Node) -> bool:
+    """Whether at every point some values of the normal names, which may be any numbers, make it negative."""
+    words = vocabulary(inside)
+    free = [name for name, symbol in words.symbols.items() if symbol.type.law is not None and symbol.type.law.normal]
+    seen = False
+    for place in points(words, 8 if free else 0):
+        found = False
+        for factors in product(REACHED, repeat=len(free[:2])):
+            moved = {name: stretched(place.values[name], by) for name, by in zip(free, factors, strict=False)}
+            try:
+                value = Point(place.sizes, {**place.values, **moved}).value(inside, DIGITS)
+            except (Undefined, Unevaluable):
+                continue
+            found = found or any(entry < 0 for entry in plain_entries(value))
+            seen = True
+        if not found:
+            return False
+    return seen
+
+
+def stretched(value: Any, by: Fraction) -> Any:
+    return tuple(stretched(part, by) for part in value) if isinstance(value, tuple) else value * by
 
 
 def whole_power(node: Power, step: int = 1) -> bool:

@@ -42,7 +42,6 @@ class _Said:
     """A declaration taken apart, before anything in it is read."""
 
     text: str
-    random: bool
     kind: str
     sizes: tuple[str, ...]
     arguments: tuple[str, ...] = ()
@@ -106,12 +105,12 @@ def _taken_apart(name: str, text: str) -> _Said:
         arguments = tuple(_pieces(given))
         if not arrow or not arguments or defined is not None:
             raise _unknown(name, text)
-        return _Said(text, False, kind, (), arguments, result.strip())
+        return _Said(text, kind, (), arguments, result.strip())
     sizes = _SIZES.fullmatch(rest) if kind in _AXES else None
     listed = tuple(_pieces(sizes[1] or sizes[2] or "")) if sizes else ()
     if len(listed) != _AXES.get(kind, 0) or (kind not in _AXES and rest.strip()) or (law and defined is not None):
         raise _unknown(name, text)
-    return _Said(text, bool(found[1]), kind, listed, law=law, definition=defined)
+    return _Said(text, kind, listed, law=law, definition=defined)
 
 
 def _unknown(name: str, text: str) -> OptionError:

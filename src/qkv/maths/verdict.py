@@ -212,18 +212,18 @@ def inequality(gold: Relation, answer: Node, found: Verdict) -> Verdict:
     wanted = (gold.members[-2], gold.signs[-1], gold.members[-1])
     if not isinstance(answer, Relation) or answer.signs[-1] not in INEQUALITIES:
         return replace(found, kind="different", evidence="refuted", reason="an inequality is asked, not a value")
-    sides = [answer.members[-2], answer.members[-1]]
-    sign = answer.signs[-1]
-    if sign != wanted[1]:
-        sides.reverse()
-        sign = INEQUALITIES[sign]
-    if sign != wanted[1]:
+    sign, sides = answer.signs[-1], answer.members[-2:]
+    # ≠ reads the same from both ends: either order may be the one that was meant.
+    orders = [order for read, order in ((sign, sides), (INEQUALITIES[sign], sides[::-1])) if read == wanted[1]]
+    if not orders:
         return replace(found, kind="different", evidence="refuted", reason=f"{wanted[1]} is asked, not {sign}")
-    both = [values(a, b, found) for a, b in zip((wanted[0], wanted[2]), sides, strict=True)]
-    wrong = next((verdict for verdict in both if not verdict), None)
-    if wrong is not None:
-        return wrong
-    return next((verdict for verdict in both if verdict.evidence == "tested"), both[0])
+    wrong: list[Verdict] = []
+    for order in orders:
+        both = [values(a, b, found) for a, b in zip((wanted[0], wanted[2]), order, strict=True)]
+        if all(both):
+            return next((verdict for verdict in both if verdict.evidence == "tested"), both[0])
+        wrong += [verdict for verdict in both if not verdict]
+    return wrong[0]
 
 
 def values(gold: Node, answer: Node, found: Verdict) -> Verdict:

@@ -40,8 +40,10 @@ POWERS = [
     (r"\operatorname{argmax}(q)", 0),
     (r"\max(x, x^2, c)", 2),
     (r"\max(q)", 1),
+    (r"\max(q)^2", 2),
     (r"\max(x, 1/y, c)", UNKNOWN),
-    ("g(x^2)", 2),
+    ("g(x^2)", FASTER),
+    ("g(x)^2", FASTER),
     ("g(1/x)", UNKNOWN),
     ("x^n", FASTER),
     ("(1/x + y)^n", UNKNOWN),
@@ -86,6 +88,62 @@ def test_what_a_factor_grows_by(start: int) -> None:
         assert has_mean(found) == (power < UNKNOWN), text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"1/\max(q)", "1/x^n", r"1/\prod_{i=1}^n q_i", r"1/\det(q q^T + A)", r"1/\max(x, x^2, c)", "1/g(x)",
+        r"1/\log(1 + x^2)", r"1/\operatorname{sign}(\max(x, 0))", r"1/(1 + \log(x)^2)", r"1/\prod_{i=1}^n q_i^2",
+    ],
+)  # fmt: skip
+def test_one_over_what_may_be_zero_or_without_a_value_has_no_mean(text: str) -> None:
+    assert not has_mean(factors_of(text))
+    assert not same(parse(f"E[y {text}]" if "y" not in text else f"E[w {text}]", NAMES), parse("0", NAMES))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"1/\max(1 + x^2, x, c)",
+        r"1/\max_i (1 + q_i^2)",
+        r"1/\prod_{i=1}^n (1 + q_i^2)",
+        r"1/\operatorname{argmax}(q)",
+    ],
+)
+def test_one_over_what_is_kept_from_zero_has_a_mean(text: str) -> None:
+    assert has_mean(factors_of(text))
+    assert same(parse(f"E[w {text}]", NAMES), parse("0", NAMES))
+
+
+@pytest.mark.parametrize(
+    "text", [r"\exp(g(x))", r"\exp(\max(q)^2)", r"\exp(\log(1 + x^2)^2)", r"\exp(\max(x, y, c)^3)"]
+)
+def test_the_exponential_of_what_may_grow_fast_has_no_mean(text: str) -> None:
+    assert not has_mean(factors_of(text))
+    assert not same(parse(f"E[w {text}]", NAMES), parse("0", NAMES))
+
+
+def test_what_is_positive_only_for_the_naturals_is_kept_from_zero_by_what_is_left_at_one() -> None:
+    # At n = 1 nothing is left but exp(x y), and 1/exp(x y) has no mean.
+    assert not has_mean(factors_of(r"1/(n \exp(x) - \exp(x) + \exp(x y))"))
+    assert has_mean(factors_of(r"1/(n \exp(x y) - \exp(x y) + \exp(x))"))
+
+
+def test_an_exponential_under_a_law_of_which_only_mean_and_variance_are_known_has_no_mean() -> None:
+    names = {**NAMES, "v": "random scalar ~ (0, 1)"}
+    zero = parse("0", names)
+    for text in (r"\exp(c v)", r"\frac{1}{\exp(v) + \exp(2v)}", r"\exp(v + x)"):
+        assert not same(parse(f"E[w {text}]", names), zero), text
+        assert same(parse(f"E[w {text.replace('v', 'y')}]", names), zero), text
+    for text in ("v^2", r"\exp(\operatorname{sign}(v))", r"\frac{\exp(v)}{1 + \exp(v)}"):
+        assert same(parse(f"E[w {text}]", names), zero), text
+
+
+def test_a_weight_of_what_has_no_value_is_no_weight() -> None:
+    for text in (r"\frac{\exp(\sqrt{x})}{1 + \exp(\sqrt{x})}", r"\frac{1}{1 + \exp(\log(x)^2)}"):
+        assert not has_mean(factors_of(text)), text
+        assert not same(parse(f"E[w {text}]", NAMES), parse("0", NAMES)), text
+
+
 def test_a_mean_is_a_number() -> None:
     assert growth(factors_of(r"E[g(x)]")[0]) == 0
 
@@ -94,6 +152,8 @@ def test_a_mean_is_a_number() -> None:
     "text",
     [
         r"\frac{1}{1 + \exp(x^2)}",
+        r"\frac{\exp(x^2)}{1 + \exp(x^2)}",
+        r"\frac{\exp(x^2)}{(1 + \exp(x^2))^2}",
         r"\frac{\exp(x^2)}{\exp(y^2) + \exp(x^2)}",
         r"\frac{\exp(y^2)}{\exp(y^2) + \exp(x^2)}",
         r"\frac{\exp(x^2)}{3\exp(y^2) + 2\exp(x^2)}",

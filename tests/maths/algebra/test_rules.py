@@ -51,6 +51,9 @@ PROVED = {
         (r"\sum_i \operatorname{sign}(s_i) s_i w_1", r"w_1 \|s\|_1"),
         (r"\sum_{i,j} \operatorname{sign}(F_{ij}) F_{ij}", r"\sum_{i,j} |F_{ij}|"),
         (r"\sum_j \operatorname{sign}(W_{ij}) W_{ij}", r"\sum_j |W_{ij}|"),
+        (r"\sum_i \operatorname{sign}(F_{ii}) F_{ii}", r"\sum_i |F_{ii}|"),
+        (r"\operatorname{sign}(\Sigma_{ij}) \Sigma_{ji} + 0 E[q_1]", r"|\Sigma_{ij}|"),
+        (r"\sum_{i,j} \operatorname{sign}(\Sigma_{ij}) \Sigma_{ji} s_i + 0 E[q_1]", r"\sum_{i,j} |\Sigma_{ij}| s_i"),
     ],
     "a sum over itself": [
         (r"\sum_j softmax(F)_{ij}", "1"),
@@ -108,6 +111,22 @@ UNPROVED = [
 def test_what_meets_in_a_product(topic: str) -> None:
     for left, right in PROVED[topic]:
         assert same(parse(left, NAMES), parse(right, NAMES)), (left, right)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (r"\operatorname{sign}(F_{ij}) F_{ji}", "|F_{ji}|"),
+        (r"\operatorname{sign}(F_{ij}) F_{ji}", "|F_{ij}|"),
+        (r"\operatorname{sign}(F_{12}) F_{21}", "|F_{21}|"),
+        (r"\operatorname{sign}(F_{ij}) |F_{ji}|", "F_{ji}"),
+        (r"\sum_{i,j} \operatorname{sign}(F_{ij}) F_{ji}", r"\sum_{i,j} |F_{ij}|"),
+        (r"\operatorname{sign}(\max(F_{ij}, s_i, s_j)) \max(F_{ji}, s_i, s_j)", r"|\max(F_{ij}, s_i, s_j)|"),
+    ],
+)  # fmt: skip
+def test_the_sign_of_an_entry_says_nothing_of_the_entry_across_the_diagonal(left: str, right: str) -> None:
+    assert not same(parse(left, NAMES), parse(right, NAMES))
+    assert same(*(parse(side.replace("ji", "ij").replace("21", "12"), NAMES) for side in (left, right)))
 
 
 def test_what_does_not_meet() -> None:

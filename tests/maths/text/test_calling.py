@@ -238,3 +238,14 @@ def test_calls_that_are_not_read(text, reason, place) -> None:
 def test_binomial_coefficients_come_to_what_they_are(below) -> None:
     for above in range(12):
         assert compare(rf"\binom{{{above}}}{{{below}}}", str(math.comb(above, below)), {}).kind == "equal"
+
+
+def test_one_argument_is_no_arguments() -> None:
+    maps = {"x": "scalar", "phi": "map scalar -> scalar", "psi": "map scalar, scalar -> scalar"}
+    for text, said in (
+        (r"\phi(x, x)", "φ takes 1 argument, not 2"),
+        (r"\psi(x)", "ψ takes 2 arguments, not 1"),
+    ):
+        with pytest.raises(IllTyped) as caught:
+            parse(text, maps)
+        assert caught.value.reason == said

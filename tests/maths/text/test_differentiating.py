@@ -316,3 +316,20 @@ def test_a_declared_d_is_told_apart_by_what_it_stands_before() -> None:
     with pytest.raises(Unreadable) as caught:
         parse(r"\frac{d f}{d u_1}", with_d)
     assert r"and d \cdot u for a product" in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"\frac{\partial y}{\partial x^0}",
+        r"\frac{\partial^0 y}{\partial x^0}",
+        r"\frac{\partial^0 y}{\partial x}",
+        r"\frac{\partial y}{\partial x \partial y^0}",
+        "∂y/∂x^0",
+    ],
+)
+def test_a_derivative_that_is_taken_no_times_is_refused(text) -> None:
+    with pytest.raises(Unreadable, match="a derivative is taken once or more, not 0 times"):
+        parse(text, S)
+    with pytest.raises(IllTyped, match="d is not declared"):
+        parse(r"\frac{d y}{d x^0}", {"x": "scalar", "y": "scalar"})

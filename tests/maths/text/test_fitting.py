@@ -184,3 +184,24 @@ def test_sums_of_sums_are_one_sum_and_orders_are_one_order() -> None:
     assert len(parse("(u + v) + (u + u)", S).terms) == 4  # pyright: ignore
     assert parse("O(n) + O(m) + O(n^2)", S) == parse("O(n + m + n^2)", S)
     assert parse(r"\Theta(n) + \Theta(m)", S).kind == "Theta"  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("text", "suggestion"),
+    [
+        ("2 u v", "2uᵀv or 2u vᵀ"),
+        ("2 x u v", "2x uᵀv or 2x u vᵀ"),
+        ("u 2 v", "2uᵀv or 2u vᵀ"),
+        ("3 u v + 1", "3uᵀv"),
+        ("2 u A", "2uᵀA"),
+        ("2 A u^T", "2A u"),
+        ("2 u s", "2u sᵀ"),
+    ],
+)
+def test_a_suggestion_keeps_the_scalars_of_what_it_replaces(text, suggestion) -> None:
+    with pytest.raises(IllTyped) as caught:
+        parse(text, S)
+    assert caught.value.suggestion == suggestion
+    start, stop = caught.value.span
+    for one in suggestion.split(" or "):
+        parse(text[:start] + one + text[stop:], S)

@@ -314,3 +314,15 @@ def test_a_bar_closes_after_whatever_ends(inside) -> None:
     assert parse(rf"{inside} \\ + {inside}", M) == parse(f"{inside} + {inside}", M)
     with pytest.raises(Unreadable, match="the lines of a block go on"):
         parse(rf"{inside} \\ {inside}", M)
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [r"\langle", r"\{", r"\|", r"\lVert", r"\lvert", r"\vert", r"\lbrace", r"\begin", "||", "|", "‖", "⟨", "("],
+)
+def test_what_is_never_closed_is_named_whole(opening) -> None:
+    text = f"x + {opening}{{matrix}} x" if opening == r"\begin" else f"x + {opening} q"
+    with pytest.raises(Unreadable) as caught:
+        parse(text, S)
+    assert caught.value.reason == f"{opening} is never closed"
+    assert text[slice(*caught.value.span)].strip() == opening

@@ -296,3 +296,33 @@ def test_counting_that_stays_inside(text) -> None:
 def test_counting_that_may_go_outside(text) -> None:
     with pytest.raises(IllTyped, match="may lie outside"):
         parse(text, S)
+
+
+@pytest.mark.parametrize("text", ["e^x^2", "e^{-x}^{2}", "e^x^T^2", r"\log^2^3(y)", r"\exp^2^3(x)"])
+def test_two_powers_on_e_or_on_a_function_are_refused_as_on_a_name(text) -> None:
+    with pytest.raises(Unreadable, match="two upper indices on one thing"):
+        parse(text, S)
+    assert parse("e^u^T", S) == parse("(e^u)^T", S)
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "2/3", "2.5", "-n", "0 n"])
+def test_what_is_below_one_or_broken_is_no_size(size) -> None:
+    for text in (rf"\mathbf{{1}}_{{{size}}}", rf"\mathbf{{0}}_{{{size}}}", f"I_{{{size}}}"):
+        with pytest.raises(IllTyped, match="is no size: write a whole number from 1, or a name such as d") as caught:
+            parse(text, S)
+        assert text[slice(*caught.value.span)] == size
+    assert parse("I_{2.0}", S).shape == (2, 2)
+    assert parse(r"\mathbf{1}_{n-1}", S).shape == ("n-1",)
+
+
+def test_one_component_is_no_components() -> None:
+    one = {"r": "vector[1]", "s": "vector[n]"}
+    for text, said in (
+        ("r_2", "r has 1 component, and there is no number 2"),
+        (r"\sum_{j=1}^{3} r_j", "j runs to 3 but r has 1 component"),
+        (r"\sum_{j=1}^{3} r_{j+1}", "may lie outside of r, which has 1 component"),
+        (r"\sum_{j=1}^{3} s_j", "j runs to 3 but s has n components"),
+    ):
+        with pytest.raises(IllTyped) as caught:
+            parse(text, one)
+        assert caught.value.reason.endswith(said)

@@ -216,3 +216,46 @@ def test_two_letters_below_a_delta_are_two_indices() -> None:
     assert parse("I_nu", declared) == parse(r"I_{\nu}", declared)
     indices = {"A": "matrix[k,k]", "i": "index[k]", "j": "index[k]"}
     assert parse("A_ij", indices) == parse("A_{i,j}", indices)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("log3(n)", r"\log_3(n)"),
+        ("log3 n", r"\log_3 n"),
+        ("log16(n)", r"\log_{16}(n)"),
+        ("log2.5(n)", r"\log_{2.5}(n)"),
+        (r"\text{log3}(n)", r"\log_3(n)"),
+        ("O(n log3(n))", r"O(n \log_3(n))"),
+    ],
+)
+def test_any_digits_right_behind_log_are_its_base(text, same) -> None:
+    assert parse(text, S) == parse(same, S)
+
+
+@pytest.mark.parametrize("sign", [r"\cdot", r"\times", r"\div", r"\pm", r"\le", r"\ne", "+"])
+def test_digits_behind_log_are_its_argument_where_a_sign_follows(sign) -> None:
+    for base in ("2", "3"):
+        assert parse(f"log{base} {sign} x", S) == parse(rf"\log({base}) {sign} x", S)
+    assert parse(r"\left(log3 \right) x", S) == parse(r"\log(3) x", S)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        (r"\sum_ie^{s_i}", r"\sum_{i} e^{s_i}"),
+        (r"\sum_ixe^{s_i}", r"\sum_{i} x e^{s_i}"),
+        (r"\sum_ije^{s_i + s_j}", r"\sum_{i,j} e^{s_i + s_j}"),
+        ("s_ie^x", "s_{i} e^x"),
+    ],
+)
+def test_a_power_of_e_right_behind_a_declared_index_is_no_index(text, same) -> None:
+    declared = {**S, "i": "index[n]", "j": "index[n]"}
+    assert parse(text, declared) == parse(same, declared)
+
+
+def test_an_e_below_stays_an_index_where_it_is_declared_and_a_letter_of_a_longer_word() -> None:
+    declared = {"A": "matrix[n,n]", "i": "index[n]", "e": "index[n]"}
+    assert parse("A_ie^2", declared) == parse("(A_{i,e})^2", declared)
+    with pytest.raises(IllTyped, match="x_base is not declared"):
+        parse("x_base^2", S)

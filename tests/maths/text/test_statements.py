@@ -202,3 +202,20 @@ def test_a_declared_i_is_no_indicator() -> None:
         assert product.span == (0, len(text)), text
         delta = next(factor for factor in product.factors if isinstance(factor, Delta))  # pyright: ignore
         assert [text[slice(*part.span)] for part in (delta, delta.left, delta.right)] == ["i = j", "i", "j"]
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        (r"\frac21[i=j] s_j", r"\frac{2}{1} \delta_{ij} s_j"),
+        (r"\frac{2}1[i=j] s_j", r"\frac{2}{1} \delta_{ij} s_j"),
+        (r"\frac x1[i=j] s_j", r"\frac{x}{1} \delta_{ij} s_j"),
+        (r"x^\frac21[i=j] s_j", r"x^{\frac{2}{1}} \delta_{ij} s_j"),
+        (r"\sqrt1[i=j] s_j", r"\sqrt{1} \delta_{ij} s_j"),
+        (r"\frac12 1[i=j] s_j", r"\frac{1}{2} \delta_{ij} s_j"),
+        (r"\frac{x}{2}1[i=j] s_j", r"\frac{x}{2} \delta_{ij} s_j"),
+        (r"\frac{1[i=j]}2 s_j", r"\frac{\delta_{ij}}{2} s_j"),
+    ],
+)
+def test_a_one_that_a_fraction_or_a_root_takes_is_not_that_of_an_indicator(text, same) -> None:
+    assert parse(text, W) == parse(same, W)

@@ -209,3 +209,12 @@ def test_styled_letters_that_are_declared() -> None:
     assert parse(r"\mathcal{O} x", with_e) == parse("O x", with_e)
     assert parse(r"\mathbb{V} x", with_e) == parse("V x", with_e)
     assert parse(r"\mathbb{V}[z]", with_e) == parse("Var(z)", V)
+
+
+@pytest.mark.parametrize("style", ["text", "mathrm", "texttt", "operatorname"])
+def test_an_escaped_underline_is_part_of_a_name(style) -> None:
+    declared = {**S, "y_1": "scalar", "d_ab": "scalar"}
+    assert parse(rf"\{style}{{y\_1}} x", declared) == parse("y_1 x", declared)
+    assert parse(rf"\{style}{{d\_model}}", declared) == parse("d_model", declared)
+    assert parse(rf"\{style}{{d\_a\_b}}", declared) == parse("d_ab", declared)
+    assert parse("d_model", {r"\text{d\_model}": "natural"}).name == "d_model"  # pyright: ignore

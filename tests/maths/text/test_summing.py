@@ -52,6 +52,40 @@ def test_what_is_used_outside_a_sum_is_given_to_it() -> None:
     assert [index.name for index in anew.indices] == ["i", "j"]
 
 
+@pytest.mark.parametrize(
+    ("inner", "total"),
+    [
+        (r"\sum_{j=1,j\ne i}^n c", "n(n-1)c"),
+        (r"\sum_{j=1, j \neq i}^n c", "n(n-1)c"),
+        (r"\sum_{j=1, i \ne j}^n c", "n(n-1)c"),
+        (r"\sum_{j \ne i, j=1}^n c", "n(n-1)c"),
+        (r"\sum_{j, j \ne i}^n c", "n(n-1)c"),
+        (r"\sum_{1 \le j \le n, j \ne i} c", "n(n-1)c"),
+        (r"\sum_{j=1, j<i}^n c", "n(n-1)c/2"),
+        (r"\sum_{j=1, i>j}^n c", "n(n-1)c/2"),
+        (r"\sum_{j=1, j \le i}^n c", "n(n+1)c/2"),
+        (r"\sum_{j=1, j \ne i}^n \sum_{k=1, k \ne i, k \ne j}^n c", "n(n-1)(n-2)c"),
+        (r"\sum_{j=1, j \ne i}^n s_i", r"(n-1)\sum_i s_i"),
+        (r"\sum_{j \ne i} s_i", r"(n-1)\sum_i s_i"),
+        (r"\sum_{i \ne j} s_i", r"(n-1)\sum_i s_i"),
+    ],
+)
+def test_a_condition_after_a_range_does_not_bind_again_what_is_bound_further_out(inner, total) -> None:
+    symbols = {**S, "c": "scalar", "k": "index[n]"}
+    for declared in ("", "i", "j", "ij"):
+        verdict = compare(total, rf"\sum_{{i=1}}^n {inner}", {**symbols, **dict.fromkeys(declared, "index[n]")})
+        assert verdict.kind == "equal", (declared, str(verdict))
+
+
+def test_the_range_of_an_outer_sum_without_one_follows_from_what_it_is_compared_with() -> None:
+    assert compare("n(n-1)c/2", r"\sum_{i}\sum_{j=1, j<i}^n c", {"n": "natural", "c": "scalar"}).kind == "equal"
+
+
+def test_a_diagonal_of_two_indices_from_outside_is_refused() -> None:
+    with pytest.raises(Unreadable, match="a ≤ below a sum compares an index that it binds"):
+        parse(r"\sum_{i=1}^n \sum_{j=1}^n \sum_{l=1, i \le j}^n A_{ij}", S)
+
+
 @pytest.mark.parametrize("sign", ["<", r"\ne", ">", r"\le"])
 def test_what_is_told_to_be_free_is_not_bound(sign) -> None:
     for text in (rf"\sum_{{i {sign} j}} A_{{ij}}", rf"\sum_{{j {sign} i}} A_{{ij}}"):
@@ -306,4 +340,34 @@ def test_sums_beside_a_given_index(text, value) -> None:
 def test_how_many_terms_are_written_out() -> None:
     assert len(parse(r"\sum_{j=2}^{201} x", W).terms) == 200  # pyright: ignore
     with pytest.raises(Unreadable, match="at most 200 terms"):
-        parse(r"\sum_{j=2}^{203} x", W)
+        parse(r"\sum_{j=2}^{202} x", W)
+
+
+@pytest.mark.parametrize("end", ["2.5", "5/2", "-3", "2 - 3", "-n"])
+def test_a_sum_that_ends_at_no_whole_number_from_one_is_refused(end) -> None:
+    for text in (rf"\sum_{{j=1}}^{{{end}}} x", rf"\sum_{{1 \le j \le {end}}} x", rf"\prod_{{j=1}}^{{{end}}} x"):
+        with pytest.raises(IllTyped, match="runs to a whole number from 1, a size or an index, and not to") as caught:
+            parse(text, W)
+        assert text[slice(*caught.value.span)] == end
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (r"\sum_{j=2}^{-3} x", "this sum runs backwards, from 2 to -3: exchange its ends"),
+        (r"\prod_{j=6}^{4/2} x", "this product runs backwards, from 6 to 2: exchange its ends"),
+        (r"\sum_{j=0}^{2.5} x", "from 1 a sum runs to a whole number from 1, a size or an index, and not to 2.5"),
+        (r"\max_{j \le 0} s_j", "from 1 a sum runs to a whole number from 1, a size or an index, and not to 0"),
+        (r"\sum_{j,l=1}^{0} x", "from 1 a sum runs to a whole number from 1, a size or an index, and not to 0"),
+    ],
+)
+def test_sums_that_run_backwards_or_nowhere_are_refused(text, said) -> None:
+    with pytest.raises(IllTyped) as caught:
+        parse(text, W)
+    assert caught.value.reason == said
+
+
+def test_a_sum_that_ends_one_before_its_beginning_is_empty() -> None:
+    for low, high in ((1, 0), (2, 1), (0, -1)):
+        assert parse(rf"\sum_{{j={low}}}^{{{high}}} x", W) == parse("0", W)
+        assert parse(rf"\prod_{{j={low}}}^{{{high}}} x", W) == parse("1", W)

@@ -130,6 +130,11 @@ def test_covariances_are_symmetric_and_definite(attempt) -> None:
             assert (matrix != np.diag(np.diag(matrix))).any()
 
 
+def test_a_covariance_is_made_small_with_its_root() -> None:
+    whole, half = (definite(3, random.Random(4), 4, scale) for scale in (Fraction(1), Fraction(1, 2)))
+    assert [4 * entry for entry in entries(half)] == list(entries(whole))
+
+
 def test_a_map_is_a_function_of_all_that_it_is_given() -> None:
     kind = Type("map", ("n",), arguments=((2,), ()))
     f = some_map(kind, {"n": 3}, 5)

@@ -89,6 +89,24 @@ def test_what_holds_only_at_tame_points_is_refuted(gold, answer):
     assert compare(gold, answer, {**SYMBOLS, "a": "scalar", "b": "vector[d]"}) == verdict
 
 
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"\prod_{k=1}^n \max(-1, \det(S S))", r"\prod_{k=1}^n \max(\det(S S), 1)"),
+        (r"\max(\det S, 1)", r"\det S"),
+        (r"\max(\mathrm{tr}(S), 1)", r"\mathrm{tr}(S)"),
+        (r"|\log\det S|", r"\log\det S"),
+        (r"\max(E[q^T q], 1)", r"E[q^T q]"),
+        (r"\min(\det S, 1000000)", r"\det S"),
+    ],
+)
+def test_what_holds_only_for_covariances_of_ordinary_size_is_refuted(gold, answer):
+    symbols = {**SYMBOLS, "q": "random vector[d] ~ N(0, S)"}
+    verdict = compare(gold, answer, symbols)
+    assert (verdict.kind, verdict.evidence) == ("different", "refuted")
+    assert "they agree where" not in verdict.reason
+
+
 def test_what_has_a_value_only_at_positive_numbers_is_tried_there():
     assert compare(r"\sqrt x\sqrt y", r"\sqrt{xy}", SYMBOLS)
     assert compare(r"\log(xy) + |x|", r"\log x + \log y + |x|", SYMBOLS)

@@ -20,7 +20,7 @@ def expectation(poly: Poly, scope: Scope) -> Poly:
     sure: Poly = {}
     doubtful: dict[frozenset[str], Poly] = {}
     for monomial, coefficient in poly.items():
-        names = _doubted(monomial)
+        names = _doubted(monomial, scope)
         (doubtful.setdefault(names, {}) if names else sure)[monomial] = coefficient
     # A zero times what may have no mean is not zero: such a product stays together.
     parts = [_apart(part, scope) or _together(part) for part in doubtful.values()]
@@ -31,7 +31,7 @@ def covariance(left: Poly, right: Poly, scope: Scope) -> Poly:
     """Cov(x, y) = E[xy] − E[x] E[y]."""
     both = multiply(left, right)
     found = subtract(expectation(both, scope), multiply(expectation(left, scope), expectation(right, scope)))
-    if found or not any(map(_doubted, (*left, *right, *both))):
+    if found or not any(_doubted(monomial, scope) for monomial in (*left, *right, *both)):
         return found
     return subtract(_together(both), multiply(_together(left), _together(right)))
 
@@ -73,10 +73,11 @@ def _bound(poly: Poly, opens: dict[Ix, Frozen]) -> Poly:
     return poly
 
 
-def _doubted(monomial: Monomial) -> frozenset[str]:
+def _doubted(monomial: Monomial, scope: Scope) -> frozenset[str]:
     """The random names of the factors that may have no mean."""
     _, random, _ = _split(monomial)
-    doubted = [names for names, group in independent(random) if not has_mean(group)]
+    heavy = frozenset(name for name, law in scope.laws.items() if not law.normal)
+    doubted = [names for names, group in independent(random) if not has_mean(group, heavy)]
     return frozenset().union(*doubted)
 
 

@@ -130,11 +130,13 @@ def single(poly: Poly) -> tuple[Monomial, Fraction] | None:
 
 def sign_of(poly: Poly) -> str:
     """What is known of the sign of a sum: "positive", "nonnegative" or "real" (nothing)."""
-    known = _sign_by_terms(poly)
-    if known != "real":
-        return known
-    above = _above_one(poly)
-    return known if above is None else _sign_by_terms(above)
+    return _sign_by_terms(by_terms(poly))
+
+
+def by_terms(poly: Poly) -> Poly:
+    """The sum, or what it is with 1 + t for each natural where only that shows its sign term by term."""
+    above = _above_one(poly) if _sign_by_terms(poly) == "real" else None
+    return poly if above is None else above
 
 
 def _above_one(poly: Poly) -> Poly | None:

@@ -103,14 +103,16 @@ def _component(factors: tuple[Factor, ...], sized: tuple[tuple[int, Frozen], ...
     """One connected piece, its bound indices numbered from 0: colours are refined, ties tried out and counted."""
     sizes = dict(sized)
     rank = {head: place for place, head in enumerate(sorted({factor.head for factor in factors}))}
+    # A head that holds much is long to hash: it is ranked once, not at every try.
+    ranked = [(rank[factor.head], factor) for factor in factors]
     best: list[Any] = []
     tries = 0
 
     def leaf(order: dict[int, int]) -> None:
         moved: dict[Ix, Ix] = {("b", k): ("b", place) for k, place in order.items()}
         rows = []
-        for head, slots, exponent in factors:
-            rows.append((rank[head], exponent, least(head, tuple(moved.get(ix, ix) for ix in slots)), head))
+        for kind, (head, slots, exponent) in ranked:
+            rows.append((kind, exponent, least(head, tuple(moved.get(ix, ix) for ix in slots)), head))
         rows.sort(key=lambda row: row[:3])
         key = [row[:3] for row in rows]
         if not best or key < best[0]:
@@ -119,12 +121,12 @@ def _component(factors: tuple[Factor, ...], sized: tuple[tuple[int, Frozen], ...
     def refine(colour: dict[int, int]) -> dict[int, int]:
         while True:
             seen: dict[int, list[Any]] = {k: [] for k in sizes}
-            for head, slots, exponent in factors:
+            for kind, (head, slots, exponent) in ranked:
                 view = [(ix[0], colour[ix[1]]) if ix[0] == "b" else ix for ix in slots]
                 for place, ix in enumerate(slots):
                     if ix[0] == "b":
                         near = tuple(sorted(view)) if head.symmetry else tuple(view)
-                        seen[ix[1]].append((rank[head], exponent, -1 if head.symmetry else place, near))
+                        seen[ix[1]].append((kind, exponent, -1 if head.symmetry else place, near))
             marks = {k: (colour[k], sorted(seen[k])) for k in sizes}
             ranks = _ranked(marks)
             if len(set(ranks.values())) == len(set(colour.values())):

@@ -11,6 +11,7 @@ from qkv.maths.algebra.monomials import (
     TOGETHER,
     Factor,
     Frozen,
+    Head,
     Ix,
     Poly,
     add,
@@ -64,7 +65,7 @@ def sign_and_value(coefficient: Fraction, factors: list[Factor], sizes: dict[int
                 continue
             if value.head.kind == "abs" and (value.head.args, value.slots) == (factor.head.args, factor.slots):
                 become = _inside
-            elif factor.head.args == _as_argument(value) and set(factor.slots) == set(value.slots):
+            elif (factor.head, factor.slots) == _sign_of(value):
                 become = _absolute
             else:
                 continue
@@ -83,13 +84,15 @@ def _absolute(factor: Factor) -> Poly:
     return absolute(atom(factor.head, factor.slots))
 
 
-def _as_argument(factor: Factor) -> tuple[Frozen, ...] | None:
-    """The factor, to the power 1, as it would stand in the head of its sign."""
-    if factor.head.sign != "real" or factor.head.kind == "sum" or len(set(factor.slots)) < len(factor.slots):
+def _sign_of(value: Factor) -> tuple[Head, tuple[Ix, ...]] | None:
+    """The head and the slots, in order, of the sign of a factor to the power 1: sign(F_ij) says nothing of F_ji."""
+    if value.head.sign != "real" or value.head.kind == "sum":
         return None
-    opens: dict[Ix, Ix] = {ix: fresh() for ix in factor.slots if ix[0] == "b"}
-    inner = renamed(factor._replace(exponent=Fraction(1)), opens)
-    return closed("sign", [build(Fraction(1), [inner], {})], odd=True)[0].head.args
+    opens: dict[Ix, Ix] = {ix: fresh() for ix in value.slots if ix[0] == "b"}
+    inner = renamed(value._replace(exponent=Fraction(1)), opens)
+    made, _ = closed("sign", [build(Fraction(1), [inner], {})], odd=True)
+    back = renamed(made, {new: ix for ix, new in opens.items()})
+    return back.head, least(back.head, back.slots)
 
 
 def sum_over_itself(coefficient: Fraction, factors: list[Factor], sizes: dict[int, Frozen]) -> Poly | None:

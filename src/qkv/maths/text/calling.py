@@ -56,9 +56,7 @@ def _called(elaborator: Elaborator, part: Syntax, suffixes: list[Syntax], given:
         node = lifting.over(elaborator, part, lower[0], given)
     else:
         node = _with_lower(elaborator, name, lower, given(), span)
-    for suffix in upper:
-        node = scripting.raised(elaborator, node, suffix, span)
-    return node
+    return scripting.raised_by_each(elaborator, node, upper, span)
 
 
 def regrouped(atom: Syntax | Token, suffixes: list[Syntax]) -> tuple[Syntax | Token, list[Syntax]]:
@@ -238,16 +236,17 @@ def mapped(elaborator: Elaborator, part: Syntax) -> Node:
     kind: Type = elaborator.types[str(token)]
     arguments = [elaborator.term(piece) for piece in rows[0] if not is_token(piece, "COMMA")]
     if len(rows) != 1 or len(arguments) != len(kind.arguments):
-        elaborator.ill_typed(f"{name} takes {len(kind.arguments)} arguments, not {len(arguments)}", part.span)
+        wanted = saying.several(len(kind.arguments), "argument")
+        elaborator.ill_typed(f"{name} takes {wanted}, not {len(arguments)}", part.span)
     turned = False
-    for place, wanted in enumerate(kind.arguments):
-        given = elaborator.as_shape(arguments[place], wanted)
-        if len(wanted) == 1 and len(given.shape) == 2 and known(given.shape[0]) == 1:
+    for place, shape in enumerate(kind.arguments):
+        given = elaborator.as_shape(arguments[place], shape)
+        if len(shape) == 1 and len(given.shape) == 2 and known(given.shape[0]) == 1:
             given, turned = _standing(elaborator, given), True
         arguments[place] = given
-        if not fit_shapes(given.shape, wanted):
-            shape = plain_shape(given.shape)
-            reason = f"{name} takes {plain_shape(wanted)}, and {elaborator.text(given)} is {shape}"
+        if not fit_shapes(given.shape, shape):
+            said = plain_shape(given.shape)
+            reason = f"{name} takes {plain_shape(shape)}, and {elaborator.text(given)} is {said}"
             elaborator.ill_typed(reason, given.span)
     symbol = Symbol((), str(token), kind, span=span_of(token))
     made = Call(kind.shape, str(token), tuple(arguments), symbol, span=part.span)

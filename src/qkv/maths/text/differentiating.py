@@ -113,6 +113,8 @@ def _acting(elaborator: Elaborator, rest: list[_Piece], order: int, targets: _Ta
 
 
 def _derivatives(elaborator: Elaborator, body: Node, order: int, targets: _Targets, span: Span) -> Node:
+    if not order or not all(times for _, times in targets):
+        elaborator.unreadable("a derivative is taken once or more, not 0 times: leave out the exponent 0", span)
     if order != sum(times for _, times in targets):
         elaborator.unreadable("the ∂ above and those below are not as many", span)
     if order > _HIGHEST:
@@ -199,7 +201,7 @@ def _below(pieces: list[_Piece], letter: str) -> _Targets | None:
         if times is not None or (len(pieces) > 2 and len(raised) == 1 and scripting.spelt(raised) == "^T"):
             kept = (atom, *(suffix for suffix in suffixes if suffix is not raised[0]))
             target = Syntax("operand", kept, span_of(target), 0)
-        found.append((target, times or 1))
+        found.append((target, 1 if times is None else times))
     return found
 
 

@@ -127,19 +127,22 @@ class Arithmetic:
         scalars = scalars_left + scalars_right
         if first is None or second is None:
             return _scaled(scalars, first if second is None else second, span)
+        core = self._core(first, second, how, scalars, span)
+        return _times_scalars(scalars, core, span)
+
+    def _core(self, first: Node, second: Node, how: str, scalars: list[Node], span: Span) -> Node:
+        """The product of two vectors or matrices; `scalars` stand beside it, and so they do in a suggestion."""
         if how == "dot" and isinstance(first, Written) and isinstance(second, Transpose) and is_list_turned(second):
             second = second.body  # a list is one vector, lying or standing
         if how == "dot" and len(first.shape) == len(second.shape) == 1:
             if not fit(first.shape[0], second.shape[0]):
-                self._mismatch(first, second, span)
-            core: Node = Contract((), Transpose((1, *first.shape), first, span=first.span), second, span=span)
-        elif how == "otimes":
+                self._mismatch(first, second, scalars, span)
+            return Contract((), Transpose((1, *first.shape), first, span=first.span), second, span=span)
+        if how == "otimes":
             if len(first.shape) != 1 or len(second.shape) != 1:
                 self.ill_typed("⊗ is the outer product of two vectors", span)
-            core = Outer((*first.shape, *second.shape), first, second, span=span)
-        else:
-            core = self._matrix_product(first, second, span)
-        return _scaled(scalars, core, span) if core.shape else _scaled([*scalars, core], None, span)
+            return Outer((*first.shape, *second.shape), first, second, span=span)
+        return self._matrix_product(first, second, scalars, span)
 
     def _hadamard(self, left: Node, right: Node, span: Span) -> Node:
         if not fit_shapes(left.shape, right.shape):
@@ -150,7 +153,7 @@ class Arithmetic:
             )
         return Hadamard(left.shape, left, right, span=span)
 
-    def _matrix_product(self, left: Node, right: Node, span: Span) -> Node:
+    def _matrix_product(self, left: Node, right: Node, scalars: list[Node], span: Span) -> Node:
         a = left.shape
         if len(a) == 2 and isinstance(right, Transpose) and is_list_turned(right) and not could_fit(a[1], 1):
             right = right.body
@@ -162,9 +165,9 @@ class Arithmetic:
             return Contract(() if known(a[0]) == 1 else (a[0],), left, right, span=span)
         if len(a) == 2 and len(b) == 2 and fit(a[1], b[0]):
             return Contract((a[0], b[1]), left, right, span=span)
-        return self._mismatch(left, right, span)
+        return self._mismatch(left, right, scalars, span)
 
-    def _mismatch(self, left: Node, right: Node, span: Span) -> NoReturn:
+    def _mismatch(self, left: Node, right: Node, scalars: list[Node], span: Span) -> NoReturn:
         a, b = left.shape, right.shape
         shown = shortened(beside(left, right) or f"{self.text(left)} {self.text(right)}")
         if len(a) == len(b) == 1:
@@ -172,10 +175,14 @@ class Arithmetic:
             sizes = "" if alike else f" of sizes {plain_size(a[0])} and {plain_size(b[0])}"
             inner = Contract((), Transpose((1, *a), left), right)
             products = [inner] * alike + [Outer((*a, *b), left, right)]
-            self.ill_typed(f"{shown}: two columns{sizes} have no product", span, OR.join(map(said, products)))
+            meant = OR.join(filter(None, (said(_times_scalars(scalars, node, span)) for node in products)))
+            self.ill_typed(f"{shown}: two columns{sizes} have no product", span, meant)
         pairs = [(left, self._flipped(right)), (self._flipped(left), right), (right, left)]
-        fitting = [beside(x, y) for x, y in pairs if _multipliable(x.shape, y.shape)]
-        self.ill_typed(f"{shown}: ({_times(a)})({_times(b)}) do not fit", span, fitting[0] if fitting else "")
+        fitting = next(((x, y) for x, y in pairs if _multipliable(x.shape, y.shape)), None)
+        meant = beside(*fitting) if fitting else ""
+        if fitting and scalars:
+            meant = said(_times_scalars(scalars, self._matrix_product(*fitting, scalars, span), span))
+        self.ill_typed(f"{shown}: ({_times(a)})({_times(b)}) do not fit", span, meant)
 
     def _flipped(self, node: Node) -> Node:
         return node.body if isinstance(node, Transpose) else self.transpose(node, node.span)
@@ -223,6 +230,10 @@ def _is_zeros(node: Node) -> bool:
 def _scaled(scalars: list[Node], core: Node | None, span: Span) -> Node:
     factors = scalars if core is None else [*scalars, core]
     return factors[0] if len(factors) == 1 else Multiply(core.shape if core else (), tuple(factors), span=span)
+
+
+def _times_scalars(scalars: list[Node], core: Node, span: Span) -> Node:
+    return _scaled(scalars, core, span) if core.shape else _scaled([*scalars, core], None, span)
 
 
 def _apart(node: Node) -> tuple[list[Node], Node | None]:

@@ -69,9 +69,9 @@ class Lexer(Styled):
         while at < len(self.text):
             at = self._step(at)
         if self.open:
-            place = self.open[-1].place
-            what = "\\begin" if self.text.startswith("\\begin", place) else self.text[place]
-            raise self._unreadable(f"{what} is never closed", place, place + len(what))
+            place, end = self.open[-1].place, self._opening_ends(self.open[-1])
+            what = self.clean.source[slice(*self.clean.span(place, end))].strip()
+            raise self._unreadable(f"{what} is never closed", place, end)
         self._refuse_prose()
         return one_statement(self.tokens, self.wide, self.names, self.clean.source)
 

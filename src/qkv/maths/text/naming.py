@@ -39,6 +39,7 @@ def canonical(written: str) -> str | None:
     for accent, name in ACCENTS.items():
         text = re.sub(rf"\\{accent}(?![A-Za-z])\s*(?:\{{([^{{}}]*)\}}|(\\?[A-Za-z]+))", rf"\1\2_{name}", text)
     text = text.replace("\\prime", "'").replace("^", "")
+    text = re.sub(r"^([^_]*)\\_", r"\1_", text)  # d\_model is d_model, and d_{a\_b} is d_ab
     spelt = _spelt(text)
     return spelt if spelt and CANONICAL.fullmatch(spelt) else None
 

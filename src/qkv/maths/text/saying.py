@@ -61,6 +61,15 @@ def beside(left: Node, right: Node) -> str:
     return writer.beside(writer.left(left), writer.at(right, RAISED_UP))
 
 
+def several(count: int | str, what: str) -> str:
+    """How many there are of something, of which one has no s.
+
+    >>> several(1, "argument"), several("d", "component")
+    ('1 argument', 'd components')
+    """
+    return f"{count} {what}" if str(count) == "1" else f"{count} {what}s"
+
+
 def shortened(text: str) -> str:
     """Cut to what a sentence can hold."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 2]} …"

@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from qkv.maths.extents import NATURAL, size_of
+from qkv.maths.extents import NATURAL, impossible, size_of
 from qkv.maths.text import calling, counting, saying
 from qkv.maths.text.parsing import Token
 from qkv.maths.text.shaping import could_fit, fit, known, plain_shape, plain_size, unknown_size
@@ -81,10 +81,11 @@ def suffixed(elaborator: Elaborator, atom: Syntax | Token, suffixes: list[Syntax
         joined = f"{atom}_{spelt(inside(lower[0]))}"
         if joined in elaborator.types:  # σ^2_q is σ_q squared
             atom, lower = Token("NAME", joined, start_pos=span_of(atom)[0], end_pos=span[1]), []
+    powers = 0
     if is_token(atom, "NAME") and atom == "e" and upper and _is_free(elaborator, "e") and not lower:
         exponent = value(elaborator, inside(upper[0])[0])
         base: Node = Call(exponent.shape, "exp", (exponent,), span=span)
-        upper = upper[1:]
+        upper, powers = upper[1:], 1
     else:
         turned = bool(upper) and bool(lower) and suffixes.index(upper[0]) < suffixes.index(lower[0])
         if turned and _transposes(elaborator, inside(upper[0]), 2):
@@ -93,7 +94,11 @@ def suffixed(elaborator: Elaborator, atom: Syntax | Token, suffixes: list[Syntax
             upper = upper[1:]
         else:
             base = _based(elaborator, atom, lower, span)
-    powers = 0
+    return raised_by_each(elaborator, base, upper, span, powers)
+
+
+def raised_by_each(elaborator: Elaborator, base: Node, upper: list[Syntax], span: Span, powers: int = 0) -> Node:
+    """Transposes as many as there are, but one power; `powers` of them are in the base already."""
     for suffix in upper:
         powers += not _transposes(elaborator, inside(suffix), len(base.shape))
         if powers > 1:
@@ -173,6 +178,9 @@ def _sizes(elaborator: Elaborator, suffix: Syntax) -> Shape:
         size = size_of(node) if not node.shape else None
         if size is None:
             elaborator.ill_typed("this is no size", span_of(part))
+        if impossible(size):
+            reason = f"{elaborator.text(node)} is no size: write a whole number from 1, or a name such as d"
+            elaborator.ill_typed(reason, span_of(part))
         sizes.append(size)
     if len(sizes) > 2:
         elaborator.ill_typed("more than two sizes", suffix.span)
@@ -238,15 +246,15 @@ def _index(elaborator: Elaborator, part: Syntax | Token, size: object, shown: st
     if isinstance(node, Index):
         if not could_fit(node.size, size):
             runs = f"{saying.named(node.name)} runs to {plain_size(node.size)}"
-            reason = f"{runs} but {shown} has {plain_size(size)} components"
-            elaborator.ill_typed(reason, span)
+            elaborator.ill_typed(f"{runs} but {shown} has {saying.several(plain_size(size), 'component')}", span)
         fit(node.size, size)
     elif isinstance(node, Number):
         most = known(size)
         if node.value < 1 or node.value.denominator != 1:
             elaborator.ill_typed("components are counted by whole numbers from 1", span)
         if isinstance(most, int) and node.value > most:
-            elaborator.ill_typed(f"{shown} has {most} components, and there is no number {node.value}", span)
+            has = saying.several(most, "component")
+            elaborator.ill_typed(f"{shown} has {has}, and there is no number {node.value}", span)
     elif (counted := counting.linear(node)) is not None:
         _reaches(elaborator, node, counted, size, shown, span)
     elif not (isinstance(node, Symbol) and node.type.kind == "natural"):
@@ -267,8 +275,9 @@ def _reaches(elaborator: Elaborator, node: Node, counted, size: object, shown: s
                 if isinstance(end, int | str)
                 else f"nothing says how far {name} runs"
             )
-            reason = f"{runs}, so that {elaborator.text(node)} may lie outside of {shown}, which has {plain_size(size)}"
-            elaborator.ill_typed(f"{reason} components", span)
+            has = saying.several(plain_size(size), "component")
+            reason = f"{runs}, so that {elaborator.text(node)} may lie outside of {shown}, which has {has}"
+            elaborator.ill_typed(reason, span)
         fit(one.size, size)
 
 

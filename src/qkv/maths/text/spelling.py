@@ -10,13 +10,21 @@ from qkv.errors import Unreadable
 from qkv.maths.text import naming
 from qkv.maths.text.cleaning import Clean
 from qkv.maths.text.parsing import Token
-from qkv.maths.text.words import FUNCTIONS, SENTENCES, SKIPPED, UNREAD
+from qkv.maths.text.words import FUNCTIONS, OPERATORS, RELATIONS, SENTENCES, SKIPPED, UNREAD
 from qkv.maths.tree import Type
 
 DEEPEST = 60
 _LETTERS = re.compile(r"[A-Za-z]+")
 _SNAKE = re.compile(r"[A-Za-z]{3,}_[A-Za-z]{2,}(?![A-Za-z0-9_])")
-_BASED = re.compile(r"(log)(2|10)(?=\s*[(\[{]|\s+[A-Za-z0-9\\]|\s*\\(?:left|[Bb]ig))")
+# What log3 is not the logarithm of: log3 \\cdot x is a product.
+_NO_ARGUMENT = "|".join(
+    ["right", "end", *filter(str.isalpha, RELATIONS)]
+    + [word for word, (kind, _) in OPERATORS.items() if kind in ("TIMES", "DIV", "ODOT", "OTIMES", "PM", "OVER", "ROW")]
+)
+_BASED = re.compile(
+    r"(log)(\d+(?:\.\d+)?)(?=\s*[(\[{]|\s*\\(?:left|[Bb]ig)"
+    rf"|\s+(?:[A-Za-z0-9]|\\(?!\\|(?:{_NO_ARGUMENT})(?![A-Za-z]))))"
+)
 _AFTER = re.compile(r"(?:\\[,;:!)\] ]|[\s.,;$`]|\*\*)+$")
 _EQUATION_NUMBER = re.compile(
     r"(?:[.,;]|\\(?:q?quad|hfill)(?![A-Za-z]))(?:[\s~.,;]|\\(?:[,;:! ]|(?:q?quad|hfill)(?![A-Za-z])))*"
@@ -96,8 +104,13 @@ class Spelling:
         if not self.open:
             return said
         opened = self.open[-1]
-        mark = re.compile(r"\\?\|+|\\[A-Za-z]+|.").match(self.text, opened.place)
-        return f"{said}: what is open is {mark[0] if mark else ''}"
+        return f"{said}: what is open is {self.text[opened.place : self._opening_ends(opened)]}"
+
+    def _opening_ends(self, opened: Open) -> int:
+        """Where the bracket or the whole command ends that opened this."""
+        mark = re.compile(r"\\(?:[A-Za-z]+|.)|\|\||.").match(self.text, opened.place)
+        bar = opened.kind == "BAR_L" and self.text[opened.place] == "|"
+        return opened.place + 1 if bar or not mark else mark.end()
 
     def _last(self) -> str:
         return self.tokens[-1].type if self.tokens else ""
@@ -150,14 +163,23 @@ class Spelling:
 
     def _lower_run(self, run: str, at: int) -> int:
         """Letters after a bare _: one, as in LaTeX, where the rest are names; else all, as in plain text."""
+        if self._ends_in_a_power_of_e(run, at):
+            run = run[:-1]
         if 1 < len(run) <= 3 and self._are_indices(run):
             return self._lower_letters(run, at)
-        power = run[1:] == "e" and self.text[at + 2 : at + 3] == "^"  # Σ_ie^{s_i}
-        if len(run) == 1 or power or self._split(run[1:], at + len(run), self._is_name) is not None:
+        if len(run) == 1 or self._split(run[1:], at + len(run), self._is_name) is not None:
             return self._put("NAME", run[0], at, at + 1)
         if naming.letter(run) or len(run) > 3:
             return self._put("NAME", run, at, at + len(run))
         return self._lower_letters(run, at)
+
+    def _ends_in_a_power_of_e(self, run: str, at: int) -> bool:
+        """Σ_ie^{s_i}: below stand indices, perhaps a factor behind them, and then e^…; a longer word stays whole."""
+        if len(run) == 1 or run[-1] != "e" or "e" in self.names or self.text[at + len(run) : at + len(run) + 1] != "^":
+            return False
+        before = run[:-1]
+        known = len(before) <= 3 and (self._are_indices(before) or bool(self._split(before[1:], -1, self._is_name)))
+        return len(before) == 1 or known
 
     def _are_indices(self, run: str) -> bool:
         """Whether letters below something are all lower indices: declared ones, and after δ or I others as well."""
@@ -233,7 +255,7 @@ class Spelling:
             return self._put("SQRT", word, start, end)
         if word in FUNCTIONS:
             return self._put("FUNC", FUNCTIONS[word], start, end)
-        if word in ("log2", "log10"):
+        if re.fullmatch(r"log\d+", word):
             return self._logarithm(word[3:], start, end)
         if word == "lg":
             if not self._in_order():

@@ -93,8 +93,7 @@ def _indicators(tokens: list[Token], names: Mapping[str, Type]) -> list[Token]:
             made.append(token)
             at += 1
             continue
-        scripted = len(made) > 1 and made[-2].type in ("SUB", "SUP", "FRAC")
-        marked = bool(made) and not scripted and _marks(made[-1], names)
+        marked = bool(made) and not _is_argument(made) and _marks(made[-1], names)
         if not marked and token.type != "LBRACK":
             made.append(token)
             at += 1
@@ -107,6 +106,21 @@ def _indicators(tokens: list[Token], names: Mapping[str, Type]) -> list[Token]:
         made += [*inner, Token("RBRACE", "}", last.start_pos, last.end_pos)]
         at += 5
     return made
+
+
+def _is_argument(tokens: list[Token]) -> bool:
+    """Whether the last token belongs to what stands before it: a script, a root, or either part of a fraction."""
+    before = tokens[:-1]
+    if not before or before[-1].type in ("SUB", "SUP", "SQRT", "FRAC"):
+        return bool(before)
+    start = len(before) - 1
+    if before[-1].type in _ANY_OPENING:
+        return False
+    if before[-1].type in _CLOSING:
+        levels = _levels(before)
+        opening = (at for at in range(start) if levels[at] == levels[-1] and before[at].type in _ANY_OPENING)
+        start = max(opening, default=0)
+    return start > 0 and before[start - 1].type == "FRAC"
 
 
 def _marks(token: Token, names: Mapping[str, Type]) -> bool:

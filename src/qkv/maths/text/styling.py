@@ -126,7 +126,8 @@ class Styled(Spelling):
         if re.fullmatch(r"arg\s*(?:\\,)?\s*\\?max", inside):
             return self._put("FUNC", "argmax", at, stop)
         if word in TEXTS and inside.replace("_", "").replace("\\", "").isalnum() and inside[0].isalpha():
-            return self._word(inside, at, stop, texted=True)
+            escaped = naming.canonical(inside) if "\\_" in inside else None  # y\_1 is y_1
+            return self._word(escaped or inside, at, stop, texted=True)
         if word.startswith("text") and " " in inside:
             raise self._unreadable("words in a sentence are not read, only mathematics", at, stop)
         return -1

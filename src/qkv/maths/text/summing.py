@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from qkv.maths.extents import size_node, size_of
+from qkv.maths.extents import impossible, size_node, size_of
+from qkv.maths.substitution import symbols_of
 from qkv.maths.text import scripting
 from qkv.maths.text.parsing import Token
 from qkv.maths.text.saying import named
@@ -111,9 +112,10 @@ def _bound_here(elaborator: Elaborator, bounds: Range, members: list, signs: lis
     """The names that a condition binds.
 
     What stands between two ends is bound, whatever it means outside. Of two names that are compared, one is given that
-    is declared as an index, told to be free, bound further out (unless both are), stands in a lower index outside this
-    sum, or not in it where the other does. The others are bound: both in i ≠ j, i < j, j < i and j ≤ i. Where none is
-    left, what another condition binds already is compared, and the first is bound only where there is none.
+    is declared as an index, told to be free, bound further out (unless that leaves this sum nothing to bind), stands in
+    a lower index outside this sum, or not in it where the other does. The others are bound: both in i ≠ j, i < j, j < i
+    and j ≤ i. Where none is left, what another condition binds already is compared, and the first is bound only where
+    there is none.
     """
     names = [str(member) for member in members if is_token(member, "NAME")]
     if not names:
@@ -122,16 +124,16 @@ def _bound_here(elaborator: Elaborator, bounds: Range, members: list, signs: lis
         return {names[0]}
     between = {str(member) for member in members[1:-1] if is_token(member, "NAME")}
     candidates = [name for name in names if name in between or not _is_end(elaborator, name)]
-    first = candidates[0] if candidates else names[0]
-    given = {name for name in candidates if _is_declared_index(elaborator, name)} | _outside(elaborator, body)
-    given |= {*elaborator.told, *bounds.names}
-    summed = _names(body) & set(candidates)
+    free = _outside(elaborator, body) | set(elaborator.told)
+    fresh = [name for name in candidates if name not in free and name not in elaborator.scope]
+    if not fresh and not bounds.names:  # a sum binds something, if need be anew what is bound further out
+        fresh = candidates
+    given = {name for name in fresh if _is_declared_index(elaborator, name)} | free | set(bounds.names)
+    summed = _names(body) & set(fresh)
     if summed:
-        given |= set(candidates) - summed
-    bound = set(candidates) - given
-    if not bound <= set(elaborator.scope):  # where all of them are bound further out, they are bound anew
-        bound -= set(elaborator.scope)
-    return between | bound or set(bounds.names) or {first}
+        given |= set(fresh) - summed
+    first = fresh[0] if fresh else names[0]
+    return between | (set(fresh) - given) or set(bounds.names) or {first}
 
 
 def _is_end(elaborator: Elaborator, name: str) -> bool:
@@ -215,6 +217,8 @@ def _expand(elaborator: Elaborator, bounds: Range, body: Syntax, product: bool, 
     for name, low in bounds.low.items():
         if not isinstance(low, Number) or low.value != 1:
             return _from_elsewhere(elaborator, bounds, body, product, span, name)
+    if len(bounds.names) == 1 and not bounds.pairs and _constant(bounds.high.get(bounds.names[0])) == 0:
+        return _written_out(elaborator, body, product, span, bounds.names[0], range(0))
     return _from_one(elaborator, bounds, body, product, span)
 
 
@@ -230,6 +234,8 @@ def _from_one(elaborator: Elaborator, bounds: Range, body: Syntax, product: bool
     if not equal:
         return whole
     _, a, b = equal[0]
+    if a not in bounds.names and b not in bounds.names:  # the diagonal would be kept where they differ, too
+        elaborator.unreadable("a ≤ below a sum compares an index that it binds", span)
     gone, kept = (a, b) if a in bounds.names else (b, a)
     diagonal = _bound(elaborator, bounds, [], body, product, span, {gone: kept})
     if product:
@@ -248,12 +254,15 @@ def _triangle(bounds: Range, name: str, equal: list[tuple[str, str, str]]) -> No
 def _from_elsewhere(elaborator: Elaborator, bounds: Range, body: Syntax, product: bool, span: Span, name: str) -> Node:
     """A range that does not start at 1: written out, or moved there with the terms that are missing or too many."""
     low, high = bounds.low[name], bounds.high.get(name)
-    start = int(low.value) if isinstance(low, Number) and low.value.denominator == 1 else None
-    if start is not None and isinstance(high, Number) and high.value.denominator == 1:
+    start, stop = _constant(low), _constant(high)
+    if start is not None and stop is not None:
         _one_index(elaborator, bounds, span)
-        if high.value - start > _LONGEST:
+        if stop < start - 1:  # one before its beginning ends what has no terms
+            what = "product" if product else "sum"
+            elaborator.ill_typed(f"this {what} runs backwards, from {start} to {stop}: exchange its ends", span)
+        if stop - start + 1 > _LONGEST:
             elaborator.unreadable(f"a sum written out has at most {_LONGEST} terms", span)
-        return _written_out(elaborator, body, product, span, name, range(start, int(high.value) + 1))
+        return _written_out(elaborator, body, product, span, name, range(start, stop + 1))
     # Up to an index that is 1 there is nothing to take away from a sum that starts at 3.
     latest = 2 if isinstance(high, Index) else _LATEST
     if start is None or not 0 <= start <= latest or product:
@@ -272,6 +281,12 @@ def _from_elsewhere(elaborator: Elaborator, bounds: Range, body: Syntax, product
     missing = range(1) if start == 0 else range(1, start)
     rest = _written_out(elaborator, body, product, span, name, missing)
     return elaborator.add([whole, rest if start == 0 else elaborator.negate(rest, span)], span)
+
+
+def _constant(end: Node | None) -> int | None:
+    """The whole number that an end is, whatever its names are."""
+    size = None if end is None or symbols_of(end) else size_of(end)
+    return size if isinstance(size, int) else None
 
 
 def _one_index(elaborator: Elaborator, bounds: Range, span: Span) -> None:
@@ -349,4 +364,7 @@ def _size(elaborator: Elaborator, end: Node | None) -> Size:
     size = size_of(end)
     if size is None or (isinstance(end, Symbol) and end.shape):
         elaborator.ill_typed("a sum runs to a whole number, a size or an index", end.span)
+    if impossible(size):
+        reason = f"from 1 a sum runs to a whole number from 1, a size or an index, and not to {elaborator.text(end)}"
+        elaborator.ill_typed(reason, end.span)
     return size

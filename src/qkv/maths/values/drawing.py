@@ -121,15 +121,15 @@ def filled(value: Any, shape: Shape, sizes: Mapping[str, int]) -> Any:
     return shaped(iter([Fraction(value)] * total), lengths_of)
 
 
-def definite(size: int, draw: random.Random, attempt: int) -> Any:
-    """A symmetric matrix with a triangular square root in whole numbers."""
+def definite(size: int, draw: random.Random, attempt: int, scale: Fraction = ONE) -> Any:
+    """A symmetric matrix with a triangular square root in whole numbers times `scale`, so that roots stay exact."""
     volume((size, size, size))
     low = 0 if attempt == 0 else -2
     lower = [[Fraction(draw.randint(low, 2)) for _ in range(i)] + [Fraction(draw.randint(1, 2))] for i in range(size)]
     if attempt == 0:
         for i in range(1, size):
             lower[i][i - 1] = ONE
-    rows = [row + [ZERO] * (size - len(row)) for row in lower]
+    rows = [[entry * scale for entry in row] + [ZERO] * (size - len(row)) for row in lower]
     return tuple(tuple(sum((a * b for a, b in zip(r, s, strict=True)), ZERO) for s in rows) for r in rows)
 
 

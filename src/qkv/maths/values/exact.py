@@ -355,9 +355,8 @@ class Evaluator:
 
     def covariance(self, node: Covariance) -> Any:
         def times(a: Any, b: Any) -> Any:
-            if not isinstance(a, tuple):
-                return multiply(a, b)
-            return tuple(tuple(multiply(x, y) for y in b) for x in a)
+            # Every entry of one by every entry of the other: a number, a vector or a matrix, as the axes of both say.
+            return componentwise(lambda x: componentwise(lambda y: multiply(x, y), b), a)
 
         def both(inside: Evaluator) -> Any:
             return times(inside.value(node.left), inside.value(node.right))

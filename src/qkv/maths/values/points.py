@@ -173,7 +173,7 @@ def point(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], positive: b
         elif kind == "index":
             pointers.setdefault(symbol.type.shape[0] if symbol.type.shape else 2, []).append(name)
         elif name in words.covariances:
-            values[name] = definite(whole(symbol.shape[0], sizes), draw, attempt)
+            values[name] = definite(whole(symbol.shape[0], sizes), draw, attempt, scale(words, name, attempt))
         elif symbol.shape:
             shape = tuple(whole(size, sizes) for size in symbol.shape)
             first = attempt == 0
