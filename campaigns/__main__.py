@@ -54,6 +54,8 @@ def main() -> None:
         if len(asked.names) != 1:
             parser.error("--seed goes with one name")
         campaign = named(asked.names[0])
+        # A shell that put the campaign behind itself has it ignore this, and all that it starts: storms send it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         batch = campaign.run(asked.seed, campaign.batch if asked.count is None else asked.count)
         print(MARK + json.dumps(asdict(batch)))
         return

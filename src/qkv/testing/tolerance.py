@@ -189,6 +189,8 @@ def _sizes(
         return (size.amax(-1) if size.shape[-1] else none), none, none
     sims = torch.where(gold.attended, similarities(similarity, q, k), 0.0)
     large = torch.where(gold.attended, _majorant(similarity, q, k, sims, size), 0.0)
+    # Below the smallest normal number rounding is no longer relative: every product may be off by the same amount.
+    large = torch.where(large > 0, large + torch.finfo(arithmetic(query.dtype)).smallest_normal, 0.0)
     below = sims.sum(-1).abs() if getattr(similarity, "normalize", True) else torch.ones_like(none)
     # Nothing to sum is exact; a sum that cancels to 0 leaves no digit that could be checked.
     below = torch.where(large.sum(-1) == 0, 1.0, below)

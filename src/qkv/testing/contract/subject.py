@@ -9,7 +9,9 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..cases import CallCase
+from qkv.similarity import Polynomial
+
+from ..cases import CallCase, as_called
 
 
 class Claims(Protocol):
@@ -153,10 +155,27 @@ def gradient_noise(call: CallCase, dtype: torch.dtype) -> float:
     """Below this a gradient is rounding: the size of the terms that cancel in it, times a few eps.
 
     The gradient of a softmax is p_j (dp_j − Σ_i p_i dp_i): with one key the difference is 0, and what a
-    kernel leaves of it is a rounding error of dp = cotangent · v, passed on to query and key.
+    kernel leaves of it is a rounding error of dp = cotangent · v, passed on to query and key. For a polynomial it is
+    divided by Σ_j sim instead, which may be close to 0.
     """
     query, key, value = (float(tensor.detach().nan_to_num(0, 0, 0).abs().max()) for tensor in call.tensors)
-    return 8 * torch.finfo(dtype).eps * value * call.width_v * max(1.0, query, key)
+    noise = 8 * torch.finfo(dtype).eps * value * call.width_v * max(1.0, query, key)
+    return noise * _steepness(call) if call.kind == "polynomial" else noise
+
+
+def _steepness(call: CallCase) -> float:
+    """The largest Σ_i or Σ_j of |∂ sim(q_i, k_j)| / |Σ_j sim(q_i, k_j)|, by the product q_i·k_j; at least 1."""
+    similarity = call.built_similarity
+    assert isinstance(similarity, Polynomial)
+    degree, offset = similarity.degree, similarity.offset
+    query, key = (tensor.detach().double().nan_to_num(0, 0, 0) for tensor in call.tensors[:2])
+    if query.dim() == 4:
+        key = key.repeat_interleave(query.shape[1] // max(1, key.shape[1]), dim=1)
+    inside = query @ key.mT + offset
+    attended = as_called(call.attended, call.dims)
+    below = torch.where(attended, inside**degree, 0.0).sum(-1, keepdim=True).abs()
+    slopes = torch.where(attended & (below > 0), degree * inside.abs() ** max(0, degree - 1) / below, 0.0)
+    return max([1.0, *(float(slopes.sum(axis).max()) for axis in (-1, -2) if slopes.numel())])
 
 
 def apart(found: Tensor, wanted: Tensor) -> float:
