@@ -205,13 +205,13 @@ def interrupt_storm(draw: random.Random) -> None:
                 found = qkv.decode(*token(seed + t), memory)
                 assert torch.equal(found, wanted[t]), f"step {t} after {hits} interruptions"
                 t += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
         except KeyboardInterrupt:
             hits += 1
             done = memory.length - start
             assert done in (t, t + 1), f"{done} steps are in the memory, {t} were taken"
             assert memory.lengths.tolist() == [memory.length]
             t = done
-    signal.setitimer(signal.ITIMER_REAL, 0)
     for later in range(t, min(t + 12, 400)):
         assert torch.equal(qkv.decode(*token(seed + later), memory), wanted[later]), f"step {later} after {hits}"
     assert hits, "nothing was interrupted"

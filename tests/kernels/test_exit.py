@@ -38,3 +38,25 @@ sys.exit(7)
 def test_a_daemon_thread_in_a_kernel_does_not_abort_the_process(call: str) -> None:
     done = subprocess.run([sys.executable, "-c", CODE, call], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (7, "")
+
+
+HELD = """
+import builtins
+import torch, qkv
+
+class Last:
+    def __init__(self, memory):
+        self.memory = memory
+    def __del__(self):
+        self.memory.reset()
+
+memory = qkv.KVCache(2, 2, 8)
+memory.append(torch.ones(2, 2, 70, 8), torch.ones(2, 2, 70, 8))
+builtins.last = Last(memory)  # taken apart after all modules
+"""
+
+
+def test_a_memory_can_be_emptied_when_nothing_can_be_imported_any_more() -> None:
+    """Found by the campaign of storms."""
+    done = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -168,6 +168,12 @@ def _chunk(pages: int, page_bytes: int, huge: bool) -> tuple[int, Tensor]:
     return block.data_ptr() + skip, block[skip : skip + size].view(pages, page_bytes)
 
 
+def address_of(array: np.ndarray) -> int:
+    """Where its numbers are. Not by array.ctypes, which imports a module at every use: a memory may be emptied while
+    the interpreter ends, when nothing can be imported any more."""
+    return array.__array_interface__["data"][0]
+
+
 class Table:
     """The pages of each row: absolute page number P of row b is at array[b, P & (slots - 1)], as an address.
 
@@ -178,7 +184,7 @@ class Table:
 
     def __init__(self, array: np.ndarray, first: np.ndarray, stop: np.ndarray) -> None:
         self.array, self.first, self.stop = array, first, stop
-        self.address = array.ctypes.data
+        self.address = address_of(array)
         self.slots = array.shape[1]
 
     @classmethod

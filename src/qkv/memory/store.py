@@ -13,7 +13,7 @@ from ..kernels.dtypes import CODE
 from ..kernels.memory import memory_append, populate
 from ..kernels.ops import enrolled
 from .layout import PAGE, Layout, Stored, numbers, read, rounded, write
-from .pages import Pool, Table, pages_for
+from .pages import Pool, Table, address_of, pages_for
 
 _NO_LIMIT = 1 << 62
 _SLOTS = 64  # pages a row that the first table has room for: 4,096 tokens
@@ -45,12 +45,12 @@ class Store:
         of the lengths, brought up to date after them, since a graph may run a step on a copy of it."""
         self._forget_ready()
         lengths = lengths.copy()
-        address, handle = lengths.ctypes.data, getattr(self, "handle", None)
+        address, handle = address_of(lengths), getattr(self, "handle", None)
         if handle is None or len(handle) != 1 + len(lengths):
             handle = torch.empty(1 + len(lengths), dtype=torch.int64, device="cpu")
             handle[0] = self._number
         copy = handle.numpy()[1:]
-        copy_at = copy.ctypes.data
+        copy_at = address_of(copy)
         # No call between these, so nothing can come between them.
         self._table, self._lengths, self._lengths_at = table, lengths, address
         self._copy, self._copy_at, self.handle = copy, copy_at, handle

@@ -156,11 +156,15 @@ def gradient_noise(call: CallCase, dtype: torch.dtype) -> float:
 
     The gradient of a softmax is p_j (dp_j − Σ_i p_i dp_i): with one key the difference is 0, and what a
     kernel leaves of it is a rounding error of dp = cotangent · v, passed on to query and key. For a polynomial it is
-    divided by Σ_j sim instead, which may be close to 0.
+    divided by Σ_j sim instead, which may be close to 0, and off by what cancels in that sum.
     """
     query, key, value = (float(tensor.detach().nan_to_num(0, 0, 0).abs().max()) for tensor in call.tensors)
     noise = 8 * torch.finfo(dtype).eps * value * call.width_v * max(1.0, query, key)
-    return noise * _steepness(call) if call.kind == "polynomial" else noise
+    if call.kind != "polynomial":
+        return noise
+    out = call.measure.parts["out"]
+    cancelling = torch.where(out.reach > 0, out.condition / out.reach, 1.0).nan_to_num(1.0, 1.0)
+    return noise * _steepness(call) * max([1.0, *cancelling.flatten().tolist()])
 
 
 def _steepness(call: CallCase) -> float:
