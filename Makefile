@@ -128,9 +128,10 @@ test: ## everything that CI runs
 	@$(MAKE) --no-print-directory -j2 --output-sync=line check python-test
 
 # Tests of servers, browsers and processes wait for them: one worker more than there are cores keeps the cores busy.
-# Every worker rewrites the assertions of tests and plugins, a third of its start, unless bytecode may be kept.
+# Every worker rewrites the assertions of tests and plugins, a third of its start, unless bytecode may be kept. The tests
+# of a file stay together: what they share (a model, a server, ranks) is made once, not once in every worker.
 python-test: $(VENV)/.weights
-	PYTHONDONTWRITEBYTECODE= MAKEFLAGS= $(BIN)/python -m pytest -n $$(($(JOBS) + 1))
+	PYTHONDONTWRITEBYTECODE= MAKEFLAGS= $(BIN)/python -m pytest -n $$(($(JOBS) + 1)) --dist loadfile
 
 bench: $(VENV)/.bench ## qkv and its peers in one run: tables here, JSON in build/bench
 	$(BIN)/python -m benchmarks
