@@ -129,9 +129,10 @@ test: ## everything that CI runs
 
 # Tests of servers, browsers and processes wait for them: one worker more than there are cores keeps the cores busy.
 # Every worker rewrites the assertions of tests and plugins, a third of its start, unless bytecode may be kept. The tests
-# of a file stay together: what they share (a model, a server, ranks) is made once, not once in every worker.
+# of a file stay together: what they share (a model, a server, ranks) is made once, not once in every worker; and in the
+# order of the files, whose last ones are small.
 python-test: $(VENV)/.weights
-	PYTHONDONTWRITEBYTECODE= MAKEFLAGS= $(BIN)/python -m pytest -n $$(($(JOBS) + 1)) --dist loadfile
+	PYTHONDONTWRITEBYTECODE= MAKEFLAGS= $(BIN)/python -m pytest -n $$(($(JOBS) + 1)) --dist loadfile --no-loadscope-reorder
 
 bench: $(VENV)/.bench ## qkv and its peers in one run: tables here, JSON in build/bench
 	$(BIN)/python -m benchmarks

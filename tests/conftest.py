@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -50,6 +51,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
+    # A shell that puts a run behind itself has it ignore interruptions, and all that it starts; tests send them.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
