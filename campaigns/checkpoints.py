@@ -179,12 +179,13 @@ def _told(event: str, arguments: tuple[Any, ...]) -> None:
 
 @contextmanager
 def nothing_done() -> Iterator[None]:
-    """An AssertionError where anything is run, sent or written."""
+    """An AssertionError where anything is run, sent or written; what is imported meanwhile leaves no bytecode."""
+    kept_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     _WATCHED[0] = True
     try:
         yield
     finally:
-        _WATCHED[0] = False
+        _WATCHED[0], sys.dont_write_bytecode = False, kept_bytecode
 
 
 def run(seed: int, count: int) -> Batch:
