@@ -44,9 +44,7 @@ def run(seed: int, count: int) -> Batch:
     """About `count` executions, over all targets."""
     figures: Counter[str] = Counter()
     for number, (build, options) in enumerate(BUILDS.items()):
-        folder = built(
-            f"fuzz/{build}", "-DQKV_FUZZ=ON", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", *options, compiler="clang++"
-        )
+        folder = built(f"fuzz/{build}", *OPTIONS, *options, compiler="clang++")
         share = count // SANITIZED if build == "sanitized" else count - count // SANITIZED
         for place, (target, percent) in enumerate(SHARES.items()):
             program = folder / "native" / "fuzz" / f"fuzz_{target}"

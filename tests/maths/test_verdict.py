@@ -238,9 +238,9 @@ def test_broken_symbols(symbols):
 
 def test_texts_are_texts():
     with pytest.raises(OptionTypeError):
-        compare(1, "1", {})  # type: ignore[arg-type]
+        compare(1, "1", {})
     with pytest.raises(OptionTypeError):
-        compare("1", None, {})  # type: ignore[arg-type]
+        compare("1", None, {})
 
 
 def test_a_verdict_is_true_only_where_it_is_equal():

@@ -289,21 +289,21 @@ def test_what_stands_after_an_approximately(text, rounded) -> None:
 
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(OptionTypeError, match=r"^gold: got a int, wanted a text"):
-        compare(1, "x", S)  # type: ignore[arg-type]
+        compare(1, "x", S)
     with pytest.raises(OptionTypeError, match=r"^answer: got a NoneType, wanted a text"):
-        compare("x", None, S)  # type: ignore[arg-type]
+        compare("x", None, S)
     with pytest.raises(OptionError, match=r"^symbols: got a list, wanted a mapping"):
-        compare("x", "x", [])  # type: ignore[arg-type]
+        compare("x", "x", [])
     for broken in ({"x": 3}, {3: "scalar"}):
         with pytest.raises(OptionError, match=r"^symbols: got .*, wanted a name and its type"):
-            compare("x", "x", broken)  # type: ignore[arg-type]
+            compare("x", "x", broken)
 
 
 def test_equal_leaves_nothing_changed_behind() -> None:
     assert not equal("d", "d^2", S)
     assert "they agree where d = 1" in compare("d", "d^2", S).reason
     with pytest.raises(OptionTypeError):
-        equal("d", 3, S)  # type: ignore[arg-type]
+        equal("d", 3, S)
     assert "they agree where d = 1" in compare("d", "d^2", S).reason
 
 

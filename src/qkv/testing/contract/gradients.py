@@ -46,7 +46,7 @@ def gradients_agree_with_oracle(subject: Subject, case: Case) -> None:
     plain = _plain_gradients(call)
     inner = torch.finfo(arithmetic(call.torch_dtype)).eps
     bound = max(16.0, subject.bound(case.form)[arithmetic(call.torch_dtype)])
-    noise = gradient_noise(call, arithmetic(call.torch_dtype))
+    noise = gradient_noise(call, arithmetic(call.torch_dtype), case.form)
     for name, grad in found.items():
         gold = right[name]
         size = float(gold.abs().max())

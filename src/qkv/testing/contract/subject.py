@@ -151,16 +151,16 @@ def differentiate(
     }
 
 
-def gradient_noise(call: CallCase, dtype: torch.dtype) -> float:
+def gradient_noise(call: CallCase, dtype: torch.dtype, form: str = "") -> float:
     """Below this a gradient is rounding: the size of the terms that cancel in it, times a few eps.
 
     The gradient of a softmax is p_j (dp_j − Σ_i p_i dp_i): with one key the difference is 0, and what a
-    kernel leaves of it is a rounding error of dp = cotangent · v, passed on to query and key. For a polynomial it is
-    divided by Σ_j sim instead, which may be close to 0, and off by what cancels in that sum.
+    kernel leaves of it is a rounding error of dp = cotangent · v, passed on to query and key. The form linear sums the
+    features of a polynomial, and divides by a Σ_j sim that may be close to 0 and off by what cancels in it.
     """
     query, key, value = (float(tensor.detach().nan_to_num(0, 0, 0).abs().max()) for tensor in call.tensors)
     noise = 8 * torch.finfo(dtype).eps * value * call.width_v * max(1.0, query, key)
-    if call.kind != "polynomial":
+    if form != "linear" or call.kind != "polynomial":
         return noise
     out = call.measure.parts["out"]
     cancelling = torch.where(out.reach > 0, out.condition / out.reach, 1.0).nan_to_num(1.0, 1.0)
