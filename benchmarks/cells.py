@@ -1,4 +1,4 @@
-"""One shape in one storage: make the memories, check every answer, race all contestants cold and warm."""
+"""One shape in one storage: make the caches, check every answer, race all contestants cold and warm."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from qkv.cost.machine import last_level_cache
 from .harness import Race
 from .peers import DTYPES, Peer, Step, Turn
 from .roofs import Roof, Roofs
-from .rotation import memories, race
+from .rotation import caches, race
 
 Shape = tuple[int, int, int, int, int]  # batch, query heads, key/value heads, past, width
 Entry = tuple[str, Peer, str]  # a contestant's name, the peer, its storage
 
 # How far an answer may be from float64's, as a part of max |v|: rounding is allowed for, another answer is not.
 ALLOWED = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 8e-3, "int8": 2e-2}
-GROWTH = 16  # steps that a memory of qkv's takes before it is cropped
+GROWTH = 16  # steps that a cache of qkv's takes before it is cropped
 
 
 class Qkv(Peer):
-    """qkv.decode on a KVCache. The memory grows from visit to visit, as in use, and is cropped now and then."""
+    """qkv.decode on a KVCache. The cache grows from visit to visit, as in use, and is cropped now and then."""
 
     name = "qkv"
     title = "qkv.decode on a KVCache; the append is counted"
@@ -35,22 +35,22 @@ class Qkv(Peer):
 
     def prepare(self, step: Step, storage: str) -> Turn:
         batch, heads, _, width = step.key.shape
-        memory = qkv.KVCache(batch, heads, width, dtype=torch.int8 if storage == "int8" else DTYPES[storage])
-        memory.append(step.past_key, step.past_value)
+        cache = qkv.KVCache(batch, heads, width, dtype=torch.int8 if storage == "int8" else DTYPES[storage])
+        cache.append(step.past_key, step.past_value)
         query, key, value, past = step.query, step.key, step.value, step.past
         decode, steps = qkv.decode, 0
         # The step after a round number of tokens opens a page, which the system clears: one step in 64 of those in use.
-        decode(query, key, value, memory)
-        memory.crop(past)
+        decode(query, key, value, cache)
+        cache.crop(past)
 
         def undo() -> None:
             nonlocal steps
             steps += 1
             if steps == GROWTH:
                 steps = 0
-                memory.crop(past)
+                cache.crop(past)
 
-        return Turn(lambda: decode(query, key, value, memory), undo)
+        return Turn(lambda: decode(query, key, value, cache), undo)
 
 
 def stored(shape: Shape, storage: str) -> int:
@@ -120,7 +120,7 @@ def measure(shape: Shape, entries: list[Entry], roofs: Roofs, *, quick: bool) ->
     refused, errors = {}, {}
     storage = entries[0][2]
     gc.collect()
-    counts = {kept: memories(stored(shape, kept)) for _, _, kept in entries}  # while all the memory is free
+    counts = {kept: caches(stored(shape, kept)) for _, _, kept in entries}  # while all the cache is free
     for name, peer, kept in entries:
         given = "float32" if kept == "int8" else kept
         steps = sources.setdefault(given, [Step.draw(shape, given)])

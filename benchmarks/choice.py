@@ -1,6 +1,6 @@
-"""Which form auto takes beside the form that is the fastest, over a grid of 200 calls that have a linear form.
+"""Which backend auto takes beside the backend that is the fastest, over a grid of 200 calls that have a linear backend.
 
-The bar: auto's form within 15% of the fastest on at least 95% of the calls. And N*, the length from which on sums of
+The bar: auto's backend within 15% of the fastest on at least 95% of the calls. And N*, the length from which on sums of
 features are cheaper than scores: as the cost model counts it, and as it was measured.
 
 `python -m benchmarks choice`, or with --quick short lengths. About four minutes.
@@ -35,10 +35,10 @@ LENGTHS = (16, 64, 256, 1024, 4096, 16384)
 SHORT = (16, 64, 256)
 HEADS = {8: 8, 16: 4, 32: 2, 64: 1}  # by width
 MANY = (128, 64, 32)  # one more call for each ladder: length, width, heads
-FORMS = ("dense", "streaming", "linear")
-BEHIND = 10.0  # a form so many times as slow as the fastest does not run at four times the length
-LONGEST = 2.0  # seconds of a call, beyond which a form runs once, and not at greater lengths
-CHEAP = 0.02  # seconds of a call, up to which a form runs in rounds however far behind it is
+BACKENDS = ("reference", "sdpa", "linear")
+BEHIND = 10.0  # a backend so many times as slow as the fastest does not run at four times the length
+LONGEST = 2.0  # seconds of a call, beyond which a backend runs once, and not at greater lengths
+CHEAP = 0.02  # seconds of a call, up to which a backend runs in rounds however far behind it is
 BUDGET = 240.0  # seconds for all
 NEAR = 1.15
 WANTED = 0.95
@@ -67,7 +67,7 @@ class Setting:
 
 @dataclass
 class Entry:
-    """One call: the form that auto takes, seconds of each form that ran, and why others did not."""
+    """One call: the backend that auto takes, seconds of each backend that ran, and why others did not."""
 
     setting: Setting
     length: int
@@ -82,7 +82,7 @@ class Entry:
 
     @property
     def behind(self) -> float:
-        """How many times as long as the fastest the chosen form takes; ∞ where it was too far behind to run."""
+        """How many times as long as the fastest the chosen backend takes; ∞ where it was too far behind to run."""
         if {self.chosen, self.fastest} <= self.race.times.keys():
             return self.race.ratio(self.chosen, self.fastest)
         return self.times.get(self.chosen, math.inf) / self.times[self.fastest]
@@ -97,20 +97,20 @@ def settings(quick: bool) -> list[Setting]:
 
 
 def measure(setting: Setting, length: int, before: Entry | None, *, quick: bool) -> Entry:
-    """All forms that do not refuse, in the same rounds."""
+    """All backends that do not refuse, in the same rounds."""
     choice = setting.explain(length)
-    entry = Entry(setting, length, choice.form)
+    entry = Entry(setting, length, choice.backend)
     torch.manual_seed(length)
     given = [torch.randn(1, setting.heads, length, setting.width) for _ in range(3)]
     turns: dict[str, Turn] = {}
     for candidate in choice.candidates:
-        name = candidate.form
-        if name not in FORMS or candidate.cost is None:
+        name = candidate.backend
+        if name not in BACKENDS or candidate.cost is None:
             continue
         if reason := _against(name, candidate.cost.extra, before):
             entry.left_out[name] = reason
             continue
-        turns[name] = Turn(lambda name=name: qkv.attention(*given, **setting.options(), form=name))
+        turns[name] = Turn(lambda name=name: qkv.attention(*given, **setting.options(), backend=name))
         entry.times[name] = visit(turns[name])
     # Who is dear and far behind at once needs no rounds.
     least = min(entry.times.values(), default=0.0)
@@ -123,7 +123,7 @@ def measure(setting: Setting, length: int, before: Entry | None, *, quick: bool)
 
 
 def _against(name: str, extra: int, before: Entry | None) -> str | None:
-    """Why a form does not run; what is dear at a length is so at a longer one, but for linear, which overtakes."""
+    """Why a backend does not run; what is dear at a length is so at a longer one, but for linear, which overtakes."""
     if before is not None and name != "linear":
         if name in before.left_out:
             return before.left_out[name]
@@ -186,20 +186,20 @@ def run() -> None:
             if entry.times:
                 ladder.append(entry)
             else:
-                print(f"{setting}, {length} tokens: no form ran; {entry.left_out}")
+                print(f"{setting}, {length} tokens: no backend ran; {entry.left_out}")
         ladders[setting] = ladder
         entries += ladder
     length, width, heads = MANY
     entries += [measure(Setting(name, width, heads, causal), length, None, quick=quick) for name, causal in KINDS]
-    for form in FORMS:
-        reasons = [entry.left_out[form] for entry in entries if form in entry.left_out]
+    for backend in BACKENDS:
+        reasons = [entry.left_out[backend] for entry in entries if backend in entry.left_out]
         if reasons:
-            print(f"{form} was left out in {len(reasons)} calls: first, {reasons[0]}")
+            print(f"{backend} was left out in {len(reasons)} calls: first, {reasons[0]}")
     if late:
         print(f"\n{late} calls were not measured: {BUDGET:.0f} s were over")
     rows = offenders(entries)
     if rows:
-        title = f"auto's form more than {NEAR - 1:.0%} behind the fastest, ms; the worst"
+        title = f"auto's backend more than {NEAR - 1:.0%} behind the fastest, ms; the worst"
         show(title, ["", "N", "auto", "ms", "fastest", "ms", "behind", "±"], rows, entries, [])
     crossings = []
     for setting in ladders:
@@ -218,7 +218,7 @@ def run() -> None:
     )
     near = sum(entry.behind <= NEAR for entry in entries) / len(entries)
     bars = [bar(f"auto within {NEAR - 1:.0%} of the fastest, of {len(entries)} calls", near, ".3f", least=WANTED)]
-    title = "the choice of form" + (" (quick: too short to count)" if quick else "")
+    title = "the choice of backend" + (" (quick: too short to count)" if quick else "")
     show(title, ["", "is", "bar", ""], bars, entries, [*more, {"bars": bars}])
     print(f"{time.perf_counter() - started:.0f} s")
 

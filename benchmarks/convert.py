@@ -70,13 +70,13 @@ def train(model: Any, tokens: Tensor, steps: int) -> None:
 
 
 def cache_bytes(config: Any, tokens: int = 1000) -> int:
-    """What the memories of all layers take after `tokens` tokens, in float32: whole pages."""
+    """What the caches of all layers take after `tokens` tokens, in float32: whole pages."""
     heads, width = config.num_key_value_heads, config.head_dim
     total = 0
     for _ in range(config.num_hidden_layers):
-        memory = qkv.KVCache(1, heads, width)
-        memory.append(torch.zeros(1, heads, tokens, width), torch.zeros(1, heads, tokens, width))
-        total += memory.nbytes
+        cache = qkv.KVCache(1, heads, width)
+        cache.append(torch.zeros(1, heads, tokens, width), torch.zeros(1, heads, tokens, width))
+        total += cache.nbytes
     return total
 
 

@@ -1,6 +1,6 @@
 """The cost model beside what it models: formula against count, prediction against the clock, the planner's own time.
 
-Counts: random calls over forms, similarities, masks, head layouts and dtypes; what the form says it executes, against
+Counts: random calls over backends, similarities, masks, head layouts and dtypes; what the backend says it executes, against
 what torch's operators and the native kernels were seen to execute. Predictions: calls that prices are fitted to and
 calls of other sizes that are predicted from them are measured in the same rounds; and, since a shared machine drifts,
 also with a calibration that was made before.
@@ -20,9 +20,8 @@ from pathlib import Path
 import torch
 
 from qkv.cost.price import Price
-from qkv.measure.calibrate import Taken, measure, prepared, priced, visited
-from qkv.measure.probes import Probe, odd_calls, probes
-from qkv.measure.watch import watch
+from qkv.profiling.calibrate import Probe, Taken, measure, odd_calls, prepared, priced, probes, visited
+from qkv.profiling.watch import watch
 
 from .decode import bar
 from .harness import report

@@ -6,7 +6,7 @@ from typing import Any
 
 from qkv.cli import race
 from qkv.cli.race import equal_between
-from qkv.maps import maps_of
+from qkv.features import maps_of
 
 ROUNDS = 9
 LONGEST = 16384

@@ -23,7 +23,7 @@ from .cells import Cell, Qkv, Shape, measure, stored
 from .harness import Race, report
 from .peers import Peer, Step, Turn, everyone
 from .roofs import MEBI, Roofs, describe
-from .rotation import memories, race
+from .rotation import caches, race
 
 TABLE: list[Shape] = [
     (1, 32, 32, 4096, 128),
@@ -147,7 +147,7 @@ class Figure:
 
 
 def tiny_call(rounds: int) -> Race:
-    """A call at past 1, on one memory: what is left is the call itself."""
+    """A call at past 1, on one cache: what is left is the call itself."""
     step = Step.draw((1, 32, 8, 1, 128), "float32")
     sdpa = next(peer for peer in everyone() if peer.name == "sdpa")
     return race({peer.name: [peer.prepare(step, "float32")] for peer in (Qkv(), sdpa)}, rounds=rounds)
@@ -157,7 +157,7 @@ def between_products(rounds: int) -> Race:
     """The step alone, and between products of torch's, as in a model; only the step is timed."""
     shape, storage = TABLE[1], "bfloat16"
     step = Step.draw(shape, storage)
-    alone = [Qkv().prepare(step, storage) for _ in range(memories(stored(shape, storage)))]
+    alone = [Qkv().prepare(step, storage) for _ in range(caches(stored(shape, storage)))]
     rows, weights = torch.randn(8, 2048), torch.randn(2048, 2048)
 
     def among(turn: Turn) -> Turn:
@@ -257,7 +257,7 @@ def run() -> None:
             figure.narrow()
         else:
             figure.times("cold", storage, names, f"{storage}, cold")
-            figure.times("warm", storage, names, f"{storage}, warm (one memory, again and again)")
+            figure.times("warm", storage, names, f"{storage}, warm (one cache, again and again)")
             figure.ratios(storage)
     call, between = tiny_call(11 if quick else 51), between_products(5 if quick else 21)
     figure.more.append({"past_1": call.times, "between_products": between.times, "roofs": vars(roofs.best_since(0))})

@@ -32,9 +32,9 @@ SHAPES = {"mha": (1, 16, 16, 128), "mqa": (1, 32, 1, 128)}
 
 def steps_of_qkv(shape: tuple[int, int, int, int], steps: int) -> list[float]:
     batch, heads, kv_heads, width = shape
-    memory = qkv.KVCache(batch, kv_heads, width)
+    kv_cache = qkv.KVCache(batch, kv_heads, width)
     query, key, value = (torch.randn(batch, h, 1, width) for h in (heads, kv_heads, kv_heads))
-    return timed(lambda: qkv.decode(query, key, value, memory), steps)
+    return timed(lambda: qkv.decode(query, key, value, kv_cache), steps)
 
 
 def steps_of_listing(shape: tuple[int, int, int, int], steps: int) -> list[float]:

@@ -68,14 +68,14 @@ def _repeats(run: Callable[[], object]) -> int:
 
 
 def machine() -> dict[str, object]:
-    from qkv import kernels
+    from qkv import ops
 
     return {
         "cpu": processor(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "torch_isa": torch.backends.cpu.get_cpu_capability(),
-        "qkv_isa": kernels.isa(),
+        "qkv_isa": ops.isa(),
         "python": platform.python_version(),
     }
 

@@ -85,7 +85,7 @@ def run() -> None:
     _report_load(minute)
     rows = [
         bar("wrong answers", sum(minute.found.wrong.values()), ".0f", most=0),
-        bar("memory at the end / at a sixth of the time", minute.late / minute.early, ".2f", most=1.1),
+        bar("cache at the end / at a sixth of the time", minute.late / minute.early, ".2f", most=1.1),
         bar("font, kB", FONT.stat().st_size / 1e3, ".0f", most=200),
     ]
     if seen is None:

@@ -1,11 +1,11 @@
 """Causal attention by features over whole sequences: qkv beside the libraries and plain ways that do the same.
 
 The bars, in float32: elu+1 at 1x8x16384x64 at least 50 times as fast as SDPA, 3 times as torch's chunks, 5 times as
-the best linear peer; (q·k + 1)² at least twice as fast as the N×N form in blocks at 8,192 tokens and 6 times at
+the best linear peer; (q·k + 1)² at least twice as fast as the N×N backend in blocks at 8,192 tokens and 6 times at
 32,768; each at 60% of the multiply rate; extra memory that does not grow with the length; time per token flat from
 1,024 to 262,144 tokens; a decoding step at past 1,000,000 within 10% of one at past 1,000.
 
-`python -m benchmarks linear`, or with --quick short lengths. Which form auto takes is benchmarks/choice.py's.
+`python -m benchmarks linear`, or with --quick short lengths. Which backend auto takes is benchmarks/choice.py's.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def error(peer: Whole, out: torch.Tensor, given: list[torch.Tensor]) -> float:
     q, k, v = (tensor.double() for tensor in given)
     first = max(0, q.shape[2] - TAIL)
     mask = qkv.Causal(offset=first)
-    exact = qkv.attention(q[:, :, first:], k, v, similarity=peer.similarity, mask=mask, form="dense")
+    exact = qkv.attention(q[:, :, first:], k, v, similarity=peer.similarity, mask=mask, backend="reference")
     found = float((out[:, :, first:].double() - exact).abs().max() / exact.abs().max())
     if not found <= ALLOWED:
         raise AssertionError(f"{peer.name} is {found:.1e} of the largest answer away from float64's")
@@ -208,7 +208,7 @@ class Figure:
                 bar(f"(q·k+1)², {length}: part of the multiply rate", case.of_rate, ".2f", least=0.6),
             ]
 
-    def memory(self, *, quick: bool) -> None:
+    def cache(self, *, quick: bool) -> None:
         if reason := resident.absent():
             print(f"\nmemory is not measured: {reason}")
             return
@@ -216,7 +216,7 @@ class Figure:
         for name in resident.NAMES:
             low, high = (resident.extra(name, length) for length in (short, 4 * short))
             rows.append([name, f"{low / MEBI:.2f}", f"{high / MEBI:.2f}"])
-            self.data.append({"memory": name, "lengths": [short, 4 * short], "extra_bytes": [low, high]})
+            self.data.append({"cache": name, "lengths": [short, 4 * short], "extra_bytes": [low, high]})
             said = f"{name}: MiB more at {4 * short} than at {short}"
             self.bars.append(bar(said, (high - low) / MEBI, ".2f", most=1.0))
         title = "peak memory beside inputs and output, 1x8xNx64, MiB, a fresh process each"
@@ -269,7 +269,7 @@ def run() -> None:
     roofs, figure = Roofs(), Figure()
     figure.elu1(roofs, quick=quick)
     figure.quadratic(roofs, quick=quick)
-    figure.memory(quick=quick)
+    figure.cache(quick=quick)
     figure.per_token(quick=quick)
     figure.steps(quick=quick)
     print(f"\n{describe(roofs)}")

@@ -93,7 +93,7 @@ def filled(model: Any, name: str, batch: int, padding: int) -> Contestant:
         visible = mask_of(batch, padding, PAST)
         for layer in cache.layers:
             layer.lazy_initialization(key, value)
-            layer.memory.append(key, value, visible.sum(1), padding="left")
+            layer.cache.append(key, value, visible.sum(1), padding="left")
             layer.remember(PAST, visible if padding else None, visible if padding else None, False)
         return Contestant("qkv", cache)
     implementation, static = PEERS[name]

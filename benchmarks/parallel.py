@@ -1,4 +1,4 @@
-"""Attention over ranks: equal answers, memory, bytes on the wire and speed, with real processes on this machine.
+"""Attention over ranks: equal answers, cache, bytes on the wire and speed, with real processes on this machine.
 
 Answers of 2, 3 and 4 ranks are held to float64 in one process. Memory is the highest number of resident bytes from
 before the inputs are made, inputs and answer included. Bytes are those that the loopback device carried, headers
@@ -17,11 +17,11 @@ from typing import Any
 import torch
 
 import qkv
+from qkv.backends import BACKENDS
 from qkv.cost.links import write_points
 from qkv.cost.wire import Spread, wire
 from qkv.figures.scaling import clearest, scaling_chart
-from qkv.forms import FORMS
-from qkv.measure.ranks import measure_ranks
+from qkv.profiling.ranks import measure_ranks
 
 from .decode import bar
 from .harness import RESULTS, report
@@ -62,7 +62,7 @@ def split_answer(mesh, name: str, mask: str, lengths: tuple[int, ...]) -> list[t
 
 
 def equality(quick: bool) -> list[list[str]]:
-    """The largest difference from float64, in units of the bound of the form that one process would take."""
+    """The largest difference from float64, in units of the bound of the backend that one process would take."""
     rows = []
     for size, lengths in LENGTHS.items():
         with ranks(size) as crew:
@@ -72,11 +72,11 @@ def equality(quick: bool) -> list[list[str]]:
                     found = crew.run(split_answer, name, mask, lengths)
                     got = [torch.cat([each[place] for each in found], dim=2) for place in range(4)]
                     exact, single = _one_process(similarity, MASKS[mask], torch.float64), None
-                    form = qkv.explain(
+                    backend = qkv.explain(
                         *drawn(211, torch.float32, 4, 2)[:3], similarity=similarity, mask=MASKS[mask]
-                    ).form
+                    ).backend
                     single = _one_process(similarity, MASKS[mask], torch.float32)
-                    bound = max(FORMS[form].bound[torch.float32], 1.0)
+                    bound = max(BACKENDS[backend].bound[torch.float32], 1.0)
                     ulp = torch.finfo(torch.float32).eps * drawn(211, torch.float64, 4, 2)[2].abs().max().item()
                     worst = max(worst, (got[0].double() - exact[0]).abs().max().item() / ulp / bound)
                     for mine, theirs, true in zip(got[1:], single[1:], exact[1:], strict=True):
@@ -89,13 +89,15 @@ def equality(quick: bool) -> list[list[str]]:
 def _one_process(similarity: Any, mask: Any, dtype: torch.dtype) -> list[torch.Tensor]:
     q, k, v, grad = drawn(211, dtype, 4, 2)
     own = [t.clone().requires_grad_() for t in (q, k, v)]
-    out = qkv.attention(*own, similarity=similarity, mask=mask, form="dense" if dtype is torch.float64 else "auto")
+    out = qkv.attention(
+        *own, similarity=similarity, mask=mask, backend="reference" if dtype is torch.float64 else "auto"
+    )
     out.backward(grad)
     return [out.detach(), *(t.grad for t in own if t.grad is not None)]
 
 
 def peak(mesh, length: int, heads: int, causal: bool) -> int:
-    """The highest resident memory of this rank beyond what it held before, for a context of `length`."""
+    """The highest resident cache of this rank beyond what it held before, for a context of `length`."""
     mask = qkv.Causal() if causal else None
     small = [torch.randn(1, heads, 256, WIDTH) for _ in range(3)]
     alone = mesh is None
@@ -125,8 +127,8 @@ def alone(_, length: int, heads: int, causal: bool) -> int:
         torch.set_num_threads(1)
 
 
-def memory(quick: bool) -> tuple[list[list[str]], list[float]]:
-    """A process and four ranks, each new, so that no other call's memory is in the way."""
+def cache(quick: bool) -> tuple[list[list[str]], list[float]]:
+    """A process and four ranks, each new, so that no other call's cache is in the way."""
     length, heads = (16384, 2) if quick else (131072, 2)
     rows, ratios = [], []
     for causal in (False, True):
@@ -250,8 +252,8 @@ def run() -> None:
         equal,
         [dict(zip(("case", "answer", "gradient"), row, strict=True)) for row in equal],
     )
-    held, shares = memory(quick)
-    report("parallel-memory", "Peak memory, MiB", ["context", "one process", "each of 4", "ratio"], held,
+    held, shares = cache(quick)
+    report("parallel-memory", "Peak cache, MiB", ["context", "one process", "each of 4", "ratio"], held,
            [dict(zip(("case", "one", "each", "ratio"), row, strict=True)) for row in held])  # fmt: skip
     sent, off, kinds = bytes_sent(quick)
     report("parallel-bytes", "Bytes on the wire, 4 ranks", ["split", "formula or sent", "loopback", "ratio"], sent,
@@ -262,7 +264,7 @@ def run() -> None:
            timed, points)  # fmt: skip
     picture(quick)
     rows = [
-        bar("answers within the form's bound", max(float(row[1]) for row in equal), ".2f", most=1.0),
+        bar("answers within the backend's bound", max(float(row[1]) for row in equal), ".2f", most=1.0),
         bar("gradients, to one process's own error", max(float(row[2]) for row in equal), ".2f", most=4.0),
         bar("peak memory of one rank of 4 to one process", max(shares), ".3f", most=0.30),
         bar("ring: bytes from the formula", max(off), ".4f", most=0.02),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 CHUNK = 128  # tokens
-ROWS = 512  # queries in a block of the N×N form
+ROWS = 512  # queries in a block of the N×N backend
 
 
 def recurrent(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ NAMES = ("elu1", "quadratic")
 
 def absent() -> str | None:
     """Why nothing can be measured here, or None."""
-    return None if CLEAR.exists() else "only Linux tells the peak of resident memory since a moment"
+    return None if CLEAR.exists() else "only Linux tells the peak of resident cache since a moment"
 
 
 def extra(name: str, length: int) -> int:

@@ -77,10 +77,10 @@ def _small(size: int) -> torch.Tensor:
 
 
 def _huge(size: int) -> torch.Tensor:
-    memory = mmap.mmap(-1, size + HUGE)
+    cache = mmap.mmap(-1, size + HUGE)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    raw = torch.frombuffer(memory, dtype=torch.uint8)
+        cache.madvise(mmap.MADV_HUGEPAGE)
+    raw = torch.frombuffer(cache, dtype=torch.uint8)
     start = -raw.data_ptr() % HUGE
     return raw[start : start + size].view(torch.float32).fill_(1.0)
 

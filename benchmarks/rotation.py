@@ -1,8 +1,8 @@
-"""Races over many memories in turn, so that each visit finds its memory out of the processor's caches.
+"""Races over many caches in turn, so that each visit finds its cache out of the processor's caches.
 
-In use, the rest of a model runs between two steps of one layer; a memory that is visited again and again lies in
+In use, the rest of a model runs between two steps of one layer; a cache that is visited again and again lies in
 the last-level cache and shows another machine. Cold figures rotate over more than four times that cache, warm
-ones stay on one memory.
+ones stay on one cache.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .peers import Turn
 # OpenMP's threads spin for about 7 ms after their work; a contestant with threads of its own must not share its
 # cores with them.
 QUIET = 0.012
-SAMPLE = 6e-3  # a turn visits memories for about so long
-MOST = 1200  # memories in a rotation
+SAMPLE = 6e-3  # a turn visits caches for about so long
+MOST = 1200  # caches in a rotation
 FEW = 128  # where not even that many are cold, as at past 1 and 17; the tables call these "cache"
-COPIES = 6  # of each memory, at most: two for torch, JAX's, qkv's, and what steps make
+COPIES = 6  # of each cache, at most: two for torch, JAX's, qkv's, and what steps make
 
 
-def memories(size: int) -> int:
-    """How many memories of `size` bytes make a cold rotation, as far as there is room."""
+def caches(size: int) -> int:
+    """How many caches of `size` bytes make a cold rotation, as far as there is room."""
     wanted = math.ceil(4.2 * last_level_cache() / size)
     room = int(0.75 * free_memory() / (COPIES * size))
     return max(2, min(wanted if wanted <= MOST else FEW, room))
@@ -37,7 +37,7 @@ def race(contestants: dict[str, list[Turn]], *, seconds: float = 2.0, rounds: in
     """All in turns, one after the other in each round, at least `rounds` rounds and `seconds` long.
 
     A contestant's turn: silence, one visit that is not timed, then visits that are; their median is the sample.
-    One counter leads all of them from memory to memory, for they may share the same ones.
+    One counter leads all of them from memory to cache, for they may share the same ones.
     """
     visits = {name: _visits(turns) for name, turns in contestants.items()}
     times: dict[str, list[float]] = {name: [] for name in contestants}
@@ -61,7 +61,7 @@ def race(contestants: dict[str, list[Turn]], *, seconds: float = 2.0, rounds: in
 
 
 def visit(turn: Turn) -> float:
-    """Seconds of one step; bringing the memory back is not counted."""
+    """Seconds of one step; bringing the cache back is not counted."""
     before = time.perf_counter()
     out = turn.run()
     after = time.perf_counter()

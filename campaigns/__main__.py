@@ -22,7 +22,7 @@ from .runner import MARK, run_campaign
 NAMES = (
     "calls",
     "compat",
-    "memories",
+    "caches",
     "mathematics",
     "transcripts",
     "checkpoints",

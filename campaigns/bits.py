@@ -1,7 +1,7 @@
-"""The same inputs give the same bits: 250 repeats of every call with 1, 2 and 4 threads, as far as each form promises.
+"""The same inputs give the same bits: 250 repeats of every call with 1, 2 and 4 threads, as far as each backend promises.
 
-Repeats lie differently in memory, and where the form keeps batch companions, stand beside other numbers. A cell is a
-form, a similarity and a dtype; or a memory's storage, a similarity and a dtype; each batch takes the next few cells.
+Repeats lie differently in memory, and where the backend keeps batch companions, stand beside other numbers. A cell is a
+backend, a similarity and a dtype; or a cache's storage, a similarity and a dtype; each batch takes the next few cells.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 import qkv
-from qkv.errors import FormRefused
-from qkv.forms import FORMS
+from qkv.backends import BACKENDS
+from qkv.errors import BackendRefused
 from qkv.testing import CallCase
 from qkv.testing.cases import DTYPES
 from qkv.testing.contract.grid import HEADS, MASKS, SIMILARITIES
@@ -37,7 +37,7 @@ ON_MEMORY = {"softmax": None, "softcap and sink": qkv.Softmax(softcap=2.5, sink=
 
 
 class Cell(NamedTuple):
-    """where: a form, or a memory and how it stores."""
+    """where: a backend, or a cache and how it stores."""
 
     where: str
     similarity: str
@@ -46,23 +46,23 @@ class Cell(NamedTuple):
 
 @cache
 def cells() -> tuple[Cell, ...]:
-    """Every form with every similarity and dtype that it takes, and every memory."""
+    """Every backend with every similarity and dtype that it takes, and every cache."""
     found = []
-    for form in FORMS:
+    for backend in BACKENDS:
         for name in SIMILARITIES:
             for dtype in DTYPES:
-                if _accepted(form, CallCase(similarity=SIMILARITIES[name], dtype=dtype)):
-                    found.append(Cell(form, name, dtype))
+                if _accepted(backend, CallCase(similarity=SIMILARITIES[name], dtype=dtype)):
+                    found.append(Cell(backend, name, dtype))
     for stored in STORED:
         found += [Cell(f"KVCache {stored}", name, dtype) for name in ON_MEMORY for dtype in DTYPES]
     maps = ("polynomial", "elu1", "positive_random")
     return (*found, *(Cell("LinearState", name, dtype) for name in maps for dtype in DTYPES))
 
 
-def _accepted(form: str, call: CallCase) -> bool:
+def _accepted(backend: str, call: CallCase) -> bool:
     try:
-        qkv.attention(**call.kwargs, form=form)
-    except FormRefused:
+        qkv.attention(**call.kwargs, backend=backend)
+    except BackendRefused:
         return False
     return True
 
@@ -105,7 +105,7 @@ def _repeated(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
 
 
 def _drawn_call(cell: Cell, draw: random.Random) -> CallCase:
-    """A call that the form takes: a mask that it refuses is drawn again, at last without one."""
+    """A call that the backend takes: a mask that it refuses is drawn again, at last without one."""
     for last in (False,) * 8 + (True,):
         batch, heads_q, heads_kv, dims = HEADS[draw.choice(("mha", "gqa", "mqa", "gqa", "batch", "sequence"))]
         # Functions of pairs and cubes of vectors take a hundred times as long as products.
@@ -134,12 +134,12 @@ def _drawn_call(cell: Cell, draw: random.Random) -> CallCase:
 
 
 def _of_form(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
-    call, keeps, tally = _drawn_call(cell, draw), FORMS[cell.where].keeps, Counter()
+    call, keeps, tally = _drawn_call(cell, draw), BACKENDS[cell.where].keeps, Counter()
     plain: dict[str, Any] = {**call.kwargs, **{name: call.kwargs[name].contiguous() for name in NAMES}}
-    asked = {"form": cell.where, "return_lse": call.kind == "softmax"}
+    asked = {"backend": cell.where, "return_lse": call.kind == "softmax"}
     wanted: tuple[Tensor, ...] = ()
     slopes: dict[str, Tensor] = {}
-    with_slopes = cell.where in ("dense", "streaming", "linear") and call.kind != "argmax"
+    with_slopes = cell.where in ("reference", "sdpa", "linear") and call.kind != "argmax"
     for threads in THREADS:
         torch.set_num_threads(threads)
         if not wanted or "threads" not in keeps:
@@ -193,10 +193,10 @@ def _chunks(total: int, draw: random.Random) -> Iterator[slice]:
         start = stop
 
 
-def _filled(memory: Any, key: Tensor, value: Tensor, parts: Iterator[slice]) -> Any:
+def _filled(kv_cache: Any, key: Tensor, value: Tensor, parts: Iterator[slice]) -> Any:
     for part in parts:
-        memory.append(key[:, :, part], value[:, :, part])
-    return memory
+        kv_cache.append(key[:, :, part], value[:, :, part])
+    return kv_cache
 
 
 def _on_memory(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
@@ -210,16 +210,16 @@ def _on_memory(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
     def made(batch: int) -> Any:
         return qkv.KVCache(batch, 2, 17, dtype=stored, window=window)
 
-    def step(memory: Any, of: Callable[[Tensor], Tensor]) -> Tensor:
-        return qkv.decode(*(of(tensor[:, :, everything]) for tensor in tensors), memory, similarity=kind)
+    def step(kv_cache: Any, of: Callable[[Tensor], Tensor]) -> Tensor:
+        return qkv.decode(*(of(tensor[:, :, everything]) for tensor in tensors), kv_cache, similarity=kind)
 
     whole, tally, wanted = iter([slice(0, past)]), Counter(), None
-    memory = _filled(made(2), *tensors[1:], whole)
+    kv_cache = _filled(made(2), *tensors[1:], whole)
     names = list(LAYOUTS)
     for threads in THREADS:
         torch.set_num_threads(threads)
         if wanted is None or not native:
-            wanted = step(memory.fork(), Tensor.contiguous)
+            wanted = step(kv_cache.fork(), Tensor.contiguous)
         for repeat in range(repeats):
             what = f"{cell}, past {past} + {n}, window {window}, {threads} threads, repeat {repeat}"
             layout = LAYOUTS[names[repeat % len(names)]]
@@ -230,7 +230,7 @@ def _on_memory(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
                 same_bits(found, wanted[:1], f"{what}, alone and in other chunks")
                 tally["beside others"] += 1
             else:
-                same_bits(step(memory.fork(), layout), wanted, what)
+                same_bits(step(kv_cache.fork(), layout), wanted, what)
             tally["repeats"] += 1
     return tally
 

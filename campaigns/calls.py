@@ -1,4 +1,4 @@
-"""Any call at all, drawn by Hypothesis: every form that takes it agrees with the oracle, and every promise holds.
+"""Any call at all, drawn by Hypothesis: every backend that takes it agrees with the oracle, and every promise holds.
 
 The properties are those of tests/properties/test_calls.py, on calls that nobody has seen before.
 """
@@ -33,14 +33,14 @@ class Tally:
         self.done = 0
         self.counts: dict[str, Counter[str]] = {}
 
-    def enter(self, name: str, call: CallCase, forms: list[str], check: str | None = None) -> None:
+    def enter(self, name: str, call: CallCase, backends: list[str], check: str | None = None) -> None:
         self.done += 1
         masks = ["none"] if call.mask is None else sorted(call.mask.kinds())
         told = {
             "property": [name],
-            "form": forms,
-            "form, similarity, dtype": [f"{form}, {call.kind}, {call.dtype}" for form in forms],
-            "form, layout": [f"{form}, {call.layout}" for form in forms],
+            "backend": backends,
+            "backend, similarity, dtype": [f"{backend}, {call.kind}, {call.dtype}" for backend in backends],
+            "backend, layout": [f"{backend}, {call.layout}" for backend in backends],
             "similarity": [call.kind],
             "mask": masks,
             "bias": [call.bias or "none"],
@@ -110,7 +110,7 @@ def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 CAMPAIGN = Campaign(
-    about="calls drawn by Hypothesis: every form agrees with the oracle, every promise holds",
+    about="calls drawn by Hypothesis: every backend agrees with the oracle, every promise holds",
     unit="calls",
     goal=100_000,
     batch=1_000,

@@ -28,7 +28,7 @@ class Campaign:
     goal: int
     batch: int
     run: Callable[[int, int], Batch]
-    alone: bool = False  # measures time or memory: nothing else may run beside it
+    alone: bool = False  # measures time or cache: nothing else may run beside it
     limit: int = 1800
     # Turns the figures of all batches into those of the campaign; without it, the last batch's are kept.
     gather: Callable[[list[dict[str, Any]]], dict[str, Any]] = lambda figures: figures[-1] if figures else {}

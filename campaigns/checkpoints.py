@@ -1,4 +1,4 @@
-"""Files that are loaded: memories, states, models, checkpoints of transformers and llama.cpp, configs and calibrations.
+"""Files that are loaded: caches, states, models, checkpoints of transformers and llama.cpp, configs and calibrations.
 
 Each is whole and equal to what its file says, or refused with an error of qkv; in bounded time and memory, with the
 file as it was, and with nothing run, fetched or written.
@@ -76,7 +76,7 @@ def saves_the_same(found: Any, path: Path) -> None:
     assert tensors.keys() == before.keys()
     for name, tensor in tensors.items():
         assert tensor[:2] == before[name][:2], name
-        # Behind the last token of a row a memory has zeros, whatever its file had.
+        # Behind the last token of a row a cache has zeros, whatever its file had.
         if not isinstance(found, qkv.KVCache) or name in ("lengths", "starts"):
             assert tensor[2] == before[name][2], name
     if isinstance(found, qkv.KVCache):
@@ -85,11 +85,11 @@ def saves_the_same(found: Any, path: Path) -> None:
         assert about[name] == said[name], name
 
 
-def holds_the_same(memory: qkv.KVCache, data: bytes) -> None:
+def holds_the_same(cache: qkv.KVCache, data: bytes) -> None:
     """Key for key and value for value, as far as a row is long."""
     tensors = safetensors.torch.load(data)
-    for row in range(memory.batch):
-        start, stored = memory._stored(row)
+    for row in range(cache.batch):
+        start, stored = cache._stored(row)
         held = int(tensors["lengths"][row]) - start
         for name in ("key", "value", "key_scale", "value_scale"):
             if name in tensors:
@@ -128,7 +128,7 @@ def has_names(found: Any, path: Path) -> None:
 
 
 READERS = {
-    "memory": Reader(0.3, "memory", qkv.KVCache.load, saves_the_same),
+    "cache": Reader(0.3, "cache", qkv.KVCache.load, saves_the_same),
     "state": Reader(0.1, "state", lambda path: qkv.LinearState.load(path, ELU), saves_the_same),
     "polynomial state": Reader(0.1, "state", lambda path: qkv.LinearState.load(path, POLYNOMIAL), saves_the_same),
     "model": Reader(0.2, "model", qkv.nn.load, saves_the_same),
@@ -189,22 +189,22 @@ def nothing_done() -> Iterator[None]:
 
 
 def run(seed: int, count: int) -> Batch:
-    # In memory, where there is such a place: a disk would be most of the time.
-    memory = Path("/dev/shm")
+    # In cache, where there is such a place: a disk would be most of the time.
+    cache = Path("/dev/shm")
     if not _told_once:
         sys.addaudithook(_told)
         _told_once.append(True)
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+    with tempfile.TemporaryDirectory(dir=cache if cache.is_dir() else None) as name:
         folder = Path(name)
         seeds = {**saved_by_qkv(folder / "seeds"), **saved_by_others(folder)}
         for kind in READERS:
             (folder / kind).mkdir(exist_ok=True)
             for data in seeds[kind]:
-                # What was saved is loaded; and what is imported for it is there before memory is counted.
+                # What was saved is loaded; and what is imported for it is there before cache is counted.
                 assert kept(Trial(kind, data), folder), kind
         with address_space(ADDRESSES):
             draw = lambda chance, pool: drawn(chance, seeds)  # noqa: E731
-            rooms = ("memory", "nn", "hf", "cost", "lab")
+            rooms = ("cache", "nn", "hf", "cost", "lab")
             slow = ("transformers", "transformers' config", "GGUF")
             return try_all(seed, count, draw, lambda trial: kept(trial, folder), rooms, SECONDS, untraced=slow)
 

@@ -1,6 +1,6 @@
-"""200,000 tokens through one memory: its size and the process's stay flat, and the answers stay right.
+"""200,000 tokens through one cache: its size and the process's stay flat, and the answers stay right.
 
-Each batch decodes with one memory: rings of three storage formats, linear states of three maps. At checkpoints the
+Each batch decodes with one cache: rings of three storage formats, linear states of three maps. At checkpoints the
 answer is compared with float64: a ring's with the equation over its last tokens as they are stored, a state's with a
 state in float64 that was given the same tokens.
 """
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import qkv
-from qkv.forms import FORMS
+from qkv.backends import BACKENDS
 from qkv.testing import ulp
 
 from . import references  # noqa: F401  the plain memory is in tests/
@@ -85,13 +85,13 @@ def judge_drift(errors: dict[str, float], most: float) -> None:
         raise AssertionError(f"answers drift from float64's: {errors} ulp of the largest |v|, allowed {most}")
 
 
-def by_equation(memory: Any, number: int, at: int) -> Tensor:
+def by_equation(cache: Any, number: int, at: int) -> Tensor:
     """The answer to token `at` of a block, in float64, over the last tokens as a ring stores them."""
     blocks = [block(n) for n in range(max(0, number - WINDOW // BLOCK - 1), number + 1)]
     key, value = (torch.cat([tensors[which] for tensors in blocks], dim=2) for which in (1, 2))
     end = key.shape[2] - BLOCK + at + 1
     key, value = (tensor[:, :, max(0, end - WINDOW) : end] for tensor in (key, value))
-    k, v = (decode_reference.stored(t, memory.dtype).repeat_interleave(HEADS // KV_HEADS, 1) for t in (key, value))
+    k, v = (decode_reference.stored(t, cache.dtype).repeat_interleave(HEADS // KV_HEADS, 1) for t in (key, value))
     query = blocks[-1][0][:, :, at : at + 1].double()
     return torch.softmax(query @ k.mT / math.sqrt(WIDTH), dim=-1) @ v
 
@@ -105,31 +105,31 @@ def by_sums(state: Any, tensors: tuple[Tensor, ...], steps: int) -> Tensor:
 
 
 def decode(name: str, tokens: int) -> dict[str, Any]:
-    """`tokens` steps with one memory: what it took, and how far it went astray. A look at both after every block."""
-    memory, exact = MEMORIES[name](), None if name.startswith("ring") else MEMORIES[name]()
+    """`tokens` steps with one cache: what it took, and how far it went astray. A look at both after every block."""
+    cache, exact = MEMORIES[name](), None if name.startswith("ring") else MEMORIES[name]()
     series, errors, relative, sizes, spent, worst = [], {}, {}, set(), 0.0, 0.0
     for number in range(-(-tokens // BLOCK)):
         tensors = block(number)
         steps, found = min(BLOCK, tokens - number * BLOCK), tensors[0]
         before = time.perf_counter()
         for t in range(steps):
-            found = qkv.decode(*(tensor[:, :, t : t + 1] for tensor in tensors), memory)
+            found = qkv.decode(*(tensor[:, :, t : t + 1] for tensor in tensors), cache)
         spent += time.perf_counter() - before
         done = number * BLOCK + steps
         series.append((done, resident()))
-        sizes.add(memory.nbytes)
-        right = by_equation(memory, number, steps - 1) if exact is None else by_sums(exact, tensors, steps)
+        sizes.add(cache.nbytes)
+        right = by_equation(cache, number, steps - 1) if exact is None else by_sums(exact, tensors, steps)
         off = float((found.double() - right).abs().max())
         error = off / float(ulp(tensors[2].abs().max(), torch.float32))
         worst = error if math.isnan(error) else max(worst, error)
         if done in CHECKPOINTS or done == tokens:
             errors[str(done)], relative[str(done)] = round(error, 3), off / float(right.abs().max())
-    assert memory.length == tokens
+    assert cache.length == tokens
     return {
-        "memory": name,
+        "cache": name,
         "tokens": tokens,
         "tokens a second": round(tokens / spent),
-        "bytes of the memory": sorted(sizes),
+        "bytes of the cache": sorted(sizes),
         "series": series,
         "error in ulp of the largest |v|": errors | {"worst of all looks": round(worst, 3)},
         "error as a part of the largest answer": relative,
@@ -143,22 +143,22 @@ def run(seed: int, count: int) -> Batch:
     series = told.pop("series")
     # A short trial is all warming up.
     flat = judge_memory(series) if len(series) >= 100 else {}
-    # What the form that computes it publishes, however long ago it began.
-    form = "decode" if name.startswith("ring") else "linear"
-    judge_drift(told["error in ulp of the largest |v|"], FORMS[form].bound[torch.float32])
+    # What the backend that computes it publishes, however long ago it began.
+    backend = "native" if name.startswith("ring") else "linear"
+    judge_drift(told["error in ulp of the largest |v|"], BACKENDS[backend].bound[torch.float32])
     # A ring holds a page more while it is writing one; a state never does.
-    sizes, most = told["bytes of the memory"], 2 if name.startswith("ring") else 1
-    assert len(sizes) <= most, f"{name}: the memory's own size changes: {sizes}"
+    sizes, most = told["bytes of the cache"], 2 if name.startswith("ring") else 1
+    assert len(sizes) <= most, f"{name}: the cache's own size changes: {sizes}"
     return Batch(count, told | flat)
 
 
 def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
-    """By memory; of two runs with the same, the later one."""
-    return {told["memory"]: {key: value for key, value in told.items() if key != "memory"} for told in figures}
+    """By cache; of two runs with the same, the later one."""
+    return {told["cache"]: {key: value for key, value in told.items() if key != "cache"} for told in figures}
 
 
 CAMPAIGN = Campaign(
-    about="200,000 tokens decoded with each of six memories: flat in memory, and as right as at the start",
+    about="200,000 tokens decoded with each of six caches: flat in memory, and as right as at the start",
     unit="tokens",
     goal=len(MEMORIES) * TOKENS,
     batch=TOKENS,

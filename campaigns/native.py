@@ -19,7 +19,7 @@ from .campaign import Batch, Campaign
 from .native_builds import BUILD, built
 
 # Of a hundred executions: what each target gets.
-SHARES = {"memory": 34, "plain": 20, "linear": 20, "argmax": 12, "pack": 9, "finite": 5}
+SHARES = {"cache": 34, "plain": 20, "linear": 20, "argmax": 12, "pack": 9, "finite": 5}
 SANITIZED = 4  # one of so many executions
 OPTIONS = ("-DQKV_FUZZ=ON", "-DCMAKE_BUILD_TYPE=RelWithDebInfo")
 BUILDS = {

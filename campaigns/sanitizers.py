@@ -23,25 +23,25 @@ TOOLS = Path(sys.executable).parent
 # What reaches the native library from Python.
 REACHING = (
     "tests/kernels",
-    "tests/memory",
-    "tests/forms/test_hard.py",
-    "tests/forms/test_decode.py",
-    "tests/forms/linear",
+    "tests/cache",
+    "tests/backends/test_hard.py",
+    "tests/backends/test_decode.py",
+    "tests/backends/linear",
     "tests/test_decoding.py",
     "tests/test_decoding_edges.py",
     "tests/faults/test_memories.py",
     "tests/faults/test_bad_layouts.py",
 )
 # What a sanitizer cannot have: a measure of what malloc holds, since theirs holds what was freed.
-LEFT_OUT = "tests/forms/linear/test_forward.py::test_features_of_a_whole_sequence_are_never_held"
+LEFT_OUT = "tests/backends/linear/test_forward.py::test_features_of_a_whole_sequence_are_never_held"
 # What runs kernels on several threads, the library's or the caller's.
 THREADED = (
     "tests/kernels/test_argmax.py",
     "tests/kernels/test_counted.py",
     "tests/kernels/test_finite.py",
-    "tests/memory/test_locks.py",
-    "tests/forms/test_hard.py",
-    "tests/forms/linear/test_forward.py",
+    "tests/cache/test_locks.py",
+    "tests/backends/test_hard.py",
+    "tests/backends/linear/test_forward.py",
     "tests/test_decoding.py",
     "tests/faults/test_memory_processes.py",
 )
@@ -55,7 +55,7 @@ from pathlib import Path
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name != "qkv.kernels._native":
+        if name != "qkv.ops._native":
             return None
         return importlib.util.spec_from_file_location(name, next(Path(__file__).parent.glob("_native*.so")))
 
@@ -118,7 +118,7 @@ def _ctest(folder: Path) -> int:
 def _pytest(sanitizer: str, tests: tuple[str, ...], **environment: str) -> int:
     folder = _extension(sanitizer)
     environment["PYTHONPATH"] = str(folder)
-    where = "from qkv.kernels.capability import load; print(load().native.__file__)"
+    where = "from qkv.ops.loader import load; print(load().native.__file__)"
     loaded = _said([sys.executable, "-c", where], environment).splitlines()[-1]
     runtime = b"__tsan_init" if sanitizer == "thread" else b"__asan_init"
     if Path(loaded).parent != folder or runtime not in Path(loaded).read_bytes():

@@ -18,11 +18,11 @@ HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embed
 
 
 def saved_by_qkv(folder: Path) -> dict[str, list[bytes]]:
-    """Memories, states, models and the figures of a machine."""
+    """Caches, states, models and the figures of a machine."""
     folder.mkdir()
     torch.manual_seed(0)
     path = folder / "file"
-    found: dict[str, list[bytes]] = {"memory": [], "state": [], "polynomial state": [], "model": []}
+    found: dict[str, list[bytes]] = {"cache": [], "state": [], "polynomial state": [], "model": []}
 
     def keep(kind: str, thing) -> None:
         qkv.nn.save(thing, path) if isinstance(thing, torch.nn.Module) else thing.save(path)
@@ -34,11 +34,11 @@ def saved_by_qkv(folder: Path) -> dict[str, list[bytes]]:
         (torch.bfloat16, {"capacity": 70}),
         (torch.float16, {"window": 3, "value_width": 3}),
     ):
-        memory = qkv.KVCache(2, 1, 2, dtype=dtype, **options)
-        keep("memory", memory)
+        cache = qkv.KVCache(2, 1, 2, dtype=dtype, **options)
+        keep("cache", cache)
         width = options.get("value_width", 2)
-        memory.append(torch.randn(2, 1, 70, 2), torch.randn(2, 1, 70, width), lengths=[70, 3])
-        keep("memory", memory)
+        cache.append(torch.randn(2, 1, 70, 2), torch.randn(2, 1, 70, width), lengths=[70, 3])
+        keep("cache", cache)
     for kind, similarity in (("state", ELU), ("polynomial state", POLYNOMIAL)):
         state = qkv.LinearState(similarity, 2, 1, 2)
         keep(kind, state)

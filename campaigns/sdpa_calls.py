@@ -73,7 +73,7 @@ def drawn(seed: int, number: int) -> SdpaCall:
     len_k = len_q if chance.random() < 0.3 else len_k
     width = 0 if chance.random() < 0.02 else chance.choice(WIDTHS)
     width_v = width if chance.random() < 0.6 else 0 if few else chance.choice(WIDTHS)
-    if chance.random() < 0.02:  # more than one of the blocks that forms cut
+    if chance.random() < 0.02:  # more than one of the blocks that backends cut
         len_q, len_k = chance.choice((65, 131)), chance.choice((67, 137, 257))
 
     lead = tuple(chance.choice((1, 2, 3)) for _ in range(chance.choice((0, 1, 2, 2, 2, 2, 3, 4))))

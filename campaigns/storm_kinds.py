@@ -36,27 +36,27 @@ def token(seed: int, n: int = 1) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def new_memory(draw: random.Random) -> Any:
-    """A memory with a prompt in it, of any kind."""
+    """A cache with a prompt in it, of any kind."""
     kind = draw.choice(("float32", "bfloat16", "int8", "ring", "elu1", "square"))
     if kind in ("elu1", "square"):
-        memory = qkv.LinearState(ELU1 if kind == "elu1" else SQUARE, 1, KV_HEADS, WIDTH)
+        cache = qkv.LinearState(ELU1 if kind == "elu1" else SQUARE, 1, KV_HEADS, WIDTH)
     else:
         window = 300 if kind == "ring" else None
         dtype = torch.float32 if kind == "ring" else getattr(torch, kind)
-        memory = qkv.KVCache(1, KV_HEADS, WIDTH, dtype=dtype, window=window)
-    memory.append(*token(draw.randrange(1000), draw.choice((1, 63, 64, 700)))[1:])
-    return memory
+        cache = qkv.KVCache(1, KV_HEADS, WIDTH, dtype=dtype, window=window)
+    cache.append(*token(draw.randrange(1000), draw.choice((1, 63, 64, 700)))[1:])
+    return cache
 
 
-def walk(memory: Any, seed: int, steps: int) -> list[Tensor]:
-    """What a memory answers to so many tokens, with a branch now and then that must not matter."""
+def walk(cache: Any, seed: int, steps: int) -> list[Tensor]:
+    """What a cache answers to so many tokens, with a branch now and then that must not matter."""
     found = []
     for t in range(steps):
-        found.append(qkv.decode(*token(seed + t), memory))
+        found.append(qkv.decode(*token(seed + t), cache))
         if t % 7 == 3:
-            branch = memory.fork()
+            branch = cache.fork()
             branch.append(*token(seed - t, 5)[1:])
-            branch.crop(memory.length)
+            branch.crop(cache.length)
     return found
 
 
@@ -66,25 +66,25 @@ def same(found: list[Tensor], wanted: list[Tensor], what: str) -> None:
 
 
 def plain_calls(draw: random.Random) -> list[Callable[[], Tensor]]:
-    """Calls without a memory, by native forms: torch's own operators are not for a forked child, nor for an exit."""
+    """Calls without a cache, by native backends: torch's own operators are not for a forked child, nor for an exit."""
     q, k, v = token(draw.randrange(1000), draw.choice((1, 33, 257)))
     return [
-        lambda: qkv.attention(q, k, v, form="decode"),
-        lambda: qkv.attention(q, k, v, mask=qkv.Causal(), form="decode"),
-        lambda: qkv.attention(q, k, v, similarity=qkv.Argmax(), form="hard"),
+        lambda: qkv.attention(q, k, v, backend="native"),
+        lambda: qkv.attention(q, k, v, mask=qkv.Causal(), backend="native"),
+        lambda: qkv.attention(q, k, v, similarity=qkv.Argmax(), backend="argmax"),
     ]
 
 
 def busily(draw: random.Random, stop: threading.Event, daemon: bool) -> list[threading.Thread]:
-    """Threads that are in kernels nearly all the time, each with a memory and calls of its own."""
+    """Threads that are in kernels nearly all the time, each with a cache and calls of its own."""
 
-    def work(memory: Any, calls: list[Callable[[], Tensor]], seed: int) -> None:
+    def work(cache: Any, calls: list[Callable[[], Tensor]], seed: int) -> None:
         fresh = token(seed)
         while not stop.is_set():
-            qkv.decode(*fresh, memory)
+            qkv.decode(*fresh, cache)
             calls[seed % len(calls)]()
-            if memory.length > 3000:
-                memory.reset()
+            if cache.length > 3000:
+                cache.reset()
 
     threads = []
     for _ in range(draw.randint(1, 3)):
@@ -111,7 +111,7 @@ def in_child(run: Callable[[], None]) -> None:
 
 
 def fork_storm(draw: random.Random) -> None:
-    """Forks while other threads decode and attend: the child goes on with every memory, the parent too."""
+    """Forks while other threads decode and attend: the child goes on with every cache, the parent too."""
     calm, shared, seed = new_memory(draw), new_memory(draw), draw.randrange(1000)
     calls = plain_calls(draw)
     wanted, answers = walk(calm.fork(), seed, 9), [call() for call in calls]
@@ -124,7 +124,7 @@ def fork_storm(draw: random.Random) -> None:
                 shared.reset()
 
     def go_on() -> None:
-        same(walk(calm.fork(), seed, 9), wanted, "a fork of the memory in a child")
+        same(walk(calm.fork(), seed, 9), wanted, "a fork of the cache in a child")
         same([call() for call in calls], answers, "calls in a child")
         before = shared.length
         qkv.decode(*token(seed), shared)
@@ -145,17 +145,17 @@ def fork_storm(draw: random.Random) -> None:
 
 
 def thread_storm(draw: random.Random) -> None:
-    """8 to 16 threads, each with a fork of one memory, all with another; the number of kernel threads changes."""
+    """8 to 16 threads, each with a fork of one cache, all with another; the number of kernel threads changes."""
     count, seed = draw.randint(8, 16), draw.randrange(1000)
-    memory, shared = new_memory(draw), qkv.KVCache(1, 1, WIDTH)
+    cache, shared = new_memory(draw), qkv.KVCache(1, 1, WIDTH)
     calls = plain_calls(draw)
-    alone, answers = [walk(memory.fork(), seed + 50 * n, 12) for n in range(count)], [call() for call in calls]
+    alone, answers = [walk(cache.fork(), seed + 50 * n, 12) for n in range(count)], [call() for call in calls]
     failed: list[BaseException] = []
     start = threading.Barrier(count)
 
     def work(number: int) -> None:
         try:
-            mine, pick = memory.fork(), random.Random(seed + number)
+            mine, pick = cache.fork(), random.Random(seed + number)
             start.wait(LIMIT)
             same(walk(mine, seed + 50 * number, 12), alone[number], f"thread {number}")
             for t in range(20):
@@ -192,9 +192,9 @@ def thread_storm(draw: random.Random) -> None:
 
 
 def interrupt_storm(draw: random.Random) -> None:
-    """SIGINT at any moment: a step is in the memory whole or not at all, and what follows is right to a bit."""
-    memory, seed = new_memory(draw), draw.randrange(1000)
-    model, start = memory.fork(), memory.length
+    """SIGINT at any moment: a step is in the cache whole or not at all, and what follows is right to a bit."""
+    cache, seed = new_memory(draw), draw.randrange(1000)
+    model, start = cache.fork(), cache.length
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     wanted = [qkv.decode(*token(seed + t), model) for t in range(400)]
     t, hits, end = 0, 0, time.monotonic() + 1.0
@@ -202,18 +202,18 @@ def interrupt_storm(draw: random.Random) -> None:
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.00002 + draw.random() / 2000)
             while t < 380:
-                found = qkv.decode(*token(seed + t), memory)
+                found = qkv.decode(*token(seed + t), cache)
                 assert torch.equal(found, wanted[t]), f"step {t} after {hits} interruptions"
                 t += 1
             signal.setitimer(signal.ITIMER_REAL, 0)
         except KeyboardInterrupt:
             hits += 1
-            done = memory.length - start
-            assert done in (t, t + 1), f"{done} steps are in the memory, {t} were taken"
-            assert memory.lengths.tolist() == [memory.length]
+            done = cache.length - start
+            assert done in (t, t + 1), f"{done} steps are in the cache, {t} were taken"
+            assert cache.lengths.tolist() == [cache.length]
             t = done
     for later in range(t, min(t + 12, 400)):
-        assert torch.equal(qkv.decode(*token(seed + later), memory), wanted[later]), f"step {later} after {hits}"
+        assert torch.equal(qkv.decode(*token(seed + later), cache), wanted[later]), f"step {later} after {hits}"
     assert hits, "nothing was interrupted"
 
 
@@ -233,14 +233,14 @@ def _pool_storm(draw: random.Random, method: str) -> None:
 
 
 class Teardown:
-    """Holds memories until the modules are taken apart, and lets go of them there."""
+    """Holds caches until the modules are taken apart, and lets go of them there."""
 
-    def __init__(self, *memories: Any) -> None:
-        self.memories = memories
+    def __init__(self, *caches: Any) -> None:
+        self.caches = caches
 
     def __del__(self) -> None:
-        for memory in self.memories:
-            memory.reset()
+        for cache in self.caches:
+            cache.reset()
 
 
 HELD: list[Any] = []
@@ -253,7 +253,7 @@ WAYS = {
     "SIGINT": -signal.SIGINT,
     "sys.exit in a thread": 0,
     "atexit handlers that decode": 0,
-    "memories that outlive the modules": 0,
+    "caches that outlive the modules": 0,
 }
 
 
@@ -263,15 +263,15 @@ def way_of(seed: int) -> str:
 
 def exit_storm(draw: random.Random) -> None:
     """A process that ends, in one of many ways, while daemon threads are in the middle of kernels."""
-    way, memory, seed = draw.choice(list(WAYS)), new_memory(draw), draw.randrange(1000)
-    wanted = walk(memory.fork(), seed, 5)
+    way, cache, seed = draw.choice(list(WAYS)), new_memory(draw), draw.randrange(1000)
+    wanted = walk(cache.fork(), seed, 5)
     if draw.random() < 0.8:
         busily(draw, threading.Event(), daemon=True)
     time.sleep(draw.random() / 50)
 
     def last_words() -> None:
         try:
-            same(walk(memory, seed, 5), wanted, "an atexit handler")
+            same(walk(cache, seed, 5), wanted, "an atexit handler")
         except BaseException:
             os._exit(3)
 
@@ -287,8 +287,8 @@ def exit_storm(draw: random.Random) -> None:
             threading.Thread(target=sys.exit, args=(5,)).start()
         case "atexit handlers that decode":
             atexit.register(last_words)
-        case "memories that outlive the modules":
-            HELD.append(Teardown(memory, memory.fork(), new_memory(draw)))
+        case "caches that outlive the modules":
+            HELD.append(Teardown(cache, cache.fork(), new_memory(draw)))
 
 
 KINDS: dict[str, Callable[[random.Random], None]] = {

@@ -99,9 +99,9 @@ def check(transcript: Transcript) -> None:
 
 
 def run(seed: int, count: int) -> Batch:
-    # In memory, where there is such a place: a disk would be most of the time.
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+    # In cache, where there is such a place: a disk would be most of the time.
+    cache = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=cache if cache.is_dir() else None) as name:
         folder = Path(name)
         return try_all(seed, count, drawn, lambda trial: kept(trial, folder), ("tutor",), SECONDS, untraced=("grade",))
 

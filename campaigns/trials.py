@@ -19,7 +19,7 @@ from .reached import Reached
 
 MEBI = 1 << 20
 SECONDS = 2.0  # of this process' own time that an input may take
-GROWTH = 128 * MEBI  # by which an input may raise the peak of resident memory
+GROWTH = 128 * MEBI  # by which an input may raise the peak of resident cache
 TRACED = 50  # one in so many of a kind runs under the tracer, and the first ones all
 FIRST, SLOWER = 50, 30  # how many those are, and how much slower the tracer may make one
 MOST_FINDINGS, SHOWN, SLOWEST = 5, 3000, 3

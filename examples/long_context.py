@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 4 examples/long_context.py
 
 Every rank makes its own shard of queries, keys and values, and nobody ever holds the whole. What travels is printed
-beside the time, the memory, and how far sampled rows are from the equation in float64.
+beside the time, the cache, and how far sampled rows are from the equation in float64.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import qkv
-from qkv.forms.base import RUNS
+from qkv.backends.base import RUNS
 from qkv.parallel.wire import TRAFFIC
 
 SIMILARITIES = {
@@ -58,7 +58,7 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "alloc" not in str(error):
             raise
-        sys.exit(f"long_context: rank {dist.get_rank()} has no memory left; fewer tokens, heads or numbers would do")
+        sys.exit(f"long_context: rank {dist.get_rank()} has no cache left; fewer tokens, heads or numbers would do")
     finally:
         dist.destroy_process_group()
 
@@ -143,7 +143,7 @@ def measured(mesh: DeviceMesh, options: argparse.Namespace, name: str) -> dict[s
         "tokens": stop - start,
         "seconds": seconds,
         "bytes_sent": TRAFFIC["data bytes"] + TRAFFIC["tickets bytes"],
-        "bytes_held": max(memory("VmHWM") - held, 0),
+        "bytes_held": max(cache("VmHWM") - held, 0),
         "rows": [(place, out[0, :, place - start]) for place in places if start <= place < stop],
     }
     everyone: list[Any] = [None] * dist.get_world_size()
@@ -199,10 +199,10 @@ def settled_memory() -> int:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     except (OSError, AttributeError):  # another system: the peak is that of the whole run
         pass
-    return memory("VmRSS")
+    return cache("VmRSS")
 
 
-def memory(name: str) -> int:
+def cache(name: str) -> int:
     """Bytes of this process: VmRSS is what it holds now, VmHWM the most that it held."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith(name):
@@ -216,7 +216,7 @@ def table(options: argparse.Namespace, found: list[dict[str, Any]]) -> str:
     lines = [
         f"{sizes}; each of {ranks} rank{'s' * (ranks > 1)}:",
         "",
-        "similarity  split    tokens     time       sent     memory  off float64",
+        "similarity  split    tokens     time       sent     cache  off float64",
     ]
     for each in found:
         sent, held = (f"{each[name] / 1e6:.3f} MB" for name in ("bytes_sent_per_rank", "bytes_held_per_rank"))
@@ -224,7 +224,7 @@ def table(options: argparse.Namespace, found: list[dict[str, Any]]) -> str:
             f"{each['similarity']:<11} {each['split']:<6} {each['tokens_per_rank']:>8} {each['seconds']:>6.2f} s "
             f"{sent:>10} {held:>10}  {each['largest_difference']:>11.1e}"
         )
-    lines += ["", "memory: beside the shard itself; off float64: the most, over sampled rows"]
+    lines += ["", "cache: beside the shard itself; off float64: the most, over sampled rows"]
     if ranks == 1:
         lines.append("one rank only: torchrun --nproc-per-node 4 examples/long_context.py spreads it")
     return "\n".join(lines)

@@ -1,5 +1,5 @@
 // The library as Python sees it, but for step.cpp and counted.cpp. Tensors arrive as addresses and sizes, which
-// qkv.kernels has checked.
+// qkv.ops has checked.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>

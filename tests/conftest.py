@@ -31,7 +31,7 @@ settings.load_profile("test")
 sys.path.insert(0, str(Path(__file__).parent))
 
 # Shapes are annotations, and here they are checked at every call.
-install_import_hook(["qkv.forms"], "shape_checks.outermost")
+install_import_hook(["qkv.backends"], "shape_checks.outermost")
 
 pytest.register_assert_rewrite(
     "decode_reference", "linear_reference", "decode_cases", "tiny_models", "hf_harness", "small_checkpoint"

@@ -9,8 +9,8 @@ import torch
 
 import qkv
 from qkv.cost.dense_passes import Cells
+from qkv.cost.sizes import Sizes
 from qkv.masks import Extent, Mask
-from qkv.sizes import Sizes
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 

@@ -176,11 +176,11 @@ def cut(tensors: Iterable[Tensor], first: int, last: int) -> tuple[Tensor, ...]:
     return tuple(tensor[:, :, first:last] for tensor in tensors)
 
 
-def decode_in_chunks(memory: Any, tensors: Sequence[Tensor], sizes: Iterable[int], **options: Any) -> Tensor:
+def decode_in_chunks(cache: Any, tensors: Sequence[Tensor], sizes: Iterable[int], **options: Any) -> Tensor:
     """Everything that decode gave, in one tensor."""
     edges = [0, *itertools.accumulate(sizes)]
     assert edges[-1] == tensors[0].shape[2]
-    parts = [qkv.decode(*cut(tensors, a, b), memory, **options) for a, b in itertools.pairwise(edges)]
+    parts = [qkv.decode(*cut(tensors, a, b), cache, **options) for a, b in itertools.pairwise(edges)]
     return torch.cat(parts, dim=2)
 
 
@@ -204,10 +204,10 @@ def check_decode(
 ) -> Tensor:
     """One decode after `past` tokens, against the plain list; what was given back."""
     shape = {"batch": batch, "heads": heads, "widths": widths, "dtype": dtype, "whole": whole}
-    memory = qkv.KVCache(batch, heads[1], widths[0], value_width=widths[1], dtype=storage, window=window)
-    plain = Plain.beside(memory)
+    cache = qkv.KVCache(batch, heads[1], widths[0], value_width=widths[1], dtype=storage, window=window)
+    plain = Plain.beside(cache)
     _, key, value = tokens(past, seed=2 * seed, **shape)
-    memory.append(key, value)
+    cache.append(key, value)
     plain.append(key, value)
     total = past + (n if lengths is None else max(lengths))
     scene = Scene(batch, heads[0], n, total, seed)
@@ -221,9 +221,9 @@ def check_decode(
     expected = plain.decode(query, key, value, keep=keep, **given)
     if lengths is not None:
         given["lengths"] = torch.tensor(lengths)
-    found = qkv.decode(query, key, value, memory, mask=built, **given)
+    found = qkv.decode(query, key, value, cache, mask=built, **given)
     assert found.dtype is dtype
-    assert memory.lengths.tolist() == plain.lengths
+    assert cache.lengths.tolist() == plain.lengths
     expected.check(found, exact=whole and storage is not torch.int8)
     return found
 

@@ -1,4 +1,4 @@
-"""A memory kept as plain sequences, and decoding over it by the equation, in float64.
+"""A cache kept as plain sequences, and decoding over it by the equation, in float64.
 
     V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j),   j ≤ the query's own absolute position
 
@@ -53,7 +53,7 @@ def quantized(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def stored(x: Tensor, storage: torch.dtype) -> Tensor:
-    """The numbers that a memory of that dtype keeps, in float64."""
+    """The numbers that a cache of that dtype keeps, in float64."""
     if storage is torch.int8:
         codes, scale = quantized(x)
         return torch.where(scale.isnan(), nan, codes.double() * scale.double())
@@ -80,7 +80,7 @@ class Expected:
             assert not found.any(), "a query with nothing to see must get exactly 0"
             return
         if self.scores is not None:
-            self._check_argmax(found, exact)
+            self._check(found, exact)
         else:
             self._check_softmax(found)
 
@@ -150,8 +150,8 @@ class Plain:
             self.reset()
 
     @classmethod
-    def beside(cls, memory: Any) -> "Plain":
-        return cls(memory.batch, memory.heads, memory.width, memory.value_width, memory.dtype, memory.window)
+    def beside(cls, cache: Any) -> "Plain":
+        return cls(cache.batch, cache.heads, cache.width, cache.value_width, cache.dtype, cache.window)
 
     @property
     def lengths(self) -> list[int]:
@@ -286,13 +286,13 @@ def by_softmax(scores: Tensor, v: Tensor, seen: Tensor, similarity: Any, width: 
     return torch.where(lost[..., None], nan, out)
 
 
-def fill(memory: Any, *tensors: Tensor, chunk: int | None = None, lengths: Any = None) -> None:
+def fill(cache: Any, *tensors: Tensor, chunk: int | None = None, lengths: Any = None) -> None:
     """Append keys and values, `chunk` tokens at a time."""
     key, value = tensors
     n = key.shape[2]
     for first in range(0, n, chunk or max(n, 1)):
         last = first + (chunk or n)
-        memory.append(
+        cache.append(
             key[:, :, first:last], value[:, :, first:last], **({} if lengths is None else {"lengths": lengths})
         )
 
@@ -305,21 +305,21 @@ def same_bits(found: Tensor, wanted: Tensor, what: str = "") -> None:
     assert torch.equal(one, other), f"{what}: {int((one != other).sum())} of {one.numel()} numbers differ"
 
 
-def held(memory: Any) -> tuple[Tensor, Tensor]:
-    return tuple(t.clone() for t in memory.tensors())  # pyright: ignore
+def held(cache: Any) -> tuple[Tensor, Tensor]:
+    return tuple(t.clone() for t in cache.tensors())  # pyright: ignore
 
 
-def holds(memory: Any, plain: Plain) -> None:
+def holds(cache: Any, plain: Plain) -> None:
     """Lengths, and the contents that a next query may see: bit for bit what was rounded at append."""
-    assert memory.lengths.tolist() == plain.lengths
-    assert memory.length == plain.length
-    assert memory.batch == plain.batch
-    dtype = memory.dtype if memory.dtype in (torch.float16, torch.bfloat16) else torch.float32
-    for found, wanted in zip(memory.tensors(), plain.tensors(), strict=True):
+    assert cache.lengths.tolist() == plain.lengths
+    assert cache.length == plain.length
+    assert cache.batch == plain.batch
+    dtype = cache.dtype if cache.dtype in (torch.float16, torch.bfloat16) else torch.float32
+    for found, wanted in zip(cache.tensors(), plain.tensors(), strict=True):
         assert found.dtype is dtype
         assert found.shape == wanted.shape
         for b, length in enumerate(plain.lengths):
-            first = 0 if memory.window is None else max(0, length - memory.window + 1)
+            first = 0 if cache.window is None else max(0, length - cache.window + 1)
             got, want = found[b, :, first:length], wanted[b, :, first:length].to(dtype)
             assert torch.equal(got.isnan(), want.isnan())
             assert torch.equal(got.nan_to_num(7.0), want.nan_to_num(7.0)), f"row {b} holds other numbers"
@@ -330,14 +330,14 @@ def holds(memory: Any, plain: Plain) -> None:
 
 
 @contextmanager
-def untouched(memory: Any) -> Iterator[None]:
-    """Whatever happens inside, the memory is afterwards exactly as it was."""
-    before = memory.batch, memory.length, memory.lengths.tolist(), memory.nbytes, held(memory)
+def untouched(cache: Any) -> Iterator[None]:
+    """Whatever happens inside, the cache is afterwards exactly as it was."""
+    before = cache.batch, cache.length, cache.lengths.tolist(), cache.nbytes, held(cache)
     yield
-    after = memory.batch, memory.length, memory.lengths.tolist(), memory.nbytes, held(memory)
+    after = cache.batch, cache.length, cache.lengths.tolist(), cache.nbytes, held(cache)
     assert before[:4] == after[:4]
     for one, other in zip(before[4], after[4], strict=True):
-        same_bits(one, other, "the memory's contents")
+        same_bits(one, other, "the cache's contents")
 
 
 def page_bytes(heads: int, width: int, value_width: int, storage: torch.dtype) -> int:

@@ -222,7 +222,7 @@ Rows = list[tuple[Tensor, Tensor]]
 
 
 def no_rows(batch: int, heads: int = 3, widths: tuple[int, int] = (WIDTH, VALUE_WIDTH)) -> Rows:
-    """A memory as a plain list: the keys (heads, length, width) and the values of each row."""
+    """A cache as a plain list: the keys (heads, length, width) and the values of each row."""
     return [
         (torch.zeros(heads, 0, widths[0]).double(), torch.zeros(heads, 0, widths[1]).double()) for _ in range(batch)
     ]

@@ -21,8 +21,8 @@ from torch import Tensor
 
 import qkv
 from qkv import errors
-from qkv.forms import FORMS
-from qkv.forms.base import RUNS
+from qkv.backends import BACKENDS
+from qkv.backends.base import RUNS
 from qkv.parallel.wire import TRAFFIC
 from qkv.testing import CallCase, poisoned_memory
 from qkv.testing.contract import Published, Subject
@@ -33,11 +33,11 @@ from ranks import Crew, JobFailed
 SPLITS = ("auto", "ring", "gather", "heads", "scan", "best")
 # What may run a rank's part of a call.
 FORMS_OF = {
-    "softmax": ("dense", "streaming", "decode"),
-    "argmax": ("dense", "hard"),
-    "polynomial": ("dense", "streaming", "linear"),
-    "feature_map": ("dense", "streaming", "linear"),
-    "similarity": ("dense", "streaming"),
+    "softmax": ("reference", "sdpa", "native"),
+    "argmax": ("reference", "argmax"),
+    "polynomial": ("reference", "sdpa", "linear"),
+    "feature_map": ("reference", "sdpa", "linear"),
+    "similarity": ("reference", "sdpa"),
 }
 # Errors that all ranks raise together, so that none is left waiting.
 _ORDERLY = {"QkvError", "AssertionError"}
@@ -47,9 +47,9 @@ _HELD: dict[Any, tuple[list[Tensor], dict[str, Tensor]]] = {}
 
 
 def bound_of(kind: str) -> dict[torch.dtype, float]:
-    """The loosest bound among the forms that may run a rank's part. In half precision one ulp more: partial answers
-    come rounded from a form, and are rounded once again when they have been merged."""
-    bounds = [FORMS[name].bound for name in FORMS_OF[kind]]
+    """The loosest bound among the backends that may run a rank's part. In half precision one ulp more: partial answers
+    come rounded from a backend, and are rounded once again when they have been merged."""
+    bounds = [BACKENDS[name].bound for name in FORMS_OF[kind]]
     half = (torch.bfloat16, torch.float16)
     return {
         dtype: max(bound.get(dtype, 0.0) for bound in bounds) + (dtype in half)
@@ -103,13 +103,13 @@ class Spread:
     naps: int | None = None
 
     def subject(self, kind: str) -> Subject:
-        """For the contract: forms are splits, held to the bounds of what may run a call of this kind."""
+        """For the contract: backends are splits, held to the bounds of what may run a call of this kind."""
         return Subject(self.attend, dict.fromkeys(SPLITS, Published(bound_of(kind))))
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, form: str = "auto", **options: Any) -> Any:
-        """As `qkv.attention`, with the split's name as form."""
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, backend: str = "auto", **options: Any) -> Any:
+        """As `qkv.attention`, with the split's name as backend."""
         tensors, similarity = _tensors_of(query, key, value, options.pop("bias", None), options.pop("similarity", None))
-        options |= {"similarity": similarity, "split": form}
+        options |= {"similarity": similarity, "split": backend}
         found = _Called.apply(self, options, tuple(tensors), *tensors.values())
         return found[0] if len(found) == 1 else found
 
@@ -174,7 +174,7 @@ class Spread:
 
     def run(self, job: Callable[..., Any], **given: Any) -> list[Any]:
         """The job's answers. An error is raised again when every rank has one: a rank must never fail alone."""
-        # A check that poisons this process's memory means the ranks'.
+        # A check that poisons this process's cache means the ranks'.
         poison = bool(torch.empty(61).isnan().all())
         place = {"place": (self.queries, self.keys, self.bias), "naps": self.naps, "poison": poison}
         payload = pickle.dumps({**given, **place, "threads": torch.get_num_threads()})
@@ -190,12 +190,12 @@ class Spread:
         kind = getattr(errors, first.kinds[0], None)
         if kind is None:
             raise first
-        if kind is not errors.FormRefused:
+        if kind is not errors.BackendRefused:
             raise kind(first.message)
         said = {one.message.split("Against it:", 1)[-1].split("\nHint:", 1)[0] for one in failed}
         assert len(said) == 1, f"ranks refuse for different reasons: {said}"
         reasons = tuple(line.strip(" -") for line in said.pop().splitlines() if line.strip())
-        raise errors.FormRefused(first.message, reasons)
+        raise errors.BackendRefused(first.message, reasons)
 
 
 class _Called(torch.autograd.Function):
@@ -275,7 +275,7 @@ def sweep(mesh: Any, payload: bytes) -> dict[str, Any]:
         given["options"]["split"], given["number"] = split, split
         try:
             told = _forward(mesh, given)
-        except errors.FormRefused as refusal:
+        except errors.BackendRefused as refusal:
             found[split] = str(refusal)
             continue
         out = told["answer"][0]

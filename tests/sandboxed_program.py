@@ -84,10 +84,10 @@ def arithmetic() -> None:
     query, key = torch.randn(1, 4, 7, 8), torch.randn(1, 2, 7, 8)
     qkv.attention(query, key, key, mask=qkv.Causal())
     str(qkv.explain(query, key, key))
-    memory = qkv.KVCache(1, 2, 8)
-    qkv.decode(query, key, key, memory)
-    memory.save(FOLDER / "memory.safetensors")
-    assert qkv.KVCache.load(FOLDER / "memory.safetensors").length == 7
+    cache = qkv.KVCache(1, 2, 8)
+    qkv.decode(query, key, key, cache)
+    cache.save(FOLDER / "cache.safetensors")
+    assert qkv.KVCache.load(FOLDER / "cache.safetensors").length == 7
     state = qkv.LinearState(qkv.Polynomial(degree=2), 1, 2, 8)
     qkv.decode(query, key, key, state)
     state.save(FOLDER / "state.safetensors")

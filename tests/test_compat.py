@@ -1,4 +1,4 @@
-"""torch's `scaled_dot_product_attention` by qkv's forms: the same results on random calls, errors in torch's words."""
+"""torch's `scaled_dot_product_attention` by qkv's backends: the same results on random calls, errors in torch's words."""
 
 import sys
 import warnings
@@ -235,12 +235,12 @@ def test_vmap_maps_a_mask_too(boolean: bool) -> None:
 def test_torchs_own_layers_run_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(7)
     layer = torch.nn.TransformerDecoderLayer(14, 2, 23, dropout=0.0, batch_first=True, dtype=torch.float64)
-    x, memory = tensors((3, 5, 14), (3, 11, 14))
+    x, cache = tensors((3, 5, 14), (3, 11, 14))
     causal = torch.nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
     padding = torch.arange(11) >= torch.tensor([[11], [7], [2]])
 
     def run() -> torch.Tensor:
-        return layer(x, memory, tgt_mask=causal, tgt_is_causal=True, memory_key_padding_mask=padding)
+        return layer(x, cache, tgt_mask=causal, tgt_is_causal=True, memory_key_padding_mask=padding)
 
     before, served = run(), []
     monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: served.append(1) or ours(*a, **k))

@@ -17,9 +17,9 @@ def test_second_derivatives_are_right_in_every_form(options: dict) -> None:
     query, key, value = inputs(heads=2, kv=1, len_q=3, len_k=5, width=2, width_v=3)
     hessians = [
         torch.autograd.functional.hessian(
-            lambda q, k, f=form: qkv.attention(q, k, value, form=f, **options).square().sum(), (query, key)
+            lambda q, k, f=backend: qkv.attention(q, k, value, backend=f, **options).square().sum(), (query, key)
         )
-        for form in ("dense", "streaming", "auto")
+        for backend in ("reference", "sdpa", "auto")
     ]
     for hessian in hessians[1:]:
         torch.testing.assert_close(hessian, hessians[0])
@@ -30,20 +30,20 @@ def test_second_derivatives_are_right_in_every_form(options: dict) -> None:
 def test_a_mask_that_changes_before_the_backward_pass_is_refused(similarity) -> None:
     query, key, value = (t.requires_grad_() for t in inputs())
     buffer = torch.ones(5, 7).tril().bool()
-    out = qkv.attention(query, key, value, mask=qkv.Dense(buffer), similarity=similarity, form="streaming")
+    out = qkv.attention(query, key, value, mask=qkv.Dense(buffer), similarity=similarity, backend="sdpa")
     buffer.fill_(True)
     with pytest.raises(qkv.errors.MaskError, match="clone"):
         out.sum().backward()
 
 
-@pytest.mark.parametrize("form", ["dense", "streaming"])
+@pytest.mark.parametrize("backend", ["reference", "sdpa"])
 class TestNanInTheBackwardPass:
-    def test_attended_nan_is_not_hidden(self, form: str) -> None:
+    def test_attended_nan_is_not_hidden(self, backend: str) -> None:
         for which in range(3):
             tensors = inputs(heads=1, kv=1)
             tensors[which][0, 0, 2, 3] = float("nan")
             query, key, value = (t.requires_grad_() for t in tensors)
-            out = qkv.attention(query, key, value, form=form, mask=qkv.Causal(2))
+            out = qkv.attention(query, key, value, backend=backend, mask=qkv.Causal(2))
             dq, dk, dv = torch.autograd.grad(out.sum(), (query, key, value))
             rows = [2] if which == 0 else list(range(0 if which else 2, 5))
             assert dq[0, 0, rows].isnan().all()
@@ -54,9 +54,9 @@ class TestNanInTheBackwardPass:
                 weights = qkv.attention(query, key, value, mask=qkv.Causal(2), return_weights=True)[1]
                 torch.testing.assert_close(dv[..., 0], weights.sum(-2))
 
-    def test_nothing_comes_back_from_a_row_that_saw_nothing(self, form: str) -> None:
+    def test_nothing_comes_back_from_a_row_that_saw_nothing(self, backend: str) -> None:
         query, key, value = (t.requires_grad_() for t in inputs())
-        out = qkv.attention(query, key, value, mask=qkv.Causal(-2), form=form)
+        out = qkv.attention(query, key, value, mask=qkv.Causal(-2), backend=backend)
         grad = torch.ones_like(out)
         grad[:, :, :2] = float("nan")
         for found in torch.autograd.grad(out, (query, key, value), grad):

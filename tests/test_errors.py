@@ -22,7 +22,7 @@ def test_a_lost_rank_is_no_wrong_argument() -> None:
 
 
 def test_a_refusal_keeps_its_reasons() -> None:
-    refused = errors.FormRefused("no", ("one", "two"))
+    refused = errors.BackendRefused("no", ("one", "two"))
     assert refused.reasons == ("one", "two")
     assert str(refused) == "no"
 

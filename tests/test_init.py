@@ -45,11 +45,11 @@ def test_star_import() -> None:
 def test_attention_is_the_function_whatever_was_touched_before() -> None:
     firsts = [
         "qkv.testing.contract.checks()",
-        "qkv.forms.FORMS",
+        "qkv.backends.BACKENDS",
         "qkv.explain",
         "qkv.Choice",
-        "import qkv.api",
-        "from qkv.api import varlen",
+        "import qkv.functional",
+        "from qkv.functional import varlen",
         "qkv.testing",
     ]
     # A child for each, born where torch is loaded and qkv is not.

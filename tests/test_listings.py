@@ -33,7 +33,7 @@ def test_a_listing_is_decode_with_projections(shared, dtype):
     if dtype is torch.float64:
         # Numbers that float32 storage keeps as they are: products of small whole numbers.
         w_q, w_k, w_v, w_o = (torch.round(4 * w) / 4 for w in (w_q, w_k, w_v, w_o))
-    memory = qkv.KVCache(B, heads, K, value_width=V, dtype=storage)
+    cache = qkv.KVCache(B, heads, K, value_width=V, dtype=storage)
     step = multi_query_step if shared else multi_head_step
     cached = (B, 0) if shared else (B, H, 0)
     keys, values = torch.zeros(*cached, K, dtype=dtype), torch.zeros(*cached, V, dtype=dtype)
@@ -44,10 +44,10 @@ def test_a_listing_is_decode_with_projections(shared, dtype):
             x = torch.round(4 * x) / 4
         wanted, keys, values = step(x, keys, values, *given)
         query, key, value = (torch.einsum("bd,hdk->bhk", x, w)[:, :, None] for w in (w_q, w_k, w_v))
-        heads_out = qkv.decode(query, key, value, memory)
+        heads_out = qkv.decode(query, key, value, cache)
         close(torch.einsum("bhtv,hvd->bd", heads_out, w_o), wanted, dtype)
-    assert memory.length == keys.shape[-2] == values.shape[-2] == 70
-    close(memory.tensors()[0].squeeze(1).to(dtype) if shared else memory.tensors()[0].to(dtype), keys, dtype)
+    assert cache.length == keys.shape[-2] == values.shape[-2] == 70
+    close(cache.tensors()[0].squeeze(1).to(dtype) if shared else cache.tensors()[0].to(dtype), keys, dtype)
 
 
 def test_multi_query_is_multi_head_with_the_same_keys_in_every_head():
@@ -109,7 +109,7 @@ def test_the_linearized_listing_is_the_quadratic_kernel(dtype):
         numbers(23, D, dtype=dtype),
         numbers(23, V, dtype=dtype),
     )
-    wanted = qkv.attention(queries, keys, values, similarity=qkv.Polynomial(2), form="linear")
+    wanted = qkv.attention(queries, keys, values, similarity=qkv.Polynomial(2), backend="linear")
     found = linearized(queries, keys, values)
     assert found.dtype is dtype
     torch.testing.assert_close(found, wanted, atol=1e-12 if dtype is torch.float64 else 2e-5, rtol=0)

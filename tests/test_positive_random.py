@@ -141,7 +141,7 @@ def test_many_features_come_close_to_softmax(causal: bool) -> None:
     errors = []
     for count in (64, 4096):
         similarity = qkv.FeatureMap(features.positive_random(WIDTH, count, seed=4))
-        found = qkv.attention(*tensors, similarity=similarity, mask=mask, form="linear")
+        found = qkv.attention(*tensors, similarity=similarity, mask=mask, backend="linear")
         errors.append((found - exact).square().mean().sqrt().item())
     assert errors[1] < 0.02
     assert errors[1] < errors[0] / 4

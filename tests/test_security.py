@@ -36,7 +36,7 @@ ALLOWED = {
     ("lab/kitchen.py", "asyncio.subprocess"): "the type of the process below",
     ("lab/kitchen.py", "asyncio.create_subprocess_exec"): "heavy work runs in this Python, by a fixed list of words",
     ("measure/ranks.py", "multiprocessing"): "qkv calibrate --ranks: processes of its own over anonymous pipes",
-    ("memory/pages.py", "ctypes"): "memmove from one page of its own to another",
+    ("cache/pages.py", "ctypes"): "memmove from one page of its own to another",
     ("problems/by_hand/given.py", "numpy.load"): "with allow_pickle=False, which the test below reads",
 }
 BARRED_IN_SCRIPTS = (

@@ -28,7 +28,7 @@ def make(seed, name="toy"):
 
 
 def answered(answers):
-    """A reply in the form that is asked for."""
+    """A reply in the backend that is asked for."""
     return "Some work first.\n\n" + "\n".join(f"Answer ({name}): {text}" for name, text in answers.items())
 
 

@@ -21,10 +21,10 @@ RESULT = Path("build/conformance.json")
 WIDTH = 80
 WAYS = {
     "qkv": ("attention", of_attention),
-    "qkv, dense": ("attention", lambda: of_attention("dense")),
-    "qkv, streaming": ("attention", lambda: of_attention("streaming")),
-    "qkv, decode": ("attention", lambda: of_attention("decode")),
-    "qkv, steps of a memory": ("attention", of_steps),
+    "qkv, dense": ("attention", lambda: of_attention("reference")),
+    "qkv, streaming": ("attention", lambda: of_attention("sdpa")),
+    "qkv, decode": ("attention", lambda: of_attention("native")),
+    "qkv, steps of a cache": ("attention", of_steps),
     "qkv, LinearState": ("linear", of_linear),
 }
 

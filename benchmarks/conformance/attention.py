@@ -19,10 +19,10 @@ from .cases import Case, Refused, to_array
 PRODUCTS, CAPPED, MASKED, WEIGHTS = range(4)
 
 
-def answers(case: Case, form: str = "auto") -> dict[str, np.ndarray]:
-    """What the node gives, by the names of its outputs. form: qkv's, for the answer Y."""
+def answers(case: Case, backend: str = "auto") -> dict[str, np.ndarray]:
+    """What the node gives, by the names of its outputs. backend: qkv's, for the answer Y."""
     dtype, call = tensor(case, "Q").dtype, arguments(case)
-    given = {"Y": as_given(case, qkv.attention(**call, form=form).to(dtype))}
+    given = {"Y": as_given(case, qkv.attention(**call, backend=backend).to(dtype))}
     if "present_key" in case.wanted:
         given["present_key"], given["present_value"] = memory_of(case, with_new=True).tensors()
     if "qk_matmul_output" in case.wanted:
@@ -31,7 +31,7 @@ def answers(case: Case, form: str = "auto") -> dict[str, np.ndarray]:
 
 
 def arguments(case: Case) -> dict[str, Any]:
-    """The call of `qkv.attention` that the node is: everything but the form."""
+    """The call of `qkv.attention` that the node is: everything but the backend."""
     query, key, value = tensor(case, "Q"), tensor(case, "K"), tensor(case, "V")
     if value.dtype is not query.dtype:
         raise Refused("qkv takes one dtype for query, key and value")
@@ -68,19 +68,19 @@ def as_given(case: Case, out: Tensor) -> Tensor:
 
 
 def memory_of(case: Case, *, with_new: bool) -> qkv.KVCache:
-    """The node's past in a memory, and its new keys and values."""
+    """The node's past in a cache, and its new keys and values."""
     key, value = tensor(case, "K"), tensor(case, "V")
     batch, heads, _, width = key.shape
     try:
-        memory = qkv.KVCache(batch, heads, width, value_width=value.shape[3], dtype=key.dtype)
+        cache = qkv.KVCache(batch, heads, width, value_width=value.shape[3], dtype=key.dtype)
     except qkv.errors.QkvError as error:
         raise Refused(str(error)) from error
     past_key, past_value = case.tensor("past_key"), case.tensor("past_value")
     if past_key is not None and past_value is not None:
-        memory.append(past_key, past_value)
+        cache.append(past_key, past_value)
     if with_new:
-        memory.append(key, value)
-    return memory
+        cache.append(key, value)
+    return cache
 
 
 def similarity_of(case: Case) -> qkv.Softmax:

@@ -11,8 +11,8 @@ import numpy as np
 from onnx.backend.test.runner import Runner
 
 import qkv
-from qkv.errors import FormRefused
-from qkv.forms import FORMS
+from qkv.backends import BACKENDS
+from qkv.errors import BackendRefused
 from qkv.testing import oracle
 from qkv.testing.tolerance import assert_close_to_oracle, yardstick
 
@@ -27,7 +27,7 @@ class Outcome:
     """What came of one case.
 
     passed: every output within the case's own tolerances, in its shape and dtype, as onnx's runner compares them.
-    refused: it is not run; detail says why. differs: half precision that is as near to the float64 answer as the form
+    refused: it is not run; detail says why. differs: half precision that is as near to the float64 answer as the backend
     promises, but not as near to the expected numbers, which were rounded after every operation. failed: neither.
     """
 
@@ -44,7 +44,7 @@ def outcome(
     """found: the outputs. excuse: why outputs that differ from the expected ones are right all the same, or None."""
     try:
         outputs = found(case)
-    except (Refused, FormRefused) as refusal:
+    except (Refused, BackendRefused) as refusal:
         return Outcome(case.name, REFUSED, "; ".join(getattr(refusal, "reasons", ())) or str(refusal))
     try:
         compare(case, outputs)
@@ -60,16 +60,16 @@ def compare(case: Case, outputs: dict[str, np.ndarray]) -> None:
     Runner.assert_similar_outputs(list(wanted.values()), list(outputs.values()), case.rtol, case.atol)
 
 
-def of_attention(form: str = "auto") -> list[Outcome]:
-    """All cases of Attention with one of qkv's forms."""
+def of_attention(backend: str = "auto") -> list[Outcome]:
+    """All cases of Attention with one of qkv's backends."""
     return [
-        outcome(case, partial(attention.answers, form=form), partial(near_float64, form=form))
+        outcome(case, partial(attention.answers, backend=backend), partial(near_float64, backend=backend))
         for case in base_cases("Attention")
     ]
 
 
 def of_steps() -> list[Outcome]:
-    """Those cases of Attention that are a step of a decoder, through a memory and `qkv.decode`."""
+    """Those cases of Attention that are a step of a decoder, through a cache and `qkv.decode`."""
     return [found for case in base_cases("Attention") if (found := outcome(case, stepping.answers)).kind != REFUSED]
 
 
@@ -78,27 +78,27 @@ def of_linear() -> list[Outcome]:
     return [outcome(case, linear.answers) for case in base_cases("LinearAttention")]
 
 
-def near_float64(case: Case, outputs: dict[str, np.ndarray], form: str = "auto") -> str | None:
-    """In half precision: how far Y is from the float64 oracle, if not farther than the form promises."""
+def near_float64(case: Case, outputs: dict[str, np.ndarray], backend: str = "auto") -> str | None:
+    """In half precision: how far Y is from the float64 oracle, if not farther than the backend promises."""
     if case.inputs["Q"].dtype.itemsize != 2:
         return None
     call = attention.arguments(case)
-    taken = qkv.explain(**call).form if form == "auto" else form
+    taken = qkv.explain(**call).backend if backend == "auto" else backend
     query, key, value, similarity, bias = (call[name] for name in ("query", "key", "value", "similarity", "bias"))
-    measure, bound = yardstick(query, key, value, oracle(**call), similarity, bias), FORMS[taken].bound
+    measure, bound = yardstick(query, key, value, oracle(**call), similarity, bias), BACKENDS[taken].bound
     ours, theirs = (attention.with_heads(case, "Y", to_tensor(each["Y"])) for each in (outputs, case.wanted))
     try:
         compare(case, {name: array for name, array in outputs.items() if name != "Y"})
-        assert_close_to_oracle(ours, measure, form=taken, bound=bound)
+        assert_close_to_oracle(ours, measure, backend=taken, bound=bound)
     except AssertionError:
         return None
     here, there = (float(measure.parts["out"].errors(t).max()) for t in (ours, theirs))
     return f"{here:.2f} ulp from float64, up to {bound[query.dtype]:g} allowed; the expected numbers are {there:.2f}"
 
 
-def summary(form: str = "auto") -> dict[str, dict[str, Any]]:
+def summary(backend: str = "auto") -> dict[str, dict[str, Any]]:
     """{"attention": {"passed": n, "of": m, "refused": {name: why}, "differs": {name: why}, …}, "linear": …}."""
-    return {"attention": told(of_attention(form)), "linear": told(of_linear())}
+    return {"attention": told(of_attention(backend)), "linear": told(of_linear())}
 
 
 def told(outcomes: list[Outcome]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Step:
         )
 
     def copy(self) -> Step:
-        """The same numbers in other memory."""
+        """The same numbers in other cache."""
         return Step(**{name: tensor.clone() for name, tensor in vars(self).items()})
 
     @property
@@ -77,7 +77,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Turn:
-    """One contestant on one memory: `run` is timed, `undo` brings the memory back and is not."""
+    """One contestant on one cache: `run` is timed, `undo` brings the cache back and is not."""
 
     run: Callable[[], Any]
     undo: Callable[[], object] | None = None
@@ -90,7 +90,7 @@ class Peer:
     title = ""
     package = "torch"
     storages: tuple[str, ...] = ("float32", "float16", "bfloat16")
-    owns = False  # whether prepare makes a memory of its own (for int8 all do)
+    owns = False  # whether prepare makes a cache of its own (for int8 all do)
 
     def absent(self) -> str | None:
         """Why this peer cannot run here at all, or None."""
@@ -110,7 +110,7 @@ class Peer:
         return None
 
     def prepare(self, step: Step, storage: str) -> Turn:
-        """One step on this memory. For int8 the step is in float32, and the memory is made here."""
+        """One step on this cache. For int8 the step is in float32, and the cache is made here."""
         raise NotImplementedError
 
     def answer(self, out: Any) -> Tensor:

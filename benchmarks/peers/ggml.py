@@ -1,6 +1,6 @@
 """ggml's flash_attn_ext, called by ctypes in the shared libraries that llama-cpp-python carries.
 
-One graph of one node for each memory. float32, float16 and bfloat16 read torch's memory as it is (the layouts
+One graph of one node for each cache. float32, float16 and bfloat16 read torch's cache as it is (the layouts
 agree); q8_0, its 8-bit storage, is made by ggml's own quantiser. Queries and sums are float32.
 """
 
@@ -114,9 +114,9 @@ class _Graph:
         nodes = [tensor("float32", 1, heads), tensor(storage, total, kv_heads), tensor(storage, total, kv_heads)]
         nodes.append(library.ggml_flash_attn_ext(context, *nodes, None, width**-0.5, 0.0, 0.0))
         buffers = []
-        for node, memory in zip(nodes, (*self.held, self.out), strict=True):
-            buffers.append(library.ggml_backend_cpu_buffer_from_ptr(memory.data_ptr(), memory.nbytes))
-            if library.ggml_backend_tensor_alloc(buffers[-1], node, memory.data_ptr()):
+        for node, cache in zip(nodes, (*self.held, self.out), strict=True):
+            buffers.append(library.ggml_backend_cpu_buffer_from_ptr(cache.data_ptr(), cache.nbytes))
+            if library.ggml_backend_tensor_alloc(buffers[-1], node, cache.data_ptr()):
                 raise MemoryError("ggml_backend_tensor_alloc")
         self.graph = library.ggml_new_graph_custom(context, 8, False)
         library.ggml_build_forward_expand(self.graph, nodes[-1])

@@ -25,7 +25,7 @@ def _attend() -> Callable[..., Any]:
 def _given(tensor: Tensor) -> Any:
     """(batch, heads, length, width) in torch -> (batch, length, heads, width) in memory that JAX owns.
 
-    Shared memory would need Python to be let go, and JAX does that in threads that may outlive the interpreter.
+    Shared cache would need Python to be let go, and JAX does that in threads that may outlive the interpreter.
     """
     import jax.numpy as jnp
     from jax.dlpack import from_dlpack

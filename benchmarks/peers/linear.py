@@ -47,17 +47,17 @@ class Whole(Peer):
 
 
 class Qkv(Whole):
-    """qkv's linear form for any similarity that has features."""
+    """qkv's linear backend for any similarity that has features."""
 
     name = "qkv"
     package = "qkv"
 
     def __init__(self, similarity: Any) -> None:
         self.similarity = similarity
-        self.title = f"qkv.attention(similarity={similarity!r}, mask=Causal(), form='linear')"
+        self.title = f"qkv.attention(similarity={similarity!r}, mask=Causal(), backend='linear')"
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return qkv.attention(query, key, value, similarity=self.similarity, mask=qkv.Causal(), form="linear")
+        return qkv.attention(query, key, value, similarity=self.similarity, mask=qkv.Causal(), backend="linear")
 
 
 class Sdpa(Whole):

@@ -44,7 +44,7 @@ def faults(facts: Facts) -> str:
         "Each row is put to qkv and, where it has a meaning there, to other libraries, in the same run; every subject",
         "runs in a process of its own, so that a crash or a hang is counted. The judge is an oracle in float64, one",
         "query at a time (`qkv.testing.oracle`), or, where an input has no meaning, whether it is refused with an",
-        "exception. qkv is held to it in every softmax form, and its refusals have to be errors of its own;",
+        "exception. qkv is held to it in every softmax backend, and its refusals have to be errors of its own;",
         "transformers in its sdpa and its eager function, MultiheadAttention with and without weights. Of the others",
         "any exception counts as a refusal, and a documented convention is not held against a library unless the row",
         "is about it.",

@@ -59,7 +59,7 @@ def conformance(_: object) -> str | None:
     reasons += [f"- {said} ({', '.join(cases)})" for said, cases in refused.items()]
     words = f"""`python -m benchmarks.conformance`: every base case of Attention and LinearAttention that onnx
     {told["onnx"]} carries, compared as onnx's own runner compares, and the same cases by onnxruntime. *Differs*: not
-    within the case's own tolerance, but as near to float64 as the form promises."""
+    within the case's own tolerance, but as near to float64 as the backend promises."""
     return _section("ONNX's own cases", words, _table(["", *counts], rows), reasons)
 
 
@@ -103,9 +103,9 @@ def long_runs(_: object) -> str | None:
         for name, one in told["figures"].items()
     ]
     after = ", ".join(f"{int(n):,}" for one in list(told["figures"].values())[:1] for n in one[RELATIVE])
-    columns = ["memory", "tokens", "a second", "RSS, kB in 10,000", "worst, ulp of the largest v", "relative"]
-    words = f"""`python -m campaigns long_decoding`: tokens decoded one by one through one memory; the slope of
-    the process's resident memory after a tenth of them, and the distance from float64: the largest of all looks, and
+    columns = ["cache", "tokens", "a second", "RSS, kB in 10,000", "worst, ulp of the largest v", "relative"]
+    words = f"""`python -m campaigns long_decoding`: tokens decoded one by one through one cache; the slope of
+    the process's resident cache after a tenth of them, and the distance from float64: the largest of all looks, and
     relative to the answer after {after} tokens."""
     return _section("Long runs", words, _table(columns, rows))
 

@@ -46,7 +46,7 @@ MEMORIES = ("tests/faults/test_memories.py", "tests/faults/test_memory_files.py"
 DECODING = ("tests/test_decoding_edges.py", "tests/test_decoding_plans.py")
 
 ROOMS = {
-    "call": Room(("src/qkv/call.py",), (*CALLS, "src/qkv/call.py")),
+    "call": Room(("src/qkv/inputs.py",), (*CALLS, "src/qkv/inputs.py")),
     # `qkv.cost.count` reads its arguments in counting, has its formulas in needs and adds them up in ledger.
     "count": Room(
         ("src/qkv/cost/counting.py", "src/qkv/cost/needs.py", "src/qkv/cost/ledger.py"),
@@ -63,9 +63,9 @@ ROOMS = {
         ),
         400,
     ),
-    "memory": Room(
-        ("src/qkv/memory",),
-        ("tests/memory", *MEMORIES, *DECODING, "src/qkv/memory"),
+    "cache": Room(
+        ("src/qkv/cache",),
+        ("tests/cache", *MEMORIES, *DECODING, "src/qkv/cache"),
         400,
     ),
     "maths": Room(("src/qkv/maths",), ("tests/maths", "tests/properties/test_maths_text.py", "src/qkv/maths"), 600),

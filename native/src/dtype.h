@@ -4,7 +4,7 @@
 
 namespace qkv {
 
-// The numbers are part of the bindings: src/qkv/kernels/dtypes.py passes them.
+// The numbers are part of the bindings: src/qkv/ops/kernels.py passes them.
 enum class Dtype : int { float64 = 0, float32 = 1, float16 = 2, bfloat16 = 3, int8 = 4 };
 
 constexpr int64_t element_size(Dtype dtype) {

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-_HOME_OF_NAME = {
-    "attention": "api",
-    "explain": "api",
-    "varlen": "api",
-    "KVCache": "decoding",  # not "memory": whoever has one can run the operator that decoding serves
-    "decode": "decoding",
-    "LinearState": "decoding",
-    "Choice": "choice",
+_MODULE_OF_NAME = {
+    "attention": "functional",
+    "explain": "functional",
+    "varlen": "functional",
+    "KVCache": "cache.decode",  # not "cache.kv": decode.py registers the operator that a cache's handle needs
+    "decode": "cache.decode",
+    "LinearState": "cache.decode",
+    "Choice": "backends.dispatch",
     "Softmax": "similarity",
     "Argmax": "similarity",
     "Polynomial": "similarity",
@@ -30,22 +30,23 @@ _HOME_OF_NAME = {
     "Dense": "masks",
     "Predicate": "masks",
 }
-_ROOMS = (
+_SUBMODULES = (
+    "backends",
+    "cache",
     "compat",
     "cost",
     "errors",
     "features",
     "figures",
-    "forms",
     "hf",
-    "kernels",
     "lab",
     "masks",
     "maths",
-    "memory",
     "nn",
+    "ops",
     "parallel",
     "problems",
+    "profiling",
     "render",
     "similarity",
     "testing",
@@ -53,43 +54,44 @@ _ROOMS = (
     "tutor",
 )
 
-__all__ = ["__version__", *_HOME_OF_NAME, *_ROOMS]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = ["__version__", *_MODULE_OF_NAME, *_SUBMODULES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from . import (
+        backends,
+        cache,
         compat,
         cost,
         errors,
         features,
         figures,
-        forms,
         hf,
-        kernels,
         lab,
         masks,
         maths,
-        memory,
         nn,
+        ops,
         parallel,
         problems,
+        profiling,
         render,
         similarity,
         testing,
         theory,
         tutor,
     )
-    from .api import attention, explain, varlen
-    from .choice import Choice
-    from .decoding import decode
+    from .backends.dispatch import Choice
+    from .cache import KVCache, LinearState
+    from .cache.decode import decode
+    from .functional import attention, explain, varlen
     from .masks import Causal, Dense, Padding, Predicate, Segments, Window
-    from .memory import KVCache, LinearState
     from .similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOME_OF_NAME:
-        thing = getattr(importlib.import_module(f".{_HOME_OF_NAME[name]}", __name__), name)
-    elif name in _ROOMS:
+    if name in _MODULE_OF_NAME:
+        thing = getattr(importlib.import_module(f".{_MODULE_OF_NAME[name]}", __name__), name)
+    elif name in _SUBMODULES:
         thing = importlib.import_module(f".{name}", __name__)
     else:
         raise AttributeError(f"module 'qkv' has no attribute {name!r}; dir(qkv) lists what there is")

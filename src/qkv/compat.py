@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .api import attention
-from .call import check_tensors, is_compiling
+from .cost.sizes import check_heads
 from .errors import DtypeError, MaskError, MaskTypeError, OptionError, OptionTypeError, ShapeError, complaint
+from .functional import attention
+from .inputs import check_tensors, is_compiling
 from .masks import Causal, Dense, Mask
 from .similarity import ANY_SOFTMAX, Softmax
-from .sizes import check_heads
 
 _TOP_LEFT = Causal(offset=0)
 

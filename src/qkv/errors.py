@@ -37,8 +37,8 @@ class OptionTypeError(OptionError, TypeError):
     """An option of a wrong type."""
 
 
-class FormRefused(QkvError, ValueError):
-    """A form that was asked for by name cannot run this call; `reasons` says why."""
+class BackendRefused(QkvError, ValueError):
+    """A backend that was asked for by name cannot run this call; `reasons` says why."""
 
     def __init__(self, message: str, reasons: tuple[str, ...] = ()) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
 """What sim(q, k) is, in V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j).
 
-Each class is a frozen description; the forms know how to compute it. For the quotient to exist,
+Each class is a frozen description; the backends know how to compute it. For the quotient to exist,
 Σ_j sim(q_i, k_j) must not vanish for any i. sim ≥ 0 with one positive term is enough, and softmax
 always has it. Where a sum is exactly zero the row is zero: no epsilon is ever added.
 """

@@ -12,7 +12,7 @@ from benchmarks.growth import SHAPES as GROWN
 from benchmarks.growth import binned, jumps, plot, steps_of_listing, steps_of_qkv, straight
 from benchmarks.peers import Turn
 from benchmarks.roofs import MEBI, Roof
-from benchmarks.rotation import FEW, memories, race
+from benchmarks.rotation import FEW, caches, race
 
 from qkv.cost.machine import last_level_cache
 
@@ -36,11 +36,11 @@ def test_the_roof_is_the_higher_of_two() -> None:
 def test_a_rotation_exceeds_the_cache_four_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.rotation.last_level_cache", lambda: 32 * MEBI)
     monkeypatch.setattr("benchmarks.rotation.free_memory", lambda: 1 << 40)
-    assert memories(8 * MEBI) * 8 > 4 * 32
-    assert memories(1 << 30) == 2
-    assert memories(64) == FEW
+    assert caches(8 * MEBI) * 8 > 4 * 32
+    assert caches(1 << 30) == 2
+    assert caches(64) == FEW
     monkeypatch.setattr("benchmarks.rotation.free_memory", lambda: 200 * MEBI)
-    assert memories(8 * MEBI) == 3
+    assert caches(8 * MEBI) == 3
     assert last_level_cache() >= MEBI
 
 

@@ -38,7 +38,7 @@ def test_peer_is_right(peer: Whole) -> None:
     if peer.similarity is None:
         assert out.shape == v.shape
         return
-    exact = qkv.attention(q, k, v, similarity=peer.similarity, mask=qkv.Causal(), form="dense")
+    exact = qkv.attention(q, k, v, similarity=peer.similarity, mask=qkv.Causal(), backend="reference")
     allowed = ALLOWED.get(peer.name, 1e-11)
     assert out.dtype is torch.float64
     torch.testing.assert_close(out, exact, atol=allowed, rtol=allowed)
@@ -49,7 +49,7 @@ def test_plain_ways_take_any_length(length: int) -> None:
     q, k, v = given((1, 2, length, 3))
     for peer in PEERS:
         if peer.package == "torch":
-            exact = qkv.attention(q, k, v, similarity=peer.similarity, mask=qkv.Causal(), form="dense")
+            exact = qkv.attention(q, k, v, similarity=peer.similarity, mask=qkv.Causal(), backend="reference")
             torch.testing.assert_close(peer.attend(q, k, v), exact, atol=1e-10, rtol=1e-10)
 
 
@@ -136,7 +136,7 @@ def test_the_grid() -> None:
     whole = choice.settings(False)
     assert len(whole) * len(choice.LENGTHS) + len(choice.KINDS) == 200
     entry = choice.measure(whole[0], 16, None, quick=True)
-    assert set(entry.times) <= set(choice.FORMS)
+    assert set(entry.times) <= set(choice.BACKENDS)
     assert "linear" in entry.times
 
 
@@ -146,7 +146,7 @@ def test_what_is_slow_runs_once_and_no_longer_sequences(monkeypatch: pytest.Monk
     monkeypatch.setattr(choice, "CHEAP", 0.0)
     entry = choice.measure(setting, 16, None, quick=True)
     assert entry.race.times == {}
-    assert set(entry.times) == {"dense", "streaming", "linear"}
+    assert set(entry.times) == {"reference", "sdpa", "linear"}
     longer = choice.measure(setting, 64, entry, quick=True)
     assert set(longer.times) == {"linear"}
-    assert set(longer.left_out) == {"dense", "streaming"}
+    assert set(longer.left_out) == {"reference", "sdpa"}

@@ -26,9 +26,9 @@ def step_of(shape: tuple[int, int, int, int, int], storage: str) -> Step:
 def test_the_exact_answer_is_attention_in_float64() -> None:
     step = step_of(SHAPES[0], "float32")
     q, k, v = step.query.double(), step.all_key.double(), step.all_value.double()
-    torch.testing.assert_close(step.exact(), qkv.attention(q, k, v, form="dense"))
+    torch.testing.assert_close(step.exact(), qkv.attention(q, k, v, backend="reference"))
     keep = torch.rand(2, 38) < 0.5
-    masked = qkv.attention(q, k, v, mask=qkv.Padding(keep=keep), form="dense")
+    masked = qkv.attention(q, k, v, mask=qkv.Padding(keep=keep), backend="reference")
     torch.testing.assert_close(step.exact(keep), masked)
 
 
@@ -56,7 +56,7 @@ def test_peer_is_right(peer: Peer, shape: tuple[int, int, int, int, int], storag
         return
     turn = peer.prepare(step, storage)
     assert check(peer.name, peer, turn, step, storage) <= ALLOWED[storage]
-    if peer.name != "qkv":  # qkv's memory grows from step to step
+    if peer.name != "qkv":  # qkv's cache grows from step to step
         assert check(peer.name, peer, turn, step, storage) <= ALLOWED[storage]
 
 
@@ -99,7 +99,7 @@ def test_a_peer_that_is_missing_says_so() -> None:
 
 
 def test_qkv_grows_and_is_cropped() -> None:
-    """The memory takes steps as in use, and never goes far from the past that the table names."""
+    """The cache takes steps as in use, and never goes far from the past that the table names."""
     step = step_of(SHAPES[3], "float32")
     turn = Qkv().prepare(step, "float32")
     exact = step.exact().float()

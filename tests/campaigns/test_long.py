@@ -7,7 +7,7 @@ import pytest
 import torch
 from campaigns.storm_kinds import WAYS, way_of
 
-from campaigns import bits, calls, long_decoding, memories, storms
+from campaigns import bits, caches, calls, long_decoding, storms
 
 
 def test_a_few_calls_are_drawn_and_counted() -> None:
@@ -28,13 +28,13 @@ def test_a_call_that_fails_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_few_steps_are_walked_and_counted() -> None:
-    batch = memories.run(1, 60)
+    batch = caches.run(1, 60)
     assert batch.done == sum(sum(counts.values()) for counts in batch.figures.values()) >= 60
     assert set(batch.figures) == {"KVCache", "LinearState"}
-    assert memories.gather([batch.figures])["LinearState"]["steps"] == sum(batch.figures["LinearState"].values())
+    assert caches.gather([batch.figures])["LinearState"]["steps"] == sum(batch.figures["LinearState"].values())
 
 
-@pytest.mark.parametrize("where", ["dense", "linear", "decode", "KVCache int8", "LinearState"])
+@pytest.mark.parametrize("where", ["reference", "linear", "native", "KVCache int8", "LinearState"])
 def test_repeats_are_compared(where: str) -> None:
     cell = next(one for one in bits.cells() if one.where == where and one.dtype == "float32")
     before = torch.get_num_threads()
@@ -45,7 +45,7 @@ def test_repeats_are_compared(where: str) -> None:
 
 def test_every_form_and_dtype_has_cells() -> None:
     every = bits.cells()
-    assert {cell.where for cell in every} >= {"dense", "streaming", "linear", "hard", "decode", "LinearState"}
+    assert {cell.where for cell in every} >= {"reference", "sdpa", "linear", "argmax", "native", "LinearState"}
     assert {cell.dtype for cell in every} == set(bits.DTYPES)
     assert len(every) == len(set(every))
 
@@ -92,7 +92,7 @@ def test_every_memory_decodes(seed: int) -> None:
     batch = long_decoding.run(seed, 1_100)
     assert batch.done == 1_100
     assert set(batch.figures["error in ulp of the largest |v|"]) == {"1000", "1100", "worst of all looks"}
-    assert long_decoding.gather([batch.figures]).keys() == {batch.figures["memory"]}
+    assert long_decoding.gather([batch.figures]).keys() == {batch.figures["cache"]}
 
 
 def test_ends_that_were_not_meant_are_noticed() -> None:

@@ -64,14 +64,14 @@ def test_a_turn_that_cannot_be_saved_is_a_finding(monkeypatch):
 
 def test_a_memory_that_is_not_what_its_file_says_is_a_finding(monkeypatch):
     def other(path):
-        memory = load(path)
-        if memory.length:
-            memory.crop(1)
-        return memory
+        cache = load(path)
+        if cache.length:
+            cache.crop(1)
+        return cache
 
     load = qkv.KVCache.load
-    reader = checkpoints.READERS["memory"]._replace(load=other)
-    monkeypatch.setitem(checkpoints.READERS, "memory", reader)
+    reader = checkpoints.READERS["cache"]._replace(load=other)
+    monkeypatch.setitem(checkpoints.READERS, "cache", reader)
     with pytest.raises(AssertionError):
         checkpoints.run(0, 10)
 

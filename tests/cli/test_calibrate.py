@@ -61,7 +61,7 @@ def test_ranks_that_were_measured(monkeypatch, tmp_path, capsys):
 
     from qkv.cli import main
     from qkv.cost.links import Link, Point
-    from qkv.measure import ranks
+    from qkv.profiling import ranks
 
     monkeypatch.setenv("QKV_CACHE", str(tmp_path))
     points = [Point("ring", 1, 512, 0.5, 0), Point("ring", 2, 512, 0.25, 4096, link=Link(1e9, 1e-5, 3e10, ranks=2))]

@@ -1,4 +1,4 @@
-"""ONNX's own cases of Attention pass, in every form, or are listed here with the reason why not."""
+"""ONNX's own cases of Attention pass, in every backend, or are listed here with the reason why not."""
 
 from collections import Counter
 from dataclasses import replace
@@ -20,11 +20,11 @@ from benchmarks.conformance.outcomes import (
 )
 
 CASES = 93
-# By form: every case that it refuses, and words of the reason. One that it takes after all fails as well.
+# By backend: every case that it refuses, and words of the reason. One that it takes after all fails as well.
 REFUSALS = {
     "auto": {},
     "dense": {},
-    "streaming": {},
+    "sdpa": {},
     "decode": {"attention_local_window_gqa_rank4_mask": "the kernel computes in float32"},
 }
 STEPS = {
@@ -65,15 +65,15 @@ def test_cases_are_of_every_opset_and_output() -> None:
     assert Counter(case.inputs["Q"].dtype.name for case in cases) == {"float32": 82, "float16": 6, "bfloat16": 5}
 
 
-@pytest.mark.parametrize("form", sorted(REFUSALS))
-def test_every_case_passes_or_is_listed(form: str) -> None:
-    outcomes = of_attention(form)
+@pytest.mark.parametrize("backend", sorted(REFUSALS))
+def test_every_case_passes_or_is_listed(backend: str) -> None:
+    outcomes = of_attention(backend)
     assert not {o.name: o.detail for o in outcomes if o.kind == FAILED}
-    assert {o.name: o.detail for o in outcomes if o.kind == REFUSED} == REFUSALS[form]
+    assert {o.name: o.detail for o in outcomes if o.kind == REFUSED} == REFUSALS[backend]
     # Half precision alone may differ, since the expected numbers themselves depend on numpy's float16.
     passed = {o.name for o in outcomes if o.kind == PASSED}
     assert passed >= {c.name for c in base_cases("Attention") if c.inputs["Q"].dtype.itemsize != 2} - set(
-        REFUSALS[form]
+        REFUSALS[backend]
     )
     assert len(passed) >= CASES - 4
 
@@ -109,9 +109,9 @@ def test_a_dtype_or_a_shape_that_is_wrong_is_seen() -> None:
 
 def test_half_precision_differs_only_near_the_float64_answer() -> None:
     for case in (named("attention_4d_fp16"), named("attention_3d_causal_bf16")):
-        right = attention.answers(case, "dense")
-        assert "ulp from float64" in (near_float64(case, right, "dense") or "")
+        right = attention.answers(case, "reference")
+        assert "ulp from float64" in (near_float64(case, right, "reference") or "")
         off = right["Y"].astype(np.float32) * 1.03
-        assert near_float64(case, {"Y": off.astype(right["Y"].dtype)}, "dense") is None
+        assert near_float64(case, {"Y": off.astype(right["Y"].dtype)}, "reference") is None
     single = named("attention_4d")
     assert near_float64(single, attention.answers(single)) is None

@@ -47,7 +47,7 @@ def test_onnxruntime_runs_a_case_in_a_process_of_its_own() -> None:
 def test_the_table_fits_a_terminal_and_says_what_is_not_installed() -> None:
     outcomes = [Outcome(NAMES[0], PASSED), Outcome(NAMES[1], FAILED, "word " * 99), Outcome(NAMES[2], FAILED, "why")]
     way = {"operator": "attention", **told(outcomes)}
-    found = {"onnx": "1.23.2", "onnxruntime": None, "cases": {"Attention": 93}, "ways": {"qkv, steps of a memory": way}}
+    found = {"onnx": "1.23.2", "onnxruntime": None, "cases": {"Attention": 93}, "ways": {"qkv, steps of a cache": way}}
     lines = table(json.loads(json.dumps(found)))
     assert max(map(len, lines)) <= 80
     assert any("not installed" in line for line in lines)

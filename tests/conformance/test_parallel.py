@@ -1,6 +1,6 @@
 """Every promise of `qkv.attention`, held against `qkv.parallel.attention` on 2, 3 and 4 real processes.
 
-Answers are measured by the oracle, with the bounds of the forms that may run a rank's part; in half precision one more
+Answers are measured by the oracle, with the bounds of the backends that may run a rank's part; in half precision one more
 rounding is allowed, that of the merge. Gradients are held to what holds for one process.
 """
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import qkv
 from parallel_cases import SPLITS, Ranks, Spread, joined
 from parallel_grid import Trial, refused, trials
-from qkv.errors import FormRefused
+from qkv.errors import BackendRefused
 from qkv.testing import CallCase, Spec
 from qkv.testing.contract import Case, Check, Subject, checks, run
 from qkv.testing.contract.accuracy import close
@@ -74,7 +74,7 @@ def hold_gradients(subject: Subject, case: Case) -> None:
         loose = 4096 * torch.finfo(arithmetic(case.call.torch_dtype)).eps
         try:
             alone = gradients(ONE_PROCESS, Case("linear", case.call))
-        except FormRefused:
+        except BackendRefused:
             alone = gradients(ONE_PROCESS, Case("auto", case.call))
         for name, gold in right.items():
             if apart(found[name], gold) > max(8 * apart(alone[name], gold), loose * float(gold.abs().max())):
@@ -153,7 +153,7 @@ def test_promise(ranks: Ranks, check: Check) -> None:
         able = [trial for trial in pool if runs_all(split, trial, check)]
         if able:
             trial = able[7 * turn % len(able)]
-            report = run(trial.on(ranks).subject(trial.call.kind), [trial.call], forms=[split], only=[check.name])
+            report = run(trial.on(ranks).subject(trial.call.kind), [trial.call], backends=[split], only=[check.name])
             assert not report.failures, f"{trial!r}\n{report.failures[0].check}: {report.failures[0].detail}"
             assert report.of("passed") or check.name in OTHER_LENGTHS, f"{trial!r}: {report.refusals[0].detail}"
 
@@ -271,7 +271,7 @@ def test_weights(ranks: Ranks, split: str) -> None:
             assert answer.weights is not None
             assert answer.weights.shape == call.gold.weights.shape
         else:
-            with pytest.raises(FormRefused):
+            with pytest.raises(BackendRefused):
                 ask(subject, case, lse=True, weights=True)
 
 
@@ -279,14 +279,14 @@ def test_weights(ranks: Ranks, split: str) -> None:
 def test_a_form_runs_or_is_refused_on_every_rank(ranks: Ranks, split: str) -> None:
     """What each rank runs can be asked for, too; linear has no softmax, and hard has nothing else than argmax."""
     call = MADE_FOR[split]
-    wrong = {"softmax": "linear", "argmax": "linear", "feature_map": "hard"}[call.kind]
-    right = {"softmax": "streaming", "argmax": "hard", "feature_map": "linear"}[call.kind]
+    wrong = {"softmax": "linear", "argmax": "linear", "feature_map": "argmax"}[call.kind]
+    right = {"softmax": "sdpa", "argmax": "argmax", "feature_map": "linear"}[call.kind]
     for shards in ((2, 1), (1, 0, 2, 1)):
         spread = Spread(ranks, shards, shards)
-        with pytest.raises(FormRefused):
-            spread.tell(**call.kwargs, split=split, form=wrong)
-        out = joined(spread.tell(**call.kwargs, split=split, form=right))[0]
-        torch.testing.assert_close(out, qkv.attention(**call.kwargs, form=right), rtol=1e-5, atol=1e-5)  # pyright: ignore
+        with pytest.raises(BackendRefused):
+            spread.tell(**call.kwargs, split=split, backend=wrong)
+        out = joined(spread.tell(**call.kwargs, split=split, backend=right))[0]
+        torch.testing.assert_close(out, qkv.attention(**call.kwargs, backend=right), rtol=1e-5, atol=1e-5)  # pyright: ignore
 
 
 @pytest.mark.parametrize("split", ["auto", "gather", "heads"])

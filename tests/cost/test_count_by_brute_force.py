@@ -119,9 +119,9 @@ def random_call(seed: int):
 def test_flops_of_each_line_are_those_of_a_loop_over_the_pairs(seed):
     draw, shapes, mask, allowed, kv_heads, width, value_width = random_call(seed)
     similarity, per_pair = PER_PAIR[draw.choice(list(PER_PAIR))]
-    form = draw.choice(["dense", "streaming"])
-    ledger = count(*shapes, similarity=similarity, mask=mask, form=form)
-    wanted, _, _ = loops(allowed, kv_heads, width, value_width, per_pair, form == "dense")
+    backend = draw.choice(["reference", "blockwise"])
+    ledger = count(*shapes, similarity=similarity, mask=mask, backend=backend)
+    wanted, _, _ = loops(allowed, kv_heads, width, value_width, per_pair, backend == "reference")
     got = Counter({line.name: line.flops for line in ledger.lines})
     # Whether rows that see nothing are divided is a question of its own, below.
     del got["quotient"], wanted["quotient"]
@@ -134,17 +134,17 @@ def test_flops_of_each_line_are_those_of_a_loop_over_the_pairs(seed):
 @pytest.mark.parametrize("seed", range(120, 160))
 def test_argmax_compares_and_gathers(seed):
     draw, shapes, mask, allowed, _, width, _ = random_call(seed)
-    ledger = count(*shapes, similarity=qkv.Argmax(), mask=mask, form=draw.choice(["hard", "dense", "auto"]))
+    ledger = count(*shapes, similarity=qkv.Argmax(), mask=mask, backend=draw.choice(["argmax", "reference", "auto"]))
     pairs = int(allowed.sum())
     assert ledger.products == 2 * width * pairs
     assert ledger.elementwise == pairs
 
 
-@pytest.mark.parametrize("form", ["streaming", "dense"])
-def test_quotient_of_a_row_that_sees_something(form):
+@pytest.mark.parametrize("backend", ["blockwise", "reference"])
+def test_quotient_of_a_row_that_sees_something(backend):
     allowed = spread(np.tril(np.full((5, 11), True), 3), (3, 2, 5, 11))
-    ledger = count((3, 2, 5, 17), (3, 2, 11, 17), (3, 2, 11, 19), mask=Causal(offset=3), form=form)
-    flops, _, _ = loops(allowed, 2, 17, 19, {}, form == "dense")
+    ledger = count((3, 2, 5, 17), (3, 2, 11, 17), (3, 2, 11, 19), mask=Causal(offset=3), backend=backend)
+    flops, _, _ = loops(allowed, 2, 17, 19, {}, backend == "reference")
     assert ledger.line("quotient").flops == flops["quotient"]
 
 
@@ -158,18 +158,18 @@ def test_a_row_that_sees_nothing_needs_nothing():
 
 
 @pytest.mark.parametrize("dtype", BYTES)
-@pytest.mark.parametrize("form", ["streaming", "dense", "decode"])
-def test_bytes_without_a_mask(dtype, form):
+@pytest.mark.parametrize("backend", ["blockwise", "reference", "native"])
+def test_bytes_without_a_mask(dtype, backend):
     batch, heads, kv_heads, len_q, len_k, width, value_width = 2, 15, 5, 7, 11, 13, 17
     item = BYTES[dtype]
     shapes = (batch, heads, len_q, width), (batch, kv_heads, len_k, width), (batch, kv_heads, len_k, value_width)
-    ledger = count(*shapes, form=form, dtype=dtype)
+    ledger = count(*shapes, backend=backend, dtype=dtype)
     q, k, v = (int(np.prod(shape)) * item for shape in shapes)
     out = batch * heads * len_q * value_width * item
     matrix = batch * heads * len_q * len_k * item
     assert ledger.inputs == q + k + v
     assert ledger.outputs == out
-    if form == "dense":
+    if backend == "reference":
         # The matrix is written once as scores and once as weights at least, and read for largest, weights and values.
         assert ledger.read >= q + k + v + 3 * matrix
         assert ledger.written >= out + 2 * matrix
@@ -189,7 +189,7 @@ def test_bytes_of_keys_that_no_query_sees_are_not_needed(seed):
     """A window or a row's length saves reading: the reason that windows and paged caches exist."""
     _, shapes, mask, allowed, kv_heads, width, value_width = random_call(seed)
     _, queries, keys = loops(allowed, kv_heads, width, value_width, {}, False)
-    ledger = count(*shapes, mask=mask, form="streaming", dtype="float16")
+    ledger = count(*shapes, mask=mask, backend="blockwise", dtype="float16")
     rows = allowed.shape[0] * allowed.shape[1] * allowed.shape[2]
     keys_and_values = 2 * len(keys) * (width + value_width)
     # A query that sees nothing may be read or left: both readings are honest.
@@ -199,7 +199,7 @@ def test_bytes_of_keys_that_no_query_sees_are_not_needed(seed):
 
 def test_a_decoded_token_reads_its_window_and_not_the_past():
     shapes = (1, 3, 1, 5), (1, 3, 1009, 5), (1, 3, 1009, 7)
-    ledger = count(*shapes, mask=Window(left=10, right=0, offset=1008), form="decode", dtype="float32")
+    ledger = count(*shapes, mask=Window(left=10, right=0, offset=1008), backend="native", dtype="float32")
     assert ledger.products == 2 * 3 * 11 * (5 + 7)
     assert ledger.read == 4 * (3 * 5 + 3 * 11 * (5 + 7))
 
@@ -211,7 +211,7 @@ def test_linear_form_sums_over_keys_once_for_each_head_of_keys(group, similarity
     batch, kv_heads, len_q, len_k, width, value_width = 2, 5, 11, 13, 7, 17
     heads = group * kv_heads
     shapes = (batch, heads, len_q, width), (batch, kv_heads, len_k, width), (batch, kv_heads, len_k, value_width)
-    ledger = count(*shapes, similarity=similarity, form="linear", features=features)
+    ledger = count(*shapes, similarity=similarity, backend="linear", features=features)
     # φ(k) times the value and times the 1 below the fraction, for each key; the same with φ(q) for each query.
     sums, answers = 0, 0
     for _ in range(batch):
@@ -225,14 +225,14 @@ def test_linear_form_sums_over_keys_once_for_each_head_of_keys(group, similarity
 def test_homogeneous_polynomials_have_fewer_features():
     """(q·k)^3 of 7 coordinates: monomials of degree 3 exactly, C(7 + 2, 3) = 84 and not C(7 + 3, 3) = 120."""
     shapes = (11, 7), (13, 7), (13, 17)
-    ledger = count(*shapes, similarity=qkv.Polynomial(degree=3, offset=0.0), form="linear")
+    ledger = count(*shapes, similarity=qkv.Polynomial(degree=3, offset=0.0), backend="linear")
     assert ledger.products == 2 * 84 * 18 * (11 + 13)
 
 
 def test_linear_form_counts_only_keys_that_are_there():
     """Per-row lengths: a key beyond its row's length enters no sum."""
     shapes = (2, 3, 5, 7), (2, 3, 11, 7), (2, 3, 11, 13)
-    ledger = count(*shapes, similarity=qkv.Polynomial(), mask=Padding(lengths=[4, 11]), form="linear")
+    ledger = count(*shapes, similarity=qkv.Polynomial(), mask=Padding(lengths=[4, 11]), backend="linear")
     assert ledger.line("sums over the keys").flops == 3 * (4 + 11) * 2 * 36 * 14
 
 
@@ -240,27 +240,27 @@ def test_linear_form_counts_only_keys_that_are_there():
 def test_linear_form_is_refused_where_one_sum_cannot_serve_every_query(mask):
     """`attention` refuses these: a count of an algorithm that does not exist would be a lie."""
     with pytest.raises(QkvError):
-        count((5, 3), (5, 3), (5, 7), similarity=qkv.Polynomial(), mask=mask, form="linear")
+        count((5, 3), (5, 3), (5, 7), similarity=qkv.Polynomial(), mask=mask, backend="linear")
 
 
 def test_a_map_without_normalisation_has_no_sum_and_no_quotient():
     shapes = (5, 7), (11, 7), (11, 13)
     plain = qkv.FeatureMap(qkv.features.relu, normalize=False)
-    streaming = count(*shapes, similarity=plain, form="streaming")
+    streaming = count(*shapes, similarity=plain, backend="blockwise")
     assert streaming.products == 2 * 55 * (7 + 13)
     assert streaming.elementwise == (5 + 11) * 7
-    assert count(*shapes, similarity=plain, form="linear").products == 2 * 7 * 13 * (5 + 11)
+    assert count(*shapes, similarity=plain, backend="linear").products == 2 * 7 * 13 * (5 + 11)
 
 
-@pytest.mark.parametrize("form", ["streaming", "dense"])
-def test_training_is_five_products_more_or_four(form):
+@pytest.mark.parametrize("backend", ["blockwise", "reference"])
+def test_training_is_five_products_more_or_four(backend):
     """dP, dV, dQ and dK, and without the matrix the scores once more: FlashAttention's two and a half times."""
     width, value_width, pairs = 7, 13, 2 * 3 * sum(range(1, 12))
     shapes = (2, 3, 11, width), (2, 3, 11, width), (2, 3, 11, value_width)
-    forward = count(*shapes, mask=Causal(), form=form)
-    both = count(*shapes, mask=Causal(), form=form, training=True)
+    forward = count(*shapes, mask=Causal(), backend=backend)
+    both = count(*shapes, mask=Causal(), backend=backend, training=True)
     assert forward.products == 2 * pairs * (width + value_width)
-    backward = 2 * pairs * (2 * width + 2 * value_width + (width if form == "streaming" else 0))
+    backward = 2 * pairs * (2 * width + 2 * value_width + (width if backend == "blockwise" else 0))
     assert both.products - forward.products == backward
     assert both.written - forward.written >= sum(int(np.prod(shape)) for shape in shapes) * 4
 
@@ -290,26 +290,26 @@ def substituted(expression, numbers):
 
 QUANTITIES = ("flops", "products", "elementwise", "read", "written", "extra", "space")
 FACES = [
-    (None, "streaming", None, False),
-    (None, "dense", None, False),
-    (None, "decode", None, False),
-    (None, "streaming", Causal(), False),
-    (None, "dense", Causal(), True),
-    (None, "streaming", None, True),
-    (None, "streaming", Window(left=0, right=0), False),
+    (None, "blockwise", None, False),
+    (None, "reference", None, False),
+    (None, "native", None, False),
+    (None, "blockwise", Causal(), False),
+    (None, "reference", Causal(), True),
+    (None, "blockwise", None, True),
+    (None, "blockwise", Window(left=0, right=0), False),
     (qkv.Polynomial(), "linear", None, False),
     (qkv.Polynomial(), "linear", Causal(), True),
-    (qkv.Polynomial(degree=3, offset=0.0), "streaming", None, False),
-    (qkv.Argmax(), "hard", Causal(), False),
-    (qkv.Softmax(softcap=3.0, sink=0.5), "streaming", None, False),
+    (qkv.Polynomial(degree=3, offset=0.0), "blockwise", None, False),
+    (qkv.Argmax(), "argmax", Causal(), False),
+    (qkv.Softmax(softcap=3.0, sink=0.5), "blockwise", None, False),
 ]
 
 
-@pytest.mark.parametrize(("similarity", "form", "mask", "training"), FACES)
-def test_formula_with_numbers_put_in_is_the_count(similarity, form, mask, training):
+@pytest.mark.parametrize(("similarity", "backend", "mask", "training"), FACES)
+def test_formula_with_numbers_put_in_is_the_count(similarity, backend, mask, training):
     b, h, g, n, s, d, m = names = symbols("b h g n s d m")
     keys = n if mask is not None else s
-    options = {"similarity": similarity, "form": form, "mask": mask, "training": training}
+    options = {"similarity": similarity, "backend": backend, "mask": mask, "training": training}
     formula = count((b, h, n, d), (b, g, keys, d), (b, g, keys, m), **options)
     draw = random.Random(7)
     for _ in range(6):

@@ -11,7 +11,7 @@ N, D, M = symbols("n d m")
 
 
 def test_document_003_6c_softmax() -> None:
-    dense = count("n d", "n d", "n m", form="dense")
+    dense = count("n d", "n d", "n m", backend="reference")
     assert dense.theta() == N**2 * D + N**2 * M
     assert dense.theta("space") == N**2 + N * D + N * M
     assert count("n d", "n d", "n m").theta("space") == N * D + N * M, "without the matrix of scores"
@@ -19,10 +19,10 @@ def test_document_003_6c_softmax() -> None:
 
 def test_document_003_6d_the_quadratic_kernel() -> None:
     """(q·k + 1)² has (d+1)(d+2)/2 features: d³ for each token, and a state of d³ beside what is given."""
-    linear = count("n d", "n d", "n d", similarity=qkv.Polynomial(2), form="linear")
+    linear = count("n d", "n d", "n d", similarity=qkv.Polynomial(2), backend="linear")
     assert linear.theta() == N * D**3
     assert linear.theta("space") == N * D + D**3
-    by_scores = count("n d", "n d", "n d", similarity=qkv.Polynomial(2), form="streaming")
+    by_scores = count("n d", "n d", "n d", similarity=qkv.Polynomial(2), backend="blockwise")
     assert by_scores.theta() == N**2 * D
 
 
@@ -67,14 +67,14 @@ def test_symbolic_masks_have_the_same_population() -> None:
 
 def test_auto_takes_sums_when_they_are_fewer() -> None:
     power = qkv.Polynomial(2)
-    assert count((9, 16), (9, 16), (9, 16), similarity=power).name == "streaming"
+    assert count((9, 16), (9, 16), (9, 16), similarity=power).name == "blockwise"
     assert count((9999, 16), (9999, 16), (9999, 16), similarity=power).name == "linear"
-    assert count("n d", "n d", "n d", similarity=qkv.Argmax()).name == "hard"
+    assert count("n d", "n d", "n d", similarity=qkv.Argmax()).name == "argmax"
 
 
 def test_training_is_three_forward_passes_of_products_in_dense() -> None:
     shape = (2, 3, 5, 7)
-    forward, trained = (count(shape, shape, shape, form="dense", training=t) for t in (False, True))
+    forward, trained = (count(shape, shape, shape, backend="reference", training=t) for t in (False, True))
     assert trained.products == 3 * forward.products
     streamed = count(shape, shape, shape, training=True)
     assert streamed.products == 3 * forward.products + forward.products // 2, "scores are made again"
@@ -90,12 +90,12 @@ def test_training_is_three_forward_passes_of_products_in_dense() -> None:
         (((5, 7.0), (5, 7.0), (5, 7.0)), {}, "whole numbers"),
         (((5, True), (5, True), (5, True)), {}, "whole numbers"),
         ((5, 5, 5), {}, "shape"),
-        (((5, 7),) * 3, {"form": "flash"}, "one of auto"),
-        (((5, 7),) * 3, {"form": "linear"}, "streaming, dense"),
+        (((5, 7),) * 3, {"backend": "flash"}, "one of auto"),
+        (((5, 7),) * 3, {"backend": "linear"}, "streaming, dense"),
         (((5, 7),) * 3, {"dtype": "float8"}, "float32"),
         (((5, 7),) * 3, {"training": 1}, "True or False"),
         (((5, 7),) * 3, {"similarity": "softmax"}, "Softmax"),
-        (((5, 7),) * 3, {"similarity": qkv.FeatureMap(lambda x: x), "form": "linear"}, "features="),
+        (((5, 7),) * 3, {"similarity": qkv.FeatureMap(lambda x: x), "backend": "linear"}, "features="),
         (((5, 7), (6, 7), (6, 7)), {"mask": qkv.Causal()}, "offset"),
     ],
 )

@@ -8,13 +8,13 @@ import torch
 import qkv
 from cost_draws import DTYPES, Draw, draw, draw_mask
 from formula_mutants import mutants
-from qkv import kernels
-from qkv.call import arithmetic
+from qkv import ops
 from qkv.cost import dense_passes
 from qkv.cost.dense_passes import Cells, Options, dense
 from qkv.cost.passes import Features
-from qkv.measure.watch import Watch, watch
-from qkv.sizes import Sizes
+from qkv.cost.sizes import Sizes
+from qkv.inputs import compute_dtype
+from qkv.profiling.watch import Watch, watch
 
 MASKS = ("none", "causal", "window", "left", "lengths", "given")
 MAPS = {"identity": (0, 0), "relu": (1, 0), "squared": (1, 0), "elu1": (2, 1)}
@@ -22,7 +22,7 @@ HERE = dense_passes.__name__
 NUMBERS = ("products", "elementwise", "read", "written", "peak")
 
 # Without the native library, torch looks whether the numbers are finite, and is seen doing it.
-needs_library = pytest.mark.skipif(not kernels.available(), reason="no native library")
+needs_library = pytest.mark.skipif(not ops.available(), reason="no native library")
 
 
 def softmax_call(rng: random.Random, drawn: Draw, dtype: torch.dtype, cells: Cells | None) -> tuple[dict, Options]:
@@ -30,7 +30,7 @@ def softmax_call(rng: random.Random, drawn: Draw, dtype: torch.dtype, cells: Cel
     shape = tuple(rng.choice((1, full)) for full in drawn.extent.shape) if rng.random() < 0.4 else None
     sink = rng.choice((0, 0, 1, sizes.heads))
     is_number = sink == 1 and rng.random() < 0.5
-    logits = 0.5 if is_number else torch.linspace(-1, 1, sink, dtype=arithmetic(dtype)) if sink else None
+    logits = 0.5 if is_number else torch.linspace(-1, 1, sink, dtype=compute_dtype(dtype)) if sink else None
     softcap, lse = rng.random() < 0.3, rng.random() < 0.4
     arguments = {
         "similarity": qkv.Softmax(softcap=3.0 if softcap else None, sink=logits),
@@ -42,7 +42,7 @@ def softmax_call(rng: random.Random, drawn: Draw, dtype: torch.dtype, cells: Cel
 
 def counted(drawn: Draw, **arguments: object) -> Watch:
     with torch.no_grad(), watch() as seen:
-        qkv.attention(*drawn.tensors, form="dense", **arguments)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        qkv.attention(*drawn.tensors, backend="reference", **arguments)  # pyright: ignore[reportCallIssue, reportArgumentType]
     assert not seen.unknown
     return seen
 
@@ -103,7 +103,7 @@ def test_any_number_that_is_wrong_in_the_formula_shows() -> None:
     functions = {name for name, thing in vars(dense_passes).items() if getattr(thing, "__module__", "") == HERE}
     tried = 0
     for wrong, names in mutants(dense_passes, {name for name in functions if name.islower()}):
-        assert any(numbers(names["dense"](*arguments)) != found for found, arguments in counts), wrong  # pyright: ignore[reportCallIssue]
+        assert any(numbers(names["reference"](*arguments)) != found for found, arguments in counts), wrong  # pyright: ignore[reportCallIssue]
         tried += 1
     assert tried > 100
 

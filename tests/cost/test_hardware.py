@@ -22,7 +22,7 @@ def test_every_machine_has_figures_and_a_source():
         assert machine.title
         assert 1e9 < machine.bandwidth < 1e13
         assert all(1e10 < rate < 1e16 for rate in machine.rates.values())
-        assert isinstance(machine.memory, int)
+        assert isinstance(machine.cache, int)
         assert machine.rate("bfloat16") >= machine.rates["float32"] * 0.99
 
 
@@ -39,7 +39,7 @@ def test_every_machine_has_figures_and_a_source():
 def test_figures_of_data_sheets(name, rate, bandwidth, gigabytes):
     machine = hardware()[name]
     assert (machine.rate("bfloat16"), machine.bandwidth) == (rate, bandwidth)
-    assert machine.memory == gigabytes * 10**9
+    assert machine.cache == gigabytes * 10**9
     assert machine.ridge("bfloat16") == pytest.approx(rate / bandwidth)
 
 
@@ -62,7 +62,7 @@ def test_this_machine_before_calibration(fresh):
     machine = as_hardware("here")
     assert not machine.measured
     assert "built-in" in machine.source
-    assert machine.memory > 2**28
+    assert machine.cache > 2**28
 
 
 def test_this_machine_after_calibration(fresh):
@@ -72,7 +72,7 @@ def test_this_machine_after_calibration(fresh):
     assert machine.measured
     assert "a processor" in machine.title
     assert (machine.rate("bfloat16"), machine.rate("float32"), machine.bandwidth) == (6e11, 3e11, 2e10)
-    assert machine.memory == 7 * 2**30
+    assert machine.cache == 7 * 2**30
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_unknown_names_are_answered_with_the_nearest():
     "wrong",
     [
         {"rates": {}}, {"rates": None}, {"rates": {"float32": 0}}, {"rates": {"float32": math.nan}},
-        {"rates": {"float32": "fast"}}, {"bandwidth": -1}, {"bandwidth": math.inf}, {"memory": 0}, {"memory": 1.5},
+        {"rates": {"float32": "fast"}}, {"bandwidth": -1}, {"bandwidth": math.inf}, {"cache": 0}, {"cache": 1.5},
     ],
 )  # fmt: skip
 def test_figures_that_make_no_sense_are_refused(wrong):
     with pytest.raises(OptionError):
-        Hardware(**{"name": "x", "rates": {"float32": 1e12}, "bandwidth": 1e11, "memory": 2**34, **wrong})
+        Hardware(**{"name": "x", "rates": {"float32": 1e12}, "bandwidth": 1e11, "cache": 2**34, **wrong})

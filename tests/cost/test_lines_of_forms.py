@@ -1,4 +1,4 @@
-"""Every line of every form by name, in flops and bytes, beside what is written here by hand for one call."""
+"""Every line of every backend by name, in flops and bytes, beside what is written here by hand for one call."""
 
 import pytest
 import sympy
@@ -30,15 +30,23 @@ def exactly(ledger: Ledger, *lines: tuple[str, int, int, int, bool]) -> None:
     assert ledger.outputs == 2 * OUT
 
 
-def counted(form: str, similarity: object = None, training: bool = False, mask=MASK, **options) -> Ledger:
+def counted(backend: str, similarity: object = None, training: bool = False, mask=MASK, **options) -> Ledger:
     return count(
-        QUERY, KEY, VALUE, similarity=similarity, mask=mask, form=form, dtype="bfloat16", training=training, **options
+        QUERY,
+        KEY,
+        VALUE,
+        similarity=similarity,
+        mask=mask,
+        backend=backend,
+        dtype="bfloat16",
+        training=training,
+        **options,
     )
 
 
-@pytest.mark.parametrize("form", ["streaming", "decode"])
-def test_softmax_without_the_matrix(form: str) -> None:
-    ledger = counted(form, qkv.Softmax(softcap=30.0, sink=0.5))
+@pytest.mark.parametrize("backend", ["blockwise", "native"])
+def test_softmax_without_the_matrix(backend: str) -> None:
+    ledger = counted(backend, qkv.Softmax(softcap=30.0, sink=0.5))
     exactly(
         ledger,
         ("scores", 2 * PAIRS * 11, 2 * (IN_Q + SEEN_K), 0, True),
@@ -51,13 +59,13 @@ def test_softmax_without_the_matrix(form: str) -> None:
         ("weighted values", 2 * PAIRS * 13, 2 * SEEN_V, 0, True),
         ("quotient", OUT, 0, 2 * OUT, False),
     )
-    assert ledger.name == form
+    assert ledger.name == backend
     assert ledger.extra == 2 * ROWS
 
 
 def test_softmax_with_the_matrix() -> None:
     """Scores are float32 where the inputs are halves; each line moves them as often as it touches them."""
-    ledger = counted("dense")
+    ledger = counted("reference")
     exactly(
         ledger,
         ("scores", 2 * PAIRS * 11, 2 * (IN_Q + SEEN_K), 4 * CELLS, True),
@@ -69,24 +77,24 @@ def test_softmax_with_the_matrix() -> None:
         ("quotient", PAIRS, 0, 2 * OUT, False),
     )
     assert ledger.extra == 2 * 4 * CELLS
-    wide = count(QUERY, KEY, VALUE, form="dense", dtype="float64")
+    wide = count(QUERY, KEY, VALUE, backend="reference", dtype="float64")
     assert wide.extra == 2 * 8 * CELLS
 
 
 def test_powers_with_the_matrix() -> None:
     exactly(
-        counted("dense", qkv.Polynomial(3)),
+        counted("reference", qkv.Polynomial(3)),
         ("scores", 2 * PAIRS * 11, 2 * (IN_Q + SEEN_K), 4 * CELLS, True),
         ("power", 3 * PAIRS, 4 * CELLS, 4 * CELLS, False),
         ("sum", PAIRS, 4 * CELLS, 0, False),
         ("weighted values", 2 * PAIRS * 13, 2 * SEEN_V + 4 * CELLS, 0, True),
         ("quotient", PAIRS, 0, 2 * OUT, False),
     )
-    assert counted("dense", qkv.Polynomial(3, offset=0.0)).line("power").flops == 2 * PAIRS
+    assert counted("reference", qkv.Polynomial(3, offset=0.0)).line("power").flops == 2 * PAIRS
 
 
 def test_the_largest_alone() -> None:
-    ledger = counted("hard", qkv.Argmax())
+    ledger = counted("argmax", qkv.Argmax())
     exactly(
         ledger,
         ("scores", 2 * PAIRS * 11, 2 * (IN_Q + SEEN_K), 0, True),
@@ -94,7 +102,7 @@ def test_the_largest_alone() -> None:
         ("gather", 0, 2 * OUT, 2 * OUT, False),
     )
     assert ledger.extra == 8 * ROWS, "an index of eight bytes for each query"
-    trained = counted("hard", qkv.Argmax(), training=True)
+    trained = counted("argmax", qkv.Argmax(), training=True)
     exactly(
         trained,
         ("scores", 2 * PAIRS * 11, 2 * (IN_Q + SEEN_K), 0, True),
@@ -118,8 +126,8 @@ def backward(width: int) -> list[tuple[str, int, int, int, bool]]:
 
 def test_derivatives_make_scores_again_unless_there_is_the_matrix() -> None:
     softmax = qkv.Softmax(softcap=30.0, sink=0.5)
-    forward = counted("streaming", softmax)
-    trained = counted("streaming", softmax, training=True)
+    forward = counted("blockwise", softmax)
+    trained = counted("blockwise", softmax, training=True)
     assert trained.lines[: len(forward.lines)] == forward.lines
     assert [(line.name, line.flops, line.read, line.written, line.product) for line in trained.lines[9:]] == [
         ("derivative of the answer", 0, 2 * OUT, 0, False),
@@ -130,7 +138,7 @@ def test_derivatives_make_scores_again_unless_there_is_the_matrix() -> None:
         *backward(11),
     ]
     assert trained.extra == forward.extra + forward.inputs + forward.outputs
-    dense = counted("dense", softmax, training=True)
+    dense = counted("reference", softmax, training=True)
     names = [line.name for line in dense.lines]
     assert names[names.index("quotient") :] == ["quotient", "derivative of the answer", "dP", "dV", "dS", "dQ", "dK"]
 
@@ -138,7 +146,7 @@ def test_derivatives_make_scores_again_unless_there_is_the_matrix() -> None:
 def test_features_by_scores() -> None:
     """elu + 1 makes as many numbers as it gets; each is one operation."""
     similarity = qkv.FeatureMap(qkv.features.elu1)
-    trained = counted("streaming", similarity, training=True)
+    trained = counted("blockwise", similarity, training=True)
     exactly(
         trained,
         ("features", (ROWS + KEYS) * 11, 0, 0, False),
@@ -151,7 +159,7 @@ def test_features_by_scores() -> None:
         ("scores again", 2 * PAIRS * 11, 2 * (IN_Q + SEEN_K), 0, True),
         *backward(11),
     )
-    own = counted("streaming", qkv.FeatureMap(torch.exp), training=True, features=17)
+    own = counted("blockwise", qkv.FeatureMap(torch.exp), training=True, features=17)
     assert own.line("dQ").flops == own.line("scores").flops == 2 * PAIRS * 17
 
 
@@ -219,22 +227,22 @@ def test_a_map_of_your_own_says_how_many_features_it_makes() -> None:
 
 
 FORMS_OF = {
-    qkv.Softmax(): ("streaming", "dense", "decode"),
-    qkv.Argmax(): ("hard", "dense"),
-    qkv.Polynomial(2): ("streaming", "dense", "linear"),
-    qkv.FeatureMap(qkv.features.elu1): ("streaming", "dense", "linear"),
-    qkv.Similarity(torch.cdist): ("streaming", "dense"),
+    qkv.Softmax(): ("blockwise", "reference", "native"),
+    qkv.Argmax(): ("argmax", "reference"),
+    qkv.Polynomial(2): ("blockwise", "reference", "linear"),
+    qkv.FeatureMap(qkv.features.elu1): ("blockwise", "reference", "linear"),
+    qkv.Similarity(torch.cdist): ("blockwise", "reference"),
 }
 
 
 @pytest.mark.parametrize("similarity", FORMS_OF, ids=repr)
 def test_each_similarity_has_its_forms(similarity: object) -> None:
-    for form in ("streaming", "dense", "linear", "hard", "decode"):
-        if form in FORMS_OF[similarity]:
-            assert counted(form, similarity).name == form
+    for backend in ("blockwise", "reference", "linear", "argmax", "native"):
+        if backend in FORMS_OF[similarity]:
+            assert counted(backend, similarity).name == backend
         else:
             with pytest.raises(OptionError, match="one of " + ", ".join(FORMS_OF[similarity])):
-                counted(form, similarity)
+                counted(backend, similarity)
     with pytest.raises(OptionError, match="one of auto, dense, streaming, linear, hard, decode"):
         counted("fast", similarity)
 
@@ -244,29 +252,29 @@ def test_sums_serve_causal_and_padding_alone() -> None:
     for mask in (None, qkv.Causal(), qkv.Padding(lengths=[900]), qkv.Causal() & qkv.Padding(lengths=[900])):
         assert count(shape, shape, shape, similarity=similarity, mask=mask).name == "linear"
     for mask in (qkv.Window(left=2, right=0), qkv.Causal() & qkv.Window(left=2)):
-        assert count(shape, shape, shape, similarity=similarity, mask=mask).name == "streaming"
+        assert count(shape, shape, shape, similarity=similarity, mask=mask).name == "blockwise"
         with pytest.raises(OptionError, match=r"one of streaming, dense"):
-            count(shape, shape, shape, similarity=similarity, mask=mask, form="linear")
+            count(shape, shape, shape, similarity=similarity, mask=mask, backend="linear")
 
 
 def test_auto_takes_sums_from_the_first_length_on_at_which_they_are_fewer() -> None:
     similarity = qkv.FeatureMap(qkv.features.elu1)
 
-    def at(n: int, form: str) -> Ledger:
-        return count((n, 8), (n, 8), (n, 8), similarity=similarity, form=form)
+    def at(n: int, backend: str) -> Ledger:
+        return count((n, 8), (n, 8), (n, 8), similarity=similarity, backend=backend)
 
     chosen = [at(n, "auto").name for n in range(1, 30)]
-    assert set(chosen) == {"linear", "streaming"}
+    assert set(chosen) == {"linear", "blockwise"}
     for n, name in enumerate(chosen, start=1):
-        assert (name == "linear") == (at(n, "linear").flops < at(n, "streaming").flops)
+        assert (name == "linear") == (at(n, "linear").flops < at(n, "blockwise").flops)
     assert count("n 8", "n 8", "n 8", similarity=similarity).name == "linear"
 
 
 def test_decoding_has_no_derivative() -> None:
-    with pytest.raises(OptionError, match=r"^training: .*form='streaming' has one"):
-        counted("decode", training=True)
+    with pytest.raises(OptionError, match=r"^training: .*backend='blockwise' has one"):
+        counted("native", training=True)
     with pytest.raises(OptionTypeError, match=r"^training: "):
-        counted("dense", training=1)
+        counted("reference", training=1)
 
 
 def test_sizes_of_two_three_and_four_axes() -> None:
@@ -328,7 +336,7 @@ def test_what_is_no_size_of_a_number_is_refused(dtype: object) -> None:
 
 def test_bytes_of_a_number_may_have_a_name() -> None:
     size = sympy.Symbol("s", positive=True)
-    assert count((5, 8), (5, 8), (5, 8), form="dense", dtype=size).extra == 2 * size * 25
+    assert count((5, 8), (5, 8), (5, 8), backend="reference", dtype=size).extra == 2 * size * 25
 
 
 def test_a_mask_of_three_axes_belongs_to_shapes_of_three() -> None:

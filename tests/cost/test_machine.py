@@ -148,17 +148,17 @@ def priced(dense: float, streaming: float, attend: float) -> Machine:
 
 def test_auto_goes_by_the_figures_and_forgets_when_they_change(used) -> None:
     q = torch.zeros(1, 2, 37, 16)
-    for taken, figures in (("dense", (1, 2, 3)), ("streaming", (3, 1, 2)), ("decode", (2, 3, 1))):
+    for taken, figures in (("reference", (1, 2, 3)), ("sdpa", (3, 1, 2)), ("native", (2, 3, 1))):
         used(priced(*(1e-3 * f for f in figures)))
         choice = qkv.explain(q, q, q)
-        assert choice.form == taken
+        assert choice.backend == taken
         assert choice.seconds == pytest.approx(1e-3)
         assert choice.error == 0.05
         assert "1 ms ± 5%, as measured here" in str(choice)
-        before = qkv.forms.base.RUNS.copy()
+        before = qkv.backends.base.RUNS.copy()
         qkv.attention(q, q, q)
-        ran = qkv.forms.base.RUNS - before
-        assert [name.split(".")[0] for name in ran] == ([] if taken == "dense" else [taken])
+        ran = qkv.backends.base.RUNS - before
+        assert [name.split(".")[0] for name in ran] == ([] if taken == "reference" else [taken])
     used(None)
     assert "not calibrated" in str(qkv.explain(q, q, q))
 

@@ -1,4 +1,4 @@
-"""Products of the forms that are built on torch, by formula and by count: the same integers."""
+"""Products of the backends that are built on torch, by formula and by count: the same integers."""
 
 import random
 
@@ -7,26 +7,24 @@ import torch
 
 import qkv
 from cost_draws import DTYPES, Draw, draw, draw_mask
-from qkv import maps
-from qkv.call import read_call
+from qkv.backends import blockwise, linear
+from qkv.backends.pieces import cut_mask
 from qkv.cost import passes
 from qkv.cost.passes import Features, Piece
-from qkv.forms.linear import chunks, native
-from qkv.forms.streaming import blocks
-from qkv.forms.streaming.pieces import cut
-from qkv.measure.watch import Watch, watch
-from qkv.sizes import Sizes
+from qkv.cost.sizes import Sizes
+from qkv.inputs import read_inputs
+from qkv.profiling.watch import Watch, watch
 
 FORWARD_OR_TRAINING = pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
 EVERY_DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 SEEDS = pytest.mark.parametrize("seed", range(24))
 
 
-def run(drawn: Draw, form: str, training: bool, **arguments: object) -> Watch:
+def run(drawn: Draw, backend: str, training: bool, **arguments: object) -> Watch:
     if training:
         drawn.learning()
     with torch.set_grad_enabled(training), watch() as seen:
-        answer = qkv.attention(*drawn.tensors, form=form, **arguments)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        answer = qkv.attention(*drawn.tensors, backend=backend, **arguments)  # pyright: ignore[reportCallIssue, reportArgumentType]
         outs = answer if isinstance(answer, tuple) else (answer,)
         if training:
             sum(out.float().sum() for out in outs).backward()  # pyright: ignore[reportAttributeAccessIssue]
@@ -59,15 +57,15 @@ def test_dense(seed: int, training: bool) -> None:
             ("argmax", qkv.Argmax()),
         )
     )
-    seen = run(drawn, "dense", training, similarity=similarity, mask=mask)
+    seen = run(drawn, "reference", training, similarity=similarity, mask=mask)
     mapped = features if name == "features" else None
     assert seen.products == passes.dense_products(drawn.sizes, name, mapped, training=training)
 
 
 def pieces_of(drawn: Draw, mask: qkv.masks.Mask | None) -> list[Piece]:
-    call = read_call(*drawn.tensors, None, mask, None, 0.0, "streaming", False, False)
+    call = read_inputs(*drawn.tensors, None, mask, None, 0.0, "sdpa", False, False)
     heads = drawn.sizes.heads
-    return [Piece((p.b1 - p.b0) * heads, p.i1 - p.i0, p.j1 - p.j0, p.causal) for p in cut(call)]
+    return [Piece((p.b1 - p.b0) * heads, p.i1 - p.i0, p.j1 - p.j0, p.causal) for p in cut_mask(call)]
 
 
 @FORWARD_OR_TRAINING
@@ -76,7 +74,7 @@ def test_flash_in_pieces(seed: int, training: bool) -> None:
     rng = random.Random(100 + seed)
     drawn = draw(rng, DTYPES[seed % 4], (11, 41, 83, 211, 523, 787) if seed < 8 else (11, 13, 17, 23, 67, 71))
     mask, _ = draw_mask(rng, drawn.sizes, ("none", "causal", "causal", "window", "lengths", "given"))
-    seen = run(drawn, "streaming", training, similarity=qkv.Softmax(sink=rng.choice((None, 0.5))), mask=mask)
+    seen = run(drawn, "sdpa", training, similarity=qkv.Softmax(sink=rng.choice((None, 0.5))), mask=mask)
     width, width_v = drawn.sizes.width, drawn.sizes.width_v
     assert seen.products == passes.flash_products(pieces_of(drawn, mask), width, width_v, training=training)
     assert "aten.bmm" not in seen.by_operator
@@ -87,7 +85,7 @@ def test_pieces_of_causal_by_hand() -> None:
     sizes = drawn.sizes._replace(len_q=5, len_k=11)
     tensors = drawn.query[:, :, :1].repeat(1, 1, 5, 1), *(t[:, :, :1].repeat(1, 1, 11, 1) for t in drawn.tensors[1:])
     with watch() as seen:
-        qkv.attention(*tensors, form="streaming", mask=qkv.Causal(offset=6))
+        qkv.attention(*tensors, backend="sdpa", mask=qkv.Causal(offset=6))
     heads = sizes.batch * sizes.heads
     pieces = [Piece(heads, 5, 6), Piece(heads, 5, 5, causal=True)]
     assert seen.products == passes.flash_products(pieces, sizes.width, sizes.width_v)
@@ -96,7 +94,7 @@ def test_pieces_of_causal_by_hand() -> None:
 @EVERY_DTYPE
 @pytest.mark.parametrize("what", ["bias", "lse"])
 def test_gradient_of_bias_or_lse_goes_by_blocks(what: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK", 997)
+    monkeypatch.setattr(blockwise, "BLOCK", 997)
     rng = random.Random(17)
     drawn = draw(rng, dtype)
     sizes = drawn.sizes
@@ -104,9 +102,9 @@ def test_gradient_of_bias_or_lse_goes_by_blocks(what: str, dtype: torch.dtype, m
     arguments = (
         {"return_lse": True} if what == "lse" else {"bias": torch.zeros(sizes.len_k, dtype=dtype).requires_grad_()}
     )
-    seen = run(drawn, "streaming", True, mask=mask, **arguments)
+    seen = run(drawn, "sdpa", True, mask=mask, **arguments)
     assert mask is not None
-    pairs = passes.block_pairs(sizes, blocks.BLOCK, mask.band(drawn.extent))
+    pairs = passes.block_pairs(sizes, blockwise.BLOCK, mask.band(drawn.extent))
     forward = passes.flash_products(pieces_of(drawn, mask), sizes.width, sizes.width_v)
     assert seen.products == forward + passes.block_gradient_products(pairs, sizes.width, sizes.width_v)
 
@@ -115,13 +113,13 @@ def test_gradient_of_bias_or_lse_goes_by_blocks(what: str, dtype: torch.dtype, m
 @SEEDS
 def test_blocks(seed: int, training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(200 + seed)
-    monkeypatch.setattr(blocks, "BLOCK", rng.choice((1999, 4999, 20011)))
+    monkeypatch.setattr(blockwise, "BLOCK", rng.choice((1999, 4999, 20011)))
     drawn = draw(rng, DTYPES[seed % 4])
     mask, _ = draw_mask(rng, drawn.sizes, ("none", "causal", "window", "lengths", "given"))
     similarity = rng.choice((qkv.Softmax(softcap=2.0), qkv.Polynomial(2), qkv.FeatureMap(qkv.features.elu1)))
-    seen = run(drawn, "streaming", training, similarity=similarity, mask=mask)
+    seen = run(drawn, "sdpa", training, similarity=similarity, mask=mask)
     band = None if mask is None else mask.band(drawn.extent)
-    pairs = passes.block_pairs(drawn.sizes, blocks.BLOCK, band)
+    pairs = passes.block_pairs(drawn.sizes, blockwise.BLOCK, band)
     width, width_v = drawn.sizes.width, drawn.sizes.width_v
     assert seen.products == passes.block_products(pairs, width, width_v, masked=mask is not None, training=training)
     assert pairs <= drawn.sizes.cells
@@ -130,23 +128,23 @@ def test_blocks(seed: int, training: bool, monkeypatch: pytest.MonkeyPatch) -> N
 def test_blocks_are_cut_as_the_form_cuts_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(200):
         rng = random.Random(seed)
-        monkeypatch.setattr(blocks, "BLOCK", rng.randrange(100, 10_000))
+        monkeypatch.setattr(blockwise, "BLOCK", rng.randrange(100, 10_000))
         drawn = draw(rng, torch.float32)
         mask, _ = draw_mask(rng, drawn.sizes, ("causal", "window", "left", "lengths"))
         assert mask is not None
-        call = read_call(*drawn.tensors, None, mask, None, 0.0, "streaming", False, False)
+        call = read_inputs(*drawn.tensors, None, mask, None, 0.0, "sdpa", False, False)
         pairs = 0
-        for b0, b1, g0, g1, i0, i1, j0, j1 in blocks.blocks_of(call, blocks.rows_in_block(call)):
+        for b0, b1, g0, g1, i0, i1, j0, j1 in blockwise.blocks_of(call, blockwise.rows_in_block(call)):
             pairs += (b1 - b0) * (g1 - g0) * call.group * (i1 - i0) * max(0, j1 - j0)
-        assert passes.block_pairs(drawn.sizes, blocks.BLOCK, mask.band(drawn.extent)) == pairs
+        assert passes.block_pairs(drawn.sizes, blockwise.BLOCK, mask.band(drawn.extent)) == pairs
 
 
 @FORWARD_OR_TRAINING
 @SEEDS
 def test_chunks(seed: int, training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(300 + seed)
-    monkeypatch.setattr(chunks, "MOST_TOKENS", rng.choice((7, 11, 128)))
-    monkeypatch.setattr(native, "reasons_against", lambda call: ("this test is of torch's own",))
+    monkeypatch.setattr(linear, "MOST_TOKENS", rng.choice((7, 11, 128)))
+    monkeypatch.setattr(linear, "reasons_against", lambda call: ("this test is of torch's own",))
     drawn = draw(rng, DTYPES[seed % 4])
     sizes = drawn.sizes
     offset = rng.choice((None, rng.randrange(-3, sizes.len_k)))
@@ -157,8 +155,8 @@ def test_chunks(seed: int, training: bool, monkeypatch: pytest.MonkeyPatch) -> N
     given, features = random_map(rng, sizes.width)
     similarity = rng.choice((qkv.Polynomial(2, -0.5), qkv.FeatureMap(given)))  # pyright: ignore[reportArgumentType]
     if isinstance(similarity, qkv.Polynomial):
-        features = Features(maps.feature_count(similarity, sizes.width))
-    size = chunks.size_of(features.width, sizes.batch, sizes.heads)
+        features = Features(features.feature_count(similarity, sizes.width))
+    size = linear.size_of(features.width, sizes.batch, sizes.heads)
     seen = run(drawn, "linear", training, similarity=similarity, mask=mask)
     assert seen.products == passes.chunk_products(sizes, features, size, offset, training=training)
 
@@ -169,7 +167,7 @@ def test_hard_by_blocks(seed: int, training: bool) -> None:
     rng = random.Random(400 + seed)
     drawn = draw(rng, torch.float64)
     mask, _ = draw_mask(rng, drawn.sizes, ("none", "causal", "given"))
-    seen = run(drawn, "hard", training, similarity=qkv.Argmax(), mask=mask)
+    seen = run(drawn, "argmax", training, similarity=qkv.Argmax(), mask=mask)
     assert seen.products == passes.hard_products(drawn.sizes)
 
 
@@ -203,12 +201,12 @@ def test_a_layer(dtype: torch.dtype, context: bool) -> None:
     projections = 2 * batch * width * head_width * (2 * n * heads + 2 * m * kv_heads)
     query = torch.zeros(batch, heads, n, head_width, dtype=dtype, requires_grad=True)
     key = torch.zeros(batch, kv_heads, m, head_width, dtype=dtype)
-    form = qkv.explain(query, key, key, mask=qkv.Causal(offset=2)).form
+    backend = qkv.explain(query, key, key, mask=qkv.Causal(offset=2)).backend
     pieces = pieces_of(Draw(sizes, query, key, key), qkv.Causal(offset=2))
     attention = {
-        "dense": passes.dense_products(sizes, "softmax"),
-        "streaming": passes.flash_products(pieces, head_width, head_width),
-    }[form]
+        "reference": passes.dense_products(sizes, "softmax"),
+        "sdpa": passes.flash_products(pieces, head_width, head_width),
+    }[backend]
     assert seen.products == projections + attention
 
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from qkv.cache.pages import layout_of, rounded
 from qkv.cost import Hardware, Model, plan
 from qkv.cost.formats import BITS
 from qkv.cost.past import WAYS, formulas_of, past, seconds_by_roofline, smaller_from
 from qkv.errors import OptionError, ShapeError
-from qkv.memory.layout import layout_of, rounded
 
 SIZES = [
     {"batch": 1, "heads": 1, "kv_heads": 1, "width": 8},

@@ -1,4 +1,4 @@
-"""Costs order the forms; bytes read well."""
+"""Costs order the backends; bytes read well."""
 
 import pytest
 

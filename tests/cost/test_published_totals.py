@@ -349,19 +349,19 @@ def test_document_003_4f_and_4g():
 
 def test_document_003_6c_needs_both_widths_and_the_inputs():
     """N²(D + M) time and N² + N(D + M) space; the document's O(N²D) and O(N²) leave out M and the inputs."""
-    dense = count("N D", "N D", "N M", form="dense")
+    dense = count("N D", "N D", "N M", backend="reference")
     assert terms(dense.theta()) == terms("Θ(D·N² + M·N²)")
     assert terms(dense.theta("space")) == terms("Θ(D·N + M·N + N²)")
-    kept = count("N D", "N D", "N M", form="dense", training=True)
+    kept = count("N D", "N D", "N M", backend="reference", training=True)
     assert terms(kept.theta("space")) == terms("Θ(D·N + M·N + N²)")
 
 
 def test_document_003_6d():
     """A quadratic map has about D²/2 features: Θ(ND²M) time, D²M for the sums. With M = D: ND³."""
-    linear = count("N D", "N D", "N M", similarity=qkv.Polynomial(), form="linear")
+    linear = count("N D", "N D", "N M", similarity=qkv.Polynomial(), backend="linear")
     assert terms(linear.theta()) == terms("Θ(D²·M·N)")
     assert terms(linear.theta("extra")) == terms("Θ(D²·M)")
-    square = count("N D", "N D", "N D", similarity=qkv.Polynomial(), form="linear")
+    square = count("N D", "N D", "N D", similarity=qkv.Polynomial(), backend="linear")
     assert terms(square.theta()) == terms("Θ(D³·N)")
     assert terms(square.theta("space")) == terms("Θ(D³ + D·N)")
 

@@ -108,8 +108,8 @@ def test_heads_that_cannot_be_dealt_out_say_so():
 def test_the_best_fits_if_any_does():
     """With a slow wire heads are fastest here, and hold most."""
 
-    def row_of(memory):
-        box = replace(BOX, memory=memory)
+    def row_of(cache):
+        box = replace(BOX, cache=cache)
         found = plan(replace(TINY, kv_heads=6), box, context=100_000, machines=2, link=Link(1e4, 0.0))
         return found.scaling.rows[-1]
 
@@ -131,7 +131,7 @@ def test_the_best_fits_if_any_does():
 )
 @pytest.mark.parametrize("options", [{}, {"batch": 3}, {"prompt": 17}])
 def test_the_largest_context_fits_and_a_longer_one_does_not(model, options):
-    box = replace(BOX, memory=10**6) if isinstance(model, Model) else "h100-sxm"
+    box = replace(BOX, cache=10**6) if isinstance(model, Model) else "h100-sxm"
     _, some = rows(model, box, 13, **options)
     # One machine holds nothing beside its cache, so that two may hold less than it does; from then on contexts grow.
     spread = [row.largest_context for row in some[1:]]
@@ -151,8 +151,8 @@ def test_a_window_that_frees_memory_is_passed():
     window = 2**13  # where a search by doubling looks
     model = replace(TINY, layers=1, window=window, window_layers=1)
 
-    def last(context, memory):
-        return plan(model, replace(BOX, memory=memory), context=context, machines=2).scaling.rows[-1]
+    def last(context, cache):
+        return plan(model, replace(BOX, cache=cache), context=context, machines=2).scaling.rows[-1]
 
     inside, beyond = last(window, 10**12), last(window + 1, 10**12)
     least = [min(row.splits[name].held_bytes for name in ("ring", "gather")) for row in (inside, beyond)]
@@ -166,9 +166,9 @@ def test_a_window_that_frees_memory_is_passed():
 def test_what_would_do_where_nothing_fits():
     weights = plan(TINY, BOX, context=7).weight_bytes
 
-    def notes(memory, **options):
+    def notes(cache, **options):
         given = {"context": 7919, "machines": 3, **options}
-        return plan(TINY, replace(BOX, memory=memory), **given).scaling.notes[-1]
+        return plan(TINY, replace(BOX, cache=cache), **given).scaling.notes[-1]
 
     assert notes(weights - 1) == "it fits on none of these: weights would have to be spread too"
     assert notes(weights + 10**5) == "it fits on none of these: more machines would do"

@@ -7,31 +7,32 @@ import pytest
 import torch
 
 import qkv
-from qkv import kernels
+from qkv import ops
+from qkv.backends import linear
+from qkv.backends.base import RUNS
 from qkv.cost import tiles
 from qkv.cost.executed import Executed
+from qkv.cost.sizes import Sizes
 from qkv.cost.steps import Steps
 from qkv.cost.tiles import Features
-from qkv.forms.base import RUNS
-from qkv.forms.linear import native
-from qkv.kernels.capability import load
-from qkv.kernels.linear import POWER, Rule, linear, state_floats
 from qkv.masks import Band, Mask
-from qkv.sizes import Sizes
+from qkv.ops.kernels import POWER, Rule, state_floats
+from qkv.ops.kernels import linear as native_linear
+from qkv.ops.loader import load
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 STORAGE = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8}
 MAPS = ("identity", "elu1", "relu", "squared", "power")
 
 
-@pytest.fixture(params=kernels.isas())
+@pytest.fixture(params=ops.isas())
 def isa(request):
     """The kernels of one instruction set, for one test."""
-    native_library = load().native
+    native_library = load().linear
     assert native_library is not None
     native_library.use(request.param)
     yield request.param
-    native_library.use(kernels.isa())
+    native_library.use(ops.isa())
 
 
 def draw_sizes(source: random.Random, lengths: tuple[int, ...], longest: tuple[int, ...]) -> Sizes:
@@ -78,7 +79,7 @@ def draw_mask(source: random.Random, sizes: Sizes) -> tuple[Mask | None, Band | 
 
 
 def counted_call(function) -> Executed:
-    with kernels.counted() as work:
+    with ops.counted() as work:
         function()
     return work
 
@@ -86,7 +87,7 @@ def counted_call(function) -> Executed:
 @pytest.mark.parametrize("seed", range(6))
 def test_attend_on_plain_tensors(isa: str, seed: int) -> None:
     source = random.Random(f"plain {seed}")
-    geometry = kernels.geometry()
+    geometry = ops.geometry()
     for _ in range(20):
         sizes = draw_sizes(source, (1, 2, 13, 53, 211), (1, 5, 61, 67, 127, 257, 769))
         mask, band = draw_mask(source, sizes)
@@ -94,7 +95,7 @@ def test_attend_on_plain_tensors(isa: str, seed: int) -> None:
         query, key, value = tensors(sizes, source.choice(DTYPES))
         work = counted_call(
             lambda q=query, k=key, v=value, m=mask, s=softcap: qkv.attention(
-                q, k, v, mask=m, similarity=qkv.Softmax(softcap=s), form="decode"
+                q, k, v, mask=m, similarity=qkv.Softmax(softcap=s), backend="native"
             )
         )
         assert work == tiles.attend(geometry, sizes, band, softcap=softcap is not None), (sizes, band)
@@ -105,24 +106,24 @@ def test_a_mask_that_is_no_band_is_worked_on_as_a_whole(isa: str) -> None:
     query, key, value = tensors(sizes, torch.float32)
     masks = (qkv.Dense(torch.rand(29, 131) > 0.5), qkv.Predicate(lambda b, h, i, j: (i + j) % 3 == 0))
     for mask in masks:
-        work = counted_call(lambda m=mask: qkv.attention(query, key, value, mask=m, form="decode"))
-        assert work == tiles.attend(kernels.geometry(), sizes)
+        work = counted_call(lambda m=mask: qkv.attention(query, key, value, mask=m, backend="native"))
+        assert work == tiles.attend(ops.geometry(), sizes)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_step_on_a_memory(isa: str, seed: int) -> None:
-    source = random.Random(f"memory {seed}")
-    geometry = kernels.geometry()
+    source = random.Random(f"cache {seed}")
+    geometry = ops.geometry()
     for _ in range(8):
         sizes = draw_sizes(source, (1,), (7,))
         name, window = source.choice(list(STORAGE)), source.choice((None, None, 3, 71, 300))
-        memory = qkv.KVCache(
+        cache = qkv.KVCache(
             sizes.batch, sizes.heads_kv, sizes.width, value_width=sizes.width_v, dtype=STORAGE[name], window=window
         )
         dtype, hard, softcap = source.choice(DTYPES), source.random() < 0.3, source.choice((None, 2.0))
         similarity = qkv.Argmax() if hard else qkv.Softmax(softcap=softcap)
         for n in source.sample((1, 1, 1, 2, 61, 5, 263), 4):
-            past = memory.lengths.tolist()
+            past = cache.lengths.tolist()
             mine = sizes._replace(len_q=n, len_k=max(past) + n)
             lengths, left, mask, band = None, False, None, None
             if source.random() < 0.4:
@@ -136,7 +137,7 @@ def test_a_step_on_a_memory(isa: str, seed: int) -> None:
             query, _, _ = tensors(mine, dtype)
             _, key, value = tensors(mine._replace(len_k=n), dtype)
             work = counted_call(
-                lambda q=query, k=key, v=value, m=mask, at=lengths, end=left, of=memory, s=similarity: qkv.decode(
+                lambda q=query, k=key, v=value, m=mask, at=lengths, end=left, of=cache, s=similarity: qkv.decode(
                     q, k, v, of, similarity=s, mask=m, lengths=at, padding="left" if end else "right"
                 )
             )
@@ -150,18 +151,20 @@ def test_a_step_on_a_memory(isa: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_argmax(isa: str, seed: int) -> None:
     source = random.Random(f"argmax {seed}")
-    geometry, ran = kernels.geometry(), 0
+    geometry, ran = ops.geometry(), 0
     for _ in range(20):
         sizes = draw_sizes(source, (1, 2, 7, 13, 53, 211), (1, 5, 61, 67, 127, 257, 769))
         mask, band = draw_mask(source, sizes)
         query, key, value = tensors(sizes, source.choice(DTYPES))
-        before = RUNS["hard.native"]
+        before = RUNS["argmax.native"]
         work = counted_call(
-            lambda q=query, k=key, v=value, m=mask: qkv.attention(q, k, v, mask=m, similarity=qkv.Argmax(), form="hard")
+            lambda q=query, k=key, v=value, m=mask: qkv.attention(
+                q, k, v, mask=m, similarity=qkv.Argmax(), backend="argmax"
+            )
         )
         wanted = tiles.argmax(geometry, sizes, band)
-        ran += RUNS["hard.native"] - before
-        assert work == (wanted if RUNS["hard.native"] > before else Executed()), (sizes, band)
+        ran += RUNS["argmax.native"] - before
+        assert work == (wanted if RUNS["argmax.native"] > before else Executed()), (sizes, band)
     assert ran >= 8
 
 
@@ -173,7 +176,7 @@ def test_linear(isa: str, features: Features, monkeypatch: pytest.MonkeyPatch) -
     source = random.Random(str(features))
     power = features.map == "power"
     similarity = qkv.Polynomial(*features[1:]) if power else qkv.FeatureMap(getattr(qkv.features, features.map))
-    geometry = kernels.geometry()
+    geometry = ops.geometry()
     for turn in range(16):
         sizes = draw_sizes(source, (1, 2, 61, 131, 293, 1597), (1, 5, 61, 67, 257, 1031, 4099))
         if power:
@@ -186,11 +189,13 @@ def test_linear(isa: str, features: Features, monkeypatch: pytest.MonkeyPatch) -
             padding = qkv.Padding(lengths=[source.randint(0, sizes.len_k) for _ in range(sizes.batch)])
             mask = padding if mask is None else mask & padding
         direct = source.random() < 0.5
-        monkeypatch.setattr(native, "scores_are_cheaper", lambda call, features, answer=direct: answer)
+        monkeypatch.setattr(linear, "scores_are_cheaper", lambda call, features, answer=direct: answer)
         # Positive, so that no sum below a fraction vanishes: what is not finite would be computed again.
         query, key, value = (tensor.abs() for tensor in tensors(sizes, source.choice(DTYPES)))
         work = counted_call(
-            lambda q=query, k=key, v=value, m=mask: qkv.attention(q, k, v, mask=m, similarity=similarity, form="linear")
+            lambda q=query, k=key, v=value, m=mask: qkv.attention(
+                q, k, v, mask=m, similarity=similarity, backend="linear"
+            )
         )
         # A mask that hides nothing is no mask.
         seen = None if offset is None or offset >= sizes.len_k - 1 else offset
@@ -200,7 +205,7 @@ def test_linear(isa: str, features: Features, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("name", MAPS)
 def test_linear_with_a_state(isa: str, name: str) -> None:
     source = random.Random(name)
-    geometry = kernels.geometry()
+    geometry = ops.geometry()
     for _ in range(12):
         sizes = draw_sizes(source, (1, 2, 61, 131, 293), (1, 5, 61, 67, 257, 1031))._replace(
             width=source.choice((3, 7))
@@ -213,7 +218,7 @@ def test_linear_with_a_state(isa: str, name: str) -> None:
         if not direct and source.random() < 0.3:
             query, sizes, offset = None, sizes._replace(heads=sizes.heads_kv, len_q=0), None
         work = counted_call(
-            lambda q=query, k=key, v=value, s=state, r=rule, o=offset, d=direct: linear(
+            lambda q=query, k=key, v=value, s=state, r=rule, o=offset, d=direct: native_linear(
                 q, k, v, r, offset=o, state=s, direct=d
             )
         )
@@ -249,7 +254,7 @@ def test_sums_of_steps_are_sums() -> None:
 
 def test_lengths_without_end_take_no_time() -> None:
     """A causal square is half of the whole, and what fills up tiles is lost beside it."""
-    geometry, far = kernels.geometry(), 10**15
+    geometry, far = ops.geometry(), 10**15
     sizes = Sizes(3, 14, 2, far, far, 64, 64)
     pairs = 3 * 14 * far * far // 2
     for work in (

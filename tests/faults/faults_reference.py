@@ -31,13 +31,13 @@ MASKS = ["dense", "causal", "early", "lengths", "keep", "drop", "window", "segme
 
 @dataclass(frozen=True)
 class Way:
-    """A similarity and the form it is asked for in."""
+    """A similarity and the backend it is asked for in."""
 
     name: str
-    form: str
+    backend: str
 
     def __str__(self):
-        return f"{self.name}-{self.form}"
+        return f"{self.name}-{self.backend}"
 
     @property
     def softmax(self):
@@ -56,7 +56,7 @@ class Way:
         return reference(query, key, value, similarity=self.name, **given)
 
     def expected(self, inputs, keep=None, bias=None, **given):
-        """Result, log-sum-exp and gradients by query, key and value; remembered, as all forms ask for them."""
+        """Result, log-sum-exp and gradients by query, key and value; remembered, as all backends ask for them."""
         tensors = [tensor.detach().double() for tensor in (*inputs, keep, bias) if tensor is not None]
         numbers_of = (tensor.numpy().tobytes() for tensor in tensors)
         case = (self.name, *numbers_of, *(tensor.shape for tensor in tensors), *given.items())
@@ -71,11 +71,11 @@ class Way:
         both = lse is None and self.softmax and not given.get("dropout")
         lse = self.softmax if lse is None else lse
         given.setdefault("similarity", self.similarity())
-        got = qkv.attention(query, key, value, form=self.form, return_lse=lse, **given)
+        got = qkv.attention(query, key, value, backend=self.backend, return_lse=lse, **given)
         out, log = got if lse else (got, None)
         if both:  # the commonest call of all: without lse, without gradients
             with torch.no_grad():
-                close(qkv.attention(query, key, value, form=self.form, **given), out, query.dtype)
+                close(qkv.attention(query, key, value, backend=self.backend, **given), out, query.dtype)
         assert out.dtype == query.dtype
         assert out.shape == (*query.shape[:-1], value.shape[-1])
         if lse:
@@ -85,13 +85,13 @@ class Way:
 
     def refuses(self, kind, words, *tensors, **options):
         options.setdefault("similarity", self.similarity())
-        refuses(kind, words, *tensors, form=self.form, **options)
+        refuses(kind, words, *tensors, backend=self.backend, **options)
 
 
-SOFTMAX = tuple(Way("softmax", form) for form in ("dense", "streaming", "auto"))
-ARGMAX = tuple(Way("argmax", form) for form in ("dense", "hard", "auto"))
-POLYNOMIAL = tuple(Way("polynomial", form) for form in ("dense", "auto"))
-FEATURES = tuple(Way("features", form) for form in ("dense", "auto"))
+SOFTMAX = tuple(Way("softmax", backend) for backend in ("reference", "sdpa", "auto"))
+ARGMAX = tuple(Way("argmax", backend) for backend in ("reference", "argmax", "auto"))
+POLYNOMIAL = tuple(Way("polynomial", backend) for backend in ("reference", "auto"))
+FEATURES = tuple(Way("features", backend) for backend in ("reference", "auto"))
 WAYS = SOFTMAX + ARGMAX + POLYNOMIAL + FEATURES
 
 by_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
@@ -140,11 +140,11 @@ def reference(query, key, value, *, similarity="softmax", keep=None, bias=None, 
         similarity = lambda q, k: (F.elu(k) + 1.0) @ (F.elu(q) + 1.0)  # noqa: E731
     none = torch.tensor(-inf, dtype=torch.float64)
     rows = q.reshape(-1, width).unbind()
-    memories = list(zip(k.flatten(0, 1).unbind(), v.flatten(0, 1).unbind(), strict=True))
+    caches = list(zip(k.flatten(0, 1).unbind(), v.flatten(0, 1).unbind(), strict=True))
     outs, logs, weights = [], [], torch.zeros(shape, dtype=torch.float64).view(-1, len_k)
     for number, (b, h, i) in enumerate(itertools.product(range(batch), range(heads), range(len_q))):
         at = keep[b, h, i].nonzero().flatten()
-        keys, values = (tensor[at] for tensor in memories[b * k.shape[1] + h // group])
+        keys, values = (tensor[at] for tensor in caches[b * k.shape[1] + h // group])
         log = none
         if similarity == "softmax":
             logits = (keys @ rows[number]) * (width**-0.5 if scale is None else scale)

@@ -58,7 +58,7 @@ def stepped(tensor, axis):
 
 
 def negated(tensor):
-    """torch's lazy negation: the memory holds the numbers with the other sign."""
+    """torch's lazy negation: the cache holds the numbers with the other sign."""
     return tensor if tensor.dtype == torch.bool else torch._neg_view(-tensor)
 
 

@@ -178,10 +178,10 @@ def test_row_29_only_the_bias_learns(way):
     close(gradients(out, bias)[0], gradients(want, exact)[0], torch.float64, loose=5)
 
 
-@pytest.mark.parametrize("form", ["dense", "auto"])
+@pytest.mark.parametrize("backend", ["reference", "auto"])
 @pytest.mark.parametrize("name", ["Argmax", "Polynomial", "FeatureMap", "Similarity"])
 @pytest.mark.parametrize("option", ["bias", "return_lse"])
-def test_row_29_bias_and_lse_where_they_mean_nothing(form, name, option):
+def test_row_29_bias_and_lse_where_they_mean_nothing(backend, name, option):
     q, k, v = problem(torch.float32)
     similarity = {
         "Argmax": qkv.Argmax,
@@ -190,7 +190,7 @@ def test_row_29_bias_and_lse_where_they_mean_nothing(form, name, option):
         "Similarity": lambda: qkv.Similarity(lambda q, k: torch.exp(q @ k.mT)),
     }[name]()
     given_option = {"bias": torch.zeros(5, 7)} if option == "bias" else {"return_lse": True}
-    refuses(errors.QkvError, (option, name), q, k, v, similarity=similarity, form=form, **given_option)
+    refuses(errors.QkvError, (option, name), q, k, v, similarity=similarity, backend=backend, **given_option)
 
 
 @by_dtype

@@ -166,10 +166,10 @@ def test_row_10_softcap_bounds_huge_scores(way, dtype, cap):
     inputs = leaves(q, k, v)
     try:
         out, lse = way.attend(*inputs, similarity=similarity)
-    except errors.FormRefused as refusal:
-        # The one form that stands on torch's flash kernel, which has no place for a tanh, may say so.
-        assert way.form == "streaming"
-        assert_speaks(refusal, errors.FormRefused, "softcap", "streaming")
+    except errors.BackendRefused as refusal:
+        # The one backend that stands on torch's flash kernel, which has no place for a tanh, may say so.
+        assert way.backend == "sdpa"
+        assert_speaks(refusal, errors.BackendRefused, "softcap", "sdpa")
         return
     want = reference(q, k, v, scale=1.0, softcap=cap)
     close(out, want.out, dtype)

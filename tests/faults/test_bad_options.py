@@ -27,7 +27,7 @@ from faults_reference import (
 import qkv
 from qkv import errors
 
-DENSE_SOFTMAX = [way for way in SOFTMAX if way.form != "streaming"]
+DENSE_SOFTMAX = [way for way in SOFTMAX if way.backend != "sdpa"]
 
 
 @by_softmax
@@ -133,7 +133,7 @@ def test_row_33_dropout_drops_and_follows_the_seed(way, dtype):
 def test_row_33_weights_are_those_applied(way, dtype):
     q, k, v = way.problem(dtype, len_k=67)
     torch.manual_seed(4)
-    out, weights = qkv.attention(q, k, v, dropout=0.4, form=way.form, return_weights=True)
+    out, weights = qkv.attention(q, k, v, dropout=0.4, backend=way.backend, return_weights=True)
     plain = reference(q, k, v).weights
     close(out, weights.double() @ v.double().repeat_interleave(2, dim=1), dtype, loose=2)
     kept = weights != 0

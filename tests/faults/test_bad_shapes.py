@@ -25,7 +25,7 @@ from faults_reference import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import qkv
-from qkv import errors, kernels
+from qkv import errors, ops
 
 ARGUMENTS = ("query", "key", "value")
 OTHER_DTYPES = (
@@ -103,9 +103,9 @@ def test_row_13_and_14_do_not_enter_the_native_library(way):
     """Where there is nothing to answer or nothing to attend, no kernel is asked."""
     way.attend(*way.problem(torch.float32), lse=False)
     for shapes in zero_sizes().values():
-        before = kernels.calls()
+        before = ops.calls()
         way.attend(*(torch.ones(shape) for shape in shapes), lse=False)
-        assert kernels.calls() == before
+        assert ops.calls() == before
 
 
 def test_row_13_and_14_do_not_crash_the_interpreter():
@@ -264,7 +264,7 @@ def test_row_22_foreign_tensors_are_refused_untouched(way, kind, word):
         for name in ARGUMENTS if odd == "all" else (odd,):
             tensors[name] = foreign(kind, tensors[name])
         with Touches() as touches, pytest.raises(errors.QkvError, match=f"(?i){word}") as caught:
-            qkv.attention(**tensors, similarity=similarity, form=way.form)
+            qkv.attention(**tensors, similarity=similarity, backend=way.backend)
         assert touches.seen == []
         assert_speaks(caught.value, errors.QkvError, "query" if odd == "all" else odd)
 

@@ -76,7 +76,7 @@ def test_row_37_mask_offsets_beyond_31_bits(way, desert):
 
 
 def test_row_37_expanded_keys_of_more_than_two_to_the_31_numbers():
-    """65537 sequences share one memory by stride 0: 2^31 + 2^15 numbers of keys that nothing may copy.
+    """65537 sequences share one cache by stride 0: 2^31 + 2^15 numbers of keys that nothing may copy.
 
     It runs in a process that may take 4 GB more than torch itself; a copy of the keys would be 8.6 GB.
     """

@@ -92,13 +92,13 @@ def test_row_01_empty_row_beside_a_sink(way, dtype):
 
 
 @by_dtype
-@pytest.mark.parametrize("form", ["dense", "auto"])
+@pytest.mark.parametrize("backend", ["reference", "auto"])
 @pytest.mark.parametrize("similarity", ["softmax", "argmax", "polynomial", "features"])
-def test_row_01_weights_of_an_empty_row_are_zero(similarity, form, dtype):
-    way = Way(similarity, form)
+def test_row_01_weights_of_an_empty_row_are_zero(similarity, backend, dtype):
+    way = Way(similarity, backend)
     mask, keep = make_mask("dense")
     q, k, v = way.problem(dtype)
-    given_options = {"mask": mask, "similarity": way.similarity(), "form": form, "return_weights": True}
+    given_options = {"mask": mask, "similarity": way.similarity(), "backend": backend, "return_weights": True}
     out, weights = qkv.attention(q, k, v, **given_options)
     want = way.reference(q, k, v, keep=keep)
     assert weights.shape == keep.shape

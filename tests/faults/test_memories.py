@@ -1,4 +1,4 @@
-"""Rows of the table of bad inputs, for memories: large scores (3, 8 to 10), capacity, the ring's seam, going back,
+"""Rows of the table of bad inputs, for caches: large scores (3, 8 to 10), capacity, the ring's seam, going back,
 stale slots, changes between steps, ragged rows (39 to 44)."""
 
 from math import inf, nan
@@ -20,20 +20,20 @@ def sequence(n, seed=0, dtype=torch.float32, batch=2):
 
 
 def both(storage=torch.float32, n=0, **options):
-    memory = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage, **options)
-    plain = Plain.beside(memory)
-    memory.append(*sequence(n)[1:])
+    cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage, **options)
+    plain = Plain.beside(cache)
+    cache.append(*sequence(n)[1:])
     plain.append(*sequence(n)[1:])
-    return memory, plain
+    return cache, plain
 
 
-def step(memory, plain, n=1, seed=1):
+def step(cache, plain, n=1, seed=1):
     fresh = sequence(n, seed, batch=plain.batch)
-    plain.decode(*fresh).check(qkv.decode(*fresh, memory))
+    plain.decode(*fresh).check(qkv.decode(*fresh, cache))
 
 
-def refuses(memory, kind, words, run):
-    with untouched(memory), pytest.raises(errors.QkvError) as caught:
+def refuses(cache, kind, words, run):
+    with untouched(cache), pytest.raises(errors.QkvError) as caught:
         run()
     assert_speaks(caught.value, kind, *words)
 
@@ -44,10 +44,10 @@ def test_row_09_133120_everywhere(dtype, width):
     """Scores of 10^11, all equal: the answer is the value itself, neither NaN nor 0."""
     for storage in (torch.float32, torch.bfloat16):
         for heads, n in ((1, 1), (4, 1), (4, 70), (20, 3)):
-            memory = qkv.KVCache(1, 1, width, dtype=storage)
+            cache = qkv.KVCache(1, 1, width, dtype=storage)
             x = torch.full((1, heads, n, width), 133120.0, dtype=dtype)
             for _ in range(3):
-                found = qkv.decode(x, x[:, :1], x[:, :1], memory)
+                found = qkv.decode(x, x[:, :1], x[:, :1], cache)
                 torch.testing.assert_close(found, x, rtol=1e-6, atol=0)
 
 
@@ -55,12 +55,12 @@ def test_row_09_133120_everywhere(dtype, width):
 def test_rows_03_and_08_scores_of_every_size(size):
     """Where one key is far ahead it takes all; where all are equal the answer is the mean; never NaN."""
     for storage in (torch.float32, torch.bfloat16):
-        memory = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage)
+        cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage)
         query, key, value = sequence(150)
         query, key = query * size**0.5, key * size**0.5
-        plain = Plain.beside(memory)
+        plain = Plain.beside(cache)
         wanted = plain.decode(query, key, value)
-        found = qkv.decode(query, key, value, memory)
+        found = qkv.decode(query, key, value, cache)
         assert bool(found.isfinite().all())
         scores = torch.einsum("bhqd,bhkd->bhqk", query.double(), plain.tensors()[0].repeat_interleave(2, 1)) / 7**0.5
         scores = torch.where(wanted.seen, scores, -inf)
@@ -69,10 +69,10 @@ def test_rows_03_and_08_scores_of_every_size(size):
         assert bool(ahead.any()) or size < 1e3
         torch.testing.assert_close(found[ahead].double(), wanted.out[ahead], rtol=1e-5, atol=1e-5)
         for sign in (1, -1):
-            memory.reset()
+            cache.reset()
             same_key = key[:, :, :1].expand(key.shape)
-            found = qkv.decode(sign * query, same_key, value, memory)
-            mean = Plain.beside(memory)
+            found = qkv.decode(sign * query, same_key, value, cache)
+            mean = Plain.beside(cache)
             mean.append(same_key, value)
             mean = mean.tensors()[1].repeat_interleave(2, 1).cumsum(2) / torch.arange(1, 151)[:, None]
             torch.testing.assert_close(found.double(), mean, rtol=1e-5, atol=1e-5)
@@ -80,84 +80,84 @@ def test_rows_03_and_08_scores_of_every_size(size):
 
 def test_row_08_half_precision_whose_products_overflow_it():
     for storage in STORAGE:
-        memory = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage)
-        plain = Plain.beside(memory)
+        cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage)
+        plain = Plain.beside(cache)
         query, key, value = sequence(70, dtype=torch.float16)
         query, key = query * 300, key * 300
-        found = qkv.decode(query, key, value, memory)
+        found = qkv.decode(query, key, value, cache)
         assert bool(found.isfinite().all())
         plain.decode(query, key, value).check(found)
 
 
 def test_row_10_softcap_of_large_scores():
     for storage, size in ((torch.float32, 1e3), (torch.float32, 1e12), (torch.bfloat16, 1e18)):
-        memory = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage)
-        plain = Plain.beside(memory)
+        cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage)
+        plain = Plain.beside(cache)
         query, key, value = sequence(70)
         # No score cancels to something small: all are capped.
         query, key = query.abs(), key.abs() * key[..., :1].sign()
         similarity = qkv.Softmax(softcap=20.0)
-        found = qkv.decode(query * size, key * size, value, memory, similarity=similarity)
+        found = qkv.decode(query * size, key * size, value, cache, similarity=similarity)
         wanted = plain.decode(query * size, key * size, value, similarity=similarity)
         torch.testing.assert_close(found.double(), wanted.out, rtol=1e-5, atol=1e-5)
 
 
 @by_storage
 def test_row_39_a_memory_without_a_capacity_grows(storage):
-    memory, plain = both(storage, 5)
+    cache, plain = both(storage, 5)
     for seed, n in enumerate((1, 58, 1, 64, 130, 2)):
-        step(memory, plain, n, seed)
-    holds(memory, plain)
+        step(cache, plain, n, seed)
+    holds(cache, plain)
 
 
 @by_storage
 def test_row_39_a_ring_evicts_the_oldest_exactly(storage):
-    memory, plain = both(storage, 5, window=9)
+    cache, plain = both(storage, 5, window=9)
     for seed, n in enumerate((1, 58, 1, 64, 130, 2)):
-        step(memory, plain, n, seed)
-    holds(memory, plain)
+        step(cache, plain, n, seed)
+    holds(cache, plain)
 
 
 @by_storage
 def test_row_39_a_fixed_memory_refuses_and_stays_as_it_was(storage):
-    memory, plain = both(storage, 60, capacity=66)
+    cache, plain = both(storage, 60, capacity=66)
     for n in (7, 70, 1000):
         fresh = sequence(n, 2)
-        refuses(memory, errors.QkvError, ("66",), lambda fresh=fresh: memory.append(*fresh[1:]))
-        refuses(memory, errors.QkvError, ("66",), lambda fresh=fresh: qkv.decode(*fresh, memory))
+        refuses(cache, errors.QkvError, ("66",), lambda fresh=fresh: cache.append(*fresh[1:]))
+        refuses(cache, errors.QkvError, ("66",), lambda fresh=fresh: qkv.decode(*fresh, cache))
     # One row beyond it is enough, and no row is written.
     fresh = sequence(7, 3)
-    refuses(memory, errors.QkvError, ("66",), lambda: memory.append(*fresh[1:], lengths=[0, 7]))
-    step(memory, plain, 6)
-    holds(memory, plain)
-    refuses(memory, errors.QkvError, ("66",), lambda: qkv.decode(*sequence(1), memory))
+    refuses(cache, errors.QkvError, ("66",), lambda: cache.append(*fresh[1:], lengths=[0, 7]))
+    step(cache, plain, 6)
+    holds(cache, plain)
+    refuses(cache, errors.QkvError, ("66",), lambda: qkv.decode(*sequence(1), cache))
 
 
 @by_storage
 @pytest.mark.parametrize("window", [3, 64, 100])
 def test_row_40_appends_across_the_seam(storage, window):
     for start in (0, 1, 62, 63, 64, 127, 190):
-        memory, plain = both(storage, start, window=window)
+        cache, plain = both(storage, start, window=window)
         for seed, n in enumerate((2, 5, 61, 3, 64, 1)):
-            step(memory, plain, n, seed)
-        holds(memory, plain)
+            step(cache, plain, n, seed)
+        holds(cache, plain)
 
 
 @by_storage
 def test_row_40_more_at_once_than_the_window(storage):
     for window, n in ((3, 64), (64, 65), (64, 200), (1, 2)):
-        memory, plain = both(storage, 10, window=window)
-        step(memory, plain, n)
-        step(memory, plain, 2 * n, 2)
-        holds(memory, plain)
+        cache, plain = both(storage, 10, window=window)
+        step(cache, plain, n)
+        step(cache, plain, 2 * n, 2)
+        holds(cache, plain)
 
 
 @by_storage
 def test_row_41_going_back_after_the_seam_is_exact_or_refused(storage):
-    memory, plain = both(storage, 500, window=70)
+    cache, plain = both(storage, 500, window=70)
     went, refused = 0, 0
     for n in (499, 480, 431, 430, 400, 370, 200, 69, 1):
-        back, model = memory.fork(), plain.fork()
+        back, model = cache.fork(), plain.fork()
         try:
             back.crop(n)
         except errors.QkvError as error:
@@ -171,13 +171,13 @@ def test_row_41_going_back_after_the_seam_is_exact_or_refused(storage):
         went += 1
     assert went
     assert refused
-    holds(memory, plain)
+    holds(cache, plain)
 
 
 def test_row_41_going_back_further_than_there_is():
-    memory, _ = both(n=5)
-    refuses(memory, errors.QkvError, ("6", "5"), lambda: memory.crop(6))
-    refuses(memory, errors.QkvError, ("-1",), lambda: memory.crop(-1))
+    cache, _ = both(n=5)
+    refuses(cache, errors.QkvError, ("6", "5"), lambda: cache.crop(6))
+    refuses(cache, errors.QkvError, ("-1",), lambda: cache.crop(-1))
     ring, _ = both(n=500, window=70)
     refuses(ring, errors.QkvError, ("501", "500"), lambda: ring.crop(501))
 
@@ -188,7 +188,7 @@ POISON = (nan, inf, -inf, 1e38)
 @by_storage
 @pytest.mark.parametrize("options", [{}, {"window": 20}, {"capacity": 300}], ids=str)
 def test_row_42_nothing_of_the_past_is_left(storage, options):
-    """Every slot was poisoned before it was let go: by reset, crop, reorder, eviction, or a memory that died."""
+    """Every slot was poisoned before it was let go: by reset, crop, reorder, eviction, or a cache that died."""
     for poison in POISON:
         fresh, _ = both(storage, **options)
         used, _ = both(storage, **options)
@@ -208,7 +208,7 @@ def test_row_42_nothing_of_the_past_is_left(storage, options):
 
 
 def test_row_43_batch_heads_and_widths_that_change():
-    memory, plain = both(n=3)
+    cache, plain = both(n=3)
     shapes = {
         "batch": ((3, 6, 1, 7), (3, 3, 1, 7), (3, 3, 1, 5), ("3", "2")),
         "heads": ((2, 6, 1, 7), (2, 2, 1, 7), (2, 2, 1, 5), ("3",)),
@@ -218,41 +218,41 @@ def test_row_43_batch_heads_and_widths_that_change():
     }
     for query, key, value, words in shapes.values():
         q, k, v = (torch.zeros(shape) for shape in (query, key, value))
-        refuses(memory, errors.ShapeError, words, lambda q=q, k=k, v=v: qkv.decode(q, k, v, memory))
+        refuses(cache, errors.ShapeError, words, lambda q=q, k=k, v=v: qkv.decode(q, k, v, cache))
         if query != (2, 4, 1, 7):
-            refuses(memory, errors.ShapeError, words, lambda k=k, v=v: memory.append(k, v))
-    step(memory, plain)
+            refuses(cache, errors.ShapeError, words, lambda k=k, v=v: cache.append(k, v))
+    step(cache, plain)
 
 
 @pytest.mark.parametrize("first", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=name_of)
 def test_row_43_another_dtype_between_steps(first):
-    memory = qkv.KVCache(2, 3, 7, value_width=5)
-    qkv.decode(*sequence(2, dtype=first), memory)
+    cache = qkv.KVCache(2, 3, 7, value_width=5)
+    qkv.decode(*sequence(2, dtype=first), cache)
     for other in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         if other is first:
             continue
         fresh = sequence(1, dtype=other)
-        for run in (lambda f=fresh: qkv.decode(*f, memory), lambda f=fresh: memory.append(*f[1:])):
-            with untouched(memory), pytest.raises(errors.DtypeError) as caught:
+        for run in (lambda f=fresh: qkv.decode(*f, cache), lambda f=fresh: cache.append(*f[1:])):
+            with untouched(cache), pytest.raises(errors.DtypeError) as caught:
                 run()
             assert name_of(first) in str(caught.value)
             assert ".to(" in str(caught.value)
-    qkv.decode(*sequence(1, dtype=first), memory)
-    memory.reset()
-    qkv.decode(*sequence(1, dtype=torch.float16), memory)
+    qkv.decode(*sequence(1, dtype=first), cache)
+    cache.reset()
+    qkv.decode(*sequence(1, dtype=torch.float16), cache)
 
 
 def test_row_43_dtypes_and_devices_that_do_not_belong_together():
-    memory, plain = both(n=3)
+    cache, plain = both(n=3)
     query, key, value = sequence(1)
     for bad in ((query.double(), key, value), (query, key.half(), value), (query, key, value.bfloat16())):
-        refuses(memory, errors.DtypeError, (), lambda bad=bad: qkv.decode(*bad, memory))
+        refuses(cache, errors.DtypeError, (), lambda bad=bad: qkv.decode(*bad, cache))
     for at in range(3):
         given = [tensor.to("meta") if at == number else tensor for number, tensor in enumerate((query, key, value))]
-        refuses(memory, errors.DtypeError, (), lambda given=given: qkv.decode(*given, memory))
+        refuses(cache, errors.DtypeError, (), lambda given=given: qkv.decode(*given, cache))
     everything = [tensor.to("meta") for tensor in (query, key, value)]
-    refuses(memory, errors.DtypeError, (), lambda: qkv.decode(*everything, memory))
-    step(memory, plain)
+    refuses(cache, errors.DtypeError, (), lambda: qkv.decode(*everything, cache))
+    step(cache, plain)
 
 
 @by_storage
@@ -269,10 +269,10 @@ def test_row_44_each_row_equals_its_unpadded_self(storage, padding):
             kept = tensor[b, :, real].clone()
             tensor[b] = nan
             tensor[b, :, real] = kept
-    memory, _ = both(storage)
-    out = qkv.decode(*prompt, memory, lengths=lengths, padding=padding)
+    cache, _ = both(storage)
+    out = qkv.decode(*prompt, cache, lengths=lengths, padding=padding)
     after = [sequence(1, seed) for seed in range(3)]
-    steps = [qkv.decode(*fresh, memory) for fresh in after]
+    steps = [qkv.decode(*fresh, cache) for fresh in after]
     for b, row in enumerate(rows):
         alone = qkv.KVCache(1, 3, 7, value_width=5, dtype=storage)
         count = int(lengths[b])

@@ -28,11 +28,11 @@ def write(path, header, body):
 
 @pytest.fixture(params=STORAGE, ids=name_of)
 def saved(request, tmp_path):
-    memory = qkv.KVCache(2, 3, 7, value_width=5, dtype=request.param)
+    cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=request.param)
     pairs = tokens(70, batch=2, heads=(6, 3), widths=(7, 5), dtype=torch.float32, seed=0)[1:]
-    memory.append(*pairs, lengths=[70, 3])
-    path = tmp_path / "memory.safetensors"
-    memory.save(path)
+    cache.append(*pairs, lengths=[70, 3])
+    path = tmp_path / "cache.safetensors"
+    cache.save(path)
     return path
 
 
@@ -66,7 +66,7 @@ def test_row_49_headers_that_claim_to_be_huge(saved, size):
 
 
 def test_row_49_a_pickle_with_another_name(tmp_path):
-    path = tmp_path / "memory.safetensors"
+    path = tmp_path / "cache.safetensors"
     torch.save({"key": torch.zeros(3)}, path)
     refuses_to_load(path)
     path.write_bytes(pickle.dumps({"key": 1}))
@@ -110,7 +110,7 @@ def test_row_49_a_missing_tensor(saved):
 @pytest.mark.parametrize("size", [2**63 - 1, 2**63, 2**64, 10**30])
 def test_row_49_an_empty_tensor_with_a_size_that_no_tensor_can_have(size, tmp_path):
     """Found by the campaign of checkpoints: no byte contradicts it."""
-    path = tmp_path / "memory.safetensors"
+    path = tmp_path / "cache.safetensors"
     qkv.KVCache(2, 3, 7).save(path)
     header, body = parts_of(path)
     assert header["key"]["shape"][2] == 0
@@ -194,7 +194,7 @@ def test_row_49_metadata_that_is_gone_or_means_nothing(saved):
 def test_row_49_somebody_elses_safetensors(tmp_path):
     path = tmp_path / "weights.safetensors"
     save_file({"model.embed_tokens.weight": torch.zeros(4, 4)}, path)
-    assert "KVCache" in refuses_to_load(path) or "memory" in refuses_to_load(path)
+    assert "KVCache" in refuses_to_load(path) or "cache" in refuses_to_load(path)
 
 
 def test_row_49_lengths_that_the_file_cannot_hold(saved):
@@ -216,7 +216,7 @@ def test_row_49_lengths_that_the_file_cannot_hold(saved):
 @pytest.mark.parametrize("axis", [0, 1, 3])
 def test_row_49_sizes_that_cost_nothing_in_an_empty_file(axis, size, tmp_path):
     """Zero tokens have zero bytes, whatever the other axes claim."""
-    path = tmp_path / "memory.safetensors"
+    path = tmp_path / "cache.safetensors"
     qkv.KVCache(2, 3, 7, value_width=5).save(path)
     header, body = parts_of(path)
     for name in names_in(header):
@@ -224,9 +224,9 @@ def test_row_49_sizes_that_cost_nothing_in_an_empty_file(axis, size, tmp_path):
             header[name]["shape"][axis] = size
     write(path, header, body)
     try:
-        memory = qkv.KVCache.load(path)
+        cache = qkv.KVCache.load(path)
     except errors.QkvError:
         return
-    # Where it is a memory after all, its first token is too much for the machine.
-    assert memory.length == 0
-    assert memory.nbytes == 0
+    # Where it is a cache after all, its first token is too much for the machine.
+    assert cache.length == 0
+    assert cache.nbytes == 0

@@ -1,4 +1,4 @@
-"""Rows 45 to 48 of the table of faults: threads, forked processes, Ctrl-C, no memory left, no native library."""
+"""Rows 45 to 48 of the table of faults: threads, forked processes, Ctrl-C, no cache left, no native library."""
 
 import json
 import re
@@ -21,11 +21,11 @@ def sequence(n, seed=0, dtype=torch.float32, batch=2):
 
 
 def both(storage=torch.float32, n=0, **options):
-    memory = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage, **options)
-    plain = Plain.beside(memory)
-    memory.append(*sequence(n)[1:])
+    cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage, **options)
+    plain = Plain.beside(cache)
+    cache.append(*sequence(n)[1:])
     plain.append(*sequence(n)[1:])
-    return memory, plain
+    return cache, plain
 
 
 def in_threads(count, run):
@@ -52,13 +52,13 @@ def in_threads(count, run):
 @by_storage
 def test_row_45_threads_on_forks_of_one_memory(storage):
     """Forks share pages: each thread's steps are those of a thread alone, to a bit."""
-    memory, plain = both(storage, 66)
+    cache, plain = both(storage, 66)
     alone = []
     for number in range(4):
-        forked = memory.fork()
+        forked = cache.fork()
         alone.append([qkv.decode(*sequence(1, 100 * number + t), forked) for t in range(80)])
     found = [[] for _ in range(4)]
-    forks = [memory.fork() for _ in range(4)]
+    forks = [cache.fork() for _ in range(4)]
 
     def run(number):
         for t in range(80):
@@ -72,41 +72,41 @@ def test_row_45_threads_on_forks_of_one_memory(storage):
     for one, other in zip(found, alone, strict=True):
         for a, b in zip(one, other, strict=True):
             same_bits(a, b)
-    holds(memory, plain)
+    holds(cache, plain)
 
 
 @by_storage
 def test_row_45_threads_on_one_memory(storage):
     """Calls take turns: every token is stored whole and once, and every answer is right for where its token stands."""
-    memory, _ = both(storage, 0)
+    cache, _ = both(storage, 0)
     answers = {}
 
     def run(number):
         for t in range(60):
             seed = 1000 * number + t
-            answers[seed] = qkv.decode(*sequence(1, seed), memory)
+            answers[seed] = qkv.decode(*sequence(1, seed), cache)
 
     in_threads(4, run)
-    assert memory.lengths.tolist() == [240, 240]
-    plain = Plain.beside(memory)
+    assert cache.lengths.tolist() == [240, 240]
+    plain = Plain.beside(cache)
     order = {}
-    keys = memory.tensors()[0].double()
+    keys = cache.tensors()[0].double()
     for seed in answers:
-        trial = Plain.beside(memory)
+        trial = Plain.beside(cache)
         trial.append(*sequence(1, seed)[1:])
-        key = trial.tensors()[0][0].to(torch.float32).to(memory.tensors()[0].dtype).double()
+        key = trial.tensors()[0][0].to(torch.float32).to(cache.tensors()[0].dtype).double()
         where = (keys[0] == key).all(-1).all(0).nonzero().flatten().tolist()
         assert len(where) == 1, f"token {seed} is stored {len(where)} times"
         order[where[0]] = seed
     assert sorted(order) == list(range(240))
     for position in range(240):
         plain.decode(*sequence(1, order[position])).check(answers[order[position]])
-    holds(memory, plain)
+    holds(cache, plain)
 
 
 def test_row_45_every_verb_at_once():
     """Nothing crashes, nothing is torn: tokens are pairs, and every key still has its own value."""
-    memory = qkv.KVCache(2, 1, 4, dtype=torch.float32)
+    cache = qkv.KVCache(2, 1, 4, dtype=torch.float32)
     marks = torch.arange(1.0, 2001.0)
 
     def token(mark):
@@ -115,27 +115,27 @@ def test_row_45_every_verb_at_once():
     def run(number):
         for t in range(150):
             mark = marks[number * 200 + t]
-            qkv.decode(token(mark), token(mark), token(mark), memory)
+            qkv.decode(token(mark), token(mark), token(mark), cache)
             if number == 0 and t % 10 == 0:
-                memory.fork().append(token(-1), token(-2))
+                cache.fork().append(token(-1), token(-2))
             if number == 1 and t % 10 == 5:
-                memory.reorder([1, 0])
+                cache.reorder([1, 0])
             if number == 2 and t % 25 == 7:
                 # Another thread may have made it shorter in between.
                 try:
-                    memory.crop(max(0, memory.length - 3))
+                    cache.crop(max(0, cache.length - 3))
                 except errors.QkvError:
                     assert number == 2
             if number == 3:
-                key, value = memory.tensors()
+                key, value = cache.tensors()
                 assert torch.equal(key, value)
 
     in_threads(4, run)
-    key, value = memory.tensors()
+    key, value = cache.tensors()
     assert torch.equal(key, value)
     assert bool((key == key[..., :1]).all())
     assert not (key < 0).any()
-    assert len(set(memory.lengths.tolist())) == 1
+    assert len(set(cache.lengths.tolist())) == 1
 
 
 def test_row_46_a_forked_process_goes_on_with_the_memory():
@@ -150,12 +150,12 @@ def test_row_46_a_forked_process_goes_on_with_the_memory():
         torch.set_num_threads(2)
         def sequence(n, seed=0):
             return tokens(n, batch=2, heads=(8, 2), widths=(64, 32), dtype=torch.float32, seed=seed)
-        memory = qkv.KVCache(2, 2, 64, value_width=32)
-        plain = Plain.beside(memory)
-        memory.append(*sequence(3000)[1:])
+        cache = qkv.KVCache(2, 2, 64, value_width=32)
+        plain = Plain.beside(cache)
+        cache.append(*sequence(3000)[1:])
         plain.append(*sequence(3000)[1:])
         for seed, n in ((1, 1), (2, 1)):
-            plain.decode(*sequence(n, seed)).check(qkv.decode(*sequence(n, seed), memory))
+            plain.decode(*sequence(n, seed)).check(qkv.decode(*sequence(n, seed), cache))
 
         # What the child is to find is computed here: large torch operations hang in a forked child.
         def walk(one):
@@ -165,7 +165,7 @@ def test_row_46_a_forked_process_goes_on_with_the_memory():
             one.crop(3003)
             found.append(qkv.decode(*sequence(1, 51), one))
             return found
-        wanted = walk(memory.fork())
+        wanted = walk(cache.fork())
         model = plain.fork()
         model.decode(*sequence(1, 11)).check(wanted[0])
         new = qkv.decode(*sequence(5), qkv.KVCache(2, 2, 64, value_width=32))
@@ -177,12 +177,12 @@ def test_row_46_a_forked_process_goes_on_with_the_memory():
                 signal.alarm(20)
                 code = 1
                 try:
-                    same = [walk(memory.fork()), walk(memory), wanted]
+                    same = [walk(cache.fork()), walk(cache), wanted]
                     code = 2
                     assert all(torch.equal(a, b) and torch.equal(b, c) for a, b, c in zip(*same, strict=True))
                     code = 3
-                    assert "fork" in str(qkv.kernels.reasons_for_one_thread())
-                    str(qkv.explain(*sequence(1), memory=memory))
+                    assert "fork" in str(qkv.ops.reasons_for_one_thread())
+                    str(qkv.explain(*sequence(1), cache=cache))
                     code = 4
                     assert torch.equal(qkv.decode(*sequence(5), qkv.KVCache(2, 2, 64, value_width=32)), new)
                     code = 0
@@ -190,10 +190,10 @@ def test_row_46_a_forked_process_goes_on_with_the_memory():
                     os._exit(code)
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             assert code == 0, f"the child ended with {code}"  # -14: it hung until the alarm
-            plain.decode(*sequence(2, 99)).check(qkv.decode(*sequence(2, 99), memory))
-            memory.crop(3002)
+            plain.decode(*sequence(2, 99)).check(qkv.decode(*sequence(2, 99), cache))
+            cache.crop(3002)
             plain.crop(3002)
-        holds(memory, plain)
+        holds(cache, plain)
         print("done")
         """
     )
@@ -250,7 +250,7 @@ def test_row_46_a_process_forked_while_another_thread_decodes():
 
 @pytest.mark.parametrize("window", [None, 70])
 def test_row_47_ctrl_c_at_any_moment(window):
-    """Interrupted up to 80 times: a step is in the memory whole or not at all, and the next one is right."""
+    """Interrupted up to 80 times: a step is in the cache whole or not at all, and the next one is right."""
     said = in_a_process(
         f"""
         import faulthandler, signal, time
@@ -263,8 +263,8 @@ def test_row_47_ctrl_c_at_any_moment(window):
         q, k, v = tokens(N, batch=2, heads=(4, 2), widths=(8, 8), dtype=torch.float32, seed=0)
         def cut(a, b):
             return q[:, :, a:b], k[:, :, a:b], v[:, :, a:b]
-        memory = qkv.KVCache(2, 2, 8, window={window})
-        qkv.decode(*cut(0, 1), memory)
+        cache = qkv.KVCache(2, 2, 8, window={window})
+        qkv.decode(*cut(0, 1), cache)
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         t, hits, turn, end = 1, 0, 0, time.monotonic() + 1.5
         while t < N - 200 and hits < 80 and time.monotonic() < end:
@@ -274,21 +274,21 @@ def test_row_47_ctrl_c_at_any_moment(window):
                 signal.setitimer(signal.ITIMER_REAL, 0.00005 + 0.0000137 * (turn % 31))
                 while t < N - 200:
                     if turn % 5 == 0:
-                        memory.fork().append(*cut(t, t + 1)[1:])
-                    qkv.decode(*cut(t, t + size), memory)
+                        cache.fork().append(*cut(t, t + 1)[1:])
+                    qkv.decode(*cut(t, t + size), cache)
                     t += size
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:
                 hits += 1
-                lengths = memory.lengths.tolist()
-                assert lengths[0] == lengths[1] == memory.length, lengths
-                assert memory.length in (t, t + size), (memory.length, t, size)
-                t = memory.length
-        plain = Plain.beside(memory)
+                lengths = cache.lengths.tolist()
+                assert lengths[0] == lengths[1] == cache.length, lengths
+                assert cache.length in (t, t + size), (cache.length, t, size)
+                t = cache.length
+        plain = Plain.beside(cache)
         plain.append(*cut(0, t)[1:])
-        holds(memory, plain)
+        holds(cache, plain)
         for n in (1, 70, 3):
-            plain.decode(*cut(t, t + n)).check(qkv.decode(*cut(t, t + n), memory))
+            plain.decode(*cut(t, t + n)).check(qkv.decode(*cut(t, t + n), cache))
             t += n
         print(hits)
         """
@@ -297,7 +297,7 @@ def test_row_47_ctrl_c_at_any_moment(window):
 
 
 def test_row_47_allocation_failure():
-    """RLIMIT_AS: MemoryError with the bytes that were asked for; the memory is as it was, and nothing leaks."""
+    """RLIMIT_AS: MemoryError with the bytes that were asked for; the cache is as it was, and nothing leaks."""
     said = in_a_process(
         """
         import gc, json, resource
@@ -309,15 +309,15 @@ def test_row_47_allocation_failure():
         torch.set_num_threads(1)
         def sequence(n, seed=0, heads=8):
             return tokens(n, batch=1, heads=(heads, 1), widths=(64, 64), dtype=torch.float32, seed=seed)
-        memory = qkv.KVCache(1, 1, 64)
-        plain = Plain.beside(memory)
+        cache = qkv.KVCache(1, 1, 64)
+        plain = Plain.beside(cache)
         for seed, n in enumerate((1000, 1, 3)):
-            plain.decode(*sequence(n, seed)).check(qkv.decode(*sequence(n, seed), memory))
+            plain.decode(*sequence(n, seed)).check(qkv.decode(*sequence(n, seed), cache))
         wide = sequence(1, heads=512)
-        forked = memory.fork()
+        forked = cache.fork()
         qkv.decode(*wide, forked)
         del forked
-        holds(memory, plain)
+        holds(cache, plain)
         def size():
             return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         MB = 2**20
@@ -331,34 +331,34 @@ def test_row_47_allocation_failure():
                 said[name] = type(error).__name__ + ": " + str(error)
             else:
                 said[name] = "no error"
-        # Stride 0: only the pages would need memory. 2^21 tokens are 1 GB.
+        # Stride 0: only the pages would need cache. 2^21 tokens are 1 GB.
         many = [tensor.expand(1, -1, 2**21, -1) for tensor in sequence(1)]
-        with untouched(memory):
-            fails("append", lambda: memory.append(*many[1:]))
-            fails("decode", lambda: qkv.decode(*many, memory), (MemoryError, RuntimeError))
+        with untouched(cache):
+            fails("append", lambda: cache.append(*many[1:]))
+            fails("decode", lambda: qkv.decode(*many, cache), (MemoryError, RuntimeError))
             fails("capacity", lambda: qkv.KVCache(1, 1, 64, capacity=2**21))
             fails("capacity of many rows", lambda: qkv.KVCache(2**12, 1, 64, capacity=2**12))
         # The pages fit, the result does not: 512 heads x 4096 tokens x 64 are 512 MB.
-        result, before = [tensor.expand(1, -1, 4096, -1) for tensor in wide], memory.nbytes
-        fails("result", lambda: qkv.decode(*result, memory), (MemoryError, RuntimeError))
-        said["pages"] = memory.nbytes - before
-        holds(memory, plain)
+        result, before = [tensor.expand(1, -1, 4096, -1) for tensor in wide], cache.nbytes
+        fails("result", lambda: qkv.decode(*result, cache), (MemoryError, RuntimeError))
+        said["pages"] = cache.nbytes - before
+        holds(cache, plain)
         first = size()
         for _ in range(30):
-            fails("append", lambda: memory.append(*many[1:]))
+            fails("append", lambda: cache.append(*many[1:]))
             fails("capacity", lambda: qkv.KVCache(1, 1, 64, capacity=2**21))
-            fails("result", lambda: qkv.decode(*result, memory), (MemoryError, RuntimeError))
+            fails("result", lambda: qkv.decode(*result, cache), (MemoryError, RuntimeError))
         gc.collect()
         said["leak"] = size() - first
         for n in (1, 70):
-            plain.decode(*sequence(n, 7)).check(qkv.decode(*sequence(n, 7), memory))
-        holds(memory, plain)
+            plain.decode(*sequence(n, 7)).check(qkv.decode(*sequence(n, 7), cache))
+        holds(cache, plain)
         print(json.dumps(said))
         """
     )
     said = json.loads(said.splitlines()[-1])
     assert said.pop("leak") < 64 * 2**20
-    assert said.pop("pages") == 0, "pages that hold no token of this memory"
+    assert said.pop("pages") == 0, "pages that hold no token of this cache"
     assert "no error" not in said.values(), said
     for name in ("append", "capacity", "capacity of many rows"):
         assert said[name].startswith("MemoryError"), said[name]
@@ -374,22 +374,22 @@ def test_row_48_without_the_native_library():
         from decode_reference import Plain, STORAGE, holds
         for storage in STORAGE:
             for window in (None, 30):
-                memory = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage, window=window)
-                plain = Plain.beside(memory)
-                def step(n, seed, memory, plain):
+                cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage, window=window)
+                plain = Plain.beside(cache)
+                def step(n, seed, cache, plain):
                     fresh = tokens(n, batch=2, heads=(6, 3), widths=(7, 5), dtype=torch.float32, seed=seed)
-                    plain.decode(*fresh).check(qkv.decode(*fresh, memory))
+                    plain.decode(*fresh).check(qkv.decode(*fresh, cache))
                 for seed, n in enumerate((5, 1, 64, 3)):
-                    step(n, seed, memory, plain)
-                forked, model = memory.fork(), plain.fork()
+                    step(n, seed, cache, plain)
+                forked, model = cache.fork(), plain.fork()
                 for one in (forked, model):
                     one.crop(72)
                     one.reorder([1, 0])
                 step(2, 9, forked, model)
-                holds(memory, plain)
+                holds(cache, plain)
                 holds(forked, model)
         fresh = tokens(1, batch=2, heads=(6, 3), widths=(7, 5), dtype=torch.float32, seed=1)
-        print(qkv.explain(*fresh, memory=memory))
+        print(qkv.explain(*fresh, cache=cache))
         """,
         QKV_NATIVE="0",
     )

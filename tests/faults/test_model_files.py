@@ -1,4 +1,4 @@
-"""Row 49 of the table of faults for every kind of file that qkv reads: memories, models, checkpoints of others."""
+"""Row 49 of the table of faults for every kind of file that qkv reads: caches, models, checkpoints of others."""
 
 import os
 import resource
@@ -24,15 +24,15 @@ def tokens(n=70):
 
 
 def save_cache(folder):
-    memory = qkv.KVCache(2, 3, 7, value_width=5)
-    memory.append(*tokens())
-    memory.save(folder / IT)
+    cache = qkv.KVCache(2, 3, 7, value_width=5)
+    cache.append(*tokens())
+    cache.save(folder / IT)
 
 
 def save_state(folder):
-    memory = qkv.LinearState(SIMILARITY, 2, 3, 7, value_width=5)
-    memory.append(*tokens())
-    memory.save(folder / IT)
+    cache = qkv.LinearState(SIMILARITY, 2, 3, 7, value_width=5)
+    cache.append(*tokens())
+    cache.save(folder / IT)
 
 
 def save_model(folder):

@@ -1,4 +1,4 @@
-"""Rows 45 to 48 of the table of faults, for `attention`: threads, a fork, Ctrl-C, no memory left, no native library."""
+"""Rows 45 to 48 of the table of faults, for `attention`: threads, a fork, Ctrl-C, no cache left, no native library."""
 
 import json
 import threading
@@ -9,7 +9,7 @@ from faults_reference import WAYS, assert_speaks, by_way, same_bits
 
 from decode_reference import in_a_process
 from qkv import errors
-from qkv.kernels import capability
+from qkv.ops import loader
 
 
 @by_way
@@ -53,7 +53,7 @@ def test_row_46_attention_in_a_forked_child_of_a_process_with_threads():
         q, k, v = (numbers((2, 6, 100, 64), torch.float32, seed) for seed in range(3))
         leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
         def run(way):
-            out = qkv.attention(*leaves, similarity=way.similarity(), form=way.form, mask=qkv.Causal())
+            out = qkv.attention(*leaves, similarity=way.similarity(), backend=way.backend, mask=qkv.Causal())
             return out, *torch.autograd.grad(out.sum(), leaves, materialize_grads=True)
         wanted = [run(way) for way in WAYS]
         child = os.fork()
@@ -105,7 +105,7 @@ def test_row_47_ctrl_c_in_the_middle_of_attention():
 
 
 def test_row_47_allocation_failure_in_attention():
-    """RLIMIT_AS: MemoryError that names the bytes, whatever the form; then the same call with less is right."""
+    """RLIMIT_AS: MemoryError that names the bytes, whatever the backend; then the same call with less is right."""
     said = in_a_process(
         """
         import gc, json, resource
@@ -156,15 +156,15 @@ WITHOUT = """
     tensors = WAYS[0].problem(torch.float32, len_q=1)
     print(" ".join(str(qkv.explain(*tensors)).split()))
     try:
-        qkv.attention(*tensors, form="decode")
+        qkv.attention(*tensors, backend="native")
         print("ran")
-    except qkv.errors.FormRefused as error:
+    except qkv.errors.BackendRefused as error:
         print(" ".join(str(error).split()))
 """
 
 
 def test_row_48_attention_without_the_native_library():
-    """auto runs torch's forms and explain says why; a native form that is asked for by name is refused with it."""
+    """auto runs torch's backends and explain says why; a native backend that is asked for by name is refused with it."""
     explained, by_name = in_a_process(WITHOUT, QKV_NATIVE="0").splitlines()[-2:]
     assert "QKV_NATIVE=0" in explained
     assert "QKV_NATIVE=0" in by_name
@@ -177,7 +177,7 @@ def test_row_48_a_native_library_that_does_not_load():
     import sys
     class Broken:
         def find_spec(self, name, path=None, target=None):
-            if name == "qkv.kernels._native":
+            if name == "qkv.ops._native":
                 raise ImportError("wrong ELF class: ELFCLASS32")
     sys.meta_path.insert(0, Broken())
     """
@@ -188,10 +188,10 @@ def test_row_48_a_native_library_that_does_not_load():
 
 @pytest.mark.parametrize("isa", ["sve9", "AVX2", " "])
 def test_row_48_an_instruction_set_that_there_is_not(isa):
-    native = capability.load().native
+    native = loader.load().native
     assert native is not None
     with pytest.raises(errors.OptionError) as caught:
-        capability.choose(native, isa)
+        loader.choose_isa(native, isa)
     assert_speaks(caught.value, errors.OptionError, "QKV_ISA", "portable")
 
 

@@ -17,7 +17,7 @@ def lab():
         yield started
 
 
-def memory(lab):
+def cache(lab):
     """Bytes that the server holds."""
     pages = Path(f"/proc/{lab.process.pid}/statm").read_text().split()[1]
     return int(pages) * resource.getpagesize()
@@ -31,12 +31,12 @@ def test_a_packed_body_is_not_unpacked(lab, packing):
     paths = "/api/walk", "/part/walk"
     for path in paths:  # what the first request loads is no matter of its body
         lab.post(path, b"{}")
-    before = memory(lab)
+    before = cache(lab)
     for path in paths:
         answer = lab.post(path, body, Content_Encoding=packing)
         assert answer.status == 400
         assert "JSON" in answer.text
-    assert memory(lab) < before + 50_000_000
+    assert cache(lab) < before + 50_000_000
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ if str(ROOT) not in sys.path:
 
 from campaigns import storms  # noqa: E402
 
-ENDS = "sys.exit", "raises", "atexit handlers that decode", "memories that outlive the modules"
+ENDS = "sys.exit", "raises", "atexit handlers that decode", "caches that outlive the modules"
 
 
 def test_a_few_storms(monkeypatch) -> None:

@@ -272,7 +272,7 @@ def test_bytes_of_the_storage_formats():
 def test_bytes_are_those_of_the_memories():
     cache = qkv.hf.cache(ours("llama"))
     step(ours("llama"), cache, token_ids(3, 11))
-    assert cache.nbytes == sum(layer.memory.nbytes for layer in cache.layers)
+    assert cache.nbytes == sum(layer.cache.nbytes for layer in cache.layers)
     assert len(cache) == len(cache.layers) == 3
 
 
@@ -281,7 +281,7 @@ def test_a_model_in_bfloat16_keeps_bfloat16():
     cache = qkv.hf.cache(model)
     found = step(model, cache, token_ids(3, 11))
     assert found.dtype is torch.bfloat16
-    assert cache.layers[0].memory.dtype is torch.bfloat16
+    assert cache.layers[0].cache.dtype is torch.bfloat16
     wanted = step(eager("llama"), None, token_ids(3, 11))
     theirs = step(deepcopy(eager("llama")).to(torch.bfloat16), None, token_ids(3, 11))
     assert difference(found, wanted) < max(0.05, 2 * difference(theirs, wanted))
@@ -299,7 +299,7 @@ def test_padding_costs_nothing(dtype):
         cache = qkv.hf.cache(model, dtype=dtype)
         step(model, cache, token_ids(2, 900), mask if side == "left" else mask.flip(1))
         assert cache.nbytes <= 1.15 * one, side
-        assert sorted(cache.layers[0].memory.lengths.tolist()) == [100, 900]
+        assert sorted(cache.layers[0].cache.lengths.tolist()) == [100, 900]
         assert int(cache.get_seq_length()) == 900
 
 
@@ -322,8 +322,8 @@ def test_sliding_layers_are_rings(dtype):
     assert max(seen[early:]) <= max(seen[:early]), "it grows with every window"
     assert max(seen) <= 0.6 * whole.nbytes
     assert int(cache.get_seq_length()) == ids.shape[1]
-    assert all(layer.memory.window is not None for layer in cache.layers)
-    assert all(layer.memory.window is None for layer in whole.layers)
+    assert all(layer.cache.window is not None for layer in cache.layers)
+    assert all(layer.cache.window is None for layer in whole.layers)
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma3", "gpt_oss", "gemma2", "starcoder2", "cohere2"])
@@ -344,7 +344,7 @@ def test_logits_of_the_storage_formats(name, dtype):
     wanted = output_of(run(eager(name), {"input_ids": ids}))
     cache = qkv.hf.cache(ours(name), dtype=dtype)
     found = torch.cat([step(ours(name), cache, part) for part in ids.split([13, 1, 1, 5], dim=1)], dim=1)
-    assert cache.layers[0].memory.dtype is dtype
+    assert cache.layers[0].cache.dtype is dtype
     off = difference(found, wanted)
     print(f"{name}, {dtype}: {off:.1e}")
     assert off <= LOOSE[dtype]

@@ -7,7 +7,7 @@ import transformers
 from small_checkpoint import write
 
 import qkv
-from qkv.errors import FormRefused
+from qkv.errors import BackendRefused
 from qkv.hf import habits, load, look
 
 
@@ -58,7 +58,7 @@ def test_a_model_is_left_as_it_was(folder):
 
 def test_a_model_on_another_implementation_is_refused(folder):
     loaded = load(folder, generates=False, implementation="sdpa")
-    with pytest.raises(FormRefused, match=r"sdpa.*set_attn_implementation"):
+    with pytest.raises(BackendRefused, match=r"sdpa.*set_attn_implementation"):
         look(loaded.model, inputs(loaded))
 
 

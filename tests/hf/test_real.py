@@ -180,7 +180,7 @@ def test_greedy_tokens_with_a_cache_of_qkv(smollm, side):
     close(logits, wanted(smollm, side)[1], tolerance=1e-4)
     assert qkv.hf.served() == {f"LlamaAttention {at}": NEW for at in range(30)}
     kept = given["attention_mask"].sum(1) + NEW - 1
-    assert cache.layers[7].memory.lengths.tolist() == kept.tolist(), "padding is not kept"
+    assert cache.layers[7].cache.lengths.tolist() == kept.tolist(), "padding is not kept"
     if side == "left":
         print(tokenizer.batch_decode(tokens))
         assert "Paris" in tokenizer.decode(tokens[0])
@@ -208,7 +208,7 @@ def test_smaller_caches_say_nearly_the_same(smollm, dtype, tolerance, agree):
     print(f"{dtype}: logits {off:.1e} of the largest from eager's, {same:.0%} of the greedy tokens the same")
     assert off <= tolerance
     assert same >= agree
-    assert cache.layers[0].memory.dtype is dtype
+    assert cache.layers[0].cache.dtype is dtype
 
 
 def test_bytes_of_smaller_caches(smollm):

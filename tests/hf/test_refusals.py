@@ -10,7 +10,7 @@ from tiny_models import FIRST, PAD, eager, inputs, llama_like, ours, output_of, 
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import qkv
-from qkv.errors import FormRefused, QkvError
+from qkv.errors import BackendRefused, QkvError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
@@ -52,7 +52,7 @@ def build(config, implementation):
 
 @by_foreign
 def test_models_with_attention_of_their_own_are_refused_when_built(name):
-    with pytest.raises(FormRefused, match=name):
+    with pytest.raises(BackendRefused, match=name):
         build(FOREIGN[name](), "qkv")
 
 
@@ -61,7 +61,7 @@ def test_models_with_attention_of_their_own_are_refused_when_switched(name):
     model = build(FOREIGN[name](), "eager")
     given = {"input_ids": token_ids(2, 7)}
     before = output_of(run(model, given))
-    with pytest.raises(FormRefused, match=name):
+    with pytest.raises(BackendRefused, match=name):
         model.set_attn_implementation("qkv")
     assert model.config._attn_implementation == "eager", "a refusal changes nothing"
     assert torch.equal(output_of(run(model, given)), before)
@@ -71,7 +71,7 @@ def test_models_with_attention_of_their_own_are_refused_when_switched(name):
 def test_models_with_attention_of_their_own_are_refused_when_loaded(name, tmp_path):
     model = build(FOREIGN[name](), "eager")
     model.save_pretrained(tmp_path)
-    with pytest.raises(FormRefused, match=name):
+    with pytest.raises(BackendRefused, match=name):
         transformers.AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="qkv")
 
 
@@ -166,7 +166,7 @@ READERS = {
 @pytest.mark.parametrize("reader", READERS)
 def test_keys_and_values_are_no_tensors(reader):
     cache = filled()
-    with pytest.raises(QkvError, match=r"memory|pages|tensors"):
+    with pytest.raises(QkvError, match=r"cache|pages|tensors"):
         READERS[reader](cache.layers[0])
 
 
@@ -174,8 +174,8 @@ def test_the_memory_shows_the_tensors():
     cache = filled()
     theirs = run(eager("llama"), {"input_ids": token_ids(2, 7)}, use_cache=True).past_key_values
     for ours_, layer in zip(cache.layers, theirs.layers, strict=True):
-        assert isinstance(ours_.memory, qkv.KVCache)
-        key, value = ours_.memory.tensors()
+        assert isinstance(ours_.cache, qkv.KVCache)
+        key, value = ours_.cache.tensors()
         close(key, layer.keys, what="keys")
         close(value, layer.values, what="values")
 

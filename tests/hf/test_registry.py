@@ -6,7 +6,7 @@ import transformers
 from torch import nn
 
 import qkv
-from qkv.errors import FormRefused
+from qkv.errors import BackendRefused
 from qkv.hf.registry import check_layers
 
 
@@ -22,7 +22,7 @@ class Wrapped(nn.Module):
 
 
 def test_a_layer_that_computes_by_itself_is_named():
-    with pytest.raises(FormRefused, match=r"Wrapped.*inner \(ByItselfAttention\)"):
+    with pytest.raises(BackendRefused, match=r"Wrapped.*inner \(ByItselfAttention\)"):
         check_layers(Wrapped())
 
 
@@ -37,7 +37,7 @@ def test_other_implementations_are_left_alone():
     qkv.hf.register()
     config = transformers.GPTJConfig(n_embd=16, n_head=2, n_layer=1, rotary_dim=4, vocab_size=20, n_positions=32)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-    with pytest.raises(FormRefused, match="GPTJForCausalLM"):
+    with pytest.raises(BackendRefused, match="GPTJForCausalLM"):
         model.set_attn_implementation("qkv")
     assert model.config._attn_implementation == "eager"
     with torch.no_grad():
@@ -48,7 +48,7 @@ def test_a_table_of_classes_is_refused_before_it_is_looked_into():
     """transformers would say KeyError: 'qkv'."""
     qkv.hf.register()
     config = transformers.GitConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
-    with pytest.raises(FormRefused, match="Git"):
+    with pytest.raises(BackendRefused, match="Git"):
         transformers.AutoModelForCausalLM.from_config(config, attn_implementation="qkv")
 
 
@@ -77,7 +77,7 @@ def test_encoders_have_no_cache(kind):
     qkv.hf.register()
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     model = transformers.AutoModelForCausalLM.from_config(kind(**sizes, vocab_size=50), attn_implementation="qkv")
-    with pytest.raises(FormRefused, match=f"{type(model).__name__}.*no decoder"):
+    with pytest.raises(BackendRefused, match=f"{type(model).__name__}.*no decoder"):
         qkv.hf.cache(model)
     decoder = kind(**sizes, vocab_size=50, is_decoder=True)
     qkv.hf.cache(transformers.AutoModelForCausalLM.from_config(decoder, attn_implementation="qkv"))

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 import qkv
-from qkv.errors import FormRefused, MaskError
+from qkv.errors import BackendRefused, MaskError
 
 
 def models(**options):
@@ -76,7 +76,7 @@ def test_padding_anywhere_in_any_chunks(window, cuts, where):
     assert found.isfinite().all()
     assert cache.get_seq_length() == n
     if window is None:
-        assert cache.layers[0].memory.lengths.tolist() == mask.sum(1).tolist(), "padding is not kept"
+        assert cache.layers[0].cache.lengths.tolist() == mask.sum(1).tolist(), "padding is not kept"
 
 
 @pytest.mark.parametrize("cuts", [[], [4, 9]])
@@ -131,7 +131,7 @@ def test_both_ways_at_once_but_not_behind_a_past():
         wanted = eager(tokens, attention_mask=torch.zeros(2, 1, 7, 7)).logits
         cache = qkv.hf.cache(ours)
         assert torch.allclose(ours(tokens, attention_mask=both, past_key_values=cache).logits, wanted, atol=1e-4)
-        with pytest.raises(FormRefused, match="MistralAttention 0"):
+        with pytest.raises(BackendRefused, match="MistralAttention 0"):
             ours(tokens, attention_mask=torch.ones(2, 1, 7, 14, dtype=torch.bool), past_key_values=cache)
 
 
@@ -156,10 +156,10 @@ def test_a_layer_that_reads_anothers_keys_is_refused():
     key = torch.randn(1, 2, 3, 6)
     held = cache.update(key, key, 0)
     function(layer, torch.randn(1, 4, 3, 6), *held, None)
-    with pytest.raises(FormRefused, match="MistralAttention 0"):
+    with pytest.raises(BackendRefused, match="MistralAttention 0"):
         function(layer, torch.randn(1, 4, 3, 6), *held, None)
     cache.update(key, key, 1)
-    with pytest.raises(FormRefused, match="never calls"):
+    with pytest.raises(BackendRefused, match="never calls"):
         cache.update(key, key, 1)
 
 

@@ -103,7 +103,7 @@ def test_the_closed_form_is_instant_at_any_size():
 
 def test_limits_that_the_lengths_never_reach_are_dropped():
     extent = Extent(2, 3, 5, 7)
-    assert Causal(offset=6).band(extent).is_trivial  # one query at the end of its memory
+    assert Causal(offset=6).band(extent).is_trivial  # one query at the end of its cache
     assert Window(left=100, right=100, offset=2).band(extent).is_trivial
     assert Padding(lengths=[7, 7]).band(extent).is_trivial
     assert Causal(offset=2).band(extent) == Band(upper=3)

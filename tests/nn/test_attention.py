@@ -106,7 +106,7 @@ POSITIONS = {
 }
 
 
-def memories():
+def caches():
     for name, make in POSITIONS.items():
         yield pytest.param(make, qkv.Softmax(softcap=5.0), id=f"softmax-{name}")
         if name not in ("alibi", "relative"):
@@ -114,25 +114,25 @@ def memories():
             yield pytest.param(make, qkv.Polynomial(2), id=f"polynomial-{name}")
 
 
-@pytest.mark.parametrize(("positions", "similarity"), list(memories()))
+@pytest.mark.parametrize(("positions", "similarity"), list(caches()))
 @pytest.mark.parametrize("padding", ["right", "left"])
 @torch.no_grad()
 def test_ragged_rows_with_a_memory_are_the_rows_alone(positions, similarity, padding) -> None:
     layer = layer_of(positions=positions(), similarity=similarity)
     lengths, total = [[4, 1], [0, 3], [2, 2]], (6, 6)
     x = draw(2, 6, WIDTH)
-    memory, at, outs = layer.memory(batch=2), [0, 0], [[], []]
+    cache, at, outs = layer.cache(batch=2), [0, 0], [[], []]
     for counts in lengths:
         n = max(counts) + 1
         piece = torch.full((2, n, WIDTH), torch.nan, dtype=torch.float64)
         where = [slice(0, c) if padding == "right" else slice(n - c, n) for c in counts]
         for b in range(2):
             piece[b, where[b]] = x[b, at[b] : at[b] + counts[b]]
-        out = layer(piece, memory=memory, lengths=counts, padding=padding)
+        out = layer(piece, cache=cache, lengths=counts, padding=padding)
         for b in range(2):
             outs[b].append(out[b, where[b]])
             at[b] += counts[b]
-    assert memory.lengths.tolist() == list(total)
+    assert cache.lengths.tolist() == list(total)
     # A KVCache stores float32.
     tolerance = {"rtol": 1e-5, "atol": 1e-6}
     torch.testing.assert_close(torch.stack([torch.cat(o) for o in outs]), layer(x, mask=qkv.Causal()), **tolerance)
@@ -141,17 +141,17 @@ def test_ragged_rows_with_a_memory_are_the_rows_alone(positions, similarity, pad
 @torch.no_grad()
 def test_a_mask_beside_a_memory_is_in_absolute_positions() -> None:
     layer, x = layer_of(positions=Rotary(), similarity=qkv.Argmax()), draw(1, N, WIDTH)
-    memory, mask = layer.memory(batch=1), qkv.Window(left=1)
-    steps = [layer(x[:, i : i + 1], memory=memory, mask=mask) for i in range(N)]
+    cache, mask = layer.cache(batch=1), qkv.Window(left=1)
+    steps = [layer(x[:, i : i + 1], cache=cache, mask=mask) for i in range(N)]
     torch.testing.assert_close(torch.cat(steps, 1), layer(x, mask=qkv.Causal() & mask), rtol=1e-5, atol=1e-6)
 
 
 def test_memories_have_the_kind_and_the_sizes_of_the_layer() -> None:
-    memory = layer_of().memory(batch=5, dtype=torch.int8, capacity=70)
-    assert isinstance(memory, qkv.KVCache)
-    assert (memory.batch, memory.heads, memory.width, memory.capacity) == (5, 3, HEAD, 70)
-    assert memory.dtype is torch.int8
-    state = layer_of(similarity=ELU1).memory(batch=5)
+    cache = layer_of().cache(batch=5, dtype=torch.int8, capacity=70)
+    assert isinstance(cache, qkv.KVCache)
+    assert (cache.batch, cache.heads, cache.width, cache.capacity) == (5, 3, HEAD, 70)
+    assert cache.dtype is torch.int8
+    state = layer_of(similarity=ELU1).cache(batch=5)
     assert isinstance(state, qkv.LinearState)
     assert (state.batch, state.heads, state.width) == (5, 3, HEAD)
 
@@ -231,21 +231,21 @@ def test_options_that_cannot_be(options, error, says) -> None:
 
 def test_calls_that_cannot_be() -> None:
     layer, x = layer_of(), draw(BATCH, N, WIDTH)
-    memory = layer.memory(BATCH)
+    cache = layer.cache(BATCH)
     for call, error, says in (
         (lambda: layer(x[0]), qkv.errors.ShapeError, r"\(batch, n, 13\)"),
         (lambda: layer(x.float()), qkv.errors.DtypeError, "float64, as the module"),
-        (lambda: layer(x, lengths=[1, 2]), qkv.errors.OptionError, "without a memory"),
-        (lambda: layer(x, memory=memory), qkv.errors.FormRefused, "requires grad"),
-        (lambda: layer(x, x, memory=memory), qkv.errors.OptionError, "context"),
-        (lambda: layer(x, memory=memory, return_weights=True), qkv.errors.OptionError, "return_weights"),
-        (lambda: layer(x, memory=[memory]), qkv.errors.OptionTypeError, "memory"),
+        (lambda: layer(x, lengths=[1, 2]), qkv.errors.OptionError, "without a cache"),
+        (lambda: layer(x, cache=cache), qkv.errors.BackendRefused, "requires grad"),
+        (lambda: layer(x, x, cache=cache), qkv.errors.OptionError, "context"),
+        (lambda: layer(x, cache=cache, return_weights=True), qkv.errors.OptionError, "return_weights"),
+        (lambda: layer(x, cache=[cache]), qkv.errors.OptionTypeError, "cache"),
         (lambda: layer_of(context_width=CONTEXT)(x), qkv.errors.ShapeError, "width 17"),
         (lambda: layer_of(similarity=ELU1, positions=ALiBi(6)), qkv.errors.OptionError, "positions"),
     ):
         with pytest.raises(error, match=says):
             call()
-    assert memory.length == 0
-    biased, state = layer_of(positions=RelativeBias(6)), layer_of(similarity=ELU1).memory(BATCH)
-    with torch.no_grad(), pytest.raises(qkv.errors.FormRefused, match="LinearState"):
-        biased(x, memory=state)
+    assert cache.length == 0
+    biased, state = layer_of(positions=RelativeBias(6)), layer_of(similarity=ELU1).cache(BATCH)
+    with torch.no_grad(), pytest.raises(qkv.errors.BackendRefused, match="LinearState"):
+        biased(x, cache=state)

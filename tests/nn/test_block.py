@@ -109,9 +109,9 @@ def test_dropout_is_everywhere_and_only_while_training() -> None:
 def test_a_memory_goes_to_the_self_attention(layout) -> None:
     block = block_of(layout=layout, cross=True, positions=Rotary(), kv_heads=1)
     x, context = draw(2, N, WIDTH), draw(2, M, WIDTH)
-    memory, pair = block.attention.memory(2), block.cross.project(context)
+    cache, pair = block.attention.cache(2), block.cross.project(context)
     assert block.cross.positions is None
-    steps = [block(x[:, i : i + 1], pair, memory=memory) for i in range(N)]
+    steps = [block(x[:, i : i + 1], pair, cache=cache) for i in range(N)]
     wanted = block(x, context, mask=qkv.Causal())
     torch.testing.assert_close(torch.cat(steps, 1), wanted, rtol=1e-5, atol=1e-6)
 

@@ -1,4 +1,4 @@
-"""`Decoder` and `EncoderDecoder`: causal, the same with a memory and without, and able to learn."""
+"""`Decoder` and `EncoderDecoder`: causal, the same with a cache and without, and able to learn."""
 
 import copy
 import os
@@ -84,10 +84,10 @@ def test_prefill_and_steps_are_the_whole(positions, similarity, side) -> None:
     if side == "left":
         prompt = torch.stack([row.roll(n - count) for row, count in zip(prompt, lengths, strict=True)])
         keep = keep.flip(1)
-    memory = model.memory(3)
-    first = model(prompt, keep=keep, memory=memory)
-    steps = [model(tokens[:, n + i : n + i + 1], memory=memory) for i in range(new)]
-    assert [layer.lengths.tolist() for layer in memory] == [[7, 10, 4]] * LAYERS
+    cache = model.cache(3)
+    first = model(prompt, keep=keep, cache=cache)
+    steps = [model(tokens[:, n + i : n + i + 1], cache=cache) for i in range(new)]
+    assert [layer.lengths.tolist() for layer in cache] == [[7, 10, 4]] * LAYERS
     for row, count in enumerate(lengths):
         alone = model(torch.cat([tokens[row, :count], tokens[row, n:]])[None])[0]
         found = torch.cat([first[row, keep[row]], *(step[row] for step in steps)])
@@ -97,11 +97,11 @@ def test_prefill_and_steps_are_the_whole(positions, similarity, side) -> None:
 @torch.no_grad()
 def test_a_memory_in_a_smaller_format() -> None:
     model, tokens = decoder_of(positions=Rotary()).float(), tokens_of(2, 7)
-    memory = model.memory(2, dtype=torch.int8, capacity=7)
-    out = torch.cat([model(tokens[:, i : i + 1], memory=memory) for i in range(7)], 1)
+    cache = model.cache(2, dtype=torch.int8, capacity=7)
+    out = torch.cat([model(tokens[:, i : i + 1], cache=cache) for i in range(7)], 1)
     assert 1e-6 < (out - model(tokens)).abs().max() < 0.1
     with pytest.raises(qkv.errors.QkvError, match="capacity"):
-        model(tokens[:, :1], memory=memory)
+        model(tokens[:, :1], cache=cache)
 
 
 def test_tied_and_untied() -> None:
@@ -139,12 +139,12 @@ def test_cross_attention_with_a_memory() -> None:
     model = pair_of(positions=Sinusoidal(WIDTH), decoder_positions=Sinusoidal(WIDTH))
     source, target = tokens_of(2, 7), tokens_of(2, 5, seed=2)
     context = model.encode(source, [3, 7])
-    memory = model.decoder.memory(2)
+    cache = model.decoder.cache(2)
     for given in (context, model.decoder.project(context)):
-        for layer in memory:
+        for layer in cache:
             layer.reset()
         steps = [
-            model.decoder(target[:, i : i + 1], context=given, context_lengths=[3, 7], memory=memory) for i in range(5)
+            model.decoder(target[:, i : i + 1], context=given, context_lengths=[3, 7], cache=cache) for i in range(5)
         ]
         torch.testing.assert_close(torch.cat(steps, 1), model(source, target, [3, 7]), **CLOSE)
     keep = torch.arange(7) < torch.tensor([[3], [7]])
@@ -229,18 +229,18 @@ def test_learns_to_copy(similarity, steps) -> None:
 
 def test_what_cannot_be() -> None:
     model, tokens = decoder_of(positions=Learned(5, WIDTH)), tokens_of(2, 5)
-    memory = model.memory(2)
+    cache = model.cache(2)
     hole = torch.tensor([[True, False, True, True, True], [True] * 5])
     sides = torch.tensor([[False, True, True, True, True], [True, True, True, True, False]])
     cross = decoder_of(cross=True)
     for call, error, says in (
-        (lambda: model(tokens, memory=memory), qkv.errors.FormRefused, "requires grad"),
-        (lambda: model(tokens, memory=memory[:1]), qkv.errors.OptionTypeError, "a list of 2"),
-        (lambda: model(tokens, memory=memory[0]), qkv.errors.OptionTypeError, "KVCache"),
-        (lambda: model(tokens, keep=hole, memory=memory), qkv.errors.MaskError, "one run"),
-        (lambda: model(tokens, keep=sides, memory=memory), qkv.errors.MaskError, "one run"),
-        (lambda: model(tokens, keep=hole[:, :3], memory=memory), qkv.errors.MaskError, "keep"),
-        (lambda: model(tokens, return_weights=True, memory=memory), qkv.errors.OptionError, "return_weights"),
+        (lambda: model(tokens, cache=cache), qkv.errors.BackendRefused, "requires grad"),
+        (lambda: model(tokens, cache=cache[:1]), qkv.errors.OptionTypeError, "a list of 2"),
+        (lambda: model(tokens, cache=cache[0]), qkv.errors.OptionTypeError, "KVCache"),
+        (lambda: model(tokens, keep=hole, cache=cache), qkv.errors.MaskError, "one run"),
+        (lambda: model(tokens, keep=sides, cache=cache), qkv.errors.MaskError, "one run"),
+        (lambda: model(tokens, keep=hole[:, :3], cache=cache), qkv.errors.MaskError, "keep"),
+        (lambda: model(tokens, return_weights=True, cache=cache), qkv.errors.OptionError, "return_weights"),
         (lambda: model(tokens_of(2, 6)), qkv.errors.ShapeError, "at most 5"),
         (lambda: model(tokens, context=torch.zeros(2, 3, WIDTH)), qkv.errors.OptionError, "cross=False"),
         (lambda: cross(tokens), qkv.errors.OptionError, "cross=True"),
@@ -249,4 +249,4 @@ def test_what_cannot_be() -> None:
     ):
         with pytest.raises(error, match=says):
             call()
-    assert [layer.length for layer in memory] == [0, 0]
+    assert [layer.length for layer in cache] == [0, 0]

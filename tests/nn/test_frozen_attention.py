@@ -157,12 +157,12 @@ def test_in_chunks_with_a_memory(kv_heads, place):
     module, positions = build(kv_heads, place=place)
     wanted, _ = multihead(module, tokens(), HEADS, kv_heads, seen=causal(N), place=place, positions=positions)
     for chunks in CHUNKS:
-        memory = module.memory(BATCH)
-        assert isinstance(memory, qkv.KVCache)
+        cache = module.cache(BATCH)
+        assert isinstance(cache, qkv.KVCache)
         with torch.no_grad():
-            parts = [module(part, memory=memory) for part in tokens().split(chunks, 1)]
+            parts = [module(part, cache=cache) for part in tokens().split(chunks, 1)]
         close(torch.cat(parts, 1), wanted, STORED)
-        assert memory.lengths.tolist() == [N] * BATCH
+        assert cache.lengths.tolist() == [N] * BATCH
 
 
 @pytest.mark.parametrize("storage", [torch.float32, torch.bfloat16, torch.int8], ids=str)
@@ -171,10 +171,10 @@ def test_in_chunks_with_a_memory(kv_heads, place):
 def test_storage(storage, dtype, place):
     module, positions = build(2, place=place, dtype=dtype)
     wanted, _ = multihead(module, tokens().to(dtype), HEADS, 2, seen=causal(N), place=place, positions=positions)
-    memory = module.memory(BATCH, dtype=storage)
-    assert memory.dtype is storage
+    cache = module.cache(BATCH, dtype=storage)
+    assert cache.dtype is storage
     with torch.no_grad():
-        parts = [module(part.to(dtype), memory=memory) for part in tokens().split([4, 1, 2], 1)]
+        parts = [module(part.to(dtype), cache=cache) for part in tokens().split([4, 1, 2], 1)]
     assert parts[0].dtype is dtype
     loose = {torch.float32: 2e-5, torch.bfloat16: 5e-2, torch.int8: 8e-2}[storage]
     close(torch.cat(parts, 1), wanted, {"atol": loose, "rtol": loose})
@@ -188,11 +188,11 @@ def test_every_similarity_with_its_memory(similarity, place):
         module, tokens(), HEADS, 2, seen=causal(N), similarity=similarity, place=place, positions=positions
     )
     for chunks in CHUNKS:
-        memory = module.memory(BATCH)
+        cache = module.cache(BATCH)
         kind = qkv.KVCache if similarity in ("softmax", "sinks", "argmax") else qkv.LinearState
-        assert isinstance(memory, kind)
+        assert isinstance(cache, kind)
         with torch.no_grad():
-            parts = [module(part, memory=memory) for part in tokens().split(chunks, 1)]
+            parts = [module(part, cache=cache) for part in tokens().split(chunks, 1)]
         close(torch.cat(parts, 1), wanted, STORED)
 
 
@@ -206,7 +206,7 @@ def test_rows_of_different_lengths_are_the_rows_alone(place, padding, similarity
     """Positions go on from each row's own length; what does not count is NaN."""
     module, positions = build(2, place=place, similarity=similarity)
     counts = [[7, 2, 5], [1, 3, 0], [2, 2, 2]]
-    memory, rows, found = module.memory(BATCH), [[], [], []], [[], [], []]
+    cache, rows, found = module.cache(BATCH), [[], [], []], [[], [], []]
     for at, (n, lengths) in enumerate(zip((7, 3, 2), counts, strict=True)):
         x = numbers(BATCH, n, WIDTH, seed=20 + at)
         for b, count in enumerate(lengths):
@@ -216,10 +216,10 @@ def test_rows_of_different_lengths_are_the_rows_alone(place, padding, similarity
             gone[real] = False
             x[b, gone] = nan
         with torch.no_grad():
-            out = module(x, memory=memory, lengths=torch.tensor(lengths), padding=padding)
+            out = module(x, cache=cache, lengths=torch.tensor(lengths), padding=padding)
         for b, count in enumerate(lengths):
             found[b].append(out[b, n - count :] if padding == "left" else out[b, :count])
-    assert memory.lengths.tolist() == [10, 7, 7]
+    assert cache.lengths.tolist() == [10, 7, 7]
     for b in range(BATCH):
         x = torch.cat(rows[b])[None]
         wanted, _ = multihead(
@@ -240,20 +240,20 @@ def test_masks_beside_a_memory_are_in_absolute_positions():
     seen = causal(N) & (AT[:, None] - AT <= 2)
     wanted, _ = multihead(module, tokens(), HEADS, 3, seen=seen, place="rotary")
     for chunks in CHUNKS:
-        memory = module.memory(BATCH)
+        cache = module.cache(BATCH)
         with torch.no_grad():
-            parts = [module(part, memory=memory, mask=qkv.Window(left=2)) for part in tokens().split(chunks, 1)]
+            parts = [module(part, cache=cache, mask=qkv.Window(left=2)) for part in tokens().split(chunks, 1)]
         close(torch.cat(parts, 1), wanted, STORED)
 
 
 def test_a_memory_has_a_capacity():
     module, _ = build(3)
-    memory = module.memory(BATCH, capacity=N)
+    cache = module.cache(BATCH, capacity=N)
     with torch.no_grad():
-        module(tokens(), memory=memory)
+        module(tokens(), cache=cache)
         with refused():
-            module(tokens(1), memory=memory)
-    assert memory.lengths.tolist() == [N] * BATCH
+            module(tokens(1), cache=cache)
+    assert cache.lengths.tolist() == [N] * BATCH
 
 
 class Softplus(torch.nn.Module):
@@ -294,7 +294,7 @@ def test_dropout_is_for_training():
 
 
 def memorized(module):
-    return module.memory(BATCH)
+    return module.cache(BATCH)
 
 
 REFUSED = {
@@ -305,17 +305,17 @@ REFUSED = {
     "another width": lambda: build()[0](numbers(BATCH, N, WIDTH + 1)),
     "two axes": lambda: build()[0](numbers(N, WIDTH)),
     "another context width": lambda: build(context_width=13)[0](tokens(), numbers(BATCH, M, WIDTH)),
-    "lengths without a memory": lambda: build()[0](tokens(), lengths=torch.tensor([1, 2, 3])),
+    "lengths without a cache": lambda: build()[0](tokens(), lengths=torch.tensor([1, 2, 3])),
     "an unknown side": lambda: (
-        lambda a: a(tokens(), memory=a.memory(BATCH), lengths=torch.tensor([1, 2, 3]), padding="middle")
+        lambda a: a(tokens(), cache=a.cache(BATCH), lengths=torch.tensor([1, 2, 3]), padding="middle")
     )(build()[0]),
-    "weights beside a memory": lambda: (lambda a: a(tokens(), memory=memorized(a), return_weights=True))(build()[0]),
-    "a context beside a memory": lambda: (lambda a: a(tokens(), tokens(), memory=memorized(a)))(build()[0]),
-    "a memory of another batch": lambda: (lambda a: a(tokens(), memory=a.memory(2)))(build()[0]),
+    "weights beside a cache": lambda: (lambda a: a(tokens(), cache=memorized(a), return_weights=True))(build()[0]),
+    "a context beside a cache": lambda: (lambda a: a(tokens(), tokens(), cache=memorized(a)))(build()[0]),
+    "a cache of another batch": lambda: (lambda a: a(tokens(), cache=a.cache(2)))(build()[0]),
     "lengths beyond the tokens": lambda: (
-        lambda a: a(tokens(), memory=memorized(a), lengths=torch.tensor([1, 2, N + 1]))
+        lambda a: a(tokens(), cache=memorized(a), lengths=torch.tensor([1, 2, N + 1]))
     )(build()[0]),
-    "ALiBi beside a state": lambda: (lambda a: a(tokens(), memory=memorized(a)))(
+    "ALiBi beside a state": lambda: (lambda a: a(tokens(), cache=memorized(a)))(
         build(place="alibi", similarity="elu")[0]
     ),
     "ALiBi and argmax": lambda: build(place="alibi", similarity="argmax")[0](tokens()),

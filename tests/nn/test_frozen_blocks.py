@@ -189,14 +189,14 @@ def test_with_a_memory(layout, place):
     at = PLACES[place].make(HEADS, WIDTH)
     block = build(layout=layout, positions=at).eval()
     wanted, _ = by_hand(block, tokens(), layout, seen=causal(N), place=place, at=at)
-    memory = block.attention.memory(BATCH)
+    cache = block.attention.cache(BATCH)
     with torch.no_grad():
-        found = torch.cat([block(part, memory=memory) for part in tokens().split([4, 1, 2], 1)], 1)
+        found = torch.cat([block(part, cache=cache) for part in tokens().split([4, 1, 2], 1)], 1)
     close(found, wanted, STORED)
-    memory, x = block.attention.memory(BATCH), tokens()
+    cache, x = block.attention.cache(BATCH), tokens()
     x[1, :5] = torch.nan
     with torch.no_grad():
-        found = block(x, memory=memory, lengths=torch.tensor([7, 2, 7]), padding="left")
+        found = block(x, cache=cache, lengths=torch.tensor([7, 2, 7]), padding="left")
     alone, _ = by_hand(block, tokens()[1:2, 5:], layout, seen=causal(2), place=place, at=at)
     close(found[1:2, 5:], alone, STORED)
     close(found[[0, 2]], wanted[[0, 2]], STORED)

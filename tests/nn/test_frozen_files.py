@@ -285,7 +285,7 @@ FOREIGN = {
     "text": lambda path: path.write_text("a model\n" * 100),
     "bare": lambda path: save_file({"weight": torch.zeros(3)}, path),
     "elsewhere": lambda path: save_file({"model.weight": torch.zeros(3)}, path, metadata={"format": "pt"}),
-    "memory": lambda path: qkv.KVCache(1, 2, 4).save(path),
+    "cache": lambda path: qkv.KVCache(1, 2, 4).save(path),
 }
 
 

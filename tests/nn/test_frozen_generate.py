@@ -133,7 +133,7 @@ def test_smaller_memories():
     model = decoder()
     sizes = []
     for storage, tolerance in ((torch.float32, 2e-3), (torch.bfloat16, 0.2), (torch.int8, 0.3)):
-        found = nn.generate(model, prompt(), new=NEW, memory_dtype=storage)
+        found = nn.generate(model, prompt(), new=NEW, cache_dtype=storage)
         check(found, model, prompt(), tolerance=tolerance)
         sizes.append(found.memory_bytes)
     assert sizes[0] > sizes[1] > sizes[2]

@@ -169,25 +169,25 @@ def test_learned_ends_where_it_ends():
     module = randomize(nn.Attention(14, 1, positions=nn.Learned(N, 14)))
     with refused(str(N)):
         module(numbers(BATCH, N + 1, 14))
-    memory = module.memory(BATCH)
+    cache = module.cache(BATCH)
     with torch.no_grad():
-        module(numbers(BATCH, N - 1, 14), memory=memory)
+        module(numbers(BATCH, N - 1, 14), cache=cache)
         with refused(str(N)):
-            module(numbers(BATCH, 2, 14), memory=memory)
-        assert memory.lengths.tolist() == [N - 1] * BATCH, "an error leaves the memory as it was"
-        module(numbers(BATCH, 1, 14), memory=memory)
+            module(numbers(BATCH, 2, 14), cache=cache)
+        assert cache.lengths.tolist() == [N - 1] * BATCH, "an error leaves the cache as it was"
+        module(numbers(BATCH, 1, 14), cache=cache)
         with refused(str(N)):
-            module(numbers(BATCH, 1, 14), memory=memory)
+            module(numbers(BATCH, 1, 14), cache=cache)
 
 
 def test_learned_counts_each_row_on_its_own():
     """A row with room left may go on beside one that is full, as long as it is only the former that is given more."""
     module = randomize(nn.Attention(14, 1, positions=nn.Learned(5, 14)))
-    memory = module.memory(2)
+    cache = module.cache(2)
     x = numbers(2, 5, 14)
     with torch.no_grad():
-        module(x, memory=memory, lengths=torch.tensor([5, 2]), padding="left")
-        found = module(x[:, :2], memory=memory, lengths=torch.tensor([0, 2]), padding="right")
+        module(x, cache=cache, lengths=torch.tensor([5, 2]), padding="left")
+        found = module(x[:, :2], cache=cache, lengths=torch.tensor([0, 2]), padding="right")
     row = torch.cat([x[1, 3:], x[1, :2]])[None]
     positions = next(m for m in module.modules() if isinstance(m, nn.Learned))
     wanted, _ = multihead(module, row, 1, seen=causal(4), place="learned", positions=positions)
@@ -196,14 +196,14 @@ def test_learned_counts_each_row_on_its_own():
 
 @pytest.mark.parametrize("place", [name for name in PLACES if name != "none"])
 def test_positions_go_on_from_the_memory(place):
-    """Step by step over 80 tokens, more than a page of the memory holds."""
+    """Step by step over 80 tokens, more than a page of the cache holds."""
     positions = nn.Learned(80, 24) if place == "learned" else PLACES[place].make(6, 24)
     module = randomize(nn.Attention(24, 6, kv_heads=2, positions=positions))
     x = numbers(2, 80, 24)
     wanted, _ = multihead(module, x, 6, 2, seen=causal(80), place=place, positions=positions)
-    memory = module.memory(2)
+    cache = module.cache(2)
     with torch.no_grad():
-        parts = [module(part, memory=memory) for part in x.split([61] + [1] * 8 + [11], 1)]
+        parts = [module(part, cache=cache) for part in x.split([61] + [1] * 8 + [11], 1)]
     close(torch.cat(parts, 1), wanted, STORED)
 
 

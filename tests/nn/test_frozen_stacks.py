@@ -1,4 +1,4 @@
-"""Encoder, Decoder and EncoderDecoder: layers written out, masks of document 004 2(b), weights, memories."""
+"""Encoder, Decoder and EncoderDecoder: layers written out, masks of document 004 2(b), weights, caches."""
 
 import copy
 from math import nan
@@ -137,10 +137,10 @@ def test_encoder_decoder(place, layout):
     assert (len(encoders), len(decoders)) == (LAYERS, 3)
     table, real = embedding_of(model, VOCABULARY), key_padding(within(SOURCE_LENGTHS, M))
     options = {"layout": layout, "place": place}
-    memory = stack(encoders, table[source], first, at=at, seen=real, **options)
-    x = stack(decoders, table[target], last, at=ahead, seen=causal(N), context=memory, context_seen=real, **options)
+    cache = stack(encoders, table[source], first, at=at, seen=real, **options)
+    x = stack(decoders, table[target], last, at=ahead, seen=causal(N), context=cache, context_seen=real, **options)
     inside = within(SOURCE_LENGTHS, M)
-    close(model.encode(source, SOURCE_LENGTHS)[inside], memory[inside])
+    close(model.encode(source, SOURCE_LENGTHS)[inside], cache[inside])
     found = model(source, target, SOURCE_LENGTHS)
     close(found, unembed(model, x, VOCABULARY))
     keep = within(LENGTHS, N)
@@ -245,9 +245,9 @@ def test_a_decoder_that_reads_a_context():
     context[~kept] = nan
     close(model(words(), context=context, context_lengths=SOURCE_LENGTHS), wanted)
     close(model(words(), context=context, context_keep=kept), wanted)
-    memory = model.memory(BATCH)
+    cache = model.cache(BATCH)
     with torch.no_grad():
-        parts = [model(part, context=context, context_keep=kept, memory=memory) for part in words().split([4, 1, 2], 1)]
+        parts = [model(part, context=context, context_keep=kept, cache=cache) for part in words().split([4, 1, 2], 1)]
     close(torch.cat(parts, 1), wanted, STORED)
 
 
@@ -256,11 +256,11 @@ def test_with_memories(place):
     model, _ = build(nn.Decoder, place=place)
     wanted = model(words())
     for chunks in ([N], [1] * N, [3, 1, 3]):
-        memory = model.memory(BATCH)
-        assert isinstance(memory, list)
-        assert len(memory) == LAYERS
+        cache = model.cache(BATCH)
+        assert isinstance(cache, list)
+        assert len(cache) == LAYERS
         with torch.no_grad():
-            found = torch.cat([model(part, memory=memory) for part in words().split(chunks, 1)], 1)
+            found = torch.cat([model(part, cache=cache) for part in words().split(chunks, 1)], 1)
         close(found, wanted, STORED)
 
 
@@ -268,13 +268,13 @@ def test_with_memories(place):
 @pytest.mark.parametrize("side", ["right by lengths", "right", "left"])
 def test_rows_of_different_lengths_with_memories(place, side):
     model, _ = build(nn.Decoder, place=place)
-    memory, keep, more = model.memory(BATCH), within(LENGTHS, N), words(2, 8)
+    cache, keep, more = model.cache(BATCH), within(LENGTHS, N), words(2, 8)
     keep = keep.flip(1) if side == "left" else keep
     given = {"lengths": LENGTHS} if side == "right by lengths" else {"keep": keep}
     with torch.no_grad():
-        found = model(disturbed(words(), keep, 3), **given, memory=memory)
-        after = model(more, memory=memory)
-    assert [m.lengths.tolist() for m in memory] == [(LENGTHS + 2).tolist()] * LAYERS
+        found = model(disturbed(words(), keep, 3), **given, cache=cache)
+        after = model(more, cache=cache)
+    assert [m.lengths.tolist() for m in cache] == [(LENGTHS + 2).tolist()] * LAYERS
     for b in range(BATCH):
         row = torch.cat([words()[b][keep[b]], more[b]])[None]
         close(torch.cat([found[b][keep[b]], after[b]])[None], model(row), STORED)
@@ -324,15 +324,15 @@ def test_autocast_and_training(kind):
 
 
 REFUSED = {
-    "a hole in keep beside a memory": lambda m: m(words(), keep=torch.arange(N).expand(3, N) != 3, memory=m.memory(3)),
-    "both sides beside a memory": lambda m: m(
-        words(), keep=torch.stack([torch.arange(N) < 3, torch.arange(N) > 3, torch.arange(N) < 9]), memory=m.memory(3)
+    "a hole in keep beside a cache": lambda m: m(words(), keep=torch.arange(N).expand(3, N) != 3, cache=m.cache(3)),
+    "both sides beside a cache": lambda m: m(
+        words(), keep=torch.stack([torch.arange(N) < 3, torch.arange(N) > 3, torch.arange(N) < 9]), cache=m.cache(3)
     ),
     "a context for nobody": lambda m: m(words(), context=numbers(BATCH, M, WIDTH)),
-    "weights beside a memory": lambda m: m(words(), memory=m.memory(3), return_weights=True),
+    "weights beside a cache": lambda m: m(words(), cache=m.cache(3), return_weights=True),
     "floats for words": lambda m: m(numbers(BATCH, N, WIDTH)),
     "lengths beyond the tokens": lambda m: m(words(), torch.tensor([1, 2, N + 1])),
-    "too few memories": lambda m: m(words(), memory=m.memory(3)[:1]),
+    "too few caches": lambda m: m(words(), cache=m.cache(3)[:1]),
     "no layers": lambda _: nn.Decoder(WIDTH, HEADS, 0, vocabulary=VOCABULARY),
 }
 

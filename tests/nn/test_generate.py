@@ -235,7 +235,7 @@ def test_on_token_hears_every_token_and_can_end_it() -> None:
 
 def test_what_it_gives_back() -> None:
     model = decoder_of().float()
-    made = generate(model, prompt_of(2, 70), new=3, memory_dtype=torch.int8)
+    made = generate(model, prompt_of(2, 70), new=3, cache_dtype=torch.int8)
     assert isinstance(made, Generation)
     assert made.tokens.dtype is made.lengths.dtype is torch.int64
     assert made.scores.dtype is torch.float32

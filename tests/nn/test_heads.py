@@ -138,11 +138,11 @@ def test_a_model_with_equal_heads_answers_as_before(name: str, kv_heads: int, tm
 def test_a_pooled_decoder_steps_with_a_smaller_memory() -> None:
     model = grouped(models()["decoder"].eval(), 2)
     tokens = torch.tensor([[2, 3, 5, 7, 11]])
-    memory = model.memory(1)
+    cache = model.cache(1)
     with torch.no_grad():
-        steps = torch.cat([model(tokens[:, i : i + 1], memory=memory) for i in range(5)], dim=1)
+        steps = torch.cat([model(tokens[:, i : i + 1], cache=cache) for i in range(5)], dim=1)
         torch.testing.assert_close(steps, model(tokens), atol=1e-5, rtol=1e-5)
-    assert {layer.heads for layer in memory} == {2}
+    assert {layer.heads for layer in cache} == {2}
 
 
 def test_shared_parameters_are_pooled_once_and_stay_shared() -> None:

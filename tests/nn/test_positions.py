@@ -126,13 +126,13 @@ def test_learned_adds_its_rows_and_ends_where_it_ends() -> None:
     with torch.no_grad():
         table = next(layer.positions.parameters())
         torch.testing.assert_close(layer(x), plain(x + table[:5]))
-        memory = layer.memory(2)
-        layer(x, memory=memory)
-        layer(draw(2, 3, 6), memory=memory, lengths=[2, 1])
+        cache = layer.cache(2)
+        layer(x, cache=cache)
+        layer(draw(2, 3, 6), cache=cache, lengths=[2, 1])
         with pytest.raises(qkv.errors.ShapeError, match="at most 7, its length"):
-            layer(draw(2, 1, 6), memory=memory)
-        assert memory.lengths.tolist() == [7, 6]
-        layer(draw(2, 1, 6), memory=memory, lengths=[0, 1])
+            layer(draw(2, 1, 6), cache=cache)
+        assert cache.lengths.tolist() == [7, 6]
+        layer(draw(2, 1, 6), cache=cache, lengths=[0, 1])
         with pytest.raises(qkv.errors.ShapeError, match="8 positions"):
             layer(draw(2, 8, 6))
 

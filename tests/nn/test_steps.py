@@ -1,4 +1,4 @@
-"""What a user without context broke: padding, memories out of step, maps in half precision, shared weights."""
+"""What a user without context broke: padding, caches out of step, maps in half precision, shared weights."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def test_a_row_padded_on_the_left_is_the_row_alone(positions, similarity) -> Non
     with torch.no_grad():
         alone = model(tokens[:, 3:])
         torch.testing.assert_close(model(tokens, keep=keep)[:, 3:], alone, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(model(tokens, keep=keep, memory=model.memory(1))[:, 3:], alone, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(model(tokens, keep=keep, cache=model.cache(1))[:, 3:], alone, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf])
@@ -50,40 +50,40 @@ def test_an_error_gives_back_what_layers_before_it_appended() -> None:
         raise KeyboardInterrupt
 
     with torch.no_grad():
-        whole, memory = model(tokens), model.memory(2)
-        model(tokens[:, :4], memory=memory)
+        whole, cache = model(tokens), model.cache(2)
+        model(tokens[:, :4], cache=cache)
         hook = model.layers[1].register_forward_hook(stop)
         with pytest.raises(KeyboardInterrupt):
-            model(tokens[:, 4:5], memory=memory)
+            model(tokens[:, 4:5], cache=cache)
         hook.remove()
-        assert [layer.length for layer in memory] == [4, 4, 4]
-        torch.testing.assert_close(model(tokens[:, 4:], memory=memory), whole[:, 4:], rtol=1e-5, atol=1e-5)
+        assert [layer.length for layer in cache] == [4, 4, 4]
+        torch.testing.assert_close(model(tokens[:, 4:], cache=cache), whole[:, 4:], rtol=1e-5, atol=1e-5)
 
 
 def test_memories_out_of_step_are_refused() -> None:
     model = nn.Decoder(8, 2, 3, vocabulary=7).eval()
     tokens = torch.randint(0, 7, (2, 4))
     with torch.no_grad():
-        memory = model.memory(2)
+        cache = model.cache(2)
         with pytest.raises(OptionError, match="several layers"):
-            model(tokens, memory=[memory[0]] * 3)
-        model(tokens, memory=memory)
-        memory[1].reset()
+            model(tokens, cache=[cache[0]] * 3)
+        model(tokens, cache=cache)
+        cache[1].reset()
         with pytest.raises(OptionError, match="layer 1"):
-            model(tokens, memory=memory)
-        assert [layer.length for layer in memory] == [4, 0, 4]
+            model(tokens, cache=cache)
+        assert [layer.length for layer in cache] == [4, 0, 4]
 
 
 def test_a_state_that_an_error_left_behind_is_found_out() -> None:
     model = nn.Decoder(8, 2, 2, vocabulary=7, similarity=ELU1).eval()
-    memory = model.memory(1)
+    cache = model.cache(1)
     hook = model.layers[1].register_forward_pre_hook(lambda *args: 1 / 0)
     with torch.no_grad():
         with pytest.raises(ZeroDivisionError):
-            model(torch.tensor([[1, 2]]), memory=memory)
+            model(torch.tensor([[1, 2]]), cache=cache)
         hook.remove()
         with pytest.raises(OptionError, match="reset"):
-            model(torch.tensor([[1, 2]]), memory=memory)
+            model(torch.tensor([[1, 2]]), cache=cache)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

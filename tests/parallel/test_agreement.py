@@ -63,7 +63,7 @@ DIFFERENCES = {
     "mask": ({"mask": qkv.Causal()}, "mask: None", "Causal("),
     "dtype": ({"dtype": torch.float64}, "dtype: float32", "float64"),
     "dropout": ({"dropout": 0.5}, "dropout: 0.0", "0.5"),
-    "form": ({"form": "dense"}, "form: auto", "dense"),
+    "backend": ({"backend": "reference"}, "backend: auto", "reference"),
     "split": ({"split": "gather"}, "split: auto", "gather"),
     "lse": ({"return_lse": True}, "returns: lse False", "lse True"),
     "weights": ({"return_weights": True}, "returns: lse False, weights False", "weights True"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import qkv
-from qkv.forms.base import RUNS
+from qkv.backends.base import RUNS
 from qkv.parallel import wire
 from ranks import Crew, JobFailed
 
@@ -155,9 +155,9 @@ def ask(mesh, **options):
 @pytest.mark.parametrize(
     ("options", "kind", "said"),
     [
-        ({"similarity": qkv.Softmax()}, "FormRefused", "only Argmax"),
-        ({"return_weights": True}, "FormRefused", "return_weights asks"),
-        ({"form": "dense"}, "FormRefused", "runs the form hard, not dense"),
+        ({"similarity": qkv.Softmax()}, "BackendRefused", "only Argmax"),
+        ({"return_weights": True}, "BackendRefused", "return_weights asks"),
+        ({"backend": "reference"}, "BackendRefused", "runs the backend hard, not dense"),
         ({}, "OptionError", "create_graph: got True"),
     ],
 )

@@ -139,7 +139,7 @@ def test_what_auto_takes(crew: Crew, options, sizes, link, want) -> None:
 
 
 def ran(mesh, lengths, options, sizes):
-    from qkv.forms.base import RUNS
+    from qkv.backends.base import RUNS
 
     own = shards(mesh, lengths, **sizes)
     before = RUNS["parallel.scan"], RUNS["parallel.ring"]
@@ -155,7 +155,7 @@ def test_auto_runs_what_explain_tells(crew: Crew) -> None:
 def test_a_split_that_cannot_run_is_refused_with_its_reasons(crew: Crew) -> None:
     options = {"split": "heads"}
     for answer in crew.tried(chosen, 3, lengths=EVEN[3], options=options, sizes={}, link=None):
-        assert "FormRefused" in answer.kinds
+        assert "BackendRefused" in answer.kinds
         assert "4 query heads" in answer.message
         assert "chooses among: ring, gather" in answer.message
 

@@ -12,8 +12,8 @@ from torch import Tensor
 import qkv
 from decode_cases import BIASES, MASKS, SIMILARITIES, Scene, cut, make_bias, make_mask, make_similarity, tokens
 from decode_reference import HEADS, QUERIES, STORAGE, Plain, same_bits
-from qkv.forms.base import RUNS
-from qkv.memory.layout import PAGE
+from qkv.backends.base import RUNS
+from qkv.cache.pages import PAGE
 from qkv.parallel import decoding, partial
 from qkv.parallel.wire import TRAFFIC
 from ranks import Crew, JobFailed
@@ -60,16 +60,16 @@ def blocks(small: bool) -> Iterator[None]:
 
 def decoded(mesh, case):
     (key, value), new, options, _ = given(case)
-    memory = qkv.parallel.KVCache(
+    cache = qkv.parallel.KVCache(
         key.shape[0], key.shape[1], 11, mesh=mesh, value_width=13, dtype=case.get("storage", torch.float32),
         window=case.get("window"),
     )  # fmt: skip
-    memory.append(key, value, case.get("ragged"))
+    cache.append(key, value, case.get("ragged"))
     runs = RUNS["parallel.decode"]
     query, key, value = new
-    out = qkv.parallel.decode(query, key, value, memory, **options)
+    out = qkv.parallel.decode(query, key, value, cache, **options)
     assert RUNS["parallel.decode"] == runs + 1
-    return out, memory.lengths.tolist()
+    return out, cache.lengths.tolist()
 
 
 def check(crew: Crew, ranks: int, cases: list[dict[str, Any]], small: bool = False) -> None:
@@ -147,12 +147,12 @@ def test_bias(crew: Crew, ranks: int) -> None:
 
 def in_chunks(mesh, new, sizes, options):
     """Everything that decode gave, and the bytes that a step sent to each other rank."""
-    memory = qkv.parallel.KVCache(2, 2, 11, mesh=mesh, value_width=13)
+    cache = qkv.parallel.KVCache(2, 2, 11, mesh=mesh, value_width=13)
     edges, parts, sent = [0, *itertools.accumulate(sizes)], [], set()
     for a, b in itertools.pairwise(edges):
         before = TRAFFIC["data bytes"]
         query, key, value = cut(new, a, b)
-        parts.append(qkv.parallel.decode(query, key, value, memory, **options))
+        parts.append(qkv.parallel.decode(query, key, value, cache, **options))
         if mesh.size() > 1:
             sent.add(((TRAFFIC["data bytes"] - before) / (mesh.size() - 1), b - a))
     return torch.cat(parts, dim=2), sent
@@ -176,10 +176,10 @@ def test_chunks_change_nothing_and_the_context_costs_no_bytes(crew: Crew, ranks:
 
 
 def twins(mesh, key, value, query):
-    memory = qkv.parallel.KVCache(2, 3, 19, mesh=mesh)
-    memory.append(key, value)
+    cache = qkv.parallel.KVCache(2, 3, 19, mesh=mesh)
+    cache.append(key, value)
     with blocks(small=True):
-        return qkv.parallel.decode(query, query[:, :3], query[:, :3], memory, similarity=qkv.Argmax())
+        return qkv.parallel.decode(query, query[:, :3], query[:, :3], cache, similarity=qkv.Argmax())
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -199,21 +199,21 @@ def test_of_equal_keys_the_first_is_best(crew: Crew, ranks: int) -> None:
 
 def poisoned(mesh):
     """What nobody sees cannot matter, and what somebody sees is not hidden by the merge."""
-    memory = qkv.parallel.KVCache(2, 1, 3, mesh=mesh)
+    cache = qkv.parallel.KVCache(2, 1, 3, mesh=mesh)
     x = torch.randn(2, 1, 9, 3)
     bad = x.clone()
     bad[0, :, 4] = torch.nan
-    memory.append(bad, bad)
+    cache.append(bad, bad)
     new = torch.randn(2, 1, 2, 3)
     hide = qkv.Padding(keep=torch.arange(11).expand(2, 11) != 4)
-    clean = memory.fork()
+    clean = cache.fork()
     clean.reset()
     clean.append(x, x)
     lengths = [1, 2]
     worse = new.clone()
     worse[0, :, 1] = torch.nan  # does not count
-    seen = qkv.parallel.decode(new, new, new, memory.fork())
-    hidden = qkv.parallel.decode(worse, worse, worse, memory, mask=hide, lengths=lengths)
+    seen = qkv.parallel.decode(new, new, new, cache.fork())
+    hidden = qkv.parallel.decode(worse, worse, worse, cache, mask=hide, lengths=lengths)
     wanted = qkv.parallel.decode(new, new, new, clean.fork(), mask=hide, lengths=lengths)
     # A value that is infinite behind a weight too small for a number.
     far = clean.fork()
@@ -233,15 +233,15 @@ def test_what_is_not_finite(crew: Crew, ranks: int) -> None:
 
 
 def disagreeing(mesh, what):
-    """One rank does something else; afterwards the memory is as it was, and the next call is fine."""
+    """One rank does something else; afterwards the cache is as it was, and the next call is fine."""
     rank = mesh.get_local_rank()
     odd = rank == 1
     # Every rank's pages are full: what is appended takes new ones, which have to be given back.
     past = PAGE * mesh.size()
-    memory: Any = qkv.parallel.KVCache(2, 1, 3, mesh=mesh, capacity=None if what != "capacity" or not odd else past)
+    cache: Any = qkv.parallel.KVCache(2, 1, 3, mesh=mesh, capacity=None if what != "capacity" or not odd else past)
     x = torch.randn(2, 2, past, 3)
-    memory.append(x[:, :1], x[:, :1])
-    before = memory.nbytes, memory._local.lengths.tolist()
+    cache.append(x[:, :1], x[:, :1])
+    before = cache.nbytes, cache._local.lengths.tolist()
     n = 3 if what == "n" and odd else 2
     new = x[:, :, :n].clone()
     options: dict[str, Any] = {}
@@ -257,24 +257,24 @@ def disagreeing(mesh, what):
         elif what == "tokens":
             new = -new
         elif what == "write":
-            memory._local._write = lambda *_: (_ for _ in ()).throw(MemoryError("no room"))
+            cache._local._write = lambda *_: (_ for _ in ()).throw(MemoryError("no room"))
         elif what == "length":
-            memory.append(x[:, :1, :1], x[:, :1, :1])
-            before = memory.nbytes, memory._local.lengths.tolist()
+            cache.append(x[:, :1, :1], x[:, :1, :1])
+            before = cache.nbytes, cache._local.lengths.tolist()
     error = None
     try:
-        qkv.parallel.decode(new, new[:, :1], new[:, :1], memory, **options)
+        qkv.parallel.decode(new, new[:, :1], new[:, :1], cache, **options)
     except (qkv.errors.QkvError, MemoryError) as raised:
         error = type(raised).__name__, str(raised)
-    assert (memory.nbytes, memory._local.lengths.tolist()) == before
+    assert (cache.nbytes, cache._local.lengths.tolist()) == before
     if odd and what == "write":
-        del memory._local._write
+        del cache._local._write
     if odd and what == "length":
-        memory.crop(past)
+        cache.crop(past)
     if what == "capacity":
         return error
     good = x[:, :, :2]
-    out = qkv.parallel.decode(good, good[:, :1], good[:, :1], memory)
+    out = qkv.parallel.decode(good, good[:, :1], good[:, :1], cache)
     plain = qkv.KVCache(2, 1, 3)
     plain.append(x[:, :1], x[:, :1])
     torch.testing.assert_close(out, qkv.decode(good, good[:, :1], good[:, :1], plain), rtol=1e-5, atol=1e-6)
@@ -288,7 +288,7 @@ def disagreeing(mesh, what):
         ("mask", "mask: None on ranks 0, 2, Window("),
         ("similarity", "similarity: Softmax("),
         ("lengths", "lengths: None on ranks 0, 2, [1, 2] on rank 1"),
-        ("length", "lengths of the memory: [192, 192] on ranks 0, 2, [193, 193] on rank 1"),
+        ("length", "lengths of the cache: [192, 192] on ranks 0, 2, [193, 193] on rank 1"),
         ("tokens", "tokens"),
     ],
 )
@@ -304,7 +304,7 @@ def other_tokens(mesh, whats):
     found = []
     for what, dtype in [(what, dtype) for dtype in (torch.float32, torch.bfloat16) for what in whats]:
         query, key, value = tokens(5, batch=2, heads=(6, 3), widths=(11, 13), dtype=dtype, seed=1)
-        memory = qkv.parallel.KVCache(2, 3, 11, mesh=mesh, value_width=13)
+        cache = qkv.parallel.KVCache(2, 3, 11, mesh=mesh, value_width=13)
         counts = [5, 4]
         if "poison" in what:
             key[1, :, 2], query[0, 0, 0, 0] = torch.nan, torch.inf
@@ -318,10 +318,10 @@ def other_tokens(mesh, whats):
             else:
                 value[1, :, 4] = torch.nan  # does not count
         try:
-            qkv.parallel.decode(query, key, value, memory, lengths=counts)
+            qkv.parallel.decode(query, key, value, cache, lengths=counts)
             found.append(None)
         except qkv.errors.Disagreement as error:
-            assert memory.length == 0
+            assert cache.length == 0
             found.append(str(error).partition("different tokens. ")[2].partition(".")[0])
     return found
 
@@ -339,7 +339,7 @@ def test_other_tokens_are_told_by_name(crew: Crew) -> None:
 @pytest.mark.parametrize(
     ("what", "own", "said"),
     [
-        ("grad", ("FormRefused", "requires grad"), "rank 1 refused the call: FormRefused: query"),
+        ("grad", ("BackendRefused", "requires grad"), "rank 1 refused the call: BackendRefused: query"),
         ("capacity", ("ShapeError", "capacity"), "rank 1 refused the call: ShapeError: key"),
         ("write", ("MemoryError", "no room"), "rank 1 could not attend"),
     ],
@@ -353,31 +353,31 @@ def test_a_rank_that_fails_tells_the_others(crew: Crew, what: str, own: tuple[st
         assert said in error[1]
 
 
-def refused(mesh, memory):
+def refused(mesh, cache):
     x = torch.randn(2, 2, 1, 3)
     held: Any = (
-        qkv.LinearState(qkv.FeatureMap(qkv.features.elu1), 2, 2, 3) if memory == "state" else qkv.KVCache(2, 2, 3)
+        qkv.LinearState(qkv.FeatureMap(qkv.features.elu1), 2, 2, 3) if cache == "state" else qkv.KVCache(2, 2, 3)
     )
     own: Any = qkv.parallel.KVCache(2, 2, 3, mesh=mesh)
-    if memory in ("decode", "explain"):
-        return getattr(qkv, memory)(x, x, x, memory=own)
-    if memory == "polynomial":
+    if cache in ("decode", "explain"):
+        return getattr(qkv, cache)(x, x, x, cache=own)
+    if cache == "polynomial":
         return qkv.parallel.decode(x, x, x, own, similarity=qkv.Polynomial())
     return qkv.parallel.decode(x, x, x, held)
 
 
 @pytest.mark.parametrize(
-    ("memory", "kind", "said"),
+    ("cache", "kind", "said"),
     [
-        ("state", "FormRefused", "every rank can hold it whole"),
+        ("state", "BackendRefused", "every rank can hold it whole"),
         ("local", "OptionTypeError", "a qkv.parallel.KVCache"),
         ("decode", "OptionTypeError", "got a qkv.parallel.KVCache, wanted a qkv.KVCache"),
         ("explain", "OptionTypeError", "Hint: qkv.parallel.decode attends to it"),
-        ("polynomial", "FormRefused", "serves Softmax and Argmax"),
+        ("polynomial", "BackendRefused", "serves Softmax and Argmax"),
     ],
 )
-def test_what_it_is_not_for(crew: Crew, memory: str, kind: str, said: str) -> None:
-    for failed in crew.tried(refused, 2, memory=memory):
+def test_what_it_is_not_for(crew: Crew, cache: str, kind: str, said: str) -> None:
+    for failed in crew.tried(refused, 2, cache=cache):
         assert isinstance(failed, JobFailed)
         assert failed.kinds[0] == kind
         assert said in failed.message

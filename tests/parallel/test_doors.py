@@ -62,25 +62,25 @@ def test_ranks_that_differ_all_say_so_and_go_on(crew: Crew, what: str) -> None:
 def modes(mesh, what):
     rank = mesh.get_local_rank()
     model: Any = qkv.parallel.parallelize(made("decoder")[0], mesh)
-    memory = model.memory(batch=3, dtype=torch.float32)
+    cache = model.cache(batch=3, dtype=torch.float32)
     with torch.no_grad():
-        model(TOKENS, memory=memory)
+        model(TOKENS, cache=cache)
         model.train(what != "training" or not rank)
-        if what == "memory":
-            for layer in memory:
+        if what == "cache":
+            for layer in cache:
                 layer.crop(7 - rank)
         if what == "weights" and rank:
             model.float()
         door = (model, model.layers[0].attention)[what == "call" and rank]
         with torch.set_grad_enabled(what == "gradients" and rank == 1):
-            door(TOKENS[:, :1], memory=memory) if door is model else door(X, memory=memory[0])
+            door(TOKENS[:, :1], cache=cache) if door is model else door(X, cache=cache[0])
 
 
 @pytest.mark.parametrize(
     ("what", "said"),
     [
         ("training", "training: 34 of 34 modules on rank 0, 0 of 34 modules on rank 1"),
-        ("memory", "tokens, width 3, float32) of lengths [6, 6, 6] on rank 1"),
+        ("cache", "tokens, width 3, float32) of lengths [6, 6, 6] on rank 1"),
         ("weights", "weights: torch.float64 on rank 0, torch.float32 on rank 1"),
         ("call", "call: Decoder.forward on rank 0, Attention.forward on rank 1"),
         ("gradients", "gradients: False on rank 0, True on rank 1"),

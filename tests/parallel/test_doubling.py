@@ -36,10 +36,10 @@ def test_everybody_is_counted_once(crew: Crew, ranks: int, messages: list[int]) 
 def decoding(mesh, query, key, value, similarity, many):
     before, doubling.MANY = doubling.MANY, many
     try:
-        memory = qkv.parallel.KVCache(2, 3, 5, mesh=mesh, dtype=torch.float32)
+        cache = qkv.parallel.KVCache(2, 3, 5, mesh=mesh, dtype=torch.float32)
         steps = [slice(0, 6), slice(6, 7), slice(7, 8), slice(8, 11)]
         return [
-            qkv.parallel.decode(query[:, :, s], key[:, :, s], value[:, :, s], memory, similarity=similarity)
+            qkv.parallel.decode(query[:, :, s], key[:, :, s], value[:, :, s], cache, similarity=similarity)
             for s in steps
         ]
     finally:

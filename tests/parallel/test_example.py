@@ -113,7 +113,7 @@ def test_an_allocation_that_fails() -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr == "long_context: rank 0 has no memory left; fewer tokens, heads or numbers would do\n"
+    assert done.stderr == "long_context: rank 0 has no cache left; fewer tokens, heads or numbers would do\n"
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has loaded is read from /proc")

@@ -204,5 +204,5 @@ def refused(mesh, heads, heads_kv):
 def test_heads_that_cannot_be_dealt_out(crew: Crew, heads: int, heads_kv: int, ranks: int, reason: str) -> None:
     for failed in crew.tried(refused, ranks, heads=heads, heads_kv=heads_kv):
         assert isinstance(failed, JobFailed)
-        assert "FormRefused" in failed.kinds
+        assert "BackendRefused" in failed.kinds
         assert f"{reason} cannot be dealt out evenly to {ranks} ranks" in failed.message

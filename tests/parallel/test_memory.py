@@ -1,4 +1,4 @@
-"""The memory that ranks hold together: beside a plain list through everything that can happen to it."""
+"""The cache that ranks hold together: beside a plain list through everything that can happen to it."""
 
 import random
 from typing import Any
@@ -9,7 +9,7 @@ import torch
 import qkv
 from decode_cases import tokens
 from decode_reference import STORAGE, Plain, page_bytes, same_bits
-from qkv.memory.layout import PAGE
+from qkv.cache.pages import PAGE
 from qkv.parallel.wire import TRAFFIC
 from ranks import Crew
 
@@ -18,7 +18,7 @@ HEADS, WIDTHS = (6, 2), (5, 7)
 
 
 def walk(seed: int, steps: int, batch: int, window: int | None) -> list[tuple[str, Any]]:
-    """What happens to a memory, drawn by lot; always something that it can do."""
+    """What happens to a cache, drawn by lot; always something that it can do."""
     lot = random.Random(seed)
     lengths, done = [0] * batch, []
     for step in range(steps):
@@ -46,20 +46,20 @@ def walk(seed: int, steps: int, batch: int, window: int | None) -> list[tuple[st
     return done
 
 
-def run(memory: Any, done: list[tuple[str, Any]], decode: Any) -> list[Any]:
+def run(cache: Any, done: list[tuple[str, Any]], decode: Any) -> list[Any]:
     found, forked = [], []
     for kind, what in done:
         if kind in ("decode", "append"):
             n, seed, options = what["n"], what["seed"], {k: v for k, v in what.items() if k not in ("n", "seed")}
-            new = tokens(n, batch=memory.batch, heads=HEADS, widths=WIDTHS, dtype=torch.float32, seed=seed)
-            found.append(memory.append(*new[1:], **options) if kind == "append" else decode(memory, *new, **options))
+            new = tokens(n, batch=cache.batch, heads=HEADS, widths=WIDTHS, dtype=torch.float32, seed=seed)
+            found.append(cache.append(*new[1:], **options) if kind == "append" else decode(cache, *new, **options))
         elif kind == "fork":
-            forked.append(memory)
-            memory = memory.fork()
+            forked.append(cache)
+            cache = cache.fork()
         elif kind == "reset":
-            memory.reset()
+            cache.reset()
         else:
-            getattr(memory, kind)(what)
+            getattr(cache, kind)(what)
         if kind != "decode":
             found.append(None)
     # What went on with a fork has not touched what it came from.
@@ -72,19 +72,19 @@ def run(memory: Any, done: list[tuple[str, Any]], decode: Any) -> list[Any]:
 def walking(mesh, walks):
     answers = []
     for done, batch, options in walks:
-        memory = qkv.parallel.KVCache(batch, HEADS[1], WIDTHS[0], value_width=WIDTHS[1], mesh=mesh, **options)
+        cache = qkv.parallel.KVCache(batch, HEADS[1], WIDTHS[0], value_width=WIDTHS[1], mesh=mesh, **options)
 
-        def decode(memory, query, key, value, **options):
+        def decode(cache, query, key, value, **options):
             before = TRAFFIC["data messages"], TRAFFIC["tickets messages"]
-            out = qkv.parallel.decode(query, key, value, memory, **options)
+            out = qkv.parallel.decode(query, key, value, cache, **options)
             sent = mesh.size() - 1
             assert (TRAFFIC["data messages"], TRAFFIC["tickets messages"]) == (before[0] + sent, before[1] + sent)
-            return out, memory.lengths.tolist(), memory._local.lengths.tolist()
+            return out, cache.lengths.tolist(), cache._local.lengths.tolist()
 
         sent = TRAFFIC.copy()
-        memory.fork().reset()
+        cache.fork().reset()
         assert sent == TRAFFIC
-        answers.append(run(memory, done, decode))
+        answers.append(run(cache, done, decode))
     return answers
 
 
@@ -97,7 +97,7 @@ def test_equals_a_plain_list(crew: Crew, ranks: int) -> None:
     found = crew.run(walking, ranks, walks=walks)
     for (done, batch, options), *each in zip(walks, *found, strict=True):
         plain = Plain(batch, HEADS[1], *WIDTHS, options["dtype"], options["window"])
-        wanted = run(plain, done, lambda memory, *new, **given: (memory.decode(*new, **given), memory.lengths))
+        wanted = run(plain, done, lambda cache, *new, **given: (cache.decode(*new, **given), cache.lengths))
         for want, *got in zip(wanted, *each, strict=True):
             if not isinstance(want, tuple):
                 continue
@@ -113,11 +113,11 @@ def test_equals_a_plain_list(crew: Crew, ranks: int) -> None:
 
 
 def filling(mesh, count, options):
-    memory = qkv.parallel.KVCache(3, 2, 5, mesh=mesh, value_width=7, **options)
-    empty = memory.nbytes
+    cache = qkv.parallel.KVCache(3, 2, 5, mesh=mesh, value_width=7, **options)
+    empty = cache.nbytes
     x = torch.randn(3, 2, 1, 7)
-    memory.append(x[..., :5].expand(3, 2, count, 5), x.expand(3, 2, count, 7))
-    return empty, memory.nbytes, memory.length, memory.capacity, memory.window, repr(memory)
+    cache.append(x[..., :5].expand(3, 2, count, 5), x.expand(3, 2, count, 7))
+    return empty, cache.nbytes, cache.length, cache.capacity, cache.window, repr(cache)
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -141,11 +141,11 @@ def test_bytes_are_a_ranks_own(crew: Crew, ranks: int) -> None:
 
 def cropping(mesh, count, window):
     """The least length that a ring can go back to, and whether what it then sees is right."""
-    memory = qkv.parallel.KVCache(1, 2, 5, mesh=mesh, window=window)
+    cache = qkv.parallel.KVCache(1, 2, 5, mesh=mesh, window=window)
     key, text = torch.randn(1, 2, count + 1, 5), ""
-    memory.append(key[:, :, :-1], key[:, :, :-1])
+    cache.append(key[:, :, :-1], key[:, :, :-1])
     for n in range(1, count):
-        again = memory.fork()
+        again = cache.fork()
         try:
             again.crop(n)
         except qkv.errors.OptionError as error:
@@ -173,91 +173,91 @@ def test_a_ring_goes_back_as_far_as_every_rank_can(crew: Crew, ranks: int) -> No
 
 
 def refusing(mesh):
-    memory = qkv.parallel.KVCache(2, 3, 5, mesh=mesh, capacity=7)
+    cache = qkv.parallel.KVCache(2, 3, 5, mesh=mesh, capacity=7)
     x = torch.randn(2, 3, 5, 5)
-    memory.append(x, x)
+    cache.append(x, x)
     with pytest.raises(qkv.errors.ShapeError, match="capacity, over all ranks"):
-        memory.append(x, x)
+        cache.append(x, x)
     with pytest.raises(qkv.errors.ShapeError, match="one for each row"):
-        memory.append(x, x, lengths=[1])
-    with pytest.raises(qkv.errors.DtypeError, match="as what the memory was given before"):
-        memory.append(x.double(), x.double())
+        cache.append(x, x, lengths=[1])
+    with pytest.raises(qkv.errors.DtypeError, match="as what the cache was given before"):
+        cache.append(x.double(), x.double())
     with pytest.raises(qkv.errors.OptionError, match="at most 5"):
-        memory.crop(6)
-    with pytest.raises(qkv.errors.OptionError, match="a row of the memory"):
-        memory.reorder([2])
+        cache.crop(6)
+    with pytest.raises(qkv.errors.OptionError, match="a row of the cache"):
+        cache.reorder([2])
     with pytest.raises(qkv.errors.OptionTypeError, match="no pickles"):
-        memory.__reduce__()
+        cache.__reduce__()
     wrong: list[dict[str, Any]] = [{"window": 0}, {"capacity": -1}, {"axis": "rows"}, {"mesh": None}]
     for options in wrong:
         with pytest.raises(qkv.errors.OptionError, match=next(iter(options))):
             qkv.parallel.KVCache(2, 3, 5, **({"mesh": mesh} | options))
-    assert memory.lengths.tolist() == [5, 5]
-    memory.reset()
-    memory.append(x.double(), x.double(), lengths=[2, 5], padding="left")
-    return memory.lengths.tolist(), memory._local.lengths.tolist()
+    assert cache.lengths.tolist() == [5, 5]
+    cache.reset()
+    cache.append(x.double(), x.double(), lengths=[2, 5], padding="left")
+    return cache.lengths.tolist(), cache._local.lengths.tolist()
 
 
 def test_refusals_leave_it_as_it_was(crew: Crew) -> None:
     assert crew.run(refusing, 3) == [([2, 5], [1, 2]), ([2, 5], [1, 2]), ([2, 5], [0, 1])]
 
 
-def treated(memory: Any, what: str, key: Any, value: Any) -> Any:
-    """A memory of 11 tokens a row, whatever was done to it."""
+def treated(cache: Any, what: str, key: Any, value: Any) -> Any:
+    """A cache of 11 tokens a row, whatever was done to it."""
     if what == "chunks":
         for a, b in ((0, 2), (2, 7), (7, 11)):
-            memory.append(key[:, :, a:b], value[:, :, a:b])
-        return memory
-    memory.append(key, value.roll(1, 0) if what == "append" else value)
+            cache.append(key[:, :, a:b], value[:, :, a:b])
+        return cache
+    cache.append(key, value.roll(1, 0) if what == "append" else value)
     if what == "crop":
-        memory.crop(9)
-        memory.append(key[:, :, 9:], value[:, :, 9:])
+        cache.crop(9)
+        cache.append(key[:, :, 9:], value[:, :, 9:])
     elif what == "crop back":
-        memory.append(value[..., :5], value)
-        memory.crop(11)
+        cache.append(value[..., :5], value)
+        cache.crop(11)
     elif what == "reorder":
-        memory.reorder([1, 0])
+        cache.reorder([1, 0])
     elif what == "reset":
-        memory.reset()
-        memory.append(key, value)
+        cache.reset()
+        cache.append(key, value)
     elif what == "fork":
         # Two branches, on each of which the ranks agree; and then they are not on the same one.
-        memory.crop(10)
-    return memory
+        cache.crop(10)
+    return cache
 
 
 def astray(mesh, whats):
-    """What decode says when rank 1's memory was treated differently; None: nothing."""
+    """What decode says when rank 1's cache was treated differently; None: nothing."""
     found = []
     query, key, value = tokens(11, batch=2, heads=HEADS, widths=WIDTHS, dtype=torch.float32, seed=3)
     new = query[:, :, :1], key[:, :, :1], value[:, :, :1]
     odd = mesh.get_local_rank() == 1
     for what in whats:
-        memory = qkv.parallel.KVCache(2, HEADS[1], WIDTHS[0], value_width=WIDTHS[1], mesh=mesh)
-        memory = treated(memory, what if odd or what == "fork" else "", key, value)
+        cache = qkv.parallel.KVCache(2, HEADS[1], WIDTHS[0], value_width=WIDTHS[1], mesh=mesh)
+        cache = treated(cache, what if odd or what == "fork" else "", key, value)
         if what == "fork":
-            other = memory.fork()
-            qkv.parallel.decode(*new, memory)
+            other = cache.fork()
+            qkv.parallel.decode(*new, cache)
             qkv.parallel.decode(-new[0], -new[1], -new[2], other)
-            memory = other if odd else memory
+            cache = other if odd else cache
         try:
-            qkv.parallel.decode(*new, memory)
+            qkv.parallel.decode(*new, cache)
             found.append(None)
         except qkv.errors.Disagreement as error:
             found.append(str(error))
-            assert memory.length == 11
-            memory.reset()
-            memory.append(key, value)
-            qkv.parallel.decode(*new, memory)
+            assert cache.length == 11
+            cache.reset()
+            cache.append(key, value)
+            qkv.parallel.decode(*new, cache)
     return found
 
 
 def test_memories_that_were_treated_differently_are_told(crew: Crew) -> None:
     said = {
-        "append": "the memory's past: other on rank 1 than on rank 0. Hint: every rank has to append the same tokens",
-        "reorder": "the memory's past: nothing on ranks 0, 2, reorder([1, 0]) #",
-        "crop": "the memory's past: nothing on ranks 0, 2, crop(9) #",
-        "fork": "the memory's past: decode #",
+        "append": "the cache's past: other on rank 1 than on rank 0. Hint: every rank has to append the same tokens",
+        "reorder": "the cache's past: nothing on ranks 0, 2, reorder([1, 0]) #",
+        "crop": "the cache's past: nothing on ranks 0, 2, crop(9) #",
+        "fork": "the cache's past: decode #",
         "reset": None, "chunks": None, "crop back": None,
     }  # fmt: skip
     for found in crew.run(astray, 3, whats=list(said)):

@@ -1,4 +1,4 @@
-"""Head parallel layers: the answers, gradients, memories and tokens of one process."""
+"""Head parallel layers: the answers, gradients, caches and tokens of one process."""
 
 from functools import partial
 from typing import Any
@@ -43,18 +43,18 @@ def test_forward_and_backward(crew: Crew, ranks: int, name: str) -> None:
 
 
 def stepped(mesh, name, dtype):
-    """Step by step from a memory, and how many bytes and heads that holds."""
+    """Step by step from a cache, and how many bytes and heads that holds."""
     model, (tokens,), _ = made(name)
     model.eval()
     if mesh is not None:
         qkv.parallel.parallelize(model, mesh)
     held: Any = model
-    memory = held.memory(batch=3, dtype=dtype)
+    cache = held.cache(batch=3, dtype=dtype)
     with torch.no_grad():
-        steps = [held(tokens[:, :4], memory=memory)]
-        steps += [held(tokens[:, i : i + 1], memory=memory) for i in range(4, 7)]
+        steps = [held(tokens[:, :4], cache=cache)]
+        steps += [held(tokens[:, i : i + 1], cache=cache) for i in range(4, 7)]
         straight = held(tokens, **({} if name.startswith("decoder") else {"mask": qkv.Causal()}))
-    first = memory[0] if isinstance(memory, list) else memory
+    first = cache[0] if isinstance(cache, list) else cache
     return torch.cat(steps, dim=1), straight, first.heads
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import qkv
-from qkv.forms.base import RUNS
+from qkv.backends.base import RUNS
 from qkv.parallel.wire import TRAFFIC
 from ranks import Crew
 
@@ -87,7 +87,7 @@ def test_equals_one_process(crew: Crew, ranks: int, mask, lengths) -> None:
         {"return_lse": True},
         {"bias": torch.linspace(-1, 1, 17 * 17, dtype=torch.float64).view(17, 17)},
         {"bias": torch.linspace(-1, 1, 6 * 17, dtype=torch.float64).view(6, 17, 1)},
-        {"form": "dense"},
+        {"backend": "reference"},
     ],
     ids=["softcap", "sink", "lse", "bias", "narrow bias", "dense"],
 )

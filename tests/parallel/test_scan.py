@@ -11,9 +11,9 @@ from torch import Tensor
 
 import qkv
 from linear_reference import close, draw, learned, quadratic, similarities
-from qkv import kernels, parallel
+from qkv import ops, parallel
+from qkv.backends.base import RUNS
 from qkv.errors import OptionError
-from qkv.forms.base import RUNS
 from qkv.parallel.scan import bytes_sent
 from qkv.parallel.wire import TRAFFIC
 from ranks import Crew, JobFailed
@@ -41,7 +41,7 @@ def mask_of(name: str, length: int) -> tuple[Any, int | None, Tensor | None]:
     }[name]
 
 
-def job(mesh, tensors, grad, shards, calls, split="scan", form="auto", pause=0.0) -> list[Any]:
+def job(mesh, tensors, grad, shards, calls, split="scan", backend="auto", pause=0.0) -> list[Any]:
     """For each call: the answer and the derivatives of the rank's shards, and which engine ran."""
     rank, found = mesh.get_local_rank(), []
     time.sleep(pause * rank)
@@ -52,7 +52,7 @@ def job(mesh, tensors, grad, shards, calls, split="scan", form="auto", pause=0.0
         ]
         similarity = similarities()[similarity] if isinstance(similarity, str) else similarity
         before = RUNS.copy()
-        options = {"similarity": similarity, "mask": mask, "split": split, "form": form}
+        options = {"similarity": similarity, "mask": mask, "split": split, "backend": backend}
         out = parallel.attention(*own, mesh=mesh, axis="ranks", **options)
         out.backward(grad.split(shards[0], dim=-2)[rank])
         found.append(([out.detach(), *(t.grad for t in own)], dict(RUNS - before)))
@@ -125,7 +125,7 @@ def test_shards_of_many_chunks(crew: Crew, dtype: torch.dtype, names: list[str])
 
 def without_kernels(mesh, **given) -> list[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "reasons", lambda: ("they are not to run here",))
+        patch.setattr(ops, "reasons", lambda: ("they are not to run here",))
         return job(mesh, **given)
 
 
@@ -200,7 +200,7 @@ def test_what_is_attended_is_not_hidden(crew: Crew, similarity: str, dtype: torc
             found = crew.run(of_poison, 3, tensors=tensors, shards=[7, 0, 10], mask=mask, similarity=similarity)
             assert all(ran.get("parallel.scan.odd") == 1 for _, _, ran in found)
             out = torch.cat([out for out, _, _ in found], dim=2)
-            right = qkv.attention(*tensors, similarity=similarities()[similarity], mask=mask, form="linear")
+            right = qkv.attention(*tensors, similarity=similarities()[similarity], mask=mask, backend="linear")
             torch.testing.assert_close(out, right, rtol=tolerance, atol=tolerance, equal_nan=True)
             if mask is not None:
                 assert bool(out[:, :, :8].isfinite().all())
@@ -297,7 +297,7 @@ def test_refuses_what_sums_cannot_say(crew: Crew, mask: Any, keys: list[int], sa
     given = {"tensors": tensors, "grad": grad, "shards": ([7, 10], keys), "calls": [("elu1", mask)]}
     for answer in crew.tried(job, 2, **given):
         assert isinstance(answer, JobFailed)
-        assert "FormRefused" in answer.kinds
+        assert "BackendRefused" in answer.kinds
         assert says in answer.message
     crew.run(job, 2, **given, split="auto")
 
@@ -305,8 +305,8 @@ def test_refuses_what_sums_cannot_say(crew: Crew, mask: Any, keys: list[int], sa
 def test_refuses_another_form(crew: Crew) -> None:
     tensors, grad = drawn(17, torch.float64)
     given = {"tensors": tensors, "grad": grad, "shards": ([7, 10],) * 2, "calls": [("elu1", None)]}
-    assert all("form='dense'" in answer.message for answer in crew.tried(job, 2, **given, form="dense"))
-    crew.run(job, 2, **given, form="linear")
+    assert all("backend='reference'" in answer.message for answer in crew.tried(job, 2, **given, backend="reference"))
+    crew.run(job, 2, **given, backend="linear")
 
 
 def of_other_maps(mesh) -> None:

@@ -1,7 +1,7 @@
 """What holds for any call at all, as functions of one call: `make test` draws a few calls, campaigns/calls.py many."""
 
 from qkv import attention, explain
-from qkv.errors import FormRefused
+from qkv.errors import BackendRefused
 from qkv.testing import CallCase, assert_argmax, assert_close_to_oracle
 from qkv.testing.contract import Case, Check, Subject, run
 from qkv.testing.contract.accuracy import close
@@ -11,35 +11,35 @@ SUBJECT = Subject.of_qkv()
 
 
 def every_form_agrees_with_the_oracle(call: CallCase) -> list[str]:
-    """The forms that took the call."""
+    """The backends that took the call."""
     ran = []
-    for form in SUBJECT.forms:
+    for backend in SUBJECT.backends:
         try:
-            answer = ask(SUBJECT, Case(form, call), lse=True)
-        except FormRefused:
+            answer = ask(SUBJECT, Case(backend, call), lse=True)
+        except BackendRefused:
             continue
-        ran.append(form)
-        close(SUBJECT, Case(form, call), answer)
+        ran.append(backend)
+        close(SUBJECT, Case(backend, call), answer)
     assert "dense" in ran
     return ran
 
 
 def auto_is_the_form_that_explain_names(call: CallCase) -> list[str]:
-    """That form."""
-    chosen = explain(**call.kwargs).form
+    """That backend."""
+    chosen = explain(**call.kwargs).backend
     out = attention(**call.kwargs)
-    assert_same_bits(out, attention(**call.kwargs, form=chosen), f"auto and {chosen}")  # pyright: ignore
+    assert_same_bits(out, attention(**call.kwargs, backend=chosen), f"auto and {chosen}")  # pyright: ignore
     if call.kind == "argmax":
-        assert_argmax(out, *call.tensors, call.gold, form="auto")  # pyright: ignore
+        assert_argmax(out, *call.tensors, call.gold, backend="auto")  # pyright: ignore
     else:
         bound = SUBJECT.bound(chosen)
-        assert_close_to_oracle(out, call.measure, form=f"auto ({chosen})", bound=bound)  # pyright: ignore
+        assert_close_to_oracle(out, call.measure, backend=f"auto ({chosen})", bound=bound)  # pyright: ignore
     return [chosen]
 
 
 def weights_agree_with_the_oracle(call: CallCase) -> list[str]:
-    """The one form that has weights."""
-    close(SUBJECT, Case("dense", call), ask(SUBJECT, Case("dense", call), lse=True, weights=True))
+    """The one backend that has weights."""
+    close(SUBJECT, Case("reference", call), ask(SUBJECT, Case("reference", call), lse=True, weights=True))
     return ["dense"]
 
 
@@ -49,7 +49,7 @@ def can_be_held_to(call: CallCase, check: Check) -> bool:
 
 
 def the_promise_holds(call: CallCase, check: Check) -> list[str]:
-    """The forms that were held to it."""
+    """The backends that were held to it."""
     report = run(SUBJECT, [call], only=[check.name])
     report.raise_for_failures()
-    return [outcome.case.form for outcome in report.of("passed")]
+    return [outcome.case.backend for outcome in report.of("passed")]

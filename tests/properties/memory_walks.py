@@ -1,4 +1,4 @@
-"""Walks over a KVCache and its forks, each beside a plain list, for a few tests and for campaigns/memories.py.
+"""Walks over a KVCache and its forks, each beside a plain list, for a few tests and for campaigns/caches.py.
 
 Every rule that did its work is counted: one that had nothing to do, or no room to do it, is not.
 """
@@ -24,7 +24,7 @@ DONE: Counter[str] = Counter()
 
 
 class Memories(RuleBasedStateMachine):
-    """Up to four memories, forks of one another, each beside its plain list."""
+    """Up to four caches, forks of one another, each beside its plain list."""
 
     @initialize(
         storage=st.sampled_from(STORAGE),
@@ -37,10 +37,10 @@ class Memories(RuleBasedStateMachine):
     )
     def begin(self, storage, dtype, batch, heads, widths, window, capacity):
         self.dtype, self.heads, self.widths, self.capacity = dtype, heads, widths, capacity
-        memory = qkv.KVCache(
+        cache = qkv.KVCache(
             batch, heads[1], widths[0], value_width=widths[1], window=window, capacity=capacity, dtype=storage
         )
-        self.pairs = [(memory, Plain.beside(memory))]
+        self.pairs = [(cache, Plain.beside(cache))]
 
     def take(self, which):
         return self.pairs[which % len(self.pairs)]
@@ -69,17 +69,17 @@ class Memories(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 3), n=COUNTS, seed=SEEDS, padding=st.sampled_from((None, None, "left", "right")))
     def append(self, which, n, seed, padding):
-        memory, plain = self.take(which)
+        cache, plain = self.take(which)
         tensors, dirty, options = self.ragged(n, seed, plain.batch, padding)
         fits, longest = self.fits(plain, n, options)
         if fits:
             plain.append(*tensors[1:], **options)
-            memory.append(*dirty[1:], **options)
+            cache.append(*dirty[1:], **options)
             DONE["append"] += 1
         elif self.capacity is not None and longest > self.capacity:
-            with untouched(memory):
+            with untouched(cache):
                 try:
-                    memory.append(*dirty[1:], **options)
+                    cache.append(*dirty[1:], **options)
                 except errors.QkvError:
                     DONE["append beyond the capacity"] += 1
                     return
@@ -95,7 +95,7 @@ class Memories(RuleBasedStateMachine):
         bias=st.sampled_from((None, None, None, "full", "keys", "new queries")),
     )
     def decode(self, which, n, seed, padding, mask, similarity, bias):
-        memory, plain = self.take(which)
+        cache, plain = self.take(which)
         tensors, dirty, options = self.ragged(n, seed, plain.batch, padding)
         fits, total = self.fits(plain, n, options)
         if not fits:
@@ -110,61 +110,61 @@ class Memories(RuleBasedStateMachine):
         if bias is not None and n and total and similarity != "argmax":
             added = make_bias(bias, scene, self.dtype)
         expected = plain.decode(*tensors, similarity=kind, keep=keep, bias=added, **options)
-        found = qkv.decode(*dirty, memory, similarity=kind, mask=built, bias=added, **options)
+        found = qkv.decode(*dirty, cache, similarity=kind, mask=built, bias=added, **options)
         expected.check(found)
         DONE["decode"] += 1
 
     @rule(which=st.integers(0, 3), seed=SEEDS, times=st.integers(1, 9))
     def steps(self, which, seed, times):
         """One token after the other, as a model decodes: the second knows what the first has checked."""
-        memory, plain = self.take(which)
+        cache, plain = self.take(which)
         for t in range(times):
             if not self.fits(plain, 1, {})[0]:
                 return
             tensors = self.fresh(1, seed + t, plain.batch)
-            plain.decode(*tensors).check(qkv.decode(*tensors, memory))
+            plain.decode(*tensors).check(qkv.decode(*tensors, cache))
             DONE["step"] += 1
 
     @rule(which=st.integers(0, 3), share=st.floats(0, 1))
     def crop(self, which, share):
-        memory, plain = self.take(which)
+        cache, plain = self.take(which)
         n = round(share * plain.length)
         if plain.window is not None and any(length > n for length in plain.lengths):
             # Not every token of a ring is still there: exact or refused.
             try:
-                memory.crop(n)
+                cache.crop(n)
             except errors.QkvError:
                 DONE["crop that a ring refuses"] += 1
                 return
         else:
-            memory.crop(n)
+            cache.crop(n)
         plain.crop(n)
         DONE["crop"] += 1
 
     @rule(which=st.integers(0, 3), n=COUNTS, seed=SEEDS)
     def poison_and_crop(self, which, n, seed):
         """Tokens full of NaN, written and taken back."""
-        memory, plain = self.take(which)
+        cache, plain = self.take(which)
         fits, _ = self.fits(plain, n, {})
         if not fits or len(set(plain.lengths)) > 1 or plain.window is not None:
             return
-        memory.append(*(torch.full_like(tensor, nan) for tensor in self.fresh(n, seed, plain.batch)[1:]))
-        memory.crop(plain.length)
+        cache.append(*(torch.full_like(tensor, nan) for tensor in self.fresh(n, seed, plain.batch)[1:]))
+        cache.crop(plain.length)
         DONE["poison and crop"] += 1
 
     @rule(which=st.integers(0, 3), index=st.lists(st.integers(0, 99), min_size=1, max_size=4), tensor=st.booleans())
     def reorder(self, which, index, tensor):
-        memory, plain = self.take(which)
+        cache, plain = self.take(which)
         index = [i % plain.batch for i in index]
-        memory.reorder(torch.tensor(index) if tensor else index)
+        cache.reorder(torch.tensor(index) if tensor else index)
         plain.reorder(index)
         DONE["reorder"] += 1
 
     @rule(which=st.integers(0, 3))
     def fork(self, which):
-        memory, plain = self.take(which)
+        cache, plain = self.take(which)
         if len(self.pairs) < 4:
-            self.pairs.append((memory.fork(), plain.fork()))
+            self.pairs.append((cache.fork(), plain.fork()))
             DONE["fork"] += 1
 
     @precondition(lambda self: len(self.pairs) > 2)
@@ -176,8 +176,8 @@ class Memories(RuleBasedStateMachine):
     @precondition(lambda self: max(plain.length for _, plain in self.pairs) > PAGE)
     @rule(which=st.integers(0, 3))
     def reset(self, which):
-        memory, plain = self.take(which)
-        memory.reset()
+        cache, plain = self.take(which)
+        cache.reset()
         plain.reset()
         DONE["reset"] += 1
 
@@ -188,13 +188,13 @@ class Memories(RuleBasedStateMachine):
 
     @invariant()
     def lengths_agree(self):
-        for memory, plain in getattr(self, "pairs", ()):
-            assert memory.lengths.tolist() == plain.lengths
-            assert memory.length == plain.length
-            assert memory.batch == plain.batch
-            one = page_bytes(memory.heads, memory.width, memory.value_width, memory.dtype)
-            assert memory.nbytes % one == 0
+        for cache, plain in getattr(self, "pairs", ()):
+            assert cache.lengths.tolist() == plain.lengths
+            assert cache.length == plain.length
+            assert cache.batch == plain.batch
+            one = page_bytes(cache.heads, cache.width, cache.value_width, cache.dtype)
+            assert cache.nbytes % one == 0
 
     def teardown(self):
-        for memory, plain in getattr(self, "pairs", ()):
-            holds(memory, plain)
+        for cache, plain in getattr(self, "pairs", ()):
+            holds(cache, plain)

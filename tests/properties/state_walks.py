@@ -1,4 +1,4 @@
-"""Walks over a LinearState and its forks, each beside a plain list, for a few tests and for campaigns/memories.py.
+"""Walks over a LinearState and its forks, each beside a plain list, for a few tests and for campaigns/caches.py.
 
 Every rule that did its work is counted: one that had nothing to do, or no room to do it, is not.
 """

@@ -1,4 +1,4 @@
-"""Any call at all: every form that accepts it agrees with the oracle.
+"""Any call at all: every backend that accepts it agrees with the oracle.
 
 `make test` draws the same 100 calls every time; `python -m campaigns calls` draws over 100,000 new ones.
 """
@@ -43,7 +43,7 @@ def test_every_promise_holds_for_any_call(call: CallCase, check: Check) -> None:
 
 @pytest.mark.parametrize("dims", [2, 4])
 def test_sums_of_similarities_below_the_smallest_normal_number(dims: int) -> None:
-    """Found by the campaign of calls: there rounding is absolute, in the oracle as in the forms."""
+    """Found by the campaign of calls: there rounding is absolute, in the oracle as in the backends."""
     similarity = Spec("feature_map", map="positive_random", normalize=True)
     call = CallCase(len_q=33, len_k=33, width=1, width_v=1, dims=dims, dtype="float64", similarity=similarity,
                     values="large")  # fmt: skip

@@ -1,6 +1,6 @@
-"""Any order of append, decode, crop, reorder, fork and reset: the memory is what a plain list would be.
+"""Any order of append, decode, crop, reorder, fork and reset: the cache is what a plain list would be.
 
-`make test` draws the same walks every time; `python -m campaigns memories` takes over 50,000 new steps.
+`make test` draws the same walks every time; `python -m campaigns caches` takes over 50,000 new steps.
 """
 
 from hypothesis import settings

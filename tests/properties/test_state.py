@@ -1,6 +1,6 @@
 """Any order of append, decode, snapshot, crop, reorder, fork and reset: the state is what a plain list would be.
 
-`make test` draws the same walks every time; `python -m campaigns memories` takes thousands of new steps.
+`make test` draws the same walks every time; `python -m campaigns caches` takes thousands of new steps.
 """
 
 from hypothesis import settings

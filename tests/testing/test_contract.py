@@ -1,6 +1,6 @@
 """No check is vacuous: each one catches an attention that is broken in the way it guards against.
 
-Every mutant below is qkv's dense form with one fault. A check has caught it when it passes with the
+Every mutant below is qkv's dense backend with one fault. A check has caught it when it passes with the
 honest attention and fails with the mutant on the same case.
 """
 
@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 import qkv
-from qkv.errors import FormRefused, QkvError
-from qkv.forms import FORMS
+from qkv.backends import BACKENDS
+from qkv.errors import BackendRefused, QkvError
 from qkv.masks import Mask
 from qkv.testing.contract import Case, Published, Subject, checks, contract_cases, run
 
 Attend = Callable[..., Any]
-CLAIMS = {"dense": Published(FORMS["dense"].bound, ("layouts",))}
+CLAIMS = {"reference": Published(BACKENDS["reference"].bound, ("layouts",))}
 
 
-def honest(query: Tensor, key: Tensor, value: Tensor, *, form: str = "dense", **options: Any) -> Any:
-    return qkv.attention(query, key, value, form=form, **options)
+def honest(query: Tensor, key: Tensor, value: Tensor, *, backend: str = "reference", **options: Any) -> Any:
+    return qkv.attention(query, key, value, backend=backend, **options)
 
 
 def on_out(change: Callable[..., Tensor]) -> Attend:
@@ -99,7 +99,7 @@ def always_at_the_end(query: Tensor, key: Tensor, mask: Any = None, **_: Any) ->
 
 
 def as_if_contiguous(tensor: Tensor) -> Tensor:
-    """Read memory row by row, whatever the strides say."""
+    """Read cache row by row, whatever the strides say."""
     strides = [math.prod(tensor.shape[axis + 1 :]) for axis in range(tensor.dim())]
     room = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
     return tensor if tensor.numel() > room else tensor.as_strided(tensor.shape, strides)
@@ -136,17 +136,17 @@ def overwrite(out: Tensor, query: Tensor, key: Tensor, value: Tensor, options: d
 def in_other_words(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
     try:
         return honest(query, key, value, **options)
-    except FormRefused:
+    except BackendRefused:
         raise
     except QkvError as error:
         raise RuntimeError("something is wrong") from error
 
 
 def shrug(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
-    raise FormRefused("no")
+    raise BackendRefused("no")
 
 
-def any_form(query: Tensor, key: Tensor, value: Tensor, form: str = "dense", **options: Any) -> Any:
+def any_form(query: Tensor, key: Tensor, value: Tensor, backend: str = "reference", **options: Any) -> Any:
     return honest(query, key, value, **options)
 
 
@@ -197,7 +197,7 @@ MUTANTS: dict[str, tuple[Attend, tuple[str, ...]]] = {
         on_inputs(lambda **given: {name: as_if_contiguous(given[name]) for name in ("query", "key", "value")}),
         ("layouts_give_the_same_bits",),
     ),
-    "reads fresh memory": (
+    "reads fresh cache": (
         on_out(lambda out, q, k, v, o: out * (1 + torch.empty_like(out).isnan())),
         ("repeats_give_the_same_bits", "gradients_repeat"),
     ),
@@ -237,7 +237,7 @@ MUTANTS: dict[str, tuple[Attend, tuple[str, ...]]] = {
     "last of equals": (on_inputs(last_of_equals), ("ties_go_to_the_lowest_index",)),
     "an epsilon": (on_out(lambda out, q, k, v, o: out + 1e-6), ("a_zero_sum_gives_a_zero_row",)),
     "refuses without a reason": (shrug, ("refusals_have_reasons",)),
-    "takes any form": (any_form, ("an_unknown_form_is_an_error",)),
+    "takes any backend": (any_form, ("an_unknown_form_is_an_error",)),
     "other errors": (in_other_words, ("errors_name_the_argument",)),
 }
 BY_NAME = {one.name: one for one in checks()}
@@ -270,10 +270,10 @@ def test_checks_say_what_they_promise() -> None:
 def test_refusals_are_counted_and_reasons_kept() -> None:
     def picky(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
         if query.dim() == 2:
-            raise FormRefused("mine wants a batch", ("two dimensions",))
-        return honest(query, key, value, **{**options, "form": "dense"})
+            raise BackendRefused("mine wants a batch", ("two dimensions",))
+        return honest(query, key, value, **{**options, "backend": "reference"})
 
-    subject = Subject(picky, {"mine": CLAIMS["dense"]})
+    subject = Subject(picky, {"mine": CLAIMS["reference"]})
     cases = [call for call in contract_cases() if call.kind == "softmax" and call.attended.numel() < 300]
     report = run(subject, cases, only=["out_agrees_with_oracle"])
     assert not report.failures
@@ -306,4 +306,4 @@ def test_unknown_checks_are_refused() -> None:
 
 def test_a_check_takes_a_subject_and_a_case() -> None:
     call = contract_cases()[0]
-    BY_NAME["out_agrees_with_oracle"](Subject(honest, CLAIMS), Case("dense", call))
+    BY_NAME["out_agrees_with_oracle"](Subject(honest, CLAIMS), Case("reference", call))

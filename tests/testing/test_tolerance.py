@@ -58,43 +58,43 @@ def test_largest_attended_value_reads_in_groups() -> None:
 def test_the_rounded_oracle_is_close_and_a_wrong_answer_is_not(dtype: str) -> None:
     case = CallCase(batch=2, heads_q=4, heads_kv=2, dtype=dtype, seed=1)
     rounded = case.gold.out.to(case.torch_dtype)
-    assert_close_to_oracle(rounded, case.measure, form="rounded", bound=BOUND)
+    assert_close_to_oracle(rounded, case.measure, backend="rounded", bound=BOUND)
     off = rounded.clone()
     off[1, 2, 3, 0] += 40 * torch.finfo(case.torch_dtype).eps * float(case.value.abs().max())
     with pytest.raises(AssertionError, match=rf"mine: out in {dtype} .* ulp .* row \(1, 2, 3\), allowed"):
-        assert_close_to_oracle(off, case.measure, form="mine", bound=BOUND)
+        assert_close_to_oracle(off, case.measure, backend="mine", bound=BOUND)
 
 
 def test_the_message_shows_both_rows() -> None:
     case = CallCase(seed=1)
     with pytest.raises(AssertionError, match=r"got .*\n.*wanted"):
-        assert_close_to_oracle(case.gold.out * 2, case.measure, form="mine", bound=BOUND)
+        assert_close_to_oracle(case.gold.out * 2, case.measure, backend="mine", bound=BOUND)
 
 
 def test_shapes_must_agree() -> None:
     case = CallCase(seed=1)
     with pytest.raises(AssertionError, match="shape"):
-        assert_close_to_oracle(case.gold.out[:, :, 1:], case.measure, form="mine", bound=BOUND)
+        assert_close_to_oracle(case.gold.out[:, :, 1:], case.measure, backend="mine", bound=BOUND)
 
 
 @pytest.mark.parametrize("part", ["lse", "weights"])
 def test_other_parts_are_measured_too(part: str) -> None:
     case = CallCase(seed=2, mask=Spec("causal", offset=-1))
     right = getattr(case.gold, part)
-    assert_close_to_oracle(right.float(), case.measure, form="mine", bound=BOUND, part=part)
+    assert_close_to_oracle(right.float(), case.measure, backend="mine", bound=BOUND, part=part)
     with pytest.raises(AssertionError, match=part):
-        assert_close_to_oracle(right.float() + 1e-4, case.measure, form="mine", bound=BOUND, part=part)
+        assert_close_to_oracle(right.float() + 1e-4, case.measure, backend="mine", bound=BOUND, part=part)
 
 
 def test_half_precision_is_rounded_once() -> None:
     """One bfloat16 rounding passes; rounding the weights as well as the result does not, with a bound of 0."""
     case = CallCase(len_k=64, width_v=16, dtype="bfloat16", seed=3)
     strict, none = {**BOUND, torch.bfloat16: 0.0}, Budget(0.0, 0.0)
-    assert_close_to_oracle(case.gold.out.bfloat16(), case.measure, form="once", bound=strict, budget=none)
+    assert_close_to_oracle(case.gold.out.bfloat16(), case.measure, backend="once", bound=strict, budget=none)
     coarse = (case.gold.weights.bfloat16().double() @ case.value.double()).bfloat16()
     coarse = coarse + 0.01 * case.value.abs().max()
     with pytest.raises(AssertionError):
-        assert_close_to_oracle(coarse, case.measure, form="twice", bound=strict, budget=none)
+        assert_close_to_oracle(coarse, case.measure, backend="twice", bound=strict, budget=none)
 
 
 def test_large_scores_may_round_more_and_ordinary_ones_may_not() -> None:
@@ -132,7 +132,7 @@ def test_the_plain_dense_error_widens_the_budget() -> None:
 def test_poisoned_and_empty_calls_can_be_measured() -> None:
     for changes in ({"values": "poisoned", "mask": Spec("causal", offset=-2)}, {"len_k": 0}, {"len_q": 0}):
         case = CallCase(seed=6, **changes)
-        assert_close_to_oracle(case.gold.out.float(), case.measure, form="gold", bound=BOUND)
+        assert_close_to_oracle(case.gold.out.float(), case.measure, backend="gold", bound=BOUND)
 
 
 class TestArgmax:
@@ -145,13 +145,13 @@ class TestArgmax:
     def test_the_best_and_its_equal_within_rounding(self) -> None:
         key = torch.tensor([[1.0, 0.0], [1.0 + 2**-23, 0.0], [0.5, 0.0]])
         for right in ([[2.0]], [[1.0]]):
-            assert_argmax(torch.tensor(right), self.query, key, self.value, self.gold(key), form="mine")
+            assert_argmax(torch.tensor(right), self.query, key, self.value, self.gold(key), backend="mine")
 
     def test_another_key_or_no_key_at_all(self) -> None:
         key = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.5, 0.0]])
         for wrong in ([[3.0]], [[1.9999999]], [[math.nan]]):
             with pytest.raises(AssertionError, match="mine: argmax in float32"):
-                assert_argmax(torch.tensor(wrong), self.query, key, self.value, self.gold(key), form="mine")
+                assert_argmax(torch.tensor(wrong), self.query, key, self.value, self.gold(key), backend="mine")
 
     def test_empty_and_nan_rows(self) -> None:
         key = torch.tensor([[1.0, 0.0], [math.nan, 0.0], [0.5, 0.0]])
@@ -160,9 +160,9 @@ class TestArgmax:
             (self.gold(key), math.nan, 1.0),
             (self.gold(key, nothing), 0.0, 1.0),
         ):
-            assert_argmax(torch.tensor([[right]]), self.query, key, self.value, gold, form="mine")
+            assert_argmax(torch.tensor([[right]]), self.query, key, self.value, gold, backend="mine")
             with pytest.raises(AssertionError):
-                assert_argmax(torch.tensor([[wrong]]), self.query, key, self.value, gold, form="mine")
+                assert_argmax(torch.tensor([[wrong]]), self.query, key, self.value, gold, backend="mine")
 
 
 def test_softmax_is_the_default() -> None:

@@ -66,7 +66,9 @@ def by_vectors(width, scaled, mean, sigma, keys, count=3000):
     query = (mean + sigma * normal(count, 1, width)).requires_grad_()
     key = mean + sigma * normal(count, keys, width)
     similarity = qkv.Softmax(scale=None if scaled else 1.0)
-    out, a = qkv.attention(query, key, normal(count, keys, 5), similarity=similarity, form="dense", return_weights=True)
+    out, a = qkv.attention(
+        query, key, normal(count, keys, 5), similarity=similarity, backend="reference", return_weights=True
+    )
     (slope,) = torch.autograd.grad(0.5 * ((out - normal(count, 1, 5)) ** 2).sum(), query)
     return a[:, 0].detach(), slope.norm(dim=-1).flatten()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 FILES = (
-    "values", "masks", "shapes", "layouts", "options", "sizes", "memories", "processes", "files", "lab_and_cli",
+    "values", "masks", "shapes", "layouts", "options", "sizes", "caches", "processes", "files", "lab_and_cli",
 )  # fmt: skip
 
 

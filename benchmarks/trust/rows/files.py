@@ -67,14 +67,14 @@ def _of_qkv() -> dict[str, Kept]:
     similarity = qkv.Polynomial(degree=2)
 
     def cache(folder: Path) -> None:
-        memory = qkv.KVCache(2, 3, 8)
-        memory.append(tokens, tokens)
-        memory.save(folder / "it.safetensors")
+        kv_cache = qkv.KVCache(2, 3, 8)
+        kv_cache.append(tokens, tokens)
+        kv_cache.save(folder / "it.safetensors")
 
     def state(folder: Path) -> None:
-        memory = qkv.LinearState(similarity, 2, 3, 8)
-        memory.append(tokens, tokens)
-        memory.save(folder / "it.safetensors")
+        kv_cache = qkv.LinearState(similarity, 2, 3, 8)
+        kv_cache.append(tokens, tokens)
+        kv_cache.save(folder / "it.safetensors")
 
     def model(folder: Path) -> None:
         qkv.nn.save(qkv.nn.Decoder(24, heads=4, layers=2, vocabulary=20), folder / "it.safetensors")

@@ -1,4 +1,4 @@
-"""Rows 23 to 26: the same numbers in other memory."""
+"""Rows 23 to 26: the same numbers in other cache."""
 
 from __future__ import annotations
 

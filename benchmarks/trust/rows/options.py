@@ -78,10 +78,15 @@ def _similar(subject: Subject) -> None:
         raise NotOffered("softmax only")
 
 
-def _forms(similarity: Any, tensors: tuple[Tensor, ...], forms: tuple[str, ...] = ("auto", "dense")) -> None:
+def _forms(similarity: Any, tensors: tuple[Tensor, ...], backends: tuple[str, ...] = ("auto", "reference")) -> None:
     want = oracle(*tensors, similarity=similarity).out
-    for form in forms:
-        close(qkv.attention(*tensors, similarity=similarity, form=form), want, torch.float64, f"{similarity}, {form}")
+    for backend in backends:
+        close(
+            qkv.attention(*tensors, similarity=similarity, backend=backend),
+            want,
+            torch.float64,
+            f"{similarity}, {backend}",
+        )
 
 
 @row(34, "polynomial degree 0, -1, 1.5; odd degrees")
@@ -141,7 +146,7 @@ def ties(subject: Subject) -> str:
     key = tensors[1].clone()
     key[:, :, 41], key[:, :, 69] = key[:, :, 3], key[:, :, 3]
     tensors = tensors[0], key, tensors[2]
-    _forms(qkv.Argmax(), tensors, ("auto", "dense", "hard"))
+    _forms(qkv.Argmax(), tensors, ("auto", "reference", "argmax"))
     leaves = [tensor.clone().requires_grad_() for tensor in tensors]
     qkv.attention(*leaves, similarity=qkv.Argmax()).sum().backward()
     if leaves[2].grad is None or leaves[2].grad[:, :, [41, 69]].any():

@@ -1,4 +1,4 @@
-"""Rows 45 to 48: threads, a fork, Ctrl-C, no memory left, no native library. Each has a process of its own."""
+"""Rows 45 to 48: threads, a fork, Ctrl-C, no cache left, no native library. Each has a process of its own."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def threads(subject: Subject) -> str:
             same_bits(out, want, "in a thread")
 
     def writing() -> str:
-        memory = subject.memory("growing")
+        cache = subject.cache("growing")
         token = torch.ones(2, 3, 1, 8)
-        memory.append(token, token)
+        cache.append(token, token)
 
         def run(number: int) -> None:
             for _ in range(400):
-                memory.append(token, token)
+                cache.append(token, token)
 
         switch = sys.getswitchinterval()
         sys.setswitchinterval(1e-5)
@@ -74,8 +74,8 @@ def threads(subject: Subject) -> str:
             if isinstance(failed[0], subject.error) and subject.name == "qkv":
                 return "refused"
             raise Wrong(f"a thread ended with {told(failed[0])}")
-        if memory.length != 801:
-            raise Wrong(f"{memory.length} of 801 tokens are in the cache, and nothing was said")
+        if cache.length != 801:
+            raise Wrong(f"{cache.length} of 801 tokens are in the cache, and nothing was said")
         return "every token is there once"
 
     each({"one problem": lambda: by_way(subject, reading), "one cache": writing})
@@ -119,7 +119,7 @@ def forked(subject: Subject) -> str:
     return "right in the child" if code == 0 else "refused in the child at once"
 
 
-@row(47, "Ctrl-C in the middle; no memory left", alone=True)
+@row(47, "Ctrl-C in the middle; no cache left", alone=True)
 def interrupted(subject: Subject) -> str:
     tensors = problem(subject)
     want = right(tensors).out
@@ -160,7 +160,7 @@ def interrupted(subject: Subject) -> str:
         each(
             {
                 "Ctrl-C": lambda: by_way(subject, ctrl_c),
-                "no memory": lambda: by_way(subject, no_memory),
+                "no cache": lambda: by_way(subject, no_memory),
             }
         )
         and "the exception arrives, and the next call is right"
@@ -168,7 +168,7 @@ def interrupted(subject: Subject) -> str:
 
 
 def _wide(subject: Subject) -> list[list[torch.Tensor]]:
-    """Inputs of a few numbers whose result has 10^9: its memory cannot be had."""
+    """Inputs of a few numbers whose result has 10^9: its cache cannot be had."""
     if not subject.takes_strides:
         return []
     shapes = ((1, 4096, 4096, 64), (1, 4096, 1, 64), (1, 4096, 1, 64))
@@ -182,13 +182,13 @@ q, k, v = (torch.randn(2, 3, 5, 8) for _ in range(3))
 for similarity in (qkv.Softmax(), qkv.Argmax(), qkv.FeatureMap(qkv.features.elu1)):
     found = qkv.attention(q, k, v, similarity=similarity)
     torch.testing.assert_close(found.double(), oracle(q, k, v, similarity=similarity).out, atol=1e-4, rtol=1e-4)
-memory = qkv.KVCache(2, 3, 8)
-found = qkv.decode(q, k, v, memory)
+cache = qkv.KVCache(2, 3, 8)
+found = qkv.decode(q, k, v, cache)
 causal = torch.ones(5, 5, dtype=torch.bool).tril()
 torch.testing.assert_close(found.double(), oracle(q, k, v, mask=causal).out, atol=1e-4, rtol=1e-4)
 print("explained:", " ".join(str(qkv.explain(q, k, v, similarity=qkv.Argmax())).split()))
 try:
-    qkv.attention(q, k, v, form="decode")
+    qkv.attention(q, k, v, backend="native")
     print("by name: ran")
 except qkv.errors.QkvError as error:
     print("by name:", " ".join(str(error).split()))
@@ -205,8 +205,8 @@ with tempfile.TemporaryDirectory() as folder:
 torch.set_num_threads(2)
 from qkv.testing.oracle import oracle
 q, k, v = (torch.randn(2, 3, 65, 8) for _ in range(3))
-for form in ("auto", "dense", "streaming"):
-    found = qkv.attention(q, k, v, form=form)
+for backend in ("auto", "reference", "sdpa"):
+    found = qkv.attention(q, k, v, backend=backend)
     torch.testing.assert_close(found.double(), oracle(q, k, v).out, atol=1e-4, rtol=1e-4)
 """
 
@@ -228,12 +228,10 @@ def without_the_native_library(subject: Subject) -> str:
     for line in (explained, by_name):
         if "QKV_NATIVE=0" not in line:
             raise Wrong(f"the reason is not told: {line}")
-    wrong = script("import qkv, torch; qkv.kernels.isa()", QKV_ISA="sve9")
+    wrong = script("import qkv, torch; qkv.ops.isa()", QKV_ISA="sve9")
     if wrong.returncode == 0 or "QKV_ISA" not in wrong.stderr:
         raise Wrong("QKV_ISA=sve9 is not refused")
     two = script(TWO_RUNTIMES)
     if two.returncode != 0:
         raise Wrong(f"beside another OpenMP: {two.stderr.strip().splitlines()[-1]}")
-    return (
-        "torch's forms run and explain says why; what is asked for by name is refused; a second OpenMP changes nothing"
-    )
+    return "torch's backends run and explain says why; what is asked for by name is refused; a second OpenMP changes nothing"

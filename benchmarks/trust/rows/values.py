@@ -153,7 +153,7 @@ def infinite_logit(subject: Subject) -> str:
 
     by_way(subject, probe)
     if subject.name == "qkv" and found != {"a row of NaN"}:
-        raise Wrong(f"documented as a row of NaN in every form, seen: {found}")
+        raise Wrong(f"documented as a row of NaN in every backend, seen: {found}")
     return " and ".join(sorted(found))
 
 

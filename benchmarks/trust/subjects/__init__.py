@@ -18,7 +18,7 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 class Subject:
     """A library under probe. Tensors are torch's, (batch, heads, length, width), and come back as such.
 
-    `ways` are the calls that all have to be right: qkv's forms, the options of others that a user meets without asking
+    `ways` are the calls that all have to be right: qkv's backends, the options of others that a user meets without asking
     for them. `error` is what a refusal has to be made of.
     """
 
@@ -61,7 +61,7 @@ class Subject:
     def lse(self, way: str, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
         raise NotOffered("no log-sum-exp")
 
-    def memory(self, kind: str, size: int | None = None) -> Any:
+    def cache(self, kind: str, size: int | None = None) -> Any:
         """A cache: "growing", a "ring" of so many tokens, or "fixed" to so many."""
         raise NotOffered("no cache")
 

@@ -58,7 +58,7 @@ class Transformers(Subject):
         assert mask is not None
         return mask
 
-    def memory(self, kind: str, size: int | None = None) -> Any:
+    def cache(self, kind: str, size: int | None = None) -> Any:
         return Memory(kind, size)
 
 

@@ -1,4 +1,4 @@
-"""qkv: every softmax form by name, and auto."""
+"""qkv: every softmax backend by name, and auto."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def mask_of(keep: Any, lengths: Any, causal: bool, corner: int | None, window: A
 class Qkv(Subject):
     name, short = "qkv", "qkv"
     packages = ("qkv",)
-    ways = ("auto", "dense", "streaming")
+    ways = ("auto", "reference", "sdpa")
     error = QkvError
     dtypes = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -44,12 +44,14 @@ class Qkv(Subject):
             options.pop("corner", None), options.pop("window", None),
         )  # fmt: skip
         similarity = qkv.Softmax(scale=options.pop("scale", None), softcap=options.pop("softcap", None))
-        return qkv.attention(query, key, value, similarity=similarity, mask=mask, form=way, return_lse=lse, **options)
+        return qkv.attention(
+            query, key, value, similarity=similarity, mask=mask, backend=way, return_lse=lse, **options
+        )
 
     def lse(self, way: str, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
         return self.attend(way, query, key, value, lse=True, **options)[1]
 
-    def memory(self, kind: str, size: int | None = None) -> Any:
+    def cache(self, kind: str, size: int | None = None) -> Any:
         return Memory(kind, size)
 
 

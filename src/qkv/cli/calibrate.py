@@ -51,7 +51,7 @@ def _ranks(most: int, show_only: bool, as_json: bool) -> None:
     if show_only:
         points, where = read_points(), points_path()
     else:
-        from ..measure.ranks import measure_ranks
+        from ..profiling.ranks import measure_ranks
 
         console = Console(stderr=True, quiet=as_json)
         with console.status(f"measuring attention over up to {most} ranks"):

@@ -165,7 +165,7 @@ def _in_template(tokenizer: Any, prompt: str) -> str:
 
 
 def plan_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor], options: Options) -> dict[str, Any]:
-    """What will run, and how large its memory becomes."""
+    """What will run, and how large its cache becomes."""
     config: Any = model.config.get_text_config(decoder=True)
     heads = config.num_attention_heads
     kv_heads = _option(config, "num_key_value_heads") or heads
@@ -199,8 +199,8 @@ def _option(config: Any, name: str) -> int | None:
 
 def generate(loaded: Loaded, inputs: dict[str, torch.Tensor], options: Options, say: Any) -> Run:
     """On qkv, with its cache."""
-    memory = hf.cache(loaded.model, dtype=STORAGE[options.kv_cache])
-    return _run(loaded, inputs, options, f"qkv {options.kv_cache}", memory, lambda: memory.nbytes, say)
+    cache = hf.cache(loaded.model, dtype=STORAGE[options.kv_cache])
+    return _run(loaded, inputs, options, f"qkv {options.kv_cache}", cache, lambda: cache.nbytes, say)
 
 
 def generate_default(loaded: Loaded, inputs: dict[str, torch.Tensor], options: Options) -> Run:
@@ -208,11 +208,11 @@ def generate_default(loaded: Loaded, inputs: dict[str, torch.Tensor], options: O
     model = loaded.model
     name = "sdpa" if model._supports_sdpa else "eager"
     model.set_attn_implementation(name)
-    memory: Cache = DynamicCache(config=model.config)
+    cache: Cache = DynamicCache(config=model.config)
     if model.config.is_encoder_decoder:
-        memory = EncoderDecoderCache(memory, DynamicCache())
+        cache = EncoderDecoderCache(cache, DynamicCache())
     try:
-        return _run(loaded, inputs, options, f"{name} f32", memory, lambda: _bytes(memory), None)
+        return _run(loaded, inputs, options, f"{name} f32", cache, lambda: _bytes(cache), None)
     finally:
         model.set_attn_implementation("qkv")
 
@@ -222,7 +222,7 @@ def _run(
     inputs: dict[str, torch.Tensor],
     options: Options,
     name: str,
-    memory: Any,
+    cache: Any,
     nbytes: Callable[[], int],
     say: Any,
 ) -> Run:
@@ -234,7 +234,7 @@ def _run(
     with torch.no_grad():
         found: Any = loaded.model.generate(  # pyright: ignore[reportCallIssue]
             **inputs,  # pyright: ignore[reportArgumentType]
-            past_key_values=memory,
+            past_key_values=cache,
             logits_processor=LogitsProcessorList([_Numbers()]),
             stopping_criteria=StoppingCriteriaList([clock]),
         )
@@ -267,10 +267,10 @@ class _Numbers(LogitsProcessor):
         return scores
 
 
-def _bytes(memory: Any) -> int:
-    if isinstance(memory, EncoderDecoderCache):
-        return _bytes(memory.self_attention_cache) + _bytes(memory.cross_attention_cache)
-    pairs = [(layer.keys, layer.values) for layer in memory.layers if layer.is_initialized]
+def _bytes(cache: Any) -> int:
+    if isinstance(cache, EncoderDecoderCache):
+        return _bytes(cache.self_attention_cache) + _bytes(cache.cross_attention_cache)
+    pairs = [(layer.keys, layer.values) for layer in cache.layers if layer.is_initialized]
     return sum(tensor.nbytes for pair in pairs for tensor in pair)
 
 

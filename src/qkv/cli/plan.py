@@ -166,7 +166,7 @@ def _plans(chosen: list[Model], options: Options) -> list[Plan]:
 
 
 def _audit(chosen: list[Model], options: Options, as_json: bool) -> None:
-    from ..measure.audit import audit
+    from ..profiling.audit import audit
 
     found = [audit(model, context=options.context, batch=options.batch) for model in chosen]
     if as_json:

@@ -11,8 +11,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import qkv
-from qkv import features, kernels
-from qkv.kernels.linear import ELU1, Rule, linear
+from qkv import features, ops
+from qkv.ops.kernels import ELU1, Rule, linear
 
 HEADS, HEADS_KV, PAST, WIDTH = 32, 8, 4096, 128
 ROUNDS = 9
@@ -27,8 +27,8 @@ def decode_step() -> dict[str, float | str]:
 
     key, value = random(HEADS_KV, PAST + 1), random(HEADS_KV, PAST + 1)
     query, new_key, new_value = random(HEADS, 1), key[:, :, PAST:], value[:, :, PAST:]
-    memory = qkv.KVCache(batch=1, heads=HEADS_KV, width=WIDTH)
-    memory.append(key[:, :, :PAST], value[:, :, :PAST])
+    cache = qkv.KVCache(batch=1, heads=HEADS_KV, width=WIDTH)
+    cache.append(key[:, :, :PAST], value[:, :, :PAST])
     times: dict[str, list[float]] = {"qkv": [], "torch": []}
     outs: dict[str, torch.Tensor] = {}
 
@@ -38,12 +38,12 @@ def decode_step() -> dict[str, float | str]:
         times[name].append(1e3 * (perf_counter() - start))
 
     for _ in range(ROUNDS):
-        timed("qkv", lambda: qkv.decode(query, new_key, new_value, memory))
-        memory.crop(PAST)
+        timed("qkv", lambda: qkv.decode(query, new_key, new_value, cache))
+        cache.crop(PAST)
         timed("torch", lambda: scaled_dot_product_attention(query, key, value, enable_gqa=True))
     assert torch.allclose(outs["qkv"], outs["torch"], atol=1e-5), "qkv and torch disagree"
     ms, torch_ms = median(times["qkv"]), median(times["torch"])
-    return {"qkv_ms": ms, "torch_ms": torch_ms, "ratio": torch_ms / ms, "isa": qkv.kernels.isa()}
+    return {"qkv_ms": ms, "torch_ms": torch_ms, "ratio": torch_ms / ms, "isa": qkv.ops.isa()}
 
 
 def crossover_here() -> dict[str, int | None]:
@@ -56,7 +56,7 @@ def crossover_here() -> dict[str, int | None]:
 
 def _measured_crossover() -> int | None:
     """The length at which the kernel's two ways take equally long, between the two lengths where the order changes."""
-    if kernels.reasons():
+    if ops.reasons():
         return None
     before: tuple[int, float] | None = None
     for length in (32, 64, 128, 256, 512, 1024):

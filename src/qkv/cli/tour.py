@@ -12,7 +12,7 @@ from rich.table import Table
 
 import qkv
 from qkv import features, problems, tutor
-from qkv.choice import Choice
+from qkv.backends.dispatch import Choice
 from qkv.cli.race import HEADS, HEADS_KV, PAST, WIDTH, crossover_here, decode_step
 
 # Three tokens of width 2; queries and keys of width 3, values of width 2.
@@ -87,7 +87,7 @@ def show_json() -> None:
         json.dumps(
             {
                 "example": worked_example(),
-                "choice": {"form": choice.form, "reasons": choice.reasons},
+                "choice": {"backend": choice.backend, "reasons": choice.reasons},
                 "decode": decode_step(),
                 "crossover": crossover_here(),
                 "taught": taught(),
@@ -112,7 +112,7 @@ def show() -> None:
     console.print("qkv.explain(query, key, value, mask=Causal() & Padding(lengths=[1024, 700]))\n")
     console.print(str(larger_call()), markup=False)
     console.print()
-    console.rule("[bold]5. a memory that is never copied")
+    console.rule("[bold]5. a cache that is never copied")
     step = decode_step()
     console.print(
         f"one token after {PAST}, {HEADS} query heads on {HEADS_KV}, width {WIDTH}, float32, on this machine:\n"

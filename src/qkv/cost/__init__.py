@@ -42,9 +42,9 @@ _HOME_OF_NAME = {
     "wire": "wire",
     "Machine": "machine",
     "use": "machine",
-    "watch": "qkv.measure.watch",
-    "audit": "qkv.measure.audit",
-    "Audit": "qkv.measure.audit",
+    "watch": "qkv.profiling.watch",
+    "audit": "qkv.profiling.audit",
+    "Audit": "qkv.profiling.audit",
 }
 
 __all__ = [*_HOME_OF_NAME]  # pyright: ignore[reportUnsupportedDunderAll]

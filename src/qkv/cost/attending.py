@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..similarity import Softmax
-from ..sizes import Sizes
 from .architecture import Model
 from .formats import is_symbol, smaller, stored
 from .ledger import Line, Number, half
 from .needs import SUM_BYTES, Asked, needed
+from .sizes import Sizes
 
 if TYPE_CHECKING:
     from .blocks import Step
@@ -112,7 +112,7 @@ def _scores(
             line.written,
             line.product,
         )
-        for line in needed("streaming", asked, step.training).lines
+        for line in needed("blockwise", asked, step.training).lines
     ]
 
 

@@ -8,13 +8,13 @@ from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, compl
 from ..masks import Causal, Extent, Mask, Padding, Window, as_mask
 from ..masks.reach import Reach, reach
 from ..similarity import AnySimilarity, as_similarity
-from ..sizes import RANKS, Sizes, check_sizes
 from .formats import BITS
 from .ledger import Ledger, Number, half, named
 from .needs import Asked, forms_for, needed
+from .sizes import RANKS, Sizes, check_sizes
 
 ITEM_BYTES = {"float64": 8, **{name: bits // 8 for name, bits in BITS.items() if bits >= 8}}
-FORMS = ("dense", "streaming", "linear", "hard", "decode")
+BACKENDS = ("reference", "blockwise", "linear", "argmax", "native")
 
 
 def count(
@@ -24,7 +24,7 @@ def count(
     *,
     similarity: AnySimilarity | None = None,
     mask: Mask | None = None,
-    form: str = "auto",
+    backend: str = "auto",
     dtype: Any = None,
     features: Number | None = None,
     training: bool = False,
@@ -32,17 +32,17 @@ def count(
     """Flops, bytes and memory that attention needs, line by line.
 
     query, key, value: tensors, or shapes as `attention` takes them, of integers, names or SymPy symbols. With names
-    the answer is a formula. form: which algorithm; "auto" takes the one without the matrix of scores, and for feature
+    the answer is a formula. backend: which algorithm; "auto" takes the one without the matrix of scores, and for feature
     maps the one with fewer flops. dtype: of shapes; float32 where nothing is said. features: how many a map of your
     own makes. training: forward and backward.
 
-    Only pairs that the mask lets through are counted, exactly: `qkv.explain` says what a form executes.
+    Only pairs that the mask lets through are counted, exactly: `qkv.explain` says what a backend executes.
 
     >>> count((1, 8, 1024, 64), (1, 8, 1024, 64), (1, 8, 1024, 64), mask=Causal()).products
     1074790400
-    >>> count("n d", "n d", "n m", form="dense").theta()
+    >>> count("n d", "n d", "n m", backend="reference").theta()
     Θ(d·n² + m·n²)
-    >>> count("n d", "n d", "n m", form="dense").theta("space")
+    >>> count("n d", "n d", "n m", backend="reference").theta("space")
     Θ(d·n + m·n + n²)
     """
     chosen = as_similarity(similarity)
@@ -56,31 +56,31 @@ def count(
             raise OptionError(complaint("features", repr(features), "a whole number from 1 on"))
     pairs, reached = _pairs(sizes, mask, len(_shape("query", query)))
     asked = Asked(sizes, pairs, item, chosen, features, *(reached or (None, None)))
-    chosen_form = _form(form, asked, as_mask(mask))
-    if training and chosen_form == "decode":
-        hint = "form='streaming' has one"
-        raise OptionError(complaint("training", "True with form='decode'", "a form that has a derivative", hint))
-    return needed(chosen_form, asked, training)
+    chosen_backend = _backend(backend, asked, as_mask(mask))
+    if training and chosen_backend == "native":
+        hint = "backend='blockwise' has one"
+        raise OptionError(complaint("training", "True with backend='native'", "a backend that has a derivative", hint))
+    return needed(chosen_backend, asked, training)
 
 
-def _form(form: str, asked: Asked, mask: Mask | None) -> str:
+def _backend(backend: str, asked: Asked, mask: Mask | None) -> str:
     """The algorithm whose lines are counted."""
-    if form != "auto" and form not in FORMS:
-        raise OptionError(complaint("form", repr(form), "one of auto, " + ", ".join(FORMS)))
+    if backend != "auto" and backend not in BACKENDS:
+        raise OptionError(complaint("backend", repr(backend), "one of auto, " + ", ".join(BACKENDS)))
     serving = forms_for(asked.similarity)
     if not all(isinstance(part, Causal | Padding) for part in (() if mask is None else mask.parts())):
         # What was added to a sum cannot be taken out again, and one sum serves all queries.
         serving = tuple(name for name in serving if name != "linear")
-    if form != "auto":
-        if form not in serving:
-            given = f"{form!r} with {asked.similarity!r}" + ("" if mask is None else f" and {mask!r}")
-            raise OptionError(complaint("form", given, "one of " + ", ".join(serving)))
-        return form
+    if backend != "auto":
+        if backend not in serving:
+            given = f"{backend!r} with {asked.similarity!r}" + ("" if mask is None else f" and {mask!r}")
+            raise OptionError(complaint("backend", given, "one of " + ", ".join(serving)))
+        return backend
     if "linear" not in serving:
         return serving[0]
-    by_sums, by_scores = needed("linear", asked, False).flops, needed("streaming", asked, False).flops
+    by_sums, by_scores = needed("linear", asked, False).flops, needed("blockwise", asked, False).flops
     # Of formulas, the one that a long sequence would choose.
-    return "linear" if not isinstance(by_sums - by_scores, int) or by_sums < by_scores else "streaming"
+    return "linear" if not isinstance(by_sums - by_scores, int) or by_sums < by_scores else "blockwise"
 
 
 def sizes_of(query: Any, key: Any, value: Any) -> Sizes:
@@ -140,7 +140,7 @@ def _pairs(sizes: Sizes, mask: Mask | None, dims: int) -> tuple[Number, Reach | 
 
 
 def _symbolic_pairs(mask: Mask, sizes: Sizes) -> Number:
-    """Closed forms for lengths that are symbols."""
+    """Closed backends for lengths that are symbols."""
     n, m = sizes.len_q, sizes.len_k
     if isinstance(mask, Causal):
         if mask.offset is None and n == m:

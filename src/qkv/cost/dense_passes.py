@@ -1,7 +1,7 @@
 """`dense`, operator by operator: bytes read, bytes written and memory held, from sizes alone. A leaf: no torch.
 
-The lists follow the lines of forms/dense.py and forms/equation.py, temporaries and their lifetimes included; `watch`
-counts the same from what really ran, and tests hold the two equal, so that a change in the form shows here.
+The lists follow the lines of backends/dense.py and backends/equation.py, temporaries and their lifetimes included; `watch`
+counts the same from what really ran, and tests hold the two equal, so that a change in the backend shows here.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
 
-from ..sizes import Sizes
 from .ledger import Line
 from .passes import Features
 from .price import product_flops
+from .sizes import Sizes
 
 
 class Cells(NamedTuple):

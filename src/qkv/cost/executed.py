@@ -11,9 +11,9 @@ class Geometry:
 
     lanes: numbers in a vector. tile_rows, tile_keys: a tile of argmax. query_rows: rows that go along a past together.
     page_tokens, part_tokens: a past is read by pages, and its softmax folded by parts. group_tokens, value_line,
-    linear_line: what rows of weights, of values and of the linear form are filled up to. bfloat16_pair: channels of
+    linear_line: what rows of weights, of values and of the linear backend are filled up to. bfloat16_pair: channels of
     keys that a memory keeps together. linear_rows: rows that see as far as the last of them. chunks: (most features,
-    tokens) of a chunk of the linear form. The last three: when its keys go in segments.
+    tokens) of a chunk of the linear backend. The last three: when its keys go in segments.
     """
 
     isa: str
@@ -34,13 +34,13 @@ class Geometry:
     enough_heads: int
 
     def chunk_tokens(self, features: int) -> int:
-        """Tokens in a chunk of the linear form."""
+        """Tokens in a chunk of the linear backend."""
         return next(tokens for most, tokens in self.chunks if features <= most)
 
 
 @dataclass
 class Executed:
-    """score_flops: queries by keys. value_flops: weights by values. other_flops: the products of the linear form, which
+    """score_flops: queries by keys. value_flops: weights by values. other_flops: the products of the linear backend, which
     its kernel does not tell apart. feature_flops: monomials, powers and squares. exponentials: of vectors, so that the
     two that a sink takes for each query are not among them. tiles: pages and tiles of scores.
 

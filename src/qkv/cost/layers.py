@@ -12,9 +12,9 @@ from dataclasses import replace
 from ..errors import ShapeError, complaint
 from ..masks.grid import size
 from ..similarity import Softmax
-from ..sizes import Sizes, check_heads
 from .ledger import Ledger, Line, Number, named, quotient
 from .needs import Asked, needed
+from .sizes import Sizes, check_heads
 
 
 def layer(
@@ -62,7 +62,7 @@ def layer(
     ]
     sizes = Sizes(batch, heads, kv_heads, len_q, len_k + past_keys, width, width)
     asked = Asked(sizes, sizes.cells if pairs is None else pairs, item, Softmax())
-    attention = list(needed("streaming", asked, training).lines)
+    attention = list(needed("blockwise", asked, training).lines)
     if caches:
         # What is past is read from the cache in the cache's format, what is new goes there.
         held, fresh = batch * keys * past_keys, item * tokens_k * keys

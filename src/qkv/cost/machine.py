@@ -85,7 +85,7 @@ class Machine:
     def measure(cls, progress: Progress | None = None) -> Machine:
         """Measure this machine, about a quarter of a minute; `store()` keeps it. Nothing else should be running."""
         # What measures stands above what is measured, and loads torch.
-        return import_module("qkv.measure.calibrate").measure(progress)
+        return import_module("qkv.profiling.calibrate").measure(progress)
 
     @classmethod
     def built_in(cls) -> Machine:

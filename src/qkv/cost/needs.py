@@ -1,4 +1,4 @@
-"""The lines of attention, form by form: what each has to do with the pairs that the mask lets through."""
+"""The lines of attention, backend by backend: what each has to do with the pairs that the mask lets through."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from ..errors import OptionError, complaint
 from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
-from ..sizes import Sizes
 from .ledger import Ledger, Line, Number
+from .sizes import Sizes
 
 ELEMENTWISE_MAPS = ("elu1", "relu", "identity", "squared")
 SUM_BYTES = 4  # sums are float32 at least, whatever the inputs are
@@ -63,32 +63,32 @@ class Asked(NamedTuple):
 
 
 def forms_for(similarity: AnySimilarity) -> tuple[str, ...]:
-    """The forms that compute a similarity; the first is what `auto` means where flops do not decide."""
+    """The backends that compute a similarity; the first is what `auto` means where flops do not decide."""
     if isinstance(similarity, Argmax):
-        return "hard", "dense"
+        return "argmax", "reference"
     if isinstance(similarity, Softmax):
-        return "streaming", "dense", "decode"
+        return "blockwise", "reference", "native"
     if isinstance(similarity, Polynomial | FeatureMap):
-        return "streaming", "dense", "linear"
-    return "streaming", "dense"
+        return "blockwise", "reference", "linear"
+    return "blockwise", "reference"
 
 
-def needed(form: str, asked: Asked, training: bool) -> Ledger:
-    """Every line of a form, and of its derivative where that is asked for."""
-    if form == "linear":
+def needed(backend: str, asked: Asked, training: bool) -> Ledger:
+    """Every line of a backend, and of its derivative where that is asked for."""
+    if backend == "linear":
         return _linear(asked, training)
     sizes, item = asked.sizes, asked.item
-    lines = [*_scores(asked), *_weights(asked), *_values(asked, form)]
-    held = item * sizes.rows if form != "hard" else INDEX_BYTES * sizes.rows
-    if form == "dense":
+    lines = [*_scores(asked), *_weights(asked), *_values(asked, backend)]
+    held = item * sizes.rows if backend != "argmax" else INDEX_BYTES * sizes.rows
+    if backend == "reference":
         # The matrix of scores is written, read, written as weights and read again.
         matrix = _arithmetic(item) * sizes.cells
         lines = [_moved(line, matrix) for line in lines]
         held = 2 * matrix
     if training:
-        lines += _backward(asked, form)
+        lines += _backward(asked, backend)
         held = held + asked.inputs + asked.outputs  # their derivatives
-    return Ledger(form, tuple(lines), asked.inputs, asked.outputs, held)
+    return Ledger(backend, tuple(lines), asked.inputs, asked.outputs, held)
 
 
 def feature_count(asked: Asked) -> Number:
@@ -150,12 +150,12 @@ def _weights(asked: Asked) -> list[Line]:
     return lines
 
 
-def _values(asked: Asked, form: str) -> list[Line]:
+def _values(asked: Asked, backend: str) -> list[Line]:
     width, out = asked.sizes.width_v, asked.outputs
     if isinstance(asked.similarity, Argmax):
         return [Line("gather", read=asked.item * asked.rows * width, written=out)]
     # Dividing the answers is cheaper than dividing the weights, unless there is a matrix of them.
-    quotients = asked.pairs if form == "dense" else asked.rows * width
+    quotients = asked.pairs if backend == "reference" else asked.rows * width
     weighted = Line("weighted values", flops=2 * asked.pairs * width, read=asked.value_bytes, product=True)
     return [weighted, Line("quotient", flops=quotients if asked.normalized else 0, written=out)]
 
@@ -173,7 +173,7 @@ def _moved(line: Line, matrix: Number) -> Line:
     )
 
 
-def _backward(asked: Asked, form: str) -> list[Line]:
+def _backward(asked: Asked, backend: str) -> list[Line]:
     """dP = dO·Vᵀ, dS = P∘(dP − rowsum), dQ = dS·K, dK = dSᵀ·Q, dV = Pᵀ·dO; scores again where they were not kept."""
     sizes, pairs, item = asked.sizes, asked.pairs, asked.item
     gradient = Line("derivative of the answer", read=asked.outputs)
@@ -181,7 +181,7 @@ def _backward(asked: Asked, form: str) -> list[Line]:
         return [gradient, Line("dV", flops=asked.rows * sizes.width_v, written=item * sizes.value_numbers)]
     width = feature_count(asked) if isinstance(asked.similarity, FeatureMap) else sizes.width
     lines = [gradient]
-    if form != "dense":
+    if backend != "reference":
         again = [line for line in [*_scores(asked), *_weights(asked)] if line.name not in ("largest", "sum", "sink")]
         lines += [Line(f"{line.name} again", line.flops, line.read, product=line.product) for line in again]
     by_query, by_key = item * sizes.query_numbers, item * sizes.key_numbers

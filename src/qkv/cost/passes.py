@@ -1,8 +1,8 @@
-"""Products that the forms built on torch's operators execute, from sizes alone. A leaf: no torch, integers.
+"""Products that the backends built on torch's operators execute, from sizes alone. A leaf: no torch, integers.
 
 *Executed*, not needed: masked halves of tiles, and keys that nobody sees, are in it where the code goes over them.
-`watch` counts the same from what really ran, and tests hold the two equal, so that a change in a form shows here. Sizes
-of blocks stand in the forms and are given as arguments. `dense_passes` has `dense` with its bytes.
+`watch` counts the same from what really ran, and tests hold the two equal, so that a change in a backend shows here. Sizes
+of blocks stand in the backends and are given as arguments. `dense_passes` has `dense` with its bytes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..masks import Band
-from ..sizes import Sizes
 from .price import product_flops
+from .sizes import Sizes
 
 # Keys in a block of torch's flash kernel. Its blocks of queries, 32, 64 or 256 rows, divide it.
 FLASH_KEYS = 512

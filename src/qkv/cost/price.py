@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-# Conservative figures for one core of a recent machine. Only their ratios decide between forms.
+# Conservative figures for one core of a recent machine. Only their ratios decide between backends.
 MULTIPLY_RATE = 40e9  # floating-point operations a second in a matrix product
 MEMORY_RATE = 8e9  # bytes a second read or written beyond the caches
 
@@ -52,7 +52,7 @@ class Price(NamedTuple):
 class Cost:
     """flops: multiplications and additions that the call asks for. traffic: bytes that pass through memory. extra:
     bytes held beside inputs and output at the worst moment. overhead: seconds that no size explains. charged: flops
-    that the form takes as long for, at the rate of a good product; None: as asked for. work: asks what is executed, in
+    that the backend takes as long for, at the rate of a good product; None: as asked for. work: asks what is executed, in
     the units of a machine that was measured."""
 
     flops: int
@@ -64,12 +64,12 @@ class Cost:
 
     @property
     def executed(self) -> int:
-        """Flops of products as the form does them, masked parts of its tiles included."""
+        """Flops of products as the backend does them, masked parts of its tiles included."""
         return self.flops if self.work is None else self.work().executed
 
     @property
     def seconds(self) -> float:
-        """A rough time from built-in figures: it orders the forms, it does not predict."""
+        """A rough time from built-in figures: it orders the backends, it does not predict."""
         return self.overhead + (self.charged or self.flops) / MULTIPLY_RATE + self.traffic / MEMORY_RATE
 
 
@@ -92,7 +92,7 @@ def product_flops(pairs: int, width: int) -> int:
 
 
 def linear_flops(queries: int, keys: int, features: int, width: int, width_v: int, pairs: int) -> int:
-    """The linear form: each key is added to features × (width_v + 1) sums, each query reads them all; and `pairs` of a
+    """The linear backend: each key is added to features × (width_v + 1) sums, each query reads them all; and `pairs` of a
     query and a key in the same chunk are scored and weighed one by one.
 
     >>> linear_flops(queries=10, keys=10, features=4, width=4, width_v=4, pairs=45)

@@ -1,13 +1,13 @@
 """What the native kernels execute for a call, from sizes alone: rows, keys and widths that fill up tiles and vectors,
-and masked parts of tiles, are work like all the rest. A leaf: `qkv.kernels.geometry()` brings the sizes of tiles.
+and masked parts of tiles, are work like all the rest. A leaf: `qkv.ops.geometry()` brings the sizes of tiles.
 
-    attend          form decode: softmax on plain tensors
+    attend          backend decode: softmax on plain tensors
     attend_memory   qkv.decode on a KVCache, softmax or argmax
-    argmax          form hard
-    linear          form linear and LinearState
+    argmax          backend hard
+    linear          backend linear and LinearState
 
 Integers of any size; a sum over tiles is a closed formula, or takes few steps. Numbers are taken to be finite: where a
-NaN or an infinity is met, kernels go another way, which only a count knows (`qkv.kernels.counted`).
+NaN or an infinity is met, kernels go another way, which only a count knows (`qkv.ops.loader`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..masks.band import Band
-from ..sizes import Sizes
 from .executed import Executed, Geometry
+from .sizes import Sizes
 from .steps import Steps, round_up
 from .tiles_linear import Features, linear
 

@@ -1,12 +1,12 @@
-"""What the native kernel of the linear form executes: by sums over the keys, or every score by itself."""
+"""What the native kernel of the linear backend executes: by sums over the keys, or every score by itself."""
 
 from __future__ import annotations
 
 from math import comb
 from typing import NamedTuple
 
-from ..sizes import Sizes
 from .executed import Executed, Geometry
+from .sizes import Sizes
 from .steps import Steps, round_up
 
 
@@ -48,7 +48,7 @@ def linear(
     direct: bool = False,
     state: bool = False,
 ) -> Executed:
-    """offset: query i sees the keys j ≤ i + offset; None: all, as the form says of a Causal that hides nothing, whose
+    """offset: query i sees the keys j ≤ i + offset; None: all, as the backend says of a Causal that hides nothing, whose
     offset is len_k - 1 or more. direct: every key is scored, and a state only read. state: there is one from before, to
     which all keys are added in the end where nothing is direct. Which keys count for all, as a Padding says, changes
     nothing. len_q 0: there are no queries, and the keys go into the state."""

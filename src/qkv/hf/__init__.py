@@ -1,4 +1,4 @@
-"""Hugging Face models on qkv: `register()` makes `attn_implementation="qkv"` known, `cache(model)` is their memory."""
+"""Hugging Face models on qkv: `register()` makes `attn_implementation="qkv"` known, `cache(model)` is their cache."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache, get_layer_types_and_kwargs
 
-from ..errors import DtypeError, FormRefused, OptionError, OptionTypeError, complaint
-from ..memory.checks import size
-from ..memory.layout import STORAGE
+from ..cache.pages import STORAGE
+from ..errors import BackendRefused, DtypeError, OptionError, OptionTypeError, complaint
+from ..inputs import check_size
 from .layers import LatentLayer, PagedLayer
 from .registry import NAME, check_layers
 
@@ -61,7 +61,7 @@ class PagedEncoderDecoderCache(EncoderDecoderCache):
 def cache(
     model: PreTrainedModel, *, dtype: torch.dtype | None = None, capacity: int | None = None
 ) -> PagedCache | PagedEncoderDecoderCache:
-    """A memory for `past_key_values=` of a model and of its `generate`: tokens are appended in place, never copied.
+    """A cache for `past_key_values=` of a model and of its `generate`: tokens are appended in place, never copied.
 
     dtype: what tokens are rounded to: float32, float16, bfloat16 or int8. None: the model's own dtype.
     capacity: room for so many tokens a row is set aside at once, and more are refused. None grows.
@@ -71,16 +71,16 @@ def cache(
     >>> sizes = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, vocab_size=97)
     >>> config = transformers.LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)
     >>> model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="qkv").eval()
-    >>> memory = qkv.hf.cache(model, dtype=torch.bfloat16)
+    >>> cache = qkv.hf.cache(model, dtype=torch.bfloat16)
     >>> with torch.no_grad():
-    ...     logits = model(torch.tensor([[5, 7, 11]]), past_key_values=memory).logits
-    >>> memory.get_seq_length(), len(memory)
+    ...     logits = model(torch.tensor([[5, 7, 11]]), past_key_values=cache).logits
+    >>> cache.get_seq_length(), len(cache)
     (3, 2)
 
     Rows padded on either side are served, and padding is not kept. Sliding layers are rings. `crop`, `reorder_cache`
     and the batch verbs of transformers change tables of pages. A model with multi-head latent attention keeps latents
     there, and gets them as tensors, since it makes keys and values of all of them in every step itself. Run it under
-    `torch.no_grad()`: a memory is not differentiated.
+    `torch.no_grad()`: a cache is not differentiated.
     """
     if not isinstance(model, PreTrainedModel):
         raise OptionTypeError(complaint("model", type(model).__name__, "a model of transformers"))
@@ -89,7 +89,7 @@ def cache(
     if config._attn_implementation != NAME:
         hint = "qkv.hf.register(), then model.set_attn_implementation('qkv')"
         given = f"{name} with attn_implementation={config._attn_implementation!r}"
-        raise FormRefused(complaint("model", given, f"one with {NAME!r}", hint), ("only qkv can read its pages",))
+        raise BackendRefused(complaint("model", given, f"one with {NAME!r}", hint), ("only qkv can read its pages",))
     check_layers(model)
     dtype = model.dtype if dtype is None else dtype
     if dtype not in STORAGE:
@@ -97,7 +97,7 @@ def cache(
         raise DtypeError(
             complaint("dtype", dtype, wanted, "this is how tokens are kept, whatever the model computes in")
         )
-    capacity = None if capacity is None else size("capacity", capacity)
+    capacity = None if capacity is None else check_size("capacity", capacity)
     _check_kind(model, config)
     kinds, options = get_layer_types_and_kwargs(config)
     if len(kinds) != len(options):
@@ -108,7 +108,7 @@ def cache(
     for index, (kind, option) in enumerate(zip(kinds, options, strict=True)):
         if kind not in _WINDOW:
             reason = f"layer {index} is {kind}, which keeps no keys and values"
-            raise FormRefused(f"{name}: qkv.hf.cache cannot serve it: {reason}.", (reason,))
+            raise BackendRefused(f"{name}: qkv.hf.cache cannot serve it: {reason}.", (reason,))
         window = None if _WINDOW[kind] is None else option.get(_WINDOW[kind])
         layers.append(layer_class(dtype, capacity, window, f"{name}, layer {index}"))
     paged = PagedCache(layers, dtype)
@@ -127,4 +127,4 @@ def _check_kind(model: PreTrainedModel, config: Any) -> None:
     elif getattr(config, "num_kv_shared_layers", None):
         reason = f"its last {config.num_kv_shared_layers} layers read the keys of layers before them"
     if reason is not None:
-        raise FormRefused(f"{name}: qkv.hf.cache cannot serve it: {reason}. Hint: use transformers' own.", (reason,))
+        raise BackendRefused(f"{name}: qkv.hf.cache cannot serve it: {reason}. Hint: use transformers' own.", (reason,))

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from transformers.utils import logging
 
+from ..cache.files import MODELS_HEADER, _through_to_disk, check_header
 from ..errors import OptionError, complaint
-from ..memory.files import MODELS_HEADER, _through_to_disk, check_header
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}

@@ -17,8 +17,8 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
+from ..cache.files import write
 from ..errors import OptionError, OptionTypeError, complaint
-from ..memory.files import write
 from ..nn.heads import checked, pooled
 from .checkpoint import (
     CONFIG,

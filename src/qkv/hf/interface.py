@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers.utils import output_capturing
 from transformers.utils.generic import TransformersKwargs
 
-from ..api import attention
+from ..functional import attention
 from ..masks import Causal, Mask, Window
 from ..similarity import Softmax
 from .layers import Held, alike

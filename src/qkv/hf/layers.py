@@ -6,7 +6,7 @@ append, then attend, and nothing is concatenated.
 
 Positions are transformers': padding counts. Tokens that are padding are not stored wherever leaving them out cannot
 be noticed, so that rows of a batch have lengths of their own and no mask is needed; `_stored` says which positions
-are in the memory. Where distances count (a window, a position bias), padding behind a row's first real token is stored,
+are in the cache. Where distances count (a window, a position bias), padding behind a row's first real token is stored,
 and masked.
 """
 
@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import CacheLayerMixin
 
-from ..decoding import decode
-from ..errors import FormRefused, MaskError, OptionError, ShapeError, complaint
-from ..memory import KVCache
-from ..memory.checks import size
+from ..cache import KVCache
+from ..cache.decode import decode
+from ..errors import BackendRefused, MaskError, OptionError, ShapeError, complaint
+from ..inputs import check_size
 from ..similarity import Softmax
 from .patterns import Pattern
 from .refusal import refusal
@@ -38,7 +38,7 @@ class Held:
         self.dtype, self.device = new.dtype, new.device
         self.shape = torch.Size((new.shape[0], new.shape[1], total, new.shape[3]))
 
-    def size(self, dim: int | None = None) -> Any:
+    def check_size(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self.shape[dim]
 
     def dim(self) -> int:
@@ -65,18 +65,18 @@ def _refuse(held: Held, what: str) -> NoReturn:
         "outside of the attention function"
     )
     hint = "use transformers' own cache with this model"
-    raise FormRefused(f"past_key_values of {held.layer.name}: {reason}. Hint: {hint}.", (reason,))
+    raise BackendRefused(f"past_key_values of {held.layer.name}: {reason}. Hint: {hint}.", (reason,))
 
 
 class PagedLayer(CacheLayerMixin):
-    """A layer of `qkv.hf.cache`. `memory` is its `KVCache`, made when the first tokens come."""
+    """A layer of `qkv.hf.cache`. `cache` is its `KVCache`, made when the first tokens come."""
 
     is_compileable = False
     is_croppable = True
 
     def __init__(self, dtype: torch.dtype, capacity: int | None, window: int | None, name: str = "a layer") -> None:
         self.storage, self.capacity, self.window, self.name = dtype, capacity, window, name
-        self.memory: KVCache | None = None
+        self.cache: KVCache | None = None
         self.record_past = False
         self._pending: Held | None = None
         self._clear()
@@ -84,9 +84,9 @@ class PagedLayer(CacheLayerMixin):
     def _clear(self) -> None:
         self.seen = 0
         self._visible: Tensor | None = None  # (batch, seen): what is no padding; None: everything
-        # (batch, positions): what the memory holds of the first ones; of later ones, everything.
+        # (batch, positions): what the cache holds of the first ones; of later ones, everything.
         self._stored: Tensor | None = None
-        self.holes = False  # whether the memory holds tokens that are padding
+        self.holes = False  # whether the cache holds tokens that are padding
 
     # What transformers asks of a layer.
 
@@ -96,45 +96,45 @@ class PagedLayer(CacheLayerMixin):
 
     @property
     def is_initialized(self) -> bool:
-        return self.memory is not None
+        return self.cache is not None
 
     @property
     def batch_size(self) -> int:
-        return -1 if self.memory is None else self.memory.batch
+        return -1 if self.cache is None else self.cache.batch
 
     @property
     def keys(self) -> NoReturn:  # pyright: ignore[reportIncompatibleVariableOverride]
         reason = "keys and values of this layer are pages, and no tensors"
-        raise FormRefused(f"{self!r}: {reason}. Hint: layer.memory.tensors() shows them.", (reason,))
+        raise BackendRefused(f"{self!r}: {reason}. Hint: layer.cache.tensors() shows them.", (reason,))
 
     values = keys  # pyright: ignore[reportAssignmentType]
 
     @property
     def nbytes(self) -> int:
-        return 0 if self.memory is None else self.memory.nbytes
+        return 0 if self.cache is None else self.cache.nbytes
 
     def __repr__(self) -> str:
-        return f"PagedLayer({self.name}: {self.memory if self.memory is not None else 'empty'})"
+        return f"PagedLayer({self.name}: {self.cache if self.cache is not None else 'empty'})"
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """A memory of the sizes of these tokens."""
+        """A cache of the sizes of these tokens."""
         batch, heads, _, width = key_states.shape
         value_width = value_states.shape[3]
-        self.memory = KVCache(
+        self.cache = KVCache(
             batch, heads, width, value_width=value_width, capacity=self.capacity, window=self.window, dtype=self.storage
         )
-        self.memory._holds_all = self.record_past
+        self.cache._holds_all = self.record_past
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         if self._pending is not None:
             self._pending = None
             reason = "the model updates its cache, and never calls the attention function that would read it"
-            raise FormRefused(f"{self!r}: {reason}. Hint: use transformers' own cache with this model.", (reason,))
+            raise BackendRefused(f"{self!r}: {reason}. Hint: use transformers' own cache with this model.", (reason,))
         if not isinstance(key_states, Tensor) or key_states.dim() != 4 or not isinstance(value_states, Tensor):
             given = f"shape {tuple(key_states.shape)}" if isinstance(key_states, Tensor) else type(key_states).__name__
             raise ShapeError(complaint("key_states", given, "a tensor (batch, heads, new tokens, width)"))
-        memory = self.memory
-        if memory is None or (self.seen == 0 and memory.batch != key_states.shape[0]):
+        cache = self.cache
+        if cache is None or (self.seen == 0 and cache.batch != key_states.shape[0]):
             self.lazy_initialization(key_states, value_states)
         total = self.seen + key_states.shape[2]
         self._pending = held = Held(self, key_states, total)
@@ -152,23 +152,23 @@ class PagedLayer(CacheLayerMixin):
     def activate_past_recording(self) -> None:
         """From here on a ring lets nothing go before `crop` is called, so that tokens can be taken back."""
         self.record_past = True
-        if self.memory is not None:
-            self.memory._holds_all = True
+        if self.cache is not None:
+            self.cache._holds_all = True
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last tokens; a negative number, as in transformers."""
         if tokens_to_remove > 0:
             hint = "transformers counts what is removed, as a negative number"
             raise OptionError(complaint("tokens_to_remove", tokens_to_remove, "a negative number or 0", hint))
-        if self.memory is None:
+        if self.cache is None:
             return
         seen = self.seen + tokens_to_remove
         if seen < 0:
             raise OptionError(complaint("tokens_to_remove", tokens_to_remove, f"at least {-self.seen}"))
-        memory = self.memory
-        with memory._pool.lock:
-            memory._rewind(self.stored(seen).sum(1).numpy(force=True))
-            memory._let_go()
+        cache = self.cache
+        with cache._pool.lock:
+            cache._rewind(self.stored(seen).sum(1).numpy(force=True))
+            cache._let_go()
         self._stored = None if self._stored is None else self._stored[:, :seen]
         self.seen = seen
         self._visible = None if self._visible is None else self._visible[:, :seen]
@@ -176,24 +176,24 @@ class PagedLayer(CacheLayerMixin):
     def reset(self) -> None:
         self._pending = None
         self._clear()
-        if self.memory is not None:
-            self.memory.reset()
+        if self.cache is not None:
+            self.cache.reset()
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        if self.memory is None:
+        if self.cache is None:
             return
-        self.memory.reorder(beam_idx)
+        self.cache.reorder(beam_idx)
         self._visible = None if self._visible is None else self._visible[beam_idx]
         self._stored = None if self._stored is None else self._stored[beam_idx]
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        repeats = size("repeats", repeats)
-        if self.memory is not None:
-            self.reorder_cache(torch.arange(self.memory.batch).repeat_interleave(repeats))
+        repeats = check_size("repeats", repeats)
+        if self.cache is not None:
+            self.reorder_cache(torch.arange(self.cache.batch).repeat_interleave(repeats))
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        if self.memory is not None:
-            self.reorder_cache(torch.arange(self.memory.batch)[indices])
+        if self.cache is not None:
+            self.reorder_cache(torch.arange(self.cache.batch)[indices])
 
     def offload(self) -> None:
         raise OptionError(complaint("offloading", True, "False: a qkv.hf.cache is in main memory already"))
@@ -201,9 +201,9 @@ class PagedLayer(CacheLayerMixin):
     prefetch = offload
 
     def stored(self, total: int) -> Tensor:
-        """(batch, total) booleans: which positions the memory holds."""
-        assert self.memory is not None
-        stored = torch.ones(self.memory.batch, total, dtype=torch.bool)
+        """(batch, total) booleans: which positions the cache holds."""
+        assert self.cache is not None
+        stored = torch.ones(self.cache.batch, total, dtype=torch.bool)
         if self._stored is not None:
             stored[:, : self._stored.shape[1]] = self._stored[:, :total]
         return stored
@@ -231,8 +231,8 @@ class PagedLayer(CacheLayerMixin):
         if self._pending is not key or type(value) is not Held or value.layer is not self:
             raise refusal(module, "it reads keys that another layer, or an earlier call, has already appended")
         self._pending = None
-        memory = self.memory
-        assert memory is not None
+        cache = self.cache
+        assert cache is not None
         pattern = given if isinstance(given, Pattern) else None
         new_key, new_value = alike(query, key.new, value.new)
         n = new_key.shape[2]
@@ -244,27 +244,27 @@ class PagedLayer(CacheLayerMixin):
             raise MaskError(complaint("attention_mask", given, f"{self.seen}, what this layer holds", hint))
         usual = self._visible is None if pattern is None else self._covers(pattern) and self._continues(pattern, bias)
         if usual and not want_weights and (pattern is not None or given is None):
-            # Nothing but causal and the memory's own window: the step that `decode` knows again.
-            out = decode(query, new_key, new_value, memory, similarity=similarity, bias=bias)
+            # Nothing but causal and the cache's own window: the step that `decode` knows again.
+            out = decode(query, new_key, new_value, cache, similarity=similarity, bias=bias)
             self.seen += n
             self._visible = None if pattern is None else pattern.keep
             return out, None
         return run(self, Step(module, query, new_key, new_value, given, similarity, bias, want_weights))
 
     def _covers(self, pattern: Pattern) -> bool:
-        """Whether the memory itself does what the pattern's windows ask."""
-        rules, memory = pattern.rules, self.memory
-        assert memory is not None
+        """Whether the cache itself does what the pattern's windows ask."""
+        rules, cache = pattern.rules, self.cache
+        assert cache is not None
         if rules.others:
             return False
         if not rules.windows:
-            return rules.causal and memory.window is None
+            return rules.causal and cache.window is None
         return rules.causal and all(
-            memory.window == left + 1 and (right is None or right >= 0) for left, right in rules.windows
+            cache.window == left + 1 and (right is None or right >= 0) for left, right in rules.windows
         )
 
     def _continues(self, pattern: Pattern, bias: Tensor | None) -> bool:
-        """Whether all new tokens are real, and everything that the memory holds is: no mask is needed."""
+        """Whether all new tokens are real, and everything that the cache holds is: no mask is needed."""
         if self._visible is None:
             return pattern.keep is None
         return not self.holes and bias is None and pattern.follows(self._visible, self.seen)
@@ -281,9 +281,9 @@ class LatentLayer(PagedLayer):
     """For models that keep latents, and make keys and values of all of them in every step: they get tensors."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if self.memory is None or (self.seen == 0 and self.memory.batch != key_states.shape[0]):
+        if self.cache is None or (self.seen == 0 and self.cache.batch != key_states.shape[0]):
             self.lazy_initialization(key_states, value_states)
-        assert self.memory is not None
-        self.memory.append(key_states, value_states)
+        assert self.cache is not None
+        self.cache.append(key_states, value_states)
         self.seen += key_states.shape[2]
-        return tuple(tensor.to(key_states.dtype) for tensor in self.memory.tensors())
+        return tuple(tensor.to(key_states.dtype) for tensor in self.cache.tensors())

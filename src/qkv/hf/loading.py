@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from ..errors import DtypeError, OptionError, OptionTypeError, QkvError, complaint
-from ..memory.checks import DTYPES
+from ..inputs import _DTYPE_SET
 from .checkpoint import CONFIG, check_counts, line, opened, quiet
 from .registry import NAME, register
 
@@ -51,7 +51,7 @@ def load(
     register()
     if not isinstance(path, str | os.PathLike) or not str(path):
         raise OptionTypeError(complaint("model", repr(path), "the path of a folder or of a GGUF file"))
-    if dtype not in DTYPES:
+    if dtype not in _DTYPE_SET:
         raise DtypeError(
             complaint("dtype", dtype, "torch.float32, float64, bfloat16 or float16", "what it computes in")
         )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-from ..errors import FormRefused, complaint
+from ..errors import BackendRefused, complaint
 from .interface import attend
 from .patterns import pattern
 from .registry import NAME
@@ -55,7 +55,7 @@ def look(
     given = model.config._attn_implementation
     if given != NAME:
         hint = "qkv.hf.register(), then model.set_attn_implementation('qkv')"
-        raise FormRefused(complaint("model", f"one with attn_implementation={given!r}", f"one with {NAME!r}", hint))
+        raise BackendRefused(complaint("model", f"one with attn_implementation={given!r}", f"one with {NAME!r}", hint))
     AttentionInterface.register(_LOOKED_AT, _attend)
     AttentionMaskInterface.register(_LOOKED_AT, pattern)
     layers: list[Looked] = []

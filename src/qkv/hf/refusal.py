@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from ..errors import FormRefused
+from ..errors import BackendRefused
 
 
 def layer_name(module: nn.Module) -> str:
@@ -13,6 +13,6 @@ def layer_name(module: nn.Module) -> str:
     return type(module).__name__ if index is None else f"{type(module).__name__} {index}"
 
 
-def refusal(module: nn.Module, reason: str) -> FormRefused:
+def refusal(module: nn.Module, reason: str) -> BackendRefused:
     """The error for a layer, with the reason."""
-    return FormRefused(f"{layer_name(module)}: qkv cannot serve this layer: {reason}.", (reason,))
+    return BackendRefused(f"{layer_name(module)}: qkv cannot serve this layer: {reason}.", (reason,))

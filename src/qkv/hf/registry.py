@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-from ..errors import FormRefused
+from ..errors import BackendRefused
 from .interface import attend
 from .patterns import ADDITIVE, pattern
 
@@ -77,9 +77,9 @@ def _watch(method: str, *, before: Callable[..., None] | None = None, after: Cal
     setattr(PreTrainedModel, method, watched)
 
 
-def _refused(model: nn.Module, reason: str) -> FormRefused:
+def _refused(model: nn.Module, reason: str) -> BackendRefused:
     hint = "use attn_implementation='eager' or 'sdpa'"
-    return FormRefused(f"{type(model).__name__}: qkv cannot serve this model: {reason}. Hint: {hint}.", (reason,))
+    return BackendRefused(f"{type(model).__name__}: qkv cannot serve this model: {reason}. Hint: {hint}.", (reason,))
 
 
 def check_layers(model: nn.Module) -> None:

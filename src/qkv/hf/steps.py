@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..api import attention
-from ..decoding import decode
+from ..cache.decode import decode
 from ..errors import MaskError, ShapeError, complaint
+from ..functional import attention
 from ..masks import Dense, Mask, Padding, Window
 from ..similarity import Softmax
 from .patterns import Pattern, joined, read_cells
@@ -44,17 +44,17 @@ class Rule(NamedTuple):
 
 def run(layer: PagedLayer, step: Step) -> tuple[Tensor, Tensor | None]:
     """Append, attend, and remember which positions are padding."""
-    memory = layer.memory
-    assert memory is not None
+    cache = layer.cache
+    assert cache is not None
     n = step.key.shape[2]
     total = layer.seen + n
     visible = _visible(layer, step, total)
     rule = _rule(layer, step, total)
     if n > 1 and not rule.causal:
         if layer.seen:
-            raise refusal(step.module, "several new tokens may see each other both ways, and the memory is not empty")
+            raise refusal(step.module, "several new tokens may see each other both ways, and the cache is not empty")
         out = _both_ways(step, rule, visible)
-        memory.append(step.key, step.value)
+        cache.append(step.key, step.value)
         layer.remember(total, visible, None, visible is not None)
     else:
         stored = None if visible is None or rule.columns else _worth_storing(visible, n, rule.distances)
@@ -89,20 +89,20 @@ def _visible(layer: PagedLayer, step: Step, total: int) -> Tensor | None:
 
 
 def _rule(layer: PagedLayer, step: Step, total: int) -> Rule:
-    memory = layer.memory
-    assert memory is not None
+    cache = layer.cache
+    assert cache is not None
     if not isinstance(step.given, Pattern):
         if step.given is None or step.given.dim() == 2:
-            return Rule([], step.bias, True, memory.window is not None, step.bias is not None)
+            return Rule([], step.bias, True, cache.window is not None, step.bias is not None)
         mask, added = read_cells(step.query, step.given, total)
         bias = added if step.bias is None else step.bias if added is None else step.bias + added
         seen_later = step.given[..., :total].triu(layer.seen + 1) if mask is not None else _open(added, layer.seen)
         return Rule([] if mask is None else [mask], bias, not bool(seen_later.any()), True, True)
     rules = step.given.rules
-    if memory.window is not None and not any(left < memory.window for left, _ in rules.windows):
-        raise refusal(step.module, f"its cache is a ring of {memory.window} tokens, and its mask asks for more")
+    if cache.window is not None and not any(left < cache.window for left, _ in rules.windows):
+        raise refusal(step.module, f"its cache is a ring of {cache.window} tokens, and its mask asks for more")
     windows = [
-        Window(left, right) for left, right in rules.windows if left + 1 != memory.window or right not in (None, 0)
+        Window(left, right) for left, right in rules.windows if left + 1 != cache.window or right not in (None, 0)
     ]
     columns = bool(rules.others) or step.bias is not None
     return Rule([*windows, *rules.others], step.bias, rules.causal, bool(rules.windows), columns)
@@ -125,7 +125,7 @@ def _both_ways(step: Step, rule: Rule, visible: Tensor | None) -> Tensor:
 
 
 def _worth_storing(visible: Tensor, n: int, distances: bool) -> Tensor | None:
-    """(batch, n): the new tokens that the memory keeps; None: all."""
+    """(batch, n): the new tokens that the cache keeps; None: all."""
     keep = (visible.cumsum(1) > 0) if distances else visible
     new = keep[:, keep.shape[1] - n :]
     return None if bool(new.all()) else new
@@ -134,10 +134,10 @@ def _worth_storing(visible: Tensor, n: int, distances: bool) -> Tensor | None:
 def _decoded(
     layer: PagedLayer, step: Step, rule: Rule, visible: Tensor | None, stored: Tensor | None, total: int
 ) -> tuple[Tensor, bool]:
-    """The answer, and whether the memory then holds padding."""
-    memory = layer.memory
-    assert memory is not None
-    new = torch.ones(memory.batch, total - layer.seen, dtype=torch.bool) if stored is None else stored.cpu()
+    """The answer, and whether the cache then holds padding."""
+    cache = layer.cache
+    assert cache is not None
+    new = torch.ones(cache.batch, total - layer.seen, dtype=torch.bool) if stored is None else stored.cpu()
     held = torch.cat([layer.stored(layer.seen), new], 1)
     gaps = not bool(held.all())
     masks: list[Mask] = list(rule.masks)
@@ -153,7 +153,7 @@ def _decoded(
         masks.append(Padding(keep=_columns(visible[:, None, None], held)[:, 0, 0]))
     mask = joined(masks)
     if stored is None:
-        return decode(step.query, step.key, step.value, memory, similarity=step.similarity, mask=mask, bias=bias), holes
+        return decode(step.query, step.key, step.value, cache, similarity=step.similarity, mask=mask, bias=bias), holes
     counts = stored.sum(1)
     place = torch.arange(stored.shape[1], device=stored.device)
     if bool((stored == (place >= stored.shape[1] - counts[:, None])).all()):
@@ -165,7 +165,7 @@ def _decoded(
         side, order = "right", torch.argsort(~stored, dim=1, stable=True)
     query, key, value = (_ordered(t, order) for t in (step.query, step.key, step.value))
     out = decode(
-        query, key, value, memory, similarity=step.similarity, mask=mask, bias=bias, lengths=counts, padding=side
+        query, key, value, cache, similarity=step.similarity, mask=mask, bias=bias, lengths=counts, padding=side
     )  # fmt: skip
     return out if order is None else _ordered(out, order.argsort(1)), holes
 
@@ -203,24 +203,24 @@ def _columns(cells: Tensor, held: Tensor) -> Tensor:
 
 def _weights(layer: PagedLayer, step: Step, rule: Rule, visible: Tensor | None, total: int) -> Tensor:
     """(batch, heads_q, n, total) over all positions, 0 where nothing is held: computed again, to look at."""
-    memory = layer.memory
-    assert memory is not None
+    cache = layer.cache
+    assert cache is not None
     n = step.key.shape[2]
     held = layer.stored(total)
-    keys, values = (tensor.to(step.query.dtype) for tensor in memory.tensors())
+    keys, values = (tensor.to(step.query.dtype) for tensor in cache.tensors())
     cells = _cells(step, rule, total)
     if visible is not None:
         cells = cells & visible[:, None, None]
     if rule.masks and not isinstance(step.given, Pattern) and rule.causal:
         cells = cells.tril(total - n)
     weights = step.query.new_zeros(*step.query.shape[:3], total)
-    for row in range(memory.batch):
+    for row in range(cache.batch):
         at = held[row].nonzero()[:, 0]
         count = len(at)
         if not count:
             continue
-        bias = None if rule.bias is None else rule.bias.expand(memory.batch, -1, -1, -1)[row : row + 1][..., at]
-        keep = cells.expand(memory.batch, -1, -1, -1)[row : row + 1][..., at]
+        bias = None if rule.bias is None else rule.bias.expand(cache.batch, -1, -1, -1)[row : row + 1][..., at]
+        keep = cells.expand(cache.batch, -1, -1, -1)[row : row + 1][..., at]
         weights[row : row + 1, :, :, at] = attention(
             step.query[row : row + 1],
             keys[row : row + 1, :, :count],

@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..api import attention
-from ..call import check_dropout
-from ..decoding import decode
-from ..errors import FormRefused, OptionError, ShapeError, complaint
+from ..cache import KVCache, LinearState
+from ..cache.decode import decode
+from ..errors import BackendRefused, OptionError, ShapeError, complaint
+from ..functional import attention
+from ..inputs import check_dropout, check_size
 from ..masks import Mask
-from ..memory import KVCache, LinearState
-from ..memory.checks import size
 from ..shapes import Float
 from ..similarity import AnySimilarity, Argmax, FeatureMap, Softmax, as_similarity
 from .module import Described, check_features, own_part
@@ -36,13 +35,13 @@ class Attention(Described):
     >>> x = torch.randn(2, 5, 12)
     >>> layer(x, mask=qkv.Causal()).shape
     torch.Size([2, 5, 12])
-    >>> memory = layer.memory(batch=2)
+    >>> cache = layer.memory(batch=2)
     >>> with torch.no_grad():
-    ...     steps = [layer(x[:, i : i + 1], memory=memory) for i in range(5)]
+    ...     steps = [layer(x[:, i : i + 1], cache=cache) for i in range(5)]
     ...     torch.allclose(torch.cat(steps, dim=1), layer(x, mask=qkv.Causal()), atol=1e-5)
     True
 
-    At the edges: a token with nothing to attend to gets the bias of `out` alone. With a memory gradients are refused.
+    At the edges: a token with nothing to attend to gets the bias of `out` alone. With a cache gradients are refused.
     """
 
     def __init__(
@@ -59,15 +58,15 @@ class Attention(Described):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.width, self.heads = size("width", width), size("heads", heads)
-        self.kv_heads = self.heads if kv_heads is None else size("kv_heads", kv_heads)
+        self.width, self.heads = check_size("width", width), check_size("heads", heads)
+        self.kv_heads = self.heads if kv_heads is None else check_size("kv_heads", kv_heads)
         if self.heads % self.kv_heads:
             raise OptionError(complaint("kv_heads", kv_heads, f"a number that divides the {heads} heads"))
         if head_width is None and self.width % self.heads:
             hint = "head_width= sets the width of a head, whatever the width is"
             raise OptionError(complaint("heads", heads, f"a number that divides the width {width}", hint))
-        self.head_width = self.width // self.heads if head_width is None else size("head_width", head_width)
-        self.context_width = self.width if context_width is None else size("context_width", context_width)
+        self.head_width = self.width // self.heads if head_width is None else check_size("head_width", head_width)
+        self.context_width = self.width if context_width is None else check_size("context_width", context_width)
         self._similarity = as_similarity(similarity)
         self.dropout = check_dropout(dropout, self._similarity)
         self.query = nn.Linear(self.width, self.heads * self.head_width, bias)
@@ -108,10 +107,10 @@ class Attention(Described):
         heads = f"{self.heads}" if self.heads == self.kv_heads else f"{self.heads}/{self.kv_heads}"
         return f"{self.width}, heads={heads}, similarity={self.similarity!r}"
 
-    def memory(
+    def cache(
         self, batch: int, dtype: torch.dtype = torch.float32, capacity: int | None = None
     ) -> KVCache | LinearState:
-        """An empty memory for `forward`: a `KVCache`, or for `FeatureMap` and `Polynomial` a `LinearState`.
+        """An empty cache for `forward`: a `KVCache`, or for `FeatureMap` and `Polynomial` a `LinearState`.
 
         dtype and capacity are those of `KVCache`; a `LinearState` does not grow, and keeps its sums in float32, or in
         float64 for float64.
@@ -137,23 +136,23 @@ class Attention(Described):
         mask: Mask | None = None,
         lengths: Any = None,
         padding: str = "right",
-        memory: KVCache | LinearState | None = None,
+        cache: KVCache | LinearState | None = None,
         return_weights: bool = False,
         place: Place | None = None,
     ) -> Any:
         """(batch, n, width), or with return_weights (that, the weights (batch, heads, n, m)).
 
         context: for cross attention, or the pair that `project(context)` gave. mask: of qkv, True attends.
-        memory: of `self.memory`. x are new tokens, appended to it before they attend, causally, to all that it holds;
+        cache: of `self.memory`. x are new tokens, appended to it before they attend, causally, to all that it holds;
         a mask is then in absolute positions. lengths: how many of the n tokens of each row count, the first ones, or
-        the last ones with padding="left". There is no dropout beside a memory.
-        place: where the tokens stand without a memory, as a stack says of rows that are padded; 0, 1, 2, … when None.
+        the last ones with padding="left". There is no dropout beside a cache.
+        place: where the tokens stand without a cache, as a stack says of rows that are padded; 0, 1, 2, … when None.
         """
         check_features("x", x, self.width, self.query)
-        if memory is not None:
-            return self._decoded(x, context, mask, lengths, padding, memory, return_weights)
+        if cache is not None:
+            return self._decoded(x, context, mask, lengths, padding, cache, return_weights)
         if lengths is not None or padding != "right":
-            given = f"lengths={lengths!r}, padding={padding!r} without a memory"
+            given = f"lengths={lengths!r}, padding={padding!r} without a cache"
             hint = "mask=qkv.Padding(lengths) leaves keys out"
             raise OptionError(complaint("lengths, padding", given, "None and 'right'", hint))
         n = x.shape[1]
@@ -186,27 +185,27 @@ class Attention(Described):
         mask: Mask | None,
         lengths: Any,
         padding: str,
-        memory: KVCache | LinearState,
+        cache: KVCache | LinearState,
         return_weights: bool,
     ) -> Tensor:
         if context is not None:
-            hint = "a context does not grow: project(context) once and pass the pair instead of a memory"
-            raise OptionError(complaint("context", "a context beside a memory", "None", hint))
+            hint = "a context does not grow: project(context) once and pass the pair instead of a cache"
+            raise OptionError(complaint("context", "a context beside a cache", "None", hint))
         if return_weights:
-            hint = "weights are not kept while decoding; run the whole sequence without a memory"
-            raise OptionError(complaint("return_weights", "True beside a memory", "False", hint))
-        if isinstance(memory, LinearState) and isinstance(self.positions, Bias):
+            hint = "weights are not kept while decoding; run the whole sequence without a cache"
+            raise OptionError(complaint("return_weights", "True beside a cache", "False", hint))
+        if isinstance(cache, LinearState) and isinstance(self.positions, Bias):
             kind = type(self.positions).__name__
             reason = "a sum of features is the same for every query, and takes no bias"
-            raise FormRefused(
+            raise BackendRefused(
                 complaint("positions", f"{kind} beside a LinearState", "Rotary or others", reason), (reason,)
             )
         n = x.shape[1]
-        place = Place(0, n, n) if self.positions is None else place_after(memory, n, lengths, padding)
+        place = Place(0, n, n) if self.positions is None else place_after(cache, n, lengths, padding)
         x = self._added(x, place)
         query, key, value = self._with_own(self._split(self.query(x), self.heads), x, place)
         out = decode(
-            query, key, value, memory, similarity=self.similarity, mask=mask, bias=self._bias(query, place, place.end),
+            query, key, value, cache, similarity=self.similarity, mask=mask, bias=self._bias(query, place, place.end),
             lengths=lengths, padding=padding,
         )  # fmt: skip
         return self._joined(out)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..shapes import Float, Int
-from .decoder import Memory
+from .decoder import LayerCaches
 
 
 class Best:
@@ -37,7 +37,7 @@ class Best:
 def search(
     first: Float[Tensor, "batch vocabulary"],
     advance: Callable[[Int[Tensor, " rows"]], Float[Tensor, "rows vocabulary"]],
-    memory: Memory,
+    cache: LayerCaches,
     *,
     new: int,
     beams: int,
@@ -73,7 +73,7 @@ def search(
         if bool((bound <= best.score).all()):
             break
         at = rows.expand(batch, beams) if step == 1 else rows * beams + parent
-        for layer in memory:
+        for layer in cache:
             layer.reorder(at.flatten())
         logs = advance(tokens[:, :, -1].flatten())
     return best.tokens[:, : int(best.lengths.max())], best.lengths, best.total

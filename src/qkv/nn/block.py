@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..cache import KVCache, LinearState
 from ..errors import OptionError, complaint
 from ..masks import Mask
-from ..memory import KVCache, LinearState
 from ..shapes import Float
 from ..similarity import Argmax
 from .attention import Attention, Pair
@@ -81,7 +81,7 @@ class Block(Described):
         *,
         mask: Mask | None = None,
         context_mask: Mask | None = None,
-        memory: KVCache | LinearState | None = None,
+        cache: KVCache | LinearState | None = None,
         lengths: Any = None,
         padding: str = "right",
         return_weights: bool = False,
@@ -89,7 +89,7 @@ class Block(Described):
     ) -> Any:
         """(batch, n, width), or with return_weights (that, (self,)) or (that, (self, cross)).
 
-        mask, memory, lengths, padding and place are those of the self attention, context_mask is that of the cross
+        mask, cache, lengths, padding and place are those of the self attention, context_mask is that of the cross
         attention.
         context: (batch, m, context_width), or the pair that `cross.project(context)` gave.
         """
@@ -106,7 +106,7 @@ class Block(Described):
 
         def attended(y: Tensor) -> Tensor:
             answer = self.attention(
-                y, mask=mask, lengths=lengths, padding=padding, memory=memory, return_weights=return_weights,
+                y, mask=mask, lengths=lengths, padding=padding, cache=cache, return_weights=return_weights,
                 place=place,
             )  # fmt: skip
             return kept(answer)

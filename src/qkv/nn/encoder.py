@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..memory.checks import size
+from ..inputs import check_size
 from ..shapes import Bool, Float
 from .stack import Stack, run_layers
 
@@ -48,7 +48,7 @@ class Encoder(Stack):
             width, heads, layers, vocabulary=vocabulary, positions=positions, final_norm=final_norm, cross=False,
             options=options,
         )  # fmt: skip
-        self.head = None if classes is None else nn.Linear(self.width, size("classes", classes))
+        self.head = None if classes is None else nn.Linear(self.width, check_size("classes", classes))
 
     def forward(self, tokens: Tensor, lengths: Any = None, *, keep: Any = None, return_weights: bool = False) -> Any:
         """(batch, n, width) or (batch, classes); with return_weights (that, a list with one tuple a layer).

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..memory.checks import size
+from ..inputs import check_size
 from ..shapes import Float, Int
 from .decoder import Decoder
 from .encoder import Encoder
@@ -44,7 +44,7 @@ class EncoderDecoder(Described):
         **options: Any,
     ) -> None:
         super().__init__()
-        below = size("layers", layers) if decoder_layers is None else size("decoder_layers", decoder_layers)
+        below = check_size("layers", layers) if decoder_layers is None else check_size("decoder_layers", decoder_layers)
         self.encoder = Encoder(width, heads, layers, vocabulary=vocabulary, positions=positions, **options)
         self.decoder = Decoder(
             width, heads, below, vocabulary=vocabulary, positions=decoder_positions, cross=True, **options

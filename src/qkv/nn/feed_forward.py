@@ -8,8 +8,7 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..call import check_dropout
-from ..memory.checks import size
+from ..inputs import check_dropout, check_size
 from ..shapes import Float
 from ..similarity import ANY_SOFTMAX
 from .module import Described, check_features, one_of
@@ -46,10 +45,10 @@ class FeedForward(Described):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.width = size("width", width)
+        self.width = check_size("width", width)
         gated = one_of("kind", kind, _KINDS)
         usual = 8 * -(-self.width // 3) if gated else 4 * self.width
-        self.hidden = usual if hidden is None else size("hidden", hidden)
+        self.hidden = usual if hidden is None else check_size("hidden", hidden)
         self.activation = activation if callable(activation) else one_of("activation", activation, _ACTIVATIONS)
         self.up = nn.Linear(self.width, self.hidden, bias)
         self.gate = nn.Linear(self.width, self.hidden, bias) if gated else None

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from .. import features, similarity
+from ..cache.files import MODELS_HEADER, check_header, checked_path, damaged, write
 from ..errors import OptionError, OptionTypeError, QkvError, complaint
-from ..maps import MOST_FEATURES
-from ..memory.files import MODELS_HEADER, check_header, checked_path, damaged, write
+from ..features import MOST_FEATURES
 from ..similarity import AnySimilarity
 from . import positions
 from .attention import Attention

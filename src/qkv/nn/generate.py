@@ -1,4 +1,4 @@
-"""`generate`: tokens one after the other, from a decoder and its memory."""
+"""`generate`: tokens one after the other, from a decoder and its cache."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
+from ..inputs import check_lengths, check_size
 from ..masks.grid import integer
-from ..memory.checks import counted, size
 from ..shapes import Bool, Float, Int
 from .beams import search
 from .decoder import Decoder
@@ -36,7 +36,7 @@ def generate(
     seed: int | None = None,
     source: Int[Tensor, "batch m"] | None = None,
     source_lengths: Any = None,
-    memory_dtype: torch.dtype = torch.float32,
+    cache_dtype: torch.dtype = torch.float32,
     on_token: Callable[[int, int], Any] | None = None,
 ) -> Generation:
     """Continue each row of the prompt by at most `new` tokens, until one of `stop`.
@@ -64,10 +64,10 @@ def generate(
         raise OptionTypeError(complaint("model", type(model).__name__, "a Decoder or an EncoderDecoder"))
     decoder = model if isinstance(model, Decoder) else model.decoder
     read = _read_prompt(decoder, prompt, lengths, padding)
-    new = size("new", new)
-    beams = size("beams", beams)
+    new = check_size("new", new)
+    beams = check_size("beams", beams)
     temperature = 0.0 if temperature == 0 else number("temperature", temperature, "a number, 0 or more")
-    top_k = None if top_k is None else size("top_k", top_k)
+    top_k = None if top_k is None else check_size("top_k", top_k)
     top_p = None if top_p is None else number("top_p", top_p, "a probability, above 0 and at most 1", high=1.0)
     length_penalty = number("length_penalty", length_penalty, "a finite number", low=-float("inf"))
     if beams > 1 and temperature:
@@ -91,16 +91,16 @@ def generate(
         if isinstance(model, EncoderDecoder):
             assert source is not None
             context = model.decoder.project(model.encode(source, source_lengths))
-        run = _Run(decoder, decoder.memory(len(read.tokens), memory_dtype), context, source_lengths)
+        run = _Run(decoder, decoder.cache(len(read.tokens), cache_dtype), context, source_lengths)
         logs = run.begin(read)
         if beams > 1:
             run.widen(beams)
-            found = search(logs, run.advance, run.memory, new=new, beams=beams, stop=stops, penalty=length_penalty)
+            found = search(logs, run.advance, run.cache, new=new, beams=beams, stop=stops, penalty=length_penalty)
         else:
             generator = None if seed is None else torch.Generator(logs.device).manual_seed(seed)
             options = temperature, top_k, top_p, generator
             found = _one_by_one(run, logs, new, stops, options, on_token)
-    return Generation(*found, sum(layer.nbytes for layer in run.memory))
+    return Generation(*found, sum(layer.nbytes for layer in run.cache))
 
 
 class _Prompt(NamedTuple):
@@ -120,7 +120,7 @@ def _read_prompt(decoder: Decoder, prompt: Any, lengths: Any, padding: str) -> _
             complaint("prompt", f"shape {tuple(prompt.shape)}", "(batch, n), with at least one token a row")
         )
     batch, n = prompt.shape
-    counts, left = counted(lengths, padding, batch, n)
+    counts, left = check_lengths(lengths, padding, batch, n)
     last = torch.full((batch,), n - 1, device=prompt.device)
     if counts is None:
         decoder.check_tokens(prompt)
@@ -182,10 +182,10 @@ def _evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 
 class _Run:
-    """A decoder, its memories and what it attends to beside them."""
+    """A decoder, its caches and what it attends to beside them."""
 
-    def __init__(self, decoder: Decoder, memory: Any, context: list[Any] | None, context_lengths: Any) -> None:
-        self.decoder, self.memory, self.context = decoder, memory, context
+    def __init__(self, decoder: Decoder, cache: Any, context: list[Any] | None, context_lengths: Any) -> None:
+        self.decoder, self.cache, self.context = decoder, cache, context
         self.context_lengths = None if context_lengths is None else torch.as_tensor(context_lengths)
 
     def widen(self, beams: int) -> None:
@@ -207,7 +207,7 @@ class _Run:
 
     def _states(self, tokens: Tensor, keep: Tensor | None = None) -> Tensor:
         states, _ = self.decoder.states(
-            tokens, keep=keep, context=self.context, context_lengths=self.context_lengths, memory=self.memory
+            tokens, keep=keep, context=self.context, context_lengths=self.context_lengths, cache=self.cache
         )
         return states
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
+from ..inputs import _DTYPE_SET, check_size
 from ..masks.grid import integer
-from ..memory.checks import DTYPES, size
 from .attention import Attention
 from .module import Described
 
@@ -43,7 +43,7 @@ def pooled(weight: Tensor, heads: int, kv_heads: int, *, keep: Iterable[int] = (
     heads, kv_heads, kept = checked(heads, kv_heads, keep)
     if not isinstance(weight, Tensor):
         raise DtypeError(complaint("weight", type(weight).__name__, "a torch.Tensor"))
-    if weight.dtype not in DTYPES or weight.layout is not torch.strided:
+    if weight.dtype not in _DTYPE_SET or weight.layout is not torch.strided:
         wanted = "a dense tensor of float32, float64, bfloat16 or float16"
         hint = "what is quantised is pooled after dequantising"
         raise DtypeError(complaint("weight", f"{weight.dtype}, {weight.layout}", wanted, hint))
@@ -64,7 +64,7 @@ def grouped(model: Module, kv_heads: int, *, keep: Iterable[int] = ()) -> Module
 
     model: an `Attention` or any module that holds some; the number of key and value heads of each is a multiple of
     `kv_heads`. keep: as for `pooled`, in every attention. What was shared is shared in the copy, `save` takes it, and a
-    memory of it is smaller: a model that was trained needs some more training to come back to what it was.
+    cache of it is smaller: a model that was trained needs some more training to come back to what it was.
 
     >>> import torch, qkv
     >>> from qkv.nn.heads import grouped
@@ -105,7 +105,7 @@ def grouped(model: Module, kv_heads: int, *, keep: Iterable[int] = ()) -> Module
 
 def checked(heads: Any, kv_heads: Any, keep: Iterable[int]) -> tuple[int, int, dict[int, int]]:
     """The two numbers of heads, and which head each group keeps."""
-    heads, kv_heads = size("heads", heads), size("kv_heads", kv_heads)
+    heads, kv_heads = check_size("heads", heads), check_size("kv_heads", kv_heads)
     if heads % kv_heads:
         divisors = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
         wanted = f"a number that divides the {heads} key and value heads that there are"

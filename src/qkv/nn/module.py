@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..call import DTYPES
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
+from ..inputs import DTYPES
 
 
 class Described(nn.Module):

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..call import arithmetic
+from ..cache import KVCache, LinearState
+from ..cache.kv import check_cache
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
-from ..memory import KVCache, LinearState
-from ..memory.checks import counted, size
+from ..inputs import check_lengths, check_size, compute_dtype
 from ..shapes import Float, Int
-from ..step import check_memory
 from .module import Described, number, own_part
 
 
@@ -38,12 +37,12 @@ class Place(NamedTuple):
         return steps + self.start.to(device).unsqueeze(-1) if isinstance(self.start, Tensor) else steps + self.start
 
 
-def place_after(memory: KVCache | LinearState, n: int, lengths: Any, padding: str) -> Place:
-    """The place of n new tokens behind those that a memory holds, row by row."""
-    if not isinstance(memory, LinearState):
-        check_memory(memory)
-    counts, left = counted(lengths, padding, memory.batch, n)
-    past = memory.lengths
+def place_after(cache: KVCache | LinearState, n: int, lengths: Any, padding: str) -> Place:
+    """The place of n new tokens behind those that a cache holds, row by row."""
+    if not isinstance(cache, LinearState):
+        check_cache(cache)
+    counts, left = check_lengths(lengths, padding, cache.batch, n)
+    past = cache.lengths
     new = torch.full_like(past, n) if counts is None else torch.from_numpy(counts)
     start = past - (n - new) if left else past
     return Place(start[0] if bool((start == start[0]).all()) else start, n, int((past + new).max()))
@@ -103,7 +102,7 @@ class Rotary(Positions):
         pair = torch.arange(0, turned, 2, dtype=torch.float64, device=first.device)
         angle = place.at(first.device).unsqueeze(-1) * self.base ** (-pair / turned)
         angle = angle.unsqueeze(-3)  # the same for every head
-        dtype = arithmetic(first.dtype)
+        dtype = compute_dtype(first.dtype)
         cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
         return tuple(self._turn(x, turned, cos, sin) for x in heads)
 
@@ -120,7 +119,7 @@ class Bias(Positions):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        self.heads = size("heads", heads)
+        self.heads = check_size("heads", heads)
 
     def check_fit(self, width: int, heads: int, head_width: int) -> None:
         if heads != self.heads:
@@ -134,7 +133,7 @@ class Bias(Positions):
         self, place: Place, keys: int, dtype: torch.dtype, device: torch.device
     ) -> Float[Tensor, "*batch heads n keys"]:
         """For queries at a place and keys at 0 … keys − 1; dtype is that of the queries."""
-        n, dtype = place.n, arithmetic(dtype)
+        n, dtype = place.n, compute_dtype(dtype)
         if not n or not keys:
             return torch.zeros(self.heads, n, keys, dtype=dtype, device=device)
         # Along a diagonal it is always the same: n + keys − 1 numbers are made, and each query reads a run of them.
@@ -183,11 +182,11 @@ class RelativeBias(Bias):
         if not isinstance(bidirectional, bool):
             raise OptionTypeError(complaint("bidirectional", repr(bidirectional), "True or False"))
         self.bidirectional = bidirectional
-        self.buckets = size("buckets", buckets, least=4 if bidirectional else 2)
+        self.buckets = check_size("buckets", buckets, least=4 if bidirectional else 2)
         if bidirectional and self.buckets % 2:
             raise OptionError(complaint("buckets", buckets, "an even number: one half for each direction"))
         single = self.buckets // (4 if bidirectional else 2)
-        self.farthest = size("farthest", farthest, least=single + 1)
+        self.farthest = check_size("farthest", farthest, least=single + 1)
         self.weight = nn.Parameter(torch.empty(self.buckets, self.heads))
         nn.init.normal_(self.weight, std=0.02)
 
@@ -211,7 +210,7 @@ class Added(Positions):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.width = size("width", width)
+        self.width = check_size("width", width)
 
     def check_fit(self, width: int, heads: int, head_width: int) -> None:
         if width != self.width:
@@ -229,7 +228,7 @@ class Learned(Added):
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__(width)
-        self.length = size("length", length)
+        self.length = check_size("length", length)
         self.embedding = nn.Embedding(self.length, self.width)
         nn.init.normal_(self.embedding.weight, std=0.02)
 

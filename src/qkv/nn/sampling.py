@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..call import arithmetic
+from ..inputs import compute_dtype
 from ..shapes import Float, Int
 
 
@@ -16,7 +16,7 @@ class Generation(NamedTuple):
 
     tokens: the new ones only; a row that has stopped is filled with its stop token. lengths: how many of them each row
     made, its stop token included. scores: the sum of their log-probabilities under the model's own distribution, at
-    temperature 1 and without filters. memory_bytes: what the model's memories held at the end.
+    temperature 1 and without filters. memory_bytes: what the model's caches held at the end.
     """
 
     tokens: Int[Tensor, "batch new"]
@@ -27,7 +27,7 @@ class Generation(NamedTuple):
 
 def log_probabilities(logits: Float[Tensor, "*batch vocabulary"]) -> Float[Tensor, "*batch vocabulary"]:
     """log softmax, in float32 at least."""
-    return torch.log_softmax(logits, dim=-1, dtype=arithmetic(logits.dtype))
+    return torch.log_softmax(logits, dim=-1, dtype=compute_dtype(logits.dtype))
 
 
 def pick(

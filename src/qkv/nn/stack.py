@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..call import transforming
 from ..errors import DtypeError, MaskError, OptionError, OptionTypeError, ShapeError, complaint
+from ..inputs import check_size, in_transform
 from ..masks import Mask, Padding
-from ..memory.checks import size
 from ..shapes import Bool, Float
 from .block import Block, norm_of, normed
 from .module import Described
@@ -34,7 +33,7 @@ class Real(NamedTuple):
         return torch.arange(n, device=device) < torch.as_tensor(self.lengths, device=device).reshape(-1, 1)
 
     def side(self, batch: int, n: int) -> tuple[Any, str]:
-        """The same as (lengths, padding) of a memory's new tokens."""
+        """The same as (lengths, padding) of a cache's new tokens."""
         keep = self.keep
         if keep is None:
             return self.lengths, "right"
@@ -46,8 +45,8 @@ class Real(NamedTuple):
         if torch.equal(keep, places >= n - counts.unsqueeze(1)):
             return counts, "left"
         wanted = "real tokens in one run, at the left of every row or at the right of every row"
-        hint = "a memory holds no padding; pad on one side, or run without a memory"
-        raise MaskError(complaint("keep", "padding elsewhere beside a memory", wanted, hint))
+        hint = "a cache holds no padding; pad on one side, or run without a cache"
+        raise MaskError(complaint("keep", "padding elsewhere beside a cache", wanted, hint))
 
 
 def real(lengths: Any, keep: Any, device: torch.device) -> Real:
@@ -75,15 +74,17 @@ class Stack(Described):
         options: dict[str, Any],
     ) -> None:
         super().__init__()
-        self.width, self.vocabulary = size("width", width), vocabulary
+        self.width, self.vocabulary = check_size("width", width), vocabulary
         self.embedding = None
         if vocabulary is not None:
-            self.embedding = nn.Embedding(size("vocabulary", vocabulary), self.width)
+            self.embedding = nn.Embedding(check_size("vocabulary", vocabulary), self.width)
             # So that an output that shares the weights starts with logits of size 1.
             nn.init.normal_(self.embedding.weight, std=self.width**-0.5)
         added = isinstance(positions, Added)
         own = None if added else positions
-        blocks = [Block(width, heads, cross=cross, positions=own, **options) for _ in range(size("layers", layers))]
+        blocks = [
+            Block(width, heads, cross=cross, positions=own, **options) for _ in range(check_size("layers", layers))
+        ]
         self.layers = nn.ModuleList(blocks)
         if added:
             checked_positions(positions, self.width, heads, blocks[0].attention.head_width)
@@ -115,7 +116,7 @@ class Stack(Described):
         if tokens.dim() != 2:
             raise ShapeError(complaint("tokens", f"shape {tuple(tokens.shape)}", "(batch, n)"))
         # A program that is traced or transformed does not look at numbers; there the embedding says what is wrong.
-        if torch.compiler.is_compiling() or transforming() or tokens.is_meta:
+        if torch.compiler.is_compiling() or in_transform() or tokens.is_meta:
             return
         if keep is not None and keep.shape == tokens.shape:
             tokens = tokens[keep]
@@ -147,7 +148,7 @@ class Stack(Described):
         return x if padded is None else x.masked_fill(padded.unsqueeze(-1), 0.0)
 
     def place(self, tokens: Tensor, real: Real) -> Place:
-        """Without a memory: every row counts from its first real token, wherever its padding stands."""
+        """Without a cache: every row counts from its first real token, wherever its padding stands."""
         n = tokens.shape[1]
         if real.keep is None or self.positions is None:
             return Place(0, n, n)
@@ -169,7 +170,7 @@ def run_layers(
     mask: Mask | None,
     contexts: list[Any] | None = None,
     context_mask: Mask | None = None,
-    memory: list[Any] | None = None,
+    cache: list[Any] | None = None,
     lengths: Any = None,
     padding: str = "right",
     place: Place | None = None,
@@ -183,7 +184,7 @@ def run_layers(
             None if contexts is None else contexts[i],
             mask=mask,
             context_mask=context_mask,
-            memory=None if memory is None else memory[i],
+            cache=None if cache is None else cache[i],
             lengths=lengths,
             padding=padding,
             place=place,

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from ..backends.reference import Result
 from ..errors import Disagreement, OptionError, QkvError, complaint
-from ..forms.equation import Result
 from ..masks import Mask
 from ..masks.arrays import is_tensor
 from ..masks.joined import Joined

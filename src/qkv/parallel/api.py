@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from ..api import Answer, as_asked, of_nothing
-from ..api import attention as attention_here
-from ..call import Call
 from ..errors import OptionError, complaint
+from ..functional import Answer, empty_result, restore_shape
+from ..functional import attention as attention_here
+from ..inputs import AttentionInputs
 from ..masks import Mask
 from ..similarity import AnySimilarity
 from .agreement import known_axis, met_again
@@ -31,7 +31,7 @@ def attention(
     mask: Mask | None = None,
     bias: Tensor | None = None,
     dropout: float = 0.0,
-    form: str = "auto",
+    backend: str = "auto",
     split: str = "auto",
     return_lse: bool = False,
     return_weights: bool = False,
@@ -43,7 +43,7 @@ def attention(
     lengths; a rank may have nothing. The answer is that of the rank's own queries. Every rank makes the same call,
     forward and backward. mesh, axis: a `DeviceMesh` and the name or number of its axis; DTensors bring their mesh.
     mask: of the whole, in global positions, the same on every rank. bias: (…, own queries or all, all keys).
-    similarity, dropout, form, return_lse, return_weights: as in `qkv.attention`; form is what each rank runs. split:
+    similarity, dropout, backend, return_lse, return_weights: as in `qkv.attention`; backend is what each rank runs. split:
     how the work is spread; "auto" asks the cost model, and `explain` says what it took and why.
 
     - "ring": blocks of keys and values travel, and softmax's partial answers are merged by log-sum-exp.
@@ -69,21 +69,21 @@ def attention(
             wanted = "'auto' or 'heads' for DTensors whose sequences are whole on every rank"
             raise OptionError(complaint("split", repr(split), wanted))
         here = attention_here(
-            query, key, value, similarity=similarity, mask=mask, bias=bias, dropout=dropout, form=form,
+            query, key, value, similarity=similarity, mask=mask, bias=bias, dropout=dropout, backend=backend,
             return_lse=return_lse, return_weights=return_weights,
         )  # fmt: skip
         return opening.closed(here)
     place = known_axis(mesh, axis)
     share = read_share(
-        place, query, key, value, similarity, mask, bias, dropout, form, split, return_lse, return_weights
+        place, query, key, value, similarity, mask, bias, dropout, backend, split, return_lse, return_weights
     )
     extent = share.extent
     if not (extent.len_k and extent.len_q and extent.heads and extent.batch):
-        return opening.closed(as_asked(share.call, of_nothing(_with_all_keys(share))))
+        return opening.closed(restore_shape(share.call, empty_result(_with_all_keys(share))))
     with torch.autocast(share.call.query.device.type, enabled=False):
         result = choose(share).run(share)
         result = met_again(share.axis, result, _unchanged(share)) if share.needs_grad else result
-    return opening.closed(as_asked(share.call, result))
+    return opening.closed(restore_shape(share.call, result))
 
 
 def _unchanged(share: Share) -> Callable[[], None]:
@@ -93,5 +93,5 @@ def _unchanged(share: Share) -> Callable[[], None]:
     return lambda: call.check_mask_is_as_it_was(versions)
 
 
-def _with_all_keys(share: Share) -> Call:
+def _with_all_keys(share: Share) -> AttentionInputs:
     return share.call._replace(extent=share.call.extent._replace(len_k=share.extent.len_k))

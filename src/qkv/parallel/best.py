@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .. import kernels
-from ..call import arithmetic, read_call
-from ..forms.base import RUNS
-from ..forms.equation import NAN, Result
-from ..forms.hard import best_of_part, native_reasons_against
+from .. import ops
+from ..backends.argmax import best_of_part, native_reasons_against
+from ..backends.base import RUNS
+from ..backends.reference import NAN, Result
+from ..inputs import compute_dtype, read_inputs
 from ..similarity import Argmax
 from .axis import Axis
 from .share import Shards, Share
@@ -33,8 +33,8 @@ def reasons_against(share: Share) -> tuple[str, ...]:
         reasons.append(f"only Argmax() has a single best key, not {type(share.call.similarity).__name__}")
     if share.call.return_weights:
         reasons.append("return_weights asks for the len_q x len_k matrix that best never makes")
-    if share.call.form not in ("auto", "hard"):
-        reasons.append(f"each rank runs the form hard, not {share.call.form}")
+    if share.call.backend not in ("auto", "argmax"):
+        reasons.append(f"each rank runs the backend hard, not {share.call.backend}")
     return tuple(reasons)
 
 
@@ -76,7 +76,7 @@ class _Picked(torch.autograd.Function):
         (index,) = ctx.saved_tensors
         leaving = [grad[_owned(ctx.keys, index, rank)] for rank in range(axis.size)]
         arriving = [grad.new_empty((len(places), grad.shape[3])) for places in ctx.asked]
-        total = torch.zeros(ctx.shapes[2], dtype=arithmetic(grad.dtype), device=grad.device)
+        total = torch.zeros(ctx.shapes[2], dtype=compute_dtype(grad.dtype), device=grad.device)
         flat = total.view(-1, grad.shape[3])
         for places, part in zip(ctx.asked, _exchanged(axis, leaving, arriving), strict=True):
             flat.index_add_(0, places, part.to(total.dtype))
@@ -143,7 +143,7 @@ def _local(share: Share, query: Tensor, key: Tensor, rank: int, native: bool) ->
         return _Found(torch.full(query.shape[:3], _NONE, device=query.device), torch.zeros_like(query))
     key = key.detach()[:, :, lo - first : hi - first]
     mask = None if share.mask is None else share.mask.part(share.extent, rows, (lo, hi))
-    call = read_call(query, key, key, share.call.similarity, mask, None, 0.0, "hard", False, False)
+    call = read_inputs(query, key, key, share.call.similarity, mask, None, 0.0, "argmax", False, False)
     best = best_of_part(call, native)
     index = torch.where(best.lost, _LOST, torch.where(best.empty, _NONE, best.chosen + lo))
     return _Found(index, _taken(key, best.chosen))
@@ -171,7 +171,7 @@ def _better(query: Tensor, one: _Found, other: _Found, native: bool) -> _Found:
 
 def _second_is_better(query: Tensor, pair: Tensor, native: bool) -> Tensor:
     """Whether q·pair[1] > q·pair[0]. Where that hangs on rounding, the kernel decides that found the keys."""
-    dtype = arithmetic(query.dtype)
+    dtype = compute_dtype(query.dtype)
     terms = query.to(dtype).unsqueeze(-2) * pair.to(dtype)
     first, second = terms.sum(-1).unbind(-1)
     better = second > first
@@ -180,7 +180,7 @@ def _second_is_better(query: Tensor, pair: Tensor, native: bool) -> Tensor:
         doubt = 2 * width * torch.finfo(dtype).eps * terms.abs().sum((-2, -1))
         close = ~((second - first).abs() > doubt)  # NaN is close
         sides = query[close].view(-1, 1, 1, width), pair[close].view(-1, 1, 2, width)
-        better[close] = kernels.argmax_scores(*sides).flatten() == 1
+        better[close] = ops.argmax_scores(*sides).flatten() == 1
     return better
 
 

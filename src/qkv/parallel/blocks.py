@@ -1,4 +1,4 @@
-"""One block: some queries, some keys, the forms of one process. Forward, an answer and its lse; backward, its share."""
+"""One block: some queries, some keys, the backends of one process. Forward, an answer and its lse; backward, its share."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import kernels
-from ..call import Call, read_call
-from ..choice import choose
-from ..forms.base import RUNS
-from ..forms.equation import NEVER
-from ..forms.streaming import flash
+from .. import ops
+from ..backends import sdpa
+from ..backends.base import RUNS
+from ..backends.dispatch import choose
+from ..backends.reference import NEG_INF
+from ..inputs import AttentionInputs, read_inputs
 from ..similarity import Softmax
 from .share import Share
 
@@ -61,7 +61,7 @@ def tiles(share: Share, rows: Rows) -> Iterator[Rows]:
         yield rows.cut(start, min(start + step, count))
 
 
-def _block(share: Share, tile: Rows, key: Tensor, value: Tensor, keys: Run) -> tuple[Call, slice] | None:
+def _block(share: Share, tile: Rows, key: Tensor, value: Tensor, keys: Run) -> tuple[AttentionInputs, slice] | None:
     """The call of these rows and those of the keys that they may see; None where they see none."""
     lo, hi = (0, share.extent.len_k) if share.mask is None else share.mask.bounds(share.extent, tile.rows)
     lo, hi = max(lo, keys[0]), min(hi, keys[1])
@@ -77,8 +77,8 @@ def _block(share: Share, tile: Rows, key: Tensor, value: Tensor, keys: Run) -> t
     if bias is not None and bias.shape[3] > 1:
         bias = bias[..., lo:hi]
     key, value = key[:, :, seen], value[:, :, seen]
-    form = share.call.form
-    return read_call(tile.query, key, value, similarity, mask, bias, 0.0, form, True, False), seen
+    backend = share.call.backend
+    return read_inputs(tile.query, key, value, similarity, mask, bias, 0.0, backend, True, False), seen
 
 
 def attend(share: Share, tile: Rows, key: Tensor, value: Tensor, keys: Run) -> tuple[Tensor, Tensor] | None:
@@ -114,7 +114,7 @@ def gradients(
         assert tile.by_query is not None
         if _flash_serves(call, tile, by_bias):
             RUNS["parallel.flash"] += 1
-            found = flash.gradients_of(call, tile.grad_out, tile.out.to(call.query.dtype), tile.lse)
+            found = sdpa.gradients_of(call, tile.grad_out, tile.out.to(call.query.dtype), tile.lse)
         else:
             RUNS["parallel.equation"] += 1
             *found, of_bias = _by_autograd(call, tile, by_bias is not None)
@@ -126,23 +126,23 @@ def gradients(
         by_value[:, :, seen].add_(found[2])
 
 
-def _bias_place(by_bias: Tensor, row: int, call: Call, lo: int) -> Tensor:
+def _bias_place(by_bias: Tensor, row: int, call: AttentionInputs, lo: int) -> Tensor:
     rows = slice(row, row + call.extent.len_q) if by_bias.shape[2] > 1 else slice(None)
     keys = slice(lo, lo + call.extent.len_k) if by_bias.shape[3] > 1 else slice(None)
     return by_bias[:, :, rows, keys]
 
 
-def _flash_serves(call: Call, tile: Rows, by_bias: Tensor | None) -> bool:
-    if by_bias is not None or flash.reasons_against(call):
+def _flash_serves(call: AttentionInputs, tile: Rows, by_bias: Tensor | None) -> bool:
+    if by_bias is not None or sdpa.flash_reasons_against(call):
         return False
     if tile.grad_lse is not None and tile.grad_lse.any():
         return False
-    if not kernels.all_finite(call.query, call.key, call.value):
+    if not ops.all_finite(call.query, call.key, call.value):
         return False
     return not (tile.lse.isnan() | (tile.lse == torch.inf)).any()
 
 
-def _by_autograd(call: Call, tile: Rows, of_bias: bool) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+def _by_autograd(call: AttentionInputs, tile: Rows, of_bias: bool) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """By torch's own derivative of the block, with the weight that it has in the whole.
 
     out = Σ_c w_c out_c with w_c = exp(lse_c − lse), and so dout_c = w_c dout and
@@ -157,18 +157,18 @@ def _by_autograd(call: Call, tile: Rows, of_bias: bool) -> tuple[Tensor, Tensor,
         )
         bias = call.bias.detach().to(dtype).requires_grad_(of_bias) if call.bias is not None else None
         inputs = [query, key, value, *([bias] if bias is not None and of_bias else [])]
-        own = read_call(query, key, value, call.similarity, call.mask, bias, 0.0, "auto", True, False)
+        own = read_inputs(query, key, value, call.similarity, call.mask, bias, 0.0, "auto", True, False)
         result = choose(own).run(own)
     assert result.lse is not None
     with torch.no_grad():
-        lse = torch.where(tile.lse == NEVER, 0.0, tile.lse)
+        lse = torch.where(tile.lse == NEG_INF, 0.0, tile.lse)
         weight = torch.exp(result.lse - lse)
         grad_out, out = tile.grad_out.to(dtype), result.out.to(dtype)
         level = (grad_out * out).sum(-1) - (grad_out * tile.out.to(dtype)).sum(-1)
         if tile.grad_lse is not None:
             level = level + tile.grad_lse
         # A row of the block that sees nothing has weight 0, and nothing goes back through it.
-        nothing = result.lse == NEVER
+        nothing = result.lse == NEG_INF
         by_lse = torch.where(nothing, 0.0, weight * level)
         by_out = torch.where(nothing.unsqueeze(-1), 0.0, weight.unsqueeze(-1) * grad_out)
     found = torch.autograd.grad(

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from ..api import explain as explain_here
-from ..call import Call
-from ..choice import describe
+from ..backends import BACKENDS
+from ..backends.dispatch import describe
 from ..cost.links import Link
 from ..cost.price import readable_bytes
 from ..cost.readable import counted, readable_seconds, wrapped
 from ..cost.wire import Wire
-from ..errors import FormRefused
-from ..forms import FORMS
+from ..errors import BackendRefused
+from ..functional import explain as explain_here
+from ..inputs import AttentionInputs
 from ..masks import Mask
 from ..similarity import AnySimilarity
 from . import best, gather, heads, ring, scan
@@ -80,7 +80,7 @@ class Splits:
         takes = self._takes(candidate)
         if self.asked != "auto":
             return (f"split={self.asked!r} was asked for; it would take {takes}",)
-        return (f"slower: {takes}" if candidate.seconds >= self.seconds else f"not worth its memory: {takes}",)
+        return (f"slower: {takes}" if candidate.seconds >= self.seconds else f"not worth its cache: {takes}",)
 
     def _takes(self, candidate: Candidate) -> str:
         assert candidate.wire is not None
@@ -133,7 +133,7 @@ def explain(
     mask: Mask | None = None,
     bias: Tensor | None = None,
     dropout: float = 0.0,
-    form: str = "auto",
+    backend: str = "auto",
     split: str = "auto",
     return_lse: bool = False,
     return_weights: bool = False,
@@ -147,11 +147,13 @@ def explain(
     opening = opened(query, key, value, similarity, mask, bias, mesh, axis)
     query, key, value, similarity, mask, bias, mesh, axis, _ = opening
     if not opening.travels:
-        here = explain_here(query, key, value, similarity=similarity, mask=mask, bias=bias, dropout=dropout, form=form)
+        here = explain_here(
+            query, key, value, similarity=similarity, mask=mask, bias=bias, dropout=dropout, backend=backend
+        )
         return Splits(NOTHING, split, (Candidate(NOTHING, (), seconds=here.seconds),), here.call, 1)
     place = known_axis(mesh, axis)
     share = read_share(
-        place, query, key, value, similarity, mask, bias, dropout, form, split, return_lse, return_weights, "explain"
+        place, query, key, value, similarity, mask, bias, dropout, backend, split, return_lse, return_weights, "explain"
     )
     _check_form(share)
     candidates, whole = _candidates(share), describe(whole_call(share))
@@ -166,19 +168,19 @@ def choose(share: Share) -> Way:
     return WAYS[_taken(share, _candidates(share))]
 
 
-def whole_call(share: Share) -> Call:
+def whole_call(share: Share) -> AttentionInputs:
     """The call as one process would have it, but for its tensors."""
     return share.call._replace(extent=share.extent, mask=share.mask, bias=share.bias)
 
 
 def _check_form(share: Share) -> None:
     """Refused by what the whole is: a rank with nothing to do refuses with the others."""
-    form = share.call.form
-    against = () if form == "auto" else FORMS[form].reasons_against(whole_call(share))
+    backend = share.call.backend
+    against = () if backend == "auto" else BACKENDS[backend].reasons_against(whole_call(share))
     if against:
         listed = "".join(f"\n  - {reason}" for reason in against)
-        said = f"form: got {form!r}, wanted a form that can run {describe(whole_call(share))}. Against it:{listed}"
-        raise FormRefused(f"{said}\nHint: form='auto' lets each rank choose.", against)
+        said = f"backend: got {backend!r}, wanted a backend that can run {describe(whole_call(share))}. Against it:{listed}"
+        raise BackendRefused(f"{said}\nHint: backend='auto' lets each rank choose.", against)
 
 
 def _candidates(share: Share) -> tuple[Candidate, ...]:
@@ -206,7 +208,7 @@ def _asked_for(share: Share, reasons: dict[str, tuple[str, ...]]) -> str:
     if against:
         others = ", ".join(name for name, why in reasons.items() if not why)
         listed = "".join(f"\n  - {reason}" for reason in against)
-        raise FormRefused(
+        raise BackendRefused(
             f"split: got {share.split!r}, wanted one that can run this call. Against it:{listed}\n"
             f"Hint: split='auto' chooses among: {others}.",
             against,

@@ -13,11 +13,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ..call import transforming
+from ..cache import KVCache, LinearState
 from ..errors import Disagreement, OptionError, QkvError, complaint
+from ..inputs import in_transform
 from ..masks import Mask
 from ..masks.arrays import is_tensor
-from ..memory import KVCache, LinearState
 from ..nn.attention import Attention
 from ..nn.block import Block
 from ..nn.feed_forward import FeedForward
@@ -61,7 +61,7 @@ class Door:
 
     def __call__(self, *given: Any, **options: Any) -> Any:
         # A traced program has no numbers to look at.
-        if self.axis.group in _INSIDE.axes or torch.compiler.is_compiling() or transforming():
+        if self.axis.group in _INSIDE.axes or torch.compiler.is_compiling() or in_transform():
             return self._run(given, options)
         _INSIDE.axes.add(self.axis.group)
         try:

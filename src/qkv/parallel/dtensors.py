@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..api import Answer
-from ..call import check_sink, check_tensors
 from ..errors import DtypeError, OptionError, QkvError, ShapeError, complaint
+from ..functional import Answer
+from ..inputs import check_sink, check_tensors
 from ..masks import Extent, Mask, as_mask
 from ..similarity import AnySimilarity, Softmax, as_similarity
 from .agreement import agree

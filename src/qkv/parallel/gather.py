@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..call import read_call
-from ..choice import choose
-from ..forms.base import RUNS
-from ..forms.equation import Result
+from ..backends.base import RUNS
+from ..backends.dispatch import choose
+from ..backends.reference import Result
+from ..inputs import read_inputs
 from .share import Share
 from .ways import Way
 from .wire import Message, start
@@ -35,11 +35,11 @@ def run(share: Share) -> Result:
     if bias is not None and bias.shape[3] > 1:
         bias = bias[..., whole[0] : whole[1]]
     returns = call.return_lse, call.return_weights
-    own = read_call(call.query, key, value, call.similarity, mask, bias, call.dropout, call.form, *returns)
+    own = read_inputs(call.query, key, value, call.similarity, mask, bias, call.dropout, call.backend, *returns)
     if not (own.extent.len_k and own.extent.len_q and own.extent.heads and own.extent.batch):
-        from ..api import of_nothing
+        from ..functional import empty_result
 
-        return of_nothing(own)
+        return empty_result(own)
     return choose(own).run(own)
 
 

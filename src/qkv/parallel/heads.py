@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..call import arithmetic, read_call
-from ..choice import choose
-from ..forms.base import RUNS
-from ..forms.equation import Result
+from ..backends.base import RUNS
+from ..backends.dispatch import choose
+from ..backends.reference import Result
+from ..inputs import compute_dtype, read_inputs
 from ..similarity import AnySimilarity, Softmax
 from .agreement import agree
 from .axis import Axis
@@ -85,10 +85,10 @@ def run(share: Share) -> Result:
     every = (0, extent.len_q), (0, extent.len_k)
     mask = None if share.mask is None else share.mask.part(extent, *every, heads=own)
     similarity = own_sink(call.similarity, extent.heads, own)
-    whole = read_call(
-        query, key, value, similarity, mask, bias, call.dropout, call.form, call.return_lse, call.return_weights
+    whole = read_inputs(
+        query, key, value, similarity, mask, bias, call.dropout, call.backend, call.return_lse, call.return_weights
     )
-    # A form may give a log-sum-exp that nobody asked for: it stays here.
+    # A backend may give a log-sum-exp that nobody asked for: it stays here.
     asked = True, call.return_lse, call.return_weights
     result = [tensor for tensor, wanted in zip(choose(whole).run(whole), asked, strict=True) if wanted]
     out, *back = _ToTokens.apply(share.axis, [of_queries] * len(result), *result)  # pyright: ignore[reportGeneralTypeIssues]
@@ -155,7 +155,7 @@ def _gathered(heads: Heads, parts: list[Tensor]) -> Tensor:
         return torch.cat(parts, dim=1)
     dtype = parts[0].dtype
     shape = parts[0].shape[0], max(b for _, b in heads), *parts[0].shape[2:]
-    total = parts[0].new_zeros(shape, dtype=arithmetic(dtype))
+    total = parts[0].new_zeros(shape, dtype=compute_dtype(dtype))
     for (a, b), part in zip(heads, parts, strict=True):  # in rank order, so that bits do not depend on who came first
         total[:, a:b] += part
     return total.to(dtype)

@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from ..api import attention
 from ..cost.links import LOOPBACK, Link, links
 from ..cost.price import product_flops
+from ..functional import attention
 from .agreement import agree
 from .axis import Axis, read_axis
 from .wire import Message, everybodys, start

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..call import arithmetic
+from ..inputs import compute_dtype
 
 # Of a token at place p the phase is a·p² + b·p, with other a and b for each axis: no permutation and no constant leaves
 # such a sum as it is.
@@ -60,7 +60,7 @@ def look(tensor: Tensor, places: Places) -> Look:
     """
     if tensor.numel() == 0:
         return Look()
-    tensor = tensor.detach().to(arithmetic(tensor.dtype)).contiguous()
+    tensor = tensor.detach().to(compute_dtype(tensor.dtype)).contiguous()
     found = _summed(tensor, places)
     if found is None:
         tensor = tensor.double()

@@ -29,7 +29,7 @@ def parallelize(module: Module, mesh: DeviceMesh, axis: str | int | None = None)
 
     query_r, key_r, value_r, up_r: the rows of their weights that belong to rank r's heads (column parallel); out_r: the
     columns (row parallel), and Σ_r out_r(…) is the answer. So each `Attention` and `FeedForward` sends one sum of the
-    size of its answer, and everything between the projections stays on its rank: `memory` holds kv_heads / R heads.
+    size of its answer, and everything between the projections stays on its rank: `cache` holds kv_heads / R heads.
     Everything else is whole on every rank. Weights become those of rank 0 everywhere, and those that are dealt out are
     DTensors, made by `torch.distributed.tensor.parallel`.
 

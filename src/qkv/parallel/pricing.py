@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from ..cost.wire import INDEX, Phase, Spread, Wire, wire
-from ..maps import feature_count
+from ..features import feature_count
 from ..similarity import FeatureMap, Polynomial
 from . import scan
 from .heads import kv_heads

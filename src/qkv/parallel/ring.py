@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..forms.base import RUNS
-from ..forms.equation import NEVER, Result
-from ..forms.streaming.backward import of_sink
-from ..forms.streaming.flash import with_sink
+from ..backends.base import RUNS
+from ..backends.blockwise import sink_gradient
+from ..backends.reference import NEG_INF, Result
+from ..backends.sdpa import with_sink
 from ..similarity import Softmax
 from .blocks import Rows, attend, gradients, tiles
 from .schedule import Schedule, Step
@@ -158,7 +158,7 @@ def _forward(share: Share, schedule: Schedule) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         shape = call.query.shape[:3]
         out = call.query.new_zeros((*shape, call.width_v), dtype=scores_dtype(share))
-        lse = call.query.new_full(shape, NEVER, dtype=scores_dtype(share))
+        lse = call.query.new_full(shape, NEG_INF, dtype=scores_dtype(share))
         kept, theirs = swapped(share, schedule, out, lse)
         travel = _Travel(share, schedule)
         own = _Paced(share, schedule, (kept, theirs), lambda t: _merge(share, t, call.key, call.value, share.own_keys))
@@ -187,7 +187,7 @@ def _merge(share: Share, rows: Rows, key: Tensor, value: Tensor, keys: tuple[int
 def merge_into(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> None:
     """out, lse ← both together; −inf is a part with nothing in it."""
     total = torch.logaddexp(lse, more_lse)
-    top = torch.where(total == NEVER, 0.0, total)
+    top = torch.where(total == NEG_INF, 0.0, total)
     # An infinite value that is attended stays infinite, however small its weight: 0·∞ would be NaN.
     least = torch.finfo(out.dtype).tiny
     out.mul_(torch.exp(lse - top).clamp_min_(least).unsqueeze(-1))
@@ -220,7 +220,7 @@ class _Ring(torch.autograd.Function):
         dtype = scores_dtype(share)
         grad_out = torch.zeros_like(out, dtype=query.dtype) if grad_out is None else grad_out
         # What comes back for a row that saw nothing must not reach a key, whatever it is.
-        empty = lse == NEVER
+        empty = lse == NEG_INF
         grad_out = grad_out.masked_fill(empty.unsqueeze(-1), 0.0)
         if share.call.return_lse:  # on every rank, whether this one used its lse or not
             grad_lse = torch.zeros_like(lse) if grad_lse is None else grad_lse.masked_fill(empty, 0.0)
@@ -228,7 +228,7 @@ class _Ring(torch.autograd.Function):
         by_sink = None
         if share.learns[4] and sink is not None:
             level = -(grad_out.to(dtype) * out.to(dtype)).sum(-1)
-            by_sink = of_sink(sink, lse, level if grad_lse is None else level + grad_lse)
+            by_sink = sink_gradient(sink, lse, level if grad_lse is None else level + grad_lse)
         inputs = query, key, value, bias
         wanted = (
             None if grad is None or not wants or tensor is None else grad.to(tensor.dtype)

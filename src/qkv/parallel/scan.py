@@ -6,7 +6,7 @@ before it and from its own keys; without `Causal`, from the sum over all ranks:
     y_i  = φ(q_i)·Σ_{s<r} S_s + Σ_j φ(q_i)·φ(k_j) ṽ_j
 
 Backward the same goes the other way: T_r = Σ_i φ(q_i) g_iᵀ, and a key hears of the queries of later ranks through
-Σ_{s>r} T_s (`forms.linear.chunks` has the equations). S and T are features × (width_v + 1) numbers for each key/value
+Σ_{s>r} T_s (`backends.linear.chunks` has the equations). S and T are features × (width_v + 1) numbers for each key/value
 head, in float32, and in float64 for float64.
 """
 
@@ -17,16 +17,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import kernels
-from ..call import arithmetic, compact
+from .. import ops
+from ..backends import linear
+from ..backends.base import RUNS
+from ..backends.linear import KeyRange, Scan
+from ..backends.reference import Result
+from ..cache.state import engine_of
 from ..errors import OptionError, complaint
-from ..forms import linear
-from ..forms.base import RUNS
-from ..forms.equation import Result
-from ..forms.linear import chunks, native
-from ..forms.linear.chunks import Scan, Sight
-from ..maps import Maps, feature_count, maps_of
-from ..memory.sums import engine_of
+from ..features import Maps, feature_count, maps_of
+from ..inputs import compact, compute_dtype
 from ..shapes import Bool, Float
 from . import gather
 from .agreement import agree, refusing
@@ -38,8 +37,8 @@ from .wire import Message, start
 
 def reasons_against(share: Share) -> tuple[str, ...]:
     reasons = linear.reasons_against(share.call._replace(mask=share.mask))
-    if share.call.form not in ("auto", "linear"):
-        reasons = (*reasons, f"form={share.call.form!r} was asked for, and sums are linear's")
+    if share.call.backend not in ("auto", "linear"):
+        reasons = (*reasons, f"backend={share.call.backend!r} was asked for, and sums are linear's")
     return reasons or _out_of_line(share)
 
 
@@ -67,7 +66,7 @@ def state_bytes(share: Share) -> int:
     call = share.call
     features = feature_count(call.similarity, call.width)
     numbers = share.extent.batch * call.heads_kv * features * (call.width_v + 1)
-    return numbers * arithmetic(call.query.dtype).itemsize
+    return numbers * compute_dtype(call.query.dtype).itemsize
 
 
 def bytes_sent(
@@ -99,7 +98,7 @@ class _Part(NamedTuple):
     key: Tensor
     value: Tensor
     maps: Maps
-    sight: Sight
+    sight: KeyRange
     causal: bool
     blind: Bool[Tensor, "#batch 1 len_q 1"] | None
     learns: bool  # the map does
@@ -110,7 +109,7 @@ def run(share: Share) -> Result:
     part, own = refusing(axis, lambda: _begun(share))
     # Infinity minus infinity, and 0 times it: a sum with such a term says nothing of the others. It is rare, and the
     # keys themselves are asked then.
-    odd = not kernels.all_finite(own, part.query.detach())
+    odd = not ops.all_finite(own, part.query.detach())
     features = f"{part.maps.features}{', with parameters that learn' if part.learns else ''}"
     if any(numbers[0] for numbers in agree(axis, {"call": "scan", "features of the map": features}, [int(odd)])):
         RUNS["parallel.scan.odd"] += 1
@@ -130,7 +129,7 @@ def run(share: Share) -> Result:
 def _begun(share: Share) -> tuple[_Part, Tensor]:
     part = _part(share)
     key, value = part.key.detach(), part.value.detach()
-    dtype, count = arithmetic(share.call.query.dtype), part.maps.features
+    dtype, count = compute_dtype(share.call.query.dtype), part.maps.features
     if key.shape[2] == 0:
         return part, torch.zeros(*key.shape[:2], count, value.shape[3] + 1, dtype=dtype, device=key.device)
     engine = engine_of(key.dtype, key.device, part.maps, value.shape[3])
@@ -140,17 +139,17 @@ def _begun(share: Share) -> tuple[_Part, Tensor]:
 
 def _part(share: Share) -> _Part:
     call, extent = share.call, share.extent
-    maps, whole = maps_of(call.similarity, call.width), linear.sight_through(share.mask, extent, call.query.device)
+    maps, whole = maps_of(call.similarity, call.width), linear.key_range_through(share.mask, extent, call.query.device)
     (i0, i1), (j0, j1) = share.rows, share.own_keys
     # What stands behind the last key that somebody sees may hold anything.
     end = j1 if whole.offset is None else max(j0, min(j1, extent.len_q + whole.offset))
     query, key, value = call.query, call.key[:, :, : end - j0], call.value[:, :, : end - j0]
-    if maps.rule is None or native.reasons_against(call):
+    if maps.rule is None or linear.native_reasons_against(call):
         # torch's products map them, or add them up.
         query, key, value = compact(query), compact(key), compact(value)
     keep = None if whole.keep is None else whole.keep[:, j0:end]
-    sight = Sight(None if whole.offset is None else whole.offset + i0 - j0, keep)
-    blind = linear.blind_queries(extent, whole, (i0, i1), query.device)
+    sight = KeyRange(None if whole.offset is None else whole.offset + i0 - j0, keep)
+    blind = linear.fully_masked_rows(extent, whole, (i0, i1), query.device)
     if blind is not None:
         query = query.masked_fill(blind, 0.0)
     learns = linear.map_learns(maps, call)
@@ -164,21 +163,21 @@ def _answers(share: Share, part: _Part, seen: Tensor) -> Float[Tensor, "batch he
     query, key, value = (t.detach() for t in (part.query, part.key, part.value))
     if query.shape[2] == 0:
         return query.new_zeros((*query.shape[:3], value.shape[3]))
-    if native.reasons_against(share.call):
-        return chunks.forward(_asking(part, *(t.to(seen.dtype) for t in (query, key, value))), seen)
+    if linear.native_reasons_against(share.call):
+        return linear.forward(_asking(part, *(t.to(seen.dtype) for t in (query, key, value))), seen)
     asking = _asking(part, query, key, value)
     state = engine_of(query.dtype, query.device, part.maps, value.shape[3]).packed(seen)
     # The rank's own keys are scored one by one where that takes less than to add them to the state.
     pairs, sums = query.shape[2] * (key.shape[3] + value.shape[3]) // 2, part.maps.features * (value.shape[3] + 1)
     direct = pairs < sums or not part.causal
-    return native.run(query, asking.key, asking.value, part.maps, asking.sight, direct, state)
+    return linear.run_native(query, asking.key, asking.value, part.maps, asking.sight, direct, state)
 
 
 def _asking(part: _Part, query: Tensor, key: Tensor, value: Tensor) -> Scan:
     """What the queries have to do with: without `Causal`, all keys are in the sum already."""
     if part.causal:
         return Scan(query, key, value, part.maps, part.sight)
-    return Scan(query, key[:, :, :0], value[:, :, :0], part.maps, Sight(None, None))
+    return Scan(query, key[:, :, :0], value[:, :, :0], part.maps, KeyRange(None, None))
 
 
 class _Answered(torch.autograd.Function):
@@ -198,15 +197,15 @@ class _Answered(torch.autograd.Function):
         *inputs, seen, _ = ctx.saved_tensors
         query, key, value = (t.to(seen.dtype) for t in inputs)
         asking = _asking(part, query, key, value)
-        by_query, by_sums = chunks.of_queries(asking, grad.to(seen.dtype), seen)
+        by_query, by_sums = linear.of_queries(asking, grad.to(seen.dtype), seen)
         found = [by_query, None, None]
         if share.learns[1] or share.learns[2] or part.learns:  # all ranks say the same
-            own = chunks.summed(asking, by_sums)
+            own = linear.summed(asking, by_sums)
             if part.causal:
-                found[1:] = chunks.of_keys(asking, by_sums, of_ranks_after(share.axis, own))
+                found[1:] = linear.of_keys(asking, by_sums, of_ranks_after(share.axis, own))
             else:
                 answering = Scan(query[:, :, :0], key, value, part.maps, part.sight)
-                found[1:] = chunks.of_keys(answering, [], of_all_ranks(share.axis, own))
+                found[1:] = linear.of_keys(answering, [], of_all_ranks(share.axis, own))
         by_inputs = [None if g is None else g.to(t.dtype) for g, t in zip(found, inputs, strict=True)]
         return None, None, None, None, *by_inputs, None
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..call import Call, arithmetic, check_bias, read_call
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
-from ..maps import feature_count
+from ..features import feature_count
+from ..inputs import AttentionInputs, check_bias, compute_dtype, read_inputs
 from ..masks import Extent, Mask, as_mask
 from ..similarity import AnySimilarity, FeatureMap, Softmax
 from .agreement import agree, mask_text, similarity_text
@@ -47,7 +47,7 @@ class Share(NamedTuple):
     learns: whether query, key, value, bias and sink want gradients, on every rank alike."""
 
     axis: Axis
-    call: Call
+    call: AttentionInputs
     mask: Mask | None
     bias: Tensor | None
     extent: Extent
@@ -89,7 +89,7 @@ def read_share(
     mask: Mask | None,
     bias: Tensor | None,
     dropout: float,
-    form: str,
+    backend: str,
     split: str,
     return_lse: bool,
     return_weights: bool,
@@ -97,7 +97,7 @@ def read_share(
 ) -> Share:
     """Check this rank's arguments, agree with the others on what they share, and check what only the whole shows."""
     try:
-        call = read_call(query, key, value, similarity, None, None, dropout, form, return_lse, return_weights)
+        call = read_inputs(query, key, value, similarity, None, None, dropout, backend, return_lse, return_weights)
         _check_here(axis, call, split)
         mask = as_mask(mask)
         sizes = _bias_sizes(bias, call)
@@ -118,7 +118,7 @@ def read_share(
         "mask": mask_text(mask),
         "bias": "None" if bias is None else str(bias.dtype).removeprefix("torch."),
         "dropout": str(call.dropout),
-        "form": form,
+        "backend": backend,
         "split": split,
         "returns": f"lse {return_lse}, weights {return_weights}",
         "gradients": ", ".join(n for n, w in zip(("query", "key", "value", "bias", "sink"), learns, strict=True) if w)
@@ -136,7 +136,7 @@ def read_share(
     return Share(axis, call, mask, bias, extent, queries, keys, split, learns)
 
 
-def _check_here(axis: Axis, call: Call, split: str) -> None:
+def _check_here(axis: Axis, call: AttentionInputs, split: str) -> None:
     if call.traced:
         given = "a call under torch.compile, torch.export, torch.func or forward-mode AD"
         raise OptionError(complaint("query", given, "one that runs as it stands", "split calls talk to other ranks"))
@@ -150,7 +150,7 @@ def _check_here(axis: Axis, call: Call, split: str) -> None:
         )
 
 
-def _learns(call: Call, bias: Tensor | None) -> tuple[bool, bool, bool, bool, bool]:
+def _learns(call: AttentionInputs, bias: Tensor | None) -> tuple[bool, bool, bool, bool, bool]:
     if not torch.is_grad_enabled():
         return False, False, False, False, False
     sink = call.similarity.sink if isinstance(call.similarity, Softmax) else None
@@ -159,7 +159,7 @@ def _learns(call: Call, bias: Tensor | None) -> tuple[bool, bool, bool, bool, bo
     return wants[0], wants[1], wants[2], wants[3], wants[4]
 
 
-def _bias_sizes(bias: Tensor | None, call: Call) -> tuple[int, int, int, int]:
+def _bias_sizes(bias: Tensor | None, call: AttentionInputs) -> tuple[int, int, int, int]:
     """The bias's axes as (batch, heads, queries, keys), -1 for each where there is none."""
     if bias is None:
         return -1, -1, -1, -1
@@ -188,7 +188,7 @@ def _check_bias_of(rank: int, sizes: tuple[int, ...], extent: Extent, queries: S
         raise ShapeError(complaint("bias", given, wanted, "1 stands for all of them"))
 
 
-def _own_bias(bias: Tensor, call: Call, extent: Extent, rows: tuple[int, int]) -> Tensor:
+def _own_bias(bias: Tensor, call: AttentionInputs, extent: Extent, rows: tuple[int, int]) -> Tensor:
     whole = bias.dim() >= 2 and bias.shape[-2] == extent.len_q and extent.len_q != rows[1] - rows[0]
     if whole:
         bias = bias[..., rows[0] : rows[1], :]
@@ -196,4 +196,4 @@ def _own_bias(bias: Tensor, call: Call, extent: Extent, rows: tuple[int, int]) -
 
 
 def scores_dtype(share: Share) -> torch.dtype:
-    return arithmetic(share.call.query.dtype)
+    return compute_dtype(share.call.query.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..forms.equation import Result
+from ..backends.reference import Result
 from .share import Share
 
 

@@ -3,7 +3,7 @@
 - `oracle`: the right answer, in float64, by the definition.
 - `tolerance`: how far from it an answer may be, and why.
 - `contract`: every promise as a check of any attention with `qkv.attention`'s signature.
-- `poison`: numbers that must not matter, memory that must not be read, the same numbers in many layouts.
+- `poison`: numbers that must not matter, cache that must not be read, the same numbers in many layouts.
 - `conditions`: what a user's similarity function or feature map has to be.
 - `strategies`: Hypothesis strategies for calls; the only part that needs hypothesis.
 """

@@ -2,7 +2,7 @@
 
     V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j),   j over the keys that query i attends to
 
-The oracle shares no code with qkv's forms. It picks the attended keys first and computes with those
+The oracle shares no code with qkv's backends. It picks the attended keys first and computes with those
 alone, so that nothing masked can matter by construction. It is slow, and differentiable: where the
 inputs require gradients, so does the result.
 """

@@ -1,4 +1,4 @@
-"""The plain dense computation in one dtype: what anybody would write, and what forms are compared with.
+"""The plain dense computation in one dtype: what anybody would write, and what backends are compared with.
 
 It is no oracle: it has the rounding errors that a straightforward computation has, which is what makes
 it the measure for others. It is differentiable, and expects finite numbers.

@@ -1,7 +1,7 @@
-"""Numbers that must not matter, and memory that must not be read.
+"""Numbers that must not matter, and cache that must not be read.
 
 Three ways to catch a kernel that reads what it should not: fill what is masked with NaN, infinity
-and 1e30; fill freshly allocated memory with NaN; put the same numbers into unusual layouts, with NaN
+and 1e30; fill freshly allocated cache with NaN; put the same numbers into unusual layouts, with NaN
 in the gaps between them.
 """
 
@@ -95,7 +95,7 @@ def poisoned_memory() -> Iterator[None]:
     ...     torch.empty(2), torch.zeros(1).new_empty(1)
     (tensor([nan, nan]), tensor([nan]))
 
-    It holds for allocations made from Python in the current thread, those of native forms included,
+    It holds for allocations made from Python in the current thread, those of native backends included,
     since qkv allocates their results there. Integers keep what they have.
     """
     with _Poisoning():
@@ -184,7 +184,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def layouts(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The same numbers in many memory layouts, each with its name.
+    """The same numbers in many cache layouts, each with its name.
 
     >>> names = [name for name, same in layouts(torch.arange(6.0).reshape(2, 3))]
     >>> names[:3]

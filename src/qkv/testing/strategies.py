@@ -1,6 +1,6 @@
 """Hypothesis strategies for calls of attention.
 
-`calls()` draws a `CallCase`: sizes, head layout, dtype, similarity, mask, bias, memory layout and numbers.
+`calls()` draws a `CallCase`: sizes, head layout, dtype, similarity, mask, bias, cache layout and numbers.
 What fails prints as code that makes the same call again. This is the only module that needs hypothesis.
 """
 

@@ -2,13 +2,13 @@
 
 Softmax's result is a convex combination of values, so its error is counted in ulp of the largest
 attended |v| of the row, in the result's dtype; float16 and bfloat16 inputs are computed in float32 and
-only the result is rounded. A form may be off by the largest of
+only the result is rounded. A backend may be off by the largest of
 
-- the bound that the form publishes,
+- the bound that the backend publishes,
 - twice the error of the plain dense computation in the same dtype, plus one ulp,
 - what the rounding of the scores alone does: a score that is off by δ changes every weight by a factor
   e^δ, and scores of size S have δ ≈ S·eps whatever the algorithm is. For scores below about 8 this
-  stays under the bounds that qkv's forms publish.
+  stays under the bounds that qkv's backends publish.
 
 and by half an ulp for the rounding of the result itself. Ratios (`Polynomial`, `FeatureMap`,
 `Similarity`) are no convex combinations: where signs differ, Σ_j sim can cancel, and any rounding of a
@@ -212,15 +212,15 @@ def assert_close_to_oracle(
     actual: Tensor,
     measure: Yardstick,
     *,
-    form: str,
+    backend: str,
     bound: Mapping[torch.dtype, float],
     part: str = "out",
     budget: Budget | None = None,
 ) -> None:
-    """Raise AssertionError, with form, dtype, error and allowance, when `actual` is too far from the oracle."""
+    """Raise AssertionError, with backend, dtype, error and allowance, when `actual` is too far from the oracle."""
     piece = measure.parts[part]
     assert actual.numel() == piece.gold.numel(), (
-        f"{form}: {part} has shape {tuple(actual.shape)}, the oracle's is {tuple(piece.gold.shape)}"
+        f"{backend}: {part} has shape {tuple(actual.shape)}, the oracle's is {tuple(piece.gold.shape)}"
     )
     errors, allowed = piece.errors(actual), piece.allowed(bound, budget or Budget())
     if not errors.numel() or bool((errors <= allowed).all()):
@@ -229,14 +229,14 @@ def assert_close_to_oracle(
     row = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), errors.shape))
     found = actual.reshape(piece.gold.shape)[row].detach()
     raise AssertionError(
-        f"{form}: {part} in {str(piece.dtype).removeprefix('torch.')} is off by {errors[row]:.3g} ulp of "
+        f"{backend}: {part} in {str(piece.dtype).removeprefix('torch.')} is off by {errors[row]:.3g} ulp of "
         f"{piece.reach[row]:.3g} at row {row}, allowed {allowed[row]:.3g} "
         f"({int((errors > allowed).sum())} of {errors.numel()} rows; the plain dense computation is off by "
         f"{piece.dense_error:.3g}).\n  got    {found.double().tolist()}\n  wanted {piece.gold[row].tolist()}"
     )
 
 
-def assert_argmax(actual: Tensor, query: Tensor, key: Tensor, value: Tensor, gold: Oracle, *, form: str) -> None:
+def assert_argmax(actual: Tensor, query: Tensor, key: Tensor, value: Tensor, gold: Oracle, *, backend: str) -> None:
     """Every row is, bit for bit, the value of a key whose float64 score is the best within rounding.
 
     Rounded dot products may order two nearly equal keys otherwise than float64 does. The slack is the
@@ -255,7 +255,7 @@ def assert_argmax(actual: Tensor, query: Tensor, key: Tensor, value: Tensor, gol
         for i in range(q.shape[1]):
             seen = attended[plane, i].nonzero().flatten()
             scores = (k[plane, seen] * q[plane, i]).sum(-1)
-            where = f"{form}: argmax in {str(query.dtype).removeprefix('torch.')}, plane {plane}, query {i}"
+            where = f"{backend}: argmax in {str(query.dtype).removeprefix('torch.')}, plane {plane}, query {i}"
             if not len(seen) or not bool(scores.isfinite().all()):
                 assert torch.equal(out[plane, i].double().isnan(), right[plane, i].isnan()), f"{where}: NaN differs"
                 assert torch.equal(out[plane, i].double().nan_to_num(), right[plane, i].nan_to_num()), where

@@ -77,7 +77,7 @@ def gradients(width: int, scaled: bool, trials: int, seed: int, keys: int = KEYS
     value = torch.randn(trials, keys, 5, generator=generator)
     target = torch.randn(trials, 1, 5, generator=generator)
     scale = 1 / math.sqrt(width) if scaled else 1.0
-    out = qkv.attention(query, key, value, similarity=qkv.Softmax(scale=scale), form="dense")
+    out = qkv.attention(query, key, value, similarity=qkv.Softmax(scale=scale), backend="reference")
     loss = 0.5 * ((out - target) ** 2).sum()
     (slope,) = torch.autograd.grad(loss, query)
     return slope.double().norm(dim=-1).flatten()
@@ -105,7 +105,7 @@ def trained(
         wanted = torch.randint(KEYS, (batch,), generator=generator)
         rows = torch.arange(batch)
         query = tokens[rows, wanted][:, None] * to_query
-        out = qkv.attention(query, tokens * to_key, values, similarity=similarity, form="dense")
+        out = qkv.attention(query, tokens * to_key, values, similarity=similarity, backend="reference")
         loss = 0.5 * ((out - values[rows, wanted][:, None]) ** 2).sum()
         slope, *steps_down = torch.autograd.grad(loss, [query, *learned])
         sizes = slope.norm(dim=-1)

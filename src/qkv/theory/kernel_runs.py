@@ -1,4 +1,4 @@
-"""The kernels' claim on real runs: both orders of the products, counted; qkv's forms; decoding."""
+"""The kernels' claim on real runs: both orders of the products, counted; qkv's backends; decoding."""
 
 from __future__ import annotations
 
@@ -95,13 +95,15 @@ def counted_runs(
         answers.append(run(*rows))
         made.append(Tallied.made)
     shapes = ((length, width), (length, width), (length, value_width))
-    forms = [count(*shapes, form=form, similarity=Polynomial(2, 1.0)).products for form in ("dense", "linear")]
+    backends = [
+        count(*shapes, backend=backend, similarity=Polynomial(2, 1.0)).products for backend in ("reference", "linear")
+    ]
     unlike = sum(a != b for one, other in zip(*answers, strict=True) for a, b in zip(one, other, strict=True))
     return [
         measured("both orders of the products in exact fractions: entries of the answer that differ", unlike, 0),
-        measured("sums and products of the run with scores, against `qkv.cost`", abs(made[0] - forms[0]), 0),
+        measured("sums and products of the run with scores, against `qkv.cost`", abs(made[0] - backends[0]), 0),
         measured(
-            "sums and products of the run with sums over the keys, against `qkv.cost`", abs(made[1] - forms[1]), 0
+            "sums and products of the run with sums over the keys, against `qkv.cost`", abs(made[1] - backends[1]), 0
         ),
     ]
 
@@ -109,7 +111,7 @@ def counted_runs(
 def linear_form(
     seed: int, length: int, width: int, value_width: int, attend: Callable[..., Any] | None = None
 ) -> Evidence:
-    """qkv's form with sums over the keys against the equation with the matrix of similarities."""
+    """qkv's backend with sums over the keys against the equation with the matrix of similarities."""
     import torch
 
     import qkv
@@ -120,13 +122,13 @@ def linear_form(
     sim = (q @ k.T + 1) ** 2
     said = (sim @ v) / sim.sum(-1, keepdim=True)
     similarity = qkv.Polynomial(2, 1.0)
-    attend = attend or (lambda *qkv_: qkv.attention(*qkv_, similarity=similarity, form="linear"))
+    attend = attend or (lambda *qkv_: qkv.attention(*qkv_, similarity=similarity, backend="linear"))
     residual = (attend(q, k, v) - said).abs().max().item()
     # Sums of F·N products round on the scale of Σ|φ(q)||φ(k)||v|, which is at most (|q||k| + 1)² |v|.
     size = ((q.norm(dim=-1, keepdim=True) * k.norm(dim=-1) + 1) ** 2).sum(-1) / sim.sum(-1)
     terms = length * (width + 1) * (width + 2) // 2
     bound = 4 * terms * torch.finfo(torch.float64).eps * (size.max() * v.abs().max()).item()
-    return measured("`form='linear'` of the quadratic kernel against the matrix of similarities", residual, bound)
+    return measured("`backend='linear'` of the quadratic kernel against the matrix of similarities", residual, bound)
 
 
 def listing_subscripts(values: str = "bhn,bhv->bhv", output: str = "bhv,bdv->bd") -> Evidence:
@@ -158,7 +160,7 @@ def decoding(seed: int, *, scaled: bool = True, handed_on: bool = True) -> Evide
     q = torch.randn(b, h, n, width, dtype=torch.float64, generator=generator)
     k = torch.randn(b, 1, n, width, dtype=torch.float64, generator=generator)
     v = torch.randn(b, 1, n, out, dtype=torch.float64, generator=generator)
-    whole = qkv.attention(q, k, v, mask=qkv.Causal(), form="dense")
+    whole = qkv.attention(q, k, v, mask=qkv.Causal(), backend="reference")
     keys, values, steps = k[:, 0, :0], v[:, 0, :0], []
     for t in range(n):
         new_keys, new_values = torch.cat([keys, k[:, 0, t : t + 1]], 1), torch.cat([values, v[:, 0, t : t + 1]], 1)

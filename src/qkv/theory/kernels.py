@@ -158,7 +158,7 @@ CORRECTIONS = (
 def kernels(*, seed: int = 0, length: int = 7, width: int = 5, value_width: int = 3) -> Claim:
     """V'_i = Σ_j sim(q_i,k_j) v_j / Σ_j sim(q_i,k_j) is finite when no sum below vanishes; features make it linear.
 
-    seed, length, width, value_width: of the random tensors on which qkv's forms are held to each other.
+    seed, length, width, value_width: of the random tensors on which qkv's backends are held to each other.
     """
     return Claim(
         "kernels",
@@ -241,33 +241,35 @@ def formulas(softmax: str = "2 N^2 (D + M + 3)", linear: str = "N (D + 1)(D + 2)
     from ..cost import text
 
     names = {"N": "natural", "D": "natural", "M": "natural"}
-    dense = count("N D", "N D", "N M", form="dense").flops
-    sums = count("N D", "N D", "N M", form="linear", similarity=Polynomial(2, 1.0)).flops
+    dense = count("N D", "N D", "N M", backend="reference").flops
+    sums = count("N D", "N D", "N M", backend="linear", similarity=Polynomial(2, 1.0)).flops
     verdicts = [compare(text(flops), said, names) for flops, said in ((dense, softmax), (sums, linear))]
     proved = all(verdict.kind == "equal" and verdict.evidence == "proved" for verdict in verdicts)
     wrong = sum(verdict.kind != "equal" for verdict in verdicts)
     kind = "refuted" if wrong else "proved" if proved else "tested"
     return Evidence(
-        "flops of both forms in the derivation are those of `qkv.cost`, as polynomials", kind, float(wrong), 0.0
+        "flops of both backends in the derivation are those of `qkv.cost`, as polynomials", kind, float(wrong), 0.0
     )
 
 
 def classes(said: Sequence[tuple[str, str, str]] | None = None) -> list[Evidence]:
-    """Rates of time and space by `qkv.cost`: (form, quantity, class)."""
+    """Rates of time and space by `qkv.cost`: (backend, quantity, class)."""
     said = said or (
-        ("dense", "flops", r"\Theta(N^2 D + N^2 M)"),
-        ("dense", "space", r"\Theta(N^2 + N D + N M)"),
+        ("reference", "flops", r"\Theta(N^2 D + N^2 M)"),
+        ("reference", "space", r"\Theta(N^2 + N D + N M)"),
         ("linear", "flops", r"\Theta(N D^2 M)"),
         ("linear", "space", r"\Theta(D^2 M + N D + N M)"),
     )
     found = []
-    for form, quantity, rate in said:
-        similarity = Polynomial(2, 1.0) if form == "linear" else None
-        counted = count("N D", "N D", "N M", form=form, similarity=similarity).theta(quantity)
+    for backend, quantity, rate in said:
+        similarity = Polynomial(2, 1.0) if backend == "linear" else None
+        counted = count("N D", "N D", "N M", backend=backend, similarity=similarity).theta(quantity)
         verdict = compare(rate, repr(counted), {})
         kind = (verdict.evidence or "tested") if verdict.kind == "equal" else "refuted"
         found.append(
-            Evidence(f"{quantity} of `form={form!r}` by `qkv.cost` is ${counted}$", kind, float(kind == "refuted"), 0.0)
+            Evidence(
+                f"{quantity} of `backend={backend!r}` by `qkv.cost` is ${counted}$", kind, float(kind == "refuted"), 0.0
+            )
         )
     return found
 
@@ -276,8 +278,10 @@ def figure(width: int = 64) -> str:
     """Flops of softmax attention and of the quadratic kernel with sums, over the length."""
     lengths = [2**p for p in range(6, 18)]
     similarity = Polynomial(2, 1.0)
-    dense = [(n, count((n, width), (n, width), (n, width), form="dense").flops) for n in lengths]
-    sums = [(n, count((n, width), (n, width), (n, width), form="linear", similarity=similarity).flops) for n in lengths]
+    dense = [(n, count((n, width), (n, width), (n, width), backend="reference").flops) for n in lengths]
+    sums = [
+        (n, count((n, width), (n, width), (n, width), backend="linear", similarity=similarity).flops) for n in lengths
+    ]
     crossing = ((width + 1) * (width + 2) * (2 * width + 3) + width) / (2 * (2 * width + 3))
     marks = [
         Curve("softmax, matrix of scores: 2N²(D + M + 3)", dense),

@@ -214,7 +214,7 @@ def weighted_sums(
     import qkv
 
     q, k, v = (times(x, w) for w in (to_queries, to_keys, to_values))
-    attend = attend or (lambda *qkv_: qkv.attention(*qkv_, similarity=qkv.Softmax(scale=1.0), form="dense"))
+    attend = attend or (lambda *qkv_: qkv.attention(*qkv_, similarity=qkv.Softmax(scale=1.0), backend="reference"))
     given = attend(*(torch.tensor(m, dtype=torch.float64) for m in (q, k, v)))
     said = []
     for scores in dots(q, k):

@@ -55,7 +55,7 @@ def train(name: str, similarity: AnySimilarity, width: int, seed: int, steps: in
     import torch
     from torch.nn.functional import cross_entropy
 
-    from ..api import attention
+    from ..functional import attention
 
     chance = torch.Generator().manual_seed(seed)
 

@@ -291,7 +291,7 @@ def _attended(seed: int, width: int = 11, keys: int = 13, weigh: Callable[..., A
     v = torch.randn(keys, 3, generator=generator, dtype=torch.float64)
 
     def weighed(q: torch.Tensor, k: torch.Tensor, scale: float | None) -> torch.Tensor:
-        call = qkv.attention(q, k, v, similarity=qkv.Softmax(scale=scale), form="dense", return_weights=True)
+        call = qkv.attention(q, k, v, similarity=qkv.Softmax(scale=scale), backend="reference", return_weights=True)
         return call[-1]
 
     weigh = weigh or weighed

@@ -82,7 +82,7 @@ def compared(
     >>> float(found["argmax"].entropy.max()), found["softmax"].weights_apart
     (0.0, 0.0)
     """
-    from ..api import attention
+    from ..functional import attention
 
     answers = {
         name: attention(query, key, value, similarity=each, mask=mask, return_weights=True)
@@ -165,7 +165,7 @@ def cooling(query: Tensor, key: Tensor, temperatures: Sequence[float], *, mask: 
     """
     import torch
 
-    from ..api import attention
+    from ..functional import attention
 
     root = math.sqrt(query.shape[-1])
     keys = key.shape[-2]
@@ -217,8 +217,8 @@ def approximated(
     """
     import torch
 
-    from ..api import attention
     from ..features import positive_random
+    from ..functional import attention
 
     values = torch.eye(key.shape[-2], dtype=query.dtype)
     exact = attention(query, key, values, similarity=Softmax(scale=scale), mask=mask)
@@ -243,9 +243,11 @@ def work(
     >>> work(Softmax(), 10, 64, mask=Causal()), 10 * 11 * (64 + 64 + 3)
     (14410, 14410)
     """
-    form = "dense" if isinstance(similarity, Softmax) else "hard" if isinstance(similarity, Argmax) else "linear"
+    backend = (
+        "reference" if isinstance(similarity, Softmax) else "argmax" if isinstance(similarity, Argmax) else "linear"
+    )
     shape = (length, width)
-    return count(shape, shape, shape, similarity=similarity, mask=mask, form=form, features=features).flops
+    return count(shape, shape, shape, similarity=similarity, mask=mask, backend=backend, features=features).flops
 
 
 def pays_from(

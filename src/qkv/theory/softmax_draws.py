@@ -161,7 +161,7 @@ def attended(width: int, *, scaled: bool, keys: int, seed: int, mean: float = 0.
     target = generator.standard_normal((1, VALUE_WIDTH))
     similarity = qkv.Softmax(scale=None if scaled else 1.0)
     given = (torch.from_numpy(each) for each in (query, key, value))
-    weights = qkv.attention(*given, similarity=similarity, form="dense", return_weights=True)[1]
+    weights = qkv.attention(*given, similarity=similarity, backend="reference", return_weights=True)[1]
     scale = 1 / math.sqrt(width) if scaled else 1.0
     scores = scale * (query @ key.T)
     order = np.argsort(-scores[0])

@@ -94,11 +94,11 @@ def test_measured_memories_are_real():
             "measured"
         ]
         if form == "gqa":
-            memory = qkv.KVCache(1, heads, 16, dtype=torch.int8)
-            memory.append(torch.zeros(1, heads, 102, 16), torch.zeros(1, heads, 102, 16))
+            cache = qkv.KVCache(1, heads, 16, dtype=torch.int8)
+            cache.append(torch.zeros(1, heads, 102, 16), torch.zeros(1, heads, 102, 16))
         else:
-            memory = qkv.LinearState(qkv.FeatureMap(qkv.features.elu1), 1, heads, 16)
-        assert found["nbytes"] == memory.nbytes
+            cache = qkv.LinearState(qkv.FeatureMap(qkv.features.elu1), 1, heads, 16)
+        assert found["nbytes"] == cache.nbytes
         assert found["low"] <= found["seconds"] <= found["high"]
         assert found["ratio"] == found["nbytes"] / found["counted"]
     assert result(heads=1, kvheads=1, past=0, measure="yes")["measured"]["ratio"] is None

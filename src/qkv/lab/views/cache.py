@@ -9,8 +9,8 @@ from ...cost.formats import BITS
 from ...cost.formulas import LETTERS
 from ...cost.hardware import HERE, as_hardware
 from ...cost.past import WAYS, Formulas, formulas_of, past, seconds_by_roofline, smaller_from
+from ...cost.sizes import PAGE
 from ...errors import OptionError, complaint
-from ...sizes import PAGE
 from ..fields import Choice, Flag, Number, State, WrongField
 from ..view import Result, View, Work
 
@@ -115,7 +115,7 @@ def _letters(state: State, tokens: int) -> list[dict[str, Any]]:
 
 
 def _measured(way: str, sizes: dict[str, Any], tokens: int, ways: list[dict[str, Any]], work: Work) -> dict[str, Any]:
-    from ...measure.decoding import time_steps
+    from ...profiling.decode import time_steps
 
     try:
         timed = time_steps(way, tokens=tokens, say=work.say, **sizes)
@@ -186,7 +186,7 @@ def python(state: State) -> str:
         return program
     way = FORMS[state["form"]]
     return program + (
-        "\nfrom qkv.measure.decoding import time_steps\n\n"
+        "\nfrom qkv.profiling.decode import time_steps\n\n"
         f"timed = time_steps({way!r}, **sizes)\n"
         "print(timed.nbytes, timed.middle)\n"
     )

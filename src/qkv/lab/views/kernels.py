@@ -155,7 +155,7 @@ def _error(found: Any) -> Result:
 def _cost(kinds: dict[str, AnySimilarity], state: State, mask: Causal | None) -> Result:
     """Flops over the length, and where each form with sums begins to pay."""
     from ...cost.needs import Asked, feature_count
-    from ...sizes import Sizes
+    from ...cost.sizes import Sizes
     from ...theory.similarities import pays_from, work
 
     width = state["width"]

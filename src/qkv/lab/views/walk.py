@@ -117,7 +117,7 @@ def _run(start: Given, similarity: AnySimilarity, mask: Mask | None) -> tuple[di
     import torch
 
     from ... import attention, explain
-    from ...forms import FORMS
+    from ...backends import BACKENDS
     from ...similarity import FeatureMap, Softmax
 
     q = _tensor(start.q, start.heads)
@@ -135,7 +135,11 @@ def _run(start: Given, similarity: AnySimilarity, mask: Mask | None) -> tuple[di
     # Only dense keeps the weights; what attention alone would take is what a reader will meet.
     choice = explain(q, k, v, similarity=similarity, mask=mask)
     others = [{"form": name, "reasons": list(said)} for name, said in choice.reasons.items()]
-    form = {"here": explain(q, k, v, **options).form, "taken": choice.form, "summary": FORMS[choice.form].summary}
+    form = {
+        "here": explain(q, k, v, **options).backend,
+        "taken": choice.backend,
+        "summary": BACKENDS[choice.backend].summary,
+    }
     return run, {**form, "others": others}
 
 

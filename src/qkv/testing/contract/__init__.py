@@ -1,16 +1,16 @@
 """The contract: qkv's promises as checks that any attention can be held to.
 
 >>> from qkv.testing import contract
->>> subject = contract.Subject.of_qkv()  # or Subject(my_attention, forms={"mine": Published(bound={...})})
+>>> subject = contract.Subject.of_qkv()  # or Subject(my_attention, backends={"mine": Published(bound={...})})
 >>> cases = [case for case in contract.contract_cases() if case.kind == "argmax" and case.dims == 2]
->>> report = contract.run(subject, cases, only=["out_agrees_with_oracle"], forms=["dense", "hard"])
+>>> report = contract.run(subject, cases, only=["out_agrees_with_oracle"], backends=["reference", "argmax"])
 >>> report.raise_for_failures()
 >>> len(report.of("passed")) == 2 * len(cases)
 True
 
 Each check is named, takes a `Subject` and a `Case`, and raises AssertionError with what went wrong.
-A call that a form refuses with `FormRefused` and reasons is counted as refused; `print(report)` shows the
-table of form by check.
+A call that a backend refuses with `BackendRefused` and reasons is counted as refused; `print(report)` shows the
+table of backend by check.
 """
 
 from __future__ import annotations

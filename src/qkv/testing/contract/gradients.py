@@ -33,28 +33,28 @@ def _modest(call: CallCase) -> bool:
 def gradients_agree_with_oracle(subject: Subject, case: Case) -> None:
     """Gradients of query, key, value, bias and sink are the oracle's, as closely as a plain computation's.
 
-    The error may be four times that of the plain dense computation in the same dtype, the form's bound in
+    The error may be four times that of the plain dense computation in the same dtype, the backend's bound in
     eps of the tensor's largest gradient, or the noise of terms that cancel, whichever is largest.
     """
     call = case.call
     found = gradients(subject, case)
     if call.kind == "argmax":
         for name in ("query", "key"):
-            assert not bool(found[name].ne(0).any()), f"{case.form}: argmax sends a gradient to {name}"
+            assert not bool(found[name].ne(0).any()), f"{case.backend}: argmax sends a gradient to {name}"
         found = {"value": found["value"]}
     right = _oracle_gradients(call)
     plain = _plain_gradients(call)
     inner = torch.finfo(arithmetic(call.torch_dtype)).eps
-    bound = max(16.0, subject.bound(case.form)[arithmetic(call.torch_dtype)])
-    noise = gradient_noise(call, arithmetic(call.torch_dtype), case.form)
+    bound = max(16.0, subject.bound(case.backend)[arithmetic(call.torch_dtype)])
+    noise = gradient_noise(call, arithmetic(call.torch_dtype), case.backend)
     for name, grad in found.items():
         gold = right[name]
         size = float(gold.abs().max())
         error = apart(grad, gold)
-        outer = torch.finfo(grad.dtype).eps * max(1.0, subject.bound(case.form)[call.torch_dtype])
+        outer = torch.finfo(grad.dtype).eps * max(1.0, subject.bound(case.backend)[call.torch_dtype])
         allowed = max(4 * apart(plain[name], gold), bound * inner * size, noise) + outer * size
         assert error <= allowed, (
-            f"{case.form}: the gradient of {name} in {call.dtype} is off by {error:.3g}, allowed {allowed:.3g} "
+            f"{case.backend}: the gradient of {name} in {call.dtype} is off by {error:.3g}, allowed {allowed:.3g} "
             f"for gradients up to {size:.3g}"
         )
 
@@ -64,7 +64,7 @@ def zero_gradients_are_there(subject: Subject, case: Case) -> None:
     """A gradient that is zero is a tensor of zeros and not missing: every input is part of the graph."""
     leaves = leaves_of(case.call)
     out = ask(subject, case, **arguments(case.call, leaves)).out
-    assert out.requires_grad, f"{case.form}: out is not part of the graph"
+    assert out.requires_grad, f"{case.backend}: out is not part of the graph"
     differentiate(out, leaves, torch.ones_like(out), missing=False)
 
 
@@ -108,4 +108,4 @@ def gradcheck(subject: Subject, case: Case) -> None:
         # An empty row's lse is −inf, whatever the inputs are: no difference to measure.
         return (answer.out,) if answer.lse is None else (answer.out, torch.where(answer.lse.isinf(), 0.0, answer.lse))
 
-    assert torch.autograd.gradcheck(run, tuple(leaves.values()), fast_mode=True, atol=1e-6, rtol=1e-4), case.form
+    assert torch.autograd.gradcheck(run, tuple(leaves.values()), fast_mode=True, atol=1e-6, rtol=1e-4), case.backend

@@ -2,8 +2,8 @@
 
 The full product of the axes is some 70 000 calls; nearly every fault shows with two of them in the right
 place. A greedy covering array has each pair of values at least once, in about 150 cases, and every
-case runs with every form, so that form × (any two others) is covered too. Plain cases for each
-similarity and dtype are added, so that form × similarity × dtype never hangs on a refused mask.
+case runs with every backend, so that backend × (any two others) is covered too. Plain cases for each
+similarity and dtype are added, so that backend × similarity × dtype never hangs on a refused mask.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ def layouts_give_the_same_bits(subject: Subject, case: Case) -> None:
         given: dict[str, Any] = {name: views.get(layout, plain[name]) for name, views in named.items()}
         found = ask(subject, case, lse=True, **given)
         for part in ("out", "lse"):
-            assert_same_bits(getattr(found, part), getattr(wanted, part), f"{case.form}: {part}, layout {layout}")
+            assert_same_bits(getattr(found, part), getattr(wanted, part), f"{case.backend}: {part}, layout {layout}")
 
 
 @check(6, wants=["lse"])
 def repeats_give_the_same_bits(subject: Subject, case: Case) -> None:
-    """The same call again gives the same bits, with NaN in all memory that is newly allocated."""
+    """The same call again gives the same bits, with NaN in all cache that is newly allocated."""
     first = ask(subject, case, lse=True)
     with poisoned_memory():
         second = ask(subject, case, lse=True)
@@ -42,17 +42,17 @@ def repeats_give_the_same_bits(subject: Subject, case: Case) -> None:
 
 @check(6, wants=["grad"])
 def gradients_repeat(subject: Subject, case: Case) -> None:
-    """The backward pass reads no memory that it did not write, and gives the same bits again."""
+    """The backward pass reads no cache that it did not write, and gives the same bits again."""
     first = gradients(subject, case)
     with poisoned_memory():
         second = gradients(subject, case)
     for name, grad in second.items():
-        assert_same_bits(grad, first[name], f"{case.form}: gradient of {name} the second time")
+        assert_same_bits(grad, first[name], f"{case.backend}: gradient of {name} the second time")
 
 
 @check(6, applies=lambda call: call.batch > 1, wants=["lse"])
 def batch_companions_do_not_matter(subject: Subject, case: Case) -> None:
-    """Other numbers in the other batch rows change nothing here: no bit, where the form claims so."""
+    """Other numbers in the other batch rows change nothing here: no bit, where the backend claims so."""
     call = case.call
     before = ask(subject, case, lse=True)
     other = {name: call.kwargs[name].clone() for name in ("query", "key", "value")}
@@ -60,7 +60,7 @@ def batch_companions_do_not_matter(subject: Subject, case: Case) -> None:
         tensor[1:] = 7 * tensor[1:] + 2
     after = ask(subject, case, lse=True, **other)
     mine = Answer(after.out[:1], None if after.lse is None else after.lse[:1])
-    if subject.keeps(case.form, "batch companions"):
+    if subject.keeps(case.backend, "batch companions"):
         _same(case, mine, Answer(before.out[:1], None if before.lse is None else before.lse[:1]), "beside others")
     else:
         merged = Answer(
@@ -81,12 +81,12 @@ def _fits_any_batch(call: CallCase) -> bool:
 
 @check(6, applies=_fits_any_batch, wants=["lse"], also=_alone)
 def a_batch_row_alone_gives_the_same(subject: Subject, case: Case) -> None:
-    """A batch row computed alone is what it is in the batch: bit for bit, where the form claims so."""
+    """A batch row computed alone is what it is in the batch: bit for bit, where the backend claims so."""
     call = case.call
     first = {name: call.kwargs[name][:1] for name in ("query", "key", "value")}
     together, alone = ask(subject, case, lse=True), ask(subject, case, lse=True, **first)
     mine = Answer(together.out[:1], None if together.lse is None else together.lse[:1])
-    if subject.keeps(case.form, "batch companions"):
+    if subject.keeps(case.backend, "batch companions"):
         _same(case, alone, mine, "alone")
     else:
         rest = None if together.lse is None or alone.lse is None else torch.cat([alone.lse, together.lse[1:]])
@@ -95,12 +95,12 @@ def a_batch_row_alone_gives_the_same(subject: Subject, case: Case) -> None:
 
 @check(6, wants=["lse"])
 def threads_do_not_matter(subject: Subject, case: Case) -> None:
-    """One thread gives what two give: bit for bit, where the form claims so."""
+    """One thread gives what two give: bit for bit, where the backend claims so."""
     with _threads(2):
         two = ask(subject, case, lse=True)
     with _threads(1):
         one = ask(subject, case, lse=True)
-    if subject.keeps(case.form, "threads"):
+    if subject.keeps(case.backend, "threads"):
         _same(case, one, two, "with one thread instead of two")
     else:
         close(subject, case, one)
@@ -118,8 +118,8 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def _same(case: Case, found: Answer, wanted: Answer, when: str) -> None:
-    assert_same_bits(found.out, wanted.out, f"{case.form}: out {when}")
-    assert_same_bits(found.lse, wanted.lse, f"{case.form}: lse {when}")
+    assert_same_bits(found.out, wanted.out, f"{case.backend}: out {when}")
+    assert_same_bits(found.lse, wanted.lse, f"{case.backend}: lse {when}")
 
 
 @check(6, applies=lambda call: call.attended.numel() > 0, wants=["grad"])
@@ -137,4 +137,4 @@ def gradients_do_not_depend_on_layout(subject: Subject, case: Case) -> None:
             off = apart(grad, before[name])
             allowed = 64 * torch.finfo(grad.dtype).eps * float(before[name].abs().max())
             allowed = max(allowed, gradient_noise(case.call, grad.dtype))
-            assert off <= allowed, f"{case.form}: gradient of {name}, cotangent {layout}, moved by {off:.3g}"
+            assert off <= allowed, f"{case.backend}: gradient of {name}, cotangent {layout}, moved by {off:.3g}"

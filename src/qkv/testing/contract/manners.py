@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from qkv.errors import FormRefused, QkvError
+from qkv.errors import BackendRefused, QkvError
 
 from ..cases import CallCase
 from .registry import check
@@ -25,23 +25,25 @@ def _error(subject: Subject, case: Case, **wrong: Any) -> QkvError | None:
 
 @check(7)
 def refusals_have_reasons(subject: Subject, case: Case) -> None:
-    """A form that was asked for by name runs, or is refused with its reasons."""
+    """A backend that was asked for by name runs, or is refused with its reasons."""
     error = _error(subject, case)
     if error is None:
         return
-    assert isinstance(error, FormRefused), f"{case.form}: neither ran nor was refused: {error}"
-    assert error.reasons, f"{case.form}: refused without a reason"
-    assert all(reason.strip() in str(error) for reason in error.reasons), f"{case.form}: the message leaves out reasons"
+    assert isinstance(error, BackendRefused), f"{case.backend}: neither ran nor was refused: {error}"
+    assert error.reasons, f"{case.backend}: refused without a reason"
+    assert all(reason.strip() in str(error) for reason in error.reasons), (
+        f"{case.backend}: the message leaves out reasons"
+    )
     raise error
 
 
 @check(7, applies=lambda call: call.seed % 20 == 0, refusable=False)
 def an_unknown_form_is_an_error(subject: Subject, case: Case) -> None:
-    """A form that does not exist is an error of qkv's, not a fallback."""
-    error = _error(subject, Case("no such form", case.call))
-    assert error is not None, f"{case.form}: form='no such form' ran"
+    """A backend that does not exist is an error of qkv's, not a fallback."""
+    error = _error(subject, Case("no such backend", case.call))
+    assert error is not None, f"{case.backend}: backend='no such backend' ran"
     assert isinstance(error, ValueError), f"{type(error).__name__} is no ValueError"
-    assert "form" in str(error), f"the message does not name the argument: {error}"
+    assert "backend" in str(error), f"the message does not name the argument: {error}"
 
 
 _WRONG: tuple[tuple[str, type[Exception], Callable[[CallCase], dict[str, Any]]], ...] = (
@@ -59,7 +61,9 @@ def errors_name_the_argument(subject: Subject, case: Case) -> None:
     """Wrong arguments raise qkv's own errors, also ValueError or TypeError, that name the argument."""
     for name, kind, wrong in _WRONG:
         error = _error(subject, case, **wrong(case.call))
-        assert error is not None, f"{case.form}: a wrong {name} was accepted"
-        assert not isinstance(error, FormRefused), f"{case.form}: a wrong {name} is no matter of forms: {error}"
+        assert error is not None, f"{case.backend}: a wrong {name} was accepted"
+        assert not isinstance(error, BackendRefused), (
+            f"{case.backend}: a wrong {name} is no matter of backends: {error}"
+        )
         assert isinstance(error, kind), f"wrong {name}: {type(error).__name__} is no {kind.__name__}"
         assert name in str(error), f"wrong {name}: the message does not name it: {error}"

@@ -42,9 +42,9 @@ def empty_rows_are_zero(subject: Subject, case: Case) -> None:
     """A query with nothing to attend to gets exactly 0 and lse −inf."""
     answer = ask(subject, case, lse=True)
     empty = as_called(~case.call.attended.any(-1), case.call.dims)
-    assert not bool(answer.out[empty].ne(0).any()), f"{case.form}: an empty row is {answer.out[empty][0].tolist()}"
+    assert not bool(answer.out[empty].ne(0).any()), f"{case.backend}: an empty row is {answer.out[empty][0].tolist()}"
     if answer.lse is not None:
-        assert bool((answer.lse[empty] == -math.inf).all()), f"{case.form}: an empty row's lse is not −inf"
+        assert bool((answer.lse[empty] == -math.inf).all()), f"{case.backend}: an empty row's lse is not −inf"
 
 
 @check(2, applies=has_empty_rows, wants=["grad"])
@@ -53,13 +53,13 @@ def empty_rows_have_zero_gradient(subject: Subject, case: Case) -> None:
     call = case.call
     empty = as_called(~call.attended.any(-1), call.dims)
     for name, grad in gradients(subject, case).items():
-        assert not bool(grad.isnan().any()), f"{case.form}: the gradient of {name} is NaN"
+        assert not bool(grad.isnan().any()), f"{case.backend}: the gradient of {name} is NaN"
         if name == "query":
-            assert not bool(grad[empty].ne(0).any()), f"{case.form}: an empty row has a gradient"
+            assert not bool(grad[empty].ne(0).any()), f"{case.backend}: an empty row has a gradient"
     only_empty = torch.where(empty[..., None], 1.0, 0.0).to(call.torch_dtype)
     only_empty = only_empty.expand(*call.query.shape[:-1], call.width_v)
     for name, grad in gradients(subject, case, only_empty).items():
-        assert not bool(grad.ne(0).any()), f"{case.form}: an empty row sends a gradient to {name}"
+        assert not bool(grad.ne(0).any()), f"{case.backend}: an empty row sends a gradient to {name}"
 
 
 @check(3, applies=hides_something, wants=["lse"])
@@ -68,8 +68,8 @@ def masked_numbers_cannot_matter(subject: Subject, case: Case) -> None:
     call = case.call
     poisoned = _poisoned(call)
     clean, dirty = ask(subject, case, lse=True), ask(subject, case, lse=True, **poisoned)
-    assert_same_bits(dirty.out, clean.out, f"{case.form}: out with poison behind the mask")
-    assert_same_bits(dirty.lse, clean.lse, f"{case.form}: lse with poison behind the mask")
+    assert_same_bits(dirty.out, clean.out, f"{case.backend}: out with poison behind the mask")
+    assert_same_bits(dirty.lse, clean.lse, f"{case.backend}: lse with poison behind the mask")
 
 
 @check(3, applies=hides_something, wants=["grad"])
@@ -80,14 +80,14 @@ def masked_numbers_get_no_gradient(subject: Subject, case: Case) -> None:
     clean, dirty = gradients(subject, case), gradients(subject, case, **poisoned)
     unseen = unseen_keys(as_called(call.attended, call.dims), call.heads_kv)
     for name in ("key", "value"):
-        assert not bool(dirty[name][unseen].ne(0).any()), f"{case.form}: a masked {name} has a gradient"
+        assert not bool(dirty[name][unseen].ne(0).any()), f"{case.backend}: a masked {name} has a gradient"
     for name, grad in dirty.items():
         lost = clean[name].isfinite() & ~grad.isfinite()
-        assert not bool(lost.any()), f"{case.form}: the gradient of {name} is not finite"
+        assert not bool(lost.any()), f"{case.backend}: the gradient of {name} is not finite"
         tolerance = 64 * torch.finfo(grad.dtype).eps * float(clean[name].abs().max())
         tolerance = max(tolerance, gradient_noise(call, grad.dtype))
         off = apart(grad, clean[name])
-        assert off <= tolerance, f"{case.form}: the gradient of {name} moved by {off:.3g} with the poison"
+        assert off <= tolerance, f"{case.backend}: the gradient of {name} moved by {off:.3g} with the poison"
 
 
 def _poisoned(call: CallCase) -> dict[str, Any]:
@@ -141,9 +141,9 @@ def attended_nan_is_seen(subject: Subject, case: Case) -> None:
         out = ask(subject, case, **changed).out
         try:
             if case.call.kind == "argmax":
-                assert_argmax(out, *_tensors(case.call, changed), measure.gold, form=case.form)
+                assert_argmax(out, *_tensors(case.call, changed), measure.gold, backend=case.backend)
             else:
-                assert_close_to_oracle(out, measure, form=case.form, bound=subject.bound(case.form))
+                assert_close_to_oracle(out, measure, backend=case.backend, bound=subject.bound(case.backend))
         except AssertionError as broken:
             raise AssertionError(f"with {what}: {broken}") from broken
 
@@ -159,9 +159,11 @@ def the_unattended_does_not_change_a_bit(subject: Subject, case: Case) -> None:
     value[..., j, :] = 3.0 * value[..., j, :] - 1.0
     changed = ask(subject, case, lse=True, key=key, value=value)
     blind = as_called(~call.attended[..., j], call.dims)
-    assert_same_bits(changed.out[blind], clean.out[blind], f"{case.form}: queries that do not see key {j}")
+    assert_same_bits(changed.out[blind], clean.out[blind], f"{case.backend}: queries that do not see key {j}")
     if clean.lse is not None and changed.lse is not None:
-        assert_same_bits(changed.lse[blind], clean.lse[blind], f"{case.form}: lse of queries that do not see key {j}")
+        assert_same_bits(
+            changed.lse[blind], clean.lse[blind], f"{case.backend}: lse of queries that do not see key {j}"
+        )
 
 
 def _is_small(call: CallCase) -> bool:
@@ -181,8 +183,8 @@ def nothing_leaks(subject: Subject, case: Case) -> None:
         grads = differentiate(out, leaves, cotangent)
         blind = unseen_keys(attended[..., i : i + 1, :], call.heads_kv)
         for name in ("key", "value"):
-            assert not bool(grads[name][blind].ne(0).any()), f"{case.form}: query {i} leaks from a masked {name}"
+            assert not bool(grads[name][blind].ne(0).any()), f"{case.backend}: query {i} leaks from a masked {name}"
         others = [row for row in range(call.len_q) if row != i]
-        assert not bool(grads["query"][..., others, :].ne(0).any()), f"{case.form}: query {i} depends on others"
+        assert not bool(grads["query"][..., others, :].ne(0).any()), f"{case.backend}: query {i} depends on others"
         seen = call.gold.weights.detach()[..., i, :].ne(0).any()
-        assert not bool(seen) or bool(grads["value"].ne(0).any()), f"{case.form}: query {i} has no gradient at all"
+        assert not bool(seen) or bool(grads["value"].ne(0).any()), f"{case.backend}: query {i} has no gradient at all"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from qkv.errors import FormRefused
+from qkv.errors import BackendRefused
 
 from ..cases import CallCase
 from .subject import Case, Subject
@@ -21,7 +21,7 @@ class Check:
 
     promise: its number in qkv's design. applies: which calls it makes sense for. wants: what it asks for
     beside `out`: "lse", "weights", "grad". also: the further calls that it makes with the same form.
-    refusable: False when the check makes no call that a form could refuse.
+    refusable: False when the check makes no call that a backend could refuse.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Report:
-    """All outcomes. Prints as a table of form by check; nothing is left out of it."""
+    """All outcomes. Prints as a table of backend by check; nothing is left out of it."""
 
     outcomes: tuple[Outcome, ...] = field(repr=False)
 
@@ -103,12 +103,12 @@ class Report:
         return self.of("refused")
 
     def __str__(self) -> str:
-        counts = Counter((one.case.form, one.check, one.status) for one in self.outcomes)
-        pairs = dict.fromkeys((one.case.form, one.check) for one in self.outcomes)
-        lines = [f"{'form':10} {'check':36} {'passed':>7} {'failed':>7} {'refused':>8}"]
-        for form, name in pairs:
-            passed, failed, refused = (counts[form, name, status] for status in ("passed", "failed", "refused"))
-            lines.append(f"{form:10} {name:36} {passed:7} {failed:7} {refused:8}")
+        counts = Counter((one.case.backend, one.check, one.status) for one in self.outcomes)
+        pairs = dict.fromkeys((one.case.backend, one.check) for one in self.outcomes)
+        lines = [f"{'backend':10} {'check':36} {'passed':>7} {'failed':>7} {'refused':>8}"]
+        for backend, name in pairs:
+            passed, failed, refused = (counts[backend, name, status] for status in ("passed", "failed", "refused"))
+            lines.append(f"{backend:10} {name:36} {passed:7} {failed:7} {refused:8}")
         return "\n".join(lines)
 
     def raise_for_failures(self, most: int = 3) -> None:
@@ -118,24 +118,26 @@ class Report:
             raise AssertionError(f"{len(self.failures)} of {len(self.outcomes)} outcomes failed.\n\n{shown}")
 
 
-def run(subject: Subject, cases: Iterable[CallCase], *, forms: Iterable[str] = (), only: Iterable[str] = ()) -> Report:
-    """Every check on every case it applies to, with every form; `forms` and `only` narrow it down."""
+def run(
+    subject: Subject, cases: Iterable[CallCase], *, backends: Iterable[str] = (), only: Iterable[str] = ()
+) -> Report:
+    """Every check on every case it applies to, with every backend; `backends` and `only` narrow it down."""
     names, outcomes = frozenset(only), []
     unknown = names - _REGISTERED.keys()
     if unknown:
         raise ValueError(f"only: got {sorted(unknown)}, wanted names out of {sorted(_REGISTERED)}")
     chosen = [one for one in checks() if not names or one.name in names]
     calls = tuple(cases)
-    for form in tuple(forms) or tuple(subject.forms):
+    for backend in tuple(backends) or tuple(subject.backends):
         for one in chosen:
-            outcomes += [_outcome(one, subject, Case(form, call)) for call in calls if one.applies(call)]
+            outcomes += [_outcome(one, subject, Case(backend, call)) for call in calls if one.applies(call)]
     return Report(tuple(outcomes))
 
 
 def _outcome(one: Check, subject: Subject, case: Case) -> Outcome:
     try:
         one(subject, case)
-    except FormRefused as refusal:
+    except BackendRefused as refusal:
         if not refusal.reasons:
             return Outcome(one.name, case, "failed", "refused without a reason")
         return Outcome(one.name, case, "refused", "; ".join(refusal.reasons))

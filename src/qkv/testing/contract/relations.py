@@ -22,13 +22,13 @@ def agree(subject: Subject, case: Case, found: Tensor, wanted: Tensor, what: str
     """Two answers to one question differ by no more than both may be wrong."""
     call = case.call
     if call.kind == "argmax":
-        assert torch.equal(found, wanted), f"{case.form}: {what}: argmax chose otherwise"
+        assert torch.equal(found, wanted), f"{case.backend}: {what}: argmax chose otherwise"
         return
     part = call.measure.parts["out"]
-    allowed = 2 * part.allowed(subject.bound(case.form), Budget()) * ulp(part.reach, part.dtype)
+    allowed = 2 * part.allowed(subject.bound(case.backend), Budget()) * ulp(part.reach, part.dtype)
     off = (found.double() - wanted.double()).abs() - allowed[..., None]
     worst = float(off.max()) if off.numel() else 0.0
-    assert worst <= 0, f"{case.form}: {what}: {worst:.3g} more than twice the bound apart"
+    assert worst <= 0, f"{case.backend}: {what}: {worst:.3g} more than twice the bound apart"
 
 
 def _repeated(call: CallCase) -> tuple[CallCase, ...]:
@@ -102,7 +102,7 @@ def _with_window(call: CallCase) -> tuple[CallCase, ...]:
 def a_wide_window_is_no_window(subject: Subject, case: Case) -> None:
     """A window at least as wide as everything changes nothing."""
     (wide,) = _with_window(case.call)
-    agree(subject, case, ask(subject, Case(case.form, wide)).out, ask(subject, case).out, "with a wide window")
+    agree(subject, case, ask(subject, Case(case.backend, wide)).out, ask(subject, case).out, "with a wide window")
 
 
 def _in_chunks(call: CallCase) -> bool:
@@ -189,5 +189,7 @@ def a_constant_added_to_scores_cancels(subject: Subject, case: Case) -> None:
     off = (after.lse.double() - before.lse.double() - 2).abs()
     off = torch.where(before.lse.isinf() & (after.lse == before.lse), 0.0, off)
     part = call.measure.parts["lse"]
-    allowed = 4 * part.allowed(subject.bound(case.form), Budget()) * ulp(part.reach + 2, part.dtype)
-    assert bool((off <= allowed).all()), f"{case.form}: lse did not move by 2, but by {float(off.max()):.3g} beside it"
+    allowed = 4 * part.allowed(subject.bound(case.backend), Budget()) * ulp(part.reach + 2, part.dtype)
+    assert bool((off <= allowed).all()), (
+        f"{case.backend}: lse did not move by 2, but by {float(off.max()):.3g} beside it"
+    )

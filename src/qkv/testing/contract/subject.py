@@ -1,4 +1,4 @@
-"""What the contract is held against: a callable with `qkv.attention`'s signature, and its forms."""
+"""What the contract is held against: a callable with `qkv.attention`'s signature, and its backends."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..cases import CallCase, as_called
 
 
 class Claims(Protocol):
-    """What a form publishes: `bound` in ulp for each dtype, and what it `keeps` the same bits under.
+    """What a backend publishes: `bound` in ulp for each dtype, and what it `keeps` the same bits under.
 
-    qkv's forms are such objects. `keeps` may hold "threads", "batch companions" and "layouts"; what is
+    qkv's backends are such objects. `keeps` may hold "threads", "batch companions" and "layouts"; what is
     not claimed is checked within the bound instead of bit by bit.
     """
 
@@ -30,7 +30,7 @@ class Claims(Protocol):
 
 @dataclass(frozen=True)
 class Published:
-    """Claims for a form that is not qkv's own.
+    """Claims for a backend that is not qkv's own.
 
     >>> Published(bound={torch.float32: 4.0}).keeps
     ()
@@ -42,38 +42,38 @@ class Published:
 
 @dataclass(frozen=True)
 class Subject:
-    """attend: called as `qkv.attention` is, `form=` included. forms: the names it knows, with their claims.
+    """attend: called as `qkv.attention` is, `backend=` included. backends: the names it knows, with their claims.
 
-    A call that a form cannot run must raise `qkv.errors.FormRefused` with reasons: it is counted, not failed.
+    A call that a backend cannot run must raise `qkv.errors.BackendRefused` with reasons: it is counted, not failed.
     """
 
     attend: Callable[..., Any]
-    forms: Mapping[str, Claims] = field(default_factory=dict)
+    backends: Mapping[str, Claims] = field(default_factory=dict)
 
     @classmethod
     def of_qkv(cls) -> Subject:
-        """qkv itself with every form that it has."""
+        """qkv itself with every backend that it has."""
         from qkv import attention
-        from qkv.forms import FORMS
+        from qkv.backends import BACKENDS
 
-        return cls(attention, FORMS)
+        return cls(attention, BACKENDS)
 
-    def bound(self, form: str) -> Mapping[torch.dtype, float]:
-        return self.forms[form].bound
+    def bound(self, backend: str) -> Mapping[torch.dtype, float]:
+        return self.backends[backend].bound
 
-    def keeps(self, form: str, what: str) -> bool:
-        return what in self.forms[form].keeps
+    def keeps(self, backend: str, what: str) -> bool:
+        return what in self.backends[backend].keeps
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call with one form."""
+    """One call with one backend."""
 
-    form: str
+    backend: str
     call: CallCase
 
     def __repr__(self) -> str:
-        return f"Case({self.form!r}, {self.call!r})"
+        return f"Case({self.backend!r}, {self.call!r})"
 
 
 class Answer(NamedTuple):
@@ -93,7 +93,7 @@ def ask(subject: Subject, case: Case, *, lse: bool = False, weights: bool = Fals
         given.pop("query"),
         given.pop("key"),
         given.pop("value"),
-        form=case.form,
+        backend=case.backend,
         return_lse=lse,
         return_weights=weights,
         **given,
@@ -151,16 +151,16 @@ def differentiate(
     }
 
 
-def gradient_noise(call: CallCase, dtype: torch.dtype, form: str = "") -> float:
+def gradient_noise(call: CallCase, dtype: torch.dtype, backend: str = "") -> float:
     """Below this a gradient is rounding: the size of the terms that cancel in it, times a few eps.
 
     The gradient of a softmax is p_j (dp_j − Σ_i p_i dp_i): with one key the difference is 0, and what a
-    kernel leaves of it is a rounding error of dp = cotangent · v, passed on to query and key. The form linear sums the
+    kernel leaves of it is a rounding error of dp = cotangent · v, passed on to query and key. The backend linear sums the
     features of a polynomial, and divides by a Σ_j sim that may be close to 0 and off by what cancels in it.
     """
     query, key, value = (float(tensor.detach().nan_to_num(0, 0, 0).abs().max()) for tensor in call.tensors)
     noise = 8 * torch.finfo(dtype).eps * value * call.width_v * max(1.0, query, key)
-    if form != "linear" or call.kind != "polynomial":
+    if backend != "linear" or call.kind != "polynomial":
         return noise
     out = call.measure.parts["out"]
     cancelling = torch.where(out.reach > 0, out.condition / out.reach, 1.0).nan_to_num(1.0, 1.0)

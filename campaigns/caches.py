@@ -1,0 +1,73 @@
+"""Any order of a cache's verbs: a KVCache and a LinearState are what a plain list would be.
+
+The walks are those of tests/properties, on orders that nobody has tried before. A step counts when its rule has done
+its work and what came of it was compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import hypothesis
+import torch
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from . import references  # noqa: F401  the walks are in tests/
+from .campaign import Batch, Campaign
+
+import memory_walks  # isort: skip
+import state_walks  # isort: skip
+
+WALK = 50  # steps at most
+MACHINES = {"KVCache": memory_walks, "LinearState": state_walks}
+CLASSES = {"KVCache": memory_walks.Memories, "LinearState": state_walks.States}
+
+
+def run(seed: int, count: int) -> Batch:
+    """Half of the steps on each kind of memory, in as many walks as it takes."""
+    torch.set_num_threads(1)
+    figures: dict[str, dict[str, int]] = {}
+    for at, (name, module) in enumerate(MACHINES.items()):
+        module.DONE.clear()
+        again = 0
+        while (left := count // 2 - module.DONE.total()) > 0:
+            _walk(CLASSES[name], 2000 * seed + 2 * again + at, max(1, left // WALK))
+            again += 1
+        figures[name] = dict(sorted(module.DONE.items()))
+    return Batch(sum(sum(counts.values()) for counts in figures.values()), figures)
+
+
+def _walk(machine: Any, seed: int, walks: int) -> None:
+    """Walks from this seed alone; one that fails is shrunk, and printed step by step."""
+    chosen = settings(
+        max_examples=walks,
+        stateful_step_count=WALK,
+        database=None,
+        derandomize=False,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    seeded = type(machine.__name__, (machine,), {})
+    hypothesis.seed(seed)(seeded)
+    run_state_machine_as_test(seeded, settings=chosen)
+
+
+def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
+    """How often each rule did its work, in all batches."""
+    sums: dict[str, Counter[str]] = {}
+    for batch in figures:
+        for name, counts in batch.items():
+            sums.setdefault(name, Counter()).update(counts)
+    return {name: {"steps": counts.total(), **dict(sorted(counts.items()))} for name, counts in sums.items()}
+
+
+CAMPAIGN = Campaign(
+    about="steps of random walks over caches and their forks, each compared with a plain list",
+    unit="steps",
+    goal=50_000,
+    batch=2_000,
+    run=run,
+    gather=gather,
+)

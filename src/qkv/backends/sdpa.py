@@ -1,0 +1,386 @@
+"""`sdpa`: softmax on torch's flash kernel for CPUs, without the len_q × len_k matrix.
+
+The kernel is called on pieces of the mask that it can represent (rectangles, and triangles below a diagonal), and the
+pieces are merged by log-sum-exp. It takes four dimensions, equal widths, a last axis of stride 1, an additive mask and a
+triangle from the top left. It returns lse = 0 for a row whose mask is all −inf, and one NaN spoils the rows of other
+keys: it is only given finite numbers, rows that attend to a non-finite one are computed by the blockwise backend, and
+so is a call whose scores overflow. Derivatives of a bias or of lse, which the kernel lacks, are in `blockwise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from .. import ops
+from ..cost.price import Cost, product_flops
+from ..inputs import AttentionInputs, aligned_layout, compute_dtype, fold_group, unfold_group
+from ..masks import Extent
+from ..shapes import Bool
+from ..similarity import Softmax
+from . import blockwise, work
+from .base import RUNS, Backend, population
+from .blockwise import Outcome, block_gradients, sink_gradient
+from .pieces import Piece, cut_mask
+from .reference import NEG_INF, Result, Tile, attend
+
+_FLASH_KEYS = 512  # keys in a block of torch's kernel
+
+
+def reasons_against(call: AttentionInputs) -> tuple[str, ...]:
+    return (*blockwise.reasons_against(call), *flash_reasons_against(call))
+
+
+def cost(call: AttentionInputs) -> Cost:
+    extent = call.extent
+    pairs = population(call)
+    size = compute_dtype(call.query.dtype).itemsize
+    flops = product_flops(pairs, call.width + call.width_v)
+    rows = extent.batch * extent.heads * extent.len_q
+    # The kernel's blocks are 32 queries of one head, filled or not.
+    executed = flops * max(1, 32 // max(extent.len_q, 1))
+    if call.mask is not None and extent.len_q == extent.len_k and pairs < extent.cells:
+        executed = max(executed, product_flops(_triangle(extent), call.width + call.width_v))
+    held = size * rows + (size * rows * call.width_v if call.mask is not None else 0)
+    return Cost(flops, size * rows * (call.width + call.width_v), held, 10e-6, executed, partial(work.sdpa, call))
+
+
+def _triangle(extent: Extent) -> int:
+    """Pairs that the kernel computes below a diagonal: every block of keys that a query sees any of, as a whole."""
+    whole, rest = divmod(extent.len_k, _FLASH_KEYS)
+    pairs = _FLASH_KEYS * _FLASH_KEYS * whole * (whole + 1) // 2 + rest * extent.len_k
+    return extent.batch * extent.heads * pairs
+
+
+def run(call: AttentionInputs) -> Result:
+    finite = ops.all_finite(call.query, call.key, call.value)
+    result = run_flash(call) if finite else run_nonfinite(call, run_flash)
+    if result is None:
+        RUNS["sdpa.overflow"] += 1
+        return blockwise.run(call)
+    RUNS["sdpa" if finite else "sdpa.nonfinite"] += 1
+    return result
+
+
+SDPA = Backend(
+    name="sdpa",
+    summary="PyTorch's flash kernel on pieces of the mask, no matrix of scores",
+    # The kernel's exp is good to 20 ulp, and it rounds weights to half precision before the second product.
+    bound={torch.float64: 32.0, torch.float32: 48.0, torch.bfloat16: 3.0, torch.float16: 3.0},
+    keeps=("runs at the same number of threads", "layouts"),
+    reasons_against=reasons_against,
+    cost=cost,
+    run=run,
+)
+
+_flash_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+
+
+def flash_reasons_against(call: AttentionInputs) -> tuple[str, ...]:
+    """What the kernel does not know, by sizes and kinds."""
+    similarity = call.similarity
+    if not isinstance(similarity, Softmax):
+        return ("the kernel knows softmax only",)
+    if similarity.softcap is None and not call.dropout and call.query.is_cpu:
+        return ()
+    reasons = []
+    if similarity.softcap is not None:
+        reasons.append("the kernel has no softcap")
+    if call.dropout:
+        reasons.append("the kernel has no dropout")
+    if not call.query.is_cpu:
+        reasons.append(f"the kernel runs on the CPU, not on {call.query.device.type}")
+    return tuple(reasons)
+
+
+def run_flash(call: AttentionInputs) -> Result | None:
+    """The answer for finite numbers, or None where a score overflows: blocks follow the equation to the letter then."""
+    similarity = call.similarity
+    assert isinstance(similarity, Softmax)
+    pieces = None if call.mask is None else cut_mask(call)
+    whole = pieces is None or (len(pieces) == 1 and pieces[0].covers(call))
+    plain = call.bias is None and similarity.sink is None and call.width == call.width_v
+    if whole and plain and not call.needs_grad:
+        causal = pieces is not None and pieces[0].causal
+        query, key, value = aligned_layout(call.query), aligned_layout(call.key), aligned_layout(call.value)
+        out, lse = _kernel(query, key, value, None, causal, similarity.scale_for(call.width))
+        return Result(out, lse, None) if ops.all_finite(lse.transpose(1, 2)) else None
+    if isinstance(similarity.sink, Tensor) and not ops.all_finite(similarity.sink):
+        return None
+    pieces = cut_mask(call) if pieces is None else pieces
+    if call.needs_grad:
+        answer = _Pieces.apply(call, pieces, call.query, call.key, call.value, call.bias, call.sink)
+    else:
+        answer = _merge(call, pieces)
+    if answer is None:
+        return None
+    out, lse = answer  # pyright: ignore[reportGeneralTypeIssues]
+    return Result(out, lse, None)
+
+
+def _kernel(
+    query: Tensor, key: Tensor, value: Tensor, additive: Tensor | None, causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    heads_q, heads_kv = query.shape[1], key.shape[1]
+    if heads_q != heads_kv and not causal and additive is None and query.shape[2] < 64 and not query.requires_grad:
+        # Few rows: the group's heads become rows, and each key is read once.
+        out, lse = _flash_forward(fold_group(query, heads_kv), key, value, 0.0, False, scale=scale)
+        return unfold_group(out, heads_q), unfold_group(lse.unsqueeze(-1), heads_q).squeeze(-1)
+    return _flash_forward(query, key, value, 0.0, causal, attn_mask=additive, scale=scale)
+
+
+def _merge(call: AttentionInputs, pieces: list[Piece]) -> tuple[Tensor, Tensor] | None:
+    """Every piece by the kernel, pieces with the same rows joined by log-sum-exp. None: something overflowed."""
+    assert isinstance(call.similarity, Softmax)
+    scale = call.similarity.scale_for(call.width)
+    query, key, value = _equal_widths(call.query, call.key, call.value)
+    whole = (0, call.extent.batch, 0, call.extent.len_q)
+    out = lse = None
+    for rows, group in _by_rows(pieces):
+        part_out = part_lse = None
+        for piece in group:
+            b, i, j = slice(piece.b0, piece.b1), slice(piece.i0, piece.i1), slice(piece.j0, piece.j1)
+            additive = piece.additive(call)
+            o, s = _kernel(query[b, :, i], key[b, :, j], value[b, :, j], additive, piece.causal, scale)
+            if not ops.all_finite(s.transpose(1, 2)):
+                return None
+            if additive is not None:
+                s = _without_empty_rows(s, additive, piece.causal)
+            part_out, part_lse = (o, s) if part_out is None else _joined(part_out, part_lse, o, s)
+        assert part_out is not None
+        assert part_lse is not None
+        if rows == whole:
+            out, lse = part_out, part_lse
+            break
+        if out is None or lse is None:
+            out, lse = _nothing_yet(call, value.shape[3])
+        b, i = slice(rows[0], rows[1]), slice(rows[2], rows[3])
+        out[b, :, i], lse[b, :, i] = part_out, part_lse
+    if out is None or lse is None:
+        out, lse = _nothing_yet(call, value.shape[3])
+    if call.sink is not None:
+        out, lse = with_sink(out, lse, call.sink.detach())
+    return out[..., : call.width_v], lse
+
+
+def _without_empty_rows(lse: Tensor, additive: Tensor, causal: bool) -> Tensor:
+    """The kernel says lse = 0 for a row that sees nothing; −inf is what it should say."""
+    suspects = lse == 0
+    if not suspects.any():
+        return lse
+    if causal:
+        rows, keys = lse.shape[2], additive.shape[3]
+        additive = additive.masked_fill(lse.new_ones(rows, keys, dtype=torch.bool).triu(1), NEG_INF)
+    return torch.where(suspects & (additive.amax(-1) == NEG_INF), NEG_INF, lse)
+
+
+def _by_rows(pieces: list[Piece]) -> list[tuple[tuple[int, int, int, int], list[Piece]]]:
+    groups: dict[tuple[int, int, int, int], list[Piece]] = {}
+    for piece in pieces:
+        groups.setdefault(piece.rows, []).append(piece)
+    return list(groups.items())
+
+
+def _nothing_yet(call: AttentionInputs, width: int) -> tuple[Tensor, Tensor]:
+    shape = call.query.shape[:3]
+    return call.query.new_zeros(*shape, width), call.query.new_full(
+        shape, NEG_INF, dtype=compute_dtype(call.query.dtype)
+    )
+
+
+def _joined(out: Tensor, lse: Tensor | None, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ_c exp(lse_c − lse)·out_c with lse = log Σ_c exp(lse_c); −inf is a piece with nothing in it."""
+    assert lse is not None
+    total = torch.logaddexp(lse, more_lse)
+    top = torch.where(total == NEG_INF, 0.0, total)
+    first, second = torch.exp(lse - top).unsqueeze(-1), torch.exp(more_lse - top).unsqueeze(-1)
+    return (out * first + more * second).to(out.dtype), total
+
+
+def with_sink(out: Tensor, lse: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
+    """The sink joins the sum below the fraction; a row that sees nothing stays as it is."""
+    sink = sink.squeeze(-1)
+    total = torch.where(lse == NEG_INF, NEG_INF, torch.logaddexp(lse, sink))
+    share = torch.where(lse == NEG_INF, 0.0, torch.exp(lse - total))
+    return (out * share.unsqueeze(-1)).to(out.dtype), total
+
+
+def _equal_widths(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Level, and as wide as each other: zeros change neither q·k nor the columns that are asked for."""
+    width, width_v = query.shape[3], value.shape[3]
+    if width < width_v:
+        room = (0, width_v - width)
+        query, key = torch.nn.functional.pad(query, room), torch.nn.functional.pad(key, room)
+    elif width_v < width:
+        value = torch.nn.functional.pad(value, (0, width - width_v))
+    return aligned_layout(query), aligned_layout(key), aligned_layout(value)
+
+
+class _Pieces(torch.autograd.Function):
+    """Forward in pieces; backward by the kernel's own, piece by piece, with the whole row's out and lse.
+
+    In the forward pass this was: P_ij = exp(s_ij − lse_i), out_i = Σ_j P_ij v_j. Since
+    ds_ij = P_ij (dout_i·v_j − dout_i·out_i) needs only the row's final lse and out, each piece adds its
+    share of dq, dk and dv without the others. A gradient of the bias or of lse is not the kernel's: `backward`
+    has it. A gradient that is differentiated again is torch's own of the equation.
+    """
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx,
+        call: AttentionInputs,
+        pieces: list[Piece],
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor | None,
+        sink: Tensor | None,
+    ) -> tuple[Tensor, Tensor] | None:
+        merged = _merge(call, pieces)
+        if merged is None:
+            return None
+        out, lse = merged
+        ctx.call, ctx.pieces = call._replace(query=None, key=None, value=None, bias=None), pieces
+        ctx.save_for_backward(query, key, value, bias, sink, out, lse)
+        ctx.versions = call.mask_versions()
+        ctx.set_materialize_grads(False)
+        return out, lse
+
+    @staticmethod
+    def backward(ctx, grad_out: Tensor | None, grad_lse: Tensor | None):  # pyright: ignore[reportIncompatibleMethodOverride]
+        query, key, value, bias, sink, out, lse = ctx.saved_tensors
+        call: AttentionInputs = ctx.call._replace(query=query, key=key, value=value, bias=bias)
+        wants = ctx.needs_input_grad[2:]
+        if grad_out is None and grad_lse is None:
+            return (None,) * 7
+        call.check_mask_is_as_it_was(ctx.versions)
+        if torch.is_grad_enabled():
+            return None, None, *_by_the_equation(call, sink, wants, grad_out, grad_lse)
+        empty = lse == NEG_INF
+        if grad_out is not None and empty.any():
+            # What comes back for a row that saw nothing must not reach a key, whatever it is.
+            grad_out = grad_out.masked_fill(empty.unsqueeze(-1), 0.0)
+        if grad_lse is not None or wants[3]:
+            by_blocks = block_gradients(call, sink, Outcome(lse, grad_out, grad_lse))
+            return None, None, *(found if want else None for found, want in zip(by_blocks, wants, strict=True))
+        assert grad_out is not None
+        dq, dk, dv = _gradients(call, ctx.pieces, grad_out, out, lse)
+        dsink = None
+        if wants[4] and sink is not None:
+            dsink = sink_gradient(sink, lse, -(grad_out.to(lse.dtype) * out.to(lse.dtype)).sum(-1))
+        return None, None, dq, dk, dv, None, dsink
+
+
+def _by_the_equation(
+    call: AttentionInputs,
+    sink: Tensor | None,
+    wants: tuple[bool, ...],
+    grad_out: Tensor | None,
+    grad_lse: Tensor | None,
+) -> list[Tensor | None]:
+    """Gradients that can be differentiated again: torch's own of the equation, all scores at once."""
+    extent = call.extent
+    keep = None
+    if call.mask is not None:
+        keep = call.mask.tile(extent, (0, extent.len_q), (0, extent.len_k), call.query.device)
+    inputs = (call.query, call.key, call.value, call.bias, sink)
+    with torch.enable_grad():
+        rows = Tile(call.query, call.key, call.value, keep, call.bias, sink, finite=True)
+        result = attend(call._replace(return_lse=True), rows)
+        out = result.out.to(call.query.dtype)
+    pairs = [(o, g) for o, g in ((out, grad_out), (result.lse, grad_lse)) if o is not None and g is not None]
+    asked = [t for t, want in zip(inputs, wants, strict=True) if want and t is not None]
+    outputs, grads = [o for o, _ in pairs], [g for _, g in pairs]
+    found = iter(torch.autograd.grad(outputs, asked, grads, create_graph=True, allow_unused=True))
+    return [next(found) if want and t is not None else None for t, want in zip(inputs, wants, strict=True)]
+
+
+def gradients_of(call: AttentionInputs, grad_out: Tensor, out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk and dv of a call whose keys are some of those that its rows see: out and lse are those of all of them."""
+    return _gradients(call, cut_mask(call), grad_out, out, lse)
+
+
+def _gradients(
+    call: AttentionInputs, pieces: list[Piece], grad_out: Tensor, out: Tensor, lse: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    assert isinstance(call.similarity, Softmax)
+    scale = call.similarity.scale_for(call.width)
+    query, key, value = _equal_widths(call.query, call.key, call.value)
+    room = (0, value.shape[3] - out.shape[3])
+    grad_out, out = torch.nn.functional.pad(grad_out, room), torch.nn.functional.pad(out, room)
+    # exp(−inf − 0) = 0: a row that sees nothing gives nothing.
+    lse = torch.where(lse == NEG_INF, 0.0, lse)
+
+    def of_piece(piece: Piece, b: slice, i: slice, j: slice) -> tuple[Tensor, Tensor, Tensor]:
+        inputs = grad_out[b, :, i], query[b, :, i], key[b, :, j], value[b, :, j], out[b, :, i], lse[b, :, i]
+        return _flash_backward(*inputs, 0.0, piece.causal, attn_mask=piece.additive(call), scale=scale)
+
+    if len(pieces) == 1 and pieces[0].covers(call):
+        everything = slice(None)
+        dq, dk, dv = of_piece(pieces[0], everything, everything, everything)
+    else:
+        dq, dk, dv = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
+        for piece in pieces:
+            b, i, j = slice(piece.b0, piece.b1), slice(piece.i0, piece.i1), slice(piece.j0, piece.j1)
+            more_q, more_k, more_v = of_piece(piece, b, i, j)
+            dq[b, :, i] += more_q
+            dk[b, :, j] += more_k
+            dv[b, :, j] += more_v
+    return dq[..., : call.width], dk[..., : call.width], dv[..., : call.width_v]
+
+
+def run_nonfinite(call: AttentionInputs, run_finite: Callable[[AttentionInputs], Result | None]) -> Result | None:
+    """`run_finite` with every non-finite number replaced by 0; rows that attend to one are computed blockwise.
+
+    None where `run_finite` gives None.
+    """
+    nonfinite_query = ~call.query.isfinite().all(-1)
+    nonfinite_key = ~(call.key.isfinite().all(-1) & call.value.isfinite().all(-1))
+    touched = _rows_touched(call, nonfinite_query, nonfinite_key)
+    result = run_finite(
+        call._replace(
+            query=call.query.masked_fill(nonfinite_query.unsqueeze(-1), 0.0),
+            key=call.key.masked_fill(nonfinite_key.unsqueeze(-1), 0.0),
+            value=torch.where(call.value.isfinite(), call.value, 0.0),
+        )
+    )
+    if result is None or not touched.any():
+        return result
+    exact = blockwise.run_blocks(call)
+    out = torch.where(touched.unsqueeze(-1), exact.out, result.out)
+    if exact.lse is None or result.lse is None:
+        return Result(out, None, None)
+    return Result(out, torch.where(touched, exact.lse, result.lse), None)
+
+
+def _rows_touched(
+    call: AttentionInputs, nonfinite_query: Tensor, nonfinite_key: Tensor
+) -> Bool[Tensor, "batch heads len_q"]:
+    """Rows that attend to a non-finite key or value, and non-finite queries that attend to anything."""
+    extent = call.extent
+    touched = torch.zeros_like(nonfinite_query)
+    step = max(1, blockwise.BLOCK // max(1, extent.batch * extent.heads * extent.len_k))
+    band = None if call.mask is None else call.mask.band(extent)
+    for i0 in range(0, extent.len_q, step):
+        i1 = min(i0 + step, extent.len_q)
+        j0, j1 = blockwise.keys_of_rows(band, extent, i0, i1)
+        if not (nonfinite_key[..., j0:j1].any() or nonfinite_query[:, :, i0:i1].any()):
+            continue
+        keep = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=call.query.device)
+        if call.mask is not None:
+            keep = call.mask.tile(extent, (i0, i1), (j0, j1), call.query.device)
+        if call.bias is not None:
+            bias = call.bias[:, :, i0:i1] if call.bias.shape[2] > 1 else call.bias
+            bias = bias[..., j0:j1] if bias.shape[3] > 1 else bias
+            keep = keep & (bias != NEG_INF)
+        keep = keep.expand(extent.batch, extent.heads, i1 - i0, j1 - j0)
+        sees_nonfinite = (fold_group(keep, call.heads_kv) & nonfinite_key[..., j0:j1].unsqueeze(-2)).any(
+            -1, keepdim=True
+        )
+        sees_nonfinite = unfold_group(sees_nonfinite, extent.heads).squeeze(-1)
+        touched[:, :, i0:i1] = sees_nonfinite | (nonfinite_query[:, :, i0:i1] & keep.any(-1))
+    return touched

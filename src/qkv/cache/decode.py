@@ -1,0 +1,593 @@
+"""`decode`: append the new tokens to a cache, then attend to all that it holds."""
+
+from __future__ import annotations
+
+import atexit
+import math
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import ops
+from ..backends.base import RUNS
+from ..backends.dispatch import Candidate, Choice, choose, describe, explain_choice, seconds_of
+from ..backends.work import cache as cache_work
+from ..cost.machine import active
+from ..cost.price import Cost, Work, product_flops
+from ..cost.sizes import Sizes
+from ..errors import BackendRefused, DtypeError, OptionError, OptionTypeError, ShapeError, complaint
+from ..inputs import (
+    AttentionInputs,
+    DecodeInputs,
+    check_cache_similarity,
+    check_lengths,
+    check_new_tokens,
+    check_no_gradient,
+    check_plain_tensor,
+    check_query,
+    compute_dtype,
+    in_transform,
+    is_compiling,
+    keep_under_tracing,
+    read_decode_inputs,
+    read_inputs,
+)
+from ..masks import Causal, Dense, Mask, Window
+from ..ops import library
+from ..ops.kernels import CODE, NOTHING, NativeStep, memory_attend
+from ..ops.loader import limit_threads_after_fork
+from ..shapes import Float
+from ..similarity import AnySimilarity, Argmax, Softmax, as_similarity
+from .kv import KVCache, check_cache
+from .pages import PAGE, numbers
+from .state import LinearState
+
+_RIGHT = "right"
+_PLANS: dict[tuple, Plan] = {}
+_MAX_PLANS = 64
+# The library complains of objects that outlive it.
+atexit.register(_PLANS.clear)
+_threads, _empty_like = torch.get_num_threads, torch.empty_like
+
+
+def decode(
+    query: Float[Tensor, "batch heads_q n width"],
+    key: Float[Tensor, "batch heads_kv n width"],
+    value: Float[Tensor, "batch heads_kv n value_width"],
+    cache: KVCache | LinearState,
+    *,
+    similarity: AnySimilarity | None = None,
+    mask: Mask | None = None,
+    bias: Tensor | None = None,
+    lengths: Any = None,
+    padding: str = _RIGHT,
+) -> Float[Tensor, "batch heads_q n value_width"]:
+    """Append n tokens to the cache and attend from them: V'_i = Σ_{j ≤ i} sim(q_i, k_j) v_j / Σ_{j ≤ i} sim(q_i, k_j).
+
+    The same answer as rows past … past + n − 1 of `attention` over the whole sequence with the mask `Causal() & mask`,
+    whether the tokens come one by one, in chunks or all at once. Query head h reads key/value head
+    h // (heads_q // heads_kv).
+    cache: a `KVCache`, or a `LinearState`, which brings its own similarity and takes neither mask nor bias.
+    similarity: `Softmax` (when None) or `Argmax`. mask: in absolute positions, for keys and for queries; a tensor's
+    axis of queries is the whole sequence's, or the n new ones'. bias: broadcasts to (batch, heads_q, n, total).
+    lengths: how many of the n new tokens of each row count, the first ones, or the last ones with padding="left". The
+    others are not kept, and the answer is 0 there.
+
+    >>> import torch, qkv
+    >>> cache = qkv.KVCache(batch=1, heads=2, width=8, dtype=torch.bfloat16)
+    >>> for _ in range(3):
+    ...     q, k, v = torch.randn(1, 4, 1, 8), torch.randn(1, 2, 1, 8), torch.randn(1, 2, 1, 8)
+    ...     out = qkv.decode(q, k, v, cache)
+    >>> out.shape, cache.length
+    (torch.Size([1, 4, 1, 8]), 3)
+
+    At the edges: n = 0 gives an empty answer and appends nothing. An error leaves the cache as it was. Inputs that
+    require grad are refused. float64 queries run on torch, the others on the native kernel, which keeps the same bits
+    for any number of threads, any batch companions, any layout and any chunking: `qkv.explain(..., cache=cache)` says
+    which.
+    """
+    limit_threads_after_fork()
+    if isinstance(cache, LinearState):
+        return _decode_state(query, key, value, cache, similarity, mask, bias, lengths, padding)
+    if is_compiling():
+        return _decode_in_graph(query, key, value, cache, similarity, mask, bias, lengths, padding)
+    if type(cache) is not KVCache:
+        cache = check_cache(cache)
+    with cache._pool.lock:
+        plan: Plan | None = cache._plan
+        if plan is None:
+            plan = _find_plan(query, key, value, cache, similarity)
+        if (
+            plan is not None
+            and similarity is plan.similarity
+            and mask is None
+            and bias is None
+            and lengths is None
+            and padding is _RIGHT
+            and not in_transform()
+            and type(query) is Tensor
+            and (out := _run_plan(plan, query, key, value, cache)) is not None
+        ):
+            return out
+        step = read_decode_inputs(query, key, value, cache, similarity, mask, bias, lengths, padding)
+        return _run(step, cache, similarity)
+
+
+def _plan_key(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, similarity: AnySimilarity | None) -> tuple:
+    """What a plan depends on, beside what the step itself looks at."""
+    shapes = query.shape, key.shape, value.shape
+    return similarity, cache._layout.numbers, cache._window, len(cache._lengths), query.dtype, shapes
+
+
+def _find_plan(query: Any, key: Any, value: Any, cache: KVCache, similarity: AnySimilarity | None) -> Plan | None:
+    """The plan of another cache's call that looked the same: a model's layers do."""
+    if cache._seen is not None or not (type(query) is type(key) is type(value) is Tensor):
+        return None
+    if not isinstance(similarity, AnySimilarity | None):  # what is wrong is said elsewhere
+        return None
+    plan = _PLANS.get(_plan_key(query, key, value, cache, similarity))
+    if plan is not None and (key.dtype, key.device) == (query.dtype, query.device):
+        return plan
+    return None
+
+
+def _run_plan(plan: Plan, query: Tensor, key: Tensor, value: Tensor, cache: KVCache) -> Tensor | None:
+    """A step like the last one; None, and nothing has happened, where the tensors are not like the last ones."""
+    step, n = plan.step, plan.n
+    end = cache._lengths.item(0) + n
+    if end > cache._ready:
+        if not step.fits(query, key, value):
+            return None
+        cache._reserve(n, None)
+    table = cache._table
+    where = table.address, table.slots, cache._lengths_at, cache._copy_at, _threads()
+    # empty_like is the quickest way to a tensor, but keeps the strides: what is not in plain order, `run` leaves alone.
+    if not (plan.alike and step.run(query, key, value, out := _empty_like(query), *where)):
+        out = torch.empty(plan.out, dtype=plan.dtype, device="cpu")
+        if not step.run(query, key, value, out, *where):
+            return None
+    RUNS["decode.native"] += 1
+    if cache._plan is None:
+        cache._plan, cache._seen = plan, (key.dtype, key.device)
+    if end >= cache._full and plan.window:
+        cache._evict()
+    if n == 1 and not end & 7:
+        cache._clear_ahead(end)
+    return out
+
+
+def _decode_state(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    state: LinearState,
+    similarity: AnySimilarity | None,
+    mask: Mask | None,
+    bias: Tensor | None,
+    lengths: Any,
+    padding: str,
+) -> Tensor:
+    """The sums of a `LinearState` instead of a cache's tokens."""
+    for name, given in (("mask", mask), ("bias", bias)):
+        if given is not None:
+            reason = "a sum of features is the same for every query, and single keys are no longer there"
+            hint = "leave tokens out with lengths= when they are appended, or use a KVCache"
+            said = f"a tensor {tuple(given.shape)}" if isinstance(given, Tensor) else repr(given)
+            raise BackendRefused(complaint(name, said, "None beside a LinearState", f"{reason}; {hint}"), (reason,))
+    if is_compiling():
+        reason = "a LinearState is no tensor that torch.compile could follow"
+        raise BackendRefused(complaint("cache", "a LinearState in a compiled program", "a KVCache", reason), (reason,))
+    if similarity is not None and as_similarity(similarity).signature != state.similarity.signature:
+        wanted = f"{state.similarity!r}, which the state was made for, or None"
+        raise OptionError(complaint("similarity", repr(similarity), wanted, "the sums hold its features"))
+    with state._lock:
+        check_plain_tensor("query", query)
+        check_new_tokens(state, key, value)
+        if (query.dtype, query.device) != (key.dtype, key.device):
+            given = f"{query.dtype} on {query.device} beside key's {key.dtype} on {key.device}"
+            raise DtypeError(complaint("query", given, "one dtype and device for query, key and value"))
+        if query.dim() != 4:
+            raise ShapeError(complaint("query", f"shape {tuple(query.shape)}", "(batch, heads, n, width)"))
+        check_query(query, key, state)
+        counts, left = check_lengths(lengths, padding, state.batch, key.shape[2])
+        out = state._advance(query.detach().resolve_neg(), key, value, counts, left)
+    assert out is not None
+    RUNS["decode.state"] += 1
+    return out
+
+
+def _run(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None = None) -> Tensor:
+    """Reserve, write, attend, and only then say that the tokens are there."""
+    extent = step.extent
+    nothing = extent.len_q == 0 or (step.counts is not None and not step.counts.any())
+    out = empty_output(step, cache)
+    if nothing:
+        return out.zero_()
+    cache._reserve(extent.len_q, step.counts)
+    try:
+        cache._write(step.key, step.value, step.counts, step.left)
+        if native_reasons_against(step):
+            RUNS["decode.torch"] += 1
+            attend_gathered(step, cache, out)
+        else:
+            RUNS["decode.native"] += 1
+            plan = plan_of(step, cache, similarity)
+            attend(step, cache, plan, out)
+            sink_varies = isinstance(step.similarity, Softmax) and isinstance(step.similarity.sink, Tensor)
+            if not sink_varies and step.mask is None and step.bias is None and step.counts is None:
+                cache._plan = plan
+                if len(_PLANS) >= _MAX_PLANS:
+                    _PLANS.clear()
+                _PLANS[_plan_key(step.query, step.key, step.value, cache, similarity)] = plan
+    except BaseException:
+        cache._unreserve()
+        raise
+    cache._publish(step.key, step.counts)
+    return out
+
+
+def _decode_in_graph(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cache: KVCache,
+    similarity: AnySimilarity | None,
+    mask: Mask | None,
+    bias: Tensor | None,
+    lengths: Any,
+    padding: str,
+) -> Tensor:
+    """The operator that torch.compile sees; it reads the cache through its handle when the program runs."""
+    chosen = check_cache_similarity(similarity)
+    soft = chosen if isinstance(chosen, Softmax) else Softmax()
+    sink = soft.sink
+    if sink is not None and not isinstance(sink, Tensor):
+        sink = query.new_full((1,), sink, dtype=torch.float32)
+    for name, tensor in (("query", query), ("key", key), ("value", value), ("bias", bias), ("sink", sink)):
+        if tensor is not None:
+            check_no_gradient(name, tensor)
+    check_lengths(None, padding, 0, 0)
+    if lengths is not None and not isinstance(lengths, Tensor):
+        lengths = torch.tensor(lengths)
+    keep = keep_under_tracing(mask, query.shape[2])
+    left, hard = padding == "left", isinstance(chosen, Argmax)
+    return library.decode(
+        query, key, value, cache.handle, soft.scale, soft.softcap, sink, bias, keep, hard, lengths, left
+    )  # fmt: skip
+
+
+@lru_cache
+def _similarity(scale: float | None, softcap: float | None, hard: bool) -> Softmax | Argmax:
+    """The same object for the same numbers, so that a step is known again."""
+    return Argmax() if hard else Softmax(scale, softcap)
+
+
+def _decode_from_graph(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    handle: Tensor,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sink: Tensor | None = None,
+    bias: Tensor | None = None,
+    keep: Tensor | None = None,
+    hard: bool = False,
+    lengths: Tensor | None = None,
+    left: bool = False,
+) -> Tensor:
+    """What the operator does: back to the lengths of the handle, one step, and the new lengths into the handle."""
+    cache: KVCache = library.cache_of(handle)
+    similarity = _similarity(scale, softcap, hard) if sink is None else Softmax(scale, softcap, sink)
+    with cache._pool.lock:
+        # Only the handle that was given is written to: it may be a copy of the cache's own.
+        own, before = cache.handle, cache.handle.clone()
+        cache._rewind(library.lengths_of(handle, cache._lengths))
+        mask = None if keep is None else Dense(keep)
+        out = decode(
+            query, key, value, cache, similarity=similarity, mask=mask, bias=bias, lengths=lengths,
+            padding="left" if left else _RIGHT,
+        )  # fmt: skip
+        now = own.clone()
+        own.copy_(before)
+        handle.copy_(now)
+    return out
+
+
+library.set_implementation(_decode_from_graph)
+
+
+# Scores up to which torch computes the equation as it stands, and no faster backend of it.
+_FEW_SCORES = 1 << 22
+# Cells of a mask that are made at a time; positions take eight bytes each on the way.
+TILE = 1 << 23
+_FAR = 1 << 62
+
+
+class Plan(NamedTuple):
+    """A call that was checked and that the native kernel serves. Whatever looks the same need not be checked again."""
+
+    similarity: AnySimilarity | None
+    n: int
+    dtype: torch.dtype
+    out: tuple[int, ...]
+    alike: bool  # whether an answer has the sizes of a query
+    numbers: tuple[int, int, int, int]
+    code: int
+    window: int
+    scale: float
+    softcap: float
+    sink: Tensor | None
+    sink_at: int
+    hard: bool
+    step: Any  # the library's own check of what looks the same, and its way to run it
+
+
+def explain_step(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cache: KVCache,
+    similarity: AnySimilarity | None,
+    mask: Mask | None,
+    bias: Tensor | None,
+) -> Choice:
+    """What the same call of `decode` would run; nothing is appended."""
+    if isinstance(cache, LinearState):
+        hint = "a LinearState has one way to be read; explain the call without it to see what its backend costs"
+        raise OptionTypeError(complaint("cache", "a LinearState", "a qkv.KVCache", hint))
+    cache = check_cache(cache)
+    with cache._pool.lock:
+        step = read_decode_inputs(query, key, value, cache, similarity, mask, bias, None, "right")
+        extent, size = step.extent, compute_dtype(query.dtype).itemsize
+        pairs = extent.cells
+        tokens = extent.batch * cache.heads * extent.len_k
+        held = cache.nbytes
+        reasons = native_reasons_against(step)
+        work = product_flops(pairs, cache.width + (0 if step.hard else cache.value_width))
+        cost = Cost(work, held, 0, 8e-6, work=partial(_work, step, cache, held))
+        native = Candidate("native", reasons, None if reasons else cost, seconds_of([cost])[0])
+        # What torch needs: every token in one tensor, in the arithmetic's dtype.
+        copied = tokens * (cache.width + cache.value_width) * size
+        call = _stand_in(step, cache)
+        through_torch = explain_choice(call)
+        few = call.backend == "reference"
+        # The backend of the same name would run the same kernel on a copy.
+        backends = [c for c in through_torch.candidates if c.backend != "native"]
+        others = [c if c.cost is None else _after_gathering(c, held, copied, few) for c in backends]
+    text = describe(call._replace(mask=step.mask, query=query))
+    backend = through_torch.backend if reasons else "native"
+    machine = active()
+    machine = None if reasons or machine is None or machine.seconds(_work(step, cache, held)) is None else machine
+    said = f"decode after {int(step.past.max())} tokens: {text}"
+    return Choice(backend, "auto", (native, *others), said, machine=machine)
+
+
+def _work(step: DecodeInputs, cache: KVCache, held: int) -> Work:
+    extent, heads = step.extent, cache.heads
+    sizes = Sizes(extent.batch, extent.heads, heads, extent.len_q, extent.len_k, cache.width, cache.value_width)
+    softcap = isinstance(step.similarity, Softmax) and step.similarity.softcap is not None
+    storage = str(cache.dtype).removeprefix("torch.")
+    return cache_work(sizes, step.past.tolist(), storage, held, softcap, step.hard)
+
+
+def _after_gathering(candidate: Candidate, held: int, copied: int, few: bool) -> Candidate:
+    """The cost of a backend of `attention`, and of making a tensor of the pages first."""
+    cost = candidate.cost
+    assert cost is not None
+    if few and candidate.backend != "reference":
+        return Candidate(
+            candidate.backend, (f"up to {_FEW_SCORES} scores torch computes the equation as it stands",), None
+        )
+    traffic, extra = cost.traffic + held + 2 * copied, cost.extra + copied
+    whole = Cost(cost.flops, traffic, extra, cost.overhead + 50e-6)
+    return Candidate(candidate.backend, (), whole, candidate.seconds + whole.seconds - cost.seconds)
+
+
+def _stand_in(step: DecodeInputs, cache: KVCache) -> AttentionInputs:
+    """The call of `attention` that the torch path comes to, with keys and values that hold nothing."""
+    extent, dtype = step.extent, compute_dtype(step.query.dtype)
+    nothing = step.query.new_zeros((), dtype=dtype)
+    key = nothing.expand(extent.batch, cache.heads, extent.len_k, cache.width)
+    value = nothing.expand(extent.batch, cache.heads, extent.len_k, cache.value_width)
+    bias = None if step.bias is None else step.bias.to(dtype)
+    causal = Causal(offset=extent.len_k - extent.len_q)
+    backend = _backend_of(extent.cells)
+    return read_inputs(step.query.to(dtype), key, value, step.similarity, causal, bias, 0.0, backend, False, False)
+
+
+def _backend_of(scores: int) -> str:
+    return "reference" if scores <= _FEW_SCORES else "auto"
+
+
+def native_reasons_against(step: DecodeInputs) -> tuple[str, ...]:
+    reasons = list(ops.reasons())
+    if not step.query.is_cpu:
+        reasons.append(f"the kernel runs on the CPU, not on {step.query.device.type}")
+    if step.query.dtype is torch.float64:
+        reasons.append("the kernel computes in float32, and float64 queries ask for more")
+    return tuple(reasons)
+
+
+def plan_of(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None) -> Plan:
+    query, chosen = step.query, step.similarity
+    scale, softcap, sink = 1.0, 0.0, None
+    if isinstance(chosen, Softmax):
+        scale, softcap = chosen.scale_for(cache.width), chosen.softcap or 0.0
+        if chosen.sink is not None:
+            heads = query.shape[1]
+            sink = torch.as_tensor(chosen.sink, dtype=torch.float32, device="cpu").detach()
+            sink = sink.resolve_neg().reshape(-1).expand(heads).contiguous()
+    assert NativeStep is not None
+    code, window = CODE[query.dtype], cache.window or 0
+    sink_at, hard = 0 if sink is None else sink.data_ptr(), isinstance(chosen, Argmax)
+    layout, shapes = cache._layout.numbers, (query.shape, step.key.shape, step.value.shape)
+    return Plan(
+        similarity,
+        query.shape[2],
+        query.dtype,
+        (*query.shape[:3], cache.value_width),
+        cache.width == cache.value_width,
+        layout,
+        code,
+        window,
+        scale,
+        softcap,
+        sink,
+        sink_at,
+        hard,
+        NativeStep(Tensor, layout, code, *shapes, window, scale, softcap, sink_at, hard),
+    )
+
+
+def empty_output(step: DecodeInputs, cache: KVCache) -> Tensor:
+    """A tensor for the answer; what is in it is nobody's business yet."""
+    shape = (*step.query.shape[:3], cache.value_width)
+    try:
+        return step.query.new_empty(shape)
+    except RuntimeError as error:  # what torch's allocator says when there is no more
+        raise MemoryError(f"decode: no room for an answer of {math.prod(shape) * step.query.itemsize} bytes") from error
+
+
+def attend(step: DecodeInputs, cache: KVCache, plan: Plan, out: Tensor) -> None:
+    """The native kernel over all new queries, or over blocks of them where the mask has to be made cell by cell."""
+    n, band = step.extent.len_q, step.band
+    limits: tuple[Any, ...] = (None, None, None, None)
+    if band is not None:
+        limits = _clamped_rows(band.starts), _clamped_rows(band.stops), _clamped(band.lower), _clamped(band.upper)
+    bias = None if step.bias is None else step.bias.to(torch.float32).resolve_neg()
+    for i0, i1 in [(0, n)] if band is not None else _blocks(step, (0, n)):
+        keep = None if band is not None else step.keep((i0, i1), (0, step.extent.len_k))
+        part = bias if bias is None or bias.shape[2] == 1 else bias[:, :, i0:i1]
+        _attend_block(step, cache, plan, out, (i0, i1), limits, keep, part)
+
+
+def _attend_block(
+    step: DecodeInputs,
+    cache: KVCache,
+    plan: Plan,
+    out: Tensor,
+    rows: tuple[int, int],
+    limits: tuple[Any, ...],
+    keep: Tensor | None,
+    bias: Tensor | None,
+) -> None:
+    assert memory_attend is not None
+    i0, i1 = rows
+    n = step.extent.len_q
+    query, answer = step.query.detach().resolve_neg()[:, :, i0:i1], out[:, :, i0:i1]
+    target = answer if answer.is_contiguous() else torch.empty_like(answer, memory_format=torch.contiguous_format)
+    # What does not count stands behind the queries of a row, or before them.
+    skipped = np.zeros_like(step.past) if step.counts is None or not step.left else n - step.counts
+    stop = np.full_like(step.past, n) if step.counts is None else skipped + step.counts
+    counts = np.clip(np.minimum(stop, i1) - np.maximum(skipped, i0), 0, None)
+    positions = step.past + np.maximum(i0 - skipped, 0)
+    scores = (*query.shape[:3], step.extent.len_k)
+    keep = None if keep is None else keep.expand(scores)
+    bias = None if bias is None else bias.expand(scores)
+    starts, stops, lower, upper = limits
+    memory_attend(
+        *plan.numbers,
+        cache._table.address,
+        cache._table.slots,
+        plan.code,
+        query.shape,
+        query.data_ptr(),
+        query.stride(),
+        target.data_ptr(),
+        0,
+        positions.ctypes.data,
+        0 if step.counts is None else counts.ctypes.data,
+        step.left,
+        plan.window,
+        0 if starts is None else starts.ctypes.data,
+        0 if stops is None else stops.ctypes.data,
+        lower,
+        upper,
+        0 if keep is None else keep.data_ptr(),
+        NOTHING if keep is None else keep.stride(),
+        0 if bias is None else bias.data_ptr(),
+        NOTHING if bias is None else bias.stride(),
+        plan.scale,
+        plan.softcap,
+        plan.sink_at,
+        plan.hard,
+        torch.get_num_threads(),
+    )
+    if target is not answer:
+        answer.copy_(target)
+
+
+def _clamped(limit: int | None) -> int | None:
+    return None if limit is None else max(-_FAR, min(_FAR, limit))
+
+
+def _clamped_rows(limits: tuple[int, ...] | None) -> np.ndarray | None:
+    return None if limits is None else np.array([_clamped(limit) for limit in limits], dtype=np.int64)
+
+
+def _blocks(step: DecodeInputs, rows: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Queries in blocks whose part of the mask stays small."""
+    i0, i1 = rows
+    extent = step.extent
+    cells = extent.batch * extent.heads * extent.len_k
+    if (i1 - i0) * cells > TILE:
+        # Most masks are alike for all heads, or for all rows of the batch: one query shows it.
+        cells = max(extent.len_k, step.keep((i0, i0 + 1), (0, extent.len_k)).numel())
+    height = max(1, TILE // cells)
+    for start in range(i0, i1, height):
+        yield start, min(i1, start + height)
+
+
+def attend_gathered(step: DecodeInputs, cache: KVCache, out: Tensor) -> None:
+    """Torch alone: what the cache holds as tensors, row by row where rows differ, and a backend of `attention`."""
+    dtype, device = compute_dtype(step.query.dtype), step.query.device
+    out.zero_()
+    window, band = cache.window, step.band
+    # A mask along the diagonal need not be made cell by cell.
+    cells = band is None or band.starts is not None or band.stops is not None
+    lower, upper = (None, 1) if cells or band is None else (band.lower, 1 if band.upper is None else band.upper)
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        for rows, i0, i1 in _alike(step, cache):
+            past = int(step.past[rows.start])
+            start, stop = int(cache._table.first[rows.start]) * PAGE, past + i1 - i0
+            pairs = [numbers(cache._read(row, start, stop)) for row in range(rows.start, rows.stop)]
+            key, value = (torch.stack(tensors).to(device, dtype) for tensors in zip(*pairs, strict=True))
+            for j0, j1 in _blocks(step, (i0, i1)) if cells else [(i0, i1)]:
+                offset = past - start + j0 - i0
+                mask = Causal(offset=offset + min(1, upper) - 1)
+                if window is not None:
+                    mask = mask & Window(left=window - 1, offset=offset)
+                if lower is not None:
+                    mask = mask & Window(left=0, offset=offset + lower)
+                if cells:
+                    mask = mask & Dense(_part(step.keep((j0, j1), (start, stop)), rows))
+                bias = None if step.bias is None else _part(step.bias, rows).to(dtype)
+                if bias is not None:
+                    bias = bias if bias.shape[2] == 1 else bias[:, :, j0:j1]
+                    bias = bias if bias.shape[3] == 1 else bias[..., start:stop]
+                query = step.query.detach()[rows, :, j0:j1].to(dtype)
+                backend = _backend_of(math.prod(query.shape[:3]) * (stop - start))
+                call = read_inputs(query, key, value, step.similarity, mask, bias, 0.0, backend, False, False)
+                out[rows, :, j0:j1] = choose(call).run(call).out
+
+
+def _alike(step: DecodeInputs, cache: KVCache) -> Iterator[tuple[slice, int, int]]:
+    """Batch rows that can be computed together, and their queries that count."""
+    n, batch = step.extent.len_q, step.extent.batch
+    first = cache._table.first
+    if step.counts is None and (step.past == step.past[0]).all() and (first == first[0]).all():
+        yield slice(0, batch), 0, n
+        return
+    for row in range(batch):
+        count = n if step.counts is None else int(step.counts[row])
+        if count:
+            yield slice(row, row + 1), n - count if step.left else 0, n if step.left else count
+
+
+def _part(tensor: Tensor, rows: slice) -> Tensor:
+    return tensor if tensor.shape[0] == 1 else tensor[rows]

@@ -1,0 +1,266 @@
+"""`attention` and its kin: read the call, choose a backend, run it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Literal, TypedDict, Unpack, overload
+
+import torch
+from torch import Tensor
+
+from .backends.base import Backend
+from .backends.dispatch import Choice, choose, explain_choice
+from .backends.reference import NEG_INF, Result
+from .cache import KVCache
+from .cache.decode import explain_step
+from .errors import MaskError, OptionError, ShapeError, complaint
+from .inputs import AttentionInputs, compute_dtype, read_inputs
+from .masks import Mask
+from .masks.segments import boundaries
+from .ops.loader import limit_threads_after_fork
+from .similarity import AnySimilarity
+
+Answer = Tensor | tuple[Tensor, ...]
+
+
+class Options(TypedDict, total=False):
+    """What the overloads of `attention` have in common."""
+
+    similarity: AnySimilarity | None
+    mask: Mask | None
+    bias: Tensor | None
+    dropout: float
+    backend: str
+
+
+@overload
+def attention(query: Tensor, key: Tensor, value: Tensor, **options: Unpack[Options]) -> Tensor: ...
+
+
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    return_lse: Literal[True],
+    return_weights: bool = ...,
+    **options: Unpack[Options],
+) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    return_lse: bool = ...,
+    return_weights: Literal[True],
+    **options: Unpack[Options],
+) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    return_lse: bool,
+    return_weights: bool = ...,
+    **options: Unpack[Options],
+) -> Answer: ...
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    similarity: AnySimilarity | None = None,
+    mask: Mask | None = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    backend: str = "auto",
+    return_lse: bool = False,
+    return_weights: bool = False,
+) -> Answer:
+    """V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j), over the keys j that the mask lets query i see.
+
+    query: (batch, heads_q, len_q, width); key: (batch, heads_kv, len_k, width);
+    value: (batch, heads_kv, len_k, width_v). Query head h reads key/value head h // (heads_q // heads_kv).
+    Three dimensions are (batch, length, width), two (length, width); masks and bias then broadcast to
+    (batch, len_q, len_k) and (len_q, len_k).
+    similarity: `Softmax()` when None; `Argmax`, `Polynomial`, `FeatureMap`, `Similarity`.
+    mask: True attends. bias: added to softmax's scores, in the order scale → softcap → bias → mask.
+    backend: says how and never changes the answer; one that is asked for by name runs or is refused.
+
+    Returns (batch, heads_q, len_q, width_v), or a tuple in the order (out, lse, weights): lse is
+    log Σ_j exp(score), (batch, heads_q, len_q), sink included; weights are those that were applied, after
+    dropout: out = weights @ value.
+
+    >>> import torch, qkv
+    >>> q, k, v = torch.eye(3), torch.eye(3), torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
+    >>> qkv.attention(q, k, v, similarity=qkv.Argmax())
+    tensor([[1., 0.],
+            [0., 1.],
+            [2., 2.]])
+
+    At the edges: a query with nothing to attend to gets exactly 0, lse −inf and gradient 0. What is
+    masked cannot matter, NaN and infinity included; NaN that is attended is never hidden. A score of
+    +inf makes its row NaN; one of −inf has weight 0.
+    """
+    limit_threads_after_fork()
+    call = read_inputs(query, key, value, similarity, mask, bias, dropout, backend, return_lse, return_weights)
+    chosen = choose(call)
+    extent = call.extent
+    if not (extent.len_k and extent.len_q and extent.heads and extent.batch):
+        result = empty_result(call)
+    elif torch.is_autocast_enabled(query.device.type):
+        # The arithmetic is settled by the inputs' dtype, not by who calls.
+        with torch.autocast(query.device.type, enabled=False):
+            result = _run(chosen, call)
+    else:
+        result = _run(chosen, call)
+    return restore_shape(call, result)
+
+
+def _run(chosen: Backend, call: AttentionInputs) -> Result:
+    try:
+        return chosen.run(call)
+    except RuntimeError as error:
+        if "can't allocate cache" not in str(error):  # torch has no type for it on CPUs
+            raise
+        asked = " ".join(str(error).split()).rpartition("you tried to allocate ")[2].partition(" bytes")[0]
+        raise MemoryError(f"attention: no room for {asked} bytes, in the backend {chosen.name}") from error
+
+
+def explain(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    similarity: AnySimilarity | None = None,
+    mask: Mask | None = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    backend: str = "auto",
+    return_lse: bool = False,
+    return_weights: bool = False,
+    cache: KVCache | None = None,
+) -> Choice:
+    """What the same call of `attention` would run: the backend, the reasons against every other, the cost.
+
+    cache: what the same call of `decode` would run with that cache; nothing is appended.
+
+    >>> import torch, qkv
+    >>> q = torch.zeros(1, 4, 64, 16)
+    >>> qkv.explain(q, q, q, similarity=qkv.Argmax()).backend
+    'argmax'
+    """
+    if cache is not None:
+        for name, given, usual in (
+            ("dropout", dropout, 0.0),
+            ("backend", backend, "auto"),
+            ("return_lse", return_lse, False),
+            ("return_weights", return_weights, False),
+        ):
+            if given != usual:
+                raise OptionError(complaint(name, repr(given), f"{usual!r} beside a cache: decode has no {name}"))
+        return explain_step(query, key, value, cache, similarity, mask, bias)
+    return explain_choice(
+        read_inputs(query, key, value, similarity, mask, bias, dropout, backend, return_lse, return_weights)
+    )
+
+
+def varlen(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor | None = None,
+    *,
+    similarity: AnySimilarity | None = None,
+    mask: Mask | None = None,
+    dropout: float = 0.0,
+    backend: str = "auto",
+) -> Tensor:
+    """Attention over packed documents: document n is rows cu_seqlens[n] to cu_seqlens[n+1].
+
+    query: (total_q, heads_q, width), key and value: (total_k, heads_kv, …); the result is
+    (total_q, heads_q, width_v). No document sees another. mask counts positions inside each document,
+    so that `Causal()` is causal in each; it must not hold tensors of a batch's size. Documents may be
+    empty. For similarity of packed rows as one sequence, see `Segments.from_cu_seqlens`.
+
+    >>> import torch, qkv
+    >>> x = torch.randn(5, 2, 4)
+    >>> packed = qkv.varlen(x, x, x, torch.tensor([0, 2, 5]), mask=qkv.Causal())
+    >>> alone = x[2:].transpose(0, 1)[None]
+    >>> torch.allclose(packed[2:], qkv.attention(alone, alone, alone, mask=qkv.Causal())[0].transpose(0, 1))
+    True
+    """
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(tensor, Tensor) or tensor.dim() != 3:
+            shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise ShapeError(complaint(name, shape, "a packed tensor (total, heads, width)"))
+    rows = _document_ranges("cu_seqlens_q", cu_seqlens_q, query.shape[0])
+    columns = _document_ranges("cu_seqlens_k", cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k, key.shape[0])
+    if len(rows) != len(columns):
+        raise MaskError(complaint("cu_seqlens_k", f"{len(columns)} documents", f"{len(rows)}, as cu_seqlens_q has"))
+    outs = []
+    for (i0, i1), (j0, j1) in zip(rows, columns, strict=True):
+        out = attention(
+            query[i0:i1].transpose(0, 1)[None],
+            key[j0:j1].transpose(0, 1)[None],
+            value[j0:j1].transpose(0, 1)[None],
+            similarity=similarity,
+            mask=mask,
+            dropout=dropout,
+            backend=backend,
+        )
+        outs.append(out[0].transpose(0, 1))
+    return torch.cat(outs) if outs else query.new_zeros(0, query.shape[1], value.shape[2])
+
+
+def _document_ranges(argument: str, cu_seqlens: Tensor, total: int) -> list[tuple[int, int]]:
+    edges = boundaries(argument, cu_seqlens)
+    if edges[-1] != total:
+        raise MaskError(complaint(argument, f"{edges[-1]} as the last number", f"{total}, the length that is packed"))
+    return list(pairwise(edges))
+
+
+def empty_result(call: AttentionInputs) -> Result:
+    """No keys, or nothing to answer: zeros, and still part of the graph."""
+    query, key, value, extent = call.query, call.key, call.value, call.extent
+    nothing = query[..., :0].sum(-1, keepdim=True) + key[:, :, :0].sum() + value[:, :, :0].sum()
+    for tensor in (call.bias, call.sink):
+        nothing = nothing if tensor is None else nothing + tensor.flatten()[:0].sum().to(query.dtype)
+    out = nothing.expand(*query.shape[:3], call.width_v)
+    lse = torch.full_like(nothing[..., 0], NEG_INF, dtype=compute_dtype(query.dtype)) if call.return_lse else None
+    weights = nothing.expand(*query.shape[:3], extent.len_k).clone() if call.return_weights else None
+    return Result(out.clone(), lse, weights)
+
+
+def restore_shape(call: AttentionInputs, result: Result) -> Answer:
+    """In the caller's dimensions, and in the order (out, lse, weights)."""
+    out, lse, weights = result
+    dims = call.extent.dims
+    if dims == 3:
+        out = out.squeeze(1)
+        lse = None if lse is None else lse.squeeze(1)
+        weights = None if weights is None else weights.squeeze(1)
+    elif dims == 2:
+        out = out[0, 0]
+        lse = None if lse is None else lse[0, 0]
+        weights = None if weights is None else weights[0, 0]
+    if not (call.return_lse or call.return_weights):
+        return out
+    asked = [out]
+    if call.return_lse:
+        assert lse is not None
+        asked.append(lse)
+    if call.return_weights:
+        assert weights is not None
+        asked.append(weights)
+    return tuple(asked)

@@ -1,0 +1,718 @@
+"""Arguments of `attention` and `decode`, validated once and frozen.
+
+`AttentionInputs` and `DecodeInputs` hold tensors with four dimensions, a resolved mask and checked options; backends do
+no validation of their own. Nothing in this file reads the numbers inside a tensor, except where a mask holds lengths.
+
+In `decode`, masks are read in absolute positions. `Causal`, `Window` and `Predicate` are given the position of each
+query; a tensor with an axis of queries has one row for each position of the whole sequence or for each new query.
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
+
+from .cost.sizes import RANKS, check_sizes
+from .errors import (
+    BackendRefused,
+    DtypeError,
+    MaskError,
+    MaskTypeError,
+    OptionError,
+    OptionTypeError,
+    ShapeError,
+    complaint,
+)
+from .masks import Band, Causal, Dense, Extent, Mask, Padding, Segments, as_mask
+from .masks.arrays import shape_of
+from .masks.grid import Grid, TorchGrid, integer
+from .masks.joined import Joined
+from .similarity import AnySimilarity, Argmax, Softmax, as_similarity
+
+if TYPE_CHECKING:
+    from .cache.kv import KVCache
+    from .cache.state import LinearState
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_DTYPE_SET = frozenset(DTYPES)
+BACKEND_NAMES = ("auto", "reference", "sdpa", "blockwise", "linear", "argmax", "native")
+_MAX_INT64 = 2**63 - 1
+ALIGNMENT = 64  # bytes: torch's own tensors start on multiples of it
+# Looked up once: a chain of attributes costs as much as the question itself.
+is_compiling, _forward_ad, _PARAMETER = torch.compiler.is_compiling, torch.autograd.forward_ad, torch.nn.Parameter
+
+
+class AttentionInputs(NamedTuple):
+    """query (batch, heads_q, len_q, width), key (batch, heads_kv, len_k, width), value (…, len_k, width_v)."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    similarity: AnySimilarity
+    mask: Mask | None
+    bias: Tensor | None
+    dropout: float
+    backend: str
+    return_lse: bool
+    return_weights: bool
+    extent: Extent
+    heads_kv: int
+    width: int
+    width_v: int
+    needs_grad: bool
+    traced: bool
+    signature: tuple[Any, ...]
+
+    @property
+    def group(self) -> int:
+        """How many query heads read one key/value head: query head h reads h // group."""
+        return self.extent.heads // max(1, self.heads_kv)
+
+    @property
+    def sink(self) -> Tensor | None:
+        """The sink as (heads_q, 1, 1) in the arithmetic's dtype, ready to stand beside the scores."""
+        sink = self.similarity.sink if isinstance(self.similarity, Softmax) else None
+        if sink is None:
+            return None
+        dtype = compute_dtype(self.query.dtype)
+        if not isinstance(sink, Tensor):
+            return self.query.new_full((1, 1, 1), sink, dtype=dtype)
+        return sink.to(dtype).reshape(-1, 1, 1)
+
+    def mask_versions(self) -> tuple[int, ...]:
+        return () if self.mask is None else self.mask.versions()
+
+    def check_mask_is_as_it_was(self, versions: tuple[int, ...]) -> None:
+        """A mask is made again in the backward pass, and must still be the one of the forward pass."""
+        if self.mask_versions() != versions:
+            raise MaskError(
+                complaint(
+                    "mask",
+                    "a tensor that was written to between the forward and the backward pass",
+                    "one that stays as it was",
+                    "give the mask a clone() of the buffer",
+                )
+            )
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Scores and sums are float32 for half-precision inputs, and the inputs' own dtype otherwise."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def fold_group(tensor: Tensor, heads_kv: int) -> Tensor:
+    """(batch, heads_q, rows, n) → (batch, heads_kv, group·rows, n): the group's heads become rows."""
+    batch, heads_q, rows, n = tensor.shape
+    return tensor if heads_q == heads_kv else tensor.reshape(batch, heads_kv, heads_q // heads_kv * rows, n)
+
+
+def unfold_group(tensor: Tensor, heads_q: int) -> Tensor:
+    """The way back of `fold_group`."""
+    batch, heads_kv, rows, n = tensor.shape
+    return tensor if heads_q == heads_kv else tensor.reshape(batch, heads_q, rows * heads_kv // heads_q, n)
+
+
+def compact(tensor: Tensor) -> Tensor:
+    """The same numbers in the plain order of memory and from a boundary on, so that no layout can change a bit of what
+    follows: on some processors a product q kᵀ rounds otherwise when its rows start elsewhere (docs/log.md).
+
+    Nothing is copied that lies so already. One matrix that `expand` shows to all batch rows and heads stays one, where
+    its copies would start on boundaries as well.
+    """
+    shape, strides = tensor.shape, tensor.stride()
+    if tensor.is_contiguous():
+        plain = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        # An axis of size 1 may have any stride and still be contiguous, and torch's products look at strides.
+        tensor = tensor if strides == plain else tensor.flatten().view(shape)
+        return tensor.clone() if tensor.data_ptr() % ALIGNMENT else tensor
+    front, matrix = shape[:-2], math.prod(shape[-2:]) * tensor.itemsize
+    alike = all(stride == 0 or size == 1 for size, stride in zip(front, strides[:-2], strict=True))
+    if alike and math.prod(front) > 1 and matrix % ALIGNMENT == 0:
+        return compact(tensor[(slice(0, 1),) * len(front)]).expand(shape)
+    return tensor.contiguous()
+
+
+def aligned_layout(tensor: Tensor) -> Tensor:
+    """For kernels that take strides: the tensor itself where its rows, copied or not, start on boundaries, and
+    `compact` otherwise."""
+    (batch, head, row, one), width, step = tensor.stride(), tensor.shape[3], ALIGNMENT // tensor.itemsize
+    off = tensor.data_ptr() % ALIGNMENT or width % step or batch % step or head % step or row % step
+    return compact(tensor) if off or one != 1 or row < width else tensor
+
+
+def read_inputs(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    similarity: AnySimilarity | None,
+    mask: Mask | None,
+    bias: Tensor | None,
+    dropout: float,
+    backend: str,
+    return_lse: bool,
+    return_weights: bool,
+) -> AttentionInputs:
+    """Check every argument once and freeze the call."""
+    dims = check_tensors(query, key, value)
+    query, key, value = _to_four_dimensions(query, key, value, dims)
+    _check_sizes(query, key, value)
+    (batch, heads, len_q, width), heads_kv, len_k, width_v = query.shape, key.shape[1], key.shape[2], value.shape[3]
+    extent = Extent(batch, heads, len_q, len_k, dims)
+    chosen = as_similarity(similarity)
+    _check_options(chosen, backend, return_lse, return_weights)
+    if type(dropout) is not float or dropout != 0.0:
+        dropout = check_dropout(dropout, chosen)
+
+    traced = is_traced(query, key, value)
+    if traced:
+        _refuse_dtensors(query, key, value)
+    learns = query.requires_grad or key.requires_grad or value.requires_grad
+    if mask is not None:
+        mask = _resolve_mask(mask, extent, traced)
+    if bias is not None:
+        bias = check_bias(bias, query, extent, chosen)
+        learns = learns or bias.requires_grad
+    if isinstance(chosen, Softmax) and isinstance(chosen.sink, Tensor):
+        check_sink(chosen.sink, query, heads)
+        learns = learns or chosen.sink.requires_grad
+    needs_grad = learns and torch.is_grad_enabled()
+
+    flags = dropout > 0.0, return_lse, return_weights, needs_grad, traced
+    kinds = chosen.signature, None if mask is None else mask.signature(), None if bias is None else bias.shape
+    signature = backend, query.dtype, query.device.type, extent, heads_kv, width, width_v, kinds, flags
+    returns = return_lse, return_weights
+    sizes = extent, heads_kv, width, width_v
+    return AttentionInputs(
+        query, key, value, chosen, mask, bias, dropout, backend, *returns, *sizes, needs_grad, traced, signature
+    )
+
+
+def _to_four_dimensions(query: Tensor, key: Tensor, value: Tensor, dims: int) -> tuple[Tensor, Tensor, Tensor]:
+    if dims == 4:
+        return query, key, value
+    if dims == 3:
+        return query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
+    return query[None, None], key[None, None], value[None, None]
+
+
+def _resolve_mask(mask: Mask, extent: Extent, traced: bool) -> Mask:
+    checked = as_mask(mask)
+    assert checked is not None
+    checked = checked.resolved(extent)
+    if not traced:
+        checked.check_contents(extent)
+    return checked
+
+
+def _check_options(similarity: AnySimilarity, backend: str, return_lse: bool, return_weights: bool) -> None:
+    for name, flag in (("return_lse", return_lse), ("return_weights", return_weights)):
+        if flag is not True and flag is not False:
+            raise OptionTypeError(complaint(name, repr(flag), "True or False"))
+    if not isinstance(backend, str) or backend not in BACKEND_NAMES:
+        raise OptionError(complaint("backend", repr(backend), "one of " + ", ".join(BACKEND_NAMES)))
+    if return_lse and not isinstance(similarity, Softmax):
+        given = f"True with {similarity!r}"
+        raise OptionError(complaint("return_lse", given, "False", "only Softmax has a log-sum-exp of scores"))
+
+
+def in_transform() -> bool:
+    """Whether torch.func or forward-mode AD is at work."""
+    return _functorch.maybe_current_level() is not None or _forward_ad._current_level >= 0
+
+
+def is_traced(*tensors: Tensor) -> bool:
+    """Whether torch.compile, torch.export, torch.func or forward-mode AD stands between us and the numbers."""
+    if is_compiling() or in_transform():
+        return True
+    for tensor in tensors:
+        kind = type(tensor)
+        if kind is not Tensor and kind is not _PARAMETER:
+            return True
+    return False
+
+
+def _refuse_dtensors(*tensors: Tensor) -> None:
+    """A part of a sequence is no sequence, and torch's operators do not mix DTensors with masks that are none."""
+    for tensor in tensors:
+        if type(tensor).__name__ == "DTensor":
+            hint = "qkv.parallel.attention takes DTensors; t.to_local() is what this rank has"
+            raise DtypeError(complaint("query, key, value", "a DTensor", "ordinary tensors", hint))
+
+
+def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> int:
+    """The number of dimensions, after everything about the three tensors but their sizes was looked at."""
+    try:
+        dtype, device, dims = query.dtype, query.device, query.dim()
+        sound = (
+            dtype in _DTYPE_SET
+            and key.dtype is dtype
+            and value.dtype is dtype
+            and key.device == device
+            and value.device == device
+            and key.dim() == dims
+            and value.dim() == dims
+            and 2 <= dims <= 4
+            and device.type != "meta"
+            and not (query.is_nested or key.is_nested or value.is_nested)
+            and query.layout is key.layout is value.layout is torch.strided
+        )
+    except (AttributeError, TypeError):
+        sound = False
+    if not sound or not isinstance(query, Tensor):
+        _raise_tensor_error(query, key, value)
+    return query.dim()
+
+
+def _raise_tensor_error(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Say what is wrong with them, one after the other."""
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(tensor, Tensor):
+            hint = "torch.as_tensor turns arrays and lists into one"
+            raise DtypeError(complaint(name, type(tensor).__name__, "a torch.Tensor", hint))
+        if tensor.is_nested or tensor.layout is not torch.strided:
+            kind = "a nested tensor" if tensor.is_nested else f"layout {tensor.layout}"
+            raise DtypeError(complaint(name, kind, "an ordinary dense tensor", "pad it, or use qkv.varlen"))
+        if tensor.dtype not in _DTYPE_SET:
+            wanted = "float32, float64, bfloat16 or float16"
+            raise DtypeError(complaint(name, f"dtype {tensor.dtype}", wanted, f"{name}.float() converts"))
+        if tensor.dtype is not query.dtype:
+            given = f"dtype {tensor.dtype} beside query's {query.dtype}"
+            hint = "nothing is promoted in silence: convert with .to(dtype)"
+            raise DtypeError(complaint(name, given, "one dtype for query, key and value", hint))
+        if tensor.device != query.device:
+            given = f"device {tensor.device} beside query's {query.device}"
+            raise DtypeError(complaint(name, given, "one device for all three"))
+    if query.device.type == "meta":
+        raise DtypeError(complaint("query", "a meta tensor", "a tensor that holds numbers"))
+    dims = query.dim()
+    if dims not in (2, 3, 4):
+        raise ShapeError(complaint("query", f"{dims} dimensions {tuple(query.shape)}", RANKS))
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.dim() != dims:
+            given = f"{tensor.dim()} dimensions {tuple(tensor.shape)} beside query's {tuple(query.shape)}"
+            raise ShapeError(complaint(name, given, f"{dims}, as many as query has"))
+    raise DtypeError(complaint("query, key, value", "tensors of an unknown kind", "ordinary dense tensors"))
+
+
+def _check_sizes(query: Tensor, key: Tensor, value: Tensor) -> None:
+    batch, heads, heads_kv, len_q, len_k, width, width_v = check_sizes(query.shape, key.shape, value.shape)
+    # Checked in Python's integers, before anything of that size is asked for.
+    bytes_out = batch * heads * len_q * max(width, width_v) * query.element_size()
+    if (
+        bytes_out > _MAX_INT64
+        or batch * heads * len_q * len_k > _MAX_INT64
+        or batch * heads_kv * len_k * width > _MAX_INT64
+    ):
+        shapes = f"{tuple(query.shape)} and {tuple(key.shape)}"
+        raise ShapeError(complaint("query, key", shapes, f"at most {_MAX_INT64} scores: the sizes overflow 64 bits"))
+
+
+def check_bias(bias: Tensor, query: Tensor, extent: Extent, similarity: AnySimilarity) -> Tensor:
+    if not isinstance(similarity, Softmax):
+        raise OptionError(
+            complaint(
+                "bias",
+                f"a tensor with {similarity!r}",
+                "None",
+                "bias is added to softmax's scores; a mask works for all",
+            )
+        )
+    if not isinstance(bias, Tensor):
+        raise DtypeError(complaint("bias", type(bias).__name__, "a torch.Tensor that is added to the scores"))
+    if bias.dtype is torch.bool:
+        raise MaskTypeError(
+            complaint("bias", "dtype torch.bool", "numbers to add", "a mask goes to mask=qkv.Dense(...)")
+        )
+    if bias.dtype is not query.dtype and bias.dtype is not compute_dtype(query.dtype):
+        raise DtypeError(complaint("bias", f"dtype {bias.dtype}", f"query's {query.dtype}", "convert with .to(dtype)"))
+    if bias.device != query.device or bias.is_nested or bias.layout is not torch.strided:
+        raise DtypeError(complaint("bias", f"{bias.layout} on {bias.device}", f"a dense tensor on {query.device}"))
+    scores = (extent.batch, extent.heads, extent.len_q, extent.len_k)
+    seen = scores if extent.dims == 4 else (extent.batch, *scores[2:]) if extent.dims == 3 else scores[2:]
+    fits = bias.dim() <= len(seen) and all(
+        have in (1, want) for have, want in zip(reversed(bias.shape), reversed(seen), strict=False)
+    )
+    if not fits:
+        raise ShapeError(
+            complaint(
+                "bias",
+                f"shape {tuple(bias.shape)}",
+                f"one that broadcasts, right-aligned, to the scores {seen}",
+            )
+        )
+    bias = bias.reshape(*(1,) * (extent.dims - bias.dim()), *bias.shape)
+    # What was expanded broadcasts just as well unexpanded.
+    bias = bias[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in bias.stride())].contiguous()
+    return bias.unsqueeze(1) if extent.dims == 3 else bias[None, None] if extent.dims == 2 else bias
+
+
+def check_dropout(dropout: float, similarity: AnySimilarity) -> float:
+    if isinstance(dropout, bool) or not isinstance(dropout, Real):
+        raise OptionTypeError(complaint("dropout", repr(dropout), "a probability between 0 and 1"))
+    dropout = float(dropout)
+    if not 0.0 <= dropout <= 1.0:
+        raise OptionError(complaint("dropout", dropout, "a probability between 0 and 1", "0.0 turns it off"))
+    if dropout and isinstance(similarity, Argmax):
+        raise OptionError(
+            complaint(
+                "dropout",
+                f"{dropout} with Argmax()",
+                "0.0",
+                "argmax keeps one key, and dropping it leaves none",
+            )
+        )
+    return dropout
+
+
+def check_sink(sink: Tensor, query: Tensor, heads: int) -> None:
+    if sink.dtype not in _DTYPE_SET or sink.device != query.device:
+        raise DtypeError(
+            complaint("sink", f"{sink.dtype} on {sink.device}", f"floating-point logits on {query.device}")
+        )
+    if sink.numel() != 1 and tuple(sink.shape) != (heads,):
+        raise ShapeError(complaint("sink", f"shape {tuple(sink.shape)}", f"({heads},): one logit per query head"))
+
+
+_MAX_SCORES = 2**62
+
+
+class DecodeInputs(NamedTuple):
+    """query (batch, heads_q, n, width), key (batch, heads_kv, n, width), value (…, n, value_width).
+
+    extent: batch, heads_q, n, and the longest row's tokens with the new ones. past: the tokens of each row before.
+    counts: how many of the n count in each row, the last ones if `left`; None: all. mask is resolved, bias has
+    four dimensions.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    similarity: Softmax | Argmax
+    mask: Mask | None
+    bias: Tensor | None
+    counts: np.ndarray | None
+    left: bool
+    past: np.ndarray
+    extent: Extent
+
+    @property
+    def hard(self) -> bool:
+        return isinstance(self.similarity, Argmax)
+
+    @property
+    def band(self) -> Band | None:
+        """What the mask leaves each query as one run of keys, in absolute positions; None when it is none."""
+        if self.mask is None:
+            return Band()
+        total = self.extent.len_k
+        return self.mask.band(self.extent._replace(len_q=total))
+
+    def keep(self, rows: tuple[int, int], keys: tuple[int, int]) -> Tensor:
+        """The mask for the new queries rows[0] to rows[1] - 1 and keys: each of four dimensions full or 1."""
+        assert self.mask is not None
+        at = _positions(self.past, self.counts, self.left, self.extent.len_q)
+        return self.mask._cells(_PositionedGrid(self.extent, rows, keys, self.query.device, at))
+
+
+def read_decode_inputs(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cache: KVCache,
+    similarity: AnySimilarity | None,
+    mask: Mask | None,
+    bias: Tensor | None,
+    lengths: Any,
+    padding: str,
+) -> DecodeInputs:
+    """Check every argument once. Whoever calls holds the cache's lock."""
+    check_tensors(query, key, value)
+    if query.dim() != 4:
+        wanted = "four dimensions: batch, heads, new tokens, width"
+        raise ShapeError(complaint("query", f"shape {tuple(query.shape)}", wanted))
+    check_cache_fit(cache, key, value)
+    chosen = check_cache_similarity(similarity)
+    sink = chosen.sink if isinstance(chosen, Softmax) else None
+    for name, tensor in (("query", query), ("key", key), ("value", value), ("bias", bias), ("sink", sink)):
+        if isinstance(tensor, Tensor):
+            check_no_gradient(name, tensor)
+    if is_traced(query, key, value):
+        reason = "torch.func, forward-mode AD and subclasses of tensors hide the numbers that a cache keeps"
+        raise BackendRefused(f"decode: {reason}. Hint: call it on ordinary tensors, or use qkv.attention.", (reason,))
+    check_query(query, key, cache)
+
+    batch, heads, n, _ = query.shape
+    counts, left = check_lengths(lengths, padding, batch, n)
+    past = cache._lengths.copy()
+    total = int(past.max()) + n if counts is None else int((past + counts).max())
+    if batch * heads * n * total >= _MAX_SCORES:
+        shapes = f"{tuple(query.shape)} beside {total} keys"
+        raise ShapeError(
+            complaint("query, key", shapes, f"fewer than {_MAX_SCORES} scores: the sizes overflow 64 bits")
+        )
+    extent = Extent(batch, heads, n, total)
+    if mask is not None:
+        mask = _resolve_positions(mask, extent, past, counts, left)
+    if bias is not None:
+        bias = check_bias(bias, query, extent, chosen)
+    if isinstance(sink, Tensor):
+        check_sink(sink, query, heads)
+    return DecodeInputs(query, key, value, chosen, mask, bias, counts, left, past, extent)
+
+
+def check_cache_similarity(similarity: AnySimilarity | None) -> Softmax | Argmax:
+    """Softmax or Argmax: the others keep a sum of features, and not the past."""
+    chosen = as_similarity(similarity)
+    if isinstance(chosen, Softmax | Argmax):
+        return chosen
+    reason = f"a cache of keys and values serves Softmax and Argmax, not {type(chosen).__name__}"
+    hint = "a qkv.LinearState remembers for it, and qkv.attention computes it over the whole sequence"
+    raise BackendRefused(complaint("similarity", repr(chosen), "Softmax or Argmax", f"{reason}; {hint}"), (reason,))
+
+
+def check_query(query: Tensor, key: Tensor, cache: KVCache | LinearState) -> None:
+    """Query beside key, which fits the cache."""
+    batch, heads, n, width = query.shape
+    if (batch, width) != (cache.batch, cache.width):
+        wanted = f"batch {cache.batch} and width {cache.width}, as the cache has"
+        raise ShapeError(complaint("query", f"shape {tuple(query.shape)}", wanted))
+    if heads == 0 or heads % cache.heads:
+        wanted = f"a multiple of the cache's {cache.heads} heads"
+        hint = "query head h reads key/value head h // (heads_q // heads_kv)"
+        raise ShapeError(complaint("query", f"{heads} heads", wanted, hint))
+    if key.shape[2] != n:
+        raise ShapeError(complaint("key", f"{key.shape[2]} new tokens", f"{n}, one for each query"))
+
+
+def keep_under_tracing(mask: Mask | None, n: int) -> Tensor | None:
+    """The mask in a program that is being traced, where nobody knows how long the cache is: only tensors that the
+    caller brings in full can be used."""
+    checked = as_mask(mask)
+    if checked is None:
+        return None
+    keep = None
+    for part in checked.parts():
+        tile = _part_under_tracing(part, n)
+        if tile is not None:
+            keep = tile if keep is None else keep & tile
+    return keep
+
+
+def _part_under_tracing(part: Mask, n: int) -> Tensor | None:
+    if isinstance(part, Causal) and (part.offset is None or part.offset >= 0):
+        return None  # decode is causal already
+    if isinstance(part, Dense) and isinstance(part.keep, Tensor):
+        shape = part._four(4)
+        if shape[2] in (1, n):
+            return part.keep.reshape(shape)
+    if isinstance(part, Padding) and part.lengths is None:
+        name, held = part._held()
+        if isinstance(held, Tensor):
+            rows = (held if held.dim() == 2 else held[None])[:, None, None]
+            return rows if name == "keep" else ~rows
+    reason = (
+        f"under torch.compile the cache's length is not known, and {part!r} needs it; "
+        "Causal, Padding(keep=tensor) and Dense(tensor) for the new queries do not"
+    )
+    raise BackendRefused(f"mask: {reason}. Hint: KVCache(window=...) keeps a window without a mask.", (reason,))
+
+
+def _positions(past: np.ndarray, counts: np.ndarray | None, left: bool, n: int) -> np.ndarray:
+    """The absolute position of each new query, (batch, n), or (1, n) when all rows are alike."""
+    first = past if counts is None or not left else past - (n - counts)
+    if (first == first[0]).all():
+        first = first[:1]
+    return first[:, None] + np.arange(n)
+
+
+class _PositionedGrid(TorchGrid):
+    """Queries rows[0] to rows[1] - 1 of the call, each at its absolute position."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, extent: Extent, rows: tuple[int, int], keys: tuple[int, int], device: Any, at: np.ndarray):
+        super().__init__(extent, rows, keys, device)
+        self.at = at
+
+    def query(self) -> Any:
+        """(1, 1, rows, 1), or (batch, 1, rows, 1) when the rows of the batch are not equally long."""
+        return torch.from_numpy(self.at[:, self.rows[0] : self.rows[1]]).to(self.device)[:, None, :, None]
+
+
+class _RowMask(Mask):
+    """A Dense or Segments mask with one row for each new query."""
+
+    __slots__ = ("extent", "mask")
+    mask: Mask
+    extent: Extent
+
+    def __init__(self, mask: Mask, extent: Extent) -> None:
+        self._fill(("Rows", mask.signature()), mask=mask.resolved(extent), extent=extent)
+
+    def __repr__(self) -> str:
+        return repr(self.mask)
+
+    def _cells(self, grid: Grid) -> Any:
+        return self.mask._cells(TorchGrid(self.extent, grid.rows, grid.keys, getattr(grid, "device", None)))
+
+
+def _resolve_positions(mask: Mask, extent: Extent, past: np.ndarray, counts: np.ndarray | None, left: bool) -> Mask:
+    """The mask resolved over the whole sequence, with tensors of queries cut to the new ones."""
+    at = _positions(past, counts, left, extent.len_q)
+    checked = as_mask(mask)
+    assert checked is not None
+    whole = extent._replace(len_q=extent.len_k)
+    resolved = _select_rows(checked, extent, at).resolved(whole)
+    resolved.check_contents(whole)
+    return resolved
+
+
+def _select_rows(mask: Mask, extent: Extent, at: np.ndarray) -> Mask:
+    if isinstance(mask, Joined):
+        return type(mask)(*(_select_rows(part, extent, at) for part in mask.masks))
+    if not isinstance(mask, Dense | Segments):
+        return mask
+    held = shape_of(mask.keep if isinstance(mask, Dense) else mask.query_ids)
+    queries = (held[-2] if len(held) > 1 else 1) if isinstance(mask, Dense) else held[-1]
+    if queries != extent.len_k or (queries == 1 and isinstance(mask, Dense)):
+        return _RowMask(mask, extent)
+    # One row for each position of the whole sequence: cut out those of the new queries.
+    mask = mask.resolved(extent._replace(len_q=extent.len_k))
+    places = torch.from_numpy(np.clip(at, 0, extent.len_k - 1))
+    if isinstance(mask, Dense):
+        keep = torch.as_tensor(mask.keep)
+        return _RowMask(Dense(_select(keep.reshape((1,) * (4 - keep.dim()) + keep.shape), places)), extent)
+    assert isinstance(mask, Segments)
+    ids = torch.as_tensor(mask.query_ids)
+    ids = ids if ids.dim() == 2 else ids[None]
+    return _RowMask(Segments(_select(ids[:, None, :, None], places)[:, 0, :, 0], mask.key_ids), extent)
+
+
+def _select(table: Tensor, places: Tensor) -> Tensor:
+    """table (batch or 1, heads or 1, total, k) at places (batch or 1, n): (batch or 1, heads or 1, n, k)."""
+    places = places.to(table.device)
+    if len(places) == 1:
+        return table[:, :, places[0]]
+    rows = torch.arange(len(places), device=table.device)[:, None] if len(table) > 1 else 0
+    return table.transpose(1, 2)[rows, places].transpose(1, 2)
+
+
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def check_size(argument: str, given: Any, least: int = 1) -> int:
+    """An integer that is large enough."""
+    number = integer(argument, given)
+    if number < least:
+        raise OptionError(complaint(argument, given, f"an integer, {least} or more"))
+    return number
+
+
+def check_new_tokens(cache: KVCache | LinearState, key: Tensor, value: Tensor) -> None:
+    """Refuse keys and values that do not fit the cache."""
+    for name, tensor in (("key", key), ("value", value)):
+        check_plain_tensor(name, tensor)
+    check_cache_fit(cache, key, value)
+
+
+def check_cache_fit(cache: KVCache | LinearState, key: Tensor, value: Tensor) -> None:
+    """The same for tensors of which only sizes, dtypes and devices can be wrong."""
+    if key.dtype is not value.dtype or key.device != value.device:
+        given = f"{value.dtype} on {value.device} beside key's {key.dtype} on {key.device}"
+        raise DtypeError(complaint("value", given, "key's dtype and device", "convert with .to(...)"))
+    for name, tensor, width in (("key", key, cache.width), ("value", value, cache.value_width)):
+        if tensor.dim() != 4 or (tensor.shape[0], tensor.shape[1], tensor.shape[3]) != (
+            cache.batch,
+            cache.heads,
+            width,
+        ):
+            held = f"({cache.batch}, {cache.heads}, n, {width}): batch, heads, new tokens and width of the cache"
+            raise ShapeError(complaint(name, f"shape {tuple(tensor.shape)}", held))
+    if key.shape[2] != value.shape[2]:
+        given = f"{value.shape[2]} tokens beside {key.shape[2]} keys"
+        raise ShapeError(complaint("value", given, "one value for each key"))
+    if cache._seen is not None and cache._seen != (key.dtype, key.device):
+        dtype, device = cache._seen
+        hint = f"make it .to({str(device)!r}, {dtype}), or reset() the cache"
+        given = f"{key.dtype} on {key.device}"
+        raise DtypeError(complaint("key", given, f"{dtype} on {device}, as what the cache was given before", hint))
+
+
+def check_plain_tensor(name: str, tensor: Any) -> None:
+    """An ordinary tensor of numbers that nobody differentiates or traces."""
+    if not isinstance(tensor, Tensor):
+        hint = "torch.as_tensor turns arrays and lists into one"
+        raise DtypeError(complaint(name, type(tensor).__name__, "a torch.Tensor", hint))
+    if tensor.is_nested or tensor.layout is not torch.strided or tensor.is_meta:
+        kind = "a nested tensor" if tensor.is_nested else "a meta tensor" if tensor.is_meta else str(tensor.layout)
+        raise DtypeError(complaint(name, kind, "an ordinary dense tensor that holds numbers"))
+    if tensor.dtype not in _DTYPE_SET:
+        wanted = "float32, float64, bfloat16 or float16"
+        raise DtypeError(complaint(name, f"dtype {tensor.dtype}", wanted, f"{name}.float() converts"))
+    if type(tensor) not in _PLAIN or _functorch.maybe_current_level() is not None:
+        reason = "torch.func and subclasses of tensors hide the numbers that a cache keeps"
+        raise BackendRefused(complaint(name, type(tensor).__name__, "an ordinary tensor", reason), (reason,))
+    check_no_gradient(name, tensor)
+
+
+def check_no_gradient(name: str, tensor: Tensor) -> None:
+    """A cache outlives the graph that its tokens came from."""
+    if tensor.requires_grad and torch.is_grad_enabled():
+        reason = f"{name} requires grad, and a cache is not differentiated"
+        hint = "decode under torch.no_grad(), or train with qkv.attention over the whole sequence"
+        raise BackendRefused(
+            complaint(name, "a tensor that requires grad", "one that does not", f"{reason}; {hint}"), (reason,)
+        )
+
+
+def check_lengths(lengths: Any, padding: Any, batch: int, n: int) -> tuple[np.ndarray | None, bool]:
+    """How many of the n new tokens of each row count (None: all), and whether they are the last ones."""
+    if not isinstance(padding, str) or padding not in ("right", "left"):
+        raise OptionError(complaint("padding", repr(padding), "'right' or 'left': where what does not count stands"))
+    if lengths is None:
+        return None, False
+    counts = _integers("lengths", lengths)
+    if counts.shape != (batch,):
+        raise ShapeError(complaint("lengths", f"shape {counts.shape}", f"({batch},): one for each row"))
+    wrong = np.flatnonzero((counts < 0) | (counts > n))
+    if len(wrong):
+        row = int(wrong[0])
+        raise OptionError(complaint(f"lengths[{row}]", int(counts[row]), f"0 to {n}, the number of new tokens"))
+    return counts, padding == "left"
+
+
+def check_rows(index: Any, batch: int) -> np.ndarray:
+    """Numbers of rows, at least one."""
+    rows = _integers("index", index)
+    if rows.ndim != 1 or len(rows) == 0:
+        raise ShapeError(complaint("index", f"shape {rows.shape}", "one dimension, of at least one row"))
+    wrong = np.flatnonzero((rows < 0) | (rows >= batch))
+    if len(wrong):
+        place = int(wrong[0])
+        raise OptionError(complaint(f"index[{place}]", int(rows[place]), f"0 to {batch - 1}, a row of the cache"))
+    return rows
+
+
+def _integers(argument: str, given: Any) -> np.ndarray:
+    """A copy as int64."""
+    wanted = "integers"
+    if isinstance(given, Tensor):
+        if given.dtype not in _INTEGERS or given.is_nested or given.layout is not torch.strided or given.is_meta:
+            raise OptionTypeError(complaint(argument, f"a tensor of {given.dtype}", wanted))
+        return given.detach().to("cpu", torch.int64, copy=True).contiguous().numpy()
+    try:
+        array = np.array(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise OptionTypeError(complaint(argument, repr(given), wanted)) from error
+    if array.dtype.kind not in "iu" or array.dtype == np.uint64:
+        if array.size == 0 and array.ndim == 1:
+            return array.astype(np.int64)
+        raise OptionTypeError(complaint(argument, repr(given), wanted))
+    return array.astype(np.int64)

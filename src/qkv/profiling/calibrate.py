@@ -1,0 +1,446 @@
+"""Measuring this machine: roofs, and for each engine the price of a unit of its work.
+
+Roofs are what torch reaches with one operator each. Prices are fitted to some dozen calls of each engine, spread over
+sizes, by the error that counts, that of the logarithm: a call that takes twice as long as predicted is as wrong as one
+that takes half.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from .. import ops
+from ..cache.decode import KVCache, decode
+from ..cost.machine import Machine, Progress, free_memory, last_level_cache, memory_bytes, processor
+from ..cost.price import Price, Work
+from ..features import elu1, relu
+from ..functional import attention, explain
+from ..masks import Causal, Mask, Window
+from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
+
+SAMPLE = 1.5e-3  # seconds of a sample, at least
+MANY = 10  # calls for each kind of call and dtype
+MEBI = 1 << 20
+# Where nothing was measured: seconds for a call, a step, a flop, a weight, a number of a row, a near and a far byte.
+_START = Price(3e-5, 1e-6, 1e-11, 3e-10, 3e-10, 3e-11, 1e-10)
+
+
+class Taken(NamedTuple):
+    """A call that was measured: what it comes to, and its seconds."""
+
+    work: Work
+    seconds: float
+
+
+def measure(progress: Progress | None = None) -> Machine:
+    """Roofs, then prices."""
+    say = progress or (lambda what, part: None)
+    ways, wanted = list(_roofs()), list(probes(MANY))
+    total = len(ways) + len(wanted)
+    roofs: dict[str, float] = {}
+    for _ in range(3):
+        for done, (name, way) in enumerate(ways):
+            say(name, done / total)
+            roofs[name] = max(way(), roofs.get(name, 0.0)) if name != "call" else min(way(), roofs.get(name, 1.0))
+        if not Machine("", 1, 1, 1, roofs=roofs).doubts:
+            break  # otherwise something else was running, and the best of another turn is nearer to the machine
+    visits = visited(wanted, 1, lambda what, done: say(what, (len(ways) + done) / total))
+    prices, errors = priced(visits)
+    say("done", 1.0)
+    return Machine(
+        processor(),
+        torch.get_num_threads(),
+        torch.get_num_threads(),
+        memory_bytes(),
+        torch.__version__,
+        ops.isa(),
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        roofs,
+        prices,
+        errors,
+        _dots(wanted, visits),
+    )
+
+
+def visited(wanted: Sequence[Probe], rounds: int, say: Callable[[str, int], None] | None = None) -> list[Taken]:
+    """Every call measured once a round, so that a slow moment of the machine does not fall on one of them alone."""
+    works: dict[int, Work] = {}
+    times: list[list[float]] = [[] for _ in wanted]
+    for turn in range(rounds):
+        for place, probe in enumerate(wanted):
+            if say is not None:
+                say(f"{probe.backend} {probe.dtype}", turn * len(wanted) + place)
+            call = prepared(probe)
+            works[place] = call.work
+            with torch.no_grad():
+                times[place].append(timed(call.run, 1))
+    return [Taken(works[place], statistics.median(own)) for place, own in enumerate(times)]
+
+
+# What a roofline shows of a machine: the largest call of each that was measured.
+SHOWN = {
+    "cache.few.float32": "decoding, float32",
+    "cache.few.int8": "decoding, int8",
+    "sdpa.256.float32": "prefill, torch's kernel",
+    "native": "prefill, native kernel",
+    "linear.native": "linear",
+    "argmax": "argmax",
+}
+
+
+def _dots(wanted: Sequence[Probe], visits: Sequence[Taken]) -> tuple[tuple[str, float, float], ...]:
+    """Flops that are executed, for each byte that has to move at least, and for each second."""
+    largest: dict[str, tuple[str, float, float]] = {}
+    most: dict[str, int] = {}
+    for probe, (work, seconds) in zip(wanted, visits, strict=True):
+        if work.engine in SHOWN and work.executed > most.get(work.engine, 0):
+            most[work.engine] = work.executed
+            moved = _moved(probe)
+            largest[work.engine] = (SHOWN[work.engine], work.executed / moved, work.executed / seconds)
+    return tuple(largest[engine] for engine in SHOWN if engine in largest)
+
+
+def _moved(probe: Probe) -> int:
+    """Bytes of queries, keys, values and answers, each once."""
+    item = getattr(torch, probe.dtype).itemsize
+    held = item if probe.storage is None else getattr(torch, probe.storage).itemsize
+    rows = probe.batch * probe.heads * probe.len_q * (probe.width + probe.width_v)
+    return item * rows + held * probe.batch * probe.heads_kv * probe.len_k * (probe.width + probe.width_v)
+
+
+def priced(visits: Sequence[Taken]) -> tuple[dict[str, Price], dict[str, float]]:
+    """For each engine its prices, and how far they are off in the middle of its calls, as a part."""
+    by_engine: dict[str, list[Taken]] = {}
+    for taken in visits:
+        by_engine.setdefault(taken.work.engine, []).append(taken)
+    prices = {engine: fitted(calls) for engine, calls in by_engine.items()}
+    errors = {
+        engine: statistics.median(abs(prices[engine].seconds(c.work) / c.seconds - 1) for c in calls)
+        for engine, calls in by_engine.items()
+    }
+    return prices, errors
+
+
+class Prepared(NamedTuple):
+    """A call that is ready to run, and what it comes to on this process's threads."""
+
+    run: Callable[[], object]
+    work: Work
+
+
+def prepared(probe: Probe) -> Prepared:
+    """The call with random numbers. A step on a cache takes its tokens back, so that it can be repeated."""
+    dtype = getattr(torch, probe.dtype)
+    torch.manual_seed(0)
+    query = torch.randn(probe.batch, probe.heads, probe.len_q, probe.width).to(dtype)
+    key_, value = (torch.randn(probe.batch, probe.heads_kv, probe.len_k, w).to(dtype) for w in probe.widths)
+    options = {"similarity": probe.similarity, "mask": probe.mask}
+    if probe.storage is None:
+        asked = explain(query, key_, value, backend=probe.backend, **options).cost.work
+        assert asked is not None
+        return Prepared(lambda: attention(query, key_, value, backend=probe.backend, **options), asked())
+    storage = getattr(torch, probe.storage)
+    cache = KVCache(probe.batch, probe.heads_kv, probe.width, value_width=probe.width_v, dtype=storage)
+    cache.append(key_, value)
+    new_k, new_v = (torch.randn(probe.batch, probe.heads_kv, probe.len_q, w) for w in probe.widths)
+    asked = explain(query, new_k, new_v, cache=cache, **options).cost.work
+    assert asked is not None
+
+    def step() -> None:
+        decode(query, new_k, new_v, cache, **options)
+        cache.crop(probe.len_k)
+
+    return Prepared(step, asked())
+
+
+def timed(run: Callable[[], object], rounds: int) -> float:
+    """Seconds of a call, in the middle of some rounds of a millisecond or two."""
+    run()
+    once = _once(run, 1)
+    repeats = max(1, min(1000, int(SAMPLE / max(once, 1e-7))))
+    return statistics.median(_once(run, repeats) for _ in range(rounds))
+
+
+def _once(run: Callable[[], object], repeats: int) -> float:
+    before = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    return (time.perf_counter() - before) / repeats
+
+
+def fitted(calls: list[Taken]) -> Price:
+    """Prices whose logarithm of seconds is nearest to what was measured (Levenberg and Marquardt's steps).
+
+    A unit that none of the calls has keeps a price of 0.
+    """
+    units = np.array([[1.0, *c.work[2:8]] for c in calls])
+    present = units.max(0) > 0
+    measured = np.log([c.seconds for c in calls])
+    overlaps = [c.work.overlaps for c in calls]
+
+    def predicted(logs: np.ndarray) -> np.ndarray:
+        parts = units[:, present] * np.exp(logs)
+        whole = np.zeros((len(calls), len(_START)))
+        whole[:, present] = parts
+        made, moved = whole[:, 2] + whole[:, 3], whole[:, 6]
+        last = np.where(overlaps, np.maximum(made, moved), made + moved)
+        return np.log(whole[:, [0, 1, 4, 5]].sum(1) + last)
+
+    logs = _least_squares(predicted, measured, np.log(np.array(_START)[present]))
+    found = np.zeros(len(_START))
+    found[present] = np.exp(logs)
+    return Price(*(float(x) for x in found))
+
+
+def _least_squares(predicted: Callable[[np.ndarray], np.ndarray], wanted: np.ndarray, start: np.ndarray) -> np.ndarray:
+    # A weak pull to the start keeps what the calls say nothing of from running away.
+    pull = 0.02
+
+    def off(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([predicted(x) - wanted, pull * (x - start)])
+
+    x, damping = start, 1.0
+    errors = off(x)
+    for _ in range(200):
+        slopes = np.stack([(off(x + 1e-5 * unit) - errors) / 1e-5 for unit in np.eye(len(x))], axis=1)
+        step = np.linalg.solve(slopes.T @ slopes + damping * np.eye(len(x)), -slopes.T @ errors)
+        better = off(x + np.clip(step, -2.0, 2.0))
+        if better @ better < errors @ errors:
+            done = errors @ errors - better @ better < 1e-10
+            x, errors, damping = x + np.clip(step, -2.0, 2.0), better, damping / 3
+            if done:
+                break
+        else:
+            damping *= 4
+            if damping > 1e9:
+                break
+    return x
+
+
+def _best(run: Callable[[], object]) -> float:
+    """Seconds of a call when nothing disturbs it: a roof is what a machine can do at most."""
+    run()
+    repeats = max(1, min(1000, int(SAMPLE / max(_once(run, 1), 1e-7))))
+    return min(_once(run, repeats) for _ in range(5))
+
+
+def _roofs() -> Iterator[tuple[str, Callable[[], float]]]:
+    """Names of roofs and how to measure each."""
+    far = min(2 * last_level_cache(), free_memory() // 8)
+    buffers: dict[int, torch.Tensor] = {}
+
+    def buffer(size: int) -> torch.Tensor:
+        if size not in buffers:
+            buffers[size] = torch.ones(max(size, MEBI) // 4)
+        return buffers[size]
+
+    for place, size in (("cache", MEBI), ("cache", far)):
+        yield f"read.{place}", lambda size=size: size / _best(buffer(size).sum)
+        yield f"write.{place}", lambda size=size: size / _best(lambda: buffer(size).fill_(1.0))
+        yield f"copy.{place}", lambda size=size: size / _best(_copy(buffer(size)))
+    for dtype in ("float32", "bfloat16", "float16"):
+        # Some processors have no instructions for half precision, and torch takes hundreds of times as long there.
+        side = 768 if dtype == "float32" else 192
+        yield f"multiply.{dtype}.square", lambda dtype=dtype, side=side: _multiply(dtype, side, side, side)
+        yield f"multiply.{dtype}.tall", lambda dtype=dtype, side=side: _multiply(dtype, 4 * side, 64, side)
+        yield f"multiply.{dtype}.vector", lambda dtype=dtype, side=side: _multiply(dtype, 1, side, side)
+    yield "exponential", _exponential
+    yield "call", lambda: _best(lambda: _TINY + _TINY)
+    yield "threads.multiply", lambda: _scaling(lambda: _multiply("float32", 512, 512, 512))
+    yield "threads.read", lambda: _scaling(lambda: far / _best(buffer(far).sum))
+
+
+_TINY = torch.ones(1)
+
+
+def _copy(buffer: torch.Tensor) -> Callable[[], object]:
+    one, other = buffer.chunk(2)
+    return lambda: other.copy_(one)
+
+
+def _multiply(dtype: str, rows: int, inner: int, columns: int) -> float:
+    a, b = torch.randn(rows, inner).to(getattr(torch, dtype)), torch.randn(inner, columns).to(getattr(torch, dtype))
+    return 2 * rows * inner * columns / _best(lambda: a @ b)
+
+
+def _exponential() -> float:
+    x = torch.rand(MEBI // 8)
+    return x.numel() / _best(x.exp)
+
+
+def _scaling(rate: Callable[[], float]) -> float:
+    """How many times as fast with all threads as with one."""
+    threads = torch.get_num_threads()
+    together = rate()
+    torch.set_num_threads(1)
+    try:
+        return together / rate()
+    finally:
+        torch.set_num_threads(threads)
+
+
+DTYPES = ("float32", "bfloat16", "float16")
+STORAGES = ("float32", "bfloat16", "float16", "int8")
+MOST_FLOPS = 4e9  # of a call: some tens of milliseconds
+
+
+class Probe(NamedTuple):
+    """A call of `attention`, or of `decode` on a cache where storage is given."""
+
+    backend: str
+    dtype: str
+    batch: int
+    heads: int
+    heads_kv: int
+    len_q: int
+    len_k: int
+    width: int
+    width_v: int
+    similarity: AnySimilarity
+    mask: Mask | None = None
+    storage: str | None = None
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        return self.width, self.width_v
+
+
+def probes(many: int = 10, seed: int = 0) -> Iterator[Probe]:
+    """All calls of a calibration, about `many` for each kind; another seed gives others, that predictions can be tried
+    on."""
+    draw = random.Random(seed)
+    for dtype in DTYPES:
+        yield from _of_dtype(draw, dtype, many)
+    for storage in STORAGES:
+        for _ in range(many + many // 2):
+            yield _step(draw, storage, draw.choice((1, 2, 4, 8)), draw.choice((1, 1, 1, 2)))
+        for _ in range(many):
+            yield _step(draw, storage, draw.choice((1, 2, 4)), _between(draw, 17, 64))
+
+
+def _of_dtype(draw: random.Random, dtype: str, count: int) -> Iterator[Probe]:
+    for low, high in ((1, 16), (17, 190), (192, 760), (768, 2048)):
+        for _ in range(count + count // 2):
+            yield _call(draw, "sdpa", dtype, Softmax(), low, high)
+    for _ in range(count):
+        yield _call(draw, "native", dtype, Softmax(), 1, 8)
+    for _ in range(count + count // 2):
+        yield _call(draw, "native", dtype, Softmax(), 17, 1500)
+    for backend in ("reference", "blockwise"):
+        softmax = Softmax(softcap=30.0) if backend == "blockwise" else Softmax()  # which no kernel of torch's knows
+        for similarity in (softmax, Polynomial(2), FeatureMap(elu1)):
+            for _ in range(count):
+                yield _call(draw, backend, dtype, similarity, 8, 1024)
+    for backend in ("reference", "argmax"):
+        for _ in range(count):
+            yield _call(draw, backend, dtype, Argmax(), 8, 2048)
+    for similarity in (Polynomial(2), FeatureMap(elu1)):
+        for low, high in ((8, 100), (200, 4096)):
+            for _ in range(count):
+                yield _call(draw, "linear", dtype, similarity, low, high)
+
+
+def _call(draw: random.Random, backend: str, dtype: str, similarity: AnySimilarity, low: int, high: int) -> Probe:
+    while True:
+        group, heads_kv, batch = draw.choice((1, 1, 2, 4)), draw.choice((1, 2, 3, 4, 8)), draw.choice((1, 1, 1, 2, 3))
+        width = draw.choice((32, 48, 64, 64, 80, 96, 128))
+        if isinstance(similarity, Polynomial):
+            width = draw.choice((8, 16, 24, 32))
+        len_q = _between(draw, low, high)
+        causal = draw.random() < 0.4
+        len_k = (
+            len_q if causal or draw.random() < 0.5 else _between(draw, max(low, 16), max(high, 4096 if low < 17 else 0))
+        )
+        heads = group * heads_kv
+        flops = 4 * batch * heads * len_q * len_k * width
+        if flops <= MOST_FLOPS / (1 if dtype == "float32" else 2):
+            mask = Causal() if causal else None
+            if causal and backend in ("sdpa", "native") and isinstance(similarity, Softmax) and draw.random() < 0.4:
+                mask = Window(left=_between(draw, 8, max(9, len_q)), right=0)
+            return Probe(backend, dtype, batch, heads, heads_kv, len_q, len_k, width, width, similarity, mask)
+
+
+def _step(draw: random.Random, storage: str, group: int, len_q: int) -> Probe:
+    heads_kv, batch = draw.choice((1, 2, 4, 8)), draw.choice((1, 1, 2, 4))
+    width = draw.choice((32, 64, 64, 96, 128))
+    past = _between(draw, 16, 16384 // batch)
+    heads = group * heads_kv
+    return Probe("native", "float32", batch, heads, heads_kv, len_q, past, width, width, Softmax(), None, storage)
+
+
+def _between(draw: random.Random, low: int, high: int) -> int:
+    """Evenly in the logarithm."""
+    return max(low, min(high, round(low * (high / low) ** draw.random())))
+
+
+_PRIMES = (
+    2,
+    3,
+    5,
+    7,
+    11,
+    13,
+    17,
+    19,
+    23,
+    29,
+    31,
+    37,
+    41,
+    43,
+    47,
+    53,
+    59,
+    61,
+    67,
+    71,
+    73,
+    79,
+    83,
+    89,
+    97,
+    101,
+    211,
+    523,
+)
+
+
+def odd_calls(count: int, seed: int = 0) -> Iterator[Probe]:
+    """Calls of small, odd sizes over backends, similarities, masks, heads and dtypes, to count what they execute."""
+    draw = random.Random(seed)
+    maps = (FeatureMap(elu1), FeatureMap(relu))
+    kinds: dict[str, tuple[AnySimilarity, ...]] = {
+        "reference": (Softmax(), Softmax(softcap=5.0), Polynomial(3), Argmax(), *maps),
+        "sdpa": (Softmax(),),
+        "blockwise": (Softmax(softcap=5.0), Polynomial(2), *maps),
+        "native": (Softmax(), Softmax(softcap=5.0)),
+        "argmax": (Argmax(),),
+        "linear": (Polynomial(2), Polynomial(3, offset=0.0), *maps),
+    }
+    for _ in range(count):
+        backend = draw.choice([*kinds, "cache"])
+        len_q, len_k, width, width_v = draw.choice(_PRIMES), draw.choice(_PRIMES), *(draw.choice(_PRIMES[:9]),) * 2
+        batch, heads_kv, group = draw.choice((1, 2, 3)), draw.choice((1, 2, 3)), draw.choice((1, 1, 2, 5))
+        heads = group * heads_kv
+        if backend == "cache":
+            storage = draw.choice(STORAGES)
+            sizes = batch, heads, heads_kv, min(len_q, 29), len_k, width, draw.choice(_PRIMES[:9])
+            yield Probe("native", "float32", *sizes, Softmax(), None, storage)
+            continue
+        mask = None
+        if draw.random() < 0.6:
+            mask = Causal(offset=draw.randint(-len_q, len_k))
+            if draw.random() < 0.4 and backend not in ("linear",):
+                mask = Window(left=draw.randint(0, 40), right=draw.randint(0, 9), offset=mask.offset)
+        dtype = draw.choice((*DTYPES, "float64")) if backend not in ("native",) else draw.choice(DTYPES)
+        value_width = draw.choice((width_v, draw.choice(_PRIMES[:9])))
+        similarity = draw.choice(kinds[backend])
+        yield Probe(backend, dtype, batch, heads, heads_kv, len_q, len_k, width, value_width, similarity, mask)

@@ -1,0 +1,117 @@
+"""Attention over ranks of this machine, measured: processes with one thread each, and gloo between them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
+from torch.distributed.device_mesh import DeviceMesh
+
+from .. import parallel
+from ..cost.links import Point
+from ..errors import OptionError, complaint
+from ..functional import attention
+from ..masks import Causal
+from ..parallel.wire import TRAFFIC
+
+TOKENS, HEADS, KV_HEADS, WIDTH = 4096, 4, 4, 64
+SPLITS = ("ring", "gather", "heads")
+CALLS = 3
+PATIENCE = timedelta(minutes=2)
+
+
+def measure_ranks(most: int = 4, tokens: int = TOKENS) -> list[Point]:
+    """A causal call over 1, 2, 4, … and `most` ranks, by every split that can run it, each beside its link. Half a
+    minute."""
+    counts = sorted({*(2**power for power in range(most.bit_length())), most})
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        pipes, processes = [], []
+        try:
+            for rank in range(counts[-1]):
+                here, there = context.Pipe(duplex=False)
+                work = str(Path(folder) / "store"), rank, counts, tokens, there
+                process = context.Process(target=_rank, args=work, daemon=True)
+                process.start()
+                there.close()
+                pipes.append(here)
+                processes.append(process)
+            return _answer(pipes[0])
+        finally:
+            for process in processes:
+                process.join(10)
+                if process.is_alive():
+                    process.kill()
+
+
+def _answer(pipe: Any) -> list[Point]:
+    wait = PATIENCE.total_seconds() * 3
+    try:
+        found = pipe.recv() if pipe.poll(wait) else "nothing came back"
+    except EOFError:
+        found = "a process ended"
+    if isinstance(found, str):
+        hint = "gloo has to reach the loopback interface; GLOO_SOCKET_IFNAME names another"
+        raise OptionError(complaint("--ranks", found, "processes that reach each other", hint))
+    return found
+
+
+def _rank(store: str, rank: int, counts: list[int], tokens: int, pipe: Any) -> None:
+    torch.set_num_threads(1)
+    if sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    try:
+        size = counts[-1]
+        dist.init_process_group("gloo", store=FileStore(store, size), rank=rank, world_size=size, timeout=PATIENCE)
+        groups = {count: dist.new_group(list(range(count)), timeout=PATIENCE) for count in counts}
+        points = []
+        for count in counts:
+            dist.barrier()
+            if rank < count:
+                points += _points(groups[count], count, tokens)
+        dist.barrier()
+        pipe.send(points)
+        dist.destroy_process_group()
+    except (RuntimeError, ValueError, OSError) as error:
+        pipe.send(f"{type(error).__name__}: {str(error).splitlines()[0]}")
+
+
+def _points(group: Any, count: int, tokens: int) -> list[Point]:
+    mesh = DeviceMesh.from_group(group, "cpu", mesh_dim_names=("ranks",))
+    rank = dist.get_rank(group)
+    own = (rank + 1) * tokens // count - rank * tokens // count
+    shapes = ((1, heads, own, WIDTH) for heads in (HEADS, KV_HEADS, KV_HEADS))
+    query, key, value = (torch.randn(shape) for shape in shapes)
+    sizes: dict[str, Any] = {"heads": HEADS, "kv_heads": KV_HEADS, "width": WIDTH, "value_width": WIDTH, "causal": True}
+    sizes["taken"] = datetime.now(UTC).isoformat(timespec="seconds")
+    link = parallel.measure(mesh)
+    found = []
+    for split in SPLITS if count > 1 else SPLITS[:1]:
+        if split == "heads" and HEADS % count:
+            continue
+        times, sent = [], 0
+        for _ in range(CALLS + 1):
+            before, begin = TRAFFIC["data bytes"], time.perf_counter()
+            with torch.no_grad():
+                if count == 1:
+                    attention(query, key, value, mask=Causal())
+                else:
+                    parallel.attention(query, key, value, mesh=mesh, mask=Causal(), split=split)
+            times.append(time.perf_counter() - begin)
+            sent = TRAFFIC["data bytes"] - before
+        mine = torch.tensor([statistics.median(times[1:]), float(sent)], dtype=torch.float64)
+        slowest, total = mine.clone(), mine.clone()
+        dist.all_reduce(slowest, dist.ReduceOp.MAX, group=group)
+        dist.all_reduce(total, dist.ReduceOp.SUM, group=group)
+        found.append(Point(split, count, tokens, slowest[0].item(), int(total[1].item()), link=link, **sizes))
+    return found

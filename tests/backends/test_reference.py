@@ -1,0 +1,78 @@
+"""The specification on one block: what infinities, zero sums and masked numbers come to."""
+
+import math
+
+import pytest
+import torch
+
+import qkv
+from qkv.backends.reference import Tile, attend
+from qkv.inputs import read_inputs
+
+INF, NAN = math.inf, math.nan
+
+
+def block(weights_like, value, keep=None, similarity=None, **options):
+    """One query of width 1 and value 1, so that each key is its own score."""
+    key = torch.tensor(weights_like, dtype=torch.float64).reshape(1, 1, -1, 1)
+    query = torch.ones(1, 1, 1, 1, dtype=torch.float64)
+    value = torch.tensor(value, dtype=torch.float64).reshape(1, 1, len(weights_like), -1)
+    similarity = similarity or qkv.Softmax(scale=1.0)
+    call = read_inputs(query, key, value, similarity, None, None, 0.0, "auto", False, True)
+    keep = None if keep is None else torch.tensor(keep).reshape(1, 1, 1, -1)
+    result = attend(call, Tile(query, key, value, keep, options.get("bias"), None, finite=options.get("finite", False)))
+    return result.out.flatten().tolist(), result.weights.flatten().tolist()
+
+
+@pytest.mark.parametrize(
+    ("scores", "values", "out"),
+    [
+        ([0.0, 0.0], [[1.0], [INF]], [INF]),
+        ([0.0, 0.0], [[INF], [-INF]], [NAN]),
+        ([0.0, -1000.0], [[1.0], [-INF]], [-INF]),  # the weight underflows and is still positive
+        ([0.0, -INF], [[1.0], [INF]], [1.0]),  # no weight at all
+        ([0.0, 0.0], [[1.0, 2.0], [NAN, 4.0]], [NAN, 3.0]),
+        ([INF, 0.0], [[1.0], [2.0]], [NAN]),
+        ([-INF, -INF], [[1.0], [2.0]], [0.0]),
+    ],
+)
+def test_softmax_of_numbers_that_are_not_finite(scores, values, out) -> None:
+    assert block(scores, values)[0] == pytest.approx(out, nan_ok=True)
+
+
+def test_signs_of_weights_carry_to_infinity() -> None:
+    odd = qkv.Polynomial(degree=1, offset=0.0)
+    assert block([3.0, -1.0], [[1.0], [INF]], similarity=odd)[0] == [-INF]
+    assert block([3.0, 0.0], [[1.0], [INF]], similarity=odd)[0] == pytest.approx([NAN], nan_ok=True)
+
+
+def test_masked_weights_are_zero_even_in_a_row_that_is_nan() -> None:
+    out, weights = block([NAN, 0.0, 1.0], [[1.0], [2.0], [3.0]], keep=[True, False, True])
+    assert math.isnan(out[0])
+    assert weights[1] == 0.0
+
+
+@pytest.mark.parametrize("finite", [False, True])
+def test_a_zero_sum_is_a_zero_row(finite: bool) -> None:
+    odd = qkv.Polynomial(degree=1, offset=0.0)
+    assert block([2.0, -2.0], [[5.0], [7.0]], similarity=odd, finite=finite) == ([0.0], [0.0, 0.0])
+    unnormalised = qkv.FeatureMap(lambda x: x, normalize=False)
+    assert block([2.0, -2.0], [[5.0], [7.0]], similarity=unnormalised, finite=finite)[0] == [-4.0]
+
+
+@pytest.mark.parametrize("similarity", [qkv.Polynomial(3), qkv.FeatureMap(torch.exp), qkv.FeatureMap(torch.square)])
+@pytest.mark.parametrize("poison", [1e30, 1e300, INF, NAN])
+def test_what_overflows_behind_a_mask_has_no_derivative(similarity, poison: float) -> None:
+    query = torch.tensor([[1.0], [0.5]], dtype=torch.float64, requires_grad=True)
+    clean = torch.tensor([[1.0], [2.0], [0.0]], dtype=torch.float64)
+    spoilt = clean.clone()
+    spoilt[2] = poison
+    answers = []
+    for key in (clean.requires_grad_(), spoilt.requires_grad_()):
+        out = qkv.attention(query, key, key[:, :1] * 0 + 1.5, similarity=similarity, mask=qkv.Padding(lengths=[2]))
+        answers.append(torch.autograd.grad(out.sum(), (query,))[0])
+        value = torch.tensor([[1.0], [2.0], [3.0]], dtype=torch.float64)
+        out = qkv.attention(query, key, value, similarity=similarity, mask=qkv.Padding(lengths=[2]))
+        answers += torch.autograd.grad(out.sum(), (query, key))
+    torch.testing.assert_close(answers[:3], answers[3:])
+    assert answers[5][2].item() == 0.0

@@ -1,0 +1,394 @@
+"""decode is the last rows of attention over the whole sequence: for every dtype, mask, similarity and cut."""
+
+import itertools
+from math import nan
+
+import pytest
+import torch
+
+import qkv
+from decode_cases import (
+    BIASES,
+    MASKS,
+    SIMILARITIES,
+    Scene,
+    check_decode,
+    cut,
+    decode_in_chunks,
+    make_bias,
+    make_mask,
+    make_similarity,
+    tokens,
+)
+from decode_reference import (
+    HEADS,
+    QUERIES,
+    STORAGE,
+    Plain,
+    fill,
+    in_a_process,
+    name_of,
+    numbers,
+    same_bits,
+    untouched,
+)
+from qkv import ops
+from qkv.testing import layouts, poisoned_memory
+
+by_storage = pytest.mark.parametrize("storage", STORAGE, ids=name_of)
+by_dtype = pytest.mark.parametrize("dtype", QUERIES, ids=name_of)
+# Native kernels sum in float32; float64 queries take the backends that torch computes.
+by_native_dtype = pytest.mark.parametrize("dtype", [d for d in QUERIES if d is not torch.float64], ids=name_of)
+by_heads = pytest.mark.parametrize("heads", HEADS.values(), ids=HEADS)
+
+
+def new(storage=torch.float32, heads=2, widths=(11, 13), batch=3, **options):
+    return qkv.KVCache(batch, heads, widths[0], value_width=widths[1], dtype=storage, **options)
+
+
+def sequence(n, *, batch=3, heads=(10, 2), widths=(11, 13), dtype=torch.float32, seed=0):
+    return tokens(n, batch=batch, heads=heads, widths=widths, dtype=dtype, seed=seed)
+
+
+@by_storage
+@by_dtype
+@by_heads
+def test_every_storage_and_every_dtype(storage, dtype, heads):
+    for past, n in ((0, 1), (1, 1), (67, 1), (67, 3), (0, 3), (130, 70), (0, 131)):
+        check_decode(storage=storage, dtype=dtype, heads=heads, past=past, n=n, seed=past + n)
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_every_similarity_with_every_mask(similarity):
+    for at, mask in enumerate(MASKS):
+        for n in (1, 4):
+            storage, dtype = STORAGE[(at + n) % 4], QUERIES[(at // 4 + at) % 4]
+            heads = list(HEADS.values())[at % 3]
+            check_decode(storage=storage, dtype=dtype, heads=heads, n=n, similarity=similarity, mask=mask, seed=at)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_every_mask_with_every_dtype(mask):
+    for storage, dtype in zip(STORAGE * 2, (*QUERIES, *QUERIES[::-1]), strict=True):
+        check_decode(storage=storage, dtype=dtype, n=3, mask=mask, past=62)
+        check_decode(storage=storage, dtype=dtype, n=1, mask=mask, past=0, seed=1)
+        check_decode(storage=storage, dtype=dtype, n=5, mask=mask, past=130, window=70, seed=2)
+
+
+@pytest.mark.parametrize("bias", BIASES)
+def test_every_bias(bias):
+    for storage, dtype in zip(STORAGE * 2, (*QUERIES, *QUERIES[::-1]), strict=True):
+        for mask, n in (("none", 1), ("and", 3), ("dense new", 4)):
+            check_decode(storage=storage, dtype=dtype, n=n, bias=bias, mask=mask, similarity="everything")
+
+
+@by_storage
+def test_argmax_takes_the_first_of_equal_keys(storage):
+    """Whole numbers: scores are exact, and ties are everywhere."""
+    for past, n, window in ((0, 9, None), (67, 3, None), (140, 1, 50), (1, 130, 3)):
+        for mask in ("none", "predicate", "dense all"):
+            check_decode(
+                storage=storage,
+                similarity="argmax",
+                past=past,
+                n=n,
+                window=window,
+                mask=mask,
+                whole=True,
+                widths=(3, 5),
+            )
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 80, 96, 128, 131])
+def test_widths_leave_rests_of_every_size(width):
+    for storage, value_width in zip(STORAGE, (width, 16, 17, width + 1), strict=True):
+        for n in (1, 6):
+            check_decode(storage=storage, widths=(width, value_width), n=n, batch=2, heads=(6, 2), seed=width)
+            check_decode(storage=storage, widths=(value_width, width), n=n, batch=1, heads=(3, 1), seed=width)
+
+
+@pytest.mark.parametrize("group", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 32, 33])
+def test_groups_of_every_size(group):
+    for storage in STORAGE:
+        for n in (1, 2, 11):
+            check_decode(storage=storage, heads=(2 * group, 2), batch=2, past=71, n=n, widths=(19, 23), seed=group)
+
+
+@pytest.mark.parametrize("past", [0, 1, 2, 15, 16, 17, 62, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1021])
+def test_pasts_that_end_beside_a_page(past):
+    for at, n in enumerate((1, 2, 63, 64, 65)):
+        check_decode(storage=STORAGE[(at + past) % 4], past=past, n=n, batch=2, heads=(3, 1), widths=(5, 7), seed=past)
+
+
+def test_long_past_and_large_scores():
+    for storage in STORAGE:
+        check_decode(storage=storage, past=9001, n=2, batch=1, heads=(4, 2), widths=(32, 17))
+    shape = {"batch": 2, "heads": (4, 2), "widths": (32, 17)}
+    cache, tensors = new(batch=2, widths=(32, 17)), sequence(300, **shape)
+    plain = Plain.beside(cache)
+    query, key, value = tensors
+    query = query * 30  # the softmax saturates
+    expected = plain.decode(query, key, value)
+    expected.check(qkv.decode(query, key, value, cache))
+
+
+@by_heads
+def test_no_new_queries(heads):
+    cache = new(heads=heads[1])
+    for _ in range(2):
+        with untouched(cache):
+            out = qkv.decode(*sequence(0, heads=heads), cache)
+            assert out.shape == (3, heads[0], 0, 13)
+            assert out.dtype is torch.float32
+        cache.append(*sequence(3, heads=heads)[1:])
+    assert cache.length == 6
+
+
+def test_it_is_what_attention_says_of_the_whole_sequence():
+    """The promise in its own words: rows [past : past + n] of attention with `Causal() & mask`."""
+    query, key, value = sequence(75)
+    causal = qkv.Causal()
+    masks = {
+        "none": (None, causal),
+        "window": (qkv.Window(left=7), causal & qkv.Window(left=7)),
+        "or": (
+            qkv.Window(left=7) | qkv.Dense(torch.arange(75) < 2),
+            causal & (qkv.Window(left=7) | qkv.Dense(torch.arange(75) < 2)),
+        ),
+    }
+    for storage in STORAGE:
+        for given, whole in masks.values():
+            for similarity in (None, qkv.Softmax(softcap=2.0, sink=0.3), qkv.Argmax()):
+                cache = new(storage)
+                fill(cache, *cut((key, value), 0, 70))
+                found = qkv.decode(*cut((query, key, value), 70, 75), cache, mask=given, similarity=similarity)
+                kept = (t.float() for t in cache.tensors())
+                wanted = qkv.attention(query, *kept, mask=whole, similarity=similarity)[:, :, 70:]
+                torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+
+
+CHUNKS = ([151], [1] * 151, [64, 64, 23], [63, 1, 1, 86], [150, 1], [1, 150], [37] * 4 + [3], [0, 80, 0, 71])
+
+
+@by_storage
+@by_native_dtype
+def test_prefill_chunked_prefill_and_steps_give_the_same_bits(storage, dtype):
+    tensors = sequence(151, batch=2, heads=(6, 2), dtype=dtype)
+    plain = Plain(2, 2, 11, 13, storage)
+    plain.decode(*tensors).check(decode_in_chunks(new(storage, batch=2), tensors, [151]))
+    options = (
+        {},
+        {"similarity": make_similarity("everything", 6, dtype), "mask": qkv.Window(left=90)},
+        {"similarity": qkv.Argmax()},
+        {"mask": qkv.Predicate(lambda b, h, i, j: (i + 3 * j + h) % 5 != 0)},
+    )
+    # Queries of other dtypes are widened at the door: two of the ways are enough for them.
+    for given, window in itertools.product(options if dtype is torch.float32 else options[1:3], (None, 70)):
+        answers = [decode_in_chunks(new(storage, batch=2, window=window), tensors, c, **given) for c in CHUNKS]
+        for chunks, answer in zip(CHUNKS, answers, strict=True):
+            same_bits(answer, answers[0], f"{given}, window {window}, in chunks {chunks[:4]}…")
+
+
+@by_storage
+def test_cuts_in_float64_agree(storage):
+    tensors = sequence(151, batch=2, heads=(6, 2), dtype=torch.float64)
+    for chunks in ([151], [64, 64, 23], [150, 1], [1] * 20 + [131]):
+        plain = Plain(2, 2, 11, 13, storage)
+        plain.decode(*tensors).check(decode_in_chunks(new(storage, batch=2), tensors, chunks))
+
+
+@by_storage
+def test_append_then_decode_is_decode(storage):
+    """It does not matter whether the past came by append or by decode, nor in which cuts."""
+    tensors = sequence(140)
+    wanted = decode_in_chunks(new(storage), tensors, [139, 1])[:, :, 139:]
+    for chunk in (None, 1, 50, 64):
+        cache = new(storage)
+        fill(cache, *cut(tensors[1:], 0, 139), chunk=chunk)
+        same_bits(qkv.decode(*cut(tensors, 139, 140), cache), wanted, f"appended {chunk} at a time")
+
+
+def attend_once(storage, tensors, past, **options):
+    cache = new(storage, heads=tensors[1].shape[1], widths=(tensors[0].shape[3], tensors[2].shape[3]))
+    cache.append(*cut(tensors[1:], 0, past))
+    return qkv.decode(*cut(tensors, past, tensors[0].shape[2]), cache, **options)
+
+
+@by_storage
+@by_native_dtype
+def test_thread_count_does_not_matter_to_a_bit(storage, dtype, threads):
+    for past, n, heads in ((3000, 1, (4, 2)), (3000, 3, (5, 1)), (5, 700, (2, 2))):
+        tensors = sequence(past + n, heads=heads, dtype=dtype)
+        for similarity in (None, qkv.Argmax()):
+            answers = []
+            for count in (1, 2, 3):
+                threads(count)
+                answers.append(attend_once(storage, tensors, past, similarity=similarity))
+            for answer in answers[1:]:
+                same_bits(answer, answers[0], f"past {past}, n {n}")
+
+
+@by_storage
+@by_native_dtype
+def test_batch_companions_do_not_matter_to_a_bit(storage, dtype):
+    """Each row equals the row on its own, whatever its companions' lengths and numbers are."""
+    past, lengths = sequence(130, batch=5, dtype=dtype), torch.tensor([130, 0, 64, 7, 129])
+    fresh = sequence(4, batch=5, dtype=dtype, seed=9)
+    poisoned = [tensor.clone() for tensor in past]
+    for tensor in poisoned:
+        tensor[4] = nan
+    for tensors in (past, poisoned):
+        together = new(storage, batch=5)
+        together.append(*tensors[1:], lengths=lengths)
+        out = qkv.decode(*fresh, together)
+        for row in range(4):
+            alone = new(storage, batch=1)
+            alone.append(*(t[row : row + 1, :, : lengths[row]] for t in tensors[1:]))
+            same_bits(out[row : row + 1], qkv.decode(*(t[row : row + 1] for t in fresh), alone), f"row {row}")
+
+
+@by_storage
+@by_native_dtype
+def test_layout_does_not_matter_to_a_bit(storage, dtype):
+    tensors = sequence(70, batch=2, heads=(6, 2), dtype=dtype)
+    scene = Scene(2, 6, 70, 70)
+    keep, bias = scene.coins(2, 6, 70, 70), make_bias("full", scene, dtype, holes=False)
+
+    def run(query, key, value, **options):
+        return qkv.decode(query, key, value, new(storage, batch=2), **options)
+
+    wanted = run(*tensors, mask=qkv.Dense(keep), bias=bias)
+    for name, (query, key, value) in zip(
+        (n for n, _ in layouts(keep.float())),
+        zip(*([same for _, same in layouts(tensor)] for tensor in tensors), strict=True),
+        strict=True,
+    ):
+        same_bits(run(query, key, value, mask=qkv.Dense(keep), bias=bias), wanted, f"all {name}")
+        same_bits(run(query, *tensors[1:], mask=qkv.Dense(keep), bias=bias), wanted, f"query {name}")
+    for name, other in layouts(bias):
+        same_bits(run(*tensors, mask=qkv.Dense(keep), bias=other), wanted, f"bias {name}")
+    for turned in (keep.transpose(1, 2).contiguous().transpose(1, 2), keep.transpose(-1, -2).contiguous().mT):
+        same_bits(run(*tensors, mask=qkv.Dense(turned), bias=bias), wanted, "a turned mask")
+    # Stride 0: all rows, heads or tokens the same.
+    for axis in range(4):
+        base = [tensor.narrow(axis, 0, 1) for tensor in tensors]
+        wide = [b.expand(t.shape) for b, t in zip(base, tensors, strict=True)]
+        same_bits(run(*wide), run(*(w.contiguous() for w in wide)), f"axis {axis} expanded")
+
+
+def test_memory_that_nobody_wrote_is_not_read():
+    for storage in STORAGE:
+        tensors = sequence(70)
+        wanted = decode_in_chunks(new(storage), tensors, [67, 1, 2])
+        with poisoned_memory():
+            same_bits(decode_in_chunks(new(storage), tensors, [67, 1, 2]), wanted)
+
+
+def test_inputs_are_copied_and_results_are_the_callers():
+    tensors = sequence(5)
+    cache = new()
+    first = qkv.decode(*cut(tensors, 0, 4), cache)
+    kept = first.clone()
+    wanted = decode_in_chunks(new(), tensors, [4, 1])[:, :, 4:]
+    last = [tensor[:, :, 4:].clone() for tensor in tensors]
+    for tensor in tensors:
+        tensor.fill_(nan)
+    first.fill_(nan)
+    same_bits(qkv.decode(*last, cache), wanted)
+    assert kept.isfinite().all()
+
+
+@by_native_dtype
+def test_the_native_kernel_is_what_runs(dtype):
+    assert ops.available(), ops.reasons()
+    for storage in STORAGE:
+        for n, options in ((1, {}), (3, {"similarity": qkv.Argmax()}), (1, {"mask": qkv.Window(left=3)}), (70, {})):
+            cache = new(storage)
+            before = ops.calls()
+            qkv.decode(*sequence(n, dtype=dtype), cache, **options)
+            after = ops.calls()
+            assert after["memory_attend"] > before["memory_attend"], f"{storage}, {n} queries, {options}"
+            assert after["memory_append"] > before["memory_append"]
+
+
+def test_the_native_kernel_runs_under_every_mask_bias_and_similarity():
+    for mask, similarity in (*((m, "default") for m in MASKS), *(("none", s) for s in SIMILARITIES)):
+        before = ops.calls()["memory_attend"]
+        check_decode(mask=mask, similarity=similarity, n=3)
+        assert ops.calls()["memory_attend"] > before, f"{mask}, {similarity}"
+    before = ops.calls()["memory_attend"]
+    check_decode(bias="full", n=3)
+    assert ops.calls()["memory_attend"] > before
+
+
+BATTERY = """
+import torch
+from decode_cases import battery
+from qkv import kernels
+torch.set_num_threads(1)
+print(battery(), kernels.isa(), kernels.calls())
+"""
+
+
+@pytest.mark.parametrize("isa", [isa for isa in ops.isas() if isa != ops.isa()])
+def test_every_other_instruction_set(isa):
+    said = in_a_process(BATTERY, QKV_ISA=isa)
+    assert f" {isa} " in said
+    assert "'memory_attend': 0" not in said
+
+
+def test_without_the_native_library():
+    said = in_a_process(BATTERY, QKV_NATIVE="0")
+    assert " none " in said
+
+
+def test_masks_are_read_in_absolute_positions_of_each_row():
+    """Rows of different lengths: windows, predicates and whole-sequence tensors follow each row's own position."""
+    for storage, dtype in zip(STORAGE, QUERIES, strict=True):
+        for name, padding in itertools.product(MASKS, ("right", "left")):
+            past, lengths = sequence(70, dtype=dtype), [70, 3, 66]
+            cache = new(storage)
+            plain = Plain.beside(cache)
+            cache.append(*past[1:], lengths=torch.tensor(lengths))
+            plain.append(*past[1:], lengths=lengths)
+            fresh, counts = sequence(5, dtype=dtype, seed=4), [2, 5, 0]
+            mask, keep = make_mask(name, Scene(3, 10, 5, 72))
+            found = qkv.decode(*fresh, cache, mask=mask, lengths=torch.tensor(counts), padding=padding)
+            expected = plain.decode(*fresh, keep=keep, lengths=counts, padding=padding)
+            expected.check(found)
+            assert cache.lengths.tolist() == [72, 8, 66]
+
+
+@pytest.mark.parametrize("total", [1, 2, 3])
+def test_a_call_that_is_longer_than_the_sequence(total):
+    """Padding alone makes it so: fewer positions than new queries, down to one."""
+    for name, padding in itertools.product(MASKS, ("right", "left")):
+        if name == "dense new" or "queries" in name:
+            continue
+        cache = new()
+        plain = Plain.beside(cache)
+        fresh, counts = sequence(5), [total, 0, total - 1]
+        mask, keep = make_mask(name, Scene(3, 10, 5, total))
+        found = qkv.decode(*fresh, cache, mask=mask, lengths=torch.tensor(counts), padding=padding)
+        plain.decode(*fresh, keep=keep, lengths=counts, padding=padding).check(found)
+
+
+def test_bias_counts_new_queries_and_absolute_keys_in_ragged_rows():
+    for padding, bias_name in itertools.product(("right", "left"), BIASES):
+        cache = new()
+        plain = Plain.beside(cache)
+        past, lengths = sequence(70), [70, 3, 66]
+        cache.append(*past[1:], lengths=torch.tensor(lengths))
+        plain.append(*past[1:], lengths=lengths)
+        fresh, counts = sequence(5, seed=4), [2, 5, 0]
+        bias = make_bias(bias_name, Scene(3, 10, 5, 72), torch.float32)
+        found = qkv.decode(*fresh, cache, bias=bias, lengths=torch.tensor(counts), padding=padding)
+        plain.decode(*fresh, bias=bias, lengths=counts, padding=padding).check(found)
+
+
+def test_a_bias_in_float32_beside_half_precision():
+    """As attention takes it: the dtype of the query or of its arithmetic."""
+    for dtype in (torch.float16, torch.bfloat16):
+        cache, plain, tensors = new(), Plain(3, 2, 11, 13), sequence(5, dtype=dtype)
+        bias = numbers((5, 5), torch.float32, seed=3)
+        plain.decode(*tensors, bias=bias).check(qkv.decode(*tensors, cache, bias=bias))
