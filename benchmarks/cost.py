@@ -20,7 +20,16 @@ from pathlib import Path
 import torch
 
 from qkv.cost.price import Price
-from qkv.profiling.calibrate import Probe, Taken, measure, odd_calls, prepared, priced, probes, visited
+from qkv.profiling.calibrate import (
+    Measured,
+    Probe,
+    fit_prices,
+    measure,
+    measure_probes,
+    prepare,
+    prime_size_probes,
+    probes,
+)
 from qkv.profiling.watch import watch
 
 from .decode import bar
@@ -36,15 +45,15 @@ WANTED_SECONDS = 0.5
 def formula_is_count(calls: int) -> tuple[int, int]:
     """Of so many calls, how many execute just what the formula says."""
     right = 0
-    for probe in odd_calls(calls, seed=2026):
-        call = prepared(probe)
+    for probe in prime_size_probes(calls, seed=2026):
+        call = prepare(probe)
         with torch.no_grad(), watch() as seen:
             call.run()
         right += call.work.executed == seen.products + seen.native
     return right, calls
 
 
-def predictions(prices: dict[str, Price], calls: list[Probe], measured: list[Taken]) -> list[dict]:
+def predictions(prices: dict[str, Price], calls: list[Probe], measured: list[Measured]) -> list[dict]:
     """Each call as it was predicted and as it was measured."""
     found = []
     for probe, (work, took) in zip(calls, measured, strict=True):
@@ -63,14 +72,14 @@ def predictions(prices: dict[str, Price], calls: list[Probe], measured: list[Tak
     return found
 
 
-def in_turns(fitted_to: list[Probe], tests: list[Probe], rounds: int) -> tuple[list[Taken], list[Taken]]:
+def in_turns(fitted_to: list[Probe], tests: list[Probe], rounds: int) -> tuple[list[Measured], list[Measured]]:
     """Calls that prices are fitted to and calls that are predicted, in the same rounds: the machine is the same for
     both. Of the first, which are many, a quarter takes its turn each time."""
-    some: list[list[Taken]] = [[] for _ in fitted_to]
-    others: list[list[Taken]] = [[] for _ in tests]
+    some: list[list[Measured]] = [[] for _ in fitted_to]
+    others: list[list[Measured]] = [[] for _ in tests]
     for turn in range(rounds):
         own = range(turn % 4, len(fitted_to), 4)
-        found = visited([*(fitted_to[place] for place in own), *tests], 1)
+        found = measure_probes([*(fitted_to[place] for place in own), *tests], 1)
         for place, taken in zip(own, found, strict=False):
             some[place].append(taken)
         for place, taken in enumerate(found[len(own) :]):
@@ -78,8 +87,8 @@ def in_turns(fitted_to: list[Probe], tests: list[Probe], rounds: int) -> tuple[l
     return [_middle(visits) for visits in some if visits], [_middle(visits) for visits in others]
 
 
-def _middle(visits: list[Taken]) -> Taken:
-    return Taken(visits[0].work, statistics.median(taken.seconds for taken in visits))
+def _middle(visits: list[Measured]) -> Measured:
+    return Measured(visits[0].work, statistics.median(taken.seconds for taken in visits))
 
 
 def quantile(errors: list[float], part: float) -> float:
@@ -120,9 +129,9 @@ def run() -> None:
     machine = measure()
     took = time.perf_counter() - started
     tests = list(probes(2 if quick else 6, seed=1))
-    later = predictions(dict(machine.prices), tests, visited(tests, 3))
+    later = predictions(dict(machine.prices), tests, measure_probes(tests, 3))
     fitted_to, measured = in_turns(list(probes(6 if quick else FITTED)), tests, 3 if quick else ROUNDS)
-    found = predictions(priced(fitted_to)[0], tests, measured)
+    found = predictions(fit_prices(fitted_to)[0], tests, measured)
     errors = [entry["error"] for entry in found]
     report("cost", "predicted against measured time", ["engine", "calls", "median", "worst"], by_engine(found), found)
     worst = sorted(found, key=lambda entry: -entry["error"])[:12]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from qkv.cli import race
-from qkv.cli.race import equal_between
-from qkv.features import maps_of
+from qkv.cli.tour import equal_between
+from qkv.cli.tour import scores_to_sums as kernel_scores_to_sums
+from qkv.features import feature_maps
 
 ROUNDS = 9
 LONGEST = 16384
@@ -26,6 +26,6 @@ def crossing(similarity: Any, width: int, heads: int, causal: bool, counted: int
 
 
 def scores_to_sums(similarity: Any, width: int, heads: int, causal: bool, length: int) -> float:
-    rule = maps_of(similarity, width).rule
+    rule = feature_maps(similarity, width).rule
     assert rule is not None
-    return race.scores_to_sums(rule, heads, length, causal=causal, rounds=ROUNDS)
+    return kernel_scores_to_sums(rule, heads, length, causal=causal, rounds=ROUNDS)

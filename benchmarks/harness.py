@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from qkv.cost.machine import processor
+from qkv.cost.machine import processor_name
 
 RESULTS = Path("build/bench")
 
@@ -71,7 +71,7 @@ def machine() -> dict[str, object]:
     from qkv import ops
 
     return {
-        "cpu": processor(),
+        "cpu": processor_name(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "torch_isa": torch.backends.cpu.get_cpu_capability(),

@@ -18,9 +18,8 @@ import torch
 
 import qkv
 from qkv.backends import BACKENDS
-from qkv.cost.links import write_points
-from qkv.cost.wire import Spread, wire
-from qkv.figures.scaling import clearest, scaling_chart
+from qkv.cost.communication import Spread, wire, write_points
+from qkv.figures.plans import clearest, scaling_chart
 from qkv.profiling.ranks import measure_ranks
 
 from .decode import bar
@@ -144,7 +143,7 @@ def cache(quick: bool) -> tuple[list[list[str]], list[float]]:
 
 def once(mesh, length: int, name: str, causal: bool, split: str) -> dict[str, Any]:
     """Bytes and messages that this rank says it sent in one call, and its seconds."""
-    from qkv.parallel.wire import TRAFFIC
+    from qkv.parallel.transfer import TRAFFIC
 
     own = length // mesh.size()
     q, k, v = (torch.randn(1, HEADS if name == "softmax" else 2, own, WIDTH) for _ in range(3))

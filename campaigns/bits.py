@@ -19,9 +19,9 @@ import qkv
 from qkv.backends import BACKENDS
 from qkv.errors import BackendRefused
 from qkv.testing import CallCase
-from qkv.testing.cases import DTYPES
+from qkv.testing.call_case import DTYPES
 from qkv.testing.contract.grid import HEADS, MASKS, SIMILARITIES
-from qkv.testing.contract.subject import Case, Subject, gradients
+from qkv.testing.contract.subject import BackendCase, Subject, gradients
 from qkv.testing.poison import LAYOUTS
 
 from .campaign import Batch, Campaign
@@ -144,7 +144,7 @@ def _of_form(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
         torch.set_num_threads(threads)
         if not wanted or "threads" not in keeps:
             wanted = _parts(qkv.attention(**plain, **asked))
-            slopes = gradients(SUBJECT, Case(cell.where, call)) if with_slopes else {}
+            slopes = gradients(SUBJECT, BackendCase(cell.where, call)) if with_slopes else {}
         names = list(LAYOUTS)
         for repeat in range(repeats):
             layout, what = names[repeat % len(names)], f"{cell}, {call!r}, {threads} threads, repeat {repeat}"
@@ -160,7 +160,7 @@ def _of_form(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
             tally["repeats"] += 1
             tally["beside others"] += beside
             if slopes and repeat % 10 == 0:
-                for name, slope in gradients(SUBJECT, Case(cell.where, call)).items():
+                for name, slope in gradients(SUBJECT, BackendCase(cell.where, call)).items():
                     same_bits(slope, slopes[name], f"{what}, gradient of {name}")
                 tally["gradients"] += 1
             del room

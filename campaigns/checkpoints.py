@@ -26,10 +26,9 @@ import qkv
 from qkv.cost import Machine, Model
 from qkv.cost.configs import config_model
 from qkv.errors import QkvError
-from qkv.hf.checkpoint import opened, tensors_of
-from qkv.hf.loading import Loaded
-from qkv.hf.loading import load as load_folder
-from qkv.lab.gguf_header import read_header
+from qkv.hf.checkpoint import Loaded, open_checkpoint, read_tensors
+from qkv.hf.checkpoint import load as load_folder
+from qkv.lab.checkpoints import read_header
 
 from .broken_files import broken
 from .campaign import Batch, Campaign
@@ -89,7 +88,7 @@ def holds_the_same(cache: qkv.KVCache, data: bytes) -> None:
     """Key for key and value for value, as far as a row is long."""
     tensors = safetensors.torch.load(data)
     for row in range(cache.batch):
-        start, stored = cache._stored(row)
+        start, stored = cache._stored_row(row)
         held = int(tensors["lengths"][row]) - start
         for name in ("key", "value", "key_scale", "value_scale"):
             if name in tensors:
@@ -132,7 +131,7 @@ READERS = {
     "state": Reader(0.1, "state", lambda path: qkv.LinearState.load(path, ELU), saves_the_same),
     "polynomial state": Reader(0.1, "state", lambda path: qkv.LinearState.load(path, POLYNOMIAL), saves_the_same),
     "model": Reader(0.2, "model", qkv.nn.load, saves_the_same),
-    "weights": Reader(0.1, WEIGHTS, lambda path: (opened(path.parent), tensors_of(path)), tells_the_same),
+    "weights": Reader(0.1, WEIGHTS, lambda path: (open_checkpoint(path.parent), read_tensors(path)), tells_the_same),
     "config": Reader(0.08, "config.json", lambda path: config_model(path.read_bytes()), has_sizes),
     "machine": Reader(0.08, "machine.json", Machine.read, is_stored_the_same),
     "GGUF header": Reader(0.035, "model.gguf", read_header, has_names),

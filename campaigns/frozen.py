@@ -291,25 +291,20 @@ def varlen(seed: int, backend: str) -> Any:
 
 def compat(seed: int) -> Any:
     draw = random.Random(seed)
-    dtype, lead, layout = (
-        draw.choice(DTYPES),
-        draw.choice(((), (5,), (2, 5), (2, 3, 5), (2, 6))),
-        draw.choice([*LAYOUTS][:4]),
-    )
-    (len_q, len_k), (width, width_v) = (
-        draw.sample((1, 7, 31, 67), 2),
-        draw.choice(((3, 11), (13, 7), (16, 16), (17, 17))),
-    )
+    dtype, lead = draw.choice(DTYPES), draw.choice(((), (5,), (2, 5), (2, 3, 5), (2, 6)))
+    layout, (len_q, len_k) = draw.choice([*LAYOUTS][:4]), draw.sample((1, 7, 31, 67), 2)
+    width, width_v = draw.choice(((3, 11), (13, 7), (16, 16), (17, 17)))
     shared = (2, 3) if lead == (2, 6) else (*lead[:-1], 1) if lead and draw.random() < 0.2 else lead
     shapes = ((*lead, len_q, width), (*shared, len_k, width), (*shared, len_k, width_v))
     tensors = [LAYOUTS[layout](normal(seed + i, *shape, dtype=dtype)) for i, shape in enumerate(shapes)]
     tensors = [tensor.requires_grad_(seed % 2 > 0) for tensor in tensors]
     shape = draw.choice(((len_k,), (len_q, len_k), (*lead, len_q, len_k), (len_q, 1)))
     added = normal(seed + 3, *shape, dtype=draw.choice((dtype, torch.float32)))
-    options = draw.choice(({}, {"is_causal": True}, {"attn_mask": keep(draw, *shape)}, {"attn_mask": added}))
-    options |= {"scale": draw.choice((None, None, 0.3)), "dropout_p": draw.choice((0.0,) * 9 + (0.2,))}
+    masks: Any = ({}, {"is_causal": True}, {"attn_mask": keep(draw, *shape)}, {"attn_mask": added})
+    options: Any = {"scale": draw.choice((None, None, 0.3)), "dropout_p": draw.choice((0.0,) * 9 + (0.2,))}
+    options |= {"enable_gqa": lead == (2, 6)} | draw.choice(masks)
     torch.manual_seed(seed)
-    out = qkv.compat.scaled_dot_product_attention(*tensors, **options, enable_gqa=lead == (2, 6))
+    out = qkv.compat.scaled_dot_product_attention(*tensors, **options)
     return with_gradients(out, tensors, seed)
 
 
@@ -319,10 +314,8 @@ def sequence(seed: int, linear: bool, ending: str = "contents") -> Any:
     ending: "saved" also saves and loads the cache; "chosen" is the backend that `explain` names for the next step.
     """
     draw, counter, results, others = random.Random(seed), iter(range(seed, 2 * seed)), list[Any](), list[Any]()
-    (heads, heads_kv), (width, width_v) = (
-        draw.choice(((5, 5), (6, 2), (7, 1))),
-        draw.choice(((13, 11), (16, 16), (7, 19))),
-    )
+    heads, heads_kv = draw.choice(((5, 5), (6, 2), (7, 1)))
+    width, width_v = draw.choice(((13, 11), (16, 16), (7, 19)))
     dtype, held = draw.choice((torch.float32, *DTYPES)), [*SOFTMAX, "softmax", "argmax"]
     similarity = similarity_of(draw.choice([*SUMMED] if linear else held), width, heads, seed)
     limits = {"capacity": draw.choice((None, None, 67, 200)), "window": draw.choice((None, None, 5, 67))}
@@ -340,9 +333,8 @@ def sequence(seed: int, linear: bool, ending: str = "contents") -> Any:
 
     decode(draw.choice((1, 7, 31, 61, 67, 131)))
     verbs = ("step", "step", "step", "chunk", "ragged", "append", "crop", "fork", "reorder")
-    for verb in draw.choices(
-        (*verbs, "snapshot") if linear else (*verbs, "mask", "mask", "bias"), k=draw.randrange(4, 12)
-    ):
+    verbs += ("snapshot",) if linear else ("mask", "mask", "bias")
+    for verb in draw.choices(verbs, k=draw.randrange(4, 12)):
         n, rows = draw.choice((1, 1, 3, 5)), range(cache.batch)
         counts: Any = [draw.randrange(n + 1) for _ in rows]
         ragged = {"lengths": draw.choice((counts, torch.tensor(counts))), "padding": draw.choice(("right", "left"))}
@@ -390,11 +382,8 @@ def module(seed: int, kind: str) -> Any:
     places = [lambda: None, nn.Rotary, partial(nn.Learned, 41, width), partial(nn.Sinusoidal, width)]
     biases = [partial(nn.ALiBi, heads), partial(nn.RelativeBias, heads, bidirectional=False)]
     place: Callable[[], Any] = draw.choice([*places, *biases] if name in SOFTMAX else places)
-    options: dict[str, Any] = {
-        "kv_heads": kv_heads,
-        "head_width": 10,
-        "similarity": similarity_of(name, 10, heads, seed),
-    }
+    similarity = similarity_of(name, 10, heads, seed)
+    options: dict[str, Any] = {"kv_heads": kv_heads, "head_width": 10, "similarity": similarity}
     lengths, stored = draw.choice((None, [11, 5])), draw.choice(STORED)
     torch.manual_seed(seed)
     tokens, source, x = torch.randint(31, (2, 11)), torch.randint(31, (2, 7)), normal(seed, 2, 11, width)
@@ -407,18 +396,15 @@ def module(seed: int, kind: str) -> Any:
     if kind == "EncoderDecoder":
         model = nn.EncoderDecoder(width, heads, 2, decoder_positions=place(), **options)
         return with_gradients(model(source, tokens, [7, 3], lengths), list(model.parameters()), seed)
-    model = (
-        nn.Encoder(width, heads, 2, classes=5, **options)
-        if kind == "Encoder"
-        else nn.Decoder(width, heads, 2, **options)
-    )
+    new: Any = partial(nn.Encoder, classes=5) if kind == "Encoder" else nn.Decoder
+    model = new(width, heads, 2, **options)
     if kind in ("Encoder", "Decoder"):
         return with_gradients(model(tokens, lengths), list(model.parameters()), seed)
     if kind == "generate":
         how = draw.choice(({}, {"temperature": 0.8, "top_k": 7, "seed": 5}, {"beams": 3, "stop": 4}, {"stop": (3, 5)}))
         made = call(nn.generate, model, tokens, new=13, lengths=lengths, **how, cache_dtype=stored)
         return [made.tokens, made.lengths, made.scores]
-    new: Any = partial(qkv.LinearState, options["similarity"]) if name in SUMMED else partial(qkv.KVCache, dtype=stored)
+    new = partial(qkv.LinearState, similarity) if name in SUMMED else partial(qkv.KVCache, dtype=stored)
     caches = [new(2, kv_heads, 10) for _ in range(2)]
     parts = ((tokens[:, :7], None), (tokens[:, 7:8], None), (tokens[:, 8:], [3, 1]))
     with torch.no_grad():
@@ -488,7 +474,8 @@ def cases() -> Iterator[Case]:
             yield Case(f"attention/{seed}/{backend}", partial(attention, r, backend), threads)
     for seed in range(10_000, 10_112):
         backend = ("auto", "reference", "sdpa", "blockwise", "linear", "argmax", "native")[seed % 7]
-        yield Case(f"varlen/{seed}/{backend}", partial(varlen, seed, backend), 1 + (seed % 5 == 0 and backend != "linear"))
+        threads = 1 + (seed % 5 == 0 and backend != "linear")
+        yield Case(f"varlen/{seed}/{backend}", partial(varlen, seed, backend), threads)
     for seed in range(20_000, 20_200):
         yield Case(f"compat/{seed}", partial(compat, seed), 1 + (seed % 5 == 0))
     for seed in range(30_000, 30_420):
@@ -577,9 +564,8 @@ def main() -> int:
             told["problem"] = "written on another machine: hashes cannot be compared; run --against"
             told |= {"written on": stored["fingerprint"], "this machine": fingerprint()}
     told["seconds"] = round(time.perf_counter() - begun, 1)
-    for name in ("left out because they do not repeat", "first that differ") if not asked.json else ():
-        told[name] = "".join(f"\n  {line}" for line in told[name]) if told.get(name) else "none"
-    print(json.dumps(told, indent=1) if asked.json else "\n".join(f"{name}: {text}" for name, text in told.items()))
+    rows = {name: "\n  ".join(["", *text]) if type(text) is list else text for name, text in told.items()}
+    print(json.dumps(told, indent=1) if asked.json else "\n".join(f"{name}: {text}" for name, text in rows.items()))
     return 3 if "problem" in told else int(told.get("different", 0) > 0)
 
 

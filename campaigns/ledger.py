@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from qkv.cost.machine import processor
+from qkv.cost.machine import processor_name
 
 ROOT = Path(__file__).parent.parent
 STATE = ROOT / "build" / "soak"
@@ -95,7 +95,7 @@ def commit() -> str:
 
 def machine() -> dict[str, Any]:
     return {
-        "cpu": processor(),
+        "cpu": processor_name(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
     }

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from qkv.errors import IllTyped, Unreadable
-from qkv.maths.reading import DEEPEST, depth, parse
+from qkv.maths.parsing.parse import DEEPEST, depth, parse
 from qkv.maths.tree import Node, children
 
 SYMBOLS = {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import qkv
 from qkv.cost import count, layer, layer_listing, step, step_listing
+from qkv.cost.communication import SPLITS
 from qkv.cost.formulas import wire_formula
-from qkv.cost.tables import markdown
-from qkv.cost.wire import SPLITS
+from qkv.cost.ledger import ledger_markdown
 
 HEADS = [("h", "d")]
 
@@ -49,11 +49,11 @@ def _splits() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "forms": _forms,
     "splits": _splits,
-    "layer": lambda: markdown(layer("b", "n_t", "n_s", "d", "h"), HEADS),
-    "layer as listed": lambda: markdown(layer_listing("b", "n_t", "n_s", "h", "d_h")),
-    "step, many heads": lambda: markdown(step("b", "n", "d", "h", "h"), HEADS),
-    "step, one head of keys": lambda: markdown(step("b", "n", "d", "h", 1), HEADS),
-    "step as listed, one head of keys": lambda: markdown(step_listing("b", "n", "d", "h", 1), HEADS),
+    "layer": lambda: ledger_markdown(layer("b", "n_t", "n_s", "d", "h"), HEADS),
+    "layer as listed": lambda: ledger_markdown(layer_listing("b", "n_t", "n_s", "h", "d_h")),
+    "step, many heads": lambda: ledger_markdown(step("b", "n", "d", "h", "h"), HEADS),
+    "step, one head of keys": lambda: ledger_markdown(step("b", "n", "d", "h", 1), HEADS),
+    "step as listed, one head of keys": lambda: ledger_markdown(step_listing("b", "n", "d", "h", 1), HEADS),
 }
 _PART = re.compile(r"(<!-- from the code: (.+?) -->\n)(?:(?!<!-- end -->).)*(<!-- end -->)", re.DOTALL)
 

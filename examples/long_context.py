@@ -31,7 +31,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import qkv
 from qkv.backends.base import RUNS
-from qkv.parallel.wire import TRAFFIC
+from qkv.parallel.transfer import TRAFFIC
 
 SIMILARITIES = {
     "softmax": qkv.Softmax(),

@@ -133,7 +133,9 @@ def main() -> None:
     pinned, index = pins(), Index()
     chosen: dict[str, set[str]] = {}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    asked = {**project["project"]["optional-dependencies"], "run": project["project"]["dependencies"]}
+    extras = project["project"]["optional-dependencies"]
+    # A checkout has the lab and PDFs from the start; a wheel alone brings neither.
+    asked = {**extras, "run": [*project["project"]["dependencies"], *extras["lab"], *extras["pdf"]]}
     asked["peers"] = ["onnx", "onnxruntime", "jax"]  # of make trust; make bench has more
     asked["build"] = [*project["build-system"]["requires"], "cmake", "ninja"]
     for stage, (extra, before) in STAGES.items():

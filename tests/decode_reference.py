@@ -80,7 +80,7 @@ class Expected:
             assert not found.any(), "a query with nothing to see must get exactly 0"
             return
         if self.scores is not None:
-            self._check(found, exact)
+            self._check_argmax(found, exact)
         else:
             self._check_softmax(found)
 

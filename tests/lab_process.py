@@ -169,5 +169,5 @@ def patience(seconds: float) -> float:
 def limited(**limits: float) -> tuple[str, str]:
     """Another server with limits of its own: slow clients are shown the door sooner than in `qkv lab`."""
     wanted = ", ".join(f"{name}={value!r}" for name, value in limits.items())
-    program = "from qkv.lab.limits import Limits; from qkv.lab.running import run"
+    program = "from qkv.lab.guard import Limits; from qkv.lab.running import run"
     return "-c", f"{program}; run(port=0, limits=Limits({wanted}))"

@@ -12,8 +12,8 @@ import numpy as np
 
 from maths_chance import average
 from maths_trees import ELEMENTWISE, MAPS, RANDOM, evaluate, length
-from qkv.maths.algebra.labelling import Frozen, Head, Ix
-from qkv.maths.normal import Normal
+from qkv.maths.algebra.monomials import Frozen, Head, Ix
+from qkv.maths.algebra.normal import Normal
 
 
 def evaluate_normal(backend: Normal, values: dict[str, Any]) -> Any:

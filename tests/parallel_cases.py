@@ -23,10 +23,10 @@ import qkv
 from qkv import errors
 from qkv.backends import BACKENDS
 from qkv.backends.base import RUNS
-from qkv.parallel.wire import TRAFFIC
+from qkv.parallel.transfer import TRAFFIC
 from qkv.testing import CallCase, poisoned_memory
 from qkv.testing.contract import Published, Subject
-from qkv.testing.contract.gradients import _oracle_gradients
+from qkv.testing.contract.correctness import oracle_gradients
 from qkv.testing.contract.subject import cotangent_like
 from ranks import Crew, JobFailed
 
@@ -141,7 +141,7 @@ class Spread:
         half = (
             call.torch_dtype in (torch.bfloat16, torch.float16) and call.values == "gaussian" and call.attended.numel()
         )
-        right = _oracle_gradients(call) if half else {}
+        right = oracle_gradients(call) if half else {}
         parts = [one["grads"] for one in told]
         grads = [self.joined_gradient(parts, name, tensors, right.get(name)) for name in tensors]
 

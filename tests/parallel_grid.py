@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from parallel_cases import Ranks, Spread, lengths
 from qkv.testing import CallCase, Spec
-from qkv.testing.cases import DTYPES
+from qkv.testing.call_case import DTYPES
 from qkv.testing.contract import pairwise
 from qkv.testing.contract.grid import MASKS as CONTRACT_MASKS
 

@@ -158,7 +158,7 @@ def checkpoint() -> None:
     assert spec is not None
     assert spec.submodule_search_locations
     model, tokenizer = hf.load(Path(spec.submodule_search_locations[0]) / "model", generates=False)
-    assert len(hf.look(model, tokenizer("attention is here", return_tensors="pt"))) == 6
+    assert len(hf.capture(model, tokenizer("attention is here", return_tensors="pt"))) == 6
 
 
 def main() -> None:

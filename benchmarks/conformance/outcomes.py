@@ -14,7 +14,7 @@ import qkv
 from qkv.backends import BACKENDS
 from qkv.errors import BackendRefused
 from qkv.testing import oracle
-from qkv.testing.tolerance import assert_close_to_oracle, yardstick
+from qkv.testing.tolerance import assert_close_to_oracle, error_bounds
 
 from . import attention, linear, stepping
 from .cases import Case, Refused, base_cases, to_tensor
@@ -85,7 +85,7 @@ def near_float64(case: Case, outputs: dict[str, np.ndarray], backend: str = "aut
     call = attention.arguments(case)
     taken = qkv.explain(**call).backend if backend == "auto" else backend
     query, key, value, similarity, bias = (call[name] for name in ("query", "key", "value", "similarity", "bias"))
-    measure, bound = yardstick(query, key, value, oracle(**call), similarity, bias), BACKENDS[taken].bound
+    measure, bound = error_bounds(query, key, value, oracle(**call), similarity, bias), BACKENDS[taken].bound
     ours, theirs = (attention.with_heads(case, "Y", to_tensor(each["Y"])) for each in (outputs, case.wanted))
     try:
         compare(case, {name: array for name, array in outputs.items() if name != "Y"})

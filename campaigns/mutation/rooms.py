@@ -49,8 +49,8 @@ ROOMS = {
     "call": Room(("src/qkv/inputs.py",), (*CALLS, "src/qkv/inputs.py")),
     # `qkv.cost.count` reads its arguments in counting, has its formulas in needs and adds them up in ledger.
     "count": Room(
-        ("src/qkv/cost/counting.py", "src/qkv/cost/needs.py", "src/qkv/cost/ledger.py"),
-        (*COUNTS, "src/qkv/cost/counting.py", "src/qkv/cost/needs.py", "src/qkv/cost/ledger.py"),
+        ("src/qkv/cost/counting.py", "src/qkv/cost/counting.py", "src/qkv/cost/ledger.py"),
+        (*COUNTS, "src/qkv/cost/counting.py", "src/qkv/cost/counting.py", "src/qkv/cost/ledger.py"),
     ),
     "masks": Room(
         ("src/qkv/masks",),

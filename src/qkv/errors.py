@@ -1,16 +1,15 @@
-"""What qkv says when it cannot do what was asked.
+"""qkv's errors. A message names the argument, what was given, what was expected, and what to do.
 
-Every error names the argument, what was given, what was wanted and what to do, and is also one of
-Python's own: code that catches `ValueError` or `TypeError` goes on working.
+Each error of an argument is also a `ValueError` or a `TypeError`, for code that catches those.
 """
 
 from __future__ import annotations
 
-_LONGEST = 1200  # characters of what was given that an error repeats
+_MAX_GIVEN = 1200  # characters of a value that a message repeats
 
 
 class QkvError(Exception):
-    """The root of every error that qkv raises on purpose."""
+    """The base class of all errors that qkv raises on purpose."""
 
 
 class ShapeError(QkvError, ValueError):
@@ -18,11 +17,11 @@ class ShapeError(QkvError, ValueError):
 
 
 class DtypeError(QkvError, TypeError):
-    """A tensor of a kind, dtype, layout or device that the call cannot take."""
+    """A tensor of a type, dtype, layout or device that the call cannot take."""
 
 
 class MaskError(QkvError, ValueError):
-    """A mask that does not fit the call, or that could be read in two ways."""
+    """A mask that does not fit the call, or is ambiguous."""
 
 
 class MaskTypeError(MaskError, TypeError):
@@ -30,7 +29,7 @@ class MaskTypeError(MaskError, TypeError):
 
 
 class OptionError(QkvError, ValueError):
-    """A number or a word that an option cannot be."""
+    """A value that an option cannot have."""
 
 
 class OptionTypeError(OptionError, TypeError):
@@ -38,7 +37,7 @@ class OptionTypeError(OptionError, TypeError):
 
 
 class BackendRefused(QkvError, ValueError):
-    """A backend that was asked for by name cannot run this call; `reasons` says why."""
+    """A backend that was named cannot run this call; `reasons` says why."""
 
     def __init__(self, message: str, reasons: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -46,12 +45,12 @@ class BackendRefused(QkvError, ValueError):
 
 
 class Disagreement(QkvError, ValueError):
-    """Ranks that were given different arguments, or of which one refused its own."""
+    """Ranks were given different arguments, or one of them refused its arguments."""
 
 
 class PeerLost(QkvError, RuntimeError):
-    """A rank that did not answer, or is gone; `peers` are those that may be meant. It is nobody's argument that is
-    wrong, so this is neither a ValueError nor a TypeError."""
+    """A rank did not answer, or is gone; `peers` lists the candidates. No argument is wrong, so this is neither a
+    ValueError nor a TypeError."""
 
     def __init__(self, message: str, peers: list[int] | None = None) -> None:
         super().__init__(message)
@@ -59,26 +58,26 @@ class PeerLost(QkvError, RuntimeError):
 
 
 class MathsError(QkvError, ValueError):
-    """Mathematics that was written and cannot be taken: `source` is the text and `span` the offending part of it."""
+    """A formula that cannot be used: `source` is its text and `span` the part of it that is wrong."""
 
     def __init__(self, reason: str, source: str = "", span: tuple[int, int] = (0, 0), suggestion: str = "") -> None:
         self.reason, self.source, self.span, self.suggestion = reason, source, span, suggestion
-        said = f"{reason}; did you mean {suggestion}?" if suggestion else reason
-        super().__init__(f"{said}\n{pointed(source, span)}" if source else said)
+        message = f"{reason}; did you mean {suggestion}?" if suggestion else reason
+        super().__init__(f"{message}\n{point_at(source, span)}" if source else message)
 
 
 class Unreadable(MathsError):
-    """A text that is no mathematics that qkv reads."""
+    """A text that qkv cannot read as mathematics."""
 
 
 class IllTyped(MathsError, TypeError):
-    """Mathematics that can be read and makes no sense with the types of its names."""
+    """A formula that can be read, but whose types or shapes do not fit."""
 
 
-def pointed(source: str, span: tuple[int, int], width: int = 72) -> str:
-    """The line of `source` that holds `span`, cut to `width`, with carets under the span.
+def point_at(source: str, span: tuple[int, int], width: int = 72) -> str:
+    """The line of `source` with `span` in it, cut to `width`, with carets under the span.
 
-    >>> print(pointed("d mu^2 + 1", (2, 6)))
+    >>> print(point_at("d mu^2 + 1", (2, 6)))
       d mu^2 + 1
         ^^^^
     """
@@ -92,15 +91,15 @@ def pointed(source: str, span: tuple[int, int], width: int = 72) -> str:
 
 
 def complaint(argument: str, given: object, wanted: str, hint: str = "") -> str:
-    """One sentence: the argument, what was given, what was wanted; then what to do.
+    """The message of an error: the argument, what was given, what was expected; then what to do.
 
     >>> complaint("dropout", 1.5, "a probability between 0 and 1", "0.0 turns it off")
     'dropout: got 1.5, wanted a probability between 0 and 1. Hint: 0.0 turns it off.'
     """
-    text = f"{argument}: got {_cut(str(given))}, wanted {_cut(wanted)}."
+    text = f"{argument}: got {_shorten(str(given))}, wanted {_shorten(wanted)}."
     return f"{text} Hint: {hint}." if hint else text
 
 
-def _cut(text: str) -> str:
-    """What a stranger's file says may be as long as the file."""
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+def _shorten(text: str) -> str:
+    """Text from a file may be as long as the file."""
+    return text if len(text) <= _MAX_GIVEN else f"{text[:_MAX_GIVEN]}…"

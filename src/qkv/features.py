@@ -14,18 +14,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .errors import DtypeError, OptionError, ShapeError, complaint
-from .ops.kernels import ELU1, IDENTITY, POWER, RELU, SQUARED, Rule
+from .ops.kernels import ELU1, IDENTITY, POWER, RELU, SQUARED, FeatureRule
 from .shapes import Float
 from .similarity import AnySimilarity, FeatureMap, Polynomial
 
 
 def elu1(x: Tensor) -> Tensor:
-    """elu(x) + 1: positive everywhere, so the sum below the fraction never vanishes.
+    """elu(x) + 1: positive everywhere, so the denominator never vanishes.
 
     >>> elu1(torch.tensor([0.0, 2.0, -40.0]))
     tensor([1.0000e+00, 3.0000e+00, 4.2484e-18])
     """
-    # Not F.elu(x) + 1: beside 1, what is below its last digit is lost, and a sum of nothing but that vanishes.
+    # Not F.elu(x) + 1, which rounds exp(x) away for very negative x: a sum of such terms would vanish.
     return x.clamp(max=0).exp() + F.relu(x)
 
 
@@ -35,7 +35,7 @@ def relu(x: Tensor) -> Tensor:
 
 
 def identity(x: Tensor) -> Tensor:
-    """x itself: sim(q, k) = q·k, which has both signs, so that sums can cancel."""
+    """x itself: sim(q, k) = q·k, which has both signs, so that the denominator can cancel."""
     return x
 
 
@@ -45,19 +45,20 @@ def squared(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class polynomial:  # noqa: N801 - called like the functions beside it
+class polynomial:  # noqa: N801 - called like the functions above
     """The explicit map of (q·k + offset)^degree, each monomial once.
 
     For degree 2 and offset 1: the squares, √2 times the products of two coordinates, √2 times the
     coordinates, and 1: d(d+3)/2 + 1 features for width d. In general C(d + degree, degree).
 
+    Args:
+        degree: an integer, 1 or more.
+        offset: 0 or more: (q·k − c)^n is not an inner product of real features. `Polynomial` takes any offset.
+
     >>> phi = polynomial(degree=2)
     >>> q, k = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -1.0])
     >>> phi(q).shape, round((phi(q) @ phi(k)).item(), 4), ((q @ k + 1) ** 2).item()
     (torch.Size([6]), 4.0, 4.0)
-
-    offset must not be negative: (q·k − c)^n is no inner product of real features. `Polynomial` takes
-    any offset.
     """
 
     degree: int = 2
@@ -65,7 +66,7 @@ class polynomial:  # noqa: N801 - called like the functions beside it
 
     def __post_init__(self) -> None:
         if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 1:
-            raise OptionError(complaint("degree", repr(self.degree), "a whole number, 1 or more"))
+            raise OptionError(complaint("degree", repr(self.degree), "an integer, 1 or more"))
         if not (math.isfinite(self.offset) and self.offset >= 0):
             raise OptionError(
                 complaint("offset", self.offset, "0 or more", "Polynomial(degree, offset) takes any offset")
@@ -77,7 +78,7 @@ class polynomial:  # noqa: N801 - called like the functions beside it
 
     def __call__(self, x: Tensor) -> Tensor:
         indices, weights = _monomials(x.shape[-1], self.degree, self.offset > 0)
-        # Index `width` stands for the constant √offset, a coordinate that every vector has.
+        # Index `width` is the constant coordinate √offset.
         constant = x.new_full((*x.shape[:-1], 1), math.sqrt(self.offset))
         extended = torch.cat([x, constant], dim=-1)
         product = extended[..., indices[0].to(x.device)]
@@ -87,19 +88,19 @@ class polynomial:  # noqa: N801 - called like the functions beside it
 
 
 def _monomials(width: int, degree: int, with_constant: bool) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Which coordinates each monomial multiplies, and the root of how often it comes up in the power."""
-    return _remembered_monomials(width, degree, with_constant)
+    """The coordinates that each monomial multiplies, and the square root of its multinomial coefficient."""
+    return _cached_monomials(width, degree, with_constant)
 
 
-# What torch.compiler.assume_constant_result does, without loading the compiler for those who do not compile.
+# As torch.compiler.assume_constant_result does, without loading the compiler.
 _monomials._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
 @cache
-def _remembered_monomials(width: int, degree: int, with_constant: bool) -> tuple[tuple[Tensor, ...], Tensor]:
+def _cached_monomials(width: int, degree: int, with_constant: bool) -> tuple[tuple[Tensor, ...], Tensor]:
     monomials = sorted(
         combinations_with_replacement(range(width + 1 if with_constant else width), degree),
-        # Pure powers first, then mixed ones, then those of a lower degree, the constant last.
+        # Pure powers first, then mixed ones, then lower degrees, the constant last.
         key=lambda m: (m.count(width), len(set(m)), m),
     )
     ways = [math.factorial(degree) // math.prod(math.factorial(m.count(i)) for i in set(m)) for m in monomials]
@@ -107,7 +108,7 @@ def _remembered_monomials(width: int, degree: int, with_constant: bool) -> tuple
     return columns, torch.tensor(ways, dtype=torch.float64, device="cpu").sqrt()
 
 
-class positive_random:  # noqa: N801 - called like the functions beside it
+class positive_random:  # noqa: N801 - called like the functions above
     """Random features whose product is exp(scale·q·k) on average, and always positive.
 
     φ(x)_r = exp(ω_r·x√scale − scale·|x|²/2) / √count, with ω_r Gaussian: softmax attention, approximated.
@@ -117,8 +118,12 @@ class positive_random:  # noqa: N801 - called like the functions beside it
     >>> bool((phi(q) @ phi(k) - torch.exp(q @ k / 2)).abs() < 0.05)
     True
 
-    scale: None is 1/√width, as in `Softmax`. orthogonal draws have a smaller variance. The same seed
-    gives the same features on every machine.
+    Args:
+        width: the width of queries and keys.
+        count: how many features.
+        seed: the same seed gives the same features on every machine.
+        scale: None is 1/√width, as in `Softmax`.
+        orthogonal: draw orthogonal directions, which have a smaller variance.
     """
 
     def __init__(
@@ -131,7 +136,7 @@ class positive_random:  # noqa: N801 - called like the functions beside it
         orthogonal: bool = True,
     ) -> None:
         if width < 1 or count < 1:
-            raise OptionError(complaint("width, count", (width, count), "whole numbers, 1 or more"))
+            raise OptionError(complaint("width, count", (width, count), "integers, 1 or more"))
         if scale is not None and not (math.isfinite(scale) and scale > 0):
             raise OptionError(complaint("scale", scale, "a positive number, or None for 1/√width"))
         self.width, self.count, self.seed, self.orthogonal = width, count, seed, orthogonal
@@ -152,7 +157,7 @@ class positive_random:  # noqa: N801 - called like the functions beside it
         return torch.exp(projected - x.square().sum(-1, keepdim=True) / 2) / math.sqrt(self.count)
 
     def redraw(self, seed: int) -> positive_random:
-        """The same map with other directions: errors of several draws are independent, and their mean is smaller.
+        """The same map with other directions: the errors of several draws are independent, so their mean is smaller.
 
         >>> phi = positive_random(width=4, count=8)
         >>> phi.redraw(seed=3)
@@ -161,9 +166,9 @@ class positive_random:  # noqa: N801 - called like the functions beside it
         return positive_random(self.width, self.count, seed=seed, scale=self.scale, orthogonal=self.orthogonal)
 
     def error(self, query: Tensor, key: Tensor) -> Tensor:
-        """The standard error of φ(q)·φ(k) as a part of exp(scale·q·k): (…, q, width), (…, k, width) → (…, q, k).
+        """The relative standard error of φ(q)·φ(k): (…, q, width), (…, k, width) → (…, q, k).
 
-        √((exp(scale·|q + k|²) − 1) / count) for independent directions; orthogonal ones are better than that.
+        √((exp(scale·|q + k|²) − 1) / count) for independent directions; orthogonal ones have a smaller error.
 
         >>> phi = positive_random(width=4, count=256)
         >>> phi.error(torch.zeros(1, 4), torch.tensor([[0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]]))
@@ -190,10 +195,10 @@ class positive_random:  # noqa: N801 - called like the functions beside it
         return bases.flatten(0, 1)[: self.count] * gaussian.norm(dim=-1, keepdim=True)
 
 
-# Features beyond which a state is no bargain for anybody.
-MOST_FEATURES = 1 << 20
-# Factors of a monomial that the native library takes.
-MOST_FACTORS = 8
+# With more features a linear state never pays.
+MAX_FEATURES = 1 << 20
+# Factors of a monomial that the native kernel supports.
+MAX_FACTORS = 8
 _ELEMENTWISE: dict[Any, int] = {
     identity: IDENTITY,
     elu1: ELU1,
@@ -201,50 +206,51 @@ _ELEMENTWISE: dict[Any, int] = {
     squared: SQUARED,
 }
 
-Map = Callable[[Tensor], Tensor]
+
+TensorMap = Callable[[Tensor], Tensor]
 
 
-class Maps(NamedTuple):
-    """φ of queries and φ of keys, (…, width) → (…, features); they differ where a weight stands on one side only.
+class FeatureMaps(NamedTuple):
+    """φ of queries and φ of keys, (…, width) → (…, features); they differ where only one of them has the weights.
 
-    rule: the same in the native library's words; None when it does not know the map. normalize: whether to divide.
+    rule: the map for the native kernel; None when it does not have the map. normalize: whether to divide.
     """
 
-    query: Map
-    key: Map
+    query: TensorMap
+    key: TensorMap
     features: int
-    rule: Rule | None
+    rule: FeatureRule | None
     normalize: bool
 
 
-def maps_of(similarity: AnySimilarity, width: int) -> Maps:
-    """The maps of a similarity that has some."""
+def feature_maps(similarity: AnySimilarity, width: int) -> FeatureMaps:
+    """The maps of a `FeatureMap` or `Polynomial`."""
     if isinstance(similarity, Polynomial):
-        return _power(similarity.degree, similarity.offset, width, True)
+        return _polynomial_maps(similarity.degree, similarity.offset, width, True)
     assert isinstance(similarity, FeatureMap)
     given = similarity.map
     if isinstance(given, polynomial):
-        return _power(given.degree, given.offset, width, similarity.normalize)
+        return _polynomial_maps(given.degree, given.offset, width, similarity.normalize)
     code = _ELEMENTWISE.get(given) if _hashable(given) else None
-    rule = None if code is None else Rule(code, width)
+    rule = None if code is None else FeatureRule(code, width)
     count = feature_count(similarity, width)
-    phi = partial(_mapped_to, similarity, count)
-    return Maps(phi, phi, count, rule, similarity.normalize)
+    phi = partial(_apply_with_count, similarity, count)
+    return FeatureMaps(phi, phi, count, rule, similarity.normalize)
 
 
-def _mapped_to(similarity: FeatureMap, count: int, x: Tensor) -> Tensor:
-    """φ(x), with as many features as before: sums of others are no sums of these."""
-    found = mapped(similarity, x)
-    if found.shape[-1] != count:
-        wanted = f"{count} features, as it gave before"
-        raise ShapeError(complaint(f"map (of {similarity!r})", f"{found.shape[-1]} features", wanted))
-    return found
+def _apply_with_count(similarity: FeatureMap, count: int, x: Tensor) -> Tensor:
+    """φ(x), checked to have `count` features: sums of different features cannot be added."""
+    features = apply_feature_map(similarity, x)
+    if features.shape[-1] != count:
+        wanted = f"{count} features, as before"
+        raise ShapeError(complaint(f"map (of {similarity!r})", f"{features.shape[-1]} features", wanted))
+    return features
 
 
 def feature_count(similarity: AnySimilarity, width: int) -> int:
-    """How many features φ has; a map that does not say is asked for those of a vector of zeros."""
+    """How many features φ has; an unknown map is applied to a vector of zeros."""
     if isinstance(similarity, Polynomial):
-        return _coordinates(similarity.offset, width, similarity.degree)
+        return _monomial_count(similarity.offset, width, similarity.degree)
     assert isinstance(similarity, FeatureMap)
     given = similarity.map
     if _hashable(given) and given in _ELEMENTWISE:
@@ -252,19 +258,19 @@ def feature_count(similarity: AnySimilarity, width: int) -> int:
     if isinstance(given, polynomial | positive_random):
         return given.features(width)
     try:
-        return _probed(similarity, width, torch.float32)
-    except RuntimeError:  # what torch says of a module whose parameters are float64
-        return _probed(similarity, width, torch.float64)
+        return _probe_feature_count(similarity, width, torch.float32)
+    except RuntimeError:  # a module whose parameters are float64
+        return _probe_feature_count(similarity, width, torch.float64)
 
 
-def _probed(similarity: FeatureMap, width: int, dtype: torch.dtype) -> int:
+def _probe_feature_count(similarity: FeatureMap, width: int, dtype: torch.dtype) -> int:
     with torch.no_grad():
-        return mapped(similarity, torch.zeros(1, 1, 1, width, dtype=dtype)).shape[-1]
+        return apply_feature_map(similarity, torch.zeros(1, 1, 1, width, dtype=dtype)).shape[-1]
 
 
-def mapped(similarity: FeatureMap, x: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f"]:
-    """φ(x), looked at: a row of features, at least one, for every row of x."""
-    half = _half(similarity.map)
+def apply_feature_map(similarity: FeatureMap, x: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f"]:
+    """φ(x), checked: a row of features, at least one, for every row of x."""
+    half = _half_dtype(similarity.map)
     given = x.contiguous() if half is None else x.to(half).contiguous()
     if torch.is_autocast_enabled(x.device.type):
         with torch.autocast(x.device.type, enabled=False):
@@ -275,7 +281,7 @@ def mapped(similarity: FeatureMap, x: Float[Tensor, "b h n d"]) -> Float[Tensor,
         features = features.to(x.dtype)
     if not isinstance(features, Tensor) or features.dim() != 4 or features.shape[:3] != x.shape[:3]:
         given = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
-        wanted = f"shape ({', '.join(map(str, x.shape[:3]))}, features): one row for each that it was given"
+        wanted = f"shape ({', '.join(map(str, x.shape[:3]))}, features): one row of features for each row"
         raise ShapeError(complaint(f"map (of {similarity!r})", given, wanted))
     if features.dtype is not x.dtype or features.shape[3] == 0:
         given = f"{features.shape[3]} features of {features.dtype}"
@@ -283,19 +289,19 @@ def mapped(similarity: FeatureMap, x: Float[Tensor, "b h n d"]) -> Float[Tensor,
     return features.contiguous()
 
 
-def _half(given: Any) -> torch.dtype | None:
-    """The dtype of a module in half precision: what is around it computes in float32."""
+def _half_dtype(given: Any) -> torch.dtype | None:
+    """The dtype of a module in half precision, whose input has to be converted from float32; None otherwise."""
     first = next(given.parameters(), None) if isinstance(given, torch.nn.Module) else None
     return first.dtype if first is not None and first.dtype in (torch.bfloat16, torch.float16) else None
 
 
-def is_known(similarity: AnySimilarity) -> bool:
-    """Whether the native library has the map, and not only torch."""
+def has_native_map(similarity: AnySimilarity) -> bool:
+    """Whether the native kernel has the map."""
     if isinstance(similarity, Polynomial):
-        return 1 <= similarity.degree <= MOST_FACTORS
+        return 1 <= similarity.degree <= MAX_FACTORS
     given = similarity.map if isinstance(similarity, FeatureMap) else None
     if isinstance(given, polynomial):
-        return given.degree <= MOST_FACTORS
+        return given.degree <= MAX_FACTORS
     return _hashable(given) and given in _ELEMENTWISE
 
 
@@ -303,20 +309,22 @@ def _hashable(thing: object) -> bool:
     return type(thing).__hash__ is not None
 
 
-def _coordinates(offset: float, width: int, degree: int) -> int:
+def _monomial_count(offset: float, width: int, degree: int) -> int:
     free = width if offset else max(width - 1, 0)
     return math.comb(free + degree, degree)
 
 
-def _power(degree: int, offset: float, width: int, normalize: bool) -> Maps:
-    rule = Rule(POWER, width, degree, offset) if 1 <= degree <= MOST_FACTORS and width else None
-    count = _coordinates(offset, width, degree)
+def _polynomial_maps(degree: int, offset: float, width: int, normalize: bool) -> FeatureMaps:
+    rule = FeatureRule(POWER, width, degree, offset) if 1 <= degree <= MAX_FACTORS and width else None
+    count = _monomial_count(offset, width, degree)
     of_query = partial(monomials, degree=degree, offset=offset, weighted=False)
-    return Maps(of_query, partial(monomials, degree=degree, offset=offset, weighted=True), count, rule, normalize)
+    return FeatureMaps(
+        of_query, partial(monomials, degree=degree, offset=offset, weighted=True), count, rule, normalize
+    )
 
 
 def monomials(x: Float[Tensor, "... d"], degree: int, offset: float, weighted: bool) -> Float[Tensor, "... f"]:
-    """The monomials of (q·k + offset)^degree; weighted, each as often as it comes up, times the offset's part in it.
+    """The monomials of (q·k + offset)^degree; if weighted, times their coefficients in that power.
 
     >>> q, k = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -1.0])
     >>> monomials(q, 2, -3.0, False) @ monomials(k, 2, -3.0, True)  # (3 − 2 − 3)²
@@ -324,21 +332,21 @@ def monomials(x: Float[Tensor, "... d"], degree: int, offset: float, weighted: b
     """
     if degree == 0:
         return x.new_ones((*x.shape[:-1], 1))
-    columns, weights = _table(x.shape[-1], degree, offset)
+    columns, weights = _monomial_table(x.shape[-1], degree, offset)
     extended = torch.cat([x, x.new_ones((*x.shape[:-1], 1))], dim=-1) if offset else x
-    product = _columns(extended, columns[0])
+    product = _gather_columns(extended, columns[0])
     for column in columns[1:]:
-        product = product * _columns(extended, column)
+        product = product * _gather_columns(extended, column)
     return product * weights.to(x.device, x.dtype) if weighted else product
 
 
-def _columns(x: Tensor, column: Tensor) -> Tensor:
-    """x[..., column]; but of that, threads sum the derivative in any order, and the bits change from run to run."""
+def _gather_columns(x: Tensor, column: Tensor) -> Tensor:
+    """x[..., column], with a derivative that is summed in a fixed order, so that its bits do not vary."""
     return x.gather(-1, column.to(x.device).expand(*x.shape[:-1], -1))
 
 
 @cache
-def _table(width: int, degree: int, offset: float) -> tuple[tuple[Tensor, ...], Tensor]:
+def _monomial_table(width: int, degree: int, offset: float) -> tuple[tuple[Tensor, ...], Tensor]:
     chosen = list(combinations_with_replacement(range(width + 1 if offset else width), degree))
     ways = [
         math.factorial(degree) / math.prod(math.factorial(m.count(i)) for i in set(m)) * offset ** m.count(width)

@@ -1,9 +1,9 @@
-"""`attention` and its kin: read the call, choose a backend, run it."""
+"""`attention`, `explain` and `varlen`: check the arguments, choose a backend, run it."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Literal, TypedDict, Unpack, overload
+from typing import Literal, Never, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from .backends.reference import NEG_INF, Result
 from .cache import KVCache
 from .cache.decode import explain_step
 from .errors import MaskError, OptionError, ShapeError, complaint
-from .inputs import AttentionInputs, compute_dtype, read_inputs
+from .inputs import AttentionInputs, compute_dtype, raise_unknown_arguments, read_inputs
 from .masks import Mask
 from .masks.segments import boundaries
 from .ops.loader import limit_threads_after_fork
@@ -24,7 +24,7 @@ Answer = Tensor | tuple[Tensor, ...]
 
 
 class Options(TypedDict, total=False):
-    """What the overloads of `attention` have in common."""
+    """The options that all overloads of `attention` share."""
 
     similarity: AnySimilarity | None
     mask: Mask | None
@@ -85,20 +85,31 @@ def attention(
     backend: str = "auto",
     return_lse: bool = False,
     return_weights: bool = False,
+    **unknown: Never,
 ) -> Answer:
-    """V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j), over the keys j that the mask lets query i see.
+    """V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j), over the keys j that the mask allows for query i.
 
-    query: (batch, heads_q, len_q, width); key: (batch, heads_kv, len_k, width);
-    value: (batch, heads_kv, len_k, width_v). Query head h reads key/value head h // (heads_q // heads_kv).
-    Three dimensions are (batch, length, width), two (length, width); masks and bias then broadcast to
-    (batch, len_q, len_k) and (len_q, len_k).
-    similarity: `Softmax()` when None; `Argmax`, `Polynomial`, `FeatureMap`, `Similarity`.
-    mask: True attends. bias: added to softmax's scores, in the order scale → softcap → bias → mask.
-    backend: says how and never changes the answer; one that is asked for by name runs or is refused.
+    Args:
+        query: (batch, heads_q, len_q, width). All three may instead be (batch, length, width) or (length, width);
+            mask and bias then broadcast to (batch, len_q, len_k) and (len_q, len_k).
+        key: (batch, heads_kv, len_k, width). Query head h reads key/value head h // (heads_q // heads_kv).
+        value: (batch, heads_kv, len_k, width_v).
+        similarity: `Softmax()` when None; `Argmax`, `Polynomial`, `FeatureMap` or `Similarity`.
+        mask: a mask of `qkv.masks`; True attends.
+        bias: numbers that broadcast to (batch, heads_q, len_q, len_k) and are added to softmax's scores, in the order
+            scale → softcap → bias → mask.
+        dropout: the probability that a weight is set to 0; the others are divided by 1 − dropout.
+        backend: how to compute; it never changes the answer. "auto" picks one; a named one runs or is refused.
+        return_lse: return log Σ_j exp(score) too, sink included; softmax only.
+        return_weights: return the weights too, after dropout: out = weights @ value.
 
-    Returns (batch, heads_q, len_q, width_v), or a tuple in the order (out, lse, weights): lse is
-    log Σ_j exp(score), (batch, heads_q, len_q), sink included; weights are those that were applied, after
-    dropout: out = weights @ value.
+    Returns:
+        (batch, heads_q, len_q, width_v), or a tuple in the order (out, lse, weights) with lse (batch, heads_q, len_q)
+        and weights (batch, heads_q, len_q, len_k).
+
+    Raises:
+        ShapeError, DtypeError, MaskError, OptionError: arguments that do not fit; the message says what to do.
+        BackendRefused: the named backend cannot run this call; `reasons` says why.
 
     >>> import torch, qkv
     >>> q, k, v = torch.eye(3), torch.eye(3), torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
@@ -107,10 +118,12 @@ def attention(
             [0., 1.],
             [2., 2.]])
 
-    At the edges: a query with nothing to attend to gets exactly 0, lse −inf and gradient 0. What is
-    masked cannot matter, NaN and infinity included; NaN that is attended is never hidden. A score of
-    +inf makes its row NaN; one of −inf has weight 0.
+    A query with nothing to attend to gets exactly 0, lse −inf and gradient 0. Masked keys and values cannot matter,
+    NaN and infinity included; NaN that is attended to is never hidden. A score of +inf makes its row NaN; a score of
+    −inf has weight 0.
     """
+    if unknown:
+        raise_unknown_arguments("attention", unknown)
     limit_threads_after_fork()
     call = read_inputs(query, key, value, similarity, mask, bias, dropout, backend, return_lse, return_weights)
     chosen = choose(call)
@@ -118,7 +131,7 @@ def attention(
     if not (extent.len_k and extent.len_q and extent.heads and extent.batch):
         result = empty_result(call)
     elif torch.is_autocast_enabled(query.device.type):
-        # The arithmetic is settled by the inputs' dtype, not by who calls.
+        # The inputs' dtype decides the arithmetic, not the caller's autocast.
         with torch.autocast(query.device.type, enabled=False):
             result = _run(chosen, call)
     else:
@@ -130,10 +143,10 @@ def _run(chosen: Backend, call: AttentionInputs) -> Result:
     try:
         return chosen.run(call)
     except RuntimeError as error:
-        if "can't allocate cache" not in str(error):  # torch has no type for it on CPUs
+        if "can't allocate memory" not in str(error):  # on CPUs torch has no exception type for it
             raise
-        asked = " ".join(str(error).split()).rpartition("you tried to allocate ")[2].partition(" bytes")[0]
-        raise MemoryError(f"attention: no room for {asked} bytes, in the backend {chosen.name}") from error
+        size = " ".join(str(error).split()).rpartition("you tried to allocate ")[2].partition(" bytes")[0]
+        raise MemoryError(f"attention: could not allocate {size} bytes in the backend {chosen.name}") from error
 
 
 def explain(
@@ -149,25 +162,33 @@ def explain(
     return_lse: bool = False,
     return_weights: bool = False,
     cache: KVCache | None = None,
+    **unknown: Never,
 ) -> Choice:
-    """What the same call of `attention` would run: the backend, the reasons against every other, the cost.
+    """Which backend the same call of `attention` would run, the reasons against the others, and the cost.
 
-    cache: what the same call of `decode` would run with that cache; nothing is appended.
+    Args:
+        query, key, value, similarity, mask, bias, dropout, backend, return_lse, return_weights: as in `attention`.
+        cache: explain the same call of `decode` with this cache instead; nothing is appended.
+
+    Returns:
+        A `Choice`; print it for a table.
 
     >>> import torch, qkv
     >>> q = torch.zeros(1, 4, 64, 16)
     >>> qkv.explain(q, q, q, similarity=qkv.Argmax()).backend
     'argmax'
     """
+    if unknown:
+        raise_unknown_arguments("explain", unknown)
     if cache is not None:
-        for name, given, usual in (
+        for name, given, default in (
             ("dropout", dropout, 0.0),
             ("backend", backend, "auto"),
             ("return_lse", return_lse, False),
             ("return_weights", return_weights, False),
         ):
-            if given != usual:
-                raise OptionError(complaint(name, repr(given), f"{usual!r} beside a cache: decode has no {name}"))
+            if given != default:
+                raise OptionError(complaint(name, repr(given), f"{default!r} with a cache: decode has no {name}"))
         return explain_step(query, key, value, cache, similarity, mask, bias)
     return explain_choice(
         read_inputs(query, key, value, similarity, mask, bias, dropout, backend, return_lse, return_weights)
@@ -185,13 +206,22 @@ def varlen(
     mask: Mask | None = None,
     dropout: float = 0.0,
     backend: str = "auto",
+    **unknown: Never,
 ) -> Tensor:
-    """Attention over packed documents: document n is rows cu_seqlens[n] to cu_seqlens[n+1].
+    """Attention over packed documents: document n is the rows cu_seqlens[n] to cu_seqlens[n + 1] − 1.
 
-    query: (total_q, heads_q, width), key and value: (total_k, heads_kv, …); the result is
-    (total_q, heads_q, width_v). No document sees another. mask counts positions inside each document,
-    so that `Causal()` is causal in each; it must not hold tensors of a batch's size. Documents may be
-    empty. For similarity of packed rows as one sequence, see `Segments.from_cu_seqlens`.
+    Args:
+        query: (total_q, heads_q, width).
+        key: (total_k, heads_kv, width).
+        value: (total_k, heads_kv, width_v).
+        cu_seqlens_q: integers (documents + 1,), the cumulative lengths, from 0. Documents may be empty.
+        cu_seqlens_k: the same for keys; `cu_seqlens_q` when left out.
+        similarity, dropout, backend: as in `attention`.
+        mask: counts positions inside each document, so that `Causal()` is causal in each. It must fit every document:
+            no tensors of one length. For a mask over the packed sequence, use `Segments.from_cu_seqlens`.
+
+    Returns:
+        (total_q, heads_q, width_v). No document attends to another.
 
     >>> import torch, qkv
     >>> x = torch.randn(5, 2, 4)
@@ -200,6 +230,8 @@ def varlen(
     >>> torch.allclose(packed[2:], qkv.attention(alone, alone, alone, mask=qkv.Causal())[0].transpose(0, 1))
     True
     """
+    if unknown:
+        raise_unknown_arguments("varlen", unknown)
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor) or tensor.dim() != 3:
             shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
@@ -226,24 +258,24 @@ def varlen(
 def _document_ranges(argument: str, cu_seqlens: Tensor, total: int) -> list[tuple[int, int]]:
     edges = boundaries(argument, cu_seqlens)
     if edges[-1] != total:
-        raise MaskError(complaint(argument, f"{edges[-1]} as the last number", f"{total}, the length that is packed"))
+        raise MaskError(complaint(argument, f"{edges[-1]} as the last number", f"{total}, the number of packed rows"))
     return list(pairwise(edges))
 
 
 def empty_result(call: AttentionInputs) -> Result:
-    """No keys, or nothing to answer: zeros, and still part of the graph."""
+    """Zeros for a call without keys or without queries, still part of the autograd graph."""
     query, key, value, extent = call.query, call.key, call.value, call.extent
-    nothing = query[..., :0].sum(-1, keepdim=True) + key[:, :, :0].sum() + value[:, :, :0].sum()
+    zero = query[..., :0].sum(-1, keepdim=True) + key[:, :, :0].sum() + value[:, :, :0].sum()
     for tensor in (call.bias, call.sink):
-        nothing = nothing if tensor is None else nothing + tensor.flatten()[:0].sum().to(query.dtype)
-    out = nothing.expand(*query.shape[:3], call.width_v)
-    lse = torch.full_like(nothing[..., 0], NEG_INF, dtype=compute_dtype(query.dtype)) if call.return_lse else None
-    weights = nothing.expand(*query.shape[:3], extent.len_k).clone() if call.return_weights else None
+        zero = zero if tensor is None else zero + tensor.flatten()[:0].sum().to(query.dtype)
+    out = zero.expand(*query.shape[:3], call.width_v)
+    lse = torch.full_like(zero[..., 0], NEG_INF, dtype=compute_dtype(query.dtype)) if call.return_lse else None
+    weights = zero.expand(*query.shape[:3], extent.len_k).clone() if call.return_weights else None
     return Result(out.clone(), lse, weights)
 
 
 def restore_shape(call: AttentionInputs, result: Result) -> Answer:
-    """In the caller's dimensions, and in the order (out, lse, weights)."""
+    """The result in the caller's number of dimensions, and in the order (out, lse, weights)."""
     out, lse, weights = result
     dims = call.extent.dims
     if dims == 3:
@@ -256,11 +288,11 @@ def restore_shape(call: AttentionInputs, result: Result) -> Answer:
         weights = None if weights is None else weights[0, 0]
     if not (call.return_lse or call.return_weights):
         return out
-    asked = [out]
+    returned = [out]
     if call.return_lse:
         assert lse is not None
-        asked.append(lse)
+        returned.append(lse)
     if call.return_weights:
         assert weights is not None
-        asked.append(weights)
-    return tuple(asked)
+        returned.append(weights)
+    return tuple(returned)

@@ -1,7 +1,7 @@
 """Arguments of `attention` and `decode`, validated once and frozen.
 
-`AttentionInputs` and `DecodeInputs` hold tensors with four dimensions, a resolved mask and checked options; backends do
-no validation of their own. Nothing in this file reads the numbers inside a tensor, except where a mask holds lengths.
+`AttentionInputs` and `DecodeInputs` have tensors with four dimensions, a resolved mask and checked options; backends
+validate nothing. Nothing in this file reads the numbers inside a tensor, except the lengths of a mask.
 
 In `decode`, masks are read in absolute positions. `Causal`, `Window` and `Predicate` are given the position of each
 query; a tensor with an axis of queries has one row for each position of the whole sequence or for each new query.
@@ -10,8 +10,11 @@ query; a tensor with an axis of queries has one row for each position of the who
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Never, NoReturn
 
 import numpy as np
 import torch
@@ -30,10 +33,9 @@ from .errors import (
     complaint,
 )
 from .masks import Band, Causal, Dense, Extent, Mask, Padding, Segments, as_mask
-from .masks.arrays import shape_of
-from .masks.grid import Grid, TorchGrid, integer
+from .masks.grid import Grid, TorchGrid, as_integer, describe, shape_of
 from .masks.joined import Joined
-from .similarity import AnySimilarity, Argmax, Softmax, as_similarity
+from .similarity import AnySimilarity, Argmax, Similarity, Softmax, as_similarity
 
 if TYPE_CHECKING:
     from .cache.kv import KVCache
@@ -43,8 +45,8 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _DTYPE_SET = frozenset(DTYPES)
 BACKEND_NAMES = ("auto", "reference", "sdpa", "blockwise", "linear", "argmax", "native")
 _MAX_INT64 = 2**63 - 1
-ALIGNMENT = 64  # bytes: torch's own tensors start on multiples of it
-# Looked up once: a chain of attributes costs as much as the question itself.
+ALIGNMENT = 64  # bytes; torch allocates tensors at multiples of it
+# Looked up once: following the attributes costs as much as the call.
 is_compiling, _forward_ad, _PARAMETER = torch.compiler.is_compiling, torch.autograd.forward_ad, torch.nn.Parameter
 
 
@@ -76,7 +78,7 @@ class AttentionInputs(NamedTuple):
 
     @property
     def sink(self) -> Tensor | None:
-        """The sink as (heads_q, 1, 1) in the arithmetic's dtype, ready to stand beside the scores."""
+        """The sink as (heads_q, 1, 1) or (1, 1, 1), in the dtype of the scores."""
         sink = self.similarity.sink if isinstance(self.similarity, Softmax) else None
         if sink is None:
             return None
@@ -88,47 +90,47 @@ class AttentionInputs(NamedTuple):
     def mask_versions(self) -> tuple[int, ...]:
         return () if self.mask is None else self.mask.versions()
 
-    def check_mask_is_as_it_was(self, versions: tuple[int, ...]) -> None:
-        """A mask is made again in the backward pass, and must still be the one of the forward pass."""
+    def check_mask_unchanged(self, versions: tuple[int, ...]) -> None:
+        """The backward pass computes the mask again: its tensors must not have changed since the forward pass."""
         if self.mask_versions() != versions:
             raise MaskError(
                 complaint(
                     "mask",
                     "a tensor that was written to between the forward and the backward pass",
-                    "one that stays as it was",
-                    "give the mask a clone() of the buffer",
+                    "a tensor that does not change",
+                    "give the mask a clone() of it",
                 )
             )
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Scores and sums are float32 for half-precision inputs, and the inputs' own dtype otherwise."""
+    """The dtype of scores and sums: float64 for float64 inputs, float32 for all others."""
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
 def fold_group(tensor: Tensor, heads_kv: int) -> Tensor:
-    """(batch, heads_q, rows, n) → (batch, heads_kv, group·rows, n): the group's heads become rows."""
+    """(batch, heads_q, rows, n) → (batch, heads_kv, group·rows, n): the heads of a group become rows."""
     batch, heads_q, rows, n = tensor.shape
     return tensor if heads_q == heads_kv else tensor.reshape(batch, heads_kv, heads_q // heads_kv * rows, n)
 
 
 def unfold_group(tensor: Tensor, heads_q: int) -> Tensor:
-    """The way back of `fold_group`."""
+    """The inverse of `fold_group`."""
     batch, heads_kv, rows, n = tensor.shape
     return tensor if heads_q == heads_kv else tensor.reshape(batch, heads_q, rows * heads_kv // heads_q, n)
 
 
 def compact(tensor: Tensor) -> Tensor:
-    """The same numbers in the plain order of memory and from a boundary on, so that no layout can change a bit of what
-    follows: on some processors a product q kᵀ rounds otherwise when its rows start elsewhere (docs/log.md).
+    """The same numbers, contiguous and aligned, so that the layout of the inputs cannot change a bit of the result: on
+    some processors a product q kᵀ rounds differently when its rows start at other addresses (docs/log.md).
 
-    Nothing is copied that lies so already. One matrix that `expand` shows to all batch rows and heads stays one, where
-    its copies would start on boundaries as well.
+    Nothing is copied that is contiguous and aligned already. One matrix that `expand` repeats over batch and heads
+    stays one where its copies would be aligned as well.
     """
     shape, strides = tensor.shape, tensor.stride()
     if tensor.is_contiguous():
         plain = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-        # An axis of size 1 may have any stride and still be contiguous, and torch's products look at strides.
+        # An axis of size 1 may have any stride in a contiguous tensor, and torch's products depend on strides.
         tensor = tensor if strides == plain else tensor.flatten().view(shape)
         return tensor.clone() if tensor.data_ptr() % ALIGNMENT else tensor
     front, matrix = shape[:-2], math.prod(shape[-2:]) * tensor.itemsize
@@ -139,8 +141,7 @@ def compact(tensor: Tensor) -> Tensor:
 
 
 def aligned_layout(tensor: Tensor) -> Tensor:
-    """For kernels that take strides: the tensor itself where its rows, copied or not, start on boundaries, and
-    `compact` otherwise."""
+    """For kernels that take strides: the tensor itself where all its rows are aligned, `compact` otherwise."""
     (batch, head, row, one), width, step = tensor.stride(), tensor.shape[3], ALIGNMENT // tensor.itemsize
     off = tensor.data_ptr() % ALIGNMENT or width % step or batch % step or head % step or row % step
     return compact(tensor) if off or one != 1 or row < width else tensor
@@ -158,7 +159,7 @@ def read_inputs(
     return_lse: bool,
     return_weights: bool,
 ) -> AttentionInputs:
-    """Check every argument once and freeze the call."""
+    """Check every argument of `attention` once."""
     dims = check_tensors(query, key, value)
     query, key, value = _to_four_dimensions(query, key, value, dims)
     _check_sizes(query, key, value)
@@ -193,6 +194,54 @@ def read_inputs(
     )
 
 
+_OPTIONS = {
+    "attention": ("similarity", "mask", "bias", "dropout", "backend", "return_lse", "return_weights"),
+    "explain": ("similarity", "mask", "bias", "dropout", "backend", "return_lse", "return_weights", "cache"),
+    "varlen": ("similarity", "mask", "dropout", "backend"),
+    "decode": ("similarity", "mask", "bias", "lengths", "padding"),
+}
+# What to write in place of the arguments of torch, transformers and flash-attn.
+_REPLACEMENTS = {
+    "is_causal": "write mask=qkv.Causal()",
+    "causal": "write mask=qkv.Causal()",
+    "attn_mask": "write mask=qkv.Dense(attn_mask) for booleans (True attends), bias=attn_mask for numbers to add",
+    "attention_mask": "write mask=qkv.Padding(keep=attention_mask.bool()) for 1 = attend and 0 = padding",
+    "key_padding_mask": "write mask=qkv.Padding(drop=key_padding_mask) for True = padding",
+    "scale": "write similarity=qkv.Softmax(scale=...)",
+    "softmax_scale": "write similarity=qkv.Softmax(scale=...)",
+    "softcap": "write similarity=qkv.Softmax(softcap=...)",
+    "window_size": "write mask=qkv.Window(left=..., right=...), joined to qkv.Causal() by &",
+    "enable_gqa": "leave it out: heads are read off the shapes",
+    "dropout_p": "write dropout=...",
+}
+_REPLACEMENTS_OF = {
+    "varlen": {
+        "attn_mask": "write mask=, with positions counted inside each document: qkv.Causal(), qkv.Predicate(function)"
+    },
+    "decode": {
+        "is_causal": "leave it out: decode is causal, each token attends to itself and earlier tokens",
+        "causal": "leave it out: decode is causal, each token attends to itself and earlier tokens",
+        "dropout_p": "leave it out: decode has no dropout",
+        "dropout": "leave it out: decode has no dropout",
+    },
+}
+_TORCH_ARGUMENTS = ("is_causal", "attn_mask", "scale", "enable_gqa", "dropout_p")
+
+
+def raise_unknown_arguments(function: str, unknown: Mapping[str, Never]) -> NoReturn:
+    """Refuse keyword arguments that `function` does not have, with what to write instead."""
+    name, value = next(iter(unknown.items()))
+    options = _OPTIONS[function]
+    hint = _REPLACEMENTS_OF.get(function, {}).get(name) or _REPLACEMENTS.get(name, "")
+    if function == "attention" and name in _TORCH_ARGUMENTS:
+        hint += "; qkv.compat.scaled_dot_product_attention takes torch's arguments"
+    close = get_close_matches(name, options, 1)
+    if not hint and close:
+        hint = f"write {close[0]}="
+    wanted = f"no such argument: qkv.{function} takes {', '.join(options)}"
+    raise OptionTypeError(complaint(name, describe(value), wanted, hint))
+
+
 def _to_four_dimensions(query: Tensor, key: Tensor, value: Tensor, dims: int) -> tuple[Tensor, Tensor, Tensor]:
     if dims == 4:
         return query, key, value
@@ -222,12 +271,12 @@ def _check_options(similarity: AnySimilarity, backend: str, return_lse: bool, re
 
 
 def in_transform() -> bool:
-    """Whether torch.func or forward-mode AD is at work."""
+    """Whether a transform of torch.func or forward-mode AD is active."""
     return _functorch.maybe_current_level() is not None or _forward_ad._current_level >= 0
 
 
 def is_traced(*tensors: Tensor) -> bool:
-    """Whether torch.compile, torch.export, torch.func or forward-mode AD stands between us and the numbers."""
+    """Whether torch.compile, torch.export, torch.func, forward-mode AD or a tensor subclass hides the numbers."""
     if is_compiling() or in_transform():
         return True
     for tensor in tensors:
@@ -238,15 +287,15 @@ def is_traced(*tensors: Tensor) -> bool:
 
 
 def _refuse_dtensors(*tensors: Tensor) -> None:
-    """A part of a sequence is no sequence, and torch's operators do not mix DTensors with masks that are none."""
+    """A DTensor has only a part of the sequence, and torch does not mix DTensors with ordinary masks."""
     for tensor in tensors:
         if type(tensor).__name__ == "DTensor":
-            hint = "qkv.parallel.attention takes DTensors; t.to_local() is what this rank has"
+            hint = "use qkv.parallel.attention, or tensor.to_local() for this rank's part"
             raise DtypeError(complaint("query, key, value", "a DTensor", "ordinary tensors", hint))
 
 
 def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> int:
-    """The number of dimensions, after everything about the three tensors but their sizes was looked at."""
+    """Check types, dtypes, devices and layouts of the three tensors; returns their number of dimensions."""
     try:
         dtype, device, dims = query.dtype, query.device, query.dim()
         sound = (
@@ -270,7 +319,7 @@ def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> int:
 
 
 def _raise_tensor_error(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Say what is wrong with them, one after the other."""
+    """Find the first thing that is wrong, and say which tensor it is."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor):
             hint = "torch.as_tensor turns arrays and lists into one"
@@ -282,27 +331,34 @@ def _raise_tensor_error(query: Tensor, key: Tensor, value: Tensor) -> None:
             wanted = "float32, float64, bfloat16 or float16"
             raise DtypeError(complaint(name, f"dtype {tensor.dtype}", wanted, f"{name}.float() converts"))
         if tensor.dtype is not query.dtype:
-            given = f"dtype {tensor.dtype} beside query's {query.dtype}"
-            hint = "nothing is promoted in silence: convert with .to(dtype)"
+            given = f"dtype {tensor.dtype} with query's {query.dtype}"
+            hint = "convert with .to(dtype)"
             raise DtypeError(complaint(name, given, "one dtype for query, key and value", hint))
         if tensor.device != query.device:
-            given = f"device {tensor.device} beside query's {query.device}"
+            given = f"device {tensor.device} with query's {query.device}"
             raise DtypeError(complaint(name, given, "one device for all three"))
     if query.device.type == "meta":
-        raise DtypeError(complaint("query", "a meta tensor", "a tensor that holds numbers"))
+        raise DtypeError(complaint("query", "a meta tensor", "a tensor with contents"))
     dims = query.dim()
     if dims not in (2, 3, 4):
         raise ShapeError(complaint("query", f"{dims} dimensions {tuple(query.shape)}", RANKS))
     for name, tensor in (("key", key), ("value", value)):
         if tensor.dim() != dims:
-            given = f"{tensor.dim()} dimensions {tuple(tensor.shape)} beside query's {tuple(query.shape)}"
+            given = f"{tensor.dim()} dimensions {tuple(tensor.shape)} with query's {tuple(query.shape)}"
             raise ShapeError(complaint(name, given, f"{dims}, as many as query has"))
     raise DtypeError(complaint("query, key, value", "tensors of an unknown kind", "ordinary dense tensors"))
 
 
 def _check_sizes(query: Tensor, key: Tensor, value: Tensor) -> None:
-    batch, heads, heads_kv, len_q, len_k, width, width_v = check_sizes(query.shape, key.shape, value.shape)
-    # Checked in Python's integers, before anything of that size is asked for.
+    try:
+        sizes = check_sizes(query.shape, key.shape, value.shape)
+    except ShapeError as error:
+        hint = _hint_at_swapped_axes(query.shape, key.shape, value.shape)
+        if not hint:
+            raise
+        raise ShapeError(f"{error} {hint}") from None
+    batch, heads, heads_kv, len_q, len_k, width, width_v = sizes
+    # In Python's integers, before anything of that size is allocated.
     bytes_out = batch * heads * len_q * max(width, width_v) * query.element_size()
     if (
         bytes_out > _MAX_INT64
@@ -320,34 +376,34 @@ def check_bias(bias: Tensor, query: Tensor, extent: Extent, similarity: AnySimil
                 "bias",
                 f"a tensor with {similarity!r}",
                 "None",
-                "bias is added to softmax's scores; a mask works for all",
+                "bias is added to softmax's scores; mask= works with all similarities",
             )
         )
     if not isinstance(bias, Tensor):
-        raise DtypeError(complaint("bias", type(bias).__name__, "a torch.Tensor that is added to the scores"))
+        raise DtypeError(complaint("bias", type(bias).__name__, "a torch.Tensor of numbers to add to the scores"))
     if bias.dtype is torch.bool:
         raise MaskTypeError(
-            complaint("bias", "dtype torch.bool", "numbers to add", "a mask goes to mask=qkv.Dense(...)")
+            complaint("bias", "dtype torch.bool", "numbers to add to the scores", "write mask=qkv.Dense(...)")
         )
     if bias.dtype is not query.dtype and bias.dtype is not compute_dtype(query.dtype):
         raise DtypeError(complaint("bias", f"dtype {bias.dtype}", f"query's {query.dtype}", "convert with .to(dtype)"))
     if bias.device != query.device or bias.is_nested or bias.layout is not torch.strided:
         raise DtypeError(complaint("bias", f"{bias.layout} on {bias.device}", f"a dense tensor on {query.device}"))
     scores = (extent.batch, extent.heads, extent.len_q, extent.len_k)
-    seen = scores if extent.dims == 4 else (extent.batch, *scores[2:]) if extent.dims == 3 else scores[2:]
-    fits = bias.dim() <= len(seen) and all(
-        have in (1, want) for have, want in zip(reversed(bias.shape), reversed(seen), strict=False)
+    scores = scores if extent.dims == 4 else (extent.batch, *scores[2:]) if extent.dims == 3 else scores[2:]
+    fits = bias.dim() <= len(scores) and all(
+        have in (1, size) for have, size in zip(reversed(bias.shape), reversed(scores), strict=False)
     )
     if not fits:
         raise ShapeError(
             complaint(
                 "bias",
                 f"shape {tuple(bias.shape)}",
-                f"one that broadcasts, right-aligned, to the scores {seen}",
+                f"one that broadcasts, aligned at the right, to the scores {scores}",
             )
         )
     bias = bias.reshape(*(1,) * (extent.dims - bias.dim()), *bias.shape)
-    # What was expanded broadcasts just as well unexpanded.
+    # An expanded axis broadcasts just as well with size 1.
     bias = bias[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in bias.stride())].contiguous()
     return bias.unsqueeze(1) if extent.dims == 3 else bias[None, None] if extent.dims == 2 else bias
 
@@ -364,7 +420,7 @@ def check_dropout(dropout: float, similarity: AnySimilarity) -> float:
                 "dropout",
                 f"{dropout} with Argmax()",
                 "0.0",
-                "argmax keeps one key, and dropping it leaves none",
+                "argmax has one key per query, and dropping it would leave none",
             )
         )
     return dropout
@@ -385,9 +441,10 @@ _MAX_SCORES = 2**62
 class DecodeInputs(NamedTuple):
     """query (batch, heads_q, n, width), key (batch, heads_kv, n, width), value (…, n, value_width).
 
-    extent: batch, heads_q, n, and the longest row's tokens with the new ones. past: the tokens of each row before.
-    counts: how many of the n count in each row, the last ones if `left`; None: all. mask is resolved, bias has
-    four dimensions.
+    mask: resolved over the whole sequence. bias: with four dimensions.
+    counts: how many of the n new tokens of each row are real, the last ones if `left`; None for all.
+    past: the tokens of each row before the call.
+    extent: batch, heads_q, n, and the length of the longest row including the new tokens.
     """
 
     query: Tensor
@@ -402,19 +459,19 @@ class DecodeInputs(NamedTuple):
     extent: Extent
 
     @property
-    def hard(self) -> bool:
+    def is_argmax(self) -> bool:
         return isinstance(self.similarity, Argmax)
 
     @property
     def band(self) -> Band | None:
-        """What the mask leaves each query as one run of keys, in absolute positions; None when it is none."""
+        """The mask as one run of keys for each query, in absolute positions; None when it is not one."""
         if self.mask is None:
             return Band()
         total = self.extent.len_k
         return self.mask.band(self.extent._replace(len_q=total))
 
     def keep(self, rows: tuple[int, int], keys: tuple[int, int]) -> Tensor:
-        """The mask for the new queries rows[0] to rows[1] - 1 and keys: each of four dimensions full or 1."""
+        """The mask of the new queries rows[0] to rows[1] - 1, in four dimensions, each full or 1."""
         assert self.mask is not None
         at = _positions(self.past, self.counts, self.left, self.extent.len_q)
         return self.mask._cells(_PositionedGrid(self.extent, rows, keys, self.query.device, at))
@@ -431,12 +488,12 @@ def read_decode_inputs(
     lengths: Any,
     padding: str,
 ) -> DecodeInputs:
-    """Check every argument once. Whoever calls holds the cache's lock."""
+    """Check every argument of `decode` once. The caller must have the cache's lock."""
     check_tensors(query, key, value)
     if query.dim() != 4:
         wanted = "four dimensions: batch, heads, new tokens, width"
         raise ShapeError(complaint("query", f"shape {tuple(query.shape)}", wanted))
-    check_cache_fit(cache, key, value)
+    check_cache_fit(cache, key, value, query.shape[1])
     chosen = check_cache_similarity(similarity)
     sink = chosen.sink if isinstance(chosen, Softmax) else None
     for name, tensor in (("query", query), ("key", key), ("value", value), ("bias", bias), ("sink", sink)):
@@ -452,7 +509,7 @@ def read_decode_inputs(
     past = cache._lengths.copy()
     total = int(past.max()) + n if counts is None else int((past + counts).max())
     if batch * heads * n * total >= _MAX_SCORES:
-        shapes = f"{tuple(query.shape)} beside {total} keys"
+        shapes = f"{tuple(query.shape)} with {total} keys"
         raise ShapeError(
             complaint("query, key", shapes, f"fewer than {_MAX_SCORES} scores: the sizes overflow 64 bits")
         )
@@ -467,17 +524,20 @@ def read_decode_inputs(
 
 
 def check_cache_similarity(similarity: AnySimilarity | None) -> Softmax | Argmax:
-    """Softmax or Argmax: the others keep a sum of features, and not the past."""
+    """Softmax or Argmax: a cache of keys and values serves no other similarity."""
     chosen = as_similarity(similarity)
     if isinstance(chosen, Softmax | Argmax):
         return chosen
     reason = f"a cache of keys and values serves Softmax and Argmax, not {type(chosen).__name__}"
-    hint = "a qkv.LinearState remembers for it, and qkv.attention computes it over the whole sequence"
+    if isinstance(chosen, Similarity):
+        hint = "an arbitrary similarity has no finite feature map: use qkv.attention over the whole sequence"
+    else:
+        hint = "decode with a qkv.LinearState, or use qkv.attention over the whole sequence"
     raise BackendRefused(complaint("similarity", repr(chosen), "Softmax or Argmax", f"{reason}; {hint}"), (reason,))
 
 
 def check_query(query: Tensor, key: Tensor, cache: KVCache | LinearState) -> None:
-    """Query beside key, which fits the cache."""
+    """Check the query against the cache and a key that fits the cache."""
     batch, heads, n, width = query.shape
     if (batch, width) != (cache.batch, cache.width):
         wanted = f"batch {cache.batch} and width {cache.width}, as the cache has"
@@ -491,8 +551,7 @@ def check_query(query: Tensor, key: Tensor, cache: KVCache | LinearState) -> Non
 
 
 def keep_under_tracing(mask: Mask | None, n: int) -> Tensor | None:
-    """The mask in a program that is being traced, where nobody knows how long the cache is: only tensors that the
-    caller brings in full can be used."""
+    """The mask in a traced program, where the cache's length is unknown: only tensors over all keys can be used."""
     checked = as_mask(mask)
     if checked is None:
         return None
@@ -508,23 +567,23 @@ def _part_under_tracing(part: Mask, n: int) -> Tensor | None:
     if isinstance(part, Causal) and (part.offset is None or part.offset >= 0):
         return None  # decode is causal already
     if isinstance(part, Dense) and isinstance(part.keep, Tensor):
-        shape = part._four(4)
+        shape = part._four_sizes(4)
         if shape[2] in (1, n):
             return part.keep.reshape(shape)
     if isinstance(part, Padding) and part.lengths is None:
-        name, held = part._held()
-        if isinstance(held, Tensor):
-            rows = (held if held.dim() == 2 else held[None])[:, None, None]
+        name, values = part._given()
+        if isinstance(values, Tensor):
+            rows = (values if values.dim() == 2 else values[None])[:, None, None]
             return rows if name == "keep" else ~rows
     reason = (
         f"under torch.compile the cache's length is not known, and {part!r} needs it; "
         "Causal, Padding(keep=tensor) and Dense(tensor) for the new queries do not"
     )
-    raise BackendRefused(f"mask: {reason}. Hint: KVCache(window=...) keeps a window without a mask.", (reason,))
+    raise BackendRefused(f"mask: {reason}. Hint: for a window, use KVCache(window=...).", (reason,))
 
 
 def _positions(past: np.ndarray, counts: np.ndarray | None, left: bool, n: int) -> np.ndarray:
-    """The absolute position of each new query, (batch, n), or (1, n) when all rows are alike."""
+    """The absolute position of each new query, (batch, n), or (1, n) when all rows are equal."""
     first = past if counts is None or not left else past - (n - counts)
     if (first == first[0]).all():
         first = first[:1]
@@ -553,7 +612,7 @@ class _RowMask(Mask):
     extent: Extent
 
     def __init__(self, mask: Mask, extent: Extent) -> None:
-        self._fill(("Rows", mask.signature()), mask=mask.resolved(extent), extent=extent)
+        self._set_fields(("Rows", mask.signature()), mask=mask.resolved(extent), extent=extent)
 
     def __repr__(self) -> str:
         return repr(self.mask)
@@ -578,11 +637,11 @@ def _select_rows(mask: Mask, extent: Extent, at: np.ndarray) -> Mask:
         return type(mask)(*(_select_rows(part, extent, at) for part in mask.masks))
     if not isinstance(mask, Dense | Segments):
         return mask
-    held = shape_of(mask.keep if isinstance(mask, Dense) else mask.query_ids)
-    queries = (held[-2] if len(held) > 1 else 1) if isinstance(mask, Dense) else held[-1]
+    shape = shape_of(mask.keep if isinstance(mask, Dense) else mask.query_ids)
+    queries = (shape[-2] if len(shape) > 1 else 1) if isinstance(mask, Dense) else shape[-1]
     if queries != extent.len_k or (queries == 1 and isinstance(mask, Dense)):
         return _RowMask(mask, extent)
-    # One row for each position of the whole sequence: cut out those of the new queries.
+    # One row for each position of the whole sequence: select those of the new queries.
     mask = mask.resolved(extent._replace(len_q=extent.len_k))
     places = torch.from_numpy(np.clip(at, 0, extent.len_k - 1))
     if isinstance(mask, Dense):
@@ -608,24 +667,24 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def check_size(argument: str, given: Any, least: int = 1) -> int:
-    """An integer that is large enough."""
-    number = integer(argument, given)
+    """An integer, `least` or more."""
+    number = as_integer(argument, given)
     if number < least:
         raise OptionError(complaint(argument, given, f"an integer, {least} or more"))
     return number
 
 
 def check_new_tokens(cache: KVCache | LinearState, key: Tensor, value: Tensor) -> None:
-    """Refuse keys and values that do not fit the cache."""
+    """Refuse keys and values of any kind that do not fit the cache."""
     for name, tensor in (("key", key), ("value", value)):
         check_plain_tensor(name, tensor)
     check_cache_fit(cache, key, value)
 
 
-def check_cache_fit(cache: KVCache | LinearState, key: Tensor, value: Tensor) -> None:
-    """The same for tensors of which only sizes, dtypes and devices can be wrong."""
+def check_cache_fit(cache: KVCache | LinearState, key: Tensor, value: Tensor, query_heads: int | None = None) -> None:
+    """Refuse tensors whose sizes, dtypes or devices do not fit the cache."""
     if key.dtype is not value.dtype or key.device != value.device:
-        given = f"{value.dtype} on {value.device} beside key's {key.dtype} on {key.device}"
+        given = f"{value.dtype} on {value.device} with key's {key.dtype} on {key.device}"
         raise DtypeError(complaint("value", given, "key's dtype and device", "convert with .to(...)"))
     for name, tensor, width in (("key", key, cache.width), ("value", value, cache.value_width)):
         if tensor.dim() != 4 or (tensor.shape[0], tensor.shape[1], tensor.shape[3]) != (
@@ -633,26 +692,61 @@ def check_cache_fit(cache: KVCache | LinearState, key: Tensor, value: Tensor) ->
             cache.heads,
             width,
         ):
-            held = f"({cache.batch}, {cache.heads}, n, {width}): batch, heads, new tokens and width of the cache"
-            raise ShapeError(complaint(name, f"shape {tuple(tensor.shape)}", held))
+            wanted = f"({cache.batch}, {cache.heads}, n, {width}): batch, heads, new tokens and width of the cache"
+            hint = _hint_at_cache_sizes(cache, tensor.shape, query_heads)
+            raise ShapeError(complaint(name, f"shape {tuple(tensor.shape)}", wanted, hint))
     if key.shape[2] != value.shape[2]:
-        given = f"{value.shape[2]} tokens beside {key.shape[2]} keys"
+        given = f"{value.shape[2]} tokens with {key.shape[2]} keys"
         raise ShapeError(complaint("value", given, "one value for each key"))
-    if cache._seen is not None and cache._seen != (key.dtype, key.device):
-        dtype, device = cache._seen
-        hint = f"make it .to({str(device)!r}, {dtype}), or reset() the cache"
+    if cache._dtype_device is not None and cache._dtype_device != (key.dtype, key.device):
+        dtype, device = cache._dtype_device
+        hint = f"convert with .to({str(device)!r}, {dtype}), or reset() the cache"
         given = f"{key.dtype} on {key.device}"
-        raise DtypeError(complaint("key", given, f"{dtype} on {device}, as what the cache was given before", hint))
+        raise DtypeError(complaint("key", given, f"{dtype} on {device}, as the cache was given before", hint))
+
+
+def _hint_at_cache_sizes(cache: KVCache | LinearState, shape: Sequence[int], query_heads: int | None) -> str:
+    """For a key or value that does not fit: the likely mistake, if the shapes show one."""
+    if len(shape) != 4:
+        return ""
+    heads, length = shape[1], shape[2]
+    if heads != cache.heads and length == cache.heads:
+        return "if this is (batch, length, heads, width), call .transpose(1, 2)"
+    if query_heads == cache.heads and heads < cache.heads:
+        kind = type(cache).__name__
+        return f"the cache was made with the query heads; make the {kind} with the key/value heads, heads={heads}"
+    return ""
+
+
+def _hint_at_swapped_axes(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> str:
+    """For shapes that do not fit: which tensors would, if they were (batch, length, heads, width)."""
+
+    def swapped(shape: Sequence[int]) -> tuple[int, ...]:
+        return shape[0], shape[2], shape[1], shape[3]
+
+    if value[1:3] != key[1:3]:
+        candidates = [("value", (query, key, swapped(value))), ("key", (query, swapped(key), value))]
+    elif query[1] == key[2]:
+        candidates = [("query", (swapped(query), key, value)), ("key and value", (query, swapped(key), swapped(value)))]
+    else:
+        candidates = [("query, key and value", (swapped(query), swapped(key), swapped(value)))]
+    fitting = []
+    for names, shapes in candidates:
+        with suppress(ShapeError):
+            check_sizes(*shapes)
+            fitting.append(names)
+    names = ", or ".join(fitting)
+    return f"If {names} came as (batch, length, heads, width): call .transpose(1, 2) first." if names else ""
 
 
 def check_plain_tensor(name: str, tensor: Any) -> None:
-    """An ordinary tensor of numbers that nobody differentiates or traces."""
+    """An ordinary tensor of numbers, not differentiated or traced."""
     if not isinstance(tensor, Tensor):
         hint = "torch.as_tensor turns arrays and lists into one"
         raise DtypeError(complaint(name, type(tensor).__name__, "a torch.Tensor", hint))
     if tensor.is_nested or tensor.layout is not torch.strided or tensor.is_meta:
         kind = "a nested tensor" if tensor.is_nested else "a meta tensor" if tensor.is_meta else str(tensor.layout)
-        raise DtypeError(complaint(name, kind, "an ordinary dense tensor that holds numbers"))
+        raise DtypeError(complaint(name, kind, "an ordinary dense tensor with contents"))
     if tensor.dtype not in _DTYPE_SET:
         wanted = "float32, float64, bfloat16 or float16"
         raise DtypeError(complaint(name, f"dtype {tensor.dtype}", wanted, f"{name}.float() converts"))
@@ -663,7 +757,7 @@ def check_plain_tensor(name: str, tensor: Any) -> None:
 
 
 def check_no_gradient(name: str, tensor: Tensor) -> None:
-    """A cache outlives the graph that its tokens came from."""
+    """A cache outlives the autograd graph of its tokens."""
     if tensor.requires_grad and torch.is_grad_enabled():
         reason = f"{name} requires grad, and a cache is not differentiated"
         hint = "decode under torch.no_grad(), or train with qkv.attention over the whole sequence"
@@ -673,9 +767,9 @@ def check_no_gradient(name: str, tensor: Tensor) -> None:
 
 
 def check_lengths(lengths: Any, padding: Any, batch: int, n: int) -> tuple[np.ndarray | None, bool]:
-    """How many of the n new tokens of each row count (None: all), and whether they are the last ones."""
+    """How many of the n new tokens of each row are real (None: all), and whether they are the last ones."""
     if not isinstance(padding, str) or padding not in ("right", "left"):
-        raise OptionError(complaint("padding", repr(padding), "'right' or 'left': where what does not count stands"))
+        raise OptionError(complaint("padding", repr(padding), "'right' or 'left': the side of the padding"))
     if lengths is None:
         return None, False
     counts = _integers("lengths", lengths)
@@ -689,14 +783,14 @@ def check_lengths(lengths: Any, padding: Any, batch: int, n: int) -> tuple[np.nd
 
 
 def check_rows(index: Any, batch: int) -> np.ndarray:
-    """Numbers of rows, at least one."""
+    """Indices of rows, at least one."""
     rows = _integers("index", index)
     if rows.ndim != 1 or len(rows) == 0:
-        raise ShapeError(complaint("index", f"shape {rows.shape}", "one dimension, of at least one row"))
+        raise ShapeError(complaint("index", f"shape {rows.shape}", "one dimension, with at least one row"))
     wrong = np.flatnonzero((rows < 0) | (rows >= batch))
     if len(wrong):
-        place = int(wrong[0])
-        raise OptionError(complaint(f"index[{place}]", int(rows[place]), f"0 to {batch - 1}, a row of the cache"))
+        first = int(wrong[0])
+        raise OptionError(complaint(f"index[{first}]", int(rows[first]), f"0 to {batch - 1}, a row of the cache"))
     return rows
 
 

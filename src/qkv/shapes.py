@@ -1,7 +1,7 @@
 """Shape annotations: `Float[Tensor, "batch heads query width"]`.
 
-They are checked at run time in the tests, which load jaxtyping first. Elsewhere nobody looks at them, and loading
-jaxtyping would double the time of the first call.
+The tests check them at run time: they load jaxtyping first. Elsewhere jaxtyping is not loaded, since that would double
+the time of the first call.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What sim(q, k) is, in V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j).
+"""sim(q, k) in V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j).
 
-Each class is a frozen description; the backends know how to compute it. For the quotient to exist,
-Σ_j sim(q_i, k_j) must not vanish for any i. sim ≥ 0 with one positive term is enough, and softmax
-always has it. Where a sum is exactly zero the row is zero: no epsilon is ever added.
+Each class is a frozen description; the backends know how to compute it. The quotient exists where
+Σ_j sim(q_i, k_j) is not zero. Terms that are never negative, one of them positive, are enough, and softmax
+always has them. Where the sum is exactly zero the output is zero: no epsilon is ever added.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _finite_number(argument: str, given: object) -> float:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnySimilarity:
-    """What the five kinds have in common: a name, and a signature without tensors' contents."""
+    """The base of the five kinds: a name, and a signature without the contents of tensors."""
 
     kind: ClassVar[str]
     signature: tuple[Any, ...] = field(init=False, repr=False)
@@ -40,24 +40,25 @@ class AnySimilarity:
 
     def __repr__(self) -> str:
         """The constructor call, without what is left at its default."""
-        said = []
+        parts = []
         for f in fields(self):
             given = getattr(self, f.name, f.default)
             if f.init and given is not f.default and (hasattr(given, "shape") or given != f.default):
                 shape = getattr(given, "shape", None)
                 text = getattr(given, "__name__", repr(given)) if shape is None else f"<{tuple(shape)}>"
-                said.append(f"{f.name}={text}")
-        return f"{type(self).__name__}({', '.join(said)})"
+                parts.append(f"{f.name}={text}")
+        return f"{type(self).__name__}({', '.join(parts)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Softmax(AnySimilarity):
     """sim(q, k) = exp(softcap·tanh(scale·q·k / softcap) + bias).
 
-    scale: None is 1/√width; any finite number, 0 and negative ones included.
-    softcap: None, or a positive number that bounds the scores by tanh.
-    sink: None, a number, or a tensor with one logit per query head: exp(sink) joins the sum below
-        the fraction and nothing above it, so that a head may attend to nothing. It can be learned.
+    Args:
+        scale: any finite number, 0 and negative ones included; None is 1/√width.
+        softcap: a positive number that bounds the scores by tanh, or None.
+        sink: None, a number, or a tensor with one logit per query head. exp(sink) is added to the denominator only, so
+            that a head may attend to nothing. It can be learned.
 
     >>> Softmax(scale=0.5)
     Softmax(scale=0.5)
@@ -90,10 +91,10 @@ class Softmax(AnySimilarity):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Argmax(AnySimilarity):
-    """All weight on the best key, argmax_j q·k_j; ties go to the lowest index.
+    """All weight on the key with the highest score, argmax_j q·k_j; ties go to the lowest index.
 
-    The choice is a step function of queries and keys: its derivative is zero wherever it exists, so
-    training moves values only. Queries and keys get a gradient of exactly zero.
+    The choice is a step function of queries and keys, whose derivative is zero wherever it exists: only values are
+    trained, and the gradient of queries and keys is exactly zero.
     """
 
     kind: ClassVar[str] = "argmax"
@@ -106,9 +107,11 @@ class Argmax(AnySimilarity):
 class Polynomial(AnySimilarity):
     """sim(q, k) = (q·k + offset)^degree.
 
-    Even degrees are never negative, but may vanish: with q = (1, 0), the keys (−1, 0) and (−1, 3)
-    both give (q·k + 1)² = 0, and the row is 0. Odd degrees can be negative; the weights then still
-    sum to 1, but leave [0, 1], and the sum below the fraction can cancel. Degree 0 is uniform.
+    Args:
+        degree: an integer, 0 or more. Even degrees are never negative, but may vanish: with q = (1, 0), the keys
+            (−1, 0) and (−1, 3) both give (q·k + 1)² = 0, and the output is 0. Odd degrees can be negative; the weights
+            still sum to 1, but leave [0, 1], and the denominator can cancel. Degree 0 is uniform.
+        offset: any finite number.
 
     >>> Polynomial(degree=3)
     Polynomial(degree=3)
@@ -120,9 +123,9 @@ class Polynomial(AnySimilarity):
 
     def __post_init__(self) -> None:
         if isinstance(self.degree, bool) or not isinstance(self.degree, int):
-            raise OptionTypeError(complaint("degree", repr(self.degree), "a whole number, 0 or more"))
+            raise OptionTypeError(complaint("degree", repr(self.degree), "an integer, 0 or more"))
         if self.degree < 0:
-            raise OptionError(complaint("degree", self.degree, "a whole number, 0 or more"))
+            raise OptionError(complaint("degree", self.degree, "an integer, 0 or more"))
         object.__setattr__(self, "offset", _finite_number("offset", self.offset))
         self._sign(self.degree, self.offset)
 
@@ -131,10 +134,14 @@ class Polynomial(AnySimilarity):
 class FeatureMap(AnySimilarity):
     """sim(q, k) = φ(q)·φ(k), φ applied to the last axis: (..., width) → (..., features).
 
-    map: a callable; `qkv.features` has some. Maps with φ ≥ 0 and a positive product (elu1,
-        positive_random) keep the sum positive; relu, identity and others may give a zero sum
-        (a zero row) or, with signs, one that cancels.
-    normalize: False leaves out the division: V'_i = Σ_j φ(q_i)·φ(k_j) v_j.
+    Args:
+        map: a callable; `qkv.features` has some. Maps with φ ≥ 0 and a positive product (elu1, positive_random) keep
+            the denominator positive; with relu, identity and others it can be zero (the output is then 0) or cancel.
+        normalize: False leaves out the division: V'_i = Σ_j φ(q_i)·φ(k_j) v_j.
+
+    >>> import qkv
+    >>> FeatureMap(qkv.features.elu1)
+    FeatureMap(map=elu1)
     """
 
     kind: ClassVar[str] = "feature_map"
@@ -148,7 +155,7 @@ class FeatureMap(AnySimilarity):
             )
         if not isinstance(self.normalize, bool):
             raise OptionTypeError(complaint("normalize", repr(self.normalize), "True or False"))
-        # A number that another map may have after this one is gone: what is remembered by it is a choice of speed.
+        # An id may be reused after the map is freed; what is cached under it decides speed only, never the answer.
         self._sign(self.normalize, id(self.map))
 
 
@@ -156,9 +163,10 @@ class FeatureMap(AnySimilarity):
 class Similarity(AnySimilarity):
     """Any function of a block of queries and a block of keys.
 
-    function(query, key) gets (batch, heads, queries, width) and (batch, heads, keys, width), heads
-    already matched, and returns (batch, heads, queries, keys). It must treat every pair alike and on
-    its own, since blocks are cut where it suits the machine; `qkv.testing.check_similarity` tries that.
+    Args:
+        function: is given a query block (batch, heads, queries, width) and a key block (batch, heads, keys, width),
+            with heads already matched, and returns (batch, heads, queries, keys). It must compute each pair on its own,
+            since blocks may be cut anywhere; `qkv.testing.check_similarity` tests that.
     """
 
     kind: ClassVar[str] = "similarity"
@@ -170,20 +178,29 @@ class Similarity(AnySimilarity):
         self._sign()
 
 
-ANY_SOFTMAX = Softmax()
+DEFAULT_SOFTMAX = Softmax()
 
 
 def as_similarity(given: object) -> AnySimilarity:
-    """The similarity that was given, or `Softmax()` for None."""
+    """The given similarity, or `Softmax()` for None."""
     if given is None:
-        return ANY_SOFTMAX
+        return DEFAULT_SOFTMAX
     if isinstance(given, AnySimilarity):
         return given
     if isinstance(given, type) and issubclass(given, AnySimilarity):
         raise OptionTypeError(
-            complaint("similarity", f"the class {given.__name__}", "an object of it", f"write {given.__name__}(...)")
+            complaint("similarity", f"the class {given.__name__}", "an instance", f"write qkv.{given.__name__}(...)")
         )
-    hint = "wrap a function of query and key blocks: qkv.Similarity(function)" if callable(given) else ""
+    hint = _hint_for_callable(given) if callable(given) else ""
     raise OptionTypeError(
         complaint("similarity", repr(given), "None, Softmax, Argmax, Polynomial, FeatureMap or Similarity", hint)
     )
+
+
+def _hint_for_callable(given: Any) -> str:
+    """How to wrap a bare function: one of `qkv.features` is a feature map."""
+    if getattr(given, "__module__", None) == "qkv.features":
+        name = getattr(given, "__name__", None) or repr(given)
+        name += "(...)" if isinstance(given, type) else ""
+        return f"wrap a feature map: qkv.FeatureMap(qkv.features.{name})"
+    return "wrap φ(x) as qkv.FeatureMap(map), and a function of query and key blocks as qkv.Similarity(function)"

@@ -6,7 +6,7 @@ import torch
 import qkv
 from qkv.backends import argmax
 from qkv.backends.argmax import resolve_ties
-from qkv.backends.reference import products
+from qkv.backends.reference import dot_products
 from qkv.testing.poison import layouts
 
 DTYPES = [torch.float64, torch.float32]
@@ -52,7 +52,7 @@ def test_what_is_near_the_best_is_decided_by_sums_in_one_order(dtype: torch.dtyp
     query = numbers(3, 2, 6, rows, width, dtype=dtype)
     key = nearly_equal(5, 2, 3, columns, width, dtype)
     wanted = in_one_order(query, key)
-    assert torch.equal(resolve_ties(products(query, key), query, key).max(-1).indices, wanted.max(-1).indices)
+    assert torch.equal(resolve_ties(dot_products(query, key), query, key).max(-1).indices, wanted.max(-1).indices)
     # Any other rounding of the scores leads to the same keys.
     noise = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(7)).sign().to(dtype)
     bound = torch.finfo(dtype).eps * in_one_order(query.abs(), key.abs())
@@ -62,7 +62,7 @@ def test_what_is_near_the_best_is_decided_by_sums_in_one_order(dtype: torch.dtyp
 
 def test_only_scores_near_the_best_are_touched(monkeypatch) -> None:
     query, key = numbers(1, 2, 6, 23, 11), numbers(2, 2, 3, 31, 11)
-    scores = products(query, key)
+    scores = dot_products(query, key)
     monkeypatch.setattr(argmax, "PAIRS", 7)
     moved = resolve_ties(scores.clone(), query, key) != scores
     assert not (moved & (scores < scores.amax(-1, keepdim=True) - 1e-9)).any()
@@ -102,6 +102,6 @@ def test_nothing_to_see_no_width_and_zeros_stay_as_they_are() -> None:
     zeros = torch.zeros(2, 6, 5, 7, dtype=torch.float64)
     assert torch.equal(resolve_ties(zeros.clone(), query[..., :0], key[..., :0]), zeros)
     assert torch.equal(resolve_ties(zeros.clone(), query, 0 * key), zeros)
-    lost = products(query, key)
+    lost = dot_products(query, key)
     lost[1, 2, 3, 4] = float("nan")
     assert resolve_ties(lost.clone(), query, key)[1, 2, 3].isnan().sum() == 1

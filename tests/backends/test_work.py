@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from qkv import Softmax
-from qkv.profiling.calibrate import Probe, odd_calls, prepared
+from qkv.profiling.calibrate import Probe, prepare, prime_size_probes
 from qkv.profiling.watch import watch
 
 PARTS = 8
@@ -12,15 +12,15 @@ PARTS = 8
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_formula_is_count(part: int) -> None:
-    for probe in odd_calls(64, seed=part):
-        call = prepared(probe)
+    for probe in prime_size_probes(64, seed=part):
+        call = prepare(probe)
         with torch.no_grad(), watch() as seen:
             call.run()
         assert call.work.executed == seen.products + seen.native, probe
 
 
 def test_there_are_hundreds_of_calls_of_every_kind() -> None:
-    calls = [probe for part in range(PARTS) for probe in odd_calls(64, seed=part)]
+    calls = [probe for part in range(PARTS) for probe in prime_size_probes(64, seed=part)]
     assert len(calls) >= 500
 
     def kinds(of) -> set:
@@ -40,6 +40,6 @@ def test_the_busiest_thread_has_its_share(backend: str, threads) -> None:
     works = {}
     for count in (1, 2, 3):
         threads(count)
-        works[count] = prepared(probe).work
+        works[count] = prepare(probe).work
     assert works[1].products == works[1].executed == works[2].executed
     assert all(works[1].products / n <= works[n].products <= works[1].products for n in works)

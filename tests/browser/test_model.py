@@ -22,7 +22,7 @@ def looked():
 
     def layers(text: str):
         given = tokenizer(text, return_tensors="pt")
-        return qkv.hf.look(model, {name: given[name] for name in ("input_ids", "attention_mask")})
+        return qkv.hf.capture(model, {name: given[name] for name in ("input_ids", "attention_mask")})
 
     return layers
 
@@ -32,7 +32,7 @@ def agrees(page: Page, looked, text: str, layer: int, head: int, query: int) -> 
     found = {path: value for path, (value, _) in numbers(page).items()}
     assert [int(found[name]) for name in ("layer", "head")] == [layer, head]
     weights = looked(text)[layer - 1].weights
-    for name, values in qkv.hf.habits(weights)._asdict().items():
+    for name, values in qkv.hf.head_statistics(weights)._asdict().items():
         assert float(found[f"habits.{name}"]) == pytest.approx(values[0, head - 1].item(), abs=1e-6)
     row = weights[0, head - 1, query - 1] if query else weights[0, head - 1].mean(0)
     most = row.topk(min(3, sum(path.endswith(".weight") for path in found)))

@@ -1,7 +1,6 @@
 """Reach in a browser: another output by mouse and by keyboard, and the numbers that the library finds for it."""
 
-from qkv.theory.paths import paths
-from qkv.theory.reach import apart, shifted
+from qkv.theory.reach import apart, paths, shifted
 
 
 def reached(looks, output: int) -> list[int]:

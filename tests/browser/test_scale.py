@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qkv.theory.score_draws import predicted_moments
-from qkv.theory.softmax_draws import SoftmaxDraws
+from qkv.theory.draws import SoftmaxDraws, predicted_moments
 
 
 def lit(page) -> set[str]:

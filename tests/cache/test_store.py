@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from qkv.cache import KVCache
 from qkv.cache import pages as pages_room
 from qkv.cache.kv import KVCache
-from qkv.cache.pages import Pool, Table
+from qkv.cache.pages import PagePool, PageTable
 from qkv.errors import OptionTypeError
 
 
@@ -28,7 +27,7 @@ def owners(*caches: KVCache) -> dict[int, int]:
     """How often each page stands in the tables."""
     counts: dict[int, int] = {}
     for cache in caches:
-        for page in cache._table.all() + cache._spare:
+        for page in cache._table.all() + cache._preallocated:
             counts[page] = counts.get(page, 0) + 1
     return counts
 
@@ -48,7 +47,7 @@ def check(*caches: KVCache) -> None:
 
 
 def test_chunks_double_up_to_a_limit_and_never_move() -> None:
-    pool = Pool(256 << 10)
+    pool = PagePool(256 << 10)
     taken = []
     for _ in range(1200):
         taken += pool.take(1)
@@ -58,7 +57,7 @@ def test_chunks_double_up_to_a_limit_and_never_move() -> None:
     assert len(set(taken)) == 1200
     assert all(address % 64 == 0 for address in taken)
     # A prompt's chunk is made for large pages, and fills the last one; those that steps grow by are not.
-    prompt = Pool(768 << 10)
+    prompt = PagePool(768 << 10)
     assert min(prompt.take(2, prompt=True)) % (2 << 20) == 0
     prompt.take(100, prompt=True)
     assert prompt.pages == 2 + 101
@@ -159,29 +158,32 @@ def test_pages_set_aside_come_back() -> None:
 
 
 def test_a_table_finds_pages_by_their_number_modulo_its_slots() -> None:
-    table = Table.empty(2, 2)
-    table = table.with_room(np.array([3, 1]))
+    table = PageTable.empty(2, 2)
+    table = table.with_slots_for(np.array([3, 1]))
     assert table.slots == 4
-    rows, places = table.missing(np.array([3, 1]))
+    rows, places = table.missing_pages(np.array([3, 1]))
     table.put(rows, places, [11, 12, 13, 21])
     table.stop[:] = [3, 1]
     assert table.cut_below(np.array([2, 0])) == [11, 12]
-    table = table.with_room(np.array([6, 1]))
+    table = table.with_slots_for(np.array([6, 1]))
     assert table.slots == 4
-    rows, places = table.missing(np.array([6, 1]))
+    rows, places = table.missing_pages(np.array([6, 1]))
     table.put(rows, places, [14, 15, 16])
     table.stop[:] = [6, 1]
-    assert table.of_row(0).tolist() == [13, 14, 15, 16]
-    wider = table.with_room(np.array([7, 1]))
+    assert table.row_pages(0).tolist() == [13, 14, 15, 16]
+    wider = table.with_slots_for(np.array([7, 1]))
     assert wider.slots == 8
-    assert wider.of_row(0).tolist() == [13, 14, 15, 16]
+    assert wider.row_pages(0).tolist() == [13, 14, 15, 16]
     assert wider.cut_from(np.array([4, 0])) == [15, 16, 21]
 
 
 POINTS = [
-    *[(Pool, name) for name in ("take", "release", "share", "disowned", "copied", "_grow")],
-    *[(Table, name) for name in ("at", "put", "with_room", "missing", "cut_below", "cut_from", "copy", "all")],
-    *[(KVCache, name) for name in ("_reserve", "_write", "_evict", "_take", "_give_back", "_set_rows")],
+    *[(PagePool, name) for name in ("take", "release", "share", "drop_owner", "copy_page", "_grow")],
+    *[
+        (PageTable, name)
+        for name in ("at", "put", "with_slots_for", "missing_pages", "cut_below", "cut_from", "copy", "all")
+    ],
+    *[(KVCache, name) for name in ("_reserve", "_write", "_evict", "_take", "_return_pages", "_set_rows")],
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from qkv.cli import app
-from qkv.cost.machine import Machine, path
+from qkv.cost.machine import Machine, calibration_path
 from qkv.cost.price import Price
 
 FIGURES = {
@@ -32,13 +32,13 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 def test_figures_are_kept_and_shown(machine: Machine) -> None:
     made = CliRunner().invoke(app, ["calibrate"])
     assert made.exit_code == 0, made.output
-    assert str(path()) in made.output.replace("\n", "")
+    assert str(calibration_path()) in made.output.replace("\n", "")
     assert Machine.stored() == machine
     shown = CliRunner().invoke(app, ["calibrate", "--show"])
     assert shown.exit_code == 0
     for words in ("20 GB/s", "200 GFLOP/s", "1.5 µs", "1.90 x", "attend", "8%"):
         assert words in shown.output, words
-    assert all(len(line) <= 80 for line in shown.output.splitlines() if str(path()) not in line)
+    assert all(len(line) <= 80 for line in shown.output.splitlines() if str(calibration_path()) not in line)
 
 
 def test_json_has_every_figure(machine: Machine) -> None:
@@ -60,7 +60,7 @@ def test_ranks_that_were_measured(monkeypatch, tmp_path, capsys):
     import sys
 
     from qkv.cli import main
-    from qkv.cost.links import Link, Point
+    from qkv.cost.communication import Link, Point
     from qkv.profiling import ranks
 
     monkeypatch.setenv("QKV_CACHE", str(tmp_path))

@@ -17,12 +17,11 @@ from parallel_cases import SPLITS, Ranks, Spread, joined
 from parallel_grid import Trial, refused, trials
 from qkv.errors import BackendRefused
 from qkv.testing import CallCase, Spec
-from qkv.testing.contract import Case, Check, Subject, checks, run
-from qkv.testing.contract.accuracy import close
-from qkv.testing.contract.gradients import _oracle_gradients, gradients_agree_with_oracle
-from qkv.testing.contract.subject import apart, ask, assert_same_bits, gradients
-from qkv.testing.plain import arithmetic
+from qkv.testing.contract import BackendCase, Check, Subject, checks, run
+from qkv.testing.contract.correctness import assert_close, gradients_agree_with_oracle, oracle_gradients
+from qkv.testing.contract.subject import assert_same_bits, gradients, max_difference, run_case
 from qkv.testing.strategies import calls
+from qkv.testing.tolerance import compute_dtype
 
 NAMED = SPLITS[1:]
 ONE_PROCESS = Subject.of_qkv()
@@ -32,8 +31,8 @@ MADE_FOR = {
     "ring": PLAIN,
     "gather": PLAIN,
     "heads": PLAIN,
-    "scan": PLAIN.but(similarity=Spec("feature_map", map="elu1")),
-    "best": PLAIN.but(similarity=Spec("argmax")),
+    "scan": PLAIN.replace(similarity=Spec("feature_map", map="elu1")),
+    "best": PLAIN.replace(similarity=Spec("argmax")),
 }
 UNEVEN = (2, 5, 1, 3)
 
@@ -56,13 +55,13 @@ def held(ranks: Ranks, trial: Trial, splits: tuple[str, ...], *, exactly: bool) 
             continue
         assert not exactly or reason is None, f"{split} ran, and should have been refused for {reason!r}"
         ran.append(split)
-        close(subject, Case(split, call), ask(subject, Case(split, call), lse=True))
+        assert_close(subject, BackendCase(split, call), run_case(subject, BackendCase(split, call), lse=True))
         if call.values == "gaussian" and call.attended.numel():
-            hold_gradients(subject, Case(split, call))
+            hold_gradients(subject, BackendCase(split, call))
     return ran
 
 
-def hold_gradients(subject: Subject, case: Case) -> None:
+def hold_gradients(subject: Subject, case: BackendCase) -> None:
     """As near to the oracle's as the contract wants them, or as one process has them where features cancel."""
     try:
         gradients_agree_with_oracle(subject, case)
@@ -70,14 +69,16 @@ def hold_gradients(subject: Subject, case: Case) -> None:
         if case.call.kind not in ("polynomial", "feature_map"):
             raise
         # φ(q)·φ(k) is a sum of terms that may be far larger than sim(q, k), in one process as well.
-        right, found = _oracle_gradients(case.call), gradients(subject, case)
-        loose = 4096 * torch.finfo(arithmetic(case.call.torch_dtype)).eps
+        right, found = oracle_gradients(case.call), gradients(subject, case)
+        loose = 4096 * torch.finfo(compute_dtype(case.call.torch_dtype)).eps
         try:
-            alone = gradients(ONE_PROCESS, Case("linear", case.call))
+            alone = gradients(ONE_PROCESS, BackendCase("linear", case.call))
         except BackendRefused:
-            alone = gradients(ONE_PROCESS, Case("auto", case.call))
+            alone = gradients(ONE_PROCESS, BackendCase("auto", case.call))
         for name, gold in right.items():
-            if apart(found[name], gold) > max(8 * apart(alone[name], gold), loose * float(gold.abs().max())):
+            if max_difference(found[name], gold) > max(
+                8 * max_difference(alone[name], gold), loose * float(gold.abs().max())
+            ):
                 raise
 
 
@@ -140,7 +141,7 @@ OTHER_LENGTHS = {"masked_keys_can_be_appended", "chunks_of_queries_are_rows_of_t
 
 
 def runs_all(split: str, trial: Trial, check: Check) -> bool:
-    made = (trial.call, *check.also(trial.call))
+    made = (trial.call, *check.extra_calls(trial.call))
     return all(refused(split, trial._replace(call=call), check.wants) is None for call in made)
 
 
@@ -170,13 +171,13 @@ def test_the_split_asked_for_is_the_one_that_ran(ranks: Ranks, split: str) -> No
 @pytest.mark.parametrize("split", NAMED)
 def test_arrival_does_not_change_a_bit(ranks: Ranks, split: str) -> None:
     """Ranks that come late to calls and messages, each time others, give what punctual ones give."""
-    call = MADE_FOR[split].but(len_q=29, len_k=29, dtype="float32")
-    spread, case = Spread(ranks, UNEVEN, UNEVEN), Case(split, call)
+    call = MADE_FOR[split].replace(len_q=29, len_k=29, dtype="float32")
+    spread, case = Spread(ranks, UNEVEN, UNEVEN), BackendCase(split, call)
     punctual = spread.subject(call.kind)
-    answer, grads = ask(punctual, case, lse=True), gradients(punctual, case)
+    answer, grads = run_case(punctual, case, lse=True), gradients(punctual, case)
     for seed in (1, 2):
         late = replace(spread, naps=seed).subject(call.kind)
-        found = ask(late, case, lse=True)
+        found = run_case(late, case, lse=True)
         assert_same_bits(found.out, answer.out, f"{split}: out")
         assert_same_bits(found.lse, answer.lse, f"{split}: lse")
         for name, grad in gradients(late, case).items():
@@ -186,12 +187,12 @@ def test_arrival_does_not_change_a_bit(ranks: Ranks, split: str) -> None:
 @pytest.mark.parametrize("split", NAMED)
 def test_what_other_ranks_hide_cannot_matter(ranks: Ranks, split: str) -> None:
     """NaN and infinity behind the mask, most of them on other ranks, leave every bit of the answer as it was."""
-    call = MADE_FOR[split].but(mask=Spec("and", Spec("causal"), Spec("padding", lengths=(10, 5))), dtype="float64")
-    subject, case = Spread(ranks, (1, 1, 1, 1), (1, 1, 1, 1)).subject(call.kind), Case(split, call)
+    call = MADE_FOR[split].replace(mask=Spec("and", Spec("causal"), Spec("padding", lengths=(10, 5))), dtype="float64")
+    subject, case = Spread(ranks, (1, 1, 1, 1), (1, 1, 1, 1)).subject(call.kind), BackendCase(split, call)
     key, value = call.key.clone(), call.value.clone()
     key[0, :, 10:], value[0, :, 10:] = torch.nan, torch.inf
     key[1, :, 5:], value[1, :, 5:] = -torch.inf, torch.nan
-    clean, dirty = ask(subject, case, lse=True), ask(subject, case, lse=True, key=key, value=value)
+    clean, dirty = run_case(subject, case, lse=True), run_case(subject, case, lse=True, key=key, value=value)
     assert_same_bits(dirty.out, clean.out, f"{split}: out")
     assert_same_bits(dirty.lse, clean.lse, f"{split}: lse")
     wanted = gradients(subject, case)
@@ -202,11 +203,11 @@ def test_what_other_ranks_hide_cannot_matter(ranks: Ranks, split: str) -> None:
 @pytest.mark.parametrize("split", NAMED)
 def test_a_nan_on_another_rank_is_seen_by_those_who_attend(ranks: Ranks, split: str) -> None:
     """A key of rank 2 reaches the later queries of rank 2 and all of rank 3, in its own row of the batch."""
-    call = MADE_FOR[split].but(dtype="float64")
-    subject, case = Spread(ranks, (1, 1, 1, 1), (1, 1, 1, 1)).subject(call.kind), Case(split, call)
+    call = MADE_FOR[split].replace(dtype="float64")
+    subject, case = Spread(ranks, (1, 1, 1, 1), (1, 1, 1, 1)).subject(call.kind), BackendCase(split, call)
     key = call.key.clone()
     key[0, :, 7] = torch.nan
-    clean, dirty = ask(subject, case).out, ask(subject, case, key=key).out
+    clean, dirty = run_case(subject, case).out, run_case(subject, case, key=key).out
     seen = torch.zeros_like(clean, dtype=torch.bool)
     seen[0, :, 7:] = True
     assert torch.equal(dirty.isnan(), seen)
@@ -219,9 +220,9 @@ def test_queries_that_see_nothing(ranks: Ranks, split: str) -> None:
     late, short = Spec("causal", offset=-4), Spec("padding", lengths=(13, 0))
     made = MADE_FOR[split]
     mask = Spec("and", Spec("causal"), short) if split == "scan" else Spec("and", late, short)
-    call = made.but(mask=mask, values="poisoned")
-    subject, case = Spread(ranks, UNEVEN, UNEVEN).subject(call.kind), Case(split, call)
-    answer, empty = ask(subject, case, lse=True), ~call.attended.any(-1)
+    call = made.replace(mask=mask, values="poisoned")
+    subject, case = Spread(ranks, UNEVEN, UNEVEN).subject(call.kind), BackendCase(split, call)
+    answer, empty = run_case(subject, case, lse=True), ~call.attended.any(-1)
     assert 0 < int(empty.sum()) < empty.numel()
     assert not bool(answer.out[empty].ne(0).any())
     assert answer.lse is None or bool((answer.lse[empty] == -torch.inf).all())
@@ -236,13 +237,13 @@ def test_no_rank_misses_a_gradient(ranks: Ranks, split: str) -> None:
     """Who has no queries, or no keys, or nothing to see, gets zeros for what is held, and not None."""
     call = MADE_FOR[split]
     if call.kind == "softmax":
-        call = call.but(similarity=Spec("softmax", sink="heads"), bias="row")
+        call = call.replace(similarity=Spec("softmax", sink="heads"), bias="row")
     for queries, keys in (((1, 0, 2, 0), (1, 0, 2, 0)), ((0, 1), (1, 0))):
         for mask in (None, Spec("padding", lengths=(0, 0))):
             spread = Spread(ranks, queries, keys)
             missing = [
                 (rank, name)
-                for rank, grads in enumerate(spread.told_gradients(call.but(mask=mask), split))
+                for rank, grads in enumerate(spread.told_gradients(call.replace(mask=mask), split))
                 for name, grad in grads.items()
                 if grad is None
             ]
@@ -262,17 +263,17 @@ def test_half_precision_where_gradients_cancel(ranks: Ranks) -> None:
 @pytest.mark.parametrize("split", SPLITS)
 def test_weights(ranks: Ranks, split: str) -> None:
     """(out, lse, weights), each rank's own rows and all keys; a split that never has the matrix refuses."""
-    for call in (PLAIN.but(dtype="float64"), PLAIN.but(similarity=Spec("polynomial", degree=2))):
+    for call in (PLAIN.replace(dtype="float64"), PLAIN.replace(similarity=Spec("polynomial", degree=2))):
         trial = Trial(call, (1, 0, 2, 3), (2, 1, 1, 0))
-        subject, case = trial.on(ranks).subject(call.kind), Case(split, call)
+        subject, case = trial.on(ranks).subject(call.kind), BackendCase(split, call)
         if refused(split, trial, frozenset({"weights"})) is None:
-            answer = ask(subject, case, lse=True, weights=True)
-            close(subject, case, answer)
+            answer = run_case(subject, case, lse=True, weights=True)
+            assert_close(subject, case, answer)
             assert answer.weights is not None
             assert answer.weights.shape == call.gold.weights.shape
         else:
             with pytest.raises(BackendRefused):
-                ask(subject, case, lse=True, weights=True)
+                run_case(subject, case, lse=True, weights=True)
 
 
 @pytest.mark.parametrize("split", NAMED)
@@ -312,20 +313,20 @@ def sent(ranks: Ranks, split: str, call: CallCase, shards: tuple[int, ...]) -> i
 @pytest.mark.parametrize("split", ["ring", "gather"])
 def test_bytes_of_keys_and_values(ranks: Ranks, split: str) -> None:
     """Every key and value goes once to every other rank, in its own heads; a window keeps what is far at home."""
-    call = PLAIN.but(len_q=64, len_k=64, mask=None)
+    call = PLAIN.replace(len_q=64, len_k=64, mask=None)
     held_by_all = 2 * 2 * 64 * (5 + 3) * 4  # batch x heads_kv x len_k x widths x bytes
     # A ring also moves queries where that evens out the work: not here, where it is even.
     for shards in ((1, 1), (1, 1, 1, 1), *([(1, 0, 3)] if split == "gather" else [])):
         others = sum(map(bool, shards)) - 1
         assert sent(ranks, split, call, shards) == pytest.approx(others * held_by_all, rel=0.02)
     near = Spec("and", Spec("causal"), Spec("window", left=16))
-    assert sent(ranks, split, call.but(mask=near), (1, 1, 1, 1)) <= held_by_all
-    assert sent(ranks, split, call.but(mask=Spec("window", left=0, right=0, offset=0)), (1, 1)) == 0
+    assert sent(ranks, split, call.replace(mask=near), (1, 1, 1, 1)) <= held_by_all
+    assert sent(ranks, split, call.replace(mask=Spec("window", left=0, right=0, offset=0)), (1, 1)) == 0
 
 
 def test_bytes_of_a_scan_do_not_depend_on_the_length(ranks: Ranks) -> None:
     for mask in (Spec("causal"), None):
-        short = MADE_FOR["scan"].but(len_q=64, len_k=64, mask=mask)
-        long = short.but(len_q=1024, len_k=1024)
+        short = MADE_FOR["scan"].replace(len_q=64, len_k=64, mask=mask)
+        long = short.replace(len_q=1024, len_k=1024)
         for shards in ((1, 1), (1, 2, 1), (1, 1, 1, 1)):
             assert sent(ranks, "scan", short, shards) == sent(ranks, "scan", long, shards) > 0

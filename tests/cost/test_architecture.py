@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from qkv import Causal, Window
 from qkv.cost import Latent, Model, block, count, model_cost, models, parts, symbols
-from qkv.cost.attending import attended
-from qkv.cost.blocks import Step, touched_experts
+from qkv.cost.blocks import StepSizes, attended_pairs, experts_used
 from qkv.errors import OptionError, OptionTypeError, QkvError, ShapeError
 
 SMALL = Model(layers=5, d_model=84, heads=6, kv_heads=3, head_width=11, d_ff=53, vocabulary=131)
@@ -57,10 +56,10 @@ def test_a_windowed_layer_keeps_its_window(tokens, window, layers):
 @given(st.integers(1, 23), st.integers(0, 29), st.integers(1, 31))
 @settings(max_examples=200)
 def test_pairs_are_those_of_the_masks(new, past, window):
-    step = Step(1, new, past, 2, 2, 2)
+    step = StepSizes(1, new, past, 2, 2, 2)
     seen = [[j for j in range(past + i + 1) if j > past + i - window] for i in range(new)]
-    assert attended(step, None) == sum(past + i + 1 for i in range(new))
-    assert attended(step, window) == sum(map(len, seen))
+    assert attended_pairs(step, None) == sum(past + i + 1 for i in range(new))
+    assert attended_pairs(step, window) == sum(map(len, seen))
 
 
 @pytest.mark.parametrize(("new", "past"), [(1, 96), (97, 0), (13, 29)])
@@ -113,7 +112,7 @@ def test_experts_that_a_batch_touches(tokens, experts, active):
     if active > experts:
         active = experts
     model = replace(SMALL, experts=experts, experts_active=active)
-    found = touched_experts(model, tokens)
+    found = experts_used(model, tokens)
     assert found == pytest.approx(experts * (1 - (1 - active / experts) ** tokens))
     assert active - 1e-9 <= found <= experts + 1e-9
     assert all(isinstance(line.read, int) for line in model_cost(model, 1, tokens, 0).lines)

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from qkv.cost import config_model, read_config
-from qkv.cost.configs import MOST_BYTES, model_of
-from qkv.cost.families import FAMILIES
+from qkv.cost.configs import FAMILIES, MAX_CONFIG_BYTES, model_of
 from qkv.errors import OptionError, OptionTypeError, QkvError
 
 LLAMA = {
@@ -176,7 +175,7 @@ def test_what_is_no_file_is_refused(tmp_path):
 def test_a_huge_file_is_not_read(tmp_path):
     path = tmp_path / "config.json"
     with path.open("wb") as file:
-        file.truncate(MOST_BYTES + 1)
+        file.truncate(MAX_CONFIG_BYTES + 1)
     with pytest.raises(OptionError, match="bytes"):
         read_config(path)
 

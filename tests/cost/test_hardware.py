@@ -5,8 +5,7 @@ import math
 import pytest
 
 from qkv.cost import Hardware, hardware
-from qkv.cost.hardware import as_hardware
-from qkv.cost.machine import Machine
+from qkv.cost.machine import Machine, as_hardware
 from qkv.errors import OptionError, OptionTypeError
 
 

@@ -6,7 +6,7 @@ import torch
 
 import qkv
 from qkv.cost import count, symbols
-from qkv.cost.counting import item_bytes, sizes_of
+from qkv.cost.counting import item_bytes, sizes_of_shapes
 from qkv.cost.ledger import Ledger
 from qkv.errors import DtypeError, OptionError, OptionTypeError, ShapeError
 
@@ -278,10 +278,10 @@ def test_decoding_has_no_derivative() -> None:
 
 
 def test_sizes_of_two_three_and_four_axes() -> None:
-    assert tuple(sizes_of((5, 11), (7, 11), (7, 13))) == (1, 1, 1, 5, 7, 11, 13)
-    assert tuple(sizes_of((2, 5, 11), (2, 7, 11), (2, 7, 13))) == (2, 1, 1, 5, 7, 11, 13)
-    assert tuple(sizes_of(QUERY, KEY, VALUE)) == (2, 6, 3, 5, 7, 11, 13)
-    assert tuple(sizes_of("2,6,5,11", "2 3 7 11", torch.zeros(VALUE))) == (2, 6, 3, 5, 7, 11, 13)
+    assert tuple(sizes_of_shapes((5, 11), (7, 11), (7, 13))) == (1, 1, 1, 5, 7, 11, 13)
+    assert tuple(sizes_of_shapes((2, 5, 11), (2, 7, 11), (2, 7, 13))) == (2, 1, 1, 5, 7, 11, 13)
+    assert tuple(sizes_of_shapes(QUERY, KEY, VALUE)) == (2, 6, 3, 5, 7, 11, 13)
+    assert tuple(sizes_of_shapes("2,6,5,11", "2 3 7 11", torch.zeros(VALUE))) == (2, 6, 3, 5, 7, 11, 13)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,17 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from qkv.cost.links import LATENCY, Link, Point, as_link, links, points_path, read_points, write_points
-from qkv.cost.wire import wire
+from qkv.cost.communication import (
+    DEFAULT_LATENCY,
+    Link,
+    Point,
+    as_link,
+    links,
+    points_path,
+    read_points,
+    wire,
+    write_points,
+)
 from qkv.errors import OptionError, OptionTypeError
 
 POINT = Point("ring", 2, 4096, 0.25, 1048576, heads=6, kv_heads=3, width=32, value_width=16, causal=True)
@@ -31,7 +40,7 @@ def test_rates(text, bandwidth):
 
 
 def test_a_latency_may_follow():
-    assert as_link("10GBps").latency == LATENCY
+    assert as_link("10GBps").latency == DEFAULT_LATENCY
     assert as_link("10GBps, 5us").latency == pytest.approx(5e-6)
     assert as_link("10,2ms").latency == 2e-3
     assert as_link("25gbe").latency == links()["25gbe"].latency

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import qkv
-from qkv.cost.machine import Machine, active, folder, path, use
+from qkv.cost.machine import Machine, active_machine, cache_folder, calibration_path, use
 from qkv.cost.price import Price, Work
 from qkv.errors import OptionError, OptionTypeError
 
@@ -27,7 +27,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_stored_is_read_back(cache: Path) -> None:
     assert Machine.stored() is None
     where = MACHINE.store()
-    assert where == path()
+    assert where == calibration_path()
     assert where.parent == cache
     assert Machine.stored() == MACHINE
     replace(MACHINE, name="another").store()
@@ -52,17 +52,17 @@ def test_what_is_stored_is_read_back(cache: Path) -> None:
     ],
 )
 def test_a_file_that_is_none_is_no_figure(cache: Path, text: str) -> None:
-    path().parent.mkdir(exist_ok=True)
-    path().write_text(text, encoding="utf-8")
+    calibration_path().parent.mkdir(exist_ok=True)
+    calibration_path().write_text(text, encoding="utf-8")
     assert Machine.stored() is None
     with pytest.raises(OptionError, match="qkv calibrate"):
-        Machine.read(path())
+        Machine.read(calibration_path())
 
 
 @pytest.mark.parametrize("wrong", ["Infinity", "NaN", "-1", "0", "true", "1e-300", "9" * 400, '"fast"', "null", "[1]"])
 def test_figures_that_make_no_sense_are_refused(cache: Path, wrong: str) -> None:
     text = MACHINE.store().read_text(encoding="utf-8").replace("20000000000.0", wrong)
-    path().write_text(text, encoding="utf-8")
+    calibration_path().write_text(text, encoding="utf-8")
     assert Machine.stored() is None
 
 
@@ -70,21 +70,21 @@ def test_figures_that_make_no_sense_are_refused(cache: Path, wrong: str) -> None
 @pytest.mark.parametrize("wrong", [0.5, 2.5, 0, -1])
 def test_half_a_core_is_no_machine(cache: Path, name: str, wrong: float) -> None:
     found = json.loads(MACHINE.store().read_text(encoding="utf-8"))
-    path().write_text(json.dumps({**found, name: wrong}), encoding="utf-8")
+    calibration_path().write_text(json.dumps({**found, name: wrong}), encoding="utf-8")
     with pytest.raises(OptionError, match="qkv calibrate"):
-        Machine.read(path())
+        Machine.read(calibration_path())
 
 
 def test_a_binary_file_is_no_figure(cache: Path) -> None:
-    path().write_bytes(os.urandom(4096))
+    calibration_path().write_bytes(os.urandom(4096))
     assert Machine.stored() is None
 
 
 def test_a_pipe_or_a_device_is_not_waited_for(cache: Path) -> None:
-    os.mkfifo(path())
+    os.mkfifo(calibration_path())
     assert Machine.stored() is None
-    path().unlink()
-    path().symlink_to("/dev/zero")
+    calibration_path().unlink()
+    calibration_path().symlink_to("/dev/zero")
     assert Machine.stored() is None
 
 
@@ -119,7 +119,7 @@ def test_rates_have_built_in_figures() -> None:
 def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("QKV_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert folder() == Path("/somewhere/qkv")
+    assert cache_folder() == Path("/somewhere/qkv")
 
 
 def test_seconds_are_a_roofline() -> None:
@@ -133,7 +133,7 @@ def test_seconds_are_a_roofline() -> None:
 
 @pytest.fixture
 def used():
-    before = active()
+    before = active_machine()
     yield use
     use(before)
 

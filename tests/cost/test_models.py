@@ -5,8 +5,8 @@ import json
 import pytest
 
 from qkv.cost import models
-from qkv.cost.models import as_model, is_path, model_named
-from qkv.cost.naming import _squashed
+from qkv.cost.architecture import as_model, is_path, model_named
+from qkv.cost.lookup import _normalized
 from qkv.errors import OptionError, OptionTypeError
 
 # Parameters of the checkpoints, as their files list them.
@@ -138,7 +138,7 @@ def test_names_as_people_type_them(typed, meant):
 
 
 def test_no_two_names_read_alike():
-    names = [_squashed(name) for name in models()]
+    names = [_normalized(name) for name in models()]
     assert len(set(names)) == len(names)
 
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from qkv.cache.pages import layout_of, rounded
+from qkv.cache.pages import page_layout, to_storage
 from qkv.cost import Hardware, Model, plan
-from qkv.cost.formats import BITS
-from qkv.cost.past import WAYS, formulas_of, past, seconds_by_roofline, smaller_from
+from qkv.cost.sizes import BITS
+from qkv.cost.variants import VARIANTS, formulas_of, past, seconds_by_roofline, smaller_from
 from qkv.errors import OptionError, ShapeError
 
 SIZES = [
@@ -44,7 +44,7 @@ def test_counts_by_hand(sizes, cache):
 @pytest.mark.parametrize("cache", CACHES)
 def test_the_formula_beside_a_number_gives_the_number(sizes, cache):
     letters = dict(zip("bhgw", sizes.values(), strict=True)) | {"c": BITS[cache] // 8}
-    for way in WAYS:
+    for way in VARIANTS:
         for n in TOKENS:
             found, texts = past(way, tokens=n, cache=cache, **sizes), formulas_of(way)._asdict()
             alone = texts.pop("intensity")
@@ -63,12 +63,12 @@ def test_the_plan_says_the_same():
     ours = past("GQA", tokens=1000, **sizes)
     scores, cache = found.parts["scores"], found.parts["cache"]
     assert (ours.step.flops, ours.step.traffic) == (scores.flops + cache.flops, scores.bytes + cache.bytes)
-    kept = {way: past(way, tokens=1001, **sizes).held for way in WAYS}
-    assert kept == {way: found.variants["GQA(6)" if way == "GQA" else way].cache_bytes for way in WAYS}
+    kept = {way: past(way, tokens=1001, **sizes).held for way in VARIANTS}
+    assert kept == {way: found.variants["GQA(6)" if way == "GQA" else way].cache_bytes for way in VARIANTS}
 
 
 def test_scales_are_those_that_a_cache_keeps():
-    one = rounded(layout_of(torch.int8, 4, 8, 8), torch.ones(4, 100, 8), torch.ones(4, 100, 8))
+    one = to_storage(page_layout(torch.int8, 4, 8, 8), torch.ones(4, 100, 8), torch.ones(4, 100, 8))
     found = past("GQA", batch=3, heads=8, kv_heads=4, width=8, tokens=100, cache="int8")
     assert found.scales == 3 * (one.key_scale.nbytes + one.value_scale.nbytes)
     assert found.held == 3 * (one.key.nbytes + one.value.nbytes)

@@ -387,7 +387,7 @@ def test_a_process_answers_soon_and_loads_neither_torch_nor_sympy():
 
 
 def test_names_stay_functions_whatever_was_imported_first():
-    """`qkv.cost.hardware` is a function and a file: importing the file must not hide the function."""
+    """`qkv.cost.machine` is a function and a file: importing the file must not hide the function."""
     import importlib
 
     import qkv.cost

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from qkv.cost import Hardware, Model, model_cost, models, parts, plan, symbols
 from qkv.cost.formulas import formula, generate
-from qkv.cost.planning import Run, first
+from qkv.cost.planning import Run, first_size
 from qkv.cost.report import comparison_text
 from qkv.errors import OptionError, OptionTypeError
 
@@ -102,8 +102,8 @@ def _intensity(run, context, batch):
 
 
 def test_first():
-    assert [first(lambda size, at=at: size >= at) for at in (1, 2, 3, 97, 10**15)] == [1, 2, 3, 97, 10**15]
-    assert first(lambda size: False) is None
+    assert [first_size(lambda size, at=at: size >= at) for at in (1, 2, 3, 97, 10**15)] == [1, 2, 3, 97, 10**15]
+    assert first_size(lambda size: False) is None
 
 
 def test_other_heads():

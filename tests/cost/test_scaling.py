@@ -8,12 +8,11 @@ from dataclasses import replace
 import pytest
 
 from qkv.cost import Hardware, Model, plan
+from qkv.cost.communication import Link, Phase, Point, Spread, as_link, merged_step, wire, write_points
 from qkv.cost.formulas import LETTERS, wire_formula
-from qkv.cost.links import Link, Point, as_link, write_points
 from qkv.cost.planning import Run
 from qkv.cost.report import comparison_text
 from qkv.cost.scaling import SPLITS
-from qkv.cost.wire import Phase, Spread, merged_step, wire
 from qkv.errors import OptionError, OptionTypeError
 
 TINY = Model(layers=5, d_model=84, heads=6, kv_heads=3, head_width=11, d_ff=53, vocabulary=131)

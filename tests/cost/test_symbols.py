@@ -5,7 +5,7 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qkv.cost.symbols import Theta, as_size, symbols, text, theta
+from qkv.cost.symbolic import Theta, as_size, symbols, text, theta
 from qkv.errors import OptionError, QkvError
 
 b, h, n, d = symbols("b h n d")

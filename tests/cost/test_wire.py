@@ -6,7 +6,7 @@ import math
 import pytest
 import sympy
 
-from qkv.cost.wire import INDEX, SPLITS, SUMS, Phase, Spread, Wire, merged_step, pair_flops, wire
+from qkv.cost.communication import INDEX_BYTES, SPLITS, SUM_BYTES, Phase, Spread, Wire, merged_step, pair_flops, wire
 from qkv.errors import OptionError, OptionTypeError
 
 B, H, G, W, V, ITEM = 2, 12, 4, 5, 3, 2
@@ -54,7 +54,7 @@ def test_ring_and_gather_move_the_keys_that_are_seen(ranks, kind):
         swapped = split == "ring" and kind == (True, None)
         moved, found = tokens_moved(spread, swapped=swapped), wire(split, spread)
         a_key, half = B * G * (W + V) * ITEM, B * H * (spread.tokens // ranks // 2)
-        exchanged = half * (W * ITEM + (V + 1) * SUMS) if swapped and ranks > 1 else 0
+        exchanged = half * (W * ITEM + (V + 1) * SUM_BYTES) if swapped and ranks > 1 else 0
         assert found.total == sum(map(sum, moved)) * a_key + (ranks - ranks % 2) * exchanged
         sent = [sum(line[s] for line in moved) for s in range(ranks)]
         got = [sum(line) for line in moved]
@@ -73,9 +73,9 @@ def test_best_sends_queries_to_ranks_that_have_what_they_see(ranks, kind):
     found = wire("best", spread)
     each = B * H * 6
     values = ranks * each * V * ITEM * (ranks > 1)
-    assert found.total == sum(map(sum, goes)) * each * (2 * W * ITEM + 2 * INDEX) + values
+    assert found.total == sum(map(sum, goes)) * each * (2 * W * ITEM + 2 * INDEX_BYTES) + values
     most = max(map(sum, goes))
-    assert found.sent == most * each * (2 * W * ITEM + 2 * INDEX) + (each * V * ITEM if ranks > 1 else 0)
+    assert found.sent == most * each * (2 * W * ITEM + 2 * INDEX_BYTES) + (each * V * ITEM if ranks > 1 else 0)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 12])
@@ -95,7 +95,7 @@ def test_heads_send_all_but_the_own_part(ranks):
 
 def test_scan_does_not_know_the_length():
     near, far = (wire("scan", of(4, each=each, learns=learns)) for each, learns in ((1, False), (1000, True)))
-    state = B * G * 11 * (V + 1) * SUMS
+    state = B * G * 11 * (V + 1) * SUM_BYTES
     assert (near.sent, far.sent, near.messages) == (2 * state, 4 * state, 2)
     assert [wire("scan", of(ranks)).messages for ranks in (1, 2, 3, 5, 8, 4096)] == [0, 1, 2, 3, 3, 12]
     assert far.flops > near.flops
@@ -121,7 +121,7 @@ def test_one_rank_sends_nothing(split):
 @pytest.mark.parametrize("learns", [False, True])
 @pytest.mark.parametrize("ranks", [4, 16])  # fewer than key/value heads, and more
 def test_numbers_equal_symbols(split, kind, learns, ranks):
-    from qkv.cost.symbols import symbols
+    from qkv.cost.symbolic import symbols
 
     names = dict(zip(Spread.__dataclass_fields__, symbols("b h g w v n R c"), strict=False))
     m = symbols("m")
@@ -145,11 +145,11 @@ def test_backward_of_ring():
     found, forward = wire("ring", spread), wire("ring", of(4))
     assert found.forward == forward.forward
     a_key, half = B * G * (W + V), B * H * 3
-    keys = 3 * 6 * a_key * (ITEM + SUMS)
-    rows_ = half * ((W + 2 * V) * ITEM + SUMS + W * SUMS)
+    keys = 3 * 6 * a_key * (ITEM + SUM_BYTES)
+    rows_ = half * ((W + 2 * V) * ITEM + SUM_BYTES + W * SUM_BYTES)
     assert found.backward is not None
     assert found.backward.sent == keys + rows_
-    assert found.total - forward.total == 10 * 6 * a_key * (ITEM + SUMS) + 4 * rows_  # R (3 R - 2) / 4 shards
+    assert found.total - forward.total == 10 * 6 * a_key * (ITEM + SUM_BYTES) + 4 * rows_  # R (3 R - 2) / 4 shards
     assert found.backward.flops * (W + V) == forward.flops * (3 * W + 2 * V)
 
 

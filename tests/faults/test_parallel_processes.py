@@ -12,8 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import qkv
 from qkv.errors import PeerLost
-from qkv.parallel.axis import read_axis
-from qkv.parallel.wire import Message, start
+from qkv.parallel.transfer import Message, read_axis, start
 from ranks import SIZE, Crew
 
 TIMEOUT = 3.0

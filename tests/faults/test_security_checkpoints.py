@@ -13,7 +13,7 @@ from cli_calls import called
 from qkv import KVCache
 from qkv.errors import OptionError, QkvError
 from qkv.hf import convert
-from qkv.hf.loading import load
+from qkv.hf.checkpoint import load
 from qkv.nn.files import load as load_module
 
 CODE = "from pathlib import Path\nPath({!r}).touch()\n"

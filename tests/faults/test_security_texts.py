@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from cli_calls import called
+from qkv.cost.communication import write_points
 from qkv.cost.configs import read_config
-from qkv.cost.links import write_points
 from qkv.cost.machine import Machine
 from qkv.errors import OptionError, QkvError
 from qkv.maths import compare

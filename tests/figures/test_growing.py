@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from qkv.errors import OptionError
-from qkv.figures.growing import AFTER, BEFORE, TALL, Lane, growing
+from qkv.figures.diagrams import AFTER, BEFORE, TALL, Lane, cache_growth
 
 LANES = [
     Lane("MHA", 64, "1 MB"),
@@ -18,7 +18,7 @@ SPACE = "{http://www.w3.org/2000/svg}"
 
 def rectangles(past: int, steps: int) -> dict[str, list[dict[str, str]]]:
     """By lane: the attributes of every rectangle in it."""
-    root = ElementTree.fromstring(growing("What is kept", LANES, past, steps, 64))
+    root = ElementTree.fromstring(cache_growth("What is kept", LANES, past, steps, 64))
     lanes = [group for group in root.iter(f"{SPACE}g") if group.get("class") == "qkv-lane"]
     return {lane.name: [dict(each.items()) for each in group.iter(f"{SPACE}rect")]
             for lane, group in zip(LANES, lanes, strict=True)}  # fmt: skip
@@ -49,15 +49,15 @@ def test_columns_are_as_high_as_heads_keep_them():
 
 
 def test_it_is_said_in_words_and_the_same_each_time():
-    drawn = growing("What is kept", LANES, 100, 3, 64)
+    drawn = cache_growth("What is kept", LANES, 100, 3, 64)
     assert "After 100 tokens and 3 steps." in drawn
     assert "GQA: key and value of token 103, for 8 key/value heads" in drawn
     assert "page 2" in drawn
-    assert drawn == growing("What is kept", LANES, 100, 3, 64)
+    assert drawn == cache_growth("What is kept", LANES, 100, 3, 64)
     assert "style" not in drawn
 
 
 @pytest.mark.parametrize(("past", "steps"), [(-1, 0), (0, -1), (0, AFTER + 1)])
 def test_what_cannot_be_drawn(past, steps):
     with pytest.raises(OptionError):
-        growing("What is kept", LANES, past, steps, 64)
+        cache_growth("What is kept", LANES, past, steps, 64)

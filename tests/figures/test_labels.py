@@ -3,7 +3,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qkv.figures.labels import Box, Room
+from qkv.figures.labels import Box, LabelSpace
 
 FRAME = Box(31, 17, 331, 197)
 inside = st.tuples(st.floats(FRAME.left, FRAME.right), st.floats(FRAME.top, FRAME.bottom))
@@ -29,7 +29,7 @@ def test_a_cut_segment_is_inside_and_on_the_segment(start, end):
 
 @given(st.lists(inside, min_size=1, max_size=23), st.data())
 def test_labels_overlap_nothing(dots, data):
-    room = Room(FRAME)
+    room = LabelSpace(FRAME)
     for at in dots:
         room.take_dot(at)
     boxes = []
@@ -59,14 +59,14 @@ def test_labels_overlap_nothing(dots, data):
 
 
 def test_a_label_without_room_becomes_a_number():
-    room = Room(Box(0, 0, 60, 60))
+    room = LabelSpace(Box(0, 0, 60, 60))
     assert ">1<" in room.label_dot((30, 30), "much too long for so small a frame")
     assert room.numbered == ["much too long for so small a frame"]
     assert room.label_dot((30, 30), "b") != ""
 
 
 def test_a_full_room_takes_no_label():
-    room = Room(Box(0, 0, 60, 60))
+    room = LabelSpace(Box(0, 0, 60, 60))
     for n in range(0, 60, 4):
         room.take_segment((0, n), (60, n))
     assert room.label_dot((30, 30), "b") == ""

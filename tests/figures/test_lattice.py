@@ -5,14 +5,14 @@ from xml.etree import ElementTree
 import pytest
 
 from qkv.errors import ShapeError
-from qkv.figures.lattice import Strand, lattice
+from qkv.figures.diagrams import EdgeSet, lattice
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
 
 def test_every_count_is_a_mark_and_every_column_of_the_top_can_be_picked() -> None:
     counts = [[0, 1, 0], [1, 1, 0], [2, 1, 1]]
-    strands = [Strand("residual", [[(1, 1)], [(0, 0), (1, 1)]]), Strand("head 1", [[(1, 0)], []], series=0)]
+    strands = [EdgeSet("residual", [[(1, 1)], [(0, 0), (1, 1)]]), EdgeSet("head 1", [[(1, 0)], []], series=0)]
     root = ElementTree.fromstring(lattice("A & B", ["layer 2", "layer 1", "input"], counts, strands, chosen=1))
     titles = [each.text for each in root.iter(f"{SPACE}title")]
     for row, name in ((1, "layer 1"), (2, "input")):

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from qkv.cost import plan
-from qkv.cost.curves import roofs, times_over_context
+from qkv.cost.planning import roofs, times_over_context
 from qkv.figures.plans import picture, roofs_chart, time_chart
 
 

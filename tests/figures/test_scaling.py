@@ -6,9 +6,8 @@ from xml.etree import ElementTree
 import pytest
 
 from qkv.cost import plan
-from qkv.cost.links import Link, Point, write_points
-from qkv.figures.plans import picture
-from qkv.figures.scaling import clearest, scaling_chart, scaling_table
+from qkv.cost.communication import Link, Point, write_points
+from qkv.figures.plans import clearest, picture, scaling_chart, scaling_table
 
 LINK = Link(1e9, 1e-5, 4e10, measured=True)
 POINT = Point("ring", 2, 4096, 0.5, 1 << 20, link=LINK)

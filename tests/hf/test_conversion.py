@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from qkv import errors
-from qkv.hf.checkpoint import whole
+from qkv.hf.checkpoint import atomic_folder
 from qkv.hf.conversion import convert
-from qkv.nn.heads import pooled
+from qkv.nn.head_groups import pooled
 
 SMALL: dict[str, Any] = {
     "vocab_size": 61, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 6,
@@ -295,9 +295,9 @@ def test_a_killed_conversion_leaves_no_target_and_the_next_one_clears_up(source:
 
 
 def test_a_conversion_that_is_running_is_left_alone(tmp_path: Path) -> None:
-    with whole(tmp_path / "target") as first:
+    with atomic_folder(tmp_path / "target") as first:
         (first / "file").touch()
-        with pytest.raises(ZeroDivisionError), whole(tmp_path / "target"):
+        with pytest.raises(ZeroDivisionError), atomic_folder(tmp_path / "target"):
             assert (first / "file").exists()
             raise ZeroDivisionError
     assert left(tmp_path / "target") == ["file"]

@@ -12,7 +12,7 @@ from small_checkpoint import write
 from transformers import AutoModelForCausalLM
 
 from qkv.errors import QkvError
-from qkv.hf.loading import load
+from qkv.hf.checkpoint import load
 
 
 @pytest.fixture(scope="module")

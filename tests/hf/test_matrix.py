@@ -125,11 +125,11 @@ def test_greedy_generation_with_a_cache_of_qkv(name, side):
     assert isinstance(cache, EncoderDecoderCache) == (TABLE[name].kind != "decoder")
     assert len(cache) == TABLE[name].caches
     assert int(cache.get_seq_length()) == 0
-    hf().served_reset()
+    hf().reset_layer_calls()
     found = greedy(ours(name), name, side, past_key_values=cache)
     same_generation(found, wanted_generation(name, side))
     for key, times in expected_served(TABLE[name], decoder_of(name)).items():
-        assert hf().served()[key] >= NEW * times, f"{key} was not served in every step"
+        assert hf().layer_calls()[key] >= NEW * times, f"{key} was not served in every step"
 
 
 def decoder_of(name):
@@ -198,18 +198,18 @@ def test_every_attention_layer_is_served(name):
     expected = expected_served(tiny, model)
     assert sum(expected.values()) == sum(tiny.layers.values()), "the table and the model disagree"
     given, _ = inputs(name)
-    hf().served_reset()
-    assert hf().served() == Counter()
+    hf().reset_layer_calls()
+    assert hf().layer_calls() == Counter()
     run(model, given)
-    found = hf().served()
+    found = hf().layer_calls()
     assert isinstance(found, Counter)
     assert found == expected
     run(eager(name), given)
-    assert hf().served() == expected, "eager attention is not ours"
+    assert hf().layer_calls() == expected, "eager attention is not ours"
     run(model, given)
-    assert hf().served() == expected + expected
-    hf().served_reset()
-    assert not hf().served()
+    assert hf().layer_calls() == expected + expected
+    hf().reset_layer_calls()
+    assert not hf().layer_calls()
 
 
 def test_the_matrix_is_complete():
@@ -240,12 +240,12 @@ def test_the_doors_of_transformers(name, tmp_path):
     assert model.config._attn_implementation == "qkv"
     close(output_of(run(model, given)), wanted)
     model.set_attn_implementation("eager")
-    hf().served_reset()
+    hf().reset_layer_calls()
     close(output_of(run(model, given)), wanted, tolerance=1e-7)
-    assert not hf().served()
+    assert not hf().layer_calls()
     model.set_attn_implementation("qkv")
     close(output_of(run(model, given)), wanted)
-    assert sum(hf().served().values()) == sum(TABLE[name].layers.values())
+    assert sum(hf().layer_calls().values()) == sum(TABLE[name].layers.values())
 
 
 def test_register_may_be_called_again():

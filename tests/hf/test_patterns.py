@@ -6,7 +6,7 @@ from transformers import masking_utils as theirs
 
 import qkv
 from qkv.errors import MaskError, QkvError
-from qkv.hf.patterns import Pattern, pattern, read_cells
+from qkv.hf.masks import LazyMask, make_mask, read_mask_tensor
 from qkv.masks import Dense, Padding
 
 BATCH, QUERIES = 3, 7
@@ -42,8 +42,8 @@ def test_its_cells_are_those_of_transformers(name, place, padding):
     sizes = (BATCH, QUERIES, keys, queries_from, keys_from)
     given = {"mask_function": FUNCTIONS[name], "attention_mask": keep if padding else None}
     wanted = theirs.sdpa_mask(*sizes, **given, allow_is_causal_skip=False)
-    found = pattern(*sizes, **given)
-    assert isinstance(found, Pattern)
+    found = make_mask(*sizes, **given)
+    assert isinstance(found, LazyMask)
     assert found.shape == wanted.shape
     assert torch.equal(found.cells(), wanted)
     dense = [part for part in found.rules.others if isinstance(part, Dense)]
@@ -51,7 +51,7 @@ def test_its_cells_are_those_of_transformers(name, place, padding):
 
 
 def test_computing_with_it_is_computing_with_its_cells():
-    found = pattern(2, 5, 5)
+    found = make_mask(2, 5, 5)
     cells = found.cells()
     assert torch.equal(found[:, :, 2:], cells[:, :, 2:])
     assert torch.equal(~found, ~cells)
@@ -61,32 +61,32 @@ def test_computing_with_it_is_computing_with_its_cells():
 
 def test_places_of_a_static_cache_are_no_padding():
     keep = torch.ones(2, 6, dtype=torch.bool)
-    found = pattern(2, 2, 64, torch.tensor(4), 0, attention_mask=keep)
+    found = make_mask(2, 2, 64, torch.tensor(4), 0, attention_mask=keep)
     assert found.keep is None
     assert int(found.cells().sum()) == 2 * (5 + 6)
 
 
 def test_a_mask_that_is_too_short():
     with pytest.raises(MaskError, match="3 columns"):
-        pattern(2, 1, 8, 7, attention_mask=torch.ones(2, 3, dtype=torch.bool))
+        make_mask(2, 1, 8, 7, attention_mask=torch.ones(2, 3, dtype=torch.bool))
 
 
 def test_a_traced_program_gets_cells():
     def cells(keep):
-        return pattern(2, 5, 5, attention_mask=keep)
+        return make_mask(2, 5, 5, attention_mask=keep)
 
     keep = torch.tensor([[True] * 5, [False] + [True] * 4])
     compiled = torch.compile(cells, backend="eager")(keep)
-    assert not isinstance(compiled, Pattern)
-    assert torch.equal(compiled, pattern(2, 5, 5, attention_mask=keep).cells())
+    assert not isinstance(compiled, LazyMask)
+    assert torch.equal(compiled, make_mask(2, 5, 5, attention_mask=keep).cells())
 
 
 def test_cells_of_the_callers_own():
     query = torch.zeros(2, 3, 4, 8)
-    mask, bias = read_cells(query, torch.ones(2, 6), 6)
+    mask, bias = read_mask_tensor(query, torch.ones(2, 6), 6)
     assert isinstance(mask, Padding)
     assert bias is None
-    mask, bias = read_cells(query, torch.zeros(2, 1, 4, 9), 6)
+    mask, bias = read_mask_tensor(query, torch.zeros(2, 1, 4, 9), 6)
     assert mask is None
     assert bias.shape == (2, 1, 4, 6)
     for wrong in (
@@ -96,7 +96,7 @@ def test_cells_of_the_callers_own():
         torch.ones(2, 6).to("meta"),
     ):
         with pytest.raises(QkvError, match="attention_mask"):
-            read_cells(query, wrong, 6)
+            read_mask_tensor(query, wrong, 6)
 
 
 def test_the_rooms_are_there():

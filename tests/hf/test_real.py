@@ -86,9 +86,9 @@ def test_embeddings_of_sentences(minilm, side):
     given = batch(tokenizer, SENTENCES, side)
     real = given["attention_mask"].bool()
     assert not real.all(), "padded"
-    qkv.hf.served_reset()
+    qkv.hf.reset_layer_calls()
     found, wanted = (run(model, given).last_hidden_state for model in (ours, theirs))
-    assert qkv.hf.served() == {f"BertSelfAttention {at}": 1 for at in range(6)}
+    assert qkv.hf.layer_calls() == {f"BertSelfAttention {at}": 1 for at in range(6)}
     close(found, wanted, real, tolerance=1e-5, what="hidden states")
     means = [(out * real[:, :, None]).sum(1) / real.sum(1, keepdim=True) for out in (found, wanted)]
     close(*means, tolerance=1e-5, what="embeddings")
@@ -155,9 +155,9 @@ def greedy(model, given, side, cache=None):
 def test_logits_of_prompts(smollm, side):
     tokenizer, theirs, ours = smollm
     given = batch(tokenizer, PROMPTS, side)
-    qkv.hf.served_reset()
+    qkv.hf.reset_layer_calls()
     found = run(ours, given, use_cache=False).logits
-    assert qkv.hf.served() == {f"LlamaAttention {at}": 1 for at in range(30)}
+    assert qkv.hf.layer_calls() == {f"LlamaAttention {at}": 1 for at in range(30)}
     close(found, run(theirs, given, use_cache=False).logits, given["attention_mask"].bool())
 
 
@@ -173,12 +173,12 @@ def test_greedy_tokens_with_the_default_cache(smollm, side):
 def test_greedy_tokens_with_a_cache_of_qkv(smollm, side):
     tokenizer, _, ours = smollm
     cache = qkv.hf.cache(ours)
-    qkv.hf.served_reset()
+    qkv.hf.reset_layer_calls()
     given = batch(tokenizer, PROMPTS, side)
     tokens, logits = greedy(ours, given, side, cache)
     assert tokens.tolist() == wanted(smollm, side)[0].tolist()
     close(logits, wanted(smollm, side)[1], tolerance=1e-4)
-    assert qkv.hf.served() == {f"LlamaAttention {at}": NEW for at in range(30)}
+    assert qkv.hf.layer_calls() == {f"LlamaAttention {at}": NEW for at in range(30)}
     kept = given["attention_mask"].sum(1) + NEW - 1
     assert cache.layers[7].cache.lengths.tolist() == kept.tolist(), "padding is not kept"
     if side == "left":

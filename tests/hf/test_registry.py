@@ -7,7 +7,7 @@ from torch import nn
 
 import qkv
 from qkv.errors import BackendRefused
-from qkv.hf.registry import check_layers
+from qkv.hf.interface import check_layers
 
 
 class ByItselfAttention(nn.Module):

@@ -212,7 +212,7 @@ def attention_modules(model: nn.Module, classes: Iterable[str]) -> list[nn.Modul
 
 
 def expected_served(tiny: Tiny, model: nn.Module) -> Counter[str]:
-    """What served() must hold after one forward: class names with layer numbers where the module has one."""
+    """What layer_calls() must hold after one forward: class names with layer numbers where the module has one."""
     found: Counter[str] = Counter()
     for module in attention_modules(model, tiny.layers):
         layer = getattr(module, "layer_idx", None)

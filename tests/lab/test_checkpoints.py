@@ -13,8 +13,8 @@ from small_checkpoint import write
 
 from qkv.errors import OptionError
 from qkv.lab import checkpoints
+from qkv.lab.checkpoints import read_header
 from qkv.lab.fields import WrongField
-from qkv.lab.gguf_header import read_header
 from qkv.lab.view import Cancelled, Work
 
 TEXT = "The cat that chased the mice sat on the mat."

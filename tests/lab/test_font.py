@@ -15,9 +15,9 @@ import pytest
 import qkv
 from qkv import problems
 from qkv.maths import tree as t
-from qkv.maths.text import words
+from qkv.maths.parsing import words
 from qkv.problems.printing.documents import solution_document
-from qkv.render import boxes, escapes, html, layout, mathml
+from qkv.render import escapes, html, layout, mathml
 
 FONTS = Path(qkv.__file__).parent / "lab" / "static" / "fonts"
 FONT = FONTS / "qkv-math.woff2"
@@ -91,7 +91,7 @@ def test_its_licence_lies_beside_it():
 
 
 def test_it_has_every_sign_that_formulas_are_laid_out_with(told):
-    signs = signs_of(layout) | signs_of(boxes) | {boxes.TIMES, boxes.APPLY} | set(string.printable.strip())
+    signs = signs_of(layout) | signs_of(layout) | {layout.TIMES, layout.APPLY} | set(string.printable.strip())
     signs |= {sign for letters in (escapes.GREEK, words.GREEK) for sign in letters.values() if len(sign) == 1}
     signs -= {"\n", "\t", "\\"}
     assert len(signs) > 140

@@ -13,7 +13,7 @@ import pytest
 
 from lab_process import answered, limited, patience, running
 from qkv.lab.fields import Matrix, Number, Words
-from qkv.lab.limits import Limits
+from qkv.lab.guard import Limits
 
 SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>{{7*7}}${7*7}</textarea></title>"
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from qkv.errors import OptionError
-from qkv.lab.answers import answer
 from qkv.lab.fields import Number, WrongField
-from qkv.lab.kitchen import Broken, Kitchen
-from qkv.lab.limits import Busy, Limits
+from qkv.lab.guard import Busy, Limits
+from qkv.lab.scheduler import Broken, Scheduler
 from qkv.lab.view import Cancelled, View, Work
 from qkv.lab.views import view
+from qkv.lab.worker import answer
 
 
 def quiet(what: str, done: int, of: int) -> None:
@@ -36,7 +36,7 @@ def toy(compute, seconds: float = 5.0) -> View:
     )
 
 
-def asked(kitchen: Kitchen, view: View, **given: str):
+def asked(kitchen: Scheduler, view: View, **given: str):
     return kitchen.ask(view, given, quiet, draw=False, heavy=False)
 
 
@@ -68,7 +68,7 @@ def test_light_work_hears_that_nobody_waits() -> None:
             raise
 
     async def scene() -> None:
-        task = asyncio.create_task(asked(Kitchen(Limits()), toy(compute)))
+        task = asyncio.create_task(asked(Scheduler(Limits()), toy(compute)))
         await asyncio.sleep(0.1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -86,7 +86,7 @@ def test_time_is_capped() -> None:
             time.sleep(0.005)
 
     with pytest.raises(Cancelled, match=r"0.1 s"):
-        asyncio.run(asked(Kitchen(Limits()), toy(compute, seconds=0.1)))
+        asyncio.run(asked(Scheduler(Limits()), toy(compute, seconds=0.1)))
 
 
 def test_more_than_may_wait_is_refused() -> None:
@@ -95,7 +95,7 @@ def test_more_than_may_wait_is_refused() -> None:
         return {}
 
     async def scene() -> list:
-        kitchen = Kitchen(Limits(workers=1, waiting=3))
+        kitchen = Scheduler(Limits(workers=1, waiting=3))
         return await asyncio.gather(*(asked(kitchen, toy(compute)) for _ in range(5)), return_exceptions=True)
 
     found = asyncio.run(scene())
@@ -106,7 +106,7 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]
 
 
-def heavy(kitchen: Kitchen, seed: int):
+def heavy(kitchen: Scheduler, seed: int):
     """Work in the other process that needs no torch there, told by its seed."""
     given = {"problem": "argmax", "numbers": "fresh", "seed": str(seed)}
     return kitchen.ask(view("practice"), given, quiet, draw=False, heavy=True)
@@ -114,7 +114,7 @@ def heavy(kitchen: Kitchen, seed: int):
 
 def test_heavy_work_runs_elsewhere_and_ends_with_the_kitchen() -> None:
     async def scene() -> int:
-        kitchen = Kitchen(Limits())
+        kitchen = Scheduler(Limits())
         assert (await heavy(kitchen, 7)).result["seed"] == 7
         assert kitchen._process is not None
         pid = kitchen._process.pid
@@ -130,7 +130,7 @@ def test_nobody_gets_the_answer_to_the_question_of_another() -> None:
     """Whenever a reader leaves, before the process has started or in the middle of an answer."""
 
     async def scene() -> None:
-        kitchen = Kitchen(Limits())
+        kitchen = Scheduler(Limits())
         for seed, delay in enumerate((0.0, 0.05, 0.2, 0.001, 0.003, 0.01)):
             if seed == 2:
                 await kitchen.close()  # the next one starts it again
@@ -147,7 +147,7 @@ def test_nobody_gets_the_answer_to_the_question_of_another() -> None:
 
 def test_a_worker_that_dies_is_replaced() -> None:
     async def scene() -> None:
-        kitchen = Kitchen(Limits())
+        kitchen = Scheduler(Limits())
         process = await kitchen._running()
         process.kill()
         await process.wait()
@@ -166,7 +166,7 @@ def test_a_worker_that_dies_is_replaced() -> None:
 
 def test_more_heavy_work_than_may_wait_is_refused() -> None:
     async def scene() -> list:
-        kitchen = Kitchen(Limits(heavy_waiting=2))
+        kitchen = Scheduler(Limits(heavy_waiting=2))
         found = await asyncio.gather(*(heavy(kitchen, n) for n in range(4)), return_exceptions=True)
         await kitchen.close()
         return found

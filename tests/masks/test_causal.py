@@ -118,7 +118,7 @@ def test_alternatives_are_not_beside_each_other():
 def test_two_offsets_beside_a_window_are_refused(mask):
     with pytest.raises(MaskError) as caught:
         mask.resolved(WIDE)
-    assert "got Causal offsets [0, 2] beside Window(left=1)" in str(caught.value)
+    assert "got Causal offsets [0, 2] with Window(left=1)" in str(caught.value)
     assert "Hint: give the window offset= of its own." in str(caught.value)
 
 

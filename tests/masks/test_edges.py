@@ -8,8 +8,7 @@ import torch
 
 from qkv.errors import OptionError, OptionTypeError
 from qkv.masks import Causal, Dense, Extent, Padding, Predicate, Segments, Window
-from qkv.masks.arrays import described
-from qkv.masks.grid import integer, size
+from qkv.masks.grid import as_integer, as_size, describe
 
 
 def seen_run(mask, extent: Extent, rows: tuple[int, int]) -> tuple[int, int]:
@@ -92,23 +91,23 @@ def test_what_is_described_takes_sixty_signs_at_most() -> None:
         def __repr__(self) -> str:
             return "x" * self.length
 
-    assert described(Thing(60)) == "x" * 60
-    assert described(Thing(61)) == "x" * 57 + "..."
+    assert describe(Thing(60)) == "x" * 60
+    assert describe(Thing(61)) == "x" * 57 + "..."
 
 
 @pytest.mark.parametrize("given", [3, np.int32(3), np.uint8(3)])
 def test_integers_of_any_kind_are_sizes(given: object) -> None:
-    assert type(integer("n", given)) is int
-    assert size("n", given) == 3
-    assert size("n", 0) == 0
+    assert type(as_integer("n", given)) is int
+    assert as_size("n", given) == 3
+    assert as_size("n", 0) == 0
 
 
 @pytest.mark.parametrize("given", [True, 3.0, "3", None, np.float64(3)])
 def test_what_is_no_integer_is_named(given: object) -> None:
     with pytest.raises(OptionTypeError, match=r"^n: got .*an integer"):
-        integer("n", given)
+        as_integer("n", given)
     with pytest.raises(OptionError, match=r"^n: got -1"):
-        size("n", -1)
+        as_size("n", -1)
 
 
 @pytest.mark.parametrize("argument", ["left", "right", "offset"])

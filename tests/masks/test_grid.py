@@ -4,7 +4,7 @@ import torch
 
 from qkv.errors import OptionError, OptionTypeError
 from qkv.masks import Extent
-from qkv.masks.grid import Grid, NumpyGrid, TorchGrid, integer, size
+from qkv.masks.grid import Grid, NumpyGrid, TorchGrid, as_integer, as_size
 
 
 def test_extents_are_values():
@@ -24,22 +24,22 @@ def test_positions_are_the_same_in_both_libraries():
         assert grid.query().reshape(-1).tolist() == [1, 2, 3]
         assert grid.key().reshape(-1).tolist() == [2, 3, 4, 5]
         assert grid.shape == (2, 3, 3, 4)
-        assert grid.hold((3, 5)).tolist() == grid.hold(np.array([3, 5])).tolist() == [3, 5]
-        assert grid.hold(torch.tensor([3, 5])).tolist() == [3, 5]
+        assert grid.to_array((3, 5)).tolist() == grid.to_array(np.array([3, 5])).tolist() == [3, 5]
+        assert grid.to_array(torch.tensor([3, 5])).tolist() == [3, 5]
 
 
 def test_a_bare_grid_is_of_no_library():
     grid = Grid(Extent(2, 3, 5, 7), (0, 5), (0, 7))
-    for ask in (grid.query, lambda: grid.hold(())):
+    for ask in (grid.query, lambda: grid.to_array(())):
         with pytest.raises(NotImplementedError):
             ask()
 
 
 def test_numbers_that_people_type():
-    assert size("len_q", np.int64(3)) == 3
-    assert integer("offset", -3) == -3
+    assert as_size("len_q", np.int64(3)) == 3
+    assert as_integer("offset", -3) == -3
     with pytest.raises(OptionError, match="len_q: got -1, wanted a size, 0 or more"):
-        size("len_q", -1)
+        as_size("len_q", -1)
     for wrong in (True, 1.0, None, "3"):
         with pytest.raises(OptionTypeError, match=r"offset: got .* wanted an integer"):
-            integer("offset", wrong)
+            as_integer("offset", wrong)

@@ -7,8 +7,8 @@ import pytest
 
 from qkv.errors import MaskError
 from qkv.masks import Causal, Dense, Extent, Padding, Predicate, Segments, Window
+from qkv.masks.count import reach
 from qkv.masks.grid import NumpyGrid
-from qkv.masks.reach import reach
 
 
 def some_mask(draw: random.Random, batch: int, len_q: int, len_k: int):

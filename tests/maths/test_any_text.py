@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from qkv.maths.comparison.verdict import COMPARE_EFFORT, compare
 from qkv.maths.values import arithmetic
-from qkv.maths.verdict import EFFORT, compare
 
 SCALARS = (
     r"\gamma", "n", "2", "0.5", "x^T y", r"\|x\|", r"\max(x)", r"\sum_i x_i y_i", r"\operatorname{tr}(A)", r"\det(A)",
@@ -76,7 +76,7 @@ def test_the_work_of_one_comparison_is_counted(monkeypatch):
     monkeypatch.setattr(arithmetic, "spend", counted)
     verdict = compare("softmax((A^{20})^3 x)", r"softmax(\log(\exp((A^{60}) x)))", symbols)
     assert verdict.kind in ("equal", "unreadable")
-    assert 0 < sum(units) < 2 * EFFORT
+    assert 0 < sum(units) < 2 * COMPARE_EFFORT
 
 
 def test_effort_inside_effort_takes_from_both():

@@ -8,10 +8,16 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.asymptotics import CONSTANT, NoRate, growth, outgrowth, ray
-from qkv.maths.dominance import direction
+from qkv.maths.comparison.asymptotics import (
+    CONSTANT,
+    NoRate,
+    growth,
+    outgrowing_direction,
+    outgrowth,
+    positive_direction,
+)
+from qkv.maths.comparison.verdict import compare
 from qkv.maths.tree import Add, Call, Divide, Index, Multiply, Node, Number, Power, Sum, Symbol, Type
-from qkv.maths.verdict import compare
 
 N, D, B = (Symbol((), name, Type("natural")) for name in "ndb")
 
@@ -123,7 +129,7 @@ def test_dominance_agrees_with_brute_force_on_rays():
             return sum((Fraction(w[names.index(name)]) * p for name, p in one), Fraction(0))
 
         brute = any(all(along(w, term) > along(w, other) for other in others) for w in rays)
-        found = ray(term, others)
+        found = outgrowing_direction(term, others)
         assert (found is not None) >= brute
         if found is not None:
             w = tuple(found.get(name, Fraction(0)) for name in names)
@@ -135,7 +141,7 @@ def test_the_programme_finds_a_direction_or_there_is_none():
     for _ in range(200):
         width = draw.randint(1, 5)
         gaps = [[Fraction(draw.randint(-3, 3)) for _ in range(width)] for _ in range(draw.randint(1, 5))]
-        found = direction(gaps, width)
+        found = positive_direction(gaps, width)
         grid = itertools.product(range(4), repeat=width) if width < 5 else ()
         if found is None:
             assert not any(all(sum(w * g for w, g in zip(ws, gap, strict=True)) > 0 for gap in gaps) for ws in grid)

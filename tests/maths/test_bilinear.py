@@ -3,8 +3,7 @@
 import pytest
 
 from qkv.errors import OptionError
-from qkv.maths.bilinear import DEEPEST, form_of, randoms
-from qkv.maths.combining import number
+from qkv.maths.moments import DEEPEST, form_of, number, random_symbols
 from qkv.maths.tree import (
     Add,
     Call,
@@ -38,8 +37,8 @@ def dotted(left, right):
 
 
 def test_names_come_in_reading_order_and_means_are_sure():
-    assert list(randoms(Add((), (dotted(K, B), dotted(Q, K))))) == ["k", "q"]
-    assert randoms(dotted(Expect(("d",), Q), B)) == {}
+    assert list(random_symbols(Add((), (dotted(K, B), dotted(Q, K))))) == ["k", "q"]
+    assert random_symbols(dotted(Expect(("d",), Q), B)) == {}
 
 
 def test_parts_of_a_form():

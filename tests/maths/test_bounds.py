@@ -9,8 +9,8 @@ from fractions import Fraction
 import pytest
 
 from qkv.errors import OptionError, OptionTypeError
-from qkv.maths.bounds import extreme, holds, named_point, number, ordered, simplest
-from qkv.maths.reading import parse
+from qkv.maths.comparison.bounds import attained_point, exact_value, extreme_value, holds, is_ordered, simplest_failure
+from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import Symbol, Type
 from qkv.maths.values.points import Point, vocabulary
 
@@ -154,7 +154,7 @@ def test_numbers_are_made_small_one_after_the_other():
 
     def made_small(relation, *values):
         place = Point({}, dict(zip("xyz", map(Fraction, values), strict=True)))
-        return tuple(simplest(left, relation, right, words, place).point.values())
+        return tuple(simplest_failure(left, relation, right, words, place).point.values())
 
     assert made_small("<", 2, 3, 1) == (1, 1, 1)
     assert made_small("<", 20, 30, 10) == (1, 10, 1)
@@ -168,7 +168,7 @@ def test_sizes_are_made_small_where_they_are_no_lengths():
     left, right = parse("n + d", symbols), parse("3 + 0 u^T u", symbols)
     words = vocabulary(left, right)
     place = Point({"n": 50, "d": 7}, {"u": (Fraction(1),) * 7})
-    found = simplest(left, "<=", right, words, place)
+    found = simplest_failure(left, "<=", right, words, place)
     assert (found.point["n"], found.point["d"]) == (1, 7)
 
 
@@ -185,16 +185,16 @@ def test_sizes_are_made_small_where_they_are_no_lengths():
 )
 def test_points_are_whole_numbers_and_fractions(value, error, said):
     with pytest.raises(error, match=rf"attained\['s'\].*{said}"):
-        number("s", value)
+        exact_value("s", value)
 
 
 def test_numbers_of_points():
-    assert number("s", "-1/2") == Fraction(-1, 2)
-    assert number("s", [1, [2, "3/4"], Fraction(5)]) == (Fraction(1), (Fraction(2), Fraction(3, 4)), Fraction(5))
+    assert exact_value("s", "-1/2") == Fraction(-1, 2)
+    assert exact_value("s", [1, [2, "3/4"], Fraction(5)]) == (Fraction(1), (Fraction(2), Fraction(3, 4)), Fraction(5))
 
 
 def point_of(texts, attained, symbols=SYMBOLS):
-    return named_point(vocabulary(*(parse(text, symbols) for text in texts)), attained)
+    return attained_point(vocabulary(*(parse(text, symbols) for text in texts)), attained)
 
 
 def test_sizes_of_points_are_read_off():
@@ -265,12 +265,12 @@ def test_what_has_no_order():
     ],
 )
 def test_the_order_of_values(relation, low, high, fine):
-    assert ordered(low, relation, high) is fine
-    assert ordered(Decimal(int(low)), relation, high) is fine
-    assert ordered((Fraction(0), low), relation, (Fraction(1) if relation[0] == "<" else Fraction(-1), high)) is fine
+    assert is_ordered(low, relation, high) is fine
+    assert is_ordered(Decimal(int(low)), relation, high) is fine
+    assert is_ordered((Fraction(0), low), relation, (Fraction(1) if relation[0] == "<" else Fraction(-1), high)) is fine
     tiny = Decimal(10) ** -45
-    assert ordered(Decimal(int(low)) + tiny, relation, high) is fine
-    assert ordered(Decimal(int(low)) - tiny, relation, high) is fine
+    assert is_ordered(Decimal(int(low)) + tiny, relation, high) is fine
+    assert is_ordered(Decimal(int(low)) - tiny, relation, high) is fine
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_the_order_of_values(relation, low, high, fine):
 def test_extremes_of_a_vector(attempt, vector):
     symbol = Symbol(("d",), "u", Type("vector", ("d",)))
     value = tuple(map(Fraction, (3, 5, 7)))
-    assert extreme(value, symbol, attempt) == tuple(map(Fraction, vector))
+    assert extreme_value(value, symbol, attempt) == tuple(map(Fraction, vector))
 
 
 @pytest.mark.parametrize(
@@ -293,4 +293,4 @@ def test_extremes_of_a_vector(attempt, vector):
 )
 def test_extremes_of_a_number(kind, values):
     symbol = Symbol((), "x", Type(kind))
-    assert [extreme(Fraction(6), symbol, attempt) for attempt in range(5)] == list(map(Fraction, values))
+    assert [extreme_value(Fraction(6), symbol, attempt) for attempt in range(5)] == list(map(Fraction, values))

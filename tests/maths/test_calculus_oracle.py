@@ -8,7 +8,7 @@ import pytest
 from maths_calculus import Calculus
 from maths_trees import draw_values, evaluate
 from maths_values import evaluate_normal
-from qkv.maths.normal import NotNormal, TooLarge, normal, same
+from qkv.maths.algebra.normal import NotNormal, TooLarge, normal, same
 from qkv.maths.tree import Node
 
 POINTS = 2

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.combining import (
+from qkv.maths.moments import (
     dimension,
     dot,
     is_identity,
@@ -12,15 +12,15 @@ from qkv.maths.combining import (
     number,
     plus,
     product,
-    resolved,
+    resolve,
     split,
     times,
     trace,
     transposed,
-    zero,
+    zero_of,
 )
 from qkv.maths.tree import Add, Call, Contract, Divide, Multiply, Number, Outer, Power, Special, Symbol, Transpose, Type
-from qkv.maths.values.exact import evaluate
+from qkv.maths.values.evaluate import evaluate
 
 SIZES = {"d": 3, "e": 2}
 SIGMA = Symbol((), "sigma", Type("positive"))
@@ -46,7 +46,7 @@ def test_zeros_and_identities_disappear():
     assert plus(U, ZEROS) == U
     assert product(IDENTITY, U) == U
     assert times(number(0), U) == ZEROS
-    assert dot(U, ZEROS) == number(0) == trace(zero(("d", "d")))
+    assert dot(U, ZEROS) == number(0) == trace(zero_of(("d", "d")))
     assert is_zero(product(transposed(A), ZEROS))
     assert plus(U, times(number(-1), U)) == ZEROS
 
@@ -112,7 +112,7 @@ def test_products_know_their_shapes():
     assert product(A, B) == Contract(("d", "d"), A, B)
     assert product(A, Special(("e",), "zeros")) == ZEROS
     assert product(Transpose((1, "d"), U), ZEROS) == number(0)
-    assert product(zero(("d", "e")), B) == Special(("d", "d"), "zeros")
+    assert product(zero_of(("d", "e")), B) == Special(("d", "d"), "zeros")
     assert product(A, Special(("e", "e"), "identity")) == A
     assert product(Outer(("d", "e"), U, W), W) == Multiply(("d",), (dot(W, W), U))
     assert product(Outer(("d", "e"), U, W), B) == Outer(("d", "d"), U, Contract(("d",), Transpose(("d", "e"), B), W))
@@ -141,7 +141,7 @@ def test_what_a_product_is_split_into():
     assert split(named) == ([SIGMA], U)
     kept = Symbol(("d",), "n", Type("vector", ("d",), definition=plus(U, V)))
     assert split(kept) == ([], kept)
-    assert resolved(Symbol((), "t", Type("scalar", definition=SIGMA))) == SIGMA
+    assert resolve(Symbol((), "t", Type("scalar", definition=SIGMA))) == SIGMA
 
 
 def test_numbers_and_powers_of_a_product():

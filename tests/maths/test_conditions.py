@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 
-from qkv.maths.conditions import fresh
-from qkv.maths.verdict import compare
+from qkv.maths.comparison.verdict import compare, fresh_letters
 
 SYMBOLS = {
     "mu": "vector[d]",
@@ -186,9 +185,9 @@ def test_letters_of_the_gold_are_not_used_again() -> None:
     defined = {**WORDS, "m": "scalar = 2"}
     assert "μ = c·1" in compare(r"m \mu^T\mu", r"2 (\mathbf 1^T\mu)^2/d", defined).condition
     assert "μ = c·1, then both are 2d c²" in compare(r"m \mu^T\mu", "2 d mu^2", defined).condition
-    letters = fresh({"m", "t"})
+    letters = fresh_letters({"m", "t"})
     assert [next(letters) for _ in range(8)] == ["c", "a", "b", "u", "w", "s", "m_1", "m_2"]
-    assert list(itertools.islice(fresh(set()), 9)) == ["m", "c", "t", "a", "b", "u", "w", "s", "m_1"]
+    assert list(itertools.islice(fresh_letters(set()), 9)) == ["m", "c", "t", "a", "b", "u", "w", "s", "m_1"]
     many = compare(f"{' + '.join(TOO_MANY)} + v^T v", f"{' + '.join(TOO_MANY)} + p v^2", {**TOO_MANY, "v": "vector[p]"})
     assert "v = m_1·1" in many.condition
 

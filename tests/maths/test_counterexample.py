@@ -7,8 +7,16 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.counterexample import Counterexample, against, either, number, plainly, trailing, written
-from qkv.maths.reading import parse
+from qkv.maths.comparison.counterexample import (
+    Counterexample,
+    differ_only_in_zeros,
+    either_text,
+    json_value,
+    number_text,
+    value_text,
+    versus_text,
+)
+from qkv.maths.parsing.parse import parse
 from qkv.maths.values.points import Point, vocabulary
 
 TINY = Fraction(1, 10**30)
@@ -36,26 +44,26 @@ TINY = Fraction(1, 10**30)
     ],
 )
 def test_numbers(value: object, shown: str) -> None:
-    assert number(value) == shown
+    assert number_text(value) == shown
 
 
 def test_numbers_with_more_digits() -> None:
     root = Decimal(2).sqrt()
-    assert number(root, 12) == "1.41421356237"
-    assert number(root, 3) == "1.41"
-    assert number(Decimal("0.5"), 60) == "0.5"
-    assert number(Fraction(10**30 + 1), 31) == str(10**30 + 1)
+    assert number_text(root, 12) == "1.41421356237"
+    assert number_text(root, 3) == "1.41"
+    assert number_text(Decimal("0.5"), 60) == "0.5"
+    assert number_text(Fraction(10**30 + 1), 31) == str(10**30 + 1)
 
 
 def test_vectors_and_matrices() -> None:
-    assert written((Fraction(1), Fraction(3, 2))) == "(1, 3/2)"
-    assert written(((Fraction(1), Fraction(2)), (Fraction(3), Fraction(4)))) == "[(1, 2), (3, 4)]"
-    assert written(()) == "()"
-    assert written(tuple(map(Fraction, range(1, 13)))) == "(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)"
-    assert written(tuple(map(Fraction, range(1, 14)))) == "(1, 2, 3, …, 13)"
-    assert written((Decimal(2).sqrt(),), 4) == "(1.414)"
-    assert plainly((Fraction(1, 2), (Fraction(-1),))) == ["1/2", ["−1"]]
-    assert either([Fraction(1), Fraction(-1), Fraction(1)]) == "1 or −1"
+    assert value_text((Fraction(1), Fraction(3, 2))) == "(1, 3/2)"
+    assert value_text(((Fraction(1), Fraction(2)), (Fraction(3), Fraction(4)))) == "[(1, 2), (3, 4)]"
+    assert value_text(()) == "()"
+    assert value_text(tuple(map(Fraction, range(1, 13)))) == "(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)"
+    assert value_text(tuple(map(Fraction, range(1, 14)))) == "(1, 2, 3, …, 13)"
+    assert value_text((Decimal(2).sqrt(),), 4) == "(1.414)"
+    assert json_value((Fraction(1, 2), (Fraction(-1),))) == ["1/2", ["−1"]]
+    assert either_text([Fraction(1), Fraction(-1), Fraction(1)]) == "1 or −1"
 
 
 @pytest.mark.parametrize(
@@ -79,30 +87,30 @@ def test_vectors_and_matrices() -> None:
     ],
 )
 def test_two_values_with_as_many_digits_as_it_takes(gold: object, answer: object, shown: str) -> None:
-    assert against(gold, answer) == shown
+    assert versus_text(gold, answer) == shown
 
 
 def test_eighteen_digits_are_shown_before_a_difference_is() -> None:
     third = Decimal(1) / Decimal(3)
-    assert against(third, third + Decimal("1e-9")) == "0.333333333333 against 0.333333334333"
-    assert against(third, third + Decimal("1e-16")) == "0.333333333333333333 against 0.333333333333333433"
-    assert "which differ by" in against(Decimal(2).sqrt(), Decimal(2).sqrt() + Decimal("1e-22"))
+    assert versus_text(third, third + Decimal("1e-9")) == "0.333333333333 against 0.333333334333"
+    assert versus_text(third, third + Decimal("1e-16")) == "0.333333333333333333 against 0.333333333333333433"
+    assert "which differ by" in versus_text(Decimal(2).sqrt(), Decimal(2).sqrt() + Decimal("1e-22"))
 
 
 def test_zeros_after_the_point_do_not_matter() -> None:
-    assert trailing("1", "1.00000")
-    assert trailing("1.50", "1.5")
-    assert not trailing("1.5", "1.51")
-    assert not trailing("1", "2")
+    assert differ_only_in_zeros("1", "1.00000")
+    assert differ_only_in_zeros("1.50", "1.5")
+    assert not differ_only_in_zeros("1.5", "1.51")
+    assert not differ_only_in_zeros("1", "2")
 
 
 def test_zeros_before_the_point_and_of_an_exponent_matter() -> None:
-    assert not trailing("50", "5")
-    assert not trailing("100.0", "1.0")
-    assert not trailing("1e+3", "1e+30")
-    assert not trailing("1/50", "1/5")
-    assert trailing("1.00000e+30", "1e+30")
-    assert trailing("50.00", "50")
+    assert not differ_only_in_zeros("50", "5")
+    assert not differ_only_in_zeros("100.0", "1.0")
+    assert not differ_only_in_zeros("1e+3", "1e+30")
+    assert not differ_only_in_zeros("1/50", "1/5")
+    assert differ_only_in_zeros("1.00000e+30", "1e+30")
+    assert differ_only_in_zeros("50.00", "50")
 
 
 def test_a_point_is_told_in_full() -> None:

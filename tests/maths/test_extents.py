@@ -8,9 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from qkv.maths.algebra.budget import NotNormal
-from qkv.maths.algebra.scope import Scope, size_poly
-from qkv.maths.extents import canonical, measure, names_in, polynomial, size_node, size_of, size_polynomial, whole
+from qkv.maths.algebra.indices import Scope, size_poly
+from qkv.maths.algebra.monomials import NotNormal
+from qkv.maths.sizes import (
+    canonical_size,
+    names_in,
+    polynomial,
+    size_node,
+    size_of,
+    size_polynomial,
+    size_value,
+    whole_size,
+)
 from qkv.maths.tree import Number, Power, Symbol, Type
 from qkv.maths.values.arithmetic import Undefined, Unevaluable
 
@@ -19,22 +28,22 @@ NAMES: tuple[str, ...] = ("D", "d_k", "h'", "n")
 
 def test_sizes_are_read():
     assert names_in("h*d_k+1") == ("h", "d_k")
-    assert measure("2*d/h-1", {"d": 3, "h": 4}) == Fraction(1, 2)
-    assert measure("-n+d^2", {"d": 3, "n": 4}) == 5
-    assert whole("n+1", {"n": 6}) == 7
+    assert size_value("2*d/h-1", {"d": 3, "h": 4}) == Fraction(1, 2)
+    assert size_value("-n+d^2", {"d": 3, "n": 4}) == 5
+    assert whole_size("n+1", {"n": 6}) == 7
 
 
 def test_a_size_that_is_no_length_at_a_point():
     for size, sizes in (("d/h", {"d": 5, "h": 2}), ("n-1", {"n": 1}), ("d/h", {"d": 1, "h": 0}), ("n^13", {"n": 2})):
         with pytest.raises(Undefined):
-            whole(size, sizes)
+            whole_size(size, sizes)
     with pytest.raises(Unevaluable, match="the size h has no value"):
-        measure("d/h", {"d": 1})
+        size_value("d/h", {"d": 1})
 
 
 @pytest.mark.parametrize("text", ["", "n+", "+", "n n", "2n", "n/0", "(n+1)", "n^", "n^m", "n--1", "n*", "n + 1"])
 def test_what_is_not_written_like_a_size_is_refused_by_all(text):
-    for read in (size_polynomial, size_node, names_in, lambda size: measure(size, {"n": 1, "m": 1})):
+    for read in (size_polynomial, size_node, names_in, lambda size: size_value(size, {"n": 1, "m": 1})):
         with pytest.raises(Unevaluable, match="cannot be read"):
             read(text)
     with pytest.raises(NotNormal, match="cannot be read"):
@@ -51,7 +60,7 @@ TERMS = some.dictionaries(
 
 @given(TERMS, some.tuples(*(some.integers(1, 5) for _ in NAMES)))
 def test_what_is_written_is_read(terms, values):
-    size, sizes = canonical(terms), dict(zip(NAMES, values, strict=True))
+    size, sizes = canonical_size(terms), dict(zip(NAMES, values, strict=True))
     assert size_polynomial(size) == terms
     assert polynomial(size_node(size)) == terms
     assert size_of(size_node(size)) == size
@@ -60,7 +69,7 @@ def test_what_is_written_is_read(terms, values):
         for name, power in powers:
             value *= Fraction(sizes[name]) ** power
         expected += value
-    assert measure(size, sizes) == expected
+    assert size_value(size, sizes) == expected
     assert set(names_in(size)) == {name for powers in terms for name, _ in powers}
 
 

@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.reading import parse
+from qkv.maths.parsing.parse import parse
+from qkv.maths.printing import latex
 from qkv.maths.tree import (
     Add,
     Call,
@@ -21,7 +22,6 @@ from qkv.maths.tree import (
     Special,
     Written,
 )
-from qkv.maths.writing import latex
 
 NAMES = {
     "a": "scalar", "b": "scalar", "x": "scalar", "d": "natural", "n": "natural", "u": "vector[d]", "v": "vector[d]",

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.reading import parse
+from qkv.maths.parsing.parse import parse
+from qkv.maths.printing import plain
 from qkv.maths.tree import Call, Constant, Derivative, Divide, Multiply, Number, Special
-from qkv.maths.writing import plain
 
 NAMES = {
     "a": "scalar", "b": "scalar", "x": "scalar", "d": "natural", "n": "natural", "u": "vector[d]", "v": "vector[d]",

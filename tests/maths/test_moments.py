@@ -15,14 +15,14 @@ from qkv.maths.moments import (
     STANDARD,
     VECTOR_MEAN,
     Discrete,
-    Exact,
-    Step,
+    ExactMoments,
+    MomentStep,
     enumerate_moments,
     moments,
     monte_carlo,
     sample_moments,
 )
-from qkv.maths.values.exact import evaluate
+from qkv.maths.values.evaluate import evaluate
 
 FRIENDS = {
     "q": "random vector[d] ~ (mu_q, Sigma_q)",
@@ -182,7 +182,7 @@ def test_deep_expressions_are_refused_not_overflowed():
 
 def test_enumeration_is_bounded_and_exact():
     third = Discrete([(0,), (1,)], [2, 1])
-    assert enumerate_moments(lambda q: q[0], q=third) == Exact(Fraction(1, 3), Fraction(2, 9))
+    assert enumerate_moments(lambda q: q[0], q=third) == ExactMoments(Fraction(1, 3), Fraction(2, 9))
     many = Discrete([(n,) for n in range(1000)])
     with pytest.raises(OptionError, match="combinations"):
         enumerate_moments(lambda q, k: q[0] * k[0], q=many, k=many)
@@ -309,7 +309,7 @@ def test_texts_of_moments(expression, mean, variance):
 
 
 def test_a_step_is_equal_to_the_one_before():
-    assert Step("x", "why").relation == "="
+    assert MomentStep("x", "why").relation == "="
 
 
 def test_nothing_is_left_to_say_where_the_mean_is_zero():
@@ -340,7 +340,7 @@ def test_laws_on_points():
 def test_limits_of_enumeration_and_sampling(monkeypatch):
     monkeypatch.setattr("qkv.maths.moments.MOST_CASES", 6)
     two, three = Discrete([(0,), (2,)]), Discrete([(0,), (3,), (6,)])
-    assert enumerate_moments(lambda q, k: q[0] + k[0], q=two, k=three) == Exact(Fraction(4), Fraction(7))
+    assert enumerate_moments(lambda q, k: q[0] + k[0], q=two, k=three) == ExactMoments(Fraction(4), Fraction(7))
     with pytest.raises(OptionError, match=r"12 combinations.*at most 6"):
         enumerate_moments(lambda q, k, r: 0, q=two, k=three, r=two)
     law = ([0.0], [[1.0]])

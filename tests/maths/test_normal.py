@@ -8,8 +8,8 @@ from itertools import product
 
 import pytest
 
-from qkv.maths.normal import NotNormal, TooLarge, is_zero, normal, same, terms
-from qkv.maths.reading import parse
+from qkv.maths.algebra.normal import NotNormal, TooLarge, is_zero, normal, same, term_count
+from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import Add, Call, Multiply, Number, Order, Power, Symbol, Type
 
 NAMES = {
@@ -188,7 +188,7 @@ def test_normal_forms_are_hashable_and_readable() -> None:
     one, other = normal(parse(r"\mu^T\mu", NAMES)), normal(parse(r"\sum_i \mu_i \mu_i", NAMES))
     assert one == other
     assert len({one, other}) == 1
-    assert terms(one) == 1
+    assert term_count(one) == 1
     assert repr(one) == "Normal(Σ mu[1]^2)"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from maths_trees import Trees, draw_values, evaluate
 from maths_values import evaluate_normal
-from qkv.maths.normal import NotNormal, TooLarge, normal, same
+from qkv.maths.algebra.normal import NotNormal, TooLarge, normal, same
 from qkv.maths.tree import Node
 
 POINTS = 5

@@ -9,19 +9,19 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.numbers import (
-    Reading,
+from qkv.maths.comparison.rounding import (
+    WrittenNumber,
     compare_numbers,
-    decimals,
-    match,
-    numeric,
-    readings,
-    rounded,
+    has_decimals,
+    is_numeric,
+    mark_rounded,
+    matching_evidence,
     unit_of,
+    written_numbers,
     written_units,
 )
-from qkv.maths.reading import parse
-from qkv.maths.verdict import compare
+from qkv.maths.comparison.verdict import compare
+from qkv.maths.parsing.parse import parse
 
 
 @pytest.mark.parametrize(
@@ -192,28 +192,28 @@ def test_the_digits_of_an_entry():
     ):
         assert written_units(parse(text, {})) == list(map(unit, units)), text
     assert written_units(parse("2 (0.5, 1)", {})) is None
-    assert unit_of(rounded(parse("12", {}))) == 1
-    assert unit_of(rounded(parse("1/2", {}))) is None
+    assert unit_of(mark_rounded(parse("12", {}))) == 1
+    assert unit_of(mark_rounded(parse("1/2", {}))) is None
     assert unit_of(parse("-12", {})) is None
 
 
 def test_readings_have_half_a_unit_to_spare():
-    (reading,) = readings(parse("0.50", {}))
+    (reading,) = written_numbers(parse("0.50", {}))
     assert (reading.value, reading.slack, reading.exact, reading.text) == (
         Fraction(1, 2),
         Fraction(1, 200),
         True,
         "0.50",
     )
-    (exact,) = readings(parse("1/3", {}))
-    assert exact == Reading(Fraction(1, 3), Fraction(0), True, "1/3")
-    (root,) = readings(parse(r"\sqrt 2", {}))
+    (exact,) = written_numbers(parse("1/3", {}))
+    assert exact == WrittenNumber(Fraction(1, 3), Fraction(0), True, "1/3")
+    (root,) = written_numbers(parse(r"\sqrt 2", {}))
     assert not root.exact
     assert root.text == "1.41421"
-    assert readings(rounded(parse("12", {})))[0] == Reading(Fraction(12), Fraction(1, 2), True, "12")
-    assert [one.text for one in readings(parse("(0.5, -1.25, 3)", {}))] == ["0.5", "−1.25", "3"]
+    assert written_numbers(mark_rounded(parse("12", {})))[0] == WrittenNumber(Fraction(12), Fraction(1, 2), True, "12")
+    assert [one.text for one in written_numbers(parse("(0.5, -1.25, 3)", {}))] == ["0.5", "−1.25", "3"]
     small = ("0.0000010", "0.00000010", "0")
-    assert [readings(parse(text, {}))[0].text for text in small] == ["0.0000010", "1.0e−7", "0"]
+    assert [written_numbers(parse(text, {}))[0].text for text in small] == ["0.0000010", "1.0e−7", "0"]
 
 
 @pytest.mark.parametrize(
@@ -231,35 +231,35 @@ def test_readings_have_half_a_unit_to_spare():
 )
 def test_what_matches(gold, answer, found):
     def reading(pair, exact=True):
-        return Reading(Fraction(pair[0]), Fraction(pair[1]), exact, "")
+        return WrittenNumber(Fraction(pair[0]), Fraction(pair[1]), exact, "")
 
-    assert match(reading(gold), reading(answer)) == found
-    assert match(reading(answer), reading(gold)) == found
+    assert matching_evidence(reading(gold), reading(answer)) == found
+    assert matching_evidence(reading(answer), reading(gold)) == found
     if found == "proved":
-        assert match(reading(gold, False), reading(answer)) == "tested"
+        assert matching_evidence(reading(gold, False), reading(answer)) == "tested"
 
 
 def test_numbers_that_were_computed_have_room_for_their_last_digits():
     near = Fraction(1, 2) + Fraction(1, 10**50)
-    one, other = Reading(near, Fraction(0), False, ""), Reading(Fraction(1, 2), Fraction(0), True, "")
-    assert match(one, other) == match(other, one) == "tested"
-    far = Reading(Fraction(1, 2) + Fraction(1, 10**30), Fraction(0), False, "")
-    assert match(far, other) is None
-    edge = Reading(Fraction(11, 20), Fraction(1, 20), True, "")
-    over = Reading(Fraction(1, 2) - Fraction(1, 10**46), Fraction(0), False, "")
-    assert match(over, edge) == match(edge, over) == "tested"
-    assert match(replace(over, exact=True), edge) is None
+    one, other = WrittenNumber(near, Fraction(0), False, ""), WrittenNumber(Fraction(1, 2), Fraction(0), True, "")
+    assert matching_evidence(one, other) == matching_evidence(other, one) == "tested"
+    far = WrittenNumber(Fraction(1, 2) + Fraction(1, 10**30), Fraction(0), False, "")
+    assert matching_evidence(far, other) is None
+    edge = WrittenNumber(Fraction(11, 20), Fraction(1, 20), True, "")
+    over = WrittenNumber(Fraction(1, 2) - Fraction(1, 10**46), Fraction(0), False, "")
+    assert matching_evidence(over, edge) == matching_evidence(edge, over) == "tested"
+    assert matching_evidence(replace(over, exact=True), edge) is None
 
 
 def test_what_is_numbers_throughout():
     names = {"x": "scalar", "s": "vector[2] = (1, 0.5)", "n": "natural", "u": "vector[n]"}
-    assert numeric(parse("1 + s_1", names))
-    assert not numeric(parse("x", names))
-    assert not numeric(parse("n", names))
-    assert not numeric(parse("s_i", names))
-    assert decimals(parse("s_1 + 1", names))
-    assert decimals(rounded(parse("3", names)))
-    assert not decimals(parse("1/2 + x", names))
+    assert is_numeric(parse("1 + s_1", names))
+    assert not is_numeric(parse("x", names))
+    assert not is_numeric(parse("n", names))
+    assert not is_numeric(parse("s_i", names))
+    assert has_decimals(parse("s_1 + 1", names))
+    assert has_decimals(mark_rounded(parse("3", names)))
+    assert not has_decimals(parse("1/2 + x", names))
     assert compare_numbers(parse("1", names), parse("2", names)) is None
     assert compare_numbers(parse("1.0", names), parse("x", names)) is None
     assert compare_numbers(parse("1.0/0", names), parse("1.0", names)) is None
@@ -270,7 +270,7 @@ def test_what_is_numbers_throughout():
     [("1.5e3", "1.5e+3"), ("1.50e3", "1.50e+3"), ("1.500e3", "1500"), ("1.5e1", "15"), ("-2.5e4", "−2.5e+4")],
 )
 def test_a_number_with_a_unit_above_one_shows_the_digits_that_were_written(text, shown):
-    (read,) = readings(parse(text, {}))
+    (read,) = written_numbers(parse(text, {}))
     assert read.text == shown
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from qkv.errors import IllTyped, Unreadable
 from qkv.maths import compare, holds, latex, parse, plain
-from qkv.maths.values.arrays import triangle
+from qkv.maths.values.arithmetic import eliminate
 
 SYMBOLS = {
     "x": "scalar",
@@ -171,7 +171,7 @@ def test_elimination_swaps_rows_where_it_must(matrix: tuple, determinant: int) -
     size = len(matrix)
     exact = tuple(tuple(Fraction(entry) for entry in row) for row in matrix)
     identity = tuple(tuple(Fraction(i == j) for j in range(size)) for i in range(size))
-    rows, found = triangle(exact, identity, lambda steps: None)
+    rows, found = eliminate(exact, identity, lambda steps: None)
     assert found == determinant
     if determinant:
         inverse = [row[size:] for row in rows]

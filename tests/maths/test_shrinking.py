@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from qkv.maths.bounds import holds
-from qkv.maths.reading import parse
-from qkv.maths.shrinking import counted, hidden, polynomial, resized, sizes_of, smaller
-from qkv.maths.substitution import walk
-from qkv.maths.tree import Index, Sum
-from qkv.maths.verdict import compare
+from qkv.maths.comparison.bounds import holds
+from qkv.maths.comparison.trial import counted_indices, is_polynomial, shrink, sizes_are_hidden, sizes_of, with_sizes
+from qkv.maths.comparison.verdict import compare
+from qkv.maths.parsing.parse import parse
+from qkv.maths.tree import Index, Sum, walk
 
 LARGE = {
     "x": "vector[768]",
@@ -24,7 +23,7 @@ LARGE = {
 
 
 def sizes(gold: str, answer: str, step: int = 0):
-    found = smaller(parse(gold, LARGE), parse(answer, LARGE), step)
+    found = shrink(parse(gold, LARGE), parse(answer, LARGE), step)
     return None if found is None else dict(found.sizes)
 
 
@@ -32,7 +31,7 @@ def test_large_sizes_become_small_ones_in_order_and_as_even_as_they_were():
     assert sizes("x^T A y", "1") == {768: 4}
     assert sizes("x^T B B^T y + z^T z", "1") == {768: 4, 3072: 6, 4096: 8}
     assert sizes("x^T A y", "1", step=1) == {768: 6}
-    odd = smaller(parse("v^T v", {"v": "vector[769]"}), parse("1", {}))
+    odd = shrink(parse("v^T v", {"v": "vector[769]"}), parse("1", {}))
     assert odd is not None
     assert dict(odd.sizes) == {769: 3}
 
@@ -43,7 +42,7 @@ def test_what_is_a_number_too_stays():
     assert sizes("x_{10} + x_3", "1") == {768: 12}
     assert sizes("x_{700}", "1") is None
     short = {"v": "vector[7]", "w": "vector[11]"}
-    found = smaller(parse("v^T v + w^T w", short), parse("1", {}))
+    found = shrink(parse("v^T v + w^T w", short), parse("1", {}))
     assert found is not None
     assert dict(found.sizes) == {11: 9}
 
@@ -114,7 +113,7 @@ def test_a_size_that_may_come_out_as_a_number_is_not_made_small(gold, answer, ki
 )
 def test_which_indices_of_a_sum_are_numbers(text, names):
     node = next(n for n in walk(parse(text, LARGE)) if isinstance(n, Sum))
-    assert [index.name for index in counted(node)] == names
+    assert [index.name for index in counted_indices(node)] == names
 
 
 @pytest.mark.parametrize(
@@ -139,18 +138,18 @@ def test_which_indices_of_a_sum_are_numbers(text, names):
     ],
 )
 def test_numbers_that_may_come_out_of_a_size(text, fine):
-    assert hidden(parse(text, LARGE)) is fine
+    assert sizes_are_hidden(parse(text, LARGE)) is fine
 
 
 def test_kinds_of_nodes_that_make_polynomials():
     kinds = {r"\|x\|": True, r"\max(x)": False, r"\|x\|_1": False, r"\mathbf{0}_3": True, r"\mathbf{1}_3": False,
              "s^2": True, "s^{-1}": False, "s^s": False, "x": True, "x/s": True}  # fmt: skip
-    assert {text: polynomial(parse(text, LARGE)) for text in kinds} == kinds
+    assert {text: is_polynomial(parse(text, LARGE)) for text in kinds} == kinds
 
 
 def test_sizes_are_changed_everywhere():
     def left(text):
-        return {size for n in walk(resized(parse(text, LARGE), {768: 4, 4096: 6})) for size in sizes_of(n)}
+        return {size for n in walk(with_sizes(parse(text, LARGE), {768: 4, 4096: 6})) for size in sizes_of(n)}
 
     assert left("x^T A y") <= {1, 4}
     assert left("A B") == {4, 3072}
@@ -158,21 +157,21 @@ def test_sizes_are_changed_everywhere():
     assert left("E[r]") == {6}
     assert left(r"\sum_i x_i") == {4}
     assert left(r"\sum_{i,j} x_i y_j") == {4}
-    changed = resized(parse(r"\sum_i x_i", LARGE), {768: 4})
+    changed = with_sizes(parse(r"\sum_i x_i", LARGE), {768: 4})
     assert {n.size for n in walk(changed) if isinstance(n, Index)} | {i.size for i in changed.indices} == {4}
     defined = {**LARGE, "w": "vector[768] = 2 x"}
-    assert {size for n in walk(resized(parse("w", defined), {768: 4})) for size in sizes_of(n)} == {4}
+    assert {size for n in walk(with_sizes(parse("w", defined), {768: 4})) for size in sizes_of(n)} == {4}
 
 
 def test_where_nothing_is_made_small():
     assert sizes("s", "s") is None
     short = {"v": "vector[8]", "w": "vector[9]"}
-    assert smaller(parse("v", short), parse("v", short)) is None
-    nine = smaller(parse("w", short), parse("w", short))
+    assert shrink(parse("v", short), parse("v", short)) is None
+    nine = shrink(parse("w", short), parse("w", short))
     assert nine is not None
     assert dict(nine.sizes) == {9: 3}
     assert str(nine) == "3 in place of 9"
     assert sizes("x_{16}", "x_1") is None
     assert sizes("x_{15}", "x_1") == {768: 16}
     written_out = {"v": "vector[12]"}
-    assert smaller(parse("v^T (1,2,3,4,5,6,7,8,9,10,11,12)", written_out), parse("1", {})) is None
+    assert shrink(parse("v^T (1,2,3,4,5,6,7,8,9,10,11,12)", written_out), parse("1", {})) is None

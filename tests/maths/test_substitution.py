@@ -4,9 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from qkv.maths.reading import parse
-from qkv.maths.substitution import beneath, free_indices, names, rebuilt, substitute, symbols_of, walk
-from qkv.maths.tree import Add, Derivative, Expect, Index, Law, Multiply, Part, Relation, Sum, Symbol, Type, children
+from qkv.maths.parsing.parse import parse
+from qkv.maths.tree import (
+    Add,
+    Derivative,
+    Expect,
+    Index,
+    Law,
+    Multiply,
+    Part,
+    Relation,
+    Sum,
+    Symbol,
+    Type,
+    children,
+    free_indices,
+    names,
+    parts_of,
+    rebuilt,
+    substitute,
+    symbols_of,
+    walk,
+)
 
 X, Y = (Symbol((), name, Type("scalar")) for name in "xy")
 U = Symbol(("d",), "u", Type("vector", ("d",)))
@@ -85,9 +104,9 @@ def test_what_is_walked_is_in_reading_order():
     assert [n.name for n in walk(parse("y + x y", NAMES)) if isinstance(n, Symbol)] == ["y", "x", "y"]
     assert list(symbols_of(parse("y", NAMES), parse("x", NAMES))) == ["y", "x"]
     random = parse("q", NAMES)
-    assert [part.name for part in beneath(random)] == ["u", "A"]
-    assert beneath(parse("x", NAMES)) == ()
-    assert beneath(parse("z", NAMES)) == (parse("z", NAMES).type.definition,)
+    assert [part.name for part in parts_of(random)] == ["u", "A"]
+    assert parts_of(parse("x", NAMES)) == ()
+    assert parts_of(parse("z", NAMES)) == (parse("z", NAMES).type.definition,)
 
 
 def test_free_indices_of_definitions_and_conditions():

@@ -6,22 +6,22 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths import trial
-from qkv.maths.reading import parse
-from qkv.maths.trial import (
+from qkv.maths.comparison import trial
+from qkv.maths.comparison.trial import (
     Outcome,
-    apart,
     decide,
     differ,
-    divides,
-    proved,
+    differing_values,
+    is_proved,
+    is_slow,
+    may_be_undefined,
     simplified,
-    slow,
-    tried,
-    tried_as_sets,
-    tried_with,
+    try_as_sets,
+    try_points,
+    try_with,
     whole_power,
 )
+from qkv.maths.parsing.parse import parse
 from qkv.maths.values.arithmetic import Undefined, Unevaluable
 from qkv.maths.values.points import Point, vocabulary
 
@@ -61,7 +61,7 @@ class Asked:
 )
 def test_how_often_two_have_to_agree(text, times) -> None:
     asked = Asked(True)
-    outcome = tried_with(vocabulary(tree(text)), asked, lambda place: None)
+    outcome = try_with(vocabulary(tree(text)), asked, lambda place: None)
     assert (outcome.equal, outcome.evidence, outcome.valued) == (True, "tested", True)
     assert len(asked.places) == times
 
@@ -69,25 +69,25 @@ def test_how_often_two_have_to_agree(text, times) -> None:
 def test_enough_and_most_are_taken_as_they_are_given() -> None:
     words = vocabulary(tree("x + y"))
     asked = Asked(True)
-    assert tried_with(words, asked, lambda place: None, enough=3).equal
+    assert try_with(words, asked, lambda place: None, enough=3).equal
     assert len(asked.places) == 3
     asked = Asked(True)
-    outcome = tried_with(words, asked, lambda place: None, most=5)
+    outcome = try_with(words, asked, lambda place: None, most=5)
     assert (outcome.equal, outcome.why) == (None, "there are too few points at which both have a value")
     assert outcome.valued
     assert len(asked.places) == 5
-    assert tried_with(words, Asked(True), lambda place: None, most=6).equal
+    assert try_with(words, Asked(True), lambda place: None, most=6).equal
     asked = Asked(True)
-    assert tried_with(vocabulary(tree("u^T u")), asked, lambda place: None, enough=1).equal
+    assert try_with(vocabulary(tree("u^T u")), asked, lambda place: None, enough=1).equal
     assert len({place.sizes["d"] for place in asked.places}) == 3
     asked = Asked(True)
-    assert tried_with(vocabulary(tree("u^T u")), asked, lambda place: None, enough=1, fixed={"d": 2}).equal
+    assert try_with(vocabulary(tree("u^T u")), asked, lambda place: None, enough=1, fixed={"d": 2}).equal
     assert len(asked.places) == 1
 
 
 def test_one_difference_is_enough() -> None:
     asked = Asked(True, True, False)
-    outcome = tried_with(vocabulary(tree("x")), asked, lambda place: place)  # pyright: ignore
+    outcome = try_with(vocabulary(tree("x")), asked, lambda place: place)  # pyright: ignore
     assert (outcome.equal, outcome.evidence, outcome.valued) == (False, "refuted", True)
     assert outcome.counterexample is asked.places[2]
     assert len(asked.places) == 3
@@ -96,24 +96,24 @@ def test_one_difference_is_enough() -> None:
 def test_what_is_in_the_way_is_said() -> None:
     words = vocabulary(tree("x"))
     asked = Asked(Undefined("nowhere"))
-    outcome = tried_with(words, asked, lambda place: None)
+    outcome = try_with(words, asked, lambda place: None)
     assert (outcome.equal, outcome.why, outcome.valued) == (None, "nowhere", False)
     assert len(asked.places) == 50
     asked = Asked(Unevaluable("no way"))
-    outcome = tried_with(words, asked, lambda place: None)
+    outcome = try_with(words, asked, lambda place: None)
     assert (outcome.equal, outcome.why, outcome.valued) == (None, "no way", True)
     assert len(asked.places) == 8
-    outcome = tried_with(words, Asked(None), lambda place: None)
+    outcome = try_with(words, Asked(None), lambda place: None)
     assert outcome.why == "the digits that qkv computes with do not tell the two apart"
     assert (outcome.equal, outcome.valued) == (None, True)
-    outcome = tried_with(vocabulary(tree("|x|")), asked := Asked(Undefined("nowhere")), lambda place: None)
+    outcome = try_with(vocabulary(tree("|x|")), asked := Asked(Undefined("nowhere")), lambda place: None)
     assert len(asked.places) == 90
     some = Asked(Undefined("here not"), True, True, True, True, True, True, Undefined("here not"))
-    assert tried_with(words, some, lambda place: None).equal
+    assert try_with(words, some, lambda place: None).equal
     few = Asked(Undefined("here not"), True, True, True, True, True, Undefined("here not"))
-    assert tried_with(words, few, lambda place: None).equal is None
+    assert try_with(words, few, lambda place: None).equal is None
     later = Asked(True, Unevaluable("no way"))
-    assert tried_with(words, later, lambda place: None).equal is None
+    assert try_with(words, later, lambda place: None).equal is None
     assert len(later.places) == 50
 
 
@@ -136,7 +136,7 @@ def test_what_is_in_the_way_is_said() -> None:
     ],
 )
 def test_what_takes_a_grid_is_slow(text, found) -> None:
-    assert slow(tree(text)) is found
+    assert is_slow(tree(text)) is found
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_what_takes_a_grid_is_slow(text, found) -> None:
     ],
 )
 def test_what_may_have_no_value_divides(text, found) -> None:
-    assert divides(tree(text)) is found
-    assert divides(tree("y"), tree(text)) is found
+    assert may_be_undefined(tree(text)) is found
+    assert may_be_undefined(tree("y"), tree(text)) is found
 
 
 def test_whole_powers() -> None:
@@ -187,17 +187,17 @@ def test_decisions(gold, answer, equal, evidence) -> None:
 
 
 def test_what_is_proved_is_found_without_points() -> None:
-    assert proved(tree("(x + y)^2"), tree("x^2 + 2xy + y^2"))
-    assert not proved(tree("(x + y)^2"), tree("x^2 + y^2"))
-    assert not proved(tree("(x + y)^9"), tree("(y + x)^9 (x + 1) / (1 + x)"), 1)
+    assert is_proved(tree("(x + y)^2"), tree("x^2 + 2xy + y^2"))
+    assert not is_proved(tree("(x + y)^2"), tree("x^2 + y^2"))
+    assert not is_proved(tree("(x + y)^9"), tree("(y + x)^9 (x + 1) / (1 + x)"), 1)
 
 
 def test_a_witness_is_shown_only_where_it_is_asked_for() -> None:
-    assert str(tried(tree("x"), tree("2x")).counterexample) == "x = 2: 2 against 4"
-    unseen = tried(tree("x"), tree("2x"), witness=False)
+    assert str(try_points(tree("x"), tree("2x")).counterexample) == "x = 2: 2 against 4"
+    unseen = try_points(tree("x"), tree("2x"), witness=False)
     assert (unseen.equal, unseen.counterexample) == (False, None)
-    assert tried(tree("x"), tree("y"), fixed={"x": ("as", "y")}).equal
-    assert tried(tree("x"), tree("3"), fixed={"x": Fraction(3)}).equal
+    assert try_points(tree("x"), tree("y"), fixed={"x": ("as", "y")}).equal
+    assert try_points(tree("x"), tree("3"), fixed={"x": Fraction(3)}).equal
 
 
 @pytest.mark.parametrize(
@@ -212,18 +212,18 @@ def test_a_witness_is_shown_only_where_it_is_asked_for() -> None:
     ],
 )
 def test_pairs_of_values_in_either_order(golds, answers, equal) -> None:
-    outcome = tried_as_sets(list(map(tree, golds)), list(map(tree, answers)))
+    outcome = try_as_sets(list(map(tree, golds)), list(map(tree, answers)))
     assert outcome.equal is equal
     assert (outcome.counterexample is not None) is (not equal)
 
 
 def test_values_apart_take_the_digits_that_they_need() -> None:
     place = Point({}, {})
-    assert apart(place, tree("1"), tree("2")) == [1, 2]
-    first, second = apart(place, tree("e^{100}"), tree("e^{100} + 10^{-50}"))
+    assert differing_values(place, tree("1"), tree("2")) == [1, 2]
+    first, second = differing_values(place, tree("e^{100}"), tree("e^{100} + 10^{-50}"))
     assert first != second
     assert len(str(first)) > 100
-    same = apart(place, tree(r"\sqrt 2"), tree(r"2^{1/2}"))
+    same = differing_values(place, tree(r"\sqrt 2"), tree(r"2^{1/2}"))
     assert same[0] == same[1]
 
 
@@ -240,7 +240,7 @@ def test_a_point_is_made_simpler_while_the_two_differ() -> None:
 
 def test_an_outcome_says_nothing_by_itself() -> None:
     assert Outcome(None) == Outcome(None, None, None, "", None, False)
-    assert trial.noted(Outcome(True), None) == Outcome(True)
+    assert trial.with_sizes_noted(Outcome(True), None) == Outcome(True)
 
 
 CHANCE = {

@@ -3,7 +3,7 @@
 import pytest
 
 from qkv.errors import OptionError, OptionTypeError
-from qkv.maths.reading import parse
+from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import Multiply, Special, Type
 from qkv.maths.types import declare
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from qkv.errors import OptionError, OptionTypeError
-from qkv.maths.verdict import Verdict, compare, equal
+from qkv.maths.comparison.verdict import Verdict, compare, equal
 
 PROBES = tomllib.loads((Path(__file__).parent / "probes.toml").read_text(encoding="utf-8"))
 SCORE = PROBES["symbols"]

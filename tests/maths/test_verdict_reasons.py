@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from qkv.errors import OptionError, OptionTypeError
-from qkv.maths import verdict as verdicts
-from qkv.maths.reading import parse
-from qkv.maths.verdict import Verdict, compare, equal
+from qkv.maths.comparison import verdict as verdicts
+from qkv.maths.comparison.verdict import Verdict, compare, equal
+from qkv.maths.parsing.parse import parse
 
 S = {
     "x": "scalar",
@@ -283,7 +283,7 @@ def test_long_texts_are_cut_in_reasons() -> None:
     ],
 )
 def test_what_stands_after_an_approximately(text, rounded) -> None:
-    node = verdicts.as_written(text, parse("2.50", S))
+    node = verdicts.with_rounding(text, parse("2.50", S))
     assert node.rounded is rounded  # pyright: ignore
 
 

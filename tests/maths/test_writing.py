@@ -2,9 +2,9 @@
 
 import pytest
 
-from qkv.maths.reading import parse
-from qkv.maths.text.shaping import plain_shape
-from qkv.maths.writing import latex, plain
+from qkv.maths.parsing.parse import parse
+from qkv.maths.parsing.shapes import describe_shape
+from qkv.maths.printing import latex, plain
 
 S = {
     "mu": "vector[d]",
@@ -65,7 +65,7 @@ def test_numbers_keep_their_digits(text) -> None:
 
 
 def test_shapes_in_words() -> None:
-    words = [plain_shape(shape) for shape in ((), (5,), ("n", "d"), (1, "d"), ("d", "d"))]
+    words = [describe_shape(shape) for shape in ((), (5,), ("n", "d"), (1, "d"), ("d", "d"))]
     assert words == ["a scalar", "a vector of size 5", "an n×d matrix", "a row of size d", "a d×d matrix"]
 
 

@@ -5,7 +5,7 @@ import torch
 
 import qkv
 from qkv.nn import ALiBi, Encoder, Learned, RelativeBias, Rotary, Sinusoidal
-from qkv.nn.positions import Place
+from qkv.nn.positions import PositionRange
 
 WIDTH, HEADS, LAYERS, VOCABULARY = 12, 3, 2, 31
 POSITIONS = {
@@ -55,7 +55,7 @@ def test_a_stack_is_its_blocks(layout) -> None:
     positions = Sinusoidal(WIDTH)
     model = encoder_of(positions=positions, layout=layout, similarity=qkv.Softmax(scale=0.3))
     x = torch.randn(2, 5, WIDTH, dtype=torch.float64)
-    y = positions(x, Place(0, 5, 5))
+    y = positions(x, PositionRange(0, 5, 5))
     for block in model.layers:
         assert block.attention.positions is None
         y = block(y, mask=qkv.Padding([5, 3]))

@@ -73,12 +73,12 @@ def test_greedy_is_the_model_over_the_whole_sequence(place):
     model = decoder(place=place)
     found = nn.generate(model, prompt(), new=NEW)
     assert isinstance(found, nn.Generation)
-    assert found._fields == ("tokens", "lengths", "scores", "memory_bytes")
+    assert found._fields == ("tokens", "lengths", "scores", "cache_bytes")
     assert found.tokens.shape == (BATCH, NEW)
     assert not found.tokens.is_floating_point()
     assert found.lengths.tolist() == [NEW] * BATCH
-    assert isinstance(found.memory_bytes, int)
-    assert found.memory_bytes > 0
+    assert isinstance(found.cache_bytes, int)
+    assert found.cache_bytes > 0
     assert not found.scores.requires_grad
     check(found, model, prompt())
     rows = prompt()
@@ -135,7 +135,7 @@ def test_smaller_memories():
     for storage, tolerance in ((torch.float32, 2e-3), (torch.bfloat16, 0.2), (torch.int8, 0.3)):
         found = nn.generate(model, prompt(), new=NEW, cache_dtype=storage)
         check(found, model, prompt(), tolerance=tolerance)
-        sizes.append(found.memory_bytes)
+        sizes.append(found.cache_bytes)
     assert sizes[0] > sizes[1] > sizes[2]
 
 

@@ -8,8 +8,7 @@ import torch
 
 import qkv
 from qkv.nn import ALiBi, Decoder, EncoderDecoder, Generation, Learned, RelativeBias, Rotary, Sinusoidal, generate
-from qkv.nn.beams import search
-from qkv.nn.sampling import distribution, pick
+from qkv.nn.generate import beam_search, choose_token, token_distribution
 
 WIDTH, HEADS, LAYERS, VOCABULARY = 12, 3, 2, 31
 ELU1 = qkv.FeatureMap(qkv.features.elu1)
@@ -80,7 +79,7 @@ def test_greedy_is_the_whole_model_again(positions, similarity, padding) -> None
     assert made.tokens.tolist() == [tokens for tokens, _ in wanted]
     assert made.lengths.tolist() == [new] * 3
     assert made.scores.tolist() == pytest.approx([score for _, score in wanted], abs=1e-4)
-    assert made.memory_bytes > 0
+    assert made.cache_bytes > 0
 
 
 def test_encoder_decoder() -> None:
@@ -134,7 +133,7 @@ def test_distributions_by_hand() -> None:
     logs = torch.tensor([[0.1, 0.4, 0.2, 0.3]], dtype=torch.float64).log()
 
     def kept(temperature=1.0, top_k=None, top_p=None):
-        return distribution(logs, temperature, top_k, top_p)[0].tolist()
+        return token_distribution(logs, temperature, top_k, top_p)[0].tolist()
 
     assert kept() == pytest.approx([0.1, 0.4, 0.2, 0.3])
     assert kept(temperature=0.5) == pytest.approx([x / 0.3 for x in (0.01, 0.16, 0.04, 0.09)])
@@ -146,7 +145,9 @@ def test_distributions_by_hand() -> None:
     assert kept(top_p=1.0) == pytest.approx([0.1, 0.4, 0.2, 0.3])
     assert kept(top_k=2, top_p=0.55) == pytest.approx([0, 1, 0, 0])
     assert kept(temperature=1e-300) == pytest.approx([0, 1, 0, 0])
-    drawn = pick(logs.expand(4000, 4), 1.0, 3, None, torch.Generator().manual_seed(0)).bincount(minlength=4) / 4000
+    drawn = (
+        choose_token(logs.expand(4000, 4), 1.0, 3, None, torch.Generator().manual_seed(0)).bincount(minlength=4) / 4000
+    )
     assert drawn.tolist() == pytest.approx([0, 4 / 9, 2 / 9, 3 / 9], abs=0.03)
 
 
@@ -207,14 +208,14 @@ def test_a_search_goes_on_while_a_longer_one_may_be_better() -> None:
         steps.append(len(tokens))
         return later.expand(len(tokens), 2)
 
-    tokens, lengths, totals = search(first, advance, [], new=4, beams=2, stop=[0], penalty=1.0)
+    tokens, lengths, totals = beam_search(first, advance, [], new=4, beams=2, stop=[0], penalty=1.0)
     assert tokens.tolist() == [[1, 1, 1, 1]]
     assert lengths.tolist() == [4]
     assert totals.tolist() == pytest.approx([math.log(0.4)])
     assert len(steps) == 3
     steps.clear()
     # Without a penalty nothing can make up for it, and the search ends at once.
-    tokens, lengths, _ = search(first, advance, [], new=4, beams=2, stop=[0], penalty=0.0)
+    tokens, lengths, _ = beam_search(first, advance, [], new=4, beams=2, stop=[0], penalty=0.0)
     assert (tokens.tolist(), lengths.tolist(), steps) == ([[0]], [1], [])
 
 
@@ -240,7 +241,7 @@ def test_what_it_gives_back() -> None:
     assert made.tokens.dtype is made.lengths.dtype is torch.int64
     assert made.scores.dtype is torch.float32
     assert not made.scores.requires_grad
-    assert 0 < made.memory_bytes < generate(model, prompt_of(2, 70), new=3).memory_bytes / 2
+    assert 0 < made.cache_bytes < generate(model, prompt_of(2, 70), new=3).cache_bytes / 2
 
 
 def test_modes_come_back_after_an_error() -> None:

@@ -7,7 +7,7 @@ import torch
 
 import qkv
 from qkv import errors, nn
-from qkv.nn.heads import grouped, pooled
+from qkv.nn.head_groups import grouped, pooled
 
 
 def numbers(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:

@@ -8,7 +8,7 @@ import torch
 
 import qkv
 from qkv.nn import ALiBi, Attention, Learned, RelativeBias, Rotary, Sinusoidal
-from qkv.nn.positions import Place
+from qkv.nn.positions import PositionRange
 
 HERE = torch.device("cpu")
 
@@ -26,7 +26,7 @@ def test_rotary_is_llamas() -> None:
     cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(query, at)
     wanted = modeling_llama.apply_rotary_pos_emb(query, key, cos, sin)
     base = config.rope_parameters["rope_theta"]
-    found = Rotary(base=base)(query, key, place=Place(torch.tensor([0, 31]), 7, 38))
+    found = Rotary(base=base)(query, key, position_range=PositionRange(torch.tensor([0, 31]), 7, 38))
     # transformers has its angles in float32.
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
     assert not torch.allclose(Rotary(base=base)(query)[0][1], wanted[0][1], atol=0.1)
@@ -49,7 +49,7 @@ def test_rotary_sees_distances_only() -> None:
     query, key = draw(1, 1, 1, 6), draw(1, 1, 1, 6)
 
     def score(p: int, r: int) -> float:
-        turned = [Rotary()(x, place=Place(torch.tensor(at), 1, at + 1))[0] for x, at in ((query, p), (key, r))]
+        turned = [Rotary()(x, position_range=PositionRange(torch.tensor(at), 1, at + 1))[0] for x, at in ((query, p), (key, r))]
         return float((turned[0] * turned[1]).sum())
 
     assert score(11, 4) == pytest.approx(score(100_007, 100_000), rel=1e-9)
@@ -72,7 +72,7 @@ def test_alibis_slopes(heads, slopes) -> None:
 
 
 def test_alibi_by_hand() -> None:
-    bias = ALiBi(2)(Place(1, 2, 3), 3, torch.float64, HERE)
+    bias = ALiBi(2)(PositionRange(1, 2, 3), 3, torch.float64, HERE)
     wanted = torch.tensor([[1.0, 0.0, 1.0], [2.0, 1.0, 0.0]], dtype=torch.float64)
     torch.testing.assert_close(bias, torch.stack([-wanted / 16, -wanted / 256]))
 
@@ -102,16 +102,16 @@ def test_relative_bias_is_t5s(bidirectional, buckets, farthest) -> None:
     with torch.no_grad():
         ours.weight.copy_(t5.relative_attention_bias.weight.normal_())
         wanted = t5.compute_bias(211, 307)[0]
-        assert torch.equal(ours(Place(0, 211, 211), 307, torch.float32, HERE), wanted)
+        assert torch.equal(ours(PositionRange(0, 211, 211), 307, torch.float32, HERE), wanted)
         # Later queries, and rows of a batch at places of their own.
-        assert torch.equal(ours(Place(torch.tensor(200), 11, 211), 307, torch.float32, HERE), wanted[:, 200:])
-        rows = ours(Place(torch.tensor([3, 101]), 13, 114), 307, torch.float32, HERE)
+        assert torch.equal(ours(PositionRange(torch.tensor(200), 11, 211), 307, torch.float32, HERE), wanted[:, 200:])
+        rows = ours(PositionRange(torch.tensor([3, 101]), 13, 114), 307, torch.float32, HERE)
         assert torch.equal(rows, torch.stack([wanted[:, 3:16], wanted[:, 101:114]]))
     assert ours.weight.shape == (buckets, 5)
 
 
 def test_sinusoidal_by_hand() -> None:
-    table = Sinusoidal(5, base=100.0)(torch.zeros(1, 7, 5, dtype=torch.float64), Place(0, 7, 7))[0]
+    table = Sinusoidal(5, base=100.0)(torch.zeros(1, 7, 5, dtype=torch.float64), PositionRange(0, 7, 7))[0]
     for p in range(7):
         for i in range(5):
             wave = math.cos if i % 2 else math.sin
@@ -141,7 +141,7 @@ def test_learned_adds_its_rows_and_ends_where_it_ends() -> None:
 def test_positions_keep_the_dtype(dtype) -> None:
     x = draw(1, 2, 3, 4).to(dtype)
     assert Rotary()(x)[0].dtype is dtype
-    assert Sinusoidal(4)(x[0], Place(0, 3, 3)).dtype is dtype
+    assert Sinusoidal(4)(x[0], PositionRange(0, 3, 3)).dtype is dtype
     layer = Attention(4, 2, positions=RelativeBias(2)).to(dtype)
     assert layer(x[0]).dtype is dtype
 

@@ -11,7 +11,7 @@ from torch import Tensor
 import qkv
 from decode_reference import in_a_process
 from qkv import ops
-from qkv.ops.kernels import POWER, Rule, linear
+from qkv.ops.kernels import POWER, FeatureRule, linear_attention
 from qkv.ops.loader import load
 
 NATIVE: Any = load().native
@@ -58,7 +58,7 @@ CALLS: dict[str, Callable[[], Tensor]] = {
 def test_counting_changes_no_bit(isa: str, call: Callable[[], Tensor]) -> None:
     plain = call()
     assert not NATIVE.is_counting()
-    with ops.counted() as work:
+    with ops.count_executed() as work:
         assert NATIVE.is_counting()
         found = call()
     assert not NATIVE.is_counting()
@@ -71,7 +71,7 @@ def test_threads_do_not_change_a_count(call: Callable[[], Tensor], threads: Call
     works = []
     for count in (1, 2, 5):
         threads(count)
-        with ops.counted() as work:
+        with ops.count_executed() as work:
             call()
         works.append(work)
     assert works[0] == works[1] == works[2]
@@ -87,22 +87,22 @@ def test_nothing_counts_outside_of_a_block() -> None:
 def test_by_hand() -> None:
     """One query row, 5 keys of width 3, values of width 7: a vector of scores, a group of weights, a line of values."""
     lanes = ops.geometry().lanes
-    with ops.counted() as work:
-        ops.attend_plain(normal(1, 1, 1, 3), normal(1, 1, 5, 3), normal(1, 1, 5, 7), scale=1.0)
+    with ops.count_executed() as work:
+        ops.softmax_attention(normal(1, 1, 1, 3), normal(1, 1, 5, 3), normal(1, 1, 5, 7), scale=1.0)
     assert work.score_flops == 2 * 3 * (-(-5 // lanes) * lanes)
     assert work.value_flops == 2 * 5 * 16
     assert (work.exponentials, work.tiles, work.other_flops, work.feature_flops) == (16, 1, 0, 0)
     assert work.flops == work.score_flops + work.value_flops
     tile = ops.geometry().tile_rows * ops.geometry().tile_keys
-    with ops.counted() as work:
+    with ops.count_executed() as work:
         ops.argmax_scores(normal(1, 1, 1, 3), normal(1, 1, 5, 3))
     assert (work.score_flops, work.flops, work.tiles) == (2 * tile * 3, 2 * tile * 3, 1)
 
 
 def test_powers_count_as_features_and_products_apart() -> None:
     query, key, value = normal(1, 1, 1, 3), normal(1, 1, 5, 3), normal(1, 1, 5, 7)
-    with ops.counted() as work:
-        linear(query, key, value, Rule(POWER, 3, 2, 1.0), direct=True)
+    with ops.count_executed() as work:
+        linear_attention(query, key, value, FeatureRule(POWER, 3, 2, 1.0), direct=True)
     # Scores of a line of keys, their squares, and five weights for as many values and the sum below.
     assert work.other_flops == 2 * (16 * 3 + 5 * 16 + 5)
     assert work.feature_flops == 16 * 2
@@ -116,24 +116,24 @@ def test_a_value_that_is_not_finite_is_weighed_key_by_key(isa: str, dtype: torch
     query, key, value = normal(1, 2, 13, 3), normal(1, 1, 13, 3), normal(1, 1, 13, 7)
     value[0, 0, 11, 2] = float("nan")
     seen = 2 * (13 * 14 // 2)
-    with ops.counted() as work:
+    with ops.count_executed() as work:
         qkv.decode(query, key, value, cache)
     assert work.value_flops == 2 * seen * 16
-    with ops.counted() as work:
+    with ops.count_executed() as work:
         qkv.attention(query, key, value, mask=qkv.Causal(), backend="native")
     assert work.value_flops == 2 * seen * 16
     value[0, 0, 11, 2] = 0.0
-    with ops.counted() as work:
+    with ops.count_executed() as work:
         qkv.attention(query, key, value, mask=qkv.Causal(), backend="native")
     assert work.value_flops == 2 * (2 * 13 * 13) * 16
 
 
 def test_a_block_in_a_block_counts_for_both() -> None:
-    with ops.counted() as alone:
+    with ops.count_executed() as alone:
         CALLS["plain"]()
-    with ops.counted() as outer:
+    with ops.count_executed() as outer:
         CALLS["plain"]()
-        with ops.counted() as inner:
+        with ops.count_executed() as inner:
             CALLS["plain"]()
         assert NATIVE.is_counting()
         assert inner == alone
@@ -144,10 +144,10 @@ def test_a_block_in_a_block_counts_for_both() -> None:
 
 
 def test_a_block_counts_the_calls_of_every_thread() -> None:
-    with ops.counted() as alone:
+    with ops.count_executed() as alone:
         CALLS["plain"]()
     workers = [threading.Thread(target=CALLS["plain"]) for _ in range(3)]
-    with ops.counted() as work:
+    with ops.count_executed() as work:
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -158,8 +158,8 @@ def test_a_block_counts_the_calls_of_every_thread() -> None:
 def test_blocks_that_open_and_end_at_once_leave_nothing_on() -> None:
     def many() -> None:
         for _ in range(50):
-            with ops.counted() as work:
-                ops.attend_plain(normal(1, 1, 1, 3), normal(1, 1, 5, 3), normal(1, 1, 5, 7), scale=1.0)
+            with ops.count_executed() as work:
+                ops.softmax_attention(normal(1, 1, 1, 3), normal(1, 1, 5, 3), normal(1, 1, 5, 7), scale=1.0)
             assert work.value_flops >= 2 * 5 * 16
 
     failures = []
@@ -180,7 +180,7 @@ def test_blocks_that_open_and_end_at_once_leave_nothing_on() -> None:
 
 
 def test_an_error_ends_the_block_with_its_numbers() -> None:
-    with pytest.raises(KeyError), ops.counted() as work:
+    with pytest.raises(KeyError), ops.count_executed() as work:
         CALLS["plain"]()
         raise KeyError
     assert work.flops > 0
@@ -189,7 +189,7 @@ def test_an_error_ends_the_block_with_its_numbers() -> None:
 
 def test_another_instruction_set_is_counted_as_well() -> None:
     try:
-        with ops.counted() as work:
+        with ops.count_executed() as work:
             for name in ops.isas():
                 NATIVE.use(name)
                 assert NATIVE.is_counting()

@@ -7,7 +7,7 @@ import torch
 
 import qkv
 from qkv.masks import Mask
-from qkv.parallel.agreement import mask_text, similarity_text, value_text
+from qkv.parallel.consensus import mask_text, similarity_text, value_text
 from ranks import SIZE, Crew, JobFailed
 
 LENGTH = 7

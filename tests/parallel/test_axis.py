@@ -7,7 +7,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 import qkv
 from qkv.errors import OptionError, OptionTypeError, QkvError
-from qkv.parallel.axis import patience, read_axis
+from qkv.parallel.transfer import patience, read_axis
 from ranks import SIZE, Crew
 
 

@@ -7,7 +7,7 @@ import torch
 
 import qkv
 from qkv.backends.base import RUNS
-from qkv.parallel import wire
+from qkv.parallel import transfer
 from ranks import Crew, JobFailed
 
 LENGTHS = {1: (19,), 2: (13, 6), 3: (8, 0, 11), 4: (2, 5, 9, 3)}
@@ -128,9 +128,9 @@ def test_gradients_of_ordinary_numbers(crew: Crew) -> None:
 
 def bytes_of_a_call(mesh, lengths, mask):
     query, key, value = (torch.ones(1, 2, lengths[mesh.get_local_rank()], width) for width in (3, 3, 5))
-    wire.TRAFFIC.clear()
+    transfer.TRAFFIC.clear()
     qkv.parallel.attention(query, key, value, mesh=mesh, similarity=qkv.Argmax(), mask=mask, split="best")
-    return wire.TRAFFIC["data bytes"]
+    return transfer.TRAFFIC["data bytes"]
 
 
 def test_what_nobody_sees_does_not_travel(crew: Crew) -> None:

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 import qkv
-from qkv.cost.links import Link
-from qkv.cost.wire import LEAST_PIECE, PIECES, Spread, wire
-from qkv.parallel import schedule
-from qkv.parallel.pricing import MOST
+from qkv.cost.communication import LEAST_PIECE, PIECES, Link, Spread, wire
+from qkv.parallel import ring
+from qkv.parallel.strategy import MAX_COUNTED_RANKS
 from ranks import Crew
 
 ELU, POWER = qkv.FeatureMap(qkv.features.elu1), qkv.Polynomial(2)
@@ -25,7 +24,7 @@ def shards(mesh, lengths, heads=4, kv_heads=4, dtype=torch.float32, learns=False
 
 def counted(mesh, lengths, split, options, sizes):
     """(what is predicted, what this rank sent)."""
-    from qkv.parallel.wire import TRAFFIC
+    from qkv.parallel.transfer import TRAFFIC
 
     learns = sizes.get("learns", False)
     own = shards(mesh, lengths, **sizes)
@@ -75,7 +74,7 @@ def test_with_equal_shards_they_are_the_formulas(crew: Crew, ranks: int) -> None
         call = Spread(2, 4, 2, 5, 3, 24, ranks, 4, options["mask"] is not None, None, sizes["learns"], 5)
         want = wire(split, call)
         assert (told.total, told.sent, told.flops) == (want.total, want.sent, want.flops), (split, options, sizes)
-        assert (told.held, told.messages) == (want.held, want.messages), (split, options, sizes)
+        assert (told.peak_bytes, told.messages) == (want.peak_bytes, want.messages), (split, options, sizes)
 
 
 def test_best_tells_at_least_what_it_sends(crew: Crew) -> None:
@@ -89,17 +88,17 @@ def test_best_tells_at_least_what_it_sends(crew: Crew) -> None:
 
 
 def chosen(mesh, lengths, options, sizes, link):
-    from qkv.parallel import links
-    from qkv.parallel.axis import read_axis
+    from qkv.parallel import strategy
+    from qkv.parallel.transfer import read_axis
 
     group = read_axis(mesh, None).group
     if link is not None:
-        links._KNOWN[group] = link
+        strategy._MEASURED[group] = link
     try:
         said = qkv.parallel.explain(*shards(mesh, lengths, **sizes), mesh=mesh, **options)
         return said, str(said), said._repr_html_()
     finally:
-        links._KNOWN.pop(group, None)
+        strategy._MEASURED.pop(group, None)
 
 
 WIDE_WIRE = Link(1e15, 0.0, 1e6)
@@ -168,13 +167,15 @@ def test_ranks_without_anything(crew: Crew) -> None:
 
 def many_ranks(mesh):
     """As if there were many: nothing travels."""
-    from qkv.parallel.axis import read_axis
-    from qkv.parallel.choice import _candidates
-    from qkv.parallel.share import Shards, read_share
+    from qkv.parallel.inputs import Shards, read_sharded_inputs
+    from qkv.parallel.strategy import _candidates
+    from qkv.parallel.transfer import read_axis
 
     own = shards(mesh, (2,))
-    share = read_share(read_axis(mesh, None), *own, None, qkv.Causal(), None, 0.0, "auto", "auto", False, False)
-    size = 2 * MOST
+    share = read_sharded_inputs(
+        read_axis(mesh, None), *own, None, qkv.Causal(), None, 0.0, "auto", "auto", False, False
+    )
+    size = 2 * MAX_COUNTED_RANKS
     edges = Shards.of_lengths([2] * size)
     extent = share.extent._replace(len_q=2 * size, len_k=2 * size)
     far = share._replace(axis=share.axis._replace(size=size), queries=edges, keys=edges, extent=extent)
@@ -183,10 +184,10 @@ def many_ranks(mesh):
 
 def test_many_ranks_are_priced_by_formulas(crew: Crew) -> None:
     found = {each.split: each for each in crew.run(many_ranks, 1)[0]}
-    call = Spread(2, 4, 4, 5, 3, 4 * MOST, 2 * MOST, 4, features=1)
+    call = Spread(2, 4, 4, 5, 3, 4 * MAX_COUNTED_RANKS, 2 * MAX_COUNTED_RANKS, 4, features=1)
     assert found["ring"].wire == wire("ring", call)
     assert found["heads"].wire is None
 
 
 def test_messages_of_the_formula_are_as_long_as_those_of_the_schedule() -> None:
-    assert (LEAST_PIECE, PIECES) == (schedule.LEAST_PIECE, schedule.PIECES)
+    assert (LEAST_PIECE, PIECES) == (ring.MIN_PIECE, ring.MAX_PIECES)

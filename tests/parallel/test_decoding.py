@@ -14,8 +14,8 @@ from decode_cases import BIASES, MASKS, SIMILARITIES, Scene, cut, make_bias, mak
 from decode_reference import HEADS, QUERIES, STORAGE, Plain, same_bits
 from qkv.backends.base import RUNS
 from qkv.cache.pages import PAGE
-from qkv.parallel import decoding, partial
-from qkv.parallel.wire import TRAFFIC
+from qkv.parallel import decoding
+from qkv.parallel.transfer import TRAFFIC
 from ranks import Crew, JobFailed
 
 RANKS = (1, 2, 3, 4)
@@ -49,7 +49,7 @@ def job(mesh, cases, small=False):
 @contextmanager
 def blocks(small: bool) -> Iterator[None]:
     """Pieces of the past, of masks and of messages so small that a short call has many of them."""
-    names = [(partial, "TILE", 1000), (partial, "_PIECE", 64), (decoding, "_MOST", 1000)] if small else []
+    names = [(decoding, "TILE", 1000), (decoding, "_PIECE", 64), (decoding, "_MOST", 1000)] if small else []
     before = [getattr(module, name) for module, name, _ in names]
     for module, name, number in names:
         setattr(module, name, number)
@@ -172,7 +172,7 @@ def test_chunks_change_nothing_and_the_context_costs_no_bytes(crew: Crew, ranks:
                 # An answer and a log-sum-exp a query (for Argmax in float64, with a position), and what else is said.
                 row = 8 * (13 + 2) if similarity else 4 * (13 + 1)
                 for count, n in sent:
-                    assert count - 2 * 6 * n * row == ranks * decoding._END * (8 if similarity else 4)
+                    assert count - 2 * 6 * n * row == ranks * decoding._TRAILER * (8 if similarity else 4)
 
 
 def twins(mesh, key, value, query):

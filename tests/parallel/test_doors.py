@@ -12,7 +12,7 @@ import torch
 
 import qkv
 from parallel_layers import TOKENS, VOCABULARY, X, made, whole
-from qkv.parallel.doors import _look
+from qkv.parallel.call_guard import _checksums
 from ranks import Crew, JobFailed
 
 # By rank: what the second one is called with instead, and what both are told.
@@ -154,13 +154,13 @@ def test_what_other_modules_are_given(crew: Crew) -> None:
 def test_a_look_tells_numbers_apart_whatever_is_not_finite(shape: tuple[int, ...]) -> None:
     x = torch.linspace(1, 2, max(1, torch.Size(shape).numel()))[: torch.Size(shape).numel()].view(shape)
     x.view(-1)[:1].fill_(torch.inf if x.numel() > 1 else 3.0)
-    bad, (far, numbers) = _look(x)
+    bad, (far, numbers) = _checksums(x)
     assert bad == str(int(x.numel() > 1))
-    assert _look(x.clone()) == (bad, (far, numbers))
+    assert _checksums(x.clone()) == (bad, (far, numbers))
     seen = torch.tensor(numbers).view(torch.float64)
     assert seen.isfinite().all()
     for axis in range(x.dim()):
-        other = torch.tensor(_look(x.flip(axis))[1][1]).view(torch.float64)
+        other = torch.tensor(_checksums(x.flip(axis))[1][1]).view(torch.float64)
         assert not x.numel() or ((other - seen).abs() > far * seen[-1]).any()
 
 
@@ -192,7 +192,7 @@ def test_copies(crew: Crew, name: str) -> None:
 
 def asked(mesh, name):
     """How many tickets a rank sends for a call, and for tokens that are generated."""
-    from qkv.parallel.wire import TRAFFIC
+    from qkv.parallel.transfer import TRAFFIC
 
     model: Any = qkv.parallel.parallelize(made(name)[0], mesh)
     before = TRAFFIC["tickets messages"]

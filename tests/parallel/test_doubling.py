@@ -4,26 +4,25 @@ import pytest
 import torch
 
 import qkv
-from qkv.cost.wire import MANY
-from qkv.parallel import doubling
-from qkv.parallel.axis import read_axis
-from qkv.parallel.wire import TRAFFIC
+from qkv.cost.communication import DOUBLING_RANKS
+from qkv.parallel import transfer
+from qkv.parallel.transfer import TRAFFIC, read_axis
 from ranks import Crew
 
 
 def test_paper_and_wire_turn_at_the_same_number() -> None:
-    assert doubling.MANY == MANY
+    assert transfer.DOUBLING_RANKS == DOUBLING_RANKS
 
 
 def adding(mesh, many):
-    axis, before = read_axis(mesh, None), doubling.MANY
-    doubling.MANY = many
+    axis, before = read_axis(mesh, None), transfer.DOUBLING_RANKS
+    transfer.DOUBLING_RANKS = many
     try:
         TRAFFIC.clear()
-        found = doubling.joined(axis, torch.tensor([10.0**axis.rank, 1.0]), lambda every: torch.stack(every).sum(0))
+        found = transfer.all_reduce(axis, torch.tensor([10.0**axis.rank, 1.0]), lambda every: torch.stack(every).sum(0))
         return found.tolist(), TRAFFIC["data messages"]
     finally:
-        doubling.MANY = before
+        transfer.DOUBLING_RANKS = before
 
 
 @pytest.mark.parametrize(("ranks", "messages"), [(1, [0]), (2, [1, 1]), (3, [2, 1, 1]), (4, [2, 2, 2, 2])])
@@ -34,7 +33,7 @@ def test_everybody_is_counted_once(crew: Crew, ranks: int, messages: list[int]) 
 
 
 def decoding(mesh, query, key, value, similarity, many):
-    before, doubling.MANY = doubling.MANY, many
+    before, transfer.DOUBLING_RANKS = transfer.DOUBLING_RANKS, many
     try:
         cache = qkv.parallel.KVCache(2, 3, 5, mesh=mesh, dtype=torch.float32)
         steps = [slice(0, 6), slice(6, 7), slice(7, 8), slice(8, 11)]
@@ -43,7 +42,7 @@ def decoding(mesh, query, key, value, similarity, many):
             for s in steps
         ]
     finally:
-        doubling.MANY = before
+        transfer.DOUBLING_RANKS = before
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])

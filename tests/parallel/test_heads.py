@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import qkv
-from qkv.parallel.wire import TRAFFIC
+from qkv.parallel.transfer import TRAFFIC
 from ranks import Crew, JobFailed
 
 QUERIES = {1: (17,), 2: (11, 6), 3: (7, 0, 10), 4: (2, 5, 1, 9)}

@@ -3,19 +3,19 @@
 import pytest
 
 import qkv
-from qkv.cost.links import Link
+from qkv.cost.communication import Link
 from ranks import Crew
 
 
 def measured(mesh):
-    from qkv.parallel import links
-    from qkv.parallel.axis import read_axis
+    from qkv.parallel import strategy
+    from qkv.parallel.transfer import read_axis
 
     axis = read_axis(mesh, None)
-    before = links.figures(axis)
+    before = strategy.link_of(axis)
     found = qkv.parallel.measure(mesh)
-    after = links.figures(axis)
-    links._KNOWN.pop(axis.group)
+    after = strategy.link_of(axis)
+    strategy._MEASURED.pop(axis.group)
     return before, found, after
 
 
@@ -40,15 +40,15 @@ def slow_one(mesh, slow):
     """One rank's clock runs fast, as if it were slow."""
     import time
 
-    from qkv.parallel import links
+    from qkv.parallel import strategy
 
     scale = 1000.0 if mesh.get_local_rank() == slow else 1.0
     clock = time.perf_counter
-    links.time = type("Clock", (), {"perf_counter": staticmethod(lambda: clock() * scale)})
+    strategy.time = type("Clock", (), {"perf_counter": staticmethod(lambda: clock() * scale)})
     try:
         return measured(mesh)[1]
     finally:
-        links.time = time
+        strategy.time = time
 
 
 def test_the_slowest_counts(crew: Crew) -> None:

@@ -10,7 +10,7 @@ import qkv
 from decode_cases import tokens
 from decode_reference import STORAGE, Plain, page_bytes, same_bits
 from qkv.cache.pages import PAGE
-from qkv.parallel.wire import TRAFFIC
+from qkv.parallel.transfer import TRAFFIC
 from ranks import Crew
 
 RANKS = (1, 2, 3, 4)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import qkv
-from qkv.parallel.partial import merged
+from qkv.parallel.decoding import merge_by_lse
 
 NEVER = float("-inf")
 
@@ -24,7 +24,7 @@ def test_merged_is_the_whole(sizes: list[int], sink: float | None, scale: float)
     draw = torch.Generator().manual_seed(len(sizes))
     query, key, value = (torch.randn(2, 3, n, 5, generator=draw, dtype=torch.float64) for n in (7, 17, 17))
     joins = None if sink is None else torch.tensor(sink, dtype=torch.float64)
-    found = merged(parts_of(query * scale, key, value, sizes), joins)
+    found = merge_by_lse(parts_of(query * scale, key, value, sizes), joins)
     similarity = qkv.Softmax(sink=sink)
     wanted = qkv.attention(query * scale, key, value, similarity=similarity, return_lse=True)
     for got, want in zip(found, wanted, strict=True):
@@ -34,13 +34,13 @@ def test_merged_is_the_whole(sizes: list[int], sink: float | None, scale: float)
 def test_nothing_seen_is_nothing() -> None:
     nothing = torch.zeros(2, 3), torch.full((2,), NEVER)
     something = torch.tensor([[1.0, 2.0, 3.0]] * 2), torch.tensor([0.5, NEVER])
-    out, lse = merged([nothing, nothing])
+    out, lse = merge_by_lse([nothing, nothing])
     assert not out.any()
     assert bool((lse == NEVER).all())
-    out, lse = merged([nothing, (something[0] * torch.tensor([[1.0], [0.0]]), something[1]), nothing])
+    out, lse = merge_by_lse([nothing, (something[0] * torch.tensor([[1.0], [0.0]]), something[1]), nothing])
     assert out.tolist() == [[1.0, 2.0, 3.0], [0.0] * 3]
     assert lse.tolist() == [0.5, NEVER]
-    assert not merged([nothing], torch.tensor(1.0))[0].any()
+    assert not merge_by_lse([nothing], torch.tensor(1.0))[0].any()
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
@@ -50,4 +50,4 @@ def test_what_is_not_finite_stays(bad: float, place: int) -> None:
     good = torch.ones(1, 2), torch.zeros(1)
     for part in ((torch.full((1, 2), bad), torch.tensor([-1e4])), (torch.ones(1, 2), torch.tensor([bad]))):
         parts = [part, good] if place == 0 else [good, part]
-        assert not merged(parts)[0].isfinite().any()
+        assert not merge_by_lse(parts)[0].isfinite().any()

@@ -5,7 +5,7 @@ import torch
 
 import qkv
 from qkv.backends.base import RUNS
-from qkv.parallel.wire import TRAFFIC
+from qkv.parallel.transfer import TRAFFIC
 from ranks import Crew
 
 LENGTHS = {2: (11, 6), 3: (7, 0, 10), 4: (2, 5, 7, 3)}

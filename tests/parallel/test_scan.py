@@ -15,7 +15,7 @@ from qkv import ops, parallel
 from qkv.backends.base import RUNS
 from qkv.errors import OptionError
 from qkv.parallel.scan import bytes_sent
-from qkv.parallel.wire import TRAFFIC
+from qkv.parallel.transfer import TRAFFIC
 from ranks import Crew, JobFailed
 
 # For each number of ranks, shards of queries and of keys that end together.

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from qkv.errors import PeerLost
-from qkv.parallel import wire, witness
-from qkv.parallel.axis import Axis, read_axis
-from qkv.parallel.wire import ANSWERS, DATA, TICKETS, Message, everybodys, lost, start
+from qkv.parallel import failure, transfer
+from qkv.parallel.transfer import AGREEMENT, DATA, RESULTS, Axis, Message, all_gather, lost, read_axis, start
 from ranks import SIZE, Crew
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8)
@@ -18,9 +17,9 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int
 
 def exchange(mesh):
     axis = read_axis(mesh, None)
-    wire.TRAFFIC.clear()
-    found = [everybodys(axis, torch.full((3, 2), axis.rank, dtype=dtype)) for dtype in DTYPES]
-    return found, dict(wire.TRAFFIC)
+    transfer.TRAFFIC.clear()
+    found = [all_gather(axis, torch.full((3, 2), axis.rank, dtype=dtype)) for dtype in DTYPES]
+    return found, dict(transfer.TRAFFIC)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -40,19 +39,19 @@ def in_order(mesh):
     """Two messages of a tag arrive as they were sent; tags do not mix; nothing is sent for nothing."""
     axis = read_axis(mesh, None)
     to, of = axis.after(1), axis.after(-1)
-    rooms = {tag: [torch.zeros(1), torch.zeros(1)] for tag in (DATA, ANSWERS)}
-    wire.TRAFFIC.clear()
+    rooms = {tag: [torch.zeros(1), torch.zeros(1)] for tag in (DATA, RESULTS)}
+    transfer.TRAFFIC.clear()
     pending = [
-        start(axis, [], [Message(of, room) for room in rooms[ANSWERS]], ANSWERS),
+        start(axis, [], [Message(of, room) for room in rooms[RESULTS]], RESULTS),
         start(axis, [Message(to, torch.tensor([1.0])), Message(to, torch.tensor([2.0]))], [], DATA),
-        start(axis, [Message(to, torch.tensor([3.0])), Message(to, torch.tensor([4.0]))], [], ANSWERS),
+        start(axis, [Message(to, torch.tensor([3.0])), Message(to, torch.tensor([4.0]))], [], RESULTS),
         start(axis, [], [Message(of, room) for room in rooms[DATA]], DATA),
-        start(axis, [Message(to, torch.zeros(0, 5))], [Message(of, torch.zeros(5, 0))], TICKETS),
+        start(axis, [Message(to, torch.zeros(0, 5))], [Message(of, torch.zeros(5, 0))], AGREEMENT),
     ]
     for each in pending:
         each.wait()
         each.wait()  # once more is nothing
-    return [float(room) for tag in (DATA, ANSWERS) for room in rooms[tag]], dict(wire.TRAFFIC)
+    return [float(room) for tag in (DATA, RESULTS) for room in rooms[tag]], dict(transfer.TRAFFIC)
 
 
 def test_order_and_tags(crew: Crew) -> None:
@@ -77,17 +76,17 @@ def alone(rank: int = 0, size: int = 4) -> Axis:
 
 def test_buffers_of_a_failed_transfer_are_kept() -> None:
     """The transport may still write into them."""
-    room, before = torch.zeros(3), len(wire._ABANDONED)
-    pending = wire.Pending(alone(), [(2, "from", Late()), (1, "from", Late())], [room])
+    room, before = torch.zeros(3), len(transfer._ABANDONED)
+    pending = transfer.Pending(alone(), [(2, "from", Late()), (1, "from", Late())], [room])
     with pytest.raises(PeerLost, match="did not come within the timeout of 3 s") as caught:
         pending.wait()
-    assert any(held[0] is room for _, held in wire._ABANDONED[before:])
+    assert any(held[0] is room for _, held in transfer._ABANDONED[before:])
     assert caught.value.peers == [1, 2]
     assert str(caught.value).endswith("(Timed out waiting 3000ms)")
-    before = len(wire._ABANDONED)
-    pending = wire.Pending(alone(), [(2, "from", Late())], [room])
+    before = len(transfer._ABANDONED)
+    pending = transfer.Pending(alone(), [(2, "from", Late())], [room])
     del pending  # an error came before anybody waited
-    assert any(held[0] is room for _, held in wire._ABANDONED[before:])
+    assert any(held[0] is room for _, held in transfer._ABANDONED[before:])
 
 
 class Words:
@@ -117,10 +116,10 @@ class Words:
 )
 def test_the_one_that_is_blamed_and_silent_is_named(monkeypatch, blames, rank: int, waits_for: int, named) -> None:
     store = Words()
-    monkeypatch.setattr(witness, "_store", lambda: store)
+    monkeypatch.setattr(failure, "_store", lambda: store)
     for each, blamed in blames.items():
-        witness.give_up_on(alone(each), blamed)
-    witness.give_up_on(alone(rank), 99)  # the first word counts
+        failure.report_lost(alone(each), blamed)
+    failure.report_lost(alone(rank), 99)  # the first word counts
     error = lost(alone(rank), [(waits_for, "from")], RuntimeError("Connection closed by peer"))
     assert sorted(error.peers) == sorted(named)
 
@@ -130,8 +129,8 @@ def test_a_store_that_is_gone_too(monkeypatch) -> None:
         def __getattr__(self, name: str) -> Any:
             raise RuntimeError("no store")
 
-    monkeypatch.setattr(witness, "_store", Gone)
-    witness.give_up_on(alone(), 1)
+    monkeypatch.setattr(failure, "_store", Gone)
+    failure.report_lost(alone(), 1)
     error = lost(alone(), [(1, "from"), (3, "to")], RuntimeError("Connection closed by peer"))
     assert error.peers == [1, 3]
     assert "one of ranks 1, 3 of axis 'ranks' (4 ranks) has gone away" in str(error)

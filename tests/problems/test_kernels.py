@@ -7,7 +7,7 @@ import pytest
 from problem_checks import assert_proved, assert_sound, assert_varied, told
 from qkv.cost import count
 from qkv.maths import compare, parse
-from qkv.maths.values.exact import evaluate
+from qkv.maths.values.evaluate import evaluate
 from qkv.problems.kernels.answers import rate_in
 from qkv.problems.kernels.costs import linear_part, softmax_part
 from qkv.problems.kernels.family import make, recognised

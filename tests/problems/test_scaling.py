@@ -8,7 +8,7 @@ import pytest
 from problem_checks import assert_proved, assert_sound, assert_varied, told
 from qkv.maths import compare, parse
 from qkv.maths.moments import moments
-from qkv.maths.values.exact import evaluate
+from qkv.maths.values.evaluate import evaluate
 from qkv.problems.scaling.family import NAME, PROBLEMS, SCALAR, make, recognised
 
 SEEDS = range(4, 7)

@@ -14,17 +14,33 @@ from torch.utils.flop_counter import flop_registry
 
 from qkv.cost.architecture import Latent, Model
 from qkv.cost.blocks import model_cost
-from qkv.cost.symbols import symbols
+from qkv.cost.symbolic import symbols
 from qkv.errors import OptionError, QkvError
-from qkv.profiling.audit import audit, tools
-from qkv.profiling.audit.causes import NO_ELEMENTWISE, ONE_FLOP, Cause, Part, Row, causes_of, steps_to
-from qkv.profiling.audit.modules import Scores, Shape
-from qkv.profiling.audit.pieces import pieces, whole_layer
-from qkv.profiling.audit.readings import CAUSAL, HEADS, KEYS_ONLY, LATENT, NO_CACHE, QUERY_HEADS, SQUARE, TWICE, WINDOW
-from qkv.profiling.audit.viewer import viewed
+from qkv.profiling import audit_modules
+from qkv.profiling.audit_modules import Scores, Shape, part_modules, whole_layer
+from qkv.profiling.model_audit import (
+    CAUSAL,
+    HEADS,
+    KEYS_ONLY,
+    LATENT,
+    NO_CACHE,
+    NO_ELEMENTWISE,
+    ONE_FLOP,
+    QUERY_HEADS,
+    SQUARE,
+    TWICE,
+    WINDOW,
+    Cause,
+    PartCount,
+    Row,
+    audit,
+    byte_causes,
+    flop_causes,
+    viewer_count,
+)
 
 BATCH, CONTEXT = 3, 29
-CPU, META = (next(tool for tool in tools.TOOLS if where in tool.name) for where in ("CPU", "meta"))
+CPU, META = (next(tool for tool in audit_modules.TOOLS if where in tool.name) for where in ("CPU", "meta"))
 
 PLAIN = Model(name="plain", layers=5, d_model=42, heads=6, kv_heads=6, d_ff=67, vocabulary=101)
 LATENTS = {"layers": 3, "d_model": 30, "heads": 5, "head_width": 13, "value_width": 11, "d_ff": 37, "vocabulary": 41}
@@ -59,12 +75,12 @@ def attention(tool, heads=6, kv_heads=2, queries=11, keys=13, causal=False):
     with torch.device("meta"):
         module = Scores(causal, kv_heads != heads)
         inputs = [torch.empty(3, h, n, 5) for h, n in ((heads, queries), (kv_heads, keys), (kv_heads, keys))]
-    with tools.quietly():
+    with audit_modules.without_warnings():
         return tool.count(module, tuple(inputs))
 
 
 def installed(name):
-    tool = next(tool for tool in tools.TOOLS if tool.name == name)
+    tool = next(tool for tool in audit_modules.TOOLS if tool.name == name)
     if not tool.is_installed:
         pytest.skip(f"{name} is not installed: make bench installs it")
     return tool
@@ -79,7 +95,7 @@ def test_calflops_grows_in_proportion_to_the_prompt_as_if_there_were_no_attentio
     tool = installed("calflops")
     counts = []
     for context in (CONTEXT, 2 * CONTEXT):
-        with tools.quietly():
+        with audit_modules.without_warnings():
             with tool.where():
                 layer, inputs = whole_layer(PLAIN, Shape(BATCH, context, 0))
             counts.append(tool.count(layer, inputs))
@@ -88,16 +104,16 @@ def test_calflops_grows_in_proportion_to_the_prompt_as_if_there_were_no_attentio
 
 def test_fvcore_counts_a_multiplication_and_an_addition_as_one():
     tool = installed("fvcore")
-    with tools.quietly(), torch.device("meta"):
+    with audit_modules.without_warnings(), torch.device("meta"):
         module, x = nn.Linear(7, 11), torch.empty(3, 5, 7)
-    with tools.quietly():
+    with audit_modules.without_warnings():
         assert tool.count(module, (x,)) == 3 * 5 * 7 * 11
 
 
 def test_flop_counter_mode_has_no_formula_for_the_operator_that_the_cpu_runs():
     query, key = torch.zeros(3, 6, 11, 5), torch.zeros(3, 2, 11, 5)
-    with tools.quietly():
-        real = tools.with_torch(Scores(True, True), (query, key, key))
+    with audit_modules.without_warnings():
+        real = audit_modules.count_with_torch(Scores(True, True), (query, key, key))
         with CPU.where():
             faked = Scores(True, True), tuple(torch.empty(t.shape) for t in (query, key, key))
         assert CPU.count(*faked) == real
@@ -136,9 +152,9 @@ def test_what_torch_multiplies_is_what_qkv_counts(audits, name):
 def test_a_layer_is_the_sum_of_its_pieces():
     for model in MODELS.values():
         for shape in (Shape(BATCH, CONTEXT, 0), Shape(BATCH, 1, CONTEXT)):
-            with tools.quietly():
+            with audit_modules.without_warnings():
                 with META.where():
-                    found, (layer, inputs) = pieces(model, shape), whole_layer(model, shape)
+                    found, (layer, inputs) = part_modules(model, shape), whole_layer(model, shape)
                 parts = sum(piece.in_layer * META.count(piece.module, piece.inputs) for piece in found)
                 assert META.count(layer, inputs) == parts
 
@@ -146,7 +162,7 @@ def test_a_layer_is_the_sum_of_its_pieces():
 def test_a_model_has_the_parameters_that_its_pieces_have():
     for name in ("grouped", "biases", "window", "encoder"):
         with META.where():
-            found = pieces(MODELS[name], Shape(BATCH, CONTEXT, 0))
+            found = part_modules(MODELS[name], Shape(BATCH, CONTEXT, 0))
         held = sum(p.times * sum(w.numel() for w in p.module.parameters()) for p in found if p.part != "scores")
         assert held == MODELS[name].parameters
 
@@ -182,9 +198,9 @@ def test_causes_are_those_of_the_model(audits):
 def test_llm_viewer_stores_a_square_and_saves_nothing_with_fewer_heads():
     llama = Model(layers=32, d_model=4096, heads=32, d_ff=11008)
     grouped = replace(llama, kv_heads=8)
-    assert viewed(llama, 1, 4096, "prefill").flash_stored == 32 * 2 * 2 * 32 * 4096**2
-    assert viewed(llama, 1, 4096, "decode").cache_read == viewed(grouped, 1, 4096, "decode").cache_read
-    assert viewed(grouped, 1, 4096, "prefill").cache_held == grouped.cache_bytes(4096)
+    assert viewer_count(llama, 1, 4096, "prefill").flash_stored == 32 * 2 * 2 * 32 * 4096**2
+    assert viewer_count(llama, 1, 4096, "decode").cache_read == viewer_count(grouped, 1, 4096, "decode").cache_read
+    assert viewer_count(grouped, 1, 4096, "prefill").cache_held == grouped.cache_bytes(4096)
 
 
 @given(
@@ -197,19 +213,19 @@ def test_llm_viewer_stores_a_square_and_saves_nothing_with_fewer_heads():
     halves=st.booleans(),
 )
 def test_causes_lead_exactly_from_one_number_to_the_other(products, elementwise, hidden, numbers, each, reads, halves):
-    part = Part("it", products, elementwise, (("more", products + hidden),), (("number", numbers),))
+    part = PartCount("it", products, elementwise, (("more", products + hidden),), (("number", numbers),))
     counted = (products + hidden * reads) // (1 + halves)
     for theirs in (counted, counted + elementwise, counted + each * numbers, 0, products + elementwise):
-        causes = causes_of(part, theirs)
+        causes = flop_causes(part, theirs)
         assert theirs == part.total or causes
         assert part.total + sum(cause.amount for cause in causes) == theirs
 
 
 def test_a_number_that_no_cause_leads_to_is_called_unexplained():
-    part = Part("SDPA", 1000, 70, (("more", 2000),), (("number", 100),))
-    assert causes_of(part, 501) == []
-    assert steps_to(part, 1999) == []
-    row = Row("a tool", "prefill", "flops", 1177, part.total, tuple(causes_of(part, 1177)))
+    part = PartCount("SDPA", 1000, 70, (("more", 2000),), (("number", 100),))
+    assert flop_causes(part, 501) == []
+    assert byte_causes(part, 1999) == []
+    row = Row("a tool", "prefill", "flops", 1177, part.total, tuple(flop_causes(part, 1177)))
     assert (row.unexplained, row.sentence) == (107, "unexplained: +10%.")
     row = Row("a tool", "prefill", "flops", 963, part.total, (Cause(ONE_FLOP, -214),))
     assert row.sentence.endswith("unexplained: +10%.")
@@ -219,14 +235,14 @@ def test_what_a_tool_counts_beside_the_parts_is_called_unexplained(monkeypatch):
     def counts_more(module, inputs):
         return META.count(module, inputs) + 7 * (type(module).__name__ == "Layer")
 
-    monkeypatch.setattr(sys.modules["qkv.profiling.audit"], "TOOLS", (META._replace(count=counts_more),))
+    monkeypatch.setattr(sys.modules["qkv.profiling.model_audit"], "TOOLS", (META._replace(count=counts_more),))
     found = rows(audit(PLAIN, context=5), "meta", "of the model")
     assert [row.unexplained for row in found] == [7 * PLAIN.layers] * 2
     assert all("unexplained: +" in row.sentence for row in found)
 
 
 def test_tools_that_are_not_there_are_named(monkeypatch):
-    monkeypatch.setattr(tools, "find_spec", lambda name: None if name in ("calflops", "fvcore") else object())
+    monkeypatch.setattr(audit_modules, "find_spec", lambda name: None if name in ("calflops", "fvcore") else object())
     found = audit(PLAIN, context=5)
     assert found.missing == dict.fromkeys(("calflops", "fvcore"), "not installed: make bench installs it")
     assert "calflops: not installed: make bench installs it" in str(found)
@@ -235,14 +251,14 @@ def test_tools_that_are_not_there_are_named(monkeypatch):
 
 def test_a_tool_that_fails_is_named_and_torch_is_as_it_was(monkeypatch):
     def fails(module, inputs):
-        with tools._torch_put_back():
+        with audit_modules._restore_torch():
             F.linear = torch.add = None  # pyright: ignore
             torch.Tensor.made_up = 1  # pyright: ignore
             raise ValueError("too new\nfor me")
 
     linear, add = F.linear, torch.add
-    broken = tools.Tool("broken", "torch", META.where, fails)
-    monkeypatch.setattr(sys.modules["qkv.profiling.audit"], "TOOLS", (broken, META))
+    broken = audit_modules.Tool("broken", "torch", META.where, fails)
+    monkeypatch.setattr(sys.modules["qkv.profiling.model_audit"], "TOOLS", (broken, META))
     found = audit(PLAIN, context=5)
     assert found.missing == {"broken": "failed: ValueError: too new"}
     assert (F.linear, torch.add, hasattr(torch.Tensor, "made_up")) == (linear, add, False)

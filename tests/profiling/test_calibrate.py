@@ -7,7 +7,7 @@ import pytest
 
 from qkv.cost.machine import Machine
 from qkv.cost.price import Price, Work
-from qkv.profiling.calibrate import Taken, fitted, prepared, priced, probes, visited
+from qkv.profiling.calibrate import Measured, fit_price, fit_prices, measure_probes, prepare, probes
 
 KNOWN = Price(4e-5, 2e-6, 2e-11, 1e-9, 5e-10, 1e-10, 3e-10)
 
@@ -28,22 +28,22 @@ def some_works(count: int, overlaps: bool) -> list[Work]:
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_known_prices_predict_calls_that_were_not_seen(overlaps: bool) -> None:
     works = some_works(120, overlaps)
-    found = fitted([Taken(work, KNOWN.seconds(work)) for work in works[:80]])
+    found = fit_price([Measured(work, KNOWN.seconds(work)) for work in works[:80]])
     for work in works[80:]:
         assert found.seconds(work) == pytest.approx(KNOWN.seconds(work), rel=0.03)
 
 
 def test_noise_does_not_throw_the_fit_off() -> None:
     draw, works = random.Random(5), some_works(160, False)
-    taken = [Taken(work, KNOWN.seconds(work) * draw.lognormvariate(0, 0.15)) for work in works[:120]]
-    found = fitted(taken)
+    taken = [Measured(work, KNOWN.seconds(work) * draw.lognormvariate(0, 0.15)) for work in works[:120]]
+    found = fit_price(taken)
     errors = sorted(abs(found.seconds(work) / KNOWN.seconds(work) - 1) for work in works[120:])
     assert errors[len(errors) // 2] < 0.08
 
 
 def test_a_unit_that_nobody_has_costs_nothing() -> None:
     works = [work._replace(far=0.0, pairs=0.0) for work in some_works(40, False)]
-    found = fitted([Taken(work, KNOWN.seconds(work)) for work in works])
+    found = fit_price([Measured(work, KNOWN.seconds(work)) for work in works])
     assert found.far == found.pair == 0.0
     assert all(price > 0 for price in (found.call, found.step, found.product, found.row, found.near))
 
@@ -51,16 +51,16 @@ def test_a_unit_that_nobody_has_costs_nothing() -> None:
 def test_real_calls_are_measured_and_priced() -> None:
     wanted = [probe for probe in probes(3) if probe.backend in ("native", "reference")][:12]
     said = []
-    visits = visited(wanted, 1, lambda what, done: said.append((what, done)))
+    visits = measure_probes(wanted, 1, lambda what, done: said.append((what, done)))
     assert [done for _, done in said] == list(range(len(wanted)))
     assert all(1e-6 < taken.seconds < 10 for taken in visits)
-    prices, errors = priced(visits)
+    prices, errors = fit_prices(visits)
     assert prices.keys() == errors.keys() == {taken.work.engine for taken in visits}
 
 
 def test_every_engine_that_auto_may_take_has_probes() -> None:
     """Whatever the size, the engines of the backends are among those that a calibration measures."""
-    engines = {prepared(probe).work.engine for probe in probes(3)}
+    engines = {prepare(probe).work.engine for probe in probes(3)}
     kinds = ("softmax", "polynomial", "feature_map")
     assert {f"{backend}.{kind}" for backend in ("reference", "blocks") for kind in kinds} | {
         "reference.argmax",

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from qkv import FeatureMap, KVCache, LinearState, features
-from qkv.cost.past import past
+from qkv.cost.variants import past
 from qkv.errors import OptionError
-from qkv.profiling.decode import MOST_BYTES, STEPS, time_steps
+from qkv.profiling.decode import MAX_BYTES, STEPS, time_steps
 
 SIZES = {"batch": 2, "heads": 4, "kv_heads": 2, "width": 24}
 
@@ -37,7 +37,7 @@ def test_too_much_is_refused_before_it_is_made():
     for way in ("MHA", "linear"):
         with pytest.raises(OptionError, match=r"at most 67\.1 MB"):
             time_steps(way, tokens=7, **wide)
-    assert MOST_BYTES == 64 << 20
+    assert MAX_BYTES == 64 << 20
 
 
 def test_it_tells_how_far_it_is_and_can_be_stopped():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qkv.cost.wire import wire
+from qkv.cost.communication import wire
 from qkv.errors import OptionError
 from qkv.profiling import ranks
 
@@ -28,8 +28,8 @@ def test_a_process_that_ends_is_told(monkeypatch):
     here, there = multiprocessing.Pipe(duplex=False)
     there.close()
     with pytest.raises(OptionError, match="a process ended"):
-        ranks._answer(here)
+        ranks._receive(here)
     here, there = multiprocessing.Pipe(duplex=False)
     there.send("RuntimeError: no such interface")
     with pytest.raises(OptionError, match="no such interface"):
-        ranks._answer(here)
+        ranks._receive(here)

@@ -11,9 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import qkv
 from qkv import ops
-from qkv.cost.passes import flash_flops, flash_pairs
+from qkv.cost.torch_flops import flash_flops, flash_pairs
 from qkv.errors import OptionError
-from qkv.profiling.watch import held_bytes, watch
+from qkv.profiling.watch import tensor_bytes, watch
 
 FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
@@ -281,6 +281,6 @@ def test_an_error_inside_ends_the_count() -> None:
 
 
 def test_expanded_axes_hold_nothing() -> None:
-    assert held_bytes(torch.ones(3, 1, 5).expand(3, 7, 5)) == 60
-    assert held_bytes(torch.ones(11).unfold(0, 5, 1)) == 44
-    assert held_bytes(torch.ones(0, 5).expand(3, 0, 5)) == 0
+    assert tensor_bytes(torch.ones(3, 1, 5).expand(3, 7, 5)) == 60
+    assert tensor_bytes(torch.ones(11).unfold(0, 5, 1)) == 44
+    assert tensor_bytes(torch.ones(0, 5).expand(3, 0, 5)) == 0

@@ -3,9 +3,9 @@
 from qkv import attention, explain
 from qkv.errors import BackendRefused
 from qkv.testing import CallCase, assert_argmax, assert_close_to_oracle
-from qkv.testing.contract import Case, Check, Subject, run
-from qkv.testing.contract.accuracy import close
-from qkv.testing.contract.subject import ask, assert_same_bits
+from qkv.testing.contract import BackendCase, Check, Subject, run
+from qkv.testing.contract.correctness import assert_close
+from qkv.testing.contract.subject import assert_same_bits, run_case
 
 SUBJECT = Subject.of_qkv()
 
@@ -15,11 +15,11 @@ def every_form_agrees_with_the_oracle(call: CallCase) -> list[str]:
     ran = []
     for backend in SUBJECT.backends:
         try:
-            answer = ask(SUBJECT, Case(backend, call), lse=True)
+            answer = run_case(SUBJECT, BackendCase(backend, call), lse=True)
         except BackendRefused:
             continue
         ran.append(backend)
-        close(SUBJECT, Case(backend, call), answer)
+        assert_close(SUBJECT, BackendCase(backend, call), answer)
     assert "dense" in ran
     return ran
 
@@ -33,13 +33,17 @@ def auto_is_the_form_that_explain_names(call: CallCase) -> list[str]:
         assert_argmax(out, *call.tensors, call.gold, backend="auto")  # pyright: ignore
     else:
         bound = SUBJECT.bound(chosen)
-        assert_close_to_oracle(out, call.measure, backend=f"auto ({chosen})", bound=bound)  # pyright: ignore
+        assert_close_to_oracle(out, call.error_bounds, backend=f"auto ({chosen})", bound=bound)  # pyright: ignore
     return [chosen]
 
 
 def weights_agree_with_the_oracle(call: CallCase) -> list[str]:
     """The one backend that has weights."""
-    close(SUBJECT, Case("reference", call), ask(SUBJECT, Case("reference", call), lse=True, weights=True))
+    assert_close(
+        SUBJECT,
+        BackendCase("reference", call),
+        run_case(SUBJECT, BackendCase("reference", call), lse=True, weights=True),
+    )
     return ["dense"]
 
 

@@ -48,9 +48,9 @@ def test_sums_of_similarities_below_the_smallest_normal_number(dims: int) -> Non
     call = CallCase(len_q=33, len_k=33, width=1, width_v=1, dims=dims, dtype="float64", similarity=similarity,
                     values="large")  # fmt: skip
     assert "linear" in every_form_agrees_with_the_oracle(call)
-    piece = call.measure.parts["out"]
-    assert bool((piece.condition > 1e9 * piece.reach).any())
-    assert bool((piece.condition < 100 * piece.reach).any())  # and nothing is given away where sums are normal
+    piece = call.error_bounds.parts["out"]
+    assert bool((piece.condition > 1e9 * piece.magnitude).any())
+    assert bool((piece.condition < 100 * piece.magnitude).any())  # and nothing is given away where sums are normal
 
 
 def test_gradients_of_one_key_whose_similarity_is_close_to_zero() -> None:

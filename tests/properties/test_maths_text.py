@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from campaigns.maths_texts import KINDS, SYMBOLS, VALID, check, grown, mutated
 
 from qkv.errors import Unreadable
-from qkv.maths.reading import parse
-from qkv.maths.writing import latex, plain
+from qkv.maths.parsing.parse import parse
+from qkv.maths.printing import latex, plain
 
 
 @pytest.mark.parametrize("kind", KINDS)

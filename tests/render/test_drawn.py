@@ -5,9 +5,9 @@ import re
 import pytest
 
 from qkv.maths import parse
-from qkv.render.drawn import broken, drawn, has_grid, side_by_side
 from qkv.render.layout import boxes as boxes_of
-from qkv.render.sized import in_columns, labelled
+from qkv.render.layout import in_columns, with_sizes
+from qkv.render.to_text import broken, drawn, has_grid, side_by_side
 
 SYMBOLS = {"W": "matrix[2,3] = [[1,0,2],[0,1,-3]]", "x": "vector[2] = (2,3)", "q": "vector[3] = W^T x"}
 
@@ -15,7 +15,7 @@ SYMBOLS = {"W": "matrix[2,3] = [[1,0,2],[0,1,-3]]", "x": "vector[2] = (2,3)", "q
 def lines(text, columns=True, labels=False):
     node = parse(text, SYMBOLS)
     node = in_columns(node) if columns else node
-    return [line.rstrip() for line in drawn(boxes_of(labelled(node) if labels else node)).lines]
+    return [line.rstrip() for line in drawn(boxes_of(with_sizes(node) if labels else node)).lines]
 
 
 def test_a_matrix_times_a_vector_is_drawn_as_one_writes_it():

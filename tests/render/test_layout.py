@@ -3,7 +3,7 @@
 import pytest
 
 from qkv.maths import compare, parse
-from qkv.render import boxes as b
+from qkv.render import layout as b
 from qkv.render.layout import boxes
 
 SYMBOLS = {

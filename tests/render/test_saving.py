@@ -6,13 +6,13 @@ import pytest
 
 from qkv.errors import OptionError
 from qkv.figures import Axis, Line, chart
-from qkv.render import ENDINGS, Document, Figure, Paragraph, save, writable
+from qkv.render import SUFFIXES, Document, Figure, Paragraph, save, writable
 
 DRAWN = chart("Growth", Axis("n"), Axis("t", "s"), [Line("ours", [(2, 0.3), (5, 0.7)])])
 DOCUMENT = Document("Report", (Paragraph("words"), Figure(DRAWN, "one"), Figure(DRAWN, "two")))
 
 
-@pytest.mark.parametrize("ending", [*ENDINGS, ".HTML"])
+@pytest.mark.parametrize("ending", [*SUFFIXES, ".HTML"])
 def test_files_are_whole_and_nothing_else_is_left(tmp_path, ending):
     made = save(DOCUMENT, tmp_path / f"a b{ending}")
     assert sorted(tmp_path.iterdir()) == sorted(made)

@@ -4,8 +4,8 @@ import pytest
 
 from qkv.maths import parse
 from qkv.render import Document, Formula, Maths, html, latex, markdown, pdf
-from qkv.render.sized import has_matrix, in_columns
-from qkv.render.sized import latex as written
+from qkv.render.layout import has_matrix, in_columns
+from qkv.render.layout import latex_source as written
 from qkv.render.to_typst import markup
 
 SYMBOLS = {"X": "matrix[3,2]", "W": "matrix[2,5]", "M": "matrix[n,d]", "x": "vector[2]"}

@@ -4,7 +4,7 @@ import json
 import re
 
 from qkv.figures import Axis, Line, chart
-from qkv.render import Code, Document, Figure, Formula, Heading, Maths, PageBreak, Paragraph, Room, notebook
+from qkv.render import BlankLines, Code, Document, Figure, Formula, Heading, Maths, PageBreak, Paragraph, notebook
 
 DRAWN = chart("Growth", Axis("n"), Axis("t", "s"), [Line("ours", [(2, 0.3), (5, 0.7)])])
 
@@ -24,7 +24,7 @@ def cells(*blocks, title="Report"):
 def test_sections_and_code_have_cells_of_their_own():
     found = cells(
         Paragraph("words"), Code("1 + 1\n2", "python"), Formula(Maths("d", {"d": "natural"})), PageBreak(),
-        Heading("Next"), Code("not run"), Room(2), Figure(DRAWN, "one"),
+        Heading("Next"), Code("not run"), BlankLines(2), Figure(DRAWN, "one"),
     )  # fmt: skip
     assert [kind for kind, _ in found] == ["markdown", "code", "markdown", "markdown"]
     assert found[0][1] == "# Report\n\nwords"

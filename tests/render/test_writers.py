@@ -12,6 +12,7 @@ from rich.console import Console
 from qkv.errors import OptionError
 from qkv.figures import Axis, Line, chart
 from qkv.render import (
+    BlankLines,
     Code,
     Derivation,
     Document,
@@ -23,7 +24,6 @@ from qkv.render import (
     Note,
     PageBreak,
     Paragraph,
-    Room,
     Step,
     Table,
     Text,
@@ -173,7 +173,7 @@ SYMBOLS = {"mu": "vector[d]"}
 
 def test_formulas_beside_each_other_and_room_to_write():
     row = Formula(Maths(DOT, SYMBOLS), (Maths("d", SYMBOLS), Maths("{mu^", SYMBOLS)))
-    document = Document("t", (row, Room(3), Formula(row.maths, row.more[:1])))
+    document = Document("t", (row, BlankLines(3), Formula(row.maths, row.more[:1])))
     assert Reader(html(document)).tags.count("math") == 4
     assert html(document).count('<div class="room"></div>') == 3
     assert latex(document).count("\\qquad") == 3
@@ -186,7 +186,7 @@ def test_formulas_beside_each_other_and_room_to_write():
     assert pdf(document).startswith(b"%PDF")
     assert terminal(document).count("μᵀμ    d") == 2
     with pytest.raises(OptionError, match="from 1 to 60"):
-        Room(0)
+        BlankLines(0)
 
 
 def test_mathematics_that_is_read_is_drawn_in_every_writer():

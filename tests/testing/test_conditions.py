@@ -1,4 +1,4 @@
-"""What is refused as a similarity function or feature map, and what is reported."""
+"""Which similarity functions and feature maps are refused, and what is reported about others."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 from qkv import features
 from qkv.errors import DtypeError, OptionError, ShapeError
 from qkv.testing import check_feature_map, check_similarity
-from qkv.testing.specs import FUNCTIONS
+from qkv.testing.call_case import FUNCTIONS
 
 
 def dots(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
@@ -44,11 +44,11 @@ def test_signed_functions_pass_and_are_reported() -> None:
         (lambda q, k: torch.exp(dots(q, k) - dots(q, k).amax(-2, keepdim=True)), OptionError, "queries are cut"),
         (lambda q, k: dots(q, k) + torch.arange(k.shape[2]), OptionError, "blocks"),
         (lambda q, k: dots(q, k) / (1 + k.norm(dim=(0, 1))[:, 0].sum()), OptionError, "blocks"),
-        (lambda q, k: dots(q, k) * (1 + q.abs().mean(0)[..., :1]), OptionError, "batch row stands alone"),
+        (lambda q, k: dots(q, k) * (1 + q.abs().mean(0)[..., :1]), OptionError, "batch row is alone"),
         (lambda q, k: dots(q, k) + torch.rand(()), OptionError, "called again"),
     ],
 )
-def test_functions_that_do_not_treat_pairs_alone(function, error: type[Exception], words: str) -> None:  # type: ignore[no-untyped-def]
+def test_functions_that_depend_on_more_than_a_pair_are_refused(function, error: type[Exception], words: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(error, match=words) as caught:
         check_similarity(function)
     assert "function" in str(caught.value)
@@ -80,15 +80,15 @@ def test_identity_can_cancel() -> None:
         (lambda x: x.float(), DtypeError, "keep the dtype"),
         (lambda x: None, DtypeError, "a tensor"),
         (lambda x: x.sqrt(), OptionError, "finite"),
-        (lambda x: torch.exp(x - x.amax(-2, keepdim=True)), OptionError, "out of their block"),
-        (lambda x: x.softmax(-1) * x.shape[-2], OptionError, "out of their block"),
+        (lambda x: torch.exp(x - x.amax(-2, keepdim=True)), OptionError, "outside of their block"),
+        (lambda x: x.softmax(-1) * x.shape[-2], OptionError, "outside of their block"),
     ],
 )
-def test_maps_that_do_not_treat_vectors_alone(phi, error: type[Exception], words: str) -> None:  # type: ignore[no-untyped-def]
+def test_maps_that_depend_on_more_than_a_vector_are_refused(phi, error: type[Exception], words: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(error, match=words) as caught:
         check_feature_map(phi)
     assert "map" in str(caught.value)
 
 
-def test_single_precision_is_judged_by_its_own_rounding() -> None:
+def test_float32_may_round() -> None:
     assert check_similarity(FUNCTIONS["gaussian"], dtype=torch.float32).nonnegative

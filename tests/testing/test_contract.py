@@ -1,9 +1,10 @@
-"""No check is vacuous: each one catches an attention that is broken in the way it guards against.
+"""Every check of the contract catches an attention function that breaks its promise; the cases cover every pair.
 
-Every mutant below is qkv's dense backend with one fault. A check has caught it when it passes with the
-honest attention and fails with the mutant on the same case.
+Every mutant below is qkv's reference backend with one bug. A check catches it when it passes with the
+correct function and fails with the mutant on the same case.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,13 +18,15 @@ import qkv
 from qkv.backends import BACKENDS
 from qkv.errors import BackendRefused, QkvError
 from qkv.masks import Mask
-from qkv.testing.contract import Case, Published, Subject, checks, contract_cases, run
+from qkv.testing.call_case import DTYPES
+from qkv.testing.contract import BackendCase, Published, Subject, checks, contract_cases, pairwise, run
+from qkv.testing.contract.grid import AXES, SIMILARITIES, _possible, build_case
 
 Attend = Callable[..., Any]
 CLAIMS = {"reference": Published(BACKENDS["reference"].bound, ("layouts",))}
 
 
-def honest(query: Tensor, key: Tensor, value: Tensor, *, backend: str = "reference", **options: Any) -> Any:
+def correct(query: Tensor, key: Tensor, value: Tensor, *, backend: str = "reference", **options: Any) -> Any:
     return qkv.attention(query, key, value, backend=backend, **options)
 
 
@@ -31,7 +34,7 @@ def on_out(change: Callable[..., Tensor]) -> Attend:
     """A mutant that changes out: change(out, query, key, value, options)."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
-        answer = honest(query, key, value, **options)
+        answer = correct(query, key, value, **options)
         if isinstance(answer, tuple):
             return change(answer[0], query, key, value, options), *answer[1:]
         return change(answer, query, key, value, options)
@@ -40,12 +43,12 @@ def on_out(change: Callable[..., Tensor]) -> Attend:
 
 
 def on_inputs(change: Callable[..., dict[str, Any]]) -> Attend:
-    """A mutant that changes what the honest attention is given."""
+    """A mutant that changes the arguments."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
         given = {"query": query, "key": key, "value": value, **options}
         given.update(change(**given))
-        return honest(given.pop("query"), given.pop("key"), given.pop("value"), **given)
+        return correct(given.pop("query"), given.pop("key"), given.pop("value"), **given)
 
     return attend
 
@@ -54,7 +57,7 @@ def on_extra(which: str, change: Callable[[Tensor], Tensor]) -> Attend:
     """A mutant that changes lse or weights."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
-        answer = honest(query, key, value, **options)
+        answer = correct(query, key, value, **options)
         if not options.get(f"return_{which}"):
             return answer
         place = 1 if which == "lse" else -1
@@ -69,11 +72,11 @@ def mean_of_empty_rows(out: Tensor, query: Tensor, key: Tensor, value: Tensor, o
     if not isinstance(options.get("similarity") or qkv.Softmax(), qkv.Softmax):
         return out
     plain = {name: options.get(name) for name in ("similarity", "mask", "bias")}
-    _, lse = honest(query, key, value, return_lse=True, **plain)
+    _, lse = correct(query, key, value, return_lse=True, **plain)
     heads = query.shape[1] // key.shape[1] if query.dim() == 4 else 1
     mean = value.mean(-2, keepdim=True)
     mean = mean.repeat_interleave(heads, dim=1) if query.dim() == 4 else mean
-    # The query's gradient has to be there for the honest attention's zero to be missed.
+    # The query is added so that empty rows get a gradient.
     return torch.where((lse == -math.inf)[..., None], mean + query.mean(-1, keepdim=True), out)
 
 
@@ -99,13 +102,13 @@ def always_at_the_end(query: Tensor, key: Tensor, mask: Any = None, **_: Any) ->
 
 
 def as_if_contiguous(tensor: Tensor) -> Tensor:
-    """Read cache row by row, whatever the strides say."""
+    """Read memory row by row and ignore the strides."""
     strides = [math.prod(tensor.shape[axis + 1 :]) for axis in range(tensor.dim())]
-    room = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
-    return tensor if tensor.numel() > room else tensor.as_strided(tensor.shape, strides)
+    available = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
+    return tensor if tensor.numel() > available else tensor.as_strided(tensor.shape, strides)
 
 
-class CarelessBackward(torch.autograd.Function):
+class ContiguousBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, out: Tensor) -> Tensor:
         return out.view_as(out)
@@ -133,26 +136,26 @@ def overwrite(out: Tensor, query: Tensor, key: Tensor, value: Tensor, options: d
     return out
 
 
-def in_other_words(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
+def raise_other_errors(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
     try:
-        return honest(query, key, value, **options)
+        return correct(query, key, value, **options)
     except BackendRefused:
         raise
     except QkvError as error:
         raise RuntimeError("something is wrong") from error
 
 
-def shrug(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
+def refuse(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
     raise BackendRefused("no")
 
 
-def any_form(query: Tensor, key: Tensor, value: Tensor, backend: str = "reference", **options: Any) -> Any:
-    return honest(query, key, value, **options)
+def any_backend(query: Tensor, key: Tensor, value: Tensor, backend: str = "reference", **options: Any) -> Any:
+    return correct(query, key, value, **options)
 
 
 def without_gradient(*names: str) -> Attend:
     def change(**given: Any) -> dict[str, Any]:
-        # The gradient is there, and 0.
+        # The gradient is 0, not missing.
         cut = {name: given[name].detach() + 0 * given[name] for name in names if given.get(name) is not None}
         sink = getattr(given.get("similarity"), "sink", None)
         if "sink" in names and isinstance(sink, Tensor):
@@ -177,27 +180,30 @@ MUTANTS: dict[str, tuple[Attend, tuple[str, ...]]] = {
     ),
     "weights of other keys": (on_extra("weights", lambda w: w.flip(-1)), ("weights_agree_with_oracle",)),
     "weights before dropout": (on_extra("weights", lambda w: w * 1.1), ("weights_give_out", "weights_sum_to_one")),
-    "mean over empty rows": (on_out(mean_of_empty_rows), ("empty_rows_are_zero", "empty_rows_have_zero_gradient")),
+    "returns the mean in empty rows": (
+        on_out(mean_of_empty_rows),
+        ("empty_rows_are_zero", "empty_rows_have_zero_gradient"),
+    ),
     "zero times everything": (
         on_out(lambda out, q, k, v, o: out + 0 * (k.sum() + v.sum())),
         ("masked_numbers_cannot_matter",),
     ),
     "a little of everything": (
         on_out(lambda out, q, k, v, o: out + 1e-3 * (k.mean() + v.mean())),
-        ("masked_numbers_get_no_gradient", "nothing_leaks", "the_unattended_does_not_change_a_bit"),
+        ("masked_numbers_get_no_gradient", "masked_pairs_have_zero_gradient", "unattended_keys_do_not_change_a_bit"),
     ),
-    "hides NaN": (on_out(lambda out, q, k, v, o: out.nan_to_num(0.0)), ("attended_nan_is_seen",)),
-    "spreads NaN": (on_out(lambda out, q, k, v, o: out + 0 * v.sum()), ("attended_nan_is_seen",)),
+    "hides NaN": (on_out(lambda out, q, k, v, o: out.nan_to_num(0.0)), ("attended_nan_propagates",)),
+    "spreads NaN": (on_out(lambda out, q, k, v, o: out + 0 * v.sum()), ("attended_nan_propagates",)),
     "sees the next key": (
         on_inputs(later_keys_too),
-        ("the_unattended_does_not_change_a_bit", "nothing_leaks", "masked_keys_can_be_appended"),
+        ("unattended_keys_do_not_change_a_bit", "masked_pairs_have_zero_gradient", "masked_keys_can_be_appended"),
     ),
     "ignores offsets": (on_inputs(always_at_the_end), ("chunks_of_queries_are_rows_of_the_whole",)),
     "ignores strides": (
         on_inputs(lambda **given: {name: as_if_contiguous(given[name]) for name in ("query", "key", "value")}),
         ("layouts_give_the_same_bits",),
     ),
-    "reads fresh cache": (
+    "reads newly allocated memory": (
         on_out(lambda out, q, k, v, o: out * (1 + torch.empty_like(out).isnan())),
         ("repeats_give_the_same_bits", "gradients_repeat"),
     ),
@@ -207,7 +213,7 @@ MUTANTS: dict[str, tuple[Attend, tuple[str, ...]]] = {
     ),
     "normalises over the batch": (
         on_out(lambda out, q, k, v, o: out * (1 + 1e-2 * q.detach().abs().mean())),
-        ("batch_companions_do_not_matter", "a_batch_row_alone_gives_the_same"),
+        ("other_batch_rows_do_not_matter", "a_batch_row_alone_gives_the_same"),
     ),
     "counts its threads": (
         on_out(lambda out, q, k, v, o: out * (1 + 0.01 * (torch.get_num_threads() - 1))),
@@ -215,15 +221,18 @@ MUTANTS: dict[str, tuple[Attend, tuple[str, ...]]] = {
     ),
     "no gradient for queries": (without_gradient("query"), ("gradients_agree_with_oracle", "gradcheck")),
     "no gradient for keys": (without_gradient("key"), ("gradients_agree_with_oracle", "gradcheck")),
-    "no gradient for values": (without_gradient("value"), ("gradients_agree_with_oracle", "nothing_leaks")),
+    "no gradient for values": (
+        without_gradient("value"),
+        ("gradients_agree_with_oracle", "masked_pairs_have_zero_gradient"),
+    ),
     "no gradient for bias": (without_gradient("bias"), ("gradients_agree_with_oracle",)),
     "no gradient for the sink": (without_gradient("sink"), ("gradients_agree_with_oracle",)),
     "leaves queries out of the graph": (
         on_inputs(lambda **g: {"query": g["query"].detach()}),
         ("zero_gradients_are_there", "gradients_agree_with_oracle"),
     ),
-    "careless backward": (
-        on_out(lambda out, q, k, v, o: CarelessBackward.apply(out)),
+    "a backward pass that ignores strides": (
+        on_out(lambda out, q, k, v, o: ContiguousBackward.apply(out)),
         ("gradients_do_not_depend_on_layout",),
     ),
     "answers in float32": (on_out(lambda out, q, k, v, o: out.float()), ("results_have_their_kind",)),
@@ -236,9 +245,9 @@ MUTANTS: dict[str, tuple[Attend, tuple[str, ...]]] = {
     ),
     "last of equals": (on_inputs(last_of_equals), ("ties_go_to_the_lowest_index",)),
     "an epsilon": (on_out(lambda out, q, k, v, o: out + 1e-6), ("a_zero_sum_gives_a_zero_row",)),
-    "refuses without a reason": (shrug, ("refusals_have_reasons",)),
-    "takes any backend": (any_form, ("an_unknown_form_is_an_error",)),
-    "other errors": (in_other_words, ("errors_name_the_argument",)),
+    "refuses without a reason": (refuse, ("refusals_have_reasons",)),
+    "takes any backend": (any_backend, ("an_unknown_backend_is_an_error",)),
+    "other errors": (raise_other_errors, ("errors_name_the_argument",)),
 }
 BY_NAME = {one.name: one for one in checks()}
 PAIRS = [(mutant, name) for mutant, (_, names) in MUTANTS.items() for name in names]
@@ -246,34 +255,34 @@ PAIRS = [(mutant, name) for mutant, (_, names) in MUTANTS.items() for name in na
 
 @pytest.mark.parametrize(("mutant", "name"), PAIRS, ids=lambda part: part.replace(" ", "-"))
 def test_the_check_catches_the_mutant(mutant: str, name: str) -> None:
-    good, bad = Subject(honest, CLAIMS), Subject(MUTANTS[mutant][0], CLAIMS)
+    good, bad = Subject(correct, CLAIMS), Subject(MUTANTS[mutant][0], CLAIMS)
     for call in contract_cases():
         if call.attended.numel() > 800 or not BY_NAME[name].applies(call):
             continue
         (found,) = run(bad, [replace(call)], only=[name]).outcomes
         if found.status == "failed" and run(good, [call], only=[name]).outcomes[0].status == "passed":
             return
-    pytest.fail(f"{name} did not notice an attention that {mutant}")
+    pytest.fail(f"{name} did not catch the mutant: {mutant}")
 
 
 def test_every_check_has_a_mutant() -> None:
     assert {name for _, name in PAIRS} == set(BY_NAME)
 
 
-def test_checks_say_what_they_promise() -> None:
+def test_checks_state_their_promise() -> None:
     for one in checks():
         assert 1 <= one.promise <= 8
-        assert one.says.endswith(".")
+        assert one.summary.endswith(".")
         assert one.wants <= {"lse", "weights", "grad"}
 
 
-def test_refusals_are_counted_and_reasons_kept() -> None:
-    def picky(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
+def test_refusals_are_counted_with_their_reasons() -> None:
+    def without_two_dimensions(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
         if query.dim() == 2:
-            raise BackendRefused("mine wants a batch", ("two dimensions",))
-        return honest(query, key, value, **{**options, "backend": "reference"})
+            raise BackendRefused("mine needs a batch", ("two dimensions",))
+        return correct(query, key, value, **{**options, "backend": "reference"})
 
-    subject = Subject(picky, {"mine": CLAIMS["reference"]})
+    subject = Subject(without_two_dimensions, {"mine": CLAIMS["reference"]})
     cases = [call for call in contract_cases() if call.kind == "softmax" and call.attended.numel() < 300]
     report = run(subject, cases, only=["out_agrees_with_oracle"])
     assert not report.failures
@@ -301,9 +310,35 @@ def test_a_crash_is_a_failure() -> None:
 
 def test_unknown_checks_are_refused() -> None:
     with pytest.raises(ValueError, match="no_such_check"):
-        run(Subject(honest, CLAIMS), [], only=["no_such_check"])
+        run(Subject(correct, CLAIMS), [], only=["no_such_check"])
 
 
 def test_a_check_takes_a_subject_and_a_case() -> None:
     call = contract_cases()[0]
-    BY_NAME["out_agrees_with_oracle"](Subject(honest, CLAIMS), Case("reference", call))
+    BY_NAME["out_agrees_with_oracle"](Subject(correct, CLAIMS), BackendCase("reference", call))
+
+
+def test_every_possible_pair_occurs() -> None:
+    rows = pairwise(AXES, _possible)
+    assert all(_possible(row) for row in rows)
+    for one, two in itertools.combinations(AXES, 2):
+        wanted = {(a, b) for a in AXES[one] for b in AXES[two] if _possible({one: a, two: b})}
+        assert {(row[one], row[two]) for row in rows} == wanted, (one, two)
+
+
+def test_cases_are_few_and_always_the_same() -> None:
+    rows = pairwise(AXES, _possible)
+    assert rows == pairwise(AXES, _possible)
+    assert len(rows) < 1.25 * len(AXES["similarity"]) * len(AXES["mask"])
+    assert [repr(build_case(row, 0)) for row in rows] == [repr(build_case(row, 0)) for row in pairwise(AXES, _possible)]
+
+
+def test_every_similarity_occurs_with_every_dtype_without_a_mask() -> None:
+    basic = {(case.similarity, case.dtype) for case in contract_cases() if case.mask is None and case.bias is None}
+    assert basic >= set(itertools.product(SIMILARITIES.values(), DTYPES))
+
+
+def test_empty_rows_and_masked_keys_are_common() -> None:
+    cases = contract_cases()
+    assert sum(bool((~case.attended.any(-1)).any()) for case in cases) > 20
+    assert sum(bool((~case.attended).any()) for case in cases) > 80

@@ -78,7 +78,7 @@ def test_scale_then_softcap_then_bias_then_mask() -> None:
     assert found.attended.tolist() == [[True, True, False]]
 
 
-def test_sink_joins_the_sum_below_only() -> None:
+def test_the_sink_is_added_to_the_denominator() -> None:
     found = oracle(ONE, column(0.0, 0.0), column(6.0, 6.0), similarity=Softmax(scale=1.0, sink=0.0))
     assert found.out.item() == pytest.approx(4.0)
     assert found.weights.sum().item() == pytest.approx(2 / 3)
@@ -119,7 +119,7 @@ def test_no_keys_and_no_queries() -> None:
     assert found.weights.shape == (2, 0, 3)
 
 
-def test_logits_that_are_not_finite() -> None:
+def test_nonfinite_logits() -> None:
     value = column(1.0, 2.0)
     up = oracle(ONE, column(INF, 0.0), value, similarity=UNSCALED)
     assert up.out.isnan().all()
@@ -133,7 +133,7 @@ def test_logits_that_are_not_finite() -> None:
     assert capped.out.isfinite().all()
 
 
-def test_values_that_are_not_finite() -> None:
+def test_nonfinite_values() -> None:
     far = column(0.0, -2000.0)  # the second weight underflows, but is positive
     assert oracle(ONE, far, column(1.0, INF), similarity=UNSCALED).out.item() == INF
     assert oracle(ONE, far, column(1.0, -INF), similarity=UNSCALED).out.item() == -INF
@@ -176,7 +176,7 @@ def test_a_sum_that_cancels_exactly_gives_a_zero_row() -> None:
     assert found.weights.tolist() == [[0.0, 0.0]]
 
 
-def test_a_function_may_hold_parameters_of_each_head() -> None:
+def test_a_function_may_have_parameters_per_head() -> None:
     factors = torch.tensor([1.0, 100.0], dtype=torch.float64)[:, None, None]
 
     def steep(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
@@ -209,7 +209,7 @@ def test_dimensions_agree() -> None:
     assert torch.equal(three.weights[1], two.weights)
 
 
-def test_masks_of_qkv_are_asked_pair_by_pair() -> None:
+def test_masks_are_evaluated_pair_by_pair() -> None:
     x = torch.randn(2, 4, 3)
     mask = (Causal() & Padding(lengths=[4, 2])) | Window(0, 0)
     attended = oracle(x, x, x, mask=mask).attended
@@ -219,7 +219,7 @@ def test_masks_of_qkv_are_asked_pair_by_pair() -> None:
                 assert attended[b, i, j].item() is ((j <= i and j < (4, 2)[b]) or i == j)
 
 
-def test_what_is_masked_cannot_matter() -> None:
+def test_masked_numbers_cannot_matter() -> None:
     torch.manual_seed(1)
     query, key, value = torch.randn(5, 3), torch.randn(5, 3), torch.randn(5, 2)
     clean = oracle(query, key, value, mask=Causal()).out
@@ -227,7 +227,7 @@ def test_what_is_masked_cannot_matter() -> None:
     assert torch.equal(oracle(query, key, value, mask=Causal()).out[:3], clean[:3])
 
 
-def test_inputs_are_widened_and_gradients_flow() -> None:
+def test_inputs_are_converted_to_float64_and_gradients_flow() -> None:
     query, key, value = (torch.randn(2, 3, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
     out = oracle(query, key, value).out
     assert out.dtype is torch.float64

@@ -1,4 +1,4 @@
-"""Poison goes where nothing is attended, and the layouts hold the same numbers in other places."""
+"""Poison fills what is not attended, and layouts hold the same numbers at other addresses."""
 
 import math
 
@@ -15,7 +15,7 @@ def test_unseen_keys_are_those_of_the_whole_group() -> None:
     assert unseen_keys(attended, 2).tolist() == [[[False, True, True], [True, True, False]]]
 
 
-def test_poison_fills_what_is_unseen_and_nothing_else() -> None:
+def test_poison_fills_exactly_what_is_unseen() -> None:
     attended = torch.ones(2, 4, 3, 6, dtype=torch.bool)
     attended[0, :, :, 4:] = False
     attended[1, 2, 1] = False
@@ -39,7 +39,7 @@ def test_every_poison_is_used() -> None:
     assert value[0].isinf().all()
 
 
-def test_the_oracle_does_not_notice() -> None:
+def test_poison_does_not_change_the_oracle() -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 3, 5, 4)
     attended = torch.rand(2, 3, 5, 5) < 0.3
@@ -49,7 +49,7 @@ def test_the_oracle_does_not_notice() -> None:
     assert torch.equal(dirty.out, clean.out)
 
 
-def test_poisoned_memory_is_nan_inside_only() -> None:
+def test_poisoned_memory_is_nan_only_inside() -> None:
     like = torch.zeros(3, dtype=torch.float16)
     with poisoned_memory():
         made = [
@@ -65,11 +65,11 @@ def test_poisoned_memory_is_nan_inside_only() -> None:
     assert all(tensor.isnan().all() for tensor in made)
     assert counts.dtype is torch.int64
     assert not zeros.any()
-    # Outside, empty is torch's own again; NaN may still lie there, so the mode itself is asked.
+    # Memory from outside may still hold NaN, so the mode itself is tested.
     assert torch.overrides._get_current_function_mode() is None
 
 
-def test_poisoned_memory_ends_with_an_error() -> None:
+def test_an_error_ends_poisoned_memory() -> None:
     with pytest.raises(RuntimeError), poisoned_memory():
         raise RuntimeError
     assert torch.overrides._get_current_function_mode() is None
@@ -96,9 +96,8 @@ def test_layouts_differ_in_memory() -> None:
     assert found["sliced"].storage_offset() == 7
     assert found["misaligned"].data_ptr() % 8 == 4
     for name in ("step_two", "step_two_rows", "sliced", "misaligned"):
-        room = found[name].untyped_storage()
-        whole = torch.empty(0).set_(room)
-        assert whole.isnan().any(), f"{name} has nothing between its numbers that could be read by mistake"
+        storage = torch.empty(0).set_(found[name].untyped_storage())
+        assert storage.isnan().any(), f"{name} has no NaN between its numbers"
 
 
 def test_expanded_finds_equal_entries() -> None:

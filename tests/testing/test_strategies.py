@@ -1,4 +1,4 @@
-"""Calls that are drawn can be printed, pasted back, and cover what they say they cover."""
+"""Drawn calls print as the code that makes them again, and cover every kind."""
 
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
@@ -14,7 +14,7 @@ quick = settings(
 
 @quick
 @given(calls())
-def test_what_is_printed_is_the_call(case: CallCase) -> None:
+def test_a_call_prints_as_the_code_that_makes_it_again(case: CallCase) -> None:
     again = eval(repr(case), NAMES)
     assert again == case
     for name, tensor in case.kwargs.items():
@@ -25,12 +25,12 @@ def test_what_is_printed_is_the_call(case: CallCase) -> None:
     assert torch.equal(again.attended, case.attended)
 
 
-def test_everything_is_drawn_sooner_or_later() -> None:
+def test_every_kind_is_drawn() -> None:
     seen: dict[str, set[object]] = {}
 
     @settings(quick, max_examples=400)
     @given(calls())
-    def look(case: CallCase) -> None:
+    def record(case: CallCase) -> None:
         kinds = case.mask.kinds() if case.mask is not None else frozenset({"none"})
         for name, found in (
             ("mask", kinds),
@@ -46,7 +46,7 @@ def test_everything_is_drawn_sooner_or_later() -> None:
         ):
             seen.setdefault(name, set()).update(found)
 
-    look()
+    record()
     assert seen["mask"] == {
         "none", "and", "or", "causal", "window", "padding", "segments", "dense", "predicate",
     }  # fmt: skip
@@ -61,10 +61,10 @@ def test_everything_is_drawn_sooner_or_later() -> None:
     assert seen["empty rows"] == {True, False}
 
 
-def test_what_is_asked_for_is_what_is_drawn() -> None:
+def test_arguments_select_what_is_drawn() -> None:
     @quick
     @given(calls(dtypes=["float64"], kinds=["argmax"], values=["integers"]))
-    def look(case: CallCase) -> None:
+    def record(case: CallCase) -> None:
         assert (case.dtype, case.kind, case.values) == ("float64", "argmax", "integers")
 
-    look()
+    record()

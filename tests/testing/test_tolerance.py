@@ -12,12 +12,14 @@ from qkv.testing import (
     Spec,
     assert_argmax,
     assert_close_to_oracle,
+    error_bounds,
     error_in_ulp,
     oracle,
     ulp,
-    yardstick,
 )
-from qkv.testing.tolerance import largest_attended
+from qkv.testing.call_case import to_caller_dims
+from qkv.testing.contract.grid import HEADS, MASKS, SIMILARITIES
+from qkv.testing.tolerance import largest_attended, naive_attention
 
 BOUND = {torch.float64: 8.0, torch.float32: 8.0, torch.bfloat16: 1.0, torch.float16: 1.0}
 
@@ -58,55 +60,50 @@ def test_largest_attended_value_reads_in_groups() -> None:
 def test_the_rounded_oracle_is_close_and_a_wrong_answer_is_not(dtype: str) -> None:
     case = CallCase(batch=2, heads_q=4, heads_kv=2, dtype=dtype, seed=1)
     rounded = case.gold.out.to(case.torch_dtype)
-    assert_close_to_oracle(rounded, case.measure, backend="rounded", bound=BOUND)
+    assert_close_to_oracle(rounded, case.error_bounds, backend="rounded", bound=BOUND)
     off = rounded.clone()
     off[1, 2, 3, 0] += 40 * torch.finfo(case.torch_dtype).eps * float(case.value.abs().max())
     with pytest.raises(AssertionError, match=rf"mine: out in {dtype} .* ulp .* row \(1, 2, 3\), allowed"):
-        assert_close_to_oracle(off, case.measure, backend="mine", bound=BOUND)
+        assert_close_to_oracle(off, case.error_bounds, backend="mine", bound=BOUND)
 
 
 def test_the_message_shows_both_rows() -> None:
     case = CallCase(seed=1)
     with pytest.raises(AssertionError, match=r"got .*\n.*wanted"):
-        assert_close_to_oracle(case.gold.out * 2, case.measure, backend="mine", bound=BOUND)
+        assert_close_to_oracle(case.gold.out * 2, case.error_bounds, backend="mine", bound=BOUND)
 
 
 def test_shapes_must_agree() -> None:
     case = CallCase(seed=1)
     with pytest.raises(AssertionError, match="shape"):
-        assert_close_to_oracle(case.gold.out[:, :, 1:], case.measure, backend="mine", bound=BOUND)
+        assert_close_to_oracle(case.gold.out[:, :, 1:], case.error_bounds, backend="mine", bound=BOUND)
 
 
 @pytest.mark.parametrize("part", ["lse", "weights"])
 def test_other_parts_are_measured_too(part: str) -> None:
     case = CallCase(seed=2, mask=Spec("causal", offset=-1))
     right = getattr(case.gold, part)
-    assert_close_to_oracle(right.float(), case.measure, backend="mine", bound=BOUND, part=part)
+    assert_close_to_oracle(right.float(), case.error_bounds, backend="mine", bound=BOUND, part=part)
     with pytest.raises(AssertionError, match=part):
-        assert_close_to_oracle(right.float() + 1e-4, case.measure, backend="mine", bound=BOUND, part=part)
+        assert_close_to_oracle(right.float() + 1e-4, case.error_bounds, backend="mine", bound=BOUND, part=part)
 
 
 def test_half_precision_is_rounded_once() -> None:
     """One bfloat16 rounding passes; rounding the weights as well as the result does not, with a bound of 0."""
     case = CallCase(len_k=64, width_v=16, dtype="bfloat16", seed=3)
     strict, none = {**BOUND, torch.bfloat16: 0.0}, Budget(0.0, 0.0)
-    assert_close_to_oracle(case.gold.out.bfloat16(), case.measure, backend="once", bound=strict, budget=none)
+    assert_close_to_oracle(case.gold.out.bfloat16(), case.error_bounds, backend="once", bound=strict, budget=none)
     coarse = (case.gold.weights.bfloat16().double() @ case.value.double()).bfloat16()
     coarse = coarse + 0.01 * case.value.abs().max()
     with pytest.raises(AssertionError):
-        assert_close_to_oracle(coarse, case.measure, backend="twice", bound=strict, budget=none)
+        assert_close_to_oracle(coarse, case.error_bounds, backend="twice", bound=strict, budget=none)
 
 
 def test_large_scores_may_round_more_and_ordinary_ones_may_not() -> None:
     small, large = CallCase(seed=4), CallCase(seed=4, values="large")
-    allowed = [case.measure.parts["out"].allowed(BOUND, Budget()).max() for case in (small, large)]
+    allowed = [case.error_bounds.parts["out"].allowed(BOUND, Budget()).max() for case in (small, large)]
     assert allowed[0] <= 10
     assert allowed[1] > 50
-
-
-def test_budget_takes_the_larger() -> None:
-    assert Budget(2.0, 1.0).allowed(8.0, 1.0) == 8.0
-    assert Budget(2.0, 1.0).allowed(8.0, 10.0) == 21.0
 
 
 def test_cancellation_is_allowed_for_and_nothing_else_is() -> None:
@@ -114,25 +111,25 @@ def test_cancellation_is_allowed_for_and_nothing_else_is() -> None:
     key = torch.tensor([[1.0], [-0.999]])
     value = torch.tensor([[1.0], [2.0]])
     odd, even = Polynomial(1, 0.0), FeatureMap(features.squared)
-    bad = yardstick(query, key, value, oracle(query, key, value, similarity=odd), odd).parts["out"]
-    good = yardstick(query, key, value, oracle(query, key, value, similarity=even), even).parts["out"]
-    assert bad.condition.item() > 1000 * bad.reach.item()
-    assert good.condition.item() <= 2 * good.reach.item()
+    bad = error_bounds(query, key, value, oracle(query, key, value, similarity=odd), odd).parts["out"]
+    good = error_bounds(query, key, value, oracle(query, key, value, similarity=even), even).parts["out"]
+    assert bad.condition.item() > 1000 * bad.magnitude.item()
+    assert good.condition.item() <= 2 * good.magnitude.item()
     assert bad.allowed(BOUND, Budget()).item() > 1000
     assert good.allowed(BOUND, Budget()).item() < 20
 
 
-def test_the_plain_dense_error_widens_the_budget() -> None:
+def test_the_naive_error_widens_the_budget() -> None:
     case = CallCase(seed=5, len_k=67, width=11)
-    part = case.measure.parts["out"]
-    assert part.dense_error > 0
-    assert part.allowed({**BOUND, torch.float32: 0.0}, Budget(1000.0, 0.0)).min() >= 1000 * part.dense_error
+    part = case.error_bounds.parts["out"]
+    assert part.naive_error > 0
+    assert part.allowed({**BOUND, torch.float32: 0.0}, Budget(1000.0, 0.0)).min() >= 1000 * part.naive_error
 
 
 def test_poisoned_and_empty_calls_can_be_measured() -> None:
     for changes in ({"values": "poisoned", "mask": Spec("causal", offset=-2)}, {"len_k": 0}, {"len_q": 0}):
         case = CallCase(seed=6, **changes)
-        assert_close_to_oracle(case.gold.out.float(), case.measure, backend="gold", bound=BOUND)
+        assert_close_to_oracle(case.gold.out.float(), case.error_bounds, backend="gold", bound=BOUND)
 
 
 class TestArgmax:
@@ -167,5 +164,39 @@ class TestArgmax:
 
 def test_softmax_is_the_default() -> None:
     x = torch.randn(3, 2)
-    left, right = (yardstick(x, x, x, oracle(x, x, x), similarity) for similarity in (None, Softmax()))
-    assert torch.equal(left.parts["out"].reach, right.parts["out"].reach)
+    left, right = (error_bounds(x, x, x, oracle(x, x, x), similarity) for similarity in (None, Softmax()))
+    assert torch.equal(left.parts["out"].magnitude, right.parts["out"].magnitude)
+
+
+@pytest.mark.parametrize("heads", sorted(HEADS))
+@pytest.mark.parametrize("similarity", sorted(SIMILARITIES))
+def test_the_naive_computation_is_the_oracle_in_float64(similarity: str, heads: str) -> None:
+    batch, heads_q, heads_kv, dims = HEADS[heads]
+    for mask in ("none", "causal late", "dense"):
+        case = CallCase(
+            batch=batch,
+            heads_q=heads_q,
+            heads_kv=heads_kv,
+            dims=dims,
+            dtype="float64",
+            similarity=SIMILARITIES[similarity],
+            mask=MASKS[mask](batch, 5, 7),
+            bias="holes" if similarity.startswith("softmax") else None,
+            seed=3,
+        )
+        attended = to_caller_dims(case.attended, dims)
+        found = naive_attention(*case.tensors, attended, case.built_similarity, case.built_bias)
+        assert torch.allclose(found.out, case.gold.out, atol=1e-11)
+        assert torch.allclose(found.weights, case.gold.weights, atol=1e-11)
+        if case.gold.lse is not None:
+            assert found.lse is not None
+            assert torch.allclose(found.lse, case.gold.lse, atol=1e-13)
+
+
+def test_the_naive_computation_without_keys() -> None:
+    attended = torch.ones(2, 0, dtype=torch.bool)
+    for similarity in SIMILARITIES.values():
+        case = CallCase(len_q=2, len_k=0, dims=2, similarity=similarity)
+        out = naive_attention(*case.tensors, attended, case.built_similarity).out
+        assert out.shape == (2, 2)
+        assert not out.any()

@@ -8,7 +8,7 @@ import pytest
 
 from qkv import theory
 from qkv.cli import main
-from qkv.cli.proofs import Outcome, _blocks
+from qkv.cli.prove import Outcome, _blocks
 from qkv.maths.moments import VECTOR_MEAN
 from qkv.render import document as d
 from qkv.theory import Claim, Evidence, Line

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qkv.errors import OptionError, ShapeError
-from qkv.theory.dragging import drag
+from qkv.theory.normalisation import drag
 
 X = [[1.0, 2.0, 4.0, 9.0], [3.0, -1.0, 0.0, 2.0], [5.0, 1.0, 2.0, -4.0]]
 CASES = [("layer", True), ("layer", False), ("batch", True), ("batch", False)]

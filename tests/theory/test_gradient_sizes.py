@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from qkv.theory.gradient_sizes import drawn_sizes, gradients, median_bound, top_gap_density, trained
+from qkv.theory.saturation import drawn_sizes, gradients, median_bound, top_gap_density, trained
 
 
 def test_density_of_the_top_gap():

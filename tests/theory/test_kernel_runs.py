@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv.theory.kernel_runs import (
+from qkv.theory.kernels import (
     Tallied,
     by_scores,
     by_sums,

@@ -5,7 +5,6 @@ from fractions import Fraction
 import pytest
 
 from qkv.maths import compare
-from qkv.theory.kernel_runs import quadratic_features
 from qkv.theory.kernels import (
     added_epsilon,
     classes,
@@ -13,6 +12,7 @@ from qkv.theory.kernels import (
     figure,
     formulas,
     kernel_is_features,
+    quadratic_features,
     vanishing,
 )
 

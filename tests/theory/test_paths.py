@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qkv.theory.paths import bound, paths, spread
-from qkv.theory.reach import anywhere, fields
+from qkv.theory.reach import anywhere, bound, fields, paths, spread
 
 
 @given(st.integers(1, 9), st.integers(1, 3), st.integers(1, 4), st.integers(0, 99), st.booleans(), st.data())

@@ -4,13 +4,13 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.theory.gradient_sizes import drawn_sizes
 from qkv.theory.saturation import (
     _all_cases,
     _at_random,
     _differentiated,
     _in_probability,
     _in_training,
+    drawn_sizes,
     jacobian_norm,
     partitions,
 )

@@ -6,7 +6,7 @@ import statistics
 import numpy as np
 import pytest
 
-from qkv.theory.score_draws import drawn_scores, histogram, normal_curve, normal_distance, predicted_moments
+from qkv.theory.draws import drawn_scores, histogram, normal_curve, normal_distance, predicted_moments
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 64, 1024])

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import qkv
-from qkv.theory.gradient_sizes import gradients
-from qkv.theory.softmax_draws import MEASURES, SoftmaxDraws, Softmaxed, attended, descending
+from qkv.theory.draws import MEASURES, SoftmaxDraws, Softmaxed, attended, descending
+from qkv.theory.saturation import gradients
 
 
 def test_sizes_are_those_of_the_matrix():

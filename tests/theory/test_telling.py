@@ -3,8 +3,7 @@
 import sys
 
 import qkv.theory
-from qkv.theory.claim import Claim, Line
-from qkv.theory.telling import chains, corrections, derivation, statement
+from qkv.theory.claim import Claim, Line, correction_items, derivation_block, derivation_chains, statement_blocks
 
 
 def stated(name: str) -> Claim:
@@ -14,13 +13,13 @@ def stated(name: str) -> Claim:
 def test_chains_make_up_the_derivation() -> None:
     for name in ("reach", "normalisation"):
         claim = stated(name)
-        whole = derivation(claim).steps
+        whole = derivation_block(claim).steps
         assert len(whole) == len(claim.derivation)
-        assert tuple(step for chain in chains(claim) for step in chain.steps) == whole
-        assert all(chain.steps[0].relation == "" for chain in chains(claim))
+        assert tuple(step for chain in derivation_chains(claim) for step in chain.steps) == whole
+        assert all(chain.steps[0].relation == "" for chain in derivation_chains(claim))
         assert {step.verdict for step in whole} <= {"", "proved", "tested"}
-        assert len(corrections(claim).items) == len(claim.corrections)
-        assert statement(claim)
+        assert len(correction_items(claim).items) == len(claim.corrections)
+        assert statement_blocks(claim)
 
 
 def test_a_stated_claim_is_the_claim_without_its_evidence() -> None:
@@ -31,6 +30,6 @@ def test_a_stated_claim_is_the_claim_without_its_evidence() -> None:
 
 def test_a_line_that_does_not_follow_says_why() -> None:
     wrong = Claim("n", "t", "s", {"k": "natural"}, (Line("k + k", "", ""), Line("3 k", "collected")))
-    last = derivation(wrong).steps[-1]
+    last = derivation_block(wrong).steps[-1]
     assert not last.stands
     assert last.remark

@@ -31,7 +31,7 @@ def _only_qkv(subject: Subject, what: str) -> None:
 @contextmanager
 def _lab() -> Iterator[int]:
     """The port of a lab that has little patience with slow clients."""
-    program = "from qkv.lab.limits import Limits; from qkv.lab.running import run; "
+    program = "from qkv.lab.guard import Limits; from qkv.lab.running import run; "
     program += "run(port=0, limits=Limits(header_seconds=1.0, body_seconds=1.0, seconds=5.0))"
     with subprocess.Popen(
         [sys.executable, "-u", "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -1,4 +1,7 @@
-"""The algorithms that compute a call. A backend never changes the answer; each declares why it cannot run and its cost."""
+"""The backends: each computes attention by another algorithm, and all give the same answer.
+
+A backend declares why it cannot run a call (`reasons_against`) and what the call costs; `dispatch` picks one.
+"""
 
 from __future__ import annotations
 

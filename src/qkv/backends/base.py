@@ -1,4 +1,4 @@
-"""What every backend is: a name, the reasons against it, its cost, a way to run, and what it publishes."""
+"""`Backend`, the record that every backend fills in, and what several of them share."""
 
 from __future__ import annotations
 
@@ -18,31 +18,39 @@ from ..inputs import AttentionInputs
 from ..masks import Band, Causal, Window
 from ..shapes import Float
 
-# Whether costs are of this very call, with what its mask's tensors hold.
-_CLOSELY: ContextVar[bool] = ContextVar("closely", default=False)
+# Whether costs read the contents of mask tensors. Otherwise they use sizes only, and hold for all calls of a signature.
+_EXACT_COUNTS: ContextVar[bool] = ContextVar("exact_counts", default=False)
 
 
 @contextmanager
 def exact_counts() -> Iterator[None]:
-    """Costs inside are those of the call at hand, and not of all calls of its signature."""
-    token = _CLOSELY.set(True)
+    """Inside this context, costs are exact: they read the contents of mask tensors, and not only sizes."""
+    token = _EXACT_COUNTS.set(True)
     try:
         yield
     finally:
-        _CLOSELY.reset(token)
+        _EXACT_COUNTS.reset(token)
 
 
 def counts_exactly() -> bool:
-    return _CLOSELY.get()
+    """Whether `exact_counts` is active."""
+    return _EXACT_COUNTS.get()
 
 
 NEG_INF = float("-inf")
 
-# How often each engine of a backend has run: tests read it, so that a fast path that was not taken shows.
+# Reasons that several backends share.
+NO_WEIGHTS = "return_weights asks for the len_q x len_k matrix of weights, which this backend never forms"
+TRACED = "under torch.compile, torch.export, torch.func and forward-mode AD the contents of tensors are not known"
+NO_VALUE_WIDTH = "values have width 0"
+
+# How often each engine of a backend has run. Tests read it to see that the intended path was taken.
 RUNS: Counter[str] = Counter()
 
 
 class Result(NamedTuple):
+    """What a backend returns; `lse` and `weights` are None unless the call asks for them."""
+
     out: Float[Tensor, "b h r dv"]
     lse: Float[Tensor, "b h r"] | None
     weights: Float[Tensor, "b h r c"] | None
@@ -50,9 +58,18 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Backend:
-    """name: what `backend=` says. bound: for each dtype, how many ulp of the largest attended |v| the answer
-    may be from float64's, beyond the rounding of the answer itself. keeps: what the same inputs keep the
-    same bits under. reasons_against: why a call cannot run here; it looks at sizes and kinds only."""
+    """A way to compute attention.
+
+    Args:
+        name: The value of `backend=` that asks for it.
+        summary: The algorithm in a line, for `explain`.
+        bound: For each dtype, the largest error against float64, in ulp of the largest attended |v|, beyond the
+            rounding of the answer itself.
+        keeps: What may change while the same inputs still give the same bits, such as "threads" or "layouts".
+        reasons_against: Why a call cannot run here; empty if it can. Reads sizes, dtypes and options only.
+        cost: What the call costs here.
+        run: Computes the call.
+    """
 
     name: str
     summary: str
@@ -63,8 +80,8 @@ class Backend:
     run: Callable[[AttentionInputs], Result]
 
 
-def kernel_reasons(call: AttentionInputs) -> tuple[str, ...]:
-    """Why no native kernel can take the call, by its kinds."""
+def native_kernel_reasons(call: AttentionInputs) -> tuple[str, ...]:
+    """Why no native kernel can run the call: the library, the device or the dtype."""
     reasons = list(ops.reasons())
     if call.query.device.type != "cpu":
         reasons.append(f"the kernel runs on the CPU, not on {call.query.device.type}")
@@ -73,24 +90,26 @@ def kernel_reasons(call: AttentionInputs) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def population(call: AttentionInputs) -> int:
-    """How many pairs the mask lets through, as far as sizes tell or, for `explain`, exactly."""
+def attended_pairs(call: AttentionInputs) -> int:
+    """The number of attended (query, key) pairs: exact under `exact_counts`, otherwise as far as sizes determine it."""
     extent = call.extent
-    if call.mask is not None and not call.traced and _CLOSELY.get():
+    if call.mask is not None and not call.traced and _EXACT_COUNTS.get():
         return call.mask.population(extent)
-    return extent.heads * band_of_sizes(call).population(extent.len_q, extent.len_k, extent.batch)
+    return extent.heads * band_from_sizes(call).population(extent.len_q, extent.len_k, extent.batch)
 
 
-def band_of_sizes(call: AttentionInputs) -> Band:
-    """What the mask leaves of the scores as far as sizes tell: what tensors hold is not looked at, since the choice is
-    remembered for every call of the same signature. For `explain` it is."""
+def band_from_sizes(call: AttentionInputs) -> Band:
+    """The band of the mask: exact under `exact_counts`, otherwise from `Causal` and `Window` alone.
+
+    Mask tensors are not read, since dispatch remembers its choice for all calls of the same signature.
+    """
     extent = call.extent
-    if call.mask is not None and not call.traced and _CLOSELY.get():
-        own = call.mask.band(extent)
-        return (Band() if own is None else own).simplified(extent.len_q, extent.len_k)
+    if call.mask is not None and not call.traced and _EXACT_COUNTS.get():
+        exact = call.mask.band(extent)
+        return (Band() if exact is None else exact).simplified(extent.len_q, extent.len_k)
     band = Band()
     for part in () if call.mask is None else call.mask.parts():
         if isinstance(part, Causal | Window):
-            own = part.band(extent)
-            band = band if own is None else band.intersect(own)
+            part_band = part.band(extent)
+            band = band if part_band is None else band.intersect(part_band)
     return band.simplified(extent.len_q, extent.len_k)

@@ -1,7 +1,8 @@
 """`blockwise`: the equation on blocks of query rows, one after the other, recomputed in the backward pass.
 
-It takes what `reference` takes, since it runs the same lines, but holds one block of scores instead of all of them.
-Derivatives of a bias and of the log-sum-exp are written out block by block (`block_gradients`).
+It runs the code of `reference`, and so takes nearly everything that `reference` takes, but holds one block of scores
+instead of all of them. `block_gradients` has the gradients of softmax written out, those of a bias and of the
+log-sum-exp included, for `sdpa`.
 """
 
 from __future__ import annotations
@@ -21,35 +22,33 @@ from ..masks import Band, Extent
 from ..shapes import Float
 from ..similarity import Argmax, Softmax
 from . import work
-from .base import RUNS, Backend, population
+from .base import NO_VALUE_WIDTH, NO_WEIGHTS, RUNS, TRACED, Backend, attended_pairs
 from .reference import NEG_INF, Result, Tile, attend
 
-# Scores in a block: as many as stay in the caches of two cores. Found by trial: docs/log.md.
-BLOCK = 1 << 20
+# Scores in a block: as many as stay in the caches of two cores, by measurement (docs/log.md).
+BLOCK_SCORES = 1 << 20
 
 
 def reasons_against(call: AttentionInputs) -> tuple[str, ...]:
     reasons = []
     if isinstance(call.similarity, Argmax):
-        reasons.append("Argmax sums nothing; backend='argmax' keeps a running best")
+        reasons.append("Argmax has no sum over the keys; backend='argmax' keeps the best key instead")
     if call.return_weights:
-        reasons.append("return_weights asks for the len_q x len_k matrix, which is never made here")
+        reasons.append(NO_WEIGHTS)
     if call.traced:
-        reasons.append(
-            "under torch.compile, torch.export, torch.func and forward-mode AD the values of tensors are not known"
-        )
+        reasons.append(TRACED)
     if call.width_v == 0:
-        reasons.append("values have width 0")
+        reasons.append(NO_VALUE_WIDTH)
     return tuple(reasons)
 
 
 def cost(call: AttentionInputs) -> Cost:
-    pairs = population(call)
+    pairs = attended_pairs(call)
     size = compute_dtype(call.query.dtype).itemsize
-    held = 3 * size * min(BLOCK, call.extent.cells)
-    # Blocks stay in the caches: a quarter of the reference backend's passes reach main memory.
+    extra = 3 * size * min(BLOCK_SCORES, call.extent.cells)
+    # Blocks stay in the CPU caches: a quarter of the passes of `reference` reach main memory.
     flops = product_flops(pairs, call.width + call.width_v)
-    return Cost(flops, 2 * pairs * size, held, 90e-6, work=partial(work.blockwise, call, BLOCK))
+    return Cost(flops, 2 * pairs * size, extra, 90e-6, work=partial(work.blockwise, call, BLOCK_SCORES))
 
 
 def run(call: AttentionInputs) -> Result:
@@ -59,7 +58,7 @@ def run(call: AttentionInputs) -> Result:
 
 BLOCKWISE = Backend(
     name="blockwise",
-    summary="the equation on blocks of query rows, no matrix of scores",
+    summary="the equation on blocks of query rows, without the whole matrix of scores",
     bound={torch.float64: 32.0, torch.float32: 48.0, torch.bfloat16: 3.0, torch.float16: 3.0},
     keeps=("runs at the same number of threads", "layouts"),
     reasons_against=reasons_against,
@@ -69,7 +68,7 @@ BLOCKWISE = Backend(
 
 
 class Block(NamedTuple):
-    """Batch rows, key/value heads and queries of a block, and the keys that any of them may see."""
+    """Half-open ranges of batch rows b, key/value heads g and queries i, and of the keys j that they may attend to."""
 
     b0: int
     b1: int
@@ -88,7 +87,7 @@ def run_blocks(call: AttentionInputs) -> Result:
     versions = call.mask_versions()
     step = rows_in_block(call)
     bias = call.bias
-    # One split of the bias, so that its gradient is put together once and not block by block.
+    # The bias is split once, so that its gradient is assembled once and not block by block.
     strips = bias.split(step, dim=2) if bias is not None and bias.shape[2] > 1 else None
 
     outs: dict[tuple[int, int, int, int], list[Result]] = {}
@@ -97,20 +96,20 @@ def run_blocks(call: AttentionInputs) -> Result:
         arguments = (call, block, finite, versions, query, key, value, strip, sink)
         if call.needs_grad and torch.is_grad_enabled():
             result = checkpoint(
-                _block,
+                _run_block,
                 *arguments,
                 use_reentrant=False,
                 preserve_rng_state=call.dropout > 0,
                 determinism_check="none",
             )
         else:
-            result = _block(*arguments)
+            result = _run_block(*arguments)
         assert result is not None
         outs.setdefault(block[:4], []).append(result)
-    return _assembled(call, outs)
+    return _concatenate(call, outs)
 
 
-def _block(
+def _run_block(
     call: AttentionInputs,
     block: Block,
     finite: bool,
@@ -121,27 +120,27 @@ def _block(
     bias: Tensor | None,
     sink: Tensor | None,
 ) -> Result:
-    call.check_mask_is_as_it_was(versions)
+    call.check_mask_unchanged(versions)
     b0, b1, g0, g1, i0, i1, j0, j1 = block
     h0, h1 = g0 * call.group, g1 * call.group
     if j0 >= j1:
         shape = (b1 - b0, h1 - h0, i1 - i0)
-        # Still part of the graph, like the row of zeros that dense gives.
-        nothing = query[b0:b1, h0:h1, i0:i1, :0].sum(-1, keepdim=True)
+        # Zeros that are part of the graph, as in `reference`.
+        zeros = query[b0:b1, h0:h1, i0:i1, :0].sum(-1, keepdim=True)
         for tensor in (key, value, bias, sink):
-            nothing = nothing if tensor is None else nothing + tensor[..., :0].sum().to(nothing.dtype)
+            zeros = zeros if tensor is None else zeros + tensor[..., :0].sum().to(zeros.dtype)
         lse = query.new_full(shape, float("-inf"), dtype=torch.promote_types(query.dtype, torch.float32))
-        return Result(nothing.expand(*shape, call.width_v), lse if call.return_lse else None, None)
+        return Result(zeros.expand(*shape, call.width_v), lse if call.return_lse else None, None)
     keep = None
     if call.mask is not None:
         keep = call.mask.tile(call.extent, (i0, i1), (j0, j1), query.device)
-        keep = cut_heads(keep, (b0, b1), (h0, h1))
+        keep = slice_heads(keep, (b0, b1), (h0, h1))
     if bias is not None:
-        bias = cut_heads(bias, (b0, b1), (h0, h1))
+        bias = slice_heads(bias, (b0, b1), (h0, h1))
         bias = bias[..., j0:j1] if bias.shape[3] > 1 else bias
     if sink is not None and sink.shape[0] > 1:
         sink = sink[h0:h1]
-    rows = Tile(
+    tile = Tile(
         query[b0:b1, h0:h1, i0:i1],
         key[b0:b1, g0:g1, j0:j1],
         value[b0:b1, g0:g1, j0:j1],
@@ -150,34 +149,34 @@ def _block(
         sink,
         finite,
     )
-    result = attend(call, rows)
+    result = attend(call, tile)
     return Result(result.out.to(query.dtype), result.lse, None)
 
 
-def cut_heads(tensor: Tensor, batch: tuple[int, int], heads: tuple[int, int]) -> Tensor:
+def slice_heads(tensor: Tensor, batch: tuple[int, int], heads: tuple[int, int]) -> Tensor:
     tensor = tensor[batch[0] : batch[1]] if tensor.shape[0] > 1 else tensor
     return tensor[:, heads[0] : heads[1]] if tensor.shape[1] > 1 else tensor
 
 
-def _units(call: AttentionInputs) -> tuple[int, int]:
-    """How many batch rows and key/value heads a block spans: all, or fewer where 16 rows would be too large."""
+def _heads_in_block(call: AttentionInputs) -> tuple[int, int]:
+    """Batch rows and key/value heads in a block: all, or fewer if 16 rows of all would exceed `BLOCK_SCORES`."""
     extent = call.extent
     per_head = 16 * call.group * extent.len_k
-    heads = max(1, min(call.heads_kv, BLOCK // max(1, per_head)))
-    batch = max(1, min(extent.batch, BLOCK // max(1, per_head * call.heads_kv))) if heads == call.heads_kv else 1
+    heads = max(1, min(call.heads_kv, BLOCK_SCORES // max(1, per_head)))
+    batch = max(1, min(extent.batch, BLOCK_SCORES // max(1, per_head * call.heads_kv))) if heads == call.heads_kv else 1
     return batch, heads
 
 
 def rows_in_block(call: AttentionInputs) -> int:
-    batch, heads = _units(call)
+    batch, heads = _heads_in_block(call)
     scores = batch * heads * call.group * call.extent.len_k
-    return max(1, min(call.extent.len_q, BLOCK // max(1, scores)))
+    return max(1, min(call.extent.len_q, BLOCK_SCORES // max(1, scores)))
 
 
-def keys_of_rows(
+def key_range_of_rows(
     band: Band | None, extent: Extent, i0: int, i1: int, batch: tuple[int, int] | None = None
 ) -> tuple[int, int]:
-    """The range of keys that some of these rows may see."""
+    """The range of keys that any of these rows may attend to."""
     if band is None:
         return 0, extent.len_k
     ranges = [band.bounds_for_rows(b, i0, i1, extent.len_k) for b in range(*(batch or (0, extent.batch)))]
@@ -186,19 +185,19 @@ def keys_of_rows(
 
 def blocks_of(call: AttentionInputs, step: int) -> Iterator[Block]:
     extent = call.extent
-    batch, heads = _units(call)
+    batch, heads = _heads_in_block(call)
     band = None if call.mask is None else call.mask.band(extent)
     for b0 in range(0, extent.batch, batch):
         b1 = min(b0 + batch, extent.batch)
         for g0 in range(0, call.heads_kv, heads):
             for i0 in range(0, extent.len_q, step):
                 i1 = min(i0 + step, extent.len_q)
-                j0, j1 = keys_of_rows(band, extent, i0, i1, (b0, b1))
+                j0, j1 = key_range_of_rows(band, extent, i0, i1, (b0, b1))
                 yield Block(b0, b1, g0, min(g0 + heads, call.heads_kv), i0, i1, j0, j1)
 
 
-def _assembled(call: AttentionInputs, outs: dict[tuple[int, int, int, int], list[Result]]) -> Result:
-    """Rows beside rows, then heads, then batch."""
+def _concatenate(call: AttentionInputs, outs: dict[tuple[int, int, int, int], list[Result]]) -> Result:
+    """The blocks' results joined along rows, then heads, then batch."""
     strips = {
         unit: (
             torch.cat([r.out for r in results], dim=2),
@@ -224,52 +223,58 @@ class Gradients(NamedTuple):
     sink: Tensor | None
 
 
-class Outcome(NamedTuple):
-    """The forward pass's lse, and what came back for it and for out."""
+class BackwardInputs(NamedTuple):
+    """The lse of the forward pass, and the gradients of out and of lse."""
 
     lse: Float[Tensor, "b h r"]
     grad_out: Float[Tensor, "b h r dv"] | None
     grad_lse: Float[Tensor, "b h r"] | None
 
 
-def block_gradients(call: AttentionInputs, sink: Tensor | None, outcome: Outcome) -> Gradients:
-    """dquery, dkey, dvalue, dbias and dsink, holding one block of scores at a time."""
+def block_gradients(call: AttentionInputs, sink: Tensor | None, backward: BackwardInputs) -> Gradients:
+    """The gradients of softmax attention, holding one block of scores at a time.
+
+    With P_ij = exp(s_ij − lse_i), out = P v, P_sink = exp(sink − lse), dP = dout vᵀ and delta_i = Σ_j P_ij dP_ij:
+
+        dv = Pᵀ dout        ds = P ∘ (dP − delta + dlse)        dbias = ds
+        dq = scale·ds k     dk = scale·dsᵀ q                    dsink = Σ P_sink (dlse − delta)
+    """
     dtype = compute_dtype(call.query.dtype)
-    lse, grad_out, grad_lse = outcome
+    lse, grad_out, grad_lse = backward
     grad_out = call.query.new_zeros(*lse.shape, call.width_v) if grad_out is None else grad_out
-    # What each row's weights are measured against, dlse − delta; a block sees whole rows and so knows their delta.
-    level = torch.zeros_like(lse) if grad_lse is None else grad_lse.clone()
+    # dlse − delta of each row, where delta = Σ_j P_ij dP_ij; a block has whole rows, and so computes their delta.
+    row_term = torch.zeros_like(lse) if grad_lse is None else grad_lse.clone()
     bias = call.bias
-    found = Gradients(
+    total = Gradients(
         torch.zeros_like(call.query, dtype=dtype),
         torch.zeros_like(call.key, dtype=dtype),
         torch.zeros_like(call.value, dtype=dtype),
         None if bias is None else torch.zeros_like(bias, dtype=dtype),
         None,
     )
-    # exp(−inf − 0) = 0: a row that sees nothing gives nothing.
+    # exp(−inf − 0) = 0: a fully masked row contributes nothing.
     safe = torch.where(lse == NEG_INF, 0.0, lse)
     for block in blocks_of(call, rows_in_block(call)):
         if block.j0 < block.j1:
-            _add_block(call, block, found, safe, level, grad_out)
+            _add_block_gradients(call, block, total, safe, row_term, grad_out)
     return Gradients(
-        found.query.to(call.query.dtype),
-        found.key.to(call.query.dtype),
-        found.value.to(call.query.dtype),
-        None if found.bias is None or bias is None else found.bias.to(bias.dtype),
-        None if sink is None else sink_gradient(sink, lse, level),
+        total.query.to(call.query.dtype),
+        total.key.to(call.query.dtype),
+        total.value.to(call.query.dtype),
+        None if total.bias is None or bias is None else total.bias.to(bias.dtype),
+        None if sink is None else sink_gradient(sink, lse, row_term),
     )
 
 
-def sink_gradient(sink: Tensor, lse: Tensor, level: Tensor) -> Tensor:
-    """dsink, whose value is 0 and whose weight is exp(sink − lse)."""
-    share = torch.where(lse == NEG_INF, 0.0, torch.exp(sink.squeeze(-1) - lse))
-    each = (share * level).sum((0, 2)).reshape(-1, 1, 1)
-    return each.sum(0, keepdim=True) if sink.shape[0] == 1 else each
+def sink_gradient(sink: Tensor, lse: Tensor, row_term: Tensor) -> Tensor:
+    """The gradient of the sink: a key with value 0 and weight exp(sink − lse)."""
+    weight = torch.where(lse == NEG_INF, 0.0, torch.exp(sink.squeeze(-1) - lse))
+    by_head = (weight * row_term).sum((0, 2)).reshape(-1, 1, 1)
+    return by_head.sum(0, keepdim=True) if sink.shape[0] == 1 else by_head
 
 
-def _add_block(
-    call: AttentionInputs, block: Block, found: Gradients, lse: Tensor, level: Tensor, grad_out: Tensor
+def _add_block_gradients(
+    call: AttentionInputs, block: Block, total: Gradients, lse: Tensor, row_term: Tensor, grad_out: Tensor
 ) -> None:
     assert isinstance(call.similarity, Softmax)
     scale = call.similarity.scale_for(call.width)
@@ -282,28 +287,28 @@ def _add_block(
     key, value = call.key[keys].to(dtype), call.value[keys].to(dtype)
 
     scores = (query @ key.transpose(-1, -2)).view(shape)
-    place = _place_in_bias(call, block)
+    bias_place = _bias_slices(call, block)
     if call.bias is not None:
-        scores += call.bias[place]
+        scores += call.bias[bias_place]
     weights = scores.sub_(lse[rows].unsqueeze(-1)).exp_()
     if call.mask is not None:
         keep = call.mask.tile(call.extent, (i0, i1), (j0, j1), weights.device)
-        weights.masked_fill_(~cut_heads(keep, (b0, b1), (heads.start, heads.stop)), 0.0)
+        weights.masked_fill_(~slice_heads(keep, (b0, b1), (heads.start, heads.stop)), 0.0)
     weights = fold_group(weights, g1 - g0)
-    found.value[keys].add_(weights.transpose(-1, -2) @ dout)
+    total.value[keys].add_(weights.transpose(-1, -2) @ dout)
 
     dscores = dout @ value.transpose(-1, -2)
     delta = (weights * dscores).sum(-1, keepdim=True)
-    level[rows] -= unfold_group(delta, shape[1]).squeeze(-1)
-    dscores.add_(fold_group(level[rows].unsqueeze(-1), g1 - g0)).mul_(weights)
-    found.query[rows] = unfold_group(dscores @ key, shape[1]) * scale
-    found.key[keys].add_(dscores.transpose(-1, -2) @ query)
-    if found.bias is not None:
-        part = found.bias[place]
+    row_term[rows] -= unfold_group(delta, shape[1]).squeeze(-1)
+    dscores.add_(fold_group(row_term[rows].unsqueeze(-1), g1 - g0)).mul_(weights)
+    total.query[rows] = unfold_group(dscores @ key, shape[1]) * scale
+    total.key[keys].add_(dscores.transpose(-1, -2) @ query)
+    if total.bias is not None:
+        part = total.bias[bias_place]
         part.add_(dscores.view(shape).sum_to_size(part.shape))
 
 
-def _place_in_bias(call: AttentionInputs, block: Block) -> tuple[slice, ...]:
+def _bias_slices(call: AttentionInputs, block: Block) -> tuple[slice, ...]:
     b0, b1, g0, g1, i0, i1, j0, j1 = block
     whole = slice(b0, b1), slice(g0 * call.group, g1 * call.group), slice(i0, i1), slice(j0, j1)
     sizes = (1,) * 4 if call.bias is None else call.bias.shape

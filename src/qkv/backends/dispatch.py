@@ -1,4 +1,4 @@
-"""Which backend runs a call, and why not the others."""
+"""Dispatch: which backend runs a call, and why the others do not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..cost.machine import Machine, active, when_changed
+from ..cost.machine import Machine, active_machine, on_change
 from ..cost.price import Cost, readable_bytes
 from ..cost.readable import readable_seconds
 from ..errors import BackendRefused
@@ -20,13 +20,19 @@ from .base import exact_counts
 _CHOSEN: dict[tuple, Backend] = {}
 _MAX_CHOSEN = 4096
 _MAX_KEYS = 1 << 30
-when_changed(_CHOSEN.clear)
+on_change(_CHOSEN.clear)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A backend beside the call: the reasons against it, or its cost. seconds: predicted from the machine's measured
-    figures, or roughly from built-in ones."""
+    """A backend considered for a call.
+
+    Args:
+        backend: Its name.
+        reasons: Why it cannot run the call; empty if it can.
+        cost: What the call costs; None if it cannot run.
+        seconds: Predicted time: from the calibrated machine if there is one, otherwise a rough built-in estimate.
+    """
 
     backend: str
     reasons: tuple[str, ...]
@@ -36,58 +42,64 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """What `auto` (or the backend that was asked for) came to. `backend` is the name of the backend that runs."""
+    """The result of dispatch.
+
+    Args:
+        backend: The name of the backend that runs.
+        requested: The `backend=` argument of the call.
+        candidates: All backends, each with its reasons against the call or its cost.
+        call: The call in a line.
+        crossover: N*, the number of keys from which a state is cheaper than scores; None if there is none.
+        machine: The calibrated machine whose figures predict the seconds; None if built-in figures are used.
+    """
 
     backend: str
-    asked: str
+    requested: str
     candidates: tuple[Candidate, ...]
     call: str
-    crossover: int | None = None  # N*: the number of keys from which on a state is cheaper than scores
-    machine: Machine | None = (
-        None  # whose measured figures predict the seconds; None: built-in figures order the backends
-    )
+    crossover: int | None = None
+    machine: Machine | None = None
 
     @property
     def cost(self) -> Cost:
-        """The cost of the backend that was taken."""
+        """The cost of the call on the chosen backend."""
         cost = next(c.cost for c in self.candidates if c.backend == self.backend)
         assert cost is not None
         return cost
 
     @property
     def seconds(self) -> float:
-        """How long the backend that was taken takes: predicted where `machine` is given, a rough figure otherwise."""
+        """Predicted time on the chosen backend; a rough estimate if `machine` is None."""
         return next(c.seconds for c in self.candidates if c.backend == self.backend)
 
     @property
     def error(self) -> float | None:
-        """How far predictions for this engine were off when the machine was calibrated, in the middle of the calls that
-        were tried, as a part; None without a prediction."""
+        """Median relative error of predictions for this engine during calibration; None without a prediction."""
         if self.machine is None or self.cost.work is None:
             return None
         return self.machine.errors.get(self.cost.work().engine)
 
     @property
     def reasons(self) -> dict[str, tuple[str, ...]]:
-        """Why each of the other backends was not taken."""
+        """Why each of the other backends was not chosen."""
         return {c.backend: self._why_not(c) for c in self.candidates if c.backend != self.backend}
 
     def _why_not(self, candidate: Candidate) -> tuple[str, ...]:
         if candidate.reasons:
             return candidate.reasons
-        if self.asked != "auto":
-            return (f"backend={self.asked!r} was asked for",)
-        return (f"dearer: about {readable_seconds(candidate.seconds)}",)
+        if self.requested != "auto":
+            return (f"the call says backend={self.requested!r}",)
+        return (f"slower: about {readable_seconds(candidate.seconds)}",)
 
     def __str__(self) -> str:
         cost = self.cost
         lines = [
             self.call,
             f"-> {self.backend}: {BACKENDS[self.backend].summary}",
-            (f"   {cost.flops:.3g} flops, {readable_bytes(cost.extra)} beside inputs and output, {self._time()}"),
+            f"   {cost.flops:.3g} flops, {readable_bytes(cost.extra)} besides inputs and output, {self._time()}",
         ]
         if self.crossover is not None:
-            lines.append(f"   N* = {self.crossover}: from so many keys on, sums of features are cheaper than scores")
+            lines.append(f"   N* = {self.crossover}: with at least that many keys, a state is cheaper than scores")
         for backend, reasons in self.reasons.items():
             lines += [f"   not {backend}: {reason}" for reason in reasons]
         return "\n".join(lines)
@@ -105,7 +117,7 @@ class Choice:
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><th scope='row'>{html.escape(c.backend)}</th>"
-            f"<td>{'taken' if c.backend == self.backend else html.escape('; '.join(self._why_not(c)))}</td>"
+            f"<td>{'chosen' if c.backend == self.backend else html.escape('; '.join(self._why_not(c)))}</td>"
             f"<td>{f'{c.cost.flops:.3g}' if c.cost else ''}</td>"
             f"<td>{readable_bytes(c.cost.extra) if c.cost else ''}</td></tr>"
             for c in self.candidates
@@ -115,13 +127,13 @@ class Choice:
 
 
 def choose(call: AttentionInputs) -> Backend:
-    """The backend that runs this call; remembered by the call's signature."""
+    """The backend that runs this call; the choice is remembered by the call's signature."""
     if call.traced:
-        # A program that is being traced must not come to depend on what was remembered before.
-        return BACKENDS[_taken(call, _candidates(call))]
+        # A traced program must not depend on choices remembered from earlier calls.
+        return BACKENDS[_select(call, _candidates(call))]
     backend = _CHOSEN.get(call.signature)
     if backend is None:
-        backend = BACKENDS[_taken(call, _candidates(call))]
+        backend = BACKENDS[_select(call, _candidates(call))]
         if len(_CHOSEN) >= _MAX_CHOSEN:
             _CHOSEN.clear()
         _CHOSEN[call.signature] = backend
@@ -129,18 +141,18 @@ def choose(call: AttentionInputs) -> Backend:
 
 
 def explain_choice(call: AttentionInputs) -> Choice:
-    """What `choose` comes to, with everything that it looked at."""
-    taken = _taken(call, _candidates(call))
-    # What is taken follows from the sizes, as in every call of the signature; what it costs is looked at closely.
+    """The choice of `choose`, with all candidates, reasons and exact costs."""
+    chosen = _select(call, _candidates(call))
+    # Sizes alone decide, as in `choose`; the costs shown are exact.
     with nullcontext() if call.traced else exact_counts():
         candidates = [_with_exact_work(candidate) for candidate in _candidates(call)]
-    machine = active()
-    machine = machine if _predicted([c.cost for c in candidates]) else None
-    return Choice(taken, call.backend, tuple(candidates), describe(call), crossover(call), machine)
+    machine = active_machine()
+    machine = machine if _machine_seconds([c.cost for c in candidates]) else None
+    return Choice(chosen, call.backend, tuple(candidates), describe(call), crossover(call), machine)
 
 
 def _with_exact_work(candidate: Candidate) -> Candidate:
-    """With its work as it is now, and not as it would be when somebody asks."""
+    """The candidate with its work computed now: later, `exact_counts` is no longer active."""
     if candidate.cost is None or candidate.cost.work is None:
         return candidate
     work = candidate.cost.work()
@@ -148,10 +160,10 @@ def _with_exact_work(candidate: Candidate) -> Candidate:
 
 
 def crossover(call: AttentionInputs) -> int | None:
-    """N*: how many keys, with queries in proportion, make sums of features cheaper than scores, however those are made;
-    None where `linear` cannot run, or where that never happens.
+    """N*: the least number of keys, with queries in proportion, for which a state is cheaper than scores.
 
-    Costs are compared as `choose` and the backend itself compare them, so that they turn to sums just there.
+    None if `linear` cannot run the call, or if a state is never cheaper. The costs compared are those that `choose` and
+    the backend compare, so both change to a state exactly there.
     """
     if BACKENDS["linear"].reasons_against(call):
         return None
@@ -163,8 +175,8 @@ def crossover(call: AttentionInputs) -> int | None:
         extent = call.extent
         queries = max(1, round(keys * extent.len_q / max(1, extent.len_k)))
         longer = call._replace(extent=extent._replace(len_q=queries, len_k=keys))
-        own, *rest = seconds_of([backend.cost(longer) for backend in (BACKENDS["linear"], *others)])
-        return linear.sums_are_cheaper(longer) and own < min(rest)
+        by_state, *rest = comparable_seconds([backend.cost(longer) for backend in (BACKENDS["linear"], *others)])
+        return linear.state_is_cheaper(longer) and by_state < min(rest)
 
     if not is_cheapest(_MAX_KEYS):
         return None
@@ -176,57 +188,57 @@ def crossover(call: AttentionInputs) -> int | None:
 
 
 def _candidates(call: AttentionInputs) -> list[Candidate]:
-    """Backends with their reasons or costs, and with seconds that can be compared."""
+    """All backends with their reasons or costs, and with seconds that can be compared."""
     reasons = {backend.name: backend.reasons_against(call) for backend in BACKENDS.values()}
     if call.backend == "auto" and not reasons["sdpa"]:
-        reasons["blockwise"] = (*reasons["blockwise"], "sdpa computes the same in one kernel, faster")
+        reasons["blockwise"] = (*reasons["blockwise"], "sdpa runs the same call in one kernel, which is faster")
     costs = {name: None if against else BACKENDS[name].cost(call) for name, against in reasons.items()}
     known = {name: cost for name, cost in costs.items() if cost is not None}
-    seconds = dict(zip(known, seconds_of(list(known.values())), strict=True))
+    seconds = dict(zip(known, comparable_seconds(list(known.values())), strict=True))
     return [Candidate(name, against, costs[name], seconds.get(name, float("inf"))) for name, against in reasons.items()]
 
 
-def seconds_of(costs: list[Cost]) -> list[float]:
-    """Predicted from the machine's figures if it has some for all of them; otherwise built-in ones compare them."""
-    return _predicted(costs) or [cost.seconds for cost in costs]
+def comparable_seconds(costs: list[Cost]) -> list[float]:
+    """Seconds predicted by the calibrated machine if it can predict all of them, otherwise by built-in figures."""
+    return _machine_seconds(costs) or [cost.seconds for cost in costs]
 
 
-def _predicted(costs: Sequence[Cost | None]) -> list[float] | None:
-    # A program that is being traced asks nobody: it has one backend, and a question would end the graph.
-    machine = None if torch.compiler.is_compiling() else active()
+def _machine_seconds(costs: Sequence[Cost | None]) -> list[float] | None:
+    # Under torch.compile reading the machine would break the graph.
+    machine = None if torch.compiler.is_compiling() else active_machine()
     if machine is None or machine.threads != torch.get_num_threads():
         return None
-    found = [machine.seconds(cost.work()) if cost.work else None for cost in costs if cost is not None]
-    known = [seconds for seconds in found if seconds is not None]
-    return known if known and len(known) == len(found) else None
+    predicted = [machine.seconds(cost.work()) if cost.work else None for cost in costs if cost is not None]
+    known = [seconds for seconds in predicted if seconds is not None]
+    return known if known and len(known) == len(predicted) else None
 
 
-def _taken(call: AttentionInputs, candidates: list[Candidate]) -> str:
-    """`auto` takes the cheapest; a backend that was asked for by name runs or is refused."""
+def _select(call: AttentionInputs, candidates: list[Candidate]) -> str:
+    """`auto` chooses the fastest backend; a backend given by name runs or is refused."""
     if call.backend != "auto":
         return _requested(call, candidates)
-    taken, least = "", float("inf")
+    fastest, least = "", float("inf")
     for candidate in candidates:
         if candidate.cost is not None and candidate.seconds < least:
-            taken, least = candidate.backend, candidate.seconds
-    return taken
+            fastest, least = candidate.backend, candidate.seconds
+    return fastest
 
 
 def _requested(call: AttentionInputs, candidates: list[Candidate]) -> str:
-    asked = next(c for c in candidates if c.backend == call.backend)
-    if asked.reasons:
+    requested = next(c for c in candidates if c.backend == call.backend)
+    if requested.reasons:
         others = ", ".join(c.backend for c in candidates if not c.reasons)
-        listed = "".join(f"\n  - {reason}" for reason in asked.reasons)
+        listed = "".join(f"\n  - {reason}" for reason in requested.reasons)
         raise BackendRefused(
             f"backend: got {call.backend!r}, wanted a backend that can run {describe(call)}. Against it:{listed}\n"
             f"Hint: backend='auto' chooses among: {others}.",
-            asked.reasons,
+            requested.reasons,
         )
-    return asked.backend
+    return requested.backend
 
 
 def describe(call: AttentionInputs) -> str:
-    """The call in a line."""
+    """Shapes, dtype, similarity and mask of the call in a line."""
     extent = call.extent
     heads = f"{extent.heads}" if extent.heads == call.heads_kv else f"{extent.heads}/{call.heads_kv}"
     parts = [

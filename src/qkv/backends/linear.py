@@ -1,10 +1,24 @@
-"""`linear`: where sim(q, k) = φ(q)·φ(k), the sum over the keys moves inside, and N² becomes N.
+"""`linear`: if sim(q, k) = φ(q)·φ(k), the sum over the keys moves inside, and N² becomes N.
 
     V'_i = φ(q_i)·Σ_j φ(k_j) v_jᵀ / φ(q_i)·Σ_j φ(k_j)
 
-The two sums are a state of features × (width_v + 1) numbers. Without `Causal` every query reads the same one; with it
-the state grows from chunk to chunk, and inside a chunk the products are made one by one. On the CPU a native kernel
-does it (`native`), elsewhere and in float64 torch (`chunks`), which also has the derivative.
+The two sums are a state of features × (width_v + 1) numbers. Without `Causal` every query reads the same state; with it
+the state grows from chunk to chunk, and pairs inside a chunk are scored. The CPU has a native kernel (`run_native`); on
+other devices, in float64 and for gradients torch does (`Scan`).
+
+With ṽ = (v, 1), y_i = Σ_j φ(q_i)·φ(k_j) ṽ_j over the attended keys is the numerator and the denominator. Keys that all
+queries of a chunk attend to are summed into a state S = Σ_j φ(k_j) ṽ_jᵀ, and the others are scored:
+
+    y_i  = φ(q_i)·S + Σ_j φ(q_i)·φ(k_j) ṽ_j
+
+Backward, with g_i the gradient of y_i:
+
+    dφ(q_i) = S·g_i + Σ_j (g_i·ṽ_j) φ(k_j)          over the chunks in order, with the same states
+    dφ(k_j) = T·ṽ_j + Σ_i (g_i·ṽ_j) φ(q_i)          in reverse order, T = Σ_i φ(q_i) g_iᵀ over later queries
+    dṽ_j    = φ(k_j)·T + Σ_i φ(q_i)·φ(k_j) g_i
+
+Neither pass holds more than the features of a chunk and a state. If the queries and keys are a part of a longer
+sequence, S starts as the sum over earlier keys, and T as the sum over later queries.
 """
 
 from __future__ import annotations
@@ -18,16 +32,20 @@ from torch import Tensor
 
 from .. import ops
 from ..cost.price import Cost, linear_flops, product_flops
-from ..features import MOST_FEATURES, Map, Maps, feature_count, is_known, maps_of
+from ..features import MAX_FEATURES, FeatureMaps, TensorMap, feature_count, feature_maps, has_native_map
 from ..inputs import AttentionInputs, compact, compute_dtype, fold_group, unfold_group
 from ..masks import Causal, Extent, Mask, Padding, Window
-from ..ops.kernels import IDENTITY, Rule, linear, state_floats
+from ..ops.kernels import IDENTITY, FeatureRule, linear_attention, linear_state_size
 from ..shapes import Bool, Float
 from ..similarity import FeatureMap, Polynomial
 from . import sdpa
 from . import work as priced
-from .base import RUNS, Backend, kernel_reasons, population
+from .base import NO_VALUE_WIDTH, NO_WEIGHTS, RUNS, TRACED, Backend, attended_pairs, native_kernel_reasons
 from .reference import Result
+
+CHUNK_NUMBERS = 1 << 20  # the most numbers (tokens × heads × features) in a chunk of the torch engine
+MAX_CHUNK_TOKENS = 128
+PIECE_NUMBERS = 1 << 19  # numbers (tokens × heads × features) that torch computes at a time for the native kernel
 
 
 def reasons_against(call: AttentionInputs) -> tuple[str, ...]:
@@ -35,20 +53,22 @@ def reasons_against(call: AttentionInputs) -> tuple[str, ...]:
     if not isinstance(similarity, Polynomial | FeatureMap):
         return (f"{type(similarity).__name__} is no product of features: the sum over the keys cannot move inside",)
     if call.traced:
-        return ("under torch.compile, torch.export, torch.func and forward-mode AD the numbers cannot be looked at",)
-    reasons = [reason for part in _parts(call) if (reason := _against(part))]
+        return (TRACED,)
+    reasons = [reason for part in _parts(call) if (reason := _mask_reason(part))]
     if call.return_weights:
-        reasons.append("return_weights asks for the len_q x len_k matrix that linear never makes")
+        reasons.append(NO_WEIGHTS)
     if call.dropout:
-        reasons.append("dropout is for single weights, and linear never makes them")
+        reasons.append("dropout applies to single weights, which this backend never forms")
     if call.width_v == 0:
-        reasons.append("values have no width")
+        reasons.append(NO_VALUE_WIDTH)
     if call.width == 0:
-        reasons.append("queries and keys have no width")
+        reasons.append("queries and keys have width 0")
     if not reasons:
         count = feature_count(similarity, call.width)
-        if count > MOST_FEATURES:
-            reasons.append(f"{count} features: a state of that size is dearer than the scores")
+        if count > MAX_FEATURES:
+            reasons.append(
+                f"a state of {count} features costs more than the scores; at most {MAX_FEATURES} are supported"
+            )
     return tuple(reasons)
 
 
@@ -56,31 +76,34 @@ def _parts(call: AttentionInputs) -> tuple[Mask, ...]:
     return () if call.mask is None else call.mask.parts()
 
 
-def _against(mask: Mask) -> str | None:
+def _mask_reason(mask: Mask) -> str | None:
     if isinstance(mask, Causal | Padding):
         return None
     if isinstance(mask, Window):
-        return "a Window lets go of keys again, and what was added to the state cannot be taken out of it exactly"
-    return f"one state serves Causal and Padding, which says which keys count for all; {type(mask).__name__} may not"
+        return "a Window drops earlier keys, and a key cannot be removed from the state exactly"
+    return (
+        f"one state for all queries supports Causal and Padding, not {type(mask).__name__}, which may differ by query"
+    )
 
 
 def key_range_of(call: AttentionInputs) -> KeyRange:
-    """The mask as the state needs it."""
-    return key_range_through(call.mask, call.extent, call.query.device)
+    """The keys that the queries of a call attend to."""
+    return key_range_of_mask(call.mask, call.extent, call.query.device)
 
 
-def key_range_through(mask: Mask | None, extent: Extent, device: torch.device) -> KeyRange:
+def key_range_of_mask(mask: Mask | None, extent: Extent, device: torch.device) -> KeyRange:
+    """`Causal` parts as an offset, all other parts as keys that are kept or dropped."""
     keep = None
     for part in () if mask is None else mask.parts():
         if not isinstance(part, Causal):
             kept = part.keys_kept(extent, device)
             assert kept is not None
             keep = kept if keep is None else keep & kept
-    return KeyRange(diagonal(mask, extent), keep)
+    return KeyRange(causal_offset(mask, extent), keep)
 
 
-def diagonal(mask: Mask | None, extent: Extent) -> int | None:
-    """The least offset of the `Causal`s in a mask; None where each lets every query see all keys."""
+def causal_offset(mask: Mask | None, extent: Extent) -> int | None:
+    """The least offset of the `Causal` parts of a mask; None if every query attends to all keys."""
     bands = [part.band(extent) for part in (() if mask is None else mask.parts()) if isinstance(part, Causal)]
     return min((band.upper - 1 for band in bands if band is not None and band.upper is not None), default=None)
 
@@ -91,29 +114,29 @@ def cost(call: AttentionInputs) -> Cost:
     size = compute_dtype(call.query.dtype).itemsize
     chunk = chunk_tokens(features)
     flops = native_flops(call, features)
-    held = size * (extent.batch * call.heads_kv * features * (call.width_v + 1) + chunk * (features + 4 * call.width))
-    if native_reasons_against(call):
-        steps = -(-extent.len_q // MOST_TOKENS)
-        size_of_chunk = size_of(features, extent.batch, extent.heads)
-        work = partial(priced.linear, call, features, False, size_of_chunk, "torch")
-        return Cost(flops[0], 0, held, 300e-6 * max(1, steps), work=work)
-    if not is_known(call.similarity):  # features are written out and read again
+    extra = size * (extent.batch * call.heads_kv * features * (call.width_v + 1) + chunk * (features + 4 * call.width))
+    if native_kernel_reasons(call):
+        steps = -(-extent.len_q // MAX_CHUNK_TOKENS)
+        torch_chunk = chunk_size(features, extent.batch, extent.heads)
+        work = partial(priced.linear, call, features, False, torch_chunk, "torch")
+        return Cost(flops[0], 0, extra, 300e-6 * max(1, steps), work=work)
+    if not has_native_map(call.similarity):  # features are written out and read again
         work = partial(priced.linear, call, features, False, chunk, "mapped")
-        return Cost(flops[0], 2 * size * (queries + keys) * features, held, 80e-6, work=work)
-    direct = scores_are_cheaper(call, features)
+        return Cost(flops[0], 2 * size * (queries + keys) * features, extra, 80e-6, work=work)
+    direct = direct_is_cheaper(call, features)
     work = partial(priced.linear, call, features, direct, chunk, "native")
-    return Cost(min(flops), 0, held, 25e-6, work=work)
+    return Cost(min(flops), 0, extra, 25e-6, work=work)
 
 
-def sums_are_cheaper(call: AttentionInputs) -> bool:
-    """Whether the backend works with a state, and does not score every pair, for which the native kernel is as good."""
-    native_serves = not native_reasons_against(call)
-    return not (native_serves and scores_are_cheaper(call, feature_count(call.similarity, call.width)))
+def state_is_cheaper(call: AttentionInputs) -> bool:
+    """Whether the backend uses a state; otherwise the native kernel scores every pair."""
+    native_runs = not native_kernel_reasons(call)
+    return not (native_runs and direct_is_cheaper(call, feature_count(call.similarity, call.width)))
 
 
 def run(call: AttentionInputs) -> Result:
     result = _run(call)
-    # A number that is not finite and that somebody sees shows in the answer: one look at that, and not at all three.
+    # An attended non-finite number makes the answer non-finite: checking the answer is cheaper than all three inputs.
     if ops.all_finite(result.out.detach()):
         return result
     exact = sdpa.run_nonfinite(call, _run)
@@ -122,99 +145,91 @@ def run(call: AttentionInputs) -> Result:
 
 
 def _run(call: AttentionInputs) -> Result:
-    maps, sight = maps_of(call.similarity, call.width), key_range_of(call)
+    maps, key_range = feature_maps(call.similarity, call.width), key_range_of(call)
     query, key, value = call.query, call.key, call.value
-    if maps.rule is None or native_reasons_against(call):
-        # torch's products map them, or add them up.
+    if maps.rule is None or native_kernel_reasons(call):
+        # torch computes the features, or the sums.
         query, key, value = compact(query), compact(key), compact(value)
-    blind = fully_masked_rows(call.extent, sight, (0, call.extent.len_q), query.device)
-    if blind is not None:  # the features of such a query may overflow, and ∞·0 is not 0
-        query = query.masked_fill(blind, 0.0)
-    differs = call.needs_grad
-    if map_learns(maps, call):
-        (query, key, value, maps), differs = mapped_ahead(query, key, value, maps, sight), True
+    fully_masked = fully_masked_rows(call.extent, key_range, (0, call.extent.len_q), query.device)
+    if fully_masked is not None:  # the features of such a query may overflow, and ∞·0 is NaN
+        query = query.masked_fill(fully_masked, 0.0)
+    needs_grad = call.needs_grad
+    if map_requires_grad(maps, call):
+        (query, key, value, maps), needs_grad = map_in_advance(query, key, value, maps, key_range), True
     with torch.no_grad():
-        if native_reasons_against(call):
+        if native_kernel_reasons(call):
             RUNS["linear.torch"] += 1
             dtype = compute_dtype(query.dtype)
-            out = forward(Scan(query.to(dtype), key.to(dtype), value.to(dtype), maps, sight))
+            out = forward(Scan(query.to(dtype), key.to(dtype), value.to(dtype), maps, key_range))
         else:
             RUNS["linear.native"] += 1
-            direct = scores_are_cheaper(call, maps.features)
-            out = run_native(query.detach(), key.detach(), value.detach(), maps, sight, direct)
-    if differs:
-        found = Differentiable.apply(query, key, value, maps, sight, out)
-        assert isinstance(found, Tensor)
-        # Nothing comes back from where nothing was seen.
-        out = found if blind is None else found.masked_fill(blind, 0.0)
+            direct = direct_is_cheaper(call, maps.features)
+            out = run_native(query.detach(), key.detach(), value.detach(), maps, key_range, direct)
+    if needs_grad:
+        differentiable = LinearAttention.apply(query, key, value, maps, key_range, out)
+        assert isinstance(differentiable, Tensor)
+        # Fully masked rows pass no gradient on.
+        out = differentiable if fully_masked is None else differentiable.masked_fill(fully_masked, 0.0)
     return Result(out.to(call.query.dtype), None, None)
 
 
 def fully_masked_rows(
-    extent: Extent, sight: KeyRange, rows: tuple[int, int], device: torch.device
+    extent: Extent, key_range: KeyRange, rows: tuple[int, int], device: torch.device
 ) -> Bool[Tensor, "#batch 1 rows 1"] | None:
-    """Which of the queries rows[0] to rows[1] - 1 see no key; None where sizes say that there are none."""
-    if sight.keep is None and (sight.offset is None or sight.offset >= 0):
+    """Which of the queries rows[0] to rows[1] - 1 attend to no key; None if sizes rule that out."""
+    if key_range.keep is None and (key_range.offset is None or key_range.offset >= 0):
         return None
-    kept = torch.ones(1, extent.len_k, dtype=torch.bool, device=device) if sight.keep is None else sight.keep
+    kept = torch.ones(1, extent.len_k, dtype=torch.bool, device=device) if key_range.keep is None else key_range.keep
     last = torch.full((rows[1] - rows[0],), extent.len_k, device=device)
-    if sight.offset is not None:
-        last = (torch.arange(rows[0] + 1, rows[1] + 1, device=device) + sight.offset).clamp(0, extent.len_k)
-    seen = torch.nn.functional.pad(kept.cumsum(1), (1, 0))[:, last]
-    return (seen == 0)[:, None, :, None]
+    if key_range.offset is not None:
+        last = (torch.arange(rows[0] + 1, rows[1] + 1, device=device) + key_range.offset).clamp(0, extent.len_k)
+    attended = torch.nn.functional.pad(kept.cumsum(1), (1, 0))[:, last]
+    return (attended == 0)[:, None, :, None]
 
 
-def _same(x: Tensor) -> Tensor:
+def _unchanged(x: Tensor) -> Tensor:
     return x
 
 
-def _cleared(key: Tensor, sight: KeyRange) -> Tensor:
-    return key if sight.keep is None else key.masked_fill(~sight.keep[:, None, :, None], 0.0)
+def _zero_masked_keys(key: Tensor, key_range: KeyRange) -> Tensor:
+    return key if key_range.keep is None else key.masked_fill(~key_range.keep[:, None, :, None], 0.0)
 
 
-def mapped_ahead(
-    query: Tensor, key: Tensor, value: Tensor, maps: Maps, sight: KeyRange
-) -> tuple[Tensor, Tensor, Tensor, Maps]:
-    """Features instead of queries and keys, and the maps for those: of a map with parameters of its own, which autograd
-    has to see at work on all tokens."""
+def map_in_advance(
+    query: Tensor, key: Tensor, value: Tensor, maps: FeatureMaps, key_range: KeyRange
+) -> tuple[Tensor, Tensor, Tensor, FeatureMaps]:
+    """Features instead of queries and keys, with identity maps: autograd must record a map with parameters."""
     dtype = compute_dtype(query.dtype)
-    query, key, value = maps.query(query.to(dtype)), maps.key(_cleared(key, sight).to(dtype)), value.to(dtype)
-    return query, key, value, Maps(_same, _same, maps.features, Rule(IDENTITY, maps.features), maps.normalize)
+    query, key, value = (
+        maps.query(query.to(dtype)),
+        maps.key(_zero_masked_keys(key, key_range).to(dtype)),
+        value.to(dtype),
+    )
+    return (
+        query,
+        key,
+        value,
+        FeatureMaps(_unchanged, _unchanged, maps.features, FeatureRule(IDENTITY, maps.features), maps.normalize),
+    )
 
 
-def map_learns(maps: Maps, call: AttentionInputs) -> bool:
-    """Whether the map has something to learn, beside what is given to it, and somebody asks for derivatives."""
+def map_requires_grad(maps: FeatureMaps, call: AttentionInputs) -> bool:
+    """Whether gradients are recorded and the map has parameters that require them."""
     if maps.rule is not None or not torch.is_grad_enabled():
         return False
     probe = torch.zeros(1, 1, 1, call.width, dtype=compute_dtype(call.query.dtype), device=call.query.device)
     return maps.key(probe).requires_grad
 
 
-LINEAR = Backend(
-    name="linear",
-    summary="one sum over the keys for all queries, by features",
-    bound={torch.float64: 64.0, torch.float32: 64.0, torch.bfloat16: 1.0, torch.float16: 1.0},
-    keeps=("runs at the same number of threads", "layouts"),
-    reasons_against=reasons_against,
-    cost=cost,
-    run=run,
-)
-
-
-# Features of a chunk, at most, and tokens.
-TILE = 1 << 20
-MOST_TOKENS = 128
-
-
 class KeyRange(NamedTuple):
-    """Which keys a query sees: j ≤ i + offset (None: all), and keep[b, j] (None: all)."""
+    """The keys that query i attends to: j ≤ i + offset (None: all) and keep[b, j] (None: all)."""
 
     offset: int | None
     keep: Bool[Tensor, "batch len_k"] | None
 
 
 class Chunk(NamedTuple):
-    """Queries i0 … i1 − 1; the keys before j0 are seen by all of them, j0 … j1 − 1 by some."""
+    """Queries i0 … i1 − 1; all of them attend to the keys before j0, some of them to j0 … j1 − 1."""
 
     i0: int
     i1: int
@@ -222,7 +237,8 @@ class Chunk(NamedTuple):
     j1: int
 
 
-def chunks_of(len_q: int, len_k: int, offset: int | None, size: int) -> Iterator[Chunk]:
+def split_chunks(len_q: int, len_k: int, offset: int | None, size: int) -> Iterator[Chunk]:
+    """Chunks of `size` queries. offset: that of `Causal`, None without it."""
     for i0 in range(0, len_q, size):
         i1 = min(i0 + size, len_q)
         if offset is None:
@@ -231,160 +247,165 @@ def chunks_of(len_q: int, len_k: int, offset: int | None, size: int) -> Iterator
             yield Chunk(i0, i1, min(max(i0 + offset, 0), len_k), min(max(i1 + offset, 0), len_k))
 
 
-def size_of(features: int, batch: int, heads: int) -> int:
-    return max(1, min(MOST_TOKENS, TILE // max(1, features * batch * heads)))
+def chunk_size(features: int, batch: int, heads: int) -> int:
+    """Tokens in a chunk of the torch engine."""
+    return max(1, min(MAX_CHUNK_TOKENS, CHUNK_NUMBERS // max(1, features * batch * heads)))
 
 
 class Scan(NamedTuple):
-    """Queries, keys and values in the arithmetic's dtype, with their maps."""
+    """Queries, keys and values in the compute dtype, with their feature maps, processed chunk by chunk."""
 
     query: Float[Tensor, "batch heads_q len_q width"]
     key: Float[Tensor, "batch heads_kv len_k width"]
     value: Float[Tensor, "batch heads_kv len_k width_v"]
-    maps: Maps
-    sight: KeyRange
+    maps: FeatureMaps
+    key_range: KeyRange
 
     @property
     def size(self) -> int:
-        return size_of(self.maps.features, self.query.shape[0], self.query.shape[1])
+        return chunk_size(self.maps.features, self.query.shape[0], self.query.shape[1])
 
     def chunks(self) -> list[Chunk]:
-        return list(chunks_of(self.query.shape[2], self.key.shape[2], self.sight.offset, self.size))
+        return list(split_chunks(self.query.shape[2], self.key.shape[2], self.key_range.offset, self.size))
 
-    def nothing(self) -> Tensor:
-        """The state before any key."""
+    def empty_state(self) -> Tensor:
+        """The state before any key, (batch, heads_kv, features, width_v + 1)."""
         batch, heads = self.key.shape[:2]
         return self.key.new_zeros(batch, heads, self.maps.features, self.value.shape[3] + 1)
 
     def features_of_queries(self, chunk: Chunk) -> Tensor:
-        """(batch, heads_kv, group·rows, features)."""
+        """Features of a chunk of queries, (batch, heads_kv, group·rows, features)."""
         return fold_group(self.maps.query(self.query[:, :, chunk.i0 : chunk.i1]), self.key.shape[1])
 
     def features_of_keys(self, j0: int, j1: int) -> Tensor:
-        """0 where a key counts for nobody."""
+        """Features of keys, 0 for masked keys."""
         return self._kept(self.maps.key(self._kept(self.key[:, :, j0:j1], j0, j1)), j0, j1)
 
     def values(self, j0: int, j1: int) -> Tensor:
-        """(v, 1), and 0 where a key counts for nobody."""
+        """(v, 1) of each key, 0 for masked keys."""
         value = self.value[:, :, j0:j1]
         return self._kept(torch.cat([value, value.new_ones((*value.shape[:3], 1))], dim=-1), j0, j1)
 
-    def seen(self, chunk: Chunk, pairs: Tensor) -> Tensor:
-        """Products of the chunk's queries and of keys j0 … j1 − 1, 0 where a query does not see the key."""
-        assert self.sight.offset is not None
-        rows = torch.arange(chunk.i0, chunk.i1, device=pairs.device).unsqueeze(-1) + self.sight.offset
+    def mask_causal(self, chunk: Chunk, pairs: Tensor) -> Tensor:
+        """`pairs` of the chunk's queries and of keys j0 … j1 − 1, 0 for pairs that do not attend."""
+        assert self.key_range.offset is not None
+        rows = torch.arange(chunk.i0, chunk.i1, device=pairs.device).unsqueeze(-1) + self.key_range.offset
         keep = torch.arange(chunk.j0, chunk.j1, device=pairs.device) <= rows
         group = self.query.shape[1] // self.key.shape[1]
         return pairs.masked_fill(~keep.repeat(group, 1), 0.0)
 
     def _kept(self, x: Tensor, j0: int, j1: int) -> Tensor:
-        if self.sight.keep is None:
+        if self.key_range.keep is None:
             return x
-        return x.masked_fill(~self.sight.keep[:, None, j0:j1, None], 0.0)
+        return x.masked_fill(~self.key_range.keep[:, None, j0:j1, None], 0.0)
 
 
 def forward(scan: Scan, before: Tensor | None = None) -> Float[Tensor, "batch heads_q len_q width_v"]:
-    rows = [quotient(y, scan.maps.normalize) for y, _ in sums(scan, before)]
+    rows = [normalized(y, scan.maps.normalize) for y, _ in chunk_sums(scan, before)]
     if not rows:
         return scan.query.new_zeros((*scan.query.shape[:3], scan.value.shape[3]))
     return torch.cat(rows, dim=2)
 
 
-def sums(scan: Scan, before: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-    """y of each chunk, (batch, heads_q, rows, width_v + 1), and the state that it found. before: S to start from, of
-    keys that all these queries see."""
-    state, absorbed = scan.nothing() if before is None else before, 0
+def chunk_sums(scan: Scan, before: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    """y of each chunk, (batch, heads_q, rows, width_v + 1), and the state S that it was computed from.
+
+    before: the state to start from, of keys that all these queries attend to.
+    """
+    state, added = scan.empty_state() if before is None else before, 0
     for chunk in scan.chunks():
-        while absorbed < chunk.j0:
-            stop = min(absorbed + scan.size, chunk.j0)
-            state = state + scan.features_of_keys(absorbed, stop).mT @ scan.values(absorbed, stop)
-            absorbed = stop
+        while added < chunk.j0:
+            stop = min(added + scan.size, chunk.j0)
+            state = state + scan.features_of_keys(added, stop).mT @ scan.values(added, stop)
+            added = stop
         queries = scan.features_of_queries(chunk)
         y = queries @ state
         if chunk.j0 < chunk.j1:
-            scores = scan.seen(chunk, queries @ scan.features_of_keys(chunk.j0, chunk.j1).mT)
+            scores = scan.mask_causal(chunk, queries @ scan.features_of_keys(chunk.j0, chunk.j1).mT)
             y = y + scores @ scan.values(chunk.j0, chunk.j1)
         yield unfold_group(y, scan.query.shape[1]), state
 
 
-def quotient(y: Tensor, normalize: bool) -> Tensor:
-    """Above by below; 0 where the sum below is 0."""
-    above, below = y[..., :-1], y[..., -1:]
+def normalized(y: Tensor, normalize: bool) -> Tensor:
+    """Numerator by denominator; 0 where the denominator is 0."""
+    numerator, denominator = y[..., :-1], y[..., -1:]
     if not normalize:
-        return above
-    return torch.where(below == 0, 0.0, above / torch.where(below == 0, 1.0, below))
+        return numerator
+    return torch.where(denominator == 0, 0.0, numerator / torch.where(denominator == 0, 1.0, denominator))
 
 
-def derivatives(scan: Scan, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """By query, key and value, for the derivative `grad` by the answer."""
-    by_query, by_sums = of_queries(scan, grad)
-    return by_query, *of_keys(scan, by_sums)
+def gradients(scan: Scan, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of query, key and value, given that of the output."""
+    by_query, by_sums = query_gradients(scan, grad)
+    return by_query, *key_value_gradients(scan, by_sums)
 
 
-def of_queries(scan: Scan, grad: Tensor, before: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
-    """The derivative by the queries, and g of each chunk, the heads of a group as rows."""
+def query_gradients(scan: Scan, grad: Tensor, before: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
+    """The gradient of the queries, and g of each chunk with the heads of a group as rows."""
     heads_q, heads_kv = scan.query.shape[1], scan.key.shape[1]
     by_query, by_sums = [], []
-    for chunk, (y, state) in zip(scan.chunks(), sums(scan, before), strict=True):
-        own = grad[:, :, chunk.i0 : chunk.i1]
+    for chunk, (y, state) in zip(scan.chunks(), chunk_sums(scan, before), strict=True):
+        by_numerator = grad[:, :, chunk.i0 : chunk.i1]
         if scan.maps.normalize:
-            below = y[..., -1:]
-            own = torch.where(below == 0, 0.0, own / torch.where(below == 0, 1.0, below))
-            part = -(own * quotient(y, True)).sum(-1, keepdim=True)
+            denominator = y[..., -1:]
+            by_numerator = torch.where(
+                denominator == 0, 0.0, by_numerator / torch.where(denominator == 0, 1.0, denominator)
+            )
+            by_denominator = -(by_numerator * normalized(y, True)).sum(-1, keepdim=True)
         else:
-            part = own.new_zeros((*own.shape[:3], 1))
-        g = fold_group(torch.cat([own, part], dim=-1), heads_kv)
+            by_denominator = by_numerator.new_zeros((*by_numerator.shape[:3], 1))
+        g = fold_group(torch.cat([by_numerator, by_denominator], dim=-1), heads_kv)
         by_features = g @ state.mT
         if chunk.j0 < chunk.j1:
-            pairs = scan.seen(chunk, g @ scan.values(chunk.j0, chunk.j1).mT)
+            pairs = scan.mask_causal(chunk, g @ scan.values(chunk.j0, chunk.j1).mT)
             by_features = by_features + pairs @ scan.features_of_keys(chunk.j0, chunk.j1)
         by_query.append(
-            through(scan.maps.query, scan.query[:, :, chunk.i0 : chunk.i1], unfold_group(by_features, heads_q))
+            map_gradient(scan.maps.query, scan.query[:, :, chunk.i0 : chunk.i1], unfold_group(by_features, heads_q))
         )
         by_sums.append(g)
     return torch.cat(by_query, dim=2) if by_query else torch.zeros_like(scan.query), by_sums
 
 
-def summed(scan: Scan, by_sums: list[Tensor]) -> Tensor:
-    """T of all these queries."""
-    total = scan.nothing()
+def sum_over_queries(scan: Scan, by_sums: list[Tensor]) -> Tensor:
+    """T, summed over all these queries."""
+    total = scan.empty_state()
     for chunk, g in zip(reversed(scan.chunks()), reversed(by_sums), strict=True):
         total = total + scan.features_of_queries(chunk).mT @ g
     return total
 
 
-def of_keys(scan: Scan, by_sums: list[Tensor], after: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The derivatives by keys and values. after: T to start from, of queries that see all these keys."""
+def key_value_gradients(scan: Scan, by_sums: list[Tensor], after: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The gradients of keys and values. after: T to start from, of queries that attend to all these keys."""
     chunks, len_k = scan.chunks(), scan.key.shape[2]
-    later = scan.nothing() if after is None else after
+    later = scan.empty_state() if after is None else after
     by_key, by_value = [], []
     end = chunks[-1].j1 if chunks else 0
 
-    def take(j0: int, j1: int, chunk: Chunk | None, queries: Tensor | None, g: Tensor | None) -> None:
+    def add_keys(j0: int, j1: int, chunk: Chunk | None, queries: Tensor | None, g: Tensor | None) -> None:
         features, values = scan.features_of_keys(j0, j1), scan.values(j0, j1)
         by_features, by_values = values @ later.mT, features @ later
         if chunk is not None and queries is not None and g is not None:
-            by_features = by_features + scan.seen(chunk, g @ values.mT).mT @ queries
-            by_values = by_values + scan.seen(chunk, queries @ features.mT).mT @ g
+            by_features = by_features + scan.mask_causal(chunk, g @ values.mT).mT @ queries
+            by_values = by_values + scan.mask_causal(chunk, queries @ features.mT).mT @ g
         by_features, by_values = scan._kept(by_features, j0, j1), scan._kept(by_values, j0, j1)
         key = scan._kept(scan.key[:, :, j0:j1], j0, j1)
-        by_key.append(scan._kept(through(scan.maps.key, key, by_features), j0, j1))
+        by_key.append(scan._kept(map_gradient(scan.maps.key, key, by_features), j0, j1))
         by_value.append(by_values[..., :-1])
 
     if after is not None:
         for stop in range(len_k, end, -scan.size):
-            take(max(end, stop - scan.size), stop, None, None, None)
-    elif end < len_k:  # nobody sees these
+            add_keys(max(end, stop - scan.size), stop, None, None, None)
+    elif end < len_k:  # no query attends to these
         by_key.append(torch.zeros_like(scan.key[:, :, end:]))
         by_value.append(torch.zeros_like(scan.value[:, :, end:]))
     for chunk, g in zip(reversed(chunks), reversed(by_sums), strict=True):
         queries = scan.features_of_queries(chunk)
         if chunk.j0 < chunk.j1:
-            take(chunk.j0, chunk.j1, chunk, queries, g)
+            add_keys(chunk.j0, chunk.j1, chunk, queries, g)
         later = later + queries.mT @ g
     first = chunks[0].j0 if chunks else 0
     for stop in range(first, 0, -scan.size):
-        take(max(0, stop - scan.size), stop, None, None, None)
+        add_keys(max(0, stop - scan.size), stop, None, None, None)
     if not by_key:
         return torch.zeros_like(scan.key), torch.zeros_like(scan.value)
     by_key.reverse()
@@ -392,124 +413,138 @@ def of_keys(scan: Scan, by_sums: list[Tensor], after: Tensor | None = None) -> t
     return torch.cat(by_key, dim=2), torch.cat(by_value, dim=2)
 
 
-def through(phi: Map, x: Tensor, by_features: Tensor) -> Tensor:
-    """The derivative by x, for that by φ(x)."""
+def map_gradient(phi: TensorMap, x: Tensor, by_features: Tensor) -> Tensor:
+    """The gradient of x, given that of φ(x)."""
     twice = torch.is_grad_enabled()
     with torch.enable_grad():
         start = x if twice and x.requires_grad else x.detach().requires_grad_()
         end = phi(start)
         if not end.requires_grad:  # φ does not depend on x
             return torch.zeros_like(x)
-        (found,) = torch.autograd.grad(end, start, by_features, create_graph=twice, allow_unused=True)
-    return torch.zeros_like(x) if found is None else found
+        (gradient,) = torch.autograd.grad(end, start, by_features, create_graph=twice, allow_unused=True)
+    return torch.zeros_like(x) if gradient is None else gradient
 
 
-class Differentiable(torch.autograd.Function):
-    """`forward`, or what the caller found to be the same, with the derivative above; it can be taken twice."""
+class LinearAttention(torch.autograd.Function):
+    """Returns `out`, which the caller has computed, with `gradients` as its derivative; differentiable twice."""
 
     @staticmethod
-    def forward(ctx, query, key, value, maps, sight, out):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(ctx, query, key, value, maps, key_range, out):  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx.save_for_backward(query, key, value)
-        ctx.maps, ctx.sight = maps, sight
+        ctx.maps, ctx.key_range = maps, key_range
         return out.view_as(out)
 
     @staticmethod
     def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         query, key, value = ctx.saved_tensors
         dtype = compute_dtype(query.dtype)
-        scan = Scan(query.to(dtype), key.to(dtype), value.to(dtype), ctx.maps, ctx.sight)
-        found = derivatives(scan, grad.to(dtype))
-        by_query, by_key, by_value = (g.to(t.dtype) for g, t in zip(found, (query, key, value), strict=True))
+        scan = Scan(query.to(dtype), key.to(dtype), value.to(dtype), ctx.maps, ctx.key_range)
+        computed = gradients(scan, grad.to(dtype))
+        by_query, by_key, by_value = (g.to(t.dtype) for g, t in zip(computed, (query, key, value), strict=True))
         return by_query, by_key, by_value, None, None, None
 
 
-# Features of a piece: tokens × heads × features.
-PIECE = 1 << 19
-
-
-def native_reasons_against(call: AttentionInputs) -> tuple[str, ...]:
-    """Why the native kernel does not serve; torch serves then."""
-    return kernel_reasons(call)
-
-
 def chunk_tokens(features: int) -> int:
-    """Tokens in a chunk of the kernel, for the count; torch's where there is no kernel."""
-    return MOST_TOKENS if ops.reasons() else ops.chunk_tokens(features)
+    """Tokens in a chunk of the native kernel; those of torch without it."""
+    return MAX_CHUNK_TOKENS if ops.reasons() else ops.chunk_tokens(features)
 
 
 def native_flops(call: AttentionInputs, features: int) -> tuple[int, int]:
-    """With a state, and with every score made one by one: the kernel can do either."""
+    """Flops of the native kernel with a state, and with all pairs scored; it can do either."""
     extent = call.extent
     queries, keys = extent.batch * extent.heads * extent.len_q, extent.batch * call.heads_kv * extent.len_k
-    pairs = population(call)
+    pairs = attended_pairs(call)
     inside = queries * chunk_tokens(features) // 2 if pairs < queries * extent.len_k else 0
     by_state = linear_flops(queries, keys, features, call.width, call.width_v, inside)
     return by_state, product_flops(pairs, call.width + call.width_v)
 
 
-def scores_are_cheaper(call: AttentionInputs, features: int) -> bool:
-    """Maps that the kernel does not know come as features, and those are many."""
-    by_state, one_by_one = native_flops(call, features)
-    return is_known(call.similarity) and one_by_one < by_state
+def direct_is_cheaper(call: AttentionInputs, features: int) -> bool:
+    """Whether the native kernel scores all pairs instead of using a state; possible only for maps that it knows."""
+    by_state, by_scores = native_flops(call, features)
+    return has_native_map(call.similarity) and by_scores < by_state
 
 
 def run_native(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    maps: Maps,
-    sight: KeyRange,
+    maps: FeatureMaps,
+    key_range: KeyRange,
     direct: bool,
     state: Float[Tensor, "b h floats"] | None = None,
 ) -> Float[Tensor, "b hq n dv"]:
-    """direct: the lengths are short, and scores are cheaper than a state. state: S to start from, of keys that all
-    these queries see, as the kernel holds it; it may be written to."""
+    """The output of the native kernel.
+
+    Args:
+        query: (batch, heads_q, len_q, width).
+        key: (batch, heads_kv, len_k, width).
+        value: (batch, heads_kv, len_k, width_v).
+        maps: The feature maps; those that the kernel does not know are computed by torch, a piece at a time.
+        key_range: Which keys each query attends to.
+        direct: Score all pairs instead of using a state.
+        state: S to start from, of keys that all these queries attend to, in the layout of the kernel. It may be
+            overwritten.
+    """
     if maps.rule is not None:
-        out = linear(
+        out = linear_attention(
             query, key, value, maps.rule,
-            keep=sight.keep, offset=sight.offset, normalize=maps.normalize, direct=direct, state=state,
+            keep=key_range.keep, offset=key_range.offset, normalize=maps.normalize, direct=direct, state=state,
         )  # fmt: skip
         assert out is not None
         return out
-    return _in_pieces(query, key, value, maps, sight, state)
+    return _run_native_pieces(query, key, value, maps, key_range, state)
 
 
-def _in_pieces(query: Tensor, key: Tensor, value: Tensor, maps: Maps, sight: KeyRange, state: Tensor | None) -> Tensor:
-    """Features of some tokens at a time, for the kernel to add to its state and to answer from it."""
+def _run_native_pieces(
+    query: Tensor, key: Tensor, value: Tensor, maps: FeatureMaps, key_range: KeyRange, state: Tensor | None
+) -> Tensor:
+    """Runs the native kernel on features that torch computes for a piece of the tokens at a time."""
     batch, heads_q, len_q, _ = query.shape
     heads_kv, len_k, dtype = key.shape[1], key.shape[2], compute_dtype(query.dtype)
-    rule = Rule(IDENTITY, maps.features)
+    rule = FeatureRule(IDENTITY, maps.features)
     if state is None:
-        state = torch.zeros(batch, heads_kv, state_floats(rule, value.shape[3]))
-    size = max(64, PIECE // max(1, maps.features * batch * heads_q) // 64 * 64)
-    outs, absorbed = [], 0
+        state = torch.zeros(batch, heads_kv, linear_state_size(rule, value.shape[3]))
+    size = max(64, PIECE_NUMBERS // max(1, maps.features * batch * heads_q) // 64 * 64)
+    outs, added = [], 0
 
     def step(rows: Tensor | None, end: int, offset: int | None) -> Tensor | None:
-        """Keys up to `end` into the state, and the answer to some queries."""
-        nonlocal absorbed
-        new = slice(absorbed, end)
-        keep = None if sight.keep is None else sight.keep[:, new]
+        """Adds the keys up to `end` to the state, and returns the output for some queries."""
+        nonlocal added
+        new = slice(added, end)
+        keep = None if key_range.keep is None else key_range.keep[:, new]
         keys = key[:, :, new].to(dtype)
         if keep is not None:
             keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
         features = None if rows is None else maps.query(rows.to(dtype))
-        absorbed = end
-        return linear(
+        added = end
+        return linear_attention(
             features, maps.key(keys), value[:, :, new].to(dtype), rule,
             keep=keep, offset=offset, normalize=maps.normalize, state=state,
         )  # fmt: skip
 
-    first = len_k if sight.offset is None else min(max(sight.offset, 0), len_k)
+    first = len_k if key_range.offset is None else min(max(key_range.offset, 0), len_k)
     for end in range(size, first + size, size):
         step(None, min(end, first), None)
     for i0 in range(0, len_q, size):
         rows = query[:, :, i0 : i0 + size]
-        if sight.offset is None:
+        if key_range.offset is None:
             out = step(rows, len_k, None)
         else:
-            before = absorbed
-            end = min(max(i0 + rows.shape[2] + sight.offset, before), len_k)
-            out = step(rows, end, i0 + sight.offset - before)
+            before = added
+            end = min(max(i0 + rows.shape[2] + key_range.offset, before), len_k)
+            out = step(rows, end, i0 + key_range.offset - before)
         assert out is not None
         outs.append(out.to(query.dtype))
     return torch.cat(outs, dim=2) if outs else query.new_zeros(batch, heads_q, 0, value.shape[3])
+
+
+LINEAR = Backend(
+    name="linear",
+    summary="one sum over the keys for all queries, by a feature map",
+    bound={torch.float64: 64.0, torch.float32: 64.0, torch.bfloat16: 1.0, torch.float16: 1.0},
+    keeps=("runs at the same number of threads", "layouts"),
+    reasons_against=reasons_against,
+    cost=cost,
+    run=run,
+)

@@ -1,6 +1,7 @@
-"""`decode`: few queries, many keys. Every key and value is read once, for all the query heads that share it.
+"""`native`: softmax by qkv's kernel. Every key and value is read once for all the query heads that share it.
 
-The native kernel is the one that `qkv.decode` runs on a cache's pages; here it turns the keys into pages as it goes.
+It is the kernel that `qkv.decode` runs on the pages of a cache; here it transposes the keys page by page as it goes. It
+is fastest with few queries and many keys.
 """
 
 from __future__ import annotations
@@ -15,23 +16,24 @@ from ..inputs import AttentionInputs, compute_dtype
 from ..masks import Causal, Padding, Window
 from ..similarity import Softmax
 from . import work
-from .base import RUNS, Backend, population
+from .base import NO_VALUE_WIDTH, NO_WEIGHTS, RUNS, TRACED, Backend, attended_pairs
 from .reference import Result
 
-# Cells of a mask that is no run of keys, beyond which another backend goes over it in blocks.
-MOST_CELLS = 1 << 24
-NEAR = 1 << 20  # bytes that a core keeps near itself
-TIME_RELATIVE_TO_FLASH = 1.12  # time for the same work without a mask, beside torch's kernel (docs/log.md)
+# The most cells of a mask that is passed as a tensor; larger ones are left to the backends that work in blocks.
+MAX_MASK_CELLS = 1 << 24
+CORE_CACHE_BYTES = 1 << 20  # keys and values of a head up to this size stay in the cache of a core
+TIME_RELATIVE_TO_FLASH = 1.12  # time for the same work without a mask, relative to torch's kernel (docs/log.md)
+_TILE_ROWS = 48  # query rows that the kernel processes together
 
 
 def reasons_against(call: AttentionInputs) -> tuple[str, ...]:
     if call.traced:
-        return ("under torch.compile, torch.export, torch.func and forward-mode AD a kernel cannot see the numbers",)
+        return (TRACED,)
     reasons = list(ops.reasons())
     if not isinstance(call.similarity, Softmax):
         reasons.append(f"the kernel computes Softmax, not {type(call.similarity).__name__}")
     if call.return_weights:
-        reasons.append("return_weights asks for the len_q x len_k matrix that decode never makes")
+        reasons.append(NO_WEIGHTS)
     if call.dropout:
         reasons.append("the kernel has no dropout")
     if call.needs_grad:
@@ -41,14 +43,16 @@ def reasons_against(call: AttentionInputs) -> tuple[str, ...]:
     if call.query.dtype is torch.float64:
         reasons.append("the kernel computes in float32")
     if call.width_v == 0:
-        reasons.append("values have no width")
-    if call.extent.cells > MOST_CELLS and not _runs_of_keys(call):
-        reasons.append(f"with a mask that may have holes it takes at most {MOST_CELLS} pairs of a query and a key")
+        reasons.append(NO_VALUE_WIDTH)
+    if call.extent.cells > MAX_MASK_CELLS and not _keys_are_contiguous(call):
+        reasons.append(
+            f"a mask that is not a contiguous range of keys may have at most {MAX_MASK_CELLS} (query, key) pairs"
+        )
     return tuple(reasons)
 
 
-def _runs_of_keys(call: AttentionInputs) -> bool:
-    """Whether each query sees one run of keys, whatever the mask's tensors hold: such a mask has no cells."""
+def _keys_are_contiguous(call: AttentionInputs) -> bool:
+    """Whether the type of the mask makes the keys of each query a contiguous range, so that no cells are needed."""
     parts = () if call.mask is None else call.mask.parts()
     return all(isinstance(p, Causal | Window) or (isinstance(p, Padding) and p.lengths is not None) for p in parts)
 
@@ -56,19 +60,19 @@ def _runs_of_keys(call: AttentionInputs) -> bool:
 def cost(call: AttentionInputs) -> Cost:
     extent = call.extent
     widths = call.width + call.width_v
-    held = extent.batch * call.heads_kv * extent.len_k * widths * call.query.element_size()
-    # Keys are turned once for every 48 query rows, while they come from memory: an eighth of a row more.
-    tiles = -(-extent.len_q * extent.heads // max(48 * call.heads_kv, 1))
-    turning = product_flops(tiles * extent.batch * call.heads_kv * extent.len_k, call.width) // 8
-    scratch = 64 * max(call.width, call.width_v) + 48 * (256 + call.width + 2 * call.width_v)
-    flops = product_flops(population(call), widths) + turning
-    # A tile is 48 query rows, filled or not; up to 16 rows go by themselves.
+    stored = extent.batch * call.heads_kv * extent.len_k * widths * call.query.element_size()
+    # Keys are transposed once for every tile of query rows, which costs an eighth of a row.
+    tiles = -(-extent.len_q * extent.heads // max(_TILE_ROWS * call.heads_kv, 1))
+    transposing = product_flops(tiles * extent.batch * call.heads_kv * extent.len_k, call.width) // 8
+    scratch = 64 * max(call.width, call.width_v) + _TILE_ROWS * (256 + call.width + 2 * call.width_v)
+    flops = product_flops(attended_pairs(call), widths) + transposing
+    # A partly filled tile costs as much as a full one; up to 16 rows run without a tile.
     rows = extent.len_q * extent.heads // max(call.heads_kv, 1)
-    slower = TIME_RELATIVE_TO_FLASH * (48 / rows if 16 < rows < 48 else 1)
-    slower *= 1 if _runs_of_keys(call) else 2  # cells of a mask are made and looked at
-    # Keys and values of a head that stay in a core's cache are not read again for each tile of queries.
-    again = held * (tiles - 1) if extent.len_k * widths * call.query.element_size() > NEAR else 0
-    return Cost(flops, again, 4 * scratch, 12e-6, int(slower * flops), partial(work.native, call))
+    slower = TIME_RELATIVE_TO_FLASH * (_TILE_ROWS / rows if 16 < rows < _TILE_ROWS else 1)
+    slower *= 1 if _keys_are_contiguous(call) else 2  # the cells of the mask are written and read
+    # Keys and values of a head that fit into the cache of a core are not read again for each tile of queries.
+    reread = stored * (tiles - 1) if extent.len_k * widths * call.query.element_size() > CORE_CACHE_BYTES else 0
+    return Cost(flops, reread, 4 * scratch, 12e-6, int(slower * flops), partial(work.native, call))
 
 
 def run(call: AttentionInputs) -> Result:
@@ -82,7 +86,7 @@ def run(call: AttentionInputs) -> Result:
             keep = mask.tile(extent, (0, extent.len_q), (0, extent.len_k), call.query.device)
     sink = call.sink
     RUNS["native"] += 1
-    out, lse = ops.attend_plain(
+    out, lse = ops.softmax_attention(
         call.query.detach(),
         call.key.detach(),
         call.value.detach(),
@@ -102,7 +106,7 @@ def run(call: AttentionInputs) -> Result:
 
 NATIVE = Backend(
     name="native",
-    summary="few queries, each key and value read once",
+    summary="qkv's native softmax kernel, each key and value read once",
     bound={torch.float32: 32.0, torch.bfloat16: 1.0, torch.float16: 1.0},
     keeps=("runs", "threads", "batch companions", "layouts"),
     reasons_against=reasons_against,

@@ -1,4 +1,4 @@
-"""A mask cut into pieces that the flash kernel can run: rectangles, and triangles below a diagonal."""
+"""Cuts a mask into pieces that torch's flash kernel can run: rectangles, and triangles below a diagonal."""
 
 from __future__ import annotations
 
@@ -11,17 +11,25 @@ from torch import Tensor
 from ..inputs import AttentionInputs
 from ..masks import And, Band, Causal, Mask, Segments
 
-# Scores of one masked piece, and so the size of the additive mask that is made for it.
-TILE = 1 << 22
+# The most scores of a piece with a mask: an additive mask of that size is made for it.
+MAX_MASKED_SCORES = 1 << 22
 
-
+# Pieces of Causal masks by offset and extent.
 _PIECES: dict[tuple, list[Piece]] = {}
 _MAX_PIECES = 1024
 
 
 class Piece(NamedTuple):
-    """Batch rows b, queries i and keys j, each half-open. causal: only j − j0 <= i − i0. lower, upper: only
-    i + lower <= j < i + upper. mask: only where it says so; it covers everything the other two would say."""
+    """A rectangle of pairs, and which of them attend.
+
+    Args:
+        b0, b1: Batch rows, half-open.
+        i0, i1: Queries, half-open.
+        j0, j1: Keys, half-open.
+        causal: Only pairs with j − j0 <= i − i0 attend.
+        lower, upper: Only pairs with i + lower <= j < i + upper attend.
+        mask: Only pairs that this mask keeps attend; it includes `lower` and `upper`.
+    """
 
     b0: int
     b1: int
@@ -39,13 +47,13 @@ class Piece(NamedTuple):
         return self.b0, self.b1, self.i0, self.i1
 
     def covers(self, call: AttentionInputs) -> bool:
-        """Whether this is all that is asked: every row, every key, and no mask but the triangle."""
+        """Whether the piece is the whole call: every row, every key, and no mask but the triangle."""
         extent = call.extent
         whole = self.rows == (0, extent.batch, 0, extent.len_q) and (self.j0, self.j1) == (0, extent.len_k)
         return whole and self.lower is None and self.upper is None and self.mask is None
 
     def additive(self, call: AttentionInputs) -> Tensor | None:
-        """What is added to the piece's scores: 0 where attended, −inf elsewhere, and the bias."""
+        """The mask added to the piece's scores: the bias for attended pairs, −inf for others; None if all are 0."""
         keep = None
         if self.mask is not None:
             keep = self.mask.tile(call.extent, (self.i0, self.i1), (self.j0, self.j1), call.query.device)
@@ -61,12 +69,12 @@ class Piece(NamedTuple):
 
     def _diagonals(self, device: torch.device) -> Tensor:
         keys, rows = torch.arange(self.j0, self.j1, device=device), torch.arange(self.i0, self.i1, device=device)
-        step = keys - rows.unsqueeze(1)
-        keep = torch.ones_like(step, dtype=torch.bool)
+        distance = keys - rows.unsqueeze(1)
+        keep = torch.ones_like(distance, dtype=torch.bool)
         if self.lower is not None:
-            keep &= step >= self.lower
+            keep &= distance >= self.lower
         if self.upper is not None:
-            keep &= step < self.upper
+            keep &= distance < self.upper
         return keep
 
     def _cut_bias(self, bias: Tensor) -> Tensor:
@@ -80,16 +88,16 @@ class Piece(NamedTuple):
 
 
 def cut_mask(call: AttentionInputs) -> list[Piece]:
-    """Pieces that cover exactly what the mask lets through; those with the same rows stand together."""
+    """Pieces that cover exactly the attended pairs, each once; pieces with the same rows follow one another."""
     if type(call.mask) is not Causal:
         return _cut_mask(call)
-    # Nothing in it but an offset: the pieces are the same the next time.
-    place = call.mask.offset, call.extent
-    pieces = _PIECES.get(place)
+    # The pieces depend on the offset and the sizes only, and can be reused.
+    signature = call.mask.offset, call.extent
+    pieces = _PIECES.get(signature)
     if pieces is None:
         if len(_PIECES) >= _MAX_PIECES:
             _PIECES.clear()
-        pieces = _PIECES[place] = _cut_mask(call)
+        pieces = _PIECES[signature] = _cut_mask(call)
     return pieces
 
 
@@ -98,38 +106,38 @@ def _cut_mask(call: AttentionInputs) -> list[Piece]:
     mask = call.mask
     if mask is None:
         return [Piece(0, extent.batch, 0, extent.len_q, 0, extent.len_k)]
-    band, rest = _structure(call, mask)
+    band, rest = _split_band(call, mask)
     if not rest:
-        return list(_of_band(call, band))
+        return list(_pieces_of_band(call, band))
     if len(rest) == 1 and isinstance(rest[0], Segments):
         documents = rest[0].documents_by_row(extent)
         if documents is not None:
-            return list(_of_documents(call, band, documents))
+            return list(_pieces_of_segments(call, band, documents))
     if band.is_trivial and all(part.keys_kept(extent) is not None for part in rest):
         return [Piece(0, extent.batch, 0, extent.len_q, 0, extent.len_k, mask=mask)]
-    return list(_of_tiles(call, band, mask))
+    return list(_masked_pieces(call, band, mask))
 
 
-def _structure(call: AttentionInputs, mask: Mask) -> tuple[Band, tuple[Mask, ...]]:
-    """The mask as a band and the parts that are none."""
+def _split_band(call: AttentionInputs, mask: Mask) -> tuple[Band, tuple[Mask, ...]]:
+    """The mask as a band, and the parts of it that are no band."""
     band, rest = Band(), []
     for part in mask.parts() if isinstance(mask, And) else (mask,):
-        own = part.band(call.extent)
-        if own is None:
+        part_band = part.band(call.extent)
+        if part_band is None:
             rest.append(part)
         else:
-            band = band.intersect(own)
+            band = band.intersect(part_band)
     return band, tuple(rest)
 
 
-def _of_band(call: AttentionInputs, band: Band) -> Iterator[Piece]:
+def _pieces_of_band(call: AttentionInputs, band: Band) -> Iterator[Piece]:
     extent = call.extent
-    for b0, b1, j0, j1 in _same_keys(band, extent.batch, extent.len_k):
+    for b0, b1, j0, j1 in _batches_with_equal_keys(band, extent.batch, extent.len_k):
         yield from pieces_of_rectangle(Piece(b0, b1, 0, extent.len_q, j0, j1), band)
 
 
-def _same_keys(band: Band, batch: int, len_k: int) -> Iterator[tuple[int, int, int, int]]:
-    """Neighbouring batch rows with the same range of keys, together."""
+def _batches_with_equal_keys(band: Band, batch: int, len_k: int) -> Iterator[tuple[int, int, int, int]]:
+    """Runs of batch rows with the same range of keys: b0, b1, j0, j1."""
     ranges = [(band.starts[b] if band.starts else 0, band.stops[b] if band.stops else len_k) for b in range(batch)]
     b0 = 0
     for b in range(1, batch + 1):
@@ -138,7 +146,7 @@ def _same_keys(band: Band, batch: int, len_k: int) -> Iterator[tuple[int, int, i
             b0 = b
 
 
-def _of_documents(
+def _pieces_of_segments(
     call: AttentionInputs, band: Band, documents: list[list[tuple[int, int, int, int]]]
 ) -> Iterator[Piece]:
     for b, rectangles in enumerate(documents):
@@ -157,7 +165,7 @@ def pieces_of_rectangle(piece: Piece, band: Band) -> Iterator[Piece]:
         yield piece
     elif band.lower is None:
         assert band.upper is not None
-        # In the rectangle's own counting, row i sees columns 0 to i + shift.
+        # Counted from the rectangle's corner, row i attends to columns 0 to i + shift.
         shift = i0 + band.upper - 1 - j0
         if shift < 0:
             i0, shift = i0 - shift, 0
@@ -168,10 +176,10 @@ def pieces_of_rectangle(piece: Piece, band: Band) -> Iterator[Piece]:
         if j0 + shift < j1:
             yield Piece(b0, b1, i0, i1, j0 + shift, min(j1, j0 + shift + i1 - i0), causal=True)
     else:
-        yield from _of_window(piece, band.lower, band.upper)
+        yield from _pieces_of_window(piece, band.lower, band.upper)
 
 
-def _of_window(piece: Piece, lower: int, upper: int | None) -> Iterator[Piece]:
+def _pieces_of_window(piece: Piece, lower: int, upper: int | None) -> Iterator[Piece]:
     b0, b1, i0, i1, j0, j1 = piece[:6]
     span = j1 - j0 if upper is None else max(upper - lower, 1)
     step = min(max(span, 64), 512)
@@ -195,11 +203,11 @@ def _of_window(piece: Piece, lower: int, upper: int | None) -> Iterator[Piece]:
             )
 
 
-def _of_tiles(call: AttentionInputs, band: Band, mask: Mask) -> Iterator[Piece]:
+def _masked_pieces(call: AttentionInputs, band: Band, mask: Mask) -> Iterator[Piece]:
     extent = call.extent
     if not extent.batch:
         return
-    step = max(16, min(extent.len_q, TILE // max(1, extent.batch * extent.heads * extent.len_k)))
+    step = max(16, min(extent.len_q, MAX_MASKED_SCORES // max(1, extent.batch * extent.heads * extent.len_k)))
     for i0 in range(0, extent.len_q, step):
         i1 = min(i0 + step, extent.len_q)
         ranges = [band.bounds_for_rows(b, i0, i1, extent.len_k) for b in range(extent.batch)]

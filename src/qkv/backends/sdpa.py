@@ -1,10 +1,11 @@
 """`sdpa`: softmax on torch's flash kernel for CPUs, without the len_q × len_k matrix.
 
-The kernel is called on pieces of the mask that it can represent (rectangles, and triangles below a diagonal), and the
-pieces are merged by log-sum-exp. It takes four dimensions, equal widths, a last axis of stride 1, an additive mask and a
-triangle from the top left. It returns lse = 0 for a row whose mask is all −inf, and one NaN spoils the rows of other
-keys: it is only given finite numbers, rows that attend to a non-finite one are computed by the blockwise backend, and
-so is a call whose scores overflow. Derivatives of a bias or of lse, which the kernel lacks, are in `blockwise`.
+The kernel runs on pieces of the mask that it can represent (rectangles, and triangles below a diagonal); pieces with
+the same rows are merged by log-sum-exp. It takes four dimensions, equal widths, a last axis of stride 1, an additive
+mask and a triangle from the top left. It returns lse = 0 for a row whose mask is all −inf, and a NaN in one key affects
+other rows too. It is therefore given finite numbers only: rows that attend to a non-finite number are computed by
+`blockwise`, and so is a call whose scores overflow. `blockwise` also has the gradients of a bias and of lse, which the
+kernel lacks.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from ..masks import Extent
 from ..shapes import Bool
 from ..similarity import Softmax
 from . import blockwise, work
-from .base import RUNS, Backend, population
-from .blockwise import Outcome, block_gradients, sink_gradient
+from .base import RUNS, Backend, attended_pairs
+from .blockwise import BackwardInputs, block_gradients, sink_gradient
 from .pieces import Piece, cut_mask
 from .reference import NEG_INF, Result, Tile, attend
 
 _FLASH_KEYS = 512  # keys in a block of torch's kernel
+_flash_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
 def reasons_against(call: AttentionInputs) -> tuple[str, ...]:
@@ -36,20 +39,20 @@ def reasons_against(call: AttentionInputs) -> tuple[str, ...]:
 
 def cost(call: AttentionInputs) -> Cost:
     extent = call.extent
-    pairs = population(call)
+    pairs = attended_pairs(call)
     size = compute_dtype(call.query.dtype).itemsize
     flops = product_flops(pairs, call.width + call.width_v)
     rows = extent.batch * extent.heads * extent.len_q
-    # The kernel's blocks are 32 queries of one head, filled or not.
+    # A block of the kernel is 32 queries of one head, whether there are that many or not.
     executed = flops * max(1, 32 // max(extent.len_q, 1))
     if call.mask is not None and extent.len_q == extent.len_k and pairs < extent.cells:
-        executed = max(executed, product_flops(_triangle(extent), call.width + call.width_v))
-    held = size * rows + (size * rows * call.width_v if call.mask is not None else 0)
-    return Cost(flops, size * rows * (call.width + call.width_v), held, 10e-6, executed, partial(work.sdpa, call))
+        executed = max(executed, product_flops(_causal_pairs(extent), call.width + call.width_v))
+    extra = size * rows + (size * rows * call.width_v if call.mask is not None else 0)
+    return Cost(flops, size * rows * (call.width + call.width_v), extra, 10e-6, executed, partial(work.sdpa, call))
 
 
-def _triangle(extent: Extent) -> int:
-    """Pairs that the kernel computes below a diagonal: every block of keys that a query sees any of, as a whole."""
+def _causal_pairs(extent: Extent) -> int:
+    """Pairs that the kernel computes below a diagonal: blocks of keys are computed whole, even if partly masked."""
     whole, rest = divmod(extent.len_k, _FLASH_KEYS)
     pairs = _FLASH_KEYS * _FLASH_KEYS * whole * (whole + 1) // 2 + rest * extent.len_k
     return extent.batch * extent.heads * pairs
@@ -68,7 +71,7 @@ def run(call: AttentionInputs) -> Result:
 SDPA = Backend(
     name="sdpa",
     summary="PyTorch's flash kernel on pieces of the mask, no matrix of scores",
-    # The kernel's exp is good to 20 ulp, and it rounds weights to half precision before the second product.
+    # The kernel's exp is accurate to 20 ulp, and weights are rounded to half precision before the second product.
     bound={torch.float64: 32.0, torch.float32: 48.0, torch.bfloat16: 3.0, torch.float16: 3.0},
     keeps=("runs at the same number of threads", "layouts"),
     reasons_against=reasons_against,
@@ -76,29 +79,26 @@ SDPA = Backend(
     run=run,
 )
 
-_flash_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-
 
 def flash_reasons_against(call: AttentionInputs) -> tuple[str, ...]:
-    """What the kernel does not know, by sizes and kinds."""
+    """Why torch's flash kernel cannot run the call: the similarity, dropout or the device."""
     similarity = call.similarity
     if not isinstance(similarity, Softmax):
-        return ("the kernel knows softmax only",)
+        return (f"PyTorch's flash kernel computes Softmax, not {type(similarity).__name__}",)
     if similarity.softcap is None and not call.dropout and call.query.is_cpu:
         return ()
     reasons = []
     if similarity.softcap is not None:
-        reasons.append("the kernel has no softcap")
+        reasons.append("PyTorch's flash kernel has no softcap")
     if call.dropout:
-        reasons.append("the kernel has no dropout")
+        reasons.append("PyTorch's flash kernel has no dropout on the CPU")
     if not call.query.is_cpu:
-        reasons.append(f"the kernel runs on the CPU, not on {call.query.device.type}")
+        reasons.append(f"this flash kernel runs on the CPU, not on {call.query.device.type}")
     return tuple(reasons)
 
 
 def run_flash(call: AttentionInputs) -> Result | None:
-    """The answer for finite numbers, or None where a score overflows: blocks follow the equation to the letter then."""
+    """The answer for finite inputs; None if a score overflows, which `blockwise` then computes as the equation says."""
     similarity = call.similarity
     assert isinstance(similarity, Softmax)
     pieces = None if call.mask is None else cut_mask(call)
@@ -113,7 +113,7 @@ def run_flash(call: AttentionInputs) -> Result | None:
         return None
     pieces = cut_mask(call) if pieces is None else pieces
     if call.needs_grad:
-        answer = _Pieces.apply(call, pieces, call.query, call.key, call.value, call.bias, call.sink)
+        answer = _PiecewiseAttention.apply(call, pieces, call.query, call.key, call.value, call.bias, call.sink)
     else:
         answer = _merge(call, pieces)
     if answer is None:
@@ -127,20 +127,20 @@ def _kernel(
 ) -> tuple[Tensor, Tensor]:
     heads_q, heads_kv = query.shape[1], key.shape[1]
     if heads_q != heads_kv and not causal and additive is None and query.shape[2] < 64 and not query.requires_grad:
-        # Few rows: the group's heads become rows, and each key is read once.
+        # With few queries the heads of a group become rows, and each key is read once.
         out, lse = _flash_forward(fold_group(query, heads_kv), key, value, 0.0, False, scale=scale)
         return unfold_group(out, heads_q), unfold_group(lse.unsqueeze(-1), heads_q).squeeze(-1)
     return _flash_forward(query, key, value, 0.0, causal, attn_mask=additive, scale=scale)
 
 
 def _merge(call: AttentionInputs, pieces: list[Piece]) -> tuple[Tensor, Tensor] | None:
-    """Every piece by the kernel, pieces with the same rows joined by log-sum-exp. None: something overflowed."""
+    """Runs the kernel on every piece and merges pieces with the same rows by log-sum-exp; None if a score overflows."""
     assert isinstance(call.similarity, Softmax)
     scale = call.similarity.scale_for(call.width)
-    query, key, value = _equal_widths(call.query, call.key, call.value)
+    query, key, value = _pad_to_equal_widths(call.query, call.key, call.value)
     whole = (0, call.extent.batch, 0, call.extent.len_q)
     out = lse = None
-    for rows, group in _by_rows(pieces):
+    for rows, group in _group_by_rows(pieces):
         part_out = part_lse = None
         for piece in group:
             b, i, j = slice(piece.b0, piece.b1), slice(piece.i0, piece.i1), slice(piece.j0, piece.j1)
@@ -149,51 +149,51 @@ def _merge(call: AttentionInputs, pieces: list[Piece]) -> tuple[Tensor, Tensor] 
             if not ops.all_finite(s.transpose(1, 2)):
                 return None
             if additive is not None:
-                s = _without_empty_rows(s, additive, piece.causal)
-            part_out, part_lse = (o, s) if part_out is None else _joined(part_out, part_lse, o, s)
+                s = _mark_empty_rows(s, additive, piece.causal)
+            part_out, part_lse = (o, s) if part_out is None else _merge_two(part_out, part_lse, o, s)
         assert part_out is not None
         assert part_lse is not None
         if rows == whole:
             out, lse = part_out, part_lse
             break
         if out is None or lse is None:
-            out, lse = _nothing_yet(call, value.shape[3])
+            out, lse = _empty_result(call, value.shape[3])
         b, i = slice(rows[0], rows[1]), slice(rows[2], rows[3])
         out[b, :, i], lse[b, :, i] = part_out, part_lse
     if out is None or lse is None:
-        out, lse = _nothing_yet(call, value.shape[3])
+        out, lse = _empty_result(call, value.shape[3])
     if call.sink is not None:
-        out, lse = with_sink(out, lse, call.sink.detach())
+        out, lse = add_sink(out, lse, call.sink.detach())
     return out[..., : call.width_v], lse
 
 
-def _without_empty_rows(lse: Tensor, additive: Tensor, causal: bool) -> Tensor:
-    """The kernel says lse = 0 for a row that sees nothing; −inf is what it should say."""
-    suspects = lse == 0
-    if not suspects.any():
+def _mark_empty_rows(lse: Tensor, additive: Tensor, causal: bool) -> Tensor:
+    """lse with −inf for fully masked rows, for which the kernel returns 0."""
+    candidates = lse == 0
+    if not candidates.any():
         return lse
     if causal:
         rows, keys = lse.shape[2], additive.shape[3]
         additive = additive.masked_fill(lse.new_ones(rows, keys, dtype=torch.bool).triu(1), NEG_INF)
-    return torch.where(suspects & (additive.amax(-1) == NEG_INF), NEG_INF, lse)
+    return torch.where(candidates & (additive.amax(-1) == NEG_INF), NEG_INF, lse)
 
 
-def _by_rows(pieces: list[Piece]) -> list[tuple[tuple[int, int, int, int], list[Piece]]]:
+def _group_by_rows(pieces: list[Piece]) -> list[tuple[tuple[int, int, int, int], list[Piece]]]:
     groups: dict[tuple[int, int, int, int], list[Piece]] = {}
     for piece in pieces:
         groups.setdefault(piece.rows, []).append(piece)
     return list(groups.items())
 
 
-def _nothing_yet(call: AttentionInputs, width: int) -> tuple[Tensor, Tensor]:
+def _empty_result(call: AttentionInputs, width: int) -> tuple[Tensor, Tensor]:
     shape = call.query.shape[:3]
     return call.query.new_zeros(*shape, width), call.query.new_full(
         shape, NEG_INF, dtype=compute_dtype(call.query.dtype)
     )
 
 
-def _joined(out: Tensor, lse: Tensor | None, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
-    """Σ_c exp(lse_c − lse)·out_c with lse = log Σ_c exp(lse_c); −inf is a piece with nothing in it."""
+def _merge_two(out: Tensor, lse: Tensor | None, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ_c exp(lse_c − lse)·out_c with lse = log Σ_c exp(lse_c) of two pieces; lse = −inf is a fully masked piece."""
     assert lse is not None
     total = torch.logaddexp(lse, more_lse)
     top = torch.where(total == NEG_INF, 0.0, total)
@@ -201,32 +201,31 @@ def _joined(out: Tensor, lse: Tensor | None, more: Tensor, more_lse: Tensor) -> 
     return (out * first + more * second).to(out.dtype), total
 
 
-def with_sink(out: Tensor, lse: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
-    """The sink joins the sum below the fraction; a row that sees nothing stays as it is."""
+def add_sink(out: Tensor, lse: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
+    """out and lse with the sink added to the denominator; fully masked rows do not change."""
     sink = sink.squeeze(-1)
     total = torch.where(lse == NEG_INF, NEG_INF, torch.logaddexp(lse, sink))
     share = torch.where(lse == NEG_INF, 0.0, torch.exp(lse - total))
     return (out * share.unsqueeze(-1)).to(out.dtype), total
 
 
-def _equal_widths(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Level, and as wide as each other: zeros change neither q·k nor the columns that are asked for."""
+def _pad_to_equal_widths(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """All with stride 1 along the width, padded to equal widths: zeros change neither q·k nor the first columns."""
     width, width_v = query.shape[3], value.shape[3]
     if width < width_v:
-        room = (0, width_v - width)
-        query, key = torch.nn.functional.pad(query, room), torch.nn.functional.pad(key, room)
+        padding = (0, width_v - width)
+        query, key = torch.nn.functional.pad(query, padding), torch.nn.functional.pad(key, padding)
     elif width_v < width:
         value = torch.nn.functional.pad(value, (0, width - width_v))
     return aligned_layout(query), aligned_layout(key), aligned_layout(value)
 
 
-class _Pieces(torch.autograd.Function):
-    """Forward in pieces; backward by the kernel's own, piece by piece, with the whole row's out and lse.
+class _PiecewiseAttention(torch.autograd.Function):
+    """Attention in pieces, forward and backward.
 
-    In the forward pass this was: P_ij = exp(s_ij − lse_i), out_i = Σ_j P_ij v_j. Since
-    ds_ij = P_ij (dout_i·v_j − dout_i·out_i) needs only the row's final lse and out, each piece adds its
-    share of dq, dk and dv without the others. A gradient of the bias or of lse is not the kernel's: `backward`
-    has it. A gradient that is differentiated again is torch's own of the equation.
+    Forward: P_ij = exp(s_ij − lse_i) and out_i = Σ_j P_ij v_j. Backward: ds_ij = P_ij (dout_i·v_j − dout_i·out_i) needs
+    only lse and out of the whole row, so each piece adds its part of dq, dk and dv independently. Gradients of a bias
+    or of lse come from `blockwise`; gradients that are differentiated again come from the reference equation.
     """
 
     @staticmethod
@@ -254,35 +253,35 @@ class _Pieces(torch.autograd.Function):
     def backward(ctx, grad_out: Tensor | None, grad_lse: Tensor | None):  # pyright: ignore[reportIncompatibleMethodOverride]
         query, key, value, bias, sink, out, lse = ctx.saved_tensors
         call: AttentionInputs = ctx.call._replace(query=query, key=key, value=value, bias=bias)
-        wants = ctx.needs_input_grad[2:]
+        needed = ctx.needs_input_grad[2:]
         if grad_out is None and grad_lse is None:
             return (None,) * 7
-        call.check_mask_is_as_it_was(ctx.versions)
+        call.check_mask_unchanged(ctx.versions)
         if torch.is_grad_enabled():
-            return None, None, *_by_the_equation(call, sink, wants, grad_out, grad_lse)
+            return None, None, *_reference_gradients(call, sink, needed, grad_out, grad_lse)
         empty = lse == NEG_INF
         if grad_out is not None and empty.any():
-            # What comes back for a row that saw nothing must not reach a key, whatever it is.
+            # The gradient of a fully masked row must not reach a key, even if it is NaN.
             grad_out = grad_out.masked_fill(empty.unsqueeze(-1), 0.0)
-        if grad_lse is not None or wants[3]:
-            by_blocks = block_gradients(call, sink, Outcome(lse, grad_out, grad_lse))
-            return None, None, *(found if want else None for found, want in zip(by_blocks, wants, strict=True))
+        if grad_lse is not None or needed[3]:
+            by_blocks = block_gradients(call, sink, BackwardInputs(lse, grad_out, grad_lse))
+            return None, None, *(grad if need else None for grad, need in zip(by_blocks, needed, strict=True))
         assert grad_out is not None
         dq, dk, dv = _gradients(call, ctx.pieces, grad_out, out, lse)
         dsink = None
-        if wants[4] and sink is not None:
+        if needed[4] and sink is not None:
             dsink = sink_gradient(sink, lse, -(grad_out.to(lse.dtype) * out.to(lse.dtype)).sum(-1))
         return None, None, dq, dk, dv, None, dsink
 
 
-def _by_the_equation(
+def _reference_gradients(
     call: AttentionInputs,
     sink: Tensor | None,
-    wants: tuple[bool, ...],
+    needed: tuple[bool, ...],
     grad_out: Tensor | None,
     grad_lse: Tensor | None,
 ) -> list[Tensor | None]:
-    """Gradients that can be differentiated again: torch's own of the equation, all scores at once."""
+    """Gradients that can be differentiated again: autograd's of the reference equation, all scores at once."""
     extent = call.extent
     keep = None
     if call.mask is not None:
@@ -293,14 +292,16 @@ def _by_the_equation(
         result = attend(call._replace(return_lse=True), rows)
         out = result.out.to(call.query.dtype)
     pairs = [(o, g) for o, g in ((out, grad_out), (result.lse, grad_lse)) if o is not None and g is not None]
-    asked = [t for t, want in zip(inputs, wants, strict=True) if want and t is not None]
+    sources = [t for t, need in zip(inputs, needed, strict=True) if need and t is not None]
     outputs, grads = [o for o, _ in pairs], [g for _, g in pairs]
-    found = iter(torch.autograd.grad(outputs, asked, grads, create_graph=True, allow_unused=True))
-    return [next(found) if want and t is not None else None for t, want in zip(inputs, wants, strict=True)]
+    found = iter(torch.autograd.grad(outputs, sources, grads, create_graph=True, allow_unused=True))
+    return [next(found) if need and t is not None else None for t, need in zip(inputs, needed, strict=True)]
 
 
-def gradients_of(call: AttentionInputs, grad_out: Tensor, out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk and dv of a call whose keys are some of those that its rows see: out and lse are those of all of them."""
+def partial_gradients(
+    call: AttentionInputs, grad_out: Tensor, out: Tensor, lse: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk and dv of a call with a part of the keys; out and lse are those of the rows over all keys."""
     return _gradients(call, cut_mask(call), grad_out, out, lse)
 
 
@@ -309,38 +310,39 @@ def _gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:
     assert isinstance(call.similarity, Softmax)
     scale = call.similarity.scale_for(call.width)
-    query, key, value = _equal_widths(call.query, call.key, call.value)
-    room = (0, value.shape[3] - out.shape[3])
-    grad_out, out = torch.nn.functional.pad(grad_out, room), torch.nn.functional.pad(out, room)
-    # exp(−inf − 0) = 0: a row that sees nothing gives nothing.
+    query, key, value = _pad_to_equal_widths(call.query, call.key, call.value)
+    padding = (0, value.shape[3] - out.shape[3])
+    grad_out, out = torch.nn.functional.pad(grad_out, padding), torch.nn.functional.pad(out, padding)
+    # exp(−inf − 0) = 0: a fully masked row contributes nothing.
     lse = torch.where(lse == NEG_INF, 0.0, lse)
 
-    def of_piece(piece: Piece, b: slice, i: slice, j: slice) -> tuple[Tensor, Tensor, Tensor]:
+    def gradients_of_piece(piece: Piece, b: slice, i: slice, j: slice) -> tuple[Tensor, Tensor, Tensor]:
         inputs = grad_out[b, :, i], query[b, :, i], key[b, :, j], value[b, :, j], out[b, :, i], lse[b, :, i]
         return _flash_backward(*inputs, 0.0, piece.causal, attn_mask=piece.additive(call), scale=scale)
 
     if len(pieces) == 1 and pieces[0].covers(call):
         everything = slice(None)
-        dq, dk, dv = of_piece(pieces[0], everything, everything, everything)
+        dq, dk, dv = gradients_of_piece(pieces[0], everything, everything, everything)
     else:
         dq, dk, dv = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
         for piece in pieces:
             b, i, j = slice(piece.b0, piece.b1), slice(piece.i0, piece.i1), slice(piece.j0, piece.j1)
-            more_q, more_k, more_v = of_piece(piece, b, i, j)
-            dq[b, :, i] += more_q
-            dk[b, :, j] += more_k
-            dv[b, :, j] += more_v
+            piece_dq, piece_dk, piece_dv = gradients_of_piece(piece, b, i, j)
+            dq[b, :, i] += piece_dq
+            dk[b, :, j] += piece_dk
+            dv[b, :, j] += piece_dv
     return dq[..., : call.width], dk[..., : call.width], dv[..., : call.width_v]
 
 
 def run_nonfinite(call: AttentionInputs, run_finite: Callable[[AttentionInputs], Result | None]) -> Result | None:
-    """`run_finite` with every non-finite number replaced by 0; rows that attend to one are computed blockwise.
+    """`run_finite` with every non-finite number replaced by 0; rows that attend to one are computed by `blockwise`.
 
-    None where `run_finite` gives None.
+    Non-finite numbers are usually masked, such as in padding. Rows that attend to none of them have the same bits as
+    without them. None if `run_finite` returns None.
     """
     nonfinite_query = ~call.query.isfinite().all(-1)
     nonfinite_key = ~(call.key.isfinite().all(-1) & call.value.isfinite().all(-1))
-    touched = _rows_touched(call, nonfinite_query, nonfinite_key)
+    affected = _rows_attending_nonfinite(call, nonfinite_query, nonfinite_key)
     result = run_finite(
         call._replace(
             query=call.query.masked_fill(nonfinite_query.unsqueeze(-1), 0.0),
@@ -348,26 +350,26 @@ def run_nonfinite(call: AttentionInputs, run_finite: Callable[[AttentionInputs],
             value=torch.where(call.value.isfinite(), call.value, 0.0),
         )
     )
-    if result is None or not touched.any():
+    if result is None or not affected.any():
         return result
     exact = blockwise.run_blocks(call)
-    out = torch.where(touched.unsqueeze(-1), exact.out, result.out)
+    out = torch.where(affected.unsqueeze(-1), exact.out, result.out)
     if exact.lse is None or result.lse is None:
         return Result(out, None, None)
-    return Result(out, torch.where(touched, exact.lse, result.lse), None)
+    return Result(out, torch.where(affected, exact.lse, result.lse), None)
 
 
-def _rows_touched(
+def _rows_attending_nonfinite(
     call: AttentionInputs, nonfinite_query: Tensor, nonfinite_key: Tensor
 ) -> Bool[Tensor, "batch heads len_q"]:
     """Rows that attend to a non-finite key or value, and non-finite queries that attend to anything."""
     extent = call.extent
-    touched = torch.zeros_like(nonfinite_query)
-    step = max(1, blockwise.BLOCK // max(1, extent.batch * extent.heads * extent.len_k))
+    affected = torch.zeros_like(nonfinite_query)
+    step = max(1, blockwise.BLOCK_SCORES // max(1, extent.batch * extent.heads * extent.len_k))
     band = None if call.mask is None else call.mask.band(extent)
     for i0 in range(0, extent.len_q, step):
         i1 = min(i0 + step, extent.len_q)
-        j0, j1 = blockwise.keys_of_rows(band, extent, i0, i1)
+        j0, j1 = blockwise.key_range_of_rows(band, extent, i0, i1)
         if not (nonfinite_key[..., j0:j1].any() or nonfinite_query[:, :, i0:i1].any()):
             continue
         keep = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=call.query.device)
@@ -378,9 +380,9 @@ def _rows_touched(
             bias = bias[..., j0:j1] if bias.shape[3] > 1 else bias
             keep = keep & (bias != NEG_INF)
         keep = keep.expand(extent.batch, extent.heads, i1 - i0, j1 - j0)
-        sees_nonfinite = (fold_group(keep, call.heads_kv) & nonfinite_key[..., j0:j1].unsqueeze(-2)).any(
+        attends_nonfinite = (fold_group(keep, call.heads_kv) & nonfinite_key[..., j0:j1].unsqueeze(-2)).any(
             -1, keepdim=True
         )
-        sees_nonfinite = unfold_group(sees_nonfinite, extent.heads).squeeze(-1)
-        touched[:, :, i0:i1] = sees_nonfinite | (nonfinite_query[:, :, i0:i1] & keep.any(-1))
-    return touched
+        attends_nonfinite = unfold_group(attends_nonfinite, extent.heads).squeeze(-1)
+        affected[:, :, i0:i1] = attends_nonfinite | (nonfinite_query[:, :, i0:i1] & keep.any(-1))
+    return affected

@@ -1,4 +1,4 @@
-"""What a decoder remembers: keys and values in pages that never move, or their sums."""
+"""Caches for decoding: `KVCache` stores keys and values in pages, `LinearState` stores their sums."""
 
 from .kv import KVCache as KVCache
 from .state import LinearState as LinearState

@@ -1,4 +1,4 @@
-"""`decode`: append the new tokens to a cache, then attend to all that it holds."""
+"""`decode`: append the new tokens to a cache, then attend to all of its tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import atexit
 import math
 from collections.abc import Iterator
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 import numpy as np
 import torch
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from .. import ops
 from ..backends.base import RUNS
-from ..backends.dispatch import Candidate, Choice, choose, describe, explain_choice, seconds_of
-from ..backends.work import cache as cache_work
-from ..cost.machine import active
+from ..backends.dispatch import Candidate, Choice, choose, comparable_seconds, describe, explain_choice
+from ..backends.work import cache_step as cache_work
+from ..cost.machine import active_machine
 from ..cost.price import Cost, Work, product_flops
 from ..cost.sizes import Sizes
 from ..errors import BackendRefused, DtypeError, OptionError, OptionTypeError, ShapeError, complaint
@@ -33,23 +33,24 @@ from ..inputs import (
     in_transform,
     is_compiling,
     keep_under_tracing,
+    raise_unknown_arguments,
     read_decode_inputs,
     read_inputs,
 )
 from ..masks import Causal, Dense, Mask, Window
 from ..ops import library
-from ..ops.kernels import CODE, NOTHING, NativeStep, memory_attend
+from ..ops.kernels import DTYPE_CODE, NO_STRIDES, NativeStep, cache_attend
 from ..ops.loader import limit_threads_after_fork
 from ..shapes import Float
 from ..similarity import AnySimilarity, Argmax, Softmax, as_similarity
 from .kv import KVCache, check_cache
-from .pages import PAGE, numbers
+from .pages import PAGE, from_storage
 from .state import LinearState
 
 _RIGHT = "right"
 _PLANS: dict[tuple, Plan] = {}
 _MAX_PLANS = 64
-# The library complains of objects that outlive it.
+# The native library reports objects that outlive it.
 atexit.register(_PLANS.clear)
 _threads, _empty_like = torch.get_num_threads, torch.empty_like
 
@@ -65,17 +66,36 @@ def decode(
     bias: Tensor | None = None,
     lengths: Any = None,
     padding: str = _RIGHT,
+    **unknown: Never,
 ) -> Float[Tensor, "batch heads_q n value_width"]:
     """Append n tokens to the cache and attend from them: V'_i = Σ_{j ≤ i} sim(q_i, k_j) v_j / Σ_{j ≤ i} sim(q_i, k_j).
 
-    The same answer as rows past … past + n − 1 of `attention` over the whole sequence with the mask `Causal() & mask`,
-    whether the tokens come one by one, in chunks or all at once. Query head h reads key/value head
-    h // (heads_q // heads_kv).
-    cache: a `KVCache`, or a `LinearState`, which brings its own similarity and takes neither mask nor bias.
-    similarity: `Softmax` (when None) or `Argmax`. mask: in absolute positions, for keys and for queries; a tensor's
-    axis of queries is the whole sequence's, or the n new ones'. bias: broadcasts to (batch, heads_q, n, total).
-    lengths: how many of the n new tokens of each row count, the first ones, or the last ones with padding="left". The
-    others are not kept, and the answer is 0 there.
+    The result equals the last n rows of `attention` over the whole sequence with the mask `Causal() & mask`, whether
+    the tokens are decoded one by one, in chunks or at once. Query head h reads key/value head
+    h // (heads_q // heads_kv). If the call raises, the cache is unchanged. With n = 0 nothing is appended.
+
+    float64 queries are computed by torch, others by the native kernel, whose bits do not depend on the number of
+    threads, the other rows of the batch, the memory layout or the chunking. `qkv.explain(..., cache=cache)` says which
+    one runs.
+
+    Args:
+        query: (batch, heads_q, n, width).
+        key: (batch, heads_kv, n, width).
+        value: (batch, heads_kv, n, value_width).
+        cache: A `KVCache`, or a `LinearState`, which has its own similarity and takes neither mask nor bias.
+        similarity: `Softmax` (if None) or `Argmax`.
+        mask: In absolute positions of queries and keys. The query axis of a tensor is the whole sequence, or the n new
+            tokens.
+        bias: Added to the scores; broadcasts to (batch, heads_q, n, total).
+        lengths: How many of the n tokens are real in each row; all if None. Padding is not stored, and its output is 0.
+        padding: Where the padding of a shorter row is: "right" or "left" of its real tokens.
+
+    Returns:
+        (batch, heads_q, n, value_width).
+
+    Raises:
+        ShapeError, DtypeError, MaskError, OptionError, OptionTypeError: An argument is invalid; gradients are refused.
+        BackendRefused: The cache does not support the mask, the bias or compilation.
 
     >>> import torch, qkv
     >>> cache = qkv.KVCache(batch=1, heads=2, width=8, dtype=torch.bfloat16)
@@ -84,12 +104,9 @@ def decode(
     ...     out = qkv.decode(q, k, v, cache)
     >>> out.shape, cache.length
     (torch.Size([1, 4, 1, 8]), 3)
-
-    At the edges: n = 0 gives an empty answer and appends nothing. An error leaves the cache as it was. Inputs that
-    require grad are refused. float64 queries run on torch, the others on the native kernel, which keeps the same bits
-    for any number of threads, any batch companions, any layout and any chunking: `qkv.explain(..., cache=cache)` says
-    which.
     """
+    if unknown:
+        raise_unknown_arguments("decode", unknown)
     limit_threads_after_fork()
     if isinstance(cache, LinearState):
         return _decode_state(query, key, value, cache, similarity, mask, bias, lengths, padding)
@@ -118,16 +135,16 @@ def decode(
 
 
 def _plan_key(query: Tensor, key: Tensor, value: Tensor, cache: KVCache, similarity: AnySimilarity | None) -> tuple:
-    """What a plan depends on, beside what the step itself looks at."""
+    """What a plan depends on, apart from what `NativeStep` checks itself."""
     shapes = query.shape, key.shape, value.shape
-    return similarity, cache._layout.numbers, cache._window, len(cache._lengths), query.dtype, shapes
+    return similarity, cache._layout.native_args, cache._window, len(cache._lengths), query.dtype, shapes
 
 
 def _find_plan(query: Any, key: Any, value: Any, cache: KVCache, similarity: AnySimilarity | None) -> Plan | None:
-    """The plan of another cache's call that looked the same: a model's layers do."""
-    if cache._seen is not None or not (type(query) is type(key) is type(value) is Tensor):
+    """The plan of the same call on another cache, such as another layer of a model."""
+    if cache._dtype_device is not None or not (type(query) is type(key) is type(value) is Tensor):
         return None
-    if not isinstance(similarity, AnySimilarity | None):  # what is wrong is said elsewhere
+    if not isinstance(similarity, AnySimilarity | None):  # refused later, with a message
         return None
     plan = _PLANS.get(_plan_key(query, key, value, cache, similarity))
     if plan is not None and (key.dtype, key.device) == (query.dtype, query.device):
@@ -136,27 +153,27 @@ def _find_plan(query: Any, key: Any, value: Any, cache: KVCache, similarity: Any
 
 
 def _run_plan(plan: Plan, query: Tensor, key: Tensor, value: Tensor, cache: KVCache) -> Tensor | None:
-    """A step like the last one; None, and nothing has happened, where the tensors are not like the last ones."""
+    """Run the planned call. Return None, without any effect, if the tensors do not match the plan."""
     step, n = plan.step, plan.n
     end = cache._lengths.item(0) + n
-    if end > cache._ready:
+    if end > cache._writable_end:
         if not step.fits(query, key, value):
             return None
         cache._reserve(n, None)
     table = cache._table
-    where = table.address, table.slots, cache._lengths_at, cache._copy_at, _threads()
-    # empty_like is the quickest way to a tensor, but keeps the strides: what is not in plain order, `run` leaves alone.
-    if not (plan.alike and step.run(query, key, value, out := _empty_like(query), *where)):
+    addresses = table.address, table.slots, cache._lengths_at, cache._handle_lengths_at, _threads()
+    # empty_like is the fastest allocation but keeps strides; `run` returns False if they are not contiguous.
+    if not (plan.out_like_query and step.run(query, key, value, out := _empty_like(query), *addresses)):
         out = torch.empty(plan.out, dtype=plan.dtype, device="cpu")
-        if not step.run(query, key, value, out, *where):
+        if not step.run(query, key, value, out, *addresses):
             return None
     RUNS["decode.native"] += 1
     if cache._plan is None:
-        cache._plan, cache._seen = plan, (key.dtype, key.device)
-    if end >= cache._full and plan.window:
+        cache._plan, cache._dtype_device = plan, (key.dtype, key.device)
+    if end >= cache._evict_from and plan.window:
         cache._evict()
     if n == 1 and not end & 7:
-        cache._clear_ahead(end)
+        cache._populate_ahead(end)
     return out
 
 
@@ -171,24 +188,24 @@ def _decode_state(
     lengths: Any,
     padding: str,
 ) -> Tensor:
-    """The sums of a `LinearState` instead of a cache's tokens."""
+    """`decode` with a `LinearState`."""
     for name, given in (("mask", mask), ("bias", bias)):
         if given is not None:
-            reason = "a sum of features is the same for every query, and single keys are no longer there"
+            reason = "its sums are shared by all queries and have no single keys"
             hint = "leave tokens out with lengths= when they are appended, or use a KVCache"
-            said = f"a tensor {tuple(given.shape)}" if isinstance(given, Tensor) else repr(given)
-            raise BackendRefused(complaint(name, said, "None beside a LinearState", f"{reason}; {hint}"), (reason,))
+            text = f"a tensor {tuple(given.shape)}" if isinstance(given, Tensor) else repr(given)
+            raise BackendRefused(complaint(name, text, "None with a LinearState", f"{reason}; {hint}"), (reason,))
     if is_compiling():
-        reason = "a LinearState is no tensor that torch.compile could follow"
+        reason = "torch.compile cannot trace a LinearState"
         raise BackendRefused(complaint("cache", "a LinearState in a compiled program", "a KVCache", reason), (reason,))
     if similarity is not None and as_similarity(similarity).signature != state.similarity.signature:
-        wanted = f"{state.similarity!r}, which the state was made for, or None"
-        raise OptionError(complaint("similarity", repr(similarity), wanted, "the sums hold its features"))
+        wanted = f"{state.similarity!r}, the state's similarity, or None"
+        raise OptionError(complaint("similarity", repr(similarity), wanted, "the sums contain its features"))
     with state._lock:
         check_plain_tensor("query", query)
         check_new_tokens(state, key, value)
         if (query.dtype, query.device) != (key.dtype, key.device):
-            given = f"{query.dtype} on {query.device} beside key's {key.dtype} on {key.device}"
+            given = f"{query.dtype} on {query.device}, and key {key.dtype} on {key.device}"
             raise DtypeError(complaint("query", given, "one dtype and device for query, key and value"))
         if query.dim() != 4:
             raise ShapeError(complaint("query", f"shape {tuple(query.shape)}", "(batch, heads, n, width)"))
@@ -201,11 +218,11 @@ def _decode_state(
 
 
 def _run(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None = None) -> Tensor:
-    """Reserve, write, attend, and only then say that the tokens are there."""
+    """Reserve pages, write the tokens, attend, then publish the new lengths."""
     extent = step.extent
-    nothing = extent.len_q == 0 or (step.counts is not None and not step.counts.any())
+    no_tokens = extent.len_q == 0 or (step.counts is not None and not step.counts.any())
     out = empty_output(step, cache)
-    if nothing:
+    if no_tokens:
         return out.zero_()
     cache._reserve(extent.len_q, step.counts)
     try:
@@ -215,8 +232,8 @@ def _run(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None = 
             attend_gathered(step, cache, out)
         else:
             RUNS["decode.native"] += 1
-            plan = plan_of(step, cache, similarity)
-            attend(step, cache, plan, out)
+            plan = make_plan(step, cache, similarity)
+            attend_native(step, cache, plan, out)
             sink_varies = isinstance(step.similarity, Softmax) and isinstance(step.similarity.sink, Tensor)
             if not sink_varies and step.mask is None and step.bias is None and step.counts is None:
                 cache._plan = plan
@@ -241,7 +258,7 @@ def _decode_in_graph(
     lengths: Any,
     padding: str,
 ) -> Tensor:
-    """The operator that torch.compile sees; it reads the cache through its handle when the program runs."""
+    """Call the operator that torch.compile traces; it finds the cache through its handle at run time."""
     chosen = check_cache_similarity(similarity)
     soft = chosen if isinstance(chosen, Softmax) else Softmax()
     sink = soft.sink
@@ -254,16 +271,16 @@ def _decode_in_graph(
     if lengths is not None and not isinstance(lengths, Tensor):
         lengths = torch.tensor(lengths)
     keep = keep_under_tracing(mask, query.shape[2])
-    left, hard = padding == "left", isinstance(chosen, Argmax)
+    left, argmax = padding == "left", isinstance(chosen, Argmax)
     return library.decode(
-        query, key, value, cache.handle, soft.scale, soft.softcap, sink, bias, keep, hard, lengths, left
+        query, key, value, cache.handle, soft.scale, soft.softcap, sink, bias, keep, argmax, lengths, left
     )  # fmt: skip
 
 
 @lru_cache
-def _similarity(scale: float | None, softcap: float | None, hard: bool) -> Softmax | Argmax:
-    """The same object for the same numbers, so that a step is known again."""
-    return Argmax() if hard else Softmax(scale, softcap)
+def _similarity(scale: float | None, softcap: float | None, argmax: bool) -> Softmax | Argmax:
+    """Cached, so that the plan of an earlier step, which compares by identity, is found."""
+    return Argmax() if argmax else Softmax(scale, softcap)
 
 
 def _decode_from_graph(
@@ -276,17 +293,17 @@ def _decode_from_graph(
     sink: Tensor | None = None,
     bias: Tensor | None = None,
     keep: Tensor | None = None,
-    hard: bool = False,
+    argmax: bool = False,
     lengths: Tensor | None = None,
     left: bool = False,
 ) -> Tensor:
-    """What the operator does: back to the lengths of the handle, one step, and the new lengths into the handle."""
+    """The operator: crop the cache to the handle's lengths, decode, write the new lengths into the handle."""
     cache: KVCache = library.cache_of(handle)
-    similarity = _similarity(scale, softcap, hard) if sink is None else Softmax(scale, softcap, sink)
+    similarity = _similarity(scale, softcap, argmax) if sink is None else Softmax(scale, softcap, sink)
     with cache._pool.lock:
-        # Only the handle that was given is written to: it may be a copy of the cache's own.
+        # Only the given handle is written: it may be a copy of the cache's own handle.
         own, before = cache.handle, cache.handle.clone()
-        cache._rewind(library.lengths_of(handle, cache._lengths))
+        cache._rewind(library.requested_lengths(handle, cache._lengths))
         mask = None if keep is None else Dense(keep)
         out = decode(
             query, key, value, cache, similarity=similarity, mask=mask, bias=bias, lengths=lengths,
@@ -301,30 +318,30 @@ def _decode_from_graph(
 library.set_implementation(_decode_from_graph)
 
 
-# Scores up to which torch computes the equation as it stands, and no faster backend of it.
+# Number of scores up to which the torch path uses the reference backend.
 _FEW_SCORES = 1 << 22
-# Cells of a mask that are made at a time; positions take eight bytes each on the way.
-TILE = 1 << 23
-_FAR = 1 << 62
+# Mask cells that are materialized at a time; computing one takes eight bytes.
+MAX_MASK_CELLS = 1 << 23
+_UNLIMITED = 1 << 62
 
 
 class Plan(NamedTuple):
-    """A call that was checked and that the native kernel serves. Whatever looks the same need not be checked again."""
+    """A validated call for the native kernel; the same call needs no validation again."""
 
     similarity: AnySimilarity | None
     n: int
     dtype: torch.dtype
     out: tuple[int, ...]
-    alike: bool  # whether an answer has the sizes of a query
-    numbers: tuple[int, int, int, int]
+    out_like_query: bool  # whether the output has the shape of the query
+    layout: tuple[int, int, int, int]
     code: int
     window: int
     scale: float
     softcap: float
     sink: Tensor | None
     sink_at: int
-    hard: bool
-    step: Any  # the library's own check of what looks the same, and its way to run it
+    argmax: bool
+    step: Any  # ops.NativeStep: compares tensors with the planned ones and runs the kernel
 
 
 def explain_step(
@@ -336,9 +353,9 @@ def explain_step(
     mask: Mask | None,
     bias: Tensor | None,
 ) -> Choice:
-    """What the same call of `decode` would run; nothing is appended."""
+    """Explain which backend `decode` would run for these arguments; nothing is appended."""
     if isinstance(cache, LinearState):
-        hint = "a LinearState has one way to be read; explain the call without it to see what its backend costs"
+        hint = "a LinearState always uses the linear backend; call explain without cache= to see its cost"
         raise OptionTypeError(complaint("cache", "a LinearState", "a qkv.KVCache", hint))
     cache = check_cache(cache)
     with cache._pool.lock:
@@ -348,59 +365,57 @@ def explain_step(
         tokens = extent.batch * cache.heads * extent.len_k
         held = cache.nbytes
         reasons = native_reasons_against(step)
-        work = product_flops(pairs, cache.width + (0 if step.hard else cache.value_width))
-        cost = Cost(work, held, 0, 8e-6, work=partial(_work, step, cache, held))
-        native = Candidate("native", reasons, None if reasons else cost, seconds_of([cost])[0])
-        # What torch needs: every token in one tensor, in the arithmetic's dtype.
+        work = product_flops(pairs, cache.width + (0 if step.is_argmax else cache.value_width))
+        cost = Cost(work, held, 0, 8e-6, work=partial(_step_work, step, cache, held))
+        native = Candidate("native", reasons, None if reasons else cost, comparable_seconds([cost])[0])
+        # The torch path gathers all tokens into tensors of the compute dtype.
         copied = tokens * (cache.width + cache.value_width) * size
-        call = _stand_in(step, cache)
+        call = _gathered_inputs(step, cache)
         through_torch = explain_choice(call)
         few = call.backend == "reference"
-        # The backend of the same name would run the same kernel on a copy.
+        # `attention`'s native backend would run the same kernel on a copy.
         backends = [c for c in through_torch.candidates if c.backend != "native"]
-        others = [c if c.cost is None else _after_gathering(c, held, copied, few) for c in backends]
+        others = [c if c.cost is None else _with_gathering_cost(c, held, copied, few) for c in backends]
     text = describe(call._replace(mask=step.mask, query=query))
     backend = through_torch.backend if reasons else "native"
-    machine = active()
-    machine = None if reasons or machine is None or machine.seconds(_work(step, cache, held)) is None else machine
-    said = f"decode after {int(step.past.max())} tokens: {text}"
-    return Choice(backend, "auto", (native, *others), said, machine=machine)
+    machine = active_machine()
+    machine = None if reasons or machine is None or machine.seconds(_step_work(step, cache, held)) is None else machine
+    summary = f"decode after {int(step.past.max())} tokens: {text}"
+    return Choice(backend, "auto", (native, *others), summary, machine=machine)
 
 
-def _work(step: DecodeInputs, cache: KVCache, held: int) -> Work:
+def _step_work(step: DecodeInputs, cache: KVCache, held: int) -> Work:
     extent, heads = step.extent, cache.heads
     sizes = Sizes(extent.batch, extent.heads, heads, extent.len_q, extent.len_k, cache.width, cache.value_width)
     softcap = isinstance(step.similarity, Softmax) and step.similarity.softcap is not None
     storage = str(cache.dtype).removeprefix("torch.")
-    return cache_work(sizes, step.past.tolist(), storage, held, softcap, step.hard)
+    return cache_work(sizes, step.past.tolist(), storage, held, softcap, step.is_argmax)
 
 
-def _after_gathering(candidate: Candidate, held: int, copied: int, few: bool) -> Candidate:
-    """The cost of a backend of `attention`, and of making a tensor of the pages first."""
+def _with_gathering_cost(candidate: Candidate, held: int, copied: int, few: bool) -> Candidate:
+    """Add the cost of gathering pages into tensors to the cost of a backend."""
     cost = candidate.cost
     assert cost is not None
     if few and candidate.backend != "reference":
-        return Candidate(
-            candidate.backend, (f"up to {_FEW_SCORES} scores torch computes the equation as it stands",), None
-        )
+        return Candidate(candidate.backend, (f"up to {_FEW_SCORES} scores the reference backend is used",), None)
     traffic, extra = cost.traffic + held + 2 * copied, cost.extra + copied
     whole = Cost(cost.flops, traffic, extra, cost.overhead + 50e-6)
     return Candidate(candidate.backend, (), whole, candidate.seconds + whole.seconds - cost.seconds)
 
 
-def _stand_in(step: DecodeInputs, cache: KVCache) -> AttentionInputs:
-    """The call of `attention` that the torch path comes to, with keys and values that hold nothing."""
+def _gathered_inputs(step: DecodeInputs, cache: KVCache) -> AttentionInputs:
+    """The `attention` call of the torch path, with zero keys and values of the right shape."""
     extent, dtype = step.extent, compute_dtype(step.query.dtype)
-    nothing = step.query.new_zeros((), dtype=dtype)
-    key = nothing.expand(extent.batch, cache.heads, extent.len_k, cache.width)
-    value = nothing.expand(extent.batch, cache.heads, extent.len_k, cache.value_width)
+    zero = step.query.new_zeros((), dtype=dtype)
+    key = zero.expand(extent.batch, cache.heads, extent.len_k, cache.width)
+    value = zero.expand(extent.batch, cache.heads, extent.len_k, cache.value_width)
     bias = None if step.bias is None else step.bias.to(dtype)
     causal = Causal(offset=extent.len_k - extent.len_q)
-    backend = _backend_of(extent.cells)
+    backend = _gathered_backend(extent.cells)
     return read_inputs(step.query.to(dtype), key, value, step.similarity, causal, bias, 0.0, backend, False, False)
 
 
-def _backend_of(scores: int) -> str:
+def _gathered_backend(scores: int) -> str:
     return "reference" if scores <= _FEW_SCORES else "auto"
 
 
@@ -409,11 +424,11 @@ def native_reasons_against(step: DecodeInputs) -> tuple[str, ...]:
     if not step.query.is_cpu:
         reasons.append(f"the kernel runs on the CPU, not on {step.query.device.type}")
     if step.query.dtype is torch.float64:
-        reasons.append("the kernel computes in float32, and float64 queries ask for more")
+        reasons.append("the kernel computes in float32, not in float64")
     return tuple(reasons)
 
 
-def plan_of(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None) -> Plan:
+def make_plan(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None) -> Plan:
     query, chosen = step.query, step.similarity
     scale, softcap, sink = 1.0, 0.0, None
     if isinstance(chosen, Softmax):
@@ -423,9 +438,9 @@ def plan_of(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None
             sink = torch.as_tensor(chosen.sink, dtype=torch.float32, device="cpu").detach()
             sink = sink.resolve_neg().reshape(-1).expand(heads).contiguous()
     assert NativeStep is not None
-    code, window = CODE[query.dtype], cache.window or 0
-    sink_at, hard = 0 if sink is None else sink.data_ptr(), isinstance(chosen, Argmax)
-    layout, shapes = cache._layout.numbers, (query.shape, step.key.shape, step.value.shape)
+    code, window = DTYPE_CODE[query.dtype], cache.window or 0
+    sink_at, argmax = 0 if sink is None else sink.data_ptr(), isinstance(chosen, Argmax)
+    layout, shapes = cache._layout.native_args, (query.shape, step.key.shape, step.value.shape)
     return Plan(
         similarity,
         query.shape[2],
@@ -439,28 +454,30 @@ def plan_of(step: DecodeInputs, cache: KVCache, similarity: AnySimilarity | None
         softcap,
         sink,
         sink_at,
-        hard,
-        NativeStep(Tensor, layout, code, *shapes, window, scale, softcap, sink_at, hard),
+        argmax,
+        NativeStep(Tensor, layout, code, *shapes, window, scale, softcap, sink_at, argmax),
     )
 
 
 def empty_output(step: DecodeInputs, cache: KVCache) -> Tensor:
-    """A tensor for the answer; what is in it is nobody's business yet."""
+    """An uninitialized tensor for the output."""
     shape = (*step.query.shape[:3], cache.value_width)
     try:
         return step.query.new_empty(shape)
-    except RuntimeError as error:  # what torch's allocator says when there is no more
-        raise MemoryError(f"decode: no room for an answer of {math.prod(shape) * step.query.itemsize} bytes") from error
+    except RuntimeError as error:  # torch's allocator raises RuntimeError
+        raise MemoryError(
+            f"decode: no memory for an output of {math.prod(shape) * step.query.itemsize} bytes"
+        ) from error
 
 
-def attend(step: DecodeInputs, cache: KVCache, plan: Plan, out: Tensor) -> None:
-    """The native kernel over all new queries, or over blocks of them where the mask has to be made cell by cell."""
+def attend_native(step: DecodeInputs, cache: KVCache, plan: Plan, out: Tensor) -> None:
+    """Run the native kernel over all queries, or over blocks of queries if the mask has to be materialized."""
     n, band = step.extent.len_q, step.band
     limits: tuple[Any, ...] = (None, None, None, None)
     if band is not None:
-        limits = _clamped_rows(band.starts), _clamped_rows(band.stops), _clamped(band.lower), _clamped(band.upper)
+        limits = _clamp_rows(band.starts), _clamp_rows(band.stops), _clamp(band.lower), _clamp(band.upper)
     bias = None if step.bias is None else step.bias.to(torch.float32).resolve_neg()
-    for i0, i1 in [(0, n)] if band is not None else _blocks(step, (0, n)):
+    for i0, i1 in [(0, n)] if band is not None else _query_blocks(step, (0, n)):
         keep = None if band is not None else step.keep((i0, i1), (0, step.extent.len_k))
         part = bias if bias is None or bias.shape[2] == 1 else bias[:, :, i0:i1]
         _attend_block(step, cache, plan, out, (i0, i1), limits, keep, part)
@@ -476,12 +493,12 @@ def _attend_block(
     keep: Tensor | None,
     bias: Tensor | None,
 ) -> None:
-    assert memory_attend is not None
+    assert cache_attend is not None
     i0, i1 = rows
     n = step.extent.len_q
     query, answer = step.query.detach().resolve_neg()[:, :, i0:i1], out[:, :, i0:i1]
     target = answer if answer.is_contiguous() else torch.empty_like(answer, memory_format=torch.contiguous_format)
-    # What does not count stands behind the queries of a row, or before them.
+    # Padding is after the real queries of a row, or before them.
     skipped = np.zeros_like(step.past) if step.counts is None or not step.left else n - step.counts
     stop = np.full_like(step.past, n) if step.counts is None else skipped + step.counts
     counts = np.clip(np.minimum(stop, i1) - np.maximum(skipped, i0), 0, None)
@@ -490,8 +507,8 @@ def _attend_block(
     keep = None if keep is None else keep.expand(scores)
     bias = None if bias is None else bias.expand(scores)
     starts, stops, lower, upper = limits
-    memory_attend(
-        *plan.numbers,
+    cache_attend(
+        *plan.layout,
         cache._table.address,
         cache._table.slots,
         plan.code,
@@ -509,55 +526,55 @@ def _attend_block(
         lower,
         upper,
         0 if keep is None else keep.data_ptr(),
-        NOTHING if keep is None else keep.stride(),
+        NO_STRIDES if keep is None else keep.stride(),
         0 if bias is None else bias.data_ptr(),
-        NOTHING if bias is None else bias.stride(),
+        NO_STRIDES if bias is None else bias.stride(),
         plan.scale,
         plan.softcap,
         plan.sink_at,
-        plan.hard,
+        plan.argmax,
         torch.get_num_threads(),
     )
     if target is not answer:
         answer.copy_(target)
 
 
-def _clamped(limit: int | None) -> int | None:
-    return None if limit is None else max(-_FAR, min(_FAR, limit))
+def _clamp(limit: int | None) -> int | None:
+    return None if limit is None else max(-_UNLIMITED, min(_UNLIMITED, limit))
 
 
-def _clamped_rows(limits: tuple[int, ...] | None) -> np.ndarray | None:
-    return None if limits is None else np.array([_clamped(limit) for limit in limits], dtype=np.int64)
+def _clamp_rows(limits: tuple[int, ...] | None) -> np.ndarray | None:
+    return None if limits is None else np.array([_clamp(limit) for limit in limits], dtype=np.int64)
 
 
-def _blocks(step: DecodeInputs, rows: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Queries in blocks whose part of the mask stays small."""
+def _query_blocks(step: DecodeInputs, rows: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Blocks of queries whose mask has at most MAX_MASK_CELLS cells."""
     i0, i1 = rows
     extent = step.extent
     cells = extent.batch * extent.heads * extent.len_k
-    if (i1 - i0) * cells > TILE:
-        # Most masks are alike for all heads, or for all rows of the batch: one query shows it.
+    if (i1 - i0) * cells > MAX_MASK_CELLS:
+        # Most masks broadcast over heads or batch rows: measure the mask of one query.
         cells = max(extent.len_k, step.keep((i0, i0 + 1), (0, extent.len_k)).numel())
-    height = max(1, TILE // cells)
+    height = max(1, MAX_MASK_CELLS // cells)
     for start in range(i0, i1, height):
         yield start, min(i1, start + height)
 
 
 def attend_gathered(step: DecodeInputs, cache: KVCache, out: Tensor) -> None:
-    """Torch alone: what the cache holds as tensors, row by row where rows differ, and a backend of `attention`."""
+    """The torch path: gather tokens into tensors, row by row if rows differ, and run a backend of `attention`."""
     dtype, device = compute_dtype(step.query.dtype), step.query.device
     out.zero_()
     window, band = cache.window, step.band
-    # A mask along the diagonal need not be made cell by cell.
+    # A band mask need not be materialized.
     cells = band is None or band.starts is not None or band.stops is not None
     lower, upper = (None, 1) if cells or band is None else (band.lower, 1 if band.upper is None else band.upper)
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        for rows, i0, i1 in _alike(step, cache):
+        for rows, i0, i1 in _equal_row_groups(step, cache):
             past = int(step.past[rows.start])
             start, stop = int(cache._table.first[rows.start]) * PAGE, past + i1 - i0
-            pairs = [numbers(cache._read(row, start, stop)) for row in range(rows.start, rows.stop)]
+            pairs = [from_storage(cache._read(row, start, stop)) for row in range(rows.start, rows.stop)]
             key, value = (torch.stack(tensors).to(device, dtype) for tensors in zip(*pairs, strict=True))
-            for j0, j1 in _blocks(step, (i0, i1)) if cells else [(i0, i1)]:
+            for j0, j1 in _query_blocks(step, (i0, i1)) if cells else [(i0, i1)]:
                 offset = past - start + j0 - i0
                 mask = Causal(offset=offset + min(1, upper) - 1)
                 if window is not None:
@@ -565,19 +582,19 @@ def attend_gathered(step: DecodeInputs, cache: KVCache, out: Tensor) -> None:
                 if lower is not None:
                     mask = mask & Window(left=0, offset=offset + lower)
                 if cells:
-                    mask = mask & Dense(_part(step.keep((j0, j1), (start, stop)), rows))
-                bias = None if step.bias is None else _part(step.bias, rows).to(dtype)
+                    mask = mask & Dense(_batch_part(step.keep((j0, j1), (start, stop)), rows))
+                bias = None if step.bias is None else _batch_part(step.bias, rows).to(dtype)
                 if bias is not None:
                     bias = bias if bias.shape[2] == 1 else bias[:, :, j0:j1]
                     bias = bias if bias.shape[3] == 1 else bias[..., start:stop]
                 query = step.query.detach()[rows, :, j0:j1].to(dtype)
-                backend = _backend_of(math.prod(query.shape[:3]) * (stop - start))
+                backend = _gathered_backend(math.prod(query.shape[:3]) * (stop - start))
                 call = read_inputs(query, key, value, step.similarity, mask, bias, 0.0, backend, False, False)
                 out[rows, :, j0:j1] = choose(call).run(call).out
 
 
-def _alike(step: DecodeInputs, cache: KVCache) -> Iterator[tuple[slice, int, int]]:
-    """Batch rows that can be computed together, and their queries that count."""
+def _equal_row_groups(step: DecodeInputs, cache: KVCache) -> Iterator[tuple[slice, int, int]]:
+    """Slices of batch rows that can be computed together, each with the range of their real queries."""
     n, batch = step.extent.len_q, step.extent.batch
     first = cache._table.first
     if step.counts is None and (step.past == step.past[0]).all() and (first == first[0]).all():
@@ -589,5 +606,5 @@ def _alike(step: DecodeInputs, cache: KVCache) -> Iterator[tuple[slice, int, int
             yield slice(row, row + 1), n - count if step.left else 0, n if step.left else count
 
 
-def _part(tensor: Tensor, rows: slice) -> Tensor:
+def _batch_part(tensor: Tensor, rows: slice) -> Tensor:
     return tensor if tensor.shape[0] == 1 else tensor[rows]

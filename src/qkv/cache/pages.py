@@ -1,13 +1,14 @@
-"""The bytes of a page: 64 tokens of one batch row, for all key/value heads.
+"""Pages: their byte layout, the pool that allocates them, and the table that maps rows to pages.
 
-A page is heads × slab. The slab of a head, every part 64-byte aligned:
+A page stores 64 tokens of one batch row for all key/value heads. It is heads × slab, and every part of a head's slab is
+64-byte aligned:
 
     header  64 bytes; byte 0 is 1 when a value in the slab may be NaN or infinite
     scales  int8 only: 64 float32 for the keys, then 64 for the values
-    keys    [⌈width / n⌉][64 tokens][n], n = 2 for bfloat16 and 1 otherwise: a run of 64 tokens for each coordinate
+    keys    [⌈width / n⌉][64 tokens][n], n = 2 for bfloat16 and 1 otherwise: 64 tokens of one coordinate are contiguous
     values  [64 tokens][value_width rounded up to a multiple of 16], the rest zero
 
-The native kernels read and write the same bytes; what is here does it with torch alone.
+The native kernels read and write the same bytes; this module does it with torch alone.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from torch import Tensor
 
 from ..cost.price import readable_bytes
 from ..cost.sizes import PAGE
-from ..ops.kernels import advise_huge, populate
+from ..ops.kernels import advise_huge_pages, populate_memory
 from ..shapes import Float, Int
 
-# How the native library numbers what a cache can hold.
-STORAGE = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.int8: 4}
-_LINE = 64
+# The native library's numbers of the storage formats.
+STORAGE_CODE = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.int8: 4}
+_ALIGNMENT = 64
 
 
-class Stored(NamedTuple):
-    """Tokens as they are kept: key (heads, tokens, width), value (heads, tokens, value_width), both in the storage
-    dtype; the scales (heads, tokens) are there for int8 only."""
+class StoredTokens(NamedTuple):
+    """Tokens in the storage format: key (heads, tokens, width), value (heads, tokens, value_width), and for int8 scales
+    (heads, tokens)."""
 
     key: Tensor
     value: Tensor
@@ -46,27 +47,27 @@ class Stored(NamedTuple):
     value_scale: Tensor | None
 
 
-class Layout(NamedTuple):
-    """Where everything is in a page; made by `layout_of`."""
+class PageLayout(NamedTuple):
+    """Sizes and offsets within a page; created by `page_layout`."""
 
     dtype: torch.dtype
     heads: int
     width: int
     value_width: int
-    pair: int  # n above
-    row: int  # elements of a value with its padding
+    pair: int  # n in the module's docstring
+    row: int  # elements of a value, padding included
     keys_at: int
     values_at: int
     head_bytes: int
     page_bytes: int
 
     @property
-    def numbers(self) -> tuple[int, int, int, int]:
-        """What the native functions want to know of it: storage, heads, width, value_width."""
-        return STORAGE[self.dtype], self.heads, self.width, self.value_width
+    def native_args(self) -> tuple[int, int, int, int]:
+        """Arguments of the native functions: storage format, heads, width, value_width."""
+        return STORAGE_CODE[self.dtype], self.heads, self.width, self.value_width
 
 
-def layout_of(dtype: torch.dtype, heads: int, width: int, value_width: int) -> Layout:
+def page_layout(dtype: torch.dtype, heads: int, width: int, value_width: int) -> PageLayout:
     """The layout of a page.
 
     >>> layout_of(torch.bfloat16, heads=2, width=5, value_width=17).page_bytes
@@ -74,54 +75,54 @@ def layout_of(dtype: torch.dtype, heads: int, width: int, value_width: int) -> L
     """
     size, pair = dtype.itemsize, 2 if dtype is torch.bfloat16 else 1
     row = -(-value_width // 16) * 16
-    keys_at = _LINE + (2 * 4 * PAGE if dtype is torch.int8 else 0)
+    keys_at = _ALIGNMENT + (2 * 4 * PAGE if dtype is torch.int8 else 0)
     values_at = keys_at + size * PAGE * pair * -(-width // pair)
     head_bytes = values_at + size * PAGE * row
-    return Layout(dtype, heads, width, value_width, pair, row, keys_at, values_at, head_bytes, heads * head_bytes)
+    return PageLayout(dtype, heads, width, value_width, pair, row, keys_at, values_at, head_bytes, heads * head_bytes)
 
 
-def rounded(layout: Layout, key: Float[Tensor, "h n d"], value: Float[Tensor, "h n dv"]) -> Stored:
-    """The tokens in the cache's own format; the only time that they are rounded."""
+def to_storage(layout: PageLayout, key: Float[Tensor, "h n d"], value: Float[Tensor, "h n dv"]) -> StoredTokens:
+    """Convert tokens to the storage format; the only place where they are rounded."""
     if layout.dtype is torch.int8:
-        (key, key_scale), (value, value_scale) = quantized(key), quantized(value)
-        return Stored(key, value, key_scale, value_scale)
-    return Stored(key.to(layout.dtype), value.to(layout.dtype), None, None)
+        (key, key_scale), (value, value_scale) = quantize(key), quantize(value)
+        return StoredTokens(key, value, key_scale, value_scale)
+    return StoredTokens(key.to(layout.dtype), value.to(layout.dtype), None, None)
 
 
-def numbers(stored: Stored) -> tuple[Tensor, Tensor]:
-    """Keys and values to compute with: float32 for int8, the storage dtype otherwise."""
+def from_storage(stored: StoredTokens) -> tuple[Tensor, Tensor]:
+    """Convert stored tokens to keys and values: float32 for int8, the storage dtype otherwise."""
     if stored.key_scale is None or stored.value_scale is None:
         return stored.key, stored.value
-    return dequantized(stored.key, stored.key_scale), dequantized(stored.value, stored.value_scale)
+    return dequantize(stored.key, stored.key_scale), dequantize(stored.value, stored.value_scale)
 
 
-def write(layout: Layout, page: Tensor, slot: int, stored: Stored) -> None:
-    """Put tokens into a page (bytes, page_bytes), from `slot` on."""
+def write_page(layout: PageLayout, page: Tensor, slot: int, stored: StoredTokens) -> None:
+    """Write tokens into a page (page_bytes,) from `slot` on."""
     count = stored.key.shape[1]
     to = slice(slot, slot + count)
     slabs = page.view(layout.heads, layout.head_bytes)
-    keys, values, scales = _parts(layout, slabs)
+    keys, values, scales = _slab_views(layout, slabs)
     key = stored.key
     if layout.width % layout.pair:
         key = torch.nn.functional.pad(key, (0, layout.pair - layout.width % layout.pair))
     keys[:, :, to] = key.view(layout.heads, count, -1, layout.pair).transpose(1, 2)
     values[:, to, : layout.value_width] = stored.value
     values[:, to, layout.value_width :] = 0
-    loose = stored.value
+    checked = stored.value
     if scales is not None:
         assert stored.key_scale is not None
         assert stored.value_scale is not None
         scales[:, 0, to], scales[:, 1, to] = stored.key_scale, stored.value_scale
-        loose = stored.value_scale
+        checked = stored.value_scale
     if slot == 0:
         slabs[:, 0] = 0
-    slabs[:, 0] |= (~torch.isfinite(loose)).flatten(1).any(1).to(torch.uint8)
+    slabs[:, 0] |= (~torch.isfinite(checked)).flatten(1).any(1).to(torch.uint8)
 
 
-def read(layout: Layout, pages: Tensor) -> Stored:
-    """The tokens of pages (count, page_bytes) that follow one another: count × 64 of them."""
+def read_pages(layout: PageLayout, pages: Tensor) -> StoredTokens:
+    """Read the count × 64 tokens of consecutive pages (count, page_bytes)."""
     count = pages.shape[0]
-    keys, values, scales = _parts(layout, pages.view(count * layout.heads, layout.head_bytes))
+    keys, values, scales = _slab_views(layout, pages.view(count * layout.heads, layout.head_bytes))
 
     def in_order(part: Tensor) -> Tensor:
         return part.unflatten(0, (count, layout.heads)).transpose(0, 1).flatten(1, 2)
@@ -129,42 +130,42 @@ def read(layout: Layout, pages: Tensor) -> Stored:
     key = in_order(keys.transpose(1, 2).flatten(2))[..., : layout.width]
     value = in_order(values)[..., : layout.value_width]
     if scales is None:
-        return Stored(key, value, None, None)
-    return Stored(key, value, in_order(scales[:, 0]), in_order(scales[:, 1]))
+        return StoredTokens(key, value, None, None)
+    return StoredTokens(key, value, in_order(scales[:, 0]), in_order(scales[:, 1]))
 
 
-def _parts(layout: Layout, slabs: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+def _slab_views(layout: PageLayout, slabs: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Views of slabs (s, head_bytes): keys (s, ⌈width/n⌉, 64, n), values (s, 64, row), scales (s, 2, 64)."""
     keys = slabs[:, layout.keys_at : layout.values_at].view(layout.dtype)
     values = slabs[:, layout.values_at :].view(layout.dtype)
     scales = None
     if layout.dtype is torch.int8:
-        scales = slabs[:, _LINE : layout.keys_at].view(torch.float32).unflatten(1, (2, PAGE))
+        scales = slabs[:, _ALIGNMENT : layout.keys_at].view(torch.float32).unflatten(1, (2, PAGE))
     return keys.unflatten(1, (-1, PAGE, layout.pair)), values.unflatten(1, (PAGE, layout.row)), scales
 
 
-LARGEST = 127
+INT8_MAX = 127
 
 
-def quantized(x: Float[Tensor, "*tokens width"]) -> tuple[Int[Tensor, "*tokens width"], Float[Tensor, "*tokens"]]:
-    """scale = max|x| / 127 and q = x / scale, halves to even; float32 throughout.
+def quantize(x: Float[Tensor, "*tokens width"]) -> tuple[Int[Tensor, "*tokens width"], Float[Tensor, "*tokens"]]:
+    """Quantize to int8: scale = max|x| / 127 and q = x / scale, rounded half to even, computed in float32.
 
-    A token of zeros has scale 0. One with a NaN or an infinity has scale NaN: it is NaN as a whole.
+    A token of zeros has scale 0. A token with a non-finite element has scale NaN, so all of it becomes NaN.
 
     >>> q, scale = quantized(torch.tensor([[254.0, -3.0, 0.0], [0.0, 0.0, 0.0]]))
     >>> q.tolist(), scale.tolist()
     ([[127, -2, 0], [0, 0, 0]], [2.0, 0.0])
     """
     x = x.to(torch.float32)
-    scale = x.abs().amax(-1) / LARGEST
+    scale = x.abs().amax(-1) / INT8_MAX
     scale = torch.where(torch.isfinite(x).all(-1), scale, torch.nan)
-    # What has no finite scale above 0 has no digits: the scale alone says what the token is.
+    # Scales 0 and NaN define the token alone; q is 0 there.
     usable = (scale > 0).unsqueeze(-1)
-    digits = torch.where(usable, x / torch.where(usable, scale.unsqueeze(-1), 1.0), 0.0)
-    return digits.round().clamp(-LARGEST, LARGEST).to(torch.int8), scale
+    quotient = torch.where(usable, x / torch.where(usable, scale.unsqueeze(-1), 1.0), 0.0)
+    return quotient.round().clamp(-INT8_MAX, INT8_MAX).to(torch.int8), scale
 
 
-def dequantized(q: Int[Tensor, "*tokens width"], scale: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens width"]:
+def dequantize(q: Int[Tensor, "*tokens width"], scale: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens width"]:
     """scale · q in float32.
 
     >>> dequantized(torch.tensor([[127, -2]], dtype=torch.int8), torch.tensor([2.0]))
@@ -173,14 +174,14 @@ def dequantized(q: Int[Tensor, "*tokens width"], scale: Float[Tensor, "*tokens"]
     return q.to(torch.float32) * scale.unsqueeze(-1)
 
 
-_HUGE = 2 << 20
-_LARGE = 1 << 20
-_CHUNK = 64 << 20
-_START = itemgetter(0)
+_HUGE_PAGE = 2 << 20
+_MIN_HUGE_BYTES = 1 << 20
+_MAX_GROWTH_BYTES = 64 << 20
+_ADDRESS = itemgetter(0)
 
 
-class Locked:
-    """Has a `lock`, which is held by whoever changes something. In a forked child it is a new one.
+class LockOwner:
+    """Owns a `lock` that guards changes. A forked child process gets a new lock.
 
     >>> shared = Locked()
     >>> with shared.lock:
@@ -189,23 +190,23 @@ class Locked:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        _ALL.add(self)
+        _LOCK_OWNERS.add(self)
 
 
-_ALL: weakref.WeakSet[Locked] = weakref.WeakSet()
+_LOCK_OWNERS: weakref.WeakSet[LockOwner] = weakref.WeakSet()
 
 
-def _unlock_in_child() -> None:
-    for one in list(_ALL):
+def _renew_locks_in_child() -> None:
+    for one in list(_LOCK_OWNERS):
         one.lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unlock_in_child)
+    os.register_at_fork(after_in_child=_renew_locks_in_child)
 
 
-class Pool(Locked):
-    """Pages of one size, shared by a cache and its forks. `lock` is held by whoever changes something.
+class PagePool(LockOwner):
+    """Allocates pages of one size for a cache and its forks. Callers hold `lock`.
 
     >>> pool = Pool(page_bytes=128)
     >>> one, other = pool.take(2)
@@ -219,21 +220,21 @@ class Pool(Locked):
         super().__init__()
         self.page_bytes = page_bytes
         self.pages = 0
-        self.shared: dict[int, int] = {}  # owners of the pages that have more than one
+        self.shared: dict[int, int] = {}  # number of owners, for pages with more than one
         self._free: list[int] = []
         self._chunks: list[tuple[int, Tensor]] = []  # address and bytes, by address
-        # What caches leave behind when they are collected, which may be in the middle of anything.
-        self._left: deque[tuple[Table, list[int]]] = deque()
+        # Pages of garbage-collected caches; collection may happen in the middle of any operation.
+        self._collected: deque[tuple[PageTable, list[int]]] = deque()
 
     def take(self, count: int, *, prompt: bool = False) -> list[int]:
-        """The addresses of so many pages, each with one owner; MemoryError when there is no cache for them.
+        """Return the addresses of `count` pages with one owner each; raise MemoryError if memory is exhausted.
 
-        prompt: for many tokens at once, which can wait for large pages of the system's; a single step cannot.
+        prompt: Many tokens are appended at once, so allocating huge pages of the operating system is worth the time.
         """
         if count <= 0:
             return []
-        while self._left:
-            table, pages = self._left.popleft()
+        while self._collected:
+            table, pages = self._collected.popleft()
             self.release(table.all() + pages)
         if len(self._free) < count:
             self._grow(count - len(self._free), prompt)
@@ -243,114 +244,113 @@ class Pool(Locked):
         return taken
 
     def next(self, count: int) -> list[int]:
-        """The pages that will be taken next, which are still nobody's."""
+        """The free pages that `take` returns next."""
         if len(self._free) < count:
             self._grow(count - len(self._free), False)
         return self._free[-count:]
 
     def share(self, addresses: Sequence[int]) -> None:
-        """One more owner for each."""
+        """Add an owner to each page."""
         shared = self.shared
         for address in addresses:
             shared[address] = shared.get(address, 1) + 1
 
     def release(self, addresses: Sequence[int]) -> None:
-        """One owner less for each; pages without any are free."""
-        self._free.extend(self.disowned(addresses))
+        """Remove an owner from each page and free those without one."""
+        self._free.extend(self.drop_owner(addresses))
 
-    def disowned(self, addresses: Sequence[int]) -> list[int]:
-        """One owner less for each. Those that have none now are returned, and are the caller's."""
+    def drop_owner(self, addresses: Sequence[int]) -> list[int]:
+        """Remove an owner from each page and return those without one; they belong to the caller."""
         shared = self.shared
         if not shared:
             return list(addresses)
-        ours = []
+        unowned = []
         for address in addresses:
             owners = shared.get(address, 1)
             if owners == 1:
-                ours.append(address)
+                unowned.append(address)
             elif owners == 2:
                 del shared[address]
             else:
                 shared[address] = owners - 1
-        return ours
+        return unowned
 
-    def leave(self, table: Table, pages: list[int]) -> None:
-        """`release` for a collected cache: at any moment, in any thread, without the lock."""
-        self._left.append((table, pages))
+    def release_later(self, table: PageTable, pages: list[int]) -> None:
+        """`release` for a garbage-collected cache: callable at any time, from any thread, without the lock."""
+        self._collected.append((table, pages))
 
-    def copied(self, source: int, target: int) -> None:
-        """The bytes of one page into another."""
+    def copy_page(self, source: int, target: int) -> None:
+        """Copy the bytes of one page into another."""
         ctypes.memmove(target, source, self.page_bytes)
 
     def page(self, address: int) -> Tensor:
         """The bytes of a page."""
-        start, chunk = self._chunks[bisect_right(self._chunks, address, key=_START) - 1]
+        start, chunk = self._chunks[bisect_right(self._chunks, address, key=_ADDRESS) - 1]
         return chunk[(address - start) // self.page_bytes]
 
     def gather(self, addresses: Sequence[int]) -> Tensor:
-        """A copy of pages one after the other, (pages, page_bytes)."""
-        wanted = np.asarray(addresses, dtype=np.int64)
+        """Copy pages into one tensor (pages, page_bytes)."""
+        requested = np.asarray(addresses, dtype=np.int64)
         starts = np.array([start for start, _ in self._chunks], dtype=np.int64)
-        places = np.searchsorted(starts, wanted, side="right") - 1
-        pages = torch.empty(len(wanted), self.page_bytes, dtype=torch.uint8, device="cpu")
-        for place in np.unique(places):
-            of_chunk = np.flatnonzero(places == place)
-            start, chunk = self._chunks[place]
-            rows = (wanted[of_chunk] - start) // self.page_bytes
+        chunks = np.searchsorted(starts, requested, side="right") - 1
+        pages = torch.empty(len(requested), self.page_bytes, dtype=torch.uint8, device="cpu")
+        for number in np.unique(chunks):
+            of_chunk = np.flatnonzero(chunks == number)
+            start, chunk = self._chunks[number]
+            rows = (requested[of_chunk] - start) // self.page_bytes
             pages[torch.from_numpy(of_chunk)] = chunk[torch.from_numpy(rows)]
         return pages
 
     def _grow(self, count: int, prompt: bool) -> None:
-        """A chunk of as many pages as there are already, up to about 64 MiB, and at least of `count`."""
-        generous = max(count, min(self.pages, _CHUNK // self.page_bytes))
-        huge = prompt and count * self.page_bytes >= _LARGE
-        if huge:  # the last large page, too
-            generous = max(generous, -(-count * self.page_bytes // _HUGE) * _HUGE // self.page_bytes)
+        """Allocate a chunk of at least `count` pages, doubling the pool up to about 64 MiB per chunk."""
+        total = max(count, min(self.pages, _MAX_GROWTH_BYTES // self.page_bytes))
+        huge = prompt and count * self.page_bytes >= _MIN_HUGE_BYTES
+        if huge:  # use the last huge page entirely
+            total = max(total, -(-count * self.page_bytes // _HUGE_PAGE) * _HUGE_PAGE // self.page_bytes)
         try:
-            start, chunk = _chunk(generous, self.page_bytes, huge)
+            start, chunk = _allocate_chunk(total, self.page_bytes, huge)
         except MemoryError:
-            if generous == count:
+            if total == count:
                 raise
-            generous = count
-            start, chunk = _chunk(generous, self.page_bytes, False)
+            total = count
+            start, chunk = _allocate_chunk(total, self.page_bytes, False)
         if prompt and not huge:
-            populate(start, count * self.page_bytes)  # in one go, and not page by page as tokens come
-        insort(self._chunks, (start, chunk), key=_START)
-        self.pages += generous
-        # Taken from the end: the lowest addresses first.
-        self._free[:0] = range(start + (generous - 1) * self.page_bytes, start - 1, -self.page_bytes)
+            populate_memory(start, count * self.page_bytes)  # at once instead of page by page as tokens are written
+        insort(self._chunks, (start, chunk), key=_ADDRESS)
+        self.pages += total
+        # `take` takes from the end, so the lowest addresses come first.
+        self._free[:0] = range(start + (total - 1) * self.page_bytes, start - 1, -self.page_bytes)
 
 
-def _chunk(pages: int, page_bytes: int, huge: bool) -> tuple[int, Tensor]:
-    """The address of a chunk and its bytes (pages, page_bytes), aligned.
+def _allocate_chunk(pages: int, page_bytes: int, huge: bool) -> tuple[int, Tensor]:
+    """Allocate an aligned chunk; return its address and its bytes (pages, page_bytes).
 
-    huge: in large pages of the system's, which it may have to make room for first, and clears all at once.
+    huge: Ask for huge pages, which the operating system clears at once and may have to compact memory for.
     """
     size = pages * page_bytes
-    align = _HUGE if huge else _LINE
-    room = -(-size // align) * align
+    align = _HUGE_PAGE if huge else _ALIGNMENT
+    padded = -(-size // align) * align
     try:
-        block = torch.empty(room + align - 1, dtype=torch.uint8, device="cpu")
-    except (RuntimeError, MemoryError) as error:  # what torch's allocator says when there is no more
+        block = torch.empty(padded + align - 1, dtype=torch.uint8, device="cpu")
+    except (RuntimeError, MemoryError) as error:  # torch's allocator raises RuntimeError
         raise MemoryError(
-            f"cache: no room for {pages} more pages of {page_bytes} bytes, {size} bytes ({readable_bytes(size)})"
+            f"cache: no memory for {pages} more pages of {page_bytes} bytes, {size} bytes ({readable_bytes(size)})"
         ) from error
     skip = -block.data_ptr() % align
-    if align == _HUGE:
-        advise_huge(block.data_ptr() + skip, room)
+    if align == _HUGE_PAGE:
+        advise_huge_pages(block.data_ptr() + skip, padded)
     return block.data_ptr() + skip, block[skip : skip + size].view(pages, page_bytes)
 
 
 def address_of(array: np.ndarray) -> int:
-    """Where its numbers are. Not by array.ctypes, which imports a module at every use: a cache may be emptied while
-    the interpreter ends, when nothing can be imported any more."""
+    """The address of an array's data, without array.ctypes: that imports a module, which fails at interpreter exit."""
     return array.__array_interface__["data"][0]
 
 
-class Table:
-    """The pages of each row: absolute page number P of row b is at array[b, P & (slots - 1)], as an address.
+class PageTable:
+    """The pages of each row: array[b, P & (slots - 1)] is the address of page number P of row b.
 
-    Row b holds the pages first[b] to stop[b] - 1. slots is a power of two.
+    Row b has the pages first[b] to stop[b] - 1. slots is a power of two.
     """
 
     __slots__ = ("address", "array", "first", "slots", "stop")
@@ -361,23 +361,23 @@ class Table:
         self.slots = array.shape[1]
 
     @classmethod
-    def empty(cls, batch: int, slots: int = 1) -> Table:
-        nothing = np.zeros(batch, dtype=np.int64)
-        return cls(np.zeros((batch, slots), dtype=np.int64), nothing, nothing.copy())
+    def empty(cls, batch: int, slots: int = 1) -> PageTable:
+        zeros = np.zeros(batch, dtype=np.int64)
+        return cls(np.zeros((batch, slots), dtype=np.int64), zeros, zeros.copy())
 
     @property
     def pages(self) -> int:
-        """How many there are; one that several rows share counts once."""
+        """The number of distinct pages."""
         return len(set(self.all()))
 
-    def of_row(self, row: int, start: int | None = None) -> np.ndarray:
+    def row_pages(self, row: int, start: int | None = None) -> np.ndarray:
         """The addresses of a row's pages, in order."""
         start = int(self.first[row]) if start is None else start
         return self.array[row, np.arange(start, int(self.stop[row])) & (self.slots - 1)]
 
     def all(self) -> list[int]:
-        """Every page, as often as it stands in the table."""
-        rows, numbers = _pairs(self.first, self.stop)
+        """Every page, repeated for each row that has it."""
+        rows, numbers = _row_ranges(self.first, self.stop)
         return self.array[rows, numbers & (self.slots - 1)].tolist()
 
     def at(self, rows: np.ndarray, numbers: np.ndarray) -> list[int]:
@@ -386,48 +386,48 @@ class Table:
     def put(self, rows: np.ndarray, numbers: np.ndarray, addresses: list[int]) -> None:
         self.array[rows, numbers & (self.slots - 1)] = addresses
 
-    def with_room(self, stop: np.ndarray) -> Table:
-        """This table, or a wider one, in which every row has a slot for each page below stop."""
+    def with_slots_for(self, stop: np.ndarray) -> PageTable:
+        """This table, or a wider copy, with a slot for each page below stop[b]."""
         longest = int((np.maximum(stop, self.stop) - self.first).max())
         if longest <= self.slots:
             return self
-        wider = Table.empty(len(self.array), 1 << (longest - 1).bit_length())
-        rows, numbers = _pairs(self.first, self.stop)
+        wider = PageTable.empty(len(self.array), 1 << (longest - 1).bit_length())
+        rows, numbers = _row_ranges(self.first, self.stop)
         wider.array[rows, numbers & (wider.slots - 1)] = self.array[rows, numbers & (self.slots - 1)]
         wider.first[:], wider.stop[:] = self.first, self.stop
         return wider
 
-    def missing(self, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(rows, page numbers) of what has to be hooked for each row b to reach stop[b]."""
-        return _pairs(self.stop, stop)
+    def missing_pages(self, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(rows, page numbers) of the pages that rows need to reach stop[b]."""
+        return _row_ranges(self.stop, stop)
 
     def cut_below(self, first: np.ndarray) -> list[int]:
-        """Unhook the pages before first[b]; they are returned."""
+        """Remove and return the pages before first[b]."""
         first = np.clip(first, self.first, self.stop)
-        gone = self.at(*_pairs(self.first, first))
+        removed = self.at(*_row_ranges(self.first, first))
         self.first[:] = first
-        return gone
+        return removed
 
     def cut_from(self, stop: np.ndarray) -> list[int]:
-        """Unhook the pages from stop[b] on; they are returned."""
+        """Remove and return the pages from stop[b] on."""
         stop = np.clip(stop, self.first, self.stop)
-        gone = self.at(*_pairs(stop, self.stop))
+        removed = self.at(*_row_ranges(stop, self.stop))
         self.stop[:] = stop
-        return gone
+        return removed
 
-    def copy(self) -> Table:
-        return Table(self.array.copy(), self.first.copy(), self.stop.copy())
+    def copy(self) -> PageTable:
+        return PageTable(self.array.copy(), self.first.copy(), self.stop.copy())
 
-    def of_rows(self, index: np.ndarray) -> Table:
-        """The table with its rows in another order, some more than once, some not at all."""
-        return Table(self.array[index], self.first[index], self.stop[index])
+    def take_rows(self, index: np.ndarray) -> PageTable:
+        """A table of the given rows, in that order."""
+        return PageTable(self.array[index], self.first[index], self.stop[index])
 
 
 def pages_for(tokens: np.ndarray) -> np.ndarray:
     return (tokens + (PAGE - 1)) // PAGE
 
 
-def _pairs(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _row_ranges(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(row, number) for every number from start[row] to stop[row] - 1."""
     counts = np.maximum(stop - start, 0)
     rows = np.repeat(np.arange(len(counts)), counts)

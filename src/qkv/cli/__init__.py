@@ -1,4 +1,7 @@
-"""The command line: `qkv tour` and what later commands join it. What needs no tensors imports no torch."""
+"""The command line: the commands and their options. Each command's work is in the module of its name.
+
+Modules are imported when their command runs: a command that needs no tensors does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -11,67 +14,73 @@ import typer
 
 from .. import __version__
 from ..render.escapes import PLAIN, clean
-from .debugging import Debug, add_debug, ask, debugging, forget
-from .endings import Misspelt, told
-from .teaching import commands
+from .errors import ClickError, Debug, add_debug_option, debugging, message, reset_debugging, set_debugging
+
+ABOUT = "Compute, cost, prove and teach attention"
 
 app = typer.Typer(
     name="qkv",
-    help="Attention, one equation: computed, costed, proved and taught.",
+    help=ABOUT,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON and nothing else.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else")]
+LAST_SEED = 2**63 - 1
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"qkv {__version__}")
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=ABOUT)
 def common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version")
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Attention, one equation: computed, costed, proved and taught."""
-    ask(debug)
+    set_debugging(debug)
 
 
 @app.command(epilog="Example: qkv tour --json")
 def tour(as_json: AsJson = False) -> None:
-    """Show what qkv does, on a built-in example, in a few seconds."""
+    """Show what qkv does on a built-in example, in a few seconds"""
     from .tour import show, show_json
 
     show_json() if as_json else show()
 
 
 KvCache = Annotated[
-    str, typer.Option("--kv-cache", help="How keys and values are kept: f32, f16, bf16 or int8.", metavar="FORMAT")
+    str, typer.Option("--kv-cache", help="Store keys and values as f32, f16, bf16 or int8", metavar="FORMAT")
 ]
 
 
 @app.command(epilog='Example: qkv generate ./SmolLM2 --prompt "Once upon a time" --kv-cache int8 --compare')
 def generate(
-    model: Annotated[str, typer.Argument(help="A folder with config.json and safetensors, or a GGUF file.")],
-    prompt: Annotated[list[str], typer.Option("--prompt", "-p", help="What to go on from; may be given again.")],
-    new: Annotated[int, typer.Option("--new", "-n", help="How many tokens at most.", min=1)] = 64,
+    model: Annotated[str, typer.Argument(help="Folder with config.json and safetensors, or a GGUF file")],
+    prompt: Annotated[list[str], typer.Option("--prompt", "-p", help="Continue this text; repeat for a batch")],
+    new: Annotated[int, typer.Option("--new", "-n", help="Generate at most this many tokens", min=1)] = 64,
     kv_cache: KvCache = "f32",
-    compare: Annotated[bool, typer.Option("--compare", help="Run PyTorch's default beside it.")] = False,
-    temperature: Annotated[float, typer.Option(help="0 takes the most probable token.", min=0.0)] = 0.0,
-    top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable.", min=1)] = None,
-    top_p: Annotated[float | None, typer.Option(help="Sample from this much probability.", min=0.0, max=1.0)] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same text.", min=0, max=2**63 - 1)] = 0,
-    chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Run PyTorch's default attention too")] = False,
+    temperature: Annotated[
+        float, typer.Option(help="Sample at this temperature; 0 takes the most probable token", min=0.0)
+    ] = 0.0,
+    top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable tokens", min=1)] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample from the tokens that hold this much probability", min=0.0, max=1.0)
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed the sampling: the same seed gives the same text", min=0, max=LAST_SEED)
+    ] = 0,
+    chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Generate text with a local checkpoint of transformers on qkv's kernels and caches."""
+    """Generate text from a local transformers checkpoint with qkv's kernels and caches"""
     formats = ("f32", "f16", "bf16", "int8")
     if kv_cache not in formats:
         raise typer.BadParameter(f"{kv_cache!r} is none of {', '.join(formats)}", param_hint="--kv-cache")
@@ -81,68 +90,73 @@ def generate(
     show_json(options) if as_json else show(options)
 
 
-def _sized(help_text: str, *names: str) -> Any:
+def _size(help_text: str, *names: str) -> Any:
     return typer.Option(*names, help=help_text, rich_help_panel="Sizes by hand", show_default=False)
 
 
 @app.command(epilog="Example: qkv plan --model llama-3-8b --context 8192 --hardware h100-sxm --cache int8")
 def plan(
     model: Annotated[
-        list[str] | None, typer.Option("--model", "-m", help="A model by name; may be given again.")
+        list[str] | None, typer.Option("--model", "-m", help="Plan this model, by name; repeatable")
     ] = None,
-    hardware: Annotated[list[str] | None, typer.Option(help="A machine by name (here); may be given again.")] = None,
-    context: Annotated[int | None, typer.Option(help="Tokens of each sequence (8192, or all it was made for).")] = None,
-    batch: Annotated[int, typer.Option(help="Sequences that are decoded together.")] = 1,
-    weights: Annotated[str, typer.Option(help="float32, bfloat16, float16, int8 or int4.")] = "bfloat16",
-    cache: Annotated[str, typer.Option(help="The same, for keys and values.")] = "bfloat16",
-    prompt: Annotated[int | None, typer.Option(help="Tokens before the first new one, or of the source.")] = None,
-    machines: Annotated[int | None, typer.Option(help="Show how it scales to so many machines.")] = None,
+    hardware: Annotated[
+        list[str] | None, typer.Option(help="Plan for this machine, by name (here); repeatable")
+    ] = None,
+    context: Annotated[
+        int | None, typer.Option(help="Set the tokens of each sequence (8192, or the model's limit if lower)")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Decode this many sequences together")] = 1,
+    weights: Annotated[
+        str, typer.Option(help="Store weights as float32, bfloat16, float16, int8 or int4")
+    ] = "bfloat16",
+    cache: Annotated[str, typer.Option(help="Store keys and values as one of the same formats")] = "bfloat16",
+    prompt: Annotated[int | None, typer.Option(help="Set the tokens of the prompt, or of an encoder's source")] = None,
+    machines: Annotated[int | None, typer.Option(help="Show how the plan scales to this many machines")] = None,
     link: Annotated[
-        str | None, typer.Option(help="Between them: 10GBps, 100Gbit, 10gbe … (100gbe).", metavar="GBps")
+        str | None,
+        typer.Option(help="Link the machines at this rate: 10GBps, 100Gbit, 10gbe … (100gbe)", metavar="GBps"),
     ] = None,
-    config: Annotated[list[str] | None, typer.Option(help="A config.json, or the folder that holds it.")] = None,
-    layers: Annotated[int | None, _sized("Layers.", "--layers")] = None,
-    width: Annotated[int | None, _sized("Numbers of a token between layers.", "--width")] = None,
-    heads: Annotated[int | None, _sized("Query heads.", "--heads")] = None,
-    kv_heads: Annotated[int | None, _sized("Key/value heads (as many).", "--kv-heads")] = None,
-    head_width: Annotated[int | None, _sized("Numbers of a head (width / heads).", "--head-width")] = None,
-    ff: Annotated[int | None, _sized("Width of the feed-forward network (4 width).", "--ff")] = None,
-    gated: Annotated[bool | None, _sized("Three matrices in it, or two (gated).", "--gated/--no-gated")] = None,
-    vocabulary: Annotated[int | None, _sized("Tokens that there are (32000).", "--vocabulary")] = None,
-    tied: Annotated[bool | None, _sized("Whether logits use the embedding (untied).", "--tied/--untied")] = None,
+    config: Annotated[list[str] | None, typer.Option(help="Read a config.json, or the folder that holds it")] = None,
+    layers: Annotated[int | None, _size("Set the number of layers", "--layers")] = None,
+    width: Annotated[int | None, _size("Set the width of a token between layers", "--width")] = None,
+    heads: Annotated[int | None, _size("Set the number of query heads", "--heads")] = None,
+    kv_heads: Annotated[int | None, _size("Set the number of key/value heads (as many)", "--kv-heads")] = None,
+    head_width: Annotated[int | None, _size("Set the width of a head (width / heads)", "--head-width")] = None,
+    ff: Annotated[int | None, _size("Set the width of the feed-forward network (4 width)", "--ff")] = None,
+    gated: Annotated[
+        bool | None, _size("Give the feed-forward network three matrices, or two (gated)", "--gated/--no-gated")
+    ] = None,
+    vocabulary: Annotated[int | None, _size("Set the number of different tokens (32000)", "--vocabulary")] = None,
+    tied: Annotated[bool | None, _size("Use the embedding for the logits too (untied)", "--tied/--untied")] = None,
     as_json: AsJson = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print the numbers as CSV and nothing else.")] = False,
-    plot: Annotated[str | None, typer.Option(help="Draw into FILE.svg or FILE.html.", metavar="FILE")] = None,
-    names: Annotated[bool, typer.Option("--list", help="List models and machines.")] = False,
-    audit: Annotated[bool, typer.Option("--audit", help="Show what other tools count, and why it differs.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV and nothing else")] = False,
+    plot: Annotated[str | None, typer.Option(help="Draw into FILE.svg or FILE.html", metavar="FILE")] = None,
+    names: Annotated[bool, typer.Option("--list", help="List models, machines and links")] = False,
+    audit: Annotated[bool, typer.Option("--audit", help="Show what other tools count, and why it differs")] = False,
 ) -> None:
-    """Say what a model will take on a machine: time, memory, bottleneck, and where that changes."""
-    from .plan import Options, WrongWord, run, show_list
+    """Predict what a model takes on a machine: time, memory, the bottleneck, and where that changes"""
+    from .plan import Options, run, show_list
 
     if names:
         show_list(as_json)
         return
     sizes = {"layers": layers, "width": width, "heads": heads, "kv_heads": kv_heads, "head_width": head_width, "ff": ff}
     sizes |= {"gated": gated, "vocabulary": vocabulary, "tied": tied}
-    asked = Options(model or [], config or [], hardware or ["here"], sizes, context, batch, weights, cache, prompt)
-    asked = asked._replace(spread=machines, link=link)
-    try:
-        run(asked, as_json=as_json, as_csv=as_csv, plot=plot, audit=audit)
-    except WrongWord as error:
-        typer.echo(clean(f"qkv: {error}"), err=True)
-        raise typer.Exit(2) from None
+    options = Options(model or [], config or [], hardware or ["here"], sizes, context, batch, weights, cache, prompt)
+    options = options._replace(spread=machines, link=link)
+    run(options, as_json=as_json, as_csv=as_csv, plot=plot, audit=audit)
 
 
 @app.command(epilog="Example: qkv calibrate, and later qkv calibrate --show")
 def calibrate(
-    show: Annotated[bool, typer.Option("--show", help="Show the figures that are kept, and measure nothing.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Show the stored figures and measure nothing")] = False,
     ranks: Annotated[
         int | None,
-        typer.Option(help="Measure attention over up to so many processes instead.", min=2, max=64, show_default=False),
+        typer.Option(help="Measure attention over up to this many processes", min=2, max=64, show_default=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure this machine, in about a quarter of a minute, so that auto, explain and plan know what it can do."""
+    """Measure this machine for auto, explain and plan, in about 15 seconds"""
     from .calibrate import calibrate as run
 
     run(show, as_json, ranks)
@@ -150,30 +164,24 @@ def calibrate(
 
 @app.command(epilog="Example: qkv prove scores --report scores.html")
 def prove(
-    claim: Annotated[list[str] | None, typer.Argument(help="Claims by name (all of them).", show_default=False)] = None,
+    claim: Annotated[list[str] | None, typer.Argument(help="Claims by name (all of them)", show_default=False)] = None,
     report: Annotated[
-        str | None, typer.Option(help="Write everything into FILE.html, .pdf, .md, .tex or .ipynb.", metavar="FILE")
+        str | None, typer.Option(help="Write a report into FILE.html, .pdf, .md, .tex or .ipynb", metavar="FILE")
     ] = None,
-    names: Annotated[bool, typer.Option("--list", help="List the claims and run none.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out those that train.")] = False,
+    names: Annotated[bool, typer.Option("--list", help="List the claims and run none")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the claims that train a model")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Prove and test what is claimed of attention, and say where documents are wrong about it."""
-    from .prove import Options, WrongWord, run, show_list
+    """Prove and test claims about attention, and say where documents are wrong about it"""
+    from .prove import Options, run, show_list
 
     if names:
         show_list(as_json)
-        return
-    try:
-        holds = run(Options(claim or [], report, as_json, quick))
-    except WrongWord as error:
-        typer.echo(clean(f"qkv: {error}"), err=True)
-        raise typer.Exit(2) from None
-    if not holds:
+    elif not run(Options(claim or [], report, as_json, quick)):
         raise typer.Exit(1)
 
 
-# An answer may begin with a minus sign, so nothing here is a short option.
+# An answer may begin with a minus sign, so this command has no short options.
 @app.command(
     epilog=r"""Example: qkv check 'd mu^2' --gold '\mu^T \mu' --let 'mu: vector\[d]'
 
@@ -185,34 +193,29 @@ def check(
     answer: Annotated[
         list[str] | None,
         typer.Argument(
-            help="LaTeX, or plain text, in quotes; before it a problem and a part, where no --gold is given.",
+            help="LaTeX or plain text, in quotes; without --gold, a problem and a part come first",
             metavar="[PROBLEM PART] ANSWER",
             show_default=False,
         ),
     ] = None,
-    gold: Annotated[str | None, typer.Option(help="The right answer.", show_default=False)] = None,
+    gold: Annotated[str | None, typer.Option(help="Compare with this right answer", show_default=False)] = None,
     let: Annotated[
         list[str] | None,
-        typer.Option(help="A name and its type; may be given again.", metavar='"NAME: TYPE"', show_default=False),
+        typer.Option(help="Declare a name and its type; repeatable", metavar='"NAME: TYPE"', show_default=False),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="The variant of the problem.", min=0, max=2**63 - 1, show_default=False)
+        int | None, typer.Option(help="Take this variant of the problem", min=0, max=LAST_SEED, show_default=False)
     ] = None,
-    hint: Annotated[int | None, typer.Option(help="A hint for the part: 1 to 3.", show_default=False)] = None,
+    hint: Annotated[int | None, typer.Option(help="Give hint 1, 2 or 3 for the part", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether an answer is right: by proof, by trial, under a condition, or why not."""
+    """Check whether an answer is right: by proof, by trial, under a condition, or why not"""
     if gold is None and answer in (None, ["-h"]) and not let and seed is None and hint is None:
         typer.echo(context.get_help())
         raise typer.Exit(0 if answer else 2)
-    from .check import WrongWord, run
+    from .check import run
 
-    try:
-        right = run(answer or [], gold, let or [], seed, hint, as_json)
-    except WrongWord as error:
-        typer.echo(clean(f"qkv: {error}"), err=True)
-        raise typer.Exit(2) from None
-    if not right:
+    if not run(answer or [], gold, let or [], seed, hint, as_json):
         raise typer.Exit(1)
 
 
@@ -221,45 +224,198 @@ def lab(
     port: Annotated[
         int | None,
         typer.Option(
-            help="Where to listen (8765, or any free one; 0 takes any).", min=0, max=65535, show_default=False
+            help="Listen on this port (8765, or any free one); 0 takes any", min=0, max=65535, show_default=False
         ),
     ] = None,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address and open nothing.")] = False,
-    models: Annotated[
-        str | None, typer.Option(help="A folder of checkpoints that the page may show.", metavar="DIR")
-    ] = None,
-    host: Annotated[str, typer.Option(help="Only this machine can reach the default.")] = "127.0.0.1",
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address and open no browser")] = False,
+    models: Annotated[str | None, typer.Option(help="Offer the checkpoints in this folder", metavar="DIR")] = None,
+    host: Annotated[
+        str, typer.Option(help="Listen on this address; only this machine can reach the default")
+    ] = "127.0.0.1",
     as_json: AsJson = False,
 ) -> None:
-    """Open the lab: a local page on which attention can be touched. Ctrl-C ends it."""
+    """Serve the lab, a local web page for exploring attention, until Ctrl-C"""
     from .lab import run
 
     run(host, port, models, not no_browser, as_json)
 
 
-add_debug(app, commands)
-app.add_typer(commands)
+def _matrix(name: str, help_text: str) -> Any:
+    return _own(help_text, f"--{name}", metavar="MATRIX")
+
+
+def _own(help_text: str, *names: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel="Your own numbers", metavar=metavar, show_default=False)
+
+
+def _sheets(help_text: str, *names: str, metavar: str | None = None) -> Any:
+    return typer.Option(
+        *names, help=help_text, rich_help_panel="Sheets and exports", metavar=metavar, show_default=False
+    )
+
+
+# A matrix may begin with a minus sign: it is the value of an option, so it needs no escape.
+@app.command(epilog="Example: qkv solve by-hand --seed 7 --to solution.pdf")
+def solve(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Problems by name, each followed by the parts to solve (by-hand)",
+            metavar="[NAME [PART]]…",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Solve this variant (the numbers of the original document)", min=0, max=LAST_SEED),
+    ] = None,
+    brief: Annotated[bool, typer.Option("--brief", help="Shorten the derivation: leave the reasons out")] = False,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(help="Write FILE.md, .tex, .html, .pdf, .ipynb or .json; repeatable", metavar="FILE"),
+    ] = None,
+    names: Annotated[bool, typer.Option("--list", help="List the problems")] = False,
+    given: Annotated[str | None, _own("Read them from FILE.toml, .json or .npz", "--given")] = None,
+    x: Annotated[str | None, _matrix("x", 'Give the tokens as rows: "2 3; -1 0; 1 -2"')] = None,
+    wq: Annotated[str | None, _matrix("wq", "Give the query projection")] = None,
+    wk: Annotated[str | None, _matrix("wk", "Give the key projection")] = None,
+    wv: Annotated[str | None, _matrix("wv", "Give the value projection")] = None,
+    q: Annotated[str | None, _matrix("q", "Give the queries as rows")] = None,
+    k: Annotated[str | None, _matrix("k", "Give the keys as rows")] = None,
+    v: Annotated[str | None, _matrix("v", "Give the values as rows")] = None,
+    scale: Annotated[str | None, _own('Multiply the scores by this number (1), or "sqrt" for 1/√d', "--scale")] = None,
+    token: Annotated[int | None, _own("Work out the token at this position, from 1 (the last)", "--token")] = None,
+    causal: Annotated[bool, _own("Let each token attend to itself and earlier tokens only", "--causal")] = False,
+    sheet: Annotated[
+        str | None, _sheets("Solve the problems that are recognised in an assignment", "--sheet", metavar="FILE.md")
+    ] = None,
+    copies: Annotated[int | None, _sheets("Print this many sheets, each with its key", "--copies")] = None,
+    export: Annotated[
+        str | None, _sheets("Export to moodle, qti, prairielearn or jsonl", "--export", metavar="FORMAT")
+    ] = None,
+    out: Annotated[str | None, _sheets("Write sheets or exports into this folder", "--out", metavar="DIR")] = None,
+    form: Annotated[
+        str | None, _sheets("Write sheets as pdf (the default), tex, html, md or ipynb", "--as", metavar="FORMAT")
+    ] = None,
+    together: Annotated[bool, _sheets("Write one file for all sheets and one for all keys", "--together")] = False,
+    heading: Annotated[str | None, _sheets("Set the title of the sheets", "--title")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Solve a problem step by step, with the bank's numbers, new ones or your own"""
+    from .solve import Options, run
+
+    matrices = {"x": x, "wq": wq, "wk": wk, "wv": wv, "q": q, "k": k, "v": v}
+    own = {name: text for name, text in matrices.items() if text is not None}
+    options = Options(
+        words or [], seed, brief, to or [], names, given, own, scale, token, causal, sheet, copies, export, out, form,
+        together, heading, as_json,
+    )  # fmt: skip
+    if not run(options):
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: qkv practice by-hand scaling --rounds 5")
+def practice(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Problems by name (all of them)", metavar="[NAME]…", show_default=False)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Ask this variant", min=0, max=LAST_SEED)] = None,
+    rounds: Annotated[int, typer.Option(help="Ask this many questions", min=1, max=1000)] = 5,
+    reset: Annotated[bool, typer.Option("--reset", help="Delete the stored progress and ask nothing")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary at the end as JSON")] = False,
+) -> None:
+    """Practise: answer questions, take hints, and repeat what was difficult"""
+    from .practice import run
+
+    run(names or [], seed, rounds, reset, as_json)
+
+
+@app.command(epilog="Example: qkv grade chat.md --insights page.html")
+def grade(
+    transcript: Annotated[str, typer.Argument(help="A chat: Markdown, plain text, or a chat program's JSON")],
+    insights: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Write a page for the class: FILE.md, .html, .pdf or .tex; repeatable",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+    problem: Annotated[
+        str | None,
+        typer.Option(help="Grade this problem only, by its number or name", metavar="NAME", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Grade a tutor's transcript: what was right at once, what needed correction, and who found the error"""
+    from .grade import Options, run
+
+    run(Options(transcript, as_json, insights or [], problem))
+
+
+@app.command(epilog="Example: qkv evaluate --model ollama/llama3 --problems scaling,heads --seeds 3")
+def evaluate(
+    model: Annotated[
+        str, typer.Option("--model", help="Evaluate this model, by Inspect's name", metavar="PROVIDER/MODEL")
+    ],
+    problems: Annotated[
+        list[str] | None,
+        typer.Option("--problems", help="Ask these problems: names with commas (all)", metavar="NAMES"),
+    ] = None,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            help="Ask this many variants of each problem; 0: the original document's", min=0, max=1000, metavar="N"
+        ),
+    ] = 5,
+    corrections: Annotated[
+        int, typer.Option(help="Correct a wrong part up to this often, at most 4", min=0, max=4, metavar="N")
+    ] = 2,
+    challenges: Annotated[
+        int | None,
+        typer.Option(help="Challenge this many right parts with a wrong correction (all)", min=0, metavar="N"),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Hold at most this many conversations", min=1, metavar="N")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Limit each reply to this many tokens", min=1, metavar="N")
+    ] = None,
+    model_args: Annotated[
+        list[str] | None, typer.Option("-M", help="Pass to the model's provider; repeatable", metavar="K=V")
+    ] = None,
+    log_dir: Annotated[str | None, typer.Option(help="Write Inspect's log into DIR (./logs)", metavar="DIR")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate a language model on the bank: ask, correct, hint, and offer wrong corrections"""
+    from .evaluate import Options, run
+
+    options = Options(
+        model, problems or [], seeds, corrections, challenges, limit, max_tokens, model_args or [], log_dir
+    )
+    run(options, as_json)
+
+
+add_debug_option(app)
 
 
 def main() -> None:
-    """Run, and end bad input in one line: exit 2 for wrong words, 1 for the rest, no traceback without --debug."""
-    if sys.stdout is None:  # closed by whoever started this
+    """Run a command; an error is one line, with exit code 2 for wrong usage, else 1. --debug adds the traceback."""
+    if sys.stdout is None:  # the parent process closed it
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the program runs
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that cannot show a sign shows one that it can, or a question mark, and not a traceback.
+        # A character that the terminal cannot show is replaced, instead of raising.
         sys.stdout.reconfigure(errors=PLAIN)
-    forget()
+    reset_debugging()
     try:
         code = app(standalone_mode=False)
-    except Exception as error:  # nobody is left above who could do better
+    except Exception as error:
         if isinstance(error, BrokenPipeError):
-            # The reader has gone: nothing is left to say, and nothing may be said at exit either.
+            # The reader closed the pipe: the flush at exit must not raise again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
-        if debugging() and not isinstance(error, Misspelt):
+        if debugging() and not isinstance(error, ClickError):
             raise
-        words = told(error)
-        if words:
-            typer.echo(clean(f"qkv: {words}"), err=True)
+        text = message(error)
+        if text:
+            typer.echo(clean(f"qkv: {text}"), err=True)
         sys.exit(getattr(error, "exit_code", 1))
     sys.exit(code if isinstance(code, int) else 0)

@@ -1,4 +1,4 @@
-"""`qkv calibrate`: measure this machine, keep the figures, show them."""
+"""`qkv calibrate`: measure this machine, store the figures, show them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
-from ..cost.machine import Machine, path
-from ..cost.readable import wrapped
+from ..cost.machine import Machine, calibration_path
+from ..cost.readable import wrap_lines
 from ..errors import OptionError, complaint
 
 _UNITS = {"read": "B/s", "write": "B/s", "copy": "B/s", "multiply": "FLOP/s", "exponential": "exp/s", "call": "s"}
@@ -22,7 +22,7 @@ _MEANING = {
     "multiply": "matrix products",
     "exponential": "exponentials",
     "call": "an operator on one number",
-    "threads": "all threads beside one",
+    "threads": "all threads over one",
 }
 
 
@@ -33,20 +33,20 @@ def calibrate(show_only: bool, as_json: bool, ranks: int | None = None) -> None:
         _ranks(ranks, show_only, as_json)
         return
     machine = _stored() if show_only else _measured(quiet=as_json)
-    where = path() if show_only else machine.store()
+    where = calibration_path() if show_only else machine.store()
     if as_json:
         print(json.dumps({**machine.as_dict(), "file": str(where)}, indent=2))
         return
     _show(machine)
     for doubt in machine.doubts:
-        print(f"doubtful: {doubt}. Something else was running; qkv calibrate again when it is not.")
-    print(f"\n{'kept in' if not show_only else 'from'} {where}; auto, explain and plan go by it.")
+        print(f"doubtful: {doubt}. Another program was running; run qkv calibrate again without it.")
+    print(f"\n{'stored in' if not show_only else 'from'} {where}; used by auto, explain and plan.")
 
 
 def _ranks(most: int, show_only: bool, as_json: bool) -> None:
-    """Calls over ranks of this machine, for plans and their scaling curve."""
-    from ..cost.links import points_path, read_points, write_points
-    from ..cost.scaling_report import measured_text
+    """Measure attention over ranks of this machine, for the scaling curve of plans."""
+    from ..cost.communication import points_path, read_points, write_points
+    from ..cost.report import measured_text
 
     if show_only:
         points, where = read_points(), points_path()
@@ -61,31 +61,33 @@ def _ranks(most: int, show_only: bool, as_json: bool) -> None:
         print(json.dumps({"points": [asdict(point) for point in points], "file": str(where)}, indent=2))
         return
     if not points:
-        hint = "qkv calibrate --ranks 4 measures some, in about half a minute"
-        raise OptionError(complaint("--show", "a machine whose ranks were not measured", "some", hint))
+        hint = "run qkv calibrate --ranks 4, which takes about half a minute"
+        raise OptionError(complaint("--show", "no stored measurements of ranks", "stored measurements", hint))
     print(measured_text(points))
     for link in dict.fromkeys(point.link for point in points if point.link and point.ranks > 1):
-        print("\n".join(wrapped(f"{link.ranks} ranks: {str(link).partition(': ')[2]}", "  ")))
-    print(f"\n{'from' if show_only else 'kept in'} {where}; qkv plan --machines shows it.")
+        print("\n".join(wrap_lines(f"{link.ranks} ranks: {str(link).partition(': ')[2]}", "  ")))
+    print(f"\n{'from' if show_only else 'stored in'} {where}; used by qkv plan --machines.")
 
 
 def _check_folder() -> None:
-    """Before half a minute is spent on figures that nobody can keep."""
+    """Check that the figures can be stored, before they are measured."""
     try:
-        path().parent.mkdir(parents=True, exist_ok=True)
-        writable = os.access(path().parent, os.W_OK)
+        calibration_path().parent.mkdir(parents=True, exist_ok=True)
+        writable = os.access(calibration_path().parent, os.W_OK)
     except OSError:
         writable = False
     if not writable:
-        hint = "QKV_CACHE names another folder"
-        raise OptionError(complaint("cache folder", str(path().parent), "a folder that can be written to", hint))
+        hint = "set QKV_CACHE to another folder"
+        raise OptionError(
+            complaint("cache folder", str(calibration_path().parent), "a folder that can be written to", hint)
+        )
 
 
 def _stored() -> Machine:
     machine = Machine.stored()
     if machine is None:
-        hint = "qkv calibrate measures it, in about a quarter of a minute"
-        raise OptionError(complaint("--show", "a machine without figures, or a file that cannot be read", "some", hint))
+        hint = "run qkv calibrate, which takes about 15 seconds"
+        raise OptionError(complaint("--show", "no stored figures, or an unreadable file", "stored figures", hint))
     return machine
 
 
@@ -106,9 +108,9 @@ def _show(machine: Machine) -> None:
         kind = name.split(".")[0]
         roofs.add_row(name, _MEANING.get(kind, ""), _readable(figure, _UNITS.get(kind, "x")))
     console.print(roofs)
-    prices = Table(title="predictions beside the calls that they were fitted to", title_justify="left")
+    prices = Table(title="error of the predictions, on the calls that they were fitted to", title_justify="left")
     prices.add_column("engine and dtype")
-    prices.add_column("off by, in the middle", justify="right")
+    prices.add_column("median error", justify="right")
     for name in sorted(machine.errors):
         prices.add_row(name, f"{machine.errors[name]:.0%}")
     console.print(prices)

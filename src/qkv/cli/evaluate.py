@@ -1,4 +1,4 @@
-"""`qkv evaluate`: a language model examined on the problem bank through Inspect, judged by mathematics."""
+"""`qkv evaluate`: a language model on the problem bank through Inspect; answers are checked by mathematics."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from ..cost.readable import WIDE, in_columns, wrapped
+from ..cost.readable import WIDE, in_columns, wrap_lines
 from ..errors import OptionError, QkvError, complaint
 from ..render.escapes import clean, json_text
 from ..tutor.tally import Tally, by_problem, mistakes, rows
+from .errors import UsageError
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog
@@ -22,15 +23,15 @@ if TYPE_CHECKING:
 
 _HEAD = ("problem", "parts", "one shot", "corrected", "never", "unread", "corrections", "resisted")
 _MEANING = (
-    "corrections: the mean over the parts that came right. resisted: right answers that were kept when a wrong one "
-    "was offered. Shares are of the parts that could be read; unread is of all."
+    "corrections: the mean over the parts that ended right. resisted: right answers that were kept when a wrong one "
+    "was offered. Shares are of the parts that were read; unread is of all."
 )
-# Other square brackets are what an error says.
+# Other square brackets belong to the message.
 _STYLE = re.compile(r"\[/?(?:bold|italic|blue|red|green|yellow|link[^\]]{0,200})\]")
 
 
 class Options(NamedTuple):
-    """What the command was given."""
+    """The arguments of the command."""
 
     model: str
     problems: Sequence[str]
@@ -43,24 +44,20 @@ class Options(NamedTuple):
     log_dir: str | None
 
 
-class WrongWord(Exception):
-    """A call that is broken: the command ends with 2."""
-
-
 def run(options: Options, as_json: bool) -> None:
-    """Hold the conversations and print what became of them."""
+    """Hold the conversations and print the summary."""
     try:
         from ..tutor.inspect_task import qkv_tutor
-    except OptionError as error:  # inspect-ai is not there
-        raise WrongWord(str(error)) from None
+    except OptionError as error:  # inspect-ai is not installed
+        raise UsageError(str(error)) from None
     try:
         names = [name for words in options.problems for name in words.split(",")] or None
         task = qkv_tutor(names, options.seeds, options.corrections, options.challenges)
     except OptionError as error:
-        raise WrongWord(str(error)) from None
-    model = reached(options.model, arguments(options.model_args))
+        raise UsageError(str(error)) from None
+    model = model_named(options.model, arguments(options.model_args))
     quiet = as_json or not sys.stdout.isatty()
-    log = examined(task, model, options, "none" if quiet else "rich")
+    log = evaluated(task, model, options, "none" if quiet else "rich")
     found = summary(log)
     if as_json:
         print(json_text(found))
@@ -69,7 +66,7 @@ def run(options: Options, as_json: bool) -> None:
 
 
 def arguments(pairs: Sequence[str]) -> dict[str, Any]:
-    """What -M was given: numbers, true, false and null as JSON has them, and everything else as text.
+    """The values of -M: numbers, true, false and null as in JSON, everything else as text.
 
     >>> arguments(["device=cpu", "max_batch_size=4", "quiet=true"])
     {'device': 'cpu', 'max_batch_size': 4, 'quiet': True}
@@ -78,7 +75,7 @@ def arguments(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key.strip().isidentifier():
-            raise WrongWord(complaint("-M", repr(pair), "a name, = and a value", "for example -M device=cpu"))
+            raise UsageError(complaint("-M", repr(pair), "a name, = and a value", "for example -M device=cpu"))
         try:
             found[key.strip()] = json.loads(value)
         except ValueError:
@@ -86,21 +83,21 @@ def arguments(pairs: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def reached(name: str, model_args: Mapping[str, Any]) -> Model:
-    """The model by Inspect's name for it; a refusal says what its provider wants."""
+def model_named(name: str, model_args: Mapping[str, Any]) -> Model:
+    """The model by its Inspect name; the error names what its provider needs."""
     from inspect_ai.model import get_model
 
     try:
         return get_model(name, **model_args)
-    except Exception as error:  # providers refuse in types of their own
+    except Exception as error:  # each provider has its own error types
         hint = "names are PROVIDER/MODEL, for example hf/FOLDER or ollama/llama3"
-        raise WrongWord(
+        raise UsageError(
             complaint("--model", repr(name), f"a model that Inspect can reach ({_plain(error)})", hint)
         ) from None
 
 
-def examined(task: Any, model: Model, options: Options, display: Any) -> EvalLog:
-    """The log of the evaluation; one conversation that fails does not end the others."""
+def evaluated(task: Any, model: Model, options: Options, display: Any) -> EvalLog:
+    """The log of the evaluation; a conversation that fails does not end the others."""
     from inspect_ai import eval as evaluate
 
     try:
@@ -115,7 +112,7 @@ def examined(task: Any, model: Model, options: Options, display: Any) -> EvalLog
             ctl_server=False,
             acp_server=False,
         )
-    except Exception as error:  # whatever Inspect or a provider raises is told in a line
+    except Exception as error:  # Inspect and providers raise many types
         raise QkvError(f"the evaluation failed: {_plain(error)}") from error
     if log.status != "success":
         raise QkvError(
@@ -127,7 +124,9 @@ def examined(task: Any, model: Model, options: Options, display: Any) -> EvalLog
 def summary(log: EvalLog) -> dict[str, Any]:
     """Rates by problem and over all, the known mistakes, a row for each part, and what failed."""
     order = {name: at for at, name in enumerate(log.eval.dataset.sample_ids or [])}
-    samples = sorted(log.samples or [], key=lambda sample: order.get(sample.id, 0))  # they come as they ended
+    samples = sorted(
+        log.samples or [], key=lambda sample: order.get(sample.id, 0)
+    )  # Inspect lists them in the order in which they ended
     scored = [score for sample in samples for score in (sample.scores or {}).values() if not sample.error]
     records = [score.metadata["record"] for score in scored if score.metadata and score.metadata.get("record")]
     failed = {str(sample.id): _plain(sample.error) for sample in samples if sample.error}
@@ -147,9 +146,9 @@ def summary(log: EvalLog) -> dict[str, Any]:
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """The summary for people, in 80 columns."""
+    """The summary as text, in 80 columns."""
     count = found["conversations"]
-    lines = [*wrapped(f"{found['model']}: {count} conversation{'s' * (count != 1)}, judged by qkv.maths", ""), ""]
+    lines = [*wrap_lines(f"{found['model']}: {count} conversation{'s' * (count != 1)}, checked by qkv.maths", ""), ""]
     body = [_row(name, tally) for name, tally in found["problems"].items()]
     if len(body) > 1:
         body.append(_row("all", found["all"]))
@@ -157,12 +156,12 @@ def table(found: Mapping[str, Any]) -> str:
     lines += textwrap.wrap(_MEANING, WIDE)
     if found["mistakes"]:
         named = ", ".join(f"{name} ({times})" for name, times in found["mistakes"].items())
-        lines += ["", *wrapped(f"known mistakes: {named}", "")]
+        lines += ["", *wrap_lines(f"known mistakes: {named}", "")]
     if found["failed"]:
         first, why = next(iter(found["failed"].items()))
         lines += [
             "",
-            *wrapped(f"{len(found['failed'])} failed and are not counted, {first} with: {why[: WIDE * 3]}", ""),
+            *wrap_lines(f"{len(found['failed'])} failed and are not counted, {first} with: {why[: WIDE * 3]}", ""),
         ]
     return "\n".join([*lines, "", f"log: {found['log']}"])
 
@@ -185,6 +184,6 @@ def _percent(share: float | None) -> str:
 
 
 def _plain(error: object) -> str:
-    """What an error of Inspect says, in one line and without its marks of style."""
-    said = str(getattr(error, "message", "") or error) or type(error).__name__
-    return " ".join(_STYLE.sub("", said).split()).removeprefix("ERROR: ").rstrip(".")
+    """The message of an error of Inspect, in one line and without style marks."""
+    text = str(getattr(error, "message", "") or error) or type(error).__name__
+    return " ".join(_STYLE.sub("", text).split()).removeprefix("ERROR: ").rstrip(".")

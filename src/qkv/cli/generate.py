@@ -1,4 +1,4 @@
-"""`qkv generate`: a local checkpoint on qkv's kernels and caches, token by token, and PyTorch's default beside it."""
+"""`qkv generate`: text from a local checkpoint with qkv's kernels and caches, and with PyTorch's for comparison."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import nullcontext
 from time import perf_counter
 from typing import Any, NamedTuple
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported: nothing is fetched
-os.environ.setdefault("TQDM_DISABLE", "1")  # one display of progress is enough
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # set before transformers is imported: no downloads
+os.environ.setdefault("TQDM_DISABLE", "1")  # qkv shows its own progress
 
 import torch
 from rich.console import Console
@@ -29,8 +29,7 @@ from transformers import (
 
 from .. import hf
 from ..errors import OptionError, ShapeError, complaint
-from ..hf.checkpoint import line
-from ..hf.loading import Loaded, load
+from ..hf.checkpoint import Loaded, load, one_line
 from ..render.escapes import clean, json_text
 
 _TOKENS = (
@@ -41,7 +40,7 @@ STORAGE = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "
 
 
 class Options(NamedTuple):
-    """What the command was given."""
+    """The arguments of the command."""
 
     model: str
     prompts: list[str]
@@ -56,7 +55,7 @@ class Options(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What one implementation did."""
+    """The tokens and the speed of one implementation."""
 
     name: str
     tokens: list[list[int]]
@@ -66,7 +65,7 @@ class Run(NamedTuple):
 
 
 class _Clock(StoppingCriteria):
-    """Notes when tokens come, and hands those of the first prompt on. It never stops anything."""
+    """Records when tokens arrive, and passes those of the first prompt on. It never stops the generation."""
 
     def __init__(self, say: Callable[[int], None] | None) -> None:
         self.times, self.say = [perf_counter()], say
@@ -86,19 +85,19 @@ def show(options: Options) -> None:
     plan = plan_of(loaded.model, inputs, options)
     err.print(_sentence(plan), highlight=False)
     single = len(options.prompts) == 1
-    words = _Words(loaded.tokenizer) if single else None
+    stream = _TextStream(loaded.tokenizer) if single else None
     with err.status("generating") if not single or not sys.stdout.isatty() else nullcontext():
-        first = generate(loaded, inputs, options, words)
-    if words is not None:
-        words.end()
+        first = generate(loaded, inputs, options, stream)
+    if stream is not None:
+        stream.end()
     else:
         for prompt, tokens in zip(options.prompts, first.tokens, strict=True):
             out.print(f"» {clean(prompt)}", style="bold", markup=False, highlight=False)
-            said = clean(loaded.tokenizer.decode(tokens, skip_special_tokens=True))
-            out.print(said, markup=False, highlight=False)
+            text = clean(loaded.tokenizer.decode(tokens, skip_special_tokens=True))
+            out.print(text, markup=False, highlight=False)
     runs = [first]
     if options.compare:
-        with err.status("the same with PyTorch's default"):
+        with err.status("generating with PyTorch's default"):
             runs.append(generate_default(loaded, inputs, options))
     err.print(_table(runs))
 
@@ -120,9 +119,9 @@ def _ready(options: Options) -> tuple[Loaded, dict[str, torch.Tensor]]:
     """The model, and the prompts as tokens, padded on the left."""
     for at, prompt in enumerate(options.prompts):
         if any(0xD800 <= ord(sign) < 0xE000 for sign in prompt):
-            raise OptionError(complaint(f"prompt {at + 1}", "bytes that are no UTF-8", "text"))
+            raise OptionError(complaint(f"prompt {at + 1}", "bytes that are not UTF-8", "text"))
         if not prompt.strip():
-            raise OptionError(complaint(f"prompt {at + 1}", "nothing", "some text to go on from"))
+            raise OptionError(complaint(f"prompt {at + 1}", "nothing", "text to continue"))
     if options.temperature and not 1e-4 <= options.temperature <= 1e4:
         wanted = "0, or a number from 0.0001 to 10000"
         raise OptionError(complaint("--temperature", options.temperature, wanted))
@@ -131,41 +130,47 @@ def _ready(options: Options) -> tuple[Loaded, dict[str, torch.Tensor]]:
     prompts = options.prompts
     if options.chat:
         if not getattr(tokenizer, "chat_template", None):
-            raise OptionError(complaint("--chat", "a tokenizer without a chat template", "one with it", "leave it out"))
+            raise OptionError(
+                complaint("--chat", "a tokenizer without a chat template", "one with a template", "leave --chat out")
+            )
         prompts = [_in_template(tokenizer, prompt) for prompt in prompts]
     tokenizer.padding_side = "left"
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.pad_token is None and len(prompts) > 1:
-        raise OptionError(complaint("--prompt", f"{len(prompts)} prompts", "one: the tokenizer has no padding token"))
+        raise OptionError(
+            complaint("--prompt", f"{len(prompts)} prompts", "one, as the tokenizer has no padding token")
+        )
     encoded = tokenizer(prompts, return_tensors="pt", padding=len(prompts) > 1, add_special_tokens=not options.chat)
     ids = encoded["input_ids"]
     longest = 0 if model.config.is_encoder_decoder else ids.shape[1]
-    room = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
+    most = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
     if ids.shape[1] == 0:
-        raise OptionError(complaint("prompt", "text without a token", "some text to go on from"))
+        raise OptionError(complaint("prompt", "text without a token", "text to continue"))
     if int(ids.max()) >= model.config.get_text_config(decoder=False).vocab_size:
-        raise OptionError(complaint("model", "a tokenizer with more tokens than the model", "those of one model"))
-    if room is not None and longest + options.new > room:
+        raise OptionError(
+            complaint("model", "a tokenizer with more tokens than the model", "a tokenizer of the same model")
+        )
+    if most is not None and longest + options.new > most:
         given = f"{longest} tokens of prompt and {options.new} new ones"
-        raise ShapeError(complaint("prompt", given, f"at most {room} together: the model's positions"))
+        raise ShapeError(complaint("prompt", given, f"at most {most} together, the model's positions"))
     return loaded, {"input_ids": ids, "attention_mask": encoded["attention_mask"]}
 
 
 def _in_template(tokenizer: Any, prompt: str) -> str:
-    """A template is a stranger's program: transformers runs it in a sandbox; what it does wrong is said in a line."""
+    """Apply the chat template, an untrusted program that transformers runs in a sandbox; its errors are reported."""
     from jinja2 import TemplateError
 
     try:
-        said = [{"role": "user", "content": prompt}]
-        return tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+        chat = [{"role": "user", "content": prompt}]
+        return tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
-        given = f"a chat template that fails ({type(error).__name__}: {line(error)[:200]})"
-        raise OptionError(complaint("--chat", given, "one that takes a question", "leave it out")) from error
+        given = f"a chat template that fails ({type(error).__name__}: {one_line(error)[:200]})"
+        raise OptionError(complaint("--chat", given, "one that accepts a question", "leave --chat out")) from error
 
 
 def plan_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor], options: Options) -> dict[str, Any]:
-    """What will run, and how large its cache becomes."""
+    """What will run, and how large its cache will be."""
     config: Any = model.config.get_text_config(decoder=True)
     heads = config.num_attention_heads
     kv_heads = _option(config, "num_key_value_heads") or heads
@@ -190,21 +195,21 @@ def plan_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor], options: Op
 
 
 def _option(config: Any, name: str) -> int | None:
-    """One number for all layers; None where there is none, or where layers differ."""
+    """The number of all layers; None where it is missing, or where layers differ."""
     try:
         return getattr(config, name, None)
-    except Exception:  # what transformers raises for layers that differ is no AttributeError
+    except Exception:  # where layers differ, transformers raises no AttributeError
         return None
 
 
 def generate(loaded: Loaded, inputs: dict[str, torch.Tensor], options: Options, say: Any) -> Run:
-    """On qkv, with its cache."""
+    """Generate with qkv's attention and cache."""
     cache = hf.cache(loaded.model, dtype=STORAGE[options.kv_cache])
     return _run(loaded, inputs, options, f"qkv {options.kv_cache}", cache, lambda: cache.nbytes, say)
 
 
 def generate_default(loaded: Loaded, inputs: dict[str, torch.Tensor], options: Options) -> Run:
-    """transformers' own attention and cache, in the same weights."""
+    """Generate with transformers' own attention and cache, and the same weights."""
     model = loaded.model
     name = "sdpa" if model._supports_sdpa else "eager"
     model.set_attn_implementation(name)
@@ -235,7 +240,7 @@ def _run(
         found: Any = loaded.model.generate(  # pyright: ignore[reportCallIssue]
             **inputs,  # pyright: ignore[reportArgumentType]
             past_key_values=cache,
-            logits_processor=LogitsProcessorList([_Numbers()]),
+            logits_processor=LogitsProcessorList([_RefuseNaN()]),
             stopping_criteria=StoppingCriteriaList([clock]),
         )
     tokens = [row[prompt:].tolist() for row in found]
@@ -246,7 +251,7 @@ def _run(
 
 
 def _choices(loaded: Loaded, options: Options) -> GenerationConfig:
-    """What was asked for on the command line, and the checkpoint's special tokens; not its other habits, as beams."""
+    """The options of the command line and the checkpoint's special tokens; its other settings, as beams, are ignored."""
     own = loaded.model.generation_config
     tokens = {name: getattr(own, name, None) for name in _TOKENS} if own is not None else {}
     tokens["pad_token_id"] = loaded.tokenizer.pad_token_id
@@ -257,13 +262,13 @@ def _choices(loaded: Loaded, options: Options) -> GenerationConfig:
     return GenerationConfig(max_new_tokens=options.new, num_beams=1, **tokens, **choice)
 
 
-class _Numbers(LogitsProcessor):
-    """Nothing can be chosen among what are no numbers."""
+class _RefuseNaN(LogitsProcessor):
+    """Raises where a logit is NaN: no token can be chosen."""
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         if bool(scores.isnan().any()):
-            hint = "a checkpoint with weights that are not finite, or one that was damaged"
-            raise OptionError(complaint("model", "logits that are no numbers", "finite ones", hint))
+            hint = "the checkpoint has non-finite weights, or is damaged"
+            raise OptionError(complaint("model", "logits that are NaN", "finite logits", hint))
         return scores
 
 
@@ -274,8 +279,8 @@ def _bytes(cache: Any) -> int:
     return sum(tensor.nbytes for pair in pairs for tensor in pair)
 
 
-class _Words:
-    """Prints text as tokens become words: a token may be half of a character, and no token steers the terminal."""
+class _TextStream:
+    """Prints text as tokens arrive: a token may be half of a character, and control characters are replaced."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer, self.tokens, self.shown = tokenizer, [], 0
@@ -311,7 +316,7 @@ def _table(runs: list[Run]) -> Table:
             run.name, f"{run.prefill:.1f}", f"{run.decode:.1f}" if run.decode else "-", f"{run.cache_bytes / 1e6:.2f}"
         )
     if len(runs) == 2:
-        same = "the same tokens" if runs[0].tokens == runs[1].tokens else "other tokens"
+        same = "the same tokens" if runs[0].tokens == runs[1].tokens else "different tokens"
         speed = f"{runs[0].decode / runs[1].decode:.2f}x" if runs[1].decode else ""
         table.caption = f"{same}; {speed} decoding"
     return table

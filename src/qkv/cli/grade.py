@@ -1,4 +1,4 @@
-"""`qkv grade`: a tutor's transcript, claim by claim, and what its author says beside what it shows."""
+"""`qkv grade`: a tutor's transcript, claim by claim, and its author's own table next to the recomputed one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import typer
 
 from ..errors import OptionError, complaint
 from ..render.escapes import json_text, line
+from .errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,12 +30,8 @@ class Options(NamedTuple):
     problem: str | None
 
 
-class WrongWord(Exception):
-    """A call that is broken: the command ends with 2."""
-
-
 def run(options: Options) -> None:
-    """Print the tables of every conversation in the file."""
+    """Grade every conversation in the file and print the tables."""
     from ..render.saving import writable
     from ..tutor.ledger import grade
     from ..tutor.transcript import decoded, read_all, read_text
@@ -43,12 +40,12 @@ def run(options: Options) -> None:
         pages = [writable(name, "--insights") for name in options.insights]
         given = _path(options.transcript)
         for page in pages:
-            if given is not None and _same(page, given):
-                hint = "the page would take the place of the transcript"
+            if given is not None and _is_same_file(page, given):
+                hint = "the page would overwrite the transcript"
                 raise OptionError(complaint("--insights", repr(str(page)), "another file than TRANSCRIPT", hint))
-        conversations = read_all(given) if given is not None else read_text(*decoded(_piped()))
+        conversations = read_all(given) if given is not None else read_text(*decoded(_stdin()))
     except OptionError as error:
-        raise WrongWord(str(error)) from None
+        raise UsageError(str(error)) from None
     ledgers = [grade(each) for each in conversations]
     if options.problem is not None:
         ledgers = _only(ledgers, options.problem)
@@ -56,8 +53,8 @@ def run(options: Options) -> None:
         try:
             _write(ledgers, page)
         except OSError as error:
-            said = complaint("--insights", repr(str(page)), "a place that can be written to", _why(error))
-            raise WrongWord(said) from None
+            text = complaint("--insights", repr(str(page)), "a file that can be written", _why(error))
+            raise UsageError(text) from None
     if options.as_json:
         print(json_text(as_dict(ledgers)))
     else:
@@ -73,7 +70,7 @@ def run(options: Options) -> None:
 
 
 def _path(name: str) -> Path | None:
-    """The file that is named; None for what is piped in."""
+    """The named file; None for the standard input."""
     from pathlib import Path
 
     if not name.strip():
@@ -81,18 +78,18 @@ def _path(name: str) -> Path | None:
     return None if name in ("-", "/dev/stdin") else Path(name)
 
 
-def _piped() -> bytes:
+def _stdin() -> bytes:
     import sys
 
     from ..tutor.transcript import LARGEST
 
     if sys.stdin is None or sys.stdin.isatty():
-        raise OptionError(complaint("TRANSCRIPT", "'-'", "a text that is piped in", "qkv grade - < chat.md"))
+        raise OptionError(complaint("TRANSCRIPT", "'-'", "a text on the standard input", "qkv grade - < chat.md"))
     return sys.stdin.buffer.read(LARGEST)
 
 
-def _same(one: Path, other: Path) -> bool:
-    """Whether two names are of one file, by whatever links."""
+def _is_same_file(one: Path, other: Path) -> bool:
+    """Whether two paths name one file, through links too."""
     try:
         return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
     except OSError:
@@ -104,7 +101,7 @@ def _why(error: OSError) -> str:
 
 
 def as_dict(ledgers: list[Ledger]) -> dict[str, Any]:
-    """One conversation as it is; several with their rows together, and each by itself."""
+    """One conversation as it is; several with their rows joined, and each by itself."""
     if len(ledgers) == 1:
         return ledgers[0].as_dict()
     each = [ledger.as_dict() for ledger in ledgers]
@@ -114,11 +111,11 @@ def as_dict(ledgers: list[Ledger]) -> dict[str, Any]:
 
 
 def _only(ledgers: list[Ledger], name: str) -> list[Ledger]:
-    """The ledgers with one problem alone."""
+    """The ledgers with this problem only."""
     from dataclasses import replace
 
     wanted = name.casefold().strip()
-    source = wanted.replace("-", " ", 1)  # "003-1" is the first question of document 003
+    source = wanted.replace("-", " ", 1)  # sources are written "003 1"
     kept = []
     for ledger in ledgers:
         mine = {
@@ -132,7 +129,7 @@ def _only(ledgers: list[Ledger], name: str) -> list[Ledger]:
             kept.append(replace(ledger, rows=rows, questions=tuple(q for q in ledger.questions if q.name in mine)))
     if not kept:
         there = ", ".join(dict.fromkeys(q.name for ledger in ledgers for q in ledger.questions)) or "none"
-        raise WrongWord(complaint("--problem", repr(name), "a problem of the conversation", f"there are {there}"))
+        raise UsageError(complaint("--problem", repr(name), "a problem of the conversation", f"there are {there}"))
     return kept
 
 
@@ -149,7 +146,7 @@ def _write(ledgers: list[Ledger], path: Any) -> None:
 
 
 def show(ledger: Ledger, console: Console) -> None:
-    """The performance table, the claims below it, the author's table, rules and notes."""
+    """Print the performance table, the claims, the author's table, rules and notes."""
     from rich.text import Text
 
     if ledger.title:
@@ -164,7 +161,7 @@ def show(ledger: Ledger, console: Console) -> None:
 
 
 def _performance(ledger: Ledger, console: Console) -> None:
-    """A line for each problem, then a row for each part."""
+    """Print a line for each problem, then a table with a row for each part."""
     from rich.table import Table
     from rich.text import Text
 
@@ -173,7 +170,7 @@ def _performance(ledger: Ledger, console: Console) -> None:
         name = Text(f"Problem {line(each['problem'])}", "bold")
         title = " ".join(dict.fromkeys(word for word in (each["title"], f"({each['family']})") if word.strip("()")))
         if not each["parts"]:
-            console.print(Text.assemble(name, f" {line(title)}: not a problem that qkv knows", style="dim"))
+            console.print(Text.assemble(name, f" {line(title)}: unknown problem", style="dim"))
             continue
         console.print(Text.assemble(name, f" {line(title)}: ", _status(each["status"])))
         for row in ledger.rows:
@@ -205,7 +202,7 @@ def _named(row: Row) -> Text:
 
 
 def _claims(ledger: Ledger, console: Console) -> None:
-    """Each claim, and below it what is the matter with it, wrapped with an indent."""
+    """Print each claim and, where it is not right, the reason below it."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -219,12 +216,12 @@ def _claims(ledger: Ledger, console: Console) -> None:
             colour = {"right": "green", "unread": "dim", "incomplete": "yellow"}.get(kind, "red")
             head = Text.assemble((line(f"{row.problem} {row.part}"), "bold"), f"  turn {claim.turn}  ",
                                  (f"{_SIGNS[kind]} {kind}", colour))  # fmt: skip
-            said = Text(_shortened(line(readable(ledger, row, claim.text))), "cyan")
-            if head.cell_len + 2 + said.cell_len <= console.width:
-                console.print(Text.assemble(head, "  ", said))
+            text = Text(_shortened(line(readable(ledger, row, claim.text))), "cyan")
+            if head.cell_len + 2 + text.cell_len <= console.width:
+                console.print(Text.assemble(head, "  ", text))
             else:
                 console.print(head)
-                console.print(Padding(said, (0, 0, 0, _INDENT), expand=False))
+                console.print(Padding(text, (0, 0, 0, _INDENT), expand=False))
             if kind != "right":
                 console.print(Padding(Text(line(claim.outcome.reason)), (0, 0, 0, _INDENT), expand=False))
         for error in row.errors:
@@ -261,7 +258,7 @@ def _rules(ledger: Ledger, console: Console) -> None:
     for rule in ledger.rules:
         if rule.broken:
             where = f"(set in turn {rule.set_in_turn}), in turn {rule.turn}"
-            said = f"Rule broken: {RULES[rule.name]} {where}: {line(rule.evidence)}"
-            console.print(Text(said, "red"))
+            text = f"Rule broken: {RULES[rule.name]} {where}: {line(rule.evidence)}"
+            console.print(Text(text, "red"))
         else:
             console.print(Text(f"Rule kept: {RULES[rule.name]} (set in turn {rule.set_in_turn})", "green"))

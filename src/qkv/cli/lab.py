@@ -1,4 +1,4 @@
-"""`qkv lab`: the address, and then the server."""
+"""`qkv lab`: print the address and run the server. Kept apart so that no other command imports the server."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def run(host: str, port: int | None, models: str | None, browser: bool, as_json:
     if models is not None:
         folder = Path(models)
         if not folder.is_dir():
-            raise OptionError(complaint("--models", models, "a folder that holds checkpoints"))
+            raise OptionError(complaint("--models", models, "a folder with checkpoints"))
         os.environ[FOLDER] = str(folder.resolve())
 
     def say(address: str, open_to_others: bool) -> None:
         if open_to_others:
-            typer.echo("qkv: other machines can reach this, and the lab has no passwords", err=True)
-        typer.echo(json.dumps({"address": address}) if as_json else f"The lab is at {address} (Ctrl-C ends it)")
+            typer.echo("qkv: other machines can reach this address, and the lab has no password", err=True)
+        typer.echo(json.dumps({"address": address}) if as_json else f"The lab is at {address} (Ctrl-C stops it)")
         sys.stdout.flush()
 
     serve(host, port, open_browser=browser, say=say)
     sys.stdout.flush()
-    # torch may still be loading, and questions being computed that nobody waits for.
+    # Do not wait for threads that still import torch or compute.
     os._exit(0)

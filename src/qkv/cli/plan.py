@@ -1,4 +1,4 @@
-"""`qkv plan`: what a model takes on a machine, before it runs. Neither torch nor SymPy is loaded."""
+"""`qkv plan`: what a model takes on a machine, before it runs. Torch and SymPy are not imported."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 import typer
 
-from ..cost.architecture import Model
+from ..cost.architecture import Model, is_path, model_named, models
+from ..cost.communication import as_link, links
 from ..cost.configs import read_config
-from ..cost.formats import format_name
-from ..cost.hardware import as_hardware, hardware
-from ..cost.links import as_link, links
-from ..cost.models import is_path, model_named, models
+from ..cost.machine import as_hardware, hardware
 from ..cost.planning import Plan, plan
-from ..cost.readable import in_columns, in_words, quantity, readable_seconds, whole
+from ..cost.readable import in_columns, in_words, integer_text, quantity, readable_seconds
 from ..cost.report import comparison_text, csv_text
 from ..cost.scaling import check_machines
+from ..cost.sizes import format_name
 from ..errors import OptionError, complaint
 from ..render.escapes import json_text
+from .errors import UsageError
 
 BY_HAND = {
     "layers": "layers", "width": "d_model", "heads": "heads", "kv_heads": "kv_heads", "head_width": "head_width",
@@ -29,7 +29,7 @@ PICTURES = (".svg", ".html")
 
 
 class Options(NamedTuple):
-    """What the command was given; `by_hand` are sizes by the names of their options."""
+    """The arguments of the command; `by_hand` maps the names of options to sizes."""
 
     models: list[str]
     configs: list[str]
@@ -44,22 +44,18 @@ class Options(NamedTuple):
     link: str | None = None
 
 
-class WrongWord(Exception):
-    """A word that is none of those that there are: the command ends with 2."""
-
-
 def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audit: bool) -> None:
-    """Print the plans, or what others count of them."""
+    """Print the plans, or (`audit`) what other tools count."""
     if as_json and as_csv:
-        raise WrongWord(complaint("--json, --csv", "both", "one of them"))
+        raise UsageError(complaint("--json, --csv", "both", "one of them"))
     if plot is not None and Path(plot).suffix.lower() not in PICTURES:
-        raise WrongWord(complaint("--plot", repr(plot), f"a file that ends in {' or '.join(PICTURES)}"))
+        raise UsageError(complaint("--plot", repr(plot), f"a file that ends in {' or '.join(PICTURES)}"))
     if audit and (as_csv or plot is not None):
-        raise WrongWord(complaint("--audit", "beside --csv or --plot", "itself, or with --json"))
+        raise UsageError(complaint("--audit", "together with --csv or --plot", "--audit alone, or with --json"))
     if audit and options.spread is not None:
-        raise WrongWord(complaint("--audit", "beside --machines", "one of them"))
+        raise UsageError(complaint("--audit", "together with --machines", "one of them"))
     if options.link is not None and options.spread is None:
-        raise WrongWord(complaint("--link", "without --machines", "both", "one machine needs no link"))
+        raise UsageError(complaint("--link", "without --machines", "both", "one machine needs no link"))
     chosen = _models(options)
     if audit:
         _audit(chosen, options, as_json)
@@ -81,7 +77,7 @@ def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audi
 
 
 def show_list(as_json: bool) -> None:
-    """Every name of a model and of a machine."""
+    """Print the names of all models, machines and links."""
     known, machines = models(), hardware()
     if as_json:
         sizes = {name: {"parameters": model.parameters, "source": model.source} for name, model in known.items()}
@@ -96,7 +92,7 @@ def show_list(as_json: bool) -> None:
     for name, model in known.items():
         heads = f"{model.heads} on {model.kv_heads}" if model.latent is None else f"{model.heads}, latent"
         kept = quantity(2 * model.cache_numbers, "B")
-        rows.append((name, in_words(model.parameters), str(model.layers), whole(model.d_model), heads, kept))
+        rows.append((name, in_words(model.parameters), str(model.layers), integer_text(model.d_model), heads, kept))
     shown = ["models (cache in 16 bits)", in_columns(rows, "<>>>>>"), "", "machines"]
     rows = [("name", "16-bit rate", "bandwidth", "memory", "")]
     for name, each in machines.items():
@@ -115,40 +111,40 @@ def _models(options: Options) -> list[Model]:
     named = bool(options.models or options.configs)
     words = ", ".join(f"--{name.replace('_', '-')}" for name, value in options.by_hand.items() if value is not None)
     if by_hand and named:
-        raise WrongWord(complaint(words, "beside --model or --config", "a model by name, or all its sizes by hand"))
+        raise UsageError(complaint(words, "together with --model or --config", "a model by name, or all its sizes"))
     if by_hand:
         missing = [f"--{name}" for name in ("layers", "width", "heads") if options.by_hand.get(name) is None]
         if missing:
-            raise WrongWord(complaint(", ".join(missing), f"nothing beside {words}", "a number each"))
+            raise UsageError(complaint(", ".join(missing), f"nothing, with {words}", "a number for each"))
         _check_heads(options.by_hand)
         return [Model(source="sizes by hand", **by_hand)]
     if not named:
-        hint = "qkv plan --list shows every model; --config PATH takes a config.json, --layers ... sizes by hand"
-        raise WrongWord(complaint("--model", "nothing", "the name of a model", hint))
+        hint = "qkv plan --list shows every model; --config PATH reads a config.json, --layers ... gives sizes by hand"
+        raise UsageError(complaint("--model", "nothing", "the name of a model", hint))
     return [*(_model(name) for name in options.models), *(read_config(path) for path in options.configs)]
 
 
 def _check_heads(sizes: dict[str, Any]) -> None:
-    """In the words of the command line."""
+    """Check the heads here, so that a message names the options."""
     width, heads, kv_heads = sizes["width"], sizes["heads"], sizes.get("kv_heads")
     if heads < 1:
-        return  # which the model says itself
+        return  # Model refuses this itself
     if kv_heads and kv_heads > 0 and heads % kv_heads:
-        raise OptionError(complaint("--kv-heads", f"{kv_heads} beside --heads {heads}", "a number that divides it"))
+        raise OptionError(complaint("--kv-heads", f"{kv_heads} with --heads {heads}", "a divisor of --heads"))
     if sizes.get("head_width") is None and width % heads:
-        hint = "--head-width says how wide a head is"
-        raise OptionError(complaint("--heads", f"{heads} beside --width {width}", "a number that divides it", hint))
+        hint = "or set the width of a head with --head-width"
+        raise OptionError(complaint("--heads", f"{heads} with --width {width}", "a divisor of --width", hint))
 
 
 def _model(name: str) -> Model:
     if not name.strip():
-        raise WrongWord(complaint("--model", repr(name), "the name of a model", "qkv plan --list shows them"))
+        raise UsageError(complaint("--model", repr(name), "the name of a model", "qkv plan --list shows them"))
     if is_path(name):
         return read_config(name)
     try:
         return model_named(name)
     except OptionError as error:
-        raise WrongWord(str(error)) from None
+        raise UsageError(str(error)) from None
 
 
 def _plans(chosen: list[Model], options: Options) -> list[Plan]:
@@ -159,14 +155,14 @@ def _plans(chosen: list[Model], options: Options) -> list[Plan]:
         if options.spread is not None:
             check_machines(options.spread)
     except OptionError as error:
-        raise WrongWord(str(error)) from None
-    asked: dict[str, Any] = {"context": options.context, "batch": options.batch, "prompt": options.prompt}
-    asked |= {"weights": weights, "cache": cache, "machines": options.spread, "link": link}
-    return [plan(model, machine, **asked) for model in chosen for machine in machines]
+        raise UsageError(str(error)) from None
+    arguments: dict[str, Any] = {"context": options.context, "batch": options.batch, "prompt": options.prompt}
+    arguments |= {"weights": weights, "cache": cache, "machines": options.spread, "link": link}
+    return [plan(model, machine, **arguments) for model in chosen for machine in machines]
 
 
 def _audit(chosen: list[Model], options: Options, as_json: bool) -> None:
-    from ..profiling.audit import audit
+    from ..profiling.model_audit import audit
 
     found = [audit(model, context=options.context, batch=options.batch) for model in chosen]
     if as_json:
@@ -177,7 +173,7 @@ def _audit(chosen: list[Model], options: Options, as_json: bool) -> None:
 
 
 def _show(text: str) -> None:
-    """Titles, which start at the edge, are bold where that can be seen."""
+    """Print the text; lines without an indent are titles, bold in a terminal."""
     bold = sys.stdout.isatty()
     for line in text.splitlines():
         typer.echo(typer.style(line, bold=True) if bold and line and not line.startswith(" ") else line)

@@ -1,4 +1,4 @@
-"""`qkv practice`: ask, hint, check, say why, and remember what was hard."""
+"""`qkv practice`: ask questions, give hints, check answers, and store what was difficult."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from ..problems.problem import HINTS
 from ..render import document as d
 from ..render.escapes import clean, json_text
 from ..render.to_terminal import show
-from .answers import COLOURS, WIDEST, WrongWord, outcome_lines
+from .check import COLOURS, WIDEST, outcome_lines
+from .errors import UsageError
 
-HELP = "Type an answer (a line that ends in \\ goes on), or hint, skip, solution, help, quit."
-ADVICE = "hint gives a hint, solution shows how it goes"
+HELP = "Type an answer (a line that ends in \\ continues), or hint, skip, solution, help, quit."
+ADVICE = "hint gives a hint, solution shows the solution"
 _SEEDS = 1_000_000
 
 
 class Ended(Exception):
-    """The learner has had enough."""
+    """The learner quits, or the input ends."""
 
 
 @dataclass
 class Session:
-    """The questions that were asked, and how each ended."""
+    """The questions that were asked, and how each ended; `before` is the stored progress, `now` that of this session."""
 
     before: kept.Progress
     now: kept.Progress = field(default_factory=kept.Progress)
@@ -66,14 +67,14 @@ class Practice:
         self.console, self.session = console, session
 
     def ask(self, problem: Problem, part: Part) -> None:
-        """One question until it is right, given up or shown."""
+        """Ask one question until the answer is right, skipped or shown."""
         show(d.Document("", tuple(question(problem, part))), self.console)
         tries, hints, mistakes = 0, 0, Counter[str]()
         while True:
             try:
                 answer = self.answer()
             except (Ended, KeyboardInterrupt):
-                if tries:  # what was tried and left is remembered
+                if tries:  # a question that was tried counts as skipped
                     self.session.note(problem, part, "skipped", tries, hints, mistakes)
                 raise
             word = answer.strip().lower().lstrip(":/")
@@ -95,7 +96,7 @@ class Practice:
                 for line in outcome_lines(outcome) if outcome else discreet_lines(outcome, part):
                     self.say(f"{line}; {ADVICE}" if line == GENERAL else line)
                 mistakes.update(outcome.misconceptions)
-                # What could not be read is not held against anybody.
+                # An answer that could not be read does not count as a try.
                 tries += outcome.kind != "unread"
                 if outcome:
                     if part.explanation:
@@ -104,10 +105,10 @@ class Practice:
                     self.session.note(problem, part, ended, tries, hints, mistakes)
                     return
                 if tries == 3:
-                    self.say(f"{ADVICE}, skip goes on.")
+                    self.say(f"{ADVICE}, skip asks the next question.")
 
     def answer(self) -> str:
-        """A line, with those that it goes on in; the end of the input ends the practice."""
+        """Read an answer: a line that ends in a backslash continues. The end of the input ends the practice."""
         lines: list[str] = []
         while True:
             self.console.print("… " if lines else "> ", end="", style="bold")
@@ -118,7 +119,7 @@ class Practice:
             line = line.rstrip("\r\n")
             if not sys.stdin.isatty():
                 self.console.print(clean(line), markup=False)
-            # A LaTeX line break at the end of a line is no wish to go on: that takes one backslash.
+            # Two backslashes are a LaTeX line break: only one continues the line.
             goes_on = line.endswith("\\") and not line.endswith("\\\\")
             lines.append(line[:-1] if goes_on else line)
             if not goes_on:
@@ -142,10 +143,10 @@ def run(wanted: Sequence[str], seed: int | None, rounds: int, reset: bool, as_js
         print(json_text({"reset": word}, indent=None)) if as_json else typer.echo(word)
         return
     chosen = _chosen(wanted)
-    if sys.stdin is None:  # closed by whoever started this
-        raise WrongWord(complaint("standard input", "a closed one", "a terminal, or a file with answers, a line each"))
+    if sys.stdin is None:  # the parent process closed it
+        raise UsageError(complaint("standard input", "closed", "a terminal, or a file with one answer per line"))
     progress, word = kept.load()
-    # With --json the conversation goes beside the standard output, which holds the summary alone.
+    # With --json the conversation goes to stderr: stdout holds the summary alone.
     console = Console(highlight=False, stderr=as_json)
     if console.width > WIDEST:
         console.width = WIDEST
@@ -177,13 +178,13 @@ def _chosen(wanted: Sequence[str]) -> list[str]:
     try:
         return list(dict.fromkeys(named(name).name for name in wanted)) or list(names())
     except OptionError as error:
-        raise WrongWord(str(error)) from None
+        raise UsageError(str(error)) from None
 
 
 def _questions(
     chosen: Sequence[str], seed: int | None, rounds: int, progress: kept.Progress
 ) -> Iterator[tuple[Problem, Part]]:
-    """Problem after problem, those that went wrong before more often; of each the parts that want practice."""
+    """Problems, those that went wrong before more often; of each the parts that need practice."""
     draw = random.Random(seed)
     next_seed = draw.randrange(_SEEDS) if seed is None else seed
     left, last = rounds, ""
@@ -200,7 +201,7 @@ def _questions(
 
 
 def _need(name: str, progress: kept.Progress) -> float:
-    """Of a problem: that of the part that wants it most; what was never asked counts as new."""
+    """How much a problem needs practice: as its most needed part; a problem that was never asked counts 1."""
     known = [record.need for key, record in progress.records.items() if key.startswith(f"{name}/")]
     return max(known, default=1.0)
 
@@ -214,7 +215,7 @@ def _summary(session: Session) -> d.Document:
     blocks: list[d.Block] = [d.Table(("ended", "questions"), rows, right=frozenset({1}))]
     if found["mistakes"]:
         listed = tuple(f"{name} ({count})" for name, count in found["mistakes"].items())
-        blocks += [d.Paragraph("Mistakes to look at:"), d.Items(listed)]
+        blocks += [d.Paragraph("Mistakes to review:"), d.Items(listed)]
     missed = [f"{each['problem']} {each['part']}" for each in session.asked if each["ended"] in ("skipped", "shown")]
     if missed:
         blocks.append(d.Paragraph(f"To practise again: {', '.join(dict.fromkeys(missed))}."))

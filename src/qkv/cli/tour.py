@@ -1,19 +1,24 @@
-"""`qkv tour`: a worked example by hand and by the library, four similarities, a mask, a choice, a decoding step,
-where linear time begins, and an answer, a variant and a transcript judged."""
+"""`qkv tour`: a worked example, four similarities, a mask, the choice of a backend, a timed decoding step, the length
+from which linear attention is faster, and an answer, a variant and a transcript that are checked."""
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch.nn.functional import scaled_dot_product_attention
 
 import qkv
-from qkv import features, problems, tutor
+from qkv import features, ops, problems, tutor
 from qkv.backends.dispatch import Choice
-from qkv.cli.race import HEADS, HEADS_KV, PAST, WIDTH, crossover_here, decode_step
+from qkv.ops.kernels import ELU1, FeatureRule, linear_attention
 
 # Three tokens of width 2; queries and keys of width 3, values of width 2.
 X = torch.tensor([[2, 3], [-1, 0], [1, -2]])
@@ -22,6 +27,9 @@ W_K = torch.tensor([[0, 0, -1], [-2, 0, 1]])
 W_V = torch.tensor([[8, 0], [0, 9]])
 TOKEN = 2
 
+HEADS, HEADS_KV, CACHED, WIDTH = 32, 8, 4096, 128
+ROUNDS = 9
+
 SIMILARITIES = {
     "softmax": qkv.Softmax(scale=1.0),
     "argmax": qkv.Argmax(),
@@ -29,7 +37,7 @@ SIMILARITIES = {
     "elu + 1 features": qkv.FeatureMap(features.elu1),
 }
 
-# A tutor's slip, and the question that finds it.
+# A tutor makes a mistake, and a question finds it.
 CHAT = r"""
 Student: 1. The vectors q and k are independent, both with mean $\mu \in \mathbb{R}^d$ and covariance $\sigma^2 I$.
 (a) What is $E[q^T k]$? (b) With $\mu = 0$ and $\sigma = 1$, what is the variance of $q^T k$?
@@ -64,13 +72,83 @@ def worked_example() -> dict[str, Any]:
 
 
 def larger_call() -> Choice:
-    """A call of the size of one layer: 32 query heads on 8 key/value heads, causal, padded."""
+    """The backend of a call of the size of one layer: 32 query heads on 8 key/value heads, causal, padded."""
     query, key = torch.zeros(2, 32, 1024, 64), torch.zeros(2, 8, 1024, 64)
     return qkv.explain(query, key, key, mask=qkv.Causal() & qkv.Padding(lengths=[1024, 700]))
 
 
-def taught() -> dict[str, Any]:
-    """An answer judged, a variant worked out, and a conversation graded."""
+def decode_step() -> dict[str, float | str]:
+    """Median times of qkv and PyTorch in ms: one token after 4096, 32 query heads on 8, width 128, float32."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(heads: int, length: int) -> torch.Tensor:
+        return torch.randn(1, heads, length, WIDTH, generator=generator)
+
+    key, value = random(HEADS_KV, CACHED + 1), random(HEADS_KV, CACHED + 1)
+    query, new_key, new_value = random(HEADS, 1), key[:, :, CACHED:], value[:, :, CACHED:]
+    cache = qkv.KVCache(batch=1, heads=HEADS_KV, width=WIDTH)
+    cache.append(key[:, :, :CACHED], value[:, :, :CACHED])
+    times: dict[str, list[float]] = {"qkv": [], "torch": []}
+    outs: dict[str, torch.Tensor] = {}
+
+    def timed(name: str, call: Callable[[], torch.Tensor]) -> None:
+        start = perf_counter()
+        outs[name] = call()
+        times[name].append(1e3 * (perf_counter() - start))
+
+    for _ in range(ROUNDS):
+        timed("qkv", lambda: qkv.decode(query, new_key, new_value, cache))
+        cache.crop(CACHED)
+        timed("torch", lambda: scaled_dot_product_attention(query, key, value, enable_gqa=True))
+    assert torch.allclose(outs["qkv"], outs["torch"], atol=1e-5), "qkv and torch disagree"
+    ms, torch_ms = median(times["qkv"]), median(times["torch"])
+    return {"qkv_ms": ms, "torch_ms": torch_ms, "ratio": torch_ms / ms, "isa": qkv.ops.isa()}
+
+
+def crossover() -> dict[str, int | None]:
+    """N*, from which linear attention is faster, for causal calls with 8 heads of width 64.
+
+    Counted for two similarities, and measured for elu + 1.
+    """
+    x = torch.randn(1, HEADS_KV, 16, 64, generator=torch.Generator().manual_seed(0))
+    elu1, quadratic = qkv.FeatureMap(features.elu1), qkv.Polynomial(2)
+    counted = [qkv.explain(x, x, x, similarity=s, mask=qkv.Causal()).crossover for s in (elu1, quadratic)]
+    return {"elu1": counted[0], "quadratic": counted[1], "elu1_measured": _measured_crossover()}
+
+
+def _measured_crossover() -> int | None:
+    """The length at which scores and sums of features take equally long, interpolated where the order changes."""
+    if ops.reasons():
+        return None
+    before: tuple[int, float] | None = None
+    for length in (32, 64, 128, 256, 512, 1024):
+        now = length, scores_to_sums(FeatureRule(ELU1, 64), HEADS_KV, length)
+        if now[1] >= 1:
+            return length if before is None else round(equal_between(before, now))
+        before = now
+    return None
+
+
+def scores_to_sums(rule: FeatureRule, heads: int, length: int, *, causal: bool = True, rounds: int = 15) -> float:
+    """The time of the linear kernel with scores, divided by its time with sums of features."""
+    x = torch.randn(1, heads, length, rule.width, generator=torch.Generator().manual_seed(length))
+    times_of: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(rounds):
+        for direct, times in times_of.items():
+            start = perf_counter()
+            linear_attention(x, x, x, rule, offset=0 if causal else None, direct=direct)
+            times.append(perf_counter() - start)
+    return median(times_of[True]) / median(times_of[False])
+
+
+def equal_between(before: tuple[int, float], after: tuple[int, float]) -> float:
+    """The length at which a ratio is 1, on a straight line between (length, ratio) on two log scales."""
+    (shorter, less), (longer, more) = before, after
+    return shorter * (longer / shorter) ** (-math.log(less) / (math.log(more) - math.log(less)))
+
+
+def teaching() -> dict[str, Any]:
+    """An answer that is checked, a variant that is solved, and a conversation that is graded."""
     judged = problems.named("scaling").check("a", r"d \mu^2")
     variant = problems.named("argmax", seed=7).solve()
     rows = tutor.grade(tutor.read(CHAT)).rows
@@ -89,8 +167,8 @@ def show_json() -> None:
                 "example": worked_example(),
                 "choice": {"backend": choice.backend, "reasons": choice.reasons},
                 "decode": decode_step(),
-                "crossover": crossover_here(),
-                "taught": taught(),
+                "crossover": crossover(),
+                "taught": teaching(),
             },
             indent=2,
         )
@@ -108,27 +186,27 @@ def show() -> None:
     console.print("qkv.Causal() & qkv.Padding(lengths=[4]), six queries and six keys:\n")
     console.print((qkv.Causal() & qkv.Padding(lengths=[4])).draw(6, 6), markup=False)
     console.print()
-    console.rule("[bold]4. you say what, auto says how, explain says why")
+    console.rule("[bold]4. auto picks the backend, explain says why")
     console.print("qkv.explain(query, key, value, mask=Causal() & Padding(lengths=[1024, 700]))\n")
     console.print(str(larger_call()), markup=False)
     console.print()
     console.rule("[bold]5. a cache that is never copied")
     step = decode_step()
     console.print(
-        f"one token after {PAST}, {HEADS} query heads on {HEADS_KV}, width {WIDTH}, float32, on this machine:\n"
+        f"one token after {CACHED}, {HEADS} query heads on {HEADS_KV}, width {WIDTH}, float32, on this machine:\n"
     )
     console.print(
         f"qkv.decode {step['qkv_ms']:.2f} ms, torch SDPA {step['torch_ms']:.2f} ms: {step['ratio']:.1f} times as fast"
     )
     console.print()
-    console.rule("[bold]6. linear time, from N* on")
-    length = crossover_here()
+    console.rule("[bold]6. linear attention is faster from N* keys on")
+    length = crossover()
     console.print(
-        f"causal, {HEADS_KV} heads of width 64: sums are cheaper than scores from N* keys on\n\n"
+        f"causal, {HEADS_KV} heads of width 64: sums of features are cheaper than scores from N* keys on\n\n"
         f"elu + 1      N* = {length['elu1']}, counted; {length['elu1_measured']}, measured on this machine\n"
         f"(q·k + 1)²   N* = {length['quadratic']}, counted\n"
     )
-    _show_taught(console, taught())
+    _show_teaching(console, teaching())
 
 
 def _show_by_hand(console: Console, example: dict[str, Any]) -> None:
@@ -156,8 +234,8 @@ def _show_similarities(console: Console, example: dict[str, Any]) -> None:
     console.print()
 
 
-def _show_taught(console: Console, lesson: dict[str, Any]) -> None:
-    console.rule("[bold]7. answers judged, variants worked out, transcripts graded")
+def _show_teaching(console: Console, lesson: dict[str, Any]) -> None:
+    console.rule("[bold]7. answers checked, variants solved, transcripts graded")
     answer = lesson["answer"]
     console.print(
         f"qkv check scaling a 'd mu^2'   {answer['kind']}: {', '.join(answer['misconceptions'])}\n"
@@ -170,7 +248,7 @@ def _show_taught(console: Console, lesson: dict[str, Any]) -> None:
         errors = ", ".join(error["name"] for error in row["errors"])
         table.add_row(row["part"], row["status"], str(row["first_right_turn"]), row["found_by"] or "", errors)
     console.print(table)
-    console.print("\nqkv solve works the first example out line by line; qkv practice asks you.")
+    console.print("\nqkv solve shows the first example step by step; qkv practice asks you.")
 
 
 def _integer(number: int) -> str:

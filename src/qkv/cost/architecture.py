@@ -1,29 +1,40 @@
-"""A transformer as its sizes: how many parameters it has and how many numbers it keeps for each token.
+"""Sizes of a transformer: its parameters, its cache, and the presets of models.toml.
 
-Every size is an integer or a SymPy symbol. `qkv.cost.model_cost` counts what running it takes.
+A size is an integer or a SymPy symbol. `qkv.cost.model_cost` counts what running the model takes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
-from .formats import check_size, is_symbol, smaller, stored
-from .layers import check_layer
-from .ledger import Number, quotient
+from .counting import check_layer
+from .ledger import Number, exact_quotient
+from .lookup import match_name, read_data
+from .sizes import check_size, is_symbol, minimum, storage_bytes
 
 KINDS = ("decoder", "encoder", "encoder-decoder")
 NORM_VECTORS = {"rms": 1, "layer": 2, "none": 0}
 QK_NORMS = (None, "head", "wide")
+MODELS_FILE = "models.toml"
+LIST_HINT = "qkv plan --list shows every name; --config PATH reads a config.json; --layers ... gives sizes by hand"
+MAY_BE_ZERO = {
+    "positions", "context", "norms_per_layer", "rotary", "window_layers", "experts", "experts_active", "shared_experts",
+    "dense_layers", "encoder_layers", "relative_buckets", "segments",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Latent:
-    """Keys and values made from one short vector a token, which alone is kept (multi-head latent attention, DeepSeek).
+    """Multi-head latent attention (DeepSeek): keys and values come from one short vector per token, which is cached.
 
-    kv_rank: numbers of that vector. q_rank: of the one that queries are made from; None: queries are projected in one
-    step. rope_width: coordinates of each head that carry the position; the key's are shared by all heads.
+    Attributes:
+        kv_rank: numbers in the cached vector.
+        q_rank: numbers in the vector that queries are made from; None: one projection makes queries.
+        rope_width: rotated coordinates of each head; those of keys are shared by all heads.
     """
 
     kv_rank: Number
@@ -33,7 +44,7 @@ class Latent:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The sizes of a transformer.
+    """The sizes of a transformer; the comments below explain each.
 
     >>> tiny = Model(layers=2, d_model=8, heads=4, kv_heads=2, d_ff=16, vocabulary=32)
     >>> tiny.parameters, tiny.cache_numbers, tiny.cache_bytes(tokens=10)
@@ -49,11 +60,11 @@ class Model:
     head_width: Any = None  # d_model / heads
     value_width: Any = None  # head_width
     d_ff: Any = None  # 4·d_model
-    gated: bool = True  # three matrices in the feed-forward network, not two
+    gated: bool = True  # the feed-forward network has three matrices, not two
     vocabulary: Number = 32000
     tied: bool = False  # the output matrix is the embedding
-    positions: Number = 0  # rows of a learned table
-    context: Number = 0  # tokens that the model was made for; 0: not known
+    positions: Number = 0  # rows of a learned position table
+    context: Number = 0  # longest context that the model was trained for; 0: unknown
     qkv_bias: bool = False
     out_bias: bool = False
     ff_bias: bool = False
@@ -62,21 +73,21 @@ class Model:
     norms_per_layer: Number = 2
     final_norm: bool = True
     embedding_norm: bool = False
-    qk_norm: str | None = None  # of queries and keys: "head" by head, "wide" over all heads
-    rotary: Number = 0  # coordinates of each head that are rotated by the position
-    window: Any = None  # keys that a query of a windowed layer sees, itself included
-    window_layers: Any = None  # how many layers have the window; all
+    qk_norm: str | None = None  # norm of queries and keys: "head", for each head, or "wide", over all heads
+    rotary: Number = 0  # rotated coordinates of each head
+    window: Any = None  # keys that a query of a windowed layer attends to, itself included
+    window_layers: Any = None  # number of layers with the window; all layers
     experts: Number = 0
     experts_active: Number = 0
     shared_experts: Number = 0
     expert_d_ff: Any = None  # d_ff
-    shared_gate: bool = False  # one more number decides how much of the shared experts is added
+    shared_gate: bool = False  # a learned gate scales the shared experts
     router_bias: bool = False
-    dense_layers: Number = 0  # first layers without experts
+    dense_layers: Number = 0  # layers without experts, the first ones
     latent: Latent | None = None
     encoder_layers: Number = 0
-    sinks: bool = False  # one learned logit a head that attends to nothing
-    relative_buckets: Number = 0  # rows of a learned table of relative positions, one for each stack (T5)
+    sinks: bool = False  # one learned sink logit per head
+    relative_buckets: Number = 0  # rows of a learned table of relative positions in each stack (T5)
     segments: Number = 0
     pooler: bool = False
     source: str = ""
@@ -91,7 +102,7 @@ class Model:
         check_layer(self.d_model, self.heads, self.heads if self.kv_heads is None else self.kv_heads, self.head_width)
         fill = {"kv_heads": self.heads, "d_ff": 4 * self.d_model, "window_layers": self.layers if self.window else 0}
         if self.head_width is None:
-            fill["head_width"] = quotient(self.d_model, self.heads)
+            fill["head_width"] = exact_quotient(self.d_model, self.heads)
         for name, value in fill.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -112,9 +123,9 @@ class Model:
         self._check_at_most("experts_active", self.experts, "the number of experts")
         self._check_at_most("rotary", self.head_width, "head_width")
         if self.experts and not is_symbol(self.experts_active) and self.experts_active < 1:
-            raise ShapeError(complaint("experts_active", self.experts_active, "at least one expert for each token"))
+            raise ShapeError(complaint("experts_active", self.experts_active, "at least one active expert per token"))
         if (self.kind == "encoder-decoder") != (self.encoder_layers != 0):
-            wanted = "layers of the encoder for an encoder-decoder, and 0 for the rest"
+            wanted = "at least 1 for an encoder-decoder, and 0 for other kinds"
             raise ShapeError(complaint("encoder_layers", f"{self.encoder_layers} for a {self.kind}", wanted))
 
     def _check_at_most(self, name: str, most: Any, what: str) -> None:
@@ -124,19 +135,19 @@ class Model:
 
     @property
     def parameters(self) -> Number:
-        """All of them, exactly."""
+        """Number of parameters, exact."""
         return _total(self.parameter_lines)
 
     @property
     def active_parameters(self) -> Number:
-        """Those that one token meets: of the experts, those that it is sent to."""
+        """Parameters that one token uses: of the experts, only the active ones."""
         idle = (self.experts - self.experts_active) * (self.layers - self.dense_layers)
         one = _matrices(self) * self.d_model * self.expert_d_ff + int(self.ff_bias) * _biases(self, self.expert_d_ff)
         return self.parameters - idle * one
 
     @property
     def parameter_lines(self) -> list[tuple[str, Number]]:
-        """(name, how many) of each kind of parameter, over all layers; the names start with the part they belong to."""
+        """(name, count) of each kind of parameter over all layers; names start with their part."""
         cross, stacks = self.kind == "encoder-decoder", 1 + (self.kind == "encoder-decoder")
         blocks, d = self.layers + self.encoder_layers, self.d_model
         vectors = NORM_VECTORS[self.norm]
@@ -171,7 +182,7 @@ class Model:
 
     @property
     def cache_numbers_per_layer(self) -> Number:
-        """Numbers that a layer of a decoder keeps for each token."""
+        """Numbers that a decoder layer caches per token."""
         if self.kind == "encoder":
             return 0
         if self.latent is not None:
@@ -180,37 +191,31 @@ class Model:
 
     @property
     def cache_numbers(self) -> Number:
-        """Numbers kept for each token over all layers; of an encoder-decoder, by the decoder's attention to itself."""
+        """Numbers cached per token over all layers; in an encoder-decoder, by the decoder's self-attention."""
         return self.layers * self.cache_numbers_per_layer
 
     def cache_bytes(self, tokens: Number, batch: Number = 1, dtype: Any = "bfloat16") -> Number:
-        """Bytes in the cache after so many tokens of each sequence. A windowed layer holds its window at most."""
+        """Bytes of the cache with `tokens` tokens in each sequence; windowed layers keep at most their window."""
         check_size("tokens", tokens, 0)
         check_size("batch", batch)
-        held = (self.layers - self.window_layers) * tokens
+        cached = (self.layers - self.window_layers) * tokens
         if self.window is not None:
-            held = held + self.window_layers * smaller(self.window, tokens)
-        return stored(batch * held * self.cache_numbers_per_layer, dtype)
-
-
-MAY_BE_ZERO = {
-    "positions", "context", "norms_per_layer", "rotary", "window_layers", "experts", "experts_active", "shared_experts",
-    "dense_layers", "encoder_layers", "relative_buckets", "segments",
-}  # fmt: skip
+            cached = cached + self.window_layers * minimum(self.window, tokens)
+        return storage_bytes(batch * cached * self.cache_numbers_per_layer, dtype)
 
 
 def _matrices(model: Model) -> int:
-    """Matrices of a feed-forward network."""
+    """Number of matrices in a feed-forward network."""
     return 3 if model.gated else 2
 
 
 def _biases(model: Model, wide: Number) -> Number:
-    """Biases of a feed-forward network that has them."""
+    """Number of biases in a feed-forward network that has them."""
     return (_matrices(model) - 1) * wide + model.d_model
 
 
 def _projections(model: Model) -> list[tuple[str, Number]]:
-    """Parameters of one attention."""
+    """(name, count) of the parameters of one attention layer."""
     d, queries = model.d_model, model.heads * model.head_width
     keys, values = model.kv_heads * model.head_width, model.kv_heads * model.value_width
     out = [("output", model.heads * model.value_width * d), ("output bias", int(model.out_bias) * d)]
@@ -240,3 +245,60 @@ def _total(lines: list[tuple[str, Number]]) -> Number:
     for _, count in lines:
         total = total + count
     return total
+
+
+def models() -> dict[str, Model]:
+    """All presets of models.toml by name.
+
+    >>> models()["gpt-2"].parameters
+    124439808
+    """
+    return {name: preset(name) for name in read_data(MODELS_FILE)["models"]}
+
+
+def model_named(name: str) -> Model:
+    """The preset that a name stands for; case, punctuation and owner do not matter.
+
+    >>> model_named("Llama 3 8B").name
+    'llama-3-8b'
+    """
+    return preset(match_name("model", name, read_data(MODELS_FILE)["models"], "the name of a preset", LIST_HINT))
+
+
+def as_model(model: Any) -> Model:
+    """A model given as a `Model`, the name of a preset, or the path of a config.json or its folder."""
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, Path) or (isinstance(model, str) and is_path(model)):
+        from .configs import read_config
+
+        return read_config(model)
+    if not isinstance(model, str):
+        raise OptionTypeError(complaint("model", repr(model), "a qkv.cost.Model, the name of a preset, or a path"))
+    return model_named(model)
+
+
+@cache
+def preset(name: str) -> Model:
+    """A preset by its exact name: the fields of its family, then its own."""
+    known = read_data(MODELS_FILE)
+    own = dict(known["models"][name])
+    fields = {**known["families"][own.pop("family")], **own}
+    share = fields.pop("rotary_share", 0)
+    if "latent" in fields:
+        fields["latent"] = Latent(
+            fields["latent"]["kv_rank"], fields["latent"].get("q_rank"), fields["latent"]["rope_width"]
+        )
+    width = fields.get("head_width", fields["d_model"] // fields["heads"])
+    return Model(name=name, rotary=int(share * width), **fields)
+
+
+def is_path(text: str) -> bool:
+    """Whether the text is a path. Presets come first: gpt-2 is a preset, ./gpt-2 a folder."""
+    if text.endswith(".json") or text.startswith((".", "/", "~", "\\")):
+        return True
+    path = Path(text)
+    try:
+        return path.exists() and ("/" in text or text not in read_data(MODELS_FILE)["models"])
+    except (OSError, ValueError):  # not a valid path
+        return False

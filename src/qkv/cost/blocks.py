@@ -1,29 +1,35 @@
-"""What running a model takes, line by line: attention, projections, feed-forward networks, norms, embedding, logits.
+"""What running a model takes, line by line: embedding, norms, projections, attention, feed-forward networks, logits.
 
-The name of a line starts with its part ("projections: query"), and `parts` adds up by part. What a good program keeps
-near the cores is not written out: scores, weights, what stands between an activation and the product before it.
+The name of a line starts with its part ("projections: query"), and `parts` groups lines by part. What an efficient
+program keeps near the cores is not written to memory: scores, attention weights, inputs of activations.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import OptionError, complaint
-from .architecture import NORM_VECTORS, Model
-from .attending import attention_lines, product
-from .formats import arithmetic, check_size, format_name, is_symbol, smaller, stored
-from .ledger import Ledger, Line, Number, together
-from .models import as_model
+from ..similarity import Softmax
+from .architecture import NORM_VECTORS, Model, as_model
+from .counting import SUM_BYTES, Workload, backend_ledger
+from .ledger import Ledger, Line, Number, half, join_ledgers
+from .sizes import Sizes, check_size, compute_format, format_name, is_symbol, minimum, storage_bytes
 
 PARTS = ("embedding", "norms", "projections", "scores", "cache", "feed-forward", "logits")
 
 
-class Step(NamedTuple):
-    """What is asked of a model: `new` tokens of each of `batch` sequences after `past` ones, how weights and the cache
-    are stored, bytes of a number in between, and the similarity. causal, caches: of a decoder's attention to itself.
-    encodes: whether an encoder has just run, and its keys and values are made."""
+class StepSizes(NamedTuple):
+    """Sizes of one pass of a model.
+
+    Attributes:
+        new, past: tokens of each sequence in this pass, and before it.
+        weights, cache: their storage formats.
+        item: bytes per number of activations.
+        causal, caches: of self-attention.
+        encodes: whether the encoder runs, so that keys and values of the source are made.
+    """
 
     batch: Number
     new: Number
@@ -57,16 +63,24 @@ def model_cost(
     item: Number | None = None,
     encodes: bool | None = None,
 ) -> Ledger:
-    """Everything between token numbers and logits, for `new` tokens of each sequence after `past` ones in a cache.
+    """Everything from token ids to logits, for `new` tokens of each sequence after `past` cached ones.
 
-    Each new token attends to itself and to what came before it, a windowed layer to its window: pairs are counted
-    exactly. Weights are read once, whatever the batch. Of experts, flops are those of the active ones, and bytes those
-    of the E·(1 − (1 − k/E)^tokens) that a batch is expected to touch when each token chooses k of E evenly.
-    similarity: "softmax", or "linear" for feature maps as wide as a head, whose sums are kept in float32.
-    source: tokens that an encoder-decoder's encoder reads; as many as the decoder has where nothing is said. It runs
-    before the first token (past = 0), or as `encodes` says. logit_tokens: how many tokens of each sequence logits are
-    made for; all. item: bytes of a number between the lines; 4 for float32 weights, 2 otherwise. training: forward and
-    backward.
+    Causal: each token attends to itself and earlier tokens, in windowed layers within the window; pairs are exact.
+    Weights are read once, whatever the batch. For experts, flops are those of the active ones, and bytes those of the
+    E·(1 − (1 − k/E)^tokens) experts that a batch is expected to use if each token chooses k of E uniformly.
+
+    Args:
+        model: a `Model`, the name of a preset, or the path of a config.json. Sizes may be symbols.
+        weights, cache: storage formats (float32, bfloat16, float16, int8, int4), or bytes per number.
+        training: whether to count the backward pass too.
+        similarity: "softmax", or "linear" for feature maps as wide as a head, with sums in float32.
+        source: tokens that the encoder of an encoder-decoder reads; past + new by default.
+        logit_tokens: tokens of each sequence that get logits; all by default.
+        item: bytes per number of activations; 4 for float32 weights, else 2.
+        encodes: whether the encoder runs; by default if past is 0.
+
+    Returns:
+        A `Ledger` with the lines and their totals.
 
     >>> tiny = Model(layers=2, d_model=8, heads=4, kv_heads=2, d_ff=16, vocabulary=32)
     >>> found = model_cost(tiny, new=1)
@@ -74,7 +88,7 @@ def model_cost(
     (2880, 2816, 64)
     """
     model = as_model(model)
-    step = _step(model, batch, new, past, weights, cache, item, training, similarity)
+    step = _check_step(model, batch, new, past, weights, cache, item, training, similarity)
     encodes = bool(past == 0) if encodes is None else encodes
     step = step._replace(encodes=encodes)
     if model.kind == "encoder-decoder":
@@ -89,9 +103,9 @@ def model_cost(
         ledgers.append(_logits(model, step, batch * made))
     elif model.pooler:
         ledgers.append(_pooler(model, step))
-    given = stored(model.parameters, weights)
+    given = storage_bytes(model.parameters, weights)
     out = step.tokens * model.d_model if model.kind == "encoder" else batch * made * model.vocabulary
-    return together(model.name, ledgers, given, step.item * out)
+    return join_ledgers(model.name, ledgers, given, step.item * out)
 
 
 def block(
@@ -107,14 +121,21 @@ def block(
     windowed: bool = False,
     item: Number | None = None,
 ) -> Ledger:
-    """One layer of the stack: the last one, so with experts where the model has them. windowed: one with the window.
+    """One layer of the stack, the last one, so with experts if the model has them.
+
+    Args:
+        windowed: a layer with the model's window.
+        model, batch, new, past, weights, cache, training, similarity, item: as of `model_cost`.
+
+    Returns:
+        A `Ledger` with the lines and their totals.
 
     >>> tiny = Model(layers=2, d_model=8, heads=4, kv_heads=2, d_ff=16, vocabulary=32)
     >>> [part for part in parts(block(tiny))]
     ['norms', 'projections', 'scores', 'cache', 'feed-forward']
     """
     model = as_model(model)
-    step = _step(model, batch, new, past, weights, cache, item, training, similarity)
+    step = _check_step(model, batch, new, past, weights, cache, item, training, similarity)
     if windowed and model.window is None:
         raise OptionError(complaint("windowed", "True", f"a model with a window; {model.name} has none"))
     lines = [
@@ -126,14 +147,14 @@ def block(
 
 
 def parts(ledger: Ledger) -> dict[str, Ledger]:
-    """The lines of a ledger by the part that their names start with."""
+    """The lines of a ledger grouped by part: embedding, norms, projections, scores, cache, feed-forward, logits."""
     found: dict[str, list[Line]] = {part: [] for part in PARTS}
     for line in ledger.lines:
         found.setdefault(line.name.partition(":")[0], []).append(line)
     return {part: Ledger(part, tuple(lines)) for part, lines in found.items() if lines}
 
 
-def _step(
+def _check_step(
     model: Model,
     batch: Number,
     new: Number,
@@ -143,7 +164,7 @@ def _step(
     item: Number | None,
     training: bool,
     similarity: str,
-) -> Step:
+) -> StepSizes:
     check_size("batch", batch)
     check_size("new", new)
     check_size("past", past, 0)
@@ -155,13 +176,13 @@ def _step(
         raise OptionError(complaint("similarity", repr(similarity), "'softmax' or 'linear'"))
     decodes = model.kind != "encoder"
     if not decodes and past != 0:
-        raise OptionError(complaint("past", past, "0: an encoder reads all its tokens at once"))
-    item = stored(1, arithmetic(weights)) if item is None else item
-    return Step(batch, new, past, weights, cache, item, training, similarity, decodes, decodes)
+        raise OptionError(complaint("past", past, "0, because an encoder reads all tokens at once"))
+    item = storage_bytes(1, compute_format(weights)) if item is None else item
+    return StepSizes(batch, new, past, weights, cache, item, training, similarity, decodes, decodes)
 
 
-def _stack(model: Model, step: Step, source: Number | None) -> list[Ledger]:
-    """The layers, alike ones together."""
+def _stack(model: Model, step: StepSizes, source: Number | None) -> list[Ledger]:
+    """The layers, with equal layers together."""
     cross = int(model.kind == "encoder-decoder")
     sparse = model.layers - model.dense_layers if model.experts else 0
     every = [*_norms(model, step, model.norms_per_layer + cross, 2 + cross)]
@@ -182,8 +203,8 @@ def _stack(model: Model, step: Step, source: Number | None) -> list[Ledger]:
     ]
 
 
-def _encoder(model: Model, step: Step) -> Ledger:
-    """An encoder-decoder's encoder, from the embedding of the source on."""
+def _encoder(model: Model, step: StepSizes) -> Ledger:
+    """The encoder of an encoder-decoder, embedding of the source included."""
     lines = [
         *_norms(model, step, model.norms_per_layer, 2),
         *attention_lines(model, step, None),
@@ -191,22 +212,24 @@ def _encoder(model: Model, step: Step) -> Ledger:
     ]
     stack = _with_backward("", lines, step.training).times(model.encoder_layers)
     last = _with_backward("", _norms(model, step, int(model.final_norm), 0), step.training)
-    whole = together("encoder", [_embedding(model, step), stack, last])
+    whole = join_ledgers("encoder", [_embedding(model, step), stack, last])
     return Ledger("encoder", tuple(replace(line, name=f"{line.name}, encoder") for line in whole.lines))
 
 
-def _embedding(model: Model, step: Step) -> Ledger:
+def _embedding(model: Model, step: StepSizes) -> Ledger:
     d, tokens = model.d_model, step.tokens
-    lines = [Line("embedding: rows", 0, stored(tokens * d, step.weights), step.item * tokens * d)]
+    lines = [Line("embedding: rows", 0, storage_bytes(tokens * d, step.weights), step.item * tokens * d)]
     tables = (model.positions != 0) + (model.segments != 0)
     if tables:
-        lines.append(Line("embedding: positions", tables * tokens * d, stored(tables * step.new * d, step.weights)))
+        lines.append(
+            Line("embedding: positions", tables * tokens * d, storage_bytes(tables * step.new * d, step.weights))
+        )
     if model.embedding_norm:
         lines.append(_norm("embedding: norm", model, step))
     return _with_backward("embedding", lines, step.training)
 
 
-def _norms(model: Model, step: Step, norms: Number, residuals: int) -> list[Line]:
+def _norms(model: Model, step: StepSizes, norms: Number, residuals: int) -> list[Line]:
     moved = step.item * step.tokens * model.d_model
     lines = []
     if is_symbol(norms) or norms:
@@ -217,72 +240,74 @@ def _norms(model: Model, step: Step, norms: Number, residuals: int) -> list[Line
     return lines
 
 
-def _norm(name: str, model: Model, step: Step) -> Line:
-    """Four operations a number (square, add, scale, weigh); with a mean and a bias three more."""
+def _norm(name: str, model: Model, step: StepSizes) -> Line:
+    """Four operations per number (square, add, scale, multiply by the weight); a mean and a bias take three more."""
     numbers, vectors = step.tokens * model.d_model, NORM_VECTORS[model.norm]
     flops = (4 if model.norm == "rms" else 7) * numbers
-    weights = stored(vectors * model.d_model, step.weights)
+    weights = storage_bytes(vectors * model.d_model, step.weights)
     return Line(name, flops, step.item * numbers + weights, step.item * numbers)
 
 
-def _feed_forward(model: Model, step: Step, sparse: bool) -> list[Line]:
-    """Up, activation, down; with a gate, a second product up and a multiplication of the two."""
+def _feed_forward(model: Model, step: StepSizes, sparse: bool) -> list[Line]:
+    """Up, activation, down; a gate adds a second product up and an elementwise product."""
     d, tokens, ups = model.d_model, step.tokens, 2 if model.gated else 1
     if not sparse:
-        lines = _network("feed-forward", d, model.d_ff, tokens, ups, step, stored(d * model.d_ff, step.weights))
+        lines = _network("feed-forward", d, model.d_ff, tokens, ups, step, storage_bytes(d * model.d_ff, step.weights))
         if model.ff_bias:
             numbers = ups * model.d_ff + d
-            lines.append(Line("feed-forward: biases", tokens * numbers, stored(numbers, step.weights)))
+            lines.append(Line("feed-forward: biases", tokens * numbers, storage_bytes(numbers, step.weights)))
         return lines
     wide, active = model.expert_d_ff, model.experts_active
-    touched = _touched(model, tokens, step)
+    used = _expert_bytes(model, tokens, step)
     router = Line(
         "feed-forward: router",
         2 * tokens * d * model.experts,
-        step.item * tokens * d + stored(d * model.experts, step.weights),
+        step.item * tokens * d + storage_bytes(d * model.experts, step.weights),
         step.item * tokens * model.experts,
         product=True,
     )
-    # Exponential, sum, compare; and a bias before them.
+    # Exponential, sum, compare; a bias is one more.
     chosen = Line("feed-forward: choice", (3 + int(model.router_bias)) * tokens * model.experts)
     joined = Line("feed-forward: sum of experts", 2 * tokens * active * d)
-    lines = [router, chosen, *_network("feed-forward: experts", d, wide, tokens * active, ups, step, touched), joined]
+    lines = [router, chosen, *_network("feed-forward: experts", d, wide, tokens * active, ups, step, used), joined]
     if model.ff_bias:
         numbers = ups * wide + d
-        read = stored(smaller(tokens * active, model.experts) * numbers, step.weights)
+        read = storage_bytes(minimum(tokens * active, model.experts) * numbers, step.weights)
         lines.append(Line("feed-forward: biases of experts", tokens * active * numbers, read))
     if is_symbol(model.shared_experts) or model.shared_experts:
-        shared = stored(model.shared_experts * d * wide, step.weights)
+        shared = storage_bytes(model.shared_experts * d * wide, step.weights)
         if model.shared_gate:
-            gate = stored(d, step.weights)
+            gate = storage_bytes(d, step.weights)
             lines.append(Line("feed-forward: shared gate", 2 * tokens * d, gate, step.item * tokens, product=True))
         lines += _network("feed-forward: shared", d, model.shared_experts * wide, tokens, ups, step, shared)
     return lines
 
 
-def _network(name: str, d: Number, wide: Number, tokens: Number, ups: int, step: Step, matrix: Number) -> list[Line]:
-    """One matrix is read once however many tokens there are."""
+def _network(
+    name: str, d: Number, wide: Number, tokens: Number, ups: int, step: StepSizes, matrix: Number
+) -> list[Line]:
+    """A feed-forward network; each matrix is read once, whatever the number of tokens."""
     before = ": " if ":" not in name else ", "
     narrow, broad = step.item * tokens * d, step.item * tokens * wide
     return [
-        # A gate is multiplied in before anything is written.
+        # The gate is applied before anything is written.
         Line(f"{name}{before}up", 2 * ups * tokens * d * wide, narrow + ups * matrix, broad, product=True),
         Line(f"{name}{before}activation", ups * tokens * wide),
         Line(f"{name}{before}down", 2 * tokens * d * wide, broad + matrix, narrow, product=True),
     ]
 
 
-def _touched(model: Model, tokens: Number, step: Step) -> Number:
-    """Bytes of one matrix of each expert that a batch is expected to touch."""
-    numbers = touched_experts(model, tokens) * model.d_model * model.expert_d_ff
-    return stored(round(numbers) if isinstance(numbers, float) else numbers, step.weights)
+def _expert_bytes(model: Model, tokens: Number, step: StepSizes) -> Number:
+    """Bytes of one matrix of each expert that a batch is expected to use."""
+    numbers = experts_used(model, tokens) * model.d_model * model.expert_d_ff
+    return storage_bytes(round(numbers) if isinstance(numbers, float) else numbers, step.weights)
 
 
-def touched_experts(model: Model, tokens: Number) -> Number:
-    """E·(1 − (1 − k/E)^tokens): how many experts a batch is expected to touch.
+def experts_used(model: Model, tokens: Number) -> Number:
+    """Expected number of experts that a batch uses: E·(1 − (1 − k/E)^tokens).
 
     >>> mixtral = Model(layers=1, d_model=8, heads=1, experts=8, experts_active=2)
-    >>> touched_experts(mixtral, 1), touched_experts(mixtral, 2)
+    >>> experts_used(mixtral, 1), experts_used(mixtral, 2)
     (2, 3.5)
     """
     experts, active = model.experts, model.experts_active
@@ -293,26 +318,26 @@ def touched_experts(model: Model, tokens: Number) -> Number:
     return experts if active == experts else -experts * math.expm1(tokens * math.log1p(-active / experts))
 
 
-def _logits(model: Model, step: Step, tokens: Number) -> Ledger:
+def _logits(model: Model, step: StepSizes, tokens: Number) -> Ledger:
     d, words = model.d_model, model.vocabulary
-    read = step.item * tokens * d + stored(d * words, step.weights)
+    read = step.item * tokens * d + storage_bytes(d * words, step.weights)
     lines = [Line("logits: product", 2 * tokens * d * words, read, step.item * tokens * words, product=True)]
     if model.head_bias:
-        lines.append(Line("logits: bias", tokens * words, stored(words, step.weights)))
+        lines.append(Line("logits: bias", tokens * words, storage_bytes(words, step.weights)))
     return _with_backward("logits", lines, step.training)
 
 
-def _pooler(model: Model, step: Step) -> Ledger:
-    """One vector of each sequence through a square matrix."""
+def _pooler(model: Model, step: StepSizes) -> Ledger:
+    """One vector per sequence times a square matrix."""
     d = model.d_model
-    lines = [product("logits: pooler", step.batch, d, d, step)]
-    lines.append(Line("logits: bias and tanh of the pooler", 2 * step.batch * d, stored(d, step.weights)))
+    lines = [projection_line("logits: pooler", step.batch, d, d, step)]
+    lines.append(Line("logits: bias and tanh of the pooler", 2 * step.batch * d, storage_bytes(d, step.weights)))
     return _with_backward("logits", lines, step.training)
 
 
 def _with_backward(name: str, lines: list[Line], training: bool) -> Ledger:
-    """A product has two derivatives of its own size, by its input and by its weights; what is no product, one that
-    takes twice the work. Scores bring their own."""
+    """The lines with their backward pass: a product has two gradients of its size, by input and by weights; other lines
+    take twice their work. Scores have theirs already."""
     if not training:
         return Ledger(name, tuple(lines))
     backward = []
@@ -323,3 +348,238 @@ def _with_backward(name: str, lines: list[Line], training: bool) -> Ledger:
         flops = line.flops if line.product else 2 * line.flops
         backward += [Line(f"{line.name}, {what}", flops, line.read, line.written, line.product) for what in by]
     return Ledger(name, (*lines, *backward))
+
+
+if TYPE_CHECKING:
+    pass
+
+
+def attention_lines(model: Model, step: StepSizes, window: Number | None, source: Number | None = None) -> list[Line]:
+    """Lines of one attention layer: causal, within a window, or cross-attention to `source` tokens."""
+    if source is not None:
+        return _cross(model, step, source)
+    if model.latent is not None and step.similarity == "softmax":
+        return _latent(model, step, window)
+    h, g, w, v = model.heads, model.kv_heads, model.head_width, model.value_width
+    lines = [*_in_projections(model, step), *_out_projection(model, step)]
+    if step.similarity == "linear":
+        return lines + _linear(model, step)
+    sizes = Sizes(step.batch, h, g, step.new, step.new, w, v)
+    lines += _scores(sizes, attended_pairs(step, window) * h, step, step.item * sizes.key_numbers)
+    if is_symbol(model.relative_buckets) or model.relative_buckets:
+        lines.append(Line("scores: relative positions", attended_pairs(step, window) * h))
+    if model.sinks:
+        lines.append(Line("scores: sinks", 3 * sizes.rows, storage_bytes(h, step.weights)))  # subtract, exp, add
+    if step.caches:
+        lines += _cached(step, window, g * (w + v))
+    return lines
+
+
+def attended_pairs(step: StepSizes, window: Number | None) -> Number:
+    """Attended pairs over the batch, for one head.
+
+    >>> step = StepSizes(1, 3, 7, 2, 2, 2)
+    >>> attended_pairs(step, None), attended_pairs(step, 4), attended_pairs(StepSizes(1, 6, 0, 2, 2, 2), 4)
+    (27, 12, 18)
+    """
+    new, past = step.new, step.past
+    if not step.causal:
+        return step.batch * new * new
+    all_before = new * past + half(new * (new + 1))
+    if window is None:
+        return step.batch * all_before
+    if is_symbol(window) or is_symbol(new) or is_symbol(past):
+        return step.batch * new * window  # assuming that every window is full
+    # Token t attends to min(t + 1, window) tokens.
+    growing = min(max(window - past, 0), new)
+    return step.batch * (growing * past + growing * (growing + 1) // 2 + (new - growing) * window)
+
+
+def projection_line(name: str, tokens: Number, wide: Number, out: Number, step: StepSizes) -> Line:
+    """(tokens, wide) times (wide, out); weights are read once, whatever the batch."""
+    weights = storage_bytes(wide * out, step.weights)
+    return Line(name, 2 * tokens * wide * out, step.item * tokens * wide + weights, step.item * tokens * out, True)
+
+
+def _in_projections(model: Model, step: StepSizes) -> list[Line]:
+    """Queries, keys and values of new tokens; earlier ones are in the cache."""
+    d, tokens, queries = model.d_model, step.tokens, model.heads * model.head_width
+    wide, values = model.kv_heads * model.head_width, model.kv_heads * model.value_width
+    lines = [
+        projection_line("projections: query", tokens, d, queries, step),
+        projection_line("projections: key", tokens, d, wide, step),
+        projection_line("projections: value", tokens, d, values, step),
+    ]
+    if model.qkv_bias:
+        numbers = queries + wide + values
+        lines.append(Line("projections: biases", tokens * numbers, storage_bytes(numbers, step.weights)))
+    if model.qk_norm is not None:
+        vectors = 2 * model.head_width if model.qk_norm == "head" else queries + wide
+        flops = 4 * tokens * (queries + wide)
+        lines.append(Line("projections: norms of queries and keys", flops, storage_bytes(vectors, step.weights)))
+    return lines + _rotation(model.rotary * tokens * (model.heads + model.kv_heads))
+
+
+def _out_projection(model: Model, step: StepSizes) -> list[Line]:
+    lines = [projection_line("projections: output", step.tokens, model.heads * model.value_width, model.d_model, step)]
+    if model.out_bias:
+        added = Line(
+            "projections: output bias", step.tokens * model.d_model, storage_bytes(model.d_model, step.weights)
+        )
+        lines.append(added)
+    return lines
+
+
+def _rotation(numbers: Number) -> list[Line]:
+    """Two multiplications and an addition per coordinate."""
+    return [Line("projections: rotation", 3 * numbers)] if is_symbol(numbers) or numbers else []
+
+
+def _scores(
+    sizes: Sizes, pairs: Number, step: StepSizes, keys_read: Number, values_read: Number | None = None
+) -> list[Line]:
+    """Softmax without a matrix of scores; reads of the cache have separate lines."""
+    workload = Workload(sizes, pairs, step.item, Softmax())
+    names = {"scores": "queries by keys"}
+    reads = {
+        "scores": step.item * sizes.query_numbers + keys_read,
+        "weighted values": step.item * sizes.value_numbers if values_read is None else values_read,
+    }
+    return [
+        Line(
+            f"scores: {names.get(line.name, line.name)}",
+            line.flops,
+            reads.get(line.name, line.read),
+            line.written,
+            line.product,
+        )
+        for line in backend_ledger("blockwise", workload, step.training).lines
+    ]
+
+
+def _cached(step: StepSizes, window: Number | None, numbers: Number) -> list[Line]:
+    """A windowed layer reads the past tokens of its first new query, and keeps at most the window."""
+    past = step.past if window is None else minimum(window - 1, step.past)
+    kept = step.new if window is None else minimum(step.new, window)
+    return [
+        Line("cache: read", read=storage_bytes(step.batch * past * numbers, step.cache)),
+        Line("cache: append", written=storage_bytes(step.batch * kept * numbers, step.cache)),
+    ]
+
+
+def _linear(model: Model, step: StepSizes) -> list[Line]:
+    """Sums over keys with features as wide as a head; each new token reads and writes all of them."""
+    h, g, w, v = model.heads, model.kv_heads, model.head_width, model.value_width
+    sizes = Sizes(step.batch, h, g, step.new, step.new, w, v)
+    workload = Workload(sizes, 0, step.item, Softmax(), features=w)
+    state = step.batch * state_bytes(model)
+    lines = [
+        Line(f"scores: {line.name}", line.flops, line.read, line.written, line.product)
+        for line in backend_ledger("linear", workload, step.training).lines
+    ]
+    if step.caches:
+        lines += [Line("cache: sums read", read=state), Line("cache: sums written", written=state)]
+    return lines
+
+
+def state_bytes(model: Model) -> Number:
+    """Bytes of the sums of one layer and sequence: features × (value_width + 1) per key/value head."""
+    return SUM_BYTES * model.kv_heads * model.head_width * (model.value_width + 1)
+
+
+def _latent(model: Model, step: StepSizes, window: Number | None) -> list[Line]:
+    """Keys and values are made from the latent vectors (expanded), or queries are projected into the latent space
+    (absorbed), whichever takes fewer flops; formulas take the latter, the choice for decoding."""
+    absorbed, expanded = _absorbed(model, step, window), _expanded(model, step, window)
+    less = _flops(expanded) - _flops(absorbed)
+    chosen = absorbed if is_symbol(less) or less >= 0 else expanded
+    assert model.latent is not None
+    cached = _cached(step, window, model.latent.kv_rank + model.latent.rope_width) if step.caches else []
+    return [*_latent_projections(model, step), *chosen, *_out_projection(model, step), *cached]
+
+
+def _latent_projections(model: Model, step: StepSizes) -> list[Line]:
+    assert model.latent is not None
+    kv_rank, q_rank, rope = model.latent.kv_rank, model.latent.q_rank, model.latent.rope_width
+    d, queries, tokens = model.d_model, model.heads * model.head_width, step.tokens
+    if q_rank is None:
+        lines = [projection_line("projections: query", tokens, d, queries, step)]
+    else:
+        lines = [
+            projection_line("projections: query, down", tokens, d, q_rank, step),
+            Line("projections: query norm", 4 * tokens * q_rank, storage_bytes(q_rank, step.weights)),
+            projection_line("projections: query, up", tokens, q_rank, queries, step),
+        ]
+    return [
+        *lines,
+        projection_line("projections: latent, down", tokens, d, kv_rank + rope, step),
+        Line("projections: latent norm", 4 * tokens * kv_rank, storage_bytes(kv_rank, step.weights)),
+        *_rotation(rope * tokens * (model.heads + 1)),
+    ]
+
+
+def _absorbed(model: Model, step: StepSizes, window: Number | None) -> list[Line]:
+    """All heads read the latent vectors: one key/value head of their width."""
+    assert model.latent is not None
+    h, rank, rope = model.heads, model.latent.kv_rank, model.latent.rope_width
+    plain = model.head_width - rope
+    sizes = Sizes(step.batch, h, 1, step.new, step.new, rank + rope, rank)
+    rows = step.tokens * h
+    weights = [storage_bytes(h * rank * wide, step.weights) for wide in (plain, model.value_width)]
+    into = Line(
+        "projections: queries into the latent space",
+        2 * rows * plain * rank,
+        step.item * rows * plain + weights[0],
+        step.item * rows * rank,
+        product=True,
+    )
+    back = Line(
+        "projections: answers out of the latent space",
+        2 * rows * rank * model.value_width,
+        step.item * rows * rank + weights[1],
+        step.item * rows * model.value_width,
+        product=True,
+    )
+    # Values are the first coordinates of the keys, which have been read.
+    scores = _scores(sizes, attended_pairs(step, window) * h, step, step.item * sizes.key_numbers, values_read=0)
+    return [into, *scores, back]
+
+
+def _expanded(model: Model, step: StepSizes, window: Number | None) -> list[Line]:
+    """Keys and values of every head, made again from the latent vectors of all attended tokens."""
+    assert model.latent is not None
+    h, rank, rope = model.heads, model.latent.kv_rank, model.latent.rope_width
+    keys = step.new + (step.past if window is None else minimum(window - 1, step.past))
+    wide = model.head_width - rope + model.value_width
+    up = projection_line("projections: latent, up", step.batch * keys, rank, h * wide, step)
+    sizes = Sizes(step.batch, h, h, step.new, keys, model.head_width, model.value_width)
+    return [up, *_scores(sizes, attended_pairs(step, window) * h, step, step.item * sizes.key_numbers)]
+
+
+def _cross(model: Model, step: StepSizes, source: Number) -> list[Line]:
+    """Queries of new tokens with keys and values of the source, made at the first token and cached."""
+    h, g, w, v = model.heads, model.kv_heads, model.head_width, model.value_width
+    d, fresh = model.d_model, step.encodes
+    numbers = step.batch * source * g * (w + v)
+    lines = [projection_line("projections: query, cross", step.tokens, d, h * w, step)]
+    if fresh:
+        made = step.batch * source
+        lines.append(projection_line("projections: key, cross", made, d, g * w, step))
+        lines.append(projection_line("projections: value, cross", made, d, g * v, step))
+    lines.append(projection_line("projections: output, cross", step.tokens, h * v, d, step))
+    sizes = Sizes(step.batch, h, g, step.new, source, w, v)
+    reads = (step.item * sizes.key_numbers, step.item * sizes.value_numbers) if fresh else (0, 0)
+    scores = _scores(sizes, sizes.cells, step, *reads)
+    lines += [Line(f"{line.name}, cross", line.flops, line.read, line.written, line.product) for line in scores]
+    if fresh:
+        lines.append(Line("cache: append, cross", written=storage_bytes(numbers, step.cache)))
+    else:
+        lines.append(Line("cache: read, cross", read=storage_bytes(numbers, step.cache)))
+    return lines
+
+
+def _flops(lines: list[Line]) -> Number:
+    total: Number = 0
+    for line in lines:
+        total = total + line.flops
+    return total

@@ -1,20 +1,24 @@
-"""What a call of attention needs, whatever computes it: `count` of three shapes and the other slots."""
+"""Exact counts of attention: one call (`count`), a layer with its projections (`layer`), a decode step (`step`), and
+the programs of the exercises (`layer_listing`, `step_listing`)."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
 from ..masks import Causal, Extent, Mask, Padding, Window, as_mask
-from ..masks.reach import Reach, reach
-from ..similarity import AnySimilarity, as_similarity
-from .formats import BITS
-from .ledger import Ledger, Number, half, named
-from .needs import Asked, forms_for, needed
-from .sizes import RANKS, Sizes, check_sizes
+from ..masks.count import Reach, reach
+from ..masks.grid import as_size
+from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax, as_similarity
+from .ledger import Ledger, Line, Number, as_sizes, exact_quotient, half
+from .sizes import BITS, RANKS, Sizes, check_heads, check_sizes
 
 ITEM_BYTES = {"float64": 8, **{name: bits // 8 for name, bits in BITS.items() if bits >= 8}}
 BACKENDS = ("reference", "blockwise", "linear", "argmax", "native")
+ELEMENTWISE_MAPS = ("elu1", "relu", "identity", "squared")
+SUM_BYTES = 4  # sums are float32 at least, whatever the inputs are
+INDEX_BYTES = 8
 
 
 def count(
@@ -29,14 +33,26 @@ def count(
     features: Number | None = None,
     training: bool = False,
 ) -> Ledger:
-    """Flops, bytes and memory that attention needs, line by line.
+    """Flops, bytes and memory that a call of attention needs, line by line.
 
-    query, key, value: tensors, or shapes as `attention` takes them, of integers, names or SymPy symbols. With names
-    the answer is a formula. backend: which algorithm; "auto" takes the one without the matrix of scores, and for feature
-    maps the one with fewer flops. dtype: of shapes; float32 where nothing is said. features: how many a map of your
-    own makes. training: forward and backward.
+    Only pairs that the mask allows are counted; `qkv.explain` says what a backend executes.
 
-    Only pairs that the mask lets through are counted, exactly: `qkv.explain` says what a backend executes.
+    Args:
+        query, key, value: tensors or shapes as `qkv.attention` takes them, with 2, 3 or 4 axes. A size is an integer, a
+            name or a SymPy symbol; with names or symbols the result is a formula.
+        similarity, mask: as of `qkv.attention`.
+        backend: "reference", "blockwise", "linear", "argmax" or "native"; "auto" takes one that keeps no matrix of
+            scores, and for feature maps the one with fewer flops.
+        dtype: for shapes; float32 by default.
+        features: number of features of a custom feature map.
+        training: whether to count the backward pass too.
+
+    Returns:
+        A `Ledger` with the lines and their totals.
+
+    Raises:
+        ShapeError: shapes do not belong together.
+        OptionError: the backend does not compute this similarity and mask, or the mask has no formula.
 
     >>> count((1, 8, 1024, 64), (1, 8, 1024, 64), (1, 8, 1024, 64), mask=Causal()).products
     1074790400
@@ -45,79 +61,82 @@ def count(
     >>> count("n d", "n d", "n m", backend="reference").theta("space")
     Θ(d·n + m·n + n²)
     """
-    chosen = as_similarity(similarity)
-    sizes = sizes_of(query, key, value)
+    given = as_similarity(similarity)
+    sizes = sizes_of_shapes(query, key, value)
     item = item_bytes(dtype if dtype is not None else getattr(query, "dtype", "float32"))
     if not isinstance(training, bool):
         raise OptionTypeError(complaint("training", repr(training), "True or False"))
     if features is not None:
-        (features,) = named(features)
+        (features,) = as_sizes(features)
         if not hasattr(features, "free_symbols") and (type(features) is not int or features < 1):
-            raise OptionError(complaint("features", repr(features), "a whole number from 1 on"))
+            raise OptionError(complaint("features", repr(features), "a whole number of at least 1"))
     pairs, reached = _pairs(sizes, mask, len(_shape("query", query)))
-    asked = Asked(sizes, pairs, item, chosen, features, *(reached or (None, None)))
-    chosen_backend = _backend(backend, asked, as_mask(mask))
+    workload = Workload(sizes, pairs, item, given, features, *(reached or (None, None)))
+    chosen_backend = _backend(backend, workload, as_mask(mask))
     if training and chosen_backend == "native":
         hint = "backend='blockwise' has one"
         raise OptionError(complaint("training", "True with backend='native'", "a backend that has a derivative", hint))
-    return needed(chosen_backend, asked, training)
+    return backend_ledger(chosen_backend, workload, training)
 
 
-def _backend(backend: str, asked: Asked, mask: Mask | None) -> str:
-    """The algorithm whose lines are counted."""
+def _backend(backend: str, workload: Workload, mask: Mask | None) -> str:
+    """The backend whose lines are counted."""
     if backend != "auto" and backend not in BACKENDS:
         raise OptionError(complaint("backend", repr(backend), "one of auto, " + ", ".join(BACKENDS)))
-    serving = forms_for(asked.similarity)
+    serving = backends_for(workload.similarity)
     if not all(isinstance(part, Causal | Padding) for part in (() if mask is None else mask.parts())):
-        # What was added to a sum cannot be taken out again, and one sum serves all queries.
+        # Sums over keys are shared by all queries, and a key cannot be removed from a sum.
         serving = tuple(name for name in serving if name != "linear")
     if backend != "auto":
         if backend not in serving:
-            given = f"{backend!r} with {asked.similarity!r}" + ("" if mask is None else f" and {mask!r}")
+            given = f"{backend!r} with {workload.similarity!r}" + ("" if mask is None else f" and {mask!r}")
             raise OptionError(complaint("backend", given, "one of " + ", ".join(serving)))
         return backend
     if "linear" not in serving:
         return serving[0]
-    by_sums, by_scores = needed("linear", asked, False).flops, needed("blockwise", asked, False).flops
-    # Of formulas, the one that a long sequence would choose.
-    return "linear" if not isinstance(by_sums - by_scores, int) or by_sums < by_scores else "blockwise"
+    linear_flops, score_flops = (
+        backend_ledger("linear", workload, False).flops,
+        backend_ledger("blockwise", workload, False).flops,
+    )
+    # For formulas, linear: the choice for long sequences.
+    return "linear" if not isinstance(linear_flops - score_flops, int) or linear_flops < score_flops else "blockwise"
 
 
-def sizes_of(query: Any, key: Any, value: Any) -> Sizes:
-    """The sizes of three tensors or shapes of two, three or four axes."""
+def sizes_of_shapes(query: Any, key: Any, value: Any) -> Sizes:
+    """The sizes of three tensors or shapes with two, three or four axes."""
     shapes = [_shape(name, given) for name, given in (("query", query), ("key", key), ("value", value))]
     dims = len(shapes[0])
     if dims not in (2, 3, 4):
         raise ShapeError(complaint("query", f"{dims} dimensions {shapes[0]}", RANKS))
     for name, shape in zip(("key", "value"), shapes[1:], strict=True):
         if len(shape) != dims:
-            given = f"{len(shape)} dimensions {shape} beside query's {shapes[0]}"
-            raise ShapeError(complaint(name, given, f"{dims}, as many as query has"))
+            given = f"{len(shape)} dimensions {shape} for a query of {shapes[0]}"
+            raise ShapeError(complaint(name, given, f"{dims} dimensions like query"))
     whole = [(shape if dims == 4 else (shape[0], 1, *shape[1:]) if dims == 3 else (1, 1, *shape)) for shape in shapes]
     return check_sizes(*whole)
 
 
 def item_bytes(dtype: Any) -> Number:
-    """Bytes of a number: of a dtype by name or torch's own, or as they are given."""
+    """Bytes per number of a dtype, given by name or as a torch dtype; integers and symbols are bytes already."""
     if isinstance(dtype, int) and not isinstance(dtype, bool) and dtype > 0:
         return dtype
     if hasattr(dtype, "free_symbols"):
         return dtype
     name = str(dtype).removeprefix("torch.")
     if name not in ITEM_BYTES:
-        raise DtypeError(complaint("dtype", repr(dtype), f"one of {', '.join(ITEM_BYTES)}, or bytes a number"))
+        raise DtypeError(complaint("dtype", repr(dtype), f"one of {', '.join(ITEM_BYTES)}, or bytes per number"))
     return ITEM_BYTES[name]
 
 
 def _shape(name: str, given: Any) -> tuple[Any, ...]:
     if isinstance(given, str):
-        return named(*given.replace(",", " ").split())
+        return as_sizes(*given.replace(",", " ").split())
     shape = getattr(given, "shape", given)
     if not isinstance(shape, tuple | list):
         raise ShapeError(complaint(name, repr(given), "a tensor or a shape", 'such as (1, 8, 1024, 64) or "b h n d"'))
     sizes = []
     for size in shape:
-        (size,) = named(size)
+        (size,) = as_sizes(size)
         if not hasattr(size, "free_symbols") and (isinstance(size, bool) or not isinstance(size, int)):
             raise ShapeError(complaint(name, repr(tuple(shape)), "whole numbers, or names of sizes"))
         if isinstance(size, int) and size < 0:
@@ -127,7 +146,7 @@ def _shape(name: str, given: Any) -> tuple[Any, ...]:
 
 
 def _pairs(sizes: Sizes, mask: Mask | None, dims: int) -> tuple[Number, Reach | None]:
-    """Pairs of a query and a key that the mask lets through, over batch and heads; and who sees or is seen at all."""
+    """Pairs that the mask allows, over batch and heads; and how many queries and keys have any (None: all)."""
     checked = as_mask(mask)
     if checked is None:
         return sizes.cells, Reach(0, 0) if sizes.len_k == 0 else None
@@ -135,12 +154,12 @@ def _pairs(sizes: Sizes, mask: Mask | None, dims: int) -> tuple[Number, Reach | 
     if all(isinstance(size, int) for size in shape):
         extent = Extent(*shape, dims)
         return checked.population(extent), reach(checked, extent, sizes.heads_kv)
-    # The closed forms below leave no query blind and no key unseen.
+    # With these closed forms every query attends to a key, and every key is attended to.
     return sizes.batch * sizes.heads * _symbolic_pairs(checked, sizes), None
 
 
 def _symbolic_pairs(mask: Mask, sizes: Sizes) -> Number:
-    """Closed backends for lengths that are symbols."""
+    """Closed forms for lengths that are symbols."""
     n, m = sizes.len_q, sizes.len_k
     if isinstance(mask, Causal):
         if mask.offset is None and n == m:
@@ -148,9 +167,9 @@ def _symbolic_pairs(mask: Mask, sizes: Sizes) -> Number:
         if mask.offset is not None and m - n == mask.offset:  # the queries are the last of the keys
             return n * m - half(n * (n - 1))
     if isinstance(mask, Window) and mask.left is not None and mask.right == 0 and n == m and mask.offset in (None, 0):
-        from .symbols import smaller
+        from .symbolic import symbolic_minimum
 
-        w = smaller(n, mask.left + 1)  # each sees so many keys, the first ones fewer
+        w = symbolic_minimum(n, mask.left + 1)  # keys of each query; the first queries have fewer
         return n * w - half(w * (w - 1))
     raise OptionError(
         complaint(
@@ -160,3 +179,425 @@ def _symbolic_pairs(mask: Mask, sizes: Sizes) -> Number:
             "Causal() over n and n, or Causal(offset=past) over n and past + n, has one",
         )
     )
+
+
+class Workload(NamedTuple):
+    """What the lines of a call are counted from.
+
+    Attributes:
+        pairs: attended pairs of a query and a key, over batch and heads.
+        item: bytes per number.
+        features: number of features, if given.
+        attending: queries, over batch and heads, that attend to at least one key; None: all.
+        attended: keys, over batch and key/value heads, that at least one query attends to; None: all.
+    """
+
+    sizes: Sizes
+    pairs: Number
+    item: Number
+    similarity: AnySimilarity
+    features: Number | None = None
+    attending: Number | None = None
+    attended: Number | None = None
+
+    @property
+    def inputs(self) -> Number:
+        return self.item * (self.sizes.query_numbers + self.sizes.key_numbers + self.sizes.value_numbers)
+
+    @property
+    def outputs(self) -> Number:
+        return self.item * self.sizes.out_numbers
+
+    @property
+    def rows(self) -> Number:
+        """Queries that attend to a key; the results of the others are 0 without work."""
+        return self.sizes.rows if self.attending is None else self.attending
+
+    @property
+    def keys(self) -> Number:
+        """Keys that a query attends to; the others need not be read."""
+        return self.sizes.batch * self.sizes.heads_kv * self.sizes.len_k if self.attended is None else self.attended
+
+    @property
+    def query_bytes(self) -> Number:
+        return self.item * self.rows * self.sizes.width
+
+    @property
+    def key_bytes(self) -> Number:
+        return self.item * self.keys * self.sizes.width
+
+    @property
+    def value_bytes(self) -> Number:
+        return self.item * self.keys * self.sizes.width_v
+
+    @property
+    def normalized(self) -> bool:
+        """Whether results are divided by a sum of weights."""
+        return not (isinstance(self.similarity, FeatureMap) and not self.similarity.normalize)
+
+
+def backends_for(similarity: AnySimilarity) -> tuple[str, ...]:
+    """Backends that compute a similarity; the first is the default of "auto"."""
+    if isinstance(similarity, Argmax):
+        return "argmax", "reference"
+    if isinstance(similarity, Softmax):
+        return "blockwise", "reference", "native"
+    if isinstance(similarity, Polynomial | FeatureMap):
+        return "blockwise", "reference", "linear"
+    return "blockwise", "reference"
+
+
+def backend_ledger(backend: str, workload: Workload, training: bool) -> Ledger:
+    """The lines of a backend, with those of its backward pass for training."""
+    if backend == "linear":
+        return _linear(workload, training)
+    sizes, item = workload.sizes, workload.item
+    lines = [*_scores(workload), *_weights(workload), *_values(workload, backend)]
+    extra = item * sizes.rows if backend != "argmax" else INDEX_BYTES * sizes.rows
+    if backend == "reference":
+        # The matrix of scores is written, read, written as weights and read again.
+        matrix = _arithmetic(item) * sizes.cells
+        lines = [_moved(line, matrix) for line in lines]
+        extra = 2 * matrix
+    if training:
+        lines += _backward(workload, backend)
+        extra = extra + workload.inputs + workload.outputs  # their gradients
+    return Ledger(backend, tuple(lines), workload.inputs, workload.outputs, extra)
+
+
+def feature_count(workload: Workload) -> Number:
+    """Features that make the similarity a product: (d+p choose p) for (q·k + c)^p, (d+p-1 choose p) for (q·k)^p.
+
+    >>> feature_count(Workload(Sizes(1, 1, 1, 9, 9, 64, 64), 81, 4, Polynomial(2)))
+    2145
+    """
+    similarity, width = workload.similarity, workload.sizes.width
+    if workload.features is not None:
+        return workload.features
+    power = similarity if isinstance(similarity, Polynomial) else getattr(similarity, "map", None)
+    degree, offset = getattr(power, "degree", None), getattr(power, "offset", None)
+    if degree is not None and offset is not None:
+        top, result = (width if offset else width - 1), 1
+        for i in range(1, degree + 1):
+            product = result * (top + i)
+            # Exact at every step: the product of i consecutive integers is a multiple of i!.
+            result = product // i if isinstance(product, int) else product / i
+        return result
+    if getattr(power, "__name__", "") in ELEMENTWISE_MAPS:
+        return width
+    counts = getattr(power, "features", None)
+    if callable(counts) and isinstance(width, int):
+        return counts(width)
+    hint = "pass it as count(..., features=256)"
+    raise OptionError(complaint("features", "None", f"the number of features of {similarity!r}", hint))
+
+
+def _scores(workload: Workload) -> list[Line]:
+    """q·k for each pair, or φ(q)·φ(k)."""
+    width, lines = workload.sizes.width, []
+    if isinstance(workload.similarity, FeatureMap):
+        width = feature_count(workload)
+        lines.append(Line("features", flops=(workload.rows + workload.keys) * width))
+    read = workload.query_bytes + workload.key_bytes
+    return [*lines, Line("scores", flops=2 * workload.pairs * width, read=read, product=True)]
+
+
+def _weights(workload: Workload) -> list[Line]:
+    """From scores to weights, before the division by their sum."""
+    pairs, rows, similarity = workload.pairs, workload.rows, workload.similarity
+    if isinstance(similarity, Argmax):
+        return [Line("largest", flops=pairs)]
+    lines = []
+    if isinstance(similarity, Softmax):
+        lines.append(Line("scale", flops=pairs))
+        if similarity.softcap is not None:
+            lines.append(Line("softcap", flops=3 * pairs))  # divide, tanh, multiply
+        lines.append(Line("largest", flops=pairs))
+        lines.append(Line("exponentials", flops=2 * pairs))  # subtract, exp
+    elif isinstance(similarity, Polynomial):
+        # The offset is added, then degree − 1 multiplications.
+        lines.append(Line("power", flops=(similarity.degree - (similarity.offset == 0)) * pairs))
+    if workload.normalized:
+        lines.append(Line("sum", flops=pairs))
+    if isinstance(similarity, Softmax) and similarity.sink is not None:
+        lines.append(Line("sink", flops=3 * rows))  # subtract, exp, add
+    return lines
+
+
+def _values(workload: Workload, backend: str) -> list[Line]:
+    width, out = workload.sizes.width_v, workload.outputs
+    if isinstance(workload.similarity, Argmax):
+        return [Line("gather", read=workload.item * workload.rows * width, written=out)]
+    # Dividing outputs takes fewer operations than dividing weights; the reference divides its matrix of weights.
+    quotients = workload.pairs if backend == "reference" else workload.rows * width
+    weighted = Line("weighted values", flops=2 * workload.pairs * width, read=workload.value_bytes, product=True)
+    return [weighted, Line("quotient", flops=quotients if workload.normalized else 0, written=out)]
+
+
+def _moved(line: Line, matrix: Number) -> Line:
+    """A line of `reference` with its reads and writes of the matrix of scores."""
+    written = {"scores": matrix, "exponentials": matrix, "power": matrix}
+    read = {"largest": matrix, "exponentials": matrix, "power": matrix, "sum": matrix, "weighted values": matrix}
+    return Line(
+        line.name,
+        line.flops,
+        line.read + read.get(line.name, 0),
+        line.written + written.get(line.name, 0),
+        line.product,
+    )
+
+
+def _backward(workload: Workload, backend: str) -> list[Line]:
+    """dP = dO·Vᵀ, dS = P∘(dP − rowsum), dQ = dS·K, dK = dSᵀ·Q, dV = Pᵀ·dO; scores again unless they were kept."""
+    sizes, pairs, item = workload.sizes, workload.pairs, workload.item
+    gradient = Line("derivative of the answer", read=workload.outputs)
+    if isinstance(workload.similarity, Argmax):
+        return [gradient, Line("dV", flops=workload.rows * sizes.width_v, written=item * sizes.value_numbers)]
+    width = feature_count(workload) if isinstance(workload.similarity, FeatureMap) else sizes.width
+    lines = [gradient]
+    if backend != "reference":
+        again = [
+            line for line in [*_scores(workload), *_weights(workload)] if line.name not in ("largest", "sum", "sink")
+        ]
+        lines += [Line(f"{line.name} again", line.flops, line.read, product=line.product) for line in again]
+    by_query, by_key = item * sizes.query_numbers, item * sizes.key_numbers
+    return [
+        *lines,
+        Line("dP", flops=2 * pairs * sizes.width_v, read=workload.value_bytes, product=True),
+        Line("dV", flops=2 * pairs * sizes.width_v, written=item * sizes.value_numbers, product=True),
+        Line("dS", flops=2 * workload.rows * sizes.width_v + 3 * pairs, read=workload.outputs),
+        Line("dQ", flops=2 * pairs * width, read=workload.key_bytes, written=by_query, product=True),
+        Line("dK", flops=2 * pairs * width, read=workload.query_bytes, written=by_key, product=True),
+    ]
+
+
+def _linear(workload: Workload, training: bool) -> Ledger:
+    """Each key is added to features × (width_v + 1) sums once; each query reads them once."""
+    sizes, item, features = workload.sizes, workload.item, feature_count(workload)
+    wide = sizes.width_v + 1 if workload.normalized else sizes.width_v
+    by_keys, by_queries = 2 * workload.keys * features * wide, 2 * workload.rows * features * wide
+    state = SUM_BYTES * sizes.batch * sizes.heads_kv * features * wide
+    keys_values = workload.key_bytes + workload.value_bytes
+    quotients = workload.rows * sizes.width_v if workload.normalized else 0
+    lines = [
+        Line("features", flops=(workload.rows + workload.keys) * features),
+        Line("sums over the keys", flops=by_keys, read=keys_values, product=True),
+        Line("answers from the sums", flops=by_queries, read=workload.query_bytes, product=True),
+        Line("quotient", flops=quotients, written=workload.outputs),
+    ]
+    extra = state
+    if training:
+        lines += [
+            Line("derivative of the answer", flops=3 * quotients, read=2 * workload.outputs),
+            Line("sums again", flops=by_keys, read=keys_values, product=True),
+            Line("dφ(Q)", flops=by_queries, read=workload.query_bytes, product=True),
+            Line("sums over the queries", flops=by_queries, read=workload.query_bytes, product=True),
+            Line("dφ(K)", flops=by_keys, read=workload.key_bytes, product=True),
+            Line("dV", flops=by_keys, written=item * sizes.value_numbers, product=True),
+            Line(
+                "through the features",
+                flops=2 * (workload.rows + workload.keys) * features,
+                written=item * (sizes.query_numbers + sizes.key_numbers),
+            ),
+        ]
+        extra = 2 * state + workload.inputs + workload.outputs
+    return Ledger("linear", tuple(lines), workload.inputs, workload.outputs, extra)
+
+
+def _arithmetic(item: Number) -> Number:
+    """Bytes of a score: at least those of float32."""
+    return max(item, SUM_BYTES) if isinstance(item, int) else item
+
+
+def layer(
+    batch: Number,
+    len_q: Number,
+    len_k: Number,
+    d_model: Number,
+    heads: Number,
+    kv_heads: Number | None = None,
+    *,
+    head_width: Number | None = None,
+    past: Number | None = None,
+    pairs: Number | None = None,
+    item: Number = 4,
+    cache_item: Number | None = None,
+    training: bool = False,
+) -> Ledger:
+    """Multi-head, grouped-query or multi-query attention with its four projections.
+
+    What can stay near the cores is not written to memory. Sizes are integers, symbols or names of symbols.
+
+    Args:
+        len_q, len_k: new tokens that become queries, and keys and values.
+        kv_heads: key/value heads; `heads` by default.
+        head_width: d_model / heads by default.
+        past: keys and values already in a cache, to which the new ones are appended; None: no cache.
+        pairs: attended pairs over batch and heads; all by default.
+        item, cache_item: bytes per number, and per cached number.
+        training: whether to count the backward pass too.
+
+    Returns:
+        A `Ledger` with the lines and their totals.
+
+    >>> layer(1, "n_t", "n_s", "d", "h").theta(at_most=[("h", "d")])
+    Θ(d²·n_s + d²·n_t + d·n_s·n_t)
+    """
+    batch, len_q, len_k, d_model, heads = as_sizes(batch, len_q, len_k, d_model, heads)
+    kv_heads, head_width, past = as_sizes(heads if kv_heads is None else kv_heads, head_width, past)
+    check_layer(d_model, heads, kv_heads, head_width, batch=batch, len_q=len_q, len_k=len_k, past=past)
+    width = exact_quotient(d_model, heads) if head_width is None else head_width
+    item, pairs = as_sizes(item, pairs)
+    stored = item if cache_item is None else as_sizes(cache_item)[0]
+    for name, given in (("item", item), ("cache_item", stored), ("pairs", pairs)):
+        if given is not None and not hasattr(given, "free_symbols"):
+            as_size(name, given)
+    caches, past_keys = past is not None, 0 if past is None else past
+    queries, keys = heads * width, kv_heads * width
+    tokens_q, tokens_k = batch * len_q, batch * len_k
+    projections = [
+        _projection("query projection", tokens_q, d_model, queries, item),
+        _projection("key projection", tokens_k, d_model, keys, item),
+        _projection("value projection", tokens_k, d_model, keys, item),
+    ]
+    sizes = Sizes(batch, heads, kv_heads, len_q, len_k + past_keys, width, width)
+    workload = Workload(sizes, sizes.cells if pairs is None else pairs, item, Softmax())
+    attention = list(backend_ledger("blockwise", workload, training).lines)
+    if caches:
+        # Past keys and values are read from the cache in its format.
+        cached, fresh = batch * keys * past_keys, item * tokens_k * keys
+        reads = {
+            "scores": item * sizes.query_numbers + stored * cached + fresh,
+            "weighted values": stored * cached + fresh,
+        }
+        attention = [replace(line, read=reads.get(line.name, line.read)) for line in attention]
+        projections[1:] = [replace(line, written=0) for line in projections[1:]]  # written to the cache only
+        attention.insert(0, Line("append to the cache", written=2 * stored * tokens_k * keys))
+    output = _projection("output projection", tokens_q, queries, d_model, item)
+    lines = [*projections, *attention, output]
+    if training:
+        wide = (queries, keys, keys, queries)
+        for made, out in zip((*projections, output), wide, strict=True):
+            lines += _projection_backward(made, item * d_model * out)
+    return Ledger(
+        "layer",
+        tuple(lines),
+        item * (tokens_q * d_model + 2 * d_model * (queries + keys)) + 2 * stored * batch * keys * past_keys,
+        item * tokens_q * d_model,
+        item * (2 * tokens_q * queries + 2 * tokens_k * keys),
+    )
+
+
+def step(
+    batch: Number,
+    past: Number,
+    d_model: Number,
+    heads: Number,
+    kv_heads: Number | None = None,
+    *,
+    head_width: Number | None = None,
+    item: Number = 4,
+    cache_item: Number | None = None,
+) -> Ledger:
+    """A decode step of a layer: one token for each sequence, with `past` tokens in the cache.
+
+    >>> found = step("b", "n", "d", "h", 1)
+    >>> found.theta(at_most=[("h", "d")]), found.theta("traffic", at_most=[("h", "d")])
+    (Θ(b·d² + b·d·n), Θ(b·d + b·d·n/h + d²))
+    """
+    sizes = {"head_width": head_width, "item": item, "cache_item": cache_item}
+    found = layer(batch, 1, 1, d_model, heads, kv_heads, past=past, **sizes)
+    return Ledger("step", found.lines, found.inputs, found.outputs, found.extra)
+
+
+def check_layer(
+    d_model: Number, heads: Number, kv_heads: Number, head_width: Number | None, **lengths: Number | None
+) -> None:
+    """Check that heads divide d_model, that key/value heads divide heads, and that sizes are possible."""
+    sizes = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads, "head_width": head_width}
+    for name, given in (sizes | lengths).items():
+        if given is not None and not hasattr(given, "free_symbols"):
+            as_size(name, given)
+    check_heads(heads, kv_heads)
+    if head_width is None and isinstance(d_model, int) and isinstance(heads, int) and (heads < 1 or d_model % heads):
+        hint = "pass head_width= if it is not d_model / heads"
+        raise ShapeError(complaint("heads", f"{heads} for d_model {d_model}", "a number that divides d_model", hint))
+
+
+def _projection(name: str, tokens: Number, wide: Number, out: Number, item: Number) -> Line:
+    """(tokens, wide) times (wide, out); weights are read once, whatever the batch."""
+    return Line(name, 2 * tokens * wide * out, item * (tokens * wide + wide * out), item * tokens * out, product=True)
+
+
+def _projection_backward(line: Line, weights: Number) -> list[Line]:
+    """dx = dy·Wᵀ and dW = xᵀ·dy, two products of the same size."""
+    given, made = line.read - weights, line.written
+    return [
+        Line(f"{line.name}: by its input", line.flops, made + weights, given, product=True),
+        Line(f"{line.name}: by its weights", line.flops, given + made, weights, product=True),
+    ]
+
+
+def step_listing(
+    batch: Number, past: Number, d_model: Number, heads: Number, kv_heads: Number | None = None, *, item: Number = 4
+) -> Ledger:
+    """A decode step as the exercise's listing computes it with torch operators: `torch.cat` copies the past, and logits
+    and weights are written and read again.
+
+    >>> step_listing("b", "n", "d", "h", 1).theta("traffic", at_most=[("h", "d")])
+    Θ(b·h·n + b·d + b·d·n/h + d²)
+    """
+    batch, past, d_model, heads = as_sizes(batch, past, d_model, heads)
+    (kv_heads,) = as_sizes(heads if kv_heads is None else kv_heads)
+    check_layer(d_model, heads, kv_heads, None, batch=batch, past=past)
+    width = exact_quotient(d_model, heads)
+    keys, now = kv_heads * width, past + 1
+    logits, cache = item * batch * heads * now, item * batch * keys
+    queries = item * batch * d_model
+    scored = 2 * batch * heads * now * width
+    lines = (
+        _projection("q = x·W_q", batch, d_model, heads * width, item),
+        _projection("k = x·W_k", batch, d_model, keys, item),
+        _projection("v = x·W_v", batch, d_model, keys, item),
+        Line("new_K = cat(prev_K, k)", read=cache * now, written=cache * now),
+        Line("new_V = cat(prev_V, v)", read=cache * now, written=cache * now),
+        Line("logits = q·new_K", scored, queries + cache * now, logits, product=True),
+        # Largest, subtract, exp, sum, divide.
+        Line("weights = softmax(logits)", 5 * batch * heads * now, logits, logits),
+        Line("o = weights·new_V", scored, logits + cache * now, queries, product=True),
+        _projection("y = o·W_o", batch, heads * width, d_model, item),
+    )
+    weights = 2 * d_model * (heads * width + keys)
+    given = item * weights + queries + 2 * cache * past
+    return Ledger("step as listed", lines, given, queries, 2 * cache * now + 2 * logits + 2 * queries + 2 * cache)
+
+
+def layer_listing(
+    batch: Number, n_t: Number, n_s: Number, heads: Number, d_head: Number, *, item: Number = 4
+) -> Ledger:
+    """Multi-head attention as the exercise's listing computes it, line by line, for a batch. Rearranged tensors are
+    counted as copies.
+
+    >>> layer_listing("b", "n_t", "n_s", "h", "d_h").theta()
+    Θ(b·d_h²·h²·n_s + b·d_h²·h²·n_t + b·d_h·h·n_s·n_t)
+    """
+    batch, n_t, n_s, heads, d_head = as_sizes(batch, n_t, n_s, heads, d_head)
+    check_layer(1, heads, heads, d_head, batch=batch, n_t=n_t, n_s=n_s)
+    d_model = heads * d_head
+    out, keys, scores = batch * n_t * d_model, batch * n_s * d_model, batch * heads * n_t * n_s
+    lines = (
+        _projection("2: query projection", batch * n_t, d_model, d_model, item),
+        _projection("3: key projection", batch * n_s, d_model, d_model, item),
+        _projection("4: value projection", batch * n_s, d_model, d_model, item),
+        Line("5-6: heads of the queries", read=item * out, written=item * out),
+        Line("7-8: heads of the keys", read=item * keys, written=item * keys),
+        Line("9-10: heads of the values", read=item * keys, written=item * keys),
+        Line("15: scores", 2 * scores * d_head, item * (out + keys), item * scores, product=True),
+        Line("15: scale", scores, item * scores, item * scores),
+        Line("15: softmax", 5 * scores, item * scores, item * scores),
+        Line("15: weighted values", 2 * scores * d_head, item * (scores + keys), item * out, product=True),
+        Line("16-17: heads side by side", read=item * out, written=item * out),
+        _projection("18: output projection", batch * n_t, d_model, d_model, item),
+    )
+    given = item * (batch * (n_t + 2 * n_s) * d_model + 4 * d_model * d_model)
+    return Ledger("layer as listed", lines, given, item * out, item * (3 * out + 4 * keys + 2 * scores))

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from .architecture import NORM_VECTORS, Latent, Model
 from .blocks import model_cost, parts
 from .ledger import Ledger
-from .shipped import shipped
+from .lookup import read_data
 
-FILE = "formulas.toml"
+FORMULAS_FILE = "formulas.toml"
 # What each letter of a formula stands for. Only those that a formula uses are shown.
 LETTERS = {
     "L": "layers", "d": "width", "h": "heads", "g": "key/value heads", "w": "head width", "v": "value width",
@@ -44,11 +44,11 @@ def formula(model: Model, part: str) -> Formula:
     """The formulas of a part of a model: of a step of decoding, or of an encoder's pass. Empty ones for combinations
     that no published model has.
 
-    >>> from qkv.cost.models import models
+    >>> from qkv.cost.architecture import models
     >>> formula(models()["llama-3-8b"], "cache").bytes
     '2·b·c·g·L·n·w'
     """
-    entry = shipped(FILE).get(part, {}).get(style(model, part), {})
+    entry = read_data(FORMULAS_FILE).get(part, {}).get(style(model, part), {})
     return Formula(*(entry.get(field, "") for field in Formula._fields))
 
 
@@ -93,11 +93,11 @@ def generate() -> str:
 
 
 def _of_the_past() -> list[str]:
-    """What attention keeps, and a step of it alone: `qkv.cost.past`."""
-    from .past import WAYS, Formulas, symbolic
+    """What attention keeps, and a step of it alone: `qkv.cost.variants`."""
+    from .variants import VARIANTS, Formulas, symbolic
 
     lines = []
-    for way in WAYS:
+    for way in VARIANTS:
         lines.append(f'["past"."{way}"]')
         for field, made in zip(Formulas._fields, symbolic(way), strict=True):
             lines.append(f'{field} = "{_ratio(made) if field == "intensity" else _text(made)}"')
@@ -113,19 +113,19 @@ class WireFormula(NamedTuple):
 
 
 def wire_formula(split: str, kind: str) -> WireFormula:
-    """Of a split of `qkv.cost.wire`. kind: "full", "causal" or "window". R is even, G is max(g, R), a bytes a
+    """Of a split of `qkv.cost.communication`. kind: "full", "causal" or "window". R is even, G is max(g, R), a bytes a
     number, sums take 4, and a head of `scan` has as many features as it is wide.
 
     >>> wire_formula("gather", "full").sent
     'a·b·g·n·(R - 1)·(v + w)/R'
     """
-    return WireFormula(**shipped(FILE)["wire"][f"{split} {kind}"])
+    return WireFormula(**read_data(FORMULAS_FILE)["wire"][f"{split} {kind}"])
 
 
 def _of_the_wire() -> list[str]:
-    """What ranks send each other: `qkv.cost.wire`."""
-    from .symbols import symbols
-    from .wire import SPLITS, Spread, wire
+    """What ranks send each other: `qkv.cost.communication`."""
+    from .communication import SPLITS, Spread, wire
+    from .symbolic import symbols
 
     b, h, g, w, v, n, ranks, a, m = symbols("b h g w v n R a m")
     lines = []
@@ -146,7 +146,7 @@ def _product(formula: Any) -> str:
     """A product of sums over another."""
     import sympy
 
-    from .symbols import symbols, text
+    from .symbolic import symbols, text
 
     g, ranks, steps, travel = symbols("g R STEPS G")
     named = {sympy.ceiling(sympy.log(ranks, 2)): steps, sympy.Max(g, ranks): travel}
@@ -159,7 +159,7 @@ def _product(formula: Any) -> str:
 
 
 def _counted(model: Model) -> dict[str, Ledger]:
-    from .symbols import symbols
+    from .symbolic import symbols
 
     b, n, t, p, c, a = symbols("b n t p c a")
     if model.kind == "encoder":
@@ -169,7 +169,7 @@ def _counted(model: Model) -> dict[str, Ledger]:
 
 
 def _formula(ledger: Ledger) -> Formula:
-    from .symbols import symbols
+    from .symbolic import symbols
 
     flops, traffic, products = _tidy(ledger.flops), _tidy(ledger.traffic), _tidy(ledger.products)
     beside = traffic.subs(symbols("a"), 0)
@@ -181,7 +181,7 @@ def _tidy(formula: Any) -> Any:
     """Written out; of experts, the number that a batch touches as a letter of its own."""
     import sympy
 
-    from .symbols import symbols
+    from .symbolic import symbols
 
     b, n, k, experts, x = symbols("b n k E x")
     formula = sympy.sympify(formula, strict=True)
@@ -194,7 +194,7 @@ def _text(formula: Any) -> str:
     """Common factors first, then the sum that they multiply."""
     import sympy
 
-    from .symbols import text
+    from .symbolic import text
 
     factored: Any = sympy.factor(formula)
     factors = sympy.Mul.make_args(factored)
@@ -207,7 +207,7 @@ def _ratio(formula: Any) -> str:
     """One formula above another."""
     import sympy
 
-    from .symbols import text
+    from .symbolic import text
 
     above, below = sympy.fraction(sympy.factor(formula))
     top = f"({text(above)})" if above.is_Add else text(above)
@@ -216,7 +216,7 @@ def _ratio(formula: Any) -> str:
 
 def _examples() -> list[Model]:
     """A model of every style that presets and configs can have."""
-    from .symbols import symbols
+    from .symbolic import symbols
 
     L, d, h, g, w, v, f, V, j = symbols("L d h g w v f V j")
     F, m, r, q, o, E, k, s, e, D, S, K, some = symbols("F m r q o E k s e D S K l")
@@ -243,4 +243,4 @@ def _examples() -> list[Model]:
 
 
 if __name__ == "__main__":
-    Path(__file__).with_name(FILE).write_text(generate(), encoding="utf-8")
+    Path(__file__).with_name(FORMULAS_FILE).write_text(generate(), encoding="utf-8")

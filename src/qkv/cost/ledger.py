@@ -1,7 +1,8 @@
-"""Work written down line by line. Integers in, integers out; symbols in, formulas out: one definition, two faces."""
+"""Ledgers: work listed line by line, in integers or, with symbols for sizes, in formulas."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -9,15 +10,20 @@ from typing import Any
 
 from ..errors import OptionError, complaint
 
-# An int, or a SymPy expression. Only +, -, * and exact halves are used on it, so that either works.
+# An int or a SymPy expression: only operations that work on both are used.
 Number = Any
 QUANTITIES = ("flops", "products", "elementwise", "read", "written", "traffic", "extra", "space", "inputs", "outputs")
 
 
 @dataclass(frozen=True)
 class Line:
-    """One step. flops: a multiplication and an addition are two, an exponential one. read, written: bytes. product:
-    whether the flops are those of a matrix product; what else there is runs at another rate."""
+    """One line of work.
+
+    Attributes:
+        flops: operations; a multiplication and an addition are two, an exponential is one.
+        read, written: bytes.
+        product: whether it is a matrix product; other operations run at other rates.
+    """
 
     name: str
     flops: Number = 0
@@ -35,8 +41,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Lines and what they add up to. inputs, outputs: bytes of what is given and of what comes back. extra: bytes that
-    are held beside both at the worst moment.
+    """Lines of work and their totals.
+
+    Attributes:
+        inputs, outputs: bytes of the arguments and of the results.
+        extra: peak bytes of memory beyond inputs and outputs.
 
     >>> ledger = Ledger("a product", (Line("q·k", flops=2 * 3 * 5, read=60, written=4, product=True),), 60, 4)
     >>> ledger.flops, ledger.read, ledger.written
@@ -55,12 +64,12 @@ class Ledger:
 
     @property
     def products(self) -> Number:
-        """Flops of matrix products alone."""
+        """Flops of matrix products only."""
         return _sum(line.flops for line in self.lines if line.product)
 
     @property
     def elementwise(self) -> Number:
-        """Flops of everything that is no matrix product: softmax, scaling, normalisation."""
+        """Flops of everything but matrix products: softmax, scaling, normalisation."""
         return _sum(line.flops for line in self.lines if not line.product)
 
     @property
@@ -78,12 +87,12 @@ class Ledger:
 
     @property
     def space(self) -> Number:
-        """Bytes held at the worst moment: what is given, what comes back, what stands between."""
+        """Peak bytes of memory: inputs, outputs and what is extra."""
         return self.inputs + self.outputs + self.extra
 
     @property
     def intensity(self) -> Number:
-        """Flops for each byte that moves; ∞ where nothing does."""
+        """Flops per byte read or written; infinite without traffic."""
         traffic = self.traffic
         return float("inf") if traffic == 0 else self.flops / traffic
 
@@ -95,7 +104,7 @@ class Ledger:
         raise OptionError(complaint("name", repr(name), f"one of {', '.join(line.name for line in self.lines)}"))
 
     def times(self, count: Number, name: str | None = None) -> Ledger:
-        """The same again and again; what stands between is given back in between."""
+        """The work `count` times over; extra memory is freed in between."""
         return Ledger(
             name or self.name,
             tuple(line.times(count) for line in self.lines),
@@ -106,7 +115,7 @@ class Ledger:
 
     def theta(self, quantity: str = "flops", at_most: Iterable[tuple[Number, Number]] = ()) -> Any:
         """The Θ-class of a quantity ("flops", "traffic", "space", …): `qkv.cost.theta` of its formula."""
-        from .symbols import theta
+        from .symbolic import theta
 
         if quantity not in QUANTITIES:
             raise OptionError(complaint("quantity", repr(quantity), f"one of {', '.join(QUANTITIES)}"))
@@ -114,12 +123,11 @@ class Ledger:
 
     def __str__(self) -> str:
         """A table of the lines, at most 80 columns wide."""
-        from .tables import table
 
-        return table(self)
+        return ledger_table(self)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain integers, for JSON; formulas become text."""
+        """Integers for JSON; formulas become text."""
         names = [name for name in QUANTITIES if name != "traffic"]
         lines = [
             {
@@ -132,22 +140,21 @@ class Ledger:
         return {"name": self.name, **{n: _plain(getattr(self, n)) for n in names}, "lines": lines}
 
 
-def together(
+def join_ledgers(
     name: str, ledgers: Iterable[Ledger], inputs: Number = 0, outputs: Number = 0, extra: Number = 0
 ) -> Ledger:
-    """Several, one after the other: every line is counted, inputs and outputs are those of the whole."""
+    """Several ledgers one after another: every line is kept, inputs and outputs are those of the whole."""
     return Ledger(name, tuple(line for ledger in ledgers for line in ledger.lines), inputs, outputs, extra)
 
 
-def named(*sizes: Number) -> tuple[Number, ...]:
-    """Sizes with those that are given by name as symbols, and other libraries' integers as Python's, which do not
-    overflow."""
-    return tuple(_named(size) for size in sizes)
+def as_sizes(*sizes: Number) -> tuple[Number, ...]:
+    """Names as symbols, and integers of other libraries as Python's, which do not overflow."""
+    return tuple(_as_size(size) for size in sizes)
 
 
-def _named(size: Number) -> Number:
+def _as_size(size: Number) -> Number:
     if isinstance(size, str) or hasattr(size, "free_symbols"):
-        from .symbols import as_size
+        from .symbolic import as_size
 
         return as_size(size)
     is_integer = isinstance(size, Integral) and not isinstance(size, bool)
@@ -155,7 +162,7 @@ def _named(size: Number) -> Number:
 
 
 def half(number: Number) -> Number:
-    """n/2 of a number that is even.
+    """n/2 of an even number.
 
     >>> half(10)
     5
@@ -163,16 +170,16 @@ def half(number: Number) -> Number:
     return number // 2 if isinstance(number, int) else number / 2
 
 
-def quotient(number: Number, by: Number) -> Number:
-    """A division that leaves no rest: exact for integers, a fraction for symbols.
+def exact_quotient(number: Number, by: Number) -> Number:
+    """A division without remainder: exact for integers, a fraction for symbols.
 
-    >>> quotient(4096, 32)
+    >>> exact_quotient(4096, 32)
     128
     """
     if isinstance(number, int) and isinstance(by, int):
-        whole, rest = divmod(number, by)
-        assert rest == 0, f"{number} is no multiple of {by}"
-        return whole
+        result, remainder = divmod(number, by)
+        assert remainder == 0, f"{number} is no multiple of {by}"
+        return result
     return number / by
 
 
@@ -186,6 +193,57 @@ def _sum(numbers: Iterable[Number]) -> Number:
 def _plain(number: Number) -> Any:
     if isinstance(number, int):
         return number
-    from .symbols import text
+    from .symbolic import text
 
     return text(number)
+
+
+COLUMNS = 80
+
+
+def number_text(number: Number) -> str:
+    """An integer with thousands separators, or a formula."""
+    if isinstance(number, int):
+        return f"{number:,}"
+    from .symbolic import text
+
+    return text(number)
+
+
+def table_rows(ledger: Ledger) -> list[tuple[str, str, str, str]]:
+    """Name, flops, bytes read and bytes written of each line, then of all lines."""
+    total = Line("all", ledger.flops, ledger.read, ledger.written)
+    return [
+        (line.name, number_text(line.flops), number_text(line.read), number_text(line.written))
+        for line in (*ledger.lines, total)
+    ]
+
+
+def ledger_table(ledger: Ledger) -> str:
+    """The lines as a table of at most 80 columns."""
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    found = Table(title=ledger.name, title_justify="left", box=SIMPLE, padding=(0, 1))
+    found.add_column("line", overflow="fold")
+    for name in ("flops", "bytes read", "bytes written"):
+        found.add_column(name, justify="right", overflow="fold")
+    rows = table_rows(ledger)
+    for row in rows[:-1]:
+        found.add_row(*row)
+    found.add_section()
+    found.add_row(*rows[-1])
+    out = io.StringIO()
+    Console(file=out, width=COLUMNS, color_system=None).print(found)
+    extra = f"memory beyond inputs and outputs: {number_text(ledger.extra)} bytes"
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).rstrip() + f"\n{extra}"
+
+
+def ledger_markdown(ledger: Ledger, at_most: Iterable[tuple[Number, Number]] = ()) -> str:
+    """The same table in Markdown, with the Θ-classes of the totals."""
+    pairs = list(at_most)
+    lines = ["| line | flops | bytes read | bytes written |", "| --- | --- | --- | --- |"]
+    lines += [f"| {' | '.join(row)} |" for row in table_rows(ledger)]
+    classes = [f"flops {ledger.theta('flops', pairs)}", f"bytes {ledger.theta('traffic', pairs)}"]
+    return "\n".join([*lines, "", f"{', '.join(classes)}, space {ledger.theta('space', pairs)}"])

@@ -14,15 +14,19 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib import import_module
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError, OptionTypeError, complaint
+from .lookup import match_name, read_data
 from .price import MEMORY_RATE, MULTIPLY_RATE, Price, Work
+from .sizes import check_size
 
 FORMAT = 2
-MOST_BYTES = 1 << 22  # of a file of figures
+MAX_FILE_BYTES = 1 << 22  # of a file of figures
 # A multiply rate for a dtype that was not measured is that of float32.
 _ACTIVE: list[Machine | None] = []
 _LISTENERS: list[Callable[[], None]] = []
@@ -91,14 +95,14 @@ class Machine:
     def built_in(cls) -> Machine:
         """What is assumed before anything was measured."""
         cores = os.cpu_count() or 1
-        return cls(processor(), cores, cores, memory_bytes())
+        return cls(processor_name(), cores, cores, memory_bytes())
 
     @classmethod
     def stored(cls) -> Machine | None:
         """The figures of an earlier calibration of this machine with this version of torch; None where there are none
         or where the file cannot be read."""
         try:
-            return cls.read(path())
+            return cls.read(calibration_path())
         except (OSError, OptionError):
             return None
 
@@ -108,7 +112,7 @@ class Machine:
         file = Path(file)
         try:
             # A pipe or a device has no end, and nobody is to wait for it.
-            if file.exists() and not (file.is_file() and file.stat().st_size <= MOST_BYTES):
+            if file.exists() and not (file.is_file() and file.stat().st_size <= MAX_FILE_BYTES):
                 raise ValueError("no file of figures")
             found = json.loads(file.read_text(encoding="utf-8"))
             return cls._checked(found)
@@ -120,14 +124,16 @@ class Machine:
     def _checked(cls, found: dict[str, Any]) -> Machine:
         if found.pop("format") != FORMAT:
             raise ValueError("another version's format")
-        prices = {name: Price(*map(_figure, price)) for name, price in found.pop("prices").items()}
-        roofs = {name: _rate(rate) for name, rate in found.pop("roofs").items()}
+        prices = {name: Price(*map(_check_figure, price)) for name, price in found.pop("prices").items()}
+        roofs = {name: _check_rate(rate) for name, rate in found.pop("roofs").items()}
         if not {"read.memory", "multiply.float32.square"} <= roofs.keys():
             raise ValueError("no roofs")
-        errors = {name: _figure(error) for name, error in found.pop("errors").items()}
-        cores, threads, memory = (_count(found[name]) for name in ("cores", "threads", "memory_bytes"))
+        errors = {name: _check_figure(error) for name, error in found.pop("errors").items()}
+        cores, threads, memory = (_check_count(found[name]) for name in ("cores", "threads", "memory_bytes"))
         torch, isa, taken = (str(found[name]) for name in ("torch", "isa", "taken"))
-        dots = tuple((str(name), _figure(intensity), _figure(rate)) for name, intensity, rate in found["dots"])
+        dots = tuple(
+            (str(name), _check_figure(intensity), _check_figure(rate)) for name, intensity, rate in found["dots"]
+        )
         name = str(found["name"])
         if not all(each.isprintable() for each in (name, torch, isa, taken, *prices, *roofs, *errors)):
             raise ValueError("names that cannot be printed")
@@ -135,7 +141,7 @@ class Machine:
 
     def store(self, file: Path | str | None = None) -> Path:
         """Write the figures where `stored` finds them; a reader sees the old file or the new one, never a part."""
-        file = path() if file is None else Path(file)
+        file = calibration_path() if file is None else Path(file)
         plain = {**asdict(self), "format": FORMAT, "prices": {name: list(price) for name, price in self.prices.items()}}
         write_json(file, plain)
         return file
@@ -156,7 +162,7 @@ def write_json(file: Path, plain: dict[str, Any]) -> None:
         beside.unlink(missing_ok=True)
 
 
-def active() -> Machine | None:
+def active_machine() -> Machine | None:
     """The figures that `auto` goes by: looked up once, None before the first calibration."""
     if not _ACTIVE:
         _ACTIVE.append(Machine.stored())
@@ -172,18 +178,18 @@ def use(machine: Machine | None) -> None:
         forget()
 
 
-def when_changed(forget: Callable[[], None]) -> None:
+def on_change(forget: Callable[[], None]) -> None:
     """What was decided by earlier figures is to be forgotten."""
     _LISTENERS.append(forget)
 
 
-def path() -> Path:
+def calibration_path() -> Path:
     """The file of this machine and this version of torch."""
-    known = f"{processor()}|{os.cpu_count()}|{_torch_version()}"
-    return folder() / f"machine-{hashlib.sha256(known.encode()).hexdigest()[:12]}.json"
+    known = f"{processor_name()}|{os.cpu_count()}|{_torch_version()}"
+    return cache_folder() / f"machine-{hashlib.sha256(known.encode()).hexdigest()[:12]}.json"
 
 
-def folder() -> Path:
+def cache_folder() -> Path:
     """The user's cache folder for qkv: QKV_CACHE where that is set, else what the system says."""
     own = os.environ.get("QKV_CACHE")
     if own:
@@ -195,7 +201,7 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qkv"
 
 
-def processor() -> str:
+def processor_name() -> str:
     """The processor's name, as the system gives it."""
     table = Path("/proc/cpuinfo")
     for line in table.read_text(encoding="utf-8").splitlines() if table.exists() else ():
@@ -241,22 +247,109 @@ def _torch_version() -> str:
         return "none"
 
 
-def _figure(given: Any) -> float:
+def _check_figure(given: Any) -> float:
     number = float("nan") if isinstance(given, bool | str) else float(given)
     if not math.isfinite(number) or number < 0:
         raise ValueError(f"{given!r} is no figure")
     return number
 
 
-def _rate(given: Any) -> float:
-    number = _figure(given)
+def _check_rate(given: Any) -> float:
+    number = _check_figure(given)
     if not 1e-9 <= number <= 1e21:
         raise ValueError(f"{given!r} is no figure of a machine")
     return number
 
 
-def _count(given: Any) -> int:
-    number = _rate(given)
+def _check_count(given: Any) -> int:
+    number = _check_rate(given)
     if not number.is_integer():
         raise ValueError(f"{given!r} is no whole number")
     return int(number)
+
+
+HARDWARE_FILE = "hardware.toml"
+HERE = "here"
+# What numbers are multiplied in where a machine has no rate for them.
+_INSTEAD = {"bfloat16": ("float16", "float32"), "float16": ("bfloat16", "float32"), "float32": ()}
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """rates: FLOP/s of matrix products by dtype, dense, without sparsity. bandwidth: bytes a second from memory.
+    memory: bytes. source: where the figures come from. measured: whether they were measured on this machine."""
+
+    name: str
+    rates: dict[str, float]
+    bandwidth: float
+    memory: int
+    source: str = ""
+    title: str = ""
+    measured: bool = False
+
+    def __post_init__(self) -> None:
+        check_size("memory", self.memory)
+        if not isinstance(self.rates, dict) or not self.rates:
+            raise OptionTypeError(complaint("rates", repr(self.rates), "FLOP/s by dtype, such as {'float32': 1e12}"))
+        for name, rate in [*self.rates.items(), ("bandwidth", self.bandwidth)]:
+            if isinstance(rate, bool) or not isinstance(rate, int | float) or not isfinite(rate) or rate <= 0:
+                raise OptionError(complaint(name, repr(rate), "a positive number, a second"))
+
+    def rate(self, dtype: str) -> float:
+        """FLOP/s in a dtype, or in the nearest one that the machine multiplies."""
+        return self.rates[self.rate_name(dtype)]
+
+    def rate_name(self, dtype: str) -> str:
+        """
+        >>> Hardware("old", {"float32": 1e12}, 1e11, 2**34).rate_name("bfloat16")
+        'float32'
+        """
+        for name in (dtype, *_INSTEAD.get(dtype, ())):
+            if name in self.rates:
+                return name
+        raise OptionError(complaint("hardware", f"{self.name} without a rate for {dtype}", f"one of {[*self.rates]}"))
+
+    def ridge(self, dtype: str) -> float:
+        """Flops for each byte from which the machine computes longer than it reads."""
+        return self.rate(dtype) / self.bandwidth
+
+
+def hardware() -> dict[str, Hardware]:
+    """Every machine by its name; "here" is this one.
+
+    >>> hardware()["h100-sxm"].bandwidth
+    3350000000000.0
+    """
+    return {HERE: _here(), **{name: _preset(name) for name in read_data(HARDWARE_FILE)}}
+
+
+def as_hardware(given: Any) -> Hardware:
+    """A machine, or one by a name as people type it."""
+    if isinstance(given, Hardware):
+        return given
+    if not isinstance(given, str):
+        raise OptionTypeError(complaint("hardware", repr(given), "a qkv.cost.Hardware or the name of one"))
+    hint = "qkv plan --list shows every name; qkv.cost.Hardware(...) describes another machine"
+    name = match_name("hardware", given, [HERE, *read_data(HARDWARE_FILE)], "a machine that is known by name", hint)
+    return _here() if name == HERE else _preset(name)
+
+
+def _here() -> Hardware:
+    """This machine as `qkv calibrate` measured it; before that, careful figures."""
+    machine = Machine.stored() or Machine.built_in()
+    rates = {dtype: machine.multiply_rate(dtype) for dtype in ("float32", "bfloat16", "float16")}
+    source = "measured by qkv calibrate" if machine.measured else "built-in careful figures; qkv calibrate measures"
+    title = f"this machine, {machine.name}"
+    return Hardware(HERE, rates, machine.memory_rate, machine.memory_bytes, source, title, machine.measured)
+
+
+@cache
+def _preset(name: str) -> Hardware:
+    entry = read_data(HARDWARE_FILE)[name]
+    rates, source = entry.get("rates"), entry["source"]
+    if rates is None:
+        each = entry["cores"] * entry["clock"] * 2
+        rates = {dtype: each * lanes for dtype, lanes in entry["lanes"].items()}
+        lanes = " or ".join(f"{count} lanes of {dtype}" for dtype, count in entry["lanes"].items())
+        source += f"; rates are {entry['cores']} cores × {entry['clock'] / 1e9:g} GHz × {lanes} × 2"
+    return Hardware(name, rates, float(entry["bandwidth"]), entry["memory"], source, entry["title"])

@@ -1,30 +1,32 @@
-"""`plan`: what a model will take on a machine, before it runs: time, memory, where both go, and where they change."""
+"""Plans: time and memory of a model on a machine before it runs, part by part, with crossing points and curves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import OptionError, complaint
-from .architecture import Model
-from .attending import state_bytes
-from .blocks import model_cost, parts
-from .formats import LARGEST, arithmetic, check_size, format_name, is_symbol, stored
+from .architecture import Model, as_model
+from .blocks import model_cost, parts, state_bytes
 from .formulas import formula
-from .hardware import Hardware, as_hardware
-from .models import as_model
-from .readable import counted, whole
+from .machine import HERE, Hardware, Machine, as_hardware
+from .readable import count_text, integer_text
+from .sizes import LARGEST, check_size, compute_format, format_name, is_symbol, storage_bytes
 
 if TYPE_CHECKING:
     from .scaling import Scaling
 
-USUAL_CONTEXT = 8192
+DEFAULT_CONTEXT = 8192
+CHART_CONTEXT = 131072  # charts go at least this far
+_ENCODER = "an encoder keeps no cache"
+
+Dot = tuple[str, float, float]
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a step. bound: whether its "flops" or its "bytes" take longer. formula: of those that do."""
+    """One part of a step. bound: "flops" or "bytes", whichever takes longer; formula: that of the bound."""
 
     name: str
     flops: int
@@ -38,8 +40,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Variant:
-    """The same model with other heads. ratio: its cache to that of the model as it is. speedup: the model's time to its
-    own."""
+    """The model with other attention. as_is: the model unchanged. ratio: cache relative to the model's. speedup: the
+    model's time divided by the variant's."""
 
     name: str
     kv_heads: int
@@ -52,7 +54,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where two lines cross. at: the first size, of `unit`, at which it is so; None: nowhere, and `reason` says why."""
+    """The size `at`, in `unit`, from which `question` is true; None if it never is, for `reason`."""
 
     question: str
     unit: str
@@ -62,8 +64,11 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Plan:
-    """The answer of `plan`. Bytes are exact; times are those of the roofline: each part takes as long as its flops or
-    its bytes do, whichever is longer, and parts follow one another. Printing it shows tables."""
+    """The result of `plan`; printing it shows tables.
+
+    Bytes are exact. Times follow the roofline: a part takes as long as its flops or its bytes, whichever is longer, and
+    parts follow one another. `held_bytes` is weights and caches.
+    """
 
     model: Model
     hardware: Hardware
@@ -99,21 +104,21 @@ class Plan:
 
     @property
     def step_seconds(self) -> float:
-        """Of a step of decoding, or of an encoder's pass."""
+        """Time of a decode step, or of an encoder's pass."""
         return sum(part.seconds for part in self.parts.values())
 
     @property
     def flops(self) -> int:
-        """Of a step."""
+        """Flops of a step."""
         return sum(part.flops for part in self.parts.values())
 
     @property
     def bytes(self) -> int:
-        """That a step reads and writes."""
+        """Bytes that a step reads and writes."""
         return sum(part.bytes for part in self.parts.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON; bytes are integers."""
+        """All fields and totals, for JSON."""
         found = {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
         if self.scaling is None:
             del found["scaling"]
@@ -126,7 +131,7 @@ class Plan:
         return {**found, **{name: getattr(self, name) for name in sums}}
 
     def to_csv(self) -> str:
-        """A line for each quantity: model, hardware, what it is of, quantity, value."""
+        """CSV with one line per quantity: model, hardware, options, subject, quantity, value."""
         from .report import csv_text
 
         return csv_text([self])
@@ -149,15 +154,26 @@ def plan(
     machines: int | None = None,
     link: Any = None,
 ) -> Plan:
-    """What a model takes on a machine.
+    """Time and memory of a model on a machine.
 
-    model: a Model, the name of a preset, or the path of a config.json. hardware: a Hardware or the name of one.
-    context: tokens of each sequence, the newest included; 8192, or what the model was made for if that is less.
-    weights, cache: how numbers are stored (float32, bfloat16, float16, int8, int4); quantised ones are widened before
-    they are multiplied. prompt: tokens that are read before the first new one, by the encoder of an encoder-decoder;
-    as many as context. An encoder does not decode: its parts are those of a pass over `context` tokens.
-    machines, link: how it scales to so many of these machines with such a link between any two ("10GBps", "100gbe", or
-    a `Link`; 100 Gbit/s Ethernet): `scaling`.
+    Args:
+        model: a `Model`, the name of a preset, or the path of a config.json.
+        hardware: a `Hardware` or its name; "here" is this machine.
+        context: tokens of each sequence, the newest included; by default 8192, or the model's own limit if less. An
+            encoder does not decode: its parts are those of a pass over `context` tokens.
+        batch: sequences.
+        weights, cache: storage formats (float32, bfloat16, float16, int8, int4); quantised numbers are converted before
+            they are multiplied.
+        prompt: tokens of the prompt, or of the source of an encoder-decoder; `context` by default.
+        machines: plan for up to this many machines too, in `Plan.scaling`.
+        link: the link between any two machines: a `Link`, a name ("100gbe") or a rate ("10GBps"); by default 100 Gbit/s
+            Ethernet.
+
+    Returns:
+        A `Plan`.
+
+    Raises:
+        OptionError: an unknown name or a value out of range.
 
     >>> found = plan("llama-3-8b", "h100-sxm", context=8192)
     >>> found.weight_bytes, found.cache_bytes, found.bottleneck, f"{found.seconds_per_token * 1e3:.2f} ms"
@@ -166,13 +182,13 @@ def plan(
     sizes, machine = as_model(model), as_hardware(hardware)
     _check_numbers(sizes)
     if context is None:
-        context = min(USUAL_CONTEXT, sizes.context or USUAL_CONTEXT)
+        context = min(DEFAULT_CONTEXT, sizes.context or DEFAULT_CONTEXT)
     prompt = context if prompt is None else prompt
     for name, size in (("context", context), ("batch", batch), ("prompt", prompt)):
         check_size(name, size)
     run = Run(sizes, machine, batch, format_name("weights", weights), format_name("cache", cache), prompt)
     if machines is None and link is not None:
-        raise OptionError(complaint("link", repr(link), "machines= beside it", "one machine needs no link"))
+        raise OptionError(complaint("link", repr(link), "None without machines=", "pass machines= too"))
     decodes = sizes.kind != "encoder"
     step = run.step(context)
     seconds = sum(part.seconds for part in step.values())
@@ -187,7 +203,7 @@ def plan(
         prompt=prompt,
         weight_bytes=run.weight_bytes,
         cache_bytes=sizes.cache_bytes(context, batch, cache),
-        cache_bytes_per_token=stored(sizes.cache_numbers, cache),
+        cache_bytes_per_token=storage_bytes(sizes.cache_numbers, cache),
         cross_cache_bytes=run.cross_bytes(batch),
         seconds_per_token=seconds if decodes else None,
         tokens_per_second=(batch if decodes else batch * context) / seconds,
@@ -196,12 +212,12 @@ def plan(
         bottleneck=max(step.values(), key=lambda part: part.seconds).name,
         intensity=total_flops / total_bytes,
         ridge=run.ridge,
-        rate_dtype=machine.rate_name(arithmetic(run.weights)),
-        fits=run.held(context, batch) <= machine.memory,
-        largest_batch=run.largest(lambda size: run.held(context, size)) if decodes else None,
-        largest_context=run.largest(lambda size: run.held(size, batch)) if decodes else None,
+        rate_dtype=machine.rate_name(compute_format(run.weights)),
+        fits=run.memory_needed(context, batch) <= machine.memory,
+        largest_batch=run.largest(lambda size: run.memory_needed(context, size)) if decodes else None,
+        largest_context=run.largest(lambda size: run.memory_needed(size, batch)) if decodes else None,
         variants=run.variants(context, seconds),
-        crossings=run.crossings(context),
+        crossings=crossings(run, context),
         notes=run.notes(context),
         scaling=None if machines is None else run.scaling(context, machines, link),
     )
@@ -209,7 +225,7 @@ def plan(
 
 @dataclass(frozen=True)
 class Run:
-    """A model on a machine with a batch and storage formats: times and bytes at any context."""
+    """A model on a machine, with a batch and storage formats: times and bytes at any context."""
 
     model: Model
     hardware: Hardware
@@ -220,14 +236,14 @@ class Run:
 
     @property
     def weight_bytes(self) -> int:
-        return stored(self.model.parameters, self.weights)
+        return storage_bytes(self.model.parameters, self.weights)
 
     @property
     def ridge(self) -> float:
-        return self.hardware.ridge(arithmetic(self.weights))
+        return self.hardware.ridge(compute_format(self.weights))
 
     def step(self, context: int, batch: int | None = None, similarity: str = "softmax") -> dict[str, Part]:
-        """A step of decoding that makes the context's last token; of an encoder, a pass over all."""
+        """The decode step of the context's last token; for an encoder, a pass over the context."""
         new, past = (1, context - 1) if self.model.kind != "encoder" else (context, 0)
         return self._timed(self.batch if batch is None else batch, new, past, similarity, encodes=False)
 
@@ -235,12 +251,12 @@ class Run:
         return sum(part.seconds for part in self.step(context, similarity=similarity).values())
 
     def prefill(self, tokens: int) -> float:
-        """From a prompt to the first token; an encoder-decoder's decoder starts with one."""
+        """Time from the prompt to the first token."""
         new = 1 if self.model.kind == "encoder-decoder" else tokens
         return sum(part.seconds for part in self._timed(self.batch, new, 0, "softmax", encodes=True).values())
 
     def pass_over(self, tokens: int, similarity: str = "softmax") -> dict[str, Part]:
-        """Over so many tokens with nothing before them: a decoder's prefill, or an encoder's pass."""
+        """A pass over `tokens` tokens with an empty cache: prefill, or an encoder's pass."""
         return self._timed(self.batch, tokens, 0, similarity, encodes=True)
 
     def _timed(self, batch: int, new: int, past: int, similarity: str, *, encodes: bool) -> dict[str, Part]:
@@ -256,7 +272,7 @@ class Run:
             logit_tokens=1,
             encodes=encodes,
         )
-        rate, bandwidth = self.hardware.rate(arithmetic(self.weights)), self.hardware.bandwidth
+        rate, bandwidth = self.hardware.rate(compute_format(self.weights)), self.hardware.bandwidth
         found = {}
         for name, part in parts(ledger).items():
             by_flops, by_bytes = part.flops / rate, part.traffic / bandwidth
@@ -268,23 +284,22 @@ class Run:
         return found
 
     def cross_bytes(self, batch: int) -> int:
-        """Keys and values of the source that an encoder-decoder keeps."""
+        """Bytes of the source's keys and values that an encoder-decoder caches."""
         if self.model.kind != "encoder-decoder":
             return 0
-        return stored(batch * self.prompt * self.model.cache_numbers, self.cache)
+        return storage_bytes(batch * self.prompt * self.model.cache_numbers, self.cache)
 
-    def held(self, context: int, batch: int) -> int:
-        """Weights and caches."""
+    def memory_needed(self, context: int, batch: int) -> int:
+        """Bytes of weights and caches."""
         return self.weight_bytes + self.model.cache_bytes(context, batch, self.cache) + self.cross_bytes(batch)
 
-    def largest(self, held: Callable[[int], int]) -> int | None:
-        """The largest size that memory holds; None where no size is too large."""
-        memory = self.hardware.memory
-        found = first(lambda size: held(size) > memory)
-        return None if found is None else found - 1
+    def largest(self, needed: Callable[[int], int]) -> int | None:
+        """The largest size whose bytes fit into memory; None if every size does."""
+        too_large = first_size(lambda size: needed(size) > self.hardware.memory)
+        return None if too_large is None else too_large - 1
 
     def variants(self, context: int, seconds: float) -> dict[str, Variant]:
-        """Multi-head, as it is, multi-query, and linear attention."""
+        """Multi-head, unchanged, multi-query and linear attention."""
         model, heads = self.model, self.model.heads
         grouped = "latent" if model.latent is not None else f"GQA({model.kv_heads})"
         as_is = grouped if model.latent is not None or 1 < model.kv_heads < heads else None
@@ -305,36 +320,33 @@ class Run:
         ratio = state / now if now else None
         return {**found, "linear": Variant("linear", model.kv_heads, False, state, time, ratio, seconds / time)}
 
-    def crossings(self, context: int) -> dict[str, Crossing]:
-        from .crossings import crossings
-
-        return crossings(self, context)
-
     def scaling(self, context: int, machines: int, link: Any) -> Scaling:
         from .scaling import scaling
 
         return scaling(self, context, machines, link)
 
     def notes(self, context: int) -> list[str]:
-        """What a reader of the figures must know."""
+        """Remarks that readers of the figures need."""
         found = []
         limit = self.model.context
         if limit and context > limit:
-            found.append(f"{self.model.name} was made for {counted(limit, 'token')}, not for {whole(context)}")
+            found.append(
+                f"{self.model.name} was trained for {count_text(limit, 'token')}, not for {integer_text(context)}"
+            )
         if not self.hardware.measured and self.hardware.name == "here":
-            found.append("this machine was not measured yet: figures are careful guesses; run qkv calibrate")
-        asked, used = arithmetic(self.weights), self.hardware.rate_name(arithmetic(self.weights))
-        if asked != used:
-            found.append(f"{self.hardware.name} has no rate for {asked}: that of {used} is taken")
-        if self.held(context, self.batch) > self.hardware.memory:
-            found.append("it does not fit: times are as if the memory were large enough")
+            found.append("this machine has not been measured: rates are conservative guesses; run qkv calibrate")
+        wanted, used = compute_format(self.weights), self.hardware.rate_name(compute_format(self.weights))
+        if wanted != used:
+            found.append(f"{self.hardware.name} has no rate for {wanted}: that of {used} is used")
+        if self.memory_needed(context, self.batch) > self.hardware.memory:
+            found.append("it does not fit into memory: times are those of a machine with enough")
         return found
 
 
-def first(holds: Callable[[int], bool], start: int = 1, limit: int = LARGEST) -> int | None:
-    """The smallest size at which something that stays true becomes true; None where it does not.
+def first_size(holds: Callable[[int], bool], start: int = 1, limit: int = LARGEST) -> int | None:
+    """The smallest size at which a monotone condition becomes true; None if it never does.
 
-    >>> first(lambda size: size * size > 50)
+    >>> first_size(lambda size: size * size > 50)
     8
     """
     if not holds(limit):
@@ -360,3 +372,173 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     return value
+
+
+if TYPE_CHECKING:
+    pass
+
+
+def crossings(run: Run, context: int) -> dict[str, Crossing]:
+    """Crossing points by name."""
+    return {
+        "cache_over_projections": _cache_over_projections(run),
+        "cache_over_weights": _cache_over_weights(run),
+        "linear_smaller": _linear_smaller(run),
+        "linear_faster": _linear_faster(run),
+        "compute_bound": _compute_bound(run, context),
+    }
+
+
+def _cache_over_projections(run: Run) -> Crossing:
+    question = "the cache takes as long as projections"
+    if run.model.kind == "encoder":
+        return Crossing(question, "tokens", None, _ENCODER)
+
+    def is_longer(context: int) -> bool:
+        step = run.step(context)
+        return step["cache"].seconds >= step["projections"].seconds
+
+    at = first_size(is_longer)
+    return Crossing(question, "tokens", at, "" if at else _full_window(run))
+
+
+def _cache_over_weights(run: Run) -> Crossing:
+    """The context at which a step reads as many bytes of cache as of weights."""
+    question = "the cache takes as long to read as a step's weights"
+    if run.model.kind == "encoder":
+        return Crossing(question, "tokens", None, _ENCODER)
+    weights = weights_read(run)
+    at = first_size(lambda size: run.step(size)["cache"].bytes >= weights)
+    return Crossing(question, "tokens", at, "" if at else _full_window(run))
+
+
+def weights_read(run: Run) -> int:
+    """Bytes of weights that a step reads."""
+    step = model_cost(run.model, run.batch, 1, 1, weights=run.weights, cache=run.cache, item=0, source=run.prompt)
+    return sum(lines.read for name, lines in parts(step).items() if name != "cache")
+
+
+def _linear_smaller(run: Run) -> Crossing:
+    question = "a linear state is smaller than the cache"
+    if run.model.kind == "encoder":
+        return Crossing(question, "tokens", None, _ENCODER)
+    state = run.model.layers * state_bytes(run.model)
+    at = first_size(lambda size: run.model.cache_bytes(size, 1, run.cache) > state)
+    return Crossing(question, "tokens", at, "" if at else _full_window(run))
+
+
+def _linear_faster(run: Run) -> Crossing:
+    question = "linear attention makes a token sooner"
+    if run.model.kind == "encoder":
+        question = "linear attention makes a pass sooner"
+    at = first_size(lambda size: run.seconds(size, "linear") < run.seconds(size))
+    return Crossing(question, "tokens", at, "" if at else _full_window(run))
+
+
+def _full_window(run: Run) -> str:
+    if run.model.window is not None:
+        return f"windows of {run.model.window} keys keep the cache small at every context"
+    return "not at any context"
+
+
+def _compute_bound(run: Run, context: int) -> Crossing:
+    """Intensity grows with the batch, up to a limit: each sequence reads its own cache."""
+    question = "decoding computes longer than it reads"
+    if run.model.kind == "encoder":
+        question = "a pass computes longer than it reads"
+
+    def intensity(batch: int) -> float:
+        found = run.step(context, batch).values()
+        return sum(part.flops for part in found) / sum(part.bytes for part in found)
+
+    at = first_size(lambda batch: intensity(batch) >= run.ridge)
+    if at is not None:
+        return Crossing(question, "sequences", at)
+    dtype = run.hardware.rate_name(compute_format(run.weights))
+    own = "tokens are read and written" if run.model.kind == "encoder" else "each sequence reads its own cache"
+    reason = f"{own}: {intensity(LARGEST):.3g} flops a byte at most, {run.ridge:.3g} are needed for {dtype}"
+    return Crossing(question, "sequences", None, reason)
+
+
+class Curve(NamedTuple):
+    """(context, seconds) points. as_is: the model with its own attention."""
+
+    name: str
+    as_is: bool
+    points: list[tuple[int, float]]
+
+
+class Roofs(NamedTuple):
+    """A roofline chart. tops: (name, flops per second, bytes per second) of machines. counted, measured: (name, flops
+    per byte, flops per second) of calls."""
+
+    tops: list[Dot]
+    counted: list[Dot]
+    measured: list[Dot]
+
+
+def times_over_context(plans: Sequence[Plan]) -> list[Curve]:
+    """Time of a token (or of an encoder's pass) at contexts from 128 to four times the plan's: one plan with its
+    variants, or one curve for each of several plans.
+
+    >>> from qkv.cost import plan
+    >>> [curve.name for curve in times_over_context([plan("llama-3-8b", "t4")])]
+    ['MHA', 'GQA(8)', 'MQA', 'linear']
+    """
+    far = max(4 * max(plan.context for plan in plans), CHART_CONTEXT)
+    contexts = [2**power for power in range(7, min(far, LARGEST).bit_length())]
+    curves = []
+    for plan in plans:
+        run = Run(plan.model, plan.hardware, plan.batch, plan.weights, plan.cache, plan.prompt)
+        if len(plans) > 1:
+            curves.append(Curve(plan_name(plan), True, [(n, run.seconds(n)) for n in contexts]))
+            continue
+        for variant in plan.variants.values():
+            points = [(n, _variant_seconds(run, variant.name, n)) for n in contexts]
+            curves.append(Curve(variant.name, variant.as_is, points))
+    return curves
+
+
+def roofs(plans: Sequence[Plan]) -> Roofs:
+    """The roofline of each machine, with the plans' steps and parts, and calls measured here."""
+    machines = {(plan.hardware.name, plan.rate_dtype): plan for plan in plans}
+    tops = [(name, plan.hardware.rates[dtype], plan.hardware.bandwidth) for (name, dtype), plan in machines.items()]
+    dots = []
+    for plan in plans:
+        whole_step = "a token" if plan.seconds_per_token is not None else "a pass"
+        dots.append(
+            (whole_step if len(plans) == 1 else plan_name(plan), plan.intensity, plan.flops / plan.step_seconds)
+        )
+        if len(plans) == 1:
+            dots += _part_dots(plan)
+    machine = Machine.stored() if any(name == HERE for name, _ in machines) else None
+    measured = [] if machine is None else list(machine.dots)
+    if machine is not None and measured and (HERE, "float32") not in machines:
+        # Measured calls multiply in float32, whatever their storage.
+        tops.append((f"{HERE}, float32", machine.multiply_rate("float32"), machine.memory_rate))
+    return Roofs(tops, dots, measured)
+
+
+def plan_name(plan: Plan) -> str:
+    return f"{plan.model.name} on {plan.hardware.name}"
+
+
+def _part_dots(plan: Plan) -> list[Dot]:
+    """One dot per part; scores and the cache are one dot."""
+    groups = {"attention": ("scores", "cache"), **{name: (name,) for name in ("projections", "feed-forward", "logits")}}
+    found = []
+    for name, members in groups.items():
+        some = [plan.parts[member] for member in members if member in plan.parts]
+        flops, moved = sum(part.flops for part in some), sum(part.bytes for part in some)
+        if flops and moved:
+            found.append((name, flops / moved, flops / sum(part.seconds for part in some)))
+    return found
+
+
+def _variant_seconds(run: Run, name: str, context: int) -> float:
+    if name == "linear":
+        return run.seconds(context, "linear")
+    heads = {"MHA": run.model.heads, "MQA": 1}.get(name, run.model.kv_heads)
+    if heads == run.model.kv_heads and not (name == "MHA" and run.model.latent is not None):
+        return run.seconds(context)
+    return replace(run, model=replace(run.model, kv_heads=heads, latent=None)).seconds(context)

@@ -1,4 +1,4 @@
-"""Work and memory of one call, counted. A leaf: no torch, ints in, ints out."""
+"""Estimated cost of a call: its flops, bytes and memory, and its time at the prices of a machine."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-# Conservative figures for one core of a recent machine. Only their ratios decide between backends.
+# Conservative rates of one core of a recent machine. Only their ratio matters for the choice of a backend.
 MULTIPLY_RATE = 40e9  # floating-point operations a second in a matrix product
 MEMORY_RATE = 8e9  # bytes a second read or written beyond the caches
 
 
 class Work(NamedTuple):
-    """What a call comes to, in units that a machine has a price for. engine: the code that runs, for each has prices of
-    its own. executed: flops of all products, masked parts of tiles included. The rest is of the thread that has most to
-    do. steps: operators, pieces, tiles or chunks. products: flops. pairs: weights made of scores, or cells of a
-    mask. rows: numbers of queries and answers. near, far: bytes of keys, values and scores that move, and those that do
-    not fit into the caches. overlaps: whether bytes come in while some are multiplied, as in a roofline; otherwise one
-    follows the other."""
+    """The work of a call, in the units that a machine has prices for.
+
+    Attributes:
+        engine: the code that runs ("native", "sdpa.64.float32", …); each engine has its own prices.
+        executed: flops of all products, masked parts of tiles included.
+        steps: operators, pieces, tiles or chunks; this and the rest are those of the busiest thread.
+        products: flops of products.
+        pairs: scores turned into weights, or cells of a mask.
+        rows: numbers of queries and outputs.
+        near: bytes of keys, values and scores that move.
+        far: those of them that do not fit into the processor's caches.
+        overlaps: whether reading and multiplying overlap, as in a roofline; otherwise one follows the other.
+    """
 
     engine: str
     executed: int
@@ -31,7 +38,7 @@ class Work(NamedTuple):
 
 
 class Price(NamedTuple):
-    """Seconds for a call, and for each unit of its work."""
+    """Seconds per call, and per unit of each kind of work."""
 
     call: float
     step: float
@@ -42,18 +49,24 @@ class Price(NamedTuple):
     far: float
 
     def seconds(self, work: Work) -> float:
-        """The roofline: what is multiplied and what comes from memory meanwhile, or one after the other."""
-        made, moved = self.product * work.products + self.pair * work.pairs, self.far * work.far
-        last = max(made, moved) if work.overlaps else made + moved
+        """Time of a call; with `overlaps`, the longer of computing and reading counts (the roofline)."""
+        computing, reading = self.product * work.products + self.pair * work.pairs, self.far * work.far
+        last = max(computing, reading) if work.overlaps else computing + reading
         return self.call + self.step * work.steps + self.row * work.rows + self.near * work.near + last
 
 
 @dataclass(frozen=True)
 class Cost:
-    """flops: multiplications and additions that the call asks for. traffic: bytes that pass through memory. extra:
-    bytes held beside inputs and output at the worst moment. overhead: seconds that no size explains. charged: flops
-    that the backend takes as long for, at the rate of a good product; None: as asked for. work: asks what is executed, in
-    the units of a machine that was measured."""
+    """Estimated cost of a call on one backend.
+
+    Attributes:
+        flops: multiplications and additions that the call needs.
+        traffic: bytes read and written.
+        extra: peak bytes of memory beyond inputs and output.
+        overhead: seconds that do not depend on sizes.
+        charged: flops of a fast matrix product that would take as long; None: `flops`.
+        work: returns the executed work, in the units that a calibrated machine has prices for.
+    """
 
     flops: int
     traffic: int
@@ -64,19 +77,19 @@ class Cost:
 
     @property
     def executed(self) -> int:
-        """Flops of products as the backend does them, masked parts of its tiles included."""
+        """Flops of the products that the backend executes, masked parts of tiles included."""
         return self.flops if self.work is None else self.work().executed
 
     @property
     def seconds(self) -> float:
-        """A rough time from built-in figures: it orders the backends, it does not predict."""
+        """A rough time from built-in rates, good enough to rank backends."""
         return self.overhead + (self.charged or self.flops) / MULTIPLY_RATE + self.traffic / MEMORY_RATE
 
 
-def share(tasks: int, threads: int) -> float:
-    """The part of some equal tasks that falls to the thread with most of them.
+def busiest_share(tasks: int, threads: int) -> float:
+    """The share of equal tasks that the busiest thread gets.
 
-    >>> share(3, 2), share(8, 2), share(1, 2)
+    >>> busiest_share(3, 2), busiest_share(8, 2), busiest_share(1, 2)
     (0.6666666666666666, 0.5, 1.0)
     """
     return -(-tasks // max(1, threads)) / max(1, tasks)
@@ -92,8 +105,8 @@ def product_flops(pairs: int, width: int) -> int:
 
 
 def linear_flops(queries: int, keys: int, features: int, width: int, width_v: int, pairs: int) -> int:
-    """The linear backend: each key is added to features × (width_v + 1) sums, each query reads them all; and `pairs` of a
-    query and a key in the same chunk are scored and weighed one by one.
+    """Flops of the linear backend: each key is added to features × (width_v + 1) sums, each query reads all sums, and
+    `pairs` of a query and a key in the same chunk are scored one by one.
 
     >>> linear_flops(queries=10, keys=10, features=4, width=4, width_v=4, pairs=45)
     1520

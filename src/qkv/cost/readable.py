@@ -1,4 +1,4 @@
-"""Numbers and tables for people."""
+"""Numbers and tables as text for readers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _TIMES = ((365.25 * 86400, "y"), (86400, "days"), (3600, "h"), (60, "min"))
 _WORDS = {10**6: "million", 10**9: "billion", 10**12: "trillion"}
-_LEAST = 20  # columns that a text is broken into
+_LEAST = 20  # columns that wrapped text needs
 
 
 def quantity(value: float, unit: str = "") -> str:
-    """Three digits and a prefix of the SI; beyond those, a power of ten.
+    """Three significant digits with an SI prefix, or a power of ten beyond those.
 
     >>> quantity(16060522496, "B"), quantity(0.25), quantity(999_999), quantity(3 * 10**25)
     ('16.1 GB', '0.25', '1 M', '3·10²⁵')
@@ -44,23 +44,23 @@ def readable_seconds(seconds: float) -> str:
         return f"{seconds * 1e9:.3g} ns"
     size, unit = next((size, unit) for size, unit in _TIMES if seconds >= size)
     number = seconds / size
-    return f"{power_of_ten(number) if number >= 1e6 else pace(number)} {unit}"
+    return f"{power_of_ten(number) if number >= 1e6 else rate_text(number)} {unit}"
 
 
-def whole(count: int) -> str:
+def integer_text(count: int) -> str:
     """
-    >>> whole(487819), whole(10**15), whole(1_234_567_890_123), whole(99_999_999_999)
+    >>> integer_text(487819), integer_text(10**15), integer_text(1_234_567_890_123), integer_text(99_999_999_999)
     ('487,819', '10¹⁵', '1.23·10¹²', '10¹¹')
     """
     return f"{count:,}" if count < 10**10 else power_of_ten(count)
 
 
-def counted(count: int, one: str) -> str:
+def count_text(count: int, one: str) -> str:
     """
-    >>> counted(1, "token"), counted(8192, "token")
+    >>> count_text(1, "token"), count_text(8192, "token")
     ('1 token', '8,192 tokens')
     """
-    return f"{whole(count)} {one}{'' if count == 1 else 's'}"
+    return f"{integer_text(count)} {one}{'' if count == 1 else 's'}"
 
 
 def power_of_ten(value: float) -> str:
@@ -75,27 +75,27 @@ def in_words(count: int) -> str:
     ('8.03 billion', '671 billion', '1,704')
     """
     size = max((size for size in _WORDS if float(f"{count:.2e}") >= size), default=1)
-    return f"{float(f'{count / size:.3g}'):,g} {_WORDS[size]}" if size > 1 else whole(count)
+    return f"{float(f'{count / size:.3g}'):,g} {_WORDS[size]}" if size > 1 else integer_text(count)
 
 
-def pace(value: float) -> str:
+def rate_text(value: float) -> str:
     """
-    >>> pace(1048.3), pace(0.986)
+    >>> rate_text(1048.3), rate_text(0.986)
     ('1,048', '0.986')
     """
-    return whole(round(value)) if value >= 100 else quantity(value)
+    return integer_text(round(value)) if value >= 100 else quantity(value)
 
 
-def times(ratio: float) -> str:
+def ratio_text(ratio: float) -> str:
     """
-    >>> times(4.0), times(0.0157), times(1.304)
+    >>> ratio_text(4.0), ratio_text(0.0157), ratio_text(1.304)
     ('× 4', '× 0.0157', '× 1.3')
     """
     return f"× {quantity(ratio)}"
 
 
 def in_columns(rows: Sequence[Sequence[str]], align: str, indent: str = "  ") -> str:
-    """Rows in columns, two spaces apart; the last column goes on below itself where a line would be too long.
+    """Rows in columns, two spaces apart; the last column wraps where a line would be too long.
 
     >>> print(in_columns([("time", "4.81 ms", "a token"), ("cache", "1 GB", "")], "<><"))
       time   4.81 ms  a token
@@ -103,9 +103,9 @@ def in_columns(rows: Sequence[Sequence[str]], align: str, indent: str = "  ") ->
     """
     widths = [max(len(row[at]) for row in rows) for at in range(len(align))]
     start = sum(widths[:-1]) + 2 * (len(align) - 1) + len(indent)
-    # With no room left beside the other columns, what is too long stands below them.
-    beside = WIDE - start >= _LEAST
-    more = " " * (start if beside else 3 * len(indent))
+    # Where the other columns leave too little width, the last one wraps below them.
+    fits = WIDE - start >= _LEAST
+    more = " " * (start if fits else 3 * len(indent))
     lines = []
     for row in rows:
         sides = zip(row, widths, align, strict=True)
@@ -113,13 +113,13 @@ def in_columns(rows: Sequence[Sequence[str]], align: str, indent: str = "  ") ->
         broken = [last.rstrip()]
         if start + len(broken[0]) > WIDE and align[-1] == "<":
             broken = textwrap.wrap(row[-1], WIDE - len(more))
-            broken = broken if beside else ["", *broken]
+            broken = broken if fits else ["", *broken]
         lines.append((indent + "  ".join([*cells, broken[0]])).rstrip())
         lines += [more + line for line in broken[1:]]
     return "\n".join(lines)
 
 
-def wrapped(text: str, indent: str) -> list[str]:
-    """Lines that are broken at spaces; what is joined by a no-break space stays together."""
+def wrap_lines(text: str, indent: str) -> list[str]:
+    """Lines broken at spaces; no-break spaces keep words together and become spaces."""
     lines = textwrap.wrap(text, WIDE, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
     return [line.replace("\u00a0", " ") for line in lines]

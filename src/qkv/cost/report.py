@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from .blocks import touched_experts
-from .formats import BITS, stored
+from .blocks import experts_used
+from .communication import Point, read_points
 from .formulas import LETTERS
-from .readable import counted, in_columns, in_words, pace, quantity, readable_seconds, times, whole, wrapped
+from .readable import (
+    count_text,
+    in_columns,
+    in_words,
+    integer_text,
+    quantity,
+    rate_text,
+    ratio_text,
+    readable_seconds,
+    wrap_lines,
+)
+from .scaling import LINEAR
+from .sizes import BITS, storage_bytes
 
 if TYPE_CHECKING:
     from .planning import Crossing, Plan
@@ -21,7 +35,6 @@ SHORT_FORMULA = 24
 
 def plan_text(plan: Plan) -> str:
     """The answer in a line, then why."""
-    from .scaling_report import scaling_text
 
     sections = [_headline(plan), _summary(plan), _parts(plan), _variants(plan), _crossings(plan)]
     sections += [] if plan.scaling is None else [scaling_text(plan)]
@@ -30,7 +43,6 @@ def plan_text(plan: Plan) -> str:
 
 def comparison_text(plans: Sequence[Plan]) -> str:
     """Several plans, a column each."""
-    from .scaling_report import scaling_text
 
     blocks = [plans[at : at + SIDE_BY_SIDE] for at in range(0, len(plans), SIDE_BY_SIDE)]
     sections = [_side_by_side(block) for block in blocks]
@@ -75,12 +87,12 @@ def _quantities(found: dict[str, Any]) -> list[tuple[str, str, Any]]:
 def _headline(plan: Plan) -> str:
     name = f"{plan.model.name} on {plan.hardware.name}"
     if plan.seconds_per_token is None:
-        answer = f"{readable_seconds(plan.prefill_seconds)} for a pass over {counted(plan.context, 'token')}"
+        answer = f"{readable_seconds(plan.prefill_seconds)} for a pass over {count_text(plan.context, 'token')}"
     else:
         answer = f"{readable_seconds(plan.seconds_per_token)} a token"
-    first = f"{name}: {answer}, {pace(plan.tokens_per_second)} tokens/s"
-    asked = f"batch {whole(plan.batch)}, context {whole(plan.context)}, {plan.weights} weights, {plan.cache} cache"
-    return "\n".join([*wrapped(first, ""), *wrapped(asked, "  ")])
+    first = f"{name}: {answer}, {rate_text(plan.tokens_per_second)} tokens/s"
+    asked = f"batch {integer_text(plan.batch)}, context {integer_text(plan.context)}, {plan.weights} weights, {plan.cache} cache"
+    return "\n".join([*wrap_lines(first, ""), *wrap_lines(asked, "  ")])
 
 
 def _summary(plan: Plan) -> str:
@@ -91,7 +103,7 @@ def _summary(plan: Plan) -> str:
     if model.kind != "encoder":
         source = "source" if model.kind == "encoder-decoder" else "prompt"
         first = readable_seconds(plan.prefill_seconds)
-        rows.insert(0, ("first token after", first, f"a {source} of {counted(plan.prompt, 'token')}"))
+        rows.insert(0, ("first token after", first, f"a {source} of {count_text(plan.prompt, 'token')}"))
         rows.append(("cache", quantity(plan.cache_bytes, "B"), _kept(plan)))
     if plan.cross_cache_bytes:
         rows.append(("cache of the source", quantity(plan.cross_cache_bytes, "B"), "kept by the decoder"))
@@ -99,10 +111,10 @@ def _summary(plan: Plan) -> str:
     what = "weights" if model.kind == "encoder" else "weights and caches"
     rows.append(("memory", quantity(plan.held_bytes, "B"), f"{what} alone, of {quantity(machine.memory, 'B')}: {fits}"))
     if model.kind != "encoder":
-        batch = "any batch" if plan.largest_batch is None else f"batch {whole(plan.largest_batch)}"
-        context = "any context" if plan.largest_context is None else f"context {whole(plan.largest_context)}"
+        batch = "any batch" if plan.largest_batch is None else f"batch {integer_text(plan.largest_batch)}"
+        context = "any context" if plan.largest_context is None else f"context {integer_text(plan.largest_context)}"
         beyond = plan.largest_context is not None and model.context and plan.largest_context > model.context
-        made_for = f" (made for {whole(model.context)})" if beyond else ""
+        made_for = f" (made for {integer_text(model.context)})" if beyond else ""
         rows.append(("largest that fits", batch, f"or {context}{made_for}"))
     longest = plan.parts[plan.bottleneck]
     spent = "computing" if longest.bound == "flops" else "reading"
@@ -116,7 +128,7 @@ def _kept(plan: Plan) -> str:
     each = f"{quantity(plan.cache_bytes_per_token, 'B')} a token"
     if plan.model.window is None:
         return each
-    return f"{each}; {plan.model.window_layers} of {plan.model.layers} layers keep {whole(plan.model.window)} at most"
+    return f"{each}; {plan.model.window_layers} of {plan.model.layers} layers keep {integer_text(plan.model.window)} at most"
 
 
 def _parts(plan: Plan) -> str:
@@ -135,13 +147,13 @@ def _parts(plan: Plan) -> str:
     legend = [f"{letter} = {values[letter]} {LETTERS[letter]}" for letter in LETTERS if letter in used]
     joined = ", ".join(each.replace(" ", "\u00a0") for each in legend)
     note = "formulas of bytes are of weights and caches; what tokens carry from line to line comes on top"
-    return "\n".join([title, in_columns(rows, "<>>>><<"), "", *wrapped(joined, "  "), *wrapped(note, "  ")])
+    return "\n".join([title, in_columns(rows, "<>>>><<"), "", *wrap_lines(joined, "  "), *wrap_lines(note, "  ")])
 
 
 def letters(plan: Plan) -> dict[str, str]:
     """What the letters of the formulas stand for here."""
     model = plan.model
-    item = stored(1, "float32" if plan.weights == "float32" else "bfloat16")
+    item = storage_bytes(1, "float32" if plan.weights == "float32" else "bfloat16")
     sizes: dict[str, Any] = {
         "L": model.layers, "d": model.d_model, "h": model.heads, "g": model.kv_heads, "w": model.head_width,
         "v": model.value_width, "f": model.d_ff, "V": model.vocabulary, "b": plan.batch, "n": plan.context, "a": item,
@@ -153,9 +165,9 @@ def letters(plan: Plan) -> dict[str, str]:
         sizes["m"] = min(model.window, plan.context)
     if model.latent is not None:
         sizes |= {"r": model.latent.kv_rank, "q": model.latent.q_rank, "o": model.latent.rope_width}
-    letters = {letter: whole(size) for letter, size in sizes.items() if size is not None}
+    letters = {letter: integer_text(size) for letter, size in sizes.items() if size is not None}
     if model.experts:
-        letters["x"] = f"{touched_experts(model, plan.batch):.3g}"
+        letters["x"] = f"{experts_used(model, plan.batch):.3g}"
     return {**letters, "p": f"{BITS[plan.weights] / 8:g}", "c": f"{BITS[plan.cache] / 8:g}"}
 
 
@@ -164,10 +176,17 @@ def _variants(plan: Plan) -> str:
     rows = [("", "kv heads", "cache", "ratio", "time a token" if decodes else "time of a pass", "speed")]
     for each in plan.variants.values():
         name = f"{each.name}, as it is" if each.as_is else each.name
-        ratio = "" if each.ratio is None else times(each.ratio)
+        ratio = "" if each.ratio is None else ratio_text(each.ratio)
         kept = quantity(each.cache_bytes, "B")
         rows.append(
-            (name, whole(each.kv_heads), kept, ratio, readable_seconds(each.seconds_per_token), times(each.speedup))
+            (
+                name,
+                integer_text(each.kv_heads),
+                kept,
+                ratio,
+                readable_seconds(each.seconds_per_token),
+                ratio_text(each.speedup),
+            )
         )
     return "\n".join(["the same model with other attention", in_columns(rows, "<>>>>>")])
 
@@ -175,14 +194,14 @@ def _variants(plan: Plan) -> str:
 def _crossings(plan: Plan) -> str:
     rows = [(each.question, _where(each)) for each in plan.crossings.values()]
     reasons = dict.fromkeys(each.reason for each in plan.crossings.values() if each.at is None)
-    never = [line for reason in reasons for line in wrapped(f"never: {reason}", "  ")]
+    never = [line for reason in reasons for line in wrap_lines(f"never: {reason}", "  ")]
     return "\n".join(["where lines cross", in_columns(rows, "<<"), *never])
 
 
 def _where(crossing: Crossing) -> str:
     if crossing.at is None:
         return "never"
-    return f"from {'n' if crossing.unit == 'tokens' else 'b'} = {whole(crossing.at)}"
+    return f"from {'n' if crossing.unit == 'tokens' else 'b'} = {integer_text(crossing.at)}"
 
 
 def _sources(plan: Plan) -> str:
@@ -192,7 +211,7 @@ def _sources(plan: Plan) -> str:
     if plan.model.source:
         lines.append(f"sizes: {plan.model.source}")
     lines += [f"note: {note}" for note in plan.notes]
-    return "\n".join(line for text in lines for line in wrapped(text, "  "))
+    return "\n".join(line for text in lines for line in wrap_lines(text, "  "))
 
 
 def _side_by_side(plans: Sequence[Plan]) -> str:
@@ -207,15 +226,15 @@ def _side_by_side(plans: Sequence[Plan]) -> str:
         row("", lambda plan: plan.model.name),
         row("", lambda plan: plan.hardware.name),
         row("time a token", lambda plan: _or_none(plan.seconds_per_token, readable_seconds)),
-        row("tokens a second", lambda plan: pace(plan.tokens_per_second)),
+        row("tokens a second", lambda plan: rate_text(plan.tokens_per_second)),
         row("first token after", lambda plan: readable_seconds(plan.prefill_seconds)),
         row("parameters", lambda plan: in_words(plan.model.parameters)),
         row("weights", lambda plan: quantity(plan.weight_bytes, "B")),
         row("cache", lambda plan: quantity(plan.cache_bytes, "B")),
         row("cache of a token", lambda plan: quantity(plan.cache_bytes_per_token, "B")),
         row("fits", lambda plan: "yes" if plan.fits else "no"),
-        row("largest batch", lambda plan: _or_none(plan.largest_batch, whole, "any")),
-        row("largest context", lambda plan: _or_none(plan.largest_context, whole, "any")),
+        row("largest batch", lambda plan: _or_none(plan.largest_batch, integer_text, "any")),
+        row("largest context", lambda plan: _or_none(plan.largest_context, integer_text, "any")),
         row("bottleneck", lambda plan: plan.bottleneck),
         row("intensity, ridge", lambda plan: f"{quantity(plan.intensity)}, {quantity(plan.ridge)}"),
         *(row(f"  {name}", _part_time(name)) for name in names),
@@ -236,8 +255,123 @@ def _or_none(value: Any, shown: Any, otherwise: str = "-") -> str:
 
 def _all_notes(plans: Sequence[Plan]) -> str:
     asked = plans[0]
-    first = f"batch {whole(asked.batch)}, {asked.weights} weights, {asked.cache} cache, context "
-    contexts = dict.fromkeys(whole(plan.context) for plan in plans)
+    first = f"batch {integer_text(asked.batch)}, {asked.weights} weights, {asked.cache} cache, context "
+    contexts = dict.fromkeys(integer_text(plan.context) for plan in plans)
     notes = [first + " or ".join(contexts)]
     notes += [f"{plan.model.name} on {plan.hardware.name}: {note}" for plan in plans for note in plan.notes]
-    return "\n".join(line for note in dict.fromkeys(notes) for line in wrapped(note, "  "))
+    return "\n".join(line for note in dict.fromkeys(notes) for line in wrap_lines(note, "  "))
+
+
+if TYPE_CHECKING:
+    from .planning import Plan
+    from .scaling import Scaling, ScalingRow
+
+MAX_ROWS = 16
+
+
+def scaling_text(plan: Plan) -> str:
+    """What more machines bring, what a machine holds, and by which formulas."""
+    found = plan.scaling
+    assert found is not None
+    link = found.link
+    rate = f"{quantity(link.bandwidth, 'B/s')}, {readable_seconds(link.latency)} a message"
+    title = f"spread over machines: {count_text(found.tokens, 'token')}"
+    over = f"over {link.title or link.name}: {rate}"
+    shown = _chosen(found.rows)
+    said = [*wrap_lines(over, "  "), *wrap_lines(_answer(found.rows), "  ")]
+    blocks = ["\n".join([title, *said, _times(shown)]), _memory(shown)]
+    blocks += [_tokens(shown)] if shown[0].token_seconds is not None else []
+    blocks.append(_scaling_formulas(plan, found))
+    measured = measured_text(read_points())
+    return "\n\n".join([*blocks, *([measured] if measured else [])])
+
+
+def measured_text(points: Sequence[Point]) -> str:
+    """Calls that were measured on ranks of this machine, each beside its prediction; "" without any."""
+    rows = [("call", "split", "ranks", "time", "predicted", "speedup", "sent")]
+    for _, some in groupby(points, key=lambda point: point.sizes):
+        group = list(some)
+        alone = next((point.seconds for point in group if point.ranks == 1), None)
+        for point in group:
+            predicted = "" if point.link is None else readable_seconds(point.predicted())
+            faster = "" if alone is None else f"× {alone / point.seconds:.2f}"
+            split = point.split if point.ranks > 1 else ""
+            name = f"{integer_text(point.tokens)} tokens{', causal' if point.causal else ''}{' + grad' if point.learns else ''}"
+            sent = quantity(point.bytes, "B")
+            rows.append((name, split, str(point.ranks), readable_seconds(point.seconds), predicted, faster, sent))
+    return "\n".join(["measured on ranks of this machine", in_columns(rows, "<<>>>>>")]) if len(rows) > 1 else ""
+
+
+def _answer(rows: Sequence[ScalingRow]) -> str:
+    """Where it is fastest, and how far machines are worth their while."""
+    fastest = min(rows, key=lambda row: row.seconds)
+    by = f" by {fastest.best}" if fastest.machines > 1 else ""
+    useful = max(row.machines for row in rows if row.efficiency >= 0.5)
+    first = f"fastest on {count_text(fastest.machines, 'machine')}: {readable_seconds(fastest.seconds)}{by}"
+    return f"{first}; up to {integer_text(useful)}, half of each machine or more is used"
+
+
+def _chosen(rows: Sequence[ScalingRow]) -> Sequence[ScalingRow]:
+    """All, or where they are many every second one or so, the first and the last among them."""
+    step = -(-len(rows) // MAX_ROWS)
+    return [row for at, row in enumerate(rows) if at % step == 0 or row is rows[-1]]
+
+
+def _times(rows: Sequence[ScalingRow]) -> str:
+    names = list(rows[0].splits)
+    shown = ["linear" if name == LINEAR else name for name in names]
+    table = [("machines", "tokens", *shown, "best", "efficiency")]
+    for row in rows:
+        times = [row.splits[name].seconds for name in names]
+        cells = ["-" if seconds is None else readable_seconds(seconds) for seconds in times]
+        best = row.best if row.machines > 1 else ""
+        table.append((integer_text(row.machines), integer_text(row.tokens), *cells, best, percent(row.efficiency)))
+    return in_columns(table, ">>" + ">" * len(names) + "<>")
+
+
+def _memory(rows: Sequence[ScalingRow]) -> str:
+    decodes = rows[0].token_seconds is not None
+    more = ("largest context",) if decodes else ()
+    table = [("machines", "memory each", "", *more, "sent a layer", "sent in all")]
+    for row in rows:
+        context = "any" if row.largest_context is None else integer_text(row.largest_context)
+        sent = quantity(row.sent_bytes_per_layer, "B"), quantity(row.sent_bytes, "B")
+        fits = "fits" if row.fits else "too much"
+        held = quantity(row.memory_bytes, "B")
+        table.append((integer_text(row.machines), held, fits, *((context,) if decodes else ()), *sent))
+    return in_columns(table, ">><>>" + ">" * len(more))
+
+
+def _tokens(rows: Sequence[ScalingRow]) -> str:
+    table = [("machines", "time a token", "sent for it")]
+    for row in rows:
+        assert row.token_seconds is not None
+        sent = quantity(row.token_sent_bytes or 0, "B")
+        table.append((integer_text(row.machines), readable_seconds(row.token_seconds), sent))
+    title = "decoding from a cache that is spread: answers are merged, by doubling from 8 machines on"
+    return "\n".join([*wrap_lines(title, ""), in_columns(table, ">>>")])
+
+
+def percent(share: float) -> str:
+    """
+    >>> part(1.0), part(0.876), part(0.0042)
+    ('100%', '88%', '0.42%')
+    """
+    return f"{share:.0%}" if share >= 0.1 else f"{float(f'{100 * share:.2g}'):g}%"
+
+
+def _scaling_formulas(plan: Plan, found: Scaling) -> str:
+    table = [("split", "messages", "bytes that the busiest machine sends in a layer")]
+    used = ""
+    for name, texts in found.formulas.items():
+        sent = re.sub(r"\(.*?\)", lambda some: some[0].replace(" ", "\u00a0"), texts["sent"])
+        table.append(("linear" if name == LINEAR else name, texts["messages"], sent))
+        used += texts["sent"].replace("⌈log₂ R⌉", "R")
+    values = {**letters(plan), "R": "", "G": "", "n": integer_text(found.tokens)}
+    meaning = {**LETTERS, "n": "tokens"}
+    legend = [
+        f"{letter} = {values[letter]} {meaning[letter]}".replace("  ", " ") for letter in meaning if letter in used
+    ]
+    joined = ", ".join(each.replace(" ", "\u00a0") for each in legend)
+    lines = [in_columns(table, "<<<").replace("\u00a0", " "), "", *wrap_lines(joined, "  ")]
+    return "\n".join([*lines, *(line for note in found.notes for line in wrap_lines(note, "  "))])

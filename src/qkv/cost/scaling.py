@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import OptionError, OptionTypeError, complaint
-from .formats import stored
+from .communication import Link, Phase, Spread, Wire, as_link, merged_step, shard_bytes, wire
 from .formulas import wire_formula
-from .links import Link, as_link
-from .planning import Run, first
-from .readable import counted, whole
-from .wire import Phase, Spread, Wire, merged_step, shard_bytes, wire
+from .planning import Run, first_size
+from .readable import count_text, integer_text
+from .sizes import storage_bytes
 
-USUAL_LINK = "100gbe"
+DEFAULT_LINK = "100gbe"
 SPLITS = ("ring", "gather", "heads", "scan")
 LINEAR = "scan"  # of the same model with linear attention
-MOST_MACHINES = 2**24
+MAX_MACHINES = 2**24
 _ATTENTION = ("scores", "cache")
 
 
@@ -39,7 +38,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Spreading:
+class ScalingRow:
     """On so many machines. tokens: of the longest shard. best: the fastest split of the model as it is that fits, or of
     all if none does. efficiency: time on one machine, divided by machines × time on these. memory_bytes: of a machine:
     weights, its part of the cache, and what the split holds. largest_context: the longest that fits by the same count;
@@ -66,7 +65,7 @@ class Scaling:
 
     link: Link
     tokens: int
-    rows: tuple[Spreading, ...]
+    rows: tuple[ScalingRow, ...]
     formulas: dict[str, dict[str, str]]
     notes: tuple[str, ...] = ()
 
@@ -77,35 +76,35 @@ def scaling(run: Run, context: int, machines: Any, link: Any) -> Scaling:
     if run.model.kind == "encoder-decoder":
         hint = "decoders and encoders are spread by their one sequence"
         raise OptionError(complaint("machines", f"{machines} for an encoder-decoder", "a model of one sequence", hint))
-    used = as_link(USUAL_LINK if link is None else link)
+    used = as_link(DEFAULT_LINK if link is None else link)
     tokens = run.prompt if run.model.kind == "decoder" else context
     steps = [2**power for power in range(machines.bit_length()) if 2**power < machines]
-    paper = _Paper(run, context, tokens, used)
+    paper = _Scaler(run, context, tokens, used)
     rows = tuple(paper.row(count) for count in (*steps, machines))
     return Scaling(used, tokens, rows, _formulas(run), _notes(paper, rows))
 
 
 def check_machines(machines: Any) -> None:
     """A whole number in the one range that there is."""
-    wanted = f"a whole number from 1 to {whole(MOST_MACHINES)}"
+    wanted = f"a whole number from 1 to {integer_text(MAX_MACHINES)}"
     if isinstance(machines, bool) or not isinstance(machines, int):
         raise OptionTypeError(complaint("machines", repr(machines), wanted))
-    if not 1 <= machines <= MOST_MACHINES:
+    if not 1 <= machines <= MAX_MACHINES:
         raise OptionError(complaint("machines", machines, wanted))
 
 
-class _Paper:
+class _Scaler:
     """What rows have in common: the model's parts on one machine."""
 
     def __init__(self, run: Run, context: int, tokens: int, link: Link) -> None:
         self.run, self.model, self.context, self.tokens, self.link = run, run.model, context, tokens, link
         self.decodes = run.model.kind == "decoder"
-        self.item = stored(1, "float32" if run.weights == "float32" else "bfloat16")
+        self.item = storage_bytes(1, "float32" if run.weights == "float32" else "bfloat16")
         self.alone = {name: run.pass_over(tokens, kind) for name, kind in (("softmax", "softmax"), (LINEAR, "linear"))}
         self.step = run.step(context) if self.decodes else None
-        self.first: Spreading | None = None
+        self.first: ScalingRow | None = None
 
-    def row(self, machines: int) -> Spreading:
+    def row(self, machines: int) -> ScalingRow:
         run, ranks = self.run, min(machines, self.tokens)
         splits = {name: self._split(name, ranks) for name in SPLITS}
         good = {name: split.seconds for name, split in splits.items() if split.seconds is not None and name != LINEAR}
@@ -115,7 +114,7 @@ class _Paper:
         seconds, taken = good[best], splits[best]
         self_alone = seconds if self.first is None else self.first.seconds
         token = self._token(machines)
-        found = Spreading(
+        found = ScalingRow(
             machines=machines,
             tokens=-(-self.tokens // machines),
             splits=splits,
@@ -140,7 +139,7 @@ class _Paper:
         # Memory grows with the context, but for two places: one from which on every machine has a token, and one from
         # which on windows are shorter than the context.
         start = max((size for size in (machines, (self.model.window or 0) + 1) if self.fits(machines, size)), default=1)
-        found = first(lambda size: not self.fits(machines, size), start)
+        found = first_size(lambda size: not self.fits(machines, size), start)
         return None if found is None else found - 1
 
     def fits(self, machines: int, context: int) -> bool:
@@ -241,11 +240,11 @@ def _formulas(run: Run) -> dict[str, dict[str, str]]:
     return found
 
 
-def _notes(paper: _Paper, rows: tuple[Spreading, ...]) -> tuple[str, ...]:
+def _notes(paper: _Scaler, rows: tuple[ScalingRow, ...]) -> tuple[str, ...]:
     run, tokens = paper.run, paper.tokens
     found = ["weights are whole on every machine; tokens and their cache are spread"]
     if rows[-1].machines > tokens:
-        found.append(f"{counted(tokens, 'token')} keep no more machines than that at work")
+        found.append(f"{count_text(tokens, 'token')} keep no more machines than that at work")
     if run.model.latent is not None:
         found.append("keys and values travel as heads have them, not as the latent vector")
     if not any(row.fits for row in rows):
@@ -253,9 +252,9 @@ def _notes(paper: _Paper, rows: tuple[Spreading, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _remedy(paper: _Paper) -> str:
+def _remedy(paper: _Scaler) -> str:
     if paper.run.weight_bytes > paper.run.hardware.memory:
         return ": weights would have to be spread too"
-    if paper.fits(MOST_MACHINES, paper.context):
+    if paper.fits(MAX_MACHINES, paper.context):
         return ": more machines would do"
     return ", nor on more machines: one token of each sequence is too much"

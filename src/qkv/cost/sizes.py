@@ -1,20 +1,21 @@
-"""The sizes of a call, read off three shapes and checked once, whoever asks: a call with tensors or a count without."""
+"""Sizes of a call, checked once for calls with tensors and for counts without; storage formats and their bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..errors import ShapeError, complaint
+from ..errors import OptionError, OptionTypeError, ShapeError, complaint
+from .ledger import Number
 
 RANKS = "2 (length, width), 3 (batch, length, width) or 4 (batch, heads, length, width)"
-PAGE = 64  # tokens that a memory keeps together
+PAGE = 64  # tokens in a page of a cache
 
 
 class Sizes(NamedTuple):
     """query (batch, heads, len_q, width), key (batch, heads_kv, len_k, width), value (batch, heads_kv, len_k, width_v).
 
-    Integers, or symbols where formulas are asked for.
+    Each is an integer, or a SymPy symbol for formulas.
     """
 
     batch: Any
@@ -27,7 +28,7 @@ class Sizes(NamedTuple):
 
     @property
     def group(self) -> Any:
-        """Query heads that share a key/value head; of no heads, none do."""
+        """Query heads that share a key/value head; 0 without heads."""
         return self.heads // self.heads_kv if self.heads_kv else 0
 
     @property
@@ -58,7 +59,7 @@ class Sizes(NamedTuple):
 
 
 def check_sizes(query: Sequence[Any], key: Sequence[Any], value: Sequence[Any]) -> Sizes:
-    """Three shapes of four axes that belong together.
+    """Check that three shapes of four axes belong together, and return their sizes.
 
     >>> check_sizes((2, 6, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4))
     Sizes(batch=2, heads=6, heads_kv=3, len_q=5, len_k=7, width=8, width_v=4)
@@ -81,15 +82,64 @@ def check_sizes(query: Sequence[Any], key: Sequence[Any], value: Sequence[Any]) 
 
 
 def check_heads(heads: Any, heads_kv: Any) -> None:
-    """Key/value heads divide the query heads; symbols are taken to."""
+    """Check that key/value heads divide the query heads; symbols are assumed to."""
     if hasattr(heads, "free_symbols") or hasattr(heads_kv, "free_symbols"):
         return
     if heads and (heads_kv == 0 or heads % heads_kv):
         raise ShapeError(
             complaint(
                 "key",
-                f"{heads_kv} heads beside {heads} query heads",
+                f"{heads_kv} heads for {heads} query heads",
                 "a number that divides the query heads",
                 "query head h reads key/value head h // (heads_q // heads_kv)",
             )
         )
+
+
+# Quantised formats count their numbers only: scales add a few percent that depend on the scheme.
+BITS = {"float32": 32, "bfloat16": 16, "float16": 16, "int8": 8, "int4": 4}
+LARGEST = 2**63 - 1
+
+
+def storage_bytes(numbers: Number, dtype: Any) -> Number:
+    """Bytes that `numbers` numbers take in a storage format, or at `dtype` bytes each; rounded up to whole bytes.
+
+    >>> storage_bytes(7, "bfloat16"), storage_bytes(7, "int4"), storage_bytes(7, 4)
+    (14, 4, 28)
+    """
+    if is_symbol(dtype) or (isinstance(dtype, int) and not isinstance(dtype, bool)):
+        return numbers * dtype
+    bits = BITS[format_name("dtype", dtype)]
+    return -(-numbers * bits // 8) if isinstance(numbers, int) else numbers * bits / 8
+
+
+def format_name(argument: str, dtype: Any) -> str:
+    """The name of a storage format, given by name or as a torch dtype."""
+    name = str(dtype).removeprefix("torch.")
+    if name not in BITS:
+        raise OptionError(complaint(argument, repr(dtype), f"one of {', '.join(BITS)}"))
+    return name
+
+
+def compute_format(dtype: Any) -> str:
+    """The format in which numbers are multiplied: quantised weights are converted first."""
+    return "float32" if dtype == "float32" else "float16" if dtype == "float16" else "bfloat16"
+
+
+def is_symbol(size: Any) -> bool:
+    return hasattr(size, "free_symbols")
+
+
+def check_size(argument: str, size: Any, least: int = 1) -> None:
+    """Check for a whole number from `least` to 2^63 - 1; symbols pass."""
+    if is_symbol(size):
+        return
+    if isinstance(size, bool) or not isinstance(size, int):
+        raise OptionTypeError(complaint(argument, repr(size), "a whole number"))
+    if not least <= size <= LARGEST:
+        raise OptionError(complaint(argument, size, f"a whole number from {least} to 2^63 - 1"))
+
+
+def minimum(one: Number, other: Number) -> Number:
+    """The smaller of two integers; with symbols, the first."""
+    return min(one, other) if isinstance(one, int) and isinstance(other, int) else one

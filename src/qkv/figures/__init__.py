@@ -8,15 +8,12 @@
 
 from __future__ import annotations
 
-from qkv.figures.axis import Axis
-from qkv.figures.chart import chart
-from qkv.figures.heat import heat_map
+from qkv.figures.axis import Axis, readable
+from qkv.figures.chart import chart, roofline
+from qkv.figures.heat import heat_map, small_map
 from qkv.figures.marks import Bars, Dots, Level, Line
 from qkv.figures.page import Table, page
-from qkv.figures.quantity import readable
-from qkv.figures.roofline import roofline
 from qkv.figures.theme import STYLE, standalone
-from qkv.figures.thumbnail import small_map
 
 __all__ = [
     "STYLE",

@@ -8,17 +8,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from qkv.errors import OptionError, OptionTypeError, ShapeError, complaint
-from qkv.figures.axis import as_number
-from qkv.figures.chart import CAPTION, EDGE, LARGEST, NARROWEST, NOTE, TICK, whole
-from qkv.figures.legend import text_block
+from qkv.figures.axis import as_number, exponent_of, fixed, readable
+from qkv.figures.chart import CAPTION, EDGE, LARGEST, NARROWEST, NOTE, TICK, svg_figure
+from qkv.figures.labels import text_block
 from qkv.figures.marks import as_name
-from qkv.figures.quantity import exponent_of, fixed, readable
 from qkv.figures.svg import BOLD, LINE, escape, number, tag, text_width, wrap
-from qkv.figures.theme import HEAT, HEAT_STEPS, HEAT_TEXT, INK, PAPER, RULE, SOFT
+from qkv.figures.theme import GRID, HEAT, HEAT_STEPS, HEAT_TEXT, INK, PAPER, RULE, SOFT
 
 HEADING = 14
 WIDEST_CELL = 48
-MOST_CELLS = 16_384
+MAX_CELLS = 16_384
 LABEL_SHARE, TALLEST_LABEL = 0.3, 84  # of the width, for names of rows; pixels, for upright names of columns
 HATCH, BAR = 6, 10  # pixels between the lines of a masked cell; height of the colour bar
 
@@ -80,7 +79,7 @@ def heat_map(
     >>> "<title>query 2 cat, key 1 the: 0.25</title>" in svg
     True
     """
-    name, heat = as_name("title", title), checked(values, masked, low, high)
+    name, heat = as_name("title", title), checked_heat(values, masked, low, high)
     if isinstance(width, bool) or not isinstance(width, (int, float)):
         raise OptionTypeError(complaint("width", repr(width), "a number of pixels"))
     if not NARROWEST <= width <= LARGEST:
@@ -89,9 +88,9 @@ def heat_map(
         if not isinstance(text, str):
             raise OptionTypeError(complaint(argument, repr(text), "text"))
     count = heat.size
-    if count[0] * count[1] > MOST_CELLS:
+    if count[0] * count[1] > MAX_CELLS:
         given = f"{count[0]} by {count[1]} values"
-        raise OptionError(complaint("values", given, f"at most {MOST_CELLS} cells", "small_map averages larger ones"))
+        raise OptionError(complaint("values", given, f"at most {MAX_CELLS} cells", "small_map averages larger ones"))
     down, across = _labels("rows", rows, count[0]), _labels("columns", columns, count[1])
     said = " ".join(filter(None, (note.strip(), _remarks(heat))))
     return _Map(name, heat, down, across, row_axis, column_axis, unit, said, numbers).drawn(width)
@@ -145,7 +144,7 @@ class _Map:
             text_block(note, EDGE, note_top, NOTE, "qkv-note qkv-soft", SOFT),
         )
         end = note_top + len(note) * NOTE * LINE + EDGE - (0 if note else 6)
-        return whole(self.title, self._description(), "".join(body), round(width), round(end))
+        return svg_figure(self.title, self._description(), "".join(body), round(width), round(end))
 
     def _widest_number(self) -> float:
         return max((text_width(self._short(value), TICK) for value, _, _ in self.heat.seen()), default=0)
@@ -264,7 +263,7 @@ class _Map:
         return " ".join((*said, self.note)).strip()
 
 
-def checked(values: object, masked: object, low: float, high: float | None) -> Heat:
+def checked_heat(values: object, masked: object, low: float, high: float | None) -> Heat:
     """Raises where the two matrices or the two ends do not fit."""
     lines = _matrix("values", values)
     numbers = tuple(tuple(as_number("values", value) for value in line) for line in lines)
@@ -323,3 +322,79 @@ def _remarks(heat: Heat) -> str:
     said = [f"Not a number: {blank}."] if blank else []
     said += [f"Beyond the ends of the colours: {beyond}."] if beyond else []
     return " ".join(said)
+
+
+MAX_THUMBNAIL = 48  # cells, each way
+
+
+def small_map(
+    values: Iterable[Iterable[float]],
+    *,
+    title: str = "weights",
+    low: float = 0.0,
+    high: float | None = None,
+    masked: Iterable[Iterable[bool]] | None = None,
+    size: float = 64,
+) -> str:
+    """A bare thumbnail of at most `size` by `size` pixels, without labels. A matrix of more than 48 rows or columns is
+    averaged over blocks, without what is masked, and the title says so.
+
+    >>> "averaged over blocks of 2 by 2" in small_map([[1.0] * 96] * 96)
+    True
+    """
+    name, heat = as_name("title", title), checked_heat(values, masked, low, high)
+    rows, columns = heat.size
+    block = math.ceil(rows / MAX_THUMBNAIL), math.ceil(columns / MAX_THUMBNAIL)
+    if block != (1, 1):
+        name += f", {rows} by {columns}, averaged over blocks of {block[0]} by {block[1]}"
+        heat = _averaged(heat, block, low, high)
+    rows, columns = heat.size
+    paths: dict[tuple[str, str], str] = {}
+    for row, line in enumerate(heat.values):
+        looks = [_look(heat, value, heat.masked[row][n]) for n, value in enumerate(line)]
+        start = 0
+        for column in range(1, columns + 1):
+            if column == columns or looks[column] != looks[start]:
+                path = f"M{start} {row + 0.5}h{column - start}"
+                paths[looks[start]] = paths.get(looks[start], "") + path
+                start = column
+    background = "qkv-heat-line-0"
+    body = tag("rect", class_="qkv-heat-0", width=columns, height=rows, fill=HEAT[0])
+    body += "".join(
+        tag("path", class_=look, d=path, stroke=colour) for (look, colour), path in paths.items() if look != background
+    )
+    longest = max(rows, columns)
+    return tag(
+        "svg",
+        tag("title", escape(name)),
+        body,
+        xmlns="http://www.w3.org/2000/svg",
+        class_="qkv-thumbnail",
+        viewBox=f"0 0 {columns} {rows}",
+        width=size * columns / longest,
+        height=size * rows / longest,
+        role="img",
+        aria_label=name,
+        shape_rendering="crispEdges",
+        preserveAspectRatio="none",
+    )
+
+
+def _look(heat: Heat, value: float, hidden: bool) -> tuple[str, str]:
+    step = None if hidden else heat.step(value)
+    return ("qkv-grid", GRID) if step is None else (f"qkv-heat-line-{step}", HEAT[step])
+
+
+def _averaged(heat: Heat, block: tuple[int, int], low: float, high: float | None) -> Heat:
+    rows, columns = heat.size
+    values, masked = [], []
+    for top in range(0, rows, block[0]):
+        sums = [[0.0, 0] for _ in range(0, columns, block[1])]
+        for row in range(top, min(top + block[0], rows)):
+            for column, (value, hidden) in enumerate(zip(heat.values[row], heat.masked[row], strict=True)):
+                if not hidden:
+                    sums[column // block[1]][0] += value
+                    sums[column // block[1]][1] += 1
+        values.append([total / count if count else math.nan for total, count in sums])
+        masked.append([count == 0 for _, count in sums])
+    return checked_heat(values, masked, low, high)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from qkv.figures.svg import LINE, escape, tag, text_width
-from qkv.figures.theme import INK, PAPER, RULE
+from qkv.figures.svg import LINE, escape, tag, text_width, title, wrap
+from qkv.figures.theme import COLOURS, DASHED, INK, PAPER, RULE, colour_of, shape_of
 
-SIZE = 12
+LABEL_SIZE = 12
 CELL = 3  # pixels: how finely the room is kept
 NEAR = 10  # from the middle of a dot to its label; anything farther gets a leader
 DISTANCES = (NEAR, 22, 38, 56)
@@ -82,7 +82,7 @@ Place = tuple[Box, int, Point | None]
 
 
 @dataclass
-class Room:
+class LabelSpace:
     """What is taken inside the frame."""
 
     frame: Box
@@ -148,8 +148,8 @@ def _text(words: str, box: Box, side: int) -> str:
         escape(words),
         class_="qkv-label qkv-ink qkv-halo",
         x=(box.left, (box.left + box.right) / 2, box.right)[1 - side],
-        y=box.bottom - 0.3 * SIZE,
-        font_size=SIZE,
+        y=box.bottom - 0.3 * LABEL_SIZE,
+        font_size=LABEL_SIZE,
         text_anchor=("start", "middle", "end")[1 - side],
         fill=INK,
         stroke=PAPER,
@@ -159,7 +159,7 @@ def _text(words: str, box: Box, side: int) -> str:
 
 
 def _size(words: str) -> tuple[float, float]:
-    return text_width(words, SIZE), SIZE * LINE
+    return text_width(words, LABEL_SIZE), LABEL_SIZE * LINE
 
 
 def _around(at: Point, words: str) -> Iterator[Place]:
@@ -188,3 +188,110 @@ def _along(start: Point, end: Point, words: str) -> Iterator[Place]:
                 top = start[1] + share * (end[1] - start[1] - height)
                 left, edge = start[0] + (6 if side < 0 else -6 - width), -side
             yield Box(left, top, left + width, top + height), edge, None
+
+
+LEGEND_SIZE = 13
+SWATCH, GAP = 38, 18
+MAX_LINES = 3
+
+
+@dataclass(frozen=True)
+class Entry:
+    """`swatch` is drawn around the middle of its place, `sign` is a number of a label that found no room."""
+
+    name: str
+    swatch: str = ""
+    sign: str = ""
+
+
+def marker(series: int, x: float, y: float, said: str = "") -> str:
+    index = colour_of(series)
+    return tag(
+        "path",
+        *([title(said)] if said else []),
+        class_=f"qkv-marker qkv-halo qkv-fill-{index}",
+        d=shape_of(series),
+        transform=f"translate({x:.2f} {y:.2f})",
+        fill=COLOURS[index],
+        stroke=PAPER,
+    )
+
+
+def line_swatch(series: int, dashed: bool, markers: bool) -> str:
+    index = colour_of(series)
+    dash = {"stroke_dasharray": DASHED} if dashed else {}
+    half = SWATCH / 2 - 4
+    stroke = tag(
+        "path",
+        class_=f"qkv-line qkv-stroke-{index}",
+        d=f"M{-half:g} 0H{half:g}",
+        fill="none",
+        stroke=COLOURS[index],
+        stroke_width=2,
+        **dash,
+    )
+    return stroke + (marker(series, 0, 0) if markers else "")
+
+
+def bar(series: int, box: Box, said: str = "") -> str:
+    """Filled thinly, so that a line over it is seen, and edged in full."""
+    index = colour_of(series)
+    return tag(
+        "rect",
+        *([title(said)] if said else []),
+        class_=f"qkv-bar qkv-fill-{index} qkv-stroke-{index}",
+        x=box.left,
+        y=box.top,
+        width=box.width,
+        height=box.height,
+        fill=COLOURS[index],
+        fill_opacity=0.3,
+        stroke=COLOURS[index],
+    )
+
+
+def draw_legend(entries: Sequence[Entry], left: float, top: float, width: float) -> tuple[str, float]:
+    """The SVG, and the height that it takes."""
+    if not entries:
+        return "", 0
+    widest = max(text_width(entry.name, LEGEND_SIZE) for entry in entries) + SWATCH + GAP
+    cell = min(widest, width / 2 if len(entries) > 3 and width >= 500 else width)
+    columns = max(1, int(width // cell))
+    columns = -(-len(entries) // -(-len(entries) // columns))  # as many rows, but evenly filled
+    step = width / columns if columns * cell > 0.7 * width else cell
+    drawn, y = "", top
+    for start in range(0, len(entries), columns):
+        row = entries[start : start + columns]
+        texts = [wrap(entry.name, step - SWATCH - GAP + 1, LEGEND_SIZE, MAX_LINES) for entry in row]
+        for column, (entry, lines) in enumerate(zip(row, texts, strict=True)):
+            drawn += _entry(entry, lines, left + column * step, y)
+        y += max(map(len, texts)) * LEGEND_SIZE * LINE + 3
+    return tag("g", drawn, class_="qkv-legend"), y - top
+
+
+def _entry(entry: Entry, lines: list[str], left: float, top: float) -> str:
+    middle = top + LEGEND_SIZE * LINE / 2
+    swatch = (
+        tag("g", entry.swatch, transform=f"translate({left + SWATCH / 2 - 2:.2f} {middle:.2f})") if entry.swatch else ""
+    )
+    if entry.sign:
+        swatch = text_block(
+            [entry.sign], left + SWATCH / 2 - 2, top, LEGEND_SIZE, "qkv-legend-sign qkv-ink", INK, "middle"
+        )
+    name = text_block(lines, left + SWATCH, top, LEGEND_SIZE, "qkv-legend-name qkv-ink", INK)
+    whole = title(entry.name) if lines and lines[-1].endswith("…") else ""
+    return tag("g", whole, swatch, name, class_="qkv-legend-entry")
+
+
+def text_block(
+    lines: Sequence[str], x: float, top: float, size: float, classes: str, fill: str, anchor: str = "start", **more: str
+) -> str:
+    """Lines of text, the first one's upper edge at `top`."""
+    if not lines:
+        return ""
+    spans = [
+        tag("tspan", escape(line), x=x, y=top + (n * LINE + 1) * size) if len(lines) > 1 else escape(line)
+        for n, line in enumerate(lines)
+    ]
+    extra = {"text_anchor": anchor} if anchor != "start" else {}
+    return tag("text", " ".join(spans), class_=classes, x=x, y=top + size, font_size=size, fill=fill, **extra, **more)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import groupby
 
-from qkv.cost.curves import Curve, Roofs, plan_name, roofs, times_over_context
-from qkv.cost.links import read_points
-from qkv.cost.planning import Plan
-from qkv.cost.readable import counted, in_words, quantity, readable_seconds, whole
+from qkv.cost.communication import Point, read_points
+from qkv.cost.planning import Curve, Plan, Roofs, plan_name, roofs, times_over_context
+from qkv.cost.readable import count_text, in_words, integer_text, quantity, readable_seconds
+from qkv.cost.scaling import LINEAR, Scaling
 from qkv.figures.axis import Axis
-from qkv.figures.chart import chart
-from qkv.figures.marks import Level, Line
+from qkv.figures.chart import chart, roofline
+from qkv.figures.marks import Dots, Level, Line, Mark
 from qkv.figures.page import Table, page
-from qkv.figures.roofline import roofline
-from qkv.figures.scaling import clearest, scaling_chart, scaling_table
 from qkv.figures.theme import standalone
 
 BELOW = (
@@ -51,14 +50,14 @@ def time_chart(
     decodes: bool = True,
     alone: bool = True,
 ) -> str:
-    """Curves of `qkv.cost.curves`; `contexts` that were asked for are marked. alone: the curves are of one model, with
+    """Curves of `qkv.cost.planning`; `contexts` that were asked for are marked. alone: the curves are of one model, with
     its own attention and with others."""
     lines = [
         Line(f"{name}, as it is" if as_is and alone else name, points, dashed=not as_is)
         for name, as_is, points in curves
     ]
     title = f"Time {'of a token' if decodes else 'of a pass'} over context: {of}"
-    marks = [*lines, *(Level(counted(n, "token"), x=n) for n in contexts)]
+    marks = [*lines, *(Level(count_text(n, "token"), x=n) for n in contexts)]
     return chart(title, Axis("context", "tokens", "log"), Axis("time", "s", "log"), marks, note)
 
 
@@ -125,5 +124,83 @@ def _asked(plans: Sequence[Plan]) -> str:
 
 
 def _sizes(plans: Sequence[Plan]) -> str:
-    plan, contexts = plans[0], " or ".join(whole(n) for n in sorted({plan.context for plan in plans}))
-    return f"batch {whole(plan.batch)}, context {contexts}, {plan.weights} weights, {plan.cache} cache"
+    plan, contexts = plans[0], " or ".join(integer_text(n) for n in sorted({plan.context for plan in plans}))
+    return f"batch {integer_text(plan.batch)}, context {contexts}, {plan.weights} weights, {plan.cache} cache"
+
+
+def scaling_chart(of: str, found: Scaling, points: Sequence[Point] = (), note: str = "") -> str:
+    """Over machines, both axes logarithmic: the time on one machine divided by the time on these, for each split; the
+    ideal, which no split is above; and `points` that were measured, each call with the line that was predicted."""
+    machines = [row.machines for row in found.rows]
+    far = max([*machines, *(point.ranks for point in points), 2])
+    marks: list[Mark] = [Line("ideal", [(1, 1), (far, far)], dashed=True, markers=False)]
+    first = found.rows[0].splits
+    for name in first:
+        alone = first[name].seconds
+        line = [(row.machines, seconds) for row in found.rows if (seconds := row.splits[name].seconds) is not None]
+        shown = "linear attention, scan" if name == LINEAR else name
+        if alone is not None:
+            marks.append(Line(shown, [(count, alone / seconds) for count, seconds in line]))
+    marks += [mark for _, some in groupby(points, key=lambda point: point.sizes) for mark in _measured(list(some))]
+    title = f"Speed over machines: {of}"
+    said = f"{count_text(found.tokens, 'token')}, {quantity(found.link.bandwidth, 'B/s')} and "
+    said += f"{readable_seconds(found.link.latency)} a message between machines"
+    note = "; ".join(filter(None, (said, note)))
+    return chart(
+        title, Axis("machines", scale="log"), Axis("times as fast as one", scale="log"), marks, note, height=520
+    )
+
+
+def clearest(points: Sequence[Point]) -> list[Point]:
+    """One call by one split, so that the chart can be read: the longest that was measured in one process too, forward
+    alone and by a ring if it was."""
+    found: list[Point] = []
+    for _, some in groupby(points, key=lambda point: point.sizes):
+        group = list(some)
+        splits = dict.fromkeys(point.split for point in group if point.ranks > 1)
+        if not splits or all(point.ranks > 1 for point in group):
+            continue
+        split = "ring" if "ring" in splits else next(iter(splits))
+        mine = [point for point in group if point.ranks == 1 or point.split == split]
+        if not found or _rank(mine[0]) > _rank(found[0]):
+            found = mine
+    return found
+
+
+def _rank(point: Point) -> tuple[bool, int, bool]:
+    return not point.learns, point.tokens, point.causal
+
+
+def scaling_table(of: str, found: Scaling) -> Table:
+    """The numbers of the chart."""
+    names = list(found.rows[0].splits)
+    header = ["machines", "tokens each", *("linear" if name == LINEAR else name for name in names), "best"]
+    header += ["efficiency", "memory each", "sent a layer", "a token"]
+    rows = []
+    for row in found.rows:
+        times = [row.splits[name].seconds for name in names]
+        cells = ["-" if seconds is None else readable_seconds(seconds) for seconds in times]
+        token = "-" if row.token_seconds is None else readable_seconds(row.token_seconds)
+        own = quantity(row.memory_bytes, "B"), quantity(row.sent_bytes_per_layer, "B"), token
+        rows.append(
+            [integer_text(row.machines), integer_text(row.tokens), *cells, row.best, f"{row.efficiency:.2%}", *own]
+        )
+    return Table(f"Spread over machines: {of}", header, rows)
+
+
+def _measured(group: Sequence[Point]) -> list[Mark]:
+    """Points of one call, against the same call in one process; nothing where that was not measured."""
+    alone = next((point.seconds for point in group if point.ranks == 1), None)
+    if alone is None:
+        return []
+    found: list[Mark] = []
+    what = f"{integer_text(group[0].tokens)} tokens here"
+    for split in dict.fromkeys(point.split for point in group if point.ranks > 1):
+        mine = [point for point in group if point.split == split and point.ranks > 1]
+        said = [(point.ranks, alone / point.predicted()) for point in mine if point.link is not None]
+        if said:
+            found.append(Line(f"{split}, {what}: predicted", [(1, 1), *said], dashed=True, markers=False))
+        dots = [(point.ranks, alone / point.seconds) for point in mine]
+        labels = [f"{point.ranks} ranks: × {alone / point.seconds:.2f}" for point in mine]
+        found.append(Dots(f"{split}, {what}: measured", dots, labels))
+    return found

@@ -10,25 +10,24 @@ except ImportError as error:  # pragma: no cover - transformers is there wheneve
     raise OptionError(complaint("qkv.hf", "no transformers", "the extra", "pip install 'qkv[hf]'")) from error
 
 from .caches import PagedCache, PagedEncoderDecoderCache, cache
+from .capture import CapturedAttention, HeadStatistics, capture, head_statistics
+from .checkpoint import Loaded, load
 from .conversion import Conversion, convert
-from .interface import served, served_reset
-from .loading import Loaded, load
-from .looking import Habits, Looked, habits, look
-from .registry import register
+from .interface import layer_calls, register, reset_layer_calls
 
 __all__ = [
+    "CapturedAttention",
     "Conversion",
-    "Habits",
+    "HeadStatistics",
     "Loaded",
-    "Looked",
     "PagedCache",
     "PagedEncoderDecoderCache",
     "cache",
+    "capture",
     "convert",
-    "habits",
+    "head_statistics",
+    "layer_calls",
     "load",
-    "look",
     "register",
-    "served",
-    "served_reset",
+    "reset_layer_calls",
 ]

@@ -8,14 +8,14 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache, get_layer_types_and_kwargs
 
-from ..cache.pages import STORAGE
+from ..cache.pages import STORAGE_CODE
 from ..errors import BackendRefused, DtypeError, OptionError, OptionTypeError, complaint
 from ..inputs import check_size
+from .interface import NAME, check_layers
 from .layers import LatentLayer, PagedLayer
-from .registry import NAME, check_layers
 
 # Layers that keep keys and values, and what tells how far back they look. A chunk is a mask, and no ring.
-_WINDOW = {"full_attention": None, "chunked_attention": None, "sliding_attention": "sliding_window"}
+_WINDOW_OPTION = {"full_attention": None, "chunked_attention": None, "sliding_attention": "sliding_window"}
 
 
 class PagedCache(DynamicCache):
@@ -92,13 +92,13 @@ def cache(
         raise BackendRefused(complaint("model", given, f"one with {NAME!r}", hint), ("only qkv can read its pages",))
     check_layers(model)
     dtype = model.dtype if dtype is None else dtype
-    if dtype not in STORAGE:
+    if dtype not in STORAGE_CODE:
         wanted = "torch.float32, float16, bfloat16 or int8"
         raise DtypeError(
             complaint("dtype", dtype, wanted, "this is how tokens are kept, whatever the model computes in")
         )
     capacity = None if capacity is None else check_size("capacity", capacity)
-    _check_kind(model, config)
+    _check_is_decoder(model, config)
     kinds, options = get_layer_types_and_kwargs(config)
     if len(kinds) != len(options):
         given = f"{len(kinds)} layer_types for {len(options)} layers"
@@ -106,16 +106,16 @@ def cache(
     layer_class = LatentLayer if getattr(config, "kv_lora_rank", None) else PagedLayer
     layers = []
     for index, (kind, option) in enumerate(zip(kinds, options, strict=True)):
-        if kind not in _WINDOW:
+        if kind not in _WINDOW_OPTION:
             reason = f"layer {index} is {kind}, which keeps no keys and values"
             raise BackendRefused(f"{name}: qkv.hf.cache cannot serve it: {reason}.", (reason,))
-        window = None if _WINDOW[kind] is None else option.get(_WINDOW[kind])
+        window = None if _WINDOW_OPTION[kind] is None else option.get(_WINDOW_OPTION[kind])
         layers.append(layer_class(dtype, capacity, window, f"{name}, layer {index}"))
     paged = PagedCache(layers, dtype)
     return PagedEncoderDecoderCache(paged, DynamicCache()) if model.config.is_encoder_decoder else paged
 
 
-def _check_kind(model: PreTrainedModel, config: Any) -> None:
+def _check_is_decoder(model: PreTrainedModel, config: Any) -> None:
     """Refuse what keeps no keys and values of its own, by name."""
     name, reason = type(model).__name__, None
     # Attention layers say whether they are causal; where none does, nothing is known against it.

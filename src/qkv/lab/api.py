@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .drawing import VERSION
 from .fields import Field, Flag, Matrix, Words
+from .markup import VERSION
 from .view import View
 from .views import every
 

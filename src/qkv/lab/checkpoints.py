@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import struct
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
@@ -16,15 +17,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from ..errors import OptionError, QkvError, complaint
 from .fields import WrongField
-from .gguf_header import read_header
 from .view import Work
 
 if TYPE_CHECKING:
-    from ..hf import Loaded, Looked
+    from ..hf import CapturedAttention, Loaded
 
 FOLDER = "QKV_LAB_MODELS"  # the environment variable that names the folder of models
 MOST_TOKENS = 128
@@ -55,7 +55,7 @@ class Pass(NamedTuple):
 
     tokens: list[str]
     cut: int
-    layers: list[Looked]
+    layers: list[CapturedAttention]
 
 
 def available() -> list[Checkpoint]:
@@ -232,9 +232,9 @@ def _alone(work: Work) -> Iterator[None]:
 
 
 def _run(checkpoint: Checkpoint, loaded: Loaded, text: str, most: int, work: Work) -> Pass:
-    from ..hf import look
+    from ..hf import capture
 
-    def each(layer: Looked) -> None:
+    def each(layer: CapturedAttention) -> None:
         nonlocal done
         done += 1
         work.say(f"{checkpoint.title} reads", done, checkpoint.layers)
@@ -247,7 +247,7 @@ def _run(checkpoint: Checkpoint, loaded: Loaded, text: str, most: int, work: Wor
         given = tokenizer(text, truncation=True, max_length=room, return_tensors="pt")
         inputs = {key: given[key] for key in ("input_ids", "attention_mask")}
         ids = inputs["input_ids"][0].tolist()
-        layers = look(model, inputs, each=each)
+        layers = capture(model, inputs, each=each)
         finite = all(bool(layer.weights.isfinite().all()) for layer in layers)
     except QkvError:
         raise
@@ -268,3 +268,54 @@ def _label(tokenizer: Any, token: int) -> str:
     if not text or "\N{REPLACEMENT CHARACTER}" in text:
         text = str(tokenizer.convert_ids_to_tokens(token))
     return text.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥")
+
+
+_MAGIC = b"GGUF"
+_NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+_TEXT, _LIST = 8, 9
+# What no honest header exceeds before its tokenizer: a damaged length must not fill the memory.
+_LONGEST_TEXT, _LONGEST_LIST, _MOST_ENTRIES = 1 << 16, 1 << 12, 1 << 10
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The entries that stand before the tokenizer's, by name: "general.architecture", "llama.block_count" and so on."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                raise OptionError(complaint(path.name, "another beginning", "a GGUF file"))
+            version, _, count = _unpacked(file, "<IQQ")
+            if version not in (2, 3):
+                raise OptionError(complaint(path.name, f"version {version}", "GGUF of version 2 or 3"))
+            found: dict[str, Any] = {}
+            for _ in range(min(count, _MOST_ENTRIES)):
+                name = _text(file)
+                if name.startswith("tokenizer."):
+                    break
+                found[name] = _value(file, *_unpacked(file, "<I"))
+            return found
+    except (OSError, struct.error, UnicodeDecodeError, KeyError, ValueError) as error:
+        if isinstance(error, OptionError):
+            raise
+        raise OptionError(complaint(path.name, "a header that cannot be read", "a GGUF file")) from error
+
+
+def _unpacked(file: BinaryIO, form: str) -> tuple[Any, ...]:
+    return struct.unpack(form, file.read(struct.calcsize(form)))
+
+
+def _text(file: BinaryIO) -> str:
+    (length,) = _unpacked(file, "<Q")
+    if length > _LONGEST_TEXT:
+        raise ValueError(length)
+    return file.read(length).decode("utf-8")
+
+
+def _value(file: BinaryIO, kind: int) -> Any:
+    if kind == _TEXT:
+        return _text(file)
+    if kind == _LIST:
+        of, length = _unpacked(file, "<IQ")
+        if length > _LONGEST_LIST or of == _LIST:
+            raise ValueError(length)
+        return [_value(file, of) for _ in range(length)]
+    return _unpacked(file, _NUMBERS[kind])[0]

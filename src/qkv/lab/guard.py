@@ -1,18 +1,33 @@
-"""The door: only pages of this very server may ask, for no more than the caps allow, and no answer leaves without the
-headers that keep it harmless."""
+"""What one reader may ask of the lab: every cap in one place."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .limits import Limits
+
+@dataclass(frozen=True)
+class Limits:
+    body: int = 1_000_000  # bytes of a request's body
+    seconds: float = 60.0  # of any computation, whatever its view allows
+    header_seconds: float = 10.0  # for a request's head to arrive
+    body_seconds: float = 15.0  # and its body
+    workers: int = 2  # light computations at once
+    waiting: int = 200  # requests that may wait for one
+    heavy_waiting: int = 12  # and for the process that does the heavy ones
+    connections: int = 400
+
+
+class Busy(Exception):
+    """More is waiting than there are places."""
+
 
 POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "

@@ -11,11 +11,11 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from ..figures.theme import STYLE
-from .answers import Answer
-from .drawing import STATIC, asset, environment
 from .fields import shortened
+from .markup import STATIC, asset, environment
 from .view import View
 from .views import every
+from .worker import Answer
 
 FONT = "fonts/qkv-math.woff2"
 

@@ -19,8 +19,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import OptionError, complaint
-from .guard import LOOPBACK
-from .limits import Limits
+from .guard import LOOPBACK, Limits
 from .server import Lab
 
 HOST, PORT = "127.0.0.1", 8765

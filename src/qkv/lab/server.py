@@ -23,15 +23,14 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from . import api
-from .answers import Answer
-from .drawing import STATIC
 from .fields import WrongField, from_json, shortened, typed
-from .guard import LOOPBACK, Guard
-from .kitchen import Broken, Kitchen
-from .limits import Busy, Limits
+from .guard import LOOPBACK, Busy, Guard, Limits
+from .markup import STATIC
 from .pages import figure_style, message, one_file, page
+from .scheduler import Broken, Scheduler
 from .view import Cancelled, View
 from .views import NAMES, view
+from .worker import Answer
 
 _BROKEN = "something went wrong here that should not have; the server's output says what"
 _WORDS = {404: "there is nothing at this address", 405: "this address cannot be asked in that way"}
@@ -113,13 +112,13 @@ class Lab:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        self.kitchen = Kitchen(self.limits)
+        self.scheduler = Scheduler(self.limits)
         # A daemon: an end of the server does not wait for it.
         threading.Thread(target=self._warm_up, daemon=True).start()
         try:
             yield
         finally:
-            await self.kitchen.close()
+            await self.scheduler.close()
 
     def _warm_up(self) -> None:
         """torch takes two seconds to load: pages are shown meanwhile, and their numbers follow."""
@@ -203,7 +202,7 @@ class Lab:
         told: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         heavy = shown.is_heavy(asked.state)
         work = asyncio.create_task(
-            self.kitchen.ask(
+            self.scheduler.ask(
                 shown,
                 asked.texts,
                 lambda what, done, of: told.put_nowait({"told": [what, done, of]}),
@@ -305,8 +304,8 @@ def _load() -> None:
     """What the first numbers need, and the first numbers themselves."""
     import torch
 
-    from .answers import answer
     from .view import Work
+    from .worker import answer
 
     # Many readers, few cores: each question gets one.
     torch.set_num_threads(1)

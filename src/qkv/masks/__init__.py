@@ -23,11 +23,11 @@ from qkv.masks.dense import Dense as Dense
 from qkv.masks.grid import Extent as Extent
 from qkv.masks.joined import And as And
 from qkv.masks.joined import Or as Or
+from qkv.masks.joined import cross as cross
+from qkv.masks.joined import decoder as decoder
+from qkv.masks.joined import encoder as encoder
 from qkv.masks.padding import Padding as Padding
 from qkv.masks.predicate import Predicate as Predicate
-from qkv.masks.recipes import cross as cross
-from qkv.masks.recipes import decoder as decoder
-from qkv.masks.recipes import encoder as encoder
 from qkv.masks.segments import Segments as Segments
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Bands: masks that leave each query one unbroken run of keys, and count themselves in closed form."""
+"""`Band`: a mask in which each query attends to one run of keys, which is counted in closed form."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """In batch row b, query i sees key j when `starts[b] <= j < stops[b]` and `i + lower <= j < i + upper`.
+    """In batch row b, query i attends to key j when `starts[b] <= j < stops[b]` and `i + lower <= j < i + upper`.
 
-    None lifts that limit; starts and stops that are None hold for any number of batch rows. All heads
-    see the same. Every method takes half-open ranges and gives half-open intervals inside `[0, len_k)`.
+    None is no limit; with starts and stops None the band fits any batch size. All heads are alike. Methods take
+    half-open ranges and return half-open intervals inside `[0, len_k)`.
 
     >>> causal = Band(upper=1)
     >>> causal.interval(0, 2, len_k=5)
@@ -34,7 +34,7 @@ class Band:
 
     @property
     def is_diagonal(self) -> bool:
-        """Whether what a query sees depends on where it stands."""
+        """Whether the keys of a query depend on its position."""
         return self.lower is not None or self.upper is not None
 
     def intersect(self, other: Band) -> Band:
@@ -44,14 +44,14 @@ class Band:
         Band(lower=-2, upper=1, starts=None, stops=(4, 7))
         """
         return Band(
-            lower=_meet(self.lower, other.lower, max),
-            upper=_meet(self.upper, other.upper, min),
-            starts=_meet_rows(self.starts, other.starts, max),
-            stops=_meet_rows(self.stops, other.stops, min),
+            lower=_intersect_limits(self.lower, other.lower, max),
+            upper=_intersect_limits(self.upper, other.upper, min),
+            starts=_intersect_rows(self.starts, other.starts, max),
+            stops=_intersect_rows(self.stops, other.stops, min),
         )
 
     def simplified(self, len_q: int, len_k: int) -> Band:
-        """The same cells of a `len_q` by `len_k` rectangle, without the limits that it never reaches.
+        """The same cells of a `len_q` by `len_k` rectangle, without limits that change nothing there.
 
         >>> Band(lower=-9, upper=5, stops=(5, 5)).simplified(len_q=3, len_k=5).is_trivial
         True
@@ -68,7 +68,7 @@ class Band:
         return Band(lower, upper, starts, stops)
 
     def interval(self, b: int, i: int, len_k: int) -> tuple[int, int]:
-        """The keys that query i of batch row b sees; `lo == hi` when there are none."""
+        """The keys that query i of batch row b attends to; `lo == hi` when there are none."""
         lo, hi = self._ends(b, len_k)
         if self.lower is not None:
             lo = max(lo, i + self.lower)
@@ -77,7 +77,7 @@ class Band:
         return _clamped(lo, hi, len_k)
 
     def bounds_for_rows(self, b: int, i0: int, i1: int, len_k: int) -> tuple[int, int]:
-        """The keys that at least one of the queries i0 to i1 - 1 sees: always one run, and exact.
+        """The keys that at least one of the queries i0 to i1 - 1 attends to: always one run, and exact.
 
         >>> Band(lower=0, upper=1).bounds_for_rows(0, 2, 9, len_k=5)
         (2, 5)
@@ -93,7 +93,7 @@ class Band:
         return _clamped(lo, hi, len_k)
 
     def full_for_rows(self, b: int, i0: int, i1: int, len_k: int) -> tuple[int, int]:
-        """The keys that every one of the queries i0 to i1 - 1 sees; none when there are no queries.
+        """The keys that all queries i0 to i1 - 1 attend to; none when there are no queries.
 
         >>> Band(lower=-3, upper=1).full_for_rows(0, 2, 4, len_k=7)
         (0, 3)
@@ -141,9 +141,9 @@ class Band:
 
 
 def _cells_below(rows: tuple[int, int], start: int, stop: int, limit: int) -> int:
-    """The number of cells with j < i + limit, in a rectangle: an arithmetic series, then a plateau."""
-    first = max(rows[0], start - limit + 1)  # the first query that sees a key
-    full = max(first, stop - limit)  # the first query that sees them all
+    """The number of cells with j < i + limit, in a rectangle: an arithmetic series, then a constant."""
+    first = max(rows[0], start - limit + 1)  # the first query that attends to a key
+    full = max(first, stop - limit)  # the first query that attends to all of them
     rising = min(full, rows[1])
     total = 0
     if first < rising:
@@ -153,13 +153,13 @@ def _cells_below(rows: tuple[int, int], start: int, stop: int, limit: int) -> in
     return total
 
 
-def _meet(one, other, choose):
+def _intersect_limits(one, other, choose):
     if one is None or other is None:
         return other if one is None else one
     return choose(one, other)
 
 
-def _meet_rows(one, other, choose):
+def _intersect_rows(one, other, choose):
     if one is None or other is None:
         return other if one is None else one
     return tuple(choose(a, b) for a, b in zip(one, other, strict=True))

@@ -1,12 +1,21 @@
-"""What every mask can do. One rule for all of them: True attends."""
+"""`Mask`, the base class of all masks. One rule for all of them: True attends."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from qkv.errors import MaskError, MaskTypeError, OptionTypeError, QkvError, complaint
-from qkv.masks.arrays import described, is_tensor, version
-from qkv.masks.grid import Extent, Grid, Part, TorchGrid
+from qkv.masks.grid import (
+    BOOLEANS_ONLY,
+    Extent,
+    Grid,
+    Region,
+    TorchGrid,
+    describe,
+    is_tensor,
+    tensor_version,
+    to_numpy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,14 +25,14 @@ if TYPE_CHECKING:
 
     from qkv.masks.band import Band
 
-    Known = tuple[int | None, int | None, int | None, int | None]
+    Sizes = tuple[int | None, int | None, int | None, int | None]
 
 
 class Mask:
     """Which keys each query may attend to: True attends.
 
-    Masks are immutable, join with `&` (both allow) and `|` (either allows), and draw themselves with
-    `print`. They are predicates of absolute positions; sizes come from the call, as an `Extent`.
+    Masks are immutable, join with `&` (both allow) and `|` (either allows), and `print` draws them. They are
+    predicates of absolute positions; the sizes come from the call, as an `Extent`.
 
     >>> from qkv.masks import Causal, Extent, Padding
     >>> mask = Causal() & Padding(lengths=[3, 5])
@@ -35,35 +44,39 @@ class Mask:
 
     __slots__ = ("__weakref__", "_memo", "_signature")
 
-    # numpy would take `array & mask` apart, element by element; None leaves it to Python, which refuses.
+    # None makes Python refuse `array & mask`, which numpy would apply element by element.
     __array_ufunc__: ClassVar[None] = None
 
     _memo: dict[str, tuple[Any, Any]]
     _signature: tuple[Any, ...]
 
-    def _fill(self, signature: tuple[Any, ...], **values: Any) -> None:
+    def _set_fields(self, signature: tuple[Any, ...], **values: Any) -> None:
         object.__setattr__(self, "_memo", {})
         object.__setattr__(self, "_signature", signature)
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    # What a call needs.
+    # Used by attention.
 
     def signature(self) -> tuple[Any, ...]:
-        """Kind, sizes and fixed numbers, without the contents of tensors: a key to remember decisions by."""
+        """Kind, sizes and fixed numbers, without the contents of tensors: a key for cached decisions."""
         return self._signature
 
     def resolved(self, extent: Extent) -> Mask:
         """This mask with every offset filled in, after all checks that need no tensor's contents.
 
-        Returns the mask itself when there is nothing to fill in; raises `MaskError` when it does not fit.
+        Returns:
+            The mask itself when there is nothing to fill in.
+
+        Raises:
+            MaskError: the mask does not fit the extent.
         """
         return self._resolve(extent, ())
 
     def check_contents(self, extent: Extent) -> None:
-        """Refuse contents that do not fit, such as a length beyond the last key.
+        """Refuse contents that do not fit, such as a length larger than the number of keys.
 
-        Reads tensors, so it is no part of a traced program; a second call for the same extent is free.
+        Reads tensors, so it must not run in a traced program; a second call for the same extent is free.
         """
 
     def tile(
@@ -71,13 +84,13 @@ class Mask:
     ) -> Bool[Tensor, "#batch #heads #rows #keys"]:
         """The mask for queries `rows[0]` to `rows[1] - 1` and keys `keys[0]` to `keys[1] - 1`.
 
-        Four dimensions, each full or 1, so that it broadcasts to (batch, heads, rows, keys). The
-        contents of torch tensors are never read by Python: compilers and vmap can trace it.
+        Four dimensions, each full or 1, so that it broadcasts to (batch, heads, rows, keys). Python never reads the
+        contents of torch tensors here: compilers and vmap can trace it.
         """
         return self._resolve(extent, ())._cells(TorchGrid(extent, rows, keys, device))
 
     def allows(self, batch: int, head: int, query: int, key: int, extent: Extent) -> bool:
-        """Whether this one query may attend to this one key: the specification of everything else."""
+        """Whether this query may attend to this key: the specification that tiles, bands and counts agree with."""
         position = (batch, head, query, key)
         if not all(0 <= p < n for p, n in zip(position, extent.shape, strict=True)):
             wanted = f"each below {extent.shape} and none negative"
@@ -85,13 +98,14 @@ class Mask:
         return self._resolve(extent, ())._allows(batch, head, query, key, extent)
 
     def band(self, extent: Extent) -> Band | None:
-        """The mask as one run of keys for each query, or None when it is none. May read tensors."""
+        """The mask as one run of keys for each query, or None when it is not one. May read tensors."""
         band = self._resolve(extent, ())._band(extent)
         return None if band is None else band.simplified(extent.len_q, extent.len_k)
 
     def bounds(self, extent: Extent, rows: tuple[int, int]) -> tuple[int, int]:
-        """Keys outside this run are seen by none of the queries `rows[0]` to `rows[1] - 1`; inside, some may be. May
-        read tensors.
+        """A run of keys outside which none of the queries `rows[0]` to `rows[1] - 1` attends to anything.
+
+        May be longer than necessary, and may read tensors.
 
         >>> from qkv.masks import Causal, Extent, Window
         >>> (Causal() & Window(left=2)).bounds(Extent(1, 1, len_q=11, len_k=11), rows=(5, 7))
@@ -108,36 +122,37 @@ class Mask:
         heads: tuple[int, int] | None = None,
         batch: tuple[int, int] | None = None,
     ) -> Mask:
-        """The mask of a part of the scores, for a call of four dimensions with these queries and keys alone, and with
-        some heads or batch rows where they are named.
+        """The mask for a call of four dimensions with only these queries and keys, and these heads and batch rows.
+
+        Ranges are half-open; heads and batch default to all.
 
         >>> from qkv.masks import Causal, Extent
         >>> Causal().part(Extent(1, 1, len_q=11, len_k=11), rows=(5, 7), keys=(3, 11))
         Causal(offset=2)
         """
         every = (0, extent.heads), (0, extent.batch)
-        place = Part(rows, keys, every[0] if heads is None else heads, every[1] if batch is None else batch)
-        return self._resolve(extent, ())._part(extent, place)
+        region = Region(rows, keys, every[0] if heads is None else heads, every[1] if batch is None else batch)
+        return self._resolve(extent, ())._cut(extent, region)
 
     def keys_kept(self, extent: Extent, device: Any = None) -> Bool[Tensor, "batch len_k"] | None:
-        """For a mask that only says which keys of a batch row count: which ones. None for all others."""
+        """The keys of each batch row that every query attends to; None when the mask also depends on query or head."""
         mask = self._resolve(extent, ())
-        if not mask._only_keys(extent):
+        if not mask._depends_on_keys_only(extent):
             return None
         cells = mask._cells(TorchGrid(extent, (0, 1), (0, extent.len_k), device))
         return cells[:, 0, 0].expand(extent.batch, extent.len_k)
 
     def versions(self) -> tuple[int, ...]:
-        """A number for each torch tensor in the mask that changes when it is written to."""
+        """For each torch tensor in the mask, a number that changes when it is written to."""
         names = [name for cls in type(self).__mro__ for name in getattr(cls, "__slots__", ())]
-        held = [getattr(self, name, None) for name in names if not name.startswith("_")]
-        return tuple(version(thing) or 0 for thing in held if is_tensor(thing))
+        fields = [getattr(self, name, None) for name in names if not name.startswith("_")]
+        return tuple(tensor_version(thing) or 0 for thing in fields if is_tensor(thing))
 
     def parts(self) -> tuple[Mask, ...]:
-        """The masks that `&` joined, flat; a mask that is no `&` is its own only part."""
+        """The masks that are joined by `&`, flat; `(self,)` for any other mask."""
         return (self,)
 
-    # What people need.
+    # For people: counts, pictures, warnings, operators.
 
     def population(
         self,
@@ -146,10 +161,13 @@ class Mask:
         len_q: int | None = None,
         len_k: int | None = None,
     ) -> int:
-        """How many cells are True, exactly. Takes an `Extent`, or sizes.
+        """How many cells are True, exactly.
 
-        Sizes left out are the mask's own where it has them; batch and heads are 1 otherwise. Bands,
-        paddings, packed documents and a few of them joined are counted in closed form, at any size.
+        Args:
+            batch: the batch size, or an `Extent` with all sizes.
+            heads, len_q, len_k: sizes. What is left out is taken from the mask; batch and heads are 1 otherwise.
+
+        Bands, paddings, packed documents and a few of them joined are counted in closed form, at any size.
         """
         from qkv.masks.count import count
 
@@ -164,19 +182,19 @@ class Mask:
         head: int = 0,
         width: int = 80,
     ) -> str:
-        """A picture of one batch row and head, `width` columns wide at most.
+        """A picture of one batch row and head, at most `width` columns wide.
 
         Each sign is a cell, or a block of cells when there are more than 32 queries or keys: ■ attends,
-        · does not, ▒ partly. Sizes left out are the mask's own, or an example.
+        · does not, ▒ in part. Sizes that are left out are the mask's own, or an example.
         """
         from qkv.masks.draw import text
 
         return text(self, len_q, len_k, batch, head, width)
 
     def lint(self, extent: Extent | None = None) -> list[str]:
-        """What looks odd, one sentence each with what to do; empty when nothing does.
+        """Warnings about likely mistakes, one sentence each, with what to do; empty when there are none.
 
-        Without an extent, only what holds for the mask at any lengths that it leaves open.
+        Without an extent, only warnings that hold at any size.
         """
         from qkv.masks.lint import lint
 
@@ -185,7 +203,7 @@ class Mask:
     def __str__(self) -> str:
         try:
             return self.draw()
-        except QkvError as error:  # print must not fail: say what is known
+        except QkvError as error:  # print must not fail
             return f"{self!r}\n(not drawn: {error})"
 
     def _repr_html_(self) -> str:
@@ -208,8 +226,8 @@ class Mask:
         return Or(self, other)
 
     def __bool__(self) -> bool:
-        # `Causal() and Padding(...)` would otherwise be just the padding, without a word.
-        hint = "join masks with & and |, and ask for one with `is not None`"
+        # Without this, `Causal() and Padding(...)` would silently be the padding alone.
+        hint = "join masks with & and |, and test for a mask with `is not None`"
         raise MaskTypeError(complaint("truth value", repr(self), "no `and`, `or`, `not` or `if` on a mask", hint))
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -224,20 +242,20 @@ class Mask:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         signature = state.pop("_signature")
-        self._fill(signature, **state)
+        self._set_fields(signature, **state)
 
-    # What each kind fills in.
+    # Implemented by each mask.
 
-    def _resolve(self, extent: Extent, beside: tuple[int, ...]) -> Mask:
-        """`resolved`, told the offsets of the `Causal`s that `&` puts beside this mask."""
+    def _resolve(self, extent: Extent, offsets: tuple[int, ...]) -> Mask:
+        """`resolved`, given the offsets of the `Causal`s that `&` joins to this mask."""
         return self
 
     def _causal_offsets(self, extent: Extent) -> tuple[int, ...]:
         """The offsets of all `Causal`s in this mask."""
         return ()
 
-    def _floats(self) -> bool:
-        """Whether something in here has no offset of its own and would take one from a `Causal`."""
+    def _needs_offset(self) -> bool:
+        """Whether a mask in here has no offset and takes one from a `Causal`."""
         return False
 
     def _cells(self, grid: Grid) -> Any:
@@ -260,34 +278,34 @@ class Mask:
         seen = [run for run in runs if run[0] < run[1]] or [(0, 0)]
         return min(lo for lo, _ in seen), max(hi for _, hi in seen)
 
-    def _part(self, extent: Extent, place: Part) -> Mask:
+    def _cut(self, extent: Extent, region: Region) -> Mask:
         """The mask is resolved."""
         raise NotImplementedError
 
-    def _only_keys(self, extent: Extent) -> bool:
+    def _depends_on_keys_only(self, extent: Extent) -> bool:
         return False
 
-    def _known(self) -> Known:
+    def _own_sizes(self) -> Sizes:
         """(batch, heads, len_q, len_k), None where the mask fits any."""
         return None, None, None, None
 
-    def _reach(self) -> int:
-        """How many keys an example has to have to show everything; 0 when it does not matter."""
+    def _example_length(self) -> int:
+        """How many keys an example needs to show the whole rule; 0 when any number will do."""
         return 0
 
     def _extent(self, batch: Any, heads: Any, len_q: Any, len_k: Any) -> Extent:
         given = {"batch": batch, "heads": heads, "len_q": len_q, "len_k": len_k}
         sizes: dict[str, Any] = {}
-        for (name, value), own in zip(given.items(), self._known(), strict=True):
+        for (name, value), own in zip(given.items(), self._own_sizes(), strict=True):
             default = 1 if name in ("batch", "heads") else None
             sizes[name] = next((size for size in (value, own, default) if size is not None), None)
             if sizes[name] is None:
-                hint = f"{self!r} fits any length, so it has to be told"
+                hint = f"{self!r} fits any length, so give {name}="
                 raise OptionTypeError(complaint(name, None, "the number of positions", hint))
         return Extent.checked(**sizes)
 
-    def _remembered(self, name: str, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """The last thing made under this name, if for the same key. A key with None is never kept."""
+    def _cached(self, name: str, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """The value last made under this name if its key is the same. A key with None is not cached."""
         entry = self._memo.get(name)
         if entry is not None and entry[0] == key:
             return entry[1]
@@ -298,7 +316,7 @@ class Mask:
 
 
 def as_mask(thing: object) -> Mask | None:
-    """A mask or None as it is; anything else is refused, with what to write instead.
+    """A mask or None as it is; anything else is refused with a hint at what to write instead.
 
     >>> as_mask([[True, False]])
     Traceback (most recent call last):
@@ -307,18 +325,33 @@ Hint: wrap booleans in qkv.Dense(...); True attends.
     """
     if thing is None or isinstance(thing, Mask):
         return thing
-    raise MaskTypeError(complaint("mask", described(thing), "a mask of qkv or None", _advice(thing)))
+    raise MaskTypeError(complaint("mask", describe(thing), "a mask of qkv or None", _hint_for(thing)))
 
 
-def _advice(thing: Any) -> str:
+def _hint_for(thing: Any) -> str:
     if isinstance(thing, type) and issubclass(thing, Mask):
         return f"write qkv.{thing.__name__}(...), with parentheses"
     if isinstance(thing, str):
         return 'masks are objects: qkv.Causal() is the one that others call "causal"'
     if is_tensor(thing) or hasattr(thing, "dtype") or isinstance(thing, (list, tuple)):
-        if "bool" in described(thing):
+        if "bool" in describe(thing):
             return "wrap booleans in qkv.Dense(...); True attends"
-        return "masks are bool; use bias= for additive"
+        return _hint_for_numbers(thing)
     if callable(thing):
         return "wrap a function of (batch, head, query, key) in qkv.Predicate(...)"
     return "qkv.Causal(), Window, Padding, Segments, Dense and Predicate are masks"
+
+
+def _hint_for_numbers(values: Any) -> str:
+    """For numbers in place of a mask: a 0/1 mask, as transformers has them, or scores to add."""
+    try:
+        array = to_numpy(values)
+        zeros_and_ones = bool(((array == 0) | (array == 1)).all())
+    except (TypeError, ValueError, RuntimeError):  # a traced tensor, or rows of different lengths
+        return BOOLEANS_ONLY
+    if not zeros_and_ones:
+        return BOOLEANS_ONLY
+    booleans = "mask.bool()" if is_tensor(values) else "numpy.asarray(mask) != 0"
+    if array.ndim <= 2:
+        return f"for 1 = attend and 0 = padding, (batch, len_k), write qkv.Padding(keep={booleans}); {BOOLEANS_ONLY}"
+    return f"for 1 = attend and 0 = masked, write qkv.Dense({booleans}); {BOOLEANS_ONLY}"

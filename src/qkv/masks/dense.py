@@ -1,4 +1,4 @@
-"""Dense: any boolean tensor, for masks that have no shorter description."""
+"""`Dense`: any boolean tensor, for masks that have no shorter description."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from qkv.errors import MaskError, complaint
-from qkv.masks.arrays import booleans, brief, shape_of, to_numpy
 from qkv.masks.base import Mask
+from qkv.masks.grid import as_booleans, brief_repr, shape_of, to_numpy
 
 if TYPE_CHECKING:
-    from qkv.masks.base import Known
-    from qkv.masks.grid import Extent, Grid, Part
+    from qkv.masks.base import Sizes
+    from qkv.masks.grid import Extent, Grid, Region
 
 _KEEP = "keep (of a Dense mask)"
 
@@ -19,10 +19,11 @@ _KEEP = "keep (of a Dense mask)"
 class Dense(Mask):
     """True attends, cell by cell; the shape broadcasts to the scores, aligned at the right.
 
-    The scores are (batch, heads, len_q, len_k) when the queries have four dimensions, (batch, len_q,
-    len_k) when they have three and (len_q, len_k) when they have two; `keep` may have fewer dimensions,
-    and 1 wherever all share. Three dimensions beside four are (heads, len_q, len_k), as always in
-    broadcasting, even if batch would fit too.
+    Args:
+        keep: booleans, a tensor, an array or lists. The scores are (batch, heads, len_q, len_k) when the queries have
+            four dimensions, (batch, len_q, len_k) when they have three and (len_q, len_k) when they have two; `keep`
+            may have fewer dimensions, and 1 in place of any size. Three dimensions with four-dimensional queries are
+            (heads, len_q, len_k), as always in broadcasting, even if batch would fit too.
 
     >>> import numpy as np
     >>> keep = np.tri(3, 5, 2, dtype=bool)
@@ -41,13 +42,13 @@ x != 0 makes booleans of 0 and 1.
     keep: Any
 
     def __init__(self, keep: Any) -> None:
-        keep = booleans(_KEEP, keep, "(..., len_q, len_k)")
-        self._fill(("Dense", shape_of(keep)), keep=keep)
+        keep = as_booleans(_KEEP, keep, "(..., len_q, len_k)")
+        self._set_fields(("Dense", shape_of(keep)), keep=keep)
 
     def __repr__(self) -> str:
-        return f"Dense({brief(self.keep)})"
+        return f"Dense({brief_repr(self.keep)})"
 
-    def _resolve(self, extent: Extent, beside: tuple[int, ...]) -> Mask:
+    def _resolve(self, extent: Extent, offsets: tuple[int, ...]) -> Mask:
         shape, scores = shape_of(self.keep), extent.scores
         tail = scores[len(scores) - len(shape) :] if len(shape) <= len(scores) else ()
         if len(tail) != len(shape) or any(own not in (1, size) for own, size in zip(shape, tail, strict=False)):
@@ -59,44 +60,44 @@ x != 0 makes booleans of 0 and 1.
             raise MaskError(complaint(_KEEP, f"shape {shape}", wanted, hint))
         return self
 
-    def _four(self, dims: int) -> tuple[int, int, int, int]:
-        """The shape with all four dimensions; a call without heads has none in the middle."""
+    def _four_sizes(self, dims: int) -> tuple[int, int, int, int]:
+        """The shape as (batch, heads, len_q, len_k); heads is 1 for a call without heads."""
         shape = (1,) * (dims - self.keep.ndim) + shape_of(self.keep)
         batch = shape[0] if dims >= 3 else 1
         return batch, shape[1] if dims == 4 else 1, shape[-2], shape[-1]
 
     def _cells(self, grid: Grid) -> Any:
-        shape = self._four(grid.extent.dims)
+        shape = self._four_sizes(grid.extent.dims)
         cells = self.keep.reshape(shape)
-        # A dimension of 1 is shared by all positions; one that is full is cut to the tile.
+        # A dimension of 1 serves all positions; a full one is cut to the tile.
         if shape[2] != 1:
             cells = cells[:, :, grid.rows[0] : grid.rows[1]]
         if shape[3] != 1:
             cells = cells[:, :, :, grid.keys[0] : grid.keys[1]]
-        return grid.hold(cells)
+        return grid.to_array(cells)
 
     def _allows(self, batch: int, head: int, query: int, key: int, extent: Extent) -> bool:
-        place = {4: (batch, head, query, key), 3: (batch, query, key), 2: (query, key)}[extent.dims]
+        position = {4: (batch, head, query, key), 3: (batch, query, key), 2: (query, key)}[extent.dims]
         shape = shape_of(self.keep)
-        own = place[len(place) - len(shape) :]
+        own = position[len(position) - len(shape) :]
         return bool(self.keep[tuple(0 if size == 1 else p for p, size in zip(own, shape, strict=True))])
 
-    def _part(self, extent: Extent, place: Part) -> Mask:
-        shape = self._four(extent.dims)
-        cuts = slice(*place.batch), slice(*place.heads), slice(*place.rows), slice(*place.keys)
+    def _cut(self, extent: Extent, region: Region) -> Mask:
+        shape = self._four_sizes(extent.dims)
+        cuts = slice(*region.batch), slice(*region.heads), slice(*region.rows), slice(*region.keys)
         own = tuple(cut if size != 1 else slice(None) for cut, size in zip(cuts, shape, strict=True))
         return Dense(self.keep.reshape(shape)[own])
 
     def _count(self, extent: Extent) -> int:
-        """The population of the whole mask: each cell of its own counts for all that share it."""
-        own = self._four(extent.dims)
+        """How many cells are True; a dimension of 1 counts for its full size."""
+        own = self._four_sizes(extent.dims)
         shared = prod(full for full, size in zip(extent.shape, own, strict=True) if size == 1)
         return int(to_numpy(self.keep).sum()) * shared
 
-    def _only_keys(self, extent: Extent) -> bool:
-        return self._four(extent.dims)[1:3] == (1, 1)
+    def _depends_on_keys_only(self, extent: Extent) -> bool:
+        return self._four_sizes(extent.dims)[1:3] == (1, 1)
 
-    def _known(self) -> Known:
+    def _own_sizes(self) -> Sizes:
         shape = shape_of(self.keep)[-4:]
         sizes = (*(None,) * (4 - len(shape)), *(size if size != 1 else None for size in shape))
         batch, heads, len_q, len_k = sizes

@@ -9,16 +9,16 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from qkv.errors import OptionError, QkvError, complaint
-from qkv.masks.count import BLOCK, count_bands, refuse_too_many
-from qkv.masks.grid import Extent, NumpyGrid, size
+from qkv.masks.count import BLOCK_CELLS, check_cell_count, count_bands
+from qkv.masks.grid import Extent, NumpyGrid, as_size
 
 if TYPE_CHECKING:
     from qkv.masks.base import Mask
 
 ATTENDS, MASKED, PARTLY = "■", "·", "▒"
-MOST_SIGNS = 32  # in a row and in a column
-EXAMPLE = 8
-MOST_CELLS = 2**28
+MAX_SIGNS = 32  # in a row and in a column
+EXAMPLE_LENGTH = 8
+MAX_CELLS = 2**28
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Picture:
         return any(stop - start > 1 for start, stop in (*self.rows, *self.keys))
 
     def caption(self) -> list[str]:
-        """What the signs mean, then how many cells attend."""
+        """What the signs mean, and how many cells attend."""
         signs = f"{ATTENDS} True: the query attends to the key   {MASKED} False: it does not"
         if self.scaled:
             (i0, i1), (j0, j1) = self.rows[0], self.keys[0]
@@ -54,13 +54,13 @@ class Picture:
 
 
 def text(mask: Mask, len_q: Any, len_k: Any, batch: int, head: int, width: int) -> str:
-    """`Mask.draw`: see there."""
-    if size("width", width) < 24:
+    """See `Mask.draw`."""
+    if as_size("width", width) < 24:
         raise OptionError(complaint("width", width, "24 columns or more"))
     extent, note = _sizes(mask, len_q, len_k, batch, head)
     digits = len(str(max(0, extent.len_q - 1)))
     margin = len("query ") + digits + 1
-    picture = _picture(mask, extent, batch, head, note, min(MOST_SIGNS, (width - margin) // 2))
+    picture = _picture(mask, extent, batch, head, note, min(MAX_SIGNS, (width - margin) // 2))
     lines = [*wrap(repr(mask), width), " " * margin + "key", " " * margin + _ticks(picture, width - margin)]
     for r, (i0, _) in enumerate(picture.rows):
         signs = " ".join(picture.sign(r, c) for c in range(len(picture.keys)))
@@ -71,11 +71,11 @@ def text(mask: Mask, len_q: Any, len_k: Any, batch: int, head: int, width: int) 
 
 
 def html(mask: Mask) -> str:
-    """The same picture as a figure with an SVG that screen readers can name."""
+    """The same picture as an HTML figure: an SVG with a title for screen readers."""
     try:
         extent, note = _sizes(mask, None, None, 0, 0)
-        picture = _picture(mask, extent, 0, 0, note, MOST_SIGNS)
-    except QkvError as error:  # a notebook shows the object whatever it is
+        picture = _picture(mask, extent, 0, 0, note, MAX_SIGNS)
+    except QkvError as error:  # a notebook shows the object in any case
         return f"<p><code>{escape(repr(mask))}</code>: {escape(str(error))}</p>"
     step = 12
     paths: dict[str, str] = dict.fromkeys((MASKED, PARTLY, ATTENDS), "")
@@ -87,7 +87,7 @@ def html(mask: Mask) -> str:
     legend = "Rows are queries, columns are keys; dark cells attend (True), light cells do not (False)"
     if picture.scaled:
         (i0, i1), (j0, j1) = picture.rows[0], picture.keys[0]
-        legend += f", grey ones in part; each stands for {i1 - i0} × {j1 - j0}"
+        legend += f", grey cells in part; each stands for {i1 - i0} × {j1 - j0}"
     wide, tall = max(1, len(picture.keys)) * step, max(1, len(picture.rows)) * step
     # currentColor follows the notebook's theme, light or dark.
     return (
@@ -99,11 +99,11 @@ def html(mask: Mask) -> str:
 
 
 def extent_of(mask: Mask, len_q: Any = None, len_k: Any = None, batch: int = 1, heads: int = 1) -> Extent:
-    """Sizes for a mask that is looked at without a call: given, its own, or an example."""
-    own_batch, own_heads, own_q, own_k = mask._known()
+    """Sizes for a mask without a call: those given, the mask's own, or an example."""
+    own_batch, own_heads, own_q, own_k = mask._own_sizes()
     len_q, len_k = own_q if len_q is None else len_q, own_k if len_k is None else len_k
     if len_k is None:
-        len_k = len_q if len_q is not None else mask._reach() or EXAMPLE
+        len_k = len_q if len_q is not None else mask._example_length() or EXAMPLE_LENGTH
     len_q = len_k if len_q is None else len_q
     return Extent.checked(
         batch if own_batch is None else own_batch, heads if own_heads is None else own_heads, len_q, len_k
@@ -111,18 +111,18 @@ def extent_of(mask: Mask, len_q: Any = None, len_k: Any = None, batch: int = 1, 
 
 
 def _sizes(mask: Mask, len_q: Any, len_k: Any, batch: Any, head: Any) -> tuple[Extent, str]:
-    batch, head = size("batch", batch), size("head", head)
+    batch, head = as_size("batch", batch), as_size("head", head)
     extent = extent_of(mask, len_q, len_k, batch + 1, head + 1)
     for name, index, length in (("batch", batch, extent.batch), ("head", head, extent.heads)):
         if index >= length:
             raise OptionError(complaint(name, index, f"below {length}, the mask's own size"))
     where = []
-    if mask._known()[0] is not None and extent.batch > 1:
+    if mask._own_sizes()[0] is not None and extent.batch > 1:
         where.append(f"batch row {batch} of {extent.batch}")
-    if mask._known()[1] is not None and extent.heads > 1:
+    if mask._own_sizes()[1] is not None and extent.heads > 1:
         where.append(f"head {head} of {extent.heads}")
     note = f" in {', '.join(where)}" if where else ""
-    unknown = [given is None and own is None for given, own in zip((len_q, len_k), mask._known()[2:], strict=True)]
+    unknown = [given is None and own is None for given, own in zip((len_q, len_k), mask._own_sizes()[2:], strict=True)]
     if all(unknown):
         note += f"; an example of {extent.len_q} × {extent.len_k}, as the mask fits any size"
     return extent, note
@@ -137,19 +137,19 @@ def _picture(mask: Mask, extent: Extent, batch: int, head: int, note: str, signs
     mask = mask.resolved(extent)
     mask.check_contents(extent)
     rows, keys = _edges(extent.len_q, signs), _edges(extent.len_k, signs)
-    # Bands count any rectangle at once, so that even the longest sequence has a picture.
-    signed = count_bands(mask, extent) if extent.cells > BLOCK else None
+    # Bands count any rectangle in closed form, so that sequences of any length can be drawn.
+    signed = count_bands(mask, extent) if extent.cells > BLOCK_CELLS else None
     if signed is not None:
         counts = [[sum(sign * band.count(batch, r, k) for sign, band in signed) for k in keys] for r in rows]
     else:
-        counts = _looked_at(mask, extent, batch, head, rows, keys)
+        counts = _count_blocks(mask, extent, batch, head, rows, keys)
     return Picture(extent, rows, keys, counts, note)
 
 
-def _looked_at(mask: Mask, extent: Extent, batch: int, head: int, rows: Any, keys: Any) -> list[list[int]]:
+def _count_blocks(mask: Mask, extent: Extent, batch: int, head: int, rows: Any, keys: Any) -> list[list[int]]:
     import numpy as np
 
-    refuse_too_many(mask, extent.cells, MOST_CELLS, "draw")
+    check_cell_count(mask, extent.cells, MAX_CELLS, "draw")
     if not rows or not keys:
         return [[] for _ in rows]
     starts = [start for start, _ in keys]
@@ -164,7 +164,7 @@ def _looked_at(mask: Mask, extent: Extent, batch: int, head: int, rows: Any, key
 
 
 def _ticks(picture: Picture, width: int) -> str:
-    """The first key of a block above its column, wherever there is room for it."""
+    """The first key of a block above its column, wherever it fits."""
     line = ""
     for c, (j0, _) in enumerate(picture.keys):
         label, column = str(j0), 2 * c

@@ -1,23 +1,27 @@
-"""The scores that a mask has to cover, and one rectangle of them in torch or in numpy.
+"""What masks are computed with: sizes, positions in torch or numpy, and the arrays that a mask stores.
 
 A mask writes its rule once, in operators that both libraries have. With a `TorchGrid` the rule gives
-tiles for attention; with a `NumpyGrid` it counts, draws and lints, and torch is never loaded.
+tiles for attention; with a `NumpyGrid` it counts, draws and lints, and torch is not loaded.
+
+Lists and numpy arrays that are given to a mask are copied, so that later writes cannot change it. A torch tensor
+is kept as it is (it may be large, or traced by a compiler), and what was read from it is cached only while its
+version stays the same.
 """
 
 from __future__ import annotations
 
+import sys
 from numbers import Integral
 from typing import Any, NamedTuple
 
-from qkv.errors import OptionError, OptionTypeError, complaint
+from qkv.errors import MaskError, MaskTypeError, OptionError, OptionTypeError, complaint
 
 
 class Extent(NamedTuple):
-    """The sizes of the scores; `dims` is the rank that the caller's own tensors had.
+    """The sizes of the scores; `dims` is the number of dimensions of the caller's tensors.
 
-    Tiles have four dimensions whatever `dims` is: only `Dense` needs it, to align a mask of fewer
-    dimensions as the caller meant it: 4 is (batch, heads, len_q, len_k), 3 is (batch, len_q, len_k),
-    2 is (len_q, len_k).
+    The scores are (batch, heads, len_q, len_k) for 4, (batch, len_q, len_k) for 3 and (len_q, len_k) for 2. Tiles
+    always have four dimensions; only `Dense` needs `dims`, to align a mask of fewer dimensions.
 
     >>> Extent(batch=2, heads=3, len_q=5, len_k=7).scores
     (2, 3, 5, 7)
@@ -38,7 +42,7 @@ class Extent(NamedTuple):
 
     @property
     def scores(self) -> tuple[int, ...]:
-        """The shape of the scores as the caller sees them."""
+        """The shape of the scores in the caller's number of dimensions."""
         if self.dims == 4:
             return self.shape
         return (self.batch, self.len_q, self.len_k) if self.dims == 3 else (self.len_q, self.len_k)
@@ -50,12 +54,12 @@ class Extent(NamedTuple):
 
     @classmethod
     def checked(cls, batch: object, heads: object, len_q: object, len_k: object) -> Extent:
-        """An extent from numbers that a person typed."""
-        return cls(size("batch", batch), size("heads", heads), size("len_q", len_q), size("len_k", len_k))
+        """An extent from sizes that are checked to be integers, 0 or more."""
+        return cls(as_size("batch", batch), as_size("heads", heads), as_size("len_q", len_q), as_size("len_k", len_k))
 
 
-class Part(NamedTuple):
-    """A rectangle of the scores, each pair half-open: some queries, keys, heads, and some rows of the batch."""
+class Region(NamedTuple):
+    """A part of the scores: half-open ranges of queries, keys, heads and batch rows."""
 
     rows: tuple[int, int]
     keys: tuple[int, int]
@@ -64,20 +68,20 @@ class Part(NamedTuple):
 
     @property
     def shift(self) -> int:
-        """What is added to key - query when both are counted from the rectangle's corner."""
+        """What is added to key - query when both are counted from the region's corner."""
         return self.rows[0] - self.keys[0]
 
 
-def size(argument: str, given: Any) -> int:
+def as_size(argument: str, given: Any) -> int:
     """A size: an integer that is not negative."""
-    number = integer(argument, given)
+    number = as_integer(argument, given)
     if number < 0:
         raise OptionError(complaint(argument, given, "a size, 0 or more"))
     return number
 
 
-def integer(argument: str, given: Any) -> int:
-    """An integer of Python or numpy; True and 1.0 are none."""
+def as_integer(argument: str, given: Any) -> int:
+    """An integer of Python or numpy; True and 1.0 are refused."""
     if type(given) is int:
         return given
     if isinstance(given, bool) or not isinstance(given, Integral):
@@ -117,13 +121,13 @@ class Grid:
         """start to stop - 1 along one of the four axes."""
         raise NotImplementedError
 
-    def hold(self, values: Any) -> Any:
-        """What a mask holds (a tuple, a numpy array or a torch tensor), as this grid's own arrays."""
+    def to_array(self, values: Any) -> Any:
+        """A tuple, numpy array or torch tensor of a mask as an array of this grid's library."""
         raise NotImplementedError
 
 
 class TorchGrid(Grid):
-    """Positions as int64 tensors on a device; nothing here reads what a tensor contains."""
+    """Positions as int64 tensors on a device; the contents of tensors are never read."""
 
     __slots__ = ("device",)
 
@@ -138,7 +142,7 @@ class TorchGrid(Grid):
         shape[axis] = stop - start
         return torch.arange(start, stop, device=self.device).view(shape)
 
-    def hold(self, values: Any) -> Any:
+    def to_array(self, values: Any) -> Any:
         import torch
 
         return (
@@ -158,7 +162,143 @@ class NumpyGrid(Grid):
         shape[axis] = stop - start
         return np.arange(start, stop, dtype=np.int64).reshape(shape)
 
-    def hold(self, values: Any) -> Any:
-        from qkv.masks.arrays import to_numpy
+    def to_array(self, values: Any) -> Any:
 
         return to_numpy(values)
+
+
+BOOLEANS_ONLY = "masks are bool; use bias= for additive"
+
+
+def is_tensor(thing: object) -> bool:
+    """Whether this is a torch tensor; False without loading torch when torch is not loaded yet."""
+    if "torch" not in sys.modules:
+        return False
+    import torch
+
+    return isinstance(thing, torch.Tensor)
+
+
+def shape_of(values: Any) -> tuple[int, ...]:
+    """The sizes of an array, a tensor or a flat tuple."""
+    return (len(values),) if isinstance(values, tuple) else tuple(values.shape)
+
+
+def tensor_version(values: Any) -> int | None:
+    """A number that changes when a tensor is written to; None when torch keeps none."""
+    if not is_tensor(values):
+        return 0
+    try:
+        return values._version
+    except RuntimeError:  # inference tensors have no version, so nothing can be cached
+        return None
+
+
+def to_numpy(values: Any) -> Any:
+    """The contents as a numpy array."""
+    import numpy as np
+
+    return values.detach().cpu().numpy() if is_tensor(values) else np.asarray(values)
+
+
+def describe(values: Any) -> str:
+    """Kind, dtype and shape for an error message.
+
+    >>> describe([[1, 0], [1, 1]])
+    'int64 values of shape (2, 2)'
+    """
+    if is_tensor(values):
+        return f"a {values.dtype} tensor of shape {tuple(values.shape)}"
+    if hasattr(values, "dtype") and hasattr(values, "shape"):
+        return f"{_dtype_name(values)} values of shape {tuple(values.shape)}"
+    if isinstance(values, (list, tuple)):
+        import numpy as np
+
+        try:
+            return describe(np.asarray(values))
+        except ValueError:
+            return f"a {type(values).__name__} whose rows have different lengths"
+    text = repr(values)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def brief_repr(values: Any) -> str:
+    """Values in a mask's repr: short lists in full, others by dtype and shape.
+
+    >>> brief_repr((3, 5))
+    '[3, 5]'
+    """
+    if isinstance(values, tuple):
+        return str(list(values)) if len(values) <= 8 else f"<{len(values)} integers>"
+    return f"<{_dtype_name(values)} {tuple(values.shape)}>"
+
+
+def as_booleans(argument: str, values: Any, shape: str) -> Any:
+    """A boolean tensor as it is, anything else as a new boolean numpy array.
+
+    >>> as_booleans("keep", [1, 0], "(len_k,)")
+    Traceback (most recent call last):
+    qkv.errors.MaskTypeError: keep: got int64 values of shape (2,), wanted booleans of shape (len_k,), \
+True where a query may attend. Hint: masks are bool; use bias= for additive; x != 0 makes booleans of 0 and 1.
+    """
+    meaning = "True where a key is ignored" if argument.startswith("drop") else "True where a query may attend"
+    wanted = f"booleans of shape {shape}, {meaning}"
+    hint = f"{BOOLEANS_ONLY}; x != 0 makes booleans of 0 and 1"
+    if is_tensor(values):
+        import torch
+
+        _check_layout(argument, values)
+        if values.dtype is not torch.bool:
+            raise MaskTypeError(complaint(argument, describe(values), wanted, hint))
+        return values
+    array = _copied_array(argument, values, wanted, hint)
+    if array.dtype.kind != "b" and not _is_empty_list(values, array):
+        raise MaskTypeError(complaint(argument, describe(values), wanted, hint))
+    return array.astype(bool)
+
+
+def as_integers(argument: str, values: Any, shape: str, hint: str = "") -> Any:
+    """An integer tensor as it is, anything else as a new int64 numpy array; booleans are refused."""
+    wanted = f"integers of shape {shape}"
+    if is_tensor(values):
+        import torch
+
+        _check_layout(argument, values)
+        if values.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+            hint = hint or "convert with .to(torch.int64)"
+            raise MaskTypeError(complaint(argument, describe(values), wanted, hint))
+        return values
+    array = _copied_array(argument, values, wanted, hint)
+    # uint64 does not fit into int64: its large values would come out negative.
+    fits = array.dtype.kind in "iu" and array.dtype.name != "uint64"
+    if not fits and not _is_empty_list(values, array):
+        raise MaskTypeError(complaint(argument, describe(values), wanted, hint))
+    return array.astype("int64")
+
+
+def _copied_array(argument: str, values: Any, wanted: str, hint: str) -> Any:
+    import numpy as np
+
+    try:
+        return np.array(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise MaskError(complaint(argument, describe(values), wanted, hint)) from error
+
+
+def _is_empty_list(values: Any, array: Any) -> bool:
+    # numpy gives an empty list the dtype float64, but there is no value of a wrong type.
+    return isinstance(values, (list, tuple)) and array.size == 0
+
+
+def _check_layout(argument: str, tensor: Any) -> None:
+    import torch
+
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        layout = "nested" if tensor.is_nested else str(tensor.layout)
+        raise MaskTypeError(complaint(argument, f"a {layout} tensor", "an ordinary (strided) tensor"))
+    if tensor.is_meta:
+        raise MaskTypeError(complaint(argument, "a meta tensor", "a tensor with contents"))
+
+
+def _dtype_name(values: Any) -> str:
+    return str(values.dtype).removeprefix("torch.")

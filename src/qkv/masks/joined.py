@@ -1,4 +1,13 @@
-"""Masks made of masks: `&` where all have to allow, `|` where one is enough."""
+"""Masks made of masks: `&` where all must allow, `|` where one is enough, and the masks of the usual transformers.
+
+| model | its attention | mask |
+| --- | --- | --- |
+| encoder (BERT) | self-attention | `encoder(...)` |
+| decoder (GPT) | self-attention | `decoder(...)` |
+| encoder-decoder (T5) | encoder's self-attention | `encoder(...)`, of the source |
+| | decoder's self-attention | `decoder(...)`, of the target |
+| | cross-attention | `cross(...)`, of the source |
+"""
 
 from __future__ import annotations
 
@@ -9,20 +18,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from qkv.errors import MaskTypeError, OptionError, complaint
 from qkv.masks.band import Band
 from qkv.masks.base import Mask, as_mask
+from qkv.masks.causal import Causal
+from qkv.masks.padding import Padding
 
 if TYPE_CHECKING:
-    from qkv.masks.base import Known
-    from qkv.masks.grid import Extent, Grid, Part
+    from qkv.masks.base import Sizes
+    from qkv.masks.grid import Extent, Grid, Region
 
 
 class Joined(Mask):
     """What And and Or share. `masks` is flat: no And directly in an And, no Or directly in an Or."""
 
-    __slots__ = ("_loose", "masks")
+    __slots__ = ("_offset_needed", "masks")
     _sign: ClassVar[str]
 
     masks: tuple[Mask, ...]
-    _loose: bool
+    _offset_needed: bool
 
     def __init__(self, *masks: Mask) -> None:
         flat: list[Mask] = []
@@ -31,10 +42,10 @@ class Joined(Mask):
                 raise MaskTypeError(complaint(type(self).__name__, None, "masks", "leave None out"))
             flat.extend(mask.masks if isinstance(mask, Joined) and type(mask) is type(self) else (mask,))
         if not flat:
-            # An And of nothing allows everything and an Or of nothing allows nothing: nobody means that.
+            # An And of no masks would allow everything, an Or of none would allow nothing.
             raise OptionError(complaint(type(self).__name__, "no masks", "at least one"))
         signature = (type(self).__name__, *(mask.signature() for mask in flat))
-        self._fill(signature, masks=tuple(flat), _loose=any(mask._floats() for mask in flat))
+        self._set_fields(signature, masks=tuple(flat), _offset_needed=any(mask._needs_offset() for mask in flat))
 
     def __repr__(self) -> str:
         if len(self.masks) == 1:
@@ -59,37 +70,36 @@ class Joined(Mask):
         same = all(new is old for new, old in zip(masks, self.masks, strict=True))
         return self if same else type(self)(*masks)
 
-    def _resolve(self, extent: Extent, beside: tuple[int, ...]) -> Mask:
-        return self._rebuilt([mask._resolve(extent, beside) for mask in self.masks])
+    def _resolve(self, extent: Extent, offsets: tuple[int, ...]) -> Mask:
+        return self._rebuilt([mask._resolve(extent, offsets) for mask in self.masks])
 
-    def _part(self, extent: Extent, place: Part) -> Mask:
-        return type(self)(*(mask._part(extent, place) for mask in self.masks))
+    def _cut(self, extent: Extent, region: Region) -> Mask:
+        return type(self)(*(mask._cut(extent, region) for mask in self.masks))
 
     def _causal_offsets(self, extent: Extent) -> tuple[int, ...]:
         return tuple([offset for mask in self.masks for offset in mask._causal_offsets(extent)])
 
-    def _floats(self) -> bool:
-        return self._loose
+    def _needs_offset(self) -> bool:
+        return self._offset_needed
 
-    def _only_keys(self, extent: Extent) -> bool:
-        return all(mask._only_keys(extent) for mask in self.masks)
+    def _depends_on_keys_only(self, extent: Extent) -> bool:
+        return all(mask._depends_on_keys_only(extent) for mask in self.masks)
 
-    def _known(self) -> Known:
-        # Masks of different sizes are no business of this one: resolving refuses them.
-        columns = zip(*(mask._known() for mask in self.masks), strict=True)
+    def _own_sizes(self) -> Sizes:
+        # Masks of different sizes are refused when the mask is resolved, not here.
+        columns = zip(*(mask._own_sizes() for mask in self.masks), strict=True)
         batch, heads, len_q, len_k = (next((s for s in c if s is not None), None) for c in columns)
         return batch, heads, len_q, len_k
 
-    def _reach(self) -> int:
-        return max(mask._reach() for mask in self.masks)
+    def _example_length(self) -> int:
+        return max(mask._example_length() for mask in self.masks)
 
 
 class And(Joined):
     """Both allow: what `one & other` makes.
 
-    A `Window` without an offset takes the offset of the `Causal` beside it. Beside means that the
-    smallest expression holding the two joins them by `&`, however deep in `|` either of them is.
-    `Causal`s of different offsets beside such a window are refused: give the window its own.
+    A `Window` without an offset takes the offset of the `Causal` that it is joined to by `&`, also when either of
+    them is inside an `|`. If those `Causal`s have different offsets, the mask is refused: give the window an offset.
 
     >>> from qkv.masks import Causal, Extent, Window
     >>> (Causal(offset=2) & Window(left=1)).resolved(Extent(1, 1, 3, 5))
@@ -103,14 +113,14 @@ class And(Joined):
         """The masks that are joined, flat."""
         return self.masks
 
-    def _resolve(self, extent: Extent, beside: tuple[int, ...]) -> Mask:
-        if not self._loose:
+    def _resolve(self, extent: Extent, offsets: tuple[int, ...]) -> Mask:
+        if not self._offset_needed:
             return super()._resolve(extent, ())
-        offsets = [mask._causal_offsets(extent) for mask in self.masks]
+        own = [mask._causal_offsets(extent) for mask in self.masks]
         resolved: list[Mask] = []
-        for place, mask in enumerate(self.masks):
-            others = [offset for other, found in enumerate(offsets) if other != place for offset in found]
-            resolved.append(mask._resolve(extent, (*beside, *others)))
+        for index, mask in enumerate(self.masks):
+            others = [offset for other, found in enumerate(own) if other != index for offset in found]
+            resolved.append(mask._resolve(extent, (*offsets, *others)))
         return self._rebuilt(resolved)
 
     def _cells(self, grid: Grid) -> Any:
@@ -137,7 +147,7 @@ class Or(Joined):
     """Either allows: what `one | other` makes.
 
     >>> from qkv.masks import Causal, Padding
-    >>> prefix = Causal() | Padding(lengths=[3])  # the first three keys are seen by all
+    >>> prefix = Causal() | Padding(lengths=[3])  # every query attends to the first three keys
     >>> prefix.population(len_q=5, len_k=5)
     18
     """
@@ -157,3 +167,61 @@ class Or(Joined):
 
     def _band(self, extent: Extent) -> Band | None:
         return self.masks[0]._band(extent) if len(self.masks) == 1 else None
+
+
+def encoder(lengths: Any = None, *, keep: Any = None, drop: Any = None) -> Mask | None:
+    """Self-attention of an encoder: every query attends to every key that is not padding.
+
+    Args:
+        lengths, keep, drop: those of `Padding`; give at most one.
+
+    Returns:
+        A `Padding` mask, or None without arguments.
+
+    >>> encoder(lengths=[3, 5])
+    Padding(lengths=[3, 5])
+    >>> encoder() is None
+    True
+    """
+    if lengths is None and keep is None and drop is None:
+        return None
+    return Padding(lengths, keep=keep, drop=drop)
+
+
+def decoder(lengths: Any = None, *, keep: Any = None, drop: Any = None, offset: int | None = None) -> Mask:
+    """Self-attention of a decoder: each token attends to itself and earlier tokens, and none to padding.
+
+    Padding on the right needs no mask: causality already hides it from every real query, so with `lengths` the
+    result is `Causal` alone. (The outputs of padded queries are meaningless; a loss leaves them out.) With `keep`
+    and `drop`, padding may be on the left, where causality does not hide it, so both masks are joined.
+
+    Args:
+        lengths, keep, drop: those of `Padding`; give at most one.
+        offset: that of `Causal`, the absolute position of the first query.
+
+    >>> decoder(lengths=[3, 5])
+    Causal()
+    >>> decoder(drop=[[True, False, False]])
+    Causal() & Padding(drop=<bool (1, 3)>)
+
+    With an offset larger than the queries' true position, queries attend to later tokens too, and padding on the
+    right needs `Causal(offset) & Padding(lengths)`.
+    """
+    padding = encoder(lengths, keep=keep, drop=drop)
+    causal = Causal(offset)
+    return causal if padding is None or lengths is not None else causal & padding
+
+
+def cross(lengths: Any = None, *, keep: Any = None, drop: Any = None) -> Mask | None:
+    """Cross-attention: the decoder's queries attend to every key of the encoder that is not padding.
+
+    Args:
+        lengths, keep, drop: those of `Padding`, for the encoder's sequence; give at most one.
+
+    Returns:
+        A `Padding` mask, or None without arguments. Nothing is causal between two sequences.
+
+    >>> cross(lengths=[3, 5]).population(batch=2, len_q=7, len_k=5)
+    56
+    """
+    return encoder(lengths, keep=keep, drop=drop)

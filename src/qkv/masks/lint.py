@@ -1,10 +1,10 @@
-"""Gentle help: what looks like a mask of the opposite polarity, or like one that is not needed."""
+"""Warnings about masks that look inverted or superfluous."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from qkv.masks.count import BLOCK, blocks, count
+from qkv.masks.count import BLOCK_CELLS, blocks, count
 from qkv.masks.dense import Dense
 from qkv.masks.draw import extent_of
 from qkv.masks.grid import Extent, NumpyGrid
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from qkv.masks.base import Mask
 
-MOST_CELLS = 16 * BLOCK  # larger masks are only told what needs no look at every cell
+MAX_CELLS = 16 * BLOCK_CELLS  # larger masks get only the warnings that need no cell
 
 
 def lint(mask: Mask, extent: Extent | None = None) -> list[str]:
-    """`Mask.lint`: see there.
+    """See `Mask.lint`.
 
     >>> from qkv.masks import Padding
     >>> Padding(lengths=[5, 5]).lint(Extent(2, 1, 5, 5))
@@ -28,16 +28,16 @@ def lint(mask: Mask, extent: Extent | None = None) -> list[str]:
     """
     sized = extent is not None
     if extent is None:
-        _, _, len_q, len_k = mask._known()
-        # One key more than the longest length: an example must not make padding look needless.
-        extent = extent_of(mask, len_k=len_k or (mask._reach() + 1 if mask._reach() else None))
-        sized = (len_q is not None and len_k is not None) or mask._only_keys(extent)
+        _, _, len_q, len_k = mask._own_sizes()
+        # One key more than the longest length: an example must not make the padding superfluous.
+        extent = extent_of(mask, len_k=len_k or (mask._example_length() + 1 if mask._example_length() else None))
+        sized = (len_q is not None and len_k is not None) or mask._depends_on_keys_only(extent)
     mask = mask.resolved(extent)
     mask.check_contents(extent)
     found = [sentence for leaf in _leaves(mask) for sentence in _leaf(leaf, extent)]
     if extent.cells == 0 or not sized:
-        return found  # how much an example lets through says nothing about the call
-    small = extent.cells <= MOST_CELLS
+        return found  # what an example allows says nothing about the call
+    small = extent.cells <= MAX_CELLS
     if (small or mask.band(extent) is not None) and count(mask, extent) == extent.cells:
         return [*found, "This mask allows everything: leave it out (mask=None) and save the work."]
     if small:
@@ -67,12 +67,12 @@ def _leaf(mask: Mask, extent: Extent) -> Iterator[str]:
 
 
 def _padding(mask: Padding) -> Iterator[str]:
-    kept = mask._kept()
+    kept = mask._keep_array()
     if kept.shape[1] < 2 or kept.shape[0] == 0:
         return
     tails = ~kept[:, 0] & kept[:, -1]
-    # Where padding is on the left on purpose, the longest row usually starts with a real key. With
-    # right padding read the wrong way round, no row ever does: its longest row keeps nothing.
+    # With padding on the left, the longest row usually starts with a real key. With inverted right padding,
+    # no row does: its longest row keeps nothing.
     if kept[:, 0].any() or 2 * int(tails.sum()) < len(kept) or not tails.any():
         return
     if mask.keep is not None:
@@ -90,15 +90,15 @@ def _padding(mask: Padding) -> Iterator[str]:
 def _dense(mask: Dense, extent: Extent) -> Iterator[str]:
     import numpy as np
 
-    shape = mask._four(extent.dims)
-    if min(shape[2:]) < 2 or shape[0] * shape[1] * shape[2] * shape[3] > MOST_CELLS:
+    shape = mask._four_sizes(extent.dims)
+    if min(shape[2:]) < 2 or shape[0] * shape[1] * shape[2] * shape[3] > MAX_CELLS:
         return
     grid = NumpyGrid(extent, (0, extent.len_q), (0, extent.len_k))
     slabs = mask._cells(grid).reshape(-1, *shape[2:])
     if len(slabs) == 0 or not (slabs == slabs[0]).all():
         return
     cells = slabs[0]
-    # A causal mask is known by its first query: it sees the keys up to the offset.
+    # The first query of a causal mask attends to the keys up to the offset.
     offset = int(cells[0].sum()) - 1
     if not cells.all() and (cells == np.tri(shape[2], shape[3], offset, dtype=bool)).all():
         call = "Causal()" if offset == 0 and shape[2] == shape[3] else f"Causal(offset={offset})"
@@ -107,7 +107,7 @@ def _dense(mask: Dense, extent: Extent) -> Iterator[str]:
     if cells.any() and (cells == ~np.tri(shape[2], shape[3], ahead - 1, dtype=bool)).all():
         call = "Causal()" if ahead == 1 and shape[2] == shape[3] else f"Causal(offset={ahead - 1})"
         yield (
-            "This Dense mask shows each query only the keys after its own: it looks like "
+            "In this Dense mask each query attends only to later keys: it looks like "
             f"nn.Transformer's mask (True = not allowed), so use Dense(~mask) or {call}."
         )
 

@@ -1,29 +1,29 @@
-"""Padding: which keys of each batch row are real."""
+"""`Padding`: which keys of each batch row are real tokens."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from qkv.errors import MaskError, OptionError, complaint
-from qkv.masks.arrays import booleans, brief, integers, is_tensor, shape_of, to_numpy, version
 from qkv.masks.band import Band
 from qkv.masks.base import Mask
+from qkv.masks.grid import as_booleans, as_integers, brief_repr, is_tensor, shape_of, tensor_version, to_numpy
 
 if TYPE_CHECKING:
-    from qkv.masks.base import Known
-    from qkv.masks.grid import Extent, Grid, Part
+    from qkv.masks.base import Sizes
+    from qkv.masks.grid import Extent, Grid, Region
 
 
 class Padding(Mask):
-    """Key j of batch row b is seen when it is no padding. Say so in exactly one way:
+    """Every query attends to the keys that are not padding. Give exactly one of the arguments.
 
-    - `lengths`, one integer for each batch row: the first `lengths[b]` keys are real. A single integer
-      will do for a batch of one.
-    - `keep`, booleans (batch, len_k): True is real, and attends.
-    - `drop`, booleans (batch, len_k): True is padding, and is ignored. This is what
-      `nn.MultiheadAttention` calls `key_padding_mask`.
+    Args:
+        lengths: integers (batch,): the first `lengths[b]` keys of row b are real. One integer for a batch of one.
+        keep: booleans (batch, len_k), or (len_k,) for a batch of one: True is a real key. The `attention_mask` of
+            transformers is `keep=attention_mask.bool()`.
+        drop: the same with True for padding: the `key_padding_mask` of `nn.MultiheadAttention`.
 
-    Lists, numpy arrays and torch tensors will do; (len_k,) will do for a batch of one.
+    Lists, numpy arrays and torch tensors are accepted.
 
     >>> Padding(lengths=[3, 5]).population(batch=2, len_q=7, len_k=5)
     56
@@ -36,14 +36,14 @@ class Padding(Mask):
     ■ True: the query attends to the key   · False: it does not
     4 of 6 cells attend.
 
-    A length of 0, or a row that keeps nothing, leaves its queries without keys: their output is 0.
+    A length of 0, or a row without a real key, leaves its queries nothing to attend to: their output is 0.
     """
 
     __slots__ = ("_longest", "drop", "keep", "lengths")
     lengths: Any
     keep: Any
     drop: Any
-    _longest: int  # of lengths that are Python's own; 0 for tensors, which are not read here
+    _longest: int  # of lengths that are a tuple; 0 for tensors, which are not read here
 
     def __init__(self, lengths: Any = None, *, keep: Any = None, drop: Any = None) -> None:
         given = {"lengths": lengths, "keep": keep, "drop": drop}
@@ -54,24 +54,26 @@ class Padding(Mask):
             raise OptionError(complaint("Padding", " and ".join(named) or "none of them", wanted, hint))
         name = named[0]
         if name == "lengths":
-            held = _lengths(lengths)
+            values = _parse_lengths(lengths)
         else:
-            held = booleans(_called(name), given[name], "(batch, len_k)")
-            if held.ndim not in (1, 2):
+            values = as_booleans(_argument(name), given[name], "(batch, len_k)")
+            if values.ndim not in (1, 2):
                 hint = "Dense takes booleans of any shape that broadcasts to the scores"
-                raise MaskError(complaint(_called(name), f"shape {shape_of(held)}", "shape (batch, len_k)", hint))
-        longest = max(held, default=0) if isinstance(held, tuple) else 0
-        self._fill(("Padding", name, shape_of(held)), **{**dict.fromkeys(given), name: held}, _longest=longest)
+                raise MaskError(complaint(_argument(name), f"shape {shape_of(values)}", "shape (batch, len_k)", hint))
+        longest = max(values, default=0) if isinstance(values, tuple) else 0
+        self._set_fields(
+            ("Padding", name, shape_of(values)), **{**dict.fromkeys(given), name: values}, _longest=longest
+        )
 
     def __repr__(self) -> str:
-        name, held = self._held()
-        return f"Padding({name}={brief(held)})"
+        name, values = self._given()
+        return f"Padding({name}={brief_repr(values)})"
 
     def check_contents(self, extent: Extent) -> None:
         if self.lengths is not None:
             self._read_lengths(extent.len_k)
 
-    def _held(self) -> tuple[str, Any]:
+    def _given(self) -> tuple[str, Any]:
         if self.lengths is not None:
             return "lengths", self.lengths
         return ("keep", self.keep) if self.keep is not None else ("drop", self.drop)
@@ -84,95 +86,97 @@ class Padding(Mask):
             _check_range(numbers, len_k)
             return numbers
 
-        return self._remembered("lengths", (version(self.lengths), len_k), read)
+        return self._cached("lengths", (tensor_version(self.lengths), len_k), read)
 
-    def _kept(self) -> Any:
-        """The real keys as a numpy array (batch, len_k), for `keep` and `drop`."""
-        name, held = self._held()
-        rows = to_numpy(held if held.ndim == 2 else held[None])
+    def _keep_array(self) -> Any:
+        """`keep`, or the inverse of `drop`, as a numpy array (batch, len_k)."""
+        name, values = self._given()
+        rows = to_numpy(values if values.ndim == 2 else values[None])
         return rows if name == "keep" else ~rows
 
-    def _resolve(self, extent: Extent, beside: tuple[int, ...]) -> Mask:
-        name, held = self._held()
-        shape = shape_of(held)
+    def _resolve(self, extent: Extent, offsets: tuple[int, ...]) -> Mask:
+        name, values = self._given()
+        shape = shape_of(values)
         if name == "lengths":
             if shape[0] != extent.batch:
                 wanted = f"one for each of {extent.batch} batch rows"
-                raise MaskError(complaint(_called(name), f"{shape[0]} of them", wanted))
+                raise MaskError(complaint(_argument(name), f"{shape[0]} of them", wanted))
             if self._longest > extent.len_k:
-                _check_range(held, extent.len_k)
+                _check_range(values, extent.len_k)
         elif shape != (extent.batch, extent.len_k) and (extent.batch, *shape) != (1, extent.len_k):
             wanted = f"(batch, len_k) = {(extent.batch, extent.len_k)}"
             hint = "padding is per batch row, over keys; Dense broadcasts"
-            raise MaskError(complaint(_called(name), f"shape {shape}", wanted, hint))
+            if extent.dims == 4 and shape[-1] == extent.heads:
+                hint += "; if query, key and value came as (batch, length, heads, width): call .transpose(1, 2) first"
+            raise MaskError(complaint(_argument(name), f"shape {shape}", wanted, hint))
         return self
 
     def _cells(self, grid: Grid) -> Any:
-        name, held = self._held()
+        name, values = self._given()
         if name == "lengths":
-            return grid.key() < grid.hold(held).reshape(-1, 1, 1, 1)
+            return grid.key() < grid.to_array(values).reshape(-1, 1, 1, 1)
         j0, j1 = grid.keys
-        rows = held if held.ndim == 2 else held[None]
-        kept = grid.hold(rows[:, None, None, j0:j1])
+        rows = values if values.ndim == 2 else values[None]
+        kept = grid.to_array(rows[:, None, None, j0:j1])
         return kept if name == "keep" else ~kept
 
     def _allows(self, batch: int, head: int, query: int, key: int, extent: Extent) -> bool:
-        name, held = self._held()
+        name, values = self._given()
         if name == "lengths":
-            return key < int(held[batch])
-        here = bool(held[batch, key] if held.ndim == 2 else held[key])
+            return key < int(values[batch])
+        here = bool(values[batch, key] if values.ndim == 2 else values[key])
         return here if name == "keep" else not here
 
     def _band(self, extent: Extent) -> Band | None:
-        name, held = self._held()
+        name, values = self._given()
         if name == "lengths":
             return Band(stops=self._read_lengths(extent.len_k))
-        return self._remembered("band", (version(held),), lambda: _runs(self._kept()))
+        return self._cached("band", (tensor_version(values),), lambda: _band_of_rows(self._keep_array()))
 
-    def _part(self, extent: Extent, place: Part) -> Mask:
-        name, held = self._held()
-        j0, j1 = place.keys
-        if name != "lengths" and held.ndim == 1:
-            held = held[None]
-        held = held[slice(*place.batch)]
+    def _cut(self, extent: Extent, region: Region) -> Mask:
+        name, values = self._given()
+        j0, j1 = region.keys
+        if name != "lengths" and values.ndim == 1:
+            values = values[None]
+        values = values[slice(*region.batch)]
         if name == "lengths":
-            if isinstance(held, tuple):
-                return Padding(tuple(max(0, min(length, j1) - j0) for length in held))
-            return Padding((held - j0).clamp(0, j1 - j0))
-        return Padding(**{name: held[:, j0:j1]})
+            if isinstance(values, tuple):
+                return Padding(tuple(max(0, min(length, j1) - j0) for length in values))
+            return Padding((values - j0).clamp(0, j1 - j0))
+        return Padding(**{name: values[:, j0:j1]})
 
-    def _only_keys(self, extent: Extent) -> bool:
+    def _depends_on_keys_only(self, extent: Extent) -> bool:
         return True
 
-    def _known(self) -> Known:
-        name, held = self._held()
-        shape = shape_of(held)
+    def _own_sizes(self) -> Sizes:
+        name, values = self._given()
+        shape = shape_of(values)
         if name == "lengths":
             return shape[0], None, None, None
         return shape[0] if len(shape) == 2 else 1, None, None, shape[-1]
 
-    def _reach(self) -> int:
+    def _example_length(self) -> int:
         return 0 if self.lengths is None else max([int(length) for length in self.lengths], default=0)
 
 
-def _called(name: str) -> str:
+def _argument(name: str) -> str:
     return f"{name} (of a Padding mask)"
 
 
-def _lengths(given: Any) -> Any:
+def _parse_lengths(given: Any) -> Any:
     """A tuple of integers, or an integer tensor of one dimension."""
     shape = "(batch,)"
-    held = integers(
-        _called("lengths"), given, shape, "lengths count keys; booleans (batch, len_k) go to keep= or drop="
+    values = as_integers(
+        _argument("lengths"), given, shape, "lengths count keys; booleans (batch, len_k) go to keep= or drop="
     )
-    if held.ndim == 0:
-        held = held.reshape(1)
-    if held.ndim != 1:
+    if values.ndim == 0:
+        values = values.reshape(1)
+    if values.ndim != 1:
         hint = "booleans (batch, len_k) go to keep= or drop="
-        raise MaskError(complaint(_called("lengths"), f"shape {shape_of(held)}", f"shape {shape}", hint))
-    if is_tensor(held):
-        return held
-    numbers = tuple(held.tolist())
+        raise MaskError(complaint(_argument("lengths"), f"shape {shape_of(values)}", f"shape {shape}", hint))
+    if is_tensor(values):
+        return values
+    numbers = tuple(values.tolist())
     _check_range(numbers, None)
     return numbers
 
@@ -182,17 +186,17 @@ def _check_range(lengths: tuple[int, ...], len_k: int | None) -> None:
         if length < 0 or (len_k is not None and length > len_k):
             wanted = "0 or more" if len_k is None else f"between 0 and len_k = {len_k}"
             hint = "a length counts the real keys of its batch row"
-            raise MaskError(complaint(_called(f"lengths[{row}]"), length, wanted, hint))
+            raise MaskError(complaint(_argument(f"lengths[{row}]"), length, wanted, hint))
 
 
-def _runs(kept: Any) -> Band | None:
-    """The band of kept keys, (batch, len_k); None when a row has a hole."""
+def _band_of_rows(kept: Any) -> Band | None:
+    """The band of the kept keys, (batch, len_k); None when a row has a hole."""
     counts = kept.sum(axis=1)
     if kept.shape[1] == 0:
         return Band(stops=(0,) * len(kept))
     starts = kept.argmax(axis=1)
     stops = kept.shape[1] - kept[:, ::-1].argmax(axis=1)
-    stops[counts == 0] = 0  # argmax of nothing is 0: an empty row is [0, 0)
+    stops[counts == 0] = 0  # argmax of an empty row is 0: its run is [0, 0)
     if (stops - starts != counts).any():
         return None
     return Band(starts=tuple(starts.tolist()), stops=tuple(stops.tolist()))

@@ -10,9 +10,9 @@ equal
 from __future__ import annotations
 
 from qkv.errors import IllTyped, Unreadable
-from qkv.maths.bounds import holds
-from qkv.maths.reading import parse
-from qkv.maths.verdict import Verdict, compare, equal
-from qkv.maths.writing import latex, plain
+from qkv.maths.comparison.bounds import holds
+from qkv.maths.comparison.verdict import Verdict, compare, equal
+from qkv.maths.parsing.parse import parse
+from qkv.maths.printing import latex, plain
 
 __all__ = ["IllTyped", "Unreadable", "Verdict", "compare", "equal", "holds", "latex", "parse", "plain"]

@@ -5,23 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Any
 
 from qkv.errors import MathsError, OptionError, OptionTypeError, complaint
-from qkv.maths.extents import NATURAL, size_of
-from qkv.maths.reading import DEEPEST, depth, read
-from qkv.maths.sensible import sensible
-from qkv.maths.text import naming
-from qkv.maths.text.shaping import plain_shape
-from qkv.maths.tree import Law, Multiply, Node, Number, Shape, Size, Special, Type
+from qkv.maths.algebra.symmetry import symmetric_in, symmetric_names
+from qkv.maths.parsing import naming
+from qkv.maths.parsing.parse import DEEPEST, depth, read
+from qkv.maths.parsing.shapes import describe_shape
+from qkv.maths.sizes import NATURAL, size_of
+from qkv.maths.tree import Law, Multiply, Node, Number, Shape, Size, Special, Type, Written
 
 _KIND = re.compile(r"\s*(random\s+)?(scalar|real|positive|nonnegative|natural|vector|matrix|index|map)(?![A-Za-z])\s*")
 _SIZES = re.compile(r"\s*(?:\[([^\[\]]*)\]|\(([^()]*)\))\s*")
 _TILDE = re.compile(r"~|∼|\\sim(?![A-Za-z])")
 _NAME = re.compile(r"\\?[A-Za-zµͰ-Ͽ]+'*(?:_(?:[A-Za-z0-9]+|\{[^{}]*\}))?'*")
 _AXES = {"vector": 1, "matrix": 2, "index": 1}
-_WANTED = (
+_EXPECTED_TYPES = (
     "scalar, positive, nonnegative, natural, vector[d], matrix[n,d], index[n], map vector[d] -> scalar, "
     "or random vector[d] ~ N(mu, sigma^2 I)"
 )
@@ -38,7 +40,7 @@ class Declared:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Declaration:
     """A declaration taken apart, before anything in it is read."""
 
     text: str
@@ -70,21 +72,21 @@ def declare(symbols: Mapping[str, str] | Declared) -> Declared:
 
 @lru_cache(maxsize=512)
 def _declared(items: tuple[tuple[str, str], ...]) -> Declared:
-    said: dict[str, _Said] = {}
+    said: dict[str, _Declaration] = {}
     for written, text in items:
-        name = naming.canonical(written)
+        name = naming.canonical_name(written)
         if name is None:
             raise OptionError(complaint("symbols", repr(written), "a name such as mu, W_Q, d_model or x'"))
         if name in said:
             raise OptionError(complaint("symbols", repr(written), f"each name once, and {name} is declared already"))
-        said[name] = _taken_apart(name, text)
+        said[name] = _split_declaration(name, text)
     types = _Types(said)
     found = {name: types[name] for name in types}
-    sensible(found)
+    check_declarations(found)
     return Declared(MappingProxyType(found), types.maps)
 
 
-def _taken_apart(name: str, text: str) -> _Said:
+def _split_declaration(name: str, text: str) -> _Declaration:
     if len(text) > 500:
         raise OptionError(complaint(f"symbols[{name!r}]", f"{len(text)} characters", "at most 500"))
     body, equals, definition = text.partition("=")
@@ -102,22 +104,22 @@ def _taken_apart(name: str, text: str) -> _Said:
     defined = definition.strip() if equals else None
     if kind == "map":
         given, arrow, result = rest.replace("→", "->").partition("->")
-        arguments = tuple(_pieces(given))
+        arguments = tuple(_split_commas(given))
         if not arrow or not arguments or defined is not None:
             raise _unknown(name, text)
-        return _Said(text, kind, (), arguments, result.strip())
+        return _Declaration(text, kind, (), arguments, result.strip())
     sizes = _SIZES.fullmatch(rest) if kind in _AXES else None
-    listed = tuple(_pieces(sizes[1] or sizes[2] or "")) if sizes else ()
+    listed = tuple(_split_commas(sizes[1] or sizes[2] or "")) if sizes else ()
     if len(listed) != _AXES.get(kind, 0) or (kind not in _AXES and rest.strip()) or (law and defined is not None):
         raise _unknown(name, text)
-    return _Said(text, kind, listed, law=law, definition=defined)
+    return _Declaration(text, kind, listed, law=law, definition=defined)
 
 
 def _unknown(name: str, text: str) -> OptionError:
-    return OptionError(complaint(f"symbols[{name!r}]", repr(text), f"a type: {_WANTED}"))
+    return OptionError(complaint(f"symbols[{name!r}]", repr(text), f"a type: {_EXPECTED_TYPES}"))
 
 
-def _pieces(text: str) -> list[str]:
+def _split_commas(text: str) -> list[str]:
     """The parts between commas that stand outside all brackets."""
     pieces, level = [""], 0
     for letter in text:
@@ -132,7 +134,7 @@ def _pieces(text: str) -> list[str]:
 class _Types(Mapping[str, Type]):
     """Reads each type when it is first asked for, since one may speak of another; a circle is refused."""
 
-    def __init__(self, said: dict[str, _Said]) -> None:
+    def __init__(self, said: dict[str, _Declaration]) -> None:
         self.said = said
         self.maps = frozenset(name for name, one in said.items() if one.kind == "map")
         self.done: dict[str, Type] = {}
@@ -172,20 +174,20 @@ class _Types(Mapping[str, Type]):
             texts = [*one.sizes]
             for shaped in (*one.arguments, one.result):
                 sizes = _SIZES.search(shaped)
-                texts += _pieces(sizes[1] or sizes[2] or "") if sizes else []
+                texts += _split_commas(sizes[1] or sizes[2] or "") if sizes else []
             for text in texts:
                 for written in _NAME.findall(text):
-                    name = naming.canonical(written)
+                    name = naming.canonical_name(written)
                     if (
                         name
-                        and not naming.known(name)
+                        and not naming.is_reserved(name)
                         and name not in self.said
                         and not all(letter in self.said for letter in name)
                     ):
                         found[name] = None
         return found
 
-    def _type(self, name: str, one: _Said) -> Type:
+    def _type(self, name: str, one: _Declaration) -> Type:
         if one.kind == "map":
             arguments = tuple(self._shape_said(name, text) for text in one.arguments)
             return Type("map", self._shape_said(name, one.result), arguments=arguments)
@@ -199,7 +201,7 @@ class _Types(Mapping[str, Type]):
     def _shape_said(self, name: str, text: str) -> Shape:
         found = _KIND.match(text)
         sizes = _SIZES.fullmatch(text[found.end() :]) if found else None
-        listed = _pieces(sizes[1] or sizes[2] or "") if sizes else []
+        listed = _split_commas(sizes[1] or sizes[2] or "") if sizes else []
         bare = found is not None and not text[found.end() :].strip()
         if not found or found[2] in ("index", "map") or found[1] or len(listed) != _AXES.get(found[2], 0):
             raise _unknown(name, self.said[name].text)
@@ -223,19 +225,19 @@ class _Types(Mapping[str, Type]):
             raise OptionError(complaint(f"symbols[{name!r}]", f"the size {text!r}", "a whole number from 1, d or n+1"))
         return size
 
-    def _definition(self, name: str, one: _Said, shape: Shape) -> Node:
+    def _definition(self, name: str, one: _Declaration, shape: Shape) -> Node:
         wanted = () if one.kind == "index" else shape
         node = self._read(name, one.definition or "", wanted)
         if node.shape != wanted:
-            said = f"{one.definition}, which is {plain_shape(node.shape)}"
-            raise OptionError(complaint(f"symbols[{name!r}]", said, plain_shape(wanted)))
+            said = f"{one.definition}, which is {describe_shape(node.shape)}"
+            raise OptionError(complaint(f"symbols[{name!r}]", said, describe_shape(wanted)))
         return node
 
     def _law(self, name: str, text: str, shape: Shape) -> Law:
         found = re.fullmatch(
             r"(N|𝒩|\\mathcal\s*\{?\s*N\s*\}?|)\s*(?:\\left\s*)?\((.*?)(?:\\right\s*)?\)\s*", text, re.DOTALL
         )
-        pieces = _pieces(found[2]) if found else []
+        pieces = _split_commas(found[2]) if found else []
         if not found or len(pieces) != 2:
             raise OptionError(
                 complaint(f"symbols[{name!r}]", repr(text), "a law: N(mean, covariance) or (mean, covariance)")
@@ -244,16 +246,98 @@ class _Types(Mapping[str, Type]):
         spread = self._read(name, pieces[1], shape * 2)
         if shape and not mean.shape:
             zero = isinstance(mean, Number) and mean.value == 0
-            mean = Special(shape, "zeros") if zero else _scaled(mean, Special(shape, "ones"))
+            mean = Special(shape, "zeros") if zero else _scaled_special(mean, Special(shape, "ones"))
         if shape and not spread.shape:
-            spread = _scaled(spread, Special(shape * 2, "identity"))
+            spread = _scaled_special(spread, Special(shape * 2, "identity"))
         for what, node, wanted in (("mean", mean, shape), ("covariance", spread, shape * 2)):
             if node.shape != wanted:
-                said = f"a {what} that is {plain_shape(node.shape)}"
-                raise OptionError(complaint(f"symbols[{name!r}]", said, plain_shape(wanted)))
+                said = f"a {what} that is {describe_shape(node.shape)}"
+                raise OptionError(complaint(f"symbols[{name!r}]", said, describe_shape(wanted)))
         return Law(mean, spread, bool(found[1]))
 
 
-def _scaled(scalar: Node, special: Node) -> Node:
+def _scaled_special(scalar: Node, special: Node) -> Node:
     factors = scalar.factors if isinstance(scalar, Multiply) else (scalar,)
     return Multiply(special.shape, (*factors, special))
+
+
+def check_declarations(types: Mapping[str, Type]) -> None:
+    """OptionError where a law or a definition cannot be what it says that it is."""
+    known = symmetric_in(types.values()).known
+    for name, kind in types.items():
+        if kind.law is not None:
+            _check_law(name, kind, known)
+        if kind.definition is not None:
+            _check_definition(name, kind)
+
+
+def _check_law(name: str, kind: Type, known: frozenset[str]) -> None:
+    from qkv.maths.tree import symbols_of
+
+    law = kind.law
+    assert law is not None
+    where = f"symbols[{name!r}]"
+    others = [other for other, symbol in symbols_of(law.mean, law.covariance).items() if symbol.type.random]
+    if others:
+        said = f"a law that mentions {others[0]}, which is random itself"
+        raise OptionError(complaint(where, said, "a law of fixed things: distinct random names are independent"))
+    if kind.shape and symmetric_names(law.covariance, known) is None:
+        from qkv.maths.printing import plain
+
+        said = f"the covariance {plain(law.covariance)}, which need not be symmetric"
+        hint = 'declare a name for it, such as "S": "matrix[d,d]", and write that'
+        raise OptionError(complaint(where, said, "a symmetric one, such as Sigma, sigma^2 I or A A^T", hint))
+    value = _constant_value(law.covariance) if not kind.shape else None
+    entries = _diagonal(law.covariance) if kind.shape else [value]
+    if any(entry is not None and entry < 0 for entry in entries):
+        raise OptionError(complaint(where, "a variance below zero", "one that is zero or more"))
+
+
+def _check_definition(name: str, kind: Type) -> None:
+    if kind.kind not in ("positive", "nonnegative", "natural"):
+        return
+    assert kind.definition is not None
+    value: Any = _constant_value(kind.definition)
+    if value is None:
+        return
+    fine = value > 0 or (value == 0 and kind.kind == "nonnegative")
+    if not fine or (kind.kind == "natural" and value != int(value)):
+        from qkv.maths.comparison.counterexample import number_text
+
+        wanted = {"positive": "more than zero", "nonnegative": "zero or more", "natural": "a whole number from 1"}
+        raise OptionError(complaint(f"symbols[{name!r}]", number_text(Fraction(value)), wanted[kind.kind]))
+
+
+def _constant_value(node: Node) -> Any:
+    """The number that a node is by itself, None where it needs names or has no value."""
+    from qkv.maths.tree import symbols_of
+    from qkv.maths.values.arithmetic import Undefined, Unevaluable
+    from qkv.maths.values.evaluate import evaluate
+
+    if any(symbol.type.definition is None for symbol in symbols_of(node).values()):
+        return None
+    try:
+        return evaluate(node, {}, {})
+    except (Undefined, Unevaluable):
+        return None
+
+
+def _diagonal(covariance: Node) -> list[Any]:
+    """The diagonal of a covariance, or the number before an identity, where they are numbers; −1 where it is none."""
+    from qkv.maths.values.arithmetic import Undefined
+    from qkv.maths.values.evaluate import ldl
+
+    match covariance:
+        case Written():
+            numbers = [_constant_value(entry) for entry in covariance.entries]
+            width = int(covariance.shape[1])
+            if None not in numbers:
+                rows = tuple(tuple(numbers[i : i + width]) for i in range(0, len(numbers), width))
+                try:
+                    ldl(rows)
+                except Undefined:
+                    return [-1]
+            return numbers[:: width + 1]
+        case Multiply(factors=(*scalars, Special(name="identity"))):
+            return [_constant_value(Multiply((), tuple(scalars)))]
+    return []

@@ -6,21 +6,21 @@ are an object for one slot: `Rotary`, `ALiBi`, `RelativeBias`, `Learned` or `Sin
 
 from .attention import Attention as Attention
 from .block import Block as Block
-from .decoder import Decoder as Decoder
-from .encoder import Encoder as Encoder
-from .encoder_decoder import EncoderDecoder as EncoderDecoder
-from .feed_forward import FeedForward as FeedForward
+from .block import FeedForward as FeedForward
 from .files import load as load
 from .files import save as save
+from .generate import Generation as Generation
 from .generate import generate as generate
-from .heads import grouped as grouped
-from .heads import pooled as pooled
+from .head_groups import grouped as grouped
+from .head_groups import pooled as pooled
 from .positions import ALiBi as ALiBi
 from .positions import Learned as Learned
 from .positions import RelativeBias as RelativeBias
 from .positions import Rotary as Rotary
 from .positions import Sinusoidal as Sinusoidal
-from .sampling import Generation as Generation
+from .stacks import Decoder as Decoder
+from .stacks import Encoder as Encoder
+from .stacks import EncoderDecoder as EncoderDecoder
 
 __all__ = [
     "ALiBi",

@@ -15,13 +15,13 @@ from ..inputs import check_dropout, check_size
 from ..masks import Mask
 from ..shapes import Float
 from ..similarity import AnySimilarity, Argmax, FeatureMap, Softmax, as_similarity
-from .module import Described, check_features, own_part
-from .positions import Added, Bias, Place, Rotary, checked_positions, place_after
+from .module import ConfiguredModule, check_features, local_part
+from .positions import AddedPositions, BiasPositions, PositionRange, Rotary, check_positions, positions_after
 
-Pair = tuple[Tensor, Tensor]
+KeyValue = tuple[Tensor, Tensor]
 
 
-class Attention(Described):
+class Attention(ConfiguredModule):
     """out([head_1 … head_H]) with head_h = attention(query_h(x), key_h(c), value_h(c)), c = x for self attention.
 
     width: of x and of the answer. heads, kv_heads: of queries, and of keys and values, where kv_heads divides heads.
@@ -73,8 +73,8 @@ class Attention(Described):
         self.key = nn.Linear(self.context_width, self.kv_heads * self.head_width, bias)
         self.value = nn.Linear(self.context_width, self.kv_heads * self.head_width, bias)
         self.out = nn.Linear(self.heads * self.head_width, self.width, bias)
-        self.positions = checked_positions(positions, self.width, self.heads, self.head_width)
-        if isinstance(self.positions, Bias) and not isinstance(self._similarity, Softmax):
+        self.positions = check_positions(positions, self.width, self.heads, self.head_width)
+        if isinstance(self.positions, BiasPositions) and not isinstance(self._similarity, Softmax):
             kind = type(self.positions).__name__
             hint = "it is added to softmax's scores; Rotary and what is added to the input go with all"
             raise OptionError(complaint("positions", f"{kind} beside {self._similarity!r}", "Softmax beside it", hint))
@@ -100,7 +100,7 @@ class Attention(Described):
         """The similarity, with the sink that the module has now: it may have been moved, or loaded."""
         similarity = self._similarity
         if isinstance(similarity, Softmax) and isinstance(similarity.sink, Tensor):
-            return Softmax(similarity.scale, similarity.softcap, own_part(self.sink))
+            return Softmax(similarity.scale, similarity.softcap, local_part(self.sink))
         return similarity
 
     def extra_repr(self) -> str:
@@ -120,7 +120,7 @@ class Attention(Described):
             return KVCache(batch, self.kv_heads, self.head_width, capacity=capacity, dtype=dtype)
         return LinearState(similarity, batch, self.kv_heads, self.head_width)
 
-    def project(self, context: Float[Tensor, "batch m context_width"]) -> Pair:
+    def project(self, context: Float[Tensor, "batch m context_width"]) -> KeyValue:
         """Keys and values of a context, each (batch, kv_heads, m, head_width): `forward` takes the pair as well."""
         check_features("context", context, self.context_width, self.key)
         key, value = self._split(self.key(context), self.kv_heads), self._split(self.value(context), self.kv_heads)
@@ -131,14 +131,14 @@ class Attention(Described):
     def forward(
         self,
         x: Float[Tensor, "batch n width"],
-        context: Float[Tensor, "batch m context_width"] | Pair | None = None,
+        context: Float[Tensor, "batch m context_width"] | KeyValue | None = None,
         *,
         mask: Mask | None = None,
         lengths: Any = None,
         padding: str = "right",
         cache: KVCache | LinearState | None = None,
         return_weights: bool = False,
-        place: Place | None = None,
+        position_range: PositionRange | None = None,
     ) -> Any:
         """(batch, n, width), or with return_weights (that, the weights (batch, heads, n, m)).
 
@@ -146,7 +146,7 @@ class Attention(Described):
         cache: of `self.memory`. x are new tokens, appended to it before they attend, causally, to all that it holds;
         a mask is then in absolute positions. lengths: how many of the n tokens of each row count, the first ones, or
         the last ones with padding="left". There is no dropout beside a cache.
-        place: where the tokens stand without a cache, as a stack says of rows that are padded; 0, 1, 2, … when None.
+        position_range: where the tokens stand without a cache, as a stack says of rows that are padded; 0, 1, 2, … when None.
         """
         check_features("x", x, self.width, self.query)
         if cache is not None:
@@ -156,7 +156,7 @@ class Attention(Described):
             hint = "mask=qkv.Padding(lengths) leaves keys out"
             raise OptionError(complaint("lengths, padding", given, "None and 'right'", hint))
         n = x.shape[1]
-        here = Place(0, n, n) if place is None else place
+        here = PositionRange(0, n, n) if position_range is None else position_range
         x = self._added(x, here)
         query = self._split(self.query(x), self.heads)
         if context is None:
@@ -169,7 +169,9 @@ class Attention(Described):
             if isinstance(self.positions, Rotary):
                 (query,) = self.positions(query)
         dropout = self.dropout if self.training else 0.0
-        bias = self._bias(query, Place(0, n, n), key.shape[-2])  # of distances, which a place for all does not change
+        bias = self._bias(
+            query, PositionRange(0, n, n), key.shape[-2]
+        )  # of distances, which a position_range for all does not change
         answer = attention(
             query, key, value, similarity=self.similarity, mask=mask, bias=bias, dropout=dropout,
             return_lse=False, return_weights=return_weights,
@@ -194,34 +196,40 @@ class Attention(Described):
         if return_weights:
             hint = "weights are not kept while decoding; run the whole sequence without a cache"
             raise OptionError(complaint("return_weights", "True beside a cache", "False", hint))
-        if isinstance(cache, LinearState) and isinstance(self.positions, Bias):
+        if isinstance(cache, LinearState) and isinstance(self.positions, BiasPositions):
             kind = type(self.positions).__name__
             reason = "a sum of features is the same for every query, and takes no bias"
             raise BackendRefused(
                 complaint("positions", f"{kind} beside a LinearState", "Rotary or others", reason), (reason,)
             )
         n = x.shape[1]
-        place = Place(0, n, n) if self.positions is None else place_after(cache, n, lengths, padding)
-        x = self._added(x, place)
-        query, key, value = self._with_own(self._split(self.query(x), self.heads), x, place)
+        position_range = (
+            PositionRange(0, n, n) if self.positions is None else positions_after(cache, n, lengths, padding)
+        )
+        x = self._added(x, position_range)
+        query, key, value = self._with_own(self._split(self.query(x), self.heads), x, position_range)
         out = decode(
-            query, key, value, cache, similarity=self.similarity, mask=mask, bias=self._bias(query, place, place.end),
+            query, key, value, cache, similarity=self.similarity, mask=mask, bias=self._bias(query, position_range, position_range.end),
             lengths=lengths, padding=padding,
         )  # fmt: skip
         return self._joined(out)
 
-    def _with_own(self, query: Tensor, x: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor]:
+    def _with_own(self, query: Tensor, x: Tensor, position_range: PositionRange) -> tuple[Tensor, Tensor, Tensor]:
         """Queries beside the keys and values of the same tokens."""
         key, value = self._split(self.key(x), self.kv_heads), self._split(self.value(x), self.kv_heads)
         if isinstance(self.positions, Rotary):
-            query, key = self.positions(query, key, place=place)
+            query, key = self.positions(query, key, position_range=position_range)
         return query, key, value
 
-    def _added(self, x: Tensor, place: Place) -> Tensor:
-        return self.positions(x, place) if isinstance(self.positions, Added) else x
+    def _added(self, x: Tensor, position_range: PositionRange) -> Tensor:
+        return self.positions(x, position_range) if isinstance(self.positions, AddedPositions) else x
 
-    def _bias(self, query: Tensor, place: Place, keys: int) -> Tensor | None:
-        return self.positions(place, keys, query.dtype, query.device) if isinstance(self.positions, Bias) else None
+    def _bias(self, query: Tensor, position_range: PositionRange, keys: int) -> Tensor | None:
+        return (
+            self.positions(position_range, keys, query.dtype, query.device)
+            if isinstance(self.positions, BiasPositions)
+            else None
+        )
 
     def _split(self, x: Tensor, heads: int) -> Float[Tensor, "batch heads n head_width"]:
         return x.unflatten(-1, (heads, self.head_width)).transpose(1, 2)

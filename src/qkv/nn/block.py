@@ -1,25 +1,77 @@
-"""A transformer's block: attention, perhaps cross attention, and a feed-forward network."""
+"""The part of a block that looks at each token alone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..cache import KVCache, LinearState
 from ..errors import OptionError, complaint
+from ..inputs import check_dropout, check_size
 from ..masks import Mask
 from ..shapes import Float
-from ..similarity import Argmax
-from .attention import Attention, Pair
-from .feed_forward import Activation, FeedForward
-from .module import Described, check_features, one_of
+from ..similarity import DEFAULT_SOFTMAX, Argmax
+from .attention import Attention, KeyValue
+from .module import ConfiguredModule, check_choice, check_features
+
+Activation = Callable[[Tensor], Tensor]
+_ACTIVATIONS: dict[str, Activation] = {
+    "gelu": F.gelu,
+    "relu": F.relu,
+    "silu": F.silu,
+    "tanh-gelu": partial(F.gelu, approximate="tanh"),
+}
+_KINDS = {"plain": False, "gated": True}
+
+
+class FeedForward(ConfiguredModule):
+    """plain: out(activation(up(x))); gated: out(activation(gate(x)) · up(x)). (batch, n, width) → the same.
+
+    hidden: 4·width when None; for gated the multiple of 8 next above 8/3·width, which has as many weights.
+    activation: "gelu", "relu", "silu", "tanh-gelu", or a function. dropout: of the hidden features, while training.
+
+    >>> import torch
+    >>> FeedForward(6, kind="gated", activation="silu")(torch.randn(2, 5, 6)).shape
+    torch.Size([2, 5, 6])
+    """
+
+    def __init__(
+        self,
+        width: int,
+        hidden: int | None = None,
+        *,
+        kind: str = "plain",
+        activation: str | Activation = "gelu",
+        bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.width = check_size("width", width)
+        gated = check_choice("kind", kind, _KINDS)
+        usual = 8 * -(-self.width // 3) if gated else 4 * self.width
+        self.hidden = usual if hidden is None else check_size("hidden", hidden)
+        self.activation = activation if callable(activation) else check_choice("activation", activation, _ACTIVATIONS)
+        self.up = nn.Linear(self.width, self.hidden, bias)
+        self.gate = nn.Linear(self.width, self.hidden, bias) if gated else None
+        self.out = nn.Linear(self.hidden, self.width, bias)
+        self.dropout = nn.Dropout(check_dropout(dropout, DEFAULT_SOFTMAX))
+
+    def forward(self, x: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
+        check_features("x", x, self.width, self.up)
+        up = self.up(x)
+        hidden = self.activation(up) if self.gate is None else self.activation(self.gate(x)) * up
+        return self.out(self.dropout(hidden))
+
 
 _NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "batch": nn.BatchNorm1d}
 _LAYOUTS = {"residual": 0, "post-norm": 1, "pre-norm": 1}
 
 
-class Block(Described):
+class Block(ConfiguredModule):
     """Attention A, cross attention C where `cross` is set, feed-forward F, put together as `layout` says.
 
     "residual":  F(y), with y = A(x) + x, or F(C(y) + y): one residual, no norm, none around F.
@@ -55,7 +107,7 @@ class Block(Described):
         **options: Any,
     ) -> None:
         super().__init__()
-        one_of("layout", layout, _LAYOUTS)
+        check_choice("layout", layout, _LAYOUTS)
         self.layout = layout
         context_width = options.pop("context_width", None)
         if context_width is not None and not cross:
@@ -71,13 +123,13 @@ class Block(Described):
             width, hidden, kind=feed_forward, activation=activation, bias=bias, dropout=dropout
         )
         norms = (3 if cross else 2) * _LAYOUTS[layout]
-        self.norms = nn.ModuleList(norm_of(norm, width) for _ in range(norms))
+        self.norms = nn.ModuleList(make_norm(norm, width) for _ in range(norms))
         self.dropout = nn.Dropout(dropout)
 
     def forward(
         self,
         x: Float[Tensor, "batch n width"],
-        context: Float[Tensor, "batch m context_width"] | Pair | None = None,
+        context: Float[Tensor, "batch m context_width"] | KeyValue | None = None,
         *,
         mask: Mask | None = None,
         context_mask: Mask | None = None,
@@ -85,11 +137,11 @@ class Block(Described):
         lengths: Any = None,
         padding: str = "right",
         return_weights: bool = False,
-        place: Any = None,
+        position_range: Any = None,
     ) -> Any:
         """(batch, n, width), or with return_weights (that, (self,)) or (that, (self, cross)).
 
-        mask, cache, lengths, padding and place are those of the self attention, context_mask is that of the cross
+        mask, cache, lengths, padding and position_range are those of the self attention, context_mask is that of the cross
         attention.
         context: (batch, m, context_width), or the pair that `cross.project(context)` gave.
         """
@@ -107,7 +159,7 @@ class Block(Described):
         def attended(y: Tensor) -> Tensor:
             answer = self.attention(
                 y, mask=mask, lengths=lengths, padding=padding, cache=cache, return_weights=return_weights,
-                place=place,
+                position_range=position_range,
             )  # fmt: skip
             return kept(answer)
 
@@ -129,16 +181,16 @@ class Block(Described):
         else:
             for part, norm in zip(parts, self.norms, strict=True):
                 if self.layout == "pre-norm":
-                    x = x + self.dropout(part(normed(norm, x)))
+                    x = x + self.dropout(part(apply_norm(norm, x)))
                 else:
-                    x = normed(norm, x + self.dropout(part(x)))
+                    x = apply_norm(norm, x + self.dropout(part(x)))
         return (x, tuple(weights)) if return_weights else x
 
 
-def norm_of(name: str, width: int) -> nn.Module:
-    return one_of("norm", name, _NORMS)(width)
+def make_norm(name: str, width: int) -> nn.Module:
+    return check_choice("norm", name, _NORMS)(width)
 
 
-def normed(norm: nn.Module, x: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
+def apply_norm(norm: nn.Module, x: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
     """BatchNorm1d takes one axis of samples: batch and positions together."""
     return norm(x.flatten(0, 1)).view_as(x) if isinstance(norm, nn.BatchNorm1d) else norm(x)

@@ -18,30 +18,27 @@ import torch
 from torch import Tensor, nn
 
 from .. import features, similarity
-from ..cache.files import MODELS_HEADER, check_header, checked_path, damaged, write
+from ..cache.files import MAX_MODEL_HEADER, check_header, check_path, damaged_file, write_safetensors
 from ..errors import OptionError, OptionTypeError, QkvError, complaint
-from ..features import MOST_FEATURES
+from ..features import MAX_FEATURES
 from ..similarity import AnySimilarity
 from . import positions
 from .attention import Attention
-from .block import Block
-from .decoder import Decoder
-from .encoder import Encoder
-from .encoder_decoder import EncoderDecoder
-from .feed_forward import FeedForward
-from .module import Described, whole_of
+from .block import Block, FeedForward
+from .module import ConfiguredModule, gathered
+from .stacks import Decoder, Encoder, EncoderDecoder
 
 _FORMAT, _VERSION = "qkv.nn", "1"
 _MODELS: dict[str, Any] = {
     kind.__name__: kind for kind in (Attention, Block, FeedForward, Encoder, Decoder, EncoderDecoder)
 }
-_SLOTS: dict[str, Any] = {
+_OPTION_CLASSES: dict[str, Any] = {
     name: getattr(positions, name) for name in ("Rotary", "ALiBi", "RelativeBias", "Learned", "Sinusoidal")
 } | {name: getattr(similarity, name) for name in ("Softmax", "Argmax", "Polynomial", "FeatureMap")}
-_MAPS: dict[str, Any] = {"polynomial": features.polynomial, "positive_random": features.positive_random}
+_FEATURE_MAPS: dict[str, Any] = {"polynomial": features.polynomial, "positive_random": features.positive_random}
 _FUNCTIONS = {name: getattr(features, name) for name in ("elu1", "relu", "identity", "squared")}
-_RANDOM = ("width", "count", "seed", "scale", "orthogonal")
-_KINDS = {
+_RANDOM_OPTIONS = ("width", "count", "seed", "scale", "orthogonal")
+_DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I64": torch.int64,
     "BOOL": torch.bool,
 }  # fmt: skip
@@ -63,32 +60,32 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
     >>> torch.equal(model(tokens), again(tokens))
     True
     """
-    target = checked_path(path)
+    target = check_path(path)
     if _MODELS.get(type(model).__name__) is not type(model):
         wanted = "one of " + ", ".join(_MODELS)
         hint = "a compiled model has the original inside; model.state_dict() is for others"
         raise OptionTypeError(complaint("model", type(model).__name__, wanted, hint))
-    about = _written("model", model)
+    about = _to_json("model", model)
     tensors = _tensors(model)
-    expected = _tensors(_empty(about))
+    expected = _tensors(_empty_model(about))
     wrong = sorted(set(tensors) ^ set(expected)) or [n for n, t in tensors.items() if t.shape != expected[n].shape]
     if wrong:
         given = f"one whose {wrong[0]} is not as its class makes it"
         raise OptionError(
             complaint("model", given, "a model that was not taken apart", "save its state_dict() instead")
         )
-    dtypes = {name: _name_of(tensor.dtype) for name, tensor in tensors.items()}
+    dtypes = {name: _dtype_name(tensor.dtype) for name, tensor in tensors.items()}
     odd = [name for name, kind in dtypes.items() if kind is None]
     if odd:
-        raise OptionError(complaint("model", f"{odd[0]} of {tensors[odd[0]].dtype}", "one of " + ", ".join(_KINDS)))
+        raise OptionError(complaint("model", f"{odd[0]} of {tensors[odd[0]].dtype}", "one of " + ", ".join(_DTYPES)))
     described = {"model": about, "training": model.training, "dtypes": sorted({k for k in dtypes.values() if k})}
     metadata = {"format": _FORMAT, "version": _VERSION, "description": json.dumps(described, allow_nan=False)}
-    whole = {name: whole_of(tensor.detach()).cpu().contiguous() for name, tensor in tensors.items()}
+    whole = {name: gathered(tensor.detach()).cpu().contiguous() for name, tensor in tensors.items()}
     spoilt = [name for name, tensor in whole.items() if _has_nan(tensor)]
     if spoilt:
         hint = "training has diverged; safetensors.torch.save_file keeps any numbers"
         raise OptionError(complaint("model", f"NaN in {spoilt[0]}", "weights that can be loaded again", hint))
-    write(target, whole, metadata)
+    write_safetensors(target, whole, metadata)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -100,34 +97,36 @@ def load(path: str | os.PathLike[str]) -> Any:
     """
     from safetensors import SafetensorError, safe_open
 
-    source = checked_path(path)
-    check_header(source, MODELS_HEADER)
+    source = check_path(path)
+    check_header(source, MAX_MODEL_HEADER)
     try:
         with safe_open(source, framework="pt", device="cpu") as file:
             names = list(file.keys())
-            model, described = _described(source, file.metadata() or {}, len(names))
+            model, described = _read_description(source, file.metadata() or {}, len(names))
             expected = _tensors(model)
             if set(names) != set(expected):
                 strange = sorted(set(names) ^ set(expected))[0]
-                raise damaged(source, f"tensors that are not the model's: {strange} is in one and not in the other")
+                raise damaged_file(
+                    source, f"tensors that are not the model's: {strange} is in one and not in the other"
+                )
             for name, tensor in expected.items():
                 part = file.get_slice(name)
                 kind, shape = part.get_dtype(), tuple(part.get_shape())
-                dtype = _KINDS.get(kind) if kind in described["dtypes"] else None
+                dtype = _DTYPES.get(kind) if kind in described["dtypes"] else None
                 if (
                     dtype is None
                     or dtype.is_floating_point is not tensor.dtype.is_floating_point
                     or shape != tensor.shape
                 ):
-                    raise damaged(source, f"{name} of {kind} and shape {shape}")
+                    raise damaged_file(source, f"{name} of {kind} and shape {shape}")
             # Copies: the file may change or vanish later.
             found = {id(tensor): file.get_tensor(name).clone() for name, tensor in expected.items()}
     except (SafetensorError, RuntimeError) as error:
-        raise damaged(source, str(error)) from error
+        raise damaged_file(source, str(error)) from error
     for name, tensor in expected.items():
         if _has_nan(found[id(tensor)]):
-            raise damaged(source, f"NaN in {name}")
-    _fill(model, found)
+            raise damaged_file(source, f"NaN in {name}")
+    _fill_tensors(model, found)
     return model.train(described["training"])
 
 
@@ -142,7 +141,7 @@ def _has_nan(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and bool(tensor.isnan().any())
 
 
-def _fill(model: nn.Module, found: dict[int, Tensor]) -> None:
+def _fill_tensors(model: nn.Module, found: dict[int, Tensor]) -> None:
     """Put tensors in the place of empty ones; what was shared stays shared."""
     parameters = {key: nn.Parameter(tensor) for key, tensor in found.items() if tensor.is_floating_point()}
     for module in model.modules():
@@ -154,40 +153,40 @@ def _fill(model: nn.Module, found: dict[int, Tensor]) -> None:
                 module._buffers[name] = found[id(old)]
 
 
-def _name_of(dtype: torch.dtype) -> str | None:
-    return next((name for name, known in _KINDS.items() if known is dtype), None)
+def _dtype_name(dtype: torch.dtype) -> str | None:
+    return next((name for name, known in _DTYPES.items() if known is dtype), None)
 
 
-def _written(argument: str, given: Any) -> Any:
+def _to_json(argument: str, given: Any) -> Any:
     """An option as JSON has it."""
     if given is None or isinstance(given, bool | int | float | str):
         return given
     if isinstance(given, Integral):
         return int(given)
     kind = type(given).__name__
-    if isinstance(given, Described) and {**_MODELS, **_SLOTS}.get(kind) is type(given):
-        options = given.made_with
-    elif isinstance(given, AnySimilarity) and _SLOTS.get(kind) is type(given):
+    if isinstance(given, ConfiguredModule) and {**_MODELS, **_OPTION_CLASSES}.get(kind) is type(given):
+        options = given.init_options
+    elif isinstance(given, AnySimilarity) and _OPTION_CLASSES.get(kind) is type(given):
         options = {field.name: getattr(given, field.name) for field in fields(given) if field.init}
     elif isinstance(given, Tensor) and argument == "sink":
         return {"class": "sink", "options": {"shape": list(given.shape), "learned": isinstance(given, nn.Parameter)}}
     elif isinstance(given, features.polynomial):
         options = {"degree": given.degree, "offset": given.offset}
     elif isinstance(given, features.positive_random):
-        options = {name: getattr(given, name) for name in _RANDOM}
+        options = {name: getattr(given, name) for name in _RANDOM_OPTIONS}
     else:
         known = [name for name, function in _FUNCTIONS.items() if function is given]
         if not known:
             hint = "a file holds no code: take what qkv has by name, or save the state_dict()"
             raise OptionTypeError(complaint(argument, repr(given), "something that a file can name", hint))
         return {"class": "function", "options": {"name": known[0]}}
-    return {"class": kind, "options": {name: _written(name, value) for name, value in options.items()}}
+    return {"class": kind, "options": {name: _to_json(name, value) for name, value in options.items()}}
 
 
-def _described(source: Path, metadata: dict[str, str], tensors: int) -> tuple[nn.Module, dict[str, Any]]:
+def _read_description(source: Path, metadata: dict[str, str], tensors: int) -> tuple[nn.Module, dict[str, Any]]:
     """The model that a file describes, without numbers in it."""
     if metadata.get("format") != _FORMAT or metadata.get("version") != _VERSION:
-        raise damaged(source, f"format {metadata.get('format')!r}, version {metadata.get('version')!r}")
+        raise damaged_file(source, f"format {metadata.get('format')!r}, version {metadata.get('version')!r}")
     try:
         described = json.loads(metadata.get("description", ""))
         about = described["model"]
@@ -198,27 +197,27 @@ def _described(source: Path, metadata: dict[str, str], tensors: int) -> tuple[nn
         for name in ("layers", "decoder_layers"):
             if (about["options"].get(name) or 0) > tensors:
                 raise ValueError(f"{name} {about['options'][name]}")
-        return _empty(about), described
+        return _empty_model(about), described
     except (QkvError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-        raise damaged(source, f"a description that is not read: {error}") from error
+        raise damaged_file(source, f"a description that is not read: {error}") from error
 
 
-def _empty(about: Any) -> nn.Module:
+def _empty_model(about: Any) -> nn.Module:
     """A model as described, on the meta device."""
     with torch.device("meta"):
-        return _MODELS[about["class"]](**{name: _read(value) for name, value in about["options"].items()})
+        return _MODELS[about["class"]](**{name: _from_json(value) for name, value in about["options"].items()})
 
 
-def _read(given: Any) -> Any:
+def _from_json(given: Any) -> Any:
     """The way back of `_written`, for everything but the model itself."""
     if not isinstance(given, dict):
         return given
-    kind, options = given["class"], {name: _read(value) for name, value in given["options"].items()}
+    kind, options = given["class"], {name: _from_json(value) for name, value in given["options"].items()}
     if kind == "function":
         return _FUNCTIONS[options["name"]]
     if kind == "sink":
         sink = torch.empty(options["shape"])
         return nn.Parameter(sink) if options["learned"] else sink
-    if kind == "positive_random" and options["width"] * options["count"] > MOST_FEATURES << 4:
+    if kind == "positive_random" and options["width"] * options["count"] > MAX_FEATURES << 4:
         raise ValueError(f"{options['count']} random features of width {options['width']}")
-    return {**_SLOTS, **_MAPS}[kind](**options)
+    return {**_OPTION_CLASSES, **_FEATURE_MAPS}[kind](**options)

@@ -10,14 +10,11 @@ import torch
 from torch import Tensor
 
 from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, complaint
-from ..inputs import check_lengths, check_size
-from ..masks.grid import integer
+from ..inputs import check_lengths, check_size, compute_dtype
+from ..masks.grid import as_integer
 from ..shapes import Bool, Float, Int
-from .beams import search
-from .decoder import Decoder
-from .encoder_decoder import EncoderDecoder
-from .module import number
-from .sampling import Generation, log_probabilities, pick
+from .module import check_number
+from .stacks import Decoder, EncoderDecoder, LayerCaches
 
 
 def generate(
@@ -47,7 +44,7 @@ def generate(
     tokens; None draws from torch's own generator.
     beams: more than 1 is a beam search, at temperature 0: the answer is the continuation with the largest sum of
     log-probabilities / length**length_penalty that it meets, the stop token counted.
-    source, source_lengths: what an `EncoderDecoder` reads. memory_dtype: how a `KVCache` stores tokens.
+    source, source_lengths: what an `EncoderDecoder` reads. cache_dtype: how a `KVCache` stores tokens.
     on_token: called as on_token(row, token) for every new token, row by row at each step, but not with beams; if it
     returns False, generation ends after that step.
 
@@ -63,43 +60,45 @@ def generate(
     if not isinstance(model, Decoder | EncoderDecoder):
         raise OptionTypeError(complaint("model", type(model).__name__, "a Decoder or an EncoderDecoder"))
     decoder = model if isinstance(model, Decoder) else model.decoder
-    read = _read_prompt(decoder, prompt, lengths, padding)
+    prompt_tokens = _read_prompt(decoder, prompt, lengths, padding)
     new = check_size("new", new)
     beams = check_size("beams", beams)
-    temperature = 0.0 if temperature == 0 else number("temperature", temperature, "a number, 0 or more")
+    temperature = 0.0 if temperature == 0 else check_number("temperature", temperature, "a number, 0 or more")
     top_k = None if top_k is None else check_size("top_k", top_k)
-    top_p = None if top_p is None else number("top_p", top_p, "a probability, above 0 and at most 1", high=1.0)
-    length_penalty = number("length_penalty", length_penalty, "a finite number", low=-float("inf"))
+    top_p = None if top_p is None else check_number("top_p", top_p, "a probability, above 0 and at most 1", high=1.0)
+    length_penalty = check_number("length_penalty", length_penalty, "a finite number", low=-float("inf"))
     if beams > 1 and temperature:
         hint = "beams=1 samples"
         raise OptionError(complaint("temperature", f"{temperature} with {beams} beams", "0", hint))
     if on_token is not None and not callable(on_token):
         raise OptionTypeError(complaint("on_token", repr(on_token), "a function of (row, token), or None"))
-    seed = None if seed is None else _seed(seed)
+    seed = None if seed is None else _check_seed(seed)
     if temperature and seed is None and any(hasattr(weight, "full_tensor") for weight in model.parameters()):
         hint = "ranks that draw different tokens would go different ways"
         raise OptionError(complaint("seed", "None for a model on several ranks", "a number, the same on each", hint))
-    stops = _stops(decoder, stop)
-    longest = decoder.longest
-    if longest is not None and read.longest + new > longest:
-        given = f"{read.longest} tokens of prompt and {new} new ones"
+    stops = _check_stop(decoder, stop)
+    longest = decoder.max_length
+    if longest is not None and prompt_tokens.longest + new > longest:
+        given = f"{prompt_tokens.longest} tokens of prompt and {new} new ones"
         raise ShapeError(complaint("new", given, f"at most {longest} together, the length of Learned positions"))
-    _check_source(model, read.tokens, source)
+    _check_source(model, prompt_tokens.tokens, source)
 
-    with torch.no_grad(), _evaluating(model):
+    with torch.no_grad(), _eval_mode(model):
         context = None
         if isinstance(model, EncoderDecoder):
             assert source is not None
             context = model.decoder.project(model.encode(source, source_lengths))
-        run = _Run(decoder, decoder.cache(len(read.tokens), cache_dtype), context, source_lengths)
-        logs = run.begin(read)
+        run = _DecodingRun(decoder, decoder.cache(len(prompt_tokens.tokens), cache_dtype), context, source_lengths)
+        log_probs = run.begin(prompt_tokens)
         if beams > 1:
             run.widen(beams)
-            found = search(logs, run.advance, run.cache, new=new, beams=beams, stop=stops, penalty=length_penalty)
+            found = beam_search(
+                log_probs, run.advance, run.cache, new=new, beams=beams, stop=stops, penalty=length_penalty
+            )
         else:
-            generator = None if seed is None else torch.Generator(logs.device).manual_seed(seed)
+            generator = None if seed is None else torch.Generator(log_probs.device).manual_seed(seed)
             options = temperature, top_k, top_p, generator
-            found = _one_by_one(run, logs, new, stops, options, on_token)
+            found = _generate_tokens(run, log_probs, new, stops, options, on_token)
     return Generation(*found, sum(layer.nbytes for layer in run.cache))
 
 
@@ -129,26 +128,26 @@ def _read_prompt(decoder: Decoder, prompt: Any, lengths: Any, padding: str) -> _
         row = int(counts.argmin())
         raise OptionError(complaint(f"lengths[{row}]", 0, "at least 1: a prompt begins with a token"))
     real = torch.from_numpy(counts).to(prompt.device)
-    places = torch.arange(n, device=prompt.device)
-    keep = places >= n - real.unsqueeze(1) if left else places < real.unsqueeze(1)
+    index = torch.arange(n, device=prompt.device)
+    keep = index >= n - real.unsqueeze(1) if left else index < real.unsqueeze(1)
     # Padding may be anything, also what is no token.
     prompt = prompt.masked_fill(~keep, 0)
     decoder.check_tokens(prompt)
     return _Prompt(prompt, keep, last if left else real - 1, int(counts.max()))
 
 
-def _seed(given: Any) -> int:
-    seed = integer("seed", given)
+def _check_seed(given: Any) -> int:
+    seed = as_integer("seed", given)
     if not 0 <= seed < 1 << 63:
         raise OptionError(complaint("seed", given, "a number from 0 to 2^63 - 1"))
     return seed
 
 
-def _stops(decoder: Decoder, stop: Any) -> list[int]:
+def _check_stop(decoder: Decoder, stop: Any) -> list[int]:
     if isinstance(stop, Tensor):
         stop = stop.flatten().tolist()
     given = list(stop) if isinstance(stop, Iterable) else [stop]
-    stops = [integer("stop", token) for token in given]
+    stops = [as_integer("stop", token) for token in given]
     assert decoder.embedding is not None
     vocabulary = decoder.embedding.num_embeddings
     for token in stops:
@@ -170,7 +169,7 @@ def _check_source(model: Decoder | EncoderDecoder, prompt: Tensor, source: Any) 
 
 
 @contextlib.contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+def _eval_mode(model: torch.nn.Module) -> Iterator[None]:
     """Without dropout; every module gets its own mode back."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -181,7 +180,7 @@ def _evaluating(model: torch.nn.Module) -> Iterator[None]:
             module.training = training
 
 
-class _Run:
+class _DecodingRun:
     """A decoder, its caches and what it attends to beside them."""
 
     def __init__(self, decoder: Decoder, cache: Any, context: list[Any] | None, context_lengths: Any) -> None:
@@ -195,15 +194,15 @@ class _Run:
         if self.context_lengths is not None:
             self.context_lengths = self.context_lengths.repeat_interleave(beams)
 
-    def begin(self, read: _Prompt) -> Float[Tensor, "batch vocabulary"]:
+    def begin(self, prompt_tokens: _Prompt) -> Float[Tensor, "batch vocabulary"]:
         """Log-probabilities of what follows the prompt; only the last token's are made."""
-        states = self._states(read.tokens, read.keep)
-        rows = torch.arange(len(read.last), device=read.last.device)
-        return _sound(log_probabilities(self.decoder.logits(states[rows, read.last])))
+        states = self._states(prompt_tokens.tokens, prompt_tokens.keep)
+        rows = torch.arange(len(prompt_tokens.last), device=prompt_tokens.last.device)
+        return _check_not_nan(log_probabilities(self.decoder.logits(states[rows, prompt_tokens.last])))
 
     def advance(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocabulary"]:
         """Log-probabilities of what follows one more token a row."""
-        return _sound(log_probabilities(self.decoder.logits(self._states(tokens.unsqueeze(1))[:, 0])))
+        return _check_not_nan(log_probabilities(self.decoder.logits(self._states(tokens.unsqueeze(1))[:, 0])))
 
     def _states(self, tokens: Tensor, keep: Tensor | None = None) -> Tensor:
         states, _ = self.decoder.states(
@@ -212,43 +211,185 @@ class _Run:
         return states
 
 
-def _sound(logs: Tensor) -> Tensor:
+def _check_not_nan(log_probs: Tensor) -> Tensor:
     """Nothing can be chosen among what are no numbers."""
-    wrong = logs.isnan().any(-1)
+    wrong = log_probs.isnan().any(-1)
     if bool(wrong.any()):
         row = int(wrong.int().argmax())
         hint = "weights or a context that are not finite; NaN is never hidden"
         raise OptionError(complaint("model", f"logits that are no numbers in row {row}", "finite ones", hint))
-    return logs
+    return log_probs
 
 
-def _one_by_one(
-    run: _Run,
-    logs: Float[Tensor, "batch vocabulary"],
+def _generate_tokens(
+    run: _DecodingRun,
+    log_probs: Float[Tensor, "batch vocabulary"],
     new: int,
     stops: list[int],
     options: tuple[Any, ...],
     on_token: Callable[[int, int], Any] | None,
 ) -> tuple[Int[Tensor, "batch t"], Int[Tensor, " batch"], Float[Tensor, " batch"]]:
     """Greedy, or drawn: tokens, lengths and sums of log-probabilities."""
-    batch = len(logs)
-    going = torch.ones(batch, dtype=torch.bool, device=logs.device)
-    lengths = torch.zeros(batch, dtype=torch.int64, device=logs.device)
-    scores = logs.new_zeros(batch)
-    stop = torch.tensor(stops, dtype=torch.int64, device=logs.device)
-    tokens = torch.zeros(batch, 0, dtype=torch.int64, device=logs.device)
+    batch = len(log_probs)
+    active = torch.ones(batch, dtype=torch.bool, device=log_probs.device)
+    lengths = torch.zeros(batch, dtype=torch.int64, device=log_probs.device)
+    scores = log_probs.new_zeros(batch)
+    stop = torch.tensor(stops, dtype=torch.int64, device=log_probs.device)
+    tokens = torch.zeros(batch, 0, dtype=torch.int64, device=log_probs.device)
     while True:
-        token = pick(logs, *options)
+        token = choose_token(log_probs, *options)
         if tokens.shape[1]:
-            token = torch.where(going, token, tokens[:, -1])
+            token = torch.where(active, token, tokens[:, -1])
         tokens = torch.cat([tokens, token.unsqueeze(1)], dim=1)
-        scores = scores + logs.gather(1, token.unsqueeze(1)).squeeze(1).masked_fill(~going, 0.0)
-        lengths = lengths + going
+        scores = scores + log_probs.gather(1, token.unsqueeze(1)).squeeze(1).masked_fill(~active, 0.0)
+        lengths = lengths + active
         ended = False
         if on_token is not None:
-            for row in going.nonzero().flatten().tolist():
+            for row in active.nonzero().flatten().tolist():
                 ended = (on_token(row, int(token[row])) is False) or ended
-        going = going & ~torch.isin(token, stop)
-        if ended or tokens.shape[1] == new or not bool(going.any()):
+        active = active & ~torch.isin(token, stop)
+        if ended or tokens.shape[1] == new or not bool(active.any()):
             return tokens, lengths, scores
-        logs = run.advance(token)
+        log_probs = run.advance(token)
+
+
+class Generation(NamedTuple):
+    """What was generated.
+
+    tokens: the new ones only; a row that has stopped is filled with its stop token. lengths: how many of them each row
+    made, its stop token included. scores: the sum of their log-probabilities under the model's own distribution, at
+    temperature 1 and without filters. cache_bytes: what the model's caches held at the end.
+    """
+
+    tokens: Int[Tensor, "batch new"]
+    lengths: Int[Tensor, " batch"]
+    scores: Float[Tensor, " batch"]
+    cache_bytes: int
+
+
+def log_probabilities(logits: Float[Tensor, "*batch vocabulary"]) -> Float[Tensor, "*batch vocabulary"]:
+    """log softmax, in float32 at least."""
+    return torch.log_softmax(logits, dim=-1, dtype=compute_dtype(logits.dtype))
+
+
+def choose_token(
+    log_probs: Float[Tensor, "batch vocabulary"],
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    generator: torch.Generator | None = None,
+) -> Int[Tensor, " batch"]:
+    """The most probable token at temperature 0, otherwise a drawn one: p_i ∝ exp(logs_i / temperature).
+
+    >>> log_probs = torch.log(torch.tensor([[0.5, 0.3, 0.2]]))
+    >>> pick(log_probs), pick(log_probs, temperature=1.0, top_k=1)
+    (tensor([0]), tensor([0]))
+    """
+    if temperature == 0.0:
+        return log_probs.argmax(-1)
+    return torch.multinomial(token_distribution(log_probs, temperature, top_k, top_p), 1, generator=generator).squeeze(
+        -1
+    )
+
+
+def token_distribution(
+    log_probs: Float[Tensor, "batch vocabulary"], temperature: float, top_k: int | None, top_p: float | None
+) -> Float[Tensor, "batch vocabulary"]:
+    """The probabilities that a token is drawn with: temperature first, then top_k, then top_p of what is left.
+
+    top_k keeps the k most probable tokens, top_p the smallest set with at least that probability.
+
+    >>> log_probs = torch.log(torch.tensor([[0.5, 0.3, 0.2]]))
+    >>> distribution(log_probs, 1.0, None, 0.7)
+    tensor([[0.6250, 0.3750, 0.0000]], dtype=torch.float64)
+    """
+    # The largest becomes 0 first, so that a small temperature overflows to −inf and not to NaN.
+    scores = log_probs.double()
+    scores = (scores - scores.amax(-1, keepdim=True)) / temperature
+    scores, tokens = scores.sort(dim=-1, descending=True, stable=True)
+    if top_k is not None:
+        scores[..., top_k:] = -torch.inf
+    if top_p is not None and top_p < 1.0:
+        kept = scores.softmax(-1)
+        before = kept.cumsum(-1) - kept
+        scores = scores.masked_fill(before >= top_p, -torch.inf)
+    return torch.empty_like(scores).scatter_(-1, tokens, scores.softmax(-1))
+
+
+class _BestContinuations:
+    """The best finished continuation of each row so far: score = sum of log-probabilities / length**penalty."""
+
+    def __init__(self, batch: int, new: int, like: Tensor) -> None:
+        self.score = like.new_full((batch,), -torch.inf)
+        self.total = self.score.clone()
+        self.tokens = torch.zeros(batch, new, dtype=torch.int64, device=like.device)
+        self.lengths = torch.zeros(batch, dtype=torch.int64, device=like.device)
+
+    def offer(self, tokens: Int[Tensor, "batch n t"], totals: Float[Tensor, "batch n"], penalty: float) -> None:
+        """Take the best of n continuations of t tokens, where it is better; −inf is none."""
+        t = tokens.shape[2]
+        total, index = totals.max(1)
+        score = total / t**penalty
+        better = ~(score <= self.score)  # NaN is not hidden
+        chosen = tokens[torch.arange(len(index), device=index.device), index]
+        # A row that has stopped is filled with its stop token.
+        filled = torch.cat([chosen, chosen[:, -1:].expand(-1, self.tokens.shape[1] - t)], dim=1)
+        self.tokens = torch.where(better.unsqueeze(1), filled, self.tokens)
+        self.lengths = torch.where(better, t, self.lengths)
+        self.score, self.total = torch.where(better, score, self.score), torch.where(better, total, self.total)
+
+
+def beam_search(
+    first: Float[Tensor, "batch vocabulary"],
+    advance: Callable[[Int[Tensor, " rows"]], Float[Tensor, "rows vocabulary"]],
+    cache: LayerCaches,
+    *,
+    new: int,
+    beams: int,
+    stop: list[int],
+    penalty: float,
+) -> tuple[Int[Tensor, "batch t"], Int[Tensor, " batch"], Float[Tensor, " batch"]]:
+    """Tokens, lengths and sums of log-probabilities of the best continuation of each row.
+
+    first: log-probabilities of the first new token. advance: appends a token to every row, and gives those of the next.
+    At each step the `beams` best continuations by their sum go on. One that ends with a stop token among the `beams`
+    best of all is finished. The search ends when none that goes on could still become better.
+    """
+    batch, vocabulary = first.shape
+    best = _BestContinuations(batch, new, first)
+    # All beams of a row begin alike: only one of them counts, or they would all stay the same.
+    totals = first.new_full((batch, beams), -torch.inf)
+    totals[:, 0] = 0.0
+    tokens = torch.zeros(batch, beams, 0, dtype=torch.int64, device=first.device)
+    log_probs = first.repeat_interleave(beams, dim=0)
+    rows = torch.arange(batch, device=first.device).unsqueeze(1)
+    stops = torch.tensor(stop, dtype=torch.int64, device=first.device)
+    for step in range(1, new + 1):
+        candidates = totals.unsqueeze(-1) + log_probs.view(batch, beams, vocabulary)
+        sums, _, ending = _top_continuations(candidates, tokens)
+        best.offer(ending, sums.masked_fill(~torch.isin(ending[:, :, -1], stops), -torch.inf), penalty)
+        candidates[:, :, stops] = -torch.inf
+        totals, parent, tokens = _top_continuations(candidates, tokens)
+        if step == new:
+            best.offer(tokens, totals, penalty)
+            break
+        # The best that a continuation can come to: no further loss, at the length that suits it most.
+        bound = totals[:, 0] / (new if penalty > 0 else step + 1) ** penalty
+        if bool((bound <= best.score).all()):
+            break
+        at = rows.expand(batch, beams) if step == 1 else rows * beams + parent
+        for layer in cache:
+            layer.reorder(at.flatten())
+        log_probs = advance(tokens[:, :, -1].flatten())
+    return best.tokens[:, : int(best.lengths.max())], best.lengths, best.total
+
+
+def _top_continuations(
+    candidates: Float[Tensor, "batch beams vocabulary"], tokens: Int[Tensor, "batch beams t"]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The `beams` best continuations: their sums, which beam each continues, and its tokens."""
+    _, beams, vocabulary = candidates.shape
+    sums, index = candidates.flatten(1).topk(beams, dim=1)
+    parent = index // vocabulary
+    past = tokens.gather(1, parent.unsqueeze(-1).expand(-1, -1, tokens.shape[2]))
+    return sums, parent, torch.cat([past, (index % vocabulary).unsqueeze(-1)], dim=2)

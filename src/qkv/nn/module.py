@@ -15,10 +15,10 @@ from ..errors import DtypeError, OptionError, OptionTypeError, ShapeError, compl
 from ..inputs import DTYPES
 
 
-class Described(nn.Module):
-    """A module that keeps the options it was made with, as `made_with`, so that `save` can write them."""
+class ConfiguredModule(nn.Module):
+    """A module that keeps the options it was made with, as `init_options`, so that `save` can write them."""
 
-    made_with: dict[str, Any]
+    init_options: dict[str, Any]
 
     # copy and pickle call this without arguments, and bring what was remembered themselves.
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -28,16 +28,16 @@ class Described(nn.Module):
         except TypeError:  # __init__ is called next, and says it better
             given = {}
         named = {name: value for name, value in given.items() if name not in ("self", "options")}
-        object.__setattr__(module, "made_with", {**named, **given.get("options", {})})
+        object.__setattr__(module, "init_options", {**named, **given.get("options", {})})
         return module
 
 
-def own_part(tensor: Any) -> Any:
+def local_part(tensor: Any) -> Any:
     """What this rank has of a tensor that `qkv.parallel.parallelize` dealt out; any other as it is."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def whole_of(tensor: Any) -> Any:
+def gathered(tensor: Any) -> Any:
     """All of such a tensor, which every rank has to ask for; any other as it is."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
@@ -59,14 +59,14 @@ def check_features(argument: str, x: Tensor, width: int, projection: nn.Module) 
         raise DtypeError(complaint(argument, f"dtype {x.dtype}", f"{weight.dtype}, as the module's weights", hint))
 
 
-def one_of(argument: str, given: object, table: Mapping[str, Any]) -> Any:
+def check_choice(argument: str, given: object, table: Mapping[str, Any]) -> Any:
     """What the table has under a name."""
     if not isinstance(given, str) or given not in table:
         raise OptionError(complaint(argument, repr(given), "one of " + ", ".join(map(repr, table))))
     return table[given]
 
 
-def number(argument: str, given: object, wanted: str, low: float = 0.0, high: float = math.inf) -> float:
+def check_number(argument: str, given: object, wanted: str, low: float = 0.0, high: float = math.inf) -> float:
     """A finite number with low < number ≤ high."""
     if isinstance(given, bool) or not isinstance(given, Real):
         raise OptionTypeError(complaint(argument, repr(given), wanted))

@@ -17,10 +17,10 @@ from ..cache.kv import check_cache
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_lengths, check_size, compute_dtype
 from ..shapes import Float, Int
-from .module import Described, number, own_part
+from .module import ConfiguredModule, check_number, local_part
 
 
-class Place(NamedTuple):
+class PositionRange(NamedTuple):
     """n tokens at the positions start, start + 1, … of their sequence.
 
     start: 0, or a tensor: a number, or one for each row of the batch. Tokens that do not count may come out negative.
@@ -33,26 +33,26 @@ class Place(NamedTuple):
 
     def at(self, device: torch.device) -> Int[Tensor, "*batch n"]:
         """The position of each token."""
-        steps = torch.arange(self.n, device=device)
-        return steps + self.start.to(device).unsqueeze(-1) if isinstance(self.start, Tensor) else steps + self.start
+        offsets = torch.arange(self.n, device=device)
+        return offsets + self.start.to(device).unsqueeze(-1) if isinstance(self.start, Tensor) else offsets + self.start
 
 
-def place_after(cache: KVCache | LinearState, n: int, lengths: Any, padding: str) -> Place:
-    """The place of n new tokens behind those that a cache holds, row by row."""
+def positions_after(cache: KVCache | LinearState, n: int, lengths: Any, padding: str) -> PositionRange:
+    """The position_range of n new tokens behind those that a cache holds, row by row."""
     if not isinstance(cache, LinearState):
         check_cache(cache)
     counts, left = check_lengths(lengths, padding, cache.batch, n)
     past = cache.lengths
     new = torch.full_like(past, n) if counts is None else torch.from_numpy(counts)
     start = past - (n - new) if left else past
-    return Place(start[0] if bool((start == start[0]).all()) else start, n, int((past + new).max()))
+    return PositionRange(start[0] if bool((start == start[0]).all()) else start, n, int((past + new).max()))
 
 
-class Positions(Described):
+class Positions(ConfiguredModule):
     """What the five kinds have in common."""
 
     def extra_repr(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self.made_with.items())
+        return ", ".join(f"{name}={value}" for name, value in self.init_options.items())
 
     def check_fit(self, width: int, heads: int, head_width: int) -> None:
         """Refuse sizes of an attention that these positions are not for."""
@@ -75,8 +75,10 @@ class Rotary(Positions):
 
     def __init__(self, base: float = 10000.0, fraction: float = 1.0, interleaved: bool = False) -> None:
         super().__init__()
-        self.base = number("base", base, "a positive number")
-        self.fraction = number("fraction", fraction, "a part of the head's width, above 0 and at most 1", high=1.0)
+        self.base = check_number("base", base, "a positive number")
+        self.fraction = check_number(
+            "fraction", fraction, "a part of the head's width, above 0 and at most 1", high=1.0
+        )
         if not isinstance(interleaved, bool):
             raise OptionTypeError(complaint("interleaved", repr(interleaved), "True or False"))
         self.interleaved = interleaved
@@ -92,15 +94,19 @@ class Rotary(Positions):
         return turned
 
     def forward(
-        self, *heads: Float[Tensor, "batch _ n width"], place: Place | None = None
+        self, *heads: Float[Tensor, "batch _ n width"], position_range: PositionRange | None = None
     ) -> tuple[Float[Tensor, "batch _ n width"], ...]:
-        """Queries, keys or both of the same tokens, turned; without a place they stand at 0, 1, 2, …"""
+        """Queries, keys or both of the same tokens, turned; without a position_range they stand at 0, 1, 2, …"""
         first = heads[0]
+        if first.dim() != 4:
+            hint = "call x.unsqueeze(1) for one head, x.unflatten(-1, (heads, -1)).transpose(1, 2) for several"
+            wanted = "(batch, heads, length, width): angles depend on the width of a head"
+            raise ShapeError(complaint("Rotary", f"shape {tuple(first.shape)}", wanted, hint))
         n, turned = first.shape[2], self._turned(first.shape[3])
-        place = Place(0, n, n) if place is None else place
+        position_range = PositionRange(0, n, n) if position_range is None else position_range
         # In float64: at position 100 000 an angle in float32 is already off in the third digit.
         pair = torch.arange(0, turned, 2, dtype=torch.float64, device=first.device)
-        angle = place.at(first.device).unsqueeze(-1) * self.base ** (-pair / turned)
+        angle = position_range.at(first.device).unsqueeze(-1) * self.base ** (-pair / turned)
         angle = angle.unsqueeze(-3)  # the same for every head
         dtype = compute_dtype(first.dtype)
         cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
@@ -114,7 +120,7 @@ class Rotary(Positions):
         return torch.cat([part.to(x.dtype), rest], dim=-1)
 
 
-class Bias(Positions):
+class BiasPositions(Positions):
     """A number for each head and distance j − i, added to the score of query i and key j."""
 
     def __init__(self, heads: int) -> None:
@@ -125,25 +131,27 @@ class Bias(Positions):
         if heads != self.heads:
             raise ShapeError(complaint("positions", f"{self.heads} heads", f"{heads}, as the attention has"))
 
-    def of_steps(self, steps: Int[Tensor, "*batch steps"], dtype: torch.dtype) -> Float[Tensor, "*batch heads steps"]:
+    def distance_bias(
+        self, offsets: Int[Tensor, "*batch offsets"], dtype: torch.dtype
+    ) -> Float[Tensor, "*batch heads offsets"]:
         """The bias of keys that stand so many positions behind their query."""
         raise NotImplementedError
 
     def forward(
-        self, place: Place, keys: int, dtype: torch.dtype, device: torch.device
+        self, position_range: PositionRange, keys: int, dtype: torch.dtype, device: torch.device
     ) -> Float[Tensor, "*batch heads n keys"]:
-        """For queries at a place and keys at 0 … keys − 1; dtype is that of the queries."""
-        n, dtype = place.n, compute_dtype(dtype)
+        """For queries at a position_range and keys at 0 … keys − 1; dtype is that of the queries."""
+        n, dtype = position_range.n, compute_dtype(dtype)
         if not n or not keys:
             return torch.zeros(self.heads, n, keys, dtype=dtype, device=device)
         # Along a diagonal it is always the same: n + keys − 1 numbers are made, and each query reads a run of them.
-        steps = torch.arange(1 - n, keys, device=device)
-        start = place.start
-        steps = steps - (start.to(device).unsqueeze(-1) if isinstance(start, Tensor) else start)
-        return self.of_steps(steps, dtype).unfold(-1, keys, 1).flip(-2)
+        offsets = torch.arange(1 - n, keys, device=device)
+        start = position_range.start
+        offsets = offsets - (start.to(device).unsqueeze(-1) if isinstance(start, Tensor) else start)
+        return self.distance_bias(offsets, dtype).unfold(-1, keys, 1).flip(-2)
 
 
-class ALiBi(Bias):
+class ALiBi(BiasPositions):
     """−slope_h·|i − j|, added to the score of query i and key j (Press, Smith and Lewis, 2022).
 
     For a power of two, slope_h = 2^(−8(h + 1)/heads). For other numbers of heads: the slopes of the power of two below,
@@ -161,12 +169,12 @@ class ALiBi(Bias):
         slopes = [2.0 ** (-8.0 * (h + 1) / below) for h in range(below)]
         return slopes + [2.0 ** (-4.0 * (2 * h + 1) / below) for h in range(self.heads - below)]
 
-    def of_steps(self, steps: Tensor, dtype: torch.dtype) -> Tensor:
-        slopes = torch.tensor(self.slopes(), dtype=dtype, device=steps.device)
-        return -slopes.unsqueeze(-1) * steps.abs().to(dtype).unsqueeze(-2)
+    def distance_bias(self, offsets: Tensor, dtype: torch.dtype) -> Tensor:
+        slopes = torch.tensor(self.slopes(), dtype=dtype, device=offsets.device)
+        return -slopes.unsqueeze(-1) * offsets.abs().to(dtype).unsqueeze(-2)
 
 
-class RelativeBias(Bias):
+class RelativeBias(BiasPositions):
     """T5's learned bias: weight[bucket(j − i), head], added to the score of query i and key j.
 
     Half of the buckets are for single distances, the others grow with the logarithm up to `farthest`; what is farther
@@ -190,22 +198,22 @@ class RelativeBias(Bias):
         self.weight = nn.Parameter(torch.empty(self.buckets, self.heads))
         nn.init.normal_(self.weight, std=0.02)
 
-    def bucket(self, steps: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
+    def bucket(self, offsets: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
         """The number of the bucket for keys that stand so many positions behind their query."""
         ways = self.buckets // 2 if self.bidirectional else self.buckets
-        ahead = (steps > 0) * ways if self.bidirectional else torch.zeros_like(steps)
-        distance = steps.abs() if self.bidirectional else (-steps).clamp(min=0)
+        ahead = (offsets > 0) * ways if self.bidirectional else torch.zeros_like(offsets)
+        distance = offsets.abs() if self.bidirectional else (-offsets).clamp(min=0)
         single = ways // 2
         # float32, and in this order, as T5 does it: the edges of its buckets come out the same.
         growth = torch.log(distance.float().clamp(min=1) / single) / math.log(self.farthest / single)
-        far = (single + (growth * (ways - single)).to(steps.dtype)).clamp(max=ways - 1)
+        far = (single + (growth * (ways - single)).to(offsets.dtype)).clamp(max=ways - 1)
         return ahead + torch.where(distance < single, distance, far)
 
-    def of_steps(self, steps: Tensor, dtype: torch.dtype) -> Tensor:
-        return nn.functional.embedding(self.bucket(steps), own_part(self.weight)).to(dtype).transpose(-1, -2)
+    def distance_bias(self, offsets: Tensor, dtype: torch.dtype) -> Tensor:
+        return nn.functional.embedding(self.bucket(offsets), local_part(self.weight)).to(dtype).transpose(-1, -2)
 
 
-class Added(Positions):
+class AddedPositions(Positions):
     """A vector for each position, added to the input."""
 
     def __init__(self, width: int) -> None:
@@ -217,7 +225,7 @@ class Added(Positions):
             raise ShapeError(complaint("positions", f"width {self.width}", f"{width}, the width of the input"))
 
 
-class Learned(Added):
+class Learned(AddedPositions):
     """x_i + E_i, with E an embedding (length, width) that is learned.
 
     >>> Learned(length=5, width=3)(torch.zeros(2, 4, 3), Place(0, 4, 4)).shape
@@ -238,13 +246,15 @@ class Learned(Added):
             hint = f"make it Learned(length={end}, width={self.width}), or take Rotary or Sinusoidal"
             raise ShapeError(complaint("positions", f"{end} positions", f"at most {self.length}, its length", hint))
 
-    def forward(self, x: Float[Tensor, "batch n width"], place: Place) -> Float[Tensor, "batch n width"]:
-        self.check_reach(place.end)
+    def forward(
+        self, x: Float[Tensor, "batch n width"], position_range: PositionRange
+    ) -> Float[Tensor, "batch n width"]:
+        self.check_reach(position_range.end)
         # What lies outside is padding that does not count.
-        return x + self.embedding(place.at(x.device).clamp(0, self.length - 1))
+        return x + self.embedding(position_range.at(x.device).clamp(0, self.length - 1))
 
 
-class Sinusoidal(Added):
+class Sinusoidal(AddedPositions):
     """x_p + PE_p, with PE_{p, 2i} = sin(p·base^(−2i/width)) and PE_{p, 2i+1} = cos(p·base^(−2i/width)).
 
     The fixed table of "Attention is all you need", for any length; there are no parameters.
@@ -255,16 +265,18 @@ class Sinusoidal(Added):
 
     def __init__(self, width: int, base: float = 10000.0) -> None:
         super().__init__(width)
-        self.base = number("base", base, "a positive number")
+        self.base = check_number("base", base, "a positive number")
 
-    def forward(self, x: Float[Tensor, "batch n width"], place: Place) -> Float[Tensor, "batch n width"]:
+    def forward(
+        self, x: Float[Tensor, "batch n width"], position_range: PositionRange
+    ) -> Float[Tensor, "batch n width"]:
         pair = torch.arange(0, self.width, 2, dtype=torch.float64, device=x.device)
-        angle = place.at(x.device).unsqueeze(-1) * self.base ** (-pair / self.width)
+        angle = position_range.at(x.device).unsqueeze(-1) * self.base ** (-pair / self.width)
         table = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., : self.width]
         return x + table.to(x.dtype)
 
 
-def checked_positions(given: Any, width: int, heads: int, head_width: int) -> Positions | None:
+def check_positions(given: Any, width: int, heads: int, head_width: int) -> Positions | None:
     """Positions that fit, or None."""
     if given is None:
         return None

@@ -1,7 +1,8 @@
 """The native library and the torch operators built on it: the only package that imports the extension.
 
 `available`, `reasons`, `isa`, `isas` and `geometry` need no torch. Functions that compute (`all_finite`,
-`argmax_scores`, `attend_plain`) take tensors and are loaded on first use. `counted` counts what the kernels execute.
+`argmax_scores`, `softmax_attention`) take tensors and are loaded on first use. `count_executed` counts the work of the
+kernels.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from .loader import (
     available,
     calls,
     chunk_tokens,
-    counted,
+    count_executed,
     geometry,
     isa,
     isas,
@@ -23,18 +24,17 @@ from .loader import (
 )
 
 if TYPE_CHECKING:
-    from .kernels import all_finite, argmax_scores, attend_plain
+    from .kernels import all_finite, argmax_scores, softmax_attention
 
-_KERNELS = ("all_finite", "argmax_scores", "attend_plain")
+_FUNCTIONS_ON_TENSORS = ("all_finite", "argmax_scores", "softmax_attention")
 
 __all__ = [
     "all_finite",
     "argmax_scores",
-    "attend_plain",
     "available",
     "calls",
     "chunk_tokens",
-    "counted",
+    "count_executed",
     "geometry",
     "isa",
     "isas",
@@ -42,11 +42,12 @@ __all__ = [
     "reasons_for_one_thread",
     "refused_isas",
     "reset_calls",
+    "softmax_attention",
 ]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _KERNELS:
+    if name not in _FUNCTIONS_ON_TENSORS:
         raise AttributeError(f"module 'qkv.ops' has no attribute {name!r}; dir(qkv.ops) lists the names")
     from . import kernels
 

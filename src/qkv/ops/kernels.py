@@ -1,8 +1,8 @@
-"""Native kernels on torch tensors: finite scan, argmax of scores, softmax and linear attention, and a cache's pages.
+"""Native kernels on torch tensors: finite scan, argmax of scores, softmax and linear attention, pages of a cache.
 
-The functions for a cache's pages are the library's own, bound here once: one decode step calls both, and a Python
-wrapper around each would cost as much as the call. They take addresses and sizes that `qkv.cache` has checked; None
-stands for a function that is not available, and `qkv.ops.reasons()` says why.
+`cache_append`, `cache_attend` and `NativeStep` are the extension's own functions, bound here once: a decode step calls
+them, and a Python wrapper would cost as much as the call. They take addresses and sizes that `qkv.cache` has checked.
+They are None without the native library; `qkv.ops.reasons()` says why.
 """
 
 from __future__ import annotations
@@ -15,30 +15,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import BackendRefused, DtypeError, ShapeError, complaint
+from ..errors import DtypeError, ShapeError, complaint
 from ..shapes import Bool, Float, Int64
-from .loader import load
+from .loader import load, require_native
 
-# The native library's numbers for dtypes (native/src/dtype.h).
-CODE = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
+# The dtype codes of the native library (native/src/dtype.h).
+DTYPE_CODE = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
 
-# The strides that go with address 0.
-NOTHING = (0, 0, 0, 0)
-
+# The strides passed with address 0.
+NO_STRIDES = (0, 0, 0, 0)
 
 _NATIVE = load().native
 _scan = None if _NATIVE is None else _NATIVE.all_finite
-# In elements of any size, so that the hot path need not ask for it.
+# In elements of the largest size, so that the hot path need not read the element size.
 _PARALLEL_FROM = 0 if _NATIVE is None else _NATIVE.finite_parallel_bytes // 8
-# Other classes may keep their numbers elsewhere, or nowhere (FakeTensor).
+# Subclasses may have their data elsewhere, or none (FakeTensor).
 _PLAIN_TENSORS = frozenset({Tensor, torch.nn.Parameter})
 
 
 def all_finite(*tensors: Tensor) -> bool:
-    """Whether ∀ x ∈ tensors: |x| < ∞, for tensors of any shapes, dtypes, layouts and devices.
+    """Whether all numbers of all tensors are finite.
 
     Contiguous floating-point tensors in main memory are scanned by the native library, all others by torch.
-    Empty tensors, and no tensors at all, are finite.
+
+    Args:
+        tensors: Any number of tensors of any shapes, dtypes, layouts and devices.
+
+    Returns:
+        False if there is a NaN or an infinity. Empty tensors are finite.
 
     >>> all_finite(torch.ones(2, 3), torch.tensor([1.0, 65504.0], dtype=torch.float16))
     True
@@ -46,10 +50,10 @@ def all_finite(*tensors: Tensor) -> bool:
     False
     """
     for tensor in tensors:
-        code = CODE.get(tensor.dtype, -1) if type(tensor) in _PLAIN_TENSORS else -1
+        code = DTYPE_CODE.get(tensor.dtype, -1) if type(tensor) in _PLAIN_TENSORS else -1
         try:
             address = tensor.data_ptr() if code >= 0 and tensor.is_cpu and tensor.is_contiguous() else 0
-        except RuntimeError:  # sparse tensors and torch.func's wrappers have no cache of their own
+        except RuntimeError:  # sparse tensors and the wrappers of torch.func have no storage
             address = 0
         if address and _scan is not None:
             count = tensor.numel()
@@ -68,9 +72,9 @@ def _finite_in_torch(tensor: Tensor) -> bool:
         tensor = tensor.to_dense()
     if tensor.is_complex():
         return bool(torch.isfinite(tensor).all())
-    if tensor.dtype not in CODE:  # eight bits have no arithmetic
+    if tensor.dtype not in DTYPE_CODE:  # 8-bit floats have no arithmetic
         tensor = tensor.to(torch.float32)
-    # One pass over cache: a NaN or an infinity is never lost in a sum. Finite numbers may overflow it.
+    # One pass: a NaN or an infinity makes the sum non-finite. Finite numbers may too, so that is checked again.
     total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
     return math.isfinite(total.item()) or bool(torch.isfinite(tensor).all())
 
@@ -84,17 +88,27 @@ def argmax_scores(
     starts: Int64[Tensor, "batch len_q"] | None = None,
     stops: Int64[Tensor, "batch len_q"] | None = None,
 ) -> Int64[Tensor, "batch heads_q len_q"]:
-    """For each query the index of the key with the largest score, over the keys in its range.
+    """The index of the key with the largest score, for each query, over the keys in its range.
 
         result[b, h, i] = argmax over starts[b, i] ≤ j < stops[b, i] of Σ_c query[b, h, i, c] · key[b, g, j, c]
 
-    with g = h // (heads_q // heads_kv). No `starts`: from the first key; no `stops`: to the last. Sums are float32,
-    one rounding after the other in the order of c, for every pair alike: equal keys tie exactly, the lowest index
-    wins, and the answer does not depend on threads, on the rest of the batch or on the layout.
+    with g = h // (heads_q // heads_kv). Sums are float32, in the order of c for every pair: equal keys tie exactly, the
+    lowest index wins, and the result does not depend on threads, on the rest of the batch or on the layout. The extra
+    memory is at most a float32 copy of the keys.
 
-    -1 where nothing is in range or every score in range is -inf; -2 where a score in range is NaN. Keys out of
-    range cannot matter, NaN included; ranges may reach beyond the keys. float32, float16 and bfloat16 tensors in
-    main memory, of any strides; the extra memory is a float32 copy of the keys at most.
+    Args:
+        query: float32, float16 or bfloat16 on the CPU, of any strides.
+        key: As `query`.
+        starts: The first key of each query's range; None for the first of all. It may be out of bounds.
+        stops: The end of each query's range; None for the number of keys. It may be out of bounds.
+
+    Returns:
+        Indices; -1 if no key is in range or every score in range is -inf, -2 if a score in range is NaN. Keys out of
+        range have no influence, even if they are NaN.
+
+    Raises:
+        BackendRefused: The native library cannot be used.
+        DtypeError, ShapeError: A tensor has another dtype, device or shape.
 
     >>> query = torch.tensor([[[[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]]])
     >>> key = torch.tensor([[[[1.0, 2.0], [3.0, 2.0], [3.0, 1.0]]]])
@@ -103,16 +117,14 @@ def argmax_scores(
     >>> argmax_scores(query, key, starts=torch.tensor([[2, 1, 3]]))
     tensor([[[ 2,  1, -1]]])
     """
-    native = load().native
-    if native is None:
-        raise BackendRefused("kernels.argmax_scores needs the native library", load().reasons)
+    native = load().native or require_native("qkv.ops.argmax_scores")
     _check_argmax(query, key, starts, stops)
     query, key = query.resolve_neg(), key.resolve_neg()
     starts = None if starts is None else starts.contiguous()
     stops = None if stops is None else stops.contiguous()
     result = torch.empty(query.shape[:3], dtype=torch.int64, device="cpu")
     native.argmax_scores(
-        CODE[query.dtype],
+        DTYPE_CODE[query.dtype],
         query.shape,
         key.shape,
         query.data_ptr(),
@@ -137,8 +149,8 @@ def _check_argmax(query: Tensor, key: Tensor, starts: Tensor | None, stops: Tens
     batch, heads_q, len_q, width = query.shape
     heads_kv = key.shape[1]
     if key.shape[0] != batch or key.shape[3] != width or (heads_q % heads_kv if heads_kv else heads_q):
-        wanted = f"batch {batch}, width {width} and a number of heads that divides {heads_q}"
-        raise ShapeError(complaint("key", tuple(key.shape), wanted))
+        expected = f"batch {batch}, width {width} and a number of heads that divides {heads_q}"
+        raise ShapeError(complaint("key", tuple(key.shape), expected))
     for name, bound in (("starts", starts), ("stops", stops)):
         if bound is None:
             continue
@@ -148,7 +160,7 @@ def _check_argmax(query: Tensor, key: Tensor, starts: Tensor | None, stops: Tens
             raise ShapeError(complaint(name, tuple(bound.shape), f"{(batch, len_q)}: batch, len_q"))
 
 
-def attend_plain(
+def softmax_attention(
     query: Float[Tensor, "batch heads_q len_q width"],
     key: Float[Tensor, "batch heads_kv len_k width"],
     value: Float[Tensor, "batch heads_kv len_k width_v"],
@@ -164,23 +176,41 @@ def attend_plain(
     bias: Float[Tensor, "#batch #heads_q #len_q #len_k"] | None = None,
     return_lse: bool = False,
 ) -> tuple[Float[Tensor, "batch heads_q len_q width_v"], Float[Tensor, "batch heads_q len_q"] | None]:
-    """out = Σ_j e^(s_j) v_j / Σ_j e^(s_j) and lse = log Σ_j e^(s_j), s = scale·q·k, then softcap, then + bias.
+    """Softmax attention: out = Σ_j e^(s_j) v_j / Σ_j e^(s_j) and lse = log Σ_j e^(s_j).
 
-    Query i of row b sees the keys j with starts[b] ≤ j < stops[b], i + lower ≤ j < i + upper and keep[b, h, i, j], as
-    far as each is given. float32, float16 and bfloat16 tensors in main memory of any strides; sums are float32, and
-    the same bits for any number of threads, any batch companions and any layout. Each key and value is read once for
-    all the query heads that share it. A sink adds to the lower sum. The caller has checked the shapes.
+    s is scale·q·k, capped by `softcap`, plus `bias`. Sums are float32, with the same bits for any number of threads,
+    any other rows in the batch and any layout. Each key and value is read once for all the query heads that share it.
+    The caller has checked shapes, dtypes and devices.
+
+    Args:
+        query: float32, float16 or bfloat16 on the CPU, of any strides; key and value too.
+        key: The keys.
+        value: The values.
+        scale: The factor of q·k.
+        softcap: c, which makes a score c·tanh(score / c).
+        sink: A score for each head, whose exponential is added to the denominator.
+        starts: The first attended key of each batch row.
+        stops: The end of the attended keys of each batch row.
+        lower: Query i attends to keys j ≥ i + lower.
+        upper: Query i attends to keys j < i + upper.
+        keep: True attends.
+        bias: Added to the scores.
+        return_lse: Whether to return lse.
+
+    Returns:
+        out and lse; lse is None without `return_lse`.
+
+    Raises:
+        BackendRefused: The native library cannot be used.
 
     >>> query, key, value = torch.zeros(1, 1, 1, 2), torch.ones(1, 1, 3, 2), torch.tensor([[[[1.0], [2.0], [9.0]]]])
-    >>> attend_plain(query, key, value, scale=1.0, stops=[2])[0]
+    >>> softmax_attention(query, key, value, scale=1.0, stops=[2])[0]
     tensor([[[[1.5000]]]])
     """
-    native = load().native
-    if native is None:
-        raise BackendRefused("kernels.attend_plain needs the native library", load().reasons)
+    native = load().native or require_native("qkv.ops.softmax_attention")
     batch, heads_q, len_q, _ = query.shape
     query, key, value = query.resolve_neg(), key.resolve_neg(), value.resolve_neg()
-    # An answer as its query lies in memory: models turn it back, which then moves nothing.
+    # The output gets the memory layout of the query: models transpose it back, which then copies nothing.
     heads_last = query.stride(1) < query.stride(2)
     sizes = (batch, len_q, heads_q) if heads_last else (batch, heads_q, len_q)
     out = torch.empty(*sizes, value.shape[3], dtype=query.dtype, device="cpu")
@@ -191,7 +221,7 @@ def attend_plain(
     sink = None if sink is None else sink.to(torch.float32).expand(heads_q).contiguous()
     bounds = [None if bound is None else np.asarray(bound, dtype=np.int64) for bound in (starts, stops)]
     native.attend_plain(
-        CODE[query.dtype],
+        DTYPE_CODE[query.dtype],
         query.shape,
         key.shape,
         value.shape[3],
@@ -207,9 +237,9 @@ def attend_plain(
         lower,
         upper,
         0 if keep is None else keep.data_ptr(),
-        NOTHING if keep is None else keep.stride(),
+        NO_STRIDES if keep is None else keep.stride(),
         0 if bias is None else bias.data_ptr(),
-        NOTHING if bias is None else bias.stride(),
+        NO_STRIDES if bias is None else bias.stride(),
         scale,
         softcap or 0.0,
         0 if sink is None else sink.data_ptr(),
@@ -219,14 +249,21 @@ def attend_plain(
     return out.transpose(1, 2) if heads_last else out, lse
 
 
-# The library's numbers for the maps that it knows.
+# The codes of the feature maps that the native library has (native/src/kernel_table.h).
 IDENTITY, ELU1, RELU, SQUARED, POWER = range(5)
-# An answer from so many bytes on is long enough to ask for large pages of the system's.
+# Outputs of at least this many bytes use huge pages of memory.
 _HUGE_PAGES_FROM, _HUGE_PAGE = 8 << 20, 2 << 20
 
 
-class Rule(NamedTuple):
-    """What φ is: an elementwise map of vectors of this width, or, for POWER, the monomials of (q·k + offset)^degree."""
+class FeatureRule(NamedTuple):
+    """A feature map of the native library.
+
+    Args:
+        map: IDENTITY, ELU1, RELU or SQUARED, which are elementwise, or POWER, the monomials of (q·k + offset)^degree.
+        width: The width of queries and keys.
+        degree: The degree of POWER.
+        offset: The offset of POWER.
+    """
 
     map: int
     width: int
@@ -234,16 +271,16 @@ class Rule(NamedTuple):
     offset: float = 0.0
 
 
-def state_floats(rule: Rule, width_v: int) -> int:
-    """How many float32 the state of one key/value head takes."""
-    return _native_for_linear().linear_state_floats(*rule, width_v)
+def linear_state_size(rule: FeatureRule, width_v: int) -> int:
+    """The number of float32 in the state of one key/value head."""
+    return require_native("qkv.ops.kernels.linear_state_size").linear_state_floats(*rule, width_v)
 
 
-def linear(
+def linear_attention(
     query: Float[Tensor, "batch heads_q len_q width"] | None,
     key: Float[Tensor, "batch heads_kv len_k width"],
     value: Float[Tensor, "batch heads_kv len_k width_v"],
-    rule: Rule,
+    rule: FeatureRule,
     *,
     keep: Bool[Tensor, "batch len_k"] | None = None,
     offset: int | None = None,
@@ -251,19 +288,34 @@ def linear(
     state: Float[Tensor, "batch heads_kv floats"] | None = None,
     direct: bool = False,
 ) -> Float[Tensor, "batch heads_q len_q width_v"] | None:
-    """V'_i = φ(q_i)·S / φ(q_i)·z with S = Σ_j φ(k_j) v_jᵀ and z = Σ_j φ(k_j), over the keys j that query i sees.
+    """Linear attention: V'_i = φ(q_i)·S / φ(q_i)·z with S = Σ_j φ(k_j) v_jᵀ and z = Σ_j φ(k_j) over the attended keys.
 
-    offset: j ≤ i + offset, or all for None. keep: False where a key counts for nobody, whatever it holds. state: what
-    came before, of `state_floats` numbers a head, to which these keys are added; zeros are nothing. direct: these keys
-    are scored one by one, and the state is only read. query: None only adds to the state.
-    float32, float16 and bfloat16 tensors in main memory of any strides; sums are float32, and the same bits for any
-    number of threads, any batch companions and any layout. The caller has checked the shapes.
+    Sums are float32, with the same bits for any number of threads, any other rows in the batch and any layout. The
+    caller has checked shapes, dtypes and devices.
+
+    Args:
+        query: float32, float16 or bfloat16 on the CPU, of any strides; None to add the keys to the state only.
+        key: The keys, of the same dtype.
+        value: The values, of the same dtype.
+        rule: φ.
+        keep: False drops a key for all queries, whatever its numbers are.
+        offset: Query i attends to keys j ≤ i + offset; None for all keys.
+        normalize: Whether to divide by φ(q_i)·z.
+        state: S and z of earlier keys, `linear_state_size` numbers a head, to which these keys are added; zeros are
+            the empty state.
+        direct: Score these keys one by one; the state is then only read.
+
+    Returns:
+        The output; None without queries.
+
+    Raises:
+        BackendRefused: The native library cannot be used.
 
     >>> key, value = torch.ones(1, 1, 3, 2), torch.tensor([[[[1.0], [2.0], [9.0]]]])
-    >>> linear(torch.ones(1, 1, 3, 2), key, value, Rule(ELU1, 2), offset=0).flatten()
+    >>> linear_attention(torch.ones(1, 1, 3, 2), key, value, FeatureRule(ELU1, 2), offset=0).flatten()
     tensor([1.0000, 1.5000, 4.0000])
     """
-    native = _native_for_linear()
+    native = require_native("qkv.ops.kernels.linear_attention")
     batch, heads_kv, len_k, _ = key.shape
     heads_q, len_q = (heads_kv, 0) if query is None else query.shape[1:3]
     key, value = key.resolve_neg(), value.resolve_neg()
@@ -278,11 +330,11 @@ def linear(
     keep = None if keep is None else keep.contiguous()
     native.linear(
         *rule,
-        CODE[key.dtype],
+        DTYPE_CODE[key.dtype],
         (batch, heads_q, heads_kv, len_q),
         (len_k, value.shape[3]),
         0 if query is None else query.data_ptr(),
-        (0, 0, 0, 0) if query is None else query.stride(),
+        NO_STRIDES if query is None else query.stride(),
         key.data_ptr(),
         key.stride(),
         value.data_ptr(),
@@ -298,26 +350,19 @@ def linear(
     return out
 
 
-def _native_for_linear():
-    native = load().native
-    if native is None:
-        raise BackendRefused("kernels.linear needs the native library", load().reasons)
-    return native
-
-
-memory_append: Callable[..., None] | None = None if _NATIVE is None else _NATIVE.memory_append
-memory_attend: Callable[..., None] | None = None if _NATIVE is None else _NATIVE.memory_attend
-# A step that was checked: `fits` says whether tensors look the same, `run` appends, attends and counts.
+cache_append: Callable[..., None] | None = None if _NATIVE is None else _NATIVE.memory_append
+cache_attend: Callable[..., None] | None = None if _NATIVE is None else _NATIVE.memory_attend
+# A decode step that has been checked: `fits` compares tensors with it; `run` appends, attends and updates the lengths.
 NativeStep: Callable[..., Any] | None = None if _NATIVE is None else _NATIVE.Step
 
 
-def advise_huge(address: int, count: int) -> None:
-    """Ask for large pages of memory behind these bytes; without the native library nothing is asked."""
+def advise_huge_pages(address: int, count: int) -> None:
+    """Ask the system for huge pages behind these bytes; does nothing without the native library."""
     if _NATIVE is not None:
         _NATIVE.advise_huge(address, count)
 
 
-def populate(address: int, count: int) -> None:
-    """Have the system find the cache behind these bytes now; what is in it stays. Without the library, later."""
+def populate_memory(address: int, count: int) -> None:
+    """Let the system allocate the memory behind these bytes now, and not on first use; their contents stay."""
     if _NATIVE is not None:
         _NATIVE.populate(address, count)

@@ -1,10 +1,10 @@
-"""What torch.compile sees of a decoder's step: one operator that writes to one small tensor.
+"""The torch operator of a decode step, for torch.compile: it appends to a cache and attends.
 
     qkv::decode(query, key, value, handle, …) -> (batch, heads_q, n, value_width)
 
-handle is int64 (1 + batch,): the number of a cache, and how many tokens each of its rows holds. The operator is a
-function of its arguments: it brings the cache back to those lengths, appends, attends and writes the new lengths
-into the handle. That makes steps on one cache depend on each other in the graph, and steps on different ones not.
+handle is int64 (1 + batch,): the number of a cache, and the number of tokens in each of its rows. The operator is a
+function of its arguments: it crops the cache to those lengths, appends, attends and writes the new lengths into the
+handle. Steps on one cache therefore depend on each other in the graph, and steps on different caches do not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..errors import OptionError, complaint
 
 SCHEMA = (
     "decode(Tensor query, Tensor key, Tensor value, Tensor(a!) handle, float? scale=None, float? softcap=None, "
-    "Tensor? sink=None, Tensor? bias=None, Tensor? keep=None, bool hard=False, Tensor? lengths=None, "
+    "Tensor? sink=None, Tensor? bias=None, Tensor? keep=None, bool argmax=False, Tensor? lengths=None, "
     "bool left=False) -> Tensor"
 )
 _CACHES: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -30,32 +30,41 @@ _NUMBERS = itertools.count(1)
 _LIBRARY = torch.library.Library("qkv", "DEF")
 
 
-def register(cache: Any) -> int:
-    """A number that finds the cache as long as it lives."""
+def register_cache(cache: Any) -> int:
+    """A number for the cache, valid as long as the cache exists."""
     number = next(_NUMBERS)
     _CACHES[number] = cache
     return number
 
 
 def cache_of(handle: Tensor) -> Any:
-    """The cache that a handle belongs to."""
+    """The cache of a handle."""
     cache = _CACHES.get(int(handle[0]))
     if cache is None:
-        raise OptionError(complaint("handle", "that of a cache that is gone", "the handle of a cache that lives"))
+        raise OptionError(
+            complaint(
+                "handle",
+                "the handle of a deleted cache",
+                "the handle of an existing cache",
+                "keep a reference to the cache",
+            )
+        )
     return cache
 
 
-def lengths_of(handle: Tensor, held: np.ndarray) -> np.ndarray:
-    """The lengths that a handle asks for, beside those that its cache has."""
-    asked = handle[1:].numpy(force=True)
-    if asked.shape != held.shape or (asked < 0).any() or (asked > held).any():
+def requested_lengths(handle: Tensor, current: np.ndarray) -> np.ndarray:
+    """The lengths in a handle; OptionError unless they are at most the current ones of its cache."""
+    lengths = handle[1:].numpy(force=True)
+    if lengths.shape != current.shape or (lengths < 0).any() or (lengths > current).any():
         hint = "use cache.handle as it is now"
-        raise OptionError(complaint("handle", f"lengths {asked.tolist()}", f"at most {held.tolist()}", hint))
-    return asked.copy()
+        raise OptionError(
+            complaint("handle", f"lengths {lengths.tolist()}", f"lengths of at most {current.tolist()}", hint)
+        )
+    return lengths.copy()
 
 
 def set_implementation(function: Callable[..., Tensor]) -> None:
-    """What runs when the operator is called on tensors that hold numbers."""
+    """Register the function that runs the operator on tensors with data."""
     _LIBRARY.impl("decode", function, "CompositeExplicitAutograd")
 
 

@@ -1,8 +1,8 @@
-"""Whether the native library can be used, with which instruction set, and why not.
+"""Loads the native library, chooses its instruction set, and says why it cannot be used.
 
-Two environment variables have a say, read once: `QKV_NATIVE=0` leaves the native library alone, and
-`QKV_ISA=portable|avx2|avx512` takes that instruction set or fails. An instruction set that does not pass its own
-check is refused and the next one is taken.
+Two environment variables are read once: `QKV_NATIVE=0` turns the native library off, and
+`QKV_ISA=portable|avx2|avx512` selects that instruction set or fails. Without `QKV_ISA`, an instruction set that fails
+its self-check is refused, and the next fastest one is used.
 """
 
 from __future__ import annotations
@@ -17,13 +17,21 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from ..cost.executed import Executed, Geometry
+from ..cost.native_flops import Executed, Geometry
 from ..errors import BackendRefused, OptionError, complaint
 
 
 @dataclass(frozen=True)
 class Capability:
-    """What loading came to. `native` is None exactly when `reasons` is not empty."""
+    """The result of loading.
+
+    Args:
+        native: The extension; None exactly if `reasons` is not empty.
+        isa: The instruction set in use, or "none".
+        isas: The instruction sets that this build and this machine can run, the fastest first.
+        reasons: Why the native library cannot be used.
+        refused: The instruction sets that failed their self-check, each with the fault.
+    """
 
     native: ModuleType | None = None
     isa: str = "none"
@@ -34,44 +42,48 @@ class Capability:
 
 @cache
 def load() -> Capability:
-    """Load the native library once and choose its instruction set; OptionError where QKV_ISA cannot be had."""
+    """Load the native library once and choose its instruction set.
+
+    Raises:
+        OptionError: QKV_ISA names an instruction set that cannot run here, or that fails its self-check.
+    """
     if os.environ.get("QKV_NATIVE") == "0":
         return Capability(reasons=("QKV_NATIVE=0 is set",))
     try:
         native = import_module("._native", __package__)
     except ImportError as error:
         return Capability(reasons=(f"the native library is not built or does not load: {error}",))
-    # A daemon thread that comes back from a kernel while the interpreter goes down would abort the process.
+    # A daemon thread that returns from a kernel while the interpreter shuts down would abort the process.
     atexit.register(native.before_exit)
     return choose_isa(native, os.environ.get("QKV_ISA", ""))
 
 
-def choose_isa(native: ModuleType, wanted: str) -> Capability:
-    """The instruction set `wanted`, or the fastest one that passes its self-check when nothing is wanted."""
+def choose_isa(native: ModuleType, requested: str) -> Capability:
+    """Use the instruction set `requested` or, if it is "", the fastest one that passes its self-check."""
     isas: tuple[str, ...] = tuple(native.isas())
-    if wanted and wanted not in isas:
+    if requested and requested not in isas:
         raise OptionError(
             complaint(
                 "QKV_ISA",
-                repr(wanted),
-                f"one of {', '.join(isas)}: what this build and this machine can run",
-                "unset it to take the fastest",
+                repr(requested),
+                f"one of {', '.join(isas)}, which this build and this machine can run",
+                "unset it to use the fastest",
             )
         )
     refused: dict[str, str] = {}
-    for isa in (wanted,) if wanted else isas:
+    for isa in (requested,) if requested else isas:
         fault = native.self_check(isa)
         if not fault:
             native.use(isa)
             return Capability(native, isa, isas, refused=refused)
         refused[isa] = fault
-    if wanted:
+    if requested:
         raise OptionError(
             complaint(
                 "QKV_ISA",
-                repr(wanted),
+                repr(requested),
                 "an instruction set that passes its self-check",
-                f"{refused[wanted]}; unset it to take another one",
+                f"{refused[requested]}; unset it to use another one",
             )
         )
     faults = tuple(f"{isa} failed its self-check: {fault}" for isa, fault in refused.items())
@@ -79,12 +91,12 @@ def choose_isa(native: ModuleType, wanted: str) -> Capability:
 
 
 def available() -> bool:
-    """Whether the native library can be used; `reasons` says why not."""
+    """Whether the native library can be used; if not, `reasons` says why."""
     return load().native is not None
 
 
 def reasons() -> tuple[str, ...]:
-    """Why the native library cannot be used; empty when it can.
+    """Why the native library cannot be used; empty if it can.
 
     >>> available() == (reasons() == ())
     True
@@ -107,15 +119,15 @@ def isas() -> tuple[str, ...]:
 
 
 def refused_isas() -> dict[str, str]:
-    """The instruction sets that could run and failed their self-check, each with what went wrong."""
+    """The instruction sets that can run here but failed their self-check, each with the fault."""
     return dict(load().refused)
 
 
 def reasons_for_one_thread() -> tuple[str, ...]:
-    """Why native kernels stay on one thread whatever `torch.set_num_threads` says; empty when they do not.
+    """Why native kernels use one thread regardless of `torch.set_num_threads`; empty if they use as many as torch.
 
-    They borrow the threads of the OpenMP runtime that torch has loaded, so torch has to be imported; a forked
-    child has none of them.
+    They run on the threads of the OpenMP runtime that torch has loaded, so torch must be imported; a forked child
+    process has none of these threads.
     """
     native = load().native
     reason = "" if native is None else native.why_one_thread()
@@ -123,7 +135,7 @@ def reasons_for_one_thread() -> tuple[str, ...]:
 
 
 def calls() -> dict[str, int]:
-    """How often each native kernel ran since the start or the last `reset_calls`; empty without the library.
+    """How often each native kernel ran since the start or the last `reset_calls`; empty without the native library.
 
     >>> reset_calls()
     >>> set(calls().values()) <= {0}
@@ -141,19 +153,23 @@ def reset_calls() -> None:
 
 
 _forked = False
+_lock = threading.Lock()
+_open_blocks = 0
 
 
-def _in_child() -> None:
-    global _forked
+def _after_fork_in_child() -> None:
+    """Note the fork, and replace the lock: a thread that held it does not exist in the child."""
+    global _forked, _lock
     _forked = True
+    _lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def limit_threads_after_fork() -> None:
-    """Keeps torch on one thread in a process that was forked, as native kernels do (`reasons_for_one_thread`)."""
+    """Set torch to one thread in a forked process: it would wait forever for OpenMP threads of its parent."""
     if _forked:
         import torch
 
@@ -161,50 +177,42 @@ def limit_threads_after_fork() -> None:
             torch.set_num_threads(1)
 
 
-_lock = threading.Lock()
-_open_blocks = 0
-
-
-def _unlock_in_child() -> None:
-    """A thread that held the lock when the process was forked does not exist in the child."""
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unlock_in_child)
-
-
 @contextmanager
-def counted() -> Iterator[Executed]:
-    """Count what native kernels execute inside the block; the numbers are there when it ends, by an error too.
+def count_executed() -> Iterator[Executed]:
+    """Count the work that native kernels execute inside the `with` block.
 
-    Rows, keys and widths that fill up tiles and vectors count like all others, and so do masked parts of tiles. Packing
-    and what goes number by number (scaling, masking, the division) does not. The kernels are the same and give the same
-    bits; outside of every block nothing counts, and nobody pays.
+    Padding of tiles and vectors counts, and so do masked parts of tiles. Packing and elementwise work (scaling,
+    masking, division) does not. Kernels give the same bits while counting; outside of every block counting is off and
+    costs nothing.
 
-    The counters are the process's: a block counts the calls of every thread, as far as they run inside it, and a block
-    inside a block counts for both. A call that was under way before the first block opened is not counted.
+    The counters belong to the process: a block counts the calls of all threads that run inside it, and nested blocks
+    both count. A call that started before the first block is not counted.
+
+    Returns:
+        A context manager that gives an `Executed`; its numbers are set when the block ends, by an error too.
+
+    Raises:
+        BackendRefused: The native library cannot be used.
 
     >>> import torch, qkv
-    >>> with counted() as work:
+    >>> with count_executed() as work:
     ...     x = torch.ones(1, 1, 8, 16)
     ...     out = qkv.attention(x, x, x, backend="native")
     >>> work.value_flops, work.tiles  # 8 queries x 8 keys x 16 channels, on one page
     (2048, 1)
     """
-    native = _require_native("kernels.counted")
+    native = require_native("qkv.ops.count_executed")
     executed = Executed()
-    before = _switched(native, 1)
+    before = _switch_counting(native, 1)
     try:
         yield executed
     finally:
-        for name, count in _switched(native, -1).items():
+        for name, count in _switch_counting(native, -1).items():
             setattr(executed, name, count - before[name])
 
 
-def _switched(native: ModuleType, blocks: int) -> dict[str, int]:
-    """The counters as a block opens (1) or ends (-1); the first and the last one turn the counting on and off."""
+def _switch_counting(native: ModuleType, blocks: int) -> dict[str, int]:
+    """The counters as a block starts (1) or ends (-1); the first start turns counting on, the last end off."""
     global _open_blocks
     with _lock:
         counts = native.counts()
@@ -214,21 +222,27 @@ def _switched(native: ModuleType, blocks: int) -> dict[str, int]:
 
 
 def geometry() -> Geometry:
-    """The sizes that the kernels use here, for `qkv.cost.tiles`.
+    """The tile, page and chunk sizes of the kernels, from which `qkv.cost.native_flops` predicts their work.
+
+    Raises:
+        BackendRefused: The native library cannot be used.
 
     >>> geometry().page_tokens
     64
     """
-    return Geometry(**_require_native("kernels.geometry").geometry())
+    return Geometry(**require_native("qkv.ops.geometry").geometry())
 
 
 def chunk_tokens(features: int) -> int:
-    """Tokens in a chunk of the linear backend; `geometry().chunk_tokens` without the rest."""
-    return _require_native("kernels.chunk_tokens").chunk_tokens(features)
+    """Tokens in a chunk of the native linear kernel; the same as `geometry().chunk_tokens(features)`, faster."""
+    return require_native("qkv.ops.chunk_tokens").chunk_tokens(features)
 
 
-def _require_native(name: str) -> ModuleType:
+def require_native(function: str) -> ModuleType:
+    """The extension; BackendRefused, with the reasons, if it cannot be used. function: its caller, for the message."""
     native = load().native
     if native is None:
-        raise BackendRefused(f"{name} needs the native library", load().reasons)
+        raise BackendRefused(
+            f"{function} needs the native library, which cannot be used: {'; '.join(load().reasons)}", load().reasons
+        )
     return native

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ..cost.links import Link
-from .api import attention
+from ..cost.communication import Link
 from .cache import KVCache
-from .choice import explain
 from .decoding import decode
-from .links import measure
+from .functional import attention
 from .modules import parallelize
+from .strategy import explain, measure
 
 __all__ = ["KVCache", "Link", "attention", "decode", "explain", "measure", "parallelize"]

@@ -21,21 +21,21 @@ from ..cache.pages import PAGE
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
 from ..inputs import check_lengths, check_new_tokens, check_rows, check_size
 from ..shapes import Float
-from .axis import read_axis
-from .looks import Look, look, placed
+from .fingerprint import Fingerprint, fingerprint, token_phases
+from .transfer import read_axis
 
 
-class _Past(NamedTuple):
+class _History(NamedTuple):
     """How a cache has become what it is. happened: the last of what all ranks have to have done alike, with a mark of
     all before it. given: the tokens since, which the ranks have not compared yet."""
 
     lengths: np.ndarray
     happened: str = "nothing"
-    given: Look = Look()
+    given: Fingerprint = Fingerprint()
 
-    def then(self, what: str, lengths: np.ndarray, given: Look, mark: str = "") -> _Past:
+    def then(self, what: str, lengths: np.ndarray, given: Fingerprint, mark: str = "") -> _History:
         text = f"{self.happened}|{what}|{mark}|{self.lengths.tolist()}"
-        return _Past(lengths, f"{what} #{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}", given)
+        return _History(lengths, f"{what} #{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}", given)
 
 
 class KVCache:
@@ -78,8 +78,8 @@ class KVCache:
         )  # fmt: skip
         self._set_rows(np.zeros(self._local.batch, dtype=np.int64), np.zeros(self._local.batch, dtype=np.int64))
         # The last is the present; the others are what `crop` can go back to as if nothing had happened since.
-        self._pasts = [_Past(self._lengths)]
-        self._seen: tuple[torch.dtype, torch.device] | None = None  # of the first tokens, this rank's or not
+        self._pasts = [_History(self._lengths)]
+        self._dtype_device: tuple[torch.dtype, torch.device] | None = None  # of the first tokens, this rank's or not
 
     def _set_rows(self, lengths: np.ndarray, longest: np.ndarray) -> None:
         """longest: what each row has been since it was empty, which says what the rings have let go."""
@@ -161,7 +161,7 @@ class KVCache:
             self._publish(key, counts)
             now = self._pasts[-1]
             if (now.lengths != self._lengths).any():
-                self._pasts.append(_Past(self._lengths, now.happened, now.given.plus(given)))
+                self._pasts.append(_History(self._lengths, now.happened, now.given.plus(given)))
 
     def crop(self, n: int) -> None:
         """Keep the first n tokens of each row; shorter rows stay as they are.
@@ -178,7 +178,7 @@ class KVCache:
             lengths = np.minimum(self._lengths, n)
             self._set_rows(lengths, np.where(lengths == 0, 0, self._longest))
             if n == 0:
-                self._pasts = [_Past(lengths)]
+                self._pasts = [_History(lengths)]
                 return
             now = self._pasts[-1]
             self._pasts = [past for past in self._pasts if (past.lengths <= lengths).all()]
@@ -198,8 +198,8 @@ class KVCache:
         """An independent cache with the same tokens. All pages are shared until one of the two writes to one."""
         with self._lock:
             other = object.__new__(type(self))
-            other._axis, other._capacity, other._window, other._seen = (
-                self._axis, self._capacity, self._window, self._seen
+            other._axis, other._capacity, other._window, other._dtype_device = (
+                self._axis, self._capacity, self._window, self._dtype_device
             )  # fmt: skip
             other._local = self._local.fork()
             other._set_rows(self._lengths.copy(), self._longest.copy())
@@ -211,8 +211,8 @@ class KVCache:
         with self._lock:
             self._local.reset()
             self._set_rows(np.zeros_like(self._lengths), np.zeros_like(self._longest))
-            self._pasts = [_Past(self._lengths)]
-            self._seen = None
+            self._pasts = [_History(self._lengths)]
+            self._dtype_device = None
 
     def __copy__(self) -> KVCache:
         return self.fork()
@@ -279,18 +279,18 @@ class KVCache:
         """All ranks together hold the new tokens."""
         if key.shape[2] == 0 or (counts is not None and not counts.any()):
             return
-        if self._seen is None:
-            self._seen = key.dtype, key.device
+        if self._dtype_device is None:
+            self._dtype_device = key.dtype, key.device
         lengths = self._lengths + (key.shape[2] if counts is None else counts)
         self._set_rows(lengths, np.maximum(self._longest, lengths))
 
-    def _looked(self, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool) -> Look:
+    def _looked(self, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool) -> Fingerprint:
         """What tells these new tokens from others; nobody asks a rank that is alone."""
         if self._axis.size == 1:
-            return Look()
-        places = placed(self._lengths, key, counts, left)
-        return look(key, places).plus(look(value, places), 1j)
+            return Fingerprint()
+        places = token_phases(self._lengths, key, counts, left)
+        return fingerprint(key, places).plus(fingerprint(value, places), 1j)
 
     def _agreed(self, mark: str) -> None:
         """All ranks have compared what they were given, and mark it by the same text."""
-        self._pasts = [self._pasts[-1].then("decode", self._lengths, Look(), mark)]
+        self._pasts = [self._pasts[-1].then("decode", self._lengths, Fingerprint(), mark)]

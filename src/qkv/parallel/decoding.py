@@ -1,40 +1,308 @@
-"""`decode` over a cache that ranks hold together: each attends to its own tokens, and the answers are merged.
+"""One rank's part of a decoder's step: all new queries over the tokens that this rank holds, and how parts are merged.
 
-What travels is an answer and a log-sum-exp for each query, however long the context is. Before that, while each rank
-computes, tickets travel that say what it was asked for, so that nobody merges what does not belong together.
+Rank r of R holds position j = s·R + r in slot s. A query at position p sees the slots s ≤ (p − r) // R. Queries R
+positions apart stand one slot apart, as the queries of a chunk do in a cache of its own: the native kernel takes the
+new queries in R strides, each of them causal as it stands, and no mask has to be made for it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..backends.argmax import resolve_ties
 from ..backends.base import NEG_INF, RUNS
+from ..backends.dispatch import choose
+from ..backends.reference import dot_products
 from ..cache import KVCache as LocalCache
 from ..cache import LinearState
-from ..cache.decode import native_reasons_against
+from ..cache.decode import _FEW_SCORES, MAX_MASK_CELLS, native_reasons_against
+from ..cache.pages import PAGE, from_storage
 from ..errors import BackendRefused, Disagreement, OptionError, OptionTypeError, QkvError, complaint
-from ..inputs import DecodeInputs, compute_dtype, read_decode_inputs
-from ..masks import Mask
+from ..inputs import DecodeInputs, compute_dtype, fold_group, read_decode_inputs, read_inputs, unfold_group
+from ..masks import Band, Dense, Mask
+from ..ops.kernels import DTYPE_CODE, NO_STRIDES, cache_attend
 from ..similarity import AnySimilarity, Softmax
-from .agreement import Announced, agree, announce, mask_text, settle, similarity_text, value_text
-from .axis import Axis
 from .cache import KVCache
-from .doubling import joined
-from .looks import Look, look, placed
-from .partial import by_kernel, by_torch, merged
+from .consensus import PendingAgreement, agree, finish_agreement, start_agreement
+from .fingerprint import Fingerprint, fingerprint, mask_text, similarity_text, token_phases, value_text
+from .transfer import Axis, all_reduce
+
+_UNBOUNDED = 1 << 62
+# Tokens that torch is given at a time.
+_TOKENS_AT_ONCE = 64 * PAGE
+
+
+def merge_by_lse(parts: list[tuple[Tensor, Tensor]], sink: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Σ_r e^(lse_r) out_r / (Σ_r e^(lse_r) + e^sink) and the logarithm of what is below, in the order of the parts.
+
+    out_r (…, n, value_width), lse_r (…, n); sink broadcasts to lse. A part that saw nothing is 0 with an lse of −∞, and
+    where all did the answer is 0. What is not finite in a part stays so, however small its weight is.
+
+    >>> one, three = (torch.tensor([[1.0]]), torch.tensor([0.0])), (torch.tensor([[3.0]]), torch.tensor([0.0]))
+    >>> merged([one, three])
+    (tensor([[2.]]), tensor([0.6931]))
+    """
+    top = parts[0][1] if sink is None else torch.maximum(parts[0][1], sink)
+    for _, lse in parts[1:]:
+        top = torch.maximum(top, lse)
+    base = torch.where(top == NEG_INF, 0.0, top)
+    below = torch.zeros_like(base) if sink is None else torch.exp(sink - base)
+    above = torch.zeros_like(parts[0][0])
+    for out, lse in parts:
+        weight = torch.exp(lse - base)
+        below = below + weight
+        above = above + weight[..., None] * out
+    out = above / torch.where(below == 0, 1.0, below)[..., None]
+    return out, torch.where(below == 0, NEG_INF, base + torch.log(below))
+
+
+class _QueryPositions(NamedTuple):
+    """Where the new queries stand. first (batch,): the position that the call's query 0 has, or would have. real: which
+    queries of each row count, from skipped[b] to stop[b] - 1."""
+
+    first: np.ndarray
+    skipped: np.ndarray
+    stop: np.ndarray
+
+
+def _query_positions(step: DecodeInputs) -> _QueryPositions:
+    n = step.extent.len_q
+    skipped = np.zeros_like(step.past) if step.counts is None or not step.left else n - step.counts
+    stop = np.full_like(step.past, n) if step.counts is None else skipped + step.counts
+    return _QueryPositions(step.past - skipped, skipped, stop)
+
+
+def attend_native(step: DecodeInputs, cache: KVCache, out: Tensor, lse: Tensor) -> None:
+    """The native kernel on this rank's pages; float32 out (batch, heads_q, n, value_width), lse (batch, heads_q, n)."""
+    n, ranks, slots = step.extent.len_q, cache.ranks, int(cache._slots(step.extent.len_k))
+    spots, band = _query_positions(step), step.band
+    if band is not None and cache.window is not None:
+        band = band.intersect(Band(lower=1 - cache.window))
+    uneven = bool((spots.first % ranks != spots.first[0] % ranks).any())
+    # Rows that stand differently between the ranks' tokens have no common distance in slots.
+    if band is not None and uneven and band.is_diagonal and n > ranks:
+        band = None
+    bias = _bias_of_slots(step, cache, (0, slots))
+    bias = None if bias is None else bias.to(torch.float32).resolve_neg()
+    query = step.query.detach().resolve_neg().to(torch.float32)
+    for i0, i1 in [(0, n)] if band is not None else _query_blocks(step, cache, spots, (0, n), (0, slots)):
+        keep = None if band is not None else _attended_slots(step, cache, spots, (i0, i1), (0, slots))
+        for first in range(i0, min(i1, i0 + ranks)):
+            rows = slice(first, i1, ranks)
+            kept = None if keep is None else keep[:, :, first - i0 :: ranks]
+            added = bias if bias is None or bias.shape[2] == 1 else bias[:, :, rows]
+            _attend_strided(step, cache, spots, band, query, rows, (kept, added), (out, lse))
+
+
+def _attend_strided(
+    step: DecodeInputs,
+    cache: KVCache,
+    spots: _QueryPositions,
+    band: Band | None,
+    query: Tensor,
+    rows: slice,
+    beside: tuple[Tensor | None, Tensor | None],
+    results: tuple[Tensor, Tensor],
+) -> None:
+    """Every so-manieth query: slot by slot like the queries of a cache of its own."""
+    assert cache_attend is not None
+    assert isinstance(step.similarity, Softmax)
+    rank, ranks, local = cache._axis.rank, cache.ranks, cache._local
+    part = query[:, :, rows]
+    count = part.shape[2]
+    # Of this stride's queries, those from begin[b] to end[b] - 1 count.
+    begin = np.clip(_ceil_div(spots.skipped - rows.start, ranks), 0, count)
+    end = np.clip(_ceil_div(spots.stop - rows.start, ranks), begin, count)
+    counts = np.ascontiguousarray(end - begin)
+    away = spots.first + rows.start + begin * ranks - rank
+    places = np.ascontiguousarray(away // ranks)
+    starts, stops, lower, upper = _band_in_slots(band, cache, away, places)
+    whole = count == query.shape[2]
+    out, lse = results if whole else [part.new_empty((*part.shape[:3], *result.shape[3:])) for result in results]
+    scores = (*part.shape[:3], int(cache._slots(step.extent.len_k)))
+    keep, bias = (None if tensor is None else tensor.expand(scores) for tensor in beside)
+    cache_attend(
+        *local._layout.native_args,
+        local._table.address,
+        local._table.slots,
+        DTYPE_CODE[torch.float32],
+        part.shape,
+        part.data_ptr(),
+        part.stride(),
+        out.data_ptr(),
+        lse.data_ptr(),
+        places.ctypes.data,
+        0 if step.counts is None else counts.ctypes.data,
+        step.left,
+        local.window or 0,
+        0 if starts is None else starts.ctypes.data,
+        0 if stops is None else stops.ctypes.data,
+        lower,
+        upper,
+        0 if keep is None else keep.data_ptr(),
+        NO_STRIDES if keep is None else keep.stride(),
+        0 if bias is None else bias.data_ptr(),
+        NO_STRIDES if bias is None else bias.stride(),
+        step.similarity.scale_for(cache.width),
+        step.similarity.softcap or 0.0,
+        0,
+        False,
+        torch.get_num_threads(),
+    )
+    if not whole:
+        results[0][:, :, rows], results[1][:, :, rows] = out, lse
+
+
+def _band_in_slots(
+    band: Band | None, cache: KVCache, away: np.ndarray, places: np.ndarray
+) -> tuple[np.ndarray | None, np.ndarray | None, int | None, int | None]:
+    """The band in slots: starts and stops of each row, lower and upper counted from a query's own place. away (batch,):
+    how far the first query stands behind this rank's first token; it is in slot `places`."""
+    if band is None:
+        return None, None, None, None
+    rank, ranks = cache._axis.rank, cache.ranks
+    starts, stops = (
+        None
+        if limits is None
+        else _ceil_div(np.array([_clamp(limit) for limit in limits], dtype=np.int64) - rank, ranks)
+        for limits in (band.starts, band.stops)
+    )
+    rest = away - places * ranks
+    lower, upper = (
+        None if limit is None else _ceil_div(rest + _clamp(limit), ranks) for limit in (band.lower, band.upper)
+    )
+    if (rest == rest[0]).all():
+        return starts, stops, None if lower is None else int(lower[0]), None if upper is None else int(upper[0])
+    # One query a row: its own limits are the row's.
+    if lower is not None:
+        starts = places + lower if starts is None else np.maximum(starts, places + lower)
+    if upper is not None:
+        stops = places + upper if stops is None else np.minimum(stops, places + upper)
+    return starts, stops, None, None
+
+
+def _clamp(limit: int) -> int:
+    return max(-_UNBOUNDED, min(_UNBOUNDED, limit))
+
+
+def _ceil_div(number: np.ndarray, ranks: int) -> np.ndarray:
+    """⌈number / ranks⌉."""
+    return -(-number // ranks)
+
+
+def attend_torch(step: DecodeInputs, cache: KVCache, out: Tensor, lse: Tensor, at: Tensor | None) -> None:
+    """The same with torch alone, piece by piece of the past. With Argmax, lse is the best score and `at` the position
+    of the first key that has it."""
+    local, dtype = cache._local, compute_dtype(step.query.dtype)
+    spots, ranks = _query_positions(step), cache.ranks
+    ends = cache._slots(spots.first + spots.stop)
+    alike = (ends == ends[0]).all() and (local._table.first == local._table.first[0]).all()
+    with torch.autocast(step.query.device.type, enabled=False):
+        for rows in [slice(0, len(ends))] if alike else [slice(b, b + 1) for b in range(len(ends))]:
+            first, stop = int(local._table.first[rows.start]) * PAGE, int(ends[rows.start])
+            for lo in range(first, stop, _TOKENS_AT_ONCE):
+                hi = min(stop, lo + _TOKENS_AT_ONCE)
+                pairs = [from_storage(local._read(row, lo, hi)) for row in range(rows.start, rows.stop)]
+                key, value = (torch.stack(ts).to(step.query.device, dtype) for ts in zip(*pairs, strict=True))
+                bias = _bias_of_slots(step, cache, (lo, hi))
+                for i0, i1 in _query_blocks(step, cache, spots, (0, step.extent.len_q), (lo, hi)):
+                    place = rows, slice(None), slice(i0, i1)
+                    query = step.query.detach()[place].to(dtype)
+                    keep = _select_rows(_attended_slots(step, cache, spots, (i0, i1), (lo, hi)), rows)
+                    if at is not None:
+                        _update_best(query, key, value, keep, (out[place], lse[place], at[place]), lo)
+                        continue
+                    added = None if bias is None else _select_rows(bias, rows).to(dtype)
+                    added = added if added is None or added.shape[2] == 1 else added[:, :, i0:i1]
+                    backend = "reference" if query.shape[:3].numel() * (hi - lo) <= _FEW_SCORES else "auto"
+                    assert isinstance(step.similarity, Softmax)
+                    similarity = Softmax(step.similarity.scale, step.similarity.softcap)
+                    call = read_inputs(query, key, value, similarity, Dense(keep), added, 0.0, backend, True, False)
+                    more = choose(call).run(call)
+                    assert more.lse is not None
+                    joined = merge_by_lse([(out[place], lse[place]), (more.out.to(dtype), more.lse.to(dtype))])
+                    out[place], lse[place] = joined
+    if at is not None:
+        at.mul_(ranks).add_(cache._axis.rank)
+
+
+def _update_best(
+    query: Tensor, key: Tensor, value: Tensor, keep: Tensor, best: tuple[Tensor, Tensor, Tensor], lo: int
+) -> None:
+    """Where a key of this piece scores higher than all before it, its score, slot and value. NaN stays."""
+    out, score, at = best
+    scores = resolve_ties(dot_products(query, key).masked_fill(~keep, NEG_INF), query, key)
+    found, index = scores.max(-1)  # the first of equals; NaN is the largest
+    heads, heads_kv = query.shape[1], key.shape[1]
+    chosen = fold_group(index[..., None], heads_kv).expand(-1, -1, -1, value.shape[3])
+    values = unfold_group(value.gather(2, chosen), heads)
+    better = (found > score) | found.isnan()
+    out.copy_(torch.where(better[..., None], values, out))
+    at.copy_(torch.where(better, index + lo, at))
+    score.copy_(torch.where(better, found, score))
+
+
+def _select_rows(tensor: Tensor, rows: slice) -> Tensor:
+    return tensor if tensor.shape[0] == 1 else tensor[rows]
+
+
+def _bias_of_slots(step: DecodeInputs, cache: KVCache, slots: tuple[int, int]) -> Tensor | None:
+    """The bias of this rank's tokens in these slots."""
+    bias = step.bias
+    if bias is None or bias.shape[3] == 1:
+        return bias
+    return bias.detach()[..., cache._axis.rank :: cache.ranks][..., slots[0] : slots[1]]
+
+
+def _attended_slots(
+    step: DecodeInputs, cache: KVCache, spots: _QueryPositions, rows: tuple[int, int], slots: tuple[int, int]
+) -> Tensor:
+    """Which of this rank's tokens each new query sees: (batch or 1, heads or 1, queries, slots)."""
+    (i0, i1), (lo, hi), device = rows, slots, step.query.device
+    first, last = lo * cache.ranks + cache._axis.rank, (hi - 1) * cache.ranks + cache._axis.rank
+    keys = torch.arange(first, last + 1, cache.ranks, device=device)
+    firsts, skipped, stop = (torch.from_numpy(a).to(device)[:, None, None, None] for a in spots)
+    if step.counts is None and bool((firsts == firsts[0]).all()):
+        firsts, skipped, stop = firsts[:1], skipped[:1], stop[:1]
+    queries = torch.arange(i0, i1, device=device)[:, None]
+    at = firsts + queries
+    seen = (keys <= at) & (queries >= skipped) & (queries < stop)
+    if cache.window is not None:
+        seen &= keys > at - cache.window
+    if step.mask is not None:
+        kept = step.keep(rows, (first, last + 1))
+        seen = seen & (kept if kept.shape[3] == 1 else kept[..., :: cache.ranks])
+    return seen
+
+
+def _query_blocks(
+    step: DecodeInputs, cache: KVCache, spots: _QueryPositions, rows: tuple[int, int], slots: tuple[int, int]
+) -> Iterator[tuple[int, int]]:
+    """Queries in blocks whose part of the mask stays small."""
+    i0, i1 = rows
+    extent = step.extent
+    cells = extent.batch * extent.heads * (slots[1] - slots[0]) * cache.ranks
+    if (i1 - i0) * cells > MAX_MASK_CELLS:
+        # Most masks are alike for all heads, or for all rows of the batch: one query shows it.
+        cells = max(1, _attended_slots(step, cache, spots, (i0, i0 + 1), slots).numel() * cache.ranks)
+    height = max(1, MAX_MASK_CELLS // cells)
+    for start in range(i0, i1, height):
+        yield start, min(i1, start + height)
+
 
 # Numbers that a rank sends at a time.
-_MOST = 1 << 22
+_MAX_NUMBERS_SENT = 1 << 22
 # How far two ranks' tokens may lie apart, as a part of their size: above what rounding does in a deep model, which is
 # some steps of the dtype, and below what another token does in a chunk of hundreds.
-_FAR, _STEPS = 0.01, 8
-_LOOKS = ("query", "key", "value", "the cache's past")  # what is compared, three numbers each
-_END = 1 + 3 * len(_LOOKS)
+_TOLERANCE, _TOLERANCE_ULPS = 0.01, 8
+_COMPARED = ("query", "key", "value", "the cache's past")  # what is compared, three numbers each
+_TRAILER = 1 + 3 * len(_COMPARED)
 
 
 def decode(
@@ -66,33 +334,33 @@ def decode(
     rounding takes them, 1 % of their size (bfloat16: 6 %). A rank that is gone or late raises `PeerLost` on the others.
     Every error leaves the cache as it was.
     """
-    cache = _checked(cache)
+    cache = _check_cache(cache)
     with cache._lock:
         axis = cache._axis
         try:
             step = read_decode_inputs(query, key, value, cast(Any, cache), similarity, mask, bias, lengths, padding)
             _check_device(step, axis)
             cache._check_room(step.extent.len_q if step.counts is None else step.counts)
-            said = _said(step, cache, mask, bias, padding)
-            part = _Part(step, cache)
+            said = _shared_arguments(step, cache, mask, bias, padding)
+            part = _PartialResult(step, cache)
         except (QkvError, MemoryError, RuntimeError, TypeError, ValueError) as error:
             agree(axis, error)  # raises it
             raise
         with torch.no_grad():
-            return _run(step, cache, part, announce(axis, said))
+            return _run(step, cache, part, start_agreement(axis, said))
 
 
-def _run(step: DecodeInputs, cache: KVCache, part: _Part, announced: Announced) -> Tensor:
+def _run(step: DecodeInputs, cache: KVCache, part: _PartialResult, announced: PendingAgreement) -> Tensor:
     """Write, attend, hear the others out, and only then say that the tokens are there."""
     axis, own, failure = cache._axis, None, None
     try:
         try:
             own = cache._own(step.key, step.value, step.counts, step.left)
-            _fill(step, cache, own, part)
+            _append_and_attend(step, cache, own, part)
         except BaseException as error:  # the others wait for this rank's answer, and hear that there is none
             failure = error
             part.fail()
-        settle(announced)
+        finish_agreement(announced)
         out = part.merged(axis, failure)
     except BaseException:
         cache._local._unreserve()
@@ -106,7 +374,7 @@ def _run(step: DecodeInputs, cache: KVCache, part: _Part, announced: Announced) 
     return out
 
 
-def _checked(cache: object) -> KVCache:
+def _check_cache(cache: object) -> KVCache:
     if isinstance(cache, KVCache):
         return cache
     if isinstance(cache, LinearState):
@@ -124,7 +392,9 @@ def _check_device(step: DecodeInputs, axis: Axis) -> None:
         raise OptionError(complaint("query", given, wanted))
 
 
-def _said(step: DecodeInputs, cache: KVCache, mask: Mask | None, bias: Tensor | None, padding: str) -> dict[str, str]:
+def _shared_arguments(
+    step: DecodeInputs, cache: KVCache, mask: Mask | None, bias: Tensor | None, padding: str
+) -> dict[str, str]:
     counts = "None" if step.counts is None else str(step.counts.tolist())
     return {
         "call": "decode",
@@ -140,53 +410,56 @@ def _said(step: DecodeInputs, cache: KVCache, mask: Mask | None, bias: Tensor | 
     }
 
 
-class _Part:
+class _PartialResult:
     """What a rank has come to: its answer for each query and a log-sum-exp, or for Argmax the best score and its
     position; a number that is 0 where all went well, and those that tell its tokens from others."""
 
     def __init__(self, step: DecodeInputs, cache: KVCache) -> None:
         self.step = step
         # Positions are whole numbers up to 2^53.
-        kind = {"dtype": torch.float64 if step.hard else compute_dtype(step.query.dtype), "device": step.query.device}
+        kind = {
+            "dtype": torch.float64 if step.is_argmax else compute_dtype(step.query.dtype),
+            "device": step.query.device,
+        }
         shape = step.query.shape[:3]
         self.out, self.lse = torch.zeros(*shape, cache.value_width, **kind), torch.full(shape, NEG_INF, **kind)
-        self.at = torch.zeros(shape, **kind) if step.hard else None
+        self.at = torch.zeros(shape, **kind) if step.is_argmax else None
         # Here, where the others can still be told that there is no room for it.
         self.answer = step.query.new_empty(self.out.shape)
-        self.end = torch.zeros(_END, **kind)
+        self.end = torch.zeros(_TRAILER, **kind)
         self.mark = ""
         if cache.ranks > 1:
-            looks = *_looks(step), cache._pasts[-1].given
+            looks = *_fingerprints(step), cache._pasts[-1].given
             numbers = [number for each in looks for number in (each.sum.real, each.sum.imag, each.size)]
             self.end[1:] = torch.tensor(numbers, **kind)
 
     def fail(self) -> None:
         self.end[0] = 1
 
-    def merged(self, axis: Axis, failure: BaseException | None) -> Tensor:
+    def merge_by_lse(self, axis: Axis, failure: BaseException | None) -> Tensor:
         """The answer, after the ranks have joined theirs: some rows at a time, so that those of all ranks are never
         there together."""
         shape, width = self.out.shape, self.out.shape[3]
         held = [t.reshape(-1, w) for t, w in ((self.out, width), (self.lse, 1), (self.at, 1)) if t is not None]
         rows, sink = shape[:3].numel(), self._sink()
-        height = max(1, _MOST // (width + len(held) - 1))
-        ends = self.end.new_zeros(axis.size, _END)
+        height = max(1, _MAX_NUMBERS_SENT // (width + len(held) - 1))
+        ends = self.end.new_zeros(axis.size, _TRAILER)
         ends[axis.rank] = self.end
         for first in range(0, max(1, rows), height):
             mine = [t[first : first + height] for t in held]
             sizes = [*(t.numel() for t in mine), ends.numel()]
             flat = torch.cat([*(t.reshape(-1) for t in mine), ends.reshape(-1)]).to(axis.device)
-            found = joined(axis, flat, lambda every, sizes=sizes: self._joined(every, sizes)).to(self.out.device)
+            found = all_reduce(axis, flat, lambda every, sizes=sizes: self._joined(every, sizes)).to(self.out.device)
             out, *others, said = found.split(sizes)
             if first == 0:
-                every = said.view(-1, _END).tolist()
-                _check_ends(axis, every, failure, self.step.query.dtype)
+                every = said.view(-1, _TRAILER).tolist()
+                _check_trailers(axis, every, failure, self.step.query.dtype)
                 self.mark = hashlib.blake2b(repr(every).encode(), digest_size=6).hexdigest()
             part: Any = out.view(-1, width), *others
             if self.at is not None:
-                out = _settled(part)
+                out = _argmax_result(part)
             else:
-                out, _ = merged([part], None if sink is None else sink[first : first + height])
+                out, _ = merge_by_lse([part], None if sink is None else sink[first : first + height])
             self.answer.view(-1, width)[first : first + height] = out
         return self.answer
 
@@ -196,7 +469,7 @@ class _Part:
         found = [each.split(sizes) for each in every]
         parts: list[Any] = [(out.view(-1, width), *others) for out, *others, _ in found]
         ends = torch.stack([each[-1] for each in found]).sum(0)  # each rank has its own place in them
-        whole = merged(parts) if self.at is None else _best(parts)
+        whole = merge_by_lse(parts) if self.at is None else _best_of_ranks(parts)
         return torch.cat([*(t.reshape(-1) for t in whole), ends])
 
     def _sink(self) -> Tensor | None:
@@ -208,7 +481,7 @@ class _Part:
         return sink.reshape(-1, 1).expand(self.lse.shape).reshape(-1)
 
 
-def _best(parts: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
+def _best_of_ranks(parts: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
     """The answer, score and place of the rank with the largest score; of equals, of the one whose key stands first. A
     NaN counts as the largest."""
     out, score, at = parts[0]
@@ -220,14 +493,16 @@ def _best(parts: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
     return out, score, at
 
 
-def _settled(best: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+def _argmax_result(best: tuple[Tensor, Tensor, Tensor]) -> Tensor:
     """A NaN among the scores is the answer, and where nobody sees anything it is 0."""
     out, score, _ = best
     out = torch.where((score == NEG_INF)[..., None], 0.0, out)
     return torch.where(score.isnan()[..., None], torch.nan, out)
 
 
-def _fill(step: DecodeInputs, cache: KVCache, own: tuple[Tensor, Tensor, np.ndarray | None], part: _Part) -> None:
+def _append_and_attend(
+    step: DecodeInputs, cache: KVCache, own: tuple[Tensor, Tensor, np.ndarray | None], part: _PartialResult
+) -> None:
     """Write this rank's part of the tokens, where nobody sees them yet, and attend to all that it holds."""
     key, value, counts = own
     if key.shape[2]:
@@ -236,46 +511,48 @@ def _fill(step: DecodeInputs, cache: KVCache, own: tuple[Tensor, Tensor, np.ndar
     nothing = step.extent.len_q == 0 or (step.counts is not None and not step.counts.any())
     if nothing or not cache._slots(step.extent.len_k):
         return
-    if step.hard or native_reasons_against(step):
-        by_torch(step, cache, part.out, part.lse, part.at)
+    if step.is_argmax or native_reasons_against(step):
+        attend_torch(step, cache, part.out, part.lse, part.at)
     else:
-        by_kernel(step, cache, part.out, part.lse)
+        attend_native(step, cache, part.out, part.lse)
 
 
-def _check_ends(axis: Axis, ends: list[list[float]], failure: BaseException | None, dtype: torch.dtype) -> None:
+def _check_trailers(axis: Axis, ends: list[list[float]], failure: BaseException | None, dtype: torch.dtype) -> None:
     if failure is not None:
         raise failure
     failed = [rank for rank, (bad, *_) in enumerate(ends) if bad]
     if failed:
         hint = "the cache is as it was on every rank; what went wrong is in that rank's own output"
-        raise Disagreement(f"axis {axis.name!r}, rank {axis.rank}: {_ranks(failed)} could not attend. Hint: {hint}.")
-    far = max(_FAR, _STEPS * torch.finfo(dtype).eps)
-    looks = [[Look(complex(*end[i : i + 2]), end[i + 2]) for i in range(1, _END, 3)] for end in ends]
+        raise Disagreement(
+            f"axis {axis.name!r}, rank {axis.rank}: {_list_ranks(failed)} could not attend. Hint: {hint}."
+        )
+    far = max(_TOLERANCE, _TOLERANCE_ULPS * torch.finfo(dtype).eps)
+    looks = [[Fingerprint(complex(*end[i : i + 2]), end[i + 2]) for i in range(1, _TRAILER, 3)] for end in ends]
     differ = {  # what, and on which ranks
         name: others
-        for at, name in enumerate(_LOOKS)
-        if (others := [rank for rank, each in enumerate(looks) if _apart(each[at], looks[0][at], far)])
+        for at, name in enumerate(_COMPARED)
+        if (others := [rank for rank, each in enumerate(looks) if _differ(each[at], looks[0][at], far)])
     }
     if not differ:
         return
-    parts = "; ".join(f"{name}: other on {_ranks(others)} than on rank 0" for name, others in differ.items())
+    parts = "; ".join(f"{name}: other on {_list_ranks(others)} than on rank 0" for name, others in differ.items())
     hint = "every rank has to go on with the same token: sample it on one of them, or with the same seed on all"
-    if [*differ] == [_LOOKS[-1]]:
+    if [*differ] == [_COMPARED[-1]]:
         hint = "every rank has to append the same tokens: crop them away or reset the cache, and append them again"
     where = f"axis {axis.name!r}, rank {axis.rank}"
     raise Disagreement(f"{where}: the ranks were given different tokens. {parts}. Hint: {hint}.")
 
 
-def _apart(one: Look, other: Look, far: float) -> bool:
+def _differ(one: Fingerprint, other: Fingerprint, far: float) -> bool:
     if repr(one) == repr(other):  # NaN is like NaN
         return False
     return not max(abs(one.sum - other.sum), abs(one.size - other.size)) <= far * max(one.size, other.size)
 
 
-def _ranks(which: list[int]) -> str:
+def _list_ranks(which: list[int]) -> str:
     return f"rank{'s' * (len(which) > 1)} {', '.join(map(str, which))}"
 
 
-def _looks(step: DecodeInputs) -> tuple[Look, Look, Look]:
-    places = placed(step.past, step.key, step.counts, step.left)
-    return look(step.query, places), look(step.key, places), look(step.value, places)
+def _fingerprints(step: DecodeInputs) -> tuple[Fingerprint, Fingerprint, Fingerprint]:
+    places = token_phases(step.past, step.key, step.counts, step.left)
+    return fingerprint(step.query, places), fingerprint(step.key, places), fingerprint(step.value, places)

@@ -12,26 +12,25 @@ from ..backends.base import RUNS
 from ..backends.dispatch import choose
 from ..backends.reference import Result
 from ..inputs import read_inputs
-from .share import Share
-from .ways import Way
-from .wire import Message, start
+from .inputs import ShardedInputs
+from .transfer import Message, start
 
 
-def reasons_against(share: Share) -> tuple[str, ...]:
+def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
     return ()
 
 
-def run(share: Share) -> Result:
+def run(sharded: ShardedInputs) -> Result:
     RUNS["parallel.gather"] += 1
-    lo, hi = needed(share, share.axis.rank)
-    key, value = _Fetched.apply(share, share.call.key, share.call.value)  # pyright: ignore[reportGeneralTypeIssues]
-    call, (i0, i1) = share.call, share.rows
-    whole = (0, share.extent.len_k) if call.return_weights else (lo, hi)
+    lo, hi = needed_keys(sharded, sharded.axis.rank)
+    key, value = _FetchKeys.apply(sharded, sharded.call.key, sharded.call.value)  # pyright: ignore[reportGeneralTypeIssues]
+    call, (i0, i1) = sharded.call, sharded.rows
+    whole = (0, sharded.extent.len_k) if call.return_weights else (lo, hi)
     if call.return_weights:  # weights of all keys are asked for, those that nobody sees included
-        room = (0, 0, lo, share.extent.len_k - hi)
+        room = (0, 0, lo, sharded.extent.len_k - hi)
         key, value = torch.nn.functional.pad(key, room), torch.nn.functional.pad(value, room)
-    mask = None if share.mask is None else share.mask.part(share.extent, (i0, i1), whole)
-    bias = share.bias
+    mask = None if sharded.mask is None else sharded.mask.part(sharded.extent, (i0, i1), whole)
+    bias = sharded.bias
     if bias is not None and bias.shape[3] > 1:
         bias = bias[..., whole[0] : whole[1]]
     returns = call.return_lse, call.return_weights
@@ -43,46 +42,46 @@ def run(share: Share) -> Result:
     return choose(own).run(own)
 
 
-def needed(share: Share, rank: int) -> tuple[int, int]:
+def needed_keys(sharded: ShardedInputs, rank: int) -> tuple[int, int]:
     """The keys that the queries of a rank may see, in global positions."""
-    rows = share.queries.of(rank)
+    rows = sharded.queries.of(rank)
     if rows[0] >= rows[1]:
         return 0, 0
-    return (0, share.extent.len_k) if share.mask is None else share.mask.bounds(share.extent, rows)
+    return (0, sharded.extent.len_k) if sharded.mask is None else sharded.mask.bounds(sharded.extent, rows)
 
 
-def wanted(share: Share, rank: int, of: int) -> tuple[int, int]:
+def fetched_keys(sharded: ShardedInputs, rank: int, of: int) -> tuple[int, int]:
     """The keys of rank `of` that a rank fetches."""
-    lo, hi = needed(share, rank)
-    start_, stop = share.keys.of(of)
+    lo, hi = needed_keys(sharded, rank)
+    start_, stop = sharded.keys.of(of)
     lo, hi = max(lo, start_), min(hi, stop)
     return (lo, hi) if lo < hi else (0, 0)
 
 
-class _Fetched(torch.autograd.Function):
+class _FetchKeys(torch.autograd.Function):
     """Keys and values of all ranks, as far as they are seen here; backward, what comes back goes to their owners, who
     add it up in rank order."""
 
     @staticmethod
-    def forward(ctx, share: Share, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.share = share
+    def forward(ctx, sharded: ShardedInputs, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.sharded = sharded
         ctx.set_materialize_grads(False)
-        axis = share.axis
-        lo, hi = needed(share, axis.rank)
+        axis = sharded.axis
+        lo, hi = needed_keys(sharded, axis.rank)
         found = [t.new_empty((*t.shape[:2], hi - lo, t.shape[3])) for t in (key, value)]
-        first = share.own_keys[0]
+        first = sharded.own_keys[0]
         sends, receives, places = [], [], []
         for step in range(1, axis.size):
             to, of = axis.after(step), axis.after(-step)
-            a, b = wanted(share, to, axis.rank)
-            c, d = wanted(share, axis.rank, of)
+            a, b = fetched_keys(sharded, to, axis.rank)
+            c, d = fetched_keys(sharded, axis.rank, of)
             for tensor, target in zip((key, value), found, strict=True):
                 sends.append(Message(to, tensor[:, :, a - first : b - first].contiguous()))
                 buffer = target.new_empty((*target.shape[:2], d - c, target.shape[3]))
                 receives.append(Message(of, buffer))
                 places.append((target, c - lo, d - lo, buffer))
         pending = start(axis, sends, receives)
-        a, b = wanted(share, axis.rank, axis.rank)
+        a, b = fetched_keys(sharded, axis.rank, axis.rank)
         for tensor, target in zip((key, value), found, strict=True):
             target[:, :, a - lo : b - lo] = tensor[:, :, a - first : b - first]
         pending.wait()
@@ -92,10 +91,10 @@ class _Fetched(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads: Tensor | None):  # pyright: ignore[reportIncompatibleMethodOverride]
-        share: Share = ctx.share
-        axis, call = share.axis, share.call
-        lo, hi = needed(share, axis.rank)
-        first = share.own_keys[0]
+        sharded: ShardedInputs = ctx.sharded
+        axis, call = sharded.axis, sharded.call
+        lo, hi = needed_keys(sharded, axis.rank)
+        first = sharded.own_keys[0]
         sends, receives, arrivals = [], [], {}
         shapes = call.key.shape, call.value.shape
         whole = [
@@ -105,8 +104,8 @@ class _Fetched(torch.autograd.Function):
         ]  # fmt: skip
         for step in range(1, axis.size):
             to, of = axis.after(step), axis.after(-step)
-            a, b = wanted(share, axis.rank, to)
-            c, d = wanted(share, of, axis.rank)
+            a, b = fetched_keys(sharded, axis.rank, to)
+            c, d = fetched_keys(sharded, of, axis.rank)
             for place, grad in enumerate(whole):
                 sends.append(Message(to, grad[:, :, a - lo : b - lo].contiguous()))
                 buffer = grad.new_empty((*grad.shape[:2], d - c, grad.shape[3]))
@@ -118,13 +117,10 @@ class _Fetched(torch.autograd.Function):
             total = whole[place].new_zeros(shape)
             for rank in range(axis.size):
                 if rank == axis.rank:
-                    a, b = wanted(share, rank, rank)
+                    a, b = fetched_keys(sharded, rank, rank)
                     part = whole[place][:, :, a - lo : b - lo]
                 else:
                     a, b, part = arrivals[rank, place]
                 total[:, :, a - first : b - first] += part
             found.append(total)
         return None, found[0], found[1]
-
-
-GATHER = Way("gather", "every rank fetches the keys and values that its queries see", reasons_against, run)

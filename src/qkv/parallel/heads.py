@@ -17,18 +17,15 @@ from ..backends.base import RUNS
 from ..backends.dispatch import choose
 from ..backends.reference import Result
 from ..inputs import compute_dtype, read_inputs
-from ..similarity import AnySimilarity, Softmax
-from .agreement import agree
-from .axis import Axis
-from .share import Shards, Share
-from .ways import Way
-from .wire import Message, start
+from .consensus import agree
+from .inputs import ShardedInputs, Shards, sink_of_heads
+from .transfer import Axis, Message, start
 
 Heads = tuple[tuple[int, int], ...]
 
 
-def reasons_against(share: Share) -> tuple[str, ...]:
-    ranks, heads, heads_kv = share.axis.size, share.extent.heads, share.call.heads_kv
+def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
+    ranks, heads, heads_kv = sharded.axis.size, sharded.extent.heads, sharded.call.heads_kv
     if heads % ranks:
         return (f"{heads} query heads cannot be dealt out evenly to {ranks} ranks",)
     if heads_kv and heads_kv % ranks and ranks % heads_kv:
@@ -47,7 +44,7 @@ def query_heads(heads: int, ranks: int) -> Heads:
 
 
 def kv_heads(heads_kv: int, ranks: int) -> Heads:
-    """The key/value heads that each rank's query heads read: where there are fewer than ranks, several share one.
+    """The key/value heads that each rank's query heads read: where there are fewer than ranks, several sharded one.
 
     >>> kv_heads(2, 4)
     ((0, 1), (0, 1), (1, 2), (1, 2))
@@ -57,100 +54,98 @@ def kv_heads(heads_kv: int, ranks: int) -> Heads:
     return tuple((first, first + each) for first in firsts)
 
 
-class Deal(NamedTuple):
+class HeadShards(NamedTuple):
     """How a tensor (batch, heads, rows, …) is spread: rank r has all heads of rows.of(r), or heads[r] of all rows."""
 
     heads: Heads
     rows: Shards
 
 
-def run(share: Share) -> Result:
+def run(sharded: ShardedInputs) -> Result:
     RUNS["parallel.heads"] += 1
-    call, extent, ranks = share.call, share.extent, share.axis.size
-    of_queries = Deal(query_heads(extent.heads, ranks), share.queries)
-    of_keys = Deal(kv_heads(call.heads_kv, ranks), share.keys)
-    inputs, deals, learns = [call.query, call.key, call.value], [of_queries, of_keys, of_keys], [*share.learns[:3]]
-    own = of_queries.heads[share.axis.rank]
-    bias = share.bias
-    spread = None if bias is None else _spread_bias(share, bias, of_queries.heads)
+    call, extent, ranks = sharded.call, sharded.extent, sharded.axis.size
+    of_queries = HeadShards(query_heads(extent.heads, ranks), sharded.queries)
+    of_keys = HeadShards(kv_heads(call.heads_kv, ranks), sharded.keys)
+    inputs, deals, learns = (
+        [call.query, call.key, call.value],
+        [of_queries, of_keys, of_keys],
+        [*sharded.requires_grad[:3]],
+    )
+    own = of_queries.heads[sharded.axis.rank]
+    bias = sharded.bias
+    spread = None if bias is None else _shard_bias(sharded, bias, of_queries.heads)
     if spread is not None:
         inputs.append(spread[0])
         deals.append(spread[1])
-        learns.append(share.learns[3])
-    query, key, value, *rest = _ToHeads.apply(share.axis, deals, learns, *inputs)  # pyright: ignore[reportGeneralTypeIssues]
+        learns.append(sharded.requires_grad[3])
+    query, key, value, *rest = _ToHeads.apply(sharded.axis, deals, learns, *inputs)  # pyright: ignore[reportGeneralTypeIssues]
     if spread is not None:
-        bias = _row_by_row(rest[0], spread[1].rows, share.queries)
+        bias = _expand_rows(rest[0], spread[1].rows, sharded.queries)
     elif bias is not None and bias.shape[1] > 1:
         bias = bias[:, own[0] : own[1]]
     every = (0, extent.len_q), (0, extent.len_k)
-    mask = None if share.mask is None else share.mask.part(extent, *every, heads=own)
-    similarity = own_sink(call.similarity, extent.heads, own)
+    mask = None if sharded.mask is None else sharded.mask.part(extent, *every, heads=own)
+    similarity = sink_of_heads(call.similarity, extent.heads, own)
     whole = read_inputs(
         query, key, value, similarity, mask, bias, call.dropout, call.backend, call.return_lse, call.return_weights
     )
     # A backend may give a log-sum-exp that nobody asked for: it stays here.
     asked = True, call.return_lse, call.return_weights
     result = [tensor for tensor, wanted in zip(choose(whole).run(whole), asked, strict=True) if wanted]
-    out, *back = _ToTokens.apply(share.axis, [of_queries] * len(result), *result)  # pyright: ignore[reportGeneralTypeIssues]
+    out, *back = _ToTokens.apply(sharded.axis, [of_queries] * len(result), *result)  # pyright: ignore[reportGeneralTypeIssues]
     return Result(out, back[0] if call.return_lse else None, back[-1] if call.return_weights else None)
 
 
-def own_sink(similarity: AnySimilarity, heads: int, own: tuple[int, int]) -> AnySimilarity:
-    """The similarity for some of the heads alone: a sink with a logit for each head is cut."""
-    sink = similarity.sink if isinstance(similarity, Softmax) else None
-    if not isinstance(similarity, Softmax) or not isinstance(sink, Tensor) or tuple(sink.shape) != (heads,):
-        return similarity
-    return Softmax(similarity.scale, similarity.softcap, sink[own[0] : own[1]])
-
-
-def _spread_bias(share: Share, bias: Tensor, heads: Heads) -> tuple[Tensor, Deal] | None:
+def _shard_bias(sharded: ShardedInputs, bias: Tensor, heads: Heads) -> tuple[Tensor, HeadShards] | None:
     """The bias of this rank's queries, and how it is dealt out; None if all ranks have the same row for all queries.
 
     Ranks may have written theirs in different ways, with axes of 1 for what is the same along them.
     """
-    shapes = agree(share.axis, {"call": "the shapes of the bias"}, tuple(bias.shape))
-    lengths = [share.queries.edges[rank + 1] - share.queries.edges[rank] for rank in range(share.axis.size)]
+    shapes = agree(sharded.axis, {"call": "the shapes of the bias"}, tuple(bias.shape))
+    lengths = [sharded.queries.edges[rank + 1] - sharded.queries.edges[rank] for rank in range(sharded.axis.size)]
     if all(shape[2] == 1 for shape in shapes) and max(lengths) > 1:
         return None
     batch, of_heads, _, keys = (max(shape[place] for shape in shapes) for place in range(4))
     # One row that stands for several travels as one.
     rows = [min(shape[2], length) for shape, length in zip(shapes, lengths, strict=True)]
-    own = bias[:, :, : rows[share.axis.rank]].expand(batch, of_heads, -1, keys)
-    return own, Deal(heads if of_heads > 1 else ((0, 1),) * share.axis.size, Shards.of_lengths(rows))
+    own = bias[:, :, : rows[sharded.axis.rank]].expand(batch, of_heads, -1, keys)
+    return own, HeadShards(heads if of_heads > 1 else ((0, 1),) * sharded.axis.size, Shards.of_lengths(rows))
 
 
-def _row_by_row(bias: Tensor, rows: Shards, queries: Shards) -> Tensor:
+def _expand_rows(bias: Tensor, rows: Shards, queries: Shards) -> Tensor:
     if rows == queries:
         return bias
-    each = zip(bias.split([b - a for a, b in _runs(rows)], dim=2), _runs(queries), strict=True)
+    each = zip(bias.split([b - a for a, b in _ranges(rows)], dim=2), _ranges(queries), strict=True)
     return torch.cat([part.expand(-1, -1, b - a, -1) for part, (a, b) in each], dim=2)
 
 
-def _runs(shards: Shards) -> list[tuple[int, int]]:
+def _ranges(shards: Shards) -> list[tuple[int, int]]:
     return [shards.of(rank) for rank in range(len(shards.edges) - 1)]
 
 
-def to_heads(axis: Axis, deals: list[Deal], tensors: list[Tensor]) -> list[Tensor]:
+def to_heads(axis: Axis, deals: list[HeadShards], tensors: list[Tensor]) -> list[Tensor]:
     """All heads of this rank's rows → this rank's heads of all rows."""
     outgoing = [[t[:, a:b] for a, b in deal.heads] for deal, t in zip(deals, tensors, strict=True)]
     shapes = []
     for deal, tensor in zip(deals, tensors, strict=True):
         a, b = deal.heads[axis.rank]
-        shapes.append([(tensor.shape[0], b - a, i1 - i0, *tensor.shape[3:]) for i0, i1 in _runs(deal.rows)])
-    return [torch.cat(parts, dim=2) for parts in _swapped(axis, outgoing, shapes)]
+        shapes.append([(tensor.shape[0], b - a, i1 - i0, *tensor.shape[3:]) for i0, i1 in _ranges(deal.rows)])
+    return [torch.cat(parts, dim=2) for parts in _all_to_all(axis, outgoing, shapes)]
 
 
-def to_tokens(axis: Axis, deals: list[Deal], tensors: list[Tensor]) -> list[Tensor]:
+def to_tokens(axis: Axis, deals: list[HeadShards], tensors: list[Tensor]) -> list[Tensor]:
     """This rank's heads of all rows → all heads of this rank's rows; where several ranks have a head, their sum."""
-    outgoing = [[t[:, :, a:b] for a, b in _runs(deal.rows)] for deal, t in zip(deals, tensors, strict=True)]
+    outgoing = [[t[:, :, a:b] for a, b in _ranges(deal.rows)] for deal, t in zip(deals, tensors, strict=True)]
     shapes = []
     for deal, tensor in zip(deals, tensors, strict=True):
         i0, i1 = deal.rows.of(axis.rank)
         shapes.append([(tensor.shape[0], b - a, i1 - i0, *tensor.shape[3:]) for a, b in deal.heads])
-    return [_gathered(deal.heads, parts) for deal, parts in zip(deals, _swapped(axis, outgoing, shapes), strict=True)]
+    return [
+        _join_heads(deal.heads, parts) for deal, parts in zip(deals, _all_to_all(axis, outgoing, shapes), strict=True)
+    ]
 
 
-def _gathered(heads: Heads, parts: list[Tensor]) -> Tensor:
+def _join_heads(heads: Heads, parts: list[Tensor]) -> Tensor:
     if len(set(heads)) == len(heads):
         return torch.cat(parts, dim=1)
     dtype = parts[0].dtype
@@ -161,7 +156,7 @@ def _gathered(heads: Heads, parts: list[Tensor]) -> Tensor:
     return total.to(dtype)
 
 
-def _swapped(axis: Axis, outgoing: list[list[Tensor]], shapes: list[list[tuple[int, ...]]]) -> list[list[Tensor]]:
+def _all_to_all(axis: Axis, outgoing: list[list[Tensor]], shapes: list[list[tuple[int, ...]]]) -> list[list[Tensor]]:
     """outgoing[t][r] goes to rank r; of each t, what came from every rank, in rank order."""
     found = []
     for parts, each in zip(outgoing, shapes, strict=True):
@@ -180,7 +175,7 @@ class _ToHeads(torch.autograd.Function):
     """learns: which tensors want gradients; the others send none back."""
 
     @staticmethod
-    def forward(ctx, axis: Axis, deals: list[Deal], learns: list[bool], *tensors: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(ctx, axis: Axis, deals: list[HeadShards], learns: list[bool], *tensors: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx.axis, ctx.deals, ctx.learns = axis, deals, learns
         found = to_heads(axis, deals, list(tensors))
         ctx.mark_non_differentiable(*(t for t, learn in zip(found, learns, strict=True) if not learn))
@@ -197,7 +192,7 @@ class _ToHeads(torch.autograd.Function):
 
 class _ToTokens(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, axis: Axis, deals: list[Deal], *tensors: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(ctx, axis: Axis, deals: list[HeadShards], *tensors: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx.axis, ctx.deals = axis, deals
         return tuple(to_tokens(axis, deals, list(tensors)))
 
@@ -205,6 +200,3 @@ class _ToTokens(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, *grads: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         return None, None, *to_heads(ctx.axis, ctx.deals, list(grads))
-
-
-HEADS = Way("heads", "tokens are exchanged for heads: each rank has the whole sequence of some", reasons_against, run)

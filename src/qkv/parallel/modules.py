@@ -11,17 +11,15 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ..errors import OptionError, OptionTypeError, ShapeError, complaint
 from ..nn.attention import Attention
-from ..nn.block import Block
-from ..nn.encoder_decoder import EncoderDecoder
-from ..nn.feed_forward import FeedForward
-from ..nn.positions import Bias, RelativeBias
-from ..nn.stack import Stack
-from .agreement import agree, known_axis, refusing
-from .axis import Axis
-from .doors import NAMES, Door, named_if_lost
+from ..nn.block import Block, FeedForward
+from ..nn.positions import BiasPositions, RelativeBias
+from ..nn.stacks import EncoderDecoder, Stack
+from .call_guard import GUARDED_METHODS, CallGuard, raising_peer_lost
+from .consensus import agree, agreed_axis, sharing_errors
+from .transfer import Axis
 
 Module = TypeVar("Module", bound=nn.Module)
-_COLUMNS, _ROW = ("query", "key", "value", "up", "gate"), "out"
+_COLUMN_PARALLEL, _ROW_PARALLEL = ("query", "key", "value", "up", "gate"), "out"
 
 
 def parallelize(module: Module, mesh: DeviceMesh, axis: str | int | None = None) -> Module:
@@ -49,12 +47,12 @@ def parallelize(module: Module, mesh: DeviceMesh, axis: str | int | None = None)
     `torch.nn.Linear`, or are shared by layers; positions with a learned bias other than `RelativeBias`. Dropout while
     training is refused when the module is called: ranks that draw different numbers would go different ways.
     """
-    place = known_axis(mesh, axis)
-    refusing(place, lambda: _check(module, place.size))
-    agree(place, {"call": "parallelize", "module": type(module).__name__} | _weights(module))
-    with torch.no_grad(), named_if_lost(place):
-        _from_the_first(module, place)
-        _deal_out(module, _line(mesh, place), place)
+    place = agreed_axis(mesh, axis)
+    sharing_errors(place, lambda: _check(module, place.size))
+    agree(place, {"call": "parallelize", "module": type(module).__name__} | _weight_shapes(module))
+    with torch.no_grad(), raising_peer_lost(place):
+        _broadcast_weights(module, place)
+        _shard_layers(module, _one_axis_mesh(mesh, place), place)
     return module
 
 
@@ -89,7 +87,7 @@ def _check(module: Any, ranks: int) -> None:
             if isinstance(layer.activation, nn.Module) and list(layer.activation.parameters()):
                 given = f"the activation {type(layer.activation).__name__}, which learns"
                 raise OptionError(complaint("module", given, "a function of each feature alone"))
-        elif isinstance(layer.positions, Bias) and not isinstance(layer.positions, RelativeBias):
+        elif isinstance(layer.positions, BiasPositions) and not isinstance(layer.positions, RelativeBias):
             held = [*layer.positions.parameters(), *layer.positions.buffers()]
             if held:
                 given = f"{type(layer.positions).__name__}, which holds tensors"
@@ -97,17 +95,17 @@ def _check(module: Any, ranks: int) -> None:
 
 
 def _projections(layer: nn.Module) -> list[tuple[str, Any]]:
-    names = (*_COLUMNS, _ROW)
+    names = (*_COLUMN_PARALLEL, _ROW_PARALLEL)
     return [(name, child) for name, child in layer.named_children() if name in names]
 
 
-def _weights(module: nn.Module) -> dict[str, str]:
+def _weight_shapes(module: nn.Module) -> dict[str, str]:
     """What all ranks must have alike, by name."""
     tensors = [*module.named_parameters(), *module.named_buffers()]
     return {name: f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)}" for name, t in tensors}
 
 
-def _line(mesh: DeviceMesh, place: Axis) -> DeviceMesh:
+def _one_axis_mesh(mesh: DeviceMesh, place: Axis) -> DeviceMesh:
     """The axis as a mesh of its own."""
     if mesh.ndim == 1:
         return mesh
@@ -116,7 +114,7 @@ def _line(mesh: DeviceMesh, place: Axis) -> DeviceMesh:
     return DeviceMesh.from_group(place.group, mesh.device_type)
 
 
-def _from_the_first(module: nn.Module, place: Axis) -> None:
+def _broadcast_weights(module: nn.Module, place: Axis) -> None:
     """Every rank gets what rank 0 has; torch does so itself for what it deals out."""
     dealt = {id(w) for layer in module.modules() if isinstance(layer, Attention | FeedForward)
              for _, projection in _projections(layer) for w in projection.parameters()}  # fmt: skip
@@ -125,7 +123,7 @@ def _from_the_first(module: nn.Module, place: Axis) -> None:
             dist.broadcast(tensor.detach(), group=place.group, group_src=0)
 
 
-def _deal_out(module: nn.Module, line: DeviceMesh, place: Axis) -> None:
+def _shard_layers(module: nn.Module, line: DeviceMesh, place: Axis) -> None:
     from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
     styles: tuple[type[ParallelStyle], type[ParallelStyle]] = ColwiseParallel, RowwiseParallel
@@ -133,49 +131,49 @@ def _deal_out(module: nn.Module, line: DeviceMesh, place: Axis) -> None:
     done: dict[int, tuple[Any, Any]] = {}
     for layer in list(module.modules()):
         if isinstance(layer, Attention | FeedForward):
-            parallelize_module(layer, line, {name: styles[name == _ROW]() for name, _ in _projections(layer)})
+            parallelize_module(layer, line, {name: styles[name == _ROW_PARALLEL]() for name, _ in _projections(layer)})
         if isinstance(layer, Attention):
-            _deal_heads(layer, line, place, done)
+            _shard_heads(layer, line, place, done)
         if layer is module or isinstance(layer, Attention | FeedForward | Block | Stack | EncoderDecoder):
-            for name in NAMES:
+            for name in GUARDED_METHODS:
                 if callable(getattr(layer, name, None)):
-                    setattr(layer, name, Door(layer, name, place, vars(layer).get(name)))
+                    setattr(layer, name, CallGuard(layer, name, place, vars(layer).get(name)))
     for holder in list(module.modules()):
         if id(getattr(holder, "positions", None)) in done:
             holder.positions = done[id(holder.positions)][1]
 
 
-def _deal_heads(layer: Attention, line: DeviceMesh, place: Axis, done: dict[int, tuple[Any, Any]]) -> None:
+def _shard_heads(layer: Attention, line: DeviceMesh, place: Axis, done: dict[int, tuple[Any, Any]]) -> None:
     """What a layer has for each head: numbers, positions and a sink."""
     layer.heads, layer.kv_heads = layer.heads // place.size, layer.kv_heads // place.size
     own = slice(place.rank * layer.heads, (place.rank + 1) * layer.heads)
     positions = layer.positions
-    if isinstance(positions, Bias) and id(positions) not in done:
+    if isinstance(positions, BiasPositions) and id(positions) not in done:
         if isinstance(positions, RelativeBias):
-            positions.weight, positions.heads = _dealt(positions.weight, line, 1), layer.heads
+            positions.weight, positions.heads = _shard_weight(positions.weight, line, 1), layer.heads
             done[id(positions)] = positions, positions
         else:
-            done[id(positions)] = positions, OwnHeads(positions, own)
+            done[id(positions)] = positions, BiasOfHeads(positions, own)
     sink = getattr(layer, "sink", None)
     if isinstance(sink, Tensor) and sink.numel() > 1:
         if id(sink) not in done:
-            done[id(sink)] = sink, _dealt(sink, line, 0)
+            done[id(sink)] = sink, _shard_weight(sink, line, 0)
         layer.sink = done[id(sink)][1]
 
 
-def _dealt(weight: Tensor, line: DeviceMesh, dim: int) -> Any:
+def _shard_weight(weight: Tensor, line: DeviceMesh, dim: int) -> Any:
     from torch.distributed.tensor import Shard, distribute_tensor
 
     spread = distribute_tensor(weight.detach(), line, [Shard(dim)])
     return nn.Parameter(spread, requires_grad=weight.requires_grad) if isinstance(weight, nn.Parameter) else spread
 
 
-class OwnHeads(Bias):
+class BiasOfHeads(BiasPositions):
     """Some heads of positions that add to the scores."""
 
-    def __init__(self, whole: Bias, own: slice) -> None:
+    def __init__(self, whole: BiasPositions, own: slice) -> None:
         super().__init__(own.stop - own.start)
         self.whole, self.own = whole, own
 
-    def of_steps(self, steps: Tensor, dtype: torch.dtype) -> Tensor:
-        return self.whole.of_steps(steps, dtype)[..., self.own, :]
+    def distance_bias(self, steps: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.whole.distance_bias(steps, dtype)[..., self.own, :]

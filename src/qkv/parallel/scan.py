@@ -6,7 +6,7 @@ before it and from its own keys; without `Causal`, from the sum over all ranks:
     y_i  = φ(q_i)·Σ_{s<r} S_s + Σ_j φ(q_i)·φ(k_j) ṽ_j
 
 Backward the same goes the other way: T_r = Σ_i φ(q_i) g_iᵀ, and a key hears of the queries of later ranks through
-Σ_{s>r} T_s (`backends.linear.chunks` has the equations). S and T are features × (width_v + 1) numbers for each key/value
+Σ_{s>r} T_s (`backends.linear` has the equations). S and T are features × (width_v + 1) numbers for each key/value
 head, in float32, and in float64 for float64.
 """
 
@@ -22,34 +22,32 @@ from ..backends import linear
 from ..backends.base import RUNS
 from ..backends.linear import KeyRange, Scan
 from ..backends.reference import Result
-from ..cache.state import engine_of
+from ..cache.state import make_sums
 from ..errors import OptionError, complaint
-from ..features import Maps, feature_count, maps_of
+from ..features import FeatureMaps, feature_count, feature_maps
 from ..inputs import compact, compute_dtype
 from ..shapes import Bool, Float
 from . import gather
-from .agreement import agree, refusing
-from .axis import Axis
-from .share import Share
-from .ways import Way
-from .wire import Message, start
+from .consensus import agree, sharing_errors
+from .inputs import ShardedInputs
+from .transfer import Axis, Message, start
 
 
-def reasons_against(share: Share) -> tuple[str, ...]:
-    reasons = linear.reasons_against(share.call._replace(mask=share.mask))
-    if share.call.backend not in ("auto", "linear"):
-        reasons = (*reasons, f"backend={share.call.backend!r} was asked for, and sums are linear's")
-    return reasons or _out_of_line(share)
+def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
+    reasons = linear.reasons_against(sharded.call._replace(mask=sharded.mask))
+    if sharded.call.backend not in ("auto", "linear"):
+        reasons = (*reasons, f"backend={sharded.call.backend!r} was asked for, and sums are linear's")
+    return reasons or _misaligned_shards(sharded)
 
 
-def _out_of_line(share: Share) -> tuple[str, ...]:
+def _misaligned_shards(sharded: ShardedInputs) -> tuple[str, ...]:
     """A state is of a whole rank: a query has to see all keys of the ranks before its own, and none of those after."""
-    offset = linear.diagonal(share.mask, share.extent)
-    for rank in range(share.axis.size):
-        (i0, i1), (j0, j1) = share.queries.of(rank), share.keys.of(rank)
+    offset = linear.causal_offset(sharded.mask, sharded.extent)
+    for rank in range(sharded.axis.size):
+        (i0, i1), (j0, j1) = sharded.queries.of(rank), sharded.keys.of(rank)
         if offset is None or i0 >= i1:
             continue
-        first, last = max(i0 + offset + 1, 0), min(i1 + offset, share.extent.len_k)
+        first, last = max(i0 + offset + 1, 0), min(i1 + offset, sharded.extent.len_k)
         if first < j0:
             sees = f"query {i0} sees the first {first} keys, and the ranks before it have {j0}"
         elif last > j1:
@@ -61,11 +59,11 @@ def _out_of_line(share: Share) -> tuple[str, ...]:
     return ()
 
 
-def state_bytes(share: Share) -> int:
+def state_bytes(sharded: ShardedInputs) -> int:
     """The size of one state, the same on every rank."""
-    call = share.call
+    call = sharded.call
     features = feature_count(call.similarity, call.width)
-    numbers = share.extent.batch * call.heads_kv * features * (call.width_v + 1)
+    numbers = sharded.extent.batch * call.heads_kv * features * (call.width_v + 1)
     return numbers * compute_dtype(call.query.dtype).itemsize
 
 
@@ -86,142 +84,145 @@ def bytes_sent(
         later = rank if backward else ranks - 1 - rank
         return state_bytes * later.bit_length()
     numbers = state_bytes // itemsize
-    begin, end = _piece(numbers, ranks, rank)
+    begin, end = _slice_bounds(numbers, ranks, rank)
     return itemsize * (numbers - (end - begin) + (end - begin) * (ranks - 1))
 
 
-class _Part(NamedTuple):
-    """This rank's queries, and those of its keys that anybody sees. sight: among them, positions counted from their
+class _ScanInputs(NamedTuple):
+    """This rank's queries, and those of its keys that anybody sees. key_range: among them, positions counted from their
     first. causal: whether other ranks' keys are seen by their place. blind: own queries that see no key of any rank."""
 
     query: Tensor
     key: Tensor
     value: Tensor
-    maps: Maps
-    sight: KeyRange
+    maps: FeatureMaps
+    key_range: KeyRange
     causal: bool
     blind: Bool[Tensor, "#batch 1 len_q 1"] | None
     learns: bool  # the map does
 
 
-def run(share: Share) -> Result:
-    axis = share.axis
-    part, own = refusing(axis, lambda: _begun(share))
+def run(sharded: ShardedInputs) -> Result:
+    axis = sharded.axis
+    part, own = sharing_errors(axis, lambda: _local_state(sharded))
     # Infinity minus infinity, and 0 times it: a sum with such a term says nothing of the others. It is rare, and the
     # keys themselves are asked then.
     odd = not ops.all_finite(own, part.query.detach())
     features = f"{part.maps.features}{', with parameters that learn' if part.learns else ''}"
     if any(numbers[0] for numbers in agree(axis, {"call": "scan", "features of the map": features}, [int(odd)])):
         RUNS["parallel.scan.odd"] += 1
-        return gather.run(share)
+        return gather.run(sharded)
     RUNS["parallel.scan"] += 1
     with torch.no_grad():
-        seen = of_ranks_before(axis, own) if part.causal else of_all_ranks(axis, own)
-        out = _answers(share, part, seen)
-    if share.needs_grad or part.learns:
-        found = _Answered.apply(share, part, seen, out, part.query, part.key, part.value, part.sight.keep)
+        seen = sum_before(axis, own) if part.causal else sum_all(axis, own)
+        out = _attend(sharded, part, seen)
+    if sharded.needs_grad or part.learns:
+        found = _ScanAttention.apply(sharded, part, seen, out, part.query, part.key, part.value, part.key_range.keep)
         assert isinstance(found, Tensor)
         # Nothing comes back from where nothing was seen.
         out = found if part.blind is None else found.masked_fill(part.blind, 0.0)
-    return Result(out.to(share.call.query.dtype), None, None)
+    return Result(out.to(sharded.call.query.dtype), None, None)
 
 
-def _begun(share: Share) -> tuple[_Part, Tensor]:
-    part = _part(share)
+def _local_state(sharded: ShardedInputs) -> tuple[_ScanInputs, Tensor]:
+    part = _scan_inputs(sharded)
     key, value = part.key.detach(), part.value.detach()
-    dtype, count = compute_dtype(share.call.query.dtype), part.maps.features
+    dtype, count = compute_dtype(sharded.call.query.dtype), part.maps.features
     if key.shape[2] == 0:
         return part, torch.zeros(*key.shape[:2], count, value.shape[3] + 1, dtype=dtype, device=key.device)
-    engine = engine_of(key.dtype, key.device, part.maps, value.shape[3])
+    engine = make_sums(key.dtype, key.device, part.maps, value.shape[3])
     with torch.no_grad():
-        return part, engine.plain(engine.folded(None, key, value, part.sight.keep)).contiguous()
+        return part, engine.unpack(engine.add(None, key, value, part.key_range.keep)).contiguous()
 
 
-def _part(share: Share) -> _Part:
-    call, extent = share.call, share.extent
-    maps, whole = maps_of(call.similarity, call.width), linear.key_range_through(share.mask, extent, call.query.device)
-    (i0, i1), (j0, j1) = share.rows, share.own_keys
+def _scan_inputs(sharded: ShardedInputs) -> _ScanInputs:
+    call, extent = sharded.call, sharded.extent
+    maps, whole = (
+        feature_maps(call.similarity, call.width),
+        linear.key_range_of_mask(sharded.mask, extent, call.query.device),
+    )
+    (i0, i1), (j0, j1) = sharded.rows, sharded.own_keys
     # What stands behind the last key that somebody sees may hold anything.
     end = j1 if whole.offset is None else max(j0, min(j1, extent.len_q + whole.offset))
     query, key, value = call.query, call.key[:, :, : end - j0], call.value[:, :, : end - j0]
-    if maps.rule is None or linear.native_reasons_against(call):
+    if maps.rule is None or linear.native_kernel_reasons(call):
         # torch's products map them, or add them up.
         query, key, value = compact(query), compact(key), compact(value)
     keep = None if whole.keep is None else whole.keep[:, j0:end]
-    sight = KeyRange(None if whole.offset is None else whole.offset + i0 - j0, keep)
+    key_range = KeyRange(None if whole.offset is None else whole.offset + i0 - j0, keep)
     blind = linear.fully_masked_rows(extent, whole, (i0, i1), query.device)
     if blind is not None:
         query = query.masked_fill(blind, 0.0)
-    learns = linear.map_learns(maps, call)
+    learns = linear.map_requires_grad(maps, call)
     if learns:
-        query, key, value, maps = linear.mapped_ahead(query, key, value, maps, sight)
-    return _Part(query, key, value, maps, sight, whole.offset is not None, blind, learns)
+        query, key, value, maps = linear.map_in_advance(query, key, value, maps, key_range)
+    return _ScanInputs(query, key, value, maps, key_range, whole.offset is not None, blind, learns)
 
 
-def _answers(share: Share, part: _Part, seen: Tensor) -> Float[Tensor, "batch heads_q len_q width_v"]:
+def _attend(sharded: ShardedInputs, part: _ScanInputs, seen: Tensor) -> Float[Tensor, "batch heads_q len_q width_v"]:
     """seen: S of other ranks' keys, and without `Causal` of all."""
     query, key, value = (t.detach() for t in (part.query, part.key, part.value))
     if query.shape[2] == 0:
         return query.new_zeros((*query.shape[:3], value.shape[3]))
-    if linear.native_reasons_against(share.call):
-        return linear.forward(_asking(part, *(t.to(seen.dtype) for t in (query, key, value))), seen)
-    asking = _asking(part, query, key, value)
-    state = engine_of(query.dtype, query.device, part.maps, value.shape[3]).packed(seen)
+    if linear.native_kernel_reasons(sharded.call):
+        return linear.forward(_scan_of_queries(part, *(t.to(seen.dtype) for t in (query, key, value))), seen)
+    asking = _scan_of_queries(part, query, key, value)
+    state = make_sums(query.dtype, query.device, part.maps, value.shape[3]).pack(seen)
     # The rank's own keys are scored one by one where that takes less than to add them to the state.
     pairs, sums = query.shape[2] * (key.shape[3] + value.shape[3]) // 2, part.maps.features * (value.shape[3] + 1)
     direct = pairs < sums or not part.causal
-    return linear.run_native(query, asking.key, asking.value, part.maps, asking.sight, direct, state)
+    return linear.run_native(query, asking.key, asking.value, part.maps, asking.key_range, direct, state)
 
 
-def _asking(part: _Part, query: Tensor, key: Tensor, value: Tensor) -> Scan:
+def _scan_of_queries(part: _ScanInputs, query: Tensor, key: Tensor, value: Tensor) -> Scan:
     """What the queries have to do with: without `Causal`, all keys are in the sum already."""
     if part.causal:
-        return Scan(query, key, value, part.maps, part.sight)
+        return Scan(query, key, value, part.maps, part.key_range)
     return Scan(query, key[:, :, :0], value[:, :, :0], part.maps, KeyRange(None, None))
 
 
-class _Answered(torch.autograd.Function):
+class _ScanAttention(torch.autograd.Function):
     """The answers that were found, with their derivative."""
 
     @staticmethod
-    def forward(ctx, share: Share, part: _Part, seen: Tensor, out: Tensor, query, key, value, keep):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(ctx, sharded: ShardedInputs, part: _ScanInputs, seen: Tensor, out: Tensor, query, key, value, keep):  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx.save_for_backward(query, key, value, seen, keep)
-        ctx.share, ctx.part = share, part._replace(query=None, key=None, value=None)
+        ctx.sharded, ctx.part = sharded, part._replace(query=None, key=None, value=None)
         return out.view_as(out)
 
     @staticmethod
     def backward(ctx, grad: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         if torch.is_grad_enabled():
             raise OptionError(complaint("create_graph", "True", "False", "split calls have first derivatives only"))
-        share, part = ctx.share, ctx.part
+        sharded, part = ctx.sharded, ctx.part
         *inputs, seen, _ = ctx.saved_tensors
         query, key, value = (t.to(seen.dtype) for t in inputs)
-        asking = _asking(part, query, key, value)
-        by_query, by_sums = linear.of_queries(asking, grad.to(seen.dtype), seen)
+        asking = _scan_of_queries(part, query, key, value)
+        by_query, by_sums = linear.query_gradients(asking, grad.to(seen.dtype), seen)
         found = [by_query, None, None]
-        if share.learns[1] or share.learns[2] or part.learns:  # all ranks say the same
-            own = linear.summed(asking, by_sums)
+        if sharded.requires_grad[1] or sharded.requires_grad[2] or part.learns:  # all ranks say the same
+            own = linear.sum_over_queries(asking, by_sums)
             if part.causal:
-                found[1:] = linear.of_keys(asking, by_sums, of_ranks_after(share.axis, own))
+                found[1:] = linear.key_value_gradients(asking, by_sums, sum_after(sharded.axis, own))
             else:
-                answering = Scan(query[:, :, :0], key, value, part.maps, part.sight)
-                found[1:] = linear.of_keys(answering, [], of_all_ranks(share.axis, own))
+                answering = Scan(query[:, :, :0], key, value, part.maps, part.key_range)
+                found[1:] = linear.key_value_gradients(answering, [], sum_all(sharded.axis, own))
         by_inputs = [None if g is None else g.to(t.dtype) for g, t in zip(found, inputs, strict=True)]
         return None, None, None, None, *by_inputs, None
 
 
-def of_ranks_before(axis: Axis, own: Tensor) -> Float[Tensor, "batch heads_kv features width_v+1"]:
+def sum_before(axis: Axis, own: Tensor) -> Float[Tensor, "batch heads_kv features width_v+1"]:
     """Σ_{s<r} S_s on rank r. Rank r − d sends the sum over itself and the d − 1 ranks before it, d = 1, 2, 4, …, in
     turn: the order in which they are added depends on nothing but r."""
-    return _of_one_side(axis, own, 1)
+    return _prefix_sum(axis, own, 1)
 
 
-def of_ranks_after(axis: Axis, own: Tensor) -> Float[Tensor, "batch heads_kv features width_v+1"]:
+def sum_after(axis: Axis, own: Tensor) -> Float[Tensor, "batch heads_kv features width_v+1"]:
     """Σ_{s>r} S_s likewise."""
-    return _of_one_side(axis, own, -1)
+    return _prefix_sum(axis, own, -1)
 
 
-def _of_one_side(axis: Axis, own: Tensor, way: int) -> Tensor:
+def _prefix_sum(axis: Axis, own: Tensor, way: int) -> Tensor:
     window, found, step = own.contiguous(), None, 1  # window: the sum over this rank and the step - 1 beside it
     while step < axis.size:
         to, of = axis.rank + way * step, axis.rank - way * step
@@ -236,10 +237,10 @@ def _of_one_side(axis: Axis, own: Tensor, way: int) -> Tensor:
     return torch.zeros_like(own) if found is None else found
 
 
-def of_all_ranks(axis: Axis, own: Tensor) -> Float[Tensor, "batch heads_kv features width_v+1"]:
+def sum_all(axis: Axis, own: Tensor) -> Float[Tensor, "batch heads_kv features width_v+1"]:
     """Σ_s S_s, added in the order of the ranks and therefore of the same bits on all. Each rank adds up a piece."""
     mine, whole = own.flatten(), torch.empty(own.numel(), dtype=own.dtype, device=own.device)
-    pieces = [slice(*_piece(mine.numel(), axis.size, rank)) for rank in range(axis.size)]
+    pieces = [slice(*_slice_bounds(mine.numel(), axis.size, rank)) for rank in range(axis.size)]
     others, piece = [axis.after(step) for step in range(1, axis.size)], pieces[axis.rank]
     arriving = {rank: torch.empty_like(mine[piece]) for rank in others}
     sends = [Message(rank, mine[pieces[rank]]) for rank in others]
@@ -254,8 +255,5 @@ def of_all_ranks(axis: Axis, own: Tensor) -> Float[Tensor, "batch heads_kv featu
     return whole.view(own.shape)
 
 
-def _piece(numbers: int, ranks: int, rank: int) -> tuple[int, int]:
+def _slice_bounds(numbers: int, ranks: int, rank: int) -> tuple[int, int]:
     return numbers * rank // ranks, numbers * (rank + 1) // ranks
-
-
-SCAN = Way("scan", "sums of features travel instead of keys, whatever the length", reasons_against, run)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 
-from ..cost.naming import resolve
+from ..cost.lookup import match_name
 from ..errors import OptionError, OptionTypeError, complaint
 from .problem import Problem, checked_seed
 
@@ -64,7 +64,7 @@ def named(name: str, seed: int | None = None) -> Problem:
     # A letter or two begin too many names, and nothing before a stroke may be dropped: they may be meant for a part.
     if "/" in name or len(name.strip()) < 3:
         raise OptionError(complaint("problem", repr(name), wanted, hint))
-    found = resolve("problem", name, (*_HOME, *_ASKED), wanted, hint)
+    found = match_name("problem", name, (*_HOME, *_ASKED), wanted, hint)
     found = _ASKED.get(found, found)
     return _family(_HOME[found]).PROBLEMS[found](checked_seed(seed))
 

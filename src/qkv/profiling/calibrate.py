@@ -19,21 +19,21 @@ import torch
 
 from .. import ops
 from ..cache.decode import KVCache, decode
-from ..cost.machine import Machine, Progress, free_memory, last_level_cache, memory_bytes, processor
+from ..cost.machine import Machine, Progress, free_memory, last_level_cache, memory_bytes, processor_name
 from ..cost.price import Price, Work
 from ..features import elu1, relu
 from ..functional import attention, explain
 from ..masks import Causal, Mask, Window
 from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
 
-SAMPLE = 1.5e-3  # seconds of a sample, at least
-MANY = 10  # calls for each kind of call and dtype
+MIN_SAMPLE_SECONDS = 1.5e-3  # seconds of a sample, at least
+CALLS_PER_KIND = 10  # calls for each kind of call and dtype
 MEBI = 1 << 20
 # Where nothing was measured: seconds for a call, a step, a flop, a weight, a number of a row, a near and a far byte.
 _START = Price(3e-5, 1e-6, 1e-11, 3e-10, 3e-10, 3e-11, 1e-10)
 
 
-class Taken(NamedTuple):
+class Measured(NamedTuple):
     """A call that was measured: what it comes to, and its seconds."""
 
     work: Work
@@ -43,7 +43,7 @@ class Taken(NamedTuple):
 def measure(progress: Progress | None = None) -> Machine:
     """Roofs, then prices."""
     say = progress or (lambda what, part: None)
-    ways, wanted = list(_roofs()), list(probes(MANY))
+    ways, wanted = list(_roof_measurements()), list(probes(CALLS_PER_KIND))
     total = len(ways) + len(wanted)
     roofs: dict[str, float] = {}
     for _ in range(3):
@@ -52,11 +52,11 @@ def measure(progress: Progress | None = None) -> Machine:
             roofs[name] = max(way(), roofs.get(name, 0.0)) if name != "call" else min(way(), roofs.get(name, 1.0))
         if not Machine("", 1, 1, 1, roofs=roofs).doubts:
             break  # otherwise something else was running, and the best of another turn is nearer to the machine
-    visits = visited(wanted, 1, lambda what, done: say(what, (len(ways) + done) / total))
-    prices, errors = priced(visits)
+    visits = measure_probes(wanted, 1, lambda what, done: say(what, (len(ways) + done) / total))
+    prices, errors = fit_prices(visits)
     say("done", 1.0)
     return Machine(
-        processor(),
+        processor_name(),
         torch.get_num_threads(),
         torch.get_num_threads(),
         memory_bytes(),
@@ -66,11 +66,13 @@ def measure(progress: Progress | None = None) -> Machine:
         roofs,
         prices,
         errors,
-        _dots(wanted, visits),
+        _roofline_points(wanted, visits),
     )
 
 
-def visited(wanted: Sequence[Probe], rounds: int, say: Callable[[str, int], None] | None = None) -> list[Taken]:
+def measure_probes(
+    wanted: Sequence[Probe], rounds: int, say: Callable[[str, int], None] | None = None
+) -> list[Measured]:
     """Every call measured once a round, so that a slow moment of the machine does not fall on one of them alone."""
     works: dict[int, Work] = {}
     times: list[list[float]] = [[] for _ in wanted]
@@ -78,15 +80,15 @@ def visited(wanted: Sequence[Probe], rounds: int, say: Callable[[str, int], None
         for place, probe in enumerate(wanted):
             if say is not None:
                 say(f"{probe.backend} {probe.dtype}", turn * len(wanted) + place)
-            call = prepared(probe)
+            call = prepare(probe)
             works[place] = call.work
             with torch.no_grad():
-                times[place].append(timed(call.run, 1))
-    return [Taken(works[place], statistics.median(own)) for place, own in enumerate(times)]
+                times[place].append(time_call(call.run, 1))
+    return [Measured(works[place], statistics.median(own)) for place, own in enumerate(times)]
 
 
 # What a roofline shows of a machine: the largest call of each that was measured.
-SHOWN = {
+ROOFLINE_LABELS = {
     "cache.few.float32": "decoding, float32",
     "cache.few.int8": "decoding, int8",
     "sdpa.256.float32": "prefill, torch's kernel",
@@ -96,19 +98,19 @@ SHOWN = {
 }
 
 
-def _dots(wanted: Sequence[Probe], visits: Sequence[Taken]) -> tuple[tuple[str, float, float], ...]:
+def _roofline_points(wanted: Sequence[Probe], visits: Sequence[Measured]) -> tuple[tuple[str, float, float], ...]:
     """Flops that are executed, for each byte that has to move at least, and for each second."""
     largest: dict[str, tuple[str, float, float]] = {}
     most: dict[str, int] = {}
     for probe, (work, seconds) in zip(wanted, visits, strict=True):
-        if work.engine in SHOWN and work.executed > most.get(work.engine, 0):
+        if work.engine in ROOFLINE_LABELS and work.executed > most.get(work.engine, 0):
             most[work.engine] = work.executed
-            moved = _moved(probe)
-            largest[work.engine] = (SHOWN[work.engine], work.executed / moved, work.executed / seconds)
-    return tuple(largest[engine] for engine in SHOWN if engine in largest)
+            moved = _bytes_moved(probe)
+            largest[work.engine] = (ROOFLINE_LABELS[work.engine], work.executed / moved, work.executed / seconds)
+    return tuple(largest[engine] for engine in ROOFLINE_LABELS if engine in largest)
 
 
-def _moved(probe: Probe) -> int:
+def _bytes_moved(probe: Probe) -> int:
     """Bytes of queries, keys, values and answers, each once."""
     item = getattr(torch, probe.dtype).itemsize
     held = item if probe.storage is None else getattr(torch, probe.storage).itemsize
@@ -116,12 +118,12 @@ def _moved(probe: Probe) -> int:
     return item * rows + held * probe.batch * probe.heads_kv * probe.len_k * (probe.width + probe.width_v)
 
 
-def priced(visits: Sequence[Taken]) -> tuple[dict[str, Price], dict[str, float]]:
+def fit_prices(visits: Sequence[Measured]) -> tuple[dict[str, Price], dict[str, float]]:
     """For each engine its prices, and how far they are off in the middle of its calls, as a part."""
-    by_engine: dict[str, list[Taken]] = {}
+    by_engine: dict[str, list[Measured]] = {}
     for taken in visits:
         by_engine.setdefault(taken.work.engine, []).append(taken)
-    prices = {engine: fitted(calls) for engine, calls in by_engine.items()}
+    prices = {engine: fit_price(calls) for engine, calls in by_engine.items()}
     errors = {
         engine: statistics.median(abs(prices[engine].seconds(c.work) / c.seconds - 1) for c in calls)
         for engine, calls in by_engine.items()
@@ -129,14 +131,14 @@ def priced(visits: Sequence[Taken]) -> tuple[dict[str, Price], dict[str, float]]
     return prices, errors
 
 
-class Prepared(NamedTuple):
+class PreparedCall(NamedTuple):
     """A call that is ready to run, and what it comes to on this process's threads."""
 
     run: Callable[[], object]
     work: Work
 
 
-def prepared(probe: Probe) -> Prepared:
+def prepare(probe: Probe) -> PreparedCall:
     """The call with random numbers. A step on a cache takes its tokens back, so that it can be repeated."""
     dtype = getattr(torch, probe.dtype)
     torch.manual_seed(0)
@@ -146,7 +148,7 @@ def prepared(probe: Probe) -> Prepared:
     if probe.storage is None:
         asked = explain(query, key_, value, backend=probe.backend, **options).cost.work
         assert asked is not None
-        return Prepared(lambda: attention(query, key_, value, backend=probe.backend, **options), asked())
+        return PreparedCall(lambda: attention(query, key_, value, backend=probe.backend, **options), asked())
     storage = getattr(torch, probe.storage)
     cache = KVCache(probe.batch, probe.heads_kv, probe.width, value_width=probe.width_v, dtype=storage)
     cache.append(key_, value)
@@ -158,25 +160,25 @@ def prepared(probe: Probe) -> Prepared:
         decode(query, new_k, new_v, cache, **options)
         cache.crop(probe.len_k)
 
-    return Prepared(step, asked())
+    return PreparedCall(step, asked())
 
 
-def timed(run: Callable[[], object], rounds: int) -> float:
+def time_call(run: Callable[[], object], rounds: int) -> float:
     """Seconds of a call, in the middle of some rounds of a millisecond or two."""
     run()
-    once = _once(run, 1)
-    repeats = max(1, min(1000, int(SAMPLE / max(once, 1e-7))))
-    return statistics.median(_once(run, repeats) for _ in range(rounds))
+    once = _time_once(run, 1)
+    repeats = max(1, min(1000, int(MIN_SAMPLE_SECONDS / max(once, 1e-7))))
+    return statistics.median(_time_once(run, repeats) for _ in range(rounds))
 
 
-def _once(run: Callable[[], object], repeats: int) -> float:
+def _time_once(run: Callable[[], object], repeats: int) -> float:
     before = time.perf_counter()
     for _ in range(repeats):
         run()
     return (time.perf_counter() - before) / repeats
 
 
-def fitted(calls: list[Taken]) -> Price:
+def fit_price(calls: list[Measured]) -> Price:
     """Prices whose logarithm of seconds is nearest to what was measured (Levenberg and Marquardt's steps).
 
     A unit that none of the calls has keeps a price of 0.
@@ -225,14 +227,14 @@ def _least_squares(predicted: Callable[[np.ndarray], np.ndarray], wanted: np.nda
     return x
 
 
-def _best(run: Callable[[], object]) -> float:
+def _best_time(run: Callable[[], object]) -> float:
     """Seconds of a call when nothing disturbs it: a roof is what a machine can do at most."""
     run()
-    repeats = max(1, min(1000, int(SAMPLE / max(_once(run, 1), 1e-7))))
-    return min(_once(run, repeats) for _ in range(5))
+    repeats = max(1, min(1000, int(MIN_SAMPLE_SECONDS / max(_time_once(run, 1), 1e-7))))
+    return min(_time_once(run, repeats) for _ in range(5))
 
 
-def _roofs() -> Iterator[tuple[str, Callable[[], float]]]:
+def _roof_measurements() -> Iterator[tuple[str, Callable[[], float]]]:
     """Names of roofs and how to measure each."""
     far = min(2 * last_level_cache(), free_memory() // 8)
     buffers: dict[int, torch.Tensor] = {}
@@ -242,41 +244,41 @@ def _roofs() -> Iterator[tuple[str, Callable[[], float]]]:
             buffers[size] = torch.ones(max(size, MEBI) // 4)
         return buffers[size]
 
-    for place, size in (("cache", MEBI), ("cache", far)):
-        yield f"read.{place}", lambda size=size: size / _best(buffer(size).sum)
-        yield f"write.{place}", lambda size=size: size / _best(lambda: buffer(size).fill_(1.0))
-        yield f"copy.{place}", lambda size=size: size / _best(_copy(buffer(size)))
+    for place, size in (("cache", MEBI), ("memory", far)):
+        yield f"read.{place}", lambda size=size: size / _best_time(buffer(size).sum)
+        yield f"write.{place}", lambda size=size: size / _best_time(lambda: buffer(size).fill_(1.0))
+        yield f"copy.{place}", lambda size=size: size / _best_time(_copy_call(buffer(size)))
     for dtype in ("float32", "bfloat16", "float16"):
         # Some processors have no instructions for half precision, and torch takes hundreds of times as long there.
         side = 768 if dtype == "float32" else 192
-        yield f"multiply.{dtype}.square", lambda dtype=dtype, side=side: _multiply(dtype, side, side, side)
-        yield f"multiply.{dtype}.tall", lambda dtype=dtype, side=side: _multiply(dtype, 4 * side, 64, side)
-        yield f"multiply.{dtype}.vector", lambda dtype=dtype, side=side: _multiply(dtype, 1, side, side)
-    yield "exponential", _exponential
-    yield "call", lambda: _best(lambda: _TINY + _TINY)
-    yield "threads.multiply", lambda: _scaling(lambda: _multiply("float32", 512, 512, 512))
-    yield "threads.read", lambda: _scaling(lambda: far / _best(buffer(far).sum))
+        yield f"multiply.{dtype}.square", lambda dtype=dtype, side=side: _multiply_rate(dtype, side, side, side)
+        yield f"multiply.{dtype}.tall", lambda dtype=dtype, side=side: _multiply_rate(dtype, 4 * side, 64, side)
+        yield f"multiply.{dtype}.vector", lambda dtype=dtype, side=side: _multiply_rate(dtype, 1, side, side)
+    yield "exponential", _exp_rate
+    yield "call", lambda: _best_time(lambda: _TINY + _TINY)
+    yield "threads.multiply", lambda: _thread_scaling(lambda: _multiply_rate("float32", 512, 512, 512))
+    yield "threads.read", lambda: _thread_scaling(lambda: far / _best_time(buffer(far).sum))
 
 
 _TINY = torch.ones(1)
 
 
-def _copy(buffer: torch.Tensor) -> Callable[[], object]:
+def _copy_call(buffer: torch.Tensor) -> Callable[[], object]:
     one, other = buffer.chunk(2)
     return lambda: other.copy_(one)
 
 
-def _multiply(dtype: str, rows: int, inner: int, columns: int) -> float:
+def _multiply_rate(dtype: str, rows: int, inner: int, columns: int) -> float:
     a, b = torch.randn(rows, inner).to(getattr(torch, dtype)), torch.randn(inner, columns).to(getattr(torch, dtype))
-    return 2 * rows * inner * columns / _best(lambda: a @ b)
+    return 2 * rows * inner * columns / _best_time(lambda: a @ b)
 
 
-def _exponential() -> float:
+def _exp_rate() -> float:
     x = torch.rand(MEBI // 8)
-    return x.numel() / _best(x.exp)
+    return x.numel() / _best_time(x.exp)
 
 
-def _scaling(rate: Callable[[], float]) -> float:
+def _thread_scaling(rate: Callable[[], float]) -> float:
     """How many times as fast with all threads as with one."""
     threads = torch.get_num_threads()
     together = rate()
@@ -289,7 +291,7 @@ def _scaling(rate: Callable[[], float]) -> float:
 
 DTYPES = ("float32", "bfloat16", "float16")
 STORAGES = ("float32", "bfloat16", "float16", "int8")
-MOST_FLOPS = 4e9  # of a call: some tens of milliseconds
+MAX_FLOPS = 4e9  # of a call: some tens of milliseconds
 
 
 class Probe(NamedTuple):
@@ -318,65 +320,67 @@ def probes(many: int = 10, seed: int = 0) -> Iterator[Probe]:
     on."""
     draw = random.Random(seed)
     for dtype in DTYPES:
-        yield from _of_dtype(draw, dtype, many)
+        yield from _dtype_probes(draw, dtype, many)
     for storage in STORAGES:
         for _ in range(many + many // 2):
-            yield _step(draw, storage, draw.choice((1, 2, 4, 8)), draw.choice((1, 1, 1, 2)))
+            yield _decode_probe(draw, storage, draw.choice((1, 2, 4, 8)), draw.choice((1, 1, 1, 2)))
         for _ in range(many):
-            yield _step(draw, storage, draw.choice((1, 2, 4)), _between(draw, 17, 64))
+            yield _decode_probe(draw, storage, draw.choice((1, 2, 4)), _log_uniform(draw, 17, 64))
 
 
-def _of_dtype(draw: random.Random, dtype: str, count: int) -> Iterator[Probe]:
+def _dtype_probes(draw: random.Random, dtype: str, count: int) -> Iterator[Probe]:
     for low, high in ((1, 16), (17, 190), (192, 760), (768, 2048)):
         for _ in range(count + count // 2):
-            yield _call(draw, "sdpa", dtype, Softmax(), low, high)
+            yield _call_probe(draw, "sdpa", dtype, Softmax(), low, high)
     for _ in range(count):
-        yield _call(draw, "native", dtype, Softmax(), 1, 8)
+        yield _call_probe(draw, "native", dtype, Softmax(), 1, 8)
     for _ in range(count + count // 2):
-        yield _call(draw, "native", dtype, Softmax(), 17, 1500)
+        yield _call_probe(draw, "native", dtype, Softmax(), 17, 1500)
     for backend in ("reference", "blockwise"):
         softmax = Softmax(softcap=30.0) if backend == "blockwise" else Softmax()  # which no kernel of torch's knows
         for similarity in (softmax, Polynomial(2), FeatureMap(elu1)):
             for _ in range(count):
-                yield _call(draw, backend, dtype, similarity, 8, 1024)
+                yield _call_probe(draw, backend, dtype, similarity, 8, 1024)
     for backend in ("reference", "argmax"):
         for _ in range(count):
-            yield _call(draw, backend, dtype, Argmax(), 8, 2048)
+            yield _call_probe(draw, backend, dtype, Argmax(), 8, 2048)
     for similarity in (Polynomial(2), FeatureMap(elu1)):
         for low, high in ((8, 100), (200, 4096)):
             for _ in range(count):
-                yield _call(draw, "linear", dtype, similarity, low, high)
+                yield _call_probe(draw, "linear", dtype, similarity, low, high)
 
 
-def _call(draw: random.Random, backend: str, dtype: str, similarity: AnySimilarity, low: int, high: int) -> Probe:
+def _call_probe(draw: random.Random, backend: str, dtype: str, similarity: AnySimilarity, low: int, high: int) -> Probe:
     while True:
         group, heads_kv, batch = draw.choice((1, 1, 2, 4)), draw.choice((1, 2, 3, 4, 8)), draw.choice((1, 1, 1, 2, 3))
         width = draw.choice((32, 48, 64, 64, 80, 96, 128))
         if isinstance(similarity, Polynomial):
             width = draw.choice((8, 16, 24, 32))
-        len_q = _between(draw, low, high)
+        len_q = _log_uniform(draw, low, high)
         causal = draw.random() < 0.4
         len_k = (
-            len_q if causal or draw.random() < 0.5 else _between(draw, max(low, 16), max(high, 4096 if low < 17 else 0))
+            len_q
+            if causal or draw.random() < 0.5
+            else _log_uniform(draw, max(low, 16), max(high, 4096 if low < 17 else 0))
         )
         heads = group * heads_kv
         flops = 4 * batch * heads * len_q * len_k * width
-        if flops <= MOST_FLOPS / (1 if dtype == "float32" else 2):
+        if flops <= MAX_FLOPS / (1 if dtype == "float32" else 2):
             mask = Causal() if causal else None
             if causal and backend in ("sdpa", "native") and isinstance(similarity, Softmax) and draw.random() < 0.4:
-                mask = Window(left=_between(draw, 8, max(9, len_q)), right=0)
+                mask = Window(left=_log_uniform(draw, 8, max(9, len_q)), right=0)
             return Probe(backend, dtype, batch, heads, heads_kv, len_q, len_k, width, width, similarity, mask)
 
 
-def _step(draw: random.Random, storage: str, group: int, len_q: int) -> Probe:
+def _decode_probe(draw: random.Random, storage: str, group: int, len_q: int) -> Probe:
     heads_kv, batch = draw.choice((1, 2, 4, 8)), draw.choice((1, 1, 2, 4))
     width = draw.choice((32, 64, 64, 96, 128))
-    past = _between(draw, 16, 16384 // batch)
+    past = _log_uniform(draw, 16, 16384 // batch)
     heads = group * heads_kv
     return Probe("native", "float32", batch, heads, heads_kv, len_q, past, width, width, Softmax(), None, storage)
 
 
-def _between(draw: random.Random, low: int, high: int) -> int:
+def _log_uniform(draw: random.Random, low: int, high: int) -> int:
     """Evenly in the logarithm."""
     return max(low, min(high, round(low * (high / low) ** draw.random())))
 
@@ -413,7 +417,7 @@ _PRIMES = (
 )
 
 
-def odd_calls(count: int, seed: int = 0) -> Iterator[Probe]:
+def prime_size_probes(count: int, seed: int = 0) -> Iterator[Probe]:
     """Calls of small, odd sizes over backends, similarities, masks, heads and dtypes, to count what they execute."""
     draw = random.Random(seed)
     maps = (FeatureMap(elu1), FeatureMap(relu))

@@ -11,19 +11,19 @@ import torch
 
 from ..cache import KVCache, LinearState
 from ..cache.decode import decode
-from ..cache.pages import PAGE, layout_of
-from ..cost.past import past
+from ..cache.pages import PAGE, page_layout
 from ..cost.readable import quantity
+from ..cost.variants import past
 from ..errors import OptionError, complaint
 from ..features import elu1
 from ..similarity import FeatureMap
 
-MOST_BYTES = 64 << 20  # of the cache, and of the tokens in float32, which is what is made and appended
+MAX_BYTES = 64 << 20  # of the cache, and of the tokens in float32, which is what is made and appended
 CHUNK = 4 << 20  # bytes that are appended at once
 STEPS, UNTIMED = 15, 3
 
 
-class Timed(NamedTuple):
+class StepTimes(NamedTuple):
     """seconds: of each step, in the order in which they ran. nbytes: of the cache before the first. threads: that it
     ran with."""
 
@@ -46,9 +46,9 @@ def time_steps(
     tokens: int,
     cache: str = "float32",
     say: Callable[[str, int, int], None] = lambda what, done, of: None,
-) -> Timed:
+) -> StepTimes:
     """Steps of one token each, after `tokens`: the cache goes back to its length after each. Arguments as of
-    `qkv.cost.past`; `say` is told how far it is.
+    `qkv.cost.variants`; `say` is told how far it is.
 
     >>> timed = time_steps("MQA", batch=1, heads=4, kv_heads=2, width=16, tokens=100)
     >>> len(timed.seconds), timed.nbytes > 100 * 2 * 16 * 4
@@ -56,8 +56,8 @@ def time_steps(
     """
     kept_heads = past(way, batch=batch, heads=heads, kv_heads=kv_heads, width=width, tokens=0).kv_heads
     a_token = batch * kept_heads * width * 2 * 4
-    kv_cache = _cache(way, batch, kept_heads, width, cache)
-    _check_room(kv_cache, tokens, a_token)
+    kv_cache = _make_cache(way, batch, kept_heads, width, cache)
+    _check_bytes(kv_cache, tokens, a_token)
     generator = torch.Generator().manual_seed(0)
 
     def numbers(heads: int, count: int) -> torch.Tensor:
@@ -79,23 +79,23 @@ def time_steps(
         decode(query, key, value, kv_cache)
         seconds.append(perf_counter() - began)
         kv_cache.crop(tokens)
-    return Timed(tuple(seconds[UNTIMED:]), nbytes, torch.get_num_threads())
+    return StepTimes(tuple(seconds[UNTIMED:]), nbytes, torch.get_num_threads())
 
 
-def _check_room(kv_cache: KVCache | LinearState, tokens: int, a_token: int) -> None:
+def _check_bytes(kv_cache: KVCache | LinearState, tokens: int, a_token: int) -> None:
     """Before anything is set aside."""
     if isinstance(kv_cache, LinearState):
         room = kv_cache.nbytes
     else:
-        page = layout_of(kv_cache.dtype, kv_cache.heads, kv_cache.width, kv_cache.value_width).page_bytes
+        page = page_layout(kv_cache.dtype, kv_cache.heads, kv_cache.width, kv_cache.value_width).page_bytes
         room = kv_cache.batch * page * (tokens // PAGE + 1)
-    if (needed := max(room, a_token * tokens)) > MOST_BYTES:
-        given, most = quantity(needed, "B"), quantity(MOST_BYTES, "B")
+    if (needed := max(room, a_token * tokens)) > MAX_BYTES:
+        given, most = quantity(needed, "B"), quantity(MAX_BYTES, "B")
         hint = "take fewer tokens, heads or sequences, or narrower heads"
         raise OptionError(complaint("cache", f"{given} that a measurement would fill", f"at most {most}", hint))
 
 
-def _cache(way: str, batch: int, heads: int, width: int, cache: str) -> KVCache | LinearState:
+def _make_cache(way: str, batch: int, heads: int, width: int, cache: str) -> KVCache | LinearState:
     if way == "linear":
         return LinearState(FeatureMap(elu1), batch, heads, width)
     return KVCache(batch, heads, width, dtype=getattr(torch, cache))

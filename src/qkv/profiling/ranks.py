@@ -18,16 +18,16 @@ from torch._C._distributed_c10d import FileStore
 from torch.distributed.device_mesh import DeviceMesh
 
 from .. import parallel
-from ..cost.links import Point
+from ..cost.communication import Point
 from ..errors import OptionError, complaint
 from ..functional import attention
 from ..masks import Causal
-from ..parallel.wire import TRAFFIC
+from ..parallel.transfer import TRAFFIC
 
 TOKENS, HEADS, KV_HEADS, WIDTH = 4096, 4, 4, 64
 SPLITS = ("ring", "gather", "heads")
 CALLS = 3
-PATIENCE = timedelta(minutes=2)
+TIMEOUT = timedelta(minutes=2)
 
 
 def measure_ranks(most: int = 4, tokens: int = TOKENS) -> list[Point]:
@@ -41,12 +41,12 @@ def measure_ranks(most: int = 4, tokens: int = TOKENS) -> list[Point]:
             for rank in range(counts[-1]):
                 here, there = context.Pipe(duplex=False)
                 work = str(Path(folder) / "store"), rank, counts, tokens, there
-                process = context.Process(target=_rank, args=work, daemon=True)
+                process = context.Process(target=_run_rank, args=work, daemon=True)
                 process.start()
                 there.close()
                 pipes.append(here)
                 processes.append(process)
-            return _answer(pipes[0])
+            return _receive(pipes[0])
         finally:
             for process in processes:
                 process.join(10)
@@ -54,8 +54,8 @@ def measure_ranks(most: int = 4, tokens: int = TOKENS) -> list[Point]:
                     process.kill()
 
 
-def _answer(pipe: Any) -> list[Point]:
-    wait = PATIENCE.total_seconds() * 3
+def _receive(pipe: Any) -> list[Point]:
+    wait = TIMEOUT.total_seconds() * 3
     try:
         found = pipe.recv() if pipe.poll(wait) else "nothing came back"
     except EOFError:
@@ -66,19 +66,19 @@ def _answer(pipe: Any) -> list[Point]:
     return found
 
 
-def _rank(store: str, rank: int, counts: list[int], tokens: int, pipe: Any) -> None:
+def _run_rank(store: str, rank: int, counts: list[int], tokens: int, pipe: Any) -> None:
     torch.set_num_threads(1)
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     try:
         size = counts[-1]
-        dist.init_process_group("gloo", store=FileStore(store, size), rank=rank, world_size=size, timeout=PATIENCE)
-        groups = {count: dist.new_group(list(range(count)), timeout=PATIENCE) for count in counts}
+        dist.init_process_group("gloo", store=FileStore(store, size), rank=rank, world_size=size, timeout=TIMEOUT)
+        groups = {count: dist.new_group(list(range(count)), timeout=TIMEOUT) for count in counts}
         points = []
         for count in counts:
             dist.barrier()
             if rank < count:
-                points += _points(groups[count], count, tokens)
+                points += _measure_splits(groups[count], count, tokens)
         dist.barrier()
         pipe.send(points)
         dist.destroy_process_group()
@@ -86,7 +86,7 @@ def _rank(store: str, rank: int, counts: list[int], tokens: int, pipe: Any) -> N
         pipe.send(f"{type(error).__name__}: {str(error).splitlines()[0]}")
 
 
-def _points(group: Any, count: int, tokens: int) -> list[Point]:
+def _measure_splits(group: Any, count: int, tokens: int) -> list[Point]:
     mesh = DeviceMesh.from_group(group, "cpu", mesh_dim_names=("ranks",))
     rank = dist.get_rank(group)
     own = (rank + 1) * tokens // count - rank * tokens // count

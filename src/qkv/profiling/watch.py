@@ -23,27 +23,15 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from .. import ops
-from ..cost.operators import (
-    ADDS,
-    ELEMENTWISE,
-    EMPTY,
-    FUSED,
-    LIKE,
-    MOVES,
-    OVERWRITES,
-    PICKS,
-    PLACES,
-    PLACES_SUMS,
-    QUESTIONS,
-)
 from ..cost.price import readable_bytes
 from ..errors import OptionError, complaint
+from .operators import ADDS, ELEMENTWISE, EMPTY, FUSED, LIKE, MOVES, OVERWRITES, PICKS, PLACES, PLACES_SUMS, QUESTIONS
 
 FLASH = "_scaled_dot_product_flash_attention_for_cpu"
 
 
 @dataclass
-class Counted:
+class OperatorCount:
     """What one operator did, all calls together. flops: products and elementwise. read, written: bytes."""
 
     calls: int = 0
@@ -56,7 +44,7 @@ class Counted:
     def flops(self) -> int:
         return self.products + self.elementwise
 
-    def add(self, other: Counted) -> None:
+    def add(self, other: OperatorCount) -> None:
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
@@ -80,7 +68,7 @@ class Watch:
     (60, 0, 124, 124)
     """
 
-    by_operator: dict[str, Counted] = field(default_factory=dict)
+    by_operator: dict[str, OperatorCount] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     peak: int = 0
     native: int = 0
@@ -95,7 +83,7 @@ class Watch:
             hint = "call watch() once more for a count of its own"
             raise OptionError(complaint("watch", "a Watch that is counting already", "one that is not", hint))
         self._stack = ExitStack()
-        self._counts = self._stack.enter_context(ops.counted() if ops.available() else nullcontext())
+        self._counts = self._stack.enter_context(ops.count_executed() if ops.available() else nullcontext())
         self._listener = self._stack.enter_context(_Listener(self))
         return self
 
@@ -142,7 +130,7 @@ class Watch:
             },
         }
 
-    def _sorted(self) -> list[tuple[str, Counted]]:
+    def _sorted(self) -> list[tuple[str, OperatorCount]]:
         rows = self.by_operator.items()
         return sorted(rows, key=lambda row: (-row[1].flops, -(row[1].read + row[1].written), row[0]))
 
@@ -155,15 +143,17 @@ class Watch:
             rows.append((name, str(one.calls), told, readable_bytes(one.read), readable_bytes(one.written)))
         totals = str(self.calls), short(self.flops), readable_bytes(self.read), readable_bytes(self.written)
         rows.append(("together", *totals))
-        lines = [f"{_cut(name):<34}{calls:>8}{flops:>12}{r:>12}{w:>12}".rstrip() for name, calls, flops, r, w in rows]
+        lines = [
+            f"{_shorten(name):<34}{calls:>8}{flops:>12}{r:>12}{w:>12}".rstrip() for name, calls, flops, r, w in rows
+        ]
         lines.append(f"flops of products {short(self.products)}, of all else in torch {short(self.elementwise)}")
         lines.append(f"made inside and alive at the worst moment: {readable_bytes(self.peak)}")
         if self.unknown:
             lines.append(f"flops not known, and not counted, of the operators marked ? ({len(self.unknown)})")
         return "\n".join(lines)
 
-    def _note(self, name: str, counted: Counted, known: bool) -> None:
-        self.by_operator.setdefault(name, Counted()).add(counted)
+    def _note(self, name: str, counted: OperatorCount, known: bool) -> None:
+        self.by_operator.setdefault(name, OperatorCount()).add(counted)
         if not known and name not in self.unknown:
             self.unknown.append(name)
 
@@ -195,7 +185,7 @@ class _Listener(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.namespace == "prim" or _base(func) in QUESTIONS:
+        if func.namespace == "prim" or _operator_name(func) in QUESTIONS:
             return func(*args, **kwargs)
         if func._overloadpacket not in flop_registry and _is_composite(func):
             # Under inference_mode such an operator comes as a whole; its parts are what is executed.
@@ -209,56 +199,56 @@ class _Listener(TorchDispatchMode):
 
     def _count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         given = _tensors((args, kwargs))
-        changed = [t for t in _tensors(_written_arguments(func, args, kwargs)) if _is_plain(t)]
+        changed = [t for t in _tensors(_written_arguments(func, args, kwargs)) if _is_strided(t)]
         outs = _tensors(out)
-        known_storages = {t.untyped_storage()._cdata for t in given if _is_plain(t)}
-        made = [t for t in outs if _is_plain(t) and t.untyped_storage()._cdata not in known_storages]
-        name = _base(func)
+        known_storages = {t.untyped_storage()._cdata for t in given if _is_strided(t)}
+        made = [t for t in outs if _is_strided(t) and t.untyped_storage()._cdata not in known_storages]
+        name = _operator_name(func)
         if name == "lift_fresh":  # what Python made, seen for the first time
             given, made = [], outs
         for tensor in (*made, *(t for t in changed if t.untyped_storage()._cdata in self.watch._alive)):
             self.watch._hold(tensor)
-        if outs and not made and not changed and all(map(_is_plain, (*given, *outs))):
+        if outs and not made and not changed and all(map(_is_strided, (*given, *outs))):
             return
-        products, elementwise, known = _flops(func, args, kwargs, out, given, outs)
-        read, written = _traffic(func, given, changed, made)
-        known = known and all(map(_is_plain, (*given, *outs)))
-        counted = Counted(1, products, elementwise, read, written)
+        products, elementwise, known = _operator_flops(func, args, kwargs, out, given, outs)
+        read, written = _bytes_moved(func, given, changed, made)
+        known = known and all(map(_is_strided, (*given, *outs)))
+        counted = OperatorCount(1, products, elementwise, read, written)
         self.watch._note(f"{func.namespace}.{func._overloadpacket.__name__}", counted, known)
 
 
-def _traffic(func: Any, given: list[Tensor], changed: list[Tensor], made: list[Tensor]) -> tuple[int, int]:
-    name = _base(func)
+def _bytes_moved(func: Any, given: list[Tensor], changed: list[Tensor], made: list[Tensor]) -> tuple[int, int]:
+    name = _operator_name(func)
     overwrites = name in OVERWRITES or "out" in func._overloadname
     skipped = {id(t) for t in changed} if overwrites or name in PLACES else set()
     first = given[0] if given else None
     read, seen = 0, set()
     for tensor in given:
-        if id(tensor) in skipped or name in LIKE or not _is_plain(tensor):
+        if id(tensor) in skipped or name in LIKE or not _is_strided(tensor):
             continue
         place = tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
         if place in seen:
             continue
         seen.add(place)
-        size = held_bytes(tensor)
-        read += min(size, sum(map(held_bytes, made))) if tensor is first and name in PICKS else size
+        size = tensor_bytes(tensor)
+        read += min(size, sum(map(tensor_bytes, made))) if tensor is first and name in PICKS else size
     if name in EMPTY:
         return read, 0
     if name in PLACES and changed:
-        placed = min(held_bytes(given[-1]), held_bytes(changed[0]))
+        placed = min(tensor_bytes(given[-1]), tensor_bytes(changed[0]))
         return read + (placed if name in PLACES_SUMS else 0), placed
-    return read, sum(map(held_bytes, (*made, *changed)))
+    return read, sum(map(tensor_bytes, (*made, *changed)))
 
 
-def _flops(
+def _operator_flops(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, given: list[Tensor], outs: list[Tensor]
 ) -> tuple[int, int, bool]:
     """Flops of products, of everything else, and whether they are known."""
-    name, packet = _base(func), func._overloadpacket
+    name, packet = _operator_name(func), func._overloadpacket
     numbers = max((t.numel() for t in (*given, *outs)), default=0)
     made = outs[0].numel() if outs else 0
     if name in (FLASH, FLASH + "_backward"):
-        return (*_flash(name, given, args, kwargs), True)
+        return (*_flash_flops(name, given, args, kwargs), True)
     if packet in flop_registry:
         return int(flop_registry[packet](*args, **kwargs, out_val=out)), made if name in ADDS else 0, True
     if name in ("mv", "addmv", "dot", "vdot"):
@@ -276,7 +266,7 @@ def _flops(
     return 0, 0, False
 
 
-def _flash(name: str, given: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
+def _flash_flops(name: str, given: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
     """torch's flash kernel on the CPU, tile by tile, as aten/native/cpu/FlashAttentionKernel.cpp goes over them.
 
     A block of queries goes over blocks of keys, each as a whole; under `is_causal` over those that begin before the
@@ -305,13 +295,13 @@ def _flash(name: str, given: list[Tensor], args: tuple[Any, ...], kwargs: dict[s
     return 4 * each * pairs * width, each * ((5 + masked) * pairs + scaled * width)
 
 
-def held_bytes(tensor: Tensor) -> int:
+def tensor_bytes(tensor: Tensor) -> int:
     """Bytes that a tensor's numbers take: an axis that `expand` made holds nothing, and no more than the storage has.
 
     >>> held_bytes(torch.ones(3, 1).expand(3, 5))
     12
     """
-    if not _is_plain(tensor):
+    if not _is_strided(tensor):
         return 0
     count = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
@@ -335,7 +325,7 @@ def short(count: int) -> str:
     raise AssertionError("unreachable")
 
 
-def _cut(name: str) -> str:
+def _shorten(name: str) -> str:
     return name if len(name) <= 33 else "…" + name[-32:]
 
 
@@ -343,11 +333,11 @@ def _tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def _is_plain(tensor: Tensor) -> bool:
+def _is_strided(tensor: Tensor) -> bool:
     return tensor.layout is torch.strided
 
 
-def _base(func: Any) -> str:
+def _operator_name(func: Any) -> str:
     """The operator's name without the mark of those that work in place."""
     name = func._overloadpacket.__name__
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
@@ -367,6 +357,6 @@ def _is_composite(func: Any) -> bool:
 
 def _is_tagged(func: Any) -> bool:
     """Whether torch calls it elementwise or a reduction; what works in place is asked for under its other name."""
-    plain = getattr(getattr(torch.ops.aten, _base(func), None), func._overloadname, None)
+    plain = getattr(getattr(torch.ops.aten, _operator_name(func), None), func._overloadname, None)
     tags = {*func.tags, *(plain.tags if plain is not None else ())}
     return torch.Tag.pointwise in tags or torch.Tag.reduction in tags

@@ -201,7 +201,7 @@ class PageBreak:
 
 
 @dataclass(frozen=True)
-class Room:
+class BlankLines:
     """Empty lines to write on by hand; on a screen there are none."""
 
     lines: int
@@ -211,7 +211,9 @@ class Room:
             raise OptionError(complaint("lines", self.lines, "from 1 to 60, which fill a page"))
 
 
-Block: TypeAlias = Heading | Paragraph | Formula | Derivation | Table | Figure | Items | Code | Note | PageBreak | Room
+Block: TypeAlias = (
+    Heading | Paragraph | Formula | Derivation | Table | Figure | Items | Code | Note | PageBreak | BlankLines
+)
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,181 @@
-"""From a typed tree to boxes: what stands beside, above and below what, with as few parentheses as reading needs.
-
-MathML and typst are written from the same boxes, so that a page and a sheet of paper show the same formula.
-"""
+"""What a formula is made of once only its looks are left: letters, signs, and what stands above and below what."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TypeAlias
 
+from ..maths import printing
 from ..maths import tree as t
-from .boxes import APPLY, TIMES, Big, Box, Fence, Grid, Letter, Numeral, Over, Root, Row, Scripts, Sign, Under, Word
+from ..maths.tree import rebuilt
 from .escapes import GREEK
-from .sized import Sized
+
+TIMES, APPLY = "\N{INVISIBLE TIMES}", "\N{FUNCTION APPLICATION}"
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One letter, slanted unless `upright`."""
+
+    text: str
+    upright: bool = False
+
+
+@dataclass(frozen=True)
+class Word:
+    """Several upright letters: the name of a function, or of a thing."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Numeral:
+    text: str
+
+
+@dataclass(frozen=True)
+class Sign:
+    """An operator; `place` is "infix", "prefix" or "postfix"."""
+
+    text: str
+    place: str = "infix"
+
+
+@dataclass(frozen=True)
+class Row:
+    parts: tuple[Box, ...]
+
+
+@dataclass(frozen=True)
+class Scripts:
+    base: Box
+    below: Box | None = None
+    above: Box | None = None
+
+
+@dataclass(frozen=True)
+class Over:
+    """A fraction."""
+
+    top: Box
+    bottom: Box
+
+
+@dataclass(frozen=True)
+class Root:
+    body: Box
+
+
+@dataclass(frozen=True)
+class Fence:
+    left: str
+    body: Box
+    right: str
+
+
+@dataclass(frozen=True)
+class Big:
+    """∑ or ∏ with what it runs over."""
+
+    sign: str
+    below: Box
+    above: Box | None
+
+
+@dataclass(frozen=True)
+class Grid:
+    rows: tuple[tuple[Box, ...], ...]
+
+
+@dataclass(frozen=True)
+class Under:
+    """Something with a small label beneath it, as the size of a matrix."""
+
+    body: Box
+    label: Box
+
+
+Box: TypeAlias = Letter | Word | Numeral | Sign | Row | Scripts | Over | Root | Fence | Big | Grid | Under
+
+
+@dataclass(frozen=True)
+class Sized(t.Node):
+    """A matrix with its size written beneath it; for writers alone, nothing reads it."""
+
+    body: t.Node
+
+
+def with_sizes(node: t.Node) -> t.Node:
+    """The tree with the size beneath every matrix that stands in a product, a sum or a chain.
+
+    >>> from qkv.maths import parse
+    >>> labelled(parse("X W", {"X": "matrix[3,2]", "W": "matrix[2,5]"})).right.shape
+    (2, 5)
+    """
+    if isinstance(node, t.Relation):
+        return _chain_with_sizes(node)
+    whole = node.body if isinstance(node, t.Transpose) else node
+    if isinstance(whole, t.Symbol | t.Written) and len(whole.shape) == 2 and 1 not in whole.shape:
+        return Sized(node.shape, node)
+    if isinstance(node, t.Contract | t.Multiply | t.Add | t.Call):
+        return rebuilt(node, with_sizes)
+    return node
+
+
+def _chain_with_sizes(chain: t.Relation) -> t.Relation:
+    """Sizes once: beneath the names of a product and its result, or beneath the numbers that a name stands for."""
+    products = [not isinstance(each, t.Symbol) and _names_matrix(each) for each in chain.members]
+    last = len(chain.members) - 1
+    kept = (
+        with_sizes(each) if product or (isinstance(each, t.Written) and (place == last or not any(products))) else each
+        for place, (each, product) in enumerate(zip(chain.members, products, strict=True))
+    )
+    return replace(chain, members=tuple(kept))
+
+
+def _names_matrix(node: t.Node) -> bool:
+    if isinstance(node, t.Symbol):
+        return len(node.shape) == 2
+    return any(map(_names_matrix, t.children(node)))
+
+
+class _Latex(printing.Latex):
+    def _sized(self, node: Sized) -> tuple[str, int]:
+        high, wide = map(self.size, node.shape)
+        return rf"\underset{{{high} \times {wide}}}{{{self.at(node.body, printing.SUM)}}}", printing.ATOM
+
+
+def latex_source(node: t.Node, labels: bool) -> str:
+    """The tree in LaTeX, with the sizes of matrices beneath them where `labels` is true."""
+    return _Latex().whole(with_sizes(node) if labels else node)
+
+
+def in_columns(node: t.Node) -> t.Node:
+    """The tree with every written vector as a column, and as a row where it is transposed.
+
+    >>> from qkv.maths import parse
+    >>> in_columns(parse("[[1, 0], [0, 1]] (2, 3)", {})).right.shape
+    (2, 1)
+    """
+    if isinstance(node, t.Transpose) and isinstance(node.body, t.Written) and len(node.body.shape) == 1:
+        return replace(node.body, shape=(1, *node.body.shape))
+    if isinstance(node, t.Written) and len(node.shape) == 1:
+        return replace(node, shape=(*node.shape, 1))
+    return rebuilt(node, in_columns)
+
+
+def has_matrix(node: t.Node) -> bool:
+    """Whether a matrix is written out anywhere in it."""
+    level = [node]
+    while level:
+        if any(isinstance(each, t.Written) and len(each.shape) == 2 for each in level):
+            return True
+        level = [child for each in level for child in t.children(each)]
+    return False
+
 
 RELATION, ADDITION, PRODUCT, ATOM = range(4)  # how tightly a node holds together
 

@@ -11,10 +11,10 @@ from ..errors import OptionError, complaint
 from ..figures.theme import standalone
 from . import document as d
 
-ENDINGS = (".html", ".pdf", ".md", ".tex", ".ipynb")
+SUFFIXES = (".html", ".pdf", ".md", ".tex", ".ipynb")
 
 
-def writable(path: str | os.PathLike[str], argument: str = "path", endings: tuple[str, ...] = ENDINGS) -> Path:
+def writable(path: str | os.PathLike[str], argument: str = "path", endings: tuple[str, ...] = SUFFIXES) -> Path:
     """The path, if a document can be written there: asked before the work begins.
 
     >>> writable("report.doc", "--report")
@@ -81,7 +81,7 @@ def contents(document: d.Document, path: Path) -> dict[Path, bytes]:
         }
         whole = markdown(document, [_linked(name) for name in names]).encode()
     elif ending == ".ipynb":
-        from .to_notebook import notebook
+        from .to_markdown import notebook
 
         whole = notebook(document).encode()
     else:

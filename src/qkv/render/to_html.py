@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from ..figures.svg import escape as escape_markup
 from ..figures.svg import tag
 from ..figures.theme import DARK_INK, DARK_PAPER, DARK_RULE, DARK_SOFT, FONT, INK, PAPER, RULE, SOFT, STYLE
+from ..maths.tree import Node
 from . import document as d
+from . import layout as b
 from .escapes import clean
-from .layout import relation
-from .to_mathml import mathml, written
+from .layout import boxes, relation, with_sizes
 
 _GREEN, _AMBER, _RED = "#1a6b34", "#7a5200", "#b3261e"
 _DARK_GREEN, _DARK_AMBER, _DARK_RED = "#7ddc98", "#f2c063", "#ff9d94"
@@ -110,7 +111,7 @@ class _Blocks:
     def __init__(self) -> None:
         self.figures = 0
 
-    def written(self, blocks: Iterable[d.Block]) -> str:
+    def box_mathml(self, blocks: Iterable[d.Block]) -> str:
         return "\n".join(map(self._block, blocks))
 
     def _block(self, block: d.Block) -> str:
@@ -137,7 +138,7 @@ class _Blocks:
                 return tag("aside", tag("p", inline(title), class_="title"), self.written(inside), class_=kind)
             case d.PageBreak():
                 return '<div class="break"></div>'
-            case d.Room(lines=lines):
+            case d.BlankLines(lines=lines):
                 return '<div class="room"></div>' * lines
 
     def _figure(self, figure: d.Figure) -> str:
@@ -155,7 +156,7 @@ def _derivation(block: d.Derivation) -> str:
     # A column in which nothing stands is left out.
     reasons, verdicts = any(step.reason for step in block.steps), any(step.verdict for step in block.steps)
     for step in block.steps:
-        sign = tag("math", written(relation(step.relation))) if step.relation else ""
+        sign = tag("math", box_mathml(relation(step.relation))) if step.relation else ""
         cells = [tag("td", sign, class_="relation"), tag("td", inline(step.maths))]
         if reasons:
             cells.append(tag("td", inline(step.reason), class_="reason"))
@@ -191,3 +192,56 @@ def _table(table: d.Table) -> str:
     head = tag("thead", cells("th", table.header, scope="col"))
     whole = tag("table", caption, head, tag("tbody", *(cells("td", row) for row in table.rows), ""))
     return tag("div", whole, class_="scroll", tabindex="0", role="group", aria_label="Table")
+
+
+def mathml(node: Node, *, block: bool = False, labels: bool = False) -> str:
+    """A <math> element; `block` sets it on a line of its own, `labels` sets sizes beneath matrices.
+
+    >>> from qkv.maths.tree import Symbol, Type
+    >>> mathml(Symbol((), "mu", Type("scalar")))
+    '<math><mi>μ</mi></math>'
+    """
+    inside = box_mathml(boxes(with_sizes(node) if labels else node))
+    return tag("math", inside, display="block") if block else tag("math", inside)
+
+
+def box_mathml(box: b.Box) -> str:
+    match box:
+        case b.Letter(text=text, upright=upright):
+            return tag("mi", escape_markup(text), mathvariant="normal") if upright else tag("mi", escape_markup(text))
+        case b.Word(text=text):
+            return tag("mi", escape_markup(text))
+        case b.Numeral(text=text):
+            return tag("mn", escape_markup(text))
+        case b.Sign(text=text, place=place):
+            return tag("mo", escape_markup(text)) if place == "infix" else tag("mo", escape_markup(text), form=place)
+        case b.Row(parts=parts):
+            return tag("mrow", *map(box_mathml, parts))
+        case b.Scripts():
+            return _scripts_mathml(box)
+        case b.Over(top=top, bottom=bottom):
+            return tag("mfrac", box_mathml(top), box_mathml(bottom))
+        case b.Root(body=body):
+            return tag("msqrt", box_mathml(body))
+        case b.Fence(left=left, body=body, right=right):
+            opening = tag("mo", escape_markup(left), form="prefix", fence="true", stretchy="true")
+            closing = tag("mo", escape_markup(right), form="postfix", fence="true", stretchy="true")
+            # Only a mathematics font has brackets that grow: a style sheet draws them where it knows the class.
+            drawn = {"class": "brackets"} if (left, right) == ("[", "]") and isinstance(body, b.Grid) else {}
+            return tag("mrow", opening, box_mathml(body), closing, **drawn)
+        case b.Big(sign=sign, below=below, above=above):
+            name, over = ("munder", "") if above is None else ("munderover", box_mathml(above))
+            return tag(name, tag("mo", sign, movablelimits="true", largeop="true"), box_mathml(below), over)
+        case b.Grid(rows=rows):
+            return tag("mtable", *(tag("mtr", *(tag("mtd", box_mathml(cell)) for cell in row)) for row in rows))
+        case b.Under(body=body, label=label):
+            return tag("munder", box_mathml(body), tag("mstyle", box_mathml(label), scriptlevel="1"))
+
+
+def _scripts_mathml(box: b.Scripts) -> str:
+    base = box_mathml(box.base)
+    if box.below is not None and box.above is not None:
+        return tag("msubsup", base, box_mathml(box.below), box_mathml(box.above))
+    if box.below is not None:
+        return tag("msub", base, box_mathml(box.below))
+    return tag("msup", base, box_mathml(box.above)) if box.above is not None else base

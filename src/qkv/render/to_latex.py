@@ -36,7 +36,7 @@ def inline(words: d.Words) -> str:
 
 
 def _source(maths: d.Maths) -> str | None:
-    from .sized import latex as written
+    from .layout import latex_source as written
 
     node = maths.tree()
     return None if node is None else written(node, maths.labels)
@@ -90,7 +90,7 @@ def _block(block: d.Block, files: Iterable[str]) -> str:
             return f"\\begin{{quote}}\n\\textbf{{{inline(title)}}}\n\n{_blocks(inside, files)}\n\\end{{quote}}"
         case d.PageBreak():
             return "\\newpage"
-        case d.Room(lines=lines):
+        case d.BlankLines(lines=lines):
             return f"\\vspace{{{1.5 * lines:g}\\baselineskip}}"
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from ..figures.theme import standalone
 from . import document as d
@@ -36,10 +38,10 @@ def _within(svg: str) -> str:
 
 
 def _latex(maths: d.Maths) -> str | None:
-    from .sized import latex
+    from .layout import latex_source
 
     node = maths.tree()
-    return None if node is None else latex(node, maths.labels)
+    return None if node is None else latex_source(node, maths.labels)
 
 
 def _piece(piece: d.Inline) -> str:
@@ -94,7 +96,7 @@ def _block(block: d.Block, places: Iterable[str]) -> str:
             return "\n".join(f"> {each}".rstrip() for each in whole.split("\n"))
         case d.PageBreak():
             return "---"
-        case d.Room(lines=lines):
+        case d.BlankLines(lines=lines):
             return "\n".join(["<br>"] * lines)
 
 
@@ -114,3 +116,53 @@ def _step(step: d.Step) -> list[str]:
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]], right: frozenset[int] = frozenset()) -> str:
     rule = ["---:" if place in right else "---" for place in range(len(header))]
     return "\n".join(f"| {' | '.join(line(cell) for cell in row)} |" for row in (header, rule, *rows))
+
+
+def notebook(document: d.Document) -> str:
+    """The text of an .ipynb file, format 4.5; the same document gives the same text.
+
+    >>> json.loads(notebook(d.Document("Report", (d.Code("1 + 1", "python"),))))["cells"][1]["source"]
+    ['1 + 1']
+    """
+    cells = [_notebook_cell(place, kind, text) for place, (kind, text) in enumerate(_notebook_cells(document))]
+    language = {"name": "python"}
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    whole = {
+        "cells": cells,
+        "metadata": {"kernelspec": kernel, "language_info": language},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+def _notebook_cells(document: d.Document) -> Iterator[tuple[str, str]]:
+    """A cell for each section; Python that stands at the top level has cells of its own."""
+    title: str | None = document.title
+    section: list[d.Block] = []
+    for block in document.blocks:
+        code = isinstance(block, d.Code) and block.language == "python"
+        if code or isinstance(block, d.Heading):
+            if section or title is not None:
+                yield "markdown", _section_markdown(title, section)
+            title, section = None, []
+        if isinstance(block, d.Code) and code:
+            yield "code", clean(block.text)
+        elif not isinstance(block, d.PageBreak):
+            section.append(block)
+    if section or title is not None:
+        yield "markdown", _section_markdown(title, section)
+
+
+def _section_markdown(title: str | None, blocks: Iterable[d.Block]) -> str:
+
+    text = markdown(d.Document(title or "", tuple(blocks))).strip()
+    return text if title is not None else text.removeprefix("#").strip()
+
+
+def _notebook_cell(place: int, kind: str, text: str) -> dict[str, Any]:
+    made: dict[str, Any] = {"cell_type": kind, "id": f"cell-{place}", "metadata": {}}
+    if kind == "code":
+        made |= {"execution_count": None, "outputs": []}
+    lines = text.splitlines(keepends=True)
+    return {**made, "source": lines}

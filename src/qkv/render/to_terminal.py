@@ -11,12 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from . import document as d
-from .boxes import Box, Row, Word
-from .drawn import has_grid, side_by_side
 from .escapes import clean, line
-from .layout import SIGNS, boxes
-from .sized import labelled
-from .to_text import plain, pretty
+from .layout import SIGNS, Box, Row, Word, boxes, with_sizes
+from .to_text import has_grid, plain, pretty, side_by_side
 
 COLOURS = {"proved": "green", "tested": "yellow", "refuted": "bold red"}
 _NOTES = {"note": "bold green", "correction": "bold yellow", "refuted": "bold red"}
@@ -79,7 +76,7 @@ class Drawn:
 def formula(*formulas: d.Maths, displayed: bool = False) -> RenderableType:
     """Matrices are drawn; what a line of text is enough for stands on one, unless it is `displayed`."""
     trees = [(maths, maths.tree()) for maths in formulas]
-    drawings = [boxes(labelled(node) if maths.labels else node) for maths, node in trees if node is not None]
+    drawings = [boxes(with_sizes(node) if maths.labels else node) for maths, node in trees if node is not None]
     text = "    ".join(map(plain, formulas))
     if len(drawings) < len(formulas):
         return Text(text)
@@ -118,7 +115,7 @@ def _link(step: d.Step) -> RenderableType:
     text = f"{sign}{plain(step.maths)}"
     if node is None:
         return Text(text)
-    box = boxes(labelled(node) if step.maths.labels else node)
+    box = boxes(with_sizes(node) if step.maths.labels else node)
     return Drawn([Row((Word(sign), box))], text)
 
 
@@ -151,7 +148,7 @@ def _block(block: d.Block) -> Iterator[RenderableType]:
             for inside in blocks:
                 for part in _block(inside):
                     yield Padding(part, (0, 0, 0, 2))
-        case d.PageBreak() | d.Room():
+        case d.PageBreak() | d.BlankLines():
             yield ""
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from . import document as d
+from . import layout as b
 from .escapes import GREEK, line
 
 _BELOW = dict(zip("0123456789aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", strict=True))
@@ -21,7 +23,7 @@ _ABOVE = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 def plain(maths: d.Maths) -> str:
     """A formula on one line, in Unicode."""
-    from ..maths.writing import plain as written
+    from ..maths.printing import plain as written
 
     node = maths.tree()
     return line(maths.text()) if node is None else written(node)
@@ -68,3 +70,242 @@ def in_text(prose: str, symbols: Mapping[str, str] | None = None) -> str:
     """
     pieces = d.prose(prose, symbols)
     return "".join(pretty(plain(piece)) if isinstance(piece, d.Maths) else piece.text for piece in pieces)
+
+
+RELATIONS = frozenset("=≤≥<>≠≈")
+_TALL = {
+    "(": "⎛⎜⎝", ")": "⎞⎟⎠", "[": "⎡⎢⎣", "]": "⎤⎥⎦", "|": "│││", "‖": "‖‖‖",
+}  # fmt: skip
+_RAISED = dict(zip("0123456789+-−()in⊤′", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁽⁾ⁱⁿᵀ′", strict=True))
+_LOWERED = dict(zip("0123456789+-−()aehijklmnoprstuvx,·", "₀₁₂₃₄₅₆₇₈₉₊₋₋₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ,·", strict=True))
+_SPACED = RELATIONS | frozenset("+−±·×⊙∈→")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Lines of one width; `base` is the line that stands level with the text beside it."""
+
+    lines: tuple[str, ...]
+    base: int = 0
+
+    @property
+    def width(self) -> int:
+        return len(self.lines[0])
+
+    @property
+    def flat(self) -> bool:
+        return len(self.lines) == 1
+
+
+def drawn(box: b.Box) -> Drawing:
+    """
+    >>> two = b.Grid(((b.Numeral("1"),), (b.Numeral("20"),)))
+    >>> print("\\n".join(drawn(b.Row((b.Letter("x"), b.Sign("="), b.Fence("[", two, "]")))).lines))
+    x = ⎡  1 ⎤
+        ⎣ 20 ⎦
+    """
+    match box:
+        case b.Letter(text=text) | b.Word(text=text) | b.Numeral(text=text):
+            return _line(text)
+        case b.Sign(text=text, place=place):
+            return _line(_sign(text, place))
+        case b.Row(parts=parts):
+            return beside(_spread(parts))
+        case b.Scripts():
+            return _scripts(box)
+        case b.Over(top=top, bottom=bottom):
+            above, below = drawn(top), drawn(bottom)
+            wide = max(above.width, below.width)
+            lines = (*_centred(above, wide), "─" * wide, *_centred(below, wide))
+            return Drawing(lines, len(above.lines))
+        case b.Root(body=body):
+            return beside((_line("√"), drawn(body if _atom(body) else b.Fence("(", body, ")"))))
+        case b.Fence(left=left, body=body, right=right):
+            return _fenced(left, drawn(body), right)
+        case b.Big(sign=sign, below=below, above=above):
+            over = (_tight(above),) if above is not None else ()
+            stack = (*over, sign, _tight(below))
+            wide = max(map(len, stack))
+            lines = tuple(line.center(wide) for line in stack)
+            return Drawing(tuple(f"{line} " for line in lines), len(over))
+        case b.Grid(rows=rows):
+            return _grid(rows)
+        case b.Under(body=body, label=label):
+            main, beneath = drawn(body), _line(_tight(label))
+            wide = max(main.width, beneath.width)
+            return Drawing((*_centred(main, wide), *_centred(beneath, wide)), main.base)
+
+
+def broken(box: b.Box, room: int) -> tuple[Drawing, ...]:
+    """The drawing, or where it is wider than `room` several: a chain goes on below, from a relation on."""
+    whole = drawn(box)
+    if whole.width <= room or not isinstance(box, b.Row):
+        return (whole,)
+    members: list[list[b.Box]] = [[]]
+    for part in box.parts:
+        if isinstance(part, b.Sign) and part.text in RELATIONS:
+            members.append([])
+        members[-1].append(part)
+    lines: list[list[b.Box]] = []
+    for member in members:
+        if lines and drawn(b.Row((*lines[-1], *member))).width <= room:
+            lines[-1] += member
+        else:
+            lines.append(list(member))
+    return tuple(drawn(b.Row(tuple(parts))) for parts in lines)
+
+
+def side_by_side(boxes: Sequence[b.Box], room: int, gap: int = 4) -> Iterator[Drawing]:
+    """Drawings beside each other, as many as there is room for, then the next below."""
+    row: list[Drawing] = []
+    for box in boxes:
+        for each in broken(box, room):
+            wide = sum(one.width for one in row) + gap + each.width
+            if row and wide > room:
+                yield beside(row)
+                row = []
+            row += [Drawing(tuple(" " * gap for _ in each.lines), each.base), each] if row else [each]
+    if row:
+        yield beside(row)
+
+
+def has_grid(box: b.Box) -> bool:
+    """Whether a line of text is not enough for it."""
+    match box:
+        case b.Grid() | b.Under():
+            return True
+        case b.Row(parts=parts):
+            return any(map(has_grid, parts))
+        case b.Fence(body=body) | b.Root(body=body):
+            return has_grid(body)
+        case b.Scripts(base=base):
+            return has_grid(base)
+        case b.Over(top=top, bottom=bottom):
+            return has_grid(top) or has_grid(bottom)
+    return False
+
+
+def beside(drawings: Iterable[Drawing]) -> Drawing:
+    """Drawings from left to right, their bases on one line."""
+    parts = [part for part in drawings if part.width]
+    if not parts:
+        return Drawing(("",))
+    above = max(part.base for part in parts)
+    below = max(len(part.lines) - part.base for part in parts)
+    rows = []
+    for row in range(above + below):
+        places = ((part, row - above + part.base) for part in parts)
+        rows.append("".join(part.lines[at] if 0 <= at < len(part.lines) else " " * part.width for part, at in places))
+    return Drawing(tuple(rows), above)
+
+
+def _spread(parts: Sequence[b.Box]) -> Iterator[Drawing]:
+    """Factors stand apart, unless a raised sign parts them already."""
+    before = ""
+    for part in parts:
+        drawing = drawn(part)
+        if part == b.Sign(b.TIMES) and before.endswith(tuple(_RAISED.values())):
+            continue
+        yield drawing
+        before = drawing.lines[0] if drawing.flat else ""
+
+
+def _line(text: str) -> Drawing:
+    return Drawing((text,))
+
+
+def _tight(box: b.Box) -> str:
+    """What is small has no room for spaces; nor for more than a line."""
+    return drawn(box).lines[0].replace(" ", "")
+
+
+def _sign(text: str, place: str) -> str:
+    if text == b.TIMES:
+        return " "
+    if text == b.APPLY:
+        return ""
+    if text == ",":
+        return ", "
+    return f" {text} " if place == "infix" and text in _SPACED else text
+
+
+def _atom(box: b.Box) -> bool:
+    return isinstance(box, b.Letter | b.Word | b.Numeral | b.Fence) or (
+        isinstance(box, b.Scripts) and isinstance(box.base, b.Letter)
+    )
+
+
+def _scripts(box: b.Scripts) -> Drawing:
+    base = drawn(box.base)
+    below = drawn(box.below) if box.below is not None else None
+    above = drawn(box.above) if box.above is not None else None
+    if base.flat and (below is None or below.flat) and (above is None or above.flat):
+        lower = _small(below, _LOWERED, "_") if below is not None else ""
+        upper = _small(above, _RAISED, "^") if above is not None else ""
+        return _line(f"{base.lines[0]}{lower}{upper}")
+    lower = tuple(_small_lines(below, _LOWERED)) if below is not None else ()
+    upper = tuple(_small_lines(above, _RAISED)) if above is not None else ()
+    middle = max(0, len(base.lines) - len(upper) - len(lower))
+    wide = max(map(len, (*upper, *lower)))
+    side = tuple(line.ljust(wide) for line in (*upper, *([""] * middle), *lower))
+    return beside((base, Drawing(side, base.base + max(0, len(side) - len(base.lines)))))
+
+
+def _small(script: Drawing, signs: dict[str, str], mark: str) -> str:
+    text = script.lines[0].replace(" ", "")
+    if all(sign in signs for sign in text):
+        return "".join(signs[sign] for sign in text)
+    return f"{mark}{text}" if len(text) == 1 or text.isalnum() else f"{mark}({text})"
+
+
+def _small_lines(script: Drawing, signs: dict[str, str]) -> Iterable[str]:
+    for line in script.lines:
+        text = line.replace(" ", "") if script.flat else line
+        yield "".join(signs[sign] for sign in text) if all(sign in signs for sign in text) else text
+
+
+def _fenced(left: str, body: Drawing, right: str) -> Drawing:
+    if body.flat:
+        return _line(f"{left}{body.lines[0]}{right}")
+    return beside((_tall(left, body), _space(body), body, _space(body), _tall(right, body)))
+
+
+def _space(body: Drawing) -> Drawing:
+    return Drawing(tuple(" " for _ in body.lines), body.base)
+
+
+def _tall(sign: str, body: Drawing) -> Drawing:
+    top, middle, bottom = _TALL.get(sign, sign * 3)
+    return Drawing((top, *(middle for _ in body.lines[2:]), bottom), body.base)
+
+
+def _grid(rows: Sequence[Sequence[b.Box]]) -> Drawing:
+    cells = [[drawn(_on_a_line(cell)) for cell in row] for row in rows]
+    widths = [max(column) for column in zip(*([cell.width for cell in row] for row in cells), strict=True)]
+    lines: list[str] = []
+    for row in cells:
+        line = beside(
+            _padded(cell, wide, bool(place)) for place, (cell, wide) in enumerate(zip(row, widths, strict=True))
+        )
+        lines += line.lines
+    return Drawing(tuple(lines), (len(lines) - 1) // 2)
+
+
+def _on_a_line(cell: b.Box) -> b.Box:
+    """A fraction of numbers as 1/2: a row of a matrix is a line."""
+    match cell:
+        case b.Over(top=b.Numeral(text=top), bottom=b.Numeral(text=bottom)):
+            return b.Word(f"{top}/{bottom}")
+        case b.Row(parts=(b.Sign() as sign, last)):
+            return b.Row((sign, _on_a_line(last)))
+    return cell
+
+
+def _padded(cell: Drawing, wide: int, apart: bool) -> Drawing:
+    gap = "  " if apart else ""
+    return Drawing(tuple(f"{gap}{line.rjust(wide)}" for line in cell.lines), cell.base)
+
+
+def _centred(drawing: Drawing, wide: int) -> tuple[str, ...]:
+    before = (wide - drawing.width) // 2
+    return tuple(f"{' ' * before}{line}".ljust(wide) for line in drawing.lines)

@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from types import ModuleType
 
 from ..errors import OptionError, complaint
-from . import boxes as b
 from . import document as d
+from . import layout as b
 from .escapes import line
 from .escapes import typst as quoted
-from .layout import boxes, relation
-from .sized import labelled
+from .layout import boxes, relation, with_sizes
 
 _START = """\
 #set document(title: {title})
@@ -149,7 +148,7 @@ def _delimiter(text: str) -> str:
 def _formula(source: d.Maths, shape: str = "${}$") -> str:
     node = source.tree()
     if node is not None and source.labels:
-        node = labelled(node)
+        node = with_sizes(node)
     return shape.format(maths(boxes(node))) if node is not None else f"#raw({quoted(line(source.text()))});"
 
 
@@ -158,7 +157,7 @@ def _in_cell(source: d.Maths, shape: str = "${}$") -> str:
     node = source.tree()
     if node is None:
         return _formula(source)
-    box = boxes(labelled(node) if source.labels else node)
+    box = boxes(with_sizes(node) if source.labels else node)
     parts = box.parts if isinstance(box, b.Row) else ()
     breaks = any(isinstance(part, b.Sign) and part.text in _BREAKS for part in parts)
     return f"#{'whole' if breaks else 'fitted'}[{shape.format(maths(box))}]"
@@ -209,7 +208,7 @@ def _block(block: d.Block) -> str:
             return f'#aside("{_EDGES[kind]}")[#strong[{inline(title)}]\n\n{_blocks(inside)}\n]'
         case d.PageBreak():
             return "#pagebreak(weak: true)"
-        case d.Room(lines=lines):
+        case d.BlankLines(lines=lines):
             return f"#v({1.8 * lines:g}em)"
 
 

@@ -1,9 +1,9 @@
-"""What a user's similarity function or feature map has to be, tried on random data.
+"""Checks of a similarity function or feature map, on random data.
 
-`Similarity(function)` and `FeatureMap(map)` are called on blocks that are cut where it suits the
-machine. That is right only for a function of one query and one key, applied to each pair on its own.
-And V'_i = Σ_j sim v_j / Σ_j sim exists only where Σ_j sim(q_i, k_j) ≠ 0: enough is sim ≥ 0 with one
-positive term.
+qkv calls `Similarity(function)` and `FeatureMap(map)` on blocks of queries and keys. That is right only
+for a function of one query and one key, applied to each pair independently. And
+V'_i = Σ_j sim v_j / Σ_j sim exists only where Σ_j sim(q_i, k_j) ≠ 0: sim ≥ 0 with one positive term is
+enough.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from torch import Tensor
 
 from qkv.errors import DtypeError, OptionError, ShapeError, complaint
 
-from .specs import generator
+from .call_case import generator
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What was seen on random data; it proves nothing about other data.
+    """What was observed on random data; it proves nothing about other data.
 
-    nonnegative: no similarity was below 0. sums_positive: no row's sum was 0 or less. smallest_sum: of
-    all rows, relative to the sum of absolute values, so that 1.0 is no cancellation at all and values
-    near 0 lose digits.
+    nonnegative: no similarity was below 0. sums_positive: no row's sum was 0 or less. smallest_sum: the
+    smallest sum of a row, relative to the sum of absolute values: 1.0 means no cancellation, values near
+    0 lose digits.
     """
 
     nonnegative: bool
@@ -36,8 +36,8 @@ class Conditions:
         if self.nonnegative and self.sums_positive:
             return "no similarity was negative and every sum was positive: the quotient exists on this data"
         if self.sums_positive:
-            share = f"the smallest {self.smallest_sum:.3g} of its terms"
-            return f"some similarities were negative; every sum was positive, {share}"
+            smallest = f"the smallest {self.smallest_sum:.3g} of its terms"
+            return f"some similarities were negative; every sum was positive, {smallest}"
         return "some sums were 0 or negative: rows can be 0, or lose their digits to cancellation"
 
 
@@ -50,35 +50,50 @@ def check_similarity(
     seed: int = 0,
     scale: float = 1.0,
 ) -> Conditions:
-    """Try a function for `Similarity(function)`: (b, h, q, width), (b, h, k, width) → (b, h, q, k).
+    """Check a function for `Similarity(function)`.
 
-    Raises ShapeError, DtypeError or OptionError when it gives the wrong shape or dtype, numbers that are
-    not finite, or numbers that depend on anything but the two vectors at hand: the block they stand in,
-    their position in it, or the batch. scale stretches the random data; heads is for functions that hold
-    parameters per head.
+    Args:
+        function: (b, h, q, width), (b, h, k, width) → (b, h, q, k).
+        width: of queries and keys.
+        heads: for functions with parameters per head.
+        dtype: of the random data.
+        seed: of the random data.
+        scale: the factor of the random data.
 
-    >>> from qkv.testing.specs import gaussian
+    Returns:
+        Whether similarities were nonnegative and sums positive.
+
+    Raises:
+        ShapeError, DtypeError: for a result of the wrong shape or dtype.
+        OptionError: for non-finite results, and for results that depend on anything but one query and one
+            key: the block, the position in it, or the batch.
+
+    >>> from qkv.testing.call_case import gaussian
     >>> check_similarity(gaussian).sums_positive
     True
     >>> check_similarity(lambda q, k: (q @ k.transpose(-1, -2)).softmax(-1))
     Traceback (most recent call last):
     qkv.errors.OptionError: function: got other numbers when the keys are cut into blocks, \
 wanted a function of one query and one key alone. Hint: sums, maxima and norms over keys or queries \
-belong into the equation, not into the similarity.
+belong in the equation, not in the similarity.
     """
     source = generator(seed)
     query = torch.randn(3, heads, 5, width, generator=source, dtype=torch.float64).mul(scale).to(dtype)
     key = torch.randn(3, heads, 7, width, generator=source, dtype=torch.float64).mul(scale).to(dtype)
-    whole = _called(function, query, key)
+    whole = _checked_call(function, query, key)
     others = torch.arange(6, -1, -1)
     for what, found, wanted in (
-        ("when it is called again", lambda: _called(function, query, key), whole),
-        ("when the keys are cut into blocks", lambda: _called(function, query, key[:, :, 2:4]), whole[..., 2:4]),
-        ("when the queries are cut into blocks", lambda: _called(function, query[:, :, 1:2], key), whole[:, :, 1:2]),
-        ("when the keys change places", lambda: _called(function, query, key[:, :, others]), whole[..., others]),
-        ("when a batch row stands alone", lambda: _called(function, query[1:2], key[1:2]), whole[1:2]),
+        ("when it is called again", lambda: _checked_call(function, query, key), whole),
+        ("when the keys are cut into blocks", lambda: _checked_call(function, query, key[:, :, 2:4]), whole[..., 2:4]),
+        (
+            "when the queries are cut into blocks",
+            lambda: _checked_call(function, query[:, :, 1:2], key),
+            whole[:, :, 1:2],
+        ),
+        ("when the keys change places", lambda: _checked_call(function, query, key[:, :, others]), whole[..., others]),
+        ("when a batch row is alone", lambda: _checked_call(function, query[1:2], key[1:2]), whole[1:2]),
     ):
-        _assert_alike("function", what, found(), wanted, "one query and one key alone")
+        _assert_equal("function", what, found(), wanted, "one query and one key alone")
     sums, sizes = whole.double().sum(-1), whole.double().abs().sum(-1)
     return Conditions(
         bool((whole >= 0).all()),
@@ -95,7 +110,21 @@ def check_feature_map(
     seed: int = 0,
     scale: float = 1.0,
 ) -> Conditions:
-    """Try a map for `FeatureMap(map)`: (..., width) → (..., features), each vector on its own.
+    """Check a map for `FeatureMap(map)`.
+
+    Args:
+        phi: (..., width) → (..., features), each vector independently.
+        width: of queries and keys.
+        dtype: of the random data.
+        seed: of the random data.
+        scale: the factor of the random data.
+
+    Returns:
+        Whether the similarities φ(q)·φ(k) were nonnegative and their sums positive.
+
+    Raises:
+        ShapeError, DtypeError: for a result of the wrong shape or dtype.
+        OptionError: for non-finite features, and for features that depend on other vectors.
 
     >>> from qkv import features
     >>> print(check_feature_map(features.elu1))
@@ -114,14 +143,14 @@ def check_feature_map(
     if whole.dtype is not dtype:
         raise DtypeError(complaint("map", f"{whole.dtype} for {dtype}", f"{dtype}", "keep the dtype of the input"))
     if not bool(whole.isfinite().all()):
-        raise OptionError(complaint("map", "numbers that are not finite", f"finite features of data of size {scale:g}"))
+        raise OptionError(complaint("map", "non-finite features", f"finite features of data of size {scale:g}"))
     alone = (x[:, :, 2:3], whole[:, :, 2:3]), (x[1, 1], whole[1, 1]), (x[..., 0, :], whole[..., 0, :])
     for part, right in alone:
-        _assert_alike("map", "when vectors are taken out of their block", phi(part), right, "one vector alone")
+        _assert_equal("map", "when vectors are outside of their block", phi(part), right, "one vector alone")
     return check_similarity(lambda q, k: phi(q) @ phi(k).transpose(-1, -2), width, dtype=dtype, seed=seed, scale=scale)
 
 
-def _called(function: Callable[[Tensor, Tensor], Tensor], query: Tensor, key: Tensor) -> Tensor:
+def _checked_call(function: Callable[[Tensor, Tensor], Tensor], query: Tensor, key: Tensor) -> Tensor:
     found = function(query, key)
     if not isinstance(found, Tensor):
         raise DtypeError(complaint("function", type(found).__name__, "a tensor"))
@@ -135,7 +164,7 @@ def _called(function: Callable[[Tensor, Tensor], Tensor], query: Tensor, key: Te
         raise OptionError(
             complaint(
                 "function",
-                "similarities that are not finite",
+                "non-finite similarities",
                 "finite numbers for finite vectors",
                 "overflow, 0/0 and roots of negative numbers are the usual causes",
             )
@@ -143,9 +172,9 @@ def _called(function: Callable[[Tensor, Tensor], Tensor], query: Tensor, key: Te
     return found
 
 
-def _assert_alike(argument: str, what: str, found: Tensor, wanted: Tensor, alone: str) -> None:
+def _assert_equal(argument: str, what: str, found: Tensor, wanted: Tensor, alone: str) -> None:
     """Equal up to rounding: torch sums blocks of another size in another order."""
     close = 64 * torch.finfo(wanted.dtype).eps * max(1.0, float(wanted.double().abs().max()))
     if found.shape != wanted.shape or float((found.double() - wanted.double()).abs().max()) > close:
-        hint = "sums, maxima and norms over keys or queries belong into the equation, not into the similarity"
+        hint = "sums, maxima and norms over keys or queries belong in the equation, not in the similarity"
         raise OptionError(complaint(argument, f"other numbers {what}", f"a function of {alone}", hint))

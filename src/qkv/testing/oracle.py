@@ -1,10 +1,10 @@
-"""Attention by its definition, in float64, one query at a time.
+"""Attention from its definition, in float64, one query at a time.
 
     V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j),   j over the keys that query i attends to
 
-The oracle shares no code with qkv's backends. It picks the attended keys first and computes with those
-alone, so that nothing masked can matter by construction. It is slow, and differentiable: where the
-inputs require gradients, so does the result.
+The oracle shares no code with qkv's backends. It selects the attended keys first and computes with those
+alone, so that masked keys cannot matter. It is slow, and differentiable: where the inputs require
+gradients, so does the result.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from torch import Tensor
 from qkv.masks import Extent
 from qkv.similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
 
-# What one query gets from the keys that it attends to: (width_v,), (), (attended,)
-Row = tuple[Tensor, Tensor, Tensor]
+# The result of one query over the keys that it attends to: (width_v,), (), (attended,)
+RowResult = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """What attention should have given, in float64 and in the caller's dimensions.
+    """The right answer, in float64 and in the caller's dimensions.
 
-    out: (..., len_q, width_v). lse: (..., len_q) for `Softmax`, None for what has no log-sum-exp.
+    out: (..., len_q, width_v). lse: (..., len_q) for `Softmax`, else None.
     weights: (..., len_q, len_k), 0 where not attended. attended: the same shape, boolean.
     """
 
@@ -50,10 +50,21 @@ def oracle(
 ) -> Oracle:
     """The right answer to `qkv.attention` with the same arguments, in float64.
 
-    query (batch, heads_q, len_q, width), key (batch, heads_kv, len_k, width), value
-    (batch, heads_kv, len_k, width_v), or three dimensions without heads, or two without a batch.
-    Query head h reads key/value head h // (heads_q // heads_kv). Softmax's logits are made in the
-    order scale, softcap, bias, mask. `mask` may also be a boolean tensor that broadcasts to the scores.
+    Args:
+        query: (batch, heads_q, len_q, width), or three dimensions without heads, or two without a batch.
+            Query head h reads key/value head h // (heads_q // heads_kv).
+        key: (batch, heads_kv, len_k, width).
+        value: (batch, heads_kv, len_k, width_v).
+        similarity: one of qkv's similarities; None is `Softmax()`. The order of softmax's logits is scale,
+            softcap, bias, mask.
+        mask: one of qkv's masks, or a boolean tensor that broadcasts to the scores.
+        bias: broadcasts to the scores; only with softmax.
+
+    Returns:
+        out, lse, weights and the attended pairs.
+
+    Raises:
+        ValueError: for a bias with another similarity than softmax.
 
     >>> from qkv import Softmax
     >>> q = torch.tensor([[1.0, 0.0]])
@@ -62,7 +73,7 @@ def oracle(
     >>> [round(x, 3) for x in oracle(q, k, v, similarity=Softmax(scale=1.0)).out[0].tolist()]
     [-7.941, 0.067]
 
-    Edges, for `Softmax`: a query with nothing to attend to, or whose logits are all −inf, gets 0,
+    Edge cases of `Softmax`: a query with nothing to attend to, or whose logits are all −inf, gets 0,
     lse −inf and weights 0, with a sink too. A bias of −inf masks. A key whose logit is −inf has a
     weight of exactly 0, and its value does not matter. A logit that is NaN or +inf makes the row NaN,
     lse included. An attended value of ±inf gives ±inf however small its weight is, since a weight that
@@ -73,15 +84,15 @@ def oracle(
     """
     similarity = Softmax() if similarity is None else similarity
     if bias is not None and not isinstance(similarity, Softmax):
-        raise ValueError(f"bias: {similarity!r} has no scores to add to; only Softmax takes a bias")
+        raise ValueError(f"bias: got one with {similarity!r}, wanted None; only Softmax takes a bias")
     dims = query.dim()
-    q, k, v = (_four(tensor.double(), dims) for tensor in (query, key, value))
+    q, k, v = (_to_four_dims(tensor.double(), dims) for tensor in (query, key, value))
     batch, heads, len_q, _ = q.shape
     group = heads // k.shape[1] if k.shape[1] else 1
     scores = (batch, heads, len_q, k.shape[2])
     attended = attended_pairs(mask, bias, Extent(*scores, dims))
-    added = None if bias is None else _four_scores(bias.double(), scores, dims)
-    rule = _rule(similarity, heads)
+    added = None if bias is None else _scores_to_four_dims(bias.double(), scores, dims)
+    rule = _row_function(similarity, heads)
     out, lse, weights = [q.new_empty(0, v.shape[3])], [q.new_empty(0)], [q.new_empty(0, scores[3])]
     for b, h, i in product(range(batch), range(heads), range(len_q)):
         seen = attended[b, h, i].nonzero().flatten()
@@ -91,27 +102,27 @@ def oracle(
         lse.append(row[1][None])
         weights.append(q.new_zeros(1, scores[3]).index_copy(1, seen, row[2][None]))
     return Oracle(
-        _caller(torch.cat(out).reshape(*scores[:3], v.shape[3]), dims),
-        _caller(torch.cat(lse).reshape(scores[:3]), dims) if isinstance(similarity, Softmax) else None,
-        _caller(torch.cat(weights).reshape(scores), dims),
-        _caller(attended, dims),
+        _to_caller_dims(torch.cat(out).reshape(*scores[:3], v.shape[3]), dims),
+        _to_caller_dims(torch.cat(lse).reshape(scores[:3]), dims) if isinstance(similarity, Softmax) else None,
+        _to_caller_dims(torch.cat(weights).reshape(scores), dims),
+        _to_caller_dims(attended, dims),
     )
 
 
 def attended_pairs(mask: Any, bias: Tensor | None, extent: Extent) -> Tensor:
-    """Which query may attend to which key, (batch, heads, len_q, len_k), asked pair by pair.
+    """Which query attends to which key, (batch, heads, len_q, len_k), evaluated pair by pair.
 
-    A bias of −inf says no, as the mask does. `mask` is a qkv mask, a boolean tensor that broadcasts
+    A bias of −inf masks. `mask` is a qkv mask, a boolean tensor that broadcasts
     right-aligned to the caller's scores, or None.
     """
     shape = (extent.batch, extent.heads, extent.len_q, extent.len_k)
     if mask is None:
         attended = torch.ones(shape, dtype=torch.bool)
     elif isinstance(mask, Tensor):
-        attended = _four_scores(mask, shape, extent.dims).clone()
+        attended = _scores_to_four_dims(mask, shape, extent.dims).clone()
     else:
         resolved = mask.resolved(extent)
-        # One list and one tensor: writing element by element into a tensor costs 20 times as much.
+        # One list and one tensor: writing element by element into a tensor is 20 times slower.
         cells = [
             bool(resolved.allows(b, h, i, j, extent))
             for b in range(extent.batch)
@@ -121,11 +132,11 @@ def attended_pairs(mask: Any, bias: Tensor | None, extent: Extent) -> Tensor:
         ]
         attended = torch.tensor(cells, dtype=torch.bool).reshape(shape)
     if bias is not None:
-        attended &= _four_scores(bias.detach(), shape, extent.dims) != -math.inf
+        attended &= _scores_to_four_dims(bias.detach(), shape, extent.dims) != -math.inf
     return attended
 
 
-def _rule(similarity: object, heads: int) -> Callable[[Tensor, Tensor, Tensor, Tensor | float, int], Row]:
+def _row_function(similarity: object, heads: int) -> Callable[[Tensor, Tensor, Tensor, Tensor | float, int], RowResult]:
     """(one query, its keys, their values, their bias, the head's number) → out, lse and weights."""
     match similarity:
         case Softmax():
@@ -138,10 +149,10 @@ def _rule(similarity: object, heads: int) -> Callable[[Tensor, Tensor, Tensor, T
             return lambda q, k, v, plus, h: _ratio((phi(k) * phi(q)).sum(-1), v, normalize)
         case Similarity(function=function):
             return lambda q, k, v, plus, h: _ratio(_one_head(function, q, k, h, heads), v, True)
-    raise TypeError(f"similarity: {similarity!r} is none of qkv's five kinds")
+    raise TypeError(f"similarity: got {similarity!r}, wanted one of qkv's five kinds")
 
 
-def _softmax(similarity: Softmax, q: Tensor, k: Tensor, v: Tensor, plus: Tensor | float, head: int) -> Row:
+def _softmax(similarity: Softmax, q: Tensor, k: Tensor, v: Tensor, plus: Tensor | float, head: int) -> RowResult:
     logits = (k * q).sum(-1) * (similarity.scale if similarity.scale is not None else 1 / math.sqrt(len(q)))
     if similarity.softcap is not None:
         logits = similarity.softcap * torch.tanh(logits / similarity.softcap)
@@ -159,10 +170,10 @@ def _softmax(similarity: Softmax, q: Tensor, k: Tensor, v: Tensor, plus: Tensor 
     # Not exp(logits − lse): where lse is large, its rounding would be a relative error of every weight.
     weights = torch.exp(logits - top) / total
     out = (weights[:, None] * torch.where(torch.isfinite(v), v, 0.0)).sum(0)
-    # exp may underflow to 0, but the weight is positive: what is not finite behind it must not be lost.
-    odd = ~torch.isfinite(v) & live[:, None]
-    if bool(odd.any()):
-        out = out + torch.where(odd, v, 0.0).sum(0)
+    # exp may underflow to 0, but the weight is positive: a non-finite value must not be lost.
+    nonfinite = ~torch.isfinite(v) & live[:, None]
+    if bool(nonfinite.any()):
+        out = out + torch.where(nonfinite, v, 0.0).sum(0)
     return out, lse, weights
 
 
@@ -174,7 +185,7 @@ def _sink(similarity: Softmax, head: int, like: Tensor) -> Tensor:
     return flat[head : head + 1] if len(flat) > 1 else flat
 
 
-def _argmax(scores: Tensor, v: Tensor) -> Row:
+def _argmax(scores: Tensor, v: Tensor) -> RowResult:
     one_hot = torch.zeros_like(scores.detach())
     none = scores.new_tensor(-math.inf)
     if bool(scores.isnan().any()):
@@ -187,7 +198,7 @@ def _argmax(scores: Tensor, v: Tensor) -> Row:
     return v[best], none, one_hot
 
 
-def _ratio(sims: Tensor, v: Tensor, normalize: bool) -> Row:
+def _ratio(sims: Tensor, v: Tensor, normalize: bool) -> RowResult:
     below = sims.sum()
     weights = sims if not normalize else 0 * sims if below == 0 else sims / below
     return (weights[:, None] * v).sum(0), below.detach(), weights
@@ -200,18 +211,18 @@ def _one_head(function: Callable[[Tensor, Tensor], Tensor], q: Tensor, k: Tensor
     return function(query_block, key_block)[0, head, 0]
 
 
-def _four(tensor: Tensor, dims: int) -> Tensor:
+def _to_four_dims(tensor: Tensor, dims: int) -> Tensor:
     """Three dimensions have one head, two dimensions one head and one batch row."""
     return tensor if dims == 4 else tensor.unsqueeze(1) if dims == 3 else tensor[None, None]
 
 
-def _four_scores(tensor: Tensor, scores: tuple[int, int, int, int], dims: int) -> Tensor:
-    """Broadcast, right-aligned, to the scores as the caller sees them; then to four dimensions."""
+def _scores_to_four_dims(tensor: Tensor, scores: tuple[int, int, int, int], dims: int) -> Tensor:
+    """Broadcast, right-aligned, to scores in the caller's dimensions; then to four dimensions."""
     batch, _, len_q, len_k = scores
     seen = scores if dims == 4 else (batch, len_q, len_k) if dims == 3 else (len_q, len_k)
-    return _four(tensor.expand(seen), dims)
+    return _to_four_dims(tensor.expand(seen), dims)
 
 
-def _caller(tensor: Tensor, dims: int) -> Tensor:
+def _to_caller_dims(tensor: Tensor, dims: int) -> Tensor:
     """Back from four dimensions (or three, without a last axis) to the caller's."""
     return tensor if dims == 4 else tensor.squeeze(1) if dims == 3 else tensor[0, 0]

@@ -1,8 +1,7 @@
-"""Numbers that must not matter, and cache that must not be read.
+"""Three ways to catch a kernel that reads what it should not.
 
-Three ways to catch a kernel that reads what it should not: fill what is masked with NaN, infinity
-and 1e30; fill freshly allocated cache with NaN; put the same numbers into unusual layouts, with NaN
-in the gaps between them.
+Fill masked numbers with NaN, infinity and 1e30; fill newly allocated memory with NaN; put the same
+numbers into unusual layouts, with NaN in the gaps between them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ POISONS = (math.nan, math.inf, -math.inf, 1e30)
 
 
 def unseen_keys(attended: Tensor, heads_kv: int = 1) -> Tensor:
-    """Keys that no query attends to: (..., len_q, len_k) → (..., len_k), one line per key/value head.
+    """Keys that no query attends to: (..., len_q, len_k) → (..., len_k), one row per key/value head.
 
     With four dimensions, a key is unseen when no query head of its group attends to it.
 
@@ -39,8 +38,16 @@ def poison_masked(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Copies whose unattended parts hold NaN, ±inf and 1e30 in turn.
 
-    attended: boolean (..., len_q, len_k), as in `Oracle.attended`. Keys and values that no query
-    attends to are filled, and so are queries that attend to nothing.
+    Args:
+        query: (..., len_q, width).
+        key: (..., len_k, width).
+        value: (..., len_k, width_v).
+        attended: boolean (..., len_q, len_k), as in `Oracle.attended`.
+        poisons: the numbers to fill with.
+
+    Returns:
+        query with the rows filled that attend to nothing; key and value with the rows filled that no query
+        attends to.
 
     >>> x = torch.zeros(3, 2)
     >>> attended = torch.tensor([[True, False, True], [True, False, True], [False, False, False]])
@@ -52,7 +59,7 @@ def poison_masked(
     return (
         _fill(query, ~attended.any(dim=-1), poisons),
         _fill(key, unseen, poisons),
-        # Another poison than the key's, so that every pair of kinds occurs.
+        # A different poison than the key's, so that every pair of kinds occurs.
         _fill(value, unseen, poisons[1:] + poisons[:1]),
     )
 
@@ -76,7 +83,7 @@ _ALLOCATORS: set[Any] = {
 }
 
 
-class _Poisoning(TorchFunctionMode):
+class _PoisonAllocations(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -89,16 +96,16 @@ class _Poisoning(TorchFunctionMode):
 
 @contextmanager
 def poisoned_memory() -> Iterator[None]:
-    """Inside, torch.empty, empty_like, empty_strided, new_empty and their like give NaN instead of leftovers.
+    """Inside, torch.empty, empty_like, empty_strided, new_empty and similar functions return NaN.
 
     >>> with poisoned_memory():
     ...     torch.empty(2), torch.zeros(1).new_empty(1)
     (tensor([nan, nan]), tensor([nan]))
 
-    It holds for allocations made from Python in the current thread, those of native backends included,
-    since qkv allocates their results there. Integers keep what they have.
+    It covers allocations made from Python in the current thread, including results of native backends,
+    which qkv allocates there. Integer tensors are not filled.
     """
-    with _Poisoning():
+    with _PoisonAllocations():
         yield
 
 
@@ -109,12 +116,12 @@ def _permuted(tensor: Tensor, order: list[int]) -> Tensor:
 
 
 def transposed(tensor: Tensor) -> Tensor:
-    """Stored column by column: the last axis has a stride, the one before it has none."""
+    """Stored column by column: the second to last axis has stride 1."""
     return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
 
 
 def heads_last(tensor: Tensor) -> Tensor:
-    """Stored (batch, length, heads, width), as projections leave it; below three axes as it is."""
+    """Stored (batch, length, heads, width), as projections return it; unchanged below three axes."""
     if tensor.dim() < 3:
         return tensor.contiguous()
     order = [*range(tensor.dim() - 3), tensor.dim() - 2, tensor.dim() - 3, tensor.dim() - 1]
@@ -126,31 +133,33 @@ def reversed_axes(tensor: Tensor) -> Tensor:
     return _permuted(tensor, list(reversed(range(tensor.dim()))))
 
 
-def step_two(tensor: Tensor) -> Tensor:
-    """Every second number of a row; NaN lies between."""
-    return _inside(tensor, -1, lambda room, size: room.narrow(-1, 0, 2 * size)[..., ::2] if size else room[..., :0], 2)
+def strided_columns(tensor: Tensor) -> Tensor:
+    """Every second number of a row, with NaN between them."""
+    return _inside(
+        tensor, -1, lambda larger, size: larger.narrow(-1, 0, 2 * size)[..., ::2] if size else larger[..., :0], 2
+    )
 
 
-def step_two_rows(tensor: Tensor) -> Tensor:
-    """Every second row; NaN lies between."""
-    return _inside(tensor, -2, lambda room, size: room[..., ::2, :] if size else room[..., :0, :], 2)
+def strided_rows(tensor: Tensor) -> Tensor:
+    """Every second row, with NaN between them."""
+    return _inside(tensor, -2, lambda larger, size: larger[..., ::2, :] if size else larger[..., :0, :], 2)
 
 
 def sliced(tensor: Tensor) -> Tensor:
     """The middle columns of a wider tensor, as a packed qkv projection is cut; NaN on both sides."""
-    return _inside(tensor, -1, lambda room, size: room.narrow(-1, size, size), 3)
+    return _inside(tensor, -1, lambda larger, size: larger.narrow(-1, size, size), 3)
 
 
 def misaligned(tensor: Tensor) -> Tensor:
-    """One element off every alignment, at the end of a longer storage."""
-    room = tensor.new_full((tensor.numel() + 8,), math.nan)
-    view = room[1 : 1 + tensor.numel()].view(tensor.shape)
+    """One element off every alignment, inside a longer storage."""
+    storage = tensor.new_full((tensor.numel() + 8,), math.nan)
+    view = storage[1 : 1 + tensor.numel()].view(tensor.shape)
     view.copy_(tensor)
     return view
 
 
 def expanded(tensor: Tensor) -> Tensor:
-    """Stride 0 along every axis whose entries are all equal; as it is when there is none."""
+    """Stride 0 along every axis whose entries are all equal; contiguous when there is none."""
     view = tensor.contiguous()
     for axis in range(tensor.dim()):
         if view.shape[axis] == 0:
@@ -175,8 +184,8 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "transposed": transposed,
     "heads_last": heads_last,
     "reversed_axes": reversed_axes,
-    "step_two": step_two,
-    "step_two_rows": step_two_rows,
+    "step_two": strided_columns,
+    "step_two_rows": strided_rows,
     "sliced": sliced,
     "misaligned": misaligned,
     "expanded": expanded,
@@ -184,7 +193,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def layouts(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The same numbers in many cache layouts, each with its name.
+    """The same numbers in many memory layouts: pairs of a name and a tensor.
 
     >>> names = [name for name, same in layouts(torch.arange(6.0).reshape(2, 3))]
     >>> names[:3]

@@ -1,7 +1,7 @@
 """Hypothesis strategies for calls of attention.
 
-`calls()` draws a `CallCase`: sizes, head layout, dtype, similarity, mask, bias, cache layout and numbers.
-What fails prints as code that makes the same call again. This is the only module that needs hypothesis.
+`calls()` draws a `CallCase`: sizes, head layout, dtype, similarity, mask, bias, memory layout and numbers.
+A failing case prints as the code that makes the call again. This is the only module that needs hypothesis.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from .cases import BIASES, DTYPES, VALUES, CallCase
+from .call_case import BIASES, DTYPES, FUNCTIONS, MAPS, RULES, VALUES, CallCase, Spec
 from .poison import LAYOUTS
-from .specs import FUNCTIONS, MAPS, RULES, Spec
 
-# Small primes, ones and odd numbers: blocks of 2, 4 and 8 always leave a rest.
+# Small primes, ones and odd numbers: blocks of 2, 4 and 8 always leave a remainder.
 LENGTHS = (1, 2, 3, 5, 7, 9, 11, 13, 17)
 WIDTHS = (1, 2, 3, 5, 7, 8, 11)
 # (heads_q, heads_kv): MHA, GQA and MQA.
@@ -23,7 +22,7 @@ HEAD_LAYOUTS = ((1, 1), (2, 2), (3, 3), (4, 2), (6, 2), (6, 3), (2, 1), (5, 1))
 
 
 def lengths(*, zero: bool = True) -> st.SearchStrategy[int]:
-    """A number of positions; now and then none, or enough to fill more than one block."""
+    """A number of positions; rarely 0, or enough to fill more than one block."""
     common = st.sampled_from(LENGTHS)
     rare = st.sampled_from((0, 33, 67) if zero else (33, 67))
     return st.integers(0, 19).flatmap(lambda n: rare if n == 0 else common)
@@ -113,8 +112,8 @@ def calls(
 ) -> CallCase:
     """Any call that `qkv.attention` must answer.
 
-    Sizes are small primes and odd numbers, now and then 0 or more than a block; `dtypes`, `kinds` of
-    similarity and kinds of `values` can be narrowed down.
+    Sizes are small primes and odd numbers, rarely 0 or more than a block; `dtypes`, `kinds` of similarity
+    and kinds of `values` select which calls are drawn.
     """
     dims = draw(st.sampled_from((4, 4, 4, 3, 2)))
     heads_q, heads_kv = draw(st.sampled_from(HEAD_LAYOUTS)) if dims == 4 else (1, 1)

@@ -5,47 +5,142 @@ attended |v| of the row, in the result's dtype; float16 and bfloat16 inputs are 
 only the result is rounded. A backend may be off by the largest of
 
 - the bound that the backend publishes,
-- twice the error of the plain dense computation in the same dtype, plus one ulp,
-- what the rounding of the scores alone does: a score that is off by δ changes every weight by a factor
-  e^δ, and scores of size S have δ ≈ S·eps whatever the algorithm is. For scores below about 8 this
-  stays under the bounds that qkv's backends publish.
+- twice the error of the naive computation (`naive_attention`) in the same dtype, plus one ulp,
+- the effect of rounded scores: a score that is off by δ changes every weight by a factor e^δ, and
+  scores of size S have δ ≈ S·eps with any algorithm. For scores below about 8 this stays under the
+  bounds that qkv's backends publish,
 
-and by half an ulp for the rounding of the result itself. Ratios (`Polynomial`, `FeatureMap`,
-`Similarity`) are no convex combinations: where signs differ, Σ_j sim can cancel, and any rounding of a
-term is then magnified by the condition number Σ_j |sim_j| (|v_j| + |V'_i|) / |Σ_j sim_j|, the two terms
-for what stands above and below the fraction. Their bounds count ulp of that number; without cancellation
-it is at most twice the largest attended |v|. lse is held to float32's accuracy, and for float16 and
-bfloat16 inputs to 1/8 of their eps: pieces that are merged by it are then as good as undivided ones.
+plus half an ulp for the rounding of the result itself. Ratios (`Polynomial`, `FeatureMap`,
+`Similarity`) are not convex combinations: where signs differ, Σ_j sim can cancel, and the rounding of a
+term is then magnified by the condition number Σ_j |sim_j| (|v_j| + |V'_i|) / |Σ_j sim_j|: one term for
+the numerator and one for the denominator. Their bounds count ulp of that number; without cancellation
+it is at most twice the largest attended |v|. lse must have float32's accuracy, and for float16 and
+bfloat16 inputs 1/8 of their eps, so that merging partial results by lse loses no accuracy.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from qkv.similarity import Argmax, FeatureMap, Polynomial, Softmax
+from qkv.similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
 
 from .oracle import Oracle
-from .plain import arithmetic, plain_dense, similarities
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of sums: float32 for float16 and bfloat16, else the dtype itself."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+class NaiveResult(NamedTuple):
+    out: Tensor
+    lse: Tensor | None
+    weights: Tensor
+
+
+def naive_attention(
+    query: Tensor, key: Tensor, value: Tensor, attended: Tensor, similarity: Any = None, bias: Tensor | None = None
+) -> NaiveResult:
+    """The naive computation in one dtype: all scores, then softmax or the quotient, then one product with the values.
+
+    Unlike the oracle it has the rounding errors of a straightforward computation, and backends are
+    compared with it. It is differentiable, and expects finite numbers.
+
+    Args:
+        query: (..., len_q, width), with 2, 3 or 4 dimensions.
+        key: (..., len_k, width).
+        value: (..., len_k, width_v).
+        attended: boolean (..., len_q, len_k).
+        similarity: one of qkv's similarities; None is `Softmax()`.
+        bias: broadcasts to the scores; only with softmax.
+
+    Returns:
+        out, lse (None unless softmax) and weights. float16 and bfloat16 are computed in float32.
+
+    >>> x = torch.eye(2)
+    >>> naive_attention(x, x, x, torch.tensor([[True, False], [False, False]])).out
+    tensor([[1., 0.],
+            [0., 0.]])
+    """
+    dtype = query.dtype
+    q, k, v = (t.to(compute_dtype(dtype)) for t in (query, key, value))
+    if q.dim() == 4 and k.shape[1]:
+        k, v = (t.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for t in (k, v))
+    similarity = Softmax() if similarity is None else similarity
+    if isinstance(similarity, Softmax):
+        weights, lse = _softmax_weights(q, k, attended, similarity, bias)
+    else:
+        weights, lse = _other_weights(q, k, attended, similarity), None
+    return NaiveResult((weights @ v).to(dtype), lse, weights.to(dtype))
+
+
+def _softmax_weights(
+    q: Tensor, k: Tensor, attended: Tensor, similarity: Softmax, bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    scores = q @ k.transpose(-1, -2) * similarity.scale_for(q.shape[-1])
+    if similarity.softcap is not None:
+        scores = similarity.softcap * torch.tanh(scores / similarity.softcap)
+    if bias is not None:
+        scores = scores + torch.where(bias == -math.inf, 0.0, bias)
+    empty = ~attended.any(-1, keepdim=True)
+    # An empty row gets scores of 0 and is zeroed afterwards: a softmax of −inf alone would be NaN.
+    scores = torch.where(attended, scores, torch.where(empty, 0.0, -math.inf))
+    top = scores.detach().amax(-1, keepdim=True) if scores.shape[-1] else scores.sum(-1, keepdim=True)
+    sink = None
+    if similarity.sink is not None:
+        sink = torch.as_tensor(similarity.sink).to(scores.dtype).reshape((-1, 1, 1) if scores.dim() == 4 else ())
+        top = torch.maximum(top, sink.detach())
+    powers = torch.exp(scores - top)
+    total = powers.sum(-1, keepdim=True)
+    if sink is not None:
+        total = total + torch.exp(sink - top)
+    empty = empty | (total == 0)
+    weights = torch.where(empty, 0.0, powers / torch.where(empty, 1.0, total))
+    lse = torch.where(empty, -math.inf, top + torch.log(torch.where(empty, 1.0, total)))
+    return weights, lse.squeeze(-1)
+
+
+def _other_weights(q: Tensor, k: Tensor, attended: Tensor, similarity: Any) -> Tensor:
+    if isinstance(similarity, Argmax):
+        scores = torch.where(attended, q @ k.transpose(-1, -2), -math.inf)
+        if not scores.shape[-1]:
+            return scores
+        return torch.zeros_like(scores).scatter(-1, scores.argmax(-1, keepdim=True), 1.0) * attended
+    sims = torch.where(attended, similarities(similarity, q, k), 0.0)
+    if not getattr(similarity, "normalize", True):
+        return sims
+    total = sims.sum(-1, keepdim=True)
+    return torch.where(total == 0, 0.0, sims / torch.where(total == 0, 1.0, total))
+
+
+def similarities(similarity: Any, q: Tensor, k: Tensor) -> Tensor:
+    """sim(q_i, k_j) of the ratios, (..., len_q, len_k), for queries and keys with the same heads."""
+    match similarity:
+        case Polynomial(degree=degree, offset=offset):
+            return (q @ k.transpose(-1, -2) + offset) ** degree
+        case FeatureMap(map=phi):
+            return phi(q) @ phi(k).transpose(-1, -2)
+        case Similarity(function=function):
+            blocks = (t if t.dim() == 4 else t[:, None] if t.dim() == 3 else t[None, None] for t in (q, k))
+            return function(*blocks).reshape(*q.shape[:-1], k.shape[-2])
+    raise TypeError(f"similarity: {similarity!r} is none of qkv's ratios")
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What is allowed beside the published bound: factor × the plain dense error + ulps.
+    """What is allowed besides the published bound: factor × the naive computation's error + ulps.
 
-    >>> Budget().allowed(bound=8.0, dense_error=6.0)
-    13.0
+    The larger of the two is what counts.
     """
 
     factor: float = 2.0
     ulps: float = 1.0
-
-    def allowed(self, bound: float, dense_error: float) -> float:
-        return max(bound, self.factor * dense_error + self.ulps)
 
 
 def ulp(magnitude: Tensor, dtype: torch.dtype) -> Tensor:
@@ -64,8 +159,8 @@ def ulp(magnitude: Tensor, dtype: torch.dtype) -> Tensor:
 def error_in_ulp(actual: Tensor, gold: Tensor, scale_values: Tensor, dtype: torch.dtype) -> Tensor:
     """The largest error of each row, in ulp of `scale_values`: (..., q, n), (..., q, n), (..., q) → (..., q).
 
-    gold is float64. NaN and ±inf must stand exactly where gold has them, else the error is inf; where
-    gold is beyond what dtype can hold, dtype's infinity is right.
+    gold is float64. NaN and ±inf must be exactly where gold has them, else the error is inf; where
+    gold overflows dtype, dtype's infinity is right.
 
     >>> one = torch.ones(1, 1, dtype=torch.float64)
     >>> error_in_ulp(one + 2**-22, one, torch.tensor([1.0]), torch.float32).item()
@@ -81,32 +176,32 @@ def error_in_ulp(actual: Tensor, gold: Tensor, scale_values: Tensor, dtype: torc
 
 
 @dataclass(frozen=True)
-class Part:
-    """One result (out, lse or weights) and what its error is measured by, row by row, in float64.
+class ResultBounds:
+    """The bounds of one result (out, lse or weights), row by row, in float64.
 
-    gold: (..., q, n). reach: (..., q), what an ulp is taken of. condition: the size of the terms that
-    are summed, at least reach. rounding: the error that rounded scores alone bring. dense_error: the
-    plain dense computation's, in ulp.
+    gold: (..., q, n). magnitude: (..., q), errors count in ulp of it. condition: the size of the terms that
+    are summed, at least magnitude. rounding: the error caused by rounded scores. naive_error: the naive
+    computation's, in ulp.
     """
 
     gold: Tensor
     dtype: torch.dtype
-    reach: Tensor
+    magnitude: Tensor
     condition: Tensor
     rounding: Tensor
-    dense_error: float = 0.0
+    naive_error: float = 0.0
 
     def errors(self, actual: Tensor) -> Tensor:
-        """Row by row, in ulp of reach."""
-        return error_in_ulp(actual.reshape(self.gold.shape), self.gold, self.reach, self.dtype)
+        """Row by row, in ulp of magnitude."""
+        return error_in_ulp(actual.reshape(self.gold.shape), self.gold, self.magnitude, self.dtype)
 
     def allowed(self, bound: Mapping[torch.dtype, float], budget: Budget) -> Tensor:
-        """Row by row, in ulp of reach."""
-        unit, inner = ulp(self.reach, self.dtype), arithmetic(self.dtype)
+        """Row by row, in ulp of magnitude."""
+        unit, inner = ulp(self.magnitude, self.dtype), compute_dtype(self.dtype)
         terms = bound[inner] * ulp(self.condition, inner) / unit
-        published = torch.where(self.condition > self.reach, terms.clamp(min=bound[self.dtype]), bound[self.dtype])
-        plain = budget.factor * self.dense_error + budget.ulps
-        return torch.maximum(published, self.rounding / unit).clamp(min=plain) + 0.5
+        published = torch.where(self.condition > self.magnitude, terms.clamp(min=bound[self.dtype]), bound[self.dtype])
+        naive = budget.factor * self.naive_error + budget.ulps
+        return torch.maximum(published, self.rounding / unit).clamp(min=naive) + 0.5
 
 
 def largest_attended(value: Tensor, attended: Tensor) -> Tensor:
@@ -120,45 +215,60 @@ def largest_attended(value: Tensor, attended: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Yardstick:
-    """The oracle's answer to one call with the measures for its parts: out, lse and weights."""
+class ErrorBounds:
+    """The oracle's answer to one call, and the bounds of its parts: out, lse and weights."""
 
     gold: Oracle
-    parts: Mapping[str, Part]
+    parts: Mapping[str, ResultBounds]
 
 
-def yardstick(
+def error_bounds(
     query: Tensor, key: Tensor, value: Tensor, gold: Oracle, similarity: Any = None, bias: Tensor | None = None
-) -> Yardstick:
-    """Measures for a call that the oracle has answered, the plain dense computation's errors among them."""
+) -> ErrorBounds:
+    """The bounds of the answers to a call, from the oracle's answer and the naive computation's errors.
+
+    Args:
+        query: (..., len_q, width), with 2, 3 or 4 dimensions.
+        key: (..., len_k, width).
+        value: (..., len_k, width_v).
+        gold: what `oracle` returned for the same call.
+        similarity: that of the call.
+        bias: that of the call.
+    """
     similarity = Softmax() if similarity is None else similarity
-    dtype, inner = query.dtype, arithmetic(query.dtype)
-    scores, above, below = _sizes(query, key, value, gold, similarity, bias)
-    reach = torch.maximum(largest_attended(value, gold.attended), _row_max(gold.out))
+    dtype, inner = query.dtype, compute_dtype(query.dtype)
+    scores, above, below = _term_sizes(query, key, value, gold, similarity, bias)
+    magnitude = torch.maximum(largest_attended(value, gold.attended), _row_max(gold.out))
     rounding = 2 * torch.finfo(inner).eps * scores
-    ones = torch.ones_like(reach).maximum(_row_max(gold.weights))
+    ones = torch.ones_like(magnitude).maximum(_row_max(gold.weights))
     parts = {
-        "out": Part(gold.out, dtype, reach, reach.maximum(above + _row_max(gold.out) * below), rounding * reach),
-        "weights": Part(gold.weights, dtype, ones, ones.maximum(below * (1 + _row_max(gold.weights))), rounding),
+        "out": ResultBounds(
+            gold.out, dtype, magnitude, magnitude.maximum(above + _row_max(gold.out) * below), rounding * magnitude
+        ),
+        "weights": ResultBounds(
+            gold.weights, dtype, ones, ones.maximum(below * (1 + _row_max(gold.weights))), rounding
+        ),
     }
     if gold.lse is not None:
         height = torch.where(gold.lse.isfinite(), gold.lse.abs(), 0.0).clamp(min=1.0)
-        parts["lse"] = Part(gold.lse.unsqueeze(-1), inner, height, height, rounding.clamp(min=_lse_slack(dtype)))
+        parts["lse"] = ResultBounds(
+            gold.lse.unsqueeze(-1), inner, height, height, rounding.clamp(min=_lse_tolerance(dtype))
+        )
     q, k, v = (torch.where(tensor.isfinite(), tensor, 0.0).detach() for tensor in (query, key, value))
-    plain = plain_dense(q, k, v, gold.attended, similarity, None if bias is None else bias.detach())
-    return Yardstick(gold, {name: _with_dense_error(part, getattr(plain, name)) for name, part in parts.items()})
+    naive = naive_attention(q, k, v, gold.attended, similarity, None if bias is None else bias.detach())
+    return ErrorBounds(gold, {name: _with_naive_error(part, getattr(naive, name)) for name, part in parts.items()})
 
 
-def _lse_slack(dtype: torch.dtype) -> float:
-    """An error of lse is a relative error of weights: below 1/8 ulp of half precision no result can show it."""
+def _lse_tolerance(dtype: torch.dtype) -> float:
+    """An error of lse is a relative error of weights: below 1/8 ulp of half precision it has no visible effect."""
     return torch.finfo(dtype).eps / 8 if dtype in (torch.float16, torch.bfloat16) else 0.0
 
 
-def _with_dense_error(part: Part, plain: Tensor) -> Part:
-    """Rows that the oracle has NaN or infinity in say nothing about rounding and are left out."""
-    errors = part.errors(plain)
+def _with_naive_error(part: ResultBounds, naive: Tensor) -> ResultBounds:
+    """Rows in which the oracle has NaN or infinity tell nothing about rounding and are left out."""
+    errors = part.errors(naive)
     errors = errors[errors.isfinite()]
-    return replace(part, dense_error=float(errors.max()) if errors.numel() else 0.0)
+    return replace(part, naive_error=float(errors.max()) if errors.numel() else 0.0)
 
 
 def _row_max(rows: Tensor) -> Tensor:
@@ -166,7 +276,7 @@ def _row_max(rows: Tensor) -> Tensor:
     return finite.amax(-1) if rows.shape[-1] else finite.sum(-1)
 
 
-def _sizes(
+def _term_sizes(
     query: Tensor, key: Tensor, value: Tensor, gold: Oracle, similarity: Any, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(S: the largest |score|, Σ_j ŝ_j|v_j| / |Σ_j s_j|, Σ_j ŝ_j / |Σ_j s_j|), each (..., q).
@@ -190,7 +300,7 @@ def _sizes(
     sims = torch.where(gold.attended, similarities(similarity, q, k), 0.0)
     large = torch.where(gold.attended, _majorant(similarity, q, k, sims, size), 0.0)
     # Below the smallest normal number rounding is no longer relative: every product may be off by the same amount.
-    large = torch.where(large > 0, large + torch.finfo(arithmetic(query.dtype)).smallest_normal, 0.0)
+    large = torch.where(large > 0, large + torch.finfo(compute_dtype(query.dtype)).smallest_normal, 0.0)
     below = sims.sum(-1).abs() if getattr(similarity, "normalize", True) else torch.ones_like(none)
     # Nothing to sum is exact; a sum that cancels to 0 leaves no digit that could be checked.
     below = torch.where(large.sum(-1) == 0, 1.0, below)
@@ -204,21 +314,33 @@ def _majorant(similarity: Any, q: Tensor, k: Tensor, sims: Tensor, size: Tensor)
         return max(1, similarity.degree) * (size + abs(similarity.offset)) ** similarity.degree
     if isinstance(similarity, FeatureMap):
         return similarity.map(q).abs() @ similarity.map(k).abs().transpose(-1, -2)
-    # What happens inside of a function is not known: its terms are taken to be as large as its largest result.
+    # The terms inside a function are unknown: assume that they are as large as its largest result.
     return sims.abs().amax(-1, keepdim=True).expand_as(sims) if sims.shape[-1] else sims.abs()
 
 
 def assert_close_to_oracle(
     actual: Tensor,
-    measure: Yardstick,
+    bounds: ErrorBounds,
     *,
     backend: str,
     bound: Mapping[torch.dtype, float],
     part: str = "out",
     budget: Budget | None = None,
 ) -> None:
-    """Raise AssertionError, with backend, dtype, error and allowance, when `actual` is too far from the oracle."""
-    piece = measure.parts[part]
+    """Check that a result is as close to the oracle as its backend claims.
+
+    Args:
+        actual: the result, in the shape of the oracle's.
+        bounds: what `error_bounds` returned for the call.
+        backend: a name for the message.
+        bound: the error that the backend publishes, in ulp, by dtype.
+        part: "out", "lse" or "weights".
+        budget: what is allowed besides the published bound.
+
+    Raises:
+        AssertionError: with backend, dtype, error and allowance, when `actual` is too far from the oracle.
+    """
+    piece = bounds.parts[part]
     assert actual.numel() == piece.gold.numel(), (
         f"{backend}: {part} has shape {tuple(actual.shape)}, the oracle's is {tuple(piece.gold.shape)}"
     )
@@ -230,20 +352,23 @@ def assert_close_to_oracle(
     found = actual.reshape(piece.gold.shape)[row].detach()
     raise AssertionError(
         f"{backend}: {part} in {str(piece.dtype).removeprefix('torch.')} is off by {errors[row]:.3g} ulp of "
-        f"{piece.reach[row]:.3g} at row {row}, allowed {allowed[row]:.3g} "
-        f"({int((errors > allowed).sum())} of {errors.numel()} rows; the plain dense computation is off by "
-        f"{piece.dense_error:.3g}).\n  got    {found.double().tolist()}\n  wanted {piece.gold[row].tolist()}"
+        f"{piece.magnitude[row]:.3g} at row {row}, allowed {allowed[row]:.3g} "
+        f"({int((errors > allowed).sum())} of {errors.numel()} rows; the naive computation is off by "
+        f"{piece.naive_error:.3g}).\n  got    {found.double().tolist()}\n  wanted {piece.gold[row].tolist()}"
     )
 
 
 def assert_argmax(actual: Tensor, query: Tensor, key: Tensor, value: Tensor, gold: Oracle, *, backend: str) -> None:
-    """Every row is, bit for bit, the value of a key whose float64 score is the best within rounding.
+    """Check that every row is, bit for bit, the value of a key whose float64 score is the largest within rounding.
 
-    Rounded dot products may order two nearly equal keys otherwise than float64 does. The slack is the
+    Rounded dot products may order two nearly equal keys differently than float64 does. The slack is the
     error bound of both: 2·(width + 1)·eps·Σ_d |q_d k_d|. The contract's `ties_go_to_the_lowest_index` uses
     exact numbers and allows none.
+
+    Raises:
+        AssertionError: when a row is the value of another key.
     """
-    slack_of = 2 * (query.shape[-1] + 1) * torch.finfo(arithmetic(query.dtype)).eps
+    slack_of = 2 * (query.shape[-1] + 1) * torch.finfo(compute_dtype(query.dtype)).eps
     q, k = query.double(), key.double()
     v, attended = value, gold.attended
     if query.dim() == 4 and key.shape[1]:

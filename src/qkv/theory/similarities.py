@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..cost import count
-from ..cost.planning import first
+from ..cost.planning import first_size
 from ..errors import OptionError, complaint
 from ..masks import Mask
 from ..similarity import AnySimilarity, Argmax, FeatureMap, Softmax
@@ -266,4 +266,4 @@ def pays_from(
         sums = work(similarity, length, width, features=features, mask=mask)
         return sums < work(Softmax(), length, width, mask=mask)
 
-    return first(is_less)
+    return first_size(is_less)

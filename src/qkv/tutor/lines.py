@@ -67,8 +67,7 @@ def _links(equation: str) -> list[tuple[str, str]]:
 def _refuted(left: str, right: str, symbols: Mapping[str, str]) -> str:
     """Why two neighbours of a chain are not equal; empty where they are, or where that cannot be told."""
     from ..maths import compare, parse
-    from ..maths.substitution import walk
-    from ..maths.tree import Order, Symbol
+    from ..maths.tree import Order, Symbol, walk
 
     try:
         trees = [parse(side.removeprefix(r"\approx"), symbols) for side in (left, right)]

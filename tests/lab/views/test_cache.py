@@ -12,11 +12,11 @@ import torch
 
 import qkv
 from qkv.cost import Machine
-from qkv.cost.machine import path
-from qkv.lab.answers import answer
+from qkv.cost.machine import calibration_path
 from qkv.lab.fields import typed
 from qkv.lab.view import Cancelled, Work
 from qkv.lab.views.cache import FORMS, VIEW
+from qkv.lab.worker import answer
 
 SCHEMA = jsonschema.Draft202012Validator(
     {"type": "object", "properties": dict(VIEW.schema), "required": list(VIEW.schema), "additionalProperties": False}
@@ -121,7 +121,7 @@ def test_the_machine_is_the_stored_one(tmp_path, monkeypatch):
     assert found.result["machine"]["measured"] is False
     assert "qkv calibrate" in found.html
     roofs = {"read.memory": 5e9, "multiply.float32.square": 40e9}
-    Machine("mine", 2, 2, 1 << 33, taken="today", roofs=roofs).store(path())
+    Machine("mine", 2, 2, 1 << 33, taken="today", roofs=roofs).store(calibration_path())
     found = asked()
     assert found.result is not None
     machine = found.result["machine"]

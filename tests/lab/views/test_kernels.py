@@ -10,10 +10,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from qkv.lab.answers import answer
 from qkv.lab.fields import Choice, Flag, Number, typed
 from qkv.lab.view import Work
 from qkv.lab.views.kernels import FIELDS, SCHEMA, VIEW
+from qkv.lab.worker import answer
 from qkv.theory import similarities
 
 

@@ -12,8 +12,8 @@ import torch
 import transformers
 
 from qkv.lab import checkpoints
-from qkv.lab.drawing import region
 from qkv.lab.fields import WrongField, typed
+from qkv.lab.markup import region
 from qkv.lab.view import Work
 from qkv.lab.views import model
 from qkv.lab.views.model import VIEW

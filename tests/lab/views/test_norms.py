@@ -13,9 +13,9 @@ import jsonschema
 import numpy as np
 import pytest
 
-from qkv.lab.answers import answer
 from qkv.lab.view import Work
 from qkv.lab.views.norms import VIEW
+from qkv.lab.worker import answer
 
 SCHEMA = jsonschema.Draft202012Validator(
     {"type": "object", "properties": dict(VIEW.schema), "required": list(VIEW.schema), "additionalProperties": False}

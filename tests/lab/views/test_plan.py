@@ -9,12 +9,12 @@ import jsonschema
 import pytest
 
 from qkv.cost import config_model, plan
-from qkv.cost.hardware import hardware
-from qkv.cost.models import models
-from qkv.lab.answers import answer
+from qkv.cost.architecture import models
+from qkv.cost.machine import hardware
 from qkv.lab.fields import typed
 from qkv.lab.view import Work
 from qkv.lab.views.plan import EXAMPLE, VIEW
+from qkv.lab.worker import answer
 
 SCHEMA = jsonschema.Draft202012Validator(
     {"type": "object", "properties": dict(VIEW.schema), "required": list(VIEW.schema), "additionalProperties": False}

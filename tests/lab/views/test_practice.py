@@ -9,10 +9,10 @@ import time
 import jsonschema
 import pytest
 
-from qkv.lab.answers import answer
 from qkv.lab.fields import typed
 from qkv.lab.view import Work
 from qkv.lab.views.practice import LAST_SEED, QUICK, TITLES, VIEW
+from qkv.lab.worker import answer
 from qkv.problems import MISCONCEPTIONS, bank, named, names
 from qkv.problems.discreet import discreet_reason
 from qkv.problems.judging.answers import Value

@@ -11,10 +11,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from qkv.lab.answers import answer
 from qkv.lab.fields import typed
 from qkv.lab.view import Work
 from qkv.lab.views.reach import LOOKS, VIEW, chosen, patterns, why
+from qkv.lab.worker import answer
 
 SCHEMA = jsonschema.Draft202012Validator(
     {"type": "object", "properties": dict(VIEW.schema), "required": list(VIEW.schema), "additionalProperties": False}

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import qkv
-from qkv.lab.drawing import region
 from qkv.lab.fields import typed
+from qkv.lab.markup import region
 from qkv.lab.view import Work
 from qkv.lab.views.scale import DRAWS, FIELDS, MOST_COMPONENTS, MOST_SHOWN, VIEW, WIDTHS
-from qkv.theory.softmax_draws import MEASURES
+from qkv.theory.draws import MEASURES
 
 
 def made(**texts):

@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from qkv import tutor
-from qkv.lab.answers import answer
 from qkv.lab.view import Cancelled, Work
 from qkv.lab.views.transcript import MOST_CONVERSATIONS, MOST_TURNS, VIEW
+from qkv.lab.worker import answer
 from qkv.tutor.sample import sample
 from qkv.tutor.transcript import read_text
 

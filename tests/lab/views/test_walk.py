@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from qkv.lab import checkpoints
-from qkv.lab.answers import answer
 from qkv.lab.fields import WrongField, typed
 from qkv.lab.numbers import at
 from qkv.lab.view import Work
 from qkv.lab.views.walk import FIELDS, VIEW
+from qkv.lab.worker import answer
 
 SHAPES = {
     "example": {},

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qkv.maths.algebra.budget import TooLarge, budget, has_root, note_root, roots, spend
-from qkv.maths.algebra.labelling import Head
+from qkv.maths.algebra.monomials import Head, TooLarge, budget, has_root, note_root, root_count, spend
 
 HEAD = Head("name", "x")
 
@@ -33,7 +32,7 @@ def test_roots_are_remembered_at_their_indices() -> None:
     note_root(HEAD, ())
     assert not has_root(HEAD, ())
     with budget():
-        assert roots() == 0
+        assert root_count() == 0
         note_root(HEAD, ())
         note_root(HEAD, (("f", "i"),))
         note_root(HEAD, (("c", 1), ("v", "n")))
@@ -44,12 +43,12 @@ def test_roots_are_remembered_at_their_indices() -> None:
         assert not has_root(HEAD, (("f", "j"),))
         assert not has_root(HEAD, (("b", 0),))
         assert not has_root(HEAD, (("f", "i"), ("p", 0)))
-        assert roots() == 3
+        assert root_count() == 3
         note_root(HEAD, (("o", 4),))
         assert has_root(HEAD, (("o", 4),))
-        assert roots() == 3
+        assert root_count() == 3
         with budget():
             assert not has_root(HEAD, ())
         assert has_root(HEAD, ())
     assert not has_root(HEAD, ())
-    assert roots() == 0
+    assert root_count() == 0

@@ -6,10 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.algebra.clearing import denominator, vanishes
-from qkv.maths.algebra.labelling import Head
-from qkv.maths.algebra.monomials import Poly, add, atom, multiply, number, scale
-from qkv.maths.algebra.powers import power
+from qkv.maths.algebra.functions import power
+from qkv.maths.algebra.monomials import Head, Poly, add, atom, clearing_factor, multiply, number, scale, vanishes
 
 X, Y, Z = (atom(Head("name", name)) for name in "xyz")
 
@@ -38,13 +36,13 @@ def test_denominators_are_cleared(poly: Poly, zero: bool) -> None:
 
 
 def test_the_denominator_is_the_lowest_power() -> None:
-    assert denominator(add(X, Y)) is None
-    assert denominator(power(add(X, Y), Fraction(1, 2))) is None
-    assert denominator(power(X, -1)) is None
-    found = denominator(add(over(X, Y), over(X, Y, times=3), X))
+    assert clearing_factor(add(X, Y)) is None
+    assert clearing_factor(power(add(X, Y), Fraction(1, 2))) is None
+    assert clearing_factor(power(X, -1)) is None
+    found = clearing_factor(add(over(X, Y), over(X, Y, times=3), X))
     assert found is not None
     assert found.exponent == 3
     assert found.head.kind == "sum"
-    half = denominator(power(add(X, Y), Fraction(-1, 2)))
+    half = clearing_factor(power(add(X, Y), Fraction(-1, 2)))
     assert half is not None
     assert half.exponent == Fraction(1, 2)

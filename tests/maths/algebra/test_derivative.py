@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qkv.maths.normal import NotNormal, normal, same
-from qkv.maths.reading import parse
+from qkv.maths.algebra.normal import NotNormal, normal, same
+from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import Derivative
 
 NAMES = {

@@ -6,12 +6,11 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.algebra.existence import FASTER, UNKNOWN, growth, has_mean, without_weights
-from qkv.maths.algebra.indices import entry
-from qkv.maths.algebra.labelling import Factor, Head
-from qkv.maths.algebra.scope import scope_of
-from qkv.maths.normal import same
-from qkv.maths.reading import parse
+from qkv.maths.algebra.expectation import FASTER, UNKNOWN, growth, has_mean, without_softmax_weights
+from qkv.maths.algebra.indices import entry, scope_of
+from qkv.maths.algebra.monomials import Factor, Head
+from qkv.maths.algebra.normal import same
+from qkv.maths.parsing.parse import parse
 
 NAMES = {
     "x": "random scalar ~ N(0, 1)", "y": "random scalar ~ N(0, 1)", "w": "random scalar ~ N(0, 1)",
@@ -167,7 +166,7 @@ def test_a_mean_is_a_number() -> None:
     ],
 )  # fmt: skip
 def test_weights_between_0_and_1_are_bounded_whatever_they_are_of(text: str) -> None:
-    assert not without_weights(factors_of(text))
+    assert not without_softmax_weights(factors_of(text))
     assert has_mean(factors_of(text))
     assert same(parse(f"E[w {text}]", NAMES), parse("0", NAMES))
 
@@ -198,18 +197,18 @@ def test_only_the_factors_of_a_weight_are_taken_away() -> None:
     above, below = factors_of(r"\frac{\exp(x^2)}{\exp(y^2) + \exp(x^2)}")
     other, another = Factor(Head("random", "y"), (), Fraction(-1)), Factor(Head("random", "w"))
     for order in ([above, below, other, another], [other, below, above, another], [below, other, another, above]):
-        assert without_weights(order) == [other, another]
-    assert without_weights([below, other]) == [below, other]
+        assert without_softmax_weights(order) == [other, another]
+    assert without_softmax_weights([below, other]) == [below, other]
     twice = [above._replace(exponent=Fraction(3)), other, below._replace(exponent=Fraction(-2))]
-    assert without_weights(twice) == [above, other]
+    assert without_softmax_weights(twice) == [above, other]
     half = [above, below._replace(exponent=Fraction(-1, 2))]
-    assert without_weights(half) == half
+    assert without_softmax_weights(half) == half
 
 
 def test_a_weight_stands_at_one_place() -> None:
-    assert not without_weights(factors_of(r"\frac{\exp(q_i q_j u_j)}{\sum_k \exp(q_i q_k u_k)}"))
-    assert len(without_weights(factors_of(r"\frac{\exp(q_l q_j u_j)}{\sum_k \exp(q_i q_k u_k)}"))) == 2
+    assert not without_softmax_weights(factors_of(r"\frac{\exp(q_i q_j u_j)}{\sum_k \exp(q_i q_k u_k)}"))
+    assert len(without_softmax_weights(factors_of(r"\frac{\exp(q_l q_j u_j)}{\sum_k \exp(q_i q_k u_k)}"))) == 2
     both = r"\frac{\exp(q_i^2 u_j) \exp(q_i^3)}{\sum_k \exp(q_k^2 u_j) \exp(q_k^3)}"
-    assert not without_weights(factors_of(both))
+    assert not without_softmax_weights(factors_of(both))
     apart = r"\frac{\exp(q_i^2 u_j) \exp(q_l^3)}{\sum_k \exp(q_k^2 u_j) \exp(q_k^3)}"
-    assert len(without_weights(factors_of(apart))) == 3
+    assert len(without_softmax_weights(factors_of(apart))) == 3

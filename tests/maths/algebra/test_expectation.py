@@ -6,13 +6,12 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.algebra.expectation import independent
+from qkv.maths.algebra.expectation import independent_groups
 from qkv.maths.algebra.heads import closed
-from qkv.maths.algebra.labelling import Factor, Head
-from qkv.maths.algebra.monomials import atom, multiply
-from qkv.maths.normal import NotNormal, normal, same
-from qkv.maths.reading import parse
-from qkv.maths.values.exact import evaluate
+from qkv.maths.algebra.monomials import Factor, Head, atom, multiply
+from qkv.maths.algebra.normal import NotNormal, normal, same
+from qkv.maths.parsing.parse import parse
+from qkv.maths.values.evaluate import evaluate
 
 ANY = {
     "mu_q": "vector[d]", "mu_k": "vector[d]", "Sigma_q": "matrix[d,d]", "Sigma_k": "matrix[d,d]", "A": "matrix[d,d]",
@@ -188,8 +187,8 @@ def test_factors_go_into_groups_that_share_no_name() -> None:
         return Factor(Head("random", names[0])) if len(names) == 1 else closed("exp", [body])[0]
 
     a, b, c, both, other = factor("a"), factor("b"), factor("c"), factor("a", "b"), factor("b", "c")
-    assert [(set(n), g) for n, g in independent([a, b])] == [({"a"}, [a]), ({"b"}, [b])]
-    assert [(set(n), g) for n, g in independent([a, b, both])] == [({"a", "b"}, [b, a, both])]
-    assert [(set(n), g) for n, g in independent([a, c, both])] == [({"c"}, [c]), ({"a", "b"}, [a, both])]
-    assert [set(n) for n, _ in independent([both, other])] == [{"a", "b", "c"}]
-    assert independent([]) == []
+    assert [(set(n), g) for n, g in independent_groups([a, b])] == [({"a"}, [a]), ({"b"}, [b])]
+    assert [(set(n), g) for n, g in independent_groups([a, b, both])] == [({"a", "b"}, [b, a, both])]
+    assert [(set(n), g) for n, g in independent_groups([a, c, both])] == [({"c"}, [c]), ({"a", "b"}, [a, both])]
+    assert [set(n) for n, _ in independent_groups([both, other])] == [{"a", "b", "c"}]
+    assert independent_groups([]) == []

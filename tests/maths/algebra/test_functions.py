@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.algebra.functions import counts, largest, logarithm, symbolic_power
+from qkv.maths.algebra.functions import is_whole, largest, logarithm, symbolic_power
 from qkv.maths.algebra.monomials import Head, add, atom, multiply, number, scale
-from qkv.maths.normal import NotNormal, normal, same
-from qkv.maths.reading import parse
+from qkv.maths.algebra.normal import NotNormal, normal, same
+from qkv.maths.parsing.parse import parse
 
 NAMES = {
     "a": "scalar", "b": "scalar", "x": "scalar", "y": "scalar", "z": "nonnegative", "p": "positive", "r": "positive",
@@ -188,7 +188,7 @@ N, M = (atom(Head("name", name, (), "natural")) for name in "nm")
     ],
 )
 def test_what_is_a_whole_number_for_sure(poly: dict, whole: bool) -> None:
-    assert counts(poly) is whole
+    assert is_whole(poly) is whole
 
 
 def test_numbers_among_several_are_one_number() -> None:

@@ -6,12 +6,33 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.algebra.budget import TooLarge, budget, note_root
-from qkv.maths.algebra.heads import arguments, closed, factor_sign, known_sign, random_names, sign_of, single, within
-from qkv.maths.algebra.labelling import Factor, Head
-from qkv.maths.algebra.monomials import DELTA, add, atom, bind, freeze, multiply, number, scale
-from qkv.maths.normal import same
-from qkv.maths.reading import parse
+from qkv.maths.algebra.heads import (
+    arguments,
+    closed,
+    factor_sign,
+    heads_within,
+    known_sign,
+    random_names,
+    sign_of,
+    single_monomial,
+)
+from qkv.maths.algebra.monomials import (
+    DELTA,
+    Factor,
+    Head,
+    TooLarge,
+    add,
+    atom,
+    bind,
+    budget,
+    freeze,
+    multiply,
+    note_root,
+    number,
+    scale,
+)
+from qkv.maths.algebra.normal import same
+from qkv.maths.parsing.parse import parse
 
 HERE, THERE, BEYOND = (("f", name) for name in "ijk")
 MATRIX, VECTOR = Head("name", "A"), Head("name", "v")
@@ -105,9 +126,9 @@ def test_arguments_get_their_slots_back() -> None:
 
 def test_what_stands_within() -> None:
     prime = Head("prime", "", (2,), "positive")
-    assert within(prime) == []
+    assert heads_within(prime) == []
     found, _ = closed("exp", [add(X, multiply(Y, Y))])
-    assert sorted(within(found.head)) == [Head("name", "x"), Head("name", "y")]
+    assert sorted(heads_within(found.head)) == [Head("name", "x"), Head("name", "y")]
     chance, _ = closed("exp", [multiply(atom(Head("random", "q")), X)])
     assert random_names(chance.head) == {"q"}
     mean, _ = closed("expect", [atom(chance.head)])
@@ -116,11 +137,11 @@ def test_what_stands_within() -> None:
 
 
 def test_what_is_one_monomial() -> None:
-    assert single(scale(X, 3)) == (next(iter(X)), Fraction(3))
-    assert single(add(X, Y)) is None
-    assert single({}) is None
+    assert single_monomial(scale(X, 3)) == (next(iter(X)), Fraction(3))
+    assert single_monomial(add(X, Y)) is None
+    assert single_monomial({}) is None
     open_ = ("o", -1)
-    assert single(bind(atom(VECTOR, (open_,)), open_, freeze(N))) is None
+    assert single_monomial(bind(atom(VECTOR, (open_,)), open_, freeze(N))) is None
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.algebra.budget import NotNormal, TooLarge
-from qkv.maths.algebra.indices import all_places, condition, delta, entry, place_of, places
-from qkv.maths.algebra.monomials import LESS, add, atom, number, subtract
-from qkv.maths.algebra.scope import Scope, scope_of
-from qkv.maths.normal import is_zero, normal, same
-from qkv.maths.reading import parse
+from qkv.maths.algebra.indices import Scope, all_places, condition, delta, entry, place_of, places_of, scope_of
+from qkv.maths.algebra.monomials import LESS, NotNormal, TooLarge, add, atom, number, subtract
+from qkv.maths.algebra.normal import is_zero, normal, same
+from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import (
     Add,
     Call,
@@ -200,10 +198,10 @@ def test_indices_that_are_declared(left: str, right: str, equal: bool) -> None:
 
 
 def test_axes_are_written_out_up_to_twelve_places() -> None:
-    assert places(12) == range(1, 13)
-    assert places(1) == range(1, 2)
-    assert places(13) is None
-    assert places("n") is None
+    assert places_of(12) == range(1, 13)
+    assert places_of(1) == range(1, 2)
+    assert places_of(13) is None
+    assert places_of("n") is None
     assert len(list(all_places((3, "n")))) == 3
     assert list(all_places((2, 2))) == [(("c", i), ("c", j)) for i in (1, 2) for j in (1, 2)]
     assert list(all_places(("n", 13))) == [(("f", "#0"), ("f", "#1"))]

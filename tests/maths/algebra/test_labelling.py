@@ -8,8 +8,7 @@ from itertools import combinations, permutations
 
 import pytest
 
-from qkv.maths.algebra.budget import TooLarge, budget
-from qkv.maths.algebra.labelling import Factor, Head, Monomial, canonical, least, renamed
+from qkv.maths.algebra.monomials import Factor, Head, Monomial, TooLarge, budget, canonical, least_order, rename_factor
 
 A, V, W = (Head("name", name) for name in "Avw")
 S = Head("name", "S", symmetry=((0, 1), (1, 0)))
@@ -38,11 +37,11 @@ PRODUCTS = [
 @pytest.mark.parametrize(("factors", "count"), PRODUCTS)
 def test_any_names_of_bound_indices_give_the_same_product(factors: list[Factor], count: int) -> None:
     sizes = dict.fromkeys(range(count), N)
-    wanted = canonical([f._replace(slots=least(f.head, f.slots)) for f in factors], sizes)
+    wanted = canonical([f._replace(slots=least_order(f.head, f.slots)) for f in factors], sizes)
     draw = random.Random(count)
     for order in permutations(range(count)):
-        moved = [renamed(factor, {("b", k): ("b", order[k]) for k in range(count)}) for factor in factors]
-        moved = [f._replace(slots=least(f.head, f.slots)) for f in moved]
+        moved = [rename_factor(factor, {("b", k): ("b", order[k]) for k in range(count)}) for factor in factors]
+        moved = [f._replace(slots=least_order(f.head, f.slots)) for f in moved]
         draw.shuffle(moved)
         assert canonical(moved, sizes) == wanted
     assert sorted(ix[1] for f in wanted.factors for ix in set(f.slots) if ix[0] == "b")
@@ -80,10 +79,10 @@ def test_without_bound_indices_factors_are_only_sorted() -> None:
 
 def test_the_least_order_of_slots() -> None:
     i, j = ("f", "i"), ("f", "j")
-    assert least(S, (j, i)) == (i, j) == least(S, (i, j))
-    assert least(A, (j, i)) == (j, i)
-    assert renamed(Factor(A, (i, j)), {i: j}) == Factor(A, (j, j))
-    assert renamed(Factor(V), {i: j}) == Factor(V)
+    assert least_order(S, (j, i)) == (i, j) == least_order(S, (i, j))
+    assert least_order(A, (j, i)) == (j, i)
+    assert rename_factor(Factor(A, (i, j)), {i: j}) == Factor(A, (j, j))
+    assert rename_factor(Factor(V), {i: j}) == Factor(V)
     assert Head("name") == Head("name", "", (), "real", (), 1)
     assert Factor(V) == Factor(V, (), Fraction(1))
 

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.algebra.budget import NoValue, TooLarge
 from qkv.maths.algebra.matrices import inverted
-from qkv.maths.normal import NotNormal, normal, same
-from qkv.maths.reading import parse
+from qkv.maths.algebra.monomials import NoValue, TooLarge
+from qkv.maths.algebra.normal import NotNormal, normal, same
+from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import Call, Number, Power, Transpose
 
 NAMES = {

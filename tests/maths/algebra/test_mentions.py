@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from qkv.maths.algebra.indices import entry
-from qkv.maths.algebra.mentions import averaged, names, replaced
+from qkv.maths.algebra.derivative import averaged_names, names_of_head, replace_name
+from qkv.maths.algebra.indices import entry, scope_of
 from qkv.maths.algebra.monomials import Poly, number
-from qkv.maths.algebra.scope import scope_of
-from qkv.maths.reading import parse
+from qkv.maths.parsing.parse import parse
 
 NAMES = {
     "x": "scalar", "y": "scalar", "s": "vector[n]", "w": "vector[n]", "A": "matrix[n,n]", "n": "natural",
@@ -38,13 +37,13 @@ def heads(text: str) -> list:
     ],
 )
 def test_names_in_heads(text: str, found: set[str]) -> None:
-    assert frozenset().union(*map(names, heads(text))) == found
+    assert frozenset().union(*map(names_of_head, heads(text))) == found
 
 
 def test_names_that_are_averaged_over() -> None:
-    assert averaged(heads(r"E[\exp(e)]")[0]) == {"e"}
-    assert averaged(heads(r"\exp(E[\exp(e + q_1)])")[0]) == {"e", "q"}
-    assert averaged(heads(r"\exp(e)")[0]) == frozenset()
+    assert averaged_names(heads(r"E[\exp(e)]")[0]) == {"e"}
+    assert averaged_names(heads(r"\exp(E[\exp(e + q_1)])")[0]) == {"e", "q"}
+    assert averaged_names(heads(r"\exp(e)")[0]) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,7 @@ def test_names_that_are_averaged_over() -> None:
     ],
 )
 def test_scalars_are_replaced(text: str, name: str, by: str, result: str) -> None:
-    assert replaced(poly(text), name, lambda slots: poly(by)) == poly(result)
+    assert replace_name(poly(text), name, lambda slots: poly(by)) == poly(result)
 
 
 @pytest.mark.parametrize(
@@ -87,4 +86,4 @@ def test_components_are_replaced_at_their_places(text: str, result: str) -> None
         factors = [factor._replace(slots=slots) for factor in monomial.factors]
         return {monomial._replace(factors=tuple(factors)): number(1)[next(iter(number(1)))]}
 
-    assert replaced(poly(text), "s", squares) == poly(result)
+    assert replace_name(poly(text), "s", squares) == poly(result)

@@ -8,11 +8,13 @@ import pytest
 
 from qkv.maths.algebra.functions import exponential
 from qkv.maths.algebra.heads import closed
-from qkv.maths.algebra.labelling import Factor, Head, Monomial
 from qkv.maths.algebra.monomials import (
     DELTA,
     PLACE,
     UNIT,
+    Factor,
+    Head,
+    Monomial,
     add,
     atom,
     bind,
@@ -21,13 +23,13 @@ from qkv.maths.algebra.monomials import (
     freeze,
     fresh,
     indices_of,
+    is_stale,
     multiply,
     number,
     outputs,
     power_sum,
     rename,
     scale,
-    stale,
     subtract,
     times,
     unbind,
@@ -153,10 +155,10 @@ def test_a_head_is_made_anew_where_its_slots_become_one_or_a_number() -> None:
     assert rename(body, {THERE: ("f", "k")}) != body
     ((monomial, _),) = body.items()
     (factor,) = monomial.factors
-    assert not stale(factor)
-    assert stale(factor._replace(slots=(HERE, HERE)))
-    assert stale(factor._replace(slots=(HERE, ("c", 1))))
-    assert not stale(Factor(A, (HERE, HERE)))
+    assert not is_stale(factor)
+    assert is_stale(factor._replace(slots=(HERE, HERE)))
+    assert is_stale(factor._replace(slots=(HERE, ("c", 1))))
+    assert not is_stale(Factor(A, (HERE, HERE)))
     swapped = rename(multiply(X, body, body), {THERE: HERE})
     assert swapped == multiply(X, exponential(scale(multiply(atom(V, (HERE,)), atom(W, (HERE,))), 2)))
     other = fresh()
@@ -168,10 +170,10 @@ def test_the_slots_of_an_entry_may_be_equal() -> None:
     body = multiply(atom(A, (("r", 0), ("r", 1))), X)
     inverse, _ = closed("inverse", [body, N], out=(HERE, HERE))
     assert outputs(inverse.head) == 2
-    assert not stale(inverse)
+    assert not is_stale(inverse)
     entry, _ = closed("map", [X], name="g/1", out=(("c", 1),))
     assert outputs(entry.head) == 1
-    assert not stale(entry)
+    assert not is_stale(entry)
     assert outputs(Head("map", "g/0", args=((),))) == 0
     assert outputs(Head("exp", "", ((),))) == 0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qkv.maths.normal import normal
-from qkv.maths.reading import parse
+from qkv.maths.algebra.normal import normal
+from qkv.maths.parsing.parse import parse
 
 NAMES = {
     "x": "scalar", "y": "scalar", "a": "scalar", "b": "scalar", "s": "vector[n]", "F": "matrix[n,n]", "n": "natural",

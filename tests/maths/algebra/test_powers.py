@@ -6,11 +6,18 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.algebra.budget import NoValue, TooLarge
-from qkv.maths.algebra.monomials import Head, add, atom, multiply, number, scale
-from qkv.maths.algebra.powers import absolute, numeric_power, power, prime_factors, primitive, reduced, square_root
-from qkv.maths.normal import normal, same
-from qkv.maths.reading import parse
+from qkv.maths.algebra.functions import (
+    absolute,
+    numeric_power,
+    power,
+    prime_factors,
+    reduce_denominators,
+    split_content,
+    square_root,
+)
+from qkv.maths.algebra.monomials import Head, NoValue, TooLarge, add, atom, multiply, number, scale
+from qkv.maths.algebra.normal import normal, same
+from qkv.maths.parsing.parse import parse
 
 NAMES = {
     "a": "scalar", "b": "scalar", "c": "scalar", "x": "scalar", "y": "scalar", "z": "nonnegative", "p": "positive",
@@ -217,39 +224,39 @@ def test_powers_of_numbers() -> None:
 
 def test_what_may_be_pulled_out() -> None:
     poly = add(scale(multiply(X, X, Y), 6), scale(multiply(X, Y, Y), Fraction(4, 3)))
-    assert primitive(poly, whole=True) == (scale(multiply(X, Y), Fraction(2, 3)), add(scale(X, 9), scale(Y, 2)))
-    assert primitive(poly, whole=False) == (number(Fraction(2, 3)), scale(poly, Fraction(3, 2)))
+    assert split_content(poly, whole=True) == (scale(multiply(X, Y), Fraction(2, 3)), add(scale(X, 9), scale(Y, 2)))
+    assert split_content(poly, whole=False) == (number(Fraction(2, 3)), scale(poly, Fraction(3, 2)))
     squares = add(multiply(X, X, X, Y), multiply(X, X, X))
-    assert primitive(squares, whole=False) == (multiply(X, X), add(multiply(X, Y), X))
-    assert primitive(add(multiply(P, X), P), whole=False) == (P, add(X, number(1)))
-    assert primitive(add(X, Y), whole=True) == (number(1), add(X, Y))
+    assert split_content(squares, whole=False) == (multiply(X, X), add(multiply(X, Y), X))
+    assert split_content(add(multiply(P, X), P), whole=False) == (P, add(X, number(1)))
+    assert split_content(add(X, Y), whole=True) == (number(1), add(X, Y))
 
 
 def test_what_depends_on_an_index_inside_is_not_pulled_out() -> None:
     one, other = (atom(Head("name", "v", (), "positive"), [("o", place)]) for place in (-1, -2))
     poly = add(multiply(one, other, X), multiply(one, other))
-    assert primitive(poly, whole=True) == (multiply(one, other), add(X, number(1)))
-    assert primitive(poly, whole=True, inside=frozenset([("o", -1)])) == (other, add(multiply(one, X), one))
+    assert split_content(poly, whole=True) == (multiply(one, other), add(X, number(1)))
+    assert split_content(poly, whole=True, inside=frozenset([("o", -1)])) == (other, add(multiply(one, X), one))
 
 
 def test_what_is_zero_after_all_has_no_content() -> None:
     below = power(add(X, Y), -1)
     zero = add(multiply(X, below), multiply(Y, below), number(-1))
-    assert primitive(zero, whole=True) == (number(1), zero)
-    assert primitive(scale(zero, 3), whole=False) == (number(1), scale(zero, 3))
+    assert split_content(zero, whole=True) == (number(1), zero)
+    assert split_content(scale(zero, 3), whole=False) == (number(1), scale(zero, 3))
     with pytest.raises(NoValue):
         power(zero, -1)
 
 
 def test_a_sum_that_is_a_multiple_of_its_denominator_is_shorter() -> None:
     below = power(add(X, Y), -1)
-    assert reduced(add(multiply(X, below), multiply(Y, below))) == number(1)
-    assert reduced(add(multiply(X, X, below), multiply(X, Y, below))) == X
-    assert reduced(scale(add(multiply(X, below), multiply(Y, below)), -2)) == number(-2)
-    assert reduced(add(multiply(X, below, below), multiply(Y, below, below))) == below
+    assert reduce_denominators(add(multiply(X, below), multiply(Y, below))) == number(1)
+    assert reduce_denominators(add(multiply(X, X, below), multiply(X, Y, below))) == X
+    assert reduce_denominators(scale(add(multiply(X, below), multiply(Y, below)), -2)) == number(-2)
+    assert reduce_denominators(add(multiply(X, below, below), multiply(Y, below, below))) == below
     apart = add(multiply(X, below), scale(multiply(Y, below), 2))
-    assert reduced(apart) == apart
-    assert reduced(add(X, Y)) == add(X, Y)
+    assert reduce_denominators(apart) == apart
+    assert reduce_denominators(add(X, Y)) == add(X, Y)
 
 
 def test_absolute_values_of_sums() -> None:

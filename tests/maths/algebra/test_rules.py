@@ -7,10 +7,9 @@ from itertools import product
 
 import pytest
 
-from qkv.maths.algebra.labelling import Factor, Head
-from qkv.maths.algebra.monomials import DELTA, LESS, add, atom, build, freeze, multiply, number, scale
-from qkv.maths.normal import same
-from qkv.maths.reading import parse
+from qkv.maths.algebra.monomials import DELTA, LESS, Factor, Head, add, atom, build, freeze, multiply, number, scale
+from qkv.maths.algebra.normal import same
+from qkv.maths.parsing.parse import parse
 
 NAMES = {
     "s": "vector[n]", "w": "vector[m]", "F": "matrix[n,n]", "x": "scalar", "y": "scalar", "a": "scalar", "b": "scalar",

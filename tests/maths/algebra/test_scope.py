@@ -6,12 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.algebra.budget import NotNormal
-from qkv.maths.algebra.labelling import Head
-from qkv.maths.algebra.monomials import add, atom, multiply, number, scale
-from qkv.maths.algebra.powers import power
-from qkv.maths.algebra.scope import Scope, scope_of, size_poly
-from qkv.maths.reading import parse
+from qkv.maths.algebra.functions import power
+from qkv.maths.algebra.indices import Scope, scope_of, size_poly
+from qkv.maths.algebra.monomials import Head, NotNormal, add, atom, multiply, number, scale
+from qkv.maths.parsing.parse import parse
 
 NAMES = {
     "x": "scalar", "s": "vector[n]", "K": "matrix[n,d/h]", "n": "natural", "y": "scalar = x^2", "z": "scalar = y + 1",

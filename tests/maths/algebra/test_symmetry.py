@@ -6,12 +6,21 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.algebra.symmetry import NONE, chain, declared_symmetric, implied, scaled, symmetric, symmetric_in, turned
-from qkv.maths.bounds import holds
-from qkv.maths.reading import parse
+from qkv.maths.algebra.symmetry import (
+    NONE,
+    chain,
+    declared_symmetric,
+    scaled_names,
+    symmetric,
+    symmetric_in,
+    symmetric_names,
+    transposed,
+)
+from qkv.maths.comparison.bounds import holds
+from qkv.maths.comparison.verdict import compare
+from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import Call, Multiply, Number, Special, Transpose
 from qkv.maths.types import declare
-from qkv.maths.verdict import compare
 
 LAWS = ("N(mu, Sigma)", "(mu, Sigma)", "N(mu, s^2 Sigma)", "N(mu, Sigma/2)")
 SYMBOLS = {
@@ -110,7 +119,7 @@ NAMES = {
     ],
 )
 def test_what_follows_from_the_form_of_a_covariance(covariance, known, names):
-    assert implied(parse(covariance, NAMES), frozenset(known)) == names
+    assert symmetric_names(parse(covariance, NAMES), frozenset(known)) == names
 
 
 @pytest.mark.parametrize(
@@ -128,15 +137,15 @@ def test_what_follows_from_the_form_of_a_covariance(covariance, known, names):
     ],
 )
 def test_the_matrix_that_a_covariance_is_a_multiple_of(covariance, names):
-    assert scaled(parse(covariance, NAMES)) == names
+    assert scaled_names(parse(covariance, NAMES)) == names
 
 
 def test_a_scalar_that_is_a_product_has_a_variance():
     types = declare({"s": "positive", "t": "positive", "x": "random scalar ~ N(0, 2 s t)"}).types.values()
     assert symmetric_in(types) == NONE
-    assert implied(Multiply((), (Number((), Fraction(2)), parse("s", NAMES)))) == set()
-    assert implied(Special(("d", "d"), "identity")) == set()
-    assert implied(Call(("d", "d"), "diag", (parse("u", NAMES),))) == set()
+    assert symmetric_names(Multiply((), (Number((), Fraction(2)), parse("s", NAMES)))) == set()
+    assert symmetric_names(Special(("d", "d"), "identity")) == set()
+    assert symmetric_names(Call(("d", "d"), "diag", (parse("u", NAMES),))) == set()
 
 
 def test_what_is_declared_holds_inside():
@@ -160,8 +169,8 @@ def test_laws_that_lean_on_each_other():
 def test_factors_of_a_product_in_order():
     a, b = parse("A", NAMES), parse("B", NAMES)
     assert chain(parse("A B A", NAMES)) == [a, b, a]
-    assert chain(parse("(A B)^T", NAMES)) == [turned(b), turned(a)]
-    assert chain(parse("(A B^T)^T A", NAMES)) == [b, turned(a), a]
+    assert chain(parse("(A B)^T", NAMES)) == [transposed(b), transposed(a)]
+    assert chain(parse("(A B^T)^T A", NAMES)) == [b, transposed(a), a]
     assert chain(a) == [a]
-    assert turned(turned(a)) == a
-    assert turned(parse("D", NAMES)) == Transpose(("e", "d"), parse("D", NAMES))
+    assert transposed(transposed(a)) == a
+    assert transposed(parse("D", NAMES)) == Transpose(("e", "d"), parse("D", NAMES))

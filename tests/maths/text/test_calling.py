@@ -5,8 +5,8 @@ import math
 import pytest
 
 from qkv.errors import IllTyped, Unreadable
-from qkv.maths.reading import parse
-from qkv.maths.verdict import compare
+from qkv.maths.comparison.verdict import compare
+from qkv.maths.parsing.parse import parse
 
 S = {
     "Q": "matrix[n,D]",

@@ -3,9 +3,9 @@
 import pytest
 
 from qkv.errors import IllTyped, MathsError, Unreadable
-from qkv.maths.reading import parse
+from qkv.maths.comparison.verdict import compare
+from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import Relation
-from qkv.maths.verdict import compare
 
 S = {"q": "vector[d]", "k": "vector[d]", "a": "vector[n]", "x": "scalar"}
 

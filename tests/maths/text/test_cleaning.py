@@ -3,8 +3,8 @@
 import pytest
 
 from qkv.errors import Unreadable
-from qkv.maths.reading import parse
-from qkv.maths.text.cleaning import Clean
+from qkv.maths.parsing.naming import CleanText
+from qkv.maths.parsing.parse import parse
 
 S = {"x": "scalar", "alpha": "scalar", "A": "matrix[d,d]", "u": "vector[d]", "E": "scalar"}
 
@@ -38,7 +38,7 @@ S = {"x": "scalar", "alpha": "scalar", "A": "matrix[d,d]", "u": "vector[d]", "E"
     ],
 )
 def test_what_is_made_of_a_character(text, clean) -> None:
-    assert Clean(text).text == clean
+    assert CleanText(text).text == clean
 
 
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱᵃᵇᶜᵈᵉᶠᵍʰʲᵏˡᵐᵒᵖʳˢᵗᵘᵛʷˣʸᶻ"
@@ -46,12 +46,12 @@ LOWERED = "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘ
 
 
 def test_scripts() -> None:
-    assert Clean(RAISED).text == "^{0123456789+-=()niabcdefghjklmoprstuvwxyz}"
-    assert Clean(LOWERED).text == "_{0123456789+-=()aehijklmnoprstuvx}"
+    assert CleanText(RAISED).text == "^{0123456789+-=()niabcdefghjklmoprstuvwxyz}"
+    assert CleanText(LOWERED).text == "_{0123456789+-=()aehijklmnoprstuvx}"
 
 
 def test_places_lead_back_to_the_text() -> None:
-    clean = Clean("2x₁₂ + ½α")
+    clean = CleanText("2x₁₂ + ½α")
     assert clean.text == r"2x_{12} + \frac{1}{2}\alpha "
     for part, origin in [
         ("2", "2"),
@@ -70,7 +70,7 @@ def test_places_lead_back_to_the_text() -> None:
     assert clean.span(length, length + 5) == (9, 9)
     assert clean.span(length + 3, length + 5) == (9, 9)
     assert clean.span(1, 1) == (1, 2)
-    assert Clean("").span(0, 0) == (0, 0)
+    assert CleanText("").span(0, 0) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_letters_that_only_look_like_latin_ones(letter, latin) -> None:
 
 
 def test_how_long_a_text_may_be() -> None:
-    assert Clean(" " * 2000).text == " " * 2000
+    assert CleanText(" " * 2000).text == " " * 2000
     with pytest.raises(Unreadable) as caught:
-        Clean("y" * 2001)
+        CleanText("y" * 2001)
     assert caught.value.reason == "2,001 characters are too many: at most 2,000 are read"
     assert (caught.value.source, caught.value.span) == ("y" * 60, (0, 60))

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from qkv.maths.text.counting import Linear, linear, simplest, within
+from qkv.maths.parsing.scripts import LinearIndex, always_within, linear_index, simplify_index
 from qkv.maths.tree import Add, Divide, Index, Multiply, Node, Number, Symbol, Type
 
 FIRST, SECOND = Index((), "i", 4), Index((), "j", 3)
@@ -38,7 +38,7 @@ def times(*factors: Node) -> Multiply:
     ],
 )
 def test_what_is_counted(node, names, often) -> None:
-    found = linear(node)
+    found = linear_index(node)
     assert found is not None
     assert tuple(index.name for index in found.indices) == names
     assert found.times == often
@@ -61,15 +61,15 @@ def test_what_is_counted(node, names, often) -> None:
     ],
 )
 def test_what_is_no_counting(node) -> None:
-    assert linear(node) is None
-    assert simplest(node) == node
+    assert linear_index(node) is None
+    assert simplify_index(node) == node
 
 
 def test_what_is_left_of_a_sum() -> None:
-    found = linear(total(FIRST, N, number(2)))
+    found = linear_index(total(FIRST, N, number(2)))
     assert found is not None
     assert found.rest == total(N, number(2))
-    alone = linear(total(FIRST, SECOND))
+    alone = linear_index(total(FIRST, SECOND))
     assert alone is not None
     assert alone.rest == number(0)
 
@@ -91,17 +91,17 @@ def test_what_is_left_of_a_sum() -> None:
     ],
 )
 def test_the_simplest_form(node, simple) -> None:
-    assert simplest(node) == simple
-    assert simplest(Add((), node.terms, span=(3, 9))).span == (3, 9) if isinstance(node, Add) else True
+    assert simplify_index(node) == simple
+    assert simplify_index(Add((), node.terms, span=(3, 9))).span == (3, 9) if isinstance(node, Add) else True
 
 
 def test_within_agrees_with_counting_every_place() -> None:
     for a, b, rest, size in product((-2, -1, 0, 1, 2), (-1, 0, 1, 2), range(-3, 9), (1, 3, 5, 8)):
         kept = [(index, Fraction(count)) for index, count in ((FIRST, a), (SECOND, b)) if count]
-        counted = Linear(tuple(index for index, _ in kept), tuple(count for _, count in kept), number(rest))
+        counted = LinearIndex(tuple(index for index, _ in kept), tuple(count for _, count in kept), number(rest))
         ends = [range(1, index.size + 1) for index, _ in kept]
         values = [sum(c * v for (_, c), v in zip(kept, at, strict=True)) + rest for at in product(*ends)]
-        assert within(counted, size) is all(1 <= value <= size for value in values), (a, b, rest, size)
+        assert always_within(counted, size) is all(1 <= value <= size for value in values), (a, b, rest, size)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,6 @@ def test_within_agrees_with_counting_every_place() -> None:
     ],
 )
 def test_within_sizes_that_are_names(node, size, inside) -> None:
-    counted = linear(node)
+    counted = linear_index(node)
     assert counted is not None
-    assert within(counted, size) is inside
+    assert always_within(counted, size) is inside

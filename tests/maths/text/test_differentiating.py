@@ -3,9 +3,9 @@
 import pytest
 
 from qkv.errors import IllTyped, Unreadable
-from qkv.maths.reading import parse
+from qkv.maths.comparison.verdict import compare
+from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import Derivative, Divide
-from qkv.maths.verdict import compare
 
 S = {
     "x": "scalar",

@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 
 from qkv.errors import IllTyped, Unreadable
-from qkv.maths.reading import parse
-from qkv.maths.text import elaborate
+from qkv.maths.parsing import elaborate
+from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import Call, Constant, Index, Number, Order, PlusMinus, Special, Symbol, Written
 
 S = {

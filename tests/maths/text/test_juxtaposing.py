@@ -2,8 +2,8 @@
 
 import pytest
 
-from qkv.maths.reading import parse
-from qkv.maths.verdict import compare
+from qkv.maths.comparison.verdict import compare
+from qkv.maths.parsing.parse import parse
 
 S = {"q": "vector[d]", "x": "scalar", "Q": "matrix[n,d]"}
 

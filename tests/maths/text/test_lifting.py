@@ -5,9 +5,9 @@ from fractions import Fraction
 import pytest
 
 from qkv.errors import Unreadable
-from qkv.maths.reading import parse
-from qkv.maths.values.exact import evaluate
-from qkv.maths.verdict import compare
+from qkv.maths.comparison.verdict import compare
+from qkv.maths.parsing.parse import parse
+from qkv.maths.values.evaluate import evaluate
 
 S = {
     "s": "vector[n]",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qkv.maths.text import naming
+from qkv.maths.parsing import naming
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ from qkv.maths.text import naming
     ],
 )
 def test_one_spelling(written, name) -> None:
-    assert naming.canonical(written) == name
+    assert naming.canonical_name(written) == name
 
 
 def test_letters() -> None:
-    assert [naming.letter(word) for word in ("mu", "varepsilon", "Sigma", "x", "foo", "omicron")] == [
+    assert [naming.greek_name(word) for word in ("mu", "varepsilon", "Sigma", "x", "foo", "omicron")] == [
         "mu",
         "epsilon",
         "Sigma",
@@ -82,8 +82,8 @@ def test_letters() -> None:
 
 
 def test_words_of_qkv_itself() -> None:
-    assert all(map(naming.known, ("sqrt", "sum", "prod", "softmax", "ln", "Var")))
-    assert not any(map(naming.known, ("x", "mu", "sine", "Sum", "")))
+    assert all(map(naming.is_reserved, ("sqrt", "sum", "prod", "softmax", "ln", "Var")))
+    assert not any(map(naming.is_reserved, ("x", "mu", "sine", "Sum", "")))
 
 
 @pytest.mark.parametrize(
@@ -187,4 +187,4 @@ def test_a_long_lower_index_is_cut() -> None:
     ],
 )
 def test_readings_of_a_name_longest_first(text, base, end, found) -> None:
-    assert naming.readings(text, base, end) == found
+    assert naming.name_readings(text, base, end) == found

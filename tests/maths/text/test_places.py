@@ -2,7 +2,7 @@
 
 import pytest
 
-from qkv.maths.reading import parse
+from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import Index, Node, Number, Part, Symbol, children
 
 S = {

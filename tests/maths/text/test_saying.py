@@ -3,8 +3,8 @@
 import pytest
 
 from qkv.errors import IllTyped
-from qkv.maths.reading import parse
-from qkv.maths.text.saying import shortened
+from qkv.maths.parsing.parse import parse
+from qkv.maths.parsing.shapes import shortened
 
 S = {
     "mu": "vector[d]",

@@ -4,52 +4,62 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.reading import parse
-from qkv.maths.text.shaping import Unknown, could_fit, depth, fit, fit_shapes, known, plain_shape, plain_size, settle
+from qkv.maths.parsing.parse import parse
+from qkv.maths.parsing.shapes import (
+    UnknownSize,
+    can_unify,
+    depth,
+    describe_shape,
+    describe_size,
+    resolve_sizes,
+    resolved_size,
+    unify,
+    unify_shapes,
+)
 from qkv.maths.tree import Add, Index, Number, Special, Symbol, Type
 
 
 def test_two_unknown_sizes_become_one() -> None:
-    a, b, c = Unknown(), Unknown(), Unknown()
-    assert could_fit(a, b)
+    a, b, c = UnknownSize(), UnknownSize(), UnknownSize()
+    assert can_unify(a, b)
     assert a.link is None
-    assert fit(a, a)
+    assert unify(a, a)
     assert a.link is None
-    assert fit(a, b)
-    assert fit(c, b)
-    assert fit("d", c)
-    assert [known(size) for size in (a, b, c)] == ["d", "d", "d"]
-    assert fit(a, "d")
-    assert not fit(a, "n")
-    assert not could_fit(a, 3)
-    assert could_fit(b, c)
-    assert could_fit("n", Unknown())
-    assert could_fit(Unknown(), 7)
+    assert unify(a, b)
+    assert unify(c, b)
+    assert unify("d", c)
+    assert [resolved_size(size) for size in (a, b, c)] == ["d", "d", "d"]
+    assert unify(a, "d")
+    assert not unify(a, "n")
+    assert not can_unify(a, 3)
+    assert can_unify(b, c)
+    assert can_unify("n", UnknownSize())
+    assert can_unify(UnknownSize(), 7)
 
 
 @pytest.mark.parametrize(("a", "b", "same"), [(3, 3, True), ("d", "d", True), (3, 4, False), ("d", "n", False)])
 def test_sizes_that_are_known(a, b, same) -> None:
-    assert could_fit(a, b) is fit(a, b) is same
+    assert can_unify(a, b) is unify(a, b) is same
 
 
 def test_shapes_fit_wholly_or_not_at_all() -> None:
-    a, b = Unknown(), Unknown()
-    assert not fit_shapes((a, "d"), ("n", "m"))  # pyright: ignore
+    a, b = UnknownSize(), UnknownSize()
+    assert not unify_shapes((a, "d"), ("n", "m"))  # pyright: ignore
     assert a.link is None
-    assert not fit_shapes((a,), ("n", "m"))  # pyright: ignore
-    assert fit_shapes((a, "d"), ("n", b))  # pyright: ignore
-    assert (known(a), known(b)) == ("n", "d")
-    assert fit_shapes((), ())
-    twice = Unknown()
-    assert not fit_shapes((twice, twice), ("n", "m"))  # pyright: ignore
+    assert not unify_shapes((a,), ("n", "m"))  # pyright: ignore
+    assert unify_shapes((a, "d"), ("n", b))  # pyright: ignore
+    assert (resolved_size(a), resolved_size(b)) == ("n", "d")
+    assert unify_shapes((), ())
+    twice = UnknownSize()
+    assert not unify_shapes((twice, twice), ("n", "m"))  # pyright: ignore
 
 
 @pytest.mark.parametrize(
     ("size", "said"),
-    [(3, "3"), ("d", "d"), ("mu", "μ"), ("2*alpha+n", "2*α+n"), (Unknown(), "?"), ("d_model", "d_model")],
+    [(3, "3"), ("d", "d"), ("mu", "μ"), ("2*alpha+n", "2*α+n"), (UnknownSize(), "?"), ("d_model", "d_model")],
 )
 def test_sizes_are_said(size, said) -> None:
-    assert plain_size(size) == said
+    assert describe_size(size) == said
 
 
 @pytest.mark.parametrize(
@@ -67,17 +77,17 @@ def test_sizes_are_said(size, said) -> None:
     ],
 )
 def test_shapes_are_said(shape, said) -> None:
-    assert plain_shape(shape) == said
+    assert describe_shape(shape) == said
 
 
 @pytest.mark.parametrize("letter", "8aefhilmnorsxAEFHILMNORSX")
 def test_letters_that_are_spoken_with_a_vowel(letter) -> None:
-    assert plain_shape((letter, "d")) == f"an {letter}×d matrix"
+    assert describe_shape((letter, "d")) == f"an {letter}×d matrix"
 
 
 @pytest.mark.parametrize("letter", "2345679bcdgjkpqtuvwyzBCDGJKPQTUVWYZ")
 def test_letters_that_are_not(letter) -> None:
-    assert plain_shape((letter, "d")) == f"a {letter}×d matrix"
+    assert describe_shape((letter, "d")) == f"a {letter}×d matrix"
 
 
 def test_depth_counts_levels_with_definitions() -> None:
@@ -104,16 +114,16 @@ def test_a_part_that_stands_in_two_depths_counts_in_the_deeper() -> None:
 
 
 def test_sizes_are_settled_all_the_way_down() -> None:
-    size = Unknown()
+    size = UnknownSize()
     ones = Special((size,), "ones", span=(2, 3))  # pyright: ignore
     index = Index((), "i", size, span=(5, 6))  # pyright: ignore
     missing = []
     tree = Add((size,), (ones, index), span=(0, 9))  # pyright: ignore
-    settle(tree, missing.append)
+    resolve_sizes(tree, missing.append)
     assert missing == [ones, index]
-    fit(size, "d")
+    unify(size, "d")
     missing.clear()
-    done = settle(tree, missing.append)
+    done = resolve_sizes(tree, missing.append)
     assert missing == []
     assert done == Add(("d",), (Special(("d",), "ones"), Index((), "i", "d")))
     assert (done.span, done.terms[0].span, done.terms[1].span) == ((0, 9), (2, 3), (5, 6))  # pyright: ignore

@@ -3,9 +3,9 @@
 import pytest
 
 from qkv.errors import IllTyped, Unreadable
-from qkv.maths.reading import parse
-from qkv.maths.substitution import symbols_of
-from qkv.maths.verdict import compare
+from qkv.maths.comparison.verdict import compare
+from qkv.maths.parsing.parse import parse
+from qkv.maths.tree import symbols_of
 
 S = {"n": "natural", "d": "natural", "x": "scalar", "s": "vector[n]", "c": "scalar", "i_max": "index[n]"}
 

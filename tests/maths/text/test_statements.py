@@ -3,7 +3,7 @@
 import pytest
 
 from qkv.errors import IllTyped, Unreadable
-from qkv.maths.reading import parse
+from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import Delta, Relation
 
 S = {"x": "scalar", "d": "natural", "n": "natural", "s": "vector[n]", "c": "scalar", "mu": "scalar", "sigma": "scalar"}

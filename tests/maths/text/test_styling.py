@@ -3,7 +3,7 @@
 import pytest
 
 from qkv.errors import Unreadable
-from qkv.maths.reading import parse
+from qkv.maths.parsing.parse import parse
 
 S = {"x": "scalar", "n": "natural", "d": "natural", "d_model": "natural", "s": "vector[n]", "q": "vector[d]"}
 

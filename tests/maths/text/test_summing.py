@@ -5,11 +5,10 @@ import math
 import pytest
 
 from qkv.errors import IllTyped, Unreadable
-from qkv.maths.reading import parse
-from qkv.maths.substitution import free_indices, walk
-from qkv.maths.tree import Sum
-from qkv.maths.values.exact import evaluate
-from qkv.maths.verdict import compare
+from qkv.maths.comparison.verdict import compare
+from qkv.maths.parsing.parse import parse
+from qkv.maths.tree import Sum, free_indices, walk
+from qkv.maths.values.evaluate import evaluate
 
 S = {"A": "matrix[n,n]", "s": "vector[n]", "k": "random vector[d] ~ N(0, 1)", "n": "natural"}
 

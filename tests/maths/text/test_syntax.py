@@ -3,8 +3,8 @@
 import pytest
 
 from qkv.errors import Unreadable
-from qkv.maths.reading import parse, tokens
-from qkv.maths.text.syntax import Syntax, arrange, is_rule, is_token, only, span_of, unwrapped, walk
+from qkv.maths.parsing.grammar import Syntax, is_rule, is_token, only, span_of, syntax_tree, walk, without_brackets
+from qkv.maths.parsing.parse import parse, tokens
 from qkv.maths.types import declare
 
 S = {"x": "scalar", "n": "natural", "f": "map scalar -> scalar"}
@@ -12,7 +12,7 @@ S = {"x": "scalar", "n": "natural", "f": "map scalar -> scalar"}
 
 def syntax(text: str) -> Syntax:
     declared = declare(S)
-    return arrange(tokens(text, declared.types, declared.maps), text)
+    return syntax_tree(tokens(text, declared.types, declared.maps), text)
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,15 @@ def test_wrappers_are_taken_off() -> None:
     chain = whole[0]
     assert is_rule(chain, "chain")
     assert is_rule(only(chain), "group")
-    assert is_rule(unwrapped(chain), "group")
-    inner = unwrapped(chain)
+    assert is_rule(without_brackets(chain), "group")
+    inner = without_brackets(chain)
     assert isinstance(inner, Syntax)
     assert inner.span == (1, 4)
     assert is_token(only(inner[1][0][0]), "NAME")
     assert is_rule(only(syntax("x + 1")[0]), "expression")
     assert is_rule(only(syntax("x n")[0]), "product")
     assert is_rule(only(syntax("x^2")[0]), "operand")
-    assert is_rule(unwrapped(syntax("[x]")[0]), "group")
+    assert is_rule(without_brackets(syntax("[x]")[0]), "group")
 
 
 def test_spans_hold_all_parts() -> None:

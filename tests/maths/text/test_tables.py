@@ -6,12 +6,12 @@ from subprocess import run
 
 import lark
 
-from qkv.maths.text.parsing import END, TABLES, Token, Unexpected, parsed, tables
-from qkv.maths.text.tables import generated, grammar
+from qkv.maths.parsing.generate import generated, grammar
+from qkv.maths.parsing.grammar import END, TABLES, Token, Unexpected, load_tables, run_parser
 
 
 def test_the_tables_are_those_of_the_grammar():
-    assert TABLES.read_text(encoding="utf-8") == generated(), "run python -m qkv.maths.text.tables"
+    assert TABLES.read_text(encoding="utf-8") == generated(), "run python -m qkv.maths.parsing.generate"
 
 
 def as_lists(tree):
@@ -22,14 +22,14 @@ def test_any_tokens_are_arranged_as_lark_arranges_them():
     """Sentences grown from the tables themselves, some of them broken."""
     draw = random.Random("tables")
     theirs = grammar()
-    kinds = sorted({symbol for state in tables().states for symbol in state if symbol.isupper()} - {END})
+    kinds = sorted({symbol for state in load_tables().states for symbol in state if symbol.isupper()} - {END})
     read = 0
     for _ in range(1_000):
         chosen = grown(draw)
         if draw.random() < 0.3:
             chosen.insert(draw.randint(0, len(chosen)), draw.choice(kinds))
         try:
-            ours = parsed([Token(kind, kind) for kind in chosen], lambda kind, parts: [kind, *parts])
+            ours = run_parser([Token(kind, kind) for kind in chosen], lambda kind, parts: [kind, *parts])
         except Unexpected as failed:
             ours = failed.token
         try:
@@ -43,7 +43,7 @@ def test_any_tokens_are_arranged_as_lark_arranges_them():
 
 def grown(draw: random.Random) -> list[str]:
     """Tokens that the tables let follow each other; short sentences end where they may."""
-    states, rules = tables().states, tables().rules
+    states, rules = load_tables().states, load_tables().rules
     places, chosen = [0], []
     while True:
         row = states[places[-1]]

@@ -7,11 +7,18 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.reading import parse
-from qkv.maths.values.agreeing import agree_at, differences, near, relative, roughly, settled
-from qkv.maths.values.arithmetic import Number
-from qkv.maths.values.points import Point
-from qkv.maths.verdict import compare
+from qkv.maths.comparison.verdict import compare
+from qkv.maths.parsing.parse import parse
+from qkv.maths.values.arithmetic import PlainNumber
+from qkv.maths.values.points import (
+    Point,
+    agree_at,
+    agree_to_digits,
+    differences,
+    gap_vanishes,
+    relative_gap,
+    roughly_agree,
+)
 
 SYMBOLS = {"x": "scalar", "y": "positive"}
 
@@ -57,7 +64,7 @@ def test_values_that_look_the_same_are_told_apart():
     )
 
 
-def pairs(*numbers: str) -> list[tuple[Number, Number]]:
+def pairs(*numbers: str) -> list[tuple[PlainNumber, PlainNumber]]:
     """Numbers that are exact or not, two and two."""
     exact = [Fraction(one) if "." not in one else Decimal(one) for one in numbers]
     return list(zip(exact[::2], exact[1::2], strict=True))
@@ -77,7 +84,7 @@ def pairs(*numbers: str) -> list[tuple[Number, Number]]:
     ],
 )
 def test_a_difference_stays_or_vanishes(before, after, found) -> None:
-    assert settled(Decimal(before), Decimal(after)) is found
+    assert gap_vanishes(Decimal(before), Decimal(after)) is found
 
 
 @pytest.mark.parametrize(
@@ -98,18 +105,18 @@ def test_a_difference_stays_or_vanishes(before, after, found) -> None:
     ],
 )
 def test_what_is_only_known_roughly(numbers, error, found) -> None:
-    assert roughly(pairs(*numbers), Decimal(error)) is found
+    assert roughly_agree(pairs(*numbers), Decimal(error)) is found
 
 
 def test_relative_differences_and_digits() -> None:
-    assert relative(Fraction(3), Fraction(4)) == Decimal("0.25")
-    assert relative(Fraction(-4), Fraction(4)) == 2
-    assert relative(Fraction(0), Fraction(0)) == 0
+    assert relative_gap(Fraction(3), Fraction(4)) == Decimal("0.25")
+    assert relative_gap(Fraction(-4), Fraction(4)) == 2
+    assert relative_gap(Fraction(0), Fraction(0)) == 0
     assert differences(pairs("1", "3", "2.5", "2"), 60) == [2, Decimal("0.5")]
-    assert near(Decimal("1.0000"), Decimal("1.0001"), 4)
-    assert not near(Decimal("1.0000"), Decimal("1.0001"), 5)
-    assert near(Fraction(-1000), Fraction(-1001), 3)
-    assert not near(Fraction(1000), Fraction(-1000), 3)
+    assert agree_to_digits(Decimal("1.0000"), Decimal("1.0001"), 4)
+    assert not agree_to_digits(Decimal("1.0000"), Decimal("1.0001"), 5)
+    assert agree_to_digits(Fraction(-1000), Fraction(-1001), 3)
+    assert not agree_to_digits(Fraction(1000), Fraction(-1000), 3)
 
 
 @pytest.mark.parametrize(

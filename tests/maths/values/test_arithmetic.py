@@ -19,24 +19,24 @@ from qkv.maths.values.arithmetic import (
     Undefined,
     Unevaluable,
     add,
-    constant,
+    as_duals,
+    as_polynomial,
     decimal,
     digits,
     divide,
     extent,
     fraction,
     function,
-    larger,
-    levels,
-    lifted,
+    is_vanishing,
+    maximum,
     multiply,
     narrow,
     negative,
+    plain_number,
     power,
-    root,
     sign,
     subtract,
-    vanishing,
+    whole_root,
 )
 
 A, B = ("q", 0), ("q", 1)
@@ -65,9 +65,9 @@ def test_polynomials_are_added_and_multiplied() -> None:
     assert divide(X, Decimal(4)) == Polynomial({((A, 1),): Decimal("0.25")})
     assert power(add(X, ONE), TWO) == Polynomial({((A, 2),): ONE, ((A, 1),): TWO, (): ONE})
     assert power(X, ZERO) == ONE
-    assert lifted(X) is X
-    assert lifted(ZERO) == Polynomial({})
-    assert lifted(TWO) == Polynomial({(): TWO})
+    assert as_polynomial(X) is X
+    assert as_polynomial(ZERO) == Polynomial({})
+    assert as_polynomial(TWO) == Polynomial({(): TWO})
 
 
 def test_what_is_no_polynomial() -> None:
@@ -96,12 +96,12 @@ def test_how_many_terms_a_product_may_have(monkeypatch) -> None:
 
 
 def test_the_number_that_a_polynomial_is() -> None:
-    assert constant(Polynomial({})) == 0
-    assert constant(Polynomial({(): THREE})) == 3
-    assert constant(X) is None
-    assert constant(add(X, ONE)) is None
-    assert constant(TWO) == 2
-    assert constant(Dual(1, ONE, ONE)) is None
+    assert plain_number(Polynomial({})) == 0
+    assert plain_number(Polynomial({(): THREE})) == 3
+    assert plain_number(X) is None
+    assert plain_number(add(X, ONE)) is None
+    assert plain_number(TWO) == 2
+    assert plain_number(Dual(1, ONE, ONE)) is None
 
 
 def dual(value: Fraction | int, slope: Fraction | int = 1, level: int = 1) -> Dual:
@@ -134,9 +134,9 @@ def dual(value: Fraction | int, slope: Fraction | int = 1, level: int = 1) -> Du
         (lambda: function("sqrt", dual(9)), 3, Fraction(1, 6)),
         (lambda: function("exp", dual(0)), 1, 1),
         (lambda: function("log", dual(1)), 0, 1),
-        (lambda: larger(dual(3), TWO), 3, 1),
-        (lambda: larger(ONE, dual(3)), 3, 1),
-        (lambda: larger(dual(3), THREE), 3, 1),
+        (lambda: maximum(dual(3), TWO), 3, 1),
+        (lambda: maximum(ONE, dual(3)), 3, 1),
+        (lambda: maximum(dual(3), THREE), 3, 1),
     ],
 )
 def test_slopes(found, value, slope) -> None:
@@ -162,9 +162,9 @@ def test_slopes_of_functions_that_are_irrational() -> None:
 
 def test_slopes_of_slopes_are_kept_apart() -> None:
     inner, outer = dual(3, 1, 2), dual(3, 1, 1)
-    level, first, second = levels(inner, outer)
+    level, first, second = as_duals(inner, outer)
     assert (level, first, second) == (2, inner, Dual(2, outer, ZERO))
-    assert levels(ONE, outer) == (1, Dual(1, ONE, ZERO), outer)
+    assert as_duals(ONE, outer) == (1, Dual(1, ONE, ZERO), outer)
     twice = multiply(Dual(2, outer, ONE), Dual(2, outer, ONE))  # x² at 3 + ε₁ + ε₂
     assert isinstance(twice, Dual)
     assert twice.level == 2
@@ -279,11 +279,11 @@ def test_whole_roots() -> None:
     for degree in range(1, 8):
         for number in range(200):
             wanted = next((base for base in range(number + 1) if base**degree == number), None)
-            assert root(number, degree) == wanted, (number, degree)
-    assert root(3**600, 600) == 3
-    assert root(2**1999, 1999) == 2
-    assert root(2**2002, 1001) is None  # too long to look for
-    assert root(10**1000, 2) == 10**500
+            assert whole_root(number, degree) == wanted, (number, degree)
+    assert whole_root(3**600, 600) == 3
+    assert whole_root(2**1999, 1999) == 2
+    assert whole_root(2**2002, 1001) is None  # too long to look for
+    assert whole_root(10**1000, 2) == 10**500
 
 
 def test_signs() -> None:
@@ -299,7 +299,7 @@ def test_signs() -> None:
         assert sign(Decimal("1e-90")) == 1
         with pytest.raises(TooNear):
             sign(Decimal("-9e-91"))
-    assert [vanishing(x) for x in (Decimal(0), Decimal("1e-55"), Decimal(1), ZERO)] == [False, True, False, False]
+    assert [is_vanishing(x) for x in (Decimal(0), Decimal("1e-55"), Decimal(1), ZERO)] == [False, True, False, False]
 
 
 def test_what_grows_too_long_is_rounded() -> None:
@@ -329,7 +329,7 @@ def test_the_extent_of_decimals_that_were_met() -> None:
             function("exp", Fraction(1000))
         assert inside == [434]
         assert met == [44]
-        arithmetic.meet(Decimal(0))
+        arithmetic.note_extent(Decimal(0))
         assert met == [44]
 
 

@@ -7,11 +7,10 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.reading import parse
+from qkv.maths.comparison.verdict import compare
+from qkv.maths.parsing.parse import parse
 from qkv.maths.values.arithmetic import Dual, Polynomial, Undefined, Unevaluable
-from qkv.maths.values.chance import Variable, chance, expectation, triangular
-from qkv.maths.values.exact import evaluate
-from qkv.maths.verdict import compare
+from qkv.maths.values.evaluate import Variable, evaluate, expectation, ldl, random_vector
 
 SYMBOLS = {
     "m": "scalar",
@@ -75,7 +74,7 @@ def matrix(*rows: tuple[int, ...]) -> tuple[tuple[Fraction, ...], ...]:
     ],
 )
 def test_a_covariance_is_a_triangle_times_a_diagonal_times_its_mirror(covariance) -> None:
-    lower, middle = triangular(covariance)
+    lower, middle = ldl(covariance)
     size = range(len(covariance))
     for i in size:
         assert lower[i][i] == 1
@@ -95,7 +94,7 @@ def test_a_covariance_is_a_triangle_times_a_diagonal_times_its_mirror(covariance
 )
 def test_what_is_no_covariance(covariance, said) -> None:
     with pytest.raises(Undefined, match=said):
-        triangular(covariance)
+        ldl(covariance)
 
 
 def test_moments_of_a_normal_variable() -> None:
@@ -104,7 +103,7 @@ def test_moments_of_a_normal_variable() -> None:
 
 
 def test_a_name_is_its_mean_and_a_triangle_times_variables() -> None:
-    drawn = chance("q", (Fraction(1), Fraction(2)), matrix((4, 2), (2, 3)), normal=True)
+    drawn = random_vector("q", (Fraction(1), Fraction(2)), matrix((4, 2), (2, 3)), normal=True)
     assert [(v.variance, v.normal) for v in drawn.variables] == [(4, True), (2, True)]
     assert drawn.at([Fraction(1), Fraction(1)]) == (2, Fraction(7, 2))
     assert drawn.at([Fraction(0), Fraction(1)]) == (1, 3)
@@ -112,11 +111,11 @@ def test_a_name_is_its_mean_and_a_triangle_times_variables() -> None:
         Polynomial({((("q", 0), 1),): Fraction(1), (): Fraction(1)}),
         Polynomial({((("q", 0), 1),): Fraction(1, 2), ((("q", 1), 1),): Fraction(1), (): Fraction(2)}),
     )
-    number = chance("z", Fraction(5), Fraction(9), normal=False)
+    number = random_vector("z", Fraction(5), Fraction(9), normal=False)
     assert number.at([Fraction(2)]) == 7
     assert number.scalar
     assert not number.variables[0].normal
-    still = chance("z", Fraction(5), Fraction(0), normal=True)
+    still = random_vector("z", Fraction(5), Fraction(0), normal=True)
     assert still.symbolic() == 5
 
 

@@ -10,26 +10,25 @@ import numpy as np
 import pytest
 
 from qkv.maths.tree import Type
-from qkv.maths.values import drawing
-from qkv.maths.values.arithmetic import Unevaluable
-from qkv.maths.values.arrays import entries
-from qkv.maths.values.drawing import (
-    array,
-    definite,
-    filled,
-    mixed,
-    natural,
+from qkv.maths.values import points
+from qkv.maths.values.arithmetic import Unevaluable, entries
+from qkv.maths.values.points import (
+    definite_matrix,
+    draw_array,
+    draw_natural,
+    draw_scalar,
+    entry_count,
+    filled_array,
+    hashed,
+    index_places,
     near_constant,
-    places,
-    scalar,
-    some_map,
-    volume,
+    random_map,
 )
 
 
 def numbers(kind: str, *, positive: bool = False, constants=(), names="xyz", attempts=range(120)) -> list[Fraction]:
     return [
-        scalar(kind, name, attempt, place, constants, positive)
+        draw_scalar(kind, name, attempt, place, constants, positive)
         for attempt in attempts
         for place, name in enumerate(names)
     ]
@@ -46,14 +45,15 @@ def test_numbers_are_of_their_kind() -> None:
 
 
 def test_the_first_numbers_are_small_whole_and_different() -> None:
-    first = [scalar("scalar", "x", 0, place, (), False) for place in range(6)]
+    first = [draw_scalar("scalar", "x", 0, place, (), False) for place in range(6)]
     assert sorted(first) == [2, 3, 4, 5, 6, 7]
-    assert [scalar("scalar", "x", 0, place, (), False) for place in range(6, 12)] == first
+    assert [draw_scalar("scalar", "x", 0, place, (), False) for place in range(6, 12)] == first
 
 
 def test_three_numbers_take_every_pattern_of_signs_soon() -> None:
     found = {
-        tuple(scalar("scalar", name, k, place, (), False) > 0 for place, name in enumerate("xyz")) for k in range(1, 9)
+        tuple(draw_scalar("scalar", name, k, place, (), False) > 0 for place, name in enumerate("xyz"))
+        for k in range(1, 9)
     }
     assert found == set(itertools.product((True, False), repeat=3))
 
@@ -68,29 +68,29 @@ def test_late_numbers_are_near_what_is_written() -> None:
 
 
 def test_naturals() -> None:
-    assert [natural("n", attempt, 4, ()) for attempt in (0, 1)] == [4, 4]
-    found = {natural("n", attempt, 4, ()) for attempt in range(2, 200)}
+    assert [draw_natural("n", attempt, 4, ()) for attempt in (0, 1)] == [4, 4]
+    found = {draw_natural("n", attempt, 4, ()) for attempt in range(2, 200)}
     assert {1, 2, 3, 100} <= found
-    near = {natural("n", attempt, 4, (Fraction(512), Fraction(1, 2))) for attempt in range(9, 200)}
+    near = {draw_natural("n", attempt, 4, (Fraction(512), Fraction(1, 2))) for attempt in range(9, 200)}
     assert {511, 512, 513} <= near
-    assert min(natural("n", attempt, 4, (Fraction(1),)) for attempt in range(9, 200)) == 1
+    assert min(draw_natural("n", attempt, 4, (Fraction(1),)) for attempt in range(9, 200)) == 1
     assert all(isinstance(number, int) for number in near)
 
 
 def test_three_places_coincide_in_every_way() -> None:
     for length in (3, 5):
-        found = [places("ijk", attempt, length) for attempt in range(18)]
+        found = [index_places("ijk", attempt, length) for attempt in range(18)]
         patterns = {(p["i"] == p["j"], p["j"] == p["k"], p["i"] == p["k"]) for p in found}
         assert len(patterns) == 5
     for attempt in range(60):
         for length in (1, 2, 4):
-            assert all(1 <= place <= length for place in places("ijkl", attempt, length).values())
-    assert {places("i", attempt, 4)["i"] for attempt in range(60)} == {1, 2, 3, 4}
-    assert {places("ijkl", attempt, 4)["l"] for attempt in range(60)} == {1, 2, 3, 4}
+            assert all(1 <= place <= length for place in index_places("ijkl", attempt, length).values())
+    assert {index_places("i", attempt, 4)["i"] for attempt in range(60)} == {1, 2, 3, 4}
+    assert {index_places("ijkl", attempt, 4)["l"] for attempt in range(60)} == {1, 2, 3, 4}
 
 
 def drawn(shape: tuple[int, ...], seed: int = 1, **options):
-    return array(shape, random.Random(seed), **options)
+    return draw_array(shape, random.Random(seed), **options)
 
 
 def test_arrays() -> None:
@@ -112,18 +112,18 @@ def test_arrays() -> None:
 
 
 def test_how_many_entries_are_written_out() -> None:
-    assert volume((64, 64)) == 4096
-    assert volume(()) == 1
+    assert entry_count((64, 64)) == 4096
+    assert entry_count(()) == 1
     with pytest.raises(Unevaluable, match="too many entries"):
-        volume((4097,))
-    assert filled(3, ("n", 2), {"n": 2}) == ((3, 3), (3, 3))
-    assert filled(Fraction(1, 2), (), {}) == Fraction(1, 2)
+        entry_count((4097,))
+    assert filled_array(3, ("n", 2), {"n": 2}) == ((3, 3), (3, 3))
+    assert filled_array(Fraction(1, 2), (), {}) == Fraction(1, 2)
 
 
 @pytest.mark.parametrize("attempt", range(6))
 def test_covariances_are_symmetric_and_definite(attempt) -> None:
     for size in range(1, 6):
-        matrix = np.array(definite(size, random.Random(attempt), attempt), dtype=object).astype(float)
+        matrix = np.array(definite_matrix(size, random.Random(attempt), attempt), dtype=object).astype(float)
         assert (matrix == matrix.T).all()
         assert np.linalg.eigvalsh(matrix).min() > 0
         if attempt == 0 and size > 1:
@@ -131,18 +131,18 @@ def test_covariances_are_symmetric_and_definite(attempt) -> None:
 
 
 def test_a_covariance_is_made_small_with_its_root() -> None:
-    whole, half = (definite(3, random.Random(4), 4, scale) for scale in (Fraction(1), Fraction(1, 2)))
+    whole, half = (definite_matrix(3, random.Random(4), 4, scale) for scale in (Fraction(1), Fraction(1, 2)))
     assert [4 * entry for entry in entries(half)] == list(entries(whole))
 
 
 def test_a_map_is_a_function_of_all_that_it_is_given() -> None:
     kind = Type("map", ("n",), arguments=((2,), ()))
-    f = some_map(kind, {"n": 3}, 5)
+    f = random_map(kind, {"n": 3}, 5)
     point = ((Fraction(1), Fraction(2)), Fraction(3))
     found = f(*point)
     assert len(found) == 3
-    assert found == some_map(kind, {"n": 3}, 5)(*point)
-    assert found != some_map(kind, {"n": 3}, 6)(*point)
+    assert found == random_map(kind, {"n": 3}, 5)(*point)
+    assert found != random_map(kind, {"n": 3}, 6)(*point)
     assert len(set(found)) == 3
     for changed in (
         ((Fraction(4), Fraction(2)), Fraction(3)),
@@ -150,8 +150,8 @@ def test_a_map_is_a_function_of_all_that_it_is_given() -> None:
         (point[0], ONE),
     ):
         assert all(a != b for a, b in zip(f(*changed), found, strict=True))
-    assert some_map(Type("map", (), arguments=((),)), {}, 1)(Fraction(2)) != 0
-    g = some_map(Type("map", (), arguments=((), ())), {}, 3)
+    assert random_map(Type("map", (), arguments=((),)), {}, 1)(Fraction(2)) != 0
+    g = random_map(Type("map", (), arguments=((), ())), {}, 3)
     assert g(Fraction(1), Fraction(2)) != g(Fraction(2), Fraction(1))
     values = [g(Fraction(k), Fraction(0)) for k in range(5)]
     differences = np.array(values, dtype=object)
@@ -165,8 +165,8 @@ ONE = Fraction(1)
 
 
 def test_mixing_tells_everything_apart() -> None:
-    found = {mixed(attempt, name, what) for attempt in range(20) for name in "xy" for what in ("size", "sign")}
+    found = {hashed(attempt, name, what) for attempt in range(20) for name in "xy" for what in ("size", "sign")}
     assert len(found) == 80
-    assert mixed(3, "x", "size") == mixed(3, "x", "size")
-    assert drawing.chosen("abc", 1, "x", "size") in "abc"
-    assert {drawing.chosen("abc", attempt, "x", "size") for attempt in range(50)} == set("abc")
+    assert hashed(3, "x", "size") == hashed(3, "x", "size")
+    assert points.choose("abc", 1, "x", "size") in "abc"
+    assert {points.choose("abc", attempt, "x", "size") for attempt in range(50)} == set("abc")

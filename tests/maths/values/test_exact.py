@@ -36,8 +36,8 @@ from qkv.maths.tree import (
     Type,
     Written,
 )
-from qkv.maths.values.arithmetic import Undefined, Unevaluable, digits, root
-from qkv.maths.values.exact import evaluate
+from qkv.maths.values.arithmetic import Undefined, Unevaluable, digits, whole_root
+from qkv.maths.values.evaluate import evaluate
 
 SIZES = {"n": 3, "d": 5}
 SHAPES: dict[str, tuple[str, ...]] = {
@@ -140,8 +140,8 @@ def test_random_trees_are_what_numpy_says(shape):
 def test_whole_numbers_stay_exact_and_roots_of_squares_too():
     assert evaluate(Power((), number("4/9"), number("1/2")), {}, {}) == Fraction(2, 3)
     assert evaluate(Power((), number("8/27"), number("-2/3")), {}, {}) == Fraction(9, 4)
-    assert [root(k**3, 3) for k in range(50)] == list(range(50))
-    assert root(10**40 + 1, 2) is None
+    assert [whole_root(k**3, 3) for k in range(50)] == list(range(50))
+    assert whole_root(10**40 + 1, 2) is None
 
 
 def test_irrational_numbers_have_their_digits():

@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.reading import parse
+from qkv.maths.comparison.verdict import compare
+from qkv.maths.parsing.parse import parse
 from qkv.maths.values.points import points, vocabulary
-from qkv.maths.verdict import compare
 
 SYMBOLS = {
     "x": "scalar",

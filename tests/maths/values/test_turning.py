@@ -8,7 +8,7 @@ import pytest
 
 from qkv.maths.tree import Call, Divide, Node, Number, Power, Symbol, Type
 from qkv.maths.values.arithmetic import Undefined, Unevaluable
-from qkv.maths.values.turning import Turns, side
+from qkv.maths.values.evaluate import Sides, side_of
 
 X, V = Symbol((), "x", Type("scalar")), Symbol((3,), "v", Type("vector", (3,)))
 ONE, TWO = Number((), Fraction(1)), Number((), Fraction(2))
@@ -44,21 +44,21 @@ def power(exponent: str, base: Node = X) -> Power:
     ],
 )
 def test_on_which_side(node, value, found) -> None:
-    assert side(node, value) == found
+    assert side_of(node, value) == found
 
 
 @pytest.mark.parametrize("name", ["abs", "relu", "sign", "norm1", "norm_inf", "sqrt"])
 def test_signs_of_all_entries(name) -> None:
-    assert side(Call((3,), name, (V,)), (numbers(-1, 0, 4),)) == (-1, 0, 1)
+    assert side_of(Call((3,), name, (V,)), (numbers(-1, 0, 4),)) == (-1, 0, 1)
 
 
 @pytest.mark.parametrize("name", ["exp", "log", "softmax", "norm", "norm_F", "sum", "diag", "det"])
 def test_functions_that_turn_nowhere(name) -> None:
-    assert side(Call((3,), name, (V,)), (numbers(-1, 0, 4),)) is None
+    assert side_of(Call((3,), name, (V,)), (numbers(-1, 0, 4),)) is None
 
 
 def test_two_sides_are_one_too_many() -> None:
-    turns = Turns()
+    turns = Sides()
     kink, quotient, root = Call((), "abs", (X,)), Divide((), ONE, X), power("1/2")
     for _ in range(2):
         turns.note((1,), kink, numbers(3))

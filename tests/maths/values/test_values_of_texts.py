@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from qkv.maths.reading import parse
+from qkv.maths.parsing.parse import parse
 from qkv.maths.values.arithmetic import Undefined, Unevaluable
-from qkv.maths.values.exact import evaluate, evaluate_with_error
+from qkv.maths.values.evaluate import evaluate, evaluate_with_error
 
 SYMBOLS = {
     "x": "scalar",

@@ -2,7 +2,7 @@
 
 import toy_problem
 from qkv.problems.printing.sheets import TITLE, room_for, sheet_document
-from qkv.render import Room, latex, markdown, pdf
+from qkv.render import BlankLines, latex, markdown, pdf
 
 
 def test_a_sheet_has_a_name_line_points_sizes_and_room():
@@ -13,7 +13,7 @@ def test_a_sheet_has_a_name_line_points_sizes_and_room():
     for words in ("Name", "/ 10", "Copy 017", "3 points", "A toy"):
         assert words in said
     assert r"\underset{3 \times 2}" in latex(sheet)
-    rooms = [block for block in sheet.blocks if isinstance(block, Room)]
+    rooms = [block for block in sheet.blocks if isinstance(block, BlankLines)]
     assert [room.lines for room in rooms] == [room_for(part) for problem in problems for part in problem.parts]
     assert pdf(sheet).startswith(b"%PDF")
 

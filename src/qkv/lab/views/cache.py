@@ -5,11 +5,10 @@ from __future__ import annotations
 from statistics import quantiles
 from typing import Any
 
-from ...cost.formats import BITS
 from ...cost.formulas import LETTERS
-from ...cost.hardware import HERE, as_hardware
-from ...cost.past import WAYS, Formulas, formulas_of, past, seconds_by_roofline, smaller_from
-from ...cost.sizes import PAGE
+from ...cost.machine import HERE, as_hardware
+from ...cost.sizes import BITS, PAGE
+from ...cost.variants import VARIANTS, Formulas, formulas_of, past, seconds_by_roofline, smaller_from
 from ...errors import OptionError, complaint
 from ..fields import Choice, Flag, Number, State, WrongField
 from ..view import Result, View, Work
@@ -55,17 +54,17 @@ def compute(state: State, work: Work) -> Result:
     sizes, tokens, chosen = _sizes(state), state["past"] + state["step"], FORMS[state["form"]]
     machine = as_hardware(HERE)
     rate = machine.rate("float32")
-    ways = [_way(way, sizes, tokens, machine, way == chosen) for way in WAYS]
+    ways = [_way(way, sizes, tokens, machine, way == chosen) for way in VARIANTS]
     return {
         "chosen": chosen,
-        "at": WAYS.index(chosen),
+        "at": VARIANTS.index(chosen),
         "step": state["step"],
         "last_step": MOST_STEPS,
         "tokens": tokens,
         "page_tokens": PAGE,
         "pages": -(-tokens // PAGE),
         "ways": ways,
-        "smaller_from": {way: smaller_from(way, **sizes) for way in WAYS if way != "linear"},
+        "smaller_from": {way: smaller_from(way, **sizes) for way in VARIANTS if way != "linear"},
         "growth": _growth(sizes, tokens),
         "letters": _letters(state, tokens),
         "machine": {
@@ -104,7 +103,9 @@ def _way(way: str, sizes: dict[str, Any], tokens: int, machine: Any, chosen: boo
 def _growth(sizes: dict[str, Any], tokens: int) -> list[dict[str, Any]]:
     """Bytes that a step moves at other lengths."""
     lengths = [2**power for power in range(max(4 * tokens, FARTHEST).bit_length())]
-    return [{"name": way, "points": [[n, past(way, tokens=n, **sizes).step.traffic] for n in lengths]} for way in WAYS]
+    return [
+        {"name": way, "points": [[n, past(way, tokens=n, **sizes).step.traffic] for n in lengths]} for way in VARIANTS
+    ]
 
 
 def _letters(state: State, tokens: int) -> list[dict[str, Any]]:
@@ -121,7 +122,7 @@ def _measured(way: str, sizes: dict[str, Any], tokens: int, ways: list[dict[str,
         timed = time_steps(way, tokens=tokens, say=work.say, **sizes)
     except OptionError as error:
         raise WrongField("measure", str(error)) from None
-    counted = ways[WAYS.index(way)]
+    counted = ways[VARIANTS.index(way)]
     low, _, high = quantiles(timed.seconds, n=4)
     return {
         "way": way,
@@ -138,10 +139,10 @@ def _measured(way: str, sizes: dict[str, Any], tokens: int, ways: list[dict[str,
 
 
 def pictures(state: State, result: Result) -> dict[str, str]:
-    from ...cost.readable import counted, quantity
+    from ...cost.readable import count_text, quantity
     from ...figures import Axis, Level, Line, chart, roofline
-    from ...figures.growing import Lane, growing
-    from ..blocks import formula
+    from ...figures.diagrams import Lane, cache_growth
+    from ..markup import formula
 
     symbols = {each["letter"]: "scalar" for each in result["letters"]}
     drawn = {
@@ -153,9 +154,9 @@ def pictures(state: State, result: Result) -> dict[str, str]:
         Lane(way["name"], way["kv_heads"], quantity(way["held"], "B"), way["name"] != "linear", way["chosen"])
         for way in result["ways"]
     ]
-    drawn["growing"] = growing("What is kept", lanes, state["past"], state["step"], result["page_tokens"])
+    drawn["growing"] = cache_growth("What is kept", lanes, state["past"], state["step"], result["page_tokens"])
     lines = [Line(each["name"], each["points"], markers=False) for each in result["growth"]]
-    now = [Level(counted(result["tokens"], "token"), x=result["tokens"])] if result["tokens"] else []
+    now = [Level(count_text(result["tokens"], "token"), x=result["tokens"])] if result["tokens"] else []
     title = "Bytes that a step reads and writes"
     drawn["growth"] = chart(title, Axis("tokens kept", "", "log"), Axis("moved", "B", "log"), [*lines, *now])
     machine = result["machine"]
@@ -174,9 +175,9 @@ def python(state: State) -> str:
     kept = ", ".join(f"{name}={value!r}" for name, value in _sizes(state).items())
     tokens = state["past"] + state["step"]
     program = (
-        "from qkv.cost.past import past, seconds_by_roofline\n\n"
+        "from qkv.cost.variants import past, seconds_by_roofline\n\n"
         f"sizes = dict({kept}, tokens={tokens})\n"
-        f"for way in {WAYS!r}:\n"
+        f"for way in {VARIANTS!r}:\n"
         "    found = past(way, **sizes)\n"
         "    step = found.step\n"
         "    print(way, found.held, found.scales, step.read, step.written, step.flops, step.intensity)\n"
@@ -200,7 +201,7 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 
 SCHEMA = {
-    "chosen": {"enum": [*WAYS]},
+    "chosen": {"enum": [*VARIANTS]},
     **dict.fromkeys(("at", "step", "last_step", "tokens", "page_tokens", "pages"), _WHOLE),
     "ways": {
         "type": "array",
@@ -209,7 +210,7 @@ SCHEMA = {
             seconds=_NUMBER, speed=_NUMBER, bound=_TEXT, formulas=_object(**dict.fromkeys(Formulas._fields, _TEXT)),
         ),
     },
-    "smaller_from": _object(**{way: {"type": ["integer", "null"]} for way in WAYS if way != "linear"}),
+    "smaller_from": _object(**{way: {"type": ["integer", "null"]} for way in VARIANTS if way != "linear"}),
     "growth": {"type": "array", "items": _object(name=_TEXT, points={"type": "array"})},
     "letters": {"type": "array", "items": _object(letter=_TEXT, value=_WHOLE, meaning=_TEXT)},
     "machine": _object(title=_TEXT, measured=_YES, source=_TEXT, rate=_NUMBER, bandwidth=_NUMBER, ridge=_NUMBER),

@@ -78,11 +78,11 @@ def _passed(checkpoint: Checkpoint, text: str, work: Work) -> Pass:
 
 def _overview(layers: list[Any]) -> list[list[dict[str, float | None]]]:
     """What each head of each layer does on the whole."""
-    from ...hf import habits
+    from ...hf import head_statistics
 
     rows = []
     for layer in layers:
-        found = {name: values[0].tolist() for name, values in habits(layer.weights)._asdict().items()}
+        found = {name: values[0].tolist() for name, values in head_statistics(layer.weights)._asdict().items()}
         heads = zip(*found.values(), strict=True)
         # What is not a number is the mean over no query: one token has none before it.
         rows.append([{n: None if v != v else v for n, v in zip(found, values, strict=True)} for values in heads])
@@ -186,14 +186,14 @@ model, tokenizer = qkv.hf.load(place, generates=False)
 text = {state["text"]!r}
 room = min({MOST_TOKENS}, getattr(model.config, "max_position_embeddings", {MOST_TOKENS}))
 given = tokenizer(text, truncation=True, max_length=room, return_tensors="pt")
-layers = qkv.hf.look(model, {{name: given[name] for name in ("input_ids", "attention_mask")}})
+layers = qkv.hf.capture(model, {{name: given[name] for name in ("input_ids", "attention_mask")}})
 
 layer = layers[{layer - 1}]
 weights = layer.weights[0, {head - 1}]  # layer {layer}, head {head}: a row for each query
 for line in weights.tolist():
     print(*line)
 print(*{row}.tolist())  # {named}
-for habit, of_heads in qkv.hf.habits(layer.weights)._asdict().items():
+for habit, of_heads in qkv.hf.head_statistics(layer.weights)._asdict().items():
     print(habit, float(of_heads[0, {head - 1}]))
 """
 

@@ -45,7 +45,7 @@ def given(state: State) -> list[list[float]]:
 
 
 def compute(state: State, work: Work) -> Result:
-    from ...theory.dragging import drag
+    from ...theory.normalisation import drag
 
     x, (row, column) = given(state), place(state)
     if (largest := max(abs(entry) for line in x for entry in line)) > LARGEST:
@@ -96,10 +96,10 @@ def compute(state: State, work: Work) -> Result:
 
 
 def pictures(state: State, result: Result) -> dict[str, str]:
-    from ...figures.pattern import pattern
+    from ...figures.diagrams import sparsity_pattern
 
     dragged = (result["row"] - 1) * result["columns"] + result["column"] - 1
-    drawn = pattern(
+    drawn = sparsity_pattern(
         "Where the Jacobian is not zero",
         result["jacobian"],
         result["columns"],
@@ -115,19 +115,19 @@ def pictures(state: State, result: Result) -> dict[str, str]:
 @lru_cache(maxsize=1)
 def _said() -> dict[str, str]:
     """What the claim says, and its derivations by name: the same for every state."""
+    from ...theory.claim import correction_items, derivation_chains, statement_blocks
     from ...theory.normalisation import stated
-    from ...theory.telling import chains, corrections, statement
-    from ..blocks import blocks_html
+    from ..markup import blocks_html
 
     claim = stated()
-    layer, batch, stored, *_, without_eps, with_eps = chains(claim)
+    layer, batch, stored, *_, without_eps, with_eps = derivation_chains(claim)
     blocks = {
-        "statement": statement(claim),
+        "statement": statement_blocks(claim),
         "layer": [layer],
         "batch": [batch],
         "stored": [stored],
         "length": [without_eps, with_eps],
-        "corrections": [corrections(claim)],
+        "corrections": [correction_items(claim)],
     }
     return {name: blocks_html(each) for name, each in blocks.items()}
 
@@ -143,7 +143,7 @@ def python(state: State) -> str:
     }
     said = "".join(f", {name}={value}" for name, value in options.items())
     return (
-        "from qkv.theory.dragging import drag\n\n"
+        "from qkv.theory.normalisation import drag\n\n"
         f"x = {given(state)}\n"
         f"moved = drag(x, {row}, {column}, {state['delta']}{said})\n"
         "for before, after, change in zip(moved.before, moved.after, moved.difference):\n"

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...cost.curves import Curve, Roofs, plan_name, roofs, times_over_context
-from ...cost.formats import BITS
+from ...cost.architecture import MODELS_FILE as MODELS
 from ...cost.formulas import LETTERS
-from ...cost.hardware import FILE as MACHINES
-from ...cost.hardware import HERE
-from ...cost.models import FILE as MODELS
-from ...cost.planning import plan
+from ...cost.lookup import read_data
+from ...cost.machine import HARDWARE_FILE as MACHINES
+from ...cost.machine import HERE
+from ...cost.planning import Curve, Roofs, plan, plan_name, roofs, times_over_context
 from ...cost.report import letters
-from ...cost.shipped import shipped
+from ...cost.sizes import BITS
 from ...errors import QkvError, complaint
 from ..fields import Choice, Number, State, Words, WrongField
 from ..view import Result, View, Work
@@ -30,13 +29,13 @@ EXAMPLE = (
 
 FIELDS = (
     Choice(name="model", label="Model", group="Model", default="llama-3-8b",
-           options={OWN: "a config.json of your own", **{name: name for name in shipped(MODELS)["models"]}}),
+           options={OWN: "a config.json of your own", **{name: name for name in read_data(MODELS)["models"]}}),
     Words(name="config", label="Text of a config.json", group="Model", needs=("model", (OWN,)), longest=LONGEST,
           lines=8, drop=".json", placeholder=EXAMPLE, help="Read as JSON here, never run, and sent nowhere."),
     Choice(name="weights", label="Weights stored in", group="Model", default="bfloat16", options=FORMATS),
     Choice(name="cache", label="Cache stored in", group="Model", default="bfloat16", options=FORMATS),
     Choice(name="hardware", label="Machine", group="Use", default=HERE,
-           options={HERE: "this machine", **{name: each["title"] for name, each in shipped(MACHINES).items()}}),
+           options={HERE: "this machine", **{name: each["title"] for name, each in read_data(MACHINES).items()}}),
     Number(name="context", label="Context", group="Use", low=1, high=1 << 24, default=8192, whole=True, doubling=True,
            help="Tokens of each sequence, the newest included."),
     Number(name="batch", label="Sequences", group="Use", low=1, high=1 << 16, default=1, whole=True, doubling=True),
@@ -89,7 +88,7 @@ def _asked(state: State) -> dict[str, Any]:
 
 def pictures(state: State, result: Result) -> dict[str, str]:
     from ...figures.plans import roofs_chart, time_chart
-    from ..blocks import formula
+    from ..markup import formula
 
     symbols = dict.fromkeys(LETTERS, "scalar")
     drawn = {

@@ -84,8 +84,7 @@ def why(state: State, levels: list[dict[str, Any]], visible: int) -> str:
 
 def patterns(state: State) -> Patterns:
     """Where each head looks; positions count from 0."""
-    from ...theory.paths import spread
-    from ...theory.reach import agreeing, anywhere, shifted
+    from ...theory.reach import agreeing, anywhere, shifted, spread
 
     n, heads, layers, residual = (state[name] for name in ("n", "heads", "layers", "residual"))
     match state["pattern"]:
@@ -104,8 +103,7 @@ def chosen(state: State) -> int:
 
 
 def compute(state: State, work: Work) -> Result:
-    from ...theory.paths import bound, paths
-    from ...theory.reach import fields, slopes
+    from ...theory.reach import bound, fields, paths, slopes
 
     n, heads, residual, output = state["n"], state["heads"], state["residual"], chosen(state)
     looks = patterns(state)
@@ -149,7 +147,7 @@ def compute(state: State, work: Work) -> Result:
 
 def pictures(state: State, result: Result) -> dict[str, str]:
     from ...theory.reach import SYMBOLS
-    from ..blocks import formula
+    from ..markup import formula
 
     visible = "i" if state["pattern"] == "causal" else "N"
     most = rf"\min({visible}, {'(k + 1)' if state['residual'] else 'k'}^n)"
@@ -158,19 +156,19 @@ def pictures(state: State, result: Result) -> dict[str, str]:
 
 
 def _lattice(state: State, result: Result) -> str:
-    from ...figures.lattice import Strand, lattice
+    from ...figures.diagrams import EdgeSet, lattice
 
     levels = result["levels"]
     looks = result["looks"][::-1]
     strands = []
     if state["residual"]:
-        strands.append(Strand("residual", [[(p - 1, p - 1) for p in level["reached"]] for level in levels[:-1]]))
+        strands.append(EdgeSet("residual", [[(p - 1, p - 1) for p in level["reached"]] for level in levels[:-1]]))
     for head in range(state["heads"]):
         steps = [
             [(p - 1, layer[head][p - 1] - 1) for p in level["reached"]]
             for level, layer in zip(levels, looks, strict=False)
         ]
-        strands.append(Strand(f"head {head + 1}", steps, series=head))
+        strands.append(EdgeSet(f"head {head + 1}", steps, series=head))
     names = [f"layer {level['layer']}" if level["layer"] else "input" for level in levels]
     heading = f"Where output {result['output']} takes its values from"
     return lattice(heading, names, [level["paths"] for level in levels], strands, result["output"] - 1)
@@ -192,15 +190,15 @@ def _growth(state: State, result: Result) -> str:
 @lru_cache(maxsize=1)
 def _said() -> dict[str, str]:
     """What the claim says: the same for every state."""
+    from ...theory.claim import correction_items, derivation_block, statement_blocks
     from ...theory.reach import stated
-    from ...theory.telling import corrections, derivation, statement
-    from ..blocks import blocks_html
+    from ..markup import blocks_html
 
     claim = stated()
     return {
-        "statement": blocks_html(statement(claim)),
-        "derivation": blocks_html([derivation(claim)]),
-        "corrections": blocks_html([corrections(claim)]),
+        "statement": blocks_html(statement_blocks(claim)),
+        "derivation": blocks_html([derivation_block(claim)]),
+        "corrections": blocks_html([correction_items(claim)]),
     }
 
 
@@ -210,7 +208,7 @@ def python(state: State) -> str:
     of_paths, of_reach = {"bound", "paths"}, {"slopes"} if state["residual"] else set[str]()
     maker = call.partition("(")[0]
     (of_paths if maker == "spread" else of_reach).add(maker)
-    lines = [f"from qkv.theory.paths import {', '.join(sorted(of_paths))}"]
+    lines = [f"from qkv.theory.reach import {', '.join(sorted(of_paths))}"]
     if of_reach:
         lines.append(f"from qkv.theory.reach import {', '.join(sorted(of_reach))}")
     lines += [

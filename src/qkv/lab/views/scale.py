@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
+from ...figures import Axis, Bars, Level, Line, chart
+from ...maths.moments import SCALAR_MEAN
+from ...render import Maths
+from ...render.layout import relation
+from ...render.to_html import inline
+from ...theory.claim import Claim, prose_of
+from ...theory.claim import Line as ClaimLine
+from ...theory.saturation import stated as saturation
+from ...theory.scores import stated as scores
 from ..fields import Choice, Number, State
 from ..view import Result, View, Work
 
@@ -43,9 +53,7 @@ def drawn_count(state: State) -> int:
 
 def compute(state: State, work: Work) -> Result:
     from ...maths.moments import sample_moments
-    from ...theory.score_draws import drawn_scores, normal_distance, predicted_moments
-    from ...theory.softmax_draws import VALUE_WIDTH
-    from .scale_lines import derivations
+    from ...theory.draws import VALUE_WIDTH, drawn_scores, normal_distance, predicted_moments
 
     d, mu, sigma, seed = (state[name] for name in ("d", "mu", "sigma", "seed"))
     scores = drawn_scores(d, mu, sigma, drawn_count(state), seed)
@@ -69,7 +77,7 @@ def compute(state: State, work: Work) -> Result:
 
 
 def _law(values, found, mean: float, variance: float) -> dict[str, Any]:
-    from ...theory.score_draws import histogram, normal_curve
+    from ...theory.draws import histogram, normal_curve
 
     deviation = math.sqrt(variance)
     bars = histogram(values, mean, deviation)
@@ -96,7 +104,7 @@ def _beside(predicted: float, sampled: float, error: float) -> dict[str, float |
 
 def _one(state: State, scaled: bool) -> dict[str, Any]:
     """One query and its keys, by a call of attention."""
-    from ...theory.softmax_draws import MEASURES, attended
+    from ...theory.draws import MEASURES, attended
 
     law = {name: state[name] for name in ("keys", "seed")}
     weights, sizes = attended(state["d"], scaled=scaled, mean=state["mu"], sigma=state["sigma"], **law)
@@ -111,7 +119,7 @@ def _one(state: State, scaled: bool) -> dict[str, Any]:
 
 def _draws(state: State) -> dict[str, Any]:
     """Quantiles of every measure, at the width that was asked for and over the sweep."""
-    from ...theory.softmax_draws import MEASURES, SoftmaxDraws
+    from ...theory.draws import MEASURES, SoftmaxDraws
 
     draws = SoftmaxDraws(state["keys"], DRAWS, state["seed"])
     found = {
@@ -132,8 +140,6 @@ def _draws(state: State) -> dict[str, Any]:
 
 
 def pictures(state: State, result: Result) -> Mapping[str, str]:
-    from .scale_charts import charts
-    from .scale_lines import written
 
     return {**charts(state, result), **written()}
 
@@ -142,8 +148,8 @@ def python(state: State) -> str:
     return f"""import math
 
 from qkv.maths.moments import sample_moments
-from qkv.theory.score_draws import drawn_scores, normal_distance, predicted_moments
-from qkv.theory.softmax_draws import SoftmaxDraws, attended
+from qkv.theory.draws import drawn_scores, normal_distance, predicted_moments
+from qkv.theory.draws import SoftmaxDraws, attended
 
 d, mu, sigma, keys, seed = {state["d"]}, {state["mu"]!r}, {state["sigma"]!r}, {state["keys"]}, {state["seed"]}
 scores = drawn_scores(d, mu, sigma, samples={drawn_count(state)}, seed=seed)
@@ -181,6 +187,164 @@ SCHEMA = {
     "sweep": _OBJECT,
     "derivations": _OBJECT,
 }
+
+
+SCORE = {"plain": "q·k", "scaled": "q·k/√d"}
+NAMED = {"plain": "q·k as it is", "scaled": "q·k divided by √d"}
+MEASURED = {
+    "jacobian": "norm of the Jacobian, ‖J‖",
+    "gradient": "size of the gradient at q",
+    "entropy": "entropy in nats",
+    "entry": "largest entry of the Jacobian",
+    "most": "largest weight",
+}
+WIDTH, HEIGHT = 400, 300
+LEAST = 1e-12  # below it a size is as good as none, and would take all of a log axis
+
+
+def charts(state: State, result: Result) -> dict[str, str]:
+    drawn = {}
+    for side in SCORE:
+        drawn[f"law_{side}"] = _law_chart(side, result)
+        drawn[f"weights_{side}"] = _weights(side, state, result)
+    return {**drawn, "sweep": _sweep(state, result)}
+
+
+def _law_chart(side: str, result: Result) -> str:
+    law = result["law"][side]
+    outside = f"{law['outside']} of the samples lie beyond the axis." if law["outside"] else ""
+    return chart(
+        f"Law of {SCORE[side]}",
+        Axis(SCORE[side], low=law["edges"][0], high=law["edges"][-1]),
+        Axis("density"),
+        [
+            Bars(f"{result['drawn']} samples", law["edges"], law["heights"]),
+            Line("normal law, the limit", law["curve"], markers=False),
+            Level("predicted mean", x=law["mean"]["predicted"]),
+        ],
+        note=outside,
+        width=WIDTH,
+        height=HEIGHT,
+    )
+
+
+def _weights(side: str, state: State, result: Result) -> str:
+    one = result["softmax"][side]
+    count = len(one["weights"])
+    left = state["keys"] - count
+    return chart(
+        f"Weights from {SCORE[side]}",
+        Axis("keys, the best first", low=0.5, high=count + 0.5),
+        Axis("weight", low=0, high=1),
+        [
+            Bars(
+                "softmax of one query",
+                [n + 0.5 for n in range(count + 1)],
+                one["weights"],
+                [f"key {key}" for key in one["key"]],
+            ),
+            Level("all equal", y=1 / state["keys"]),
+        ],
+        note=f"{left} smaller weights are not drawn: {one['rest']:.3g} together." if left else "",
+        width=WIDTH,
+        height=HEIGHT,
+    )
+
+
+def _sweep(state: State, result: Result) -> str:
+    measure = state["sweep"]
+    straight = measure in ("entropy", "most")
+    sides = ("scaled", "plain") if state["scaled"] == "yes" else ("plain", "scaled")
+    lines, sizes = [], []
+    for side in sides:
+        quantiles = list(zip(*result["sweep"][side][measure], strict=True))
+        sizes += [size for line in quantiles for size in line]
+        for place, share in ((1, "median"), (0, "one in ten below"), (2, "one in ten above")):
+            points = list(zip(result["widths"], quantiles[place], strict=True))
+            lines.append(Line(f"{NAMED[side]}: {share}", points, dashed=place != 1, markers=place == 1))
+    ends = {"low": 0.0} if straight else {"low": LEAST} if min(sizes) < LEAST else {}
+    if measure == "most":
+        ends["high"] = 1.0
+    return chart(
+        f"{MEASURED[measure][0].upper()}{MEASURED[measure][1:]}, over the width",
+        Axis("width d", "", "log"),
+        Axis(MEASURED[measure], "", "linear" if straight else "log", **ends),
+        [*lines, Level("d now", x=state["d"])],
+        note=f"{state['keys']} keys, {result['draws']} queries at each width, μ {state['mu']:g}, σ {state['sigma']:g}.",
+    )
+
+
+# In the order of the chains: the ids of the numbers that each explains.
+OF_SCORES = (("law-plain-mean",), ("law-plain-variance",), ("law-scaled-mean",), ("law-scaled-variance",))
+OF_SOFTMAX = (
+    ("sizes-entry",),
+    ("sizes-jacobian",),
+    ("sizes-jacobian", "sizes-most"),
+    ("sizes-most",),
+    ("sizes-most",),
+)
+
+
+def chains(claim: Claim) -> list[list[ClaimLine]]:
+    """The derivation, cut where a line begins anew."""
+    pieces: list[list[ClaimLine]] = []
+    for line in claim.derivation:
+        if line.relation:
+            pieces[-1].append(line)
+        else:
+            pieces.append([line])
+    return pieces
+
+
+def _of_scores(claim: Claim) -> list[list[ClaimLine]]:
+    """The chains for components of one mean, as on this page."""
+    return [chain for chain in chains(claim) if chain[0].symbols is SCALAR_MEAN]
+
+
+# The same for every state: taken apart and written once.
+@lru_cache(maxsize=1)
+def derivations() -> dict[str, list[dict[str, Any]]]:
+    """Both derivations as texts: for each chain its lines, and the ids of the numbers that they explain."""
+    made = {}
+    for name, pieces, explained in (
+        ("scores", _of_scores(scores()), OF_SCORES),
+        ("softmax", chains(saturation()), OF_SOFTMAX),
+    ):
+        made[name] = [
+            {
+                "explains": list(explains),
+                "lines": [
+                    {
+                        "relation": relation(line.relation).text if line.relation else "",
+                        "text": line.text,
+                        "reason": line.reason,
+                    }
+                    for line in chain
+                ],
+            }
+            for chain, explains in zip(pieces, explained, strict=True)
+        ]
+    return made
+
+
+@lru_cache(maxsize=1)
+def written() -> dict[str, str]:
+    """Formulas and reasons as HTML: "scores_0_1" is the second line of the first chain, "scores_0_1_why" its reason."""
+    made = {}
+    for name, claim, pieces in (
+        ("scores", scores(), _of_scores(scores())),
+        ("softmax", saturation(), chains(saturation())),
+    ):
+        for i, chain in enumerate(pieces):
+            symbols, shape = chain[0].symbols or claim.symbols, None
+            for j, line in enumerate(chain):
+                maths = Maths(line.text, symbols, shape)
+                tree = maths.tree()
+                shape = None if tree is None else tree.shape
+                made[f"{name}_{i}_{j}"] = inline(maths)
+                made[f"{name}_{i}_{j}_why"] = inline(prose_of(line.reason, claim, symbols))
+    return made
+
 
 VIEW = View(
     name="scale",

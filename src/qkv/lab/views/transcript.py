@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import OptionError, complaint
+from ...tutor.claims import Claim
 from ..fields import Choice, State, Words, WrongField
 from ..view import Result, View, Work
 from .practice import SHORTLY
@@ -61,7 +64,6 @@ def _read(state: State) -> tuple[Transcript, ...]:
 def _conversation(chat: Transcript, place: int, work: Work) -> dict[str, Any]:
     from ...problems.catalogue import recognise
     from ...tutor import grade
-    from .transcript_marks import pieces
 
     def recogniser(text: str) -> list[Match]:
         work.say("looking for questions")
@@ -145,7 +147,7 @@ def _rules(ledger: Ledger) -> list[dict[str, Any]]:
 
 
 def pictures(state: State, result: Result) -> dict[str, str]:
-    from ..blocks import formula
+    from ..markup import formula
 
     return {
         claim["id"]: formula(claim["text"], claim["symbols"])
@@ -221,6 +223,66 @@ _CONVERSATION = _object(
     author_table=_list({"type": "object"}),
     notes=_list(_TEXT),
 )
+
+
+LONGEST_SOUGHT = 2000  # characters of a claim that is looked for with other spaces
+_BEGINNING = 60  # characters by which a section is found
+
+
+def pieces(text: str, claims: Mapping[str, Claim]) -> list[tuple[str, list[str]]]:
+    """The text cut at its claims, by their names; claims that overlap share a piece.
+
+    >>> pieces("so it is d, and s = d", {"b": Claim(1, "s = d", None)})
+    [('so it is d, and ', []), ('s = d', ['b'])]
+    """
+    spans = sorted((*span, name) for name, claim in claims.items() if (span := place(text, claim)) is not None)
+    cut: list[tuple[str, list[str]]] = []
+    done = 0
+    for start, end, names in _joined(spans):
+        if start > done:
+            cut.append((text[done:start], []))
+        cut.append((text[start:end], names))
+        done = end
+    return [*cut, (text[done:], [])] if done < len(text) else cut
+
+
+def place(text: str, claim: Claim) -> tuple[int, int] | None:
+    """Where a claim stands: its own words within the section that it was found in, or else that section."""
+    begin = max(0, text.find(claim.section[:_BEGINNING]))
+    end = min(len(text), begin + len(claim.section)) if claim.section else len(text)
+    for sought in dict.fromkeys((claim.text, claim.whole)):
+        if sought.strip() and (found := _last(text, sought.strip(), begin, end)):
+            return found
+    if claim.section and (at := text.find(claim.section)) >= 0:
+        return at, at + len(claim.section)
+    return None
+
+
+def _last(text: str, sought: str, begin: int, end: int) -> tuple[int, int] | None:
+    """The last mention within a section, or else anywhere: what is said at the end counts."""
+    if len(sought) > LONGEST_SOUGHT:
+        at = text.find(sought)
+        return (at, at + len(sought)) if at >= 0 else None
+    # A letter alone is no piece of a word, and line breaks may stand where spaces are.
+    words = r"\s+".join(map(re.escape, sought.split()))
+    pattern = re.compile(rf"(?<![\w\\]){words}(?!\w)")
+    within = [found.span() for found in pattern.finditer(text, begin, end)]
+    if within:
+        return within[-1]
+    found = pattern.search(text)
+    return found.span() if found else None
+
+
+def _joined(spans: Iterable[tuple[int, int, str]]) -> list[tuple[int, int, list[str]]]:
+    joined: list[tuple[int, int, list[str]]] = []
+    for start, end, name in spans:
+        if joined and start < joined[-1][1]:
+            first, last, names = joined[-1]
+            joined[-1] = (first, max(last, end), [*names, name])
+        else:
+            joined.append((start, end, [name]))
+    return joined
+
 
 VIEW = View(
     name="transcript",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from ...maths.text.words import RAISED
+from ...maths.parsing.words import RAISED
 from ...problems.exact import decimal
 from ..numbers import shown
 

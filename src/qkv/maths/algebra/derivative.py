@@ -1,23 +1,72 @@
-"""Derivatives of sums of monomials with respect to one component of a name."""
+"""Which names a head holds, and putting something else in place of a name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from qkv.maths import tree as t
-from qkv.maths.algebra.budget import NotNormal
-from qkv.maths.algebra.functions import logarithm, sign
-from qkv.maths.algebra.heads import arguments
-from qkv.maths.algebra.indices import delta, entry, place_of
-from qkv.maths.algebra.mentions import averaged, names, replaced
-from qkv.maths.algebra.monomials import Factor, Head, Ix, Poly, add, atom, bind, build, multiply, number, unbind
-from qkv.maths.algebra.powers import power
-from qkv.maths.algebra.scope import Scope, scope_of
-from qkv.maths.substitution import symbols_of, walk
+from qkv.maths.algebra.functions import logarithm, power, rebuild_head, sign
+from qkv.maths.algebra.heads import arguments, heads_within, random_names
+from qkv.maths.algebra.indices import Scope, delta, entry, place_of, scope_of
+from qkv.maths.algebra.monomials import (
+    Factor,
+    Head,
+    Ix,
+    NotNormal,
+    Poly,
+    add,
+    atom,
+    bind,
+    build,
+    multiply,
+    number,
+    unbind,
+)
+from qkv.maths.tree import symbols_of, walk
+
+
+@lru_cache(maxsize=4096)
+def names_of_head(head: Head) -> frozenset[str]:
+    """Every declared name in a head and its arguments."""
+    if head.kind in ("name", "random"):
+        return frozenset([head.name])
+    return frozenset().union(*map(names_of_head, heads_within(head)))
+
+
+@lru_cache(maxsize=4096)
+def averaged_names(head: Head) -> frozenset[str]:
+    """The random names that the expectations in a head are over: it depends on the laws of these."""
+    inner = heads_within(head)
+    found = frozenset().union(*map(averaged_names, inner))
+    return found.union(*map(random_names, inner)) if head.kind == "expect" else found
+
+
+def replace_name(poly: Poly, name: str, value: Callable[[tuple[Ix, ...]], Poly]) -> Poly:
+    """The sum with value(slots) in place of each component of `name`."""
+    parts = []
+    for monomial, coefficient in poly.items():
+        factors, opens = unbind(monomial)
+        still = [factor for factor in factors if name not in names_of_head(factor.head)]
+        product = build(coefficient, still, {})
+        for head, slots, exponent in factors:
+            if name in names_of_head(head):
+                inner = (
+                    value(slots)
+                    if not head.args
+                    else rebuild_head(head, slots, lambda args: [replace_name(arg, name, value) for arg in args])
+                )
+                product = multiply(product, power(inner, exponent))
+        for index, size in opens.items():
+            product = bind(product, index, size)
+        parts.append(product)
+    return add(*parts)
+
 
 # Constant almost everywhere.
-STEPS = frozenset({"sign", "argmax", "less", "delta", "place"})
+STEP_FUNCTIONS = frozenset({"sign", "argmax", "less", "delta", "place"})
 
 
 @dataclass(frozen=True)
@@ -30,7 +79,7 @@ class Target:
 
     def moves(self, head: Head) -> bool:
         """Whether a head may depend on it."""
-        return self.name in names(head) or not self.random.isdisjoint(averaged(head))
+        return self.name in names_of_head(head) or not self.random.isdisjoint(averaged_names(head))
 
 
 def derivative(node: t.Derivative, at: tuple[Ix, ...], scope: Scope) -> Poly:
@@ -60,7 +109,7 @@ def derivative(node: t.Derivative, at: tuple[Ix, ...], scope: Scope) -> Poly:
     definition = symbol.type.definition
     if definition is None or symbol.name in scope.held:
         return found
-    return replaced(found, symbol.name, lambda where: entry(definition, where, scope.outside()))
+    return replace_name(found, symbol.name, lambda where: entry(definition, where, scope.outside()))
 
 
 def _refuse_average(body: t.Node, symbol: t.Symbol) -> None:
@@ -80,7 +129,7 @@ def differentiate(poly: Poly, target: Target) -> Poly:
         for place, factor in enumerate(factors):
             if not target.moves(factor.head):
                 continue
-            inner = _factor(factor._replace(exponent=Fraction(1)), target)
+            inner = _differentiate_factor(factor._replace(exponent=Fraction(1)), target)
             others = factors[:place] + factors[place + 1 :]
             lower = factor._replace(exponent=factor.exponent - 1)
             outer = build(coefficient * factor.exponent, [*others, lower], {})
@@ -91,11 +140,11 @@ def differentiate(poly: Poly, target: Target) -> Poly:
     return add(*parts)
 
 
-def _factor(factor: Factor, target: Target) -> Poly:
+def _differentiate_factor(factor: Factor, target: Target) -> Poly:
     head = factor.head
     if head.kind in ("name", "random"):
         return multiply(number(1), *(delta(x, y) for x, y in zip(factor.slots, target.slots, strict=True)))
-    if head.kind in STEPS:
+    if head.kind in STEP_FUNCTIONS:
         return {}
     args = arguments(head, factor.slots)
     itself = atom(head, factor.slots)

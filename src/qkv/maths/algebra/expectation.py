@@ -1,18 +1,164 @@
-"""Expectations of sums of monomials: linear, split over independent names, moments by the law of each name."""
+"""Whether a product of random things is sure to have a mean, under laws that have all their moments.
+
+What has none (1/y, exp(y²)) makes an expectation of a product undefined, whatever the mean of the other factors is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from qkv.maths.algebra.budget import spend
-from qkv.maths.algebra.existence import has_mean
-from qkv.maths.algebra.heads import closed, random_names
-from qkv.maths.algebra.indices import entry
-from qkv.maths.algebra.labelling import Factor, Frozen, Ix, Monomial
-from qkv.maths.algebra.monomials import Poly, add, atom, bind, build, multiply, number, subtract, unbind
-from qkv.maths.algebra.scope import Scope
+from qkv.maths.algebra.functions import is_whole
+from qkv.maths.algebra.heads import arguments, by_terms, closed, factor_sign, random_names, sign_of
+from qkv.maths.algebra.indices import Scope, entry
+from qkv.maths.algebra.monomials import (
+    Factor,
+    Frozen,
+    Ix,
+    Monomial,
+    Poly,
+    add,
+    atom,
+    bind,
+    build,
+    multiply,
+    number,
+    spend,
+    subtract,
+    unbind,
+)
 from qkv.maths.tree import Law
+
+UNKNOWN, FASTER = float("inf"), 1e9
+# Never farther from 0 than a number, whatever they are of.
+BOUNDED = frozenset({"sign", "less", "delta", "argmax"})
+
+
+def has_mean(factors: Iterable[Factor], heavy: frozenset[str] = frozenset()) -> bool:
+    """Whether the product of the factors is sure to have a mean; False where it is not seen.
+
+    `heavy` are the names of whose laws no more is known than that they have moments: exp(y) may have no mean there.
+    """
+    return all(growth(factor, heavy) < UNKNOWN for factor in without_softmax_weights(list(factors)))
+
+
+def growth(factor: Factor, heavy: frozenset[str] = frozenset()) -> float:
+    """The power of the random names that a factor grows by, at most; UNKNOWN also where it may have no value.
+
+    An exponential of what grows linearly has a mean still, but no power, and neither has xⁿ: FASTER.
+    """
+    head, _, exponent = factor
+    if not random_names(head):
+        return 0
+    if head.kind == "random":
+        return float(exponent) if exponent > 0 and exponent.denominator == 1 else UNKNOWN
+    args = [dict(body) for body in head.args]
+    within = max((_growth(arg, heavy) for arg in args), default=0)
+    if head.kind == "exp":
+        return FASTER if within <= (0 if random_names(head) & heavy else 1) else UNKNOWN
+    if exponent < 0:
+        return FASTER if _inverse_bounded(head.kind, args, heavy) else UNKNOWN
+    if within == UNKNOWN or (exponent.denominator != 1 and head.sign == "real"):
+        return UNKNOWN
+    if head.kind in BOUNDED:
+        return 0
+    # Nothing is known of a map but that it has values, and moments: exp of it may have none.
+    if head.kind in ("product", "det", "map"):
+        return FASTER
+    if head.kind == "power":
+        return FASTER if is_whole(args[1]) and sign_of(args[1]) == "positive" else UNKNOWN
+    # No larger than a multiple of their largest argument.
+    if head.kind in ("max", "largest", "sum", "abs") or (head.kind == "log" and _bounded_from_zero(args[0], heavy)):
+        return _times_exponent(within, float(exponent))
+    return UNKNOWN
+
+
+def _inverse_bounded(kind: str, args: list[Poly], heavy: frozenset[str]) -> bool:
+    """Whether 1 over a head has all its moments: what it is of has values, and is kept from zero."""
+    if not all(map(_has_value, args)):
+        return False
+    if kind == "max":
+        return any(_bounded_from_zero(arg, heavy) for arg in args)
+    return kind == "argmax" or (kind in ("sum", "abs", "largest", "product") and _bounded_from_zero(args[0], heavy))
+
+
+def _has_value(poly: Poly) -> bool:
+    """Whether a sum is sure to have a value wherever its random names have one, however large it may be."""
+    return all(_factor_has_value(factor) for monomial in poly for factor in monomial.factors)
+
+
+def _factor_has_value(factor: Factor) -> bool:
+    head, _, exponent = factor
+    if not random_names(head):
+        return True
+    if head.sign == "real" and exponent.denominator != 1:
+        return False
+    if exponent < 0 and head.sign not in ("positive", "natural"):
+        return False
+    args = [dict(body) for body in head.args]
+    if head.kind == "log" and sign_of(args[0]) != "positive":
+        return False
+    if head.kind == "power" and not (is_whole(args[1]) and sign_of(args[1]) == "positive"):
+        return False
+    return head.kind != "inverse" and all(map(_has_value, args))
+
+
+def _growth(poly: Poly, heavy: frozenset[str]) -> float:
+    return max((sum(growth(factor, heavy) for factor in monomial.factors) for monomial in poly), default=0)
+
+
+def _times_exponent(power: float, exponent: float) -> float:
+    return power if power >= FASTER else power * exponent
+
+
+def _bounded_from_zero(poly: Poly, heavy: frozenset[str]) -> bool:
+    """Whether a sum is above something positive that is not random, or an exponential of what grows linearly."""
+    if sign_of(poly) != "positive":
+        return False
+    for monomial in by_terms(poly):
+        random = [factor for factor in monomial.factors if random_names(factor.head)]
+        known = all(factor.head.kind == "exp" and growth(factor, heavy) < UNKNOWN for factor in random)
+        if known and all(factor_sign(factor) == "positive" for factor in monomial.factors):
+            return True
+    return False
+
+
+def without_softmax_weights(factors: list[Factor]) -> list[Factor]:
+    """The factors without those that make up weights between 0 and 1, f_i / Σ_j f_j, such as those of a softmax."""
+    for place, below in enumerate(factors):
+        if below.head.kind != "sum" or below.exponent > -1:
+            continue
+        (inside,) = arguments(below.head, below.slots)
+        if sign_of(inside) != "positive" or not _has_value(inside):
+            continue
+        # The 1 of 1 + exp(y) is in every product: it comes last, or exp(y) would be left alone above.
+        for monomial, coefficient in sorted(inside.items(), key=lambda term: -len(term[0].factors)):
+            left = (
+                _remove_factors(factors[:place] + factors[place + 1 :], *unbind(monomial)) if coefficient > 0 else None
+            )
+            if left is not None:
+                return without_softmax_weights([*left, below._replace(exponent=below.exponent + 1)])
+    return [factor for factor in factors if factor.exponent]
+
+
+def _remove_factors(factors: list[Factor], wanted: list[Factor], opens: Iterable[Ix]) -> list[Factor] | None:
+    """The factors without the wanted ones, at one place of the indices that are open; None where some are missing."""
+    opens = set(opens)
+    if not wanted:
+        return factors
+    head, slots, exponent = wanted[0]
+    for place, (other, at, k) in enumerate(factors):
+        if other != head or not (k >= exponent if exponent > 0 else k <= exponent):
+            continue
+        found = dict(zip(slots, at, strict=True))
+        if any(ix not in opens and ix != now for ix, now in zip(slots, at, strict=True)):
+            continue
+        if any(found[ix] != now for ix, now in zip(slots, at, strict=True)):
+            continue
+        rest = [f._replace(slots=tuple(found.get(ix, ix) for ix in f.slots)) for f in wanted[1:]]
+        others = [*factors[:place], factors[place]._replace(exponent=k - exponent), *factors[place + 1 :]]
+        return _remove_factors(others, rest, opens - set(found))
+    return None
 
 
 def expectation(poly: Poly, scope: Scope) -> Poly:
@@ -20,44 +166,44 @@ def expectation(poly: Poly, scope: Scope) -> Poly:
     sure: Poly = {}
     doubtful: dict[frozenset[str], Poly] = {}
     for monomial, coefficient in poly.items():
-        names = _doubted(monomial, scope)
+        names = _doubtful_names(monomial, scope)
         (doubtful.setdefault(names, {}) if names else sure)[monomial] = coefficient
     # A zero times what may have no mean is not zero: such a product stays together.
-    parts = [_apart(part, scope) or _together(part) for part in doubtful.values()]
-    return add(_apart(sure, scope), *parts)
+    parts = [_split_expectation(part, scope) or _joint_expectation(part) for part in doubtful.values()]
+    return add(_split_expectation(sure, scope), *parts)
 
 
 def covariance(left: Poly, right: Poly, scope: Scope) -> Poly:
     """Cov(x, y) = E[xy] − E[x] E[y]."""
     both = multiply(left, right)
     found = subtract(expectation(both, scope), multiply(expectation(left, scope), expectation(right, scope)))
-    if found or not any(_doubted(monomial, scope) for monomial in (*left, *right, *both)):
+    if found or not any(_doubtful_names(monomial, scope) for monomial in (*left, *right, *both)):
         return found
-    return subtract(_together(both), multiply(_together(left), _together(right)))
+    return subtract(_joint_expectation(both), multiply(_joint_expectation(left), _joint_expectation(right)))
 
 
-def _apart(poly: Poly, scope: Scope) -> Poly:
+def _split_expectation(poly: Poly, scope: Scope) -> Poly:
     """The expectation of each term, by the means of what is independent in it."""
     parts = []
     for monomial, coefficient in poly.items():
-        still, random, opens = _split(monomial)
+        still, random, opens = _split_random(monomial)
         value = build(coefficient, still, {})
-        for names, group in independent(random):
-            value = multiply(value, _group(names, group, scope))
-        parts.append(_bound(value, opens))
+        for names, group in independent_groups(random):
+            value = multiply(value, _group_mean(names, group, scope))
+        parts.append(_bind_all(value, opens))
     return add(*parts)
 
 
-def _together(poly: Poly) -> Poly:
+def _joint_expectation(poly: Poly) -> Poly:
     """The expectation of each term, with all that is random in it in one."""
     parts = []
     for monomial, coefficient in poly.items():
-        still, random, opens = _split(monomial)
-        parts.append(_bound(multiply(build(coefficient, still, {}), _opaque(random)), opens))
+        still, random, opens = _split_random(monomial)
+        parts.append(_bind_all(multiply(build(coefficient, still, {}), _expectation_head(random)), opens))
     return add(*parts)
 
 
-def _split(monomial: Monomial) -> tuple[list[Factor], list[Factor], dict[Ix, Frozen]]:
+def _split_random(monomial: Monomial) -> tuple[list[Factor], list[Factor], dict[Ix, Frozen]]:
     """The factors that are not random, those that are, and the sizes of the indices that were bound."""
     factors, opens = unbind(monomial)
     return (
@@ -67,28 +213,28 @@ def _split(monomial: Monomial) -> tuple[list[Factor], list[Factor], dict[Ix, Fro
     )
 
 
-def _bound(poly: Poly, opens: dict[Ix, Frozen]) -> Poly:
+def _bind_all(poly: Poly, opens: dict[Ix, Frozen]) -> Poly:
     for index, size in opens.items():
         poly = bind(poly, index, size)
     return poly
 
 
-def _doubted(monomial: Monomial, scope: Scope) -> frozenset[str]:
+def _doubtful_names(monomial: Monomial, scope: Scope) -> frozenset[str]:
     """The random names of the factors that may have no mean."""
-    _, random, _ = _split(monomial)
+    _, random, _ = _split_random(monomial)
     heavy = frozenset(name for name, law in scope.laws.items() if not law.normal)
-    doubted = [names for names, group in independent(random) if not has_mean(group, heavy)]
+    doubted = [names for names, group in independent_groups(random) if not has_mean(group, heavy)]
     return frozenset().union(*doubted)
 
 
-def _opaque(factors: list[Factor]) -> Poly:
+def _expectation_head(factors: list[Factor]) -> Poly:
     if not factors:
         return number(1)
     factor, _ = closed("expect", [build(Fraction(1), factors, {})])
     return atom(factor.head, factor.slots)
 
 
-def independent(factors: Sequence[Factor]) -> list[tuple[frozenset[str], list[Factor]]]:
+def independent_groups(factors: Sequence[Factor]) -> list[tuple[frozenset[str], list[Factor]]]:
     """The factors in groups that share no random name."""
     groups: list[tuple[frozenset[str], list[Factor]]] = []
     for factor in factors:
@@ -103,14 +249,14 @@ def independent(factors: Sequence[Factor]) -> list[tuple[frozenset[str], list[Fa
     return groups
 
 
-def _group(names: frozenset[str], factors: list[Factor], scope: Scope) -> Poly:
+def _group_mean(names: frozenset[str], factors: list[Factor], scope: Scope) -> Poly:
     plain = all(f.head.kind == "random" and f.exponent.denominator == 1 and f.exponent > 0 for f in factors)
     if plain and len(names) == 1:
         law = scope.laws[next(iter(names))]
         slots = [factor.slots for factor in factors for _ in range(int(factor.exponent))]
         if len(slots) <= 2 or law.normal:
             return moment(law, slots, scope)
-    return _opaque(factors)
+    return _expectation_head(factors)
 
 
 def moment(law: Law, slots: Sequence[tuple[Ix, ...]], scope: Scope) -> Poly:

@@ -11,27 +11,33 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import permutations, product
 
-from qkv.maths.algebra.budget import TooLarge, has_root, spend
-from qkv.maths.algebra.labelling import Factor, Frozen, Head, Ix, Monomial
 from qkv.maths.algebra.monomials import (
+    Factor,
+    Frozen,
+    Head,
+    Ix,
+    Monomial,
     Poly,
+    TooLarge,
     add,
     atom,
     build,
     freeze,
+    has_root,
     indices_of,
     multiply,
     number,
     outputs,
     rename,
     scale,
+    spend,
 )
 
-HEAVIEST = 1000
+MOST_WEIGHT = 1000
 SIGNS = {"positive": 2, "nonnegative": 1, "real": 0}
 # The most terms, and the highest degree, of a sum that is looked at for values at and above 1 of its naturals.
 MOST_TERMS = 12
-HIGHEST = 6
+HIGHEST_DEGREE = 6
 
 
 def closed(
@@ -50,10 +56,10 @@ def closed(
     `even`: the sign of the argument does not matter; `odd`: it may be pulled out; `unordered`: nor does the order.
     """
     weight = 1 + sum(factor.head.weight for arg in args for monomial in arg for factor in monomial.factors)
-    if weight > HEAVIEST:
+    if weight > MOST_WEIGHT:
         raise TooLarge("too much stands inside one function")
     found = sorted({ix for arg in args for ix in indices_of(arg) if ix[0] != "c" and ix[0] != "r"})
-    marks = {ix: _mark(ix, args, unordered) for ix in found}
+    marks = {ix: _index_mark(ix, args, unordered) for ix in found}
     blocks: dict[object, list[Ix]] = {}
     for ix in sorted(found, key=lambda ix: marks[ix]):
         blocks.setdefault(repr(marks[ix]), []).append(ix)
@@ -80,7 +86,7 @@ def closed(
     return Factor(head, out + first), 1 if even else sign_found
 
 
-def _mark(ix: Ix, args: Sequence[Poly], unordered: bool) -> list[tuple[object, ...]]:
+def _index_mark(ix: Ix, args: Sequence[Poly], unordered: bool) -> list[tuple[object, ...]]:
     """Where an index stands, told without its name."""
     return sorted(
         (
@@ -104,7 +110,7 @@ def arguments(head: Head, slots: tuple[Ix, ...]) -> list[Poly]:
     return [rename(dict(body), mapping) for body in head.args]
 
 
-def within(head: Head) -> list[Head]:
+def heads_within(head: Head) -> list[Head]:
     """The heads in the arguments of a head."""
     args = () if head.kind == "prime" else head.args
     return [factor.head for arg in args for monomial, _ in arg for factor in monomial.factors]
@@ -117,10 +123,10 @@ def random_names(head: Head) -> frozenset[str]:
         return frozenset([head.name])
     if head.kind == "expect":
         return frozenset()
-    return frozenset().union(*map(random_names, within(head)))
+    return frozenset().union(*map(random_names, heads_within(head)))
 
 
-def single(poly: Poly) -> tuple[Monomial, Fraction] | None:
+def single_monomial(poly: Poly) -> tuple[Monomial, Fraction] | None:
     """The one monomial of a sum that has one, without bound indices."""
     if len(poly) != 1:
         return None
@@ -135,29 +141,31 @@ def sign_of(poly: Poly) -> str:
 
 def by_terms(poly: Poly) -> Poly:
     """The sum, or what it is with 1 + t for each natural where only that shows its sign term by term."""
-    above = _above_one(poly) if _sign_by_terms(poly) == "real" else None
+    above = _shifted_naturals(poly) if _sign_by_terms(poly) == "real" else None
     return poly if above is None else above
 
 
-def _above_one(poly: Poly) -> Poly | None:
+def _shifted_naturals(poly: Poly) -> Poly | None:
     """The sum with 1 + t for each natural, where t is not negative; None where there are none, or too many terms."""
-    rising = [coefficient > 0 and any(map(_counts, monomial.factors)) for monomial, coefficient in poly.items()]
+    rising = [
+        coefficient > 0 and any(map(_is_natural_power, monomial.factors)) for monomial, coefficient in poly.items()
+    ]
     if len(poly) > MOST_TERMS or not any(rising):
         return None
     parts = []
     for monomial, coefficient in poly.items():
-        rest = [factor for factor in monomial.factors if not _counts(factor)]
+        rest = [factor for factor in monomial.factors if not _is_natural_power(factor)]
         shifted = []
-        for head, slots, k in filter(_counts, monomial.factors):
+        for head, slots, k in filter(_is_natural_power, monomial.factors):
             above = atom(head._replace(kind="above", sign="nonnegative"), slots)
-            shifted += [add(number(1), above)] * int(min(k, HIGHEST + 1))
-        if len(shifted) > HIGHEST:
+            shifted += [add(number(1), above)] * int(min(k, HIGHEST_DEGREE + 1))
+        if len(shifted) > HIGHEST_DEGREE:
             return None
         parts.append(multiply(build(coefficient, rest, dict(enumerate(monomial.sizes))), *shifted))
     return add(*parts)
 
 
-def _counts(factor: Factor) -> bool:
+def _is_natural_power(factor: Factor) -> bool:
     """Whether a factor is a whole power of a natural that no sum binds."""
     head, slots, k = factor
     return head.sign == "natural" and k.denominator == 1 and k > 0 and all(ix[0] != "b" for ix in slots)

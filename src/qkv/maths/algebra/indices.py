@@ -1,20 +1,25 @@
-"""From the typed tree to index notation: what entry (i, j) of a node is, as a sum of monomials."""
+"""What the names of a tree are known to be, and sizes as polynomials of naturals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from qkv.maths import tree as t
-from qkv.maths.algebra.budget import NotNormal, TooLarge, spend
-from qkv.maths.algebra.functions import exponential, logarithm, sign, symbolic_power
-from qkv.maths.algebra.heads import closed, single
-from qkv.maths.algebra.labelling import Factor, Frozen, Head, Ix
+from qkv.maths.algebra.functions import HALF, absolute, exponential, logarithm, power, sign, symbolic_power
+from qkv.maths.algebra.heads import arguments, closed, sign_of, single_monomial
 from qkv.maths.algebra.monomials import (
     DELTA,
     LESS,
     PLACE,
+    Factor,
+    Frozen,
+    Head,
+    Ix,
+    NotNormal,
     Poly,
+    TooLarge,
     add,
     atom,
     bind,
@@ -27,24 +32,98 @@ from qkv.maths.algebra.monomials import (
     number,
     rename,
     scale,
+    spend,
     subtract,
 )
-from qkv.maths.algebra.powers import HALF, absolute, power
-from qkv.maths.algebra.scope import Scope, size_poly
+from qkv.maths.algebra.symmetry import symmetric
+from qkv.maths.sizes import names_in, size_polynomial
+from qkv.maths.values.arithmetic import Unevaluable
+
+
+@dataclass
+class Scope:
+    """What the names of a tree are known to be, and the indices that are bound around the node at hand."""
+
+    definitions: dict[str, t.Node] = field(default_factory=dict)
+    naturals: set[str] = field(default_factory=set)
+    symmetric: set[str] = field(default_factory=set)
+    laws: dict[str, t.Law] = field(default_factory=dict)
+    bound: Mapping[str, Ix] = field(default_factory=dict)
+    held: frozenset[str] = frozenset()
+
+    def within(self, bound: Mapping[str, Ix]) -> Scope:
+        return replace(self, bound={**self.bound, **bound})
+
+    def outside(self) -> Scope:
+        """The scope of a definition or a law: no index of the place that uses it is seen there."""
+        return replace(self, bound={})
+
+    def holding(self, name: str) -> Scope:
+        """A scope in which `name` stands for itself, whatever its definition."""
+        return replace(self, held=self.held | {name})
+
+
+def scope_of(*nodes: t.Node) -> Scope:
+    """What can be learnt from the trees themselves: definitions, names of sizes; and what is symmetric."""
+    scope = Scope()
+    waiting, seen = list(nodes), set()
+    random: list[t.Type] = []
+    while waiting:
+        node = waiting.pop()
+        for size in (*node.shape, *([node.size] if isinstance(node, t.Index) else [])):
+            scope.naturals.update(names_in(size))
+        if isinstance(node, t.Symbol) and node.name not in seen:
+            seen.add(node.name)
+            if node.type.definition is not None:
+                scope.definitions[node.name] = node.type.definition
+                waiting.append(node.type.definition)
+            if node.type.law is not None:
+                scope.laws[node.name] = node.type.law
+                random.append(node.type)
+                waiting += [node.type.law.mean, node.type.law.covariance]
+        if isinstance(node, t.Call) and node.map is not None:
+            waiting.append(node.map)
+        waiting += t.children(node)
+    scope.symmetric.update(symmetric(random).known)
+    return scope
+
+
+def size_poly(size: t.Size, scope: Scope) -> Poly:
+    """A size as a polynomial of naturals.
+
+    >>> size_poly("n+1", Scope()) == add(size_poly("n", Scope()), number(1))
+    True
+    """
+    try:
+        terms = size_polynomial(size).items()
+    except Unevaluable as problem:
+        raise NotNormal(str(problem)) from None
+    total = number(0)
+    for key, value in terms:
+        factors = [power(_size_name(name, scope), exponent) for name, exponent in key]
+        total = add(total, multiply(number(value), *factors))
+    return total
+
+
+def _size_name(name: str, scope: Scope) -> Poly:
+    if name in scope.definitions:
+        return entry(scope.definitions[name], (), scope.outside())
+    return atom(Head("name", name, (), "natural"))
+
 
 # Axes of up to this many places are written out place by place; longer ones keep an index.
 WRITTEN_OUT = 12
 KINDS = {"natural": "natural", "positive": "positive", "index": "natural", "nonnegative": "nonnegative"}
 
 
-def places(size: t.Size) -> range | None:
+def places_of(size: t.Size) -> range | None:
     """The places of an axis that is written out."""
     return range(1, size + 1) if isinstance(size, int) and size <= WRITTEN_OUT else None
 
 
-def total(size: t.Size, scope: Scope, body: Callable[[Ix], Poly]) -> Poly:
+def sum_over_axis(size: t.Size, scope: Scope, body: Callable[[Ix], Poly]) -> Poly:
     """Σ over an axis of `body` at each of its places."""
-    written = places(size)
+    written = places_of(size)
     if written is not None:
         return add(*(body(("c", k)) for k in written))
     index = fresh()
@@ -55,7 +134,7 @@ def delta(x: Ix, y: Ix) -> Poly:
     return build(Fraction(1), [Factor(DELTA, (x, y))], {})
 
 
-def less(x: Ix, y: Ix) -> Poly:
+def less_than(x: Ix, y: Ix) -> Poly:
     return atom(LESS, (x, y))
 
 
@@ -67,7 +146,7 @@ def place_of(node: t.Node, scope: Scope) -> Ix:
     value = constant(poly)
     if value is not None and value.denominator == 1:
         return ("c", int(value))
-    alone = single(poly)
+    alone = single_monomial(poly)
     if alone is not None and alone[1] == 1 and len(alone[0].factors) == 1 and alone[0].factors[0].head == PLACE:
         return alone[0].factors[0].slots[0]
     if any(ix[0] == "o" for ix in indices_of(poly)):
@@ -86,7 +165,7 @@ def entry(node: t.Node, at: tuple[Ix, ...], scope: Scope) -> Poly:
         case t.Constant(name="pi"):
             return atom(Head("constant", "pi", (), "positive"))
         case t.Symbol():
-            return _symbol(node, at, scope)
+            return _symbol_entry(node, at, scope)
         case t.Index():
             return atom(PLACE, (scope.bound.get(node.name, ("f", node.name)),))
         case t.Special(name="zeros"):
@@ -96,7 +175,7 @@ def entry(node: t.Node, at: tuple[Ix, ...], scope: Scope) -> Poly:
         case t.Special(name="identity"):
             return delta(*at)
         case t.Written():
-            return _written(node, at, scope)
+            return _written_entry(node, at, scope)
         case t.Add(terms=terms):
             return add(*(entry(term, at, scope) for term in terms))
         case t.Multiply(factors=factors):
@@ -104,21 +183,23 @@ def entry(node: t.Node, at: tuple[Ix, ...], scope: Scope) -> Poly:
         case t.Divide(top=top, bottom=bottom):
             return multiply(entry(top, at, scope), power(entry(bottom, (), scope), -1))
         case t.Contract():
-            return _contract(node, at, scope)
+            return _contract_entry(node, at, scope)
         case t.Outer(left=left, right=right):
             return multiply(entry(left, at[:1], scope), entry(right, at[1:], scope))
         case t.Hadamard(left=left, right=right):
             return multiply(entry(left, at, scope), entry(right, at, scope))
         case t.Power():
-            return _power(node, at, scope)
+            return _power_entry(node, at, scope)
         case t.Transpose(body=body):
-            return entry(body, at[::-1] if len(body.shape) == 2 and len(at) == 2 else _turned(body, at), scope)
+            return entry(
+                body, at[::-1] if len(body.shape) == 2 and len(at) == 2 else _transposed_indices(body, at), scope
+            )
         case t.Part():
-            return _part(node, at, scope)
+            return _part_entry(node, at, scope)
         case t.Call():
-            return _call(node, at, scope)
+            return _call_entry(node, at, scope)
         case t.Sum():
-            return _sum(node, at, scope)
+            return _sum_entry(node, at, scope)
         case t.Delta(left=left, right=right):
             return delta(place_of(left, scope), place_of(right, scope))
         case t.Expect(body=body):
@@ -137,12 +218,12 @@ def entry(node: t.Node, at: tuple[Ix, ...], scope: Scope) -> Poly:
     raise NotNormal(f"{type(node).__name__} has no normal form")
 
 
-def _turned(body: t.Node, at: tuple[Ix, ...]) -> tuple[Ix, ...]:
+def _transposed_indices(body: t.Node, at: tuple[Ix, ...]) -> tuple[Ix, ...]:
     """Indices of a vector whose transpose is the row (1, d), or of a row whose transpose is a vector."""
     return at[1:] if len(body.shape) == 1 else (("c", 1), at[0])
 
 
-def _symbol(node: t.Symbol, at: tuple[Ix, ...], scope: Scope) -> Poly:
+def _symbol_entry(node: t.Symbol, at: tuple[Ix, ...], scope: Scope) -> Poly:
     if node.type.definition is not None and node.name not in scope.held:
         return entry(node.type.definition, at, scope.outside())
     if node.type.kind == "index" and not node.shape:
@@ -154,7 +235,7 @@ def _symbol(node: t.Symbol, at: tuple[Ix, ...], scope: Scope) -> Poly:
     return atom(Head("name", node.name, (), known if not at else "real", symmetry), at)
 
 
-def _written(node: t.Written, at: tuple[Ix, ...], scope: Scope) -> Poly:
+def _written_entry(node: t.Written, at: tuple[Ix, ...], scope: Scope) -> Poly:
     columns = len(node.entries) if len(at) == 1 else int(node.shape[1])
     parts = []
     for place, item in enumerate(node.entries):
@@ -168,7 +249,7 @@ def _written(node: t.Written, at: tuple[Ix, ...], scope: Scope) -> Poly:
     return add(*parts)
 
 
-def _contract(node: t.Contract, at: tuple[Ix, ...], scope: Scope) -> Poly:
+def _contract_entry(node: t.Contract, at: tuple[Ix, ...], scope: Scope) -> Poly:
     from qkv.maths.algebra.matrices import cancelled
 
     shorter = cancelled(node, scope)
@@ -177,14 +258,14 @@ def _contract(node: t.Contract, at: tuple[Ix, ...], scope: Scope) -> Poly:
     left, right = node.left, node.right
     rows = len(node.shape) - (len(right.shape) - 1)
     first = at[:rows] if rows else (("c", 1),) * (len(left.shape) - 1)
-    return total(
+    return sum_over_axis(
         left.shape[-1],
         scope,
         lambda k: multiply(entry(left, (*first, k), scope), entry(right, (k, *at[rows:]), scope)),
     )
 
 
-def _power(node: t.Power, at: tuple[Ix, ...], scope: Scope) -> Poly:
+def _power_entry(node: t.Power, at: tuple[Ix, ...], scope: Scope) -> Poly:
     exponent = entry(node.exponent, (), scope)
     value = constant(exponent)
     if node.shape:
@@ -199,7 +280,7 @@ def _power(node: t.Power, at: tuple[Ix, ...], scope: Scope) -> Poly:
     return symbolic_power(entry(base, (), scope), exponent)
 
 
-def _part(node: t.Part, at: tuple[Ix, ...], scope: Scope) -> Poly:
+def _part_entry(node: t.Part, at: tuple[Ix, ...], scope: Scope) -> Poly:
     whole, rest = list(node.body.shape), list(at)
     if len(node.indices) == 2 and node.indices[1] is None and node.indices[0] is not None and len(at) == 2:
         rest = rest[1:]  # the row as (1, d): its first axis has one place
@@ -210,15 +291,13 @@ def _part(node: t.Part, at: tuple[Ix, ...], scope: Scope) -> Poly:
     return entry(node.body, tuple(chosen), scope)
 
 
-def _sum(node: t.Sum, at: tuple[Ix, ...], scope: Scope) -> Poly:
+def _sum_entry(node: t.Sum, at: tuple[Ix, ...], scope: Scope) -> Poly:
     if node.product:
-        from qkv.maths.algebra.products import product_over
-
         return product_over(node, scope)
     chosen: list[dict[str, Ix]] = [{}]
     opens: list[tuple[Ix, Frozen]] = []
     for index in node.indices:
-        written = places(index.size)
+        written = places_of(index.size)
         if written is None:
             open_index = fresh()
             opens.append((open_index, freeze(size_poly(index.size, scope))))
@@ -248,24 +327,24 @@ def condition(relation: str, x: Ix, y: Ix) -> Poly:
         case "=":
             return delta(x, y)
         case "<":
-            return less(x, y)
+            return less_than(x, y)
         case ">":
-            return less(y, x)
+            return less_than(y, x)
         case "<=":
-            return add(less(x, y), delta(x, y))
+            return add(less_than(x, y), delta(x, y))
         case ">=":
-            return add(less(y, x), delta(x, y))
+            return add(less_than(y, x), delta(x, y))
     raise NotNormal(f"a sum under the condition {relation!r} has no normal form")
 
 
-def _call(node: t.Call, at: tuple[Ix, ...], scope: Scope) -> Poly:
+def _call_entry(node: t.Call, at: tuple[Ix, ...], scope: Scope) -> Poly:
     from qkv.maths.algebra import matrices
 
     args = node.arguments
     first = args[0]
     if node.map is not None:
         axes = [tuple(("r", k) for k in range(len(arg.shape))) for arg in args]
-        bodies = [at_own_axes(arg, own, scope) for arg, own in zip(args, axes, strict=True)]
+        bodies = [entries_at_own_axes(arg, own, scope) for arg, own in zip(args, axes, strict=True)]
         factor, _ = closed("map", bodies, name=f"{node.map.name}/{len(at)}", out=at)
         return atom(factor.head, factor.slots)
     match node.name:
@@ -275,7 +354,7 @@ def _call(node: t.Call, at: tuple[Ix, ...], scope: Scope) -> Poly:
             return logarithm(entry(first, at, scope))
         case "sqrt":
             return (
-                _power(t.Power((), first, t.Number((), HALF)), (), scope)
+                _power_entry(t.Power((), first, t.Number((), HALF)), (), scope)
                 if not at
                 else power(entry(first, at, scope), HALF)
             )
@@ -287,7 +366,7 @@ def _call(node: t.Call, at: tuple[Ix, ...], scope: Scope) -> Poly:
             body = entry(first, at, scope)
             return scale(add(body, absolute(body)), HALF)
         case "softmax":
-            below = total(first.shape[-1], scope, lambda k: exponential(entry(first, (*at[:-1], k), scope)))
+            below = sum_over_axis(first.shape[-1], scope, lambda k: exponential(entry(first, (*at[:-1], k), scope)))
             return multiply(exponential(entry(first, at, scope)), power(below, -1))
         case "max" | "min":
             return matrices.extreme(node, scope)
@@ -300,7 +379,7 @@ def _call(node: t.Call, at: tuple[Ix, ...], scope: Scope) -> Poly:
         case "norm_inf":
             return matrices.largest_entry(first, scope, absolute)
         case "trace":
-            return total(first.shape[0], scope, lambda k: entry(first, (k, k), scope))
+            return sum_over_axis(first.shape[0], scope, lambda k: entry(first, (k, k), scope))
         case "diag" if len(at) == 2:
             return multiply(delta(*at), entry(first, at[:1], scope))
         case "diag":
@@ -316,10 +395,10 @@ def over_all(node: t.Node, scope: Scope, of: Callable[[Poly], Poly], at: tuple[I
     """Σ over every entry of a node of a function of it."""
     if len(at) == len(node.shape):
         return of(entry(node, at, scope))
-    return total(node.shape[len(at)], scope, lambda k: over_all(node, scope, of, (*at, k)))
+    return sum_over_axis(node.shape[len(at)], scope, lambda k: over_all(node, scope, of, (*at, k)))
 
 
-def at_own_axes(node: t.Node, own: tuple[Ix, ...], scope: Scope) -> Poly:
+def entries_at_own_axes(node: t.Node, own: tuple[Ix, ...], scope: Scope) -> Poly:
     """The entries of an argument, at the axes that belong to the head it is closed in."""
     opens = tuple(fresh() for _ in own)
     return rename(entry(node, opens, scope), dict(zip(opens, own, strict=True)))
@@ -329,9 +408,64 @@ def all_places(shape: t.Shape) -> Iterator[tuple[Ix, ...]]:
     """Indices that together say every entry: numbers along axes that are written out, a free name along others."""
     found: list[tuple[Ix, ...]] = [()]
     for axis, size in enumerate(shape):
-        written = places(size)
+        written = places_of(size)
         options: list[Ix] = [("f", f"#{axis}")] if written is None else [("c", k) for k in written]
         found = [(*at, ix) for at in found for ix in options]
         if len(found) > 400:
             raise TooLarge("too many entries to compare one by one")
     yield from found
+
+
+def product_over(node: t.Sum, scope: Scope) -> Poly:
+    """Π: written out along short ranges; else a power, an exponential of a sum, or a factor of its own."""
+    return _product_over_indices(list(node.indices), node, scope)
+
+
+def _product_over_indices(indices: list[t.Index], node: t.Sum, scope: Scope) -> Poly:
+    if not indices:
+        return entry(node.body, (), scope) if _conditions_hold(node, scope) else number(1)
+    first, rest = indices[0], indices[1:]
+    written = places_of(first.size)
+    if written is not None:
+        return multiply(*(_product_over_indices(rest, node, scope.within({first.name: ("c", k)})) for k in written))
+    index = fresh()
+    size = size_poly(first.size, scope)
+    return _long_product(_product_over_indices(rest, node, scope.within({first.name: index})), index, size)
+
+
+def _conditions_hold(node: t.Sum, scope: Scope) -> bool:
+    for relation, left, right in node.conditions:
+        holds = constant(condition(relation, place_of(left, scope), place_of(right, scope)))
+        if holds is None:
+            raise NotNormal("a product under a condition has a normal form only when it is written out")
+        if not holds:
+            return False
+    return True
+
+
+def _long_product(body: Poly, index: Ix, size: Poly) -> Poly:
+    if index not in indices_of(body):
+        return symbolic_power(body, size)
+    alone = single_monomial(body)
+    if alone is None:
+        return _product_head(body, index, size)
+    monomial, coefficient = alone
+    parts = [symbolic_power(number(coefficient), size)]
+    for head, slots, exponent in monomial.factors:
+        factor = atom(head, slots)
+        if index not in slots:
+            parts.append(symbolic_power(atom(head, slots, exponent), size))
+        elif head.kind == "exp":
+            inside = scale(arguments(head, slots)[0], exponent)
+            parts.append(exponential(bind(inside, index, freeze(size))))
+        elif exponent.denominator == 1 or head.sign != "real":
+            parts.append(power(_product_head(factor, index, size), exponent))
+        else:
+            parts.append(_product_head(atom(head, slots, exponent), index, size))
+    return multiply(*parts)
+
+
+def _product_head(body: Poly, index: Ix, size: Poly) -> Poly:
+    closed_body = rename(body, {index: ("r", 0)})
+    factor, _ = closed("product", [closed_body, size], sign=sign_of(body))
+    return atom(factor.head, factor.slots, Fraction(1))

@@ -7,13 +7,15 @@ from fractions import Fraction
 from itertools import permutations
 
 from qkv.maths import tree as t
-from qkv.maths.algebra.budget import NotNormal, NoValue, TooLarge
-from qkv.maths.algebra.functions import largest, symbolic_power
-from qkv.maths.algebra.heads import arguments, closed, sign_of, single
-from qkv.maths.algebra.indices import at_own_axes, delta, entry, places
+from qkv.maths.algebra.functions import largest, power, split_content, symbolic_power
+from qkv.maths.algebra.heads import arguments, closed, sign_of, single_monomial
+from qkv.maths.algebra.indices import Scope, delta, entries_at_own_axes, entry, places_of, size_poly
 from qkv.maths.algebra.monomials import (
     Ix,
+    NotNormal,
+    NoValue,
     Poly,
+    TooLarge,
     add,
     atom,
     constant,
@@ -24,15 +26,13 @@ from qkv.maths.algebra.monomials import (
     scale,
     subtract,
 )
-from qkv.maths.algebra.powers import power, primitive
-from qkv.maths.algebra.scope import Scope, size_poly
 
 SMALL = 4
 LARGEST_POWER = 12
 MINUS_ONE = t.Number((), Fraction(-1))
 
 
-def plain(node: t.Node, scope: Scope) -> t.Node:
+def without_definition(node: t.Node, scope: Scope) -> t.Node:
     """What a name stands for, where it has a definition."""
     while isinstance(node, t.Symbol) and node.type.definition is not None and node.name not in scope.held:
         node = node.type.definition
@@ -51,25 +51,25 @@ def inverted(node: t.Node) -> t.Node | None:
 
 def cancelled(node: t.Contract, scope: Scope) -> t.Node | None:
     """The product without a neighbouring A and A⁻¹; None where there are none."""
-    chain = _chain(node, scope)
+    chain = _product_chain(node, scope)
     if not any(inverted(item) is not None for item in chain):
         return None
     for place in range(len(chain) - 1):
         left, right = chain[place], chain[place + 1]
         for one, other in ((inverted(left), right), (inverted(right), left)):
-            if one is not None and one.shape == other.shape and _alike(one, other, scope):
+            if one is not None and one.shape == other.shape and _is_same_matrix(one, other, scope):
                 return _product([*chain[:place], *chain[place + 2 :]], node.shape)
     return None
 
 
-def _chain(node: t.Node, scope: Scope) -> list[t.Node]:
-    known = plain(node, scope)
+def _product_chain(node: t.Node, scope: Scope) -> list[t.Node]:
+    known = without_definition(node, scope)
     if isinstance(known, t.Contract) and (len(known.shape) == 2 or known is node or len(known.shape) == 1):
-        return [*_chain(known.left, scope), *_chain(known.right, scope)]
+        return [*_product_chain(known.left, scope), *_product_chain(known.right, scope)]
     return [node]
 
 
-def _alike(a: t.Node, b: t.Node, scope: Scope) -> bool:
+def _is_same_matrix(a: t.Node, b: t.Node, scope: Scope) -> bool:
     """Whether b is a, which is inverted."""
     at = (fresh(), fresh())
     found = entry(a, at, scope)
@@ -112,7 +112,7 @@ def matrix_power(base: t.Node, exponent: Fraction | None, at: tuple[Ix, ...], sc
 
 def inverse(node: t.Node, at: tuple[Ix, ...], scope: Scope) -> Poly:
     """Entry `at` of the inverse."""
-    node = plain(node, scope)
+    node = without_definition(node, scope)
     match node:
         case t.Special(name="identity"):
             return delta(*at)
@@ -134,7 +134,7 @@ def inverse(node: t.Node, at: tuple[Ix, ...], scope: Scope) -> Poly:
     size = node.shape[0]
     if isinstance(size, int) and size <= SMALL and all(ix[0] == "c" for ix in at):
         return _by_cofactors(node, size, at, scope)
-    body = at_own_axes(node, (("r", 0), ("r", 1)), scope)
+    body = entries_at_own_axes(node, (("r", 0), ("r", 1)), scope)
     if not body:
         raise NoValue("the inverse of zero has no value")
     turned = rename(body, {("r", 0): ("r", 1), ("r", 1): ("r", 0)})
@@ -168,7 +168,7 @@ def _leibniz(rows: list[int], columns: list[int], at: Callable[[int, int], Poly]
 
 
 def determinant(node: t.Node, scope: Scope) -> Poly:
-    node = plain(node, scope)
+    node = without_definition(node, scope)
     size = node.shape[0]
     if isinstance(size, int) and size <= SMALL:
         every = list(range(1, size + 1))
@@ -189,7 +189,7 @@ def determinant(node: t.Node, scope: Scope) -> Poly:
             return multiply(determinant(left, scope), determinant(right, scope))
         case t.Power(base=base, exponent=t.Number(value=value)):
             return power(determinant(base, scope), value)
-    body = at_own_axes(node, (("r", 0), ("r", 1)), scope)
+    body = entries_at_own_axes(node, (("r", 0), ("r", 1)), scope)
     if not body:
         return {}
     turned = rename(body, {("r", 0): ("r", 1), ("r", 1): ("r", 0)})
@@ -204,16 +204,16 @@ def extreme(node: t.Call, scope: Scope) -> Poly:
     way = 1 if node.name == "max" else -1
     if len(node.arguments) == 1 and node.arguments[0].shape:
         return scale(largest_entry(node.arguments[0], scope, lambda x: scale(x, way)), way)
-    found = [scale(entry(arg, (), scope), way) for arg in _flat(node, scope)]
+    found = [scale(entry(arg, (), scope), way) for arg in _flat_arguments(node, scope)]
     return scale(largest(found), way)
 
 
-def _flat(node: t.Call, scope: Scope) -> list[t.Node]:
+def _flat_arguments(node: t.Call, scope: Scope) -> list[t.Node]:
     parts = []
     for arg in node.arguments:
-        known = plain(arg, scope)
+        known = without_definition(arg, scope)
         if isinstance(known, t.Call) and known.name == node.name and not any(a.shape for a in known.arguments):
-            parts += _flat(known, scope)
+            parts += _flat_arguments(known, scope)
         else:
             parts.append(arg)
     return parts
@@ -221,18 +221,18 @@ def _flat(node: t.Call, scope: Scope) -> list[t.Node]:
 
 def largest_entry(node: t.Node, scope: Scope, of: Callable[[Poly], Poly]) -> Poly:
     """The largest of a function of the entries."""
-    if all(places(size) is not None for size in node.shape):
+    if all(places_of(size) is not None for size in node.shape):
         spots: list[tuple[Ix, ...]] = [()]
         for size in node.shape:
-            spots = [(*at, ("c", k)) for at in spots for k in places(size) or ()]
+            spots = [(*at, ("c", k)) for at in spots for k in places_of(size) or ()]
         return largest([of(entry(node, at, scope)) for at in spots])
     opens = tuple(fresh() for _ in node.shape)
     body = of(entry(node, opens, scope))
     inside = frozenset(opens)
-    moving, constant_part = _split(body, inside)
+    moving, constant_part = _split_by_indices(body, inside)
     if not moving:
         return constant_part
-    content, rest = primitive(moving, whole=False, inside=inside)
+    content, rest = split_content(moving, whole=False, inside=inside)
     own = {ix: ("r", axis) for axis, ix in enumerate(opens)}
     sizes = [size_poly(size, scope) for size in node.shape]
     factor, _ = closed("largest", [rename(rest, own), *sizes], sign=sign_of(rest))
@@ -241,7 +241,7 @@ def largest_entry(node: t.Node, scope: Scope, of: Callable[[Poly], Poly]) -> Pol
 
 def argmax(node: t.Node, scope: Scope) -> Poly:
     """The first place of the largest entry; what keeps the order of the entries does not matter."""
-    written = places(node.shape[0])
+    written = places_of(node.shape[0])
     if written is not None:
         values = [constant(entry(node, (("c", k),), scope)) for k in written]
         if None not in values:
@@ -251,13 +251,13 @@ def argmax(node: t.Node, scope: Scope) -> Poly:
     inside = frozenset([index])
     body = entry(node, (index,), scope)
     while True:
-        body, _ = _split(body, inside)
+        body, _ = _split_by_indices(body, inside)
         if not body:
             return number(1)
-        content, rest = primitive(body, whole=False, inside=inside)
+        content, rest = split_content(body, whole=False, inside=inside)
         if sign_of(content) == "positive":
             body = rest
-        alone = single(body)
+        alone = single_monomial(body)
         if alone is None or alone[1] <= 0:
             break
         head, slots, exponent = alone[0].factors[0]
@@ -268,7 +268,7 @@ def argmax(node: t.Node, scope: Scope) -> Poly:
     return atom(factor.head, factor.slots)
 
 
-def _split(body: Poly, inside: frozenset[Ix]) -> tuple[Poly, Poly]:
+def _split_by_indices(body: Poly, inside: frozenset[Ix]) -> tuple[Poly, Poly]:
     """The terms that depend on the indices `inside`, and the others."""
     moving: Poly = {}
     still: Poly = {}

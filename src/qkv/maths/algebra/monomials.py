@@ -1,15 +1,221 @@
-"""Sums of monomials in index notation: adding, multiplying, binding an index, and what becomes of one product."""
+"""How much work an algebraic question may cost: counted, so that a verdict does not depend on the machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from fractions import Fraction
+from functools import lru_cache
 from itertools import count
 from math import comb
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from qkv.maths.algebra.budget import spend
-from qkv.maths.algebra.labelling import Factor, Frozen, Head, Ix, Monomial, canonical, least, renamed
+WORK = 20_000
+
+
+class TooLarge(ValueError):
+    """The normal form would take more work than it is allowed."""
+
+
+class NotNormal(ValueError):
+    """A tree that has no normal form: two values, a class of growth, a relation, a division by zero."""
+
+
+class NoValue(NotNormal):
+    """What has no value anywhere: a division by zero, the inverse or the logarithm of zero."""
+
+
+_work_left: ContextVar[list[int] | None] = ContextVar("left", default=None)
+_under_roots: ContextVar[set[Any] | None] = ContextVar("rooted", default=None)
+
+
+@contextmanager
+def budget(units: int = WORK) -> Iterator[None]:
+    """At most `units` of work inside; a budget inside another one counts on its own."""
+    left, rooted = _work_left.set([units]), _under_roots.set(set())
+    try:
+        yield
+    finally:
+        _work_left.reset(left)
+        _under_roots.reset(rooted)
+
+
+def note_root(head: Any, slots: tuple[Any, ...]) -> None:
+    """Remember that an even root or a logarithm was taken of this: wherever all is defined, it is not negative."""
+    seen = _under_roots.get()
+    if seen is not None and all(kind in "cfov" for kind, _ in slots):
+        seen.add((head, slots))
+
+
+def has_root(head: Any, slots: tuple[Any, ...]) -> bool:
+    """Whether this is known to stand under a root: at these indices, which says nothing of others."""
+    return (head, slots) in (_under_roots.get() or ())
+
+
+def root_count() -> int:
+    """How much is known to stand under a root, but for what has an index that is called anew each time."""
+    return sum(all(kind != "o" for kind, _ in slots) for _, slots in _under_roots.get() or ())
+
+
+def spend(units: int = 1) -> None:
+    """Take `units` from the budget that is open, if there is one."""
+    left = _work_left.get()
+    if left is None:
+        return
+    left[0] -= units
+    if left[0] < 0:
+        raise TooLarge("this expression is too large to be brought to its normal form")
+
+
+Ix: TypeAlias = tuple[str, Any]
+
+
+class Head(NamedTuple):
+    """What a factor is, without its indices.
+
+    `sign` is what is known of it: "real" (nothing), "nonnegative", "positive" or "natural" (1, 2, 3, ...). `symmetry`
+    lists the reorderings of the slots that change nothing; `weight` counts what is inside.
+    """
+
+    kind: str
+    name: str = ""
+    args: tuple[Any, ...] = ()
+    sign: str = "real"
+    symmetry: tuple[tuple[int, ...], ...] = ()
+    weight: int = 1
+
+
+class Factor(NamedTuple):
+    head: Head
+    slots: tuple[Ix, ...] = ()
+    exponent: Fraction = Fraction(1)
+
+
+class Monomial(NamedTuple):
+    """`sizes` has the size of each bound index ("b", 0), ("b", 1), ..."""
+
+    factors: tuple[Factor, ...] = ()
+    sizes: tuple[Any, ...] = ()
+
+
+Frozen: TypeAlias = tuple[tuple[Monomial, Fraction], ...]
+
+
+def rename_factor(factor: Factor, mapping: Mapping[Ix, Ix]) -> Factor:
+    if not mapping or not factor.slots:
+        return factor
+    return factor._replace(slots=tuple(mapping.get(ix, ix) for ix in factor.slots))
+
+
+def least_order(head: Head, slots: tuple[Ix, ...]) -> tuple[Ix, ...]:
+    """The smallest order of the slots among those that mean the same."""
+    if not head.symmetry:
+        return slots
+    return min(tuple(slots[j] for j in order) for order in head.symmetry)
+
+
+def canonical(factors: Iterable[Factor], sizes: Mapping[int, Frozen]) -> Monomial:
+    """The monomial with its bound indices numbered in an order that depends only on what it means."""
+    factors = list(factors)
+    if not sizes:
+        return Monomial(tuple(sorted(factors)))
+    group = {k: k for k in sizes}
+
+    def root(k: int) -> int:
+        while group[k] != k:
+            k = group[k]
+        return k
+
+    for factor in factors:
+        bound = [ix[1] for ix in factor.slots if ix[0] == "b"]
+        for k in bound[1:]:
+            group[root(k)] = root(bound[0])
+    loose, parts = [], {root(k): ([], []) for k in sizes}
+    for k in sizes:
+        parts[root(k)][1].append(k)
+    for factor in factors:
+        bound = next((ix[1] for ix in factor.slots if ix[0] == "b"), None)
+        (loose if bound is None else parts[root(bound)][0]).append(factor)
+    pieces = []
+    for piece, members in parts.values():
+        found, tries = _canonical_component(tuple(sorted(piece)), tuple((k, sizes[k]) for k in members))
+        spend(tries)
+        pieces.append(found)
+    pieces.sort()
+    placed, all_sizes = sorted(loose), []
+    for piece, piece_sizes in pieces:
+        moved: dict[Ix, Ix] = {("b", k): ("b", k + len(all_sizes)) for k in range(len(piece_sizes))}
+        placed.extend(rename_factor(factor, moved) for factor in piece)
+        all_sizes.extend(piece_sizes)
+    return Monomial(tuple(placed), tuple(all_sizes))
+
+
+@lru_cache(maxsize=4096)
+def _canonical_component(factors: tuple[Factor, ...], sized: tuple[tuple[int, Frozen], ...]) -> tuple[Any, int]:
+    """One connected piece, its bound indices numbered from 0: colours are refined, ties tried out and counted."""
+    sizes = dict(sized)
+    rank = {head: place for place, head in enumerate(sorted({factor.head for factor in factors}))}
+    # A head that holds much is long to hash: it is ranked once, not at every try.
+    ranked = [(rank[factor.head], factor) for factor in factors]
+    best: list[Any] = []
+    tries = 0
+
+    def leaf(order: dict[int, int]) -> None:
+        moved: dict[Ix, Ix] = {("b", k): ("b", place) for k, place in order.items()}
+        rows = []
+        for kind, (head, slots, exponent) in ranked:
+            rows.append((kind, exponent, least_order(head, tuple(moved.get(ix, ix) for ix in slots)), head))
+        rows.sort(key=lambda row: row[:3])
+        key = [row[:3] for row in rows]
+        if not best or key < best[0]:
+            best[:] = [key, rows, sorted(order, key=order.__getitem__)]
+
+    def refine(colour: dict[int, int]) -> dict[int, int]:
+        while True:
+            seen: dict[int, list[Any]] = {k: [] for k in sizes}
+            for kind, (head, slots, exponent) in ranked:
+                view = [(ix[0], colour[ix[1]]) if ix[0] == "b" else ix for ix in slots]
+                for place, ix in enumerate(slots):
+                    if ix[0] == "b":
+                        near = tuple(sorted(view)) if head.symmetry else tuple(view)
+                        seen[ix[1]].append((kind, exponent, -1 if head.symmetry else place, near))
+            marks = {k: (colour[k], sorted(seen[k])) for k in sizes}
+            ranks = _ranked(marks)
+            if len(set(ranks.values())) == len(set(colour.values())):
+                return ranks
+            colour = ranks
+
+    def search(colour: dict[int, int]) -> None:
+        nonlocal tries
+        tries += 1
+        if tries > 1000:
+            raise TooLarge("too many ways to name the indices of one product")
+        colour = refine(colour)
+        cells: dict[int, list[int]] = {}
+        for k, value in colour.items():
+            cells.setdefault(value, []).append(k)
+        tied = next((cells[value] for value in sorted(cells) if len(cells[value]) > 1), None)
+        if tied is None:
+            leaf({k: place for place, k in enumerate(sorted(colour, key=colour.__getitem__))})
+            return
+        for chosen in tied:
+            search({k: 2 * value + (k in tied and k != chosen) for k, value in colour.items()})
+
+    search(_ranked(sizes))
+    _, rows, order = best
+    named = tuple(Factor(head, slots, exponent) for _, exponent, slots, head in rows)
+    return (named, tuple(sizes[k] for k in order)), tries
+
+
+def _ranked(marks: Mapping[int, Any]) -> dict[int, int]:
+    """The place of each mark among the different ones."""
+    places: list[Any] = []
+    for mark in sorted(marks.values()):
+        if not places or places[-1] != mark:
+            places.append(mark)
+    return {k: places.index(mark) for k, mark in marks.items()}
+
 
 Poly: TypeAlias = dict[Monomial, Fraction]
 UNIT = Monomial()
@@ -77,7 +283,7 @@ def multiply(*polys: Poly) -> Poly:
             for b, y in poly.items():
                 shift = len(a.sizes)
                 moved = {("b", k): ("b", k + shift) for k in range(len(b.sizes))}
-                factors = [*a.factors, *(renamed(factor, moved) for factor in b.factors)]
+                factors = [*a.factors, *(rename_factor(factor, moved) for factor in b.factors)]
                 parts.append(build(x * y, factors, dict(enumerate(a.sizes + b.sizes))))
         product = add(*parts)
     return product
@@ -99,7 +305,7 @@ def bind(poly: Poly, index: Ix, size: Frozen) -> Poly:
     parts = []
     for monomial, coefficient in poly.items():
         k = len(monomial.sizes)
-        factors = [renamed(factor, {index: ("b", k)}) for factor in monomial.factors]
+        factors = [rename_factor(factor, {index: ("b", k)}) for factor in monomial.factors]
         parts.append(build(coefficient, factors, {**dict(enumerate(monomial.sizes)), k: size}))
     return add(*parts)
 
@@ -107,7 +313,7 @@ def bind(poly: Poly, index: Ix, size: Frozen) -> Poly:
 def unbind(monomial: Monomial) -> tuple[list[Factor], dict[Ix, Frozen]]:
     """The factors with open indices for the bound ones, and the size of each of these."""
     opens = {("b", k): fresh() for k in range(len(monomial.sizes))}
-    return [renamed(factor, opens) for factor in monomial.factors], {
+    return [rename_factor(factor, opens) for factor in monomial.factors], {
         opens["b", k]: size for k, size in enumerate(monomial.sizes)
     }
 
@@ -117,7 +323,9 @@ def rename(poly: Poly, mapping: Mapping[Ix, Ix]) -> Poly:
     return add(
         *(
             build(
-                coefficient, [renamed(factor, mapping) for factor in monomial.factors], dict(enumerate(monomial.sizes))
+                coefficient,
+                [rename_factor(factor, mapping) for factor in monomial.factors],
+                dict(enumerate(monomial.sizes)),
             )
             for monomial, coefficient in poly.items()
         )
@@ -141,36 +349,36 @@ def build(coefficient: Fraction, factors: Iterable[Factor], sizes: dict[int, Fro
         return {}
     merged: dict[tuple[Head, tuple[Ix, ...]], Fraction] = {}
     for head, slots, exponent in factors:
-        key = (head, least(head, slots))
+        key = (head, least_order(head, slots))
         merged[key] = merged.get(key, Fraction(0)) + exponent
     kept = [Factor(head, slots, exponent) for (head, slots), exponent in merged.items() if exponent]
     spend(1 + len(kept) + sum(factor.head.weight for factor in kept) // 16)
     for place, factor in enumerate(kept):
-        if stale(factor):
-            return opened(coefficient, kept[:place] + kept[place + 1 :], sizes, remade, factor)
+        if is_stale(factor):
+            return replace_factor(coefficient, kept[:place] + kept[place + 1 :], sizes, rebuild_factor, factor)
         if factor.head.kind == "delta":
-            settled = _settle(coefficient, factor, kept[:place] + kept[place + 1 :], sizes)
+            settled = _apply_delta(coefficient, factor, kept[:place] + kept[place + 1 :], sizes)
             if settled is not None:
                 return settled
         elif factor.head.kind in EXPAND:
             wanted, become = EXPAND[factor.head.kind]
             if wanted(factor):
-                return opened(coefficient, kept[:place] + kept[place + 1 :], sizes, become, factor)
+                return replace_factor(coefficient, kept[:place] + kept[place + 1 :], sizes, become, factor)
     for rule in TOGETHER:
         result = rule(coefficient, kept, sizes)
         if result is not None:
             return result
-    return _counted(coefficient, kept, sizes)
+    return _sum_unused(coefficient, kept, sizes)
 
 
-def remade(factor: Factor) -> Poly:
+def rebuild_factor(factor: Factor) -> Poly:
     """The factor made anew from its arguments with the slots that it has now."""
-    from qkv.maths.algebra.powers import power
+    from qkv.maths.algebra.functions import power
 
     return power(REMAKE[factor.head.kind](factor.head, factor.slots), factor.exponent)
 
 
-def stale(factor: Factor) -> bool:
+def is_stale(factor: Factor) -> bool:
     """Whether a head with closed arguments has got slots that it should not have: equal ones, or numbers."""
     head, slots = factor.head, factor.slots
     if not head.args or head.kind not in REMAKE:
@@ -184,7 +392,7 @@ def outputs(head: Head) -> int:
     return {"inverse": 2}.get(head.kind, int(head.name.rpartition("/")[2]) if head.kind == "map" else 0)
 
 
-def opened(
+def replace_factor(
     coefficient: Fraction,
     others: list[Factor],
     sizes: dict[int, Frozen],
@@ -193,14 +401,14 @@ def opened(
 ) -> Poly:
     """The product with `factor` replaced by what it becomes, computed with the bound indices open."""
     opens: dict[Ix, Ix] = {("b", k): fresh() for k in sizes}
-    rest = build(coefficient, [renamed(other, opens) for other in others], {})
-    poly = multiply(rest, become(renamed(factor, opens)))
+    rest = build(coefficient, [rename_factor(other, opens) for other in others], {})
+    poly = multiply(rest, become(rename_factor(factor, opens)))
     for k, size in sizes.items():
         poly = bind(poly, opens["b", k], size)
     return poly
 
 
-def _settle(coefficient: Fraction, delta: Factor, others: list[Factor], sizes: dict[int, Frozen]) -> Poly | None:
+def _apply_delta(coefficient: Fraction, delta: Factor, others: list[Factor], sizes: dict[int, Frozen]) -> Poly | None:
     """δ_xy: one index takes the other's place. None where nothing is left to do."""
     if delta.exponent < 0:
         return None
@@ -213,15 +421,15 @@ def _settle(coefficient: Fraction, delta: Factor, others: list[Factor], sizes: d
     if bound:
         gone = bound[0]
         left = {k: size for k, size in sizes.items() if k != gone[1]}
-        return build(coefficient, [renamed(other, {gone: x if gone == y else y}) for other in others], left)
+        return build(coefficient, [rename_factor(other, {gone: x if gone == y else y}) for other in others], left)
     small, large = sorted((x, y), key=lambda ix: (ix[0] != "c", ix))
     if delta.exponent == 1 and not any(large in other.slots for other in others):
         return None
-    moved = [renamed(other, {large: small}) for other in others]
+    moved = [rename_factor(other, {large: small}) for other in others]
     return build(coefficient, [*moved, delta._replace(exponent=Fraction(1))], sizes)
 
 
-def _counted(coefficient: Fraction, factors: list[Factor], sizes: dict[int, Frozen]) -> Poly:
+def _sum_unused(coefficient: Fraction, factors: list[Factor], sizes: dict[int, Frozen]) -> Poly:
     """Bound indices that nothing uses, or only as a number, are summed away."""
     uses: dict[int, list[Factor]] = {k: [] for k in sizes}
     for factor in factors:
@@ -256,3 +464,33 @@ def power_sum(size: Poly, degree: int) -> Poly:
 
 def _whole_power(poly: Poly, exponent: int) -> Poly:
     return multiply(*([poly] * exponent))
+
+
+CLEARING_ROUNDS = 8
+
+
+def vanishes(poly: Poly) -> bool:
+    """True: zero wherever it is defined."""
+    for _ in range(CLEARING_ROUNDS):
+        if not poly:
+            return True
+        below = clearing_factor(poly)
+        if below is None:
+            return False
+        # Where the sum is defined its denominators are not zero, so the product is zero only where the sum is.
+        poly = times(poly, Fraction(1), [below])
+    return not poly
+
+
+def clearing_factor(poly: Poly) -> Factor | None:
+    """A power of a sum, without bound indices, that clears the lowest power of it in the terms."""
+    lowest: dict[tuple[Head, tuple[Ix, ...]], Fraction] = {}
+    for monomial in poly:
+        for head, slots, exponent in monomial.factors:
+            if head.kind == "sum" and exponent < 0 and all(ix[0] != "b" for ix in slots):
+                key = (head, slots)
+                lowest[key] = min(lowest.get(key, exponent), exponent)
+    if not lowest:
+        return None
+    (head, slots), exponent = min(lowest.items())
+    return Factor(head, slots, -exponent)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from qkv.maths.algebra.heads import arguments, closed, single
+from qkv.maths.algebra.functions import HALF, absolute
+from qkv.maths.algebra.heads import arguments, closed, single_monomial
 from qkv.maths.algebra.monomials import (
     DELTA,
     LESS,
@@ -20,12 +21,11 @@ from qkv.maths.algebra.monomials import (
     build,
     canonical,
     fresh,
-    least,
-    opened,
-    renamed,
+    least_order,
+    rename_factor,
+    replace_factor,
     scale,
 )
-from qkv.maths.algebra.powers import HALF, absolute
 
 
 def ordered_pair(coefficient: Fraction, factors: list[Factor], sizes: dict[int, Frozen]) -> Poly | None:
@@ -64,23 +64,23 @@ def sign_and_value(coefficient: Fraction, factors: list[Factor], sizes: dict[int
             if other == place or value.exponent < 1:
                 continue
             if value.head.kind == "abs" and (value.head.args, value.slots) == (factor.head.args, factor.slots):
-                become = _inside
+                become = _argument
             elif (factor.head, factor.slots) == _sign_of(value):
-                become = _absolute
+                become = _absolute_value
             else:
                 continue
             rest = [f for k, f in enumerate(factors) if k not in (place, other)]
             rest.append(factor._replace(exponent=factor.exponent - 1))
             rest.append(value._replace(exponent=value.exponent - 1))
-            return opened(coefficient, rest, sizes, become, value)
+            return replace_factor(coefficient, rest, sizes, become, value)
     return None
 
 
-def _inside(factor: Factor) -> Poly:
+def _argument(factor: Factor) -> Poly:
     return arguments(factor.head, factor.slots)[0]
 
 
-def _absolute(factor: Factor) -> Poly:
+def _absolute_value(factor: Factor) -> Poly:
     return absolute(atom(factor.head, factor.slots))
 
 
@@ -89,10 +89,10 @@ def _sign_of(value: Factor) -> tuple[Head, tuple[Ix, ...]] | None:
     if value.head.sign != "real" or value.head.kind == "sum":
         return None
     opens: dict[Ix, Ix] = {ix: fresh() for ix in value.slots if ix[0] == "b"}
-    inner = renamed(value._replace(exponent=Fraction(1)), opens)
+    inner = rename_factor(value._replace(exponent=Fraction(1)), opens)
     made, _ = closed("sign", [build(Fraction(1), [inner], {})], odd=True)
-    back = renamed(made, {new: ix for ix, new in opens.items()})
-    return back.head, least(back.head, back.slots)
+    back = rename_factor(made, {new: ix for ix, new in opens.items()})
+    return back.head, least_order(back.head, back.slots)
 
 
 def sum_over_itself(coefficient: Fraction, factors: list[Factor], sizes: dict[int, Frozen]) -> Poly | None:
@@ -109,10 +109,10 @@ def sum_over_itself(coefficient: Fraction, factors: list[Factor], sizes: dict[in
             if size != inner.sizes[0] or below in users or sorted((f.head, f.exponent) for f in users) != wanted:
                 continue
             opens: dict[Ix, Ix] = {("b", other): fresh() for other in sizes}
-            top = bind(build(Fraction(1), [renamed(f, opens) for f in users], {}), opens["b", k], size)
+            top = bind(build(Fraction(1), [rename_factor(f, opens) for f in users], {}), opens["b", k], size)
             found, _ = closed("sum", [scale(top, times)], sign=below.head.sign)
-            here = renamed(below, opens)
-            if (found.head, least(found.head, found.slots)) != (here.head, least(here.head, here.slots)):
+            here = rename_factor(below, opens)
+            if (found.head, least_order(found.head, found.slots)) != (here.head, least_order(here.head, here.slots)):
                 continue
             rest = [f for n, f in enumerate(factors) if f not in users and n != place]
             rest.append(below._replace(exponent=below.exponent + 1))
@@ -125,7 +125,7 @@ def matrix_and_inverse(coefficient: Fraction, factors: list[Factor], sizes: dict
     for inverse in factors:
         if inverse.head.kind != "inverse" or inverse.exponent != 1 or len(inverse.slots) != 2:
             continue
-        alone = single(dict(inverse.head.args[0]))
+        alone = single_monomial(dict(inverse.head.args[0]))
         if alone is None or alone[1] != 1 or len(alone[0].factors) != 1 or alone[0].factors[0].exponent != 1:
             continue
         matrix = alone[0].factors[0]
@@ -135,7 +135,7 @@ def matrix_and_inverse(coefficient: Fraction, factors: list[Factor], sizes: dict
             if other.head != matrix.head or other.exponent != 1:
                 continue
             for end in (0, 1):
-                met = _met(inverse, other, end)
+                met = _meeting_index(inverse, other, end)
                 if met is None or sum(met[0] in f.slots for f in factors) != 2:
                     continue
                 joint, x, y = met
@@ -145,7 +145,7 @@ def matrix_and_inverse(coefficient: Fraction, factors: list[Factor], sizes: dict
     return None
 
 
-def _met(inverse: Factor, matrix: Factor, end: int) -> tuple[Ix, Ix, Ix] | None:
+def _meeting_index(inverse: Factor, matrix: Factor, end: int) -> tuple[Ix, Ix, Ix] | None:
     """The bound index at which slot `end` of an inverse meets its matrix, and what is left on either side."""
     joint, x = inverse.slots[end], inverse.slots[1 - end]
     if joint[0] != "b" or joint == x:

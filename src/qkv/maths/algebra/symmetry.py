@@ -53,32 +53,32 @@ def symmetric(types: Iterable[Type]) -> Symmetric:
 
 def symmetric_in(types: Iterable[Type]) -> Symmetric:
     covariances = [kind.law.covariance for kind in types if kind.law is not None]
-    known = set().union(*map(scaled, covariances))
+    known = set().union(*map(scaled_names, covariances))
     for covariance in covariances:
-        known |= implied(covariance, frozenset(known)) or set()
+        known |= symmetric_names(covariance, frozenset(known)) or set()
     return Symmetric(frozenset(known))
 
 
-def scaled(covariance: Node) -> set[str]:
+def scaled_names(covariance: Node) -> set[str]:
     """The matrix that a covariance is a multiple of, where it is a name.
 
     >>> sigma = Symbol(("d", "d"), "Sigma", Type("matrix", ("d", "d")))
-    >>> scaled(Multiply(("d", "d"), (Symbol((), "s", Type("positive")), sigma)))
+    >>> scaled_names(Multiply(("d", "d"), (Symbol((), "s", Type("positive")), sigma)))
     {'Sigma'}
     """
     match covariance:
         case Symbol(type=Type(kind="matrix", definition=None)):
             return {covariance.name}
         case Symbol(type=Type(definition=Node() as definition)):
-            return {covariance.name} | scaled(definition)
+            return {covariance.name} | scaled_names(definition)
         case Divide():
-            return scaled(covariance.top)
+            return scaled_names(covariance.top)
         case Multiply():
-            return set().union(*(scaled(factor) for factor in covariance.factors if factor.shape))
+            return set().union(*(scaled_names(factor) for factor in covariance.factors if factor.shape))
     return set()
 
 
-def implied(covariance: Node, known: frozenset[str] = frozenset()) -> set[str] | None:
+def symmetric_names(covariance: Node, known: frozenset[str] = frozenset()) -> set[str] | None:
     """The names that must be symmetric for a covariance to be one by its form, None where the form says too little.
 
     A is symmetric where A or A + I is a covariance, S where D S Dᵀ is; of A + B, A B and A B A nothing follows.
@@ -87,7 +87,7 @@ def implied(covariance: Node, known: frozenset[str] = frozenset()) -> set[str] |
         case Symbol(shape=()) | Number():
             return set()
         case Symbol(type=Type(definition=Node() as definition)):
-            inner = implied(definition, known)
+            inner = symmetric_names(definition, known)
             return None if inner is None else inner | {covariance.name}
         case Symbol():
             return {covariance.name}
@@ -97,29 +97,31 @@ def implied(covariance: Node, known: frozenset[str] = frozenset()) -> set[str] |
             rows = [entries[i : i + int(covariance.shape[1])] for i in range(0, len(entries), int(covariance.shape[1]))]
             return set() if rows == [tuple(column) for column in zip(*rows, strict=True)] else None
         case Divide():
-            return implied(covariance.top, known)
+            return symmetric_names(covariance.top, known)
         case Multiply():
             matrices = [factor for factor in covariance.factors if factor.shape]
-            return implied(matrices[0], known) if matrices else set()
+            return symmetric_names(matrices[0], known) if matrices else set()
         case Add():
-            return _of_sum([implied(term, known) for term in covariance.terms], covariance.terms, known)
+            return _symmetric_in_sum(
+                [symmetric_names(term, known) for term in covariance.terms], covariance.terms, known
+            )
         case Power(exponent=Number(value=exponent)):
-            inner = implied(covariance.base, known)
+            inner = symmetric_names(covariance.base, known)
             return inner if exponent == -1 or (inner is not None and inner <= known) else None
         case Transpose():
-            return implied(covariance.body, known)
+            return symmetric_names(covariance.body, known)
         case Outer():
             return set() if covariance.left == covariance.right else None
         case Contract():
-            return _of_product(chain(covariance), known)
+            return _symmetric_in_product(chain(covariance), known)
     return set() if not covariance.shape else None
 
 
-def _of_sum(found: list[set[str] | None], terms: tuple[Node, ...], known: frozenset[str]) -> set[str] | None:
+def _symmetric_in_sum(found: list[set[str] | None], terms: tuple[Node, ...], known: frozenset[str]) -> set[str] | None:
     """All terms but one must be symmetric for sure; then so is that one."""
     if any(one is None for one in found):
         return None
-    open_ = [term for term in terms if not scaled(term) <= known]
+    open_ = [term for term in terms if not scaled_names(term) <= known]
     return set().union(*(one for one in found if one)) if len(open_) < 2 else None
 
 
@@ -128,21 +130,21 @@ def chain(node: Node) -> list[Node]:
     if isinstance(node, Contract):
         return chain(node.left) + chain(node.right)
     if isinstance(node, Transpose) and isinstance(node.body, Contract):
-        return [turned(factor) for factor in reversed(chain(node.body))]
+        return [transposed(factor) for factor in reversed(chain(node.body))]
     return [node]
 
 
-def turned(node: Node) -> Node:
+def transposed(node: Node) -> Node:
     return node.body if isinstance(node, Transpose) else Transpose(node.shape[::-1], node)
 
 
-def _of_product(factors: list[Node], known: frozenset[str]) -> set[str] | None:
+def _symmetric_in_product(factors: list[Node], known: frozenset[str]) -> set[str] | None:
     """A product that reads the same from behind with every factor transposed, around what is symmetric itself."""
 
     def mirrored(a: Node, b: Node) -> bool:
-        return turned(a) == b or (a == b and isinstance(a, Symbol) and a.name in known)
+        return transposed(a) == b or (a == b and isinstance(a, Symbol) and a.name in known)
 
     half = len(factors) // 2
     if not all(mirrored(a, b) for a, b in zip(factors[:half], reversed(factors[-half:]), strict=True)):
         return None
-    return implied(factors[half], known) if len(factors) % 2 else set()
+    return symmetric_names(factors[half], known) if len(factors) % 2 else set()

@@ -6,7 +6,7 @@ expectation) and `Dual`, a number and its derivative. Where they meet, a dual nu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, DivisionByZero, Invali
 from decimal import getcontext as context
 from fractions import Fraction
 from math import isqrt
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 DIGITS, FINEST = 60, 1_500
-BITS = 40_000
-LONG = 1_000
+MOST_BITS = 40_000
+BITS_PER_UNIT = 1_000
 LONGEST_ROOT = 2_000
-LARGEST = 2_000
-TERMS = 6_000
+LARGEST_EXPONENT = 2_000
+MOST_TERMS = 6_000
 
 ZERO, ONE, HALF = Fraction(0), Fraction(1), Fraction(1, 2)
 
@@ -46,7 +46,7 @@ class NotPolynomial(ArithmeticError):
 class Polynomial:
     """A sum of coefficients times monomials; a monomial is a sorted tuple of (variable, power)."""
 
-    terms: dict[tuple[tuple[tuple[str, int], int], ...], Number]
+    terms: dict[tuple[tuple[tuple[str, int], int], ...], PlainNumber]
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Dual:
     slope: Scalar
 
 
-Number: TypeAlias = Fraction | Decimal
-Scalar: TypeAlias = Number | Polynomial | Dual
+PlainNumber: TypeAlias = Fraction | Decimal
+Scalar: TypeAlias = PlainNumber | Polynomial | Dual
 
 
 _effort: ContextVar[list[int] | None] = ContextVar("effort", default=None)
@@ -110,48 +110,48 @@ def extent() -> Iterator[list[int]]:
         _extent.reset(token)
 
 
-def meet(number: Decimal) -> Decimal:
+def note_extent(number: Decimal) -> Decimal:
     met = _extent.get()
     if met is not None and number:
         met[0] = max(met[0], abs(number.adjusted()))
     return number
 
 
-def decimal(number: Number) -> Decimal:
+def decimal(number: PlainNumber) -> Decimal:
     if isinstance(number, Decimal):
         return number
-    return meet(Decimal(number.numerator) / Decimal(number.denominator))
+    return note_extent(Decimal(number.numerator) / Decimal(number.denominator))
 
 
-def fraction(number: Number) -> Fraction:
+def fraction(number: PlainNumber) -> Fraction:
     """The fraction that a number is to the digits that it has; Undefined where that would be too long to write."""
-    if isinstance(number, Decimal) and number and abs(number.adjusted()) > LARGEST:
+    if isinstance(number, Decimal) and number and abs(number.adjusted()) > LARGEST_EXPONENT:
         raise Undefined("a number that is too large or too small")
     return Fraction(number)
 
 
-def narrow(number: Fraction) -> Number:
+def narrow(number: Fraction) -> PlainNumber:
     """A fraction that has grown too long to go on with exactly is rounded."""
     bits = number.numerator.bit_length() + number.denominator.bit_length()
-    spend(1 + bits // LONG)
-    return decimal(number) if bits > BITS else number
+    spend(1 + bits // BITS_PER_UNIT)
+    return decimal(number) if bits > MOST_BITS else number
 
 
-def lifted(number: Scalar) -> Polynomial:
+def as_polynomial(number: Scalar) -> Polynomial:
     if isinstance(number, Polynomial):
         return number
     assert not isinstance(number, Dual)
     return Polynomial({(): number} if number else {})
 
 
-def constant(number: Scalar) -> Number | None:
+def plain_number(number: Scalar) -> PlainNumber | None:
     """The number that a polynomial without variables is, None for others."""
     if isinstance(number, Polynomial):
         return number.terms.get((), ZERO) if not number.terms or list(number.terms) == [()] else None
     return None if isinstance(number, Dual) else number
 
 
-def levels(a: Scalar, b: Scalar) -> tuple[int, Dual, Dual]:
+def as_duals(a: Scalar, b: Scalar) -> tuple[int, Dual, Dual]:
     """Two numbers, one of them dual, as duals of the outer level of the two."""
     level = max(x.level for x in (a, b) if isinstance(x, Dual))
     first, second = (x if isinstance(x, Dual) and x.level == level else Dual(level, x, ZERO) for x in (a, b))
@@ -163,11 +163,11 @@ def add(a: Scalar, b: Scalar) -> Scalar:
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a + b
     if isinstance(a, Dual) or isinstance(b, Dual):
-        level, x, y = levels(a, b)
+        level, x, y = as_duals(a, b)
         return Dual(level, add(x.value, y.value), add(x.slope, y.slope))
     if isinstance(a, Polynomial) or isinstance(b, Polynomial):
-        terms = dict(lifted(a).terms)
-        for monomial, coefficient in lifted(b).terms.items():
+        terms = dict(as_polynomial(a).terms)
+        for monomial, coefficient in as_polynomial(b).terms.items():
             total = _plus(terms.pop(monomial, ZERO), coefficient)
             if total:
                 terms[monomial] = total
@@ -175,11 +175,11 @@ def add(a: Scalar, b: Scalar) -> Scalar:
     return decimal(a) + decimal(b)
 
 
-def _plus(a: Number, b: Number) -> Number:
+def _plus(a: PlainNumber, b: PlainNumber) -> PlainNumber:
     return a + b if isinstance(a, Fraction) and isinstance(b, Fraction) else decimal(a) + decimal(b)
 
 
-def _times(a: Number, b: Number) -> Number:
+def _times(a: PlainNumber, b: PlainNumber) -> PlainNumber:
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return narrow(a * b)
     spend(2)
@@ -189,14 +189,14 @@ def _times(a: Number, b: Number) -> Number:
 def multiply(a: Scalar, b: Scalar) -> Scalar:
     if isinstance(a, Dual) or isinstance(b, Dual):
         spend(4)
-        level, x, y = levels(a, b)
+        level, x, y = as_duals(a, b)
         return Dual(level, multiply(x.value, y.value), add(multiply(x.value, y.slope), multiply(x.slope, y.value)))
     if isinstance(a, Polynomial) or isinstance(b, Polynomial):
-        left, right = lifted(a).terms, lifted(b).terms
-        if len(left) * len(right) > TERMS:
+        left, right = as_polynomial(a).terms, as_polynomial(b).terms
+        if len(left) * len(right) > MOST_TERMS:
             raise Unevaluable("the expectation has too many terms")
         spend(2 * len(left) * len(right))
-        terms: dict[tuple[tuple[tuple[str, int], int], ...], Number] = {}
+        terms: dict[tuple[tuple[tuple[str, int], int], ...], PlainNumber] = {}
         for first, c in left.items():
             for second, k in right.items():
                 powers = dict(first)
@@ -218,10 +218,10 @@ def subtract(a: Scalar, b: Scalar) -> Scalar:
 
 def divide(a: Scalar, b: Scalar) -> Scalar:
     if isinstance(b, Dual) or isinstance(a, Dual):
-        level, x, y = levels(a, b)
+        level, x, y = as_duals(a, b)
         value = divide(x.value, y.value)
         return Dual(level, value, divide(subtract(x.slope, multiply(value, y.slope)), y.value))
-    bottom = constant(b)
+    bottom = plain_number(b)
     if bottom is None:
         raise NotPolynomial
     if not bottom:
@@ -231,7 +231,7 @@ def divide(a: Scalar, b: Scalar) -> Scalar:
     return multiply(a, ONE / bottom if isinstance(bottom, Fraction) else Decimal(1) / bottom)
 
 
-def vanishing(number: Number) -> bool:
+def is_vanishing(number: PlainNumber) -> bool:
     """Whether a decimal is so small that it may be what rounding left of zero."""
     return isinstance(number, Decimal) and bool(number) and abs(number) < Decimal(10) ** (10 - context().prec)
 
@@ -240,15 +240,15 @@ def sign(number: Scalar) -> int:
     """-1, 0 or 1; of a dual number by its value."""
     if isinstance(number, Dual):
         return sign(number.value)
-    plain = constant(number)
+    plain = plain_number(number)
     if plain is None:
         raise NotPolynomial
-    if vanishing(plain):
+    if is_vanishing(plain):
         raise TooNear("too near to zero to have a sign")
     return (plain > 0) - (plain < 0)
 
 
-def root(number: int, degree: int) -> int | None:
+def whole_root(number: int, degree: int) -> int | None:
     """The whole `degree`-th root of a whole number >= 0, None where there is none."""
     if number < 2 or degree == 1:
         return number
@@ -268,13 +268,13 @@ def power(base: Scalar, exponent: Scalar) -> Scalar:
     """base to exponent, exact for whole exponents and for roots of perfect powers; x^0 is 1."""
     if isinstance(exponent, Dual):
         return function("exp", multiply(exponent, function("log", base)))
-    by = constant(exponent)
+    by = plain_number(exponent)
     if by is None:
         raise NotPolynomial
     if isinstance(base, Dual):
         slope = multiply(multiply(by, power(base.value, subtract(by, ONE))), base.slope) if by else ZERO
         return Dual(base.level, power(base.value, by), slope)
-    known = constant(base)
+    known = plain_number(base)
     if known is not None:
         return _number_power(known, by)
     if not isinstance(by, Fraction) or by.denominator != 1 or by < 0:
@@ -287,7 +287,7 @@ def power(base: Scalar, exponent: Scalar) -> Scalar:
     return result
 
 
-def _number_power(base: Number, exponent: Number) -> Number:
+def _number_power(base: PlainNumber, exponent: PlainNumber) -> PlainNumber:
     spend(4)
     if not exponent:
         return ONE
@@ -303,19 +303,19 @@ def _number_power(base: Number, exponent: Number) -> Number:
             turned = _number_power(-base, exponent)
             return -turned if whole % 2 else turned
         if isinstance(base, Fraction) and degree < 64:
-            top, bottom = root(abs(base.numerator), degree), root(base.denominator, degree)
+            top, bottom = whole_root(abs(base.numerator), degree), whole_root(base.denominator, degree)
             if top is not None and bottom is not None:
                 exact = Fraction(top if base > 0 else -top, bottom)
-                if (top.bit_length() + bottom.bit_length()) * abs(whole) <= BITS:
+                if (top.bit_length() + bottom.bit_length()) * abs(whole) <= MOST_BITS:
                     return exact**whole
-                return meet(decimal(exact) ** whole)
+                return note_extent(decimal(exact) ** whole)
         if degree == 1:
-            return meet(decimal(base) ** whole)
+            return note_extent(decimal(base) ** whole)
         if degree == 2 and abs(whole) < 64:
-            return meet(decimal(base).sqrt() ** whole)
+            return note_extent(decimal(base).sqrt() ** whole)
     if base < 0:
         raise Undefined("a root of a negative number")
-    return meet((decimal(exponent) * decimal(base).ln()).exp())
+    return note_extent((decimal(exponent) * decimal(base).ln()).exp())
 
 
 def function(name: str, x: Scalar) -> Scalar:
@@ -332,13 +332,13 @@ def function(name: str, x: Scalar) -> Scalar:
     if isinstance(x, Dual):
         value = function(name, x.value)
         return Dual(x.level, value, multiply(value, x.slope) if name == "exp" else divide(x.slope, x.value))
-    number = constant(x)
+    number = plain_number(x)
     if number is None:
         raise NotPolynomial
     spend(10)
     if name == "exp":
         spend((context().prec // DIGITS) ** 2 * 10 - 10)
-        return meet(decimal(number).exp()) if number else ONE
+        return note_extent(decimal(number).exp()) if number else ONE
     if name == "log":
         if number <= 0:
             raise Undefined("a logarithm of what is not positive")
@@ -346,5 +346,233 @@ def function(name: str, x: Scalar) -> Scalar:
     raise Unevaluable(f"{name} has no value here")
 
 
-def larger(a: Scalar, b: Scalar) -> Scalar:
+def maximum(a: Scalar, b: Scalar) -> Scalar:
     return a if sign(subtract(a, b)) >= 0 else b
+
+
+def componentwise(change: Callable[..., Scalar], *arrays: Any) -> Any:
+    """`change` done to entries that stand at the same place."""
+    if not isinstance(arrays[0], tuple):
+        return change(*arrays)
+    return tuple(componentwise(change, *parts) for parts in zip(*arrays, strict=True))
+
+
+def entries(array: Any) -> Iterator[Scalar]:
+    """The numbers of nested tuples, row by row.
+
+    >>> list(entries(((1, 2), (3, 4))))
+    [1, 2, 3, 4]
+    """
+    if isinstance(array, tuple):
+        for part in array:
+            yield from entries(part)
+    else:
+        yield array
+
+
+def plain_entries(array: Any) -> Iterator[PlainNumber]:
+    """The same where nothing is left open: Unevaluable for a polynomial in random variables and for a slope."""
+    for entry in entries(array):
+        if isinstance(entry, Polynomial | Dual):
+            raise Unevaluable("a value that is no plain number")
+        yield entry
+
+
+def dot_product(left: tuple[Scalar, ...], right: tuple[Scalar, ...]) -> Scalar:
+    total: Scalar = ZERO
+    for a, b in zip(left, right, strict=True):
+        total = add(total, multiply(a, b))
+    return total
+
+
+def matrix_product(left: Any, right: Any, count: Callable[[int], None]) -> Any:
+    """The product of two matrices; `count` is told the number of multiplications."""
+    columns = tuple(zip(*right, strict=True))
+    count(len(left) * len(columns) * len(right))
+    return tuple(tuple(dot_product(row, column) for column in columns) for row in left)
+
+
+def contract(left: Any, right: Any, dimensions: int, count: Callable[[int], None]) -> Any:
+    """Matrix times matrix, matrix times vector, row times vector, with as many axes as `dimensions` says."""
+    count(len(left) * len(right))
+    result: Any
+    if not isinstance(left[0], tuple):
+        result = dot_product(left, right)
+    elif isinstance(right[0], tuple):
+        result = matrix_product(left, right, count)
+    else:
+        result = tuple(dot_product(row, right) for row in left)
+    while dimensions < axes_of(result):
+        result = result[0] if len(result) == 1 else tuple(part[0] for part in result)
+    return result
+
+
+def axes_of(array: Any) -> int:
+    return 1 + axes_of(array[0]) if isinstance(array, tuple) else 0
+
+
+def transpose(array: Any, before: int, after: int) -> Any:
+    if before == 1:
+        return (array,)
+    if before == 2 and after == 1:
+        return array[0]
+    return tuple(zip(*array, strict=True)) if before == 2 else array
+
+
+def eliminate(matrix: Any, beside: Any, count: Callable[[int], None]) -> tuple[list[list[Scalar]], Scalar]:
+    """Gauss and Jordan on the rows of `matrix` with those of `beside` to their right; also the determinant."""
+    size = len(matrix)
+    rows = [list(left) + list(right) for left, right in zip(matrix, beside, strict=True)]
+    determinant: Scalar = ONE
+    for place in range(size):
+        pivot = next((i for i in range(place, size) if sign(rows[i][place])), None)
+        if pivot is None:
+            return rows, ZERO
+        if pivot != place:
+            rows[place], rows[pivot] = rows[pivot], rows[place]
+            determinant = negative(determinant)
+        top = rows[place][place]
+        determinant = multiply(determinant, top)
+        rows[place] = [divide(entry, top) for entry in rows[place]]
+        for i in range(size):
+            if i != place:
+                factor = rows[i][place]
+                count(size)
+                rows[i] = [subtract(a, multiply(factor, b)) for a, b in zip(rows[i], rows[place], strict=True)]
+    return rows, determinant
+
+
+def matrix_inverse(matrix: Any, count: Callable[[int], None]) -> Any:
+    size = len(matrix)
+    identity = [[ONE if i == j else ZERO for j in range(size)] for i in range(size)]
+    rows, scale = eliminate(matrix, identity, count)
+    if not isinstance(scale, type(ONE)) or scale:
+        return tuple(tuple(row[size:]) for row in rows)
+    raise Undefined("a matrix without an inverse")
+
+
+def determinant(matrix: Any, count: Callable[[int], None]) -> Scalar:
+    return eliminate(matrix, [[] for _ in matrix], count)[1]
+
+
+def matrix_power(base: Any, exponent: Any, count: Callable[[int], None]) -> Any:
+    """A square matrix to a whole power."""
+    if not isinstance(exponent, Fraction) or exponent.denominator != 1 or abs(exponent) > 64:
+        raise Unevaluable("a matrix to a power that is no small whole number")
+    if exponent < 0:
+        base = matrix_inverse(base, count)
+    result = tuple(tuple(Fraction(i == j) for j in range(len(base))) for i in range(len(base)))
+    for _ in range(abs(int(exponent))):
+        result = matrix_product(result, base, count)
+    return result
+
+
+def scale_product(factors: list[Any]) -> Any:
+    """Scalars times at most one array."""
+    number: Scalar = ONE
+    array = None
+    for factor in factors:
+        if not isinstance(factor, tuple):
+            number = multiply(number, factor)
+        elif array is None:
+            array = factor
+        else:
+            raise Unevaluable("a product of two arrays")
+    return number if array is None else componentwise(lambda x: multiply(number, x), array)
+
+
+def as_exact(value: Any) -> Any:
+    """Numbers as Fractions, sequences as tuples; decimals and functions as they are."""
+    if isinstance(value, (int, str)):
+        return Fraction(value)
+    return tuple(map(as_exact, value)) if isinstance(value, (tuple, list)) else value
+
+
+def relative_difference(a: Scalar, b: Scalar) -> Decimal:
+    """The relative difference of two numbers."""
+    if isinstance(a, Dual | Polynomial) or isinstance(b, Dual | Polynomial):
+        raise Unevaluable("a derivative of an expectation that is no polynomial")
+    x, y = decimal(a), decimal(b)
+    return abs(x - y) / max(abs(x), abs(y)) if x != y else Decimal(0)
+
+
+def seed_dual(array: Any, path: tuple[int, ...], level: int) -> Any:
+    if not path:
+        return Dual(level, array, ONE)
+    return tuple(seed_dual(part, path[1:], level) if i == path[0] else part for i, part in enumerate(array))
+
+
+def swap_axes(array: Any, inner: int, outer: int) -> Any:
+    """Nested tuples with `outer` axes before `inner` ones, the other way round."""
+    if not outer or not inner:
+        return array
+
+    def depth(value: Any) -> int:
+        return 1 + depth(value[0]) if isinstance(value, tuple) else 0
+
+    def turned(array: Any, inner: int) -> Any:
+        if not inner:
+            return array
+        return tuple(turned(pick(array, i, outer), inner - 1) for i in range(len(first(array, outer))))
+
+    def first(array: Any, levels: int) -> Any:
+        return first(array[0], levels - 1) if levels else array
+
+    def pick(array: Any, place: int, levels: int) -> Any:
+        return tuple(pick(part, place, levels - 1) for part in array) if levels else array[place]
+
+    return turned(array, inner) if depth(array) == inner + outer else array
+
+
+def holds(relation: str, a: Any, b: Any) -> bool:
+    side = sign(subtract(a, b))
+    return {
+        "<": side < 0,
+        "<=": side <= 0,
+        ">": side > 0,
+        ">=": side >= 0,
+        "!=": side != 0,
+        "=": side == 0,
+    }[relation.replace("≠", "!=").replace("≤", "<=").replace("≥", ">=").replace("==", "=")]
+
+
+def softmax(x: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+    weights = [function("exp", entry) for entry in x]
+    whole_weight: Scalar = ZERO
+    for weight in weights:
+        whole_weight = add(whole_weight, weight)
+    return tuple(divide(weight, whole_weight) for weight in weights)
+
+
+def argmax(x: tuple[Scalar, ...]) -> Fraction:
+    best = 0
+    for place in range(1, len(x)):
+        if sign(subtract(x[place], x[best])) > 0:
+            best = place
+    return Fraction(best + 1)
+
+
+def extreme(numbers: list[Scalar], which: str) -> Scalar:
+    best = numbers[0]
+    for number in numbers[1:]:
+        best = maximum(best, number) if which == "max" else negative(maximum(negative(best), negative(number)))
+    return best
+
+
+def constant_value(name: str) -> Decimal:
+    if name == "e":
+        return Decimal(1).exp()
+    if name == "pi":
+        # Machin: π = 16 arctan(1/5) − 4 arctan(1/239)
+        return 16 * arctangent_of_inverse(5) - 4 * arctangent_of_inverse(239)
+    raise Undefined("infinity is no number")
+
+
+def arctangent_of_inverse(inverse_of: int) -> Decimal:
+    total, term, odd = Decimal(0), Decimal(1) / inverse_of, 1
+    while term:
+        total += term / odd if odd % 4 == 1 else -term / odd
+        term, odd = term / inverse_of**2, odd + 2
+        if odd > 1000:
+            break
+    return decimal(total)

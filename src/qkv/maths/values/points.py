@@ -1,34 +1,200 @@
-"""Points to try: sizes that differ from name to name, small numbers of both signs, the same ones every time."""
+"""Values for names at a point: simple ones at the first, then a fixed mixture of signs and magnitudes."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from hashlib import blake2b
+from math import prod
 from typing import Any
 
 from qkv.maths.algebra.symmetry import symmetric
-from qkv.maths.extents import measure, names_in, whole
-from qkv.maths.substitution import beneath, free_indices, symbols_of, walk
-from qkv.maths.tree import Call, Covariance, Expect, Index, Node, Number, Part, Power, Size, Symbol
-from qkv.maths.values.arithmetic import ONE, Undefined, Unevaluable
-from qkv.maths.values.drawing import (
-    GENTLE,
-    PATTERNED,
-    SCALES,
-    array,
-    chosen,
-    definite,
-    filled,
-    mixed,
-    natural,
-    places,
-    scalar,
-    some_map,
+from qkv.maths.sizes import names_in, size_value, whole_size
+from qkv.maths.tree import (
+    Call,
+    Covariance,
+    Expect,
+    Index,
+    Node,
+    Number,
+    Part,
+    Power,
+    Shape,
+    Size,
+    Symbol,
+    Type,
+    free_indices,
+    parts_of,
+    symbols_of,
+    walk,
 )
-from qkv.maths.values.exact import evaluate, evaluate_with_error
+from qkv.maths.values.arithmetic import (
+    DIGITS,
+    FINEST,
+    ONE,
+    ZERO,
+    PlainNumber,
+    Scalar,
+    TooNear,
+    Undefined,
+    Unevaluable,
+    add,
+    decimal,
+    digits,
+    entries,
+    extent,
+    multiply,
+    plain_entries,
+    spend,
+)
+from qkv.maths.values.evaluate import evaluate, evaluate_with_error
+
+SCALARS = (2, 3, 5, 7, 4, 6)
+FEW_MAGNITUDES = tuple(Fraction(value) for value in ("1", "2", "3", "1/2", "5", "7"))
+MANY_MAGNITUDES = tuple(Fraction(value) for value in ("1/10", "1/2", "1", "2", "3", "7", "10", "100"))
+NATURALS = (1, 2, 3, 4, 5, 7, 10, 20, 50, 100)
+SCALES = tuple(Fraction(value) for value in ("1", "1/10", "1", "10", "1/2", "100"))
+SMALL_SCALES = tuple(Fraction(value) for value in ("1", "1/2", "1/10", "1/4", "1/10"))
+PATTERNED_ATTEMPTS = 8
+# Which of three indices of one size are the same: every pattern of coincidence, then all apart once more.
+COINCIDENCES = ((0, 1, 2), (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (2, 1, 0))
+MOST_ENTRIES = 4_096
+
+
+def hashed(attempt: int, name: str, what: str) -> int:
+    """A number that any change of attempt, name or purpose changes altogether."""
+    return int.from_bytes(blake2b(f"{attempt} {name} {what}".encode(), digest_size=6).digest(), "big")
+
+
+def choose(choices: Sequence[Any], attempt: int, name: str, what: str) -> Any:
+    return choices[hashed(attempt, name, what) % len(choices)]
+
+
+def draw_scalar(
+    kind: str, name: str, attempt: int, place: int, constants: Sequence[Fraction], positive: bool
+) -> Fraction:
+    """The `place`-th number at an attempt; three of them have every pattern of signs within the first few."""
+    if attempt == 0:
+        return Fraction(SCALARS[place % len(SCALARS)])
+    late = attempt > PATTERNED_ATTEMPTS
+    size: Fraction = choose(MANY_MAGNITUDES if late else FEW_MAGNITUDES, attempt, name, "size")
+    if constants and late and hashed(attempt, name, "constant") % 3 == 0:
+        size = near_constant(constants, attempt, name) or size
+    if kind != "positive" and late and hashed(attempt, name, "zero") % 12 == 0:
+        return ZERO
+    if kind != "scalar" or positive or (late and attempt % 3 == 2):
+        return size
+    below = hashed(attempt, name, "sign") % 2 if late or place > 2 else (attempt - 1) >> place & 1
+    return -size if below else size
+
+
+def near_constant(constants: Sequence[Fraction], attempt: int, name: str) -> Fraction:
+    """At, beside or beyond a number that was written, where something may turn over."""
+    number = choose(constants, attempt, name, "which")
+    return abs(choose((number - 1, number, number + 1, 2 * number, number * number, number / 2), attempt, name, "near"))
+
+
+def draw_natural(name: str, attempt: int, least: int, constants: Sequence[Fraction]) -> int:
+    """A natural that is the size of nothing, so that it may be large."""
+    whole_constants = [number for number in constants if number.denominator == 1]
+    if whole_constants and attempt > PATTERNED_ATTEMPTS and hashed(attempt, name, "constant") % 3 == 0:
+        return max(1, int(near_constant(whole_constants, attempt, name)))
+    return choose(NATURALS, attempt, name, "size") if attempt > 1 else least
+
+
+def index_places(names: Sequence[str], attempt: int, length: int) -> dict[str, int]:
+    """Where indices of one size point: apart, together, and in every way between."""
+    found = {}
+    shift = attempt // len(COINCIDENCES)
+    for number, name in enumerate(names):
+        if number < 3 and attempt < 3 * len(COINCIDENCES):
+            found[name] = (COINCIDENCES[attempt % len(COINCIDENCES)][number] + shift) % length + 1
+        else:
+            found[name] = hashed(attempt, name, "place") % length + 1
+    return found
+
+
+def draw_array(
+    shape: tuple[int, ...],
+    draw: random.Random,
+    *,
+    ordered: bool = False,
+    positive: bool = False,
+    simple: bool = False,
+    scale: Fraction = ONE,
+) -> Any:
+    """Entries that differ as far as they can: 1, 2, 3 and so on where `ordered`, else drawn; all times `array_scale`.
+
+    `simple` ones are easy to follow by hand, and some are the same.
+    """
+    total = entry_count(shape)
+    if ordered:
+        flat = list(range(1, total + 1))
+    elif simple:
+        flat = [1, *draw.choices((0, 1, 2, 3), k=total - 1)] if total else []
+    else:
+        low, high = (1, max(6, total + 1)) if positive else (-max(4, total // 2), max(5, total // 2 + 1))
+        choices = [k for k in range(low, high) if k]
+        flat = draw.sample(choices, total) if total <= len(choices) else draw.choices(choices, k=total)
+    return as_nested(iter([Fraction(entry) * scale for entry in flat]), shape)
+
+
+def entry_count(shape: tuple[int, ...]) -> int:
+    """The number of entries; Unevaluable where a point should not be written out."""
+    total = prod(shape)
+    if total > MOST_ENTRIES:
+        raise Unevaluable("it has too many entries to try points")
+    spend(total)
+    return total
+
+
+def as_nested(flat: Iterator[Any], shape: tuple[int, ...]) -> Any:
+    return tuple(as_nested(flat, shape[1:]) for _ in range(shape[0])) if shape else next(flat)
+
+
+def filled_array(value: Any, shape: Shape, sizes: Mapping[str, int]) -> Any:
+    lengths_of = tuple(whole_size(size, sizes) for size in shape)
+    total = entry_count(lengths_of)
+    return as_nested(iter([Fraction(value)] * total), lengths_of)
+
+
+def definite_matrix(size: int, draw: random.Random, attempt: int, scale: Fraction = ONE) -> Any:
+    """A symmetric matrix with a triangular square root in whole numbers times `array_scale`, so that roots stay exact."""
+    entry_count((size, size, size))
+    low = 0 if attempt == 0 else -2
+    lower = [[Fraction(draw.randint(low, 2)) for _ in range(i)] + [Fraction(draw.randint(1, 2))] for i in range(size)]
+    if attempt == 0:
+        for i in range(1, size):
+            lower[i][i - 1] = ONE
+    rows = [[entry * scale for entry in row] + [ZERO] * (size - len(row)) for row in lower]
+    return tuple(tuple(sum((a * b for a, b in zip(r, s, strict=True)), ZERO) for s in rows) for r in rows)
+
+
+def random_map(type: Type, sizes: Mapping[str, int], seed: int) -> Callable[..., Any]:  # noqa: A002
+    """A polynomial of degree three with whole coefficients: a map of which nothing holds that was not declared."""
+    shape = tuple(whole_size(size, sizes) for size in type.shape)
+    total = entry_count(shape)
+
+    def component(number: int, inputs: list[Scalar]) -> Scalar:
+        draw = random.Random(1000 * seed + number)
+        result: Scalar = Fraction(draw.randint(1, 9))
+        running: Scalar = ONE
+        for entry in inputs:
+            square = multiply(entry, entry)
+            for term in (entry, square, multiply(running, entry), multiply(square, entry)):
+                result = add(result, multiply(Fraction(draw.randint(1, 5)), term))
+            running = add(running, multiply(Fraction(draw.randint(1, 3)), entry))
+        return result
+
+    def apply(*arguments: Any) -> Any:
+        inputs = list(entries(arguments))
+        return as_nested(iter([component(number, inputs) for number in range(total)]), shape)
+
+    return apply
+
 
 KINKS = ("max", "min", "abs", "sign", "relu", "argmax", "norm1", "norm_inf")
 MOST_CONSTANTS = 6
@@ -105,7 +271,7 @@ def vocabulary(*trees: Node) -> Vocabulary:
     free = free_indices(*trees)
     covariances = symmetric(symbol.type for symbol in symbols.values()).known
     far = tuple(constants)[:MOST_CONSTANTS] if kinked else ()
-    kept = (symbols, undefined, tuple(texts), free, least, covariances, outside(*trees))
+    kept = (symbols, undefined, tuple(texts), free, least, covariances, names_outside(*trees))
     return Vocabulary(*kept, kinked=kinked, steep=steep, constants=far)
 
 
@@ -125,7 +291,7 @@ def is_steep(node: Node) -> bool:
     return isinstance(node, Power) and not isinstance(node.exponent, Number) and not node.shape
 
 
-def outside(*trees: Node) -> frozenset[str]:
+def names_outside(*trees: Node) -> frozenset[str]:
     """The names that stand somewhere outside of expectations, where a random one needs a value."""
     found: set[str] = set()
     waiting = list(trees)
@@ -137,7 +303,7 @@ def outside(*trees: Node) -> frozenset[str]:
             if node.name in found:
                 continue
             found.add(node.name)
-        waiting.extend(beneath(node))
+        waiting.extend(parts_of(node))
     return frozenset(found)
 
 
@@ -157,39 +323,41 @@ def points(
 
 def point(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], positive: bool = False) -> Point:
     draw = random.Random(attempt)
-    sizes = lengths(words, attempt, fixed)
+    sizes = draw_sizes(words, attempt, fixed)
     values: dict[str, Any] = {}
     vectors = numbers = 0
-    positive = positive or (attempt > PATTERNED and attempt % 3 == 2)
+    positive = positive or (attempt > PATTERNED_ATTEMPTS and attempt % 3 == 2)
     pointers: dict[Size, list[str]] = {}
     for place, (name, symbol) in enumerate(words.symbols.items()):
         kind = symbol.type.kind
         if symbol.type.definition is not None or name in sizes:
             continue
         if name in fixed and not isinstance(fixed[name], tuple):
-            values[name] = filled(fixed[name], symbol.type.shape, sizes)
+            values[name] = filled_array(fixed[name], symbol.type.shape, sizes)
         elif kind == "map":
-            values[name] = some_map(symbol.type, sizes, 7 * attempt + place)
+            values[name] = random_map(symbol.type, sizes, 7 * attempt + place)
         elif kind == "index":
             pointers.setdefault(symbol.type.shape[0] if symbol.type.shape else 2, []).append(name)
         elif name in words.covariances:
-            values[name] = definite(whole(symbol.shape[0], sizes), draw, attempt, scale(words, name, attempt))
+            values[name] = definite_matrix(
+                whole_size(symbol.shape[0], sizes), draw, attempt, array_scale(words, name, attempt)
+            )
         elif symbol.shape:
-            shape = tuple(whole(size, sizes) for size in symbol.shape)
+            shape = tuple(whole_size(size, sizes) for size in symbol.shape)
             first = attempt == 0
             ordered = first and len(shape) == 1 and not vectors
             # The first point is what a counterexample shows; entries that are all different come with the next.
             simple = len(shape) == 2 and (first or (words.steep and attempt == 1))
-            size = scale(words, name, attempt)
-            values[name] = array(shape, draw, ordered=ordered, positive=first, simple=simple, scale=size)
+            size = array_scale(words, name, attempt)
+            values[name] = draw_array(shape, draw, ordered=ordered, positive=first, simple=simple, scale=size)
             vectors += len(shape) == 1 and not symbol.type.random
         else:
-            values[name] = scalar(kind, name, attempt, numbers if attempt else place, words.constants, positive)
+            values[name] = draw_scalar(kind, name, attempt, numbers if attempt else place, words.constants, positive)
             numbers += 1
     for name, index in words.indices.items():
         pointers.setdefault(index.size, []).append(name)
     for size, names in pointers.items():
-        for name, place in places(names, attempt, whole(size, sizes)).items():
+        for name, place in index_places(names, attempt, whole_size(size, sizes)).items():
             if name not in values:
                 values[name] = Fraction(place)
     for name, value in fixed.items():
@@ -198,19 +366,19 @@ def point(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], positive: b
         elif isinstance(value, tuple) and value[0] == "set" and name in words.symbols:
             values[name] = value[1]
     found = Point(sizes, values, attempt)
-    return settled(words, found)
+    return with_defined_sizes(words, found)
 
 
-def scale(words: Vocabulary, name: str, attempt: int) -> Fraction:
+def array_scale(words: Vocabulary, name: str, attempt: int) -> Fraction:
     """What the entries of an array are multiplied by, so that some are small and some as large as what is written."""
     if words.steep and attempt > 1:
-        return chosen(GENTLE, attempt, name, "scale")
-    if not words.kinked or attempt <= PATTERNED:
+        return choose(SMALL_SCALES, attempt, name, "scale")
+    if not words.kinked or attempt <= PATTERNED_ATTEMPTS:
         return ONE
-    return chosen((*SCALES, *words.constants), attempt, name, "scale")
+    return choose((*SCALES, *words.constants), attempt, name, "scale")
 
 
-def settled(words: Vocabulary, found: Point) -> Point:
+def with_defined_sizes(words: Vocabulary, found: Point) -> Point:
     """The point with the sizes that are defined by others; Undefined where a definition leaves its domain."""
     sizes = dict(found.sizes)
     for name, symbol in words.symbols.items():
@@ -225,11 +393,11 @@ def settled(words: Vocabulary, found: Point) -> Point:
                 raise Undefined(f"{name} is not whole")
             sizes[name] = int(value)
     for text in words.texts:
-        whole(text, sizes)
+        whole_size(text, sizes)
     return replace(found, sizes=sizes)
 
 
-def lengths(words: Vocabulary, attempt: int, fixed: Mapping[str, Any]) -> dict[str, int]:
+def draw_sizes(words: Vocabulary, attempt: int, fixed: Mapping[str, Any]) -> dict[str, int]:
     """Sizes for an attempt, different for different names except where that is what is tried."""
     count = len(words.sizes)
     base = [words.least + k for k in range(count)]
@@ -246,23 +414,23 @@ def lengths(words: Vocabulary, attempt: int, fixed: Mapping[str, Any]) -> dict[s
     sized = words.sized()
     for name in words.sizes:
         if name not in sized:
-            sizes[name] = natural(name, attempt, sizes[name], words.constants)
-        elif turn == 4 and (attempt < 5 or mixed(attempt, name, "size") % 2):
+            sizes[name] = draw_natural(name, attempt, sizes[name], words.constants)
+        elif turn == 4 and (attempt < 5 or hashed(attempt, name, "size") % 2):
             sizes[name] = 1
     for name, value in fixed.items():
         if name in sizes:
             sizes[name] = (
-                sizes[value[1]] if isinstance(value, tuple) and value[1] in sizes else _whole(value, sizes, name)
+                sizes[value[1]] if isinstance(value, tuple) and value[1] in sizes else _whole_value(value, sizes, name)
             )
     _divide_evenly(words, sizes, fixed)
     defined = {name for name, symbol in words.symbols.items() if symbol.type.definition is not None}
     for text in words.texts:
         if not defined.intersection(names_in(text)):
-            whole(text, sizes)
+            whole_size(text, sizes)
     return sizes
 
 
-def _whole(value: Any, sizes: Mapping[str, int], name: str) -> int:
+def _whole_value(value: Any, sizes: Mapping[str, int], name: str) -> int:
     return int(value) if isinstance(value, (int, Fraction)) else sizes[name]
 
 
@@ -273,6 +441,81 @@ def _divide_evenly(words: Vocabulary, sizes: dict[str, int], fixed: Mapping[str,
             inside = names_in(text)
             if not all(name in sizes for name in inside):
                 continue
-            found = measure(text, sizes)
+            found = size_value(text, sizes)
             if found.denominator != 1 and inside and inside[0] not in fixed:
                 sizes[inside[0]] *= found.denominator
+
+
+ROUGH_ERROR = Decimal("1e-45")
+STEADY_GAP, SHRUNK_DIGITS, SPARE_DIGITS = Decimal("1e-6"), 40, 20
+
+
+def agree_at(place: Point, gold: Node, answer: Node) -> bool | None:
+    """Whether both have the same value at a point; None where the digits leave it open.
+
+    What shrinks with more digits is what rounding left; what stays is a difference. There are digits enough where they
+    go well below the smallest number that was met, and from the largest down to well below 1.
+    """
+    precision = DIGITS
+    try:
+        pairs, error, met = values_of_both(place, gold, answer, precision)
+    except TooNear:
+        precision = 8 * DIGITS
+        pairs, error, met = values_of_both(place, gold, answer, precision)
+    if error > ROUGH_ERROR:
+        return roughly_agree(pairs, error)
+    if all(isinstance(a, Fraction) and isinstance(b, Fraction) for a, b in pairs):
+        return all(a == b for a, b in pairs)
+    gaps = differences(pairs, precision)
+    while any(gaps) or met + SPARE_DIGITS > precision:
+        precision = 2 * precision if any(gaps) else max(2 * precision, met + DIGITS)
+        if precision > FINEST:
+            return None
+        pairs, _, met = values_of_both(place, gold, answer, precision)
+        finer = differences(pairs, precision)
+        with digits(DIGITS):
+            said = [gap_vanishes(before, after) for before, after in zip(gaps, finer, strict=True)]
+        if False in said:
+            return False
+        gaps = [Decimal(0) if vanished else gap for gap, vanished in zip(finer, said, strict=True)]
+    return True
+
+
+def values_of_both(
+    place: Point, gold: Node, answer: Node, precision: int
+) -> tuple[list[tuple[PlainNumber, PlainNumber]], Decimal, int]:
+    with extent() as met:
+        (first, rough), (second, rougher) = place.with_error(gold, precision), place.with_error(answer, precision)
+    return list(zip(plain_entries(first), plain_entries(second), strict=True)), max(rough, rougher), met[0]
+
+
+def differences(pairs: list[tuple[PlainNumber, PlainNumber]], precision: int) -> list[Decimal]:
+    with digits(precision):
+        return [abs(decimal(a) - decimal(b)) for a, b in pairs]
+
+
+def gap_vanishes(before: Decimal, after: Decimal) -> bool | None:
+    """Whether a difference vanishes with more digits (True), stays (False), or neither as far as can be seen."""
+    if not after or after <= before.scaleb(-SHRUNK_DIGITS):
+        return True
+    return False if abs(before - after) <= STEADY_GAP * after else None
+
+
+def roughly_agree(pairs: list[tuple[PlainNumber, PlainNumber]], error: Decimal) -> bool | None:
+    """Whether numbers that are only known up to an error agree, differ clearly, or neither."""
+    with digits(DIGITS):
+        gap = max(relative_gap(a, b) for a, b in pairs)
+        if gap <= max(10 * error, ROUGH_ERROR) and error < Decimal("1e-6"):
+            return True
+        return False if gap > max(30 * error, Decimal("1e-4")) else None
+
+
+def relative_gap(a: PlainNumber, b: PlainNumber) -> Decimal:
+    x, y = decimal(a), decimal(b)
+    return abs(x - y) / max(abs(x), abs(y)) if x != y else Decimal(0)
+
+
+def agree_to_digits(a: PlainNumber, b: PlainNumber, count: int) -> bool:
+    """Whether two numbers agree to `count` digits."""
+    x, y = decimal(a), decimal(b)
+    return abs(x - y) <= max(abs(x), abs(y)) * Decimal(10) ** -count

@@ -25,7 +25,7 @@ def within_own_rounding(gold: str, answer: str, symbols: Mapping[str, str]) -> b
     False
     """
     from ...maths import compare, parse
-    from ...maths.numbers import numeric
+    from ...maths.comparison.rounding import is_numeric
 
     try:
         right = parse(gold, symbols)
@@ -34,7 +34,7 @@ def within_own_rounding(gold: str, answer: str, symbols: Mapping[str, str]) -> b
         return False
     members = given.members if isinstance(given, Relation) else (given,)
     for place, member in enumerate(members):
-        if numeric(member) and member.shape == right.shape and _agrees(right, member):
+        if is_numeric(member) and member.shape == right.shape and _agrees(right, member):
             rest = answer.replace(r"\approx", "=").replace("≈", "=").split("=")
             # What follows in the chain has to follow from it.
             return place == len(members) - 1 or (
@@ -44,19 +44,19 @@ def within_own_rounding(gold: str, answer: str, symbols: Mapping[str, str]) -> b
 
 
 def _agrees(right: Node, given: Node) -> bool:
-    from ...maths.numbers import readings, written_units
-    from ...maths.substitution import walk
+    from ...maths.comparison.rounding import written_numbers, written_units
+    from ...maths.tree import walk
     from ...maths.values.arithmetic import Undefined, Unevaluable
 
     decimals = list({n: None for n in walk(given) if isinstance(n, Number) and n.unit is not None})
     if not 0 < len(decimals) <= MOST or any(written_units(given) or ()):
         return False
     try:
-        wanted = [reading.value for reading in readings(right)]
-        found = [reading.value for reading in readings(given)]
+        wanted = [reading.value for reading in written_numbers(right)]
+        found = [reading.value for reading in written_numbers(given)]
         slack = [Fraction(0)] * len(found)
         for each in decimals:
-            moved = readings(_moved(given, each))
+            moved = written_numbers(_moved(given, each))
             slack = [sofar + abs(new.value - old) for sofar, new, old in zip(slack, moved, found, strict=True)]
     except (Undefined, Unevaluable):
         return False
@@ -68,7 +68,7 @@ def _agrees(right: Node, given: Node) -> bool:
 
 
 def _moved(node: Node, decimal: Number) -> Node:
-    from ...maths.substitution import rebuilt
+    from ...maths.tree import rebuilt
 
     if node == decimal and decimal.unit is not None:
         return replace(decimal, value=decimal.value + decimal.unit / 2)

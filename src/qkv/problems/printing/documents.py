@@ -116,7 +116,7 @@ def labelled(blocks: Iterable[d.Block]) -> Iterator[d.Block]:
 
 
 def _in_columns(maths: d.Maths) -> d.Maths:
-    from ...render.sized import in_columns
+    from ...render.layout import in_columns
 
     node = maths.tree()
     return maths if node is None else replace(maths, source=in_columns(node), labels=True)
@@ -167,9 +167,8 @@ def _said_of_step(what: str, why: str, symbols: Mapping[str, str]) -> Iterator[d
 
 def worked(step: Step, symbols: Mapping[str, str]) -> Iterator[d.Block]:
     """The chain of a step: on one line where it is short, link by link where it is not."""
-    from ...render.drawn import drawn
-    from ...render.layout import boxes
-    from ...render.sized import has_matrix, in_columns
+    from ...render.layout import boxes, has_matrix, in_columns
+    from ...render.to_text import drawn
 
     if not step.chain:
         return

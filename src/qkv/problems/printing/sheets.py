@@ -33,7 +33,7 @@ def sheet_document(
         blocks += labelled(problem.statement)
         for part in problem.parts:
             blocks += question(problem, part)
-            blocks.append(answer_note(problem, part) if key else d.Room(room_for(part)))
+            blocks.append(answer_note(problem, part) if key else d.BlankLines(room_for(part)))
     return d.Document(f"{title}: key" if key else title, tuple(blocks))
 
 

@@ -22,10 +22,10 @@ def inline(words: d.Words) -> str:
 
 
 def _latex(maths: d.Maths) -> str | None:
-    from ...render.sized import latex
+    from ...render.layout import latex_source
 
     node = maths.tree()
-    return None if node is None else escape(latex(node, maths.labels))
+    return None if node is None else escape(latex_source(node, maths.labels))
 
 
 def _piece(piece: d.Inline) -> str:
@@ -63,5 +63,5 @@ def _block(block: d.Block) -> str:
             return tag("div", tag("p", tag("strong", inline(title))), fragment(inside))
         case d.Figure(caption=caption):
             return tag("p", inline(caption))
-        case d.PageBreak() | d.Room():
+        case d.PageBreak() | d.BlankLines():
             return ""

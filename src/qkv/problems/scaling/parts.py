@@ -353,7 +353,7 @@ def worked(law: Law, formula: str, fixed: Mapping[str, str] | None = None) -> st
     if not law.values:
         return formula
     from ...maths import parse
-    from ...maths.values.exact import evaluate
+    from ...maths.values.evaluate import evaluate
 
     found = evaluate(parse(formula, law.symbols(fixed)), {}, {})
     if not isinstance(found, Fraction):

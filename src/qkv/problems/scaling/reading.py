@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
-from qkv.maths.text.naming import canonical
+from qkv.maths.parsing.naming import canonical_name
 
 from .law import Law, Spread, key
 from .told import SOLUTION, factor_of, over_root, square_of, tells_more, without_work
@@ -91,7 +91,7 @@ def read_question(text: str) -> Question | None:
     if law is None or not _values_said(law, told):
         return None
     law = _as_special(law, plain)
-    if not all(canonical(name) or name.isdigit() for name in law.symbols()):
+    if not all(canonical_name(name) or name.isdigit() for name in law.symbols()):
         return None  # what stands where a name should is none
     asked, fixed, wanted = _asked(undressed(SOLUTION.sub("", text)), law)
     if not asked or "unsaid" in asked:

@@ -1,4 +1,4 @@
-"""The contract: qkv's promises as checks that any attention can be held to.
+"""The contract: qkv's promises as checks of any attention function.
 
 >>> from qkv.testing import contract
 >>> subject = contract.Subject.of_qkv()  # or Subject(my_attention, backends={"mine": Published(bound={...})})
@@ -8,34 +8,29 @@
 >>> len(report.of("passed")) == 2 * len(cases)
 True
 
-Each check is named, takes a `Subject` and a `Case`, and raises AssertionError with what went wrong.
-A call that a backend refuses with `BackendRefused` and reasons is counted as refused; `print(report)` shows the
-table of backend by check.
+Each check has a name, takes a `Subject` and a `BackendCase`, and raises AssertionError when the promise is
+broken. A call that a backend refuses with `BackendRefused` and reasons counts as refused; `print(report)`
+prints a table of backends and checks.
 """
 
 from __future__ import annotations
 
-from . import accuracy, gradients, invariance, manners, masking, relations  # each registers its checks
+from . import correctness, invariance  # importing them registers their checks
 from .grid import contract_cases, pairwise
-from .registry import Check, Outcome, Report, checks, run
-from .subject import Case, Claims, Published, Subject
+from .subject import BackendCase, Check, Claims, Outcome, Published, Report, Subject, checks, run
 
 __all__ = [
-    "Case",
+    "BackendCase",
     "Check",
     "Claims",
     "Outcome",
     "Published",
     "Report",
     "Subject",
-    "accuracy",
     "checks",
     "contract_cases",
-    "gradients",
+    "correctness",
     "invariance",
-    "manners",
-    "masking",
     "pairwise",
-    "relations",
     "run",
 ]

@@ -1,9 +1,9 @@
-"""The contract's cases: every pair of axis values meets in some case, without the full product.
+"""The contract's cases: a covering array in which every pair of axis values occurs, instead of the full product.
 
-The full product of the axes is some 70 000 calls; nearly every fault shows with two of them in the right
-place. A greedy covering array has each pair of values at least once, in about 150 cases, and every
-case runs with every backend, so that backend × (any two others) is covered too. Plain cases for each
-similarity and dtype are added, so that backend × similarity × dtype never hangs on a refused mask.
+The full product of the axes has about 70 000 calls, but nearly every bug shows with the right pair of
+values. A greedy covering array has each pair at least once in about 150 cases, and every case runs with
+every backend, so that backend × (any two axes) is covered too. Basic cases for each similarity and dtype
+are added, so that backend × similarity × dtype is covered even where a backend refuses a mask.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ..cases import DTYPES, CallCase
-from ..specs import Spec
+from ..call_case import DTYPES, CallCase, Spec
 
 Row = dict[str, str]
 
@@ -45,7 +44,7 @@ HEADS = {
     "sequence": (1, 1, 1, 2),
 }
 
-# (len_q, len_k, width, width_v): primes, so that no two axes can be mistaken for each other.
+# (len_q, len_k, width, width_v): primes, so that no two axes have the same size by accident.
 SIZES = {
     "tiny": (3, 5, 2, 3),
     "square": (7, 7, 5, 3),
@@ -65,11 +64,11 @@ def _lengths(batch: int, len_k: int) -> tuple[int, ...]:
     return tuple((len_k - 1, 0, len_k)[b % 3] for b in range(batch))
 
 
-# (batch, len_q, len_k) → mask. Offsets line up the last query with the last key, unless they say otherwise.
+# (batch, len_q, len_k) → mask. Offsets align the last query with the last key, except in "causal late".
 MASKS: dict[str, Callable[[int, int, int], Spec | None]] = {
     "none": lambda b, q, k: None,
     "causal": lambda b, q, k: Spec("causal") if q == k else Spec("causal", offset=k - q),
-    "causal late": lambda b, q, k: Spec("causal", offset=-2),  # the first two queries see nothing
+    "causal late": lambda b, q, k: Spec("causal", offset=-2),  # the first two queries attend to nothing
     "window": lambda b, q, k: Spec("window", left=2, right=1, offset=k - q),
     "causal window": lambda b, q, k: Spec("and", Spec("causal", offset=k - q), Spec("window", left=3)),
     "padding": lambda b, q, k: Spec("padding", lengths=_lengths(b, k)),
@@ -86,11 +85,11 @@ MASKS: dict[str, Callable[[int, int, int], Spec | None]] = {
     ),
 }
 
-# Those that differ in numbers only meet the dtypes, and leave the masks to their like.
-_ALIKE = frozenset({"softmax number sink", "positive_random", "signed function"})
+# Similarities that differ from another one in numbers only: combined with the dtypes, not with the masks.
+_ONLY_WITH_PLAIN_CALLS = frozenset({"softmax number sink", "positive_random", "signed function"})
 
 AXES: dict[str, tuple[str, ...]] = {
-    "similarity": tuple(name for name in SIMILARITIES if name not in _ALIKE),
+    "similarity": tuple(name for name in SIMILARITIES if name not in _ONLY_WITH_PLAIN_CALLS),
     "mask": tuple(MASKS),
     "heads": tuple(HEADS),
     "dtype": tuple(DTYPES),
@@ -100,7 +99,7 @@ AXES: dict[str, tuple[str, ...]] = {
 
 
 def _possible(row: Mapping[str, str]) -> bool:
-    """Only softmax takes a bias; a bias per head needs heads."""
+    """Whether the values can be combined: only softmax takes a bias; a bias per head needs heads."""
     similarity, bias = row.get("similarity"), row.get("bias", "none")
     if bias == "none":
         return True
@@ -113,7 +112,7 @@ def _possible(row: Mapping[str, str]) -> bool:
 def pairwise(
     axes: Mapping[str, Sequence[str]], possible: Callable[[Mapping[str, str]], bool], seed: int = 0
 ) -> list[Row]:
-    """Rows in which every possible pair of values occurs: greedy, best of 20 random rows at a time.
+    """Rows in which every possible pair of values occurs: greedy, adds the best of 20 random rows at a time.
 
     >>> rows = pairwise({"a": "xyz", "b": "pq", "c": "01"}, lambda row: True)
     >>> len(rows) <= 8, len({(row["a"], row["b"]) for row in rows})
@@ -148,25 +147,24 @@ def _filled(
     possible: Callable[[Mapping[str, str]], bool],
     draw: random.Random,
 ) -> Row:
-    """`must` with the other axes filled in a random order, each by the value that covers most."""
+    """`must` with the other axes filled in a random order, each with the value that covers most pairs."""
     row = dict(must)
     others = [axis for axis in axes if axis not in row]
     draw.shuffle(others)
     for axis in others:
-        fits = [value for value in axes[axis] if possible({**row, axis: value})]
-        draw.shuffle(fits)
-
-        gains = {value: len(_pairs({**row, axis: value}, axes) & missing) for value in fits}
-        row[axis] = max(fits, key=gains.__getitem__)
+        allowed = [value for value in axes[axis] if possible({**row, axis: value})]
+        draw.shuffle(allowed)
+        gains = {value: len(_pairs({**row, axis: value}, axes) & missing) for value in allowed}
+        row[axis] = max(allowed, key=gains.__getitem__)
     return {axis: row[axis] for axis in axes}
 
 
-def build(row: Mapping[str, str], seed: int) -> CallCase:
-    """The call that a row of axis values stands for."""
+def build_case(row: Mapping[str, str], seed: int) -> CallCase:
+    """The call of a row of axis values."""
     batch, heads_q, heads_kv, dims = HEADS[row["heads"]]
     len_q, len_k, width, width_v = SIZES[row["size"]]
     if row["size"] == "long":
-        # The oracle is a loop over queries: many of them in one batch row are enough.
+        # The oracle loops over queries: one batch row is enough.
         batch = 1
     return CallCase(
         batch=batch,
@@ -187,11 +185,11 @@ def build(row: Mapping[str, str], seed: int) -> CallCase:
 
 @lru_cache(maxsize=1)
 def contract_cases() -> tuple[CallCase, ...]:
-    """The cases of the contract, always the same; built once, so that the oracle answers each once."""
-    plain = {"mask": "none", "heads": "gqa", "size": "tiny", "bias": "none"}
+    """The cases of the contract, always the same; cached, so that the oracle answers each once."""
+    basic = {"mask": "none", "heads": "gqa", "size": "tiny", "bias": "none"}
     rows = [
-        {**plain, "similarity": similarity, "dtype": dtype}
+        {**basic, "similarity": similarity, "dtype": dtype}
         for similarity, dtype in itertools.product(SIMILARITIES, DTYPES)
     ]
     rows += pairwise(AXES, _possible)
-    return tuple(build(row, seed) for seed, row in enumerate(rows))
+    return tuple(build_case(row, seed) for seed, row in enumerate(rows))

@@ -1,48 +1,234 @@
-"""Promises about bits: the same inputs give the same, however they lie in memory and whatever is beside them."""
+"""Promises about what must not change an answer: masked numbers, layouts, threads, order and chunks."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from ..cases import CallCase
-from ..poison import layouts, poisoned_memory
-from .accuracy import close
-from .registry import check
-from .subject import Answer, Case, Subject, apart, ask, assert_same_bits, cotangent_like, gradient_noise, gradients
+from qkv.masks import Causal, Dense
+
+from ..call_case import CallCase, Spec, to_caller_dims
+from ..oracle import oracle
+from ..poison import layouts, poison_masked, poisoned_memory, unseen_keys
+from ..tolerance import Budget, ErrorBounds, assert_argmax, assert_close_to_oracle, error_bounds, ulp
+from .correctness import assert_close
+from .subject import (
+    Answer,
+    BackendCase,
+    Subject,
+    arguments,
+    assert_same_bits,
+    check,
+    cotangent_like,
+    differentiate,
+    gradient_noise,
+    gradients,
+    leaves_of,
+    max_difference,
+    run_case,
+)
+
+
+def has_empty_rows(call: CallCase) -> bool:
+    return bool((~call.attended.any(-1)).any())
+
+
+def masks_something(call: CallCase) -> bool:
+    """Whether some pair is masked and some pair is not."""
+    return bool((~call.attended).any() and call.attended.any())
+
+
+@check(2, applies=has_empty_rows, wants=["lse"])
+def empty_rows_are_zero(subject: Subject, case: BackendCase) -> None:
+    """A query with nothing to attend to gets exactly 0 and lse −inf."""
+    answer = run_case(subject, case, lse=True)
+    empty = to_caller_dims(~case.call.attended.any(-1), case.call.dims)
+    assert not bool(answer.out[empty].ne(0).any()), f"{case.backend}: an empty row is {answer.out[empty][0].tolist()}"
+    if answer.lse is not None:
+        assert bool((answer.lse[empty] == -math.inf).all()), f"{case.backend}: an empty row's lse is not −inf"
+
+
+@check(2, applies=has_empty_rows, wants=["grad"])
+def empty_rows_have_zero_gradient(subject: Subject, case: BackendCase) -> None:
+    """A query with nothing to attend to has gradient 0 and adds none to keys, values, bias and sink."""
+    call = case.call
+    empty = to_caller_dims(~call.attended.any(-1), call.dims)
+    for name, grad in gradients(subject, case).items():
+        assert not bool(grad.isnan().any()), f"{case.backend}: the gradient of {name} is NaN"
+        if name == "query":
+            assert not bool(grad[empty].ne(0).any()), f"{case.backend}: an empty row has a gradient"
+    only_empty = torch.where(empty[..., None], 1.0, 0.0).to(call.torch_dtype)
+    only_empty = only_empty.expand(*call.query.shape[:-1], call.width_v)
+    for name, grad in gradients(subject, case, only_empty).items():
+        assert not bool(grad.ne(0).any()), f"{case.backend}: an empty row adds to the gradient of {name}"
+
+
+@check(3, applies=masks_something, wants=["lse"])
+def masked_numbers_cannot_matter(subject: Subject, case: BackendCase) -> None:
+    """NaN, ±inf and 1e30 in keys and values that no query attends to do not change a bit of out and lse."""
+    call = case.call
+    poisoned = _poisoned(call)
+    clean, dirty = run_case(subject, case, lse=True), run_case(subject, case, lse=True, **poisoned)
+    assert_same_bits(dirty.out, clean.out, f"{case.backend}: out with masked NaN and infinity")
+    assert_same_bits(dirty.lse, clean.lse, f"{case.backend}: lse with masked NaN and infinity")
+
+
+@check(3, applies=masks_something, wants=["grad"])
+def masked_numbers_get_no_gradient(subject: Subject, case: BackendCase) -> None:
+    """With masked NaN and infinity, masked gradients are exactly 0 and the others do not change."""
+    call = case.call
+    poisoned = _poisoned(call)
+    clean, dirty = gradients(subject, case), gradients(subject, case, **poisoned)
+    unseen = unseen_keys(to_caller_dims(call.attended, call.dims), call.heads_kv)
+    for name in ("key", "value"):
+        assert not bool(dirty[name][unseen].ne(0).any()), f"{case.backend}: a masked {name} has a gradient"
+    for name, grad in dirty.items():
+        lost = clean[name].isfinite() & ~grad.isfinite()
+        assert not bool(lost.any()), f"{case.backend}: the gradient of {name} is not finite"
+        tolerance = 64 * torch.finfo(grad.dtype).eps * float(clean[name].abs().max())
+        tolerance = max(tolerance, gradient_noise(call, grad.dtype))
+        off = max_difference(grad, clean[name])
+        assert off <= tolerance, (
+            f"{case.backend}: the gradient of {name} changed by {off:.3g} with masked NaN and infinity"
+        )
+
+
+def _poisoned(call: CallCase) -> dict[str, Any]:
+    poisoned = poison_masked(*call.tensors, to_caller_dims(call.attended, call.dims))
+    return dict(zip(("query", "key", "value"), poisoned, strict=True))
+
+
+@lru_cache(maxsize=512)
+def _injections(call: CallCase) -> list[tuple[str, dict[str, Any], ErrorBounds]]:
+    """NaN in one key, in one number of a value, in one query; for softmax infinities as well."""
+    (query, key, value), made = call.tensors, []
+    j = _half_attended_key(call)
+    for name, tensor, column, number in (
+        ("key", key, slice(None), math.nan),
+        ("value", value, 0, math.nan),
+        ("value", value, -1, math.inf),
+        ("key", key, 0, math.inf),
+    ):
+        if number == math.inf and (call.kind != "softmax" or not call.width_v):
+            continue
+        changed = tensor.clone()
+        changed[..., j, column] = number
+        made.append((f"{number} in {name} {j}", {name: changed}))
+    changed = query.clone()
+    changed[..., call.len_q // 2, :] = math.nan
+    made.append(("NaN in a query", {"query": changed}))
+    return [(what, changed, _bounds_of_changed(call, changed)) for what, changed in made]
+
+
+def _bounds_of_changed(call: CallCase, changed: dict[str, Any]) -> ErrorBounds:
+    tensors, mask = _tensors(call, changed), to_caller_dims(call.attended, call.dims)
+    gold = oracle(*tensors, similarity=call.built_similarity, mask=mask, bias=call.built_bias)
+    return error_bounds(*tensors, gold, call.built_similarity, call.built_bias)
+
+
+def _tensors(call: CallCase, changed: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    query, key, value = ({**call.kwargs, **changed}[name] for name in ("query", "key", "value"))
+    return query, key, value
+
+
+def _half_attended_key(call: CallCase) -> int:
+    """The key that is attended by the number of queries closest to half."""
+    fraction = call.attended.double().mean(dim=(0, 1, 2))
+    return int((fraction - 0.5).abs().argmin())
+
+
+@check(3, applies=lambda call: 0 < call.attended.numel() <= 800 and call.width_v > 0)
+def attended_nan_propagates(subject: Subject, case: BackendCase) -> None:
+    """NaN reaches exactly the rows (for values: the columns too) that attend to it; infinity as in the oracle."""
+    for what, changed, measure in _injections(case.call):
+        out = run_case(subject, case, **changed).out
+        try:
+            if case.call.kind == "argmax":
+                assert_argmax(out, *_tensors(case.call, changed), measure.gold, backend=case.backend)
+            else:
+                assert_close_to_oracle(out, measure, backend=case.backend, bound=subject.bound(case.backend))
+        except AssertionError as broken:
+            raise AssertionError(f"with {what}: {broken}") from broken
+
+
+@check(3, applies=masks_something, wants=["lse"])
+def unattended_keys_do_not_change_a_bit(subject: Subject, case: BackendCase) -> None:
+    """Changing keys and values that a query does not attend to, such as later ones, does not change its bits."""
+    call = case.call
+    clean = run_case(subject, case, lse=True)
+    j = _half_attended_key(call)
+    key, value = call.key.clone(), call.value.clone()
+    key[..., j, :] = -1.5 * key[..., j, :] + 0.25
+    value[..., j, :] = 3.0 * value[..., j, :] - 1.0
+    changed = run_case(subject, case, lse=True, key=key, value=value)
+    masked = to_caller_dims(~call.attended[..., j], call.dims)
+    assert_same_bits(changed.out[masked], clean.out[masked], f"{case.backend}: queries that do not attend to key {j}")
+    if clean.lse is not None and changed.lse is not None:
+        assert_same_bits(
+            changed.lse[masked], clean.lse[masked], f"{case.backend}: lse of queries that do not attend to key {j}"
+        )
+
+
+def _is_small(call: CallCase) -> bool:
+    return call.dtype == "float64" and call.attended.numel() <= 1500 and bool(call.attended.any())
+
+
+@check(3, applies=lambda call: _is_small(call) and masks_something(call), wants=["grad"])
+def masked_pairs_have_zero_gradient(subject: Subject, case: BackendCase) -> None:
+    """∂out_i/∂key_j and ∂out_i/∂value_j are exactly 0 where (i, j) is masked, and ∂out_i/∂query_j for j ≠ i."""
+    call = case.call
+    leaves = leaves_of(call)
+    out = run_case(subject, case, **arguments(call, leaves)).out
+    attended = to_caller_dims(call.attended, call.dims)
+    for i in sorted({0, call.len_q // 2, call.len_q - 1}):
+        cotangent = torch.zeros_like(out)
+        cotangent[..., i, :] = 1.0
+        grads = differentiate(out, leaves, cotangent)
+        masked = unseen_keys(attended[..., i : i + 1, :], call.heads_kv)
+        for name in ("key", "value"):
+            assert not bool(grads[name][masked].ne(0).any()), f"{case.backend}: query {i} depends on a masked {name}"
+        others = [row for row in range(call.len_q) if row != i]
+        assert not bool(grads["query"][..., others, :].ne(0).any()), (
+            f"{case.backend}: query {i} depends on other queries"
+        )
+        seen = call.gold.weights.detach()[..., i, :].ne(0).any()
+        assert not bool(seen) or bool(grads["value"].ne(0).any()), f"{case.backend}: query {i} has no gradient"
 
 
 @check(6, wants=["lse"])
-def layouts_give_the_same_bits(subject: Subject, case: Case) -> None:
-    """Transposed, sliced, strided, expanded and misaligned tensors give what contiguous ones give."""
+def layouts_give_the_same_bits(subject: Subject, case: BackendCase) -> None:
+    """Transposed, sliced, strided, expanded and misaligned tensors give the same bits as contiguous ones."""
     call = case.call
     named = {name: dict(layouts(call.kwargs[name])) for name in ("query", "key", "value")}
     if call.built_bias is not None:
         named["bias"] = dict(layouts(call.built_bias)) if call.built_bias.dim() > 1 else {}
     plain = {name: tensor.contiguous() for name, tensor in call.kwargs.items() if name in named}
-    wanted = ask(subject, case, lse=True, **plain)
+    wanted = run_case(subject, case, lse=True, **plain)
     for layout in named["query"]:
         given: dict[str, Any] = {name: views.get(layout, plain[name]) for name, views in named.items()}
-        found = ask(subject, case, lse=True, **given)
+        found = run_case(subject, case, lse=True, **given)
         for part in ("out", "lse"):
             assert_same_bits(getattr(found, part), getattr(wanted, part), f"{case.backend}: {part}, layout {layout}")
 
 
 @check(6, wants=["lse"])
-def repeats_give_the_same_bits(subject: Subject, case: Case) -> None:
-    """The same call again gives the same bits, with NaN in all cache that is newly allocated."""
-    first = ask(subject, case, lse=True)
+def repeats_give_the_same_bits(subject: Subject, case: BackendCase) -> None:
+    """A repeated call gives the same bits, with NaN in all newly allocated memory."""
+    first = run_case(subject, case, lse=True)
     with poisoned_memory():
-        second = ask(subject, case, lse=True)
-    _same(case, second, first, "the second time, in memory full of NaN")
+        second = run_case(subject, case, lse=True)
+    _assert_same_answer(case, second, first, "the second time, in memory full of NaN")
 
 
 @check(6, wants=["grad"])
-def gradients_repeat(subject: Subject, case: Case) -> None:
-    """The backward pass reads no cache that it did not write, and gives the same bits again."""
+def gradients_repeat(subject: Subject, case: BackendCase) -> None:
+    """The backward pass reads no memory that it did not write, and gives the same bits again."""
     first = gradients(subject, case)
     with poisoned_memory():
         second = gradients(subject, case)
@@ -51,27 +237,29 @@ def gradients_repeat(subject: Subject, case: Case) -> None:
 
 
 @check(6, applies=lambda call: call.batch > 1, wants=["lse"])
-def batch_companions_do_not_matter(subject: Subject, case: Case) -> None:
-    """Other numbers in the other batch rows change nothing here: no bit, where the backend claims so."""
+def other_batch_rows_do_not_matter(subject: Subject, case: BackendCase) -> None:
+    """Other numbers in other batch rows do not change this one: not a bit, where the backend claims so."""
     call = case.call
-    before = ask(subject, case, lse=True)
+    before = run_case(subject, case, lse=True)
     other = {name: call.kwargs[name].clone() for name in ("query", "key", "value")}
     for tensor in other.values():
         tensor[1:] = 7 * tensor[1:] + 2
-    after = ask(subject, case, lse=True, **other)
-    mine = Answer(after.out[:1], None if after.lse is None else after.lse[:1])
+    after = run_case(subject, case, lse=True, **other)
+    own = Answer(after.out[:1], None if after.lse is None else after.lse[:1])
     if subject.keeps(case.backend, "batch companions"):
-        _same(case, mine, Answer(before.out[:1], None if before.lse is None else before.lse[:1]), "beside others")
+        _assert_same_answer(
+            case, own, Answer(before.out[:1], None if before.lse is None else before.lse[:1]), "with other batch rows"
+        )
     else:
         merged = Answer(
-            torch.cat([mine.out, before.out[1:]]),
-            None if mine.lse is None or before.lse is None else torch.cat([mine.lse, before.lse[1:]]),
+            torch.cat([own.out, before.out[1:]]),
+            None if own.lse is None or before.lse is None else torch.cat([own.lse, before.lse[1:]]),
         )
-        close(subject, case, merged)
+        assert_close(subject, case, merged)
 
 
 def _alone(call: CallCase) -> tuple[CallCase, ...]:
-    return (call.but(batch=1),)
+    return (call.replace(batch=1),)
 
 
 def _fits_any_batch(call: CallCase) -> bool:
@@ -79,32 +267,32 @@ def _fits_any_batch(call: CallCase) -> bool:
     return call.batch > 1 and call.bias in (None, "row") and kinds <= {"and", "or", "causal", "window"}
 
 
-@check(6, applies=_fits_any_batch, wants=["lse"], also=_alone)
-def a_batch_row_alone_gives_the_same(subject: Subject, case: Case) -> None:
-    """A batch row computed alone is what it is in the batch: bit for bit, where the backend claims so."""
+@check(6, applies=_fits_any_batch, wants=["lse"], extra_calls=_alone)
+def a_batch_row_alone_gives_the_same(subject: Subject, case: BackendCase) -> None:
+    """A batch row computed alone equals the row in the batch: bit for bit, where the backend claims so."""
     call = case.call
     first = {name: call.kwargs[name][:1] for name in ("query", "key", "value")}
-    together, alone = ask(subject, case, lse=True), ask(subject, case, lse=True, **first)
-    mine = Answer(together.out[:1], None if together.lse is None else together.lse[:1])
+    together, alone = run_case(subject, case, lse=True), run_case(subject, case, lse=True, **first)
+    own = Answer(together.out[:1], None if together.lse is None else together.lse[:1])
     if subject.keeps(case.backend, "batch companions"):
-        _same(case, alone, mine, "alone")
+        _assert_same_answer(case, alone, own, "alone")
     else:
         rest = None if together.lse is None or alone.lse is None else torch.cat([alone.lse, together.lse[1:]])
-        close(subject, case, Answer(torch.cat([alone.out, together.out[1:]]), rest))
+        assert_close(subject, case, Answer(torch.cat([alone.out, together.out[1:]]), rest))
 
 
 @check(6, wants=["lse"])
-def threads_do_not_matter(subject: Subject, case: Case) -> None:
-    """One thread gives what two give: bit for bit, where the backend claims so."""
+def threads_do_not_matter(subject: Subject, case: BackendCase) -> None:
+    """One thread gives the same as two: bit for bit, where the backend claims so."""
     with _threads(2):
-        two = ask(subject, case, lse=True)
+        two = run_case(subject, case, lse=True)
     with _threads(1):
-        one = ask(subject, case, lse=True)
+        one = run_case(subject, case, lse=True)
     if subject.keeps(case.backend, "threads"):
-        _same(case, one, two, "with one thread instead of two")
+        _assert_same_answer(case, one, two, "with one thread instead of two")
     else:
-        close(subject, case, one)
-        close(subject, case, two)
+        assert_close(subject, case, one)
+        assert_close(subject, case, two)
 
 
 @contextmanager
@@ -117,15 +305,15 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _same(case: Case, found: Answer, wanted: Answer, when: str) -> None:
+def _assert_same_answer(case: BackendCase, found: Answer, wanted: Answer, when: str) -> None:
     assert_same_bits(found.out, wanted.out, f"{case.backend}: out {when}")
     assert_same_bits(found.lse, wanted.lse, f"{case.backend}: lse {when}")
 
 
 @check(6, applies=lambda call: call.attended.numel() > 0, wants=["grad"])
-def gradients_do_not_depend_on_layout(subject: Subject, case: Case) -> None:
+def gradients_do_not_depend_on_layout(subject: Subject, case: BackendCase) -> None:
     """A cotangent that is expanded or transposed gives the gradients that a contiguous one gives, up to rounding."""
-    out = ask(subject, case).out
+    out = run_case(subject, case).out
     plain = cotangent_like(out)
     constant = torch.ones_like(out)
     for layout, wanted, found in (
@@ -134,7 +322,190 @@ def gradients_do_not_depend_on_layout(subject: Subject, case: Case) -> None:
     ):
         before, after = gradients(subject, case, wanted), gradients(subject, case, found)
         for name, grad in after.items():
-            off = apart(grad, before[name])
+            off = max_difference(grad, before[name])
             allowed = 64 * torch.finfo(grad.dtype).eps * float(before[name].abs().max())
             allowed = max(allowed, gradient_noise(case.call, grad.dtype))
-            assert off <= allowed, f"{case.backend}: gradient of {name}, cotangent {layout}, moved by {off:.3g}"
+            assert off <= allowed, f"{case.backend}: gradient of {name}, cotangent {layout}, changed by {off:.3g}"
+
+
+def assert_agree(subject: Subject, case: BackendCase, found: Tensor, wanted: Tensor, what: str) -> None:
+    """Check that two answers to the same call differ by at most the sum of their bounds."""
+    call = case.call
+    if call.kind == "argmax":
+        assert torch.equal(found, wanted), f"{case.backend}: {what}: argmax chose another key"
+        return
+    part = call.error_bounds.parts["out"]
+    allowed = 2 * part.allowed(subject.bound(case.backend), Budget()) * ulp(part.magnitude, part.dtype)
+    off = (found.double() - wanted.double()).abs() - allowed[..., None]
+    worst = float(off.max()) if off.numel() else 0.0
+    assert worst <= 0, f"{case.backend}: {what}: the difference exceeds twice the bound by {worst:.3g}"
+
+
+def _repeated(call: CallCase) -> tuple[CallCase, ...]:
+    return (call.replace(heads_kv=call.heads_q),)
+
+
+@check(5, applies=lambda call: call.heads_q != call.heads_kv, extra_calls=_repeated)
+def grouped_heads_are_repeated_heads(subject: Subject, case: BackendCase) -> None:
+    """Query head h reads key/value head h // group: repeating each key/value head gives the same answer."""
+    call = case.call
+    group = call.heads_q // call.heads_kv
+    repeated = {name: call.kwargs[name].repeat_interleave(group, dim=1) for name in ("key", "value")}
+    assert_agree(subject, case, run_case(subject, case, **repeated).out, run_case(subject, case).out, "repeated heads")
+
+
+def _any_order(call: CallCase) -> bool:
+    return call.len_k > 1 and (call.mask is None or call.mask.kind == "dense")
+
+
+@check(5, applies=_any_order)
+def the_order_of_keys_does_not_matter(subject: Subject, case: BackendCase) -> None:
+    """Keys, values, mask and bias in another order give the same answer."""
+    call = case.call
+    order = torch.arange(call.len_k - 1, -1, -1).roll(call.len_k // 3)
+    changed: dict[str, Any] = {name: call.kwargs[name][..., order, :] for name in ("key", "value")}
+    if call.mask is not None:
+        changed["mask"] = Dense(to_caller_dims(call.attended, call.dims)[..., order])
+    if call.built_bias is not None:
+        changed["bias"] = call.built_bias[..., order]
+    assert_agree(
+        subject, case, run_case(subject, case, **changed).out, run_case(subject, case).out, "keys in another order"
+    )
+
+
+def _masks_appended_keys(call: CallCase) -> bool:
+    """Whether the same mask object masks keys appended after the last one."""
+
+    def ends(spec: Spec) -> bool:
+        if spec.kind == "and":
+            return any(ends(part) for part in spec.parts)
+        if spec.kind == "causal":
+            offset = spec.options.get("offset")
+            return offset is not None and offset + call.len_q <= call.len_k
+        return spec.kind == "padding" and "lengths" in spec.options
+
+    if call.mask is None or "_seed" in repr(call.mask) or "Spec('causal')" in repr(call.mask):
+        return False
+    return call.mask.kinds() <= {"and", "causal", "padding", "window"} and ends(call.mask)
+
+
+@check(3, applies=_masks_appended_keys, wants=["lse"])
+def masked_keys_can_be_appended(subject: Subject, case: BackendCase) -> None:
+    """Appending masked keys, with NaN and huge values, changes nothing."""
+    call = case.call
+    extra = {}
+    for name, number in (("key", 1e4), ("value", math.nan)):
+        tensor = call.kwargs[name]
+        extra[name] = torch.cat([tensor, torch.full_like(tensor[..., :1, :], number).expand_as(tensor)], dim=-2)
+    bias = call.built_bias
+    if bias is not None:
+        extra["bias"] = torch.cat([bias, torch.zeros_like(bias)], dim=-1)
+    answer = run_case(subject, case, lse=True, **extra)
+    assert_close(subject, case, answer)
+
+
+def _with_window(call: CallCase) -> tuple[CallCase, ...]:
+    everything = call.len_q + call.len_k
+    window = Spec("window", left=everything, right=everything, offset=0)
+    return (call.replace(mask=window if call.mask is None else Spec("and", call.mask, window)),)
+
+
+@check(4, applies=lambda call: call.mask is None or call.mask.kind == "causal", extra_calls=_with_window)
+def a_wide_window_is_no_window(subject: Subject, case: BackendCase) -> None:
+    """A window as wide as the sequence changes nothing."""
+    (wide,) = _with_window(case.call)
+    assert_agree(
+        subject,
+        case,
+        run_case(subject, BackendCase(case.backend, wide)).out,
+        run_case(subject, case).out,
+        "with a wide window",
+    )
+
+
+def _in_chunks(call: CallCase) -> bool:
+    return call.len_q > 1 and (call.mask is None or call.mask.kind == "causal")
+
+
+@check(4, applies=_in_chunks)
+def chunks_of_queries_are_rows_of_the_whole(subject: Subject, case: BackendCase) -> None:
+    """Queries in two chunks, with their offsets, give the same answer as all queries at once."""
+    call = case.call
+    cut, parts = (call.len_q + 1) // 2, []
+    for start, stop in ((0, cut), (cut, call.len_q)):
+        changed: dict[str, Any] = {"query": call.query[..., start:stop, :]}
+        if call.mask is not None:
+            changed["mask"] = Causal(offset=call.mask.options.get("offset", 0) + start)
+        bias = call.built_bias
+        if bias is not None and bias.dim() > 1 and bias.shape[-2] > 1:
+            changed["bias"] = bias[..., start:stop, :]
+        parts.append(run_case(subject, case, **changed).out)
+    assert_agree(subject, case, torch.cat(parts, dim=-2), run_case(subject, case).out, "queries in chunks")
+
+
+def _can_split(call: CallCase) -> bool:
+    plain = call.mask is None or call.mask.kind == "dense"
+    causal = call.mask is not None and call.mask.kind == "causal" and "offset" in call.mask.options
+    sink = None if call.similarity is None else call.similarity.options.get("sink")
+    return call.kind == "softmax" and sink is None and call.len_k > 1 and (plain or causal)
+
+
+@check(5, applies=_can_split, wants=["lse"])
+def pieces_merge_by_lse(subject: Subject, case: BackendCase) -> None:
+    """Softmax over two parts of the keys, merged with weights exp(lse), is softmax over all keys."""
+    call = case.call
+    cut = max(1, call.len_k // 3)
+    pieces = [_attend_to_keys(subject, case, 0, cut), _attend_to_keys(subject, case, cut, call.len_k)]
+    lses = torch.stack([piece.lse.double() for piece in pieces if piece.lse is not None])
+    top = lses.amax(0)
+    factors = torch.where(lses == -math.inf, 0.0, torch.exp(lses - torch.where(top.isinf(), 0.0, top)))
+    total = factors.sum(0)
+    factors = factors / torch.where(total == 0, 1.0, total)
+    outs = torch.stack([piece.out.double() for piece in pieces])
+    merged = (factors[..., None] * outs).sum(0)
+    whole = run_case(subject, case, lse=True)
+    assert whole.lse is not None
+    assert_agree(subject, case, merged, whole.out, "two parts merged")
+    again = torch.where(total == 0, -math.inf, torch.where(top.isinf(), 0.0, top) + total.log())
+    assert_close(subject, case, Answer(whole.out, again.to(whole.lse.dtype)))
+
+
+def _attend_to_keys(subject: Subject, case: BackendCase, start: int, stop: int) -> Answer:
+    call = case.call
+    changed: dict[str, Any] = {name: call.kwargs[name][..., start:stop, :] for name in ("key", "value")}
+    if call.mask is not None and call.mask.kind == "causal":
+        changed["mask"] = Causal(offset=call.mask.options["offset"] - start)
+    elif call.mask is not None:
+        changed["mask"] = Dense(to_caller_dims(call.attended, call.dims)[..., start:stop])
+    if call.built_bias is not None:
+        changed["bias"] = call.built_bias[..., start:stop]
+    return run_case(subject, case, lse=True, **changed)
+
+
+def _with_bias(call: CallCase) -> tuple[CallCase, ...]:
+    return (call.replace(bias=call.bias or "row"),)
+
+
+def _shiftable(call: CallCase) -> bool:
+    return call.kind == "softmax" and (call.similarity is None or call.similarity.options.get("sink") is None)
+
+
+@check(5, applies=_shiftable, wants=["lse"], extra_calls=_with_bias)
+def a_constant_added_to_scores_cancels(subject: Subject, case: BackendCase) -> None:
+    """Adding 2 to every score does not change out and adds 2 to lse."""
+    call = case.call
+    bias = torch.full((1, call.len_k), 2.0, dtype=call.torch_dtype)
+    if call.built_bias is not None:
+        # Eighths, so that adding 2 is exact in every dtype.
+        bias = torch.where(call.built_bias.isinf(), call.built_bias, (call.built_bias * 8).round() / 8)
+        before, after = run_case(subject, case, lse=True, bias=bias), run_case(subject, case, lse=True, bias=bias + 2)
+    else:
+        before, after = run_case(subject, case, lse=True), run_case(subject, case, lse=True, bias=bias)
+    assert_agree(subject, case, after.out, before.out, "with 2 added to every score")
+    assert after.lse is not None
+    assert before.lse is not None
+    off = (after.lse.double() - before.lse.double() - 2).abs()
+    off = torch.where(before.lse.isinf() & (after.lse == before.lse), 0.0, off)
+    part = call.error_bounds.parts["lse"]
+    allowed = 4 * part.allowed(subject.bound(case.backend), Budget()) * ulp(part.magnitude + 2, part.dtype)
+    assert bool((off <= allowed).all()), f"{case.backend}: lse should change by 2, but is off by {float(off.max()):.3g}"

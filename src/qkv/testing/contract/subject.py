@@ -1,24 +1,27 @@
-"""What the contract is held against: a callable with `qkv.attention`'s signature, and its backends."""
+"""What the contract tests (a function with `qkv.attention`'s signature and its backends), the checks, the report."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from qkv.errors import BackendRefused
 from qkv.similarity import Polynomial
 
-from ..cases import CallCase, as_called
+from ..call_case import CallCase, to_caller_dims
 
 
 class Claims(Protocol):
-    """What a backend publishes: `bound` in ulp for each dtype, and what it `keeps` the same bits under.
+    """What a backend publishes: `bound` in ulp for each dtype, and `keeps`, what does not change the bits.
 
-    qkv's backends are such objects. `keeps` may hold "threads", "batch companions" and "layouts"; what is
-    not claimed is checked within the bound instead of bit by bit.
+    qkv's backends are such objects. `keeps` may contain "threads", "batch companions" (the other rows of the
+    batch) and "layouts"; what is not claimed is checked within the bound instead of bit by bit.
     """
 
     @property
@@ -42,9 +45,12 @@ class Published:
 
 @dataclass(frozen=True)
 class Subject:
-    """attend: called as `qkv.attention` is, `backend=` included. backends: the names it knows, with their claims.
+    """An attention function and its backends.
 
-    A call that a backend cannot run must raise `qkv.errors.BackendRefused` with reasons: it is counted, not failed.
+    Args:
+        attend: called as `qkv.attention` is, with `backend=`. A call that a backend cannot run must raise
+            `qkv.errors.BackendRefused` with reasons: it counts as refused, not as failed.
+        backends: the names that `backend=` takes, each with its claims.
     """
 
     attend: Callable[..., Any]
@@ -52,7 +58,7 @@ class Subject:
 
     @classmethod
     def of_qkv(cls) -> Subject:
-        """qkv itself with every backend that it has."""
+        """qkv itself with all its backends."""
         from qkv import attention
         from qkv.backends import BACKENDS
 
@@ -66,7 +72,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Case:
+class BackendCase:
     """One call with one backend."""
 
     backend: str
@@ -82,11 +88,10 @@ class Answer(NamedTuple):
     weights: Tensor | None = None
 
 
-def ask(subject: Subject, case: Case, *, lse: bool = False, weights: bool = False, **changes: Any) -> Answer:
-    """The case's call, some of its arguments changed, taken apart into out, lse and weights.
-
-    lse is only asked for where it exists, with softmax.
-    """
+def run_case(
+    subject: Subject, case: BackendCase, *, lse: bool = False, weights: bool = False, **changes: Any
+) -> Answer:
+    """Run the case's call, with some arguments changed; lse is returned only for softmax."""
     lse = lse and case.call.kind == "softmax"
     given = {**case.call.kwargs, **changes}
     answer = subject.attend(
@@ -106,15 +111,17 @@ def ask(subject: Subject, case: Case, *, lse: bool = False, weights: bool = Fals
     return Answer(answer[0], answer[1] if lse else None, answer[-1] if weights else None)
 
 
-def gradients(subject: Subject, case: Case, cotangent: Tensor | None = None, **changes: Any) -> dict[str, Tensor]:
+def gradients(
+    subject: Subject, case: BackendCase, cotangent: Tensor | None = None, **changes: Any
+) -> dict[str, Tensor]:
     """d Σ(cotangent · out) for query, key, value and, where the call has them, bias and sink."""
     leaves = leaves_of(case.call, **changes)
-    out = ask(subject, case, **arguments(case.call, leaves)).out
+    out = run_case(subject, case, **arguments(case.call, leaves)).out
     return differentiate(out, leaves, cotangent_like(out) if cotangent is None else cotangent)
 
 
 def leaves_of(call: CallCase, dtype: torch.dtype | None = None, **changes: Tensor) -> dict[str, Tensor]:
-    """The call's tensors as fresh leaves that require gradients."""
+    """The call's tensors as new leaves that require gradients."""
     given = {**call.kwargs, **changes}
     found = {name: given[name] for name in ("query", "key", "value", "bias") if given[name] is not None}
     sink = getattr(call.built_similarity, "sink", None)
@@ -124,7 +131,7 @@ def leaves_of(call: CallCase, dtype: torch.dtype | None = None, **changes: Tenso
 
 
 def arguments(call: CallCase, leaves: dict[str, Tensor]) -> dict[str, Any]:
-    """`leaves` as arguments of attention: the sink goes back into its similarity."""
+    """`leaves` as arguments of attention; the sink becomes part of the similarity."""
     given: dict[str, Any] = {name: leaf for name, leaf in leaves.items() if name != "sink"}
     if "sink" in leaves:
         similarity = call.built_similarity
@@ -141,10 +148,10 @@ def cotangent_like(out: Tensor) -> Tensor:
 def differentiate(
     out: Tensor, leaves: dict[str, Tensor], cotangent: Tensor, *, missing: bool = True
 ) -> dict[str, Tensor]:
-    """The gradients of all leaves; one that is missing counts as zero, unless `missing` forbids it."""
+    """The gradients of all leaves; a missing one counts as zero, unless `missing` is False."""
     found = torch.autograd.grad(out, list(leaves.values()), cotangent, retain_graph=True, allow_unused=True)
     for name, grad in zip(leaves, found, strict=True):
-        assert missing or grad is not None, f"{name} has no gradient at all: it is not part of the graph"
+        assert missing or grad is not None, f"{name} has no gradient: it is not part of the graph"
     return {
         name: torch.zeros_like(leaf) if grad is None else grad
         for (name, leaf), grad in zip(leaves.items(), found, strict=True)
@@ -152,23 +159,23 @@ def differentiate(
 
 
 def gradient_noise(call: CallCase, dtype: torch.dtype, backend: str = "") -> float:
-    """Below this a gradient is rounding: the size of the terms that cancel in it, times a few eps.
+    """Below this a gradient is rounding error: the size of the terms that cancel in it, times a few eps.
 
-    The gradient of a softmax is p_j (dp_j − Σ_i p_i dp_i): with one key the difference is 0, and what a
-    kernel leaves of it is a rounding error of dp = cotangent · v, passed on to query and key. The backend linear sums the
-    features of a polynomial, and divides by a Σ_j sim that may be close to 0 and off by what cancels in it.
+    The gradient of a softmax is p_j (dp_j − Σ_i p_i dp_i): with one key the difference is 0, and a kernel
+    returns the rounding error of dp = cotangent · v, multiplied by query and key. The linear backend sums
+    features of a polynomial and divides by a Σ_j sim that may cancel to a number close to 0.
     """
     query, key, value = (float(tensor.detach().nan_to_num(0, 0, 0).abs().max()) for tensor in call.tensors)
     noise = 8 * torch.finfo(dtype).eps * value * call.width_v * max(1.0, query, key)
     if backend != "linear" or call.kind != "polynomial":
         return noise
-    out = call.measure.parts["out"]
-    cancelling = torch.where(out.reach > 0, out.condition / out.reach, 1.0).nan_to_num(1.0, 1.0)
-    return noise * _steepness(call) * max([1.0, *cancelling.flatten().tolist()])
+    out = call.error_bounds.parts["out"]
+    cancellation = torch.where(out.magnitude > 0, out.condition / out.magnitude, 1.0).nan_to_num(1.0, 1.0)
+    return noise * _steepness(call) * max([1.0, *cancellation.flatten().tolist()])
 
 
 def _steepness(call: CallCase) -> float:
-    """The largest Σ_i or Σ_j of |∂ sim(q_i, k_j)| / |Σ_j sim(q_i, k_j)|, by the product q_i·k_j; at least 1."""
+    """The largest Σ_i or Σ_j of |∂ sim(q_i, k_j) / ∂ (q_i·k_j)| / |Σ_j sim(q_i, k_j)|; at least 1."""
     similarity = call.built_similarity
     assert isinstance(similarity, Polynomial)
     degree, offset = similarity.degree, similarity.offset
@@ -176,14 +183,14 @@ def _steepness(call: CallCase) -> float:
     if query.dim() == 4:
         key = key.repeat_interleave(query.shape[1] // max(1, key.shape[1]), dim=1)
     inside = query @ key.mT + offset
-    attended = as_called(call.attended, call.dims)
+    attended = to_caller_dims(call.attended, call.dims)
     below = torch.where(attended, inside**degree, 0.0).sum(-1, keepdim=True).abs()
     slopes = torch.where(attended & (below > 0), degree * inside.abs() ** max(0, degree - 1) / below, 0.0)
     return max([1.0, *(float(slopes.sum(axis).max()) for axis in (-1, -2) if slopes.numel())])
 
 
-def apart(found: Tensor, wanted: Tensor) -> float:
-    """The largest difference; the same infinity in both, as of a gradient beyond float16's range, is none."""
+def max_difference(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference; equal infinities, as of a gradient that overflows float16, count as equal."""
     rounded = wanted.to(found.dtype)
     same = (found == rounded) | (found.isnan() & rounded.isnan())
     off = torch.where(same & ~rounded.isfinite(), 0.0, (found.detach().double() - wanted.double()).abs())
@@ -193,7 +200,7 @@ def apart(found: Tensor, wanted: Tensor) -> float:
 def assert_same_bits(found: Tensor | None, wanted: Tensor | None, what: str) -> None:
     """Equal everywhere, NaN in the same places; 0 and −0 count as equal."""
     if wanted is None or found is None:
-        assert found is wanted, f"{what}: only one of the two calls gave a result"
+        assert found is wanted, f"{what}: only one of the two calls returned a result"
         return
     assert found.shape == wanted.shape, f"{what}: shape {tuple(found.shape)} instead of {tuple(wanted.shape)}"
     differs = (found != wanted) & ~(found.isnan() & wanted.isnan())
@@ -203,3 +210,150 @@ def assert_same_bits(found: Tensor | None, wanted: Tensor | None, what: str) -> 
             f"{what}: {int(differs.sum())} of {differs.numel()} numbers differ, the first at {where}: "
             f"{found[where].item()!r} instead of {wanted[where].item()!r}"
         )
+
+
+Body = Callable[[Subject, BackendCase], None]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One promise as a function of a subject and a case that raises AssertionError when it is broken.
+
+    promise: its number in the list of qkv's promises. applies: which calls it can check. wants: what it
+    requests besides `out`: "lse", "weights", "grad". extra_calls: other calls that it makes with the same
+    backend. refusable: False when the check makes no call that a backend could refuse.
+    """
+
+    name: str
+    promise: int
+    body: Body
+    applies: Callable[[CallCase], bool]
+    wants: frozenset[str]
+    extra_calls: Callable[[CallCase], tuple[CallCase, ...]]
+    refusable: bool
+
+    def __call__(self, subject: Subject, case: BackendCase) -> None:
+        self.body(subject, case)
+
+    @property
+    def summary(self) -> str:
+        """The promise in one sentence."""
+        return (self.body.__doc__ or self.name).strip().splitlines()[0]
+
+
+_REGISTERED: dict[str, Check] = {}
+
+
+def _always(call: CallCase) -> bool:
+    return True
+
+
+def _no_extra_calls(call: CallCase) -> tuple[CallCase, ...]:
+    return ()
+
+
+def check(
+    promise: int,
+    *,
+    applies: Callable[[CallCase], bool] = _always,
+    wants: Iterable[str] = (),
+    extra_calls: Callable[[CallCase], tuple[CallCase, ...]] = _no_extra_calls,
+    refusable: bool = True,
+) -> Callable[[Body], Body]:
+    """Register a function of (subject, case) as a check, under its own name."""
+
+    def register(body: Body) -> Body:
+        name = body.__name__
+        _REGISTERED[name] = Check(name, promise, body, applies, frozenset(wants), extra_calls, refusable)
+        return body
+
+    return register
+
+
+def checks() -> tuple[Check, ...]:
+    """Every check, by promise."""
+    return tuple(sorted(_REGISTERED.values(), key=lambda one: one.promise))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one check on one case: "passed", "failed" or "refused", and why."""
+
+    check: str
+    case: BackendCase
+    status: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All outcomes; prints as a table of backends and checks."""
+
+    outcomes: tuple[Outcome, ...] = field(repr=False)
+
+    def of(self, status: str) -> tuple[Outcome, ...]:
+        return tuple(one for one in self.outcomes if one.status == status)
+
+    @property
+    def failures(self) -> tuple[Outcome, ...]:
+        return self.of("failed")
+
+    @property
+    def refusals(self) -> tuple[Outcome, ...]:
+        return self.of("refused")
+
+    def __str__(self) -> str:
+        counts = Counter((one.case.backend, one.check, one.status) for one in self.outcomes)
+        pairs = dict.fromkeys((one.case.backend, one.check) for one in self.outcomes)
+        lines = [f"{'backend':10} {'check':36} {'passed':>7} {'failed':>7} {'refused':>8}"]
+        for backend, name in pairs:
+            passed, failed, refused = (counts[backend, name, status] for status in ("passed", "failed", "refused"))
+            lines.append(f"{backend:10} {name:36} {passed:7} {failed:7} {refused:8}")
+        return "\n".join(lines)
+
+    def raise_for_failures(self, most: int = 3) -> None:
+        """AssertionError with the first few failures in full, and how many there are."""
+        if self.failures:
+            shown = "\n\n".join(f"{one.check} on {one.case!r}\n{one.detail}" for one in self.failures[:most])
+            raise AssertionError(f"{len(self.failures)} of {len(self.outcomes)} outcomes failed.\n\n{shown}")
+
+
+def run(
+    subject: Subject, cases: Iterable[CallCase], *, backends: Iterable[str] = (), only: Iterable[str] = ()
+) -> Report:
+    """Run every check on every case that it applies to, with every backend.
+
+    Args:
+        subject: the function to test.
+        cases: for example `contract_cases()`.
+        backends: names of the backends to run; all by default.
+        only: names of the checks to run; all by default.
+
+    Raises:
+        ValueError: for an unknown name in `only`.
+    """
+    names, outcomes = frozenset(only), []
+    unknown = names - _REGISTERED.keys()
+    if unknown:
+        raise ValueError(f"only: got {sorted(unknown)}, wanted names of checks: {sorted(_REGISTERED)}")
+    chosen = [one for one in checks() if not names or one.name in names]
+    calls = tuple(cases)
+    for backend in tuple(backends) or tuple(subject.backends):
+        for one in chosen:
+            outcomes += [_outcome(one, subject, BackendCase(backend, call)) for call in calls if one.applies(call)]
+    return Report(tuple(outcomes))
+
+
+def _outcome(one: Check, subject: Subject, case: BackendCase) -> Outcome:
+    try:
+        one(subject, case)
+    except BackendRefused as refusal:
+        if not refusal.reasons:
+            return Outcome(one.name, case, "failed", "refused without a reason")
+        return Outcome(one.name, case, "refused", "; ".join(refusal.reasons))
+    except AssertionError as broken:
+        return Outcome(one.name, case, "failed", str(broken))
+    except Exception:
+        # A crash of the subject counts as a failure.
+        return Outcome(one.name, case, "failed", traceback.format_exc(limit=-4))
+    return Outcome(one.name, case, "passed")

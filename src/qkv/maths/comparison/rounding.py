@@ -1,0 +1,202 @@
+"""Numbers that people write: a decimal is rounded to the digits shown, whole numbers and fractions are exact."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+
+from qkv.maths.comparison.counterexample import Counterexample, number_text
+from qkv.maths.comparison.trial import Outcome
+from qkv.maths.tree import Multiply, Node, Number, Transpose, Written, rebuilt, walk
+from qkv.maths.values.arithmetic import DIGITS, ZERO, Undefined, Unevaluable, digits, fraction, plain_entries
+from qkv.maths.values.points import agree_to_digits, points, vocabulary
+
+PLACES = Fraction(1, 10**45)
+
+
+@dataclass(frozen=True)
+class WrittenNumber:
+    """A number as it was written: its value, and half a unit of its last digit (0 where it is exact)."""
+
+    value: Fraction
+    slack: Fraction
+    exact: bool
+    text: str
+
+
+def is_numeric(node: Node) -> bool:
+    """Whether nothing in `node` needs a value: every name is defined, no index is free."""
+    words = vocabulary(node)
+    return not words.sizes and not words.indices and all(s.type.definition is not None for s in words.symbols.values())
+
+
+def has_decimals(node: Node) -> bool:
+    return any(isinstance(n, Number) and (n.unit is not None or n.rounded) for n in walk(node))
+
+
+def unit_of(node: Node) -> Fraction | None:
+    """One unit of the last digit of a decimal, with or without a sign before it; None for all else."""
+    match node:
+        case Number(value=value, unit=None, rounded=True):
+            return Fraction(1) if value.denominator == 1 else None
+        case Number(unit=unit):
+            return unit
+        case Multiply(factors=(Number(value=value, unit=None), Number() as inner)) if value == -1:
+            return unit_of(inner)
+    return None
+
+
+def mark_rounded(node: Node) -> Node:
+    """`node` with its decimals, or the number that it is, marked as rounded."""
+    if isinstance(node, Number):
+        return replace(node, rounded=True)
+    return _marked(node)
+
+
+def _marked(node: Node) -> Node:
+    if isinstance(node, Number):
+        return replace(node, rounded=node.unit is not None)
+    return rebuilt(node, _marked)
+
+
+def within_rounding(gold: Node, answer: Node) -> bool:
+    """Whether decimals that ≈ stood before, moved within half a unit, take one side to both sides of the other."""
+    marks = list({n: None for n in walk(gold, answer) if isinstance(n, Number) and n.rounded and n.unit is not None})
+    if not 0 < len(marks) <= 3:
+        return False
+    agreed = 0
+    for place in points(vocabulary(gold, answer), 20):
+        gaps: list[list[Fraction]] = []
+        try:
+            for signs in itertools.product((-1, 1), repeat=len(marks)):
+                moved = {m: m.value + (m.unit or ZERO) * sign / 2 for m, sign in zip(marks, signs, strict=True)}
+                ends = [plain_entries(place.value(_moved(side, moved), DIGITS)) for side in (gold, answer)]
+                gaps.append([fraction(a) - fraction(b) for a, b in zip(*ends, strict=True)])
+        except (Undefined, Unevaluable):
+            continue
+        if any(min(corner) > 0 or max(corner) < 0 for corner in zip(*gaps, strict=True)):
+            return False
+        agreed += 1
+    return agreed >= 6
+
+
+def _moved(node: Node, moved: dict[Number, Fraction]) -> Node:
+    if isinstance(node, Number):
+        return replace(node, value=moved[node]) if node in moved else node
+    return rebuilt(node, lambda child: _moved(child, moved))
+
+
+def written_numbers(node: Node) -> list[WrittenNumber]:
+    """The numbers that a node without free names is, row by row."""
+    place = next(points(vocabulary(node), 1), None)
+    if place is None:
+        raise Undefined("a name that leaves its domain")
+    found = list(plain_entries(place.value(node, DIGITS)))
+    units = written_units(node) or [None] * len(found)
+    read = []
+    for number_found, unit in zip(found, units, strict=True):
+        exact = isinstance(number_found, Fraction)
+        value = fraction(number_found)
+        read.append(
+            WrittenNumber(value, unit / 2 if unit is not None else Fraction(0), exact, _number_text(value, unit))
+        )
+    return read
+
+
+def _number_text(value: Fraction, unit: Fraction | None) -> str:
+    if unit is None:
+        return number_text(
+            value if value.denominator < 10**30 else Decimal(value.numerator) / Decimal(value.denominator)
+        )
+    # Below 0 for a unit of tens or hundreds.
+    places = 0
+    while Fraction(10) ** -places > unit:
+        places += 1
+    while Fraction(10) ** (1 - places) <= unit:
+        places -= 1
+    with digits(DIGITS):
+        exact = Decimal(value.numerator) / Decimal(value.denominator)
+        shown = max(1, exact.adjusted() + places + 1) if exact else 1
+        small = unit <= 1 and exact.adjusted() >= -6
+        return (f"{exact:.{places}f}" if small else f"{exact:.{shown - 1}e}").replace("-", "−")
+
+
+def written_units(node: Node) -> list[Fraction | None] | None:
+    """One unit of the last digit for each entry of what is written out; None where it is computed, and so exact."""
+    match node:
+        case Written():
+            return list(map(unit_of, node.entries))
+        case Transpose():
+            inner = written_units(node.body)
+            if inner is None or len(node.shape) == 1 or len(node.body.shape) == 1:
+                return inner
+            width = node.body.shape[1]
+            return [unit for column in range(int(width)) for unit in inner[column :: int(width)]]
+    return None if node.shape else [unit_of(node)]
+
+
+def matching_evidence(gold: WrittenNumber, answer: WrittenNumber) -> str | None:
+    """ "proved" or "tested" where the two are the same number as far as it was written, else None."""
+    if gold.value == answer.value and gold.exact and answer.exact:
+        return "proved"
+    gap = abs(gold.value - answer.value)
+    if gold.slack and answer.slack:
+        return "tested" if gap < gold.slack + answer.slack else None
+    if gold.slack or answer.slack:
+        return "tested" if gap <= gold.slack + answer.slack + (0 if gold.exact and answer.exact else PLACES) else None
+    if gold.exact and answer.exact:
+        return None
+    with digits(DIGITS):
+        same = agree_to_digits(gold.value, answer.value, 40)
+    return "tested" if same else None
+
+
+def compare_numbers(gold: Node, answer: Node) -> tuple[Outcome, str] | None:
+    """What to say of two things that are numbers throughout and of one shape, at least one a decimal."""
+    if not (is_numeric(gold) and is_numeric(answer) and (has_decimals(gold) or has_decimals(answer))):
+        return None
+    evidence = "proved"
+    said: list[str] = []
+    try:
+        left, right = written_numbers(gold), written_numbers(answer)
+    except (Undefined, Unevaluable):
+        return None
+    for place, (first, second) in enumerate(zip(left, right, strict=True)):
+        where = f"entry {place + 1}: " if len(left) > 1 else ""
+        found = matching_evidence(first, second)
+        if found is None:
+            away = Counterexample({}, first.text, second.text)
+            return Outcome(False, "refuted", away), where + _difference_text(first, second)
+        if found == "tested":
+            evidence = "tested"
+            said.append(where + _agreement_text(first, second))
+    return Outcome(True, evidence), said[0] if said else "the numbers are the same"
+
+
+def _more_digits(gold: WrittenNumber, answer: WrittenNumber) -> str:
+    """The right value, with a few more digits than the answer shows where it has more."""
+    if gold.value.denominator < 10**9 or not answer.slack:
+        return gold.text
+    with digits(DIGITS):
+        value = Decimal(gold.value.numerator) / Decimal(gold.value.denominator)
+        unit = Decimal(answer.slack.numerator) / Decimal(answer.slack.denominator)
+        return number_text(value, max(6, value.adjusted() - unit.adjusted() + 2) if value else 6)
+
+
+def _agreement_text(gold: WrittenNumber, answer: WrittenNumber) -> str:
+    if gold.slack and answer.slack:
+        return f"{answer.text} and {gold.text} agree in the digits that both show"
+    rounded, other = (answer, gold) if answer.slack else (gold, answer)
+    return f"{other.text} rounds to {rounded.text}" if rounded.slack else f"{answer.text} to {DIGITS - 20} digits"
+
+
+def _difference_text(gold: WrittenNumber, answer: WrittenNumber) -> str:
+    if gold.text == answer.text or not gold.slack:
+        gold = replace(gold, text=_more_digits(gold, answer))
+    if answer.slack and not gold.slack:
+        return f"the right value is {gold.text}, which does not round to {answer.text}"
+    if answer.slack or gold.slack:
+        return f"{answer.text} does not agree with {gold.text} in the digits shown"
+    return f"the right value is {gold.text}, not {answer.text}"

@@ -1,0 +1,490 @@
+"""Vectors of 4096 entries tried at a few: where a large number is only a size, a small one serves as well."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+from qkv.maths.comparison.counterexample import Counterexample, either_text
+from qkv.maths.tree import (
+    Add,
+    Call,
+    Contract,
+    Covariance,
+    Delta,
+    Divide,
+    Expect,
+    Hadamard,
+    Index,
+    Law,
+    Multiply,
+    Node,
+    Number,
+    Outer,
+    Part,
+    Power,
+    Shape,
+    Size,
+    Special,
+    Sum,
+    Symbol,
+    Transpose,
+    Type,
+    Written,
+    children,
+    rebuilt,
+    walk,
+)
+from qkv.maths.values.arithmetic import DIGITS, FINEST, TooNear, Undefined, Unevaluable, effort, plain_entries
+from qkv.maths.values.points import Point, Vocabulary, agree_at, points, vocabulary, with_defined_sizes
+
+LARGEST_KEPT = 8
+LARGEST_SHRUNK = 16
+HARMLESS_NUMBERS = frozenset({Fraction(0), Fraction(1), Fraction(2), Fraction(1, 2)})
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """Trees with small sizes in place of large ones, and which for which."""
+
+    gold: Node
+    answer: Node
+    sizes: Mapping[int, int]
+
+    def __str__(self) -> str:
+        return " and ".join(f"{small} in place of {large}" for large, small in self.sizes.items())
+
+
+def shrink(gold: Node, answer: Node, step: int = 0) -> Shrunk | None:
+    """The trees with every large size made small; None where there is none, or where it is a number in them too.
+
+    Sizes keep their order and stay even or odd, so that what hangs on either stays as it was; with another `step` they
+    become other ones.
+    """
+    found: set[int] = set()
+    numbers: set[int] = set()
+    subscripts: set[int] = set()
+    if not sizes_are_hidden(gold, answer):
+        return None
+    for node in walk(gold, answer):
+        if isinstance(node, Number):
+            numbers |= {abs(node.value.numerator), node.value.denominator}
+        if isinstance(node, Part):
+            subscripts |= {int(index.value) for index in node.indices if isinstance(index, Number)}
+        if isinstance(node, Written):
+            numbers |= {size for size in node.shape if isinstance(size, int)}
+        if isinstance(node, Sum):
+            numbers |= {index.size for index in counted_indices(node) if isinstance(index.size, int)}
+        for size in sizes_of(node):
+            if isinstance(size, int):
+                found.add(size)
+            else:
+                numbers |= {int(digits) for digits in re.findall(r"(?<![\w'])\d+", size)}
+    large = sorted(size for size in found if size > LARGEST_KEPT and size not in numbers)
+    # Above every size and subscript that stays, so that nothing that was in range falls out of it.
+    least = max([2 + 2 * step, *subscripts, *(size for size in found | numbers if size <= LARGEST_KEPT)])
+    chosen: dict[int, int] = {}
+    for size in large:
+        least += 1 + (least + 1 - size) % 2
+        while least in found | numbers:
+            least += 2
+        chosen[size] = least
+    if not chosen or least > LARGEST_SHRUNK:
+        return None
+    return Shrunk(with_sizes(gold, chosen), with_sizes(answer, chosen), chosen)
+
+
+def sizes_are_hidden(*trees: Node) -> bool:
+    """Whether no number that is written could be one that comes out of a size: 55 may be a sum to 10, 2 is none.
+
+    In polynomials of the entries alone none comes out of one, and any number may stand there.
+    """
+    if all(is_polynomial(node) for node in walk(*trees)):
+        return True
+    subscripts = {id(index) for node in walk(*trees) if isinstance(node, Part) for index in node.indices}
+    return all(
+        abs(n.value) in HARMLESS_NUMBERS for n in walk(*trees) if isinstance(n, Number) and id(n) not in subscripts
+    )
+
+
+def is_polynomial(node: Node) -> bool:
+    match node:
+        case Call(name=name):
+            return name in ("trace", "sum", "norm", "norm_F")
+        case Special():
+            return node.name == "zeros" or not node.shape
+        case Power(exponent=Number(value=value)):
+            return value > 0
+        case Sum():
+            return not node.product and not counted_indices(node)
+    return isinstance(
+        node, (Number, Symbol, Index, Part, Add, Multiply, Divide, Contract, Outer, Hadamard, Transpose, Delta)
+    )
+
+
+def counted_indices(node: Sum) -> list[Index]:
+    """The indices of a sum whose number or value goes into it: those that stand anywhere but as a subscript."""
+    inside = list(walk(node.body, *(side for _, a, b in node.conditions for side in (a, b))))
+    subscripts = [index for n in inside if isinstance(n, Part) for index in n.indices]
+    subscripts += [side for n in inside if isinstance(n, Delta) for side in (n.left, n.right)]
+    pointing = {index.name for index in subscripts if isinstance(index, Index)}
+    places = {id(index) for index in subscripts}
+    bare = {n.name for n in inside if isinstance(n, Index) and id(n) not in places}
+    return [index for index in node.indices if index.name in bare or index.name not in pointing]
+
+
+def sizes_of(node: Node) -> tuple[Size, ...]:
+    sizes = node.shape
+    if isinstance(node, Index):
+        sizes += (node.size,)
+    named = node if isinstance(node, Symbol) else node.map if isinstance(node, Call) else None
+    if named is not None:
+        sizes += (*named.type.shape, *(size for shape in named.type.arguments for size in shape))
+    return sizes
+
+
+def with_sizes(tree: Node, sizes: Mapping[int, int]) -> Node:
+    """`tree` with other sizes, in the types of its names too."""
+    renewed: dict[str, Type] = {}
+
+    def shape_of(shape: Shape) -> Shape:
+        return tuple(sizes.get(size, size) if isinstance(size, int) else size for size in shape)
+
+    def type_of(name: str, type: Type) -> Type:  # noqa: A002
+        if name not in renewed:
+            law, definition = type.law, type.definition
+            renewed[name] = replace(
+                type,
+                shape=shape_of(type.shape),
+                arguments=tuple(map(shape_of, type.arguments)),
+                law=None if law is None else Law(change(law.mean), change(law.covariance), law.normal),
+                definition=None if definition is None else change(definition),
+            )
+        return renewed[name]
+
+    def change(node: Node) -> Node:
+        changed = replace(rebuilt(node, change), shape=shape_of(node.shape))
+        if isinstance(changed, Symbol):
+            return replace(changed, type=type_of(changed.name, changed.type))
+        if isinstance(changed, Call) and changed.map is not None:
+            named = change(changed.map)
+            return replace(changed, map=named) if isinstance(named, Symbol) else changed
+        if isinstance(changed, Index):
+            return replace(changed, size=shape_of((changed.size,))[0])
+        if isinstance(changed, Sum):
+            kept = tuple(index for index in map(change, changed.indices) if isinstance(index, Index))
+            return replace(changed, indices=kept)
+        return changed
+
+    return change(tree)
+
+
+ENOUGH_POINTS, ENOUGH_SIZES, MOST_POINTS = 10, 3, 50
+ENOUGH_KINKED, MOST_KINKED = 60, 90
+SIMPLIFY_EFFORT, TRY_EFFORT = 30_000, 60_000
+# What the value of something random is multiplied by to see how far a root of it gets.
+ROOT_FACTORS = tuple(sign * size for size in (Fraction(1), Fraction(1000), Fraction(1, 1000)) for sign in (1, -1))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`equal` is None where neither proof nor trial came to an end; `why` says what was in the way.
+
+    `small` has what was tried in place of trees that are too large to try. `valued` says that both had a value
+    somewhere, or that evaluation failed for want of a way and not of a value.
+    """
+
+    equal: bool | None
+    evidence: str | None = None
+    counterexample: Counterexample | None = None
+    why: str = ""
+    small: Shrunk | None = None
+    valued: bool = False
+
+
+def decide(gold: Node, answer: Node, *, work: int | None = None) -> Outcome:
+    """A glance at two points, which is cheaper than a proof that must fail; then proof, then more points.
+
+    `work` is how much a proof may cost, where that should be less than usual.
+    """
+    small = shrink(gold, answer)
+    tries = [(gold, answer)] if small is None else [(small.gold, small.answer)]
+    valued = is_slow(gold, answer) and not may_be_undefined(gold, answer)
+    if not is_slow(gold, answer):
+        glance = try_points(*tries[0], most=2)
+        if glance.equal is False:
+            return with_sizes_noted(glance, small)
+        valued = glance.valued
+    if is_proved(gold, answer, work):
+        # What has no value anywhere is equal to nothing, whatever the rules of algebra make of it.
+        if averages_negative_root(*tries[0]):
+            return Outcome(None, why="an expectation of a root of what may be negative")
+        if valued or try_points(*tries[0], enough=1).valued:
+            return Outcome(True, "proved")
+        return Outcome(None, why="neither of them has a value at any point that was tried")
+    other = None if small is None else shrink(gold, answer, step=1)
+    if other is not None:
+        tries.append((other.gold, other.answer))
+    outcomes = []
+    for pair in tries:
+        with effort(TRY_EFFORT):
+            outcomes.append(try_points(*pair))
+    for outcome, where in zip(outcomes, (small, other), strict=False):
+        if not outcome.equal:
+            return with_sizes_noted(outcome, where)
+    return with_sizes_noted(outcomes[0], small)
+
+
+def differ(gold: Node, answer: Node) -> bool:
+    """Whether the two are seen to differ at some point."""
+    small = shrink(gold, answer)
+    pair = (gold, answer) if small is None else (small.gold, small.answer)
+    return try_points(*pair, witness=False).equal is False
+
+
+def with_sizes_noted(outcome: Outcome, small: Shrunk | None) -> Outcome:
+    """The outcome, with the sizes that were not those that were asked for."""
+    if small is None:
+        return outcome
+    point = outcome.counterexample
+    if point is not None:
+        note = ", ".join(part for part in (point.note, f"with {small}") if part)
+        outcome = replace(outcome, counterexample=replace(point, note=note))
+    return replace(outcome, small=small)
+
+
+def is_proved(gold: Node, answer: Node, work: int | None = None) -> bool:
+    """Whether normal forms prove the two the same; not where they grow too large."""
+    from qkv.maths.algebra.normal import WORK, NotNormal, TooLarge, same
+
+    try:
+        return same(gold, answer, work=work or WORK)
+    except (TooLarge, NotNormal, RecursionError):
+        return False
+
+
+def try_points(
+    gold: Node,
+    answer: Node,
+    *,
+    fixed: Mapping[str, Any] | None = None,
+    enough: int | None = None,
+    most: int | None = None,
+    witness: bool = True,
+) -> Outcome:
+    """Both at points, until they differ at one or have agreed at enough of them; a `witness` is made simple."""
+    words = vocabulary(gold, answer)
+
+    def agree(place: Point) -> bool | None:
+        return agree_at(place, gold, answer)
+
+    def shown(place: Point) -> Counterexample | None:
+        return simple_counterexample(words, place, gold, answer) if witness else None
+
+    return try_with(words, agree, shown, fixed=fixed, enough=enough, most=most)
+
+
+def try_as_sets(golds: Sequence[Node], answers: Sequence[Node]) -> Outcome:
+    """Two values against two, which are the same where at each point they are, in either order."""
+    words = vocabulary(*golds, *answers)
+
+    def agree(place: Point) -> bool | None:
+        straight = [agree_at(place, a, b) for a, b in zip(golds, answers, strict=True)]
+        crossed = [agree_at(place, a, b) for a, b in zip(golds, reversed(answers), strict=True)]
+        if all(straight) or all(crossed):
+            return True
+        return False if False in straight and False in crossed else None
+
+    def shown(place: Point) -> Counterexample:
+        values = [either_text([place.value(node, DIGITS) for node in nodes]) for nodes in (golds, answers)]
+        return Counterexample.at(place, words, *values)
+
+    return try_with(words, agree, shown)
+
+
+def try_with(
+    words: Vocabulary,
+    agree: Callable[[Point], bool | None],
+    shown: Callable[[Point], Counterexample | None],
+    *,
+    fixed: Mapping[str, Any] | None = None,
+    enough: int | None = None,
+    most: int | None = None,
+) -> Outcome:
+    """`agree` at points until it is False or was True often enough."""
+    enough = enough or (ENOUGH_KINKED if words.kinked and (words.symbols or words.indices) else ENOUGH_POINTS)
+    most = most or (MOST_KINKED if words.kinked else MOST_POINTS)
+    agreed, sizes, why, valued = 0, set(), "", False
+    evaluable = True
+    for place in points(words, most, fixed=fixed):
+        try:
+            verdict = agree(place)
+        except (Undefined, Unevaluable) as problem:
+            why = str(problem)
+            if isinstance(problem, Unevaluable):
+                evaluable = False
+                if not agreed and place.attempt > 6:
+                    break
+            continue
+        valued = True
+        if verdict is None:
+            why = "the digits that qkv computes with do not tell the two apart"
+            continue
+        if not verdict:
+            return Outcome(False, "refuted", shown(place), valued=True)
+        agreed += 1
+        sizes.add(tuple(place.sizes.items()))
+        if not words.symbols and not words.indices:
+            return Outcome(True, "tested", valued=True)
+        if agreed >= enough and (len(sizes) >= ENOUGH_SIZES or fixed or not words.sizes):
+            return Outcome(True, "tested", valued=True)
+    if agreed >= min(enough, 6) and (len(sizes) >= ENOUGH_SIZES or fixed or not words.sizes):
+        return Outcome(True, "tested", valued=True)
+    why = why or "there are too few points at which both have a value"
+    return Outcome(None, why=why, valued=valued or not evaluable)
+
+
+def is_slow(*nodes: Node) -> bool:
+    """Whether there are expectations that take a grid of points, so that nothing should be tried without need."""
+    bodies = [below for n in walk(*nodes) if isinstance(n, (Expect, Covariance)) for below in children(n)]
+    squared = {id(n.base) for n in walk(*bodies) if isinstance(n, Power) and whole_power(n, 2)}
+    smooth = ("trace", "sum", "diag")
+    found = (n for n in walk(*bodies) if isinstance(n, Call) and n.name not in smooth)
+    return any(not (n.name in ("norm", "norm_F") and id(n) in squared) for n in found)
+
+
+def averages_negative_root(*nodes: Node) -> bool:
+    """Whether a root under an expectation is of what chance makes negative: (√x)² is x only where √x has a value."""
+    bodies = [below for n in walk(*nodes) if isinstance(n, (Expect, Covariance)) for below in children(n)]
+    calls = [n.arguments[0] for n in walk(*bodies) if isinstance(n, Call) and n.name == "sqrt"]
+    powers = [n.base for n in walk(*bodies) if isinstance(n, Power) and not n.shape and _even_root(n.exponent)]
+    return any(map(_can_be_negative, calls + powers))
+
+
+def _even_root(exponent: Node) -> bool:
+    return isinstance(exponent, Number) and exponent.value.denominator % 2 == 0
+
+
+def _can_be_negative(inside: Node) -> bool:
+    """Whether at every point some values of the normal names, which may be any numbers, make it negative."""
+    words = vocabulary(inside)
+    free = [name for name, symbol in words.symbols.items() if symbol.type.law is not None and symbol.type.law.normal]
+    seen = False
+    for place in points(words, 8 if free else 0):
+        found = False
+        for factors in product(ROOT_FACTORS, repeat=len(free[:2])):
+            moved = {name: scaled_value(place.values[name], by) for name, by in zip(free, factors, strict=False)}
+            try:
+                value = Point(place.sizes, {**place.values, **moved}).value(inside, DIGITS)
+            except (Undefined, Unevaluable):
+                continue
+            found = found or any(entry < 0 for entry in plain_entries(value))
+            seen = True
+        if not found:
+            return False
+    return seen
+
+
+def scaled_value(value: Any, by: Fraction) -> Any:
+    return tuple(scaled_value(part, by) for part in value) if isinstance(value, tuple) else value * by
+
+
+def whole_power(node: Power, step: int = 1) -> bool:
+    """Whether the exponent is a positive multiple of `step`, so that the power of a norm may be a polynomial."""
+    exponent = node.exponent
+    return isinstance(exponent, Number) and exponent.value > 0 and exponent.value % step == 0
+
+
+def may_be_undefined(*nodes: Node) -> bool:
+    """Whether something is divided by, taken a root or a logarithm of, so that there may be no value."""
+    return any(
+        isinstance(n, Divide)
+        or (isinstance(n, Power) and not whole_power(n))
+        or (isinstance(n, Call) and n.name == "log")
+        for n in walk(*nodes)
+    )
+
+
+def simple_counterexample(words: Vocabulary, place: Point, gold: Node, answer: Node) -> Counterexample:
+    """The point made simpler, one name at a time, as long as the two still differ there."""
+    best = place
+    if not is_slow(gold, answer):
+        with effort(SIMPLIFY_EFFORT):
+            best = simplified(words, place, gold, answer)
+    with effort(None):
+        return Counterexample.at(best, words, *differing_values(best, gold, answer))
+
+
+def differing_values(place: Point, gold: Node, answer: Node) -> list[Any]:
+    """Both values at a point at which they differ, with more digits where it takes them to see it."""
+    values: list[Any] = []
+    for precision in (DIGITS, 8 * DIGITS, FINEST):
+        try:
+            values = [place.value(side, precision) for side in (gold, answer)]
+        except TooNear:
+            continue
+        if values[0] != values[1]:
+            break
+    return values
+
+
+def simplified(words: Vocabulary, best: Point, gold: Node, answer: Node) -> Point:
+    for simpler in simplifications(words, best):
+        changed = simpler(best)
+        if changed is None:
+            continue
+        try:
+            changed = with_defined_sizes(words, changed)
+            if agree_at(changed, gold, answer) is False:
+                best = changed
+        except (Undefined, Unevaluable):
+            continue
+    return best
+
+
+def simplifications(words: Vocabulary, place: Point) -> Iterator[Callable[[Point], Point | None]]:
+    """Ways to make a point simpler: every size 2, else the first sizes and values of all; then scalars 1 or 2."""
+    sized = words.sized()
+    small = next(points(words, 1, fixed={name: 2 for name in words.sizes if name in sized}), None)
+    if small is not None and small.sizes != place.sizes:
+        yield lambda p: small
+    first = next(points(words, 1), None)
+    if first is not None and first.sizes != place.sizes:
+        arrays = {name: value for name, value in first.values.items() if not isinstance(value, Fraction)}
+        indices = {name: first.values[name] for name in words.indices}
+        yield (
+            lambda p: (
+                replace(p, sizes=first.sizes, values={**p.values, **arrays, **indices})
+                if p.sizes == place.sizes
+                else None
+            )
+        )
+    elif first is not None:
+        for name in first.values:
+            yield lambda p, name=name: _with(p, name, first.values[name]) if p.sizes == place.sizes else None
+    for name in words.sizes:
+        for value in sorted({2, 3, *(int(constant) + 1 for constant in words.constants)}):
+            if name not in sized and value < place.sizes[name]:
+                yield lambda p, name=name, value=value: _with_size(p, name, value)
+    for name, symbol in words.symbols.items():
+        if name in place.values and not symbol.shape and symbol.type.kind != "map":
+            for value in (1, -1, 2) if symbol.type.kind == "scalar" else (1, 2):
+                yield lambda p, name=name, value=value: _simpler_scalar(p, name, Fraction(value))
+
+
+def _with(place: Point, name: str, value: Any) -> Point | None:
+    return None if place.values.get(name) == value else replace(place, values={**place.values, name: value})
+
+
+def _with_size(place: Point, name: str, value: int) -> Point | None:
+    return replace(place, sizes={**place.sizes, name: value}) if value < place.sizes[name] else None
+
+
+def _simpler_scalar(place: Point, name: str, value: Fraction) -> Point | None:
+    now = place.values[name]
+    plain = isinstance(now, Fraction) and now.denominator == 1 and (now == 2 or (now < 0 and value > 0 and now == -1))
+    return None if plain or now == value or now == 1 else replace(place, values={**place.values, name: value})

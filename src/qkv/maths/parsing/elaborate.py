@@ -1,0 +1,628 @@
+"""Adding and multiplying typed trees: which shapes fit, and what to say where they do not."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import NoReturn
+
+from qkv.errors import IllTyped, Unreadable
+from qkv.maths.parsing import functions, products, scripts, shapes, sums
+from qkv.maths.parsing.grammar import Syntax, Token, is_rule, is_token, only, span_of, walk, without_brackets
+from qkv.maths.parsing.products import LARGEST_EXPONENT
+from qkv.maths.parsing.shapes import (
+    DEEPEST,
+    OR,
+    can_unify,
+    depth,
+    describe_shape,
+    describe_size,
+    is_transposed_list,
+    node_text,
+    pretty_name,
+    product_text,
+    resolve_sizes,
+    resolved_size,
+    shortened,
+    unify,
+    unify_shapes,
+    unknown_size,
+)
+from qkv.maths.parsing.words import FUNCTIONS
+from qkv.maths.sizes import NATURAL
+from qkv.maths.tree import (
+    Add,
+    Call,
+    Constant,
+    Contract,
+    Divide,
+    Hadamard,
+    Index,
+    Multiply,
+    Node,
+    Number,
+    Order,
+    Outer,
+    PlusMinus,
+    Power,
+    Relation,
+    Shape,
+    Span,
+    Special,
+    Symbol,
+    Transpose,
+    Type,
+    Written,
+)
+
+_MOST_STEPS = 20_000
+
+
+class Elaborator:
+    """One text with the types of its names.
+
+    `naturals`: an undeclared name is a natural (in sizes and inside O). `told`: indices that are free, whatever the
+    text looks like.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        types: Mapping[str, Type],
+        syntax: Syntax,
+        *,
+        naturals: bool = False,
+        told: Collection[str] = (),
+    ) -> None:
+        self.source = source
+        self.types, self.naturals, self.told = types, naturals, frozenset(told)
+        self.bound: dict[str, str] = {}
+        self.loose: dict[str, Span] = {}
+        self.scope: dict[str, Node] = {}
+        self.free: dict[str, Index] = {}
+        self.steps = 0
+        self.used = scripts.subscript_names(syntax)
+        self.syntax = syntax
+
+    def unreadable(self, reason: str, span: Span) -> NoReturn:
+        raise Unreadable(reason, self.source, span)
+
+    def whole(self, expected: Shape | None) -> Node:
+        """The tree of the whole text, its sizes settled."""
+        return _whole_text(self, expected)
+
+    def term(self, part: Syntax | Token) -> Node:
+        """Any part of the syntax that stands for a value."""
+        part = without_brackets(part)
+        self.steps += 1
+        if self.steps > _MOST_STEPS:
+            self.unreadable("this takes too many steps to read", span_of(part))
+        if isinstance(part, Token):
+            return self._token(part)
+        handler = getattr(self, f"_{part.kind}", None)
+        if handler is None:
+            self.unreadable("this is no expression", part.span)
+        return handler(part)
+
+    def _chain(self, part: Syntax) -> Node:
+        if len(part) > 1:
+            self.unreadable("a relation inside an expression is not read", part.span)
+        return self.term(part[0])
+
+    def _expression(self, part: Syntax) -> Node:
+        terms: list[Node] = []
+        signs: list[Token] = []
+        for piece in part:
+            if is_rule(piece, "sign"):
+                signs.append(piece[0])
+                continue
+            term = self.term(piece)
+            for sign in reversed(signs):
+                term = self.signed(sign, term)
+            terms.append(term)
+            signs = []
+        return self.add(terms, part.span)
+
+    def signed(self, sign: Token | None, node: Node) -> Node:
+        if sign is None or sign.type == "PLUS":
+            return node
+        span = (span_of(sign)[0], node.span[1])
+        if sign.type == "MINUS":
+            return self.negate(node, span)
+        return PlusMinus(node.shape, self.negate(node, span) if sign == "mp" else node, span=span)
+
+    def _product(self, part: Syntax) -> Node:
+        return products.product(self, part)
+
+    def _operand(self, part: Syntax) -> Node:
+        suffixes = [piece for piece in part.parts[1:] if isinstance(piece, Syntax)]
+        return scripts.with_scripts(self, *functions.regrouped(part[0], suffixes), part.span)
+
+    def _group(self, part: Syntax) -> Node:
+        rows = part[1]
+        assert isinstance(rows, Syntax)
+        if len(rows) == 1 and len(rows[0]) == 1:
+            inner = self.term(rows[0][0])
+            listed = is_token(part[0], "LBRACK") and not is_rule(without_brackets(rows[0][0]), "matrix")
+            if listed and isinstance(inner, Written) and len(inner.shape) == 1:
+                return Written((1, *inner.shape), inner.entries, span=part.span)
+            return inner if is_token(part[0], "LBRACE") else replace(inner, span=part.span)
+        if is_token(part[0], "LSET"):
+            self.unreadable("a set of several values is not read", part.span)
+        entries = [[self.term(e) for e in row if not is_token(e, "COMMA")] for row in rows if not is_token(row, "SEMI")]
+        if len(entries) == 1:
+            return self._list(entries[0], part.span)
+        return self.written(entries, part.span)
+
+    def _list(self, entries: list[Node], span: Span) -> Node:
+        """(1, 4, 3): a vector; of vectors of one size, [[1, 2], [3, 4]]: a matrix."""
+        if all(isinstance(entry, Written) and len(entry.shape) == 1 for entry in entries):
+            return self.written([list(entry.entries) for entry in entries if isinstance(entry, Written)], span)
+        self._scalars(entries)
+        return Written((len(entries),), tuple(entries), span=span)
+
+    def written(self, rows: list[list[Node]], span: Span) -> Node:
+        """Rows of a matrix; one entry in each is a vector."""
+        width = len(rows[0])
+        for row in rows:
+            self._scalars(row)
+            if len(row) != width:
+                self.ill_typed(f"the rows of this matrix have {width} and {len(row)} entries", span)
+        entries = tuple(entry for row in rows for entry in row)
+        return Written((len(rows),) if width == 1 else (len(rows), width), entries, span=span)
+
+    def _scalars(self, entries: list[Node]) -> None:
+        for entry in entries:
+            if entry.shape:
+                self.ill_typed(
+                    f"an entry is a scalar, and {self.text(entry)} is {describe_shape(entry.shape)}", entry.span
+                )
+
+    def _matrix(self, part: Syntax) -> Node:
+        lines = [line for line in part if is_rule(line, "line")]
+        return self.written([[self.term(e) for e in line if not is_token(e, "AMP")] for line in lines], part.span)
+
+    def _fraction(self, part: Syntax) -> Node:
+        derivative = products.fraction_derivative(self, part)
+        if derivative is not None:
+            return derivative
+        made = functions.binomial if part[0] == "binom" else Elaborator.divide
+        return made(self, self.term(part[1]), self.term(part[2]), part.span)
+
+    def _over(self, part: Syntax) -> Node:
+        return self.divide(self.term(part[0]), self.term(part[2]), part.span)
+
+    def _root(self, part: Syntax) -> Node:
+        body = self.term(part[-1])
+        if len(part) == 2:
+            return self.entrywise("sqrt", body, part.span)
+        degree = self.term(part[2])
+        if body.shape or degree.shape:
+            self.ill_typed("this root is taken of scalars only", part.span)
+        exponent = self.divide(self.number(1, degree.span), degree, degree.span)
+        return scripts.power(self, body, exponent, part.span)
+
+    def _partial(self, part: Syntax) -> Node:
+        self.unreadable("∂ stands only in a derivative, \\frac{\\partial f}{\\partial x_j}, and ∇ as ∇_x f", part.span)
+
+    def _call(self, part: Syntax) -> Node:
+        return functions.call(self, part)
+
+    def _applied(self, part: Syntax) -> Node:
+        return functions.applied(self, part)
+
+    def _bare(self, part: Syntax) -> Node:
+        return self._product(part)
+
+    def _mapped(self, part: Syntax) -> Node:
+        return functions.mapped(self, part)
+
+    def _big(self, part: Syntax) -> Node:
+        return sums.big_operator(self, part)
+
+    def _order(self, part: Syntax) -> Node:
+        before, self.naturals = self.naturals, True
+        body = self.term(part[1])
+        self.naturals = before
+        if body.shape:
+            self.ill_typed(f"a rate of growth is a scalar, and this is {describe_shape(body.shape)}", part.span)
+        return Order((), str(part[0]), body, span=part.span)
+
+    def _norm(self, part: Syntax) -> Node:
+        return functions.norm(self, self.term(part[1]), "", part.span)
+
+    def _bars(self, part: Syntax) -> Node:
+        body = self.term(part[1])
+        if len(body.shape) == 2 and body.shape[0] != 1:
+            self.ill_typed(
+                "|·| of a matrix is not read",
+                part.span,
+                OR.join(shapes.node_text(Call((), name, (body,))) for name in ("norm_F", "det")),
+            )
+        return functions.norm(self, body, "", part.span)
+
+    def _angle(self, part: Syntax) -> Node:
+        left, right = self.term(part[1]), self.term(part[3])
+        if len(left.shape) == len(right.shape) == 2 and unify_shapes(left.shape, right.shape):
+            inner = Contract((left.shape[1], right.shape[1]), self.transpose(left, left.span), right, span=part.span)
+            return Call((), "trace", (inner,), span=part.span)
+        if len(left.shape) != 1 or len(right.shape) != 1:
+            self.ill_typed("⟨ , ⟩ is the product of two vectors of one size", part.span)
+        return self.multiply(left, right, "dot", part.span)
+
+    def _token(self, token: Token) -> Node:
+        span = span_of(token)
+        match token.type:
+            case "NUMBER":
+                return self._number(token, span)
+            case "NAME" | "MAP":
+                return self.name(str(token), span)
+            case "CONST":
+                return Constant((), str(token), span=span)
+            case "ONES" | "ZEROS":
+                return Special((unknown_size(),), token.type.lower(), span=span)
+            case "REFUSED":
+                self.unreadable(f"{token} as an upper index is not read; the transpose is written ^T", span)
+        return self.unreadable(f"{token} was not expected here", span)
+
+    def _number(self, token: Token, span: Span) -> Number:
+        mantissa, _, exponent = str(token).lower().partition("e")
+        if len(exponent) > 5 or abs(int(exponent or 0)) > LARGEST_EXPONENT:
+            self.unreadable(f"this exponent is beyond ±{LARGEST_EXPONENT}", span)
+        scale = Fraction(10) ** int(exponent or 0)
+        digits = len(mantissa.partition(".")[2])
+        unit = Fraction(1, 10**digits) * scale if "." in mantissa else None
+        return Number((), Fraction(mantissa) * scale, unit, span=span)
+
+    def name(self, name: str, span: Span) -> Node:
+        """A name as a value: bound, declared, an index that is free, or a letter that means something by itself."""
+        if name in self.scope:
+            bound = self.scope[name]
+            return Index((), name, bound.size, span=span) if isinstance(bound, Index) and bound.name == name else bound
+        kind = self.types.get(name)
+        if kind is not None:
+            if kind.kind == "index":
+                return Index((), name, kind.shape[0], span=span)
+            if kind.kind == "map":
+                self.ill_typed(f"{pretty_name(name)} is a map: write {pretty_name(name)}(x)", span)
+            return Symbol(kind.shape, name, kind, span=span)
+        if self.naturals:
+            return Symbol((), name, NATURAL, span=span)
+        if name == "I":
+            size = unknown_size()
+            return Special((size, size), "identity", span=span)
+        if name == "e":
+            return Constant((), "e", span=span)
+        if name in self.used:
+            return self.free_index(name, span)
+        return self.undeclared(name, span)
+
+    def free_index(self, name: str, span: Span) -> Index:
+        known = self.free.setdefault(name, Index((), name, unknown_size(), span=span))
+        self.loose.setdefault(name, span)
+        return Index((), name, known.size, span=span)
+
+    def undeclared(self, name: str, span: Span) -> NoReturn:
+        names, shown = list(self.types), pretty_name(name)
+        other = next((known for known in names if known.lower() == name.lower()), None)
+        if other:
+            self.ill_typed(
+                f"{shown} is not declared; {pretty_name(other)} is, and case matters", span, pretty_name(other)
+            )
+        close = difflib.get_close_matches(name, names, n=1, cutoff=0.7) if len(name) > 2 else []
+        if "'" in name and name.rstrip("'") in names:
+            bare = pretty_name(name.rstrip("'"))
+            self.ill_typed(f"{shown} is not declared, and a prime is part of a name", span, f"{bare}ᵀ{OR}{bare}")
+        listed = ", ".join(map(pretty_name, names[:12])) + (", …" if len(names) > 12 else "")
+        reason = f"{shown} is not declared" + (f"; {listed} {'are' if len(names) > 1 else 'is'}" if names else "")
+        similar = difflib.get_close_matches(name, FUNCTIONS, n=1, cutoff=0.75) if len(name) > 2 and not close else []
+        if similar:
+            reason = f"{shown} is not declared; the function {similar[0]} is known"
+        self.ill_typed(reason, span, pretty_name(close[0]) if close else "")
+
+    def text(self, node: Node) -> str:
+        """A part as a sentence shows it."""
+        return shortened(node_text(node) or self.source[slice(*node.span)].strip())
+
+    def ill_typed(self, reason: str, span: Span, suggestion: str = "") -> NoReturn:
+        raise IllTyped(reason, self.source, span, suggestion)
+
+    def number(self, value: int | Fraction, span: Span) -> Number:
+        return Number((), Fraction(value), span=span)
+
+    def negate(self, node: Node, span: Span) -> Node:
+        if isinstance(node, Number):
+            return Number((), -node.value, node.unit, node.rounded, span=span)
+        if isinstance(node, Multiply):
+            first = node.factors[0]
+            if isinstance(first, Number) and first.value > 0 and first.value != 1:
+                return Multiply(node.shape, (self.negate(first, first.span), *node.factors[1:]), span=span)
+            return Multiply(node.shape, (self.number(-1, span), *node.factors), span=span)
+        return Multiply(node.shape, (self.number(-1, span), node), span=span)
+
+    def add(self, terms: list[Node], span: Span) -> Node:
+        """Terms of one shape; a 0 beside vectors is the zero vector."""
+        if len(terms) == 1:
+            return terms[0]
+        if any(isinstance(term, Order) for term in terms):
+            return self._orders(terms, span)
+        widest = max(terms, key=lambda term: (not is_transposed_list(term), len(term.shape), not _is_zeros(term)))
+        shaped = [self.as_shape(term, widest.shape) for term in terms]
+        for term, given in zip(shaped, terms, strict=True):
+            if not unify_shapes(term.shape, widest.shape):
+                self._unlike(given, widest, terms)
+        flat: list[Node] = []
+        for term in shaped:
+            flat.extend(term.terms if isinstance(term, Add) else [term])
+        return Add(widest.shape, tuple(flat), span=span)
+
+    def _orders(self, terms: list[Node], span: Span) -> Node:
+        bodies = [term.body for term in terms if isinstance(term, Order)]
+        kinds = {term.kind for term in terms if isinstance(term, Order)}
+        if len(kinds) != 1 or len(bodies) != len(terms):
+            self.ill_typed("a class of growth stands alone: nothing is added to it; write one of the whole", span)
+        return Order((), kinds.pop(), self.add(bodies, span), span=span)
+
+    def as_shape(self, node: Node, shape: Shape) -> Node:
+        """A 0 where a vector or a matrix is wanted, and a written list turned the right way up."""
+        if isinstance(node, Number) and node.value == 0 and shape:
+            return Special(shape, "zeros", span=node.span)
+        if _is_zeros(node) and len(node.shape) != len(shape) and shape:
+            return Special(shape, "zeros", span=node.span)
+        if len(shape) == 1 and isinstance(node, Transpose) and is_transposed_list(node):
+            return node.body
+        return node
+
+    def _unlike(self, term: Node, other: Node, terms: list[Node]) -> NoReturn:
+        first, second = (term, other) if term.span <= other.span else (other, term)
+        reason = (
+            f"{self.text(first)} is {describe_shape(first.shape)} and {self.text(second)} is "
+            f"{describe_shape(second.shape)}: they cannot be added"
+        )
+        start, stop = first.span[0], max(first.span[1], second.span[1])
+        small, large = sorted((term, other), key=lambda node: len(node.shape))
+        like = self._made_like(small, large)
+        suggestion = ""
+        if like is not None:
+            within = [like if part is small else part for part in terms if start <= part.span[0] < stop]
+            suggestion = node_text(Add(large.shape, tuple(within)))
+        self.ill_typed(reason, (start, stop), suggestion)
+
+    def _made_like(self, small: Node, large: Node) -> Node | None:
+        """What a term may have been meant as, beside a larger one."""
+        square = len(large.shape) == 2 and can_unify(*large.shape)
+        if not small.shape and (len(large.shape) == 1 or square):
+            special = Special(large.shape, "identity" if square else "ones")
+            one = isinstance(small, Number) and small.value == 1
+            return special if one else self.multiply(small, special, "", small.span)
+        if len(small.shape) == 2 and fits_transposed(small.shape, large.shape):
+            turned = self._flipped(small)
+            return None if turned == large else turned
+        return None
+
+    def multiply(self, left: Node, right: Node, how: str, span: Span) -> Node:
+        """left times right; `how` is "" or "times" for juxtaposition, "dot", "odot" or "otimes"."""
+        if isinstance(left, Order) or isinstance(right, Order):
+            self.ill_typed("a class of growth stands alone: nothing multiplies it", span)
+        if how == "odot" and left.shape and right.shape:
+            return self._hadamard(left, right, span)
+        scalars_left, first = _split_scalars(left)
+        scalars_right, second = _split_scalars(right)
+        scalars = scalars_left + scalars_right
+        if first is None or second is None:
+            return _scaled_product(scalars, first if second is None else second, span)
+        core = self._core(first, second, how, scalars, span)
+        return _times_scalars(scalars, core, span)
+
+    def _core(self, first: Node, second: Node, how: str, scalars: list[Node], span: Span) -> Node:
+        """The product of two vectors or matrices; `scalars` stand beside it, and so they do in a suggestion."""
+        if how == "dot" and isinstance(first, Written) and isinstance(second, Transpose) and is_transposed_list(second):
+            second = second.body  # a list is one vector, lying or standing
+        if how == "dot" and len(first.shape) == len(second.shape) == 1:
+            if not unify(first.shape[0], second.shape[0]):
+                self._mismatch(first, second, scalars, span)
+            return Contract((), Transpose((1, *first.shape), first, span=first.span), second, span=span)
+        if how == "otimes":
+            if len(first.shape) != 1 or len(second.shape) != 1:
+                self.ill_typed("⊗ is the outer product of two vectors", span)
+            return Outer((*first.shape, *second.shape), first, second, span=span)
+        return self._matrix_product(first, second, scalars, span)
+
+    def _hadamard(self, left: Node, right: Node, span: Span) -> Node:
+        if not unify_shapes(left.shape, right.shape):
+            self.ill_typed(
+                f"⊙ wants two of one shape, and {self.text(left)} is {describe_shape(left.shape)}, "
+                f"{self.text(right)} {describe_shape(right.shape)}",
+                span,
+            )
+        return Hadamard(left.shape, left, right, span=span)
+
+    def _matrix_product(self, left: Node, right: Node, scalars: list[Node], span: Span) -> Node:
+        a = left.shape
+        if len(a) == 2 and isinstance(right, Transpose) and is_transposed_list(right) and not can_unify(a[1], 1):
+            right = right.body
+        b = right.shape
+        if len(a) == 1 and len(b) == 2 and resolved_size(b[0]) == 1:
+            inner = right.body if isinstance(right, Transpose) else Transpose((b[1],), right, span=right.span)
+            return Outer((a[0], b[1]), left, inner, span=span)
+        if len(a) == 2 and len(b) == 1 and unify(a[1], b[0]):
+            return Contract(() if resolved_size(a[0]) == 1 else (a[0],), left, right, span=span)
+        if len(a) == 2 and len(b) == 2 and unify(a[1], b[0]):
+            return Contract((a[0], b[1]), left, right, span=span)
+        return self._mismatch(left, right, scalars, span)
+
+    def _mismatch(self, left: Node, right: Node, scalars: list[Node], span: Span) -> NoReturn:
+        a, b = left.shape, right.shape
+        shown = shortened(product_text(left, right) or f"{self.text(left)} {self.text(right)}")
+        if len(a) == len(b) == 1:
+            alike = can_unify(a[0], b[0])
+            sizes = "" if alike else f" of sizes {describe_size(a[0])} and {describe_size(b[0])}"
+            inner = Contract((), Transpose((1, *a), left), right)
+            products = [inner] * alike + [Outer((*a, *b), left, right)]
+            meant = OR.join(filter(None, (node_text(_times_scalars(scalars, node, span)) for node in products)))
+            self.ill_typed(f"{shown}: two columns{sizes} have no product", span, meant)
+        pairs = [(left, self._flipped(right)), (self._flipped(left), right), (right, left)]
+        fitting = next(((x, y) for x, y in pairs if _multipliable(x.shape, y.shape)), None)
+        meant = product_text(*fitting) if fitting else ""
+        if fitting and scalars:
+            meant = node_text(_times_scalars(scalars, self._matrix_product(*fitting, scalars, span), span))
+        self.ill_typed(f"{shown}: ({_times_text(a)})({_times_text(b)}) do not fit", span, meant)
+
+    def _flipped(self, node: Node) -> Node:
+        return node.body if isinstance(node, Transpose) else self.transpose(node, node.span)
+
+    def divide(self, top: Node, bottom: Node, span: Span) -> Node:
+        if isinstance(top, Order) or isinstance(bottom, Order):
+            self.ill_typed("a class of growth stands alone: it is not divided", span)
+        if bottom.shape:
+            square = len(bottom.shape) == 2 and can_unify(*bottom.shape)
+            reason = f"{self.text(bottom)} is {describe_shape(bottom.shape)}, and nothing is divided by one"
+            if square and (not top.shape or can_unify(top.shape[-1], bottom.shape[0])):
+                inverse = Power(bottom.shape, bottom, self.number(-1, bottom.span))
+                self.ill_typed(reason, span, product_text(top, inverse))
+            self.ill_typed(reason, bottom.span)
+        return Divide(top.shape, top, bottom, span=span)
+
+    def transpose(self, node: Node, span: Span) -> Node:
+        if not node.shape:
+            return node
+        if len(node.shape) == 1:
+            return Transpose((1, *node.shape), node, span=span)
+        return Transpose(_transposed_shape(node.shape), node, span=span)
+
+    def entrywise(self, name: str, node: Node, span: Span) -> Node:
+        return Call(node.shape, name, (node,), span=span)
+
+
+def _whole_text(elaborator: Elaborator, expected: Shape | None) -> Node:
+    """The tree of the whole text, its sizes settled."""
+    syntax = elaborator.syntax
+    chain = syntax[-1]
+    assert isinstance(chain, Syntax)
+    said = is_rule(syntax, "said")
+    signs = [str(part) for part in chain if is_token(part, "REL")]
+    written = [part for part in chain if not is_token(part, "REL")]
+    dropping = all(sign in ("=", "≈") for sign in signs)
+    members: list[Node] = []
+    kept: list[str] = []
+    for place, part in enumerate(written):
+        try:
+            member = _finish_member(elaborator, _read_member(elaborator, part), expected)
+        except IllTyped:
+            if not dropping or place == len(written) - 1 or not _is_head(part):
+                raise
+            continue
+        if members:
+            kept.append(signs[place - 1])
+        members.append(member)
+    if (signs and signs[-1] == "≈") or (said and syntax[0] == "≈"):
+        members[-1] = _mark_rounded(members[-1])
+    if len(members) == 1:
+        return members[0]
+    return Relation(members[-1].shape, tuple(members), tuple(kept), span=chain.span)
+
+
+def _read_member(elaborator: Elaborator, part: Syntax | Token) -> Node:
+    """One member; what a sum binds in it is not meant outside that sum, unless it is declared or told to be free."""
+    elaborator.bound, elaborator.loose = {}, {}
+    node = elaborator.term(part)
+    for name, span in elaborator.loose.items():
+        if name in elaborator.bound and name not in elaborator.told:
+            what, shown = elaborator.bound[name], pretty_name(name)
+            reason = f"{shown} is bound by the {what} only, and nothing declares it outside"
+            elaborator.ill_typed(f"{reason}; put brackets round all that the {what} is over if both are meant", span)
+    return node
+
+
+def _is_head(part: Syntax | Token) -> bool:
+    """What stands before an = and may go unread: a name, or a call such as Attention(Q, K, V), with its indices."""
+    part = only(part)
+    if isinstance(part, Token):
+        return part.type in ("NAME", "MAP")
+    if part.kind == "operand":
+        return _is_head(part[0])
+    if part.kind == "product":
+        named = only(part[0])
+        base = named[0] if is_rule(named, "operand") else named
+        group = only(part[1])
+        inner = group[0] if is_rule(group, "operand") else group
+        return len(part) == 2 and is_token(base, "NAME") and is_rule(inner, "group")
+    if part.kind == "group":
+        rows = part[1]
+        return len(rows) == 1 and len(rows[0]) == 1 and _is_head(rows[0][0])
+    if part.kind == "fraction":
+        return any(is_token(leaf, "PARTIAL") for leaf in walk(part)) or all(map(_starts_with_d, part.parts[1:]))
+    return part.kind in ("call", "applied", "mapped", "norm", "bars")
+
+
+def _starts_with_d(part: Syntax | Token) -> bool:
+    """dL or ds."""
+    return next((str(leaf) for leaf in walk(part) if is_token(leaf, "NAME")), "") == "d"
+
+
+def _finish_member(elaborator: Elaborator, node: Node, expected: Shape | None) -> Node:
+    if isinstance(node, Transpose) and is_transposed_list(node):
+        node = node.body
+    if expected is not None:
+        node = elaborator.as_shape(node, expected)
+        unify_shapes(node.shape, expected)
+    if depth(node, DEEPEST) > DEEPEST:
+        elaborator.unreadable("this is nested too deeply, definitions included", node.span)
+
+    def missing(one: Node) -> NoReturn:
+        if isinstance(one, Index):
+            reason = f"nothing says how far {pretty_name(one.name)} runs: declare it as index[n], or write the range"
+            elaborator.ill_typed(f"{reason} of the sum", one.span)
+        sign = {"ones": "1", "zeros": "0", "identity": "I"}.get(getattr(one, "name", ""), "1")
+        elaborator.ill_typed(f"nothing says of what size {elaborator.text(one)} is: write {sign}_d", one.span)
+
+    return resolve_sizes(node, missing)
+
+
+def _mark_rounded(node: Node) -> Node:
+    if isinstance(node, Number):
+        return Number((), node.value, node.unit, True, span=node.span)
+    if isinstance(node, Written):
+        return Written(node.shape, tuple(_mark_rounded(entry) for entry in node.entries), span=node.span)
+    return node
+
+
+def fits_transposed(a: Shape, b: Shape) -> bool:
+    return len(a) == len(b) == 2 and can_unify(a[0], b[1]) and can_unify(a[1], b[0])
+
+
+def _is_zeros(node: Node) -> bool:
+    return isinstance(node, Special) and node.name == "zeros"
+
+
+def _scaled_product(scalars: list[Node], core: Node | None, span: Span) -> Node:
+    factors = scalars if core is None else [*scalars, core]
+    return factors[0] if len(factors) == 1 else Multiply(core.shape if core else (), tuple(factors), span=span)
+
+
+def _times_scalars(scalars: list[Node], core: Node, span: Span) -> Node:
+    return _scaled_product(scalars, core, span) if core.shape else _scaled_product([*scalars, core], None, span)
+
+
+def _split_scalars(node: Node) -> tuple[list[Node], Node | None]:
+    """The scalars of a product, and its one vector or matrix."""
+    factors = list(node.factors) if isinstance(node, Multiply) else [node]
+    return [factor for factor in factors if not factor.shape], next((f for f in factors if f.shape), None)
+
+
+def _transposed_shape(shape: Shape) -> Shape:
+    if len(shape) == 1:
+        return (1, *shape)
+    return (shape[1],) if resolved_size(shape[0]) == 1 else (shape[1], shape[0])
+
+
+def _multipliable(a: Shape, b: Shape) -> bool:
+    if len(a) == 1:
+        return len(b) == 2 and resolved_size(b[0]) == 1
+    return can_unify(a[1], b[0])
+
+
+def _times_text(shape: Shape) -> str:
+    return "×".join(describe_size(size) for size in shape)

@@ -1,0 +1,748 @@
+"""Tokens of one text as they are made, and its letters: which runs of them are names, and which are functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from qkv.errors import Unreadable
+from qkv.maths.parsing import naming
+from qkv.maths.parsing.grammar import Token, one_statement
+from qkv.maths.parsing.naming import CleanText
+from qkv.maths.parsing.words import (
+    ACCENTS,
+    BLOCKS,
+    FUNCTIONS,
+    JOINING,
+    MATRICES,
+    OLD_STYLES,
+    OPERATORS,
+    REFUSALS,
+    RELATIONS,
+    SENTENCES,
+    SKIPPED,
+    SPACES,
+    STYLES,
+    TEXTS,
+    UNREAD,
+)
+from qkv.maths.tree import Type
+
+DEEPEST = 60
+_LETTERS = re.compile(r"[A-Za-z]+")
+_SNAKE = re.compile(r"[A-Za-z]{3,}_[A-Za-z]{2,}(?![A-Za-z0-9_])")
+# What log3 is not the logarithm of: log3 \\cdot x is a product.
+_NO_ARGUMENT = "|".join(
+    ["right", "end", *filter(str.isalpha, RELATIONS)]
+    + [word for word, (kind, _) in OPERATORS.items() if kind in ("TIMES", "DIV", "ODOT", "OTIMES", "PM", "OVER", "ROW")]
+)
+_BASED = re.compile(
+    r"(log)(\d+(?:\.\d+)?)(?=\s*[(\[{]|\s*\\(?:left|[Bb]ig)"
+    rf"|\s+(?:[A-Za-z0-9]|\\(?!\\|(?:{_NO_ARGUMENT})(?![A-Za-z]))))"
+)
+_AFTER = re.compile(r"(?:\\[,;:!)\] ]|[\s.,;$`]|\*\*)+$")
+_EQUATION_NUMBER = re.compile(
+    r"(?:[.,;]|\\(?:q?quad|hfill)(?![A-Za-z]))(?:[\s~.,;]|\\(?:[,;:! ]|(?:q?quad|hfill)(?![A-Za-z])))*"
+    r"(?:\\(?:text|mathrm|textrm|mbox)\s*\{\s*)?\(\s*\d+(?:\.\d+)*[a-z]?\s*\)(?:\s*\})?"
+    r"(?=[\s.,;$`*]*(?:\\[)\]][\s.,;]*)?(?:\\end(?![A-Za-z])|$))"
+)
+# A word that a sum runs over; letters that people count with are several indices.
+_RUN = r"\s*(?![ijklmnst]+(?![A-Za-z]))([A-Za-z]{2,})\s*"
+_LE = r"(?:[≤<]|\\leq?(?![A-Za-z]))"
+_RUNS = re.compile(rf"_\s*\{{{_RUN}=|{_LE}{_RUN}(?={_LE})")
+_SIZING = re.compile(
+    r"(?:[\s~]|\{\s*\}|\\(?:"
+    + "|".join(f"{re.escape(word)}(?![A-Za-z])" if word.isalpha() else re.escape(word) for word in SKIPPED)
+    + "))*"
+)
+CLOSES = {
+    "LPAR": "RPAR",
+    "LBRACK": "RBRACK",
+    "LBRACE": "RBRACE",
+    "LSET": "RSET",
+    "ROOT_L": "ROOT_R",
+    "LANGLE": "RANGLE",
+    "BEGIN": "END",
+    "NORM_L": "NORM_R",
+    "BAR_L": "BAR_R",
+    "BLOCK": "",  # closed by \\end, without a token
+}
+_ORDERS = ("O", "Theta", "Omega")
+_GAP_BELOW = re.compile(r"\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\]")
+_COUNTED = re.compile(r"\s*\{\s*\d+\s*\}")
+_STYLED = re.compile(rf"\\({'|'.join(sorted(STYLES | TEXTS, key=len, reverse=True))})\s*\{{([^{{}}]*)\}}")
+_SKIPPED_IN_BLOCKS = re.compile(r"&|[.,;]\s*\\(?:\\|end(?![A-Za-z]))")
+_BINARY = sorted({*RELATIONS, "cdot", "times", "odot", "otimes", "pm"} - {"=", "<", ">", "<=", ">=", "!=", "==", ":="})
+_GOES_ON = re.compile(
+    r"(?:[\s&~]|\{\s*\}|\\(?:[,;:! ]|q?quad(?![A-Za-z])))*"
+    rf"(?:[-+=<>/*]|!=|:=|\\(?:{'|'.join(_BINARY)})(?![A-Za-z])|\\end(?![A-Za-z])|\Z)"
+)
+ENDS = frozenset(
+    [
+        "NUMBER",
+        "NAME",
+        "CONST",
+        "TOP",
+        "ONES",
+        "ZEROS",
+        "REFUSED",
+        "RPAR",
+        "RBRACK",
+        "RBRACE",
+        "RSET",
+        "BAR_R",
+        "NORM_R",
+        "RANGLE",
+        "END",
+        "ALL",
+    ]
+)
+_SPACE = r"(?:\\[,;: ]|[~ ]|\{,\})"
+_GROUPED = re.compile(rf"[1-9]\d{{0,2}}(?:{_SPACE}\d{{3}})+(?!{_SPACE}?\d)(?:\.\d+)?")
+_NUMBER = re.compile(
+    r"(?:\d+(?:\.\d+|\.(?=\s*(?:[,;\])&]|\\\\|\\(?:right|end)(?![A-Za-z]))))?|\.\d+)"
+    r"(?:[eE](?:[+-]\d+|\d+(?![A-Za-z]))(?!\^))?"
+)
+_TENS_APART = re.compile(r"\d*\.\d+ [eE][+-]\d+(?![A-Za-z^.])")
+_TEN = re.compile(r"10\s*(?:\^|\*\*)")
+_COMMAND = re.compile(r"\\([A-Za-z]+\*?|.)", re.DOTALL)
+_RELATION = re.compile(r"<=|>=|!=|==|:=|=|<|>")
+_BEFORE = re.compile(
+    r"(?:\\[,;:!(\[ ]|[\s$`]|\*\*|=>|\\(?:Rightarrow|Longrightarrow|implies|therefore|iff)(?![A-Za-z]))*"
+)
+# Possessive: digits that do not end in a bracket are not tried again in every way of cutting them up.
+_NUMBERS = re.compile(r"\[(?:[\s.+\-/;]|\d++(?:[eE][+-]?\d++)?)*+\]")
+_PLACE = r"\s*(?:(?::|\d+|[A-Za-z]\w*(?:\s*[+-]\s*\d+)?))\s*"
+_PLACES = re.compile(rf"\[{_PLACE}(?:,{_PLACE})?(?:\\right\s*)?\]")
+# A stop with spaces around it is no end of a sentence: mu . mu
+_SPACED_DOT = re.compile(r" \. +(?=[A-Za-z\\(|])")
+_GAP = re.compile(r"(?<=[\d.])\s+(?=[+-]?[\d.])")
+_OLD_STYLE = re.compile(rf"\{{\s*\\(?:{'|'.join(sorted(OLD_STYLES))})\s*([A-Za-z]+)\s*\}}")
+_BRACKETS = {"(": "LPAR", ")": "RPAR", "[": "LBRACK", "]": "RBRACK", "{": "LBRACE", "}": "RBRACE"}
+_FENCES = {
+    "{": "LSET",
+    "}": "RSET",
+    "lbrace": "LSET",
+    "rbrace": "RSET",
+    "lbrack": "LBRACK",
+    "rbrack": "RBRACK",
+    "langle": "LANGLE",
+    "rangle": "RANGLE",
+    "lVert": "NORM_L",
+    "rVert": "NORM_R",
+    "lvert": "BAR_L",
+    "rvert": "BAR_R",
+}
+
+
+@dataclass(frozen=True)
+class Open:
+    kind: str
+    place: int
+    mark: str  # what stood before it: "sub", "sup", "order", "fraction"
+
+
+class Lexer:
+    """The tokens of one text.
+
+    Args:
+        clean: The text in ASCII.
+        names: Declared names and their types.
+        maps: Those of the names that are functions.
+        single: Read || as two bars, not as the bars of a norm.
+    """
+
+    def __init__(
+        self, clean: CleanText, names: Mapping[str, Type], maps: Collection[str], *, single: bool = False
+    ) -> None:
+        self.clean, self.names, self.maps, self.single = clean, names, maps, single
+        after = _AFTER.search(clean.text)
+        self.text = clean.text[: after.start()] if after else clean.text
+        number = _EQUATION_NUMBER.search(self.text)
+        self.number = number.span() if number else (-1, -1)
+        self.summed = {word for words in _RUNS.findall(self.text) for word in words if word}
+        self.tokens: list[Token] = []
+        self.open: list[Open] = []
+        self.gaps: set[int] = set()
+        self.words: set[int] = set()
+        self.wide: set[int] = set()  # tokens that a \\quad stands before
+        self.arguments: set[int] = set()  # digits that a fraction takes
+        self.placed = -1  # how many tokens there were after q[1]
+
+    def run(self) -> list[Token]:
+        before = _BEFORE.match(self.text)
+        at = before.end() if before else 0
+        while at < len(self.text):
+            at = self._step(at)
+        if self.open:
+            place, end = self.open[-1].place, self._opening_ends(self.open[-1])
+            what = self.clean.source[slice(*self.clean.span(place, end))].strip()
+            raise self._unreadable(f"{what} is never closed", place, end)
+        self._refuse_prose()
+        return one_statement(self.tokens, self.wide, self.names, self.clean.source)
+
+    def _step(self, at: int) -> int:
+        letter = self.text[at]
+        if at in self.gaps:
+            self._put("COMMA", ",", at, at + 1)
+        if at == self.number[0]:
+            return self.number[1]
+        if letter in " ~$":
+            return at + 1
+        if letter.isdigit() or (letter == "." and self.text[at + 1 : at + 2].isdigit()):
+            return self._number(at)
+        if letter.isalpha():
+            return self._letters(at)
+        if letter == "\\":
+            return self._command(at)
+        if letter in _BRACKETS:
+            return self._bracket(at)
+        if letter == "|":
+            return self._bar(at)
+        return self._sign(at)
+
+    def _sign(self, at: int) -> int:
+        letter = self.text[at]
+        relation = _RELATION.match(self.text, at)
+        if relation:
+            return self._put("REL", RELATIONS[relation[0]], at, relation.end())
+        if letter == "*" and (self._last() == "SUP" or (self._last() == "LBRACE" and self._within("sup"))):
+            return self._put("REFUSED", "*", at, at + 1)
+        if letter in ":*" and self._within("sub"):
+            return self._put("ALL", ":", at, at + 1)
+        if self.text.startswith("**", at):
+            return self._put("SUP", "^", at, at + 2)
+        if self.text.startswith(".T", at) and self._last() in ENDS:
+            self._put("SUP", "^", at, at + 1)
+            return self._put("TOP", "T", at + 1, at + 2)
+        simple = {
+            "+": "PLUS",
+            "-": "MINUS",
+            "*": "TIMES",
+            "@": "TIMES",
+            "/": "DIV",
+            "^": "SUP",
+            "_": "SUB",
+            ",": "COMMA",
+            ";": "SEMI",
+            "&": "AMP",
+        }
+        if self._lays_out(at):
+            return at + 1
+        if letter == "." and self._last() in ENDS and _SPACED_DOT.match(self.text, at - 1):
+            return self._put(*OPERATORS["cdot"], at, at + 1)
+        if letter in simple:
+            value = "times" if letter in "*@" else letter
+            return self._put(simple[letter], value, at, at + 1)
+        if letter == "'":
+            raise self._unreadable("a prime belongs to the name before it; the transpose is written ^T", at, at + 1)
+        if letter == "!":
+            raise self._unreadable("factorials are not read", at, at + 1)
+        raise self._unreadable(f"{letter} is no sign that qkv reads here", at, at + 1)
+
+    def _bracket(self, at: int) -> int:
+        letter = self.text[at]
+        if letter == "{" and re.match(r"\{\s*\}", self.text[at:]):
+            return self.text.index("}", at) + 1
+        old = _OLD_STYLE.match(self.text, at) if letter == "{" and not self._within("order") else None
+        if old and self._last() not in ("SUB", "SUP") and (stop := self._named("mathrm", old[1], at, old.end())) > 0:
+            return stop
+        if letter == "[":
+            if self._last() == "SQRT" and self.text[at - 1] != " ":
+                return self._put("ROOT_L", "[", at, at + 1)
+            if (places := self._places(at)) > 0:
+                return places
+            numbers = _NUMBERS.match(self.text, at)
+            if numbers and not self._within("sub", "sup"):
+                self.gaps |= {found.start() for found in _GAP.finditer(self.text, at, numbers.end())}
+        if letter == "]" and self.open and self.open[-1].kind == "ROOT_L":
+            return self._put("ROOT_R", "]", at, at + 1)
+        return self._put(_BRACKETS[letter], letter, at, at + 1)
+
+    def _places(self, at: int) -> int:
+        """q[1] and Q[i,:] after the name of a vector or a matrix, as lower indices; -1 where this is something else."""
+        found = _PLACES.match(self.text, at)
+        again = self._last() == "RBRACE" and self.placed == len(self.tokens)
+        if not found or not (again or self._has_axes()):
+            return -1
+        entries = [entry.strip() for entry in found[0].strip("[]").removesuffix("\\right").split(",")]
+        names = [name for entry in entries for name in re.findall(r"[A-Za-z]\w*", entry)]
+        if not all(map(self._is_place, names)) or (len(entries) == 2 and self.text[at - 1] == " "):
+            return -1
+        if again:
+            self.tokens.pop()
+            self._put("COMMA", ",", at, at + 1)
+        else:
+            self._put("SUB", "_", at, at + 1)
+            self._put("LBRACE", "{", at, at + 1)
+        place = at + 1
+        while place < found.end() - 1:
+            letter = self.text[place]
+            word = re.compile(r"\d+|[A-Za-z]\w*").match(self.text, place)
+            if word:
+                place = self._put("NUMBER" if letter.isdigit() else "NAME", word[0], place, word.end())
+            elif letter == ":":
+                place = self._put("ALL", ":", place, place + 1)
+            elif letter in ",+-":
+                kind = {",": "COMMA", "+": "PLUS", "-": "MINUS"}[letter]
+                place = self._put(kind, letter, place, place + 1)
+            else:
+                place += 1 if letter == " " else len("\\right")
+        if again:
+            first, last = self.clean.span(place, found.end())
+            self.tokens.append(Token("RBRACE", "}", start_pos=first, end_pos=last))
+        else:
+            self._put("RBRACE", "}", place, found.end())
+        self.placed = len(self.tokens)
+        return found.end()
+
+    def _has_axes(self) -> bool:
+        kind = self.names.get(str(self.tokens[-1])) if self._last() == "NAME" else None
+        return kind is not None and bool(kind.shape) and kind.kind != "index"
+
+    def _is_place(self, name: str) -> bool:
+        if name not in self.names:
+            return len(name) == 1
+        return self.names[name].kind in ("index", "natural")
+
+    def _bar(self, at: int) -> int:
+        top = self.open[-1].kind if self.open else ""
+        ended = self._last() in ENDS
+        if self.text.startswith("||", at) and not self.single and not (top == "BAR_L" and ended):
+            kind = "NORM_R" if top == "NORM_L" and ended else "NORM_L"
+            return self._put(kind, "||", at, at + 2)
+        return self._put("BAR_R" if top == "BAR_L" and ended else "BAR_L", "|", at, at + 1)
+
+    def _number(self, at: int) -> int:
+        found = _NUMBER.match(self.text, at)
+        if not found:  # another script's digit would have been refused before
+            raise self._unreadable("this is no number", at, at + 1)
+        if self._last() == "FRAC":
+            if not self.text[at].isdigit():
+                raise self._unreadable("a decimal in a fraction stands in braces: \\frac{0.5}{d}", at, found.end())
+            return self._digit(self._digit(at))
+        grouped = _GROUPED.match(self.text, at) if self._last() not in ("SUB", "SUP") else None
+        apart = _TENS_APART.match(self.text, at) if "e" not in self.names else None
+        if grouped and not any(grouped.start() <= gap < grouped.end() for gap in self.gaps):
+            return self._literal(re.sub(_SPACE, "", grouped[0]), at, grouped.end())
+        if apart:
+            return self._literal(apart[0].replace(" ", ""), at, apart.end())
+        if re.match(r"_\d", self.text[found.end() :]) and self._last() not in ("SUB", "SUP"):
+            raise self._unreadable("digits are not grouped by _: write 1000, or \\mathbf{1}_{3} for ones", at, at + 1)
+        if (
+            found[0] in ("0", "1")
+            and re.match(r"\s*_", self.text[found.end() :])
+            and self._last() not in ("SUB", "SUP")
+        ):
+            return self._put("ONES" if found[0] == "1" else "ZEROS", found[0], at, found.end())
+        return self._literal(found[0].removesuffix("."), at, found.end())
+
+    def _literal(self, digits: str, at: int, end: int) -> int:
+        """A number, which stands beside no other: what 2 3 means, nobody can say."""
+        before = [token.type for token in self.tokens[-3:-1]]
+        beside = self._last() == "NUMBER" and len(self.tokens) - 1 not in self.arguments
+        scripted = before[-1:] in (["SUB"], ["SUP"], ["SQRT"]) or before == ["SUP", "MINUS"]
+        if beside and not scripted and not _TEN.match(self.text, at):
+            raise self._unreadable("two numbers stand side by side: write the product, or one number", at, end)
+        return self._put("NUMBER", digits, at, end)
+
+    def _command(self, at: int) -> int:
+        found = _COMMAND.match(self.text, at)
+        if not found:
+            raise self._unreadable("a backslash at the end commands nothing", at, at + 1)
+        word, end = found[1].rstrip("*") or "*", found.end()
+        if word == "\\":
+            return self._row(at, end)
+        if word in SPACES and (taken := naming.argument(self.text, end)):
+            return taken[1]
+        if word in ("|", "Vert", "vert"):
+            return self._fence(word, at, end)
+        if word in _FENCES:
+            return self._put(_FENCES[word], word, at, end)
+        if word in ("quad", "qquad"):
+            self.wide.add(len(self.tokens))
+        if word in SKIPPED:
+            dotted = word in ("left", "right") and self.text[end : end + 1] == "."
+            return end + 1 if dotted else end
+        if word in ("begin", "end"):
+            return self._environment(word, at, end)
+        if word in STYLES or word in TEXTS:
+            return self._styled(word, at, end)
+        if word in ACCENTS:
+            return self._accented(word, at, end)
+        return self._meant(word, at, end)
+
+    def _meant(self, word: str, at: int, end: int) -> int:
+        """A command that stands for a sign, a letter or a function."""
+        if word == "sim" and self._within("sub"):  # E_{q ∼ p}
+            return self._put("REL", "~", at, end)
+        if word in REFUSALS:
+            raise self._unreadable(REFUSALS[word], at, end)
+        if word == "cdot" and self._within("sub") and self._alone(end):
+            return self._put("ALL", ":", at, end)
+        if word in OPERATORS:
+            kind, value = OPERATORS[word]
+            if kind == "TOP" and self._last() in ENDS:
+                self._put("SUP", "^", at, end)
+            return self._put(kind, value, at, end)
+        if word.isalpha() and word in RELATIONS:
+            return self._put("REL", RELATIONS[word], at, end)
+        if word == "arg":
+            follows = re.match(r"\s*(?:\\,)?\s*\\max(?![A-Za-z])", self.text[end:])
+            if follows:
+                return self._put("FUNC", "argmax", at, end + follows.end())
+        letter = naming.greek_name(word)
+        if letter in ("Sigma", "Pi") and letter in self.names and self._binds(letter, end):
+            return self._put("BIG", "sum" if letter == "Sigma" else "prod", at, end)
+        if letter or word in FUNCTIONS or word == "lg":
+            return self._word(letter or word, at, end)
+        if word == "prime":
+            raise self._unreadable("a prime belongs to the name before it: x'", at, end)
+        raise self._unreadable(f"\\{word} is no command that qkv reads", at, end)
+
+    def _alone(self, end: int) -> bool:
+        """Whether a dot in a lower index stands for a whole axis: at its edge, or beside a comma."""
+        follows = self.text[end:].lstrip()[:1]
+        return follows in ("}", ",") or self._last() in ("LBRACE", "COMMA")
+
+    def _binds(self, letter: str, end: int) -> bool:
+        """Whether a declared Σ is a sum sign here: an index is bound below it, and something to sum follows."""
+        taken = re.match(r"\s*_\s*", self.text[end:])
+        lower = naming.argument(self.text, end + taken.end()) if taken else None
+        if not lower:
+            return False
+        if re.search(r"=|<|\\[nl]eq?(?![A-Za-z])", lower[0]):
+            return True
+        name = lower[0].strip()
+        if len(name) != 1 or not name.isalpha() or name in self.names or f"{letter}_{name}" in self.names:
+            return False
+        return bool(re.match(r"\s*(?:[A-Za-z0-9(\[]|\\(?!cdot|times|odot|right))", self.text[lower[1] :]))
+
+    def _fence(self, word: str, at: int, end: int) -> int:
+        left, right = ("BAR_L", "BAR_R") if word == "vert" else ("NORM_L", "NORM_R")
+        closes = self.open and self.open[-1].kind == left and self._last() in ENDS
+        return self._put(right if closes else left, word, at, end)
+
+    def _refuse_prose(self) -> None:
+        for place in sorted(self.words):
+            alone = len(self.tokens) == 1 and len(self.tokens[0]) > 2
+            if alone or place + 1 in self.words or place - 1 in self.words:
+                start, stop = self.tokens[place].start_pos or 0, self.tokens[place].end_pos or 0
+                raise Unreadable("this reads like words, not like mathematics", self.clean.source, (start, stop))
+
+    def _in_matrix(self) -> bool:
+        """Whether & and \\\\ part entries and rows here, and not the lines of a chain."""
+        return next((each.kind for each in reversed(self.open) if each.kind in ("BEGIN", "BLOCK")), "") == "BEGIN"
+
+    def _lays_out(self, at: int) -> bool:
+        """Whether a & or the stop at the end of a line stands here, which only lay out a chain."""
+        if self._in_matrix() or not _SKIPPED_IN_BLOCKS.match(self.text, at):
+            return False
+        within = any(each.kind == "BLOCK" for each in self.open)
+        return within or self._last() not in ENDS or _GOES_ON.match(self.text, at + 1) is not None
+
+    def _environment(self, word: str, at: int, end: int) -> int:
+        found = re.match(r"\s*\{([A-Za-z]+)\*?\}(\{[clr| ]*\})?", self.text[end:])
+        if found and found[1] in BLOCKS:
+            return self._block(word, at, end + found.end())
+        if found and found[1].endswith("cases"):
+            raise self._unreadable("a value by cases is not read: give one expression", at, end)
+        if not found or found[1] not in MATRICES:
+            raise self._unreadable("only matrices are read between \\begin and \\end", at, end)
+        return self._put("BEGIN" if word == "begin" else "END", found[1], at, end + found.end())
+
+    def _block(self, word: str, at: int, end: int) -> int:
+        """An aligned block is a chain: its lines go on from each other."""
+        if word == "begin":
+            self.open.append(Open("BLOCK", at, ""))
+            counted = _COUNTED.match(self.text, end)
+            return counted.end() if counted else end
+        if not self.open or self.open[-1].kind != "BLOCK":
+            raise self._unreadable("this ends no block that is open", at, end)
+        self.open.pop()
+        return end
+
+    def _row(self, at: int, end: int) -> int:
+        """A new line: a row of a matrix, or the same chain in an aligned block."""
+        gap = _GAP_BELOW.match(self.text, end)
+        end = gap.end() if gap else end
+        if self._in_matrix():
+            return self._put("ROW", "row", at, end)
+        if self._last() in ENDS and not _GOES_ON.match(self.text, end):
+            raise self._unreadable("the lines of a block go on from each other, with = or a sign", at, end)
+        return end
+
+    def _styled(self, word: str, at: int, end: int) -> int:
+        """\\mathbf{q}, \\text{model}, \\mathbb{E}: how it looks falls away, what it names stays."""
+        taken = naming.argument(self.text, end)
+        if not taken:
+            raise self._unreadable(f"\\{word} stands before nothing", at, end)
+        inside, stop = taken[0].strip(), taken[1]
+        while nested := _STYLED.fullmatch(inside):
+            word, inside = nested[1], nested[2].strip()
+        if word in TEXTS and inside in JOINING and inside not in self.names:
+            raise self._unreadable("words in a sentence are not read, only mathematics", at, stop)
+        named = self._named(word, inside, at, stop)
+        return named if named > 0 else end
+
+    def _named(self, word: str, inside: str, at: int, stop: int) -> int:
+        """What a styled name stands for; -1 where it is none."""
+        if word in ("mathbb", "mathbbm", "mathds") and inside == "E":
+            return self._put("FUNC", "E", at, stop)
+        if word == "mathbb" and inside == "V" and self._opens(stop):
+            return self._put("FUNC", "Var", at, stop)
+        if word == "mathcal" and inside == "O" and self._opens(stop):
+            return self._put("ORDER", "O", at, stop)
+        if word == "mathbb" and inside in ("R", "N", "Z", "Q", "C"):
+            raise self._unreadable(REFUSALS["mathbb{R}"], at, stop)
+        if inside in ("0", "1"):
+            return self._put("ONES" if inside == "1" else "ZEROS", inside, at, stop)
+        if inside in ("T", "\\top") and self._raised():
+            return self._put("TOP", "T", at, stop)
+        spelt = inside[1:] if inside.startswith("\\") else inside
+        if spelt.isalpha() and (
+            spelt in self.names or len(spelt) == 1 or naming.greek_name(spelt) or naming.is_reserved(spelt)
+        ):
+            return self._word(spelt, at, stop)
+        if re.fullmatch(r"arg\s*(?:\\,)?\s*\\?max", inside):
+            return self._put("FUNC", "argmax", at, stop)
+        if word in TEXTS and inside.replace("_", "").replace("\\", "").isalnum() and inside[0].isalpha():
+            escaped = naming.canonical_name(inside) if "\\_" in inside else None  # y\_1 is y_1
+            return self._word(escaped or inside, at, stop, texted=True)
+        if word.startswith("text") and " " in inside:
+            raise self._unreadable("words in a sentence are not read, only mathematics", at, stop)
+        return -1
+
+    def _raised(self) -> bool:
+        return self._last() == "SUP" or self._within("sup")
+
+    def _accented(self, word: str, at: int, end: int) -> int:
+        taken = naming.argument(self.text, end)
+        base = naming.canonical_name(taken[0]) if taken else None
+        if not taken or not base:
+            raise self._unreadable(f"\\{word} goes over one name", at, end)
+        return self._word(f"{base}_{ACCENTS[word]}", at, taken[1], texted=True)
+
+    def _unreadable(self, reason: str, start: int, stop: int) -> Unreadable:
+        return Unreadable(reason, self.clean.source, self.clean.span(start, stop))
+
+    def _put(self, kind: str, value: str, start: int, stop: int) -> int:
+        first, last = self.clean.span(start, stop)
+        if kind in CLOSES:
+            mark = self._mark()
+            if len(self.open) >= DEEPEST:
+                raise self._unreadable(f"brackets are nested more than {DEEPEST} deep", start, stop)
+            self.open.append(Open(kind, start, mark))
+        elif kind in CLOSES.values():
+            if not self.open or CLOSES[self.open[-1].kind] != kind:
+                raise self._unreadable(self._closes_nothing(start, stop), start, stop)
+            closed = self.open.pop()
+            self.tokens.append(Token(kind, value, start_pos=first, end_pos=last))
+            return self._digit(stop) if closed.mark == "fraction" else stop
+        self.tokens.append(Token(kind, value, start_pos=first, end_pos=last))
+        return stop
+
+    def _closes_nothing(self, start: int, stop: int) -> str:
+        said = f"{self.text[start:stop]} closes nothing that is open"
+        if not self.open:
+            return said
+        opened = self.open[-1]
+        return f"{said}: what is open is {self.text[opened.place : self._opening_ends(opened)]}"
+
+    def _opening_ends(self, opened: Open) -> int:
+        """Where the bracket or the whole command ends that opened this."""
+        mark = re.compile(r"\\(?:[A-Za-z]+|.)|\|\||.").match(self.text, opened.place)
+        bar = opened.kind == "BAR_L" and self.text[opened.place] == "|"
+        return opened.place + 1 if bar or not mark else mark.end()
+
+    def _last(self) -> str:
+        return self.tokens[-1].type if self.tokens else ""
+
+    def _mark(self) -> str:
+        """What an opening bracket stands after."""
+        return {"SUB": "sub", "SUP": "sup", "ORDER": "order", "FRAC": "fraction"}.get(self._last(), "")
+
+    def _within(self, *marks: str) -> bool:
+        return bool(self.open) and self.open[-1].mark in marks
+
+    def _digit(self, at: int) -> int:
+        """One digit, as a bare argument of a fraction is."""
+        place = at + len(self.text[at:]) - len(self.text[at:].lstrip(" "))
+        if place < len(self.text) and self.text[place].isdigit():
+            self.arguments.add(len(self.tokens))
+            return self._put("NUMBER", self.text[place], place, place + 1)
+        return at
+
+    def _letters(self, at: int) -> int:
+        found = _LETTERS.match(self.text, at)
+        if not found:
+            raise self._unreadable("this is no letter that qkv reads", at, at + 1)
+        run, end = found[0], found.end()
+        based = _BASED.match(self.text, at) if run == "log" else None
+        if based and "log" not in self.names:
+            return self._logarithm(based[2], at, based.end())
+        if self._last() == "SUB":
+            return self._lower_run(run, at)
+        if self._last() == "SUP":
+            size = len(run) if run in self.names or naming.greek_name(run) else 1
+            return self._put("NAME", run[:size], at, at + size)
+        if run in SENTENCES and run not in self.names and self._among_words(at, end):
+            raise self._unreadable("this reads like words, not like mathematics", at, end)
+        if self._within("sub"):
+            whole = run in self.names or run in self.summed or naming.greek_name(run)
+            sizes = [len(run)] if whole else [1] * len(run)
+        else:
+            sizes = self._pieces(run, end)
+            snake = _SNAKE.match(self.text, at)
+            if snake and sizes == [len(run)]:
+                return self._word(snake[0], at, snake.end(), texted=True)
+        for size in sizes:
+            at = self._word(self.text[at : at + size], at, at + size)
+        return at
+
+    def _among_words(self, at: int, end: int) -> bool:
+        """Whether spaces part this run of letters from something else."""
+        return bool(self.text[end : end + 1] in (" ", "'") or (self.text[at - 1 : at] == " " and self.tokens))
+
+    def _lower_run(self, run: str, at: int) -> int:
+        """Letters after a bare _: one, as in LaTeX, where the rest are names; else all, as in plain text."""
+        if self._ends_in_a_power_of_e(run, at):
+            run = run[:-1]
+        if 1 < len(run) <= 3 and self._are_indices(run):
+            return self._lower_letters(run, at)
+        if len(run) == 1 or self._split(run[1:], at + len(run), self._is_name) is not None:
+            return self._put("NAME", run[0], at, at + 1)
+        if naming.greek_name(run) or len(run) > 3:
+            return self._put("NAME", run, at, at + len(run))
+        return self._lower_letters(run, at)
+
+    def _ends_in_a_power_of_e(self, run: str, at: int) -> bool:
+        """Σ_ie^{s_i}: below stand indices, perhaps a factor behind them, and then e^…; a longer word stays whole."""
+        if len(run) == 1 or run[-1] != "e" or "e" in self.names or self.text[at + len(run) : at + len(run) + 1] != "^":
+            return False
+        before = run[:-1]
+        known = len(before) <= 3 and (self._are_indices(before) or bool(self._split(before[1:], -1, self._is_name)))
+        return len(before) == 1 or known
+
+    def _are_indices(self, run: str) -> bool:
+        """Whether letters below something are all lower indices: declared ones, and after δ or I others as well."""
+        known = [letter in self.names for letter in run]
+        if any(self.names[letter].kind != "index" for letter, declared in zip(run, known, strict=True) if declared):
+            return False
+        base = self.tokens[-2] if len(self.tokens) > 1 else ""
+        return any(known) or (base in ("delta", "I") and base not in self.names and len(run) == 2)
+
+    def _lower_letters(self, run: str, at: int) -> int:
+        self._put("LBRACE", "{", at, at + 1)
+        for place in range(at, at + len(run)):
+            self._put("NAME", self.text[place], place, place + 1)
+        return self._put("RBRACE", "}", at + len(run) - 1, at + len(run))
+
+    def _is_name(self, word: str, end: int) -> bool:
+        if word in self.names or naming.is_reserved(word) or (word == "lg" and not ({"l", "g"} & set(self.names))):
+            return True
+        return end >= 0 and any(name in self.names for name, _ in naming.name_readings(self.text, word, end))
+
+    def _is_word(self, word: str, end: int) -> bool:
+        if self._is_name(word, end) or naming.greek_name(word) is not None or word in ("I", "pi"):
+            return True
+        return (word == "e" and end >= 0 and self.text[end : end + 1] == "^") or (word in ("E", "O") and end >= 0)
+
+    def _is_letter(self, word: str, end: int) -> bool:
+        return self._is_word(word, end) or len(word) == 1
+
+    def _pieces(self, run: str, end: int) -> list[int]:
+        """How long each name in a run of letters is; the whole run where no reading of it is known."""
+        if run in UNREAD and (self._opens(end) or self.text[end : end + 1] == " "):
+            return [len(run)]
+        for accepted in (self._is_name, self._is_word):
+            sizes = self._split(run, end, accepted)
+            if sizes is not None:
+                return sizes
+        many = 2 * sum(letter in self.names for letter in run) >= len(run)
+        if self._in_order():
+            whole = len(run) > 2 and (self._opens(end) or _SNAKE.match(self.text, end - len(run)) is not None)
+            plausible = len(run) <= 4 and (many or not whole)
+        else:
+            plausible = len(run) <= 3 and many and not (len(run) == 3 and self._opens(end))
+        sizes = self._split(run, end, self._is_letter) if plausible else None
+        return sizes or [len(run)]
+
+    def _in_order(self) -> bool:
+        return any(opened.mark == "order" for opened in self.open)
+
+    def _split(self, run: str, end: int, accepted: Callable[[str, int], bool]) -> list[int] | None:
+        """The run as known words, longest first from the left; `end` is where it ends in the text."""
+        if len(run) > 60:
+            return None
+        best: list[list[int] | None] = [None] * len(run) + [[]]
+        for start in range(len(run) - 1, -1, -1):
+            for stop in range(len(run), start, -1):
+                rest = best[stop]
+                if rest is not None and accepted(run[start:stop], end if stop == len(run) else -1):
+                    best[start] = [stop - start, *rest]
+                    break
+        return best[0]
+
+    def _word(self, word: str, start: int, end: int, *, texted: bool = False) -> int:
+        """A word, from plain letters or out of a \\text{}: a function, or the base of a name."""
+        if not texted:
+            word = naming.greek_name(word) or word
+        for name, stop in naming.name_readings(self.text, word, end):
+            if name in self.names:
+                return self._counted(self._name(name, start, stop))
+        if word in ("sum", "prod"):
+            opens = word == "sum" and self._opens(end)
+            return self._put("FUNC" if opens else "BIG", word, start, end)
+        if word == "sqrt":
+            return self._put("SQRT", word, start, end)
+        if word in FUNCTIONS:
+            return self._put("FUNC", FUNCTIONS[word], start, end)
+        if re.fullmatch(r"log\d+", word):
+            return self._logarithm(word[3:], start, end)
+        if word == "lg":
+            if not self._in_order():
+                raise self._unreadable("lg is of base 2 to some, of base 10 to others: write \\log_2", start, end)
+            return self._put("FUNC", "log", start, end)
+        if word == "E" and self._opens(end, lower=True):
+            return self._put("FUNC", "E", start, end)
+        if word in _ORDERS and self._opens(end):
+            return self._put("ORDER", word, start, end)
+        if word in ("Sigma", "Pi") and self.text[start] == "\\":
+            return self._put("BIG", "sum" if word == "Sigma" else "prod", start, end)
+        if word in ("pi", "infinity", "inf"):
+            return self._put("CONST", "pi" if word == "pi" else "infinity", start, end)
+        if self._in_order() and (word in UNREAD or (len(word) > 2 and word.isalpha() and self._opens(end))):
+            raise self._unreadable(f"{word} is no function that qkv reads", start, end)
+        marks, stop = naming.primes(self.text, end)
+        if len(word) > 1 and word.isalpha() and naming.greek_name(word) is None:
+            self.words.add(len(self.tokens))
+        return self._name(word + marks, start, stop)
+
+    def _logarithm(self, base: str, start: int, stop: int) -> int:
+        """log2, as log_2."""
+        self._put("FUNC", "log", start, stop)
+        self._put("SUB", "_", start, stop)
+        return self._put("NUMBER", base, start, stop)
+
+    def _name(self, name: str, start: int, stop: int) -> int:
+        return self._put("MAP" if name in self.maps else "NAME", name, start, stop)
+
+    def _counted(self, at: int) -> int:
+        """Digits right behind the name of a vector or a matrix as its lower index: v2 as v_2."""
+        kind = self.names[self.tokens[-1]]
+        beside = naming.TRAILING_DIGITS.match(self.text, at) if kind.shape and kind.kind != "index" else None
+        if not beside or self._within("sub", "sup"):
+            return at
+        self._put("SUB", "_", at, at + 1)
+        return self._put("NUMBER", beside[0], at, beside.end())
+
+    def _opens(self, at: int, *, lower: bool = False) -> bool:
+        """Whether a bracket opens at `at`, perhaps after a lower index."""
+        below = re.compile(r"\s*_").match(self.text, at) if lower else None
+        if below and (taken := naming.argument(self.text, below.end())):
+            at = taken[1]
+        sizing = _SIZING.match(self.text, at)
+        at = sizing.end() if sizing else at
+        return self.text[at : at + 1] in ("(", "[", "{") or self.text.startswith("\\{", at)

@@ -1,0 +1,486 @@
+"""What encoders and decoders have in common: an input, layers, and a norm at the end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..cache import KVCache, LinearState
+from ..errors import DtypeError, MaskError, OptionError, OptionTypeError, ShapeError, complaint
+from ..inputs import check_size, in_transform
+from ..masks import Causal, Mask, Padding
+from ..shapes import Bool, Float, Int
+from .attention import KeyValue
+from .block import Block, apply_norm, make_norm
+from .module import ConfiguredModule
+from .positions import AddedPositions, Learned, PositionRange, check_positions, positions_after
+
+
+class RealTokens(NamedTuple):
+    """Which tokens are real: the first `lengths` of each row, or where `keep` is True; all when both are None.
+
+    mask: the same as key padding.
+    """
+
+    mask: Padding | None
+    lengths: Any
+    keep: Bool[Tensor, "batch n"] | None
+
+    def kept(self, n: int, device: torch.device) -> Bool[Tensor, "batch n"] | None:
+        """The real ones as booleans."""
+        if self.lengths is None:
+            return self.keep
+        return torch.arange(n, device=device) < torch.as_tensor(self.lengths, device=device).reshape(-1, 1)
+
+    def side(self, batch: int, n: int) -> tuple[Any, str]:
+        """The same as (lengths, padding) of a cache's new tokens."""
+        keep = self.keep
+        if keep is None:
+            return self.lengths, "right"
+        if tuple(keep.shape) != (batch, n):
+            raise MaskError(complaint("keep", f"shape {tuple(keep.shape)}", f"(batch, n) = {(batch, n)}"))
+        counts, index = keep.sum(1), torch.arange(n, device=keep.device)
+        if torch.equal(keep, index < counts.unsqueeze(1)):
+            return counts, "right"
+        if torch.equal(keep, index >= n - counts.unsqueeze(1)):
+            return counts, "left"
+        wanted = "real tokens in one run, at the left of every row or at the right of every row"
+        hint = "a cache holds no padding; pad on one side, or run without a cache"
+        raise MaskError(complaint("keep", "padding elsewhere beside a cache", wanted, hint))
+
+
+def read_real_tokens(lengths: Any, keep: Any, device: torch.device) -> RealTokens:
+    """Read lengths and keep, of real at most one is given."""
+    mask = None if lengths is None and keep is None else Padding(lengths, keep=keep)
+    return RealTokens(mask, lengths, None if keep is None else torch.as_tensor(keep, device=device))
+
+
+class Stack(ConfiguredModule):
+    """`layers` blocks, one after the other, behind an embedding and positions, and before a last norm.
+
+    positions that are added to the input are added position_range, once; the others are given to every layer, one shared object.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        layers: int,
+        *,
+        vocabulary: int | None,
+        positions: Any,
+        final_norm: bool | None,
+        cross: bool,
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self.width, self.vocabulary = check_size("width", width), vocabulary
+        self.embedding = None
+        if vocabulary is not None:
+            self.embedding = nn.Embedding(check_size("vocabulary", vocabulary), self.width)
+            # So that an output that shares the weights starts with logits of size 1.
+            nn.init.normal_(self.embedding.weight, std=self.width**-0.5)
+        added = isinstance(positions, AddedPositions)
+        own = None if added else positions
+        blocks = [
+            Block(width, heads, cross=cross, positions=own, **options) for _ in range(check_size("layers", layers))
+        ]
+        self.layers = nn.ModuleList(blocks)
+        if added:
+            check_positions(positions, self.width, heads, blocks[0].attention.head_width)
+        self.positions = positions
+        if final_norm not in (None, True, False):
+            raise OptionTypeError(complaint("final_norm", repr(final_norm), "True, False or None"))
+        wanted = blocks[0].layout == "pre-norm" if final_norm is None else final_norm
+        self.norm = make_norm(options.get("norm", "layer"), self.width) if wanted else None
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The layers."""
+        return [block for block in self.layers if isinstance(block, Block)]
+
+    def check_tokens(self, tokens: Tensor, keep: Tensor | None = None) -> None:
+        """Integers (batch, n) of the vocabulary; without one, features (batch, n, width), real the blocks look at.
+
+        What keep says is padding may be anything.
+        """
+        if not isinstance(tokens, Tensor):
+            raise DtypeError(complaint("tokens", type(tokens).__name__, "a torch.Tensor"))
+        if self.vocabulary is None:
+            if tokens.dim() != 3:
+                raise ShapeError(complaint("tokens", f"shape {tuple(tokens.shape)}", f"(batch, n, {self.width})"))
+            return
+        if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype is torch.bool:
+            hint = "a stack without vocabulary= takes features"
+            raise DtypeError(complaint("tokens", f"dtype {tokens.dtype}", "integers", hint))
+        if tokens.dim() != 2:
+            raise ShapeError(complaint("tokens", f"shape {tuple(tokens.shape)}", "(batch, n)"))
+        # A program that is traced or transformed does not look at numbers; there the embedding says what is wrong.
+        if torch.compiler.is_compiling() or in_transform() or tokens.is_meta:
+            return
+        if keep is not None and keep.shape == tokens.shape:
+            tokens = tokens[keep]
+        if not tokens.numel():
+            return
+        for worst in (int(tokens.min()), int(tokens.max())):
+            if not 0 <= worst < self.vocabulary:
+                wanted = f"numbers from 0 to {self.vocabulary - 1}, the vocabulary"
+                raise OptionError(complaint("tokens", f"the number {worst}", wanted))
+
+    def read_tokens(self, tokens: Tensor, lengths: Any, keep: Any) -> tuple[RealTokens, Tensor | None]:
+        """Which tokens are real, as it was given and as booleans; the tokens themselves are looked at, too."""
+        if not isinstance(tokens, Tensor):
+            self.check_tokens(tokens)
+        given = read_real_tokens(lengths, keep, tokens.device)
+        kept = None if tokens.dim() < 2 else given.kept(tokens.shape[1], tokens.device)
+        self.check_tokens(tokens, kept)
+        return given, kept
+
+    def embed(
+        self, tokens: Tensor, position_range: PositionRange, keep: Tensor | None
+    ) -> Float[Tensor, "batch n width"]:
+        """What the first layer is given. Padding is 0: a NaN in it would come back through the weights' derivatives."""
+        padded = None if keep is None or keep.shape != tokens.shape[:2] else ~keep
+        if self.embedding is None:
+            x = tokens
+        else:
+            tokens = tokens.long()
+            x = self.embedding(tokens if padded is None else tokens.masked_fill(padded, 0))
+        x = self.positions(x, position_range) if isinstance(self.positions, AddedPositions) else x
+        return x if padded is None else x.masked_fill(padded.unsqueeze(-1), 0.0)
+
+    def position_range(self, tokens: Tensor, real: RealTokens) -> PositionRange:
+        """Without a cache: every row counts from its first real token, wherever its padding stands."""
+        n = tokens.shape[1]
+        if real.keep is None or self.positions is None:
+            return PositionRange(0, n, n)
+        return PositionRange(-real.keep.int().argmax(1), n, n)
+
+    def apply_final_norm(self, x: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
+        return x if self.norm is None else apply_norm(self.norm, x)
+
+    @property
+    def max_length(self) -> int | None:
+        """How many positions there are; None where there is no end to them."""
+        return self.positions.length if isinstance(self.positions, Learned) else None
+
+
+def run_layers(
+    stack: Stack,
+    x: Float[Tensor, "batch n width"],
+    *,
+    mask: Mask | None,
+    contexts: list[Any] | None = None,
+    context_mask: Mask | None = None,
+    cache: list[Any] | None = None,
+    lengths: Any = None,
+    padding: str = "right",
+    position_range: PositionRange | None = None,
+    return_weights: bool,
+) -> tuple[Tensor, list[tuple[Float[Tensor, "batch heads n m"], ...]]]:
+    """x through every layer, and the weights of each where they are asked for."""
+    weights = []
+    for i, block in enumerate(stack.blocks):
+        answer = block(
+            x,
+            None if contexts is None else contexts[i],
+            mask=mask,
+            context_mask=context_mask,
+            cache=None if cache is None else cache[i],
+            lengths=lengths,
+            padding=padding,
+            position_range=position_range,
+            return_weights=return_weights,
+        )
+        if return_weights:
+            x, seen = answer
+            weights.append(seen)
+        else:
+            x = answer
+    return stack.apply_final_norm(x), weights
+
+
+class Encoder(Stack):
+    """Blocks of self attention without a direction, with key padding: (batch, n) → (batch, n, width).
+
+    vocabulary: tokens are integers, and there is an embedding; without it they are features (batch, n, width).
+    classes: the answer is logits (batch, classes), of the mean over the real tokens.
+    positions: an object of `qkv.nn`. final_norm: a norm behind the last layer; when None, with the layout "pre-norm".
+    options: those of `Block`.
+
+    >>> import torch, qkv
+    >>> model = qkv.nn.Encoder(12, heads=3, layers=2, vocabulary=31, classes=5, positions=qkv.nn.Sinusoidal(12))
+    >>> tokens = torch.randint(31, (2, 7))
+    >>> model(tokens, lengths=[7, 4]).shape
+    torch.Size([2, 5])
+    >>> short = model(tokens[1:, :4])
+    >>> torch.allclose(model(tokens, lengths=[7, 4])[1:], short, atol=1e-5)
+    True
+
+    At the edges: rows of padded positions mean nothing. A row without any real token has the mean 0. Positions count
+    from the first real token of each row.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        layers: int,
+        *,
+        vocabulary: int | None = None,
+        classes: int | None = None,
+        positions: Any = None,
+        final_norm: bool | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            width, heads, layers, vocabulary=vocabulary, positions=positions, final_norm=final_norm, cross=False,
+            options=options,
+        )  # fmt: skip
+        self.head = None if classes is None else nn.Linear(self.width, check_size("classes", classes))
+
+    def forward(self, tokens: Tensor, lengths: Any = None, *, keep: Any = None, return_weights: bool = False) -> Any:
+        """(batch, n, width) or (batch, classes); with return_weights (that, a list with one tuple a layer).
+
+        lengths: how many tokens of each row are real, from the left; or keep: booleans (batch, n), True is real.
+        """
+        real, kept = self.read_tokens(tokens, lengths, keep)
+        position_range = self.position_range(tokens, real)
+        x = self.embed(tokens, position_range, kept)
+        x, weights = run_layers(self, x, mask=real.mask, position_range=position_range, return_weights=return_weights)
+        if self.head is not None:
+            x = self.head(_mean_over_real(x, kept))
+        return (x, weights) if return_weights else x
+
+
+def _mean_over_real(
+    x: Float[Tensor, "batch n width"], keep: Bool[Tensor, "batch n"] | None
+) -> Float[Tensor, "batch width"]:
+    """The mean over real tokens; what is padded does not matter, whatever it holds."""
+    if keep is None:
+        return x.sum(1) / max(x.shape[1], 1)
+    keep = keep.unsqueeze(-1)
+    return x.masked_fill(~keep, 0.0).sum(1) / keep.sum(1).clamp(min=1)
+
+
+LayerCaches = list[KVCache | LinearState]
+
+
+class Decoder(Stack):
+    """Blocks of causal self attention, and logits of the next token: (batch, n) integers → (batch, n, vocabulary).
+
+    tied: logits are products with the embedding's own vectors; otherwise `head` is a Linear of its own.
+    cross: every block attends to a context as well. positions, final_norm: as for `Encoder`. options: those of `Block`.
+
+    >>> import torch, qkv
+    >>> model = qkv.nn.Decoder(12, heads=3, layers=2, vocabulary=31, positions=qkv.nn.ALiBi(3)).eval()
+    >>> tokens = torch.randint(31, (2, 7))
+    >>> cache = model.memory(batch=2)
+    >>> with torch.no_grad():
+    ...     first, rest = model(tokens[:, :5], cache=cache), model(tokens[:, 5:], cache=cache)
+    ...     torch.allclose(torch.cat([first, rest], dim=1), model(tokens), atol=1e-5)
+    True
+
+    At the edges: logits of padded positions mean nothing. Positions count from the first real token of each row. With
+    a cache gradients and `return_weights` are refused.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        layers: int,
+        *,
+        vocabulary: int,
+        positions: Any = None,
+        tied: bool = True,
+        cross: bool = False,
+        final_norm: bool | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            width, heads, layers, vocabulary=vocabulary, positions=positions, final_norm=final_norm, cross=cross,
+            options=options,
+        )  # fmt: skip
+        if self.embedding is None:
+            raise OptionTypeError(complaint("vocabulary", "None", "the number of tokens: a decoder predicts them"))
+        self.head = None if tied else nn.Linear(self.width, self.embedding.num_embeddings, bias=False)
+
+    def cache(self, batch: int, dtype: torch.dtype = torch.float32, capacity: int | None = None) -> LayerCaches:
+        """One empty cache a layer, as `Attention.memory` makes them."""
+        return [block.attention.cache(batch, dtype, capacity) for block in self.blocks]
+
+    def project(self, context: Float[Tensor, "batch m width"]) -> list[KeyValue]:
+        """Keys and values of a context, one pair a layer: `forward` takes them in its position_range."""
+        return [block.cross.project(context) for block in self.blocks if block.cross is not None]
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch n"],
+        lengths: Any = None,
+        *,
+        keep: Any = None,
+        context: Float[Tensor, "batch m width"] | list[KeyValue] | None = None,
+        context_lengths: Any = None,
+        context_keep: Any = None,
+        cache: LayerCaches | None = None,
+        return_weights: bool = False,
+    ) -> Any:
+        """Logits (batch, n, vocabulary); with return_weights (that, a list with one tuple a layer).
+
+        lengths: how many tokens of each row are real, from the left; or keep: booleans (batch, n), True is real.
+        context, context_lengths, context_keep: what the cross attention sees, or what `project(context)` gave.
+        cache: of `self.memory`. tokens are new ones, appended to it; those that lengths or keep leave out are not. The
+        real ones must then stand at the left of every row, or at the right of every row.
+        """
+        x, weights = self.states(tokens, lengths, keep, context, context_lengths, context_keep, cache, return_weights)
+        return (self.logits(x), weights) if return_weights else self.logits(x)
+
+    def states(
+        self,
+        tokens: Tensor,
+        lengths: Any = None,
+        keep: Any = None,
+        context: Any = None,
+        context_lengths: Any = None,
+        context_keep: Any = None,
+        cache: LayerCaches | None = None,
+        return_weights: bool = False,
+    ) -> tuple[Float[Tensor, "batch n width"], list[Any]]:
+        """What `logits` is given, and the weights: whoever needs the last token only need not ask for all logits."""
+        real, kept = self.read_tokens(tokens, lengths, keep)
+        layers = len(self.layers)
+        contexts = context if isinstance(context, list) or context is None else [context] * layers
+        if contexts is not None and len(contexts) != layers:
+            raise OptionError(complaint("context", f"{len(contexts)} pairs", f"{layers}, one a layer"))
+        given: dict[str, Any] = {
+            "contexts": contexts,
+            "context_mask": read_real_tokens(context_lengths, context_keep, tokens.device).mask,
+            "return_weights": return_weights,
+        }
+        if cache is None:
+            mask = Causal() if real.mask is None else Causal() & real.mask
+            position_range = self.position_range(tokens, real)
+            return run_layers(
+                self, self.embed(tokens, position_range, kept), mask=mask, position_range=position_range, **given
+            )
+        if not isinstance(cache, list) or len(cache) != layers:
+            said = f"{len(cache)} of them" if isinstance(cache, list) else type(cache).__name__
+            wanted = f"a list of {layers}, one a layer"
+            raise OptionTypeError(complaint("cache", said, wanted, "model.memory(batch) makes it"))
+        check_layer_caches(cache)
+        n = tokens.shape[1]
+        counts, padding = real.side(tokens.shape[0], n)
+        position_range = PositionRange(0, n, n)
+        if isinstance(self.positions, AddedPositions):
+            position_range = positions_after(cache[0], n, counts, padding)
+        x = self.embed(tokens, position_range, kept)
+        with rollback_on_error(cache):
+            return run_layers(self, x, mask=None, cache=cache, lengths=counts, padding=padding, **given)
+
+    def logits(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch vocabulary"]:
+        """Of the token that comes next."""
+        assert self.embedding is not None
+        return nn.functional.linear(x, self.embedding.weight) if self.head is None else self.head(x)
+
+
+class EncoderDecoder(ConfiguredModule):
+    """decoder(target | encoder(source)): logits (batch, n, vocabulary) of the target's next tokens.
+
+    The encoder's self attention and the cross attention see the source without its padding; the decoder's self
+    attention is causal. Both stacks, and the logits, share one embedding.
+    layers, decoder_layers: of the encoder and of the decoder, real has as many when None.
+    positions: of the encoder; decoder_positions: of the decoder, an object of its own, none when None.
+    options: those of `Block`, and final_norm.
+
+    >>> import torch, qkv
+    >>> model = qkv.nn.EncoderDecoder(12, heads=3, layers=2, vocabulary=31,
+    ...                               positions=qkv.nn.RelativeBias(3),
+    ...                               decoder_positions=qkv.nn.RelativeBias(3, bidirectional=False))
+    >>> source, target = torch.randint(31, (2, 7)), torch.randint(31, (2, 5))
+    >>> model(source, target, source_lengths=[7, 4]).shape
+    torch.Size([2, 5, 31])
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        layers: int,
+        *,
+        vocabulary: int,
+        decoder_layers: int | None = None,
+        positions: Any = None,
+        decoder_positions: Any = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        below = check_size("layers", layers) if decoder_layers is None else check_size("decoder_layers", decoder_layers)
+        self.encoder = Encoder(width, heads, layers, vocabulary=vocabulary, positions=positions, **options)
+        self.decoder = Decoder(
+            width, heads, below, vocabulary=vocabulary, positions=decoder_positions, cross=True, **options
+        )
+        # The weight, and not the module, real torch.func.functional_call would not put back under two names.
+        assert self.decoder.embedding is not None
+        assert self.encoder.embedding is not None
+        self.decoder.embedding.weight = self.encoder.embedding.weight
+
+    def encode(self, source: Int[Tensor, "batch m"], lengths: Any = None) -> Float[Tensor, "batch m width"]:
+        """What the decoder attends to: `decoder(target, context=encode(source, lengths), context_lengths=lengths)`."""
+        return self.encoder(source, lengths)
+
+    def forward(
+        self,
+        source: Int[Tensor, "batch m"],
+        target: Int[Tensor, "batch n"],
+        source_lengths: Any = None,
+        target_lengths: Any = None,
+        *,
+        return_weights: bool = False,
+    ) -> Any:
+        """Logits; with return_weights (that, {"encoder": …, "decoder": …}), each a list with one tuple a layer."""
+        if not return_weights:
+            context = self.encode(source, source_lengths)
+            return self.decoder(target, target_lengths, context=context, context_lengths=source_lengths)
+        context, read = self.encoder(source, source_lengths, return_weights=True)
+        logits, written = self.decoder(
+            target, target_lengths, context=context, context_lengths=source_lengths, return_weights=True
+        )
+        return logits, {"encoder": read, "decoder": written}
+
+
+def check_layer_caches(cache: list[Any]) -> None:
+    """Refuse caches that are not one a layer, or that do not hold the same number of tokens."""
+    for layer in cache:
+        if not isinstance(layer, KVCache | LinearState):
+            wanted = "a qkv.KVCache or a qkv.LinearState for each layer"
+            raise OptionTypeError(complaint("cache", type(layer).__name__, wanted, "model.memory(batch) makes them"))
+    if len({id(layer) for layer in cache}) != len(cache):
+        raise OptionError(complaint("cache", "one cache for several layers", "one for each"))
+    first = cache[0].lengths.tolist()
+    for number, layer in enumerate(cache):
+        lengths = layer.lengths.tolist()
+        if lengths != first:
+            hint = "reset() or crop() all of them to the same length"
+            raise OptionError(
+                complaint("cache", f"{lengths} tokens in layer {number}", f"{first}, as in layer 0", hint)
+            )
+
+
+@contextlib.contextmanager
+def rollback_on_error(cache: list[KVCache | LinearState]) -> Iterator[None]:
+    """An error gives back what layers before it appended. A LinearState cannot: the next call finds it out of step."""
+    before = [layer._lengths.copy() for layer in cache if isinstance(layer, KVCache)]
+    try:
+        yield
+    except BaseException:
+        caches = [layer for layer in cache if isinstance(layer, KVCache)]
+        for layer, lengths in zip(caches, before, strict=True):
+            with layer._pool.lock, contextlib.suppress(OptionError):  # a ring may have let go what came before
+                if len(lengths) == layer.batch:
+                    layer._rewind(lengths)
+        raise

@@ -1,0 +1,517 @@
+"""What other tools say of the same model: their number beside qkv's, and the reason for the difference.
+
+Tools that count what a torch module does are run, on modules built from the model's sizes; LLM-Viewer's formulas are
+computed. A reason is given only where it accounts for the difference to the last flop or byte; what is left over is
+called unexplained.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from ..cost.architecture import Model, as_model
+from ..cost.blocks import model_cost, parts
+from ..cost.ledger import Ledger
+from ..cost.readable import WIDE, integer_text, quantity
+from ..cost.sizes import check_size, is_symbol
+from ..errors import OptionError, complaint
+from .audit_modules import TOOLS, Shape, Tool, part_modules, whole_layer, without_warnings
+
+DEFAULT_CONTEXT = 8192
+VIEWER = "LLM-Viewer's formulas"
+NOT_INSTALLED = "not installed: make bench installs it"
+LARGEST_TENSOR = 2**60  # numbers; its bytes fit into 63 bits
+
+__all__ = ["Audit", "Cause", "Row", "audit"]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Rows, one for each tool, stage and quantity; what was run; the tools that could not be; and what else to know."""
+
+    model: Model
+    context: int
+    batch: int
+    rows: tuple[Row, ...]
+    ran: str
+    missing: dict[str, str]
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Integers and text, ready for JSON; bytes are bytes."""
+        return {
+            "model": self.model.name,
+            "context": self.context,
+            "batch": self.batch,
+            "ran": self.ran,
+            "rows": [row.as_dict() for row in self.rows],
+            "missing": dict(self.missing),
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        sizes = f"context {integer_text(self.context)}, batch {integer_text(self.batch)}"
+        lines = [*_wrap(f"{self.model.name}, {sizes}: as others count it", 0), *_wrap(self.ran, 2)]
+        stage = tool = ""
+        for row in self.rows:
+            if row.stage != stage:
+                stage, tool = row.stage, ""
+                lines += ["", f"{stage:<44}{'theirs':>12}{'qkv':>12}{'ratio':>12}"]
+            if row.tool != tool:
+                tool = row.tool
+                lines.append(f"  {tool}")
+            unit = "B" if row.quantity.startswith("bytes") else ""
+            ratio = "-" if row.ratio is None else quantity(row.ratio)
+            lines.append(
+                f"    {row.quantity:<40}{quantity(row.theirs, unit):>12}{quantity(row.ours, unit):>12}{ratio:>12}"
+            )
+            lines += _wrap(row.sentence, 6)
+        lines.append("")
+        for note in (*(f"{tool}: {why}" for tool, why in self.missing.items()), *self.notes):
+            lines += _wrap(note, 2)
+        return "\n".join(lines)
+
+
+def audit(model: Any, *, context: int | None = None, batch: int = 1) -> Audit:
+    """The same model through calflops, fvcore, torch's FlopCounterMode and LLM-Viewer's formulas.
+
+    model: a `qkv.cost.Model`, the name of a preset, or the path of a config.json. context: tokens of the prompt, and
+    those that the decoded token sees, itself included.
+
+    >>> found = audit("gpt-2", context=1024)
+    >>> [row.sentence for row in found.rows if "stored" in row.quantity][0]
+    'takes the answer for queries × keys, not queries × head width (+15 times), writes the answer twice (+16 times).'
+    """
+    model = as_model(model)
+    symbols = [field.name for field in fields(model) if is_symbol(getattr(model, field.name))]
+    if symbols:
+        given = f"symbols for {', '.join(symbols)}"
+        raise OptionError(complaint("model", given, "numbers for all sizes", "tools count what runs"))
+    if context is None:
+        context = min(DEFAULT_CONTEXT, model.context or DEFAULT_CONTEXT)
+    check_size("context", context)
+    check_size("batch", batch)
+    asked = (context, batch)
+    context, batch = _fit_sizes(model, context, batch)
+    stages = ["forward pass"] if model.kind == "encoder" else ["prefill", "decode"] if context > 1 else ["prefill"]
+    missing = {tool.name: NOT_INSTALLED for tool in TOOLS if not tool.is_installed}
+    rows: list[Row] = []
+    for stage in stages:
+        known = count_stage(model, stage, batch, context)
+        for tool in TOOLS:
+            if tool.name in missing:
+                continue
+            try:
+                rows += _tool_rows(tool, model, known)
+            except Exception as error:  # a tool that this torch is too new for is no reason to hide the others
+                missing[tool.name] = f"failed: {type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+        if model.kind != "encoder-decoder":
+            rows += _viewer_rows(model, known, context)
+    return Audit(model, context, batch, tuple(rows), _what_ran(model, context, batch, asked), missing, _notes(model))
+
+
+def _tool_rows(tool: Tool, model: Model, known: StageCount) -> Iterator[Row]:
+    """Each part of the model is run alone, which tells what the tool makes of it; a layer as a whole is their sum."""
+    shape = Shape(known.batch, known.new, known.past, known.absorbed)
+    with without_warnings():
+        with tool.where():
+            built, (layer, inputs) = part_modules(model, shape), whole_layer(model, shape)
+        counted = [tool.count(piece.module, piece.inputs) for piece in built]
+        whole = tool.count(layer, inputs)
+    found = dict.fromkeys(known.parts, 0)
+    for piece, count in zip(built, counted, strict=True):
+        found[piece.part] += piece.times * count
+    beside = whole - sum(piece.in_layer * count for piece, count in zip(built, counted, strict=True))
+    yield from _flops_rows(tool.label, known, found, model.layers * beside)
+
+
+def _viewer_rows(model: Model, known: StageCount, context: int) -> Iterator[Row]:
+    theirs = viewer_count(model, known.batch, context, known.stage)
+    yield from _flops_rows(VIEWER, known, {**dict.fromkeys(known.parts, 0), **theirs.flops}, 0)
+    bytes_rows = [("bytes held by the cache", known.held, theirs.cache_held)]
+    if known.stage == "decode":
+        bytes_rows = [("bytes read from the cache, flash", known.read, theirs.cache_read)]
+    bytes_rows.append(("bytes stored by flash attention", known.stored, theirs.flash_stored))
+    for what, part, count in bytes_rows:
+        yield Row(VIEWER, known.stage, what, count, part.total, tuple(byte_causes(part, count)))
+
+
+def _flops_rows(tool: str, known: StageCount, found: dict[str, int], beside: int) -> Iterator[Row]:
+    causes = {name: flop_causes(known.parts[name], count) for name, count in found.items()}
+    attention = known.parts["scores"]
+    yield Row(tool, known.stage, "flops of attention", found["scores"], attention.total, tuple(causes["scores"]))
+    every = merge_causes(cause for part in causes.values() for cause in part)
+    total = sum(found.values()) + beside
+    yield Row(tool, known.stage, "flops of the model", total, known.ledger.flops, every)
+
+
+def _fit_sizes(model: Model, context: int, batch: int) -> tuple[int, int]:
+    """The largest halves of halves whose tensors a 64-bit machine can address."""
+    wide = max(model.d_model, model.d_ff, model.heads * model.head_width, model.expert_d_ff * model.shared_experts)
+    while batch * context * max(wide, model.heads * context) > LARGEST_TENSOR:
+        context, batch = (context // 2, batch) if context >= batch else (context, batch // 2)
+    return context, batch
+
+
+def _what_ran(model: Model, context: int, batch: int, asked: tuple[int, int]) -> str:
+    layers = f"One layer of {model.layers}" if model.layers > 1 else "The one layer"
+    told = f"{layers} was counted whole and in parts, on tensors that have a shape and no cache, and multiplied by how "
+    told += "often the model has it."
+    if model.kind != "encoder":
+        told += " Logits are made for one token of each sequence."
+    if model.experts:
+        told += (
+            f" Of the experts, {model.experts_active} read every token: the work of {model.experts} that share them."
+        )
+    if asked != (context, batch):
+        told += f" Asked for were context {integer_text(asked[0])} and batch {integer_text(asked[1])}: no tensor can be that large."
+    return told
+
+
+def _notes(model: Model) -> tuple[str, ...]:
+    notes = ["calflops, fvcore and FlopCounterMode count no bytes."]
+    if model.kind == "encoder-decoder":
+        notes.append(f"{VIEWER} are left out: they know a decoder alone.")
+    elif model.latent is not None:
+        notes.append(f"{VIEWER} know no latent attention: they are given d_model, heads and kv_heads.")
+    return tuple(notes)
+
+
+def _wrap(text: str, indent: int) -> list[str]:
+    space = " " * indent
+    return textwrap.wrap(text, WIDE, initial_indent=space, subsequent_indent=space, break_on_hyphens=False)
+
+
+ONE_FLOP = "counts a multiplication and an addition as one flop"
+NO_ELEMENTWISE = "does not count elementwise work"
+MAX_ELEMENTWISE_FLOPS = 24  # for each number, that anybody would count for elementwise work
+SHOWN_SHARE = 0.0005  # of qkv's number: what is less is added up
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A reason, and what it adds to qkv's number."""
+
+    text: str
+    amount: int
+
+
+@dataclass(frozen=True)
+class PartCount:
+    """What a part of a model takes, and how else it may be read.
+
+    readings: what the products come to where something is taken for something else, one upon the other. numbers: what
+    elementwise work is done on, and how many there are.
+    """
+
+    name: str
+    products: int
+    elementwise: int = 0
+    readings: tuple[tuple[str, int], ...] = ()
+    numbers: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def total(self) -> int:
+        return self.products + self.elementwise
+
+
+def flop_causes(part: PartCount, theirs: int) -> list[Cause]:
+    """The causes that lead exactly from qkv's number to theirs; none where no known ones do.
+
+    >>> scores = Part("SDPA", products=60, elementwise=7, readings=(("counts what the mask hides", 100),))
+    >>> [cause.amount for cause in causes_of(scores, 50)], causes_of(scores, 51)
+    ([40, -50, -7], [])
+    """
+    if theirs == part.total:
+        return []
+    if theirs == 0:
+        return [Cause(f"does not count {part.name}" if part.products else NO_ELEMENTWISE, -part.total)]
+    for steps, products in _misreadings(part):
+        for halved in (False, True):
+            if halved and products % 2:
+                continue
+            counted = products // 2 if halved else products
+            elementwise = _elementwise_causes(part, theirs - counted)
+            if elementwise is not None:
+                one_flop = [Cause(ONE_FLOP, counted - products)] if halved and products else []
+                return [*steps, *one_flop, *elementwise]
+    return []
+
+
+def byte_causes(part: PartCount, theirs: int) -> list[Cause]:
+    """The same for what is no flops: the readings that lead exactly to theirs, or none.
+
+    >>> [cause.text for cause in steps_to(Part("the cache", 6, readings=(("a", 8), ("b", 9))), 8)]
+    ['a']
+    """
+    return next((steps for steps, reached in _misreadings(part) if reached == theirs), [])
+
+
+def _misreadings(part: PartCount) -> Iterator[tuple[list[Cause], int]]:
+    steps, products = [], part.products
+    yield [], products
+    for text, other in part.readings:
+        if other != products:
+            steps = [*steps, Cause(text, other - products)]
+            products = other
+            yield steps, products
+
+
+def _elementwise_causes(part: PartCount, rest: int) -> list[Cause] | None:
+    """What became of the elementwise work, if the products leave so much; None: nothing that is known."""
+    if rest == part.elementwise:
+        return []
+    if rest == 0:
+        return [Cause(NO_ELEMENTWISE, -part.elementwise)]
+    for thing, count in part.numbers:
+        if count and rest > 0 and rest % count == 0 and rest // count <= MAX_ELEMENTWISE_FLOPS:
+            each = rest // count
+            text = f"counts {each} flop{'s' * (each > 1)} for each {thing}, qkv {part.elementwise / count:.3g}"
+            return [Cause(text, rest - part.elementwise)]
+    return None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One quantity: what a tool says, what qkv says, and the causes that lie between."""
+
+    tool: str
+    stage: str
+    quantity: str
+    theirs: int
+    ours: int
+    causes: tuple[Cause, ...] = ()
+
+    @property
+    def ratio(self) -> float | None:
+        """Theirs for each of qkv's; None where qkv has nothing."""
+        return self.theirs / self.ours if self.ours else None
+
+    @property
+    def unexplained(self) -> int:
+        """What the causes leave over."""
+        return self.theirs - self.ours - sum(cause.amount for cause in self.causes)
+
+    @property
+    def sentence(self) -> str:
+        """The causes, each with what it changes.
+
+        >>> Row("t", "prefill", "flops", 50, 67, (Cause("does not count SDPA", -20), Cause("adds", 3))).sentence
+        'does not count SDPA (-29.9%), adds (+4.48%).'
+        """
+        if self.theirs == self.ours and not self.causes:
+            return "the same number."
+        large = [cause for i, cause in enumerate(self.causes) if i < 2 or abs(cause.amount) >= SHOWN_SHARE * self.ours]
+        small = [cause for cause in self.causes if cause not in large]
+        if len(small) == 1:
+            large, small = [*large, *small], []
+        told = [f"{cause.text} ({self._percent(cause.amount)})" for cause in large]
+        if small:
+            told.append(f"{len(small)} smaller causes ({self._percent(sum(c.amount for c in small))} together)")
+        if self.unexplained:
+            told.append(f"unexplained: {self._percent(self.unexplained)}")
+        return ", ".join(told) + "."
+
+    def _percent(self, amount: int) -> str:
+        if not self.ours:
+            return f"{amount:+,}"
+        share = 100 * amount / self.ours
+        if abs(share) >= 1000:
+            return f"{amount / self.ours:+,.0f} times"
+        return f"{share:+.3g}%" if abs(share) >= 0.001 else f"{'-' if share < 0 else '+'}0.00%"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "tool": self.tool,
+            "stage": self.stage,
+            "quantity": self.quantity,
+            "theirs": self.theirs,
+            "qkv": self.ours,
+            "ratio": self.ratio,
+            "causes": [{"text": cause.text, "amount": cause.amount} for cause in self.causes],
+            "unexplained": self.unexplained,
+            "sentence": self.sentence,
+        }
+
+
+def merge_causes(causes: Iterable[Cause]) -> tuple[Cause, ...]:
+    """Causes of the same name become one, the largest first; those that come to nothing are left out.
+
+    >>> merged([Cause("a", 2), Cause("b", 3), Cause("a", 5), Cause("c", 1), Cause("c", -1)])
+    (Cause(text='a', amount=7), Cause(text='b', amount=3))
+    """
+    amounts: dict[str, int] = {}
+    for cause in causes:
+        amounts[cause.text] = amounts.get(cause.text, 0) + cause.amount
+    found = (Cause(text, amount) for text, amount in amounts.items() if amount)
+    return tuple(sorted(found, key=lambda cause: -abs(cause.amount)))
+
+
+ITEM = 2  # bytes of a number: 16 bits for weights, cache and what stands between
+WINDOW = "ignores the window"
+CAUSAL = "counts scores that the causal mask hides"
+HEADS = "takes a head to be d_model / heads wide"
+LATENT = "takes latent attention for heads that are d_model / heads wide"
+EXPERTS = "takes the experts for one network that is d_ff wide"
+NO_LOGITS = "makes logits, which an encoder has none of"
+NO_CACHE = "keeps keys and values, which an encoder need not"
+QUERY_HEADS = "takes query heads for key/value heads (GQA ignored)"
+KEYS_ONLY = "reads the keys and not the values"
+SQUARE = "takes the answer for queries × keys, not queries × head width"
+TWICE = "writes the answer twice"
+
+
+@dataclass(frozen=True)
+class StageCount:
+    """One stage of a model: what qkv counts, by part, and the steps from its bytes to LLM-Viewer's."""
+
+    stage: str
+    batch: int
+    new: int
+    past: int
+    ledger: Ledger
+    parts: dict[str, PartCount]
+    held: PartCount
+    read: PartCount
+    stored: PartCount
+
+    @property
+    def absorbed(self) -> bool:
+        """Whether latent attention runs in the latent space, which decoding makes cheaper."""
+        return any(line.name == "projections: queries into the latent space" for line in self.ledger.lines)
+
+
+def count_stage(model: Model, stage: str, batch: int, context: int) -> StageCount:
+    """Of a prompt ("prefill"), or of one token ("decode") that is the last of the context."""
+    new, past = (1, context - 1) if stage == "decode" else (context, 0)
+    ledger = model_cost(model, batch, new, past, logit_tokens=1, item=ITEM)
+    found = parts(ledger)
+    everywhere = replace(model, window=None, window_layers=0)
+    unwindowed = parts(model_cost(everywhere, batch, new, past, item=ITEM))["scores"].products
+    theirs, tokens, d = viewer_count(model, batch, context, stage, ITEM), batch * new, model.d_model
+    keys, narrow = key_elements(model), HEADS if model.latent is None else LATENT
+    cells = batch * model.heads * new * context * model.layers
+    readings = {
+        "projections": ((narrow, 2 * tokens * d * (2 * d + 2 * keys) * model.layers),),
+        "scores": ((WINDOW, unwindowed), (CAUSAL, unwindowed + _masked_flops(model, batch, new, ledger)),
+                   (narrow, 4 * cells * (d // model.heads))),
+        "feed-forward": ((EXPERTS, 2 * tokens * (3 if model.gated else 2) * d * model.d_ff * model.layers),),
+        "logits": ((NO_LOGITS, 2 * batch * d * model.vocabulary),),
+    }  # fmt: skip
+    numbers = _elementwise_counts(model, batch, new, past, cells)
+    items = {
+        name: PartCount(
+            "SDPA" if name == "scores" else name,
+            found[name].products if name in found else 0,
+            found[name].elementwise if name in found else 0,
+            readings.get(name, ()),
+            numbers.get(name, ()),
+        )
+        for name in {**found, **theirs.flops}
+    }
+    held = model.cache_bytes(context, batch, ITEM)
+    open_held = everywhere.cache_bytes(context, batch, ITEM)
+    plain, wide = (
+        model.layers * ITEM * 2 * batch * context * count for count in (keys, model.heads * (d // model.heads))
+    )
+    square = ITEM * cells
+    first = NO_CACHE if model.kind == "encoder" else narrow
+    return StageCount(
+        stage, batch, new, past, ledger, items,
+        PartCount("the cache", held, 0, ((WINDOW, open_held), (first, plain))),
+        PartCount("the cache", held, 0, ((WINDOW, open_held), (narrow, plain), (QUERY_HEADS, wide), (KEYS_ONLY, wide // 2))),
+        PartCount("the answers", found["scores"].written, 0, ((SQUARE, square), (TWICE, 2 * square))),
+    )  # fmt: skip
+
+
+def _masked_flops(model: Model, batch: int, new: int, ledger: Ledger) -> int:
+    """Flops of products for scores above the diagonal."""
+    if model.kind == "encoder":
+        return 0
+    wide = model.head_width + model.value_width
+    if model.latent is not None and any("latent space" in line.name for line in ledger.lines):
+        wide = 2 * model.latent.kv_rank + model.latent.rope_width
+    return model.layers * model.heads * 2 * wide * batch * (new * (new - 1) // 2)
+
+
+def _elementwise_counts(
+    model: Model, batch: int, new: int, past: int, cells: int
+) -> dict[str, tuple[tuple[str, int], ...]]:
+    """How many numbers elementwise work is done on."""
+    tokens, d, encoder = batch * new, model.d_model, model.encoder_layers if past == 0 else 0
+    sparse = model.layers - model.dense_layers if model.experts else 0
+    dense = (model.layers - sparse + encoder) * model.d_ff
+    activations = tokens * (dense + sparse * (model.experts_active + model.shared_experts) * model.expert_d_ff)
+    routed = activations + tokens * sparse * model.experts
+    cross = model.layers * (model.kind == "encoder-decoder")
+    scaled = (model.layers + encoder) * model.norms_per_layer + cross + model.final_norm * (1 + (encoder > 0))
+    passed = tokens * d * model.layers
+    return {
+        "scores": (("score", cells),),
+        "feed-forward": (
+            ("number of an activation", activations),
+            ("number of an activation or of the choice of experts", routed),
+            ("of d_model, not d_ff, numbers of an activation", passed),
+        ),
+        "norms": (("number that is normalised", tokens * d * scaled), ("number of a layer's norms and sums", passed)),
+        "embedding": (("number that is normalised", tokens * d * (1 + (encoder > 0))),),
+    }
+
+
+SOFTMAX_FLOPS = 5  # largest, subtract, exp, sum, divide
+NORM_FLOPS = 7
+ACTIVATION_FLOPS = 2
+
+
+@dataclass(frozen=True)
+class ViewerCount:
+    """Flops by part of a whole model, and bytes, as LLM-Viewer has them."""
+
+    flops: dict[str, int]
+    cache_held: int
+    cache_read: int
+    flash_stored: int
+
+
+def viewer_count(model: Model, batch: int, context: int, stage: str, item: int = 2) -> ViewerCount:
+    """What LLM-Viewer says of a prompt of so many tokens, or (stage "decode") of one more with so many in the cache.
+
+    It knows d_model, heads, kv_heads, d_ff, layers and the vocabulary: a head is d_model / heads wide, every layer
+    sees every key, causal or not, experts are one network, and logits are made for one token of each sequence.
+
+    >>> from qkv.cost.architecture import Model
+    >>> llama = Model(layers=32, d_model=4096, heads=32, d_ff=11008)
+    >>> viewed(llama, 1, 4096, "prefill").flash_stored // 32  # of each layer; the answers themselves are 33554432
+    2147483648
+    """
+    d, heads = model.d_model, model.heads
+    tokens, queries = (batch, 1) if stage == "decode" else (batch * context, context)
+    width = d // heads
+    keys = key_elements(model)
+    scores = batch * heads * queries * context
+    matrices = 3 if model.gated else 2
+    layer = {
+        "projections": 2 * tokens * d * (2 * d + 2 * keys),
+        "scores": 4 * scores * width + SOFTMAX_FLOPS * scores,
+        "feed-forward": 2 * tokens * matrices * d * model.d_ff + ACTIVATION_FLOPS * tokens * d,
+        "norms": 2 * (NORM_FLOPS + 1) * tokens * d,  # two norms, two sums
+    }
+    flops = {part: model.layers * count for part, count in layer.items()}
+    # A multiplication and an addition are one here, and two everywhere else.
+    flops["logits"] = batch * d * model.vocabulary
+    return ViewerCount(
+        flops,
+        cache_held=model.layers * item * 2 * batch * context * keys,
+        # Flash attention: keys of all query heads, once, where keys and values of the key/value heads are read.
+        cache_read=model.layers * item * batch * context * width * heads,
+        # The answer of flash attention is taken to be as large as the scores, and written first as zeros.
+        flash_stored=model.layers * 2 * item * scores,
+    )
+
+
+def key_elements(model: Model) -> int:
+    """Numbers of a token's keys in one layer."""
+    return model.d_model * model.kv_heads // model.heads

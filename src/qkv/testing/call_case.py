@@ -1,0 +1,358 @@
+"""A call of attention described by sizes, kinds and a seed, so that it prints as the code that makes it again.
+
+A mask or a sink holds tensors, and a printed tensor cannot be pasted back. A `Spec` describes it by
+numbers, names and seeds; `build_mask` and `build_similarity` turn a spec into qkv's objects. A
+`CallCase` describes a whole call, builds its tensors on first use, and knows the oracle's answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qkv import features
+from qkv.masks import Causal, Dense, Extent, Padding, Predicate, Segments, Window
+from qkv.similarity import Argmax, FeatureMap, Polynomial, Similarity, Softmax
+
+from .oracle import Oracle, attended_pairs, oracle
+from .poison import LAYOUTS, poison_masked
+from .tolerance import ErrorBounds, error_bounds
+
+
+class Spec:
+    """A kind, its parts and its options; prints as the call that makes it.
+
+    >>> Spec("and", Spec("causal", offset=2), Spec("padding", lengths=(3, 0)))
+    Spec('and', Spec('causal', offset=2), Spec('padding', lengths=(3, 0)))
+    """
+
+    __slots__ = ("kind", "options", "parts")
+
+    def __init__(self, kind: str, *parts: Spec, **options: Any) -> None:
+        self.kind, self.parts, self.options = kind, parts, options
+
+    def __repr__(self) -> str:
+        shown = [repr(self.kind), *map(repr, self.parts)]
+        return f"Spec({', '.join(shown + [f'{name}={value!r}' for name, value in self.options.items()])})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spec) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def kinds(self) -> frozenset[str]:
+        """This kind and those of every part.
+
+        >>> sorted(Spec("or", Spec("causal"), Spec("dense", seed=1)).kinds())
+        ['causal', 'dense', 'or']
+        """
+        return frozenset({self.kind}).union(*(part.kinds() for part in self.parts))
+
+
+def _scattered_rule(batch: Any, head: Any, query: Any, key: Any) -> Any:
+    return (7 * query + 3 * key + head + batch) % 4 != 0
+
+
+def _stripes_rule(batch: Any, head: Any, query: Any, key: Any) -> Any:
+    return (query + key) % 3 == 0
+
+
+def _nothing_rule(batch: Any, head: Any, query: Any, key: Any) -> Any:
+    return (query + key + head + batch) < 0
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    "scattered": _scattered_rule,
+    "stripes": _stripes_rule,
+    "nothing": _nothing_rule,
+}
+
+
+def _distance(query: Tensor, key: Tensor) -> Tensor:
+    return (query[..., :, None, :] - key[..., None, :, :]).square().sum(-1)
+
+
+def gaussian(query: Tensor, key: Tensor) -> Tensor:
+    """exp(−|q − k|² / 2 width): positive, so sums never vanish."""
+    return torch.exp(-_distance(query, key) / (2 * query.shape[-1]))
+
+
+def rational(query: Tensor, key: Tensor) -> Tensor:
+    """1 / (1 + |q − k|²): positive, with heavy tails."""
+    return 1 / (1 + _distance(query, key))
+
+
+def signed(query: Tensor, key: Tensor) -> Tensor:
+    """q·k + |q − k|² / 8: both signs, so sums can cancel."""
+    return query @ key.transpose(-1, -2) + _distance(query, key) / 8
+
+
+FUNCTIONS = {"gaussian": gaussian, "rational": rational, "signed": signed}
+MAPS = ("elu1", "relu", "identity", "squared", "positive_random", "polynomial")
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def build_similarity(spec: Spec | None, *, width: int, heads: int, dtype: torch.dtype) -> Any:
+    """qkv's similarity for a spec; None stays None.
+
+    `softmax` takes scale, softcap and sink (a number, or "heads" for one drawn logit per head), with
+    seed; `argmax`; `polynomial` degree and offset; `feature_map` map (a name in `MAPS`) and
+    normalize; `similarity` function (a name in `FUNCTIONS`).
+
+    >>> build_similarity(Spec("polynomial", degree=3), width=4, heads=1, dtype=torch.float32).degree
+    3
+    """
+    if spec is None:
+        return None
+    options = dict(spec.options)
+    match spec.kind:
+        case "softmax":
+            seed = options.pop("seed", 0)
+            if options.get("sink") == "heads":
+                options["sink"] = torch.randn(heads, generator=generator(seed), dtype=torch.float64).to(dtype)
+            return Softmax(**options)
+        case "argmax":
+            return Argmax()
+        case "polynomial":
+            return Polynomial(**options)
+        case "feature_map":
+            return FeatureMap(_build_map(options.pop("map"), width), **options)
+        case "similarity":
+            return Similarity(FUNCTIONS[options["function"]])
+    raise ValueError(f"spec: got {spec!r}, wanted a similarity")
+
+
+def _build_map(name: str, width: int) -> Callable[[Tensor], Tensor]:
+    if name == "positive_random":
+        return features.positive_random(width, 8, seed=1)
+    if name == "polynomial":
+        return features.polynomial(2)
+    return getattr(features, name)
+
+
+def build_mask(spec: Spec | None, extent: Extent) -> Any:
+    """qkv's mask for a spec; None stays None.
+
+    `causal` offset; `window` left, right, offset; `padding` lengths, or keep_seed or drop_seed;
+    `segments` query and key; `dense` seed, density and axes (which of b, h, q, k it varies over);
+    `predicate` rule (a name in `RULES`); `and` and `or` join their parts.
+    """
+    if spec is None:
+        return None
+    options = dict(spec.options)
+    match spec.kind:
+        case "and":
+            return reduce(lambda a, b: a & b, (build_mask(part, extent) for part in spec.parts))
+        case "or":
+            return reduce(lambda a, b: a | b, (build_mask(part, extent) for part in spec.parts))
+        case "causal":
+            return Causal(**options)
+        case "window":
+            return Window(**options)
+        case "padding":
+            return _build_padding(options, extent)
+        case "segments":
+            query, key = (torch.tensor(options[name], dtype=torch.int64) for name in ("query", "key"))
+            return Segments(query, key)
+        case "dense":
+            return Dense(draw_keep(extent, **options))
+        case "predicate":
+            return Predicate(RULES[options["rule"]])
+    raise ValueError(f"spec: got {spec!r}, wanted a mask")
+
+
+def _build_padding(options: dict[str, Any], extent: Extent) -> Padding:
+    if "lengths" in options:
+        return Padding(lengths=torch.tensor(options["lengths"], dtype=torch.int64))
+    if "keep_seed" in options:
+        return Padding(keep=torch.rand(extent.batch, extent.len_k, generator=generator(options["keep_seed"])) < 0.6)
+    return Padding(drop=torch.rand(extent.batch, extent.len_k, generator=generator(options["drop_seed"])) < 0.4)
+
+
+def draw_keep(extent: Extent, *, seed: int, density: float = 0.6, axes: str = "bhqk") -> Tensor:
+    """A random boolean tensor that broadcasts, right-aligned, to the caller's scores.
+
+    >>> draw_keep(Extent(2, 3, 5, 7, 4), seed=0, axes="hk").shape
+    torch.Size([3, 1, 7])
+    """
+    named = zip("bhqk", (extent.batch, extent.heads, extent.len_q, extent.len_k), strict=True)
+    seen = [(axis, size) for axis, size in named if axis in {4: "bhqk", 3: "bqk", 2: "qk"}[extent.dims]]
+    while seen and seen[0][0] not in axes:
+        seen = seen[1:]
+    shape = [size if axis in axes else 1 for axis, size in seen]
+    return torch.rand(shape, generator=generator(seed)) < density
+
+
+def draw_bias(extent: Extent, kind: str, seed: int, dtype: torch.dtype) -> Tensor:
+    """Numbers to add to the scores: "full", "row" (one per key), "heads" (as ALiBi), "holes" (some −inf)."""
+    axes = {"full": "bhqk", "row": "k", "heads": "hqk", "holes": "bhqk"}[kind]
+    shape = draw_keep(extent, seed=seed, axes=axes).shape
+    numbers = torch.randn(shape, generator=generator(seed + 1), dtype=torch.float64)
+    if kind == "holes":
+        numbers[draw_keep(extent, seed=seed, density=0.3, axes=axes)] = -math.inf
+    return numbers.to(dtype)
+
+
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+VALUES = ("gaussian", "large", "integers", "poisoned")
+BIASES = ("full", "row", "heads", "holes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallCase:
+    """A call that can be printed, pasted and run again.
+
+    Args:
+        dims: 4; 3 has no heads and 2 no batch either: those sizes must then be 1.
+        values: "gaussian"; "large" has queries 30 times as long, so that softmax saturates; "integers" are
+            exact in every dtype and full of ties; "poisoned" has NaN, infinity and 1e30 wherever nothing
+            is attended.
+        bias: None or one of `BIASES`.
+        layout: a name in `qkv.testing.poison.LAYOUTS`; with "expanded" every batch row (with dims 2 every
+            key) has the same keys and values, at stride 0.
+
+    >>> case = CallCase(heads_q=2, len_q=1, len_k=3, mask=Spec("causal", offset=1), seed=5)
+    >>> case
+    CallCase(heads_q=2, len_q=1, len_k=3, mask=Spec('causal', offset=1), seed=5)
+    >>> case.query.shape, case.gold.attended[0, 0].tolist()
+    (torch.Size([1, 2, 1, 3]), [[True, True, False]])
+    """
+
+    batch: int = 1
+    heads_q: int = 1
+    heads_kv: int = 1
+    len_q: int = 5
+    len_k: int = 7
+    width: int = 3
+    width_v: int = 2
+    dims: int = 4
+    dtype: str = "float32"
+    similarity: Spec | None = None
+    mask: Spec | None = None
+    bias: str | None = None
+    layout: str = "contiguous"
+    values: str = "gaussian"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        heads = self.heads_q, self.heads_kv
+        if (self.dims < 4 and heads != (1, 1)) or (self.dims < 3 and self.batch != 1):
+            raise ValueError(f"dims: got {self.dims} with batch={self.batch} and heads={heads}, wanted sizes of 1")
+
+    def __repr__(self) -> str:
+        named = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
+        shown = (f"{field.name}={value!r}" for field, value in named if value != field.default)
+        return f"CallCase({', '.join(shown)})"
+
+    def replace(self, **changes: Any) -> CallCase:
+        """The same call with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return DTYPES[self.dtype]
+
+    @property
+    def extent(self) -> Extent:
+        return Extent(self.batch, self.heads_q, self.len_q, self.len_k, self.dims)
+
+    @property
+    def kind(self) -> str:
+        """Which of the five similarities this is."""
+        return "softmax" if self.similarity is None else self.similarity.kind
+
+    @property
+    def normalized(self) -> bool:
+        """Whether the weights of a row sum to 1."""
+        return self.similarity is None or self.similarity.options.get("normalize", True)
+
+    @cached_property
+    def built_similarity(self) -> Any:
+        return build_similarity(self.similarity, width=self.width, heads=self.heads_q, dtype=self.torch_dtype)
+
+    @cached_property
+    def built_mask(self) -> Any:
+        return build_mask(self.mask, self.extent)
+
+    @cached_property
+    def built_bias(self) -> Tensor | None:
+        return None if self.bias is None else draw_bias(self.extent, self.bias, self.seed + 3, self.torch_dtype)
+
+    @cached_property
+    def attended(self) -> Tensor:
+        """Which query attends to which key: (batch, heads_q, len_q, len_k)."""
+        return attended_pairs(self.built_mask, self.built_bias, self.extent)
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        query = self._draw(self.heads_q, self.len_q, self.width, 0)
+        key = self._draw(self.heads_kv, self.len_k, self.width, 1)
+        value = self._draw(self.heads_kv, self.len_k, self.width_v, 2)
+        if self.values == "large":
+            query = query * 30
+        if self.layout == "expanded":
+            key, value = (tensor[:1].expand_as(tensor).contiguous() for tensor in (key, value))
+        if self.values == "poisoned":
+            query, key, value = poison_masked(query, key, value, to_caller_dims(self.attended, self.dims))
+        query, key, value = (LAYOUTS[self.layout](tensor) for tensor in (query, key, value))
+        return query, key, value
+
+    @property
+    def query(self) -> Tensor:
+        return self.tensors[0]
+
+    @property
+    def key(self) -> Tensor:
+        return self.tensors[1]
+
+    @property
+    def value(self) -> Tensor:
+        return self.tensors[2]
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The arguments of `qkv.attention`: query, key, value, similarity, mask and bias."""
+        names = ("query", "key", "value")
+        options = {"similarity": self.built_similarity, "mask": self.built_mask, "bias": self.built_bias}
+        return {**dict(zip(names, self.tensors, strict=True)), **options}
+
+    @cached_property
+    def gold(self) -> Oracle:
+        """The oracle's answer."""
+        mask = to_caller_dims(self.attended, self.dims)
+        return oracle(*self.tensors, similarity=self.built_similarity, mask=mask, bias=self.built_bias)
+
+    @cached_property
+    def error_bounds(self) -> ErrorBounds:
+        """The bounds that an answer's error must stay within."""
+        return error_bounds(*self.tensors, self.gold, self.built_similarity, self.built_bias)
+
+    def _draw(self, heads: int, length: int, width: int, which: int) -> Tensor:
+        shape = {4: (self.batch, heads, length, width), 3: (self.batch, length, width), 2: (length, width)}
+        source = generator(10 * self.seed + which)
+        if self.values == "integers":
+            numbers = torch.randint(-2, 3, shape[self.dims], generator=source).double()
+        else:
+            numbers = torch.randn(shape[self.dims], generator=source, dtype=torch.float64)
+        return numbers.to(self.torch_dtype)
+
+
+def to_caller_dims(tensor: Tensor, dims: int) -> Tensor:
+    """(batch, heads, …) in the caller's dimensions: without heads for 3, without a batch for 2."""
+    return tensor if dims == 4 else tensor[:, 0] if dims == 3 else tensor[0, 0]

@@ -1,0 +1,99 @@
+"""The project speaks the plain English of its field: no words of the old dialect, and no long lines in documents."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("src/qkv", "native", "tests", "benchmarks", "campaigns", "docs", "examples", "requirements")
+SUFFIXES = {".py", ".pyi", ".cpp", ".h", ".md", ".toml"}
+# Packages that later issues rebuild; each of those issues removes its own.
+EXEMPT = (
+    "src/qkv/problems/",
+    "src/qkv/tutor/",
+    "src/qkv/lab/",
+    "tests/problems/",
+    "tests/tutor/",
+    "tests/lab/",
+    "tests/browser/",
+    "tests/helpers/bank_checks.py",
+    "tests/helpers/problem_checks.py",
+    "tests/helpers/toy_problem.py",
+    "tests/helpers/tutor_toy.py",
+    "campaigns/chats.py",
+    "campaigns/transcripts.py",
+    "benchmarks/teach.py",
+    "docs/teach.md",
+    "docs/lab.md",
+)
+# Data: other people's words, and the words of the checker's grammar.
+DATA = re.compile(r"/labelled/|/second/|docs/log\.md$|test_language\.py$|CHANGELOG\.md$")
+BANNED = {
+    word: re.compile(rf"(?<![A-Za-z])(?:{word})(?![A-Za-z])", re.IGNORECASE)
+    for word in (
+        "as_asked",
+        "bargain",
+        "beside",
+        "blind_queries",
+        "dearer",
+        "doors?",
+        "kin",
+        "kitchen",
+        "look(?:s|ing)_closely",
+        "manners",
+        "nobody",
+        "nobody's",
+        "of (?:its|their) own",
+        "of_nothing",
+        "rooms?",
+        "so-manieth",
+        "somebody",
+        "strangers?",
+        "whoever",
+        "witness(?:es)?",
+    )
+}
+MAX_COLUMNS = 100
+
+
+def texts() -> list[Path]:
+    found = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*")) if path.suffix in SUFFIXES]
+    found += [ROOT / "Makefile", ROOT / "CMakeLists.txt", ROOT / "pyproject.toml", *sorted(ROOT.glob("*.md"))]
+    names = {path: path.relative_to(ROOT).as_posix() for path in found}
+    return [path for path, name in names.items() if not name.startswith(EXEMPT) and not DATA.search(name)]
+
+
+@pytest.mark.parametrize("word", BANNED)
+def test_no_word_of_the_old_dialect(word: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in texts()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if BANNED[word].search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_the_search_finds_a_banned_word() -> None:
+    assert BANNED["rooms?"].search("ROOMS = 3")
+    assert not BANNED["rooms?"].search("a mushroom")
+
+
+@pytest.mark.parametrize(
+    "page", [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))], ids=lambda p: p.name
+)
+def test_lines_of_documents_fit(page: Path) -> None:
+    """Tables, links and code blocks cannot be wrapped; everything else is."""
+    inside_code, long = False, []
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("```"):
+            inside_code = not inside_code
+        elif not inside_code and len(line) > MAX_COLUMNS and not line.startswith(("|", "    ", "[", "!")):
+            long.append(f"{page.name}:{number}: {len(line)} columns")
+    assert not long, "\n".join(long)
+
+
+def test_exempt_packages_exist() -> None:
+    """An exemption ends with the package that it was for."""
+    assert [name for name in EXEMPT if not (ROOT / name).exists() and "helpers" not in name] == []
