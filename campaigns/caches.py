@@ -17,16 +17,16 @@ from hypothesis.stateful import run_state_machine_as_test
 from . import references  # noqa: F401  the walks are in tests/
 from .campaign import Batch, Campaign
 
-import memory_walks  # isort: skip
+import cache_walks  # isort: skip
 import state_walks  # isort: skip
 
 WALK = 50  # steps at most
-MACHINES = {"KVCache": memory_walks, "LinearState": state_walks}
-CLASSES = {"KVCache": memory_walks.Memories, "LinearState": state_walks.States}
+MACHINES = {"KVCache": cache_walks, "LinearState": state_walks}
+CLASSES = {"KVCache": cache_walks.Caches, "LinearState": state_walks.States}
 
 
 def run(seed: int, count: int) -> Batch:
-    """Half of the steps on each kind of memory, in as many walks as it takes."""
+    """Half of the steps on each kind of cache, in as many walks as it takes."""
     torch.set_num_threads(1)
     figures: dict[str, dict[str, int]] = {}
     for at, (name, module) in enumerate(MACHINES.items()):

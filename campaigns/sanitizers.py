@@ -27,9 +27,7 @@ REACHING = (
     "tests/backends/test_hard.py",
     "tests/backends/test_decode.py",
     "tests/backends/linear",
-    "tests/test_decoding.py",
-    "tests/test_decoding_edges.py",
-    "tests/faults/test_memories.py",
+    "tests/faults/test_caches.py",
     "tests/faults/test_bad_layouts.py",
 )
 # What a sanitizer cannot have: a measure of what malloc holds, since theirs holds what was freed.
@@ -39,11 +37,11 @@ THREADED = (
     "tests/kernels/test_argmax.py",
     "tests/kernels/test_counted.py",
     "tests/kernels/test_finite.py",
-    "tests/cache/test_locks.py",
+    "tests/cache/test_pages.py",
     "tests/backends/test_hard.py",
     "tests/backends/linear/test_forward.py",
-    "tests/test_decoding.py",
-    "tests/faults/test_memory_processes.py",
+    "tests/cache/test_decode.py",
+    "tests/faults/test_cache_processes.py",
 )
 _FINDER = '''"""Puts the extension of this folder in the place of the installed one."""
 

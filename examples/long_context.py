@@ -142,7 +142,7 @@ def measured(mesh: DeviceMesh, options: argparse.Namespace, name: str) -> dict[s
     mine = {
         "tokens": stop - start,
         "seconds": seconds,
-        "bytes_sent": TRAFFIC["data bytes"] + TRAFFIC["tickets bytes"],
+        "bytes_sent": TRAFFIC["data bytes"] + TRAFFIC["agreement bytes"],
         "bytes_held": max(cache("VmHWM") - held, 0),
         "rows": [(place, out[0, :, place - start]) for place in places if start <= place < stop],
     }

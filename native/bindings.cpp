@@ -1,5 +1,5 @@
-// The library as Python sees it, but for step.cpp and counted.cpp. Tensors arrive as addresses and sizes, which
-// qkv.ops has checked.
+// The functions of the Python extension; step.cpp and counted.cpp have the rest. Tensors arrive as addresses and sizes,
+// which qkv.ops has checked.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -17,7 +17,7 @@
 #include "src/finite.h"
 #include "src/isa.h"
 #include "src/linear.h"
-#include "src/memory.h"
+#include "src/cache.h"
 #include "src/parallel.h"
 #include "unlocked.h"
 
@@ -42,7 +42,7 @@ const qkv::KernelTable& find(const std::string& name) {
     throw nb::value_error("not an instruction set of this build and this machine");
 }
 
-// Tensors without memory (meta, fake) call their address 0.
+// Tensors without memory (meta, fake) have address 0.
 void require_memory(uintptr_t data, bool empty) {
     if (data == 0 && !empty) throw nb::value_error("a tensor without memory");
 }
@@ -51,7 +51,7 @@ bool all_finite(uintptr_t data, int64_t count, int dtype, int threads) {
     require_memory(data, count == 0);
     calls.finite.fetch_add(1, std::memory_order_relaxed);
     const auto kind = static_cast<qkv::Dtype>(dtype);
-    // Letting the lock go costs more than a small scan.
+    // Releasing the GIL costs more than a small scan.
     if (count * qkv::element_size(kind) < qkv::kFiniteParallelBytes) {
         return kernels().all_finite(address<void>(data), count, kind);
     }
@@ -62,7 +62,7 @@ bool all_finite(uintptr_t data, int64_t count, int dtype, int threads) {
 using Four = std::array<int64_t, 4>;
 
 Four four(nb::tuple numbers) {
-    if (numbers.size() != 4) throw nb::value_error("wanted four numbers");
+    if (numbers.size() != 4) throw nb::value_error("expected four numbers");
     return {nb::cast<int64_t>(numbers[0]), nb::cast<int64_t>(numbers[1]), nb::cast<int64_t>(numbers[2]),
             nb::cast<int64_t>(numbers[3])};
 }
@@ -87,16 +87,16 @@ void argmax_scores(int dtype, nb::tuple query_shape, nb::tuple key_shape, uintpt
     qkv::argmax_scores(kernels(), problem, threads);
 }
 
-qkv::Memory memory(int storage, int64_t heads, int64_t width, int64_t value_width, uintptr_t table, int64_t slots) {
+qkv::PagedCache cache(int storage, int64_t heads, int64_t width, int64_t value_width, uintptr_t table, int64_t slots) {
     return {{static_cast<qkv::Dtype>(storage), heads, width, value_width}, address<const int64_t>(table), slots};
 }
 
-void memory_append(int storage, int64_t heads, int64_t width, int64_t value_width, uintptr_t table, int64_t slots,
+void cache_append(int storage, int64_t heads, int64_t width, int64_t value_width, uintptr_t table, int64_t slots,
                    nb::tuple shape, uintptr_t positions, uintptr_t counts, bool left, int dtype, uintptr_t key,
                    nb::tuple key_strides, uintptr_t value, nb::tuple value_strides, int threads) {
     const Four k = four(shape);
     const qkv::Tokens tokens = {k[0], k[2], address<const int64_t>(positions), address<const int64_t>(counts), left};
-    const qkv::AppendProblem problem = {memory(storage, heads, width, value_width, table, slots), tokens,
+    const qkv::AppendProblem problem = {cache(storage, heads, width, value_width, table, slots), tokens,
                                         static_cast<qkv::Dtype>(dtype), tensor(key, key_strides),
                                         tensor(value, value_strides)};
     require_memory(key, k[0] * k[1] * k[2] * k[3] == 0);
@@ -106,7 +106,7 @@ void memory_append(int storage, int64_t heads, int64_t width, int64_t value_widt
     qkv::append(problem, threads);
 }
 
-// Which keys count and how scores become weights: what a memory and plain tensors have in common.
+// The mask and how scores become weights, for a cache and for plain tensors.
 struct Rules {
     uintptr_t starts, stops;
     std::optional<int64_t> lower, upper;
@@ -118,8 +118,8 @@ struct Rules {
     uintptr_t sink;
 };
 
-qkv::AttendProblem attend_problem(const qkv::Memory& pages, const qkv::PlainPast* plain, const qkv::Tokens& tokens,
-                                  const Four& query_shape, qkv::Dtype dtype, const qkv::Tensor4& query, uintptr_t out,
+qkv::AttendProblem attend_problem(const qkv::PagedCache& pages, const qkv::PlainKeyValues* plain,
+                                  const qkv::Tokens& tokens, const Four& query_shape, qkv::Dtype dtype, const qkv::Tensor4& query, uintptr_t out,
                                   uintptr_t lse, int64_t window, const Rules& rules) {
     const int64_t value_width = pages.layout.value_width;
     require_memory(reinterpret_cast<uintptr_t>(query.data), query_shape[0] * query_shape[1] * query_shape[2] *
@@ -145,24 +145,24 @@ qkv::AttendProblem attend_problem(const qkv::Memory& pages, const qkv::PlainPast
             plain};
 }
 
-void memory_attend(int storage, int64_t heads, int64_t width, int64_t value_width, uintptr_t table, int64_t slots,
+void cache_attend(int storage, int64_t heads, int64_t width, int64_t value_width, uintptr_t table, int64_t slots,
                    int dtype, nb::tuple query_shape, uintptr_t query, nb::tuple query_strides, uintptr_t out,
                    uintptr_t lse, uintptr_t positions, uintptr_t counts, bool left, int64_t window, uintptr_t starts,
                    uintptr_t stops, std::optional<int64_t> lower, std::optional<int64_t> upper, uintptr_t keep,
                    nb::tuple keep_strides, uintptr_t bias, nb::tuple bias_strides, float scale, float softcap,
-                   uintptr_t sink, bool hard, int threads) {
+                   uintptr_t sink, bool argmax, int threads) {
     const Four q = four(query_shape);
     const qkv::Tokens tokens = {q[0], q[2], address<const int64_t>(positions), address<const int64_t>(counts), left};
     const qkv::AttendProblem problem = attend_problem(
-        memory(storage, heads, width, value_width, table, slots), nullptr, tokens, q, static_cast<qkv::Dtype>(dtype),
+        cache(storage, heads, width, value_width, table, slots), nullptr, tokens, q, static_cast<qkv::Dtype>(dtype),
         tensor(query, query_strides), out, lse, window,
         {starts, stops, lower, upper, keep, keep_strides, bias, bias_strides, scale, softcap, sink});
     calls.attend.fetch_add(1, std::memory_order_relaxed);
     const qkv::python::Unlocked unlocked;
-    (hard ? qkv::attend_hard : qkv::attend)(kernels(), problem, threads);
+    (argmax ? qkv::attend_argmax : qkv::attend)(kernels(), problem, threads);
 }
 
-void attend_plain(int dtype, nb::tuple query_shape, nb::tuple key_shape, int64_t value_width, uintptr_t query,
+void softmax_attention(int dtype, nb::tuple query_shape, nb::tuple key_shape, int64_t value_width, uintptr_t query,
                   nb::tuple query_strides, uintptr_t key, nb::tuple key_strides, uintptr_t value,
                   nb::tuple value_strides, uintptr_t out, uintptr_t lse, uintptr_t starts, uintptr_t stops,
                   std::optional<int64_t> lower, std::optional<int64_t> upper, uintptr_t keep, nb::tuple keep_strides,
@@ -173,7 +173,7 @@ void attend_plain(int dtype, nb::tuple query_shape, nb::tuple key_shape, int64_t
     require_memory(key, k[0] * k[1] * k[2] * k[3] == 0);
     require_memory(value, k[0] * k[1] * k[2] * value_width == 0);
     const std::vector<int64_t> positions(q[0], 0);
-    const qkv::PlainPast past = {kind, k[2], tensor(key, key_strides), tensor(value, value_strides)};
+    const qkv::PlainKeyValues past = {kind, k[2], tensor(key, key_strides), tensor(value, value_strides)};
     qkv::AttendProblem problem = attend_problem(
         {{qkv::Dtype::float32, k[1], q[3], value_width}, nullptr, 0}, &past,
         {q[0], q[2], positions.data(), nullptr, false}, q, kind, tensor(query, query_strides), out, lse, 0,
@@ -188,12 +188,12 @@ qkv::FeatureRule feature_rule(int map, int64_t width, int degree, float offset) 
     return {static_cast<qkv::Map>(map), width, degree, offset};
 }
 
-int64_t linear_state_floats(int map, int64_t width, int degree, float offset, int64_t value_width) {
-    return qkv::linear_state_floats(feature_rule(map, width, degree, offset), value_width);
+int64_t linear_state_size(int map, int64_t width, int degree, float offset, int64_t value_width) {
+    return qkv::linear_state_size(feature_rule(map, width, degree, offset), value_width);
 }
 
-void linear(int map, int64_t width, int degree, float power_offset, int dtype, nb::tuple sizes, nb::tuple lengths,
-            uintptr_t query, nb::tuple query_strides, uintptr_t key, nb::tuple key_strides, uintptr_t value,
+void linear_attention(int map, int64_t width, int degree, float power_offset, int dtype, nb::tuple sizes,
+            nb::tuple lengths, uintptr_t query, nb::tuple query_strides, uintptr_t key, nb::tuple key_strides, uintptr_t value,
             nb::tuple value_strides, uintptr_t keep, std::optional<int64_t> offset, bool normalize, uintptr_t out,
             uintptr_t state, bool direct, int threads) {
     const Four size = four(sizes);
@@ -224,15 +224,15 @@ void linear(int map, int64_t width, int degree, float power_offset, int dtype, n
     qkv::linear(kernels(), problem, threads);
 }
 
-// Large pages spare a long past most of its address look-ups. Only advice: whether it is taken does not matter.
-void advise_huge(uintptr_t data, int64_t bytes) {
+// Huge pages save a long cache most of its address translations. Only advice: it may be ignored.
+void advise_huge_pages(uintptr_t data, int64_t bytes) {
 #ifdef MADV_HUGEPAGE
     madvise(address<void>(data), bytes, MADV_HUGEPAGE);
 #endif
 }
 
-// Let the system find and clear the memory behind these bytes now, at a time of our choosing. Only advice, too.
-void populate(uintptr_t data, int64_t bytes) {
+// Let the system allocate and clear the memory behind these bytes now. Only advice: it may be ignored.
+void populate_memory(uintptr_t data, int64_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
     const uintptr_t first = (data + page - 1) / page * page, last = (data + bytes) / page * page;
@@ -244,10 +244,10 @@ nb::dict count_calls() {
     nb::dict counts;
     counts["all_finite"] = calls.finite.load();
     counts["argmax_scores"] = calls.argmax.load();
-    counts["memory_append"] = calls.append.load();
-    counts["memory_attend"] = calls.attend.load();
-    counts["attend_plain"] = calls.plain.load();
-    counts["linear"] = calls.linear.load();
+    counts["cache_append"] = calls.append.load();
+    counts["cache_attend"] = calls.attend.load();
+    counts["softmax_attention"] = calls.plain.load();
+    counts["linear_attention"] = calls.linear.load();
     return counts;
 }
 
@@ -278,14 +278,14 @@ NB_MODULE(_native, m) {
     m.def("before_exit", &qkv::python::before_exit);
     m.def("all_finite", &all_finite);
     m.def("argmax_scores", &argmax_scores);
-    m.def("memory_append", &memory_append);
-    m.def("memory_attend", &memory_attend);
-    m.def("attend_plain", &attend_plain);
-    m.def("linear", &linear);
-    m.def("linear_state_floats", &linear_state_floats);
-    m.def("advise_huge", &advise_huge);
-    m.def("populate", &populate);
+    m.def("cache_append", &cache_append);
+    m.def("cache_attend", &cache_attend);
+    m.def("softmax_attention", &softmax_attention);
+    m.def("linear_attention", &linear_attention);
+    m.def("linear_state_size", &linear_state_size);
+    m.def("advise_huge_pages", &advise_huge_pages);
+    m.def("populate_memory", &populate_memory);
     qkv::python::bind_step(m);
-    qkv::python::bind_counted(m);
+    qkv::python::bind_counting(m);
     m.attr("finite_parallel_bytes") = qkv::kFiniteParallelBytes;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the files that know Python share.
+// Shared by the files of the bindings.
 
 #include <nanobind/nanobind.h>
 
@@ -11,13 +11,13 @@
 
 namespace qkv::python {
 
-// What calls run on: the instruction set that `use` chose, or the same, counted. Either gives the same bits, so that it
-// does not matter which of them a call finds while another thread changes it.
+// The kernels that calls run on: those of the instruction set that `use` chose, with or without counting. Both give the
+// same bits, so it does not matter which of them a call sees while another thread switches.
 extern std::atomic<const KernelTable*> active;
 inline const KernelTable& kernels() { return *active.load(std::memory_order_acquire); }
 void use(const KernelTable& table);
 
-// How often each function ran, for tests that want to know.
+// How often each function ran, for tests.
 struct Calls {
     std::atomic<int64_t> finite{0}, argmax{0}, append{0}, attend{0}, plain{0}, linear{0};
 };
@@ -28,9 +28,9 @@ T* address(uintptr_t number) {
     return reinterpret_cast<T*>(number);
 }
 
-// class Step, in step.cpp.
+// The class DecodeStep, in step.cpp.
 void bind_step(nanobind::module_& m);
-// Counts and sizes, in counted.cpp.
-void bind_counted(nanobind::module_& m);
+// Counters and sizes, in counted.cpp.
+void bind_counting(nanobind::module_& m);
 
 }  // namespace qkv::python

@@ -1,4 +1,4 @@
-// What the kernels execute, and the sizes that decide it, as Python sees them.
+// Bindings of the work counters, and of the sizes that determine the work.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
@@ -7,7 +7,7 @@
 #include "bindings.h"
 #include "src/counting.h"
 #include "src/linear_unit.h"
-#include "src/memory.h"
+#include "src/cache.h"
 #include "src/query_rows.h"
 
 namespace nb = nanobind;
@@ -18,20 +18,20 @@ std::atomic<const KernelTable*> active = &portable::table();
 
 namespace {
 
-// Changed under Python's lock alone.
+// Changed only with the GIL held.
 const KernelTable* chosen = &portable::table();
 bool counts_work = false;
 
 void activate() { active.store(counts_work ? &counting(*chosen) : chosen, std::memory_order_release); }
 
-void count(bool on) {
+void set_counting(bool on) {
     counts_work = on;
     activate();
 }
 
 bool is_counting() { return &kernels() != chosen; }
 
-nb::dict count_work() {
+nb::dict executed_work() {
     const Counts counts = qkv::counts();
     nb::dict work;
     work["score_flops"] = counts.score_flops;
@@ -45,25 +45,25 @@ nb::dict count_work() {
 
 nb::dict geometry() {
     const KernelTable& table = kernels();
-    const MemoryLayout paired = {Dtype::bfloat16, 1, 1, 1};
+    const PageLayout paired = {Dtype::bfloat16, 1, 1, 1};
     std::vector<std::pair<int64_t, int64_t>> chunks;
-    for (const Chunk& chunk : kChunks) chunks.emplace_back(chunk.most_features, chunk.tokens);
+    for (const Chunk& chunk : kChunks) chunks.emplace_back(chunk.max_features, chunk.tokens);
     nb::dict sizes;
     sizes["isa"] = table.name;
     sizes["lanes"] = table.lanes;
     sizes["tile_rows"] = table.tile_rows;
     sizes["tile_keys"] = table.tile_keys;
-    sizes["query_rows"] = kMostRows;
+    sizes["query_rows"] = kMaxRows;
     sizes["page_tokens"] = kPageTokens;
     sizes["part_tokens"] = kPartTokens;
     sizes["group_tokens"] = kGroupTokens;
     sizes["value_line"] = paired.value_slots();
     sizes["bfloat16_pair"] = paired.pair();
     sizes["linear_line"] = kLine;
-    sizes["linear_rows"] = kMostBlockRows;
+    sizes["linear_rows"] = kMaxBlockRows;
     sizes["chunks"] = nb::tuple(nb::cast(chunks));
     sizes["segment_chunks"] = kChunksInSegment;
-    sizes["most_segments"] = kMostSegments;
+    sizes["most_segments"] = kMaxSegments;
     sizes["enough_heads"] = kEnoughHeads;
     return sizes;
 }
@@ -75,10 +75,10 @@ void use(const KernelTable& table) {
     activate();
 }
 
-void bind_counted(nb::module_& m) {
-    m.def("count", &count);
+void bind_counting(nb::module_& m) {
+    m.def("set_counting", &set_counting);
     m.def("is_counting", &is_counting);
-    m.def("counts", &count_work);
+    m.def("counts", &executed_work);
     m.def("geometry", &geometry);
     m.def("chunk_tokens", &qkv::chunk_tokens);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The part of DLPack 1 that a step reads: how a library of tensors shows one of its Python objects as plain numbers.
+// The part of DLPack 1 that a decode step reads: the address, shape, strides and dtype of a Python tensor.
 
 #include <cstdint>
 
@@ -36,7 +36,7 @@ struct ExchangeApi {
     void* allocate;
     void* take;
     void* give;
-    int (*look)(void* object, View* out);  // -1 and a Python error where there is nothing to see; may be null
+    int (*view_tensor)(void* object, View* out);  // -1 and a Python error without data; may be null
     void* stream;
 };
 

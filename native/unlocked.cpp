@@ -11,10 +11,10 @@ namespace qkv::python {
 
 namespace {
 
-std::atomic<bool> leaving{false};
-std::atomic<pthread_t> leaver{};
-// Threads that are asking for the lock, that wait for the end, and that ever ran a kernel and are still there.
-std::atomic<int> asking{0}, waiting{0}, users{0};
+std::atomic<bool> exiting{false};
+std::atomic<pthread_t> exiting_thread{};
+// Threads that are acquiring the GIL, that wait for the process to end, and that exist and have run a kernel.
+std::atomic<int> acquiring{0}, waiting{0}, users{0};
 
 struct User {
     bool known = false;
@@ -22,22 +22,22 @@ struct User {
 };
 thread_local User user;
 
-bool is_left_behind() { return leaving && !pthread_equal(pthread_self(), leaver); }
+bool must_not_return() { return exiting && !pthread_equal(pthread_self(), exiting_thread); }
 
-[[noreturn]] void wait_for_the_end() {
+[[noreturn]] void wait_for_exit() {
     ++waiting;
-    --asking;
+    --acquiring;
     for (;;) pause();
 }
 
-// Of all threads only the one that forked is in the child.
-void start_again_in_child() {
-    leaving = false;
-    asking = waiting = 0;
+// Only the thread that forked exists in the child.
+void reset_in_child() {
+    exiting = false;
+    acquiring = waiting = 0;
     users = user.known;
 }
 
-const int registered = pthread_atfork(nullptr, nullptr, start_again_in_child);
+const int registered = pthread_atfork(nullptr, nullptr, reset_in_child);
 
 template <typename Done>
 void wait_until(Done done, std::chrono::milliseconds most) {
@@ -56,27 +56,27 @@ Unlocked::Unlocked() {
 }
 
 Unlocked::~Unlocked() {
-    ++asking;
-    if (is_left_behind()) wait_for_the_end();
+    ++acquiring;
+    if (must_not_return()) wait_for_exit();
     PyEval_RestoreThread(state_);
-    if (is_left_behind()) {  // it had asked before
+    if (must_not_return()) {  // the exit began while it waited
         PyEval_SaveThread();
-        wait_for_the_end();
+        wait_for_exit();
     }
-    --asking;
+    --acquiring;
 }
 
 void before_exit() {
-    leaver = pthread_self();
-    leaving = true;
+    exiting_thread = pthread_self();
+    exiting = true;
     const int others = users - user.known;
     if (others == 0) return;
     PyThreadState* state = PyEval_SaveThread();
-    // Whoever calls kernels again and again is soon here. Who does not come may be in torch, which has no such door.
+    // Threads that keep calling kernels arrive here soon. Others may be in torch, which cannot be waited for.
     wait_until([&] { return waiting >= others; }, std::chrono::milliseconds(300));
-    wait_until([] { return asking == 0; }, std::chrono::milliseconds(5000));
+    wait_until([] { return acquiring == 0; }, std::chrono::milliseconds(5000));
     PyEval_RestoreThread(state);
-    // What threads hold that wait for ever is never given back: nanobind need not tell.
+    // Objects of the waiting threads are never released: no warnings about them.
     nanobind::set_leak_warnings(false);
 }
 

@@ -1,14 +1,14 @@
 #pragma once
 
-// Python's lock, let go while a kernel runs and taken back after it.
+// Releases the GIL while a kernel runs.
 
 #include <nanobind/nanobind.h>
 
 namespace qkv::python {
 
-// Like nanobind's gil_scoped_release, but for the end of the process. A daemon thread that asks for the lock while the
-// interpreter goes down is ended by Python, by unwinding: the first frame of C++ that may not be unwound then ends the
-// process with an abort. Such a thread waits here instead, until the process is gone.
+// Like nanobind's gil_scoped_release, except at exit. Python ends a daemon thread that acquires the GIL during
+// interpreter shutdown by unwinding its stack, and the first noexcept frame of C++ then aborts the process. Such a
+// thread waits here instead until the process ends.
 class Unlocked {
 public:
     Unlocked();
@@ -20,8 +20,7 @@ private:
     PyThreadState* state_;
 };
 
-// Python calls it on its way out, while other threads may still run. Afterwards no kernel comes back to any thread but
-// the one that called.
+// Registered with atexit. After it, no kernel returns to Python in any thread but the calling one.
 void before_exit();
 
 }  // namespace qkv::python

@@ -16,11 +16,11 @@ from qkv.maths.algebra.monomials import Frozen, Head, Ix
 from qkv.maths.algebra.normal import Normal
 
 
-def evaluate_normal(backend: Normal, values: dict[str, Any]) -> Any:
+def evaluate_normal(form: Normal, values: dict[str, Any]) -> Any:
     """The value of a normal form, by numpy: an array of the tree's shape."""
-    shape = tuple(map(length, backend.shape))
+    shape = tuple(map(length, form.shape))
     found = np.full(shape, np.nan)
-    for at, poly in backend.entries:
+    for at, poly in form.entries:
         free = [ix for ix in at if ix[0] == "f"]
         for places in product(*(range(1, shape[at.index(ix)] + 1) for ix in free)):
             where = dict(zip(free, places, strict=True))

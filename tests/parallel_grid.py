@@ -1,4 +1,4 @@
-"""Calls over several ranks in which every pair of properties meets, and what each split may refuse of them."""
+"""Calls over several ranks that cover every pair of properties, and what each strategy may refuse."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from parallel_cases import Ranks, Spread, lengths
+from parallel_cases import Ranks, ShardedAttention, lengths
 from qkv.testing import CallCase, Spec
 from qkv.testing.call_case import DTYPES
 from qkv.testing.contract import pairwise
@@ -20,8 +20,8 @@ SIMILARITIES: dict[str, Spec | None] = {
     "elu1": Spec("feature_map", map="elu1"),
     "function": Spec("similarity", function="gaussian"),
 }
-# Those that differ from the ones above in numbers only leave most masks to them.
-ALIKE: dict[str, Spec | None] = {
+# Similarities that differ from those above only in numbers: combined with fewer masks.
+VARIANTS: dict[str, Spec | None] = {
     "number sink": Spec("softmax", scale=0.4, sink=0.5),
     "softcap": Spec("softmax", softcap=0.5),
     **{
@@ -40,7 +40,7 @@ MASKS = {
     "dense batch": lambda b, q, k: Spec("dense", seed=11, axes="bk"),
     "dense queries": lambda b, q, k: Spec("dense", seed=12, axes="hq"),
 }
-# (batch, heads_q, heads_kv, dims): for every number of ranks some that can be dealt out, and some that cannot.
+# (batch, heads_q, heads_kv, dims): for every number of ranks some heads that it divides, and some that it does not.
 HEADS = {
     "mha": (2, 3, 3, 4),
     "gqa": (2, 4, 2, 4),
@@ -59,8 +59,8 @@ SIZES = {
 }
 BIASES = {"none": (None, "own"), "own rows": ("holes", "own"), "whole": ("full", "whole"), "row": ("row", "own")}
 LAYOUTS = ("contiguous", "transposed", "expanded", "step_two", "misaligned")
-# How queries and keys are spread: evenly, unevenly, with nothing on a rank, on one rank alone, each in its own way.
-PLACES = {
+# Shards of queries and keys: even, uneven, empty on a rank, on one rank alone, different for queries and keys.
+SHARDS = {
     "2 uneven": ((5, 2), (5, 2)),
     "2 apart": ((1, 3), (2, 1)),
     "3 hole": ((2, 0, 3), (2, 0, 3)),
@@ -73,15 +73,15 @@ PLACES = {
 
 
 class Trial(NamedTuple):
-    """A call, how queries and keys are spread over ranks, and whether each rank gets its own rows of the bias."""
+    """A call, the shards of queries and keys, and whether each rank gets its own rows of the bias."""
 
     call: CallCase
     queries: tuple[int, ...]
     keys: tuple[int, ...]
     bias: str = "own"
 
-    def on(self, ranks: Ranks) -> Spread:
-        return Spread(ranks, self.queries, self.keys, self.bias)
+    def on(self, ranks: Ranks) -> ShardedAttention:
+        return ShardedAttention(ranks, self.queries, self.keys, self.bias)
 
 
 def _possible(row: Mapping[str, str]) -> bool:
@@ -93,8 +93,8 @@ def _build(row: Mapping[str, str], seed: int) -> Trial:
     batch, heads_q, heads_kv, dims = HEADS[row["heads"]]
     len_q, len_k, width, width_v = SIZES[row["size"]]
     if row["size"] == "long":
-        batch = 1  # the oracle is a loop over queries
-    bias, place = BIASES[row.get("bias", "none")]
+        batch = 1  # the oracle loops over queries
+    bias, bias_rows = BIASES[row.get("bias", "none")]
     name = row["similarity"]
     call = CallCase(
         batch=batch,
@@ -106,19 +106,19 @@ def _build(row: Mapping[str, str], seed: int) -> Trial:
         width_v=width_v,
         dims=dims,
         dtype=row["dtype"],
-        similarity=SIMILARITIES[name] if name in SIMILARITIES else ALIKE[name],
+        similarity=SIMILARITIES[name] if name in SIMILARITIES else VARIANTS[name],
         mask=MASKS[row["mask"]](batch, len_q, len_k),
         bias=bias,
         layout=row.get("layout", "contiguous"),
         seed=seed,
     )
-    queries, keys = PLACES[row["place"]]
-    return Trial(call, queries, keys, place)
+    queries, keys = SHARDS[row["shards"]]
+    return Trial(call, queries, keys, bias_rows)
 
 
 @lru_cache(maxsize=1)
 def trials() -> tuple[Trial, ...]:
-    """Always the same; built once, so that the oracle answers each once."""
+    """The cases, always the same; cached, so that the oracle answers each once."""
     most = {
         "similarity": tuple(SIMILARITIES),
         "mask": tuple(MASKS),
@@ -127,22 +127,22 @@ def trials() -> tuple[Trial, ...]:
         "size": tuple(SIZES),
         "bias": tuple(BIASES),
         "layout": LAYOUTS,
-        "place": tuple(PLACES),
+        "shards": tuple(SHARDS),
     }
     rest = {
-        "similarity": tuple(ALIKE),
+        "similarity": tuple(VARIANTS),
         "mask": ("none", "causal", "causal padding"),
         "heads": ("mha", "gqa", "batch"),
         "dtype": ("float64", "float32", "bfloat16"),
         "size": ("tiny", "square"),
-        "place": ("2 uneven", "3 hole", "4 even"),
+        "shards": ("2 uneven", "3 hole", "4 even"),
     }
     rows = pairwise(most, _possible) + pairwise(rest, _possible)
     return tuple(_build(row, seed) for seed, row in enumerate(rows, start=1000))
 
 
 def refused(split: str, trial: Trial, wants: frozenset[str] = frozenset()) -> str | None:
-    """Words of the reason for every call that a split may refuse; None: it must run."""
+    """Part of the reason for every call that a strategy may refuse; None: it must run."""
     call = trial.call
     if split in ("auto", "gather"):
         return None
@@ -151,7 +151,7 @@ def refused(split: str, trial: Trial, wants: frozenset[str] = frozenset()) -> st
     matrix = "return_weights" if "weights" in wants else None
     if split == "ring":
         return matrix if call.kind == "softmax" else "no log-sum-exp"
-    if split == "best":
+    if split == "argmax":
         return matrix if call.kind == "argmax" else "only Argmax()"
     return _refused_by_scan(trial) or matrix
 
@@ -166,31 +166,31 @@ def _refused_by_scan(trial: Trial) -> str | None:
     call = trial.call
     if call.kind not in ("polynomial", "feature_map"):
         return "no product of features"
-    masks = _joined(call.mask)
+    masks = _conjuncts(call.mask)
     kinds = {mask.kind for mask in masks}
     if "window" in kinds:
         return "Window"
     if kinds - {"causal", "padding"}:
-        return "one state serves Causal and Padding"
+        return "one state for all queries supports Causal and Padding"
     offsets = [mask.options.get("offset", 0) for mask in masks if mask.kind == "causal"]
-    return "keys" if offsets and not _lines_up(trial, min(offsets)) else None
+    return "keys" if offsets and not _is_aligned(trial, min(offsets)) else None
 
 
-def _joined(mask: Any) -> list[Any]:
-    """The masks that & joins."""
+def _conjuncts(mask: Any) -> list[Any]:
+    """The parts of a mask that are combined by &."""
     if mask is None:
         return []
-    return [part for inner in mask.parts for part in _joined(inner)] if mask.kind == "and" else [mask]
+    return [part for inner in mask.parts for part in _conjuncts(inner)] if mask.kind == "and" else [mask]
 
 
-def _lines_up(trial: Trial, offset: int) -> bool:
-    """Whether each query sees all keys of the ranks before its own, and none of the ranks behind."""
+def _is_aligned(trial: Trial, offset: int) -> bool:
+    """Whether each query attends to all keys of earlier ranks and to none of later ranks."""
     query = key = 0
     call = trial.call
     shards = zip(lengths(call.len_q, trial.queries), lengths(call.len_k, trial.keys), strict=True)
     for own_queries, own_keys in shards:
-        seen = [max(0, min(call.len_k, i + offset + 1)) for i in range(query, query + own_queries)]
-        if any(count < key or count > key + own_keys for count in seen):
+        counts = [max(0, min(call.len_k, i + offset + 1)) for i in range(query, query + own_queries)]
+        if any(count < key or count > key + own_keys for count in counts):
             return False
         query, key = query + own_queries, key + own_keys
     return True

@@ -1,4 +1,4 @@
-"""Layers and models of every kind for head parallelism, and what they are called with."""
+"""Layers and models of every kind for tensor parallelism, and their inputs."""
 
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ CONTEXT = torch.randn(3, 5, WIDTH, generator=torch.Generator().manual_seed(3), d
 
 
 class Scaled(nn.Module):
-    """A feature map that learns."""
+    """A feature map with parameters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def both(**options):
     )  # fmt: skip
 
 
-# How each is made, and what it is called with.
+# The constructor, arguments and options of each.
 MODELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "attention": (partial(attention, bias=True, positions=qkv.nn.Rotary(fraction=2 / 3)), (X,), {"mask": qkv.Causal()}),
     "attention with a sink for each head": (lambda: attention(similarity=sinks(8)), (X,), {}),

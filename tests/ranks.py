@@ -1,4 +1,4 @@
-"""Real processes in a gloo group, started once and given one job after the other."""
+"""Processes in a gloo group that run one job after another."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from pathlib import Path
 from typing import Any
 
 SIZE = 4
-PATIENCE = 60.0
+TIMEOUT = 60.0  # seconds to wait for the result of a rank
 
 
 class JobFailed(Exception):
-    """What a job raised on its rank: `kinds` are the names of the error's classes."""
+    """The error of a job on a rank; `kinds` are the names of the error's classes."""
 
     def __init__(self, rank: int, kinds: list[str], message: str, trace: str) -> None:
         super().__init__(f"rank {rank}: {kinds[0]}: {message}\n{trace}")
         self.rank, self.kinds, self.message = rank, kinds, message
 
 
-class Crew:
+class RankPool:
     """Ranks 0 to size - 1. `run(job, ranks=3, x=…)` calls job(mesh, x=…) on the first three, with a mesh of one axis
-    "ranks", and gives what each returned, in rank order. job is a function of a module, found again by its file."""
+    "ranks", and returns the results in rank order. job is a function of a module, which each rank loads by its file."""
 
     def __init__(self, size: int = SIZE, timeout: float = 30.0) -> None:
         context = multiprocessing.get_context("forkserver")
@@ -52,27 +52,27 @@ class Crew:
         for pipe in self._pipes[:ranks]:
             pipe.send_bytes(pickle.dumps((inspect.getfile(job), job.__name__, ranks, options)))
 
-    def answers(self, ranks: int) -> list[Any]:
-        """What each returned, or the `JobFailed` that it ended with."""
+    def results(self, ranks: int) -> list[Any]:
+        """The result of each rank, or its `JobFailed`."""
         found = []
         for rank, pipe in enumerate(self._pipes[:ranks]):
-            if not pipe.poll(PATIENCE):
+            if not pipe.poll(TIMEOUT):
                 self.close()
-                raise TimeoutError(f"rank {rank} did not answer within {PATIENCE:g} s")
-            good, answer = pickle.loads(pipe.recv_bytes())
-            found.append(answer if good else JobFailed(rank, *answer))
+                raise TimeoutError(f"rank {rank} did not result within {TIMEOUT:g} s")
+            good, result = pickle.loads(pipe.recv_bytes())
+            found.append(result if good else JobFailed(rank, *result))
         return found
 
     def run(self, job: Callable[..., Any], ranks: int, **options: Any) -> list[Any]:
-        answers = self.tried(job, ranks, **options)
-        for answer in answers:
-            if isinstance(answer, JobFailed):
-                raise answer
-        return answers
+        results = self.run_or_errors(job, ranks, **options)
+        for result in results:
+            if isinstance(result, JobFailed):
+                raise result
+        return results
 
-    def tried(self, job: Callable[..., Any], ranks: int, **options: Any) -> list[Any]:
+    def run_or_errors(self, job: Callable[..., Any], ranks: int, **options: Any) -> list[Any]:
         self.start(job, ranks, **options)
-        return self.answers(ranks)
+        return self.results(ranks)
 
     @property
     def alive(self) -> bool:
@@ -99,10 +99,10 @@ def _serve(pipe: Any, rank: int, size: int, store: str, timeout: float) -> None:
 
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    patience = timedelta(seconds=timeout)
-    dist.init_process_group("gloo", store=FileStore(store, size), rank=rank, world_size=size, timeout=patience)
+    limit = timedelta(seconds=timeout)
+    dist.init_process_group("gloo", store=FileStore(store, size), rank=rank, world_size=size, timeout=limit)
     meshes: dict[int, DeviceMesh] = {}
-    groups = {ranks: dist.new_group(list(range(ranks)), timeout=patience) for ranks in range(1, size + 1)}
+    groups = {ranks: dist.new_group(list(range(ranks)), timeout=limit) for ranks in range(1, size + 1)}
     modules: dict[str, Any] = {}
     while True:
         try:
@@ -113,16 +113,16 @@ def _serve(pipe: Any, rank: int, size: int, store: str, timeout: float) -> None:
             if ranks not in meshes:
                 meshes[ranks] = DeviceMesh.from_group(groups[ranks], "cpu", mesh_dim_names=("ranks",))  # pyright: ignore[reportArgumentType]
             if file not in modules:
-                modules[file] = _loaded(file)
+                modules[file] = _load(file)
             torch.manual_seed(0)
-            answer = True, getattr(modules[file], name)(meshes[ranks], **options)
-        except BaseException as error:  # everything goes back to the test
+            result = True, getattr(modules[file], name)(meshes[ranks], **options)
+        except BaseException as error:  # every error is sent to the test
             kinds = [kind.__name__ for kind in type(error).__mro__]
-            answer = False, (kinds, str(error), traceback.format_exc())
-        pipe.send_bytes(pickle.dumps(answer))
+            result = False, (kinds, str(error), traceback.format_exc())
+        pipe.send_bytes(pickle.dumps(result))
 
 
-def _loaded(file: str) -> Any:
+def _load(file: str) -> Any:
     name = f"job_{abs(hash(file))}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None

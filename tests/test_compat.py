@@ -1,4 +1,4 @@
-"""torch's `scaled_dot_product_attention` by qkv's backends: the same results on random calls, errors in torch's words."""
+"""torch's `scaled_dot_product_attention` by qkv: the same results, and errors that name torch's arguments."""
 
 import sys
 import warnings
@@ -17,7 +17,7 @@ from qkv.compat import scaled_dot_product_attention as ours
 from qkv.errors import DtypeError, MaskError, MaskTypeError, OptionError, OptionTypeError, QkvError, ShapeError
 
 ROOT = str(Path(__file__).parents[1])
-if ROOT not in sys.path:  # campaigns/ is not part of the package: it is found beside it
+if ROOT not in sys.path:  # campaigns/ is not part of the package: it is next to it
     sys.path.insert(0, ROOT)
 from campaigns.sdpa_calls import check, drawn  # noqa: E402
 
@@ -56,7 +56,7 @@ def test_random_calls_reach_what_torch_can_be_asked() -> None:
         "other values": [call for call in calls if call.value.shape[-1] != call.key.shape[-1]],
         "autocast": [call for call in calls if call.autocast],
         "all dropped": [call for call in calls if call.others.get("dropout_p")],
-        "float32 beside others": [
+        "float32 with others": [
             call for call in calls if call.kind == "added mask" and call.attn_mask.dtype is not call.query.dtype
         ],
         "rows that see nothing": [
@@ -161,7 +161,7 @@ def test_torch_still_differs_as_the_page_of_differences_says() -> None:
 
 ROW = torch.ones(5, 11)
 REFUSED = {
-    "both masks": (four(), {"attn_mask": ROW > 0, "is_causal": True}, MaskError, "attn_mask: got a mask beside"),
+    "both masks": (four(), {"attn_mask": ROW > 0, "is_causal": True}, MaskError, "attn_mask: got a mask with"),
     "both masks, a bias": (four(), {"attn_mask": causal_upper_left(5, 11), "is_causal": True}, MaskError, "attn_mask"),
     "a list as mask": (four(), {"attn_mask": [[True] * 11] * 5}, MaskTypeError, "attn_mask: got list"),
     "whole numbers as mask": (four(), {"attn_mask": ROW.int()}, MaskTypeError, "attn_mask: got dtype torch.int32"),
@@ -186,19 +186,19 @@ REFUSED = {
     "scale that learns": (four(), {"scale": torch.tensor(0.5, requires_grad=True)}, OptionTypeError, "gradient"),
     "heads without groups": (four(6, 2), {}, ShapeError, "enable_gqa=True lets 6 query heads share 2"),
     "batches that differ": (tensors((2, 5, 7), (3, 11, 7), (3, 11, 7)), {}, ShapeError, "that broadcast"),
-    "groups that do not divide": (four(6, 4), {"enable_gqa": True}, ShapeError, "4 heads beside 6 query heads"),
-    "groups without heads": (four(6, 0), {"enable_gqa": True}, ShapeError, "0 heads beside 6 query heads"),
+    "groups that do not divide": (four(6, 4), {"enable_gqa": True}, ShapeError, "4 heads for 6 query heads"),
+    "groups without heads": (four(6, 0), {"enable_gqa": True}, ShapeError, "0 heads for 6 query heads"),
     "groups in two dimensions": (
-        tensors((5, 7), (11, 7), (11, 7)), {"enable_gqa": True}, ShapeError, "enable_gqa: got True beside",
+        tensors((5, 7), (11, 7), (11, 7)), {"enable_gqa": True}, ShapeError, "enable_gqa: got True with",
     ),
-    "value heads of their own": (
+    "other value heads": (
         tensors((3, 6, 5, 7), (3, 3, 11, 7), (3, 2, 11, 7)), {"enable_gqa": True}, ShapeError, "value: got 2 heads",
     ),
     "one dimension": (tensors((7,), (11, 7), (11, 7)), {}, ShapeError, "query: got 1 dimensions"),
     "widths that differ": (tensors((3, 5, 7), (3, 11, 6), (3, 11, 7)), {}, ShapeError, "key: got width 6"),
-    "no width beside one": (tensors((3, 5, 0), (3, 11, 6), (3, 11, 7)), {}, ShapeError, "key: got width 6"),
+    "no width with one": (tensors((3, 5, 0), (3, 11, 6), (3, 11, 7)), {}, ShapeError, "key: got width 6"),
     "lengths that differ": (tensors((2, 5, 7), (2, 11, 7), (2, 10, 7)), {}, ShapeError, "value: got length 10"),
-    "0 beside what does not broadcast": (tensors((3, 5, 7), (4, 0, 7), (4, 0, 7)), {}, ShapeError, "broadcast"),
+    "0 with what does not broadcast": (tensors((3, 5, 7), (4, 0, 7), (4, 0, 7)), {}, ShapeError, "broadcast"),
     "dtypes that differ": ([*four()[:2], four()[2].float()], {}, DtypeError, "value: got dtype torch.float32"),
     "whole numbers": ([t.int() for t in four()], {}, DtypeError, "query: got dtype torch.int32"),
     "an array": ([four()[0].numpy(), *four()[1:]], {}, DtypeError, "query: got ndarray"),
@@ -263,5 +263,5 @@ def test_a_model_of_transformers_runs_on_it(monkeypatch: pytest.MonkeyPatch) -> 
     assert (after - before)[seen.bool()].abs().max() <= 2e-5 * before.abs().max()
 
 
-def test_it_is_a_room_of_qkv() -> None:
+def test_it_is_a_module_of_qkv() -> None:
     assert qkv.compat.scaled_dot_product_attention is ours

@@ -7,5 +7,5 @@ import qkv
 
 
 def test_the_package_runs_as_the_command() -> None:
-    said = subprocess.run([sys.executable, "-m", "qkv", "--version"], capture_output=True, text=True, timeout=60)
-    assert said.stdout.split() == ["qkv", qkv.__version__]
+    done = subprocess.run([sys.executable, "-m", "qkv", "--version"], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["qkv", qkv.__version__]

@@ -46,3 +46,21 @@ def test_default_scale() -> None:
 def test_refused(make, error) -> None:
     with pytest.raises(error, match="wanted"):
         make()
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        (qkv.features.elu1, "qkv.FeatureMap(qkv.features.elu1)"),
+        (qkv.features.polynomial(2), "qkv.FeatureMap(qkv.features.polynomial(degree=2, offset=1.0))"),
+        (qkv.features.polynomial, "qkv.FeatureMap(qkv.features.polynomial(...))"),
+        (torch.cdist, "qkv.Similarity(function)"),
+        (qkv.Softmax, "write qkv.Softmax(...)"),
+    ],
+    ids=["a map", "an object", "a class", "a function", "Softmax"],
+)
+def test_a_bare_function_is_refused_with_its_wrapper(given, hint: str) -> None:
+    x = torch.zeros(1, 1, 2, 4)
+    with pytest.raises(OptionTypeError) as caught:
+        qkv.attention(x, x, x, similarity=given)
+    assert hint in str(caught.value).split("Hint: ")[1]

@@ -42,8 +42,8 @@ COUNTS = (
     "tests/cost/test_layers.py",
     "tests/cost/test_past.py",
 )
-MEMORIES = ("tests/faults/test_memories.py", "tests/faults/test_memory_files.py", "tests/properties/test_memory.py")
-DECODING = ("tests/test_decoding_edges.py", "tests/test_decoding_plans.py")
+MEMORIES = ("tests/faults/test_caches.py", "tests/faults/test_cache_files.py", "tests/properties/test_cache.py")
+DECODING = ("tests/cache/test_decode.py",)
 
 ROOMS = {
     "call": Room(("src/qkv/inputs.py",), (*CALLS, "src/qkv/inputs.py")),

@@ -25,7 +25,7 @@ TARGET(argmax) {
     Strided key(bytes, dtype, {batch, heads_kv, len_k, width}, random, fill);
     query.poison(bytes);
     key.poison(bytes);
-    // Ranges near and far beyond the keys.
+    // Ranges that end near and far beyond the keys.
     std::vector<int64_t> starts, stops;
     const int64_t far[] = {INT64_MIN, -1, 0, len_k, len_k + 1, INT64_MAX};
     const auto bound = [&] { return random.below(4) == 0 ? far[random.below(6)] : random.below(len_k + 1); };
@@ -62,7 +62,7 @@ TARGET(argmax) {
                 size += std::fabs(product);
             }
             scores[j] = dot;
-            // Whole numbers are summed exactly, and products of tiny ones are 0.
+            // Integers are summed exactly, and products of tiny ones are 0.
             errors[j] = fill == Fill::whole ? 0.0 : static_cast<double>(width + 1) * 0x1p-24 * size + 0x1p-140;
             lost = lost || std::isnan(dot);
             best = std::max(best, dot);

@@ -1,6 +1,6 @@
 #pragma once
 
-// A call, read from bytes. What was read is kept by name, so that whoever sees a failure can read the call.
+// Reads a call from bytes. What was read is kept by name, for the report of a failure.
 
 #include <cmath>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace fuzz {
 
-// Numbers without a pattern, all of them from one seed.
+// Pseudo-random numbers from one seed.
 class Random {
 public:
     explicit Random(uint64_t seed) : state_(seed) {}
@@ -34,7 +34,7 @@ public:
     Bytes(const uint8_t* data, size_t size) : at_(data), end_(data + size) { reading() = this; }
     ~Bytes() { reading() = nullptr; }
 
-    // A whole number from `least` to `most`; `least` when the bytes have run out.
+    // An integer from `least` to `most`; `least` after the last byte.
     int64_t between(const char* name, int64_t least, int64_t most) {
         const uint64_t choices = static_cast<uint64_t>(most - least) + 1;
         const uint64_t drawn = choices > 256 ? 256 * next() + next() : next();
@@ -43,7 +43,7 @@ public:
 
     bool flag(const char* name) { return between(name, 0, 1) == 1; }
 
-    // True once in so many.
+    // True once in this many times.
     bool seldom(const char* name, int64_t times) { return between(name, 0, times - 1) == times - 1; }
 
     template <typename Value>
@@ -89,7 +89,7 @@ private:
     int count_ = 0;
 };
 
-// The call broke a promise: what is wrong, the call, and an end that every fuzzer notices.
+// Reports a wrong result and the call, and aborts.
 [[noreturn]] inline void fail(const std::string& what) {
     std::fprintf(stderr, "BROKEN: %s\n", what.c_str());
     if (Bytes::reading() != nullptr) Bytes::reading()->print();

@@ -1,4 +1,4 @@
-// The search for NaN and infinity, in any bytes.
+// The scan for NaN and infinity, in any bytes.
 
 #include "finite.h"
 
@@ -13,7 +13,7 @@ TARGET(finite) {
     const Dtype dtype =
         bytes.one_of<Dtype>("dtype", {Dtype::float64, Dtype::float32, Dtype::float16, Dtype::bfloat16, Dtype::int8});
     const int64_t element = qkv::element_size(dtype), shift = bytes.between("shift", 0, 15);
-    // The rest of the bytes as they are, over and over, at any address, with nothing behind the last.
+    // The rest of the bytes, repeated, at any alignment, in an allocation that ends with the last one.
     const int64_t count = bytes.between("count", 0, 700);
     const std::vector<uint8_t> pattern(bytes.rest(), bytes.rest() + bytes.left());
     const std::unique_ptr<char[]> memory(new char[static_cast<size_t>(shift + count * element)]);

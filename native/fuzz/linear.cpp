@@ -1,4 +1,4 @@
-// The linear form: a past that is only a state, then keys and queries, against every pair one by one.
+// Linear attention with a state of earlier keys, then keys and queries, against scores of all pairs.
 
 #include "linear.h"
 
@@ -17,7 +17,7 @@ double feature(Map map, double x) {
     return map == Map::squared ? x * x : x;
 }
 
-// sim(q, k), and the sum of the sizes of all its terms.
+// sim(q, k), and the sum of the magnitudes of its terms.
 struct Pair {
     double similarity = 0, size = 0;
 
@@ -39,7 +39,7 @@ struct Case {
     int64_t batch, heads_kv, group, value_width;
 };
 
-// Keys and values of one call, some of which count for nobody, whatever they hold.
+// Keys and values of one call, some of which are dropped and may have any contents.
 struct Keys {
     Keys(Bytes& bytes, const Case& c, int64_t length, Random& random, Fill fill)
         : length(length),
@@ -56,7 +56,7 @@ struct Keys {
         }
     }
 
-    // Whether each row and position has numbers of its own.
+    // Whether no two rows or positions share memory.
     static bool alone(const Strided& numbers) {
         return numbers.tensor().stride[0] != 0 && numbers.tensor().stride[2] != 0;
     }
@@ -68,7 +68,7 @@ struct Keys {
     std::vector<uint8_t> keep;
 };
 
-// Sums over keys, and over the sizes of what was added.
+// Sums over keys, and sums of the magnitudes of their terms.
 struct Sums {
     explicit Sums(int64_t width) : above(width, 0.0), above_size(width, 0.0) {}
 
@@ -88,7 +88,7 @@ struct Sums {
 };
 
 void check_row(const Sums& sums, const Case& c, bool normalize, const char* out) {
-    // Each number passes through so many roundings, at most, on its way into a sum.
+    // The most roundings of a term of a sum.
     const auto steps = static_cast<double>(sums.keys + c.rule.count() + c.rule.width + 8 * c.rule.degree + 64);
     const double digits = std::expm1(steps * kRound), flushed = 1e-36 * static_cast<double>(sums.keys);
     const double doubt = digits * sums.below_size + flushed;
@@ -100,7 +100,7 @@ void check_row(const Sums& sums, const Case& c, bool normalize, const char* out)
                 wanted = slack = 0;
             } else {
                 const double least = std::fabs(sums.below) - doubt;
-                if (!(least > doubt)) continue;  // a quotient of nothing but roundings
+                if (!(least > doubt)) continue;  // a quotient of rounding errors
                 wanted /= sums.below;
                 slack = (slack + std::fabs(wanted) * doubt) / least;
             }
@@ -116,7 +116,7 @@ TARGET(linear) {
     const int threads = threads_of(bytes);
     Case c = {};
     c.rule.map = bytes.one_of<Map>("map", {Map::identity, Map::elu1, Map::relu, Map::squared, Map::power, Map::power});
-    // Keys enough for several segments of them, seldom, and small otherwise.
+    // Rarely enough keys for several segments; otherwise few.
     const bool many = bytes.seldom("segments", 32);
     c.rule.width = bytes.one_of<int64_t>("width", {1, 2, 3, 4, 5, 16, 17});
     if (many) c.rule.width = std::min<int64_t>(c.rule.width, 3);
@@ -156,7 +156,7 @@ TARGET(linear) {
                                   some.keep.empty() ? nullptr : some.keep.data(), causal, offset, normalize, out, state,
                                   direct && out != nullptr};
     };
-    const int64_t floats = qkv::linear_state_floats(c.rule, c.value_width) * c.batch * c.heads_kv;
+    const int64_t floats = qkv::linear_state_size(c.rule, c.value_width) * c.batch * c.heads_kv;
     const int64_t rows = c.batch * heads_q * len_q, row_bytes = c.value_width * qkv::element_size(c.dtype);
     qkv::Floats state(nullptr);
     const auto run = [&](int workers, Guarded& out) {

@@ -1,6 +1,6 @@
-// Tokens into a memory, a few calls of them, and the last ones' queries over all that it holds: softmax or argmax.
+// Appends tokens to a cache in a few calls, then attends with the queries of the last call: softmax or argmax.
 
-#include "past.h"
+#include "cached_tokens.h"
 #include "rules.h"
 #include "target.h"
 
@@ -10,7 +10,7 @@ namespace {
 
 struct Shape {
     Dtype dtype;  // of the queries
-    qkv::MemoryLayout layout;
+    qkv::PageLayout layout;
     int64_t batch, group, heads_q;
 
     Sizes of(int64_t tokens, int64_t width) const { return {batch, layout.heads, tokens, width}; }
@@ -30,7 +30,7 @@ Shape shape_of(Bytes& bytes) {
     return shape;
 }
 
-// The tokens of one call, as their caller holds them.
+// The tokens of one call.
 struct Given {
     Given(Bytes& bytes, const Shape& shape, int64_t given, const std::vector<int64_t>& lengths, Random& random)
         : dtype(bytes.one_of<Dtype>("dtype", {Dtype::float32, Dtype::float16, Dtype::bfloat16, Dtype::float64})),
@@ -45,8 +45,8 @@ struct Given {
         tokens = {shape.batch, given, positions.data(), counts.empty() ? nullptr : counts.data(), bytes.flag("left")};
     }
 
-    qkv::AppendProblem problem(const qkv::Memory& memory) const {
-        return {memory, tokens, dtype, key.tensor(), value.tensor()};
+    qkv::AppendProblem problem(const qkv::PagedCache& cache) const {
+        return {cache, tokens, dtype, key.tensor(), value.tensor()};
     }
 
     Dtype dtype;
@@ -66,7 +66,7 @@ struct Dot {
     }
 };
 
-// The value of a key that no other beats, in so far as float32 can tell, and of which there is none before it.
+// The value of the first key with the largest score, within the error of float32.
 void check_hard(const std::vector<int64_t>& seen, const std::vector<Dot>& dots, const Past& past, int64_t b, int64_t g,
                 const Shape& shape, const char* out) {
     const int64_t width = shape.layout.width, value_width = shape.layout.value_width;
@@ -109,10 +109,10 @@ TARGET(memory) {
     const qkv::KernelTable& kernels = kernels_of(bytes);
     const int threads = threads_of(bytes);
     const Shape shape = shape_of(bytes);
-    const qkv::MemoryLayout& layout = shape.layout;
+    const qkv::PageLayout& layout = shape.layout;
     Random random = bytes.random("numbers");
 
-    // How much: a few calls, seldom a long one.
+    // A few calls, rarely a long one.
     const int64_t token_numbers = shape.batch * layout.heads * (layout.width + layout.value_width);
     const int64_t room = (bytes.seldom("long", 32) ? 16000 : 1800) / token_numbers;
     const bool ring = bytes.seldom("ring", 4);
@@ -136,17 +136,17 @@ TARGET(memory) {
     Past past(layout, first, slots);
     for (size_t n = 0; n + 1 < lengths_of_calls.size(); ++n) {
         const Given given(bytes, shape, lengths_of_calls[n], past.lengths(), random);
-        qkv::append(given.problem(past.memory()), threads);
+        qkv::append(given.problem(past.cache()), threads);
         past.enter(given.tokens, given.key, given.value);
     }
 
-    // The last call brings the queries, too; more rows than the budget allows take only the last of them.
+    // The last call has queries too; only the last rows are compared if there are many.
     const Given given(bytes, shape, lengths_of_calls.back(), past.lengths(), random);
-    const qkv::AppendProblem append = given.problem(past.memory());
+    const qkv::AppendProblem append = given.problem(past.cache());
     past.enter(given.tokens, given.key, given.value);
-    const bool hard = bytes.seldom("hard", 4);
+    const bool argmax = bytes.seldom("argmax", 4);
     const int64_t work = total * (layout.width + layout.value_width + 16) * shape.batch * shape.heads_q / 32 + 1;
-    const int64_t most = std::max<int64_t>((hard ? 1000 : 2000) / work, 1);
+    const int64_t most = std::max<int64_t>((argmax ? 1000 : 2000) / work, 1);
     const bool takes_all = given.tokens.given <= most || given.tokens.counts != nullptr;
     const int64_t len_q = std::min(given.tokens.given, most);
     std::vector<int64_t> positions, counts;
@@ -169,15 +169,15 @@ TARGET(memory) {
             if (oldest > first[b]) rules.window = std::min(rules.window, positions[b] + 1 - oldest);
         }
     }
-    const bool heads_last = bytes.flag("heads last"), wants_lse = !hard && bytes.flag("lse");
-    // A step does both at once, over a past without bounds but a window.
-    const bool steps = !hard && takes_all && !rules.is_bounded() && bytes.flag("step");
+    const bool heads_last = bytes.flag("heads last"), wants_lse = !argmax && bytes.flag("lse");
+    // A decode step does both at once, with no mask but a window.
+    const bool steps = !argmax && takes_all && !rules.is_bounded() && bytes.flag("step");
 
     const int64_t rows = shape.batch * shape.heads_q * len_q;
     const int64_t row_bytes = layout.value_width * qkv::element_size(shape.dtype);
     const auto run = [&](Guarded& out, Guarded& lse, int workers, bool appends) {
         qkv::AttendProblem problem = {};
-        problem.memory = past.memory();
+        problem.cache = past.cache();
         problem.tokens = tokens;
         problem.heads_q = shape.heads_q;
         problem.dtype = shape.dtype;
@@ -190,7 +190,7 @@ TARGET(memory) {
             qkv::append_and_attend(kernels, append, problem, workers);
         } else {
             if (appends) qkv::append(append, workers);
-            (hard ? qkv::attend_hard : qkv::attend)(kernels, problem, workers);
+            (argmax ? qkv::attend_argmax : qkv::attend)(kernels, problem, workers);
         }
         out.check();
         lse.check();
@@ -217,7 +217,7 @@ TARGET(memory) {
         for (int64_t j = past.oldest(b); counts_at_all && j <= position; ++j) {
             if (!rules.sees(b, h, i, position, j)) continue;
             const Dot dot(q.data() + row * layout.width, past.key(b, g, j), layout.width);
-            if (hard) {
+            if (argmax) {
                 seen.push_back(j);
                 dots.push_back(dot);
             } else {
@@ -226,7 +226,7 @@ TARGET(memory) {
         }
         const int64_t place = heads_last ? (b * len_q + i) * shape.heads_q + h : row;
         const char* found = out.data() + place * row_bytes;
-        if (hard) {
+        if (argmax) {
             check_hard(seen, dots, past, b, g, shape, found);
         } else {
             wanted.check(found, shape.dtype, wants_lse ? lse.as<float>() + row : nullptr);

@@ -1,4 +1,4 @@
-// Rows of any format and stride to float32 and back: turned, widened, and rounded.
+// Rows of any format and stride to float32 and back: transposed, widened and rounded.
 
 #include "scalar.h"
 
@@ -9,7 +9,7 @@ using namespace fuzz;
 
 namespace {
 
-// The number that bits stand for, by the definition of the formats.
+// The number of a bit pattern, by the definition of the formats.
 double value_of(uint32_t bits, int exponent_bits, int fraction_bits) {
     const int bias = (1 << (exponent_bits - 1)) - 1;
     const int exponent = static_cast<int>(bits >> fraction_bits & ((1u << exponent_bits) - 1));
@@ -32,12 +32,12 @@ void require_same(double found, double wanted, const char* what) {
     if (!right) fail(std::string(what) + ": " + number(found) + ", wanted " + number(wanted));
 }
 
-// No other number of the format is nearer; of two that are as near, the one with an even last bit.
+// Whether no other number of the format is nearer; ties go to the even last bit.
 void check_rounding(float x, uint16_t half, int exponent_bits, int fraction_bits) {
     const double rounded = value_of(half, exponent_bits, fraction_bits);
     if (std::isnan(x)) return require(std::isnan(rounded), "NaN was rounded away");
     require(std::signbit(x) == std::signbit(rounded), "a sign was lost");
-    // Infinity stands where the next number after the largest would.
+    // Infinity counts as the next number after the largest.
     const uint32_t endless = ((1u << exponent_bits) - 1) << fraction_bits;
     const auto size_of = [&](uint32_t bits) {
         if (bits == endless) return std::ldexp(1.0, 1 << (exponent_bits - 1));
@@ -68,7 +68,7 @@ TARGET(pack) {
     const int64_t element = qkv::element_size(dtype);
     Random random = bytes.random("numbers");
 
-    // Each row is memory of its own, with nothing behind its last element; any bits are a number.
+    // Each row is an allocation that ends with its last element; any bits are a number.
     std::vector<std::unique_ptr<char[]>> memory;
     std::vector<const void*> rows;
     const int64_t row_bytes = width == 0 ? 0 : ((width - 1) * stride + 1) * element;
@@ -93,7 +93,7 @@ TARGET(pack) {
     widened.check();
     for (int64_t c = 0; c < width; ++c) require_same(widened.as<float>()[c], value_at(at(0, c), dtype), "widened");
 
-    // Bits that lie at the edges of the narrow formats come up more often than by chance.
+    // Bit patterns at the limits of the half-precision formats are more frequent than by chance.
     for (int n = 0; n < 8; ++n) {
         uint32_t word = static_cast<uint32_t>(random.bits());
         const uint32_t edge = random.bits() % 2 != 0 ? 0x7fffffu >> random.below(24) : 1u << random.below(23);

@@ -1,4 +1,4 @@
-// Attention over keys and values in tensors, by the decoding kernel.
+// Softmax attention over keys and values in tensors.
 
 #include "rules.h"
 #include "target.h"
@@ -30,10 +30,10 @@ TARGET(plain) {
     const bool heads_last = bytes.flag("heads last"), wants_lse = bytes.flag("lse");
 
     const int64_t rows = batch * heads_q * len_q, row_bytes = value_width * qkv::element_size(dtype);
-    const qkv::PlainPast past = {dtype, len_k, key.tensor(), value.tensor()};
+    const qkv::PlainKeyValues past = {dtype, len_k, key.tensor(), value.tensor()};
     const auto run = [&](Guarded& out, Guarded& lse, int workers) {
         qkv::AttendProblem problem = {};
-        problem.memory = {{Dtype::float32, heads_kv, width, value_width}, nullptr, 0};
+        problem.cache = {{Dtype::float32, heads_kv, width, value_width}, nullptr, 0};
         problem.tokens = {batch, len_q, none.data(), nullptr, false};
         problem.heads_q = heads_q;
         problem.dtype = dtype;

@@ -1,6 +1,6 @@
-// Every target without libFuzzer, so that any compiler can run them:
-//   fuzz_replay name count    over that many strings of bytes, always the same
-//   fuzz_replay name path...  over files that libFuzzer left
+// Runs every target without libFuzzer, for any compiler:
+//   fuzz_replay name count    over that many byte strings, the same every time
+//   fuzz_replay name path...  over files of libFuzzer
 
 #include <csignal>
 #include <cstdio>
@@ -10,7 +10,7 @@
 
 #include "target.h"
 
-// There where a sanitizer is: what is called before it ends the process.
+// Defined by sanitizers: the function that is called before the process ends.
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
 namespace {

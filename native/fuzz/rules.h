@@ -1,15 +1,15 @@
 #pragma once
 
-// Which keys a query sees, and how scores become weights: what a memory and plain tensors have in common.
+// The mask and how scores become weights, for a cache and for plain tensors.
 
 #include <optional>
 
-#include "memory.h"
+#include "cache.h"
 #include "softmax.h"
 
 namespace fuzz {
 
-// keep or bias: some axes broadcast, as masks are.
+// keep or bias: some axes broadcast.
 class Broadcast {
 public:
     Broadcast(Bytes& bytes, Dtype dtype, Sizes sizes, Random& random) : sizes_(sizes) {
@@ -99,7 +99,7 @@ public:
         problem.sink = sinks.empty() ? nullptr : sinks.data();
     }
 
-    // But for being causal.
+    // Without the causal condition.
     bool sees(int64_t b, int64_t h, int64_t i, int64_t position, int64_t j) const {
         const auto beyond = [&](__int128 distance) { return position + distance; };  // which may be anything
         if (window != qkv::kNoBound && j <= beyond(-static_cast<__int128>(window))) return false;

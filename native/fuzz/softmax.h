@@ -19,11 +19,11 @@ class SoftmaxRow {
 public:
     SoftmaxRow(const Rule& rule, int64_t value_width) : rule_(rule), width_(value_width) {}
 
-    // A key that the row sees; `size` is Σ |q||k| over `terms` channels.
+    // Adds an attended key; `size` is Σ |q||k| over `terms` channels.
     void see(double dot, double size, int64_t terms, double bias, const double* value) {
         double score = dot * rule_.scale;
         if (rule_.softcap != 0) score = rule_.softcap * std::tanh(score / rule_.softcap);
-        // -inf hides a key, even one whose score is NaN.
+        // A bias of -inf masks a key, even one whose score is NaN.
         score = bias == -kInfinity ? bias : score + bias;
         if (score == -kInfinity) return;
         const double sums = static_cast<double>(terms + 4) * kRound * size * std::fabs(rule_.scale);
@@ -45,7 +45,7 @@ public:
             const bool right = lse == nullptr || (lost_ ? !std::isfinite(*lse) : *lse == -kInfinity);
             return require(right, "lse of a row that sees no key, or a NaN");
         }
-        // A sink that is far above all scores, too, is taken off before anything is raised.
+        // The maximum includes the sink, which may be far above all scores.
         const double top = std::max(highest_, rule_.sink);
         double total = std::exp(rule_.sink - top);
         std::vector<double> weights;
@@ -63,7 +63,7 @@ public:
                 size += weights[n] * std::fabs(value);
                 most = std::max(most, std::fabs(value));
             }
-            // Weights below the normal numbers are 0. Scores without a right digit still make a mean of the values.
+            // Subnormal weights are 0. Even scores without a correct digit give a mean of the values.
             const double slack = (error_ < 1 ? digits * size / total : 2 * most) + count * 1e-37 * (1 + most);
             compare(read_as(out + c * element, dtype), sum / total, slack, dtype, "out");
         }

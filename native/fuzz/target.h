@@ -1,7 +1,7 @@
 #pragma once
 
-// A target is TARGET(name) { ... } over `bytes`: libFuzzer's entry point where that drives it, else a name that
-// replay.cpp finds.
+// A target is TARGET(name) { ... } over `bytes`: the entry point of libFuzzer, or a function that replay.cpp finds by
+// name.
 
 #include <thread>
 #include <vector>
@@ -27,7 +27,7 @@ struct Register {
     Register(const char* name, void (*body)(Bytes&)) { targets().push_back({name, body}); }
 };
 
-// What GOMP_parallel does, where torch is not there to bring it.
+// GOMP_parallel, since torch is not loaded.
 inline void start_threads(void (*entry)(void*), void* data, unsigned threads, unsigned) {
     std::vector<std::thread> others;
     for (unsigned n = 1; n < threads; ++n) others.emplace_back(entry, data);
@@ -35,7 +35,7 @@ inline void start_threads(void (*entry)(void*), void* data, unsigned threads, un
     for (std::thread& other : others) other.join();
 }
 
-// The instruction set that a call runs on, plain or counted: both give the same bits.
+// The instruction set that a call runs on, with or without counting: both give the same bits.
 inline const qkv::KernelTable& kernels_of(Bytes& bytes) {
     static const std::vector<const qkv::KernelTable*> tables = qkv::runnable_kernels();
     const qkv::KernelTable& table = *tables[bytes.between("isa", 0, static_cast<int64_t>(tables.size()) - 1)];

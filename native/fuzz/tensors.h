@@ -1,7 +1,7 @@
 #pragma once
 
-// Tensors of any layout in memory that ends with their last element: what lies in their gaps is NaN, and what lies
-// around them belongs to the address sanitizer. Results lie between numbers that nobody may write.
+// Tensors of any layout in allocations that end with their last element; gaps are NaN. Results are surrounded by numbers
+// that must not change.
 
 #include <algorithm>
 #include <array>
@@ -37,7 +37,7 @@ inline double read_as(const char* from, Dtype dtype) {
     return dtype == Dtype::float64 ? qkv::read<double>(from) : static_cast<double>(qkv::widen(from, dtype));
 }
 
-// What tensors are filled with.
+// The contents of tensors.
 enum class Fill : int64_t {
     whole,   // -3 to 3: float32 sums their products exactly
     common,  // up to 2, with all their digits
@@ -85,9 +85,9 @@ public:
         const bool empty = sizes[0] * sizes[1] * sizes[2] * sizes[3] == 0;
         const int64_t begin = any_byte ? shift : shift / element * element;
         const int64_t count = begin + (empty ? 0 : (last + 1) * element);
-        memory_.reset(new char[static_cast<size_t>(count)]);
-        std::memset(memory_.get(), 0xff, static_cast<size_t>(count));
-        start_ = memory_.get() + begin;
+        cache_.reset(new char[static_cast<size_t>(count)]);
+        std::memset(cache_.get(), 0xff, static_cast<size_t>(count));
+        start_ = cache_.get() + begin;
         tensor_.data = start_;
         for_each([&](char* at) { write_as(at, dtype_, draw(random, fill)); });
     }
@@ -119,7 +119,7 @@ public:
 
     double get(int64_t b, int64_t h, int64_t i, int64_t c) const { return read_as(at(b, h, i, c), dtype_); }
 
-    // All of it in plain order, as it is now.
+    // A contiguous copy.
     std::vector<double> numbers() const {
         std::vector<double> all;
         all.reserve(static_cast<size_t>(sizes_[0] * sizes_[1] * sizes_[2] * sizes_[3]));
@@ -146,17 +146,17 @@ private:
 
     const Dtype dtype_;
     const Sizes sizes_;
-    std::unique_ptr<char[]> memory_;
+    std::unique_ptr<char[]> cache_;
     char* start_ = nullptr;
     qkv::Tensor4 tensor_ = {};
 };
 
-// Room for a result, between bytes that must stay as they are.
+// Memory for a result, between bytes that must not change.
 class Guarded {
 public:
-    explicit Guarded(int64_t bytes) : bytes_(bytes), memory_(static_cast<size_t>(bytes + 2 * kGuard), kMark) {}
+    explicit Guarded(int64_t bytes) : bytes_(bytes), cache_(static_cast<size_t>(bytes + 2 * kGuard), kMark) {}
 
-    char* data() { return memory_.data() + kGuard; }
+    char* data() { return cache_.data() + kGuard; }
     template <typename Number>
     Number* as() {
         return reinterpret_cast<Number*>(data());
@@ -164,20 +164,20 @@ public:
 
     void check() const {
         for (int64_t n = 0; n < kGuard; ++n) {
-            require(memory_[n] == kMark && memory_[kGuard + bytes_ + n] == kMark, "written beside the result");
+            require(cache_[n] == kMark && cache_[kGuard + bytes_ + n] == kMark, "written beside the result");
         }
     }
 
-    bool operator==(const Guarded& other) const { return memory_ == other.memory_; }
+    bool operator==(const Guarded& other) const { return cache_ == other.cache_; }
 
 private:
     static constexpr int64_t kGuard = 64;
     static constexpr char kMark = '\xa5';
     int64_t bytes_;
-    std::vector<char> memory_;
+    std::vector<char> cache_;
 };
 
-// A number of the result: within `slack` of `wanted` before it was rounded to the dtype, or as little finite as wanted.
+// A number of the result: within `slack` of `wanted` before rounding to the dtype, or equally non-finite.
 inline void compare(double found, double wanted, double slack, Dtype dtype, const char* what) {
     bool right;
     if (!std::isfinite(wanted)) {

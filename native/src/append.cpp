@@ -1,11 +1,11 @@
-// New tokens into the pages of a memory: rounded to the storage, keys turned so that tokens lie side by side.
+// Writes new tokens into the pages of a cache: rounded to the storage format, with keys transposed.
 
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <type_traits>
 
-#include "memory.h"
+#include "cache.h"
 #include "parallel.h"
 #include "scalar.h"
 #include "scratch.h"
@@ -37,11 +37,11 @@ template <Dtype storage>
 bool all_finite(const char* written, int64_t count) {
     using Bits = std::conditional_t<storage == Dtype::float32, uint32_t, uint16_t>;
     constexpr Bits exponent = storage == Dtype::float32 ? 0x7f800000 : storage == Dtype::bfloat16 ? 0x7f80 : 0x7c00;
-    Bits odd = 0;
+    Bits nonfinite = 0;
     for (int64_t c = 0; c < count; ++c) {
-        odd |= (read<Bits>(written + c * static_cast<int64_t>(sizeof(Bits))) & exponent) == exponent;
+        nonfinite |= (read<Bits>(written + c * static_cast<int64_t>(sizeof(Bits))) & exponent) == exponent;
     }
-    return odd == 0;
+    return nonfinite == 0;
 }
 
 // The rows of some tokens in a tensor.
@@ -52,7 +52,7 @@ struct Rows {
     const char* at(int64_t token, int64_t channel) const { return data + token * token_bytes + channel * channel_bytes; }
 };
 
-// 127 steps up to the largest magnitude; NaN when a number of the token is not finite.
+// The scale of int8, largest magnitude / 127; NaN if a number of the token is non-finite.
 template <Dtype dtype>
 float scale_of(const Rows& rows, int64_t token, int64_t width) {
     float most = 0.0f;
@@ -73,15 +73,14 @@ int8_t quantized(float x, float scale) {
 
 class Slab {
 public:
-    Slab(const MemoryLayout& layout, char* slab) : layout_(layout), slab_(slab) {}
+    Slab(const PageLayout& layout, char* slab) : layout_(layout), slab_(slab) {}
 
     // Tokens first .. first + count of the page.
     template <Dtype dtype, Dtype storage>
     void write(const Rows& keys, const Rows& values, int64_t first, int64_t count) {
-        // The channels of a token lie far apart: all their lines are asked for before the first is waited for.
         if (first == 0) slab_[0] = 0;
-        // Vectors reach beyond the last token: what they meet there must be no subnormal number, which would cost a
-        // hundred times as much as any other.
+        // Kernels read whole vectors, beyond the last token: subnormal numbers there would cost a hundred times as
+        // much.
         const int64_t end = first + count, begin = std::max(first, end / kGroupTokens * kGroupTokens);
         if (end % kGroupTokens != 0 && begin % kGroupTokens == 0) {
             clear_keys<storage>(begin, round_up(end, kGroupTokens));
@@ -97,7 +96,7 @@ public:
 private:
     template <Dtype storage>
     static constexpr int64_t kPair = storage == Dtype::bfloat16 ? 2 : 1;
-    // From one channel, or pair of them, to the next.
+    // The distance from one channel, or pair of channels, to the next.
     template <Dtype storage>
     static constexpr int64_t kRowBytes = kPageTokens * kPair<storage> * element_size(storage);
 
@@ -159,7 +158,7 @@ private:
 
     template <Dtype dtype>
     void quantize(const Rows& keys, const Rows& values, int64_t first, int64_t count) {
-        auto* key_scales = reinterpret_cast<float*>(slab_ + MemoryLayout::kHeaderBytes) + first;
+        auto* key_scales = reinterpret_cast<float*>(slab_ + PageLayout::kHeaderBytes) + first;
         float* value_scales = key_scales + kPageTokens;
         for (int64_t t = 0; t < count; ++t) {
             const float key_scale = scale_of<dtype>(keys, t, layout_.width);
@@ -178,7 +177,7 @@ private:
         }
     }
 
-    const MemoryLayout& layout_;
+    const PageLayout& layout_;
     char* slab_;
 };
 
@@ -193,7 +192,7 @@ void append_rows(const AppendProblem& problem, int64_t b, int64_t head) {
     };
     for (int64_t done = 0; done < count;) {
         const int64_t first = (position + done) % kPageTokens, here = std::min(kPageTokens - first, count - done);
-        Slab slab(problem.memory.layout, problem.memory.slab(b, (position + done) / kPageTokens, head));
+        Slab slab(problem.cache.layout, problem.cache.slab(b, (position + done) / kPageTokens, head));
         slab.write<dtype, storage>(rows(problem.key, given + done), rows(problem.value, given + done), first, here);
         done += here;
     }
@@ -220,10 +219,10 @@ AppendRow from_into(Dtype dtype, Dtype storage) {
 
 }  // namespace
 
-AppendRow append_row(const AppendProblem& problem) { return from_into(problem.dtype, problem.memory.layout.storage); }
+AppendRow append_row(const AppendProblem& problem) { return from_into(problem.dtype, problem.cache.layout.storage); }
 
 void append(const AppendProblem& problem, int threads) {
-    const MemoryLayout& layout = problem.memory.layout;
+    const PageLayout& layout = problem.cache.layout;
     const AppendRow row = append_row(problem);
     const int64_t jobs = checked_product(problem.tokens.batch, layout.heads);
     const int64_t bytes = jobs * problem.tokens.given * layout.head_bytes() / kPageTokens;

@@ -10,12 +10,12 @@ namespace qkv {
 
 namespace {
 
-constexpr int64_t kLineFloats = 16;         // scratch is handed out in cache lines
-constexpr int64_t kQueryFloats = 28 * 256;  // 28 KB: a job's query tiles stay in the first cache beside a panel
+constexpr int64_t kLineFloats = 16;         // scratch is allocated in cache lines
+constexpr int64_t kQueryFloats = 28 * 256;  // 28 KB: the query tiles of a job and a panel fit into the L1 cache
 constexpr int64_t kMaxTiles = 16;
 constexpr int64_t kPanelsPerPackingJob = 8;
 constexpr int64_t kJobsPerWorker = 4;
-constexpr double kProductsPerThread = 1 << 20;  // below some ten microseconds' work another thread does not pay
+constexpr double kProductsPerThread = 1 << 20;  // with less work another thread does not pay off
 
 class Sweep {
 public:
@@ -31,17 +31,17 @@ public:
           tile_floats_(round_up(checked_product(problem.width, kernels.tile_rows), kLineFloats)) {}
 
     void run() {
-        const bool one_job_a_unit = tiles_ <= kMaxTiles && (threads_ == 1 || units_ >= 2 * threads_);
-        if (one_job_a_unit) {
-            pack_on_the_way();
+        const bool one_job_per_unit = tiles_ <= kMaxTiles && (threads_ == 1 || units_ >= 2 * threads_);
+        if (one_job_per_unit) {
+            pack_per_job();
         } else {
-            pack_ahead();
+            pack_in_advance();
         }
     }
 
 private:
-    // A panel that one job alone reads is packed right before, and stays in the first cache.
-    void pack_on_the_way() {
+    // A panel that only one job reads is packed just before, and stays in the L1 cache.
+    void pack_per_job() {
         tiles_per_job_ = tiles_;
         allocate_scratch(units_, panel_floats_);
         auto sweep = [&](int64_t unit, int worker) {
@@ -56,7 +56,7 @@ private:
     }
 
     // Panels that many jobs read are packed once, for as many units as fit.
-    void pack_ahead() {
+    void pack_in_advance() {
         const int64_t unit_floats = checked_product(panels_, panel_floats_);
         const int64_t fitting = kPackedBytes / 4 / std::max<int64_t>(unit_floats, 1);
         const int64_t at_once = std::clamp<int64_t>(fitting, 1, units_);
@@ -98,7 +98,7 @@ private:
         for_each_job(count * jobs_per_unit, workers_, pack);
     }
 
-    // Behind the last key it is repeated: a repetition can never win, since it ties with a lower index.
+    // The last key is repeated to fill the panel: a repetition never wins, since it ties with a lower index.
     void pack_panel(int64_t unit_number, int64_t panel, float* out) const {
         const Unit unit = unit_at(unit_number);
         const int64_t first = panel * kernels_.tile_keys;
@@ -114,7 +114,7 @@ private:
     void sweep_units(int64_t first_unit, int64_t count) const {
         const int64_t blocks = blocks_per_unit();
         auto sweep = [&](int64_t job, int worker) {
-            // Last rows first: under a causal mask they are the long ones.
+            // Last rows first: under a causal mask they take longest.
             const int64_t place = job / blocks, block = blocks - 1 - job % blocks;
             sweep_block(first_unit + place, block * tiles_per_job_, scratch_of(worker),
                         [&](int64_t panel) { return packed_unit(place) + panel * panel_floats_; });
@@ -122,7 +122,7 @@ private:
         for_each_job(count * blocks, workers_, sweep);
     }
 
-    // A panel is used for all tiles of the block before the next one comes.
+    // Each panel is used for all tiles of the block before the next panel.
     template <typename PanelAt>
     void sweep_block(int64_t unit, int64_t first_tile, float* scratch, PanelAt panel_at) const {
         QueryTile tiles[kMaxTiles];

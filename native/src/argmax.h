@@ -18,13 +18,13 @@ constexpr int64_t kNoKey = -1;
 constexpr int64_t kNan = -2;
 
 // result[b, h, i] = argmax over j in [starts[b, i], stops[b, i]) of Σ_c query[b, h, i, c] · key[b, g, j, c], with
-// g = h / (heads_q / heads_kv); the lowest j on ties; kNoKey when there is none with a score above -inf; kNan
-// when any score in range is NaN. Keys out of range are never looked at. Extra memory: a float32 copy of
-// kPackedBytes of keys, or of one head's keys where these are more, and a few tiles for each thread; the copy only
-// where many queries share it. Throws std::bad_alloc.
+// g = h / (heads_q / heads_kv); the lowest j on ties; kNoKey if no score in range is above -inf; kNan if any score
+// in range is NaN. Keys out of range are never read. Extra memory: a few tiles for each thread and, if many queries
+// share the keys, a float32 copy of kPackedBytes of keys, or of one head's keys if these are more. Throws
+// std::bad_alloc.
 void argmax_scores(const KernelTable& kernels, const ArgmaxProblem& problem, int threads);
 
-// Keys are packed for as many (batch, head) at a time as fit here, and for one at least.
+// Keys are packed for as many (batch, head) pairs at a time as fit into this, and for at least one.
 constexpr int64_t kPackedBytes = int64_t{64} << 20;
 
 }  // namespace qkv

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "memory.h"
+#include "cache.h"
 #include "parallel.h"
 #include "query_rows.h"
 #include "scalar.h"
@@ -12,64 +12,64 @@ namespace qkv {
 
 namespace {
 
-// Jobs for each thread, at least: few, so that each is long enough for the prefetching to pay.
+// The least number of jobs for each thread: few, so that each is long enough to benefit from prefetching.
 constexpr int64_t kJobsPerThread = 2;
 constexpr double kFlopsPerThread = 1 << 20;
-constexpr float kNever = -std::numeric_limits<float>::infinity();
+constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 
-// What rows have come to, over some of their keys: Σ e^(s - highest) v, Σ e^(s - highest), highest.
+// Partial results of rows over some of their keys: Σ e^(s - highest) v, Σ e^(s - highest), highest.
 struct Sums {
     float* values;  // rows × value_slots
     float* weight;
     float* highest;
 };
 
-float or_zero(float highest) { return highest == kNever ? 0.0f : highest; }
+float finite_or_zero(float highest) { return highest == kNegInf ? 0.0f : highest; }
 
 class Attend {
 public:
-    // new_tokens: those of the queries, still to be appended; or nullptr.
+    // new_tokens: the tokens of the queries, if they are still to be appended; or nullptr.
     Attend(const KernelTable& kernels, const AttendProblem& problem, const AppendProblem* new_tokens, int threads)
         : kernels_(kernels),
           problem_(problem),
           new_tokens_(new_tokens),
           append_row_(new_tokens == nullptr ? nullptr : append_row(*new_tokens)),
-          layout_(problem.memory.layout),
+          layout_(problem.cache.layout),
           rows_(checked_product(problem.heads_q / layout_.heads, problem.tokens.given)),
-          most_rows_(std::min<int64_t>(rows_, kMostRows)),
-          tiles_(ceil_div(rows_, kMostRows)),
+          max_rows_(std::min<int64_t>(rows_, kMaxRows)),
+          tiles_(ceil_div(rows_, kMaxRows)),
           units_(checked_product(checked_product(problem.tokens.batch, layout_.heads), tiles_)),
           value_slots_(layout_.value_slots()),
-          query_floats_(round_up(checked_product(layout_.width_slots(), most_rows_), 16)),
-          score_floats_(most_rows_ * kPartTokens),
-          sums_floats_(round_up(checked_product(value_slots_ + 2, most_rows_), 16)),
+          query_floats_(round_up(checked_product(layout_.width_slots(), max_rows_), 16)),
+          score_floats_(max_rows_ * kPartTokens),
+          sums_floats_(round_up(checked_product(value_slots_ + 2, max_rows_), 16)),
           page_floats_(shares_pages() || problem.plain ? kPageTokens * std::max(layout_.width_slots(), value_slots_) : 0) {
         int64_t tokens = 0;
         for (int64_t b = 0; b < problem.tokens.batch; ++b) {
-            const int64_t seen = seen_by(b);
+            const int64_t seen = attended_keys(b);
             tokens += seen;
-            most_parts_ = std::max(most_parts_, seen / kPartTokens + 2);
+            max_parts_ = std::max(max_parts_, seen / kPartTokens + 2);
             whole_parts_ = std::max(whole_parts_, (seen + kPartTokens / 2) / kPartTokens);
         }
         const int64_t bytes = tokens * layout_.head_bytes() / kPageTokens * layout_.heads * tiles_;
-        // Prompts are work before they are bytes; a double, since nothing says that the product is no larger than 2^63.
+        // Prompts are bound by flops rather than bytes; a double, since the product may exceed 2^63.
         const double flops = 2.0 * tokens * layout_.heads * rows_ * (layout_.width_slots() + value_slots_);
         const int64_t wanted = std::max(bytes / kReadBytesPerThread, static_cast<int64_t>(std::min(flops / kFlopsPerThread, 1e6)));
         threads_ = static_cast<int>(std::clamp<int64_t>(wanted, 1, threads));
     }
 
     void run() {
-        const int64_t runs = threads_ == 1 ? 1 : runs_to_share_evenly();
+        const int64_t runs = threads_ == 1 ? 1 : runs_for_even_shares();
         if (runs == 1) {
-            one_job_a_unit();
+            one_job_per_unit();
         } else {
-            one_job_a_run(ceil_div(whole_parts_, runs));
+            one_job_per_run(ceil_div(whole_parts_, runs));
         }
     }
 
 private:
-    // How many runs a unit's parts make, for no thread to have a tenth more to do than the others.
-    int64_t runs_to_share_evenly() const {
+    // The number of runs of parts in a unit such that no thread has over a tenth more work than the others.
+    int64_t runs_for_even_shares() const {
         for (int64_t runs = 1; runs < whole_parts_; ++runs) {
             const int64_t jobs = units_ * runs;
             if (jobs >= kJobsPerThread * threads_ && 10 * round_up(jobs, threads_) <= 11 * jobs) return runs;
@@ -77,11 +77,11 @@ private:
         return whole_parts_;
     }
 
-    // Pages that several blocks of rows read are widened once, into scratch.
-    bool shares_pages() const { return layout_.storage != Dtype::float32 && rows_ > kMostBlockRows; }
+    // Whether several blocks of rows read a page, which is then widened once, into scratch.
+    bool shares_pages() const { return layout_.storage != Dtype::float32 && rows_ > kMaxBlockRows; }
 
-    // An upper bound of how many keys some query of the row sees.
-    int64_t seen_by(int64_t b) const {
+    // An upper bound of the number of keys that any query of the batch row attends to.
+    int64_t attended_keys(int64_t b) const {
         const int64_t count = problem_.tokens.count(b);
         if (count == 0) return 0;
         if (problem_.plain != nullptr) return problem_.plain->length;
@@ -93,15 +93,15 @@ private:
 
     QueryRows rows_of(int64_t unit) const {
         const int64_t tile = unit % tiles_, head = unit / tiles_ % layout_.heads;
-        return QueryRows(problem_, unit / tiles_ / layout_.heads, head, tile * kMostRows);
+        return QueryRows(problem_, unit / tiles_ / layout_.heads, head, tile * kMaxRows);
     }
 
     Sums sums_at(float* memory) const {
-        float* weight = memory + value_slots_ * most_rows_;
-        return {memory, weight, weight + most_rows_};
+        float* weight = memory + value_slots_ * max_rows_;
+        return {memory, weight, weight + max_rows_};
     }
 
-    void one_job_a_unit() {
+    void one_job_per_unit() {
         const int workers = worker_limit(units_, threads_);
         const int64_t floats = query_floats_ + score_floats_ + 2 * sums_floats_ + page_floats_;
         const Floats scratch = allocate(checked_product(floats, workers));
@@ -122,15 +122,15 @@ private:
         for_each_job(units_, workers, work);
     }
 
-    // Few units, long pasts: a run of parts is a job, and whoever finishes a unit's last one folds all its parts, in
-    // order. How many parts make a run does not change them.
-    void one_job_a_run(int64_t parts_a_run) {
-        const int64_t runs = ceil_div(most_parts_, parts_a_run), jobs = checked_product(units_, runs);
+    // For few units with many keys: a run of parts is a job, and the worker that finishes the last one of a unit merges
+    // all its parts in order. The number of parts in a run does not change the result.
+    void one_job_per_run(int64_t parts_per_run) {
+        const int64_t runs = ceil_div(max_parts_, parts_per_run), jobs = checked_product(units_, runs);
         const int workers = worker_limit(jobs, threads_);
         const int64_t floats = score_floats_ + page_floats_;
         const Floats scratch = allocate(checked_product(floats, workers));
         const Floats queries = allocate(checked_product(query_floats_, units_));
-        const Floats parts = allocate(checked_product(sums_floats_, checked_product(units_, most_parts_)));
+        const Floats parts = allocate(checked_product(sums_floats_, checked_product(units_, max_parts_)));
         const std::unique_ptr<std::atomic<int64_t>[]> left(new std::atomic<int64_t>[units_]);
         for (int64_t unit = 0; unit < units_; ++unit) {
             left[unit] = runs;
@@ -138,12 +138,12 @@ private:
             if (rows.any_to() > 0) rows.pack(kernels_, queries.get() + unit * query_floats_);
         }
         auto work = [&](int64_t job, int worker) {
-            const int64_t unit = job / runs, begin = job % runs * parts_a_run;
+            const int64_t unit = job / runs, begin = job % runs * parts_per_run;
             float* scores = scratch.get() + worker * floats;
             const QueryRows rows = rows_of(unit);
             const int64_t first = rows.any_from() / kPartTokens;
-            const auto part_of = [&](int64_t n) { return sums_at(parts.get() + (unit * most_parts_ + n) * sums_floats_); };
-            for (int64_t n = begin; n < begin + parts_a_run; ++n) {
+            const auto part_of = [&](int64_t n) { return sums_at(parts.get() + (unit * max_parts_ + n) * sums_floats_); };
+            for (int64_t n = begin; n < begin + parts_per_run; ++n) {
                 if ((first + n) * kPartTokens >= rows.any_to()) break;
                 attend_part(rows, (first + n) * kPartTokens, queries.get() + unit * query_floats_, scores,
                             scores + score_floats_, part_of(n));
@@ -156,15 +156,15 @@ private:
         for_each_job(jobs, workers, work);
     }
 
-    // The part of the past from position `at` on.
+    // Attends to the keys of the part that starts at position `at`.
     void attend_part(const QueryRows& rows, int64_t at, const float* queries, float* scores, float* page,
                      const Sums& part) const {
         const int64_t from = std::max(rows.any_from(), at), to = std::min(rows.any_to(), at + kPartTokens);
         const int64_t first_page = from / kPageTokens, last_page = (to - 1) / kPageTokens;
-        // Whole groups: what follows them in the last page is not looked at.
+        // Whole groups of tokens: the rest of the last page is not read.
         const int64_t first_key = first_page * kPageTokens, keys = round_up(to - first_key, kGroupTokens);
-        const Ahead values = part_of_page(rows, first_page, layout_.values_at(), layout_.head_bytes());
-        const Ahead next = at + kPartTokens < rows.any_to() ? keys_of(rows, (at + kPartTokens) / kPageTokens) : Ahead{};
+        const NextRead values = part_of_page(rows, first_page, layout_.values_at(), layout_.head_bytes());
+        const NextRead next = at + kPartTokens < rows.any_to() ? keys_of(rows, (at + kPartTokens) / kPageTokens) : NextRead{};
         for (int64_t p = first_page; p <= last_page; ++p) {
             if (append_row_ != nullptr && p == last_page && to == rows.any_to()) {
                 append_row_(*new_tokens_, rows.batch(), rows.head());
@@ -172,78 +172,78 @@ private:
             score(rows, p, static_cast<int>(std::min<int64_t>(kPageTokens, to - p * kPageTokens)), queries, page,
                   scores + (p * kPageTokens - first_key), p < last_page ? keys_of(rows, p + 1) : values);
         }
-        bool careful = problem_.plain != nullptr;
-        for (int64_t p = first_page; p <= last_page && !careful; ++p) {
-            careful = problem_.memory.slab(rows.batch(), p, rows.head())[0] != 0;
+        bool may_be_nonfinite = problem_.plain != nullptr;
+        for (int64_t p = first_page; p <= last_page && !may_be_nonfinite; ++p) {
+            may_be_nonfinite = problem_.cache.slab(rows.batch(), p, rows.head())[0] != 0;
         }
-        bool hidden[kMostRows * kPartTokens];  // only filled where a value may not be finite
+        bool masked[kMaxRows * kPartTokens];  // only set if a value may be non-finite
         for (int r = 0; r < rows.count(); ++r) {
             float* row = scores + r * kPartTokens;
-            if (!scales_late_ && layout_.storage != Dtype::int8) {
+            if (!scales_after_max_ && layout_.storage != Dtype::int8) {
                 kernels_.scale_scores(row, keys, problem_.scale, nullptr, problem_.softcap);
             }
             rows.add_bias(r, first_key, keys, row);
-            rows.hide(r, first_key, keys, row);
-            const float factor = scales_late_ ? problem_.scale : 1.0f;
+            rows.mask_scores(r, first_key, keys, row);
+            const float factor = scales_after_max_ ? problem_.scale : 1.0f;
             const float highest = kernels_.largest_score(row, keys);
-            if (careful) mark_hidden(row, keys, hidden + r * kPartTokens);
+            if (may_be_nonfinite) mark_masked(row, keys, masked + r * kPartTokens);
             part.highest[r] = highest * factor;
-            part.weight[r] = kernels_.exponentials(row, keys, factor, or_zero(highest));
+            part.weight[r] = kernels_.exponentials(row, keys, factor, finite_or_zero(highest));
         }
         std::fill(part.values, part.values + rows.count() * value_slots_, 0.0f);
         for (int64_t p = first_page; p <= last_page; ++p) {
             const int64_t column = p * kPageTokens - first_key;
-            weigh(rows, p, from, to, scores + column, hidden + column, page, part.values,
+            weigh(rows, p, from, to, scores + column, masked + column, page, part.values,
                   p < last_page ? part_of_page(rows, p + 1, layout_.values_at(), layout_.head_bytes()) : next);
         }
     }
 
-    Ahead part_of_page(const QueryRows& rows, int64_t page, int64_t from, int64_t to) const {
+    NextRead part_of_page(const QueryRows& rows, int64_t page, int64_t from, int64_t to) const {
         if (problem_.plain != nullptr) return {};
-        return {problem_.memory.slab(rows.batch(), page, rows.head()) + from, to - from};
+        return {problem_.cache.slab(rows.batch(), page, rows.head()) + from, to - from};
     }
 
-    Ahead keys_of(const QueryRows& rows, int64_t page) const {
+    NextRead keys_of(const QueryRows& rows, int64_t page) const {
         return part_of_page(rows, page, layout_.keys_at(), layout_.values_at());
     }
 
     void score(const QueryRows& rows, int64_t page, int tokens, const float* queries, float* widened, float* scores,
-               const Ahead& ahead) const {
+               const NextRead& ahead) const {
         if (problem_.plain != nullptr) {
             pack_plain_keys(rows, page, widened);
             kernels_.score_page(queries, rows.count(), reinterpret_cast<const char*>(widened), Dtype::float32,
                                 layout_.width_slots(), scores, kPartTokens, tokens, ahead, nullptr);
             return;
         }
-        const char* slab = problem_.memory.slab(rows.batch(), page, rows.head());
+        const char* slab = problem_.cache.slab(rows.batch(), page, rows.head());
         const char* keys = slab + layout_.keys_at();
         kernels_.score_page(queries, rows.count(), keys, layout_.storage, layout_.width_slots(), scores, kPartTokens,
                             tokens, ahead, widened);
         if (layout_.storage != Dtype::int8) return;
-        const auto* token_scales = reinterpret_cast<const float*>(slab + MemoryLayout::kHeaderBytes);
+        const auto* token_scales = reinterpret_cast<const float*>(slab + PageLayout::kHeaderBytes);
         for (int r = 0; r < rows.count(); ++r) {
             kernels_.scale_scores(scores + r * kPartTokens, kPageTokens, problem_.scale, token_scales,
                                   problem_.softcap);
         }
     }
 
-    void weigh(const QueryRows& rows, int64_t page, int64_t from, int64_t to, float* weights, const bool* hidden,
-               float* widened, float* sums, const Ahead& ahead) const {
+    void weigh(const QueryRows& rows, int64_t page, int64_t from, int64_t to, float* weights, const bool* masked,
+               float* widened, float* sums, const NextRead& ahead) const {
         if (problem_.plain != nullptr) {
-            weigh_plain(rows, page, from, to, weights, hidden, widened, sums);
+            weigh_plain(rows, page, from, to, weights, masked, widened, sums);
             return;
         }
-        const char* slab = problem_.memory.slab(rows.batch(), page, rows.head());
+        const char* slab = problem_.cache.slab(rows.batch(), page, rows.head());
         const char* values = slab + layout_.values_at();
         const int64_t first = std::max<int64_t>(from - page * kPageTokens, 0);
         const int64_t last = std::min<int64_t>(to - page * kPageTokens, kPageTokens);
         const float* token_scales = nullptr;
         if (layout_.storage == Dtype::int8) {
-            token_scales = reinterpret_cast<const float*>(slab + MemoryLayout::kHeaderBytes) + kPageTokens;
+            token_scales = reinterpret_cast<const float*>(slab + PageLayout::kHeaderBytes) + kPageTokens;
         }
         values += first * value_slots_ * element_size(layout_.storage);
         if (slab[0] != 0) {
-            weigh_carefully(rows.count(), last - first, weights + first, hidden + first, values, layout_.storage,
+            weigh_nonfinite(rows.count(), last - first, weights + first, masked + first, values, layout_.storage,
                             token_scales == nullptr ? nullptr : token_scales + first, sums);
             return;
         }
@@ -256,9 +256,9 @@ private:
                             static_cast<int>(last - first), sums, ahead, widened);
     }
 
-    // Turned and widened as a page would hold them.
+    // Transposes and widens keys into the layout of a page.
     void pack_plain_keys(const QueryRows& rows, int64_t page, float* widened) const {
-        const PlainPast& past = *problem_.plain;
+        const PlainKeyValues& past = *problem_.plain;
         const int64_t first = page * kPageTokens;
         const int count = static_cast<int>(std::min<int64_t>(kPageTokens, past.length - first));
         const void* tokens[kPageTokens];
@@ -269,8 +269,8 @@ private:
     }
 
     void weigh_plain(const QueryRows& rows, int64_t page, int64_t from, int64_t to, const float* weights,
-                     const bool* hidden, float* widened, float* sums) const {
-        const PlainPast& past = *problem_.plain;
+                     const bool* masked, float* widened, float* sums) const {
+        const PlainKeyValues& past = *problem_.plain;
         const int64_t first = std::max(from, page * kPageTokens), last = std::min(to, (page + 1) * kPageTokens);
         const int64_t begin = first - page * kPageTokens, count = last - first;
         const auto* values = static_cast<const char*>(row_address(past.value, past.dtype, rows.batch(), rows.head(), first));
@@ -287,24 +287,24 @@ private:
             values = reinterpret_cast<const char*>(widened);
         }
         if (!kernels_.all_finite(values, count * value_slots_, Dtype::float32)) {
-            weigh_carefully(rows.count(), count, weights + begin, hidden + begin, values, Dtype::float32, nullptr, sums);
+            weigh_nonfinite(rows.count(), count, weights + begin, masked + begin, values, Dtype::float32, nullptr, sums);
             return;
         }
         kernels_.weigh_page(weights + begin, kPartTokens, rows.count(), values, Dtype::float32, value_slots_,
                             static_cast<int>(count), sums, {}, nullptr);
     }
 
-    static void mark_hidden(const float* scores, int64_t count, bool* hidden) {
-        for (int64_t t = 0; t < count; ++t) hidden[t] = scores[t] == kNever;
+    static void mark_masked(const float* scores, int64_t count, bool* masked) {
+        for (int64_t t = 0; t < count; ++t) masked[t] = scores[t] == kNegInf;
     }
 
-    // 0 · NaN is NaN: where a value may not be finite, a row takes only tokens with a score above -inf, each of them in
-    // the way of the others, so that a NaN that nobody sees does not change a bit.
-    void weigh_carefully(int rows, int64_t tokens, const float* weights, const bool* hidden, const char* values,
+    // 0 · NaN is NaN: if a value may be non-finite, a row adds only tokens with a score above -inf, one by one in the
+    // same order of operations, so that a masked NaN changes no bit.
+    void weigh_nonfinite(int rows, int64_t tokens, const float* weights, const bool* masked, const char* values,
                          Dtype storage, const float* token_scales, float* sums) const {
         for (int r = 0; r < rows; ++r) {
             for (int64_t t = 0; t < tokens; ++t) {
-                if (hidden[r * kPartTokens + t]) continue;
+                if (masked[r * kPartTokens + t]) continue;
                 float weight = weights[r * kPartTokens + t];
                 if (token_scales != nullptr) weight *= token_scales[t];
                 kernels_.weigh_page(&weight, 1, 1, values + t * value_slots_ * element_size(storage), storage,
@@ -314,21 +314,21 @@ private:
     }
 
     void fold(const Sums& total, const Sums& part, int rows) const {
-        // One of the two is e^0. Vectors go over whole groups of rows.
-        alignas(64) float smaller[kMostRows + kGroupTokens];
+        // One of the two factors is e^0. Vectors process whole groups of rows.
+        alignas(64) float smaller[kMaxRows + kGroupTokens];
         const int64_t count = round_up(rows, kGroupTokens);
         for (int64_t r = 0; r < count; ++r) {
             const bool is_row = r < rows;
             const float one = is_row ? total.highest[r] : 0.0f, other = is_row ? part.highest[r] : 0.0f;
-            smaller[r] = std::min(one, other) - or_zero(std::max(one, other));
+            smaller[r] = std::min(one, other) - finite_or_zero(std::max(one, other));
         }
         kernels_.exponentials(smaller, count, 1.0f, 0.0f);
         for (int r = 0; r < rows; ++r) {
             const bool rises = part.highest[r] > total.highest[r];
             const float kept = rises ? smaller[r] : 1.0f, taken = rises ? 1.0f : smaller[r];
-            kernels_.fold_row(total.values + r * value_slots_, kept, part.values + r * value_slots_, taken,
+            kernels_.merge_row(total.values + r * value_slots_, kept, part.values + r * value_slots_, taken,
                               value_slots_);
-            // A weight that is NaN (a NaN score among -inf) must outlive the factor 0 of its part.
+            // A NaN weight (a NaN score among -inf) must not be lost to the factor 0 of its part.
             total.weight[r] = total.weight[r] * kept + part.weight[r] * taken;
             total.highest[r] = std::max(total.highest[r], part.highest[r]);
         }
@@ -336,24 +336,24 @@ private:
 
     void finish(const QueryRows& rows, const Sums& total) const {
         for (int r = 0; r < rows.count(); ++r) {
-            // Before the sums: where no row sees anything, there are none.
+            // Checked before the sums are read: they are not set if no row attends to any key.
             float weight = rows.from(r) == rows.to(r) ? 0.0f : total.weight[r];
             if (weight == 0.0f) {
-                rows.write(r, nullptr, kNever);
+                rows.write(r, nullptr, kNegInf);
                 continue;
             }
             float* values = total.values + r * value_slots_;
             float highest = total.highest[r], kept = 1.0f;
             const float sink = rows.sink(r);
-            if (sink != kNever) {
-                const float top = or_zero(std::max(highest, sink));
+            if (sink != kNegInf) {
+                const float top = finite_or_zero(std::max(highest, sink));
                 kept = std::exp(highest - top);
                 weight = weight * kept + std::exp(sink - top);
                 highest = std::max(highest, sink);
             }
             const float factor = kept / weight;
             for (int64_t c = 0; c < value_slots_; ++c) values[c] *= factor;
-            rows.write(r, values, problem_.lse == nullptr ? 0.0f : or_zero(highest) + std::log(weight));
+            rows.write(r, values, problem_.lse == nullptr ? 0.0f : finite_or_zero(highest) + std::log(weight));
         }
     }
 
@@ -361,13 +361,13 @@ private:
     const AttendProblem& problem_;
     const AppendProblem* const new_tokens_;
     const AppendRow append_row_;
-    const MemoryLayout layout_;
-    const int64_t rows_, most_rows_, tiles_, units_, value_slots_;
+    const PageLayout layout_;
+    const int64_t rows_, max_rows_, tiles_, units_, value_slots_;
     const int64_t query_floats_, score_floats_, sums_floats_, page_floats_;
-    // A positive scale alone can wait for the exponential, which takes it along for nothing.
-    const bool scales_late_ = problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr &&
+    // A positive scale without softcap is applied inside the exponential, where it costs nothing.
+    const bool scales_after_max_ = problem_.scale > 0.0f && problem_.softcap == 0.0f && problem_.bias.data == nullptr &&
                               layout_.storage != Dtype::int8;
-    int64_t most_parts_ = 1, whole_parts_ = 1;
+    int64_t max_parts_ = 1, whole_parts_ = 1;
     int threads_ = 1;
 };
 
@@ -381,7 +381,7 @@ void attend(const KernelTable& kernels, const AttendProblem& problem, int thread
 void append_and_attend(const KernelTable& kernels, const AppendProblem& tokens, const AttendProblem& problem,
                        int threads) {
     const bool one_reader = problem.tokens.given == 1 && problem.tokens.counts == nullptr &&
-                            problem.heads_q / problem.memory.layout.heads <= kMostRows;
+                            problem.heads_q / problem.cache.layout.heads <= kMaxRows;
     if (one_reader && problem.tokens.batch > 0 && problem.heads_q > 0) {
         Attend(kernels, problem, &tokens, threads).run();
         return;

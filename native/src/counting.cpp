@@ -15,7 +15,7 @@ Counter score_flops{0}, value_flops{0}, other_flops{0}, feature_flops{0}, expone
 
 void add(Counter& counter, int64_t amount) { counter.fetch_add(amount, std::memory_order_relaxed); }
 
-// A table for each instruction set: its functions know by their type which ones they stand for.
+// A table for each instruction set, which is the template argument of its functions.
 template <const KernelTable& (*real)()>
 struct Counting {
     static int64_t in_vectors(int64_t count) { return round_up(count, real().lanes); }
@@ -37,14 +37,14 @@ struct Counting {
     }
 
     static void score_page(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots,
-                           float* scores, int64_t stride, int tokens, const Ahead& ahead, float* widened) {
+                           float* scores, int64_t stride, int tokens, const NextRead& ahead, float* widened) {
         add(score_flops, 2 * rows * in_vectors(tokens) * width_slots);
         add(tile_count, 1);
         real().score_page(queries, rows, keys, storage, width_slots, scores, stride, tokens, ahead, widened);
     }
 
     static void weigh_page(const float* weights, int64_t stride, int rows, const char* values, Dtype storage,
-                           int64_t value_slots, int tokens, float* sums, const Ahead& ahead, float* widened) {
+                           int64_t value_slots, int tokens, float* sums, const NextRead& ahead, float* widened) {
         add(value_flops, 2 * rows * tokens * value_slots);
         real().weigh_page(weights, stride, rows, values, storage, value_slots, tokens, sums, ahead, widened);
     }
@@ -70,14 +70,14 @@ struct Counting {
         real().add_columns(matrix, stride, rows, count, sums);
     }
 
-    // What fills no vector is done number by number.
+    // Elements that do not fill a vector are computed one by one.
     static void add_dots(const float* matrix, int64_t stride, int64_t rows, int64_t count, const float* vector,
                          float* sums) {
         add(other_flops, 2 * rows * count);
         real().add_dots(matrix, stride, rows, count, vector, sums);
     }
 
-    // Whether x is negative or not, e^x is made.
+    // e^x is computed for every x, negative or not.
     static void map_row(const float* from, int64_t count, Map map, float* to) {
         if (map == Map::elu1) add(exponential_count, in_vectors(count));
         if (map == Map::squared) add(feature_flops, in_vectors(count));

@@ -22,7 +22,7 @@ CpuidAnswer cpuid(unsigned leaf) {
 
 bool has_all(unsigned word, unsigned bits) { return (word & bits) == bits; }
 
-// The registers that the operating system saves when it switches threads.
+// The registers that the operating system saves on a context switch.
 unsigned saved_registers() {
     if (!has_all(cpuid(1).ecx, bit_OSXSAVE)) return 0;
     unsigned low, high;

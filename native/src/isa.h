@@ -7,11 +7,11 @@
 
 namespace qkv {
 
-// The kernels that this build holds and this machine can run, the fastest first; the portable ones are always last.
+// The kernels of this build that this machine can run, the fastest first; the portable ones are always last.
 std::vector<const KernelTable*> runnable_kernels();
 
-// Runs the kernels on small problems whose answers are known, or are the portable kernels'. Empty when they give
-// them; else what differs.
+// Runs the kernels on small problems and compares with known answers or with the portable kernels. Empty if they agree;
+// otherwise what differs.
 std::string self_check(const KernelTable& kernels);
 
 }  // namespace qkv

@@ -6,22 +6,22 @@
 
 namespace qkv {
 
-// No instruction set's tile is larger than this.
+// The largest tile of any instruction set.
 constexpr int kMaxTileRows = 16;
 constexpr int kMaxTileKeys = 64;
 
-// Tokens in a page of a memory (memory.h), and the most query rows that stand beside them in registers.
+// Tokens in a page of a cache (cache.h), and the most query rows that are processed together in registers.
 constexpr int kPageTokens = 64;
-constexpr int kGroupTokens = 16;  // no vector holds more tokens
-constexpr int kMostBlockRows = 6;
+constexpr int kGroupTokens = 16;  // no vector has more lanes
+constexpr int kMaxBlockRows = 6;
 
-// Memory that will be read next; 0 bytes: nothing is known.
-struct Ahead {
+// Memory that will be read next; 0 bytes if unknown.
+struct NextRead {
     const char* at;
     int64_t bytes;
 };
 
-// Feature maps that are known here. The numbers are part of the bindings.
+// The feature maps of the library. The numbers are part of the bindings.
 enum class Map : int { identity = 0, elu1 = 1, relu = 2, squared = 3, power = 4 };
 
 // A matrix as a left factor: element (r, t) is at[r · row_stride + t · inner_stride].
@@ -30,64 +30,65 @@ struct Factor {
     int64_t row_stride, inner_stride;
 };
 
-// What each instruction set brings. A tile is `tile_rows` queries against a panel of `tile_keys` keys; both are
+// The functions of an instruction set. A tile is `tile_rows` queries against a panel of `tile_keys` keys; both are
 // packed with the width outermost: queries[width][tile_rows], panel[width][tile_keys]. `scores` is scratch of
-// tile_rows × tile_keys, aligned to 64 bytes like everything packed.
+// tile_rows × tile_keys. All packed memory is aligned to 64 bytes.
 struct KernelTable {
     const char* name;
     int lanes;  // floats in a vector
     int tile_rows;
     int tile_keys;
 
-    // out[c][r] = rows[r][c] as float32 for r < count; the slots behind repeat the last row.
+    // out[c][r] = rows[r][c] as float32 for r < count; further slots repeat the last row.
     void (*pack_rows)(const void* const* rows, int count, int slots, Dtype dtype, int64_t width,
                       int64_t stride_width, float* out);
 
-    // to[i] = the i-th of `count` elements as float32, each `stride` bytes behind the one before.
+    // to[i] = the i-th of `count` elements as float32, `stride` bytes apart.
     void (*widen_row)(const char* from, int64_t stride, int64_t count, Dtype dtype, float* to);
 
-    // scores[r][j] = Σ_c queries[c][r] · panel[c][j], summed over c in ascending order, for every r and j alike.
+    // scores[r][j] = Σ_c queries[c][r] · panel[c][j], summed over c in ascending order for every pair.
     void (*score_tile)(const float* queries, const float* panel, int64_t width, float* scores);
 
-    // Where a row of scores holds something larger than best[r]: best[r] becomes the largest, index[r] becomes
-    // first_key + its lowest position. Returns the rows that hold a NaN as bits, and leaves those rows alone.
+    // If a row of scores has a score larger than best[r], best[r] becomes the largest and index[r] becomes first_key +
+    // its lowest position. Returns the rows with a NaN as bits; these rows do not change.
     uint32_t (*update_rows)(const float* scores, int64_t first_key, float* best, int64_t* index);
 
-    // score_tile, then update_rows where it can change anything.
+    // score_tile, then update_rows if a row may change.
     uint32_t (*sweep_tile)(const float* queries, const float* panel, int64_t width, float* scores,
                            int64_t first_key, float* best, int64_t* index);
 
-    // No NaN and no infinity among `count` elements; needs no alignment.
+    // Whether `count` elements are all finite; they need not be aligned.
     bool (*all_finite)(const void* data, int64_t count, Dtype dtype);
 
     // The keys of a page: scores[r][t] = Σ_c queries[c][r] · keys[c][t] for the first `tokens`, and -inf for the rest
-    // of the 64 (but for what fills up a vector); rows of scores are `stride` apart; summed over c in ascending order, for every r and t alike. `widened` is scratch of 64 × width_slots
-    // floats where there are more than kMostBlockRows rows and the storage is not float32.
+    // of the 64 (except the rest of a vector); rows of scores are `stride` apart; summed over c in ascending order for
+    // every pair. `widened` is scratch of 64 × width_slots floats if there are more than kMaxBlockRows rows and the
+    // storage is not float32.
     void (*score_page)(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots,
-                       float* scores, int64_t stride, int tokens, const Ahead& ahead, float* widened);
+                       float* scores, int64_t stride, int tokens, const NextRead& ahead, float* widened);
 
     // The values of a page: sums[r][c] += Σ_t weights[r][t] · values[t][c] for the first `tokens`, in ascending order.
     void (*weigh_page)(const float* weights, int64_t stride, int rows, const char* values, Dtype storage,
-                       int64_t value_slots, int tokens, float* sums, const Ahead& ahead,
+                       int64_t value_slots, int tokens, float* sums, const NextRead& ahead,
                        float* widened);
 
     // A row of scores; `count` is a multiple of 16. score · token_scale · scale, then softcap · tanh(score / softcap).
     void (*scale_scores)(float* scores, int64_t count, float scale, const float* token_scales, float softcap);
-    // The largest that is not NaN; -inf when there is none.
+    // The largest score that is not NaN; -inf if there is none.
     float (*largest_score)(const float* scores, int64_t count);
     // score becomes e^((score - highest) · scale); returns their sum.
     float (*exponentials)(float* scores, int64_t count, float scale, float highest);
     void (*multiply_rows)(float* rows, int64_t count, const float* factors);
     // total = total · kept + part · taken; `count` is a multiple of 16.
-    void (*fold_row)(float* total, float kept, const float* part, float taken, int64_t count);
+    void (*merge_row)(float* total, float kept, const float* part, float taken, int64_t count);
 
     // c = a·b, or c + a·b, with `rows` rows and `columns` columns, a multiple of 16; summed over `inner` in ascending
-    // order, for every element alike. b may be unaligned.
+    // order for every element. b may be unaligned.
     void (*multiply_matrix)(const Factor& a, int64_t rows, const float* b, int64_t b_stride, int64_t inner, float* c,
                             int64_t c_stride, int64_t columns, bool onto);
-    // φ, for the elementwise maps; `count` is filled up to a multiple of 16. `from` may be `to`, and unaligned.
+    // φ, for the elementwise maps; `count` is rounded up to a multiple of 16. `from` may be `to`, and unaligned.
     void (*map_row)(const float* from, int64_t count, Map map, float* to);
-    // to[r][i] = prefix[r] · x[r][i] (· weights[i]), with `count` filled up to a multiple of 16.
+    // to[r][i] = prefix[r] · x[r][i] (· weights[i]), with `count` rounded up to a multiple of 16.
     void (*form_features)(const float* x, int64_t stride, int64_t rows, int64_t count, const float* prefix,
                           const float* weights, float* to, int64_t to_stride);
     // sums[i] += Σ_r matrix[r][i].

@@ -22,17 +22,17 @@ public:
         } else if (problem_.state == nullptr && problem_.out != nullptr && segments() > 1) {
             sum_in_segments(threads);
         } else {
-            one_job_a_unit(threads);
+            one_job_per_unit(threads);
         }
     }
 
 private:
-    // Keys go in segments where the sums over one can be made before those over the segments ahead of it are known.
-    // Without a mask along the diagonal that costs nothing. With one it costs another pass over the keys, and is for few
-    // heads; how many rows the batch has must not decide, for bits depend on it.
+    // Keys are split into segments that are summed independently. Without a causal mask that costs nothing; with one it
+    // costs another pass over the keys, so it is used for few heads. The batch size must not decide, since the bits
+    // depend on the split.
     int64_t segments() const {
         if (problem_.causal && problem_.heads_kv >= kEnoughHeads) return 1;
-        return std::min<int64_t>(kMostSegments, problem_.len_k / (kChunksInSegment * chunk_));
+        return std::min<int64_t>(kMaxSegments, problem_.len_k / (kChunksInSegment * chunk_));
     }
 
     int64_t segment_begin(int64_t segment) const {
@@ -51,7 +51,7 @@ private:
         for_each_job(jobs, workers, work);
     }
 
-    void one_job_a_unit(int threads) {
+    void one_job_per_unit(int threads) {
         const bool own = problem_.state == nullptr;
         share(1, threads, own ? plan_.state_floats : 0, [&](int64_t unit, int64_t, float* scratch) {
             float* state = own ? scratch : problem_.state + unit * plan_.state_floats;
@@ -62,7 +62,7 @@ private:
         });
     }
 
-    // Every score by itself; strips of queries do not know of each other.
+    // Scores every pair; strips of queries are independent.
     void score_in_strips(int threads) {
         const int64_t strips = ceil_div(problem_.len_q, chunk_);
         share(strips, threads, 0, [&](int64_t unit, int64_t strip, float* scratch) {
@@ -75,17 +75,17 @@ private:
         const int64_t all = segments(), stride = round_up(plan_.state_floats, kLine);
         const Floats states = allocate(checked_product(stride, checked_product(units_, all)));
         const auto state_of = [&](int64_t unit, int64_t segment) { return states.get() + (unit * all + segment) * stride; };
-        // The last segment's sums are wanted by nobody where queries see only what lies before them.
+        // With a causal mask the sums of the last segment are not needed.
         share(all, threads, 0, [&](int64_t unit, int64_t segment, float* scratch) {
             float* state = state_of(unit, segment);
             std::fill(state, state + stride, 0.0f);
             if (problem_.causal && segment == all - 1) return;
             LinearUnit(plan_, unit, state, scratch).absorb_range(segment_begin(segment), segment_begin(segment + 1));
         });
-        // From sums over segments to sums over all that lies before each; without a diagonal, over everything.
+        // From sums over segments to prefix sums; without a causal mask, to the sum over all segments.
         for (int64_t unit = 0; unit < units_; ++unit) {
             for (int64_t segment = 1; segment < all; ++segment) {
-                kernels_.fold_row(state_of(unit, segment), 1.0f, state_of(unit, segment - 1), 1.0f, stride);
+                kernels_.merge_row(state_of(unit, segment), 1.0f, state_of(unit, segment - 1), 1.0f, stride);
             }
         }
         if (!problem_.causal) {
@@ -110,7 +110,7 @@ private:
         });
     }
 
-    // The first query that sees all keys before this one, and it.
+    // The first query that attends to all keys up to and including this one.
     int64_t first_query_past(int64_t key) const {
         int64_t query;
         if (__builtin_sub_overflow(key, problem_.offset, &query)) return problem_.offset > 0 ? 0 : problem_.len_q;
@@ -127,7 +127,7 @@ private:
 
 int64_t FeatureRule::count() const {
     if (map != Map::power) return width;
-    // C(coordinates + degree - 1, degree), each step of which is a whole number.
+    // C(coordinates + degree - 1, degree); every intermediate result is an integer.
     int64_t count = 1;
     for (int n = 1; n <= degree; ++n) count = checked_product(count, coordinates() + n - 1) / n;
     return count;
@@ -135,8 +135,8 @@ int64_t FeatureRule::count() const {
 
 int64_t linear_value_slots(int64_t value_width) { return round_up(std::max<int64_t>(value_width, 1), kLine); }
 
-int64_t linear_state_floats(const FeatureRule& rule, int64_t value_width) {
-    // Vectors reach beyond the last of z.
+int64_t linear_state_size(const FeatureRule& rule, int64_t value_width) {
+    // Vectors are read beyond the end of z.
     return checked_product(rule.count(), linear_value_slots(value_width)) + round_up(rule.count(), kLine) + kLine;
 }
 

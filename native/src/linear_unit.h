@@ -1,6 +1,6 @@
 #pragma once
 
-// The linear form on one key/value head of one batch row: a chunk of keys into the state, a chunk of queries out of it.
+// Linear attention on one key/value head of one batch row: adds chunks of keys to the state, answers chunks of queries.
 
 #include <algorithm>
 #include <cmath>
@@ -14,27 +14,28 @@
 
 namespace qkv {
 
-// Tokens in a chunk. Scores inside a chunk cost as the chunk is long, going over the state costs as often as there are
-// chunks: large states want long ones.
+// Tokens in a chunk. The cost of scores grows with the length of a chunk, and the cost of passes over the state with
+// the number of chunks: large states need long chunks.
 struct Chunk {
-    int64_t most_features, tokens;
+    int64_t max_features, tokens;
 };
 constexpr int64_t kMostChunk = 256;
 constexpr Chunk kChunks[] = {{512, 64}, {8192, 128}, {INT64_MAX, kMostChunk}};
 
 inline int64_t chunk_tokens(int64_t features) {
     const Chunk* chunk = kChunks;
-    while (features > chunk->most_features) ++chunk;
+    while (features > chunk->max_features) ++chunk;
     return chunk->tokens;
 }
 
-// A segment of keys has at least so many chunks, and there are not so many segments that their states would matter.
-constexpr int64_t kChunksInSegment = 8, kMostSegments = 16;
+// The least number of chunks in a segment of keys, and the most segments, whose states must stay small.
+constexpr int64_t kChunksInSegment = 8, kMaxSegments = 16;
 constexpr int64_t kEnoughHeads = 4;
-// A query of elu + 1 all of whose coordinates are below it is brought up to 0: e^x ends at -87, and products before that.
+// A query of elu + 1 with all coordinates below this is shifted so that the largest is 0: e^x underflows at -87, and
+// products of such numbers earlier.
 constexpr float kLowest = -20.0f;
 
-// Sizes that every unit shares.
+// Sizes common to all units.
 struct LinearPlan {
     LinearPlan(const KernelTable& kernels, const LinearProblem& problem)
         : kernels(kernels),
@@ -47,10 +48,10 @@ struct LinearPlan {
           group(problem.heads_q / problem.heads_kv),
           width_slots(round_up(rule.coordinates(), kLine)),
           value_slots(linear_value_slots(problem.value_width)),
-          state_floats(linear_state_floats(rule, problem.value_width)),
+          state_floats(linear_state_size(rule, problem.value_width)),
           x_floats(chunk * (width_slots + kLine)),
           v_floats(chunk * value_slots),
-          // Of a chunk: vectors of the keys, the same turned, vectors of the queries, features; values and sums; scores.
+          // For a chunk: keys, transposed keys, queries, features; values and sums; scores.
           scratch_floats(4 * x_floats + 2 * v_floats + chunk * chunk + 3 * chunk) {
         if (power && has_state) monomials = std::make_unique<Monomials>(rule);
     }
@@ -104,7 +105,7 @@ public:
         }
     }
 
-    // Queries begin .. end, with a state that holds the keys before `absorbed`.
+    // Queries begin .. end, with a state of the keys before `absorbed`.
     void answer_range(int64_t begin, int64_t end, int64_t absorbed) {
         absorbed_ = absorbed;
         for (int64_t i0 = begin; i0 < end; i0 += all_.chunk) {
@@ -132,19 +133,19 @@ public:
     }
 
 private:
-    // The keys before this one are seen by query i and by those that follow it.
+    // Query i and all later ones attend to the keys before this one.
     int64_t seen_from(int64_t i) const {
         return problem_.causal ? std::clamp<int64_t>(shifted(i), 0, problem_.len_k) : problem_.len_k;
     }
 
-    // i + offset, between just before the first key and just behind the last: what comes next adds to it.
+    // i + offset, clamped to just before the first key and just after the last, so that adding to it cannot overflow.
     int64_t shifted(int64_t i) const {
         int64_t position;
         if (__builtin_add_overflow(i, problem_.offset, &position)) position = problem_.offset > 0 ? problem_.len_k : -1;
         return std::clamp<int64_t>(position, -1, problem_.len_k);
     }
 
-    // Row t of a tensor as float32; in the tensor itself where it already is that.
+    // Row t of a tensor as float32; the tensor's own memory if it is contiguous float32.
     const float* row_of(const Tensor4& tensor, int64_t head, int64_t t, int64_t width, float* widened) const {
         const auto* row = static_cast<const char*>(row_address(tensor, problem_.dtype, batch_, head, t));
         if (problem_.dtype == Dtype::float32 && tensor.stride[3] == 1) return reinterpret_cast<const float*>(row);
@@ -152,16 +153,15 @@ private:
         return widened;
     }
 
-    // Vectors as they are needed: their features, or themselves and the 1 that stands for the offset; then zeros.
-    // Where only the ratio of a row's features counts (`relative`), e^x of very small x is multiplied by what keeps it
-    // among the normal numbers.
+    // The features of vectors, or for `power` the vectors and the 1 for the offset, padded with zeros. If only the
+    // ratio of a row's features matters (`relative`), rows of very small e^x are scaled to avoid underflow.
     void load_vectors(const Tensor4& tensor, int64_t head, int64_t from, int64_t to, float* rows,
                       bool relative = false) const {
         const int64_t width = all_.rule.width, slots = all_.width_slots;
         for (int64_t t = from; t < to; ++t, rows += slots) {
             const float* row = row_of(tensor, head, t, width, rows);
             if (relative) {
-                if (row != rows) std::memcpy(rows, row, width * sizeof(float));  // the tensor's may lie anywhere
+                if (row != rows) std::memcpy(rows, row, width * sizeof(float));  // rows may be far apart
                 raise(rows, width);
                 row = rows;
             }
@@ -176,7 +176,7 @@ private:
         }
     }
 
-    // A row that is all very low gets its highest number at 0; not where that is -inf, or there is none.
+    // Shifts a row of very low numbers so that its highest is 0, unless that is -inf or NaN.
     static void raise(float* row, int64_t width) {
         if (std::any_of(row, row + width, [](float x) { return x > kLowest; })) return;
         float highest = -INFINITY;
@@ -193,7 +193,7 @@ private:
         load_vectors(problem_.key, head_, from, to, keys_);
         const int64_t count = to - from, width = problem_.value_width;
         const Tensor4& value = problem_.value;
-        // Values can stay where they are when their rows are as long as ours and all of them count.
+        // Values are used in place if their rows have the padded length and none is dropped.
         const bool as_they_are = problem_.keep == nullptr && problem_.dtype == Dtype::float32 &&
                                  value.stride[3] == 1 && width == all_.value_slots;
         if (as_they_are) {
@@ -221,7 +221,7 @@ private:
         }
     }
 
-    // Channels outermost, for the scores: channel c of token t is at c · chunk + t.
+    // Transposed keys for the scores: channel c of token t is at c · chunk + t.
     void turn_keys() {
         if (is_turned_) return;
         is_turned_ = true;
@@ -232,7 +232,7 @@ private:
                            all_.rule.width, 1, turned_);
     }
 
-    // S += Σ_t φ(k_t) v_tᵀ and z += Σ_t φ(k_t), over the keys that are loaded.
+    // S += Σ_t φ(k_t) v_tᵀ and z += Σ_t φ(k_t), over the loaded keys.
     void absorb() {
         const int64_t count = loaded_to_ - loaded_from_, slots = all_.width_slots;
         if (!all_.power) {
@@ -252,7 +252,7 @@ private:
         kernels_.add_columns(features, stride, tokens, count, z_ + first);
     }
 
-    // The features of a block, for rows of vectors.
+    // The features of a block of monomials, for rows of vectors.
     void form(const float* x, const Block& block, int64_t rows, const float* weights) {
         const int64_t slots = all_.width_slots;
         for (int64_t r = 0; r < rows; ++r) {
@@ -263,14 +263,14 @@ private:
         kernels_.form_features(x + block.begin, slots, rows, block.count, prefix_, weights, features_, slots);
     }
 
-    // Queries i0 .. i1 of a head: what the state holds, and the loaded keys from .. to that each of them sees.
+    // Queries i0 .. i1 of a head, from the state and from those of the loaded keys from .. to that each attends to.
     void answer(int64_t head, int64_t i0, int64_t i1, int64_t from, int64_t to) {
         ask(head, i0, i1);
         if (to > from) score_keys(i0, i1 - i0, from, to);
         write(head, i0, i1 - i0);
     }
 
-    // What the state has for queries i0 .. i1 of a head.
+    // The contribution of the state for queries i0 .. i1 of a head.
     void ask(int64_t head, int64_t i0, int64_t i1) {
         const int64_t rows = i1 - i0;
         load_vectors(problem_.query, head, i0, i1, queries_, problem_.normalize && all_.rule.map == Map::elu1);
@@ -296,12 +296,12 @@ private:
         kernels_.add_dots(features, stride, rows, count, z_ + first, below_);
     }
 
-    // Block by block of rows, as far as the last of them sees.
+    // In blocks of rows, up to the last key that any of them attends to.
     void score_keys(int64_t i0, int64_t rows, int64_t from, int64_t to) {
         turn_keys();
         const int64_t chunk = all_.chunk, slots = all_.width_slots, columns = all_.value_slots;
-        for (int64_t r = 0; r < rows; r += kMostBlockRows) {
-            const int64_t end = std::min<int64_t>(r + kMostBlockRows, rows);
+        for (int64_t r = 0; r < rows; r += kMaxBlockRows) {
+            const int64_t end = std::min<int64_t>(r + kMaxBlockRows, rows);
             const int64_t most = seen(i0 + end - 1, from, to);
             if (most == 0) continue;
             const int64_t filled = round_up(most, kLine);
@@ -321,7 +321,7 @@ private:
         }
     }
 
-    // How many of the keys from .. to query i sees.
+    // The number of keys from .. to that query i attends to.
     int64_t seen(int64_t i, int64_t from, int64_t to) const {
         return problem_.causal ? std::clamp<int64_t>(shifted(i) + 1 - from, 0, to - from) : to - from;
     }
@@ -337,7 +337,7 @@ private:
                 std::memset(out, 0, width * element);
                 continue;
             }
-            // The reciprocal of what is very small or very large would leave the normal numbers.
+            // The reciprocal of a very small or very large number would overflow or underflow.
             float factor = 1.0f / below;
             if (!(size > 1e-37f && size < 1e37f)) {
                 for (int64_t c = 0; c < width; ++c) row[c] /= below;

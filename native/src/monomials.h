@@ -9,10 +9,10 @@
 
 namespace qkv {
 
-constexpr int64_t kLine = 16;  // floats that every row is filled up to a multiple of
+constexpr int64_t kLine = 16;  // rows are padded to a multiple of this many floats
 
-// Monomials in blocks: all but the last factor are the same in a block, a prefix; the last runs on from the prefix's own
-// last to the end. first: where the block's features begin.
+// A block of monomials that share all factors but the last (the prefix); the last factor runs from the last one of the
+// prefix to the end. first: the index of the block's first feature.
 struct Block {
     int64_t first, begin, count;
     int64_t prefix[8];
@@ -24,11 +24,11 @@ public:
         weights.reserve(rule.count() + kLine);
         Block block = {};
         enter(rule, block, 0, 0);
-        weights.resize(weights.size() + kLine, 0.0f);  // vectors reach beyond the last
+        weights.resize(weights.size() + kLine, 0.0f);  // vectors are read beyond the last weight
     }
 
     std::vector<Block> blocks;
-    // How often a monomial comes up in the power, times the offset's part in it.
+    // The coefficient of each monomial in the power, times the power of the offset in it.
     std::vector<float> weights;
 
 private:

@@ -1,4 +1,4 @@
-// Rows of any supported dtype and stride, widened to float32 and turned so that the width is outermost.
+// Rows of any supported dtype and stride, widened to float32 and transposed so that the width is outermost.
 
 #include "isa_kernels.h"
 #include "vector_math.h"
@@ -30,7 +30,7 @@ namespace {
 typedef float Four __attribute__((vector_size(16)));
 
 // to[i][r] = from[r][i] for four rows; lines of `to` are `slots` apart.
-QKV_INLINE void turn_four(const char* const from[4], int64_t count, int slots, float* to) {
+QKV_INLINE void transpose_four(const char* const from[4], int64_t count, int slots, float* to) {
     int64_t i = 0;
     for (; i + 4 <= count; i += 4) {
         const Four a = read<Four>(from[0] + 4 * i), b = read<Four>(from[1] + 4 * i);
@@ -70,7 +70,7 @@ void pack_rows(const void* const* rows, int count, int slots, Dtype dtype, int64
             }
             float* to = out + c * slots + r;
             if (together == 4) {
-                turn_four(from, chunk, slots, to);
+                transpose_four(from, chunk, slots, to);
             } else {
                 for (int n = 0; n < together; ++n) {
                     for (int64_t i = 0; i < chunk; ++i) to[i * slots + n] = read<float>(from[n] + 4 * i);

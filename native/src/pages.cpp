@@ -1,4 +1,4 @@
-// A page of a memory against a few query rows: scores from its keys, sums from its values.
+// A page of a cache with a few query rows: scores from its keys, weighted sums of its values.
 
 #include "isa_kernels.h"
 #include "vector_math.h"
@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kPageVectors = kPageTokens / kLanes;
 
-// How many vectors stand beside `rows` rows of sums without leaving the registers: enough chains of additions to
-// hide their latency, and all of a line where that fits.
+// How many vectors of sums fit into the registers for each of `rows` rows: enough chains of additions to hide their
+// latency, and a whole cache line if that fits.
 constexpr int vectors_beside(int rows) {
 #if defined(__AVX512F__)
     return rows <= 2 ? 8 : 4;  // 32 registers
@@ -41,12 +41,12 @@ QKV_INLINE void widen_keys_vector(const char* from, Float keys[kPair<storage>]) 
     }
 }
 
-// The lines that are wanted next, fetched while this page is worked on: memory is read all the time, not by turns. They
-// are asked for at an even pace, since a core that has too many requests under way waits with everything.
+// Prefetches the next cache lines while this page is processed, so that memory is read all the time. Requests are
+// spread evenly, since a core with too many of them pending stalls.
 struct Prefetch {
     const char* at;
-    uint32_t lines;  // a step,
-    uint32_t pace;   // and so many 2^-32ths of a line
+    uint32_t lines;  // whole lines in each step
+    uint32_t pace;   // the fraction of a line in each step, in units of 2^-32
     uint32_t due = 0;
 
     QKV_INLINE void step() {
@@ -59,22 +59,22 @@ struct Prefetch {
     }
 };
 
-// The share of a pass, `number` of so many, each with so many steps.
-QKV_INLINE Prefetch share_of(const Ahead& ahead, int64_t steps, int64_t number, int64_t of) {
+// The part of the lines for pass `number` of several, each with the same number of steps.
+QKV_INLINE Prefetch share_of(const NextRead& ahead, int64_t steps, int64_t number, int64_t of) {
     const uint64_t lines = ahead.bytes / 64, all = steps * of, whole = lines / all;
     const uint64_t pace = ((lines % all) << 32) / all;
     const uint64_t before = number * steps * whole + (number * steps * pace >> 32);
     return {ahead.at + before * 64, static_cast<uint32_t>(whole), static_cast<uint32_t>(pace)};
 }
 
-// A place in the scratch for widened numbers, which is there only for those who keep them.
+// An address in the scratch for widened numbers; unused unless they are kept.
 template <bool keeps>
 QKV_INLINE float* kept_at(float* widened, int64_t place) {
     return keeps ? widened + place : nullptr;
 }
 
-// Each pair of a query and a token takes the channels in ascending order, whatever its place in the block: equal
-// keys get equal bits, and a query's scores do not depend on its companions.
+// Every pair of a query and a token sums the channels in ascending order, wherever it is in the block: equal keys get
+// equal bits, and the scores of a query do not depend on other queries.
 template <Dtype storage, int rows, int vectors, bool keeps>
 QKV_INLINE void score_block(const float* queries, int64_t slots, const char* keys, int64_t width_slots, float* scores,
                             int64_t stride, Prefetch prefetch, float* widened) {
@@ -117,7 +117,7 @@ QKV_INLINE void score_block(const float* queries, int64_t slots, const char* key
 
 template <Dtype storage, int rows, bool keeps>
 void score_rows(const float* queries, int64_t slots, const char* keys, int64_t width_slots, float* scores,
-                int64_t stride, int tokens, const Ahead& ahead, int block, int blocks, float* widened) {
+                int64_t stride, int tokens, const NextRead& ahead, int block, int blocks, float* widened) {
     constexpr int vectors = vectors_beside(rows) < kPageVectors ? vectors_beside(rows) : kPageVectors;
     constexpr int passes = kPageVectors / vectors;
     const int wanted = (tokens + kLanes - 1) / kLanes;
@@ -129,7 +129,7 @@ void score_rows(const float* queries, int64_t slots, const char* keys, int64_t w
         score_block<storage, rows, vectors, keeps>(queries, slots, keys + bytes, width_slots, scores + v * kLanes,
                                                    stride, prefetch, kept_at<keeps>(widened, v * kLanes));
     }
-    // A page that is not full: what lies behind its tokens is not read.
+    // A page that is not full: memory behind its tokens is not read.
     for (; v < wanted; ++v) {
         const int64_t bytes = v * kLanes * kPair<storage> * element_size(storage);
         score_block<storage, rows, 1, keeps>(queries, slots, keys + bytes, width_slots, scores + v * kLanes, stride,
@@ -175,7 +175,7 @@ QKV_INLINE void weigh_block(const float* weights, int64_t stride, const char* va
 
 template <Dtype storage, int rows, bool keeps>
 void weigh_rows(const float* weights, int64_t stride, const char* values, int64_t value_slots, int tokens,
-                float* sums, const Ahead& ahead, int block, int blocks, float* widened) {
+                float* sums, const NextRead& ahead, int block, int blocks, float* widened) {
     constexpr int vectors = vectors_beside(rows);
     constexpr int64_t element = element_size(storage);
     const int64_t passes = (value_slots + vectors * kLanes - 1) / (vectors * kLanes);
@@ -221,7 +221,7 @@ void weigh_rows(const float* weights, int64_t stride, const char* values, int64_
 
 template <Dtype storage>
 void score_few(const float* queries, int64_t slots, int rows, const char* keys, int64_t width_slots, float* scores,
-               int64_t stride, int tokens, const Ahead& ahead, int block, int blocks, float* widened) {
+               int64_t stride, int tokens, const NextRead& ahead, int block, int blocks, float* widened) {
     if constexpr (storage != Dtype::float32) {
         if (blocks > 1) {
             QKV_FOR_ROWS(score_rows, true, rows, queries, slots, keys, width_slots, scores, stride, tokens, ahead,
@@ -234,7 +234,7 @@ void score_few(const float* queries, int64_t slots, int rows, const char* keys, 
 
 template <Dtype storage>
 void weigh_few(const float* weights, int64_t stride, int rows, const char* values, int64_t value_slots, int tokens,
-               float* sums, const Ahead& ahead, int block, int blocks, float* widened) {
+               float* sums, const NextRead& ahead, int block, int blocks, float* widened) {
     if constexpr (storage != Dtype::float32) {
         if (blocks > 1) {
             QKV_FOR_ROWS(weigh_rows, true, rows, weights, stride, values, value_slots, tokens, sums, ahead, block,
@@ -253,10 +253,10 @@ void weigh_few(const float* weights, int64_t stride, int rows, const char* value
         default: return function<Dtype::float32>(__VA_ARGS__);                       \
     }
 
-// Rows are dealt out evenly: 8 are 4 and 4, not 6 and 2.
+// Rows are split evenly: 8 are 4 and 4, not 6 and 2.
 template <typename Body>
 QKV_INLINE void for_each_block(int rows, Body body) {
-    const int blocks = (rows + kMostBlockRows - 1) / kMostBlockRows;
+    const int blocks = (rows + kMaxBlockRows - 1) / kMaxBlockRows;
     int first = 0;
     for (int b = 0; b < blocks; ++b) {
         const int count = (rows - first + blocks - b - 1) / (blocks - b);
@@ -267,9 +267,9 @@ QKV_INLINE void for_each_block(int rows, Body body) {
 
 }  // namespace
 
-// Of several blocks of rows the first widens what is stored as it goes, and the others read what it kept.
+// The first of several blocks of rows widens the stored numbers and keeps them for the others.
 void score_page(const float* queries, int rows, const char* keys, Dtype storage, int64_t width_slots, float* scores,
-                int64_t stride, int tokens, const Ahead& ahead, float* widened) {
+                int64_t stride, int tokens, const NextRead& ahead, float* widened) {
     for_each_block(rows, [&](int first, int count, int block, int blocks) {
         const bool kept = block > 0 && storage != Dtype::float32;
         QKV_FOR_STORAGE(score_few, kept ? Dtype::float32 : storage, queries + first, rows, count,
@@ -279,7 +279,7 @@ void score_page(const float* queries, int rows, const char* keys, Dtype storage,
 }
 
 void weigh_page(const float* weights, int64_t stride, int rows, const char* values, Dtype storage, int64_t value_slots,
-                int tokens, float* sums, const Ahead& ahead, float* widened) {
+                int tokens, float* sums, const NextRead& ahead, float* widened) {
     for_each_block(rows, [&](int first, int count, int block, int blocks) {
         const bool kept = block > 0 && storage != Dtype::float32;
         QKV_FOR_STORAGE(weigh_few, kept ? Dtype::float32 : storage, weights + first * stride, stride, count,

@@ -14,12 +14,12 @@ namespace qkv {
 
 namespace {
 
-// A forked child inherits libgomp's books but not its threads, and would wait for them for ever.
+// A forked child inherits the state of libgomp but not its threads, and would wait for them forever.
 const pid_t pid_at_load = getpid();
 
 std::atomic<StartTeam> team_starter{nullptr};
 
-// Looked for until found: torch may be imported after this library.
+// Searched again until found: torch may be imported after this library.
 StartTeam find_team_starter() {
     StartTeam start = team_starter.load(std::memory_order_acquire);
     if (start == nullptr) {
@@ -29,7 +29,7 @@ StartTeam find_team_starter() {
     return start;
 }
 
-// A subnormal that one thread flushes and another keeps would make results depend on who ran the job.
+// If one thread flushes subnormals and another keeps them, results would depend on the thread.
 class IeeeArithmetic {
 public:
 #if defined(QKV_X86)

@@ -1,21 +1,21 @@
 #pragma once
 
-// Jobs on the threads that torch already keeps. No OpenMP runtime is linked (two of them in one process have
-// given wrong results): the one that torch has loaded is found at run time.
+// Runs jobs on the threads of torch. No OpenMP runtime is linked (two of them in one process gave wrong results): the
+// one that torch has loaded is found at run time.
 
 #include <cstdint>
 #include <string>
 
 namespace qkv {
 
-// How many workers may share the jobs: allocate scratch for each of them, then call for_each_job.
+// The number of workers for the jobs: allocate scratch for each of them, then call for_each_job.
 int worker_limit(int64_t jobs, int threads);
 
 using JobBody = void (*)(void* context, int64_t job, int worker);
 
 // Runs body(context, job, worker) once for each job in [0, jobs), in ascending order of starting, with worker in
-// [0, workers) and no worker at two jobs at a time; `workers` is what worker_limit answered. The body must not
-// throw. Rounding and subnormals are IEEE's while it runs, whatever the caller or a pool thread has set.
+// [0, workers) and one job at a time for each worker; `workers` is the result of worker_limit. The body must not throw.
+// It runs with IEEE rounding and subnormals, whatever the caller or a pool thread has set.
 void for_each_job(int64_t jobs, int workers, JobBody body, void* context) noexcept;
 
 template <typename Body>
@@ -25,13 +25,13 @@ void for_each_job(int64_t jobs, int workers, Body& body) noexcept {
         [](void* context, int64_t job, int worker) { (*static_cast<Body*>(context))(job, worker); }, &body);
 }
 
-// Why work stays on one thread whatever is asked for; empty when it does not.
+// Why jobs run on one thread whatever number is requested; empty if they do not.
 std::string why_one_thread();
 
 // Starts a team that runs entry(data) on up to `threads` threads and waits for all: libgomp's GOMP_parallel.
 using StartTeam = void (*)(void (*entry)(void*), void* data, unsigned threads, unsigned flags);
 
-// For tests, which run without torch. nullptr: look for torch's again.
+// For tests, which run without torch. nullptr: search for that of torch again.
 void set_team_starter(StartTeam start);
 
 }  // namespace qkv

@@ -1,4 +1,4 @@
-// Products of small matrices and features of vectors; matrices have rows of vectors, aligned and filled up with zeros.
+// Products of small matrices and features of vectors; rows of matrices are aligned and padded with zeros.
 
 #include "isa_kernels.h"
 #include "vector_math.h"
@@ -13,7 +13,7 @@ constexpr int kBlockVectors = 4;  // 32 registers: 24 sums
 constexpr int kBlockVectors = 2;  // 16 registers: 12 sums
 #endif
 
-// c[r][v] (+)= Σ_t a[r][t] · b[t][v], over t in ascending order, for every r and v alike.
+// c[r][v] (+)= Σ_t a[r][t] · b[t][v], over t in ascending order for every element.
 template <int rows, int vectors>
 QKV_INLINE void block(const Factor& a, const float* b, int64_t b_stride, int64_t inner, float* c, int64_t c_stride,
                       bool onto) {
@@ -62,11 +62,11 @@ void multiply_matrix(const Factor& a, int64_t rows, const float* b, int64_t b_st
     const int64_t vectors = columns / kLanes, passes = (vectors + kBlockVectors - 1) / kBlockVectors;
     int64_t first_vector = 0;
     for (int64_t pass = 0; pass < passes; ++pass) {
-        // Dealt out evenly: 5 vectors are 3 and 2.
+        // Split evenly: 5 vectors are 3 and 2.
         const int64_t count = (vectors - first_vector + passes - pass - 1) / (passes - pass);
         const float* panel = b + first_vector * kLanes;
-        for (int64_t r = 0; r < rows; r += kMostBlockRows) {
-            const int together = rows - r < kMostBlockRows ? static_cast<int>(rows - r) : kMostBlockRows;
+        for (int64_t r = 0; r < rows; r += kMaxBlockRows) {
+            const int together = rows - r < kMaxBlockRows ? static_cast<int>(rows - r) : kMaxBlockRows;
             const Factor part = {a.at + r * a.row_stride, a.row_stride, a.inner_stride};
             float* to = c + r * c_stride + first_vector * kLanes;
             switch (count) {
@@ -86,7 +86,7 @@ void map_row(const float* from, int64_t count, Map map, float* to) {
     for (int64_t i = 0; i < count; i += kLanes) {
         const Float x = load_unaligned(from + i);
         Float y = x;
-        // Each keeps a NaN.
+        // Each of these propagates a NaN.
         if (map == Map::elu1) y = where_less(zero(), x, add(x, constant(1.0f)), exponential(x));
         if (map == Map::relu) y = where_less(x, zero(), zero(), x);
         if (map == Map::squared) y = multiply(x, x);
@@ -110,7 +110,7 @@ void add_columns(const float* matrix, int64_t stride, int64_t rows, int64_t coun
     for (int64_t i = 0; i < count; i += kLanes) {
         Float sum = zero();
         for (int64_t r = 0; r < rows; ++r) sum = add(sum, load(matrix + r * stride + i));
-        // The last vector reaches into what belongs to others.
+        // The last vector would write beyond the block.
         float lane[kLanes];
         store_unaligned(lane, sum);
         for (int n = 0; n < kLanes && i + n < count; ++n) sums[i + n] += lane[n];

@@ -9,7 +9,7 @@ namespace qkv {
 
 namespace {
 
-constexpr float kNever = -std::numeric_limits<float>::infinity();
+constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 
 int64_t plus(int64_t position, int64_t distance) {
     int64_t sum;
@@ -24,8 +24,8 @@ QueryRows::QueryRows(const AttendProblem& problem, int64_t batch, int64_t head, 
       batch_(batch),
       head_(head),
       first_row_(first_row),
-      group_(problem.heads_q / problem.memory.layout.heads),
-      count_(static_cast<int>(std::min<int64_t>(kMostRows, problem.tokens.given * group_ - first_row))),
+      group_(problem.heads_q / problem.cache.layout.heads),
+      count_(static_cast<int>(std::min<int64_t>(kMaxRows, problem.tokens.given * group_ - first_row))),
       any_from_(std::numeric_limits<int64_t>::max()),
       any_to_(0) {
     const Tokens& tokens = problem.tokens;
@@ -51,11 +51,11 @@ QueryRows::QueryRows(const AttendProblem& problem, int64_t batch, int64_t head, 
 }
 
 void QueryRows::pack(const KernelTable& kernels, float* out) const {
-    const void* rows[kMostRows];
+    const void* rows[kMaxRows];
     for (int r = 0; r < count_; ++r) {
         rows[r] = row_address(problem_.query, problem_.dtype, batch_, head_of(r), query_of(r));
     }
-    const MemoryLayout& layout = problem_.memory.layout;
+    const PageLayout& layout = problem_.cache.layout;
     kernels.pack_rows(rows, count_, count_, problem_.dtype, layout.width, problem_.query.stride[3], out);
     std::fill(out + layout.width * count_, out + layout.width_slots() * count_, 0.0f);
 }
@@ -65,15 +65,15 @@ int64_t QueryRows::offset(const Tensor4& tensor, int r, int64_t key) const {
            key * tensor.stride[3];
 }
 
-void QueryRows::hide(int r, int64_t first_key, int64_t count, float* scores) const {
+void QueryRows::mask_scores(int r, int64_t first_key, int64_t count, float* scores) const {
     const int64_t from = std::clamp<int64_t>(from_[r] - first_key, 0, count);
     const int64_t to = std::clamp<int64_t>(to_[r] - first_key, from, count);
-    std::fill(scores, scores + from, kNever);
-    std::fill(scores + to, scores + count, kNever);
+    std::fill(scores, scores + from, kNegInf);
+    std::fill(scores + to, scores + count, kNegInf);
     if (problem_.keep.data == nullptr || from == to) return;
     const bool* keep = static_cast<const bool*>(problem_.keep.data) + offset(problem_.keep, r, first_key + from);
     const int64_t stride = problem_.keep.stride[3];
-    for (int64_t t = from; t < to; ++t, keep += stride) scores[t] = *keep ? scores[t] : kNever;
+    for (int64_t t = from; t < to; ++t, keep += stride) scores[t] = *keep ? scores[t] : kNegInf;
 }
 
 void QueryRows::add_bias(int r, int64_t first_key, int64_t count, float* scores) const {
@@ -83,16 +83,16 @@ void QueryRows::add_bias(int r, int64_t first_key, int64_t count, float* scores)
     if (from == to) return;
     const float* bias = static_cast<const float*>(problem_.bias.data) + offset(problem_.bias, r, first_key + from);
     const int64_t stride = problem_.bias.stride[3];
-    // -inf hides a key, even one whose score is NaN.
-    for (int64_t t = from; t < to; ++t, bias += stride) scores[t] = *bias == kNever ? kNever : scores[t] + *bias;
+    // A bias of -inf masks a key, even one whose score is NaN.
+    for (int64_t t = from; t < to; ++t, bias += stride) scores[t] = *bias == kNegInf ? kNegInf : scores[t] + *bias;
 }
 
 float QueryRows::sink(int r) const {
-    return problem_.sink == nullptr ? kNever : problem_.sink[head_of(r)];
+    return problem_.sink == nullptr ? kNegInf : problem_.sink[head_of(r)];
 }
 
 void QueryRows::write(int r, const float* values, float lse) const {
-    const int64_t width = problem_.memory.layout.value_width;
+    const int64_t width = problem_.cache.layout.value_width;
     const int64_t row = (batch_ * problem_.heads_q + head_of(r)) * problem_.tokens.given + query_of(r);
     if (problem_.lse != nullptr) problem_.lse[row] = lse;
     const int64_t place = !problem_.heads_last

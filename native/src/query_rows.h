@@ -1,38 +1,38 @@
 #pragma once
 
-#include "memory.h"
+#include "cache.h"
 
 namespace qkv {
 
-// Most query rows that are taken along the keys together.
-constexpr int kMostRows = 48;
+// The most query rows that pass over the keys together.
+constexpr int kMaxRows = 48;
 
-// A past is divided at multiples of this many positions, whoever asks: each part has its own highest score, and the
-// parts are folded together in ascending order. That the division never changes keeps the bits the same.
+// Keys are divided into parts at multiples of this many positions: each part has its own highest score, and parts are
+// merged in ascending order. The division is the same for every call, which keeps the bits the same.
 constexpr int64_t kPartTokens = 256;
 
-// Up to kMostRows query rows that read one key/value head of one batch row: the heads of a group side by side, query
-// after query. Knows which keys each of them sees.
+// Up to kMaxRows query rows that read one key/value head of one batch row, ordered by query and then by head of the
+// group, and the keys that each of them attends to.
 class QueryRows {
 public:
     QueryRows(const AttendProblem& problem, int64_t batch, int64_t head, int64_t first_row);
 
     int count() const { return count_; }
-    // The keys that some row sees, and those that row r sees, but for `keep`.
+    // The range of keys that any row attends to, and that of row r, apart from `keep`.
     int64_t any_from() const { return any_from_; }
     int64_t any_to() const { return any_to_; }
     int64_t from(int r) const { return from_[r]; }
     int64_t to(int r) const { return to_[r]; }
 
-    // out[c][r]; channels behind the width are 0.
+    // out[c][r]; channels beyond the width are 0.
     void pack(const KernelTable& kernels, float* out) const;
 
-    // Scores of row r for the keys from `first_key` on become -inf where it does not see them.
-    void hide(int r, int64_t first_key, int64_t count, float* scores) const;
+    // Sets the scores of row r for masked keys, counted from `first_key`, to -inf.
+    void mask_scores(int r, int64_t first_key, int64_t count, float* scores) const;
     void add_bias(int r, int64_t first_key, int64_t count, float* scores) const;
 
     float sink(int r) const;
-    // Rounds `value_width` numbers to the result's dtype; nullptr stands for zeros.
+    // Rounds `value_width` numbers to the dtype of the result; nullptr means zeros.
     void write(int r, const float* values, float lse) const;
 
     int64_t batch() const { return batch_; }
@@ -47,7 +47,7 @@ private:
     int64_t batch_, head_, first_row_, group_;
     int count_;
     int64_t any_from_, any_to_;
-    int64_t from_[kMostRows], to_[kMostRows];
+    int64_t from_[kMaxRows], to_[kMaxRows];
 };
 
 }  // namespace qkv

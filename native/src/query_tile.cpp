@@ -67,7 +67,7 @@ void QueryTile::advance(const float* panel, int64_t first_key, float* scores) {
         nan_rows = kernels_->sweep_tile(queries_, panel, problem_->width, scores, first_key, best_, index_);
     } else {
         kernels_->score_tile(queries_, panel, problem_->width, scores);
-        hide_out_of_range(first_key, scores);
+        mask_out_of_range(first_key, scores);
         nan_rows = kernels_->update_rows(scores, first_key, best_, index_);
     }
     nan_rows &= open_;
@@ -80,8 +80,8 @@ void QueryTile::advance(const float* panel, int64_t first_key, float* scores) {
     find_bounds();
 }
 
-// -inf beats nothing, so a score out of range cannot matter, NaN neither.
-void QueryTile::hide_out_of_range(int64_t first_key, float* scores) const {
+// -inf never wins, so a score out of range has no influence, even if it is NaN.
+void QueryTile::mask_out_of_range(int64_t first_key, float* scores) const {
     const int64_t keys = kernels_->tile_keys;
     for (int r = 0; r < rows_; ++r) {
         float* row = scores + r * keys;

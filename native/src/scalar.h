@@ -1,7 +1,7 @@
 #pragma once
 
-// Numbers one at a time: the formats that tensors and memories hold, to float32 and back. Always inlined, so that
-// files compiled for different instruction sets share no code.
+// Conversion of single numbers between float32 and the formats of tensors and caches. Always inlined, so that files
+// compiled for different instruction sets share no code.
 
 #include <cstdint>
 #include <cstring>
@@ -12,7 +12,7 @@ namespace qkv {
 
 #define QKV_ALWAYS inline __attribute__((always_inline))
 
-// Loads go through memcpy: a tensor over foreign memory may start at any byte.
+// Loads use memcpy: a tensor over foreign memory may start at any byte.
 template <typename Word>
 QKV_ALWAYS Word read(const char* from) {
     Word word;
@@ -62,9 +62,9 @@ QKV_ALWAYS uint16_t narrow_to_float16(float x) {
     const uint32_t bits = to_bits(x);
     const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
     if (magnitude > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00);
-    if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // from 65520 on it rounds to infinity
+    if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // 65520 and above round to infinity
     if (magnitude < 0x38800000) {
-        // Below the smallest normal number: adding 1/2 leaves just the bits that a subnormal keeps.
+        // Below the smallest normal number: adding 1/2 leaves exactly the bits of a subnormal.
         const float shifted = from_bits(magnitude) + 0.5f;
         return static_cast<uint16_t>(sign | (to_bits(shifted) - to_bits(0.5f)));
     }

@@ -1,4 +1,4 @@
-// Looks for NaN and infinity.
+// Scans for NaN and infinity.
 
 #include "isa_kernels.h"
 #include "vector.h"
@@ -9,10 +9,10 @@ namespace {
 
 constexpr int kStreams = 4;
 constexpr int64_t kStride = kStreams * kVectorBytes;
-constexpr int64_t kBlockStrides = 8192 / kStride;  // how far it reads before it may stop
+constexpr int64_t kBlockStrides = 8192 / kStride;  // strides between checks for an early stop
 
 // An exponent of ones is NaN or infinity. Adding the exponent's lowest bit to the exponent alone carries into
-// the sign bit for these and for nothing else, so an `or` collects the verdict without comparing.
+// the sign bit for these and for nothing else, so an `or` accumulates the result without comparisons.
 template <typename Word>
 struct Scan {
     typedef Word Words __attribute__((vector_size(kVectorBytes)));
@@ -55,7 +55,7 @@ struct Scan {
         Words carries = {};
         for (; end - from >= kVectorBytes; from += kVectorBytes) carries |= carry(from);
         if (overlap) {
-            // Looking at some elements twice does no harm.
+            // Some elements are scanned twice, which is harmless.
             return fine(carries | carry(end - kVectorBytes));
         }
         Word rest = 0;

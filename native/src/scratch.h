@@ -1,6 +1,6 @@
 #pragma once
 
-// Scratch memory, aligned to cache lines, and sums of sizes that notice when they overflow.
+// Scratch memory, aligned to cache lines, and products of sizes with a check for overflow.
 
 #include <algorithm>
 #include <cstdint>

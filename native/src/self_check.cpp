@@ -1,5 +1,5 @@
-// Small problems with answers that are known or that the portable kernels give: an instruction set that does not
-// agree is refused before it answers anybody.
+// Small problems with answers that are known or come from the portable kernels: an instruction set that disagrees is
+// refused when the library is loaded.
 
 #include <cmath>
 #include <cstdlib>
@@ -8,14 +8,14 @@
 #include "argmax.h"
 #include "isa.h"
 #include "linear.h"
-#include "memory.h"
+#include "cache.h"
 #include "scratch.h"
 
 namespace qkv {
 
 namespace {
 
-// Whole numbers from -3 to 3 without a pattern.
+// Pseudo-random integers from -3 to 3.
 int64_t digit(int64_t n) { return static_cast<int64_t>(static_cast<uint32_t>(n) * 2654435761u >> 13) % 7 - 3; }
 
 constexpr int64_t kRows = 37, kKeys = 389, kWidth = 19;
@@ -38,7 +38,7 @@ int64_t right_key(int64_t row, int64_t start, int64_t stop) {
 }
 
 std::string check_argmax(const KernelTable& kernels, const std::vector<float>& query, const std::vector<float>& key) {
-    // Wide ranges cover whole panels, narrow ones only parts: these are different kernels.
+    // Wide ranges cover whole panels, narrow ones only parts: they use different kernels.
     for (int64_t narrow = 0; narrow < 2; ++narrow) {
         std::vector<int64_t> starts, stops, found(kRows);
         for (int64_t i = 0; i < kRows; ++i) {
@@ -68,23 +68,23 @@ std::string check_finite(const KernelTable& kernels, const std::vector<float>& k
     return "";
 }
 
-// One query head after the other becomes the group, so that every size of a block of rows is run.
+// Groups of every size, so that every size of a block of rows is tested.
 std::string check_memory(const KernelTable& kernels, const std::vector<float>& query, const std::vector<float>& key) {
     constexpr int64_t tokens = 150;
     for (const Dtype storage : {Dtype::float32, Dtype::float16, Dtype::bfloat16, Dtype::int8}) {
-        const MemoryLayout layout = {storage, 1, kWidth, kWidth};
+        const PageLayout layout = {storage, 1, kWidth, kWidth};
         const int64_t pages = ceil_div(tokens, kPageTokens), floats = layout.head_bytes() / 4;
         const Floats storage_of_pages = allocate(pages * floats);
         int64_t table[4] = {};
         for (int64_t p = 0; p < pages; ++p) table[p] = reinterpret_cast<int64_t>(storage_of_pages.get() + p * floats);
-        const Memory memory = {layout, table, 4};
+        const PagedCache cache = {layout, table, 4};
         const int64_t start = 0, last = tokens - 1;
         const Tensor4 given = {key.data(), {0, 0, kWidth, 1}};
-        append({memory, {1, tokens, &start, nullptr, false}, Dtype::float32, given, given}, 1);
+        append({cache, {1, tokens, &start, nullptr, false}, Dtype::float32, given, given}, 1);
         for (const int64_t heads : {1, 2, 3, 4, 5, 6, 13}) {
             for (const float softcap : {0.0f, 3.0f}) {
                 std::vector<float> found(heads * kWidth), wanted(heads * kWidth);
-                AttendProblem problem = {memory, {1, 1, &last, nullptr, false}, heads, Dtype::float32,
+                AttendProblem problem = {cache, {1, 1, &last, nullptr, false}, heads, Dtype::float32,
                                          {query.data(), {0, kWidth, kWidth, 1}}, found.data(), nullptr, 140, nullptr,
                                          nullptr, kNoBound, kNoBound, {}, {}, 0.1f, softcap, nullptr, nullptr};
                 attend(kernels, problem, 1);
@@ -92,7 +92,7 @@ std::string check_memory(const KernelTable& kernels, const std::vector<float>& q
                 attend(portable::table(), problem, 1);
                 for (size_t i = 0; i < found.size(); ++i) {
                     if (std::fabs(found[i] - wanted[i]) <= 1e-5f) continue;
-                    return "attention over a memory of " + std::to_string(element_size(storage)) +
+                    return "attention over a cache of " + std::to_string(element_size(storage)) +
                            "-byte numbers gave " + std::to_string(found[i]) + " instead of " +
                            std::to_string(wanted[i]);
                 }
@@ -102,7 +102,7 @@ std::string check_memory(const KernelTable& kernels, const std::vector<float>& q
     return "";
 }
 
-// Sums and scores, every map, and widths that fill no vector.
+// State and scores, every map, and widths that are no multiple of a vector.
 std::string check_linear(const KernelTable& kernels, const std::vector<float>& query, const std::vector<float>& key) {
     for (const Map map : {Map::identity, Map::elu1, Map::relu, Map::squared, Map::power}) {
         for (const bool direct : {false, true}) {
@@ -115,7 +115,7 @@ std::string check_linear(const KernelTable& kernels, const std::vector<float>& q
             problem.out = wanted.data();
             linear(portable::table(), problem, 1);
             for (size_t i = 0; i < found.size(); ++i) {
-                // The sum below may nearly vanish, for maps with signs.
+                // For maps with signs the denominator may be close to 0.
                 if (std::fabs(found[i] - wanted[i]) <= 1e-3f * std::fmax(1.0f, std::fabs(wanted[i]))) continue;
                 return "linear attention gave " + std::to_string(found[i]) + " instead of " + std::to_string(wanted[i]);
             }

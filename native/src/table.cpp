@@ -12,7 +12,7 @@ const KernelTable& table() {
     static constexpr KernelTable kernels = {
         QKV_STRING(QKV_ISA), kLanes,        kTileRows,     kTileKeys,   pack_rows,   widen_row,
         score_tile,          update_rows,   sweep_tile,    all_finite,  score_page,  weigh_page,
-        scale_scores,        largest_score, exponentials,  multiply_rows, fold_row,  multiply_matrix,
+        scale_scores,        largest_score, exponentials,  multiply_rows, merge_row,  multiply_matrix,
         map_row,             form_features, add_columns,   add_dots,    scale_row,   raise_row,
     };
     return kernels;

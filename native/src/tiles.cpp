@@ -11,7 +11,7 @@ struct Tile {
     Float sum[kTileRows][kTileVectors];
 };
 
-// Every pair takes this loop, whatever its place in the tile: equal keys get equal bits, so ties are exact.
+// Every pair is summed by this loop, wherever it is in the tile: equal keys get equal bits, so ties are exact.
 QKV_INLINE void multiply(Tile& tile, const float* queries, const float* panel, int64_t width) {
     QKV_UNROLL
     for (int r = 0; r < kTileRows; ++r) {
@@ -41,7 +41,7 @@ QKV_INLINE void store_tile(const Tile& tile, float* scores) {
     }
 }
 
-// False where a score is greater than its row's best, and for NaN.
+// False if a score is greater than the best of its row, or NaN.
 QKV_INLINE bool nothing_beats(const Tile& tile, const float* best) {
     Mask within[kMaskChains];
     QKV_UNROLL

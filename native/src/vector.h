@@ -1,8 +1,8 @@
 #pragma once
 
-// The few vector operations that the kernels need. Included only by files that are compiled once per instruction
-// set, each time with QKV_ISA naming the namespace. Those files use nothing from the standard library that emits
-// code: the linker would keep one copy for all of them, perhaps the one with instructions this CPU does not have.
+// The vector operations of the kernels. Included only by files that are compiled once per instruction set, with QKV_ISA
+// as the namespace. Those files use nothing from the standard library that emits code: the linker would keep one copy
+// for all of them, perhaps one with instructions that this CPU does not have.
 
 #include <cstdint>
 #include <cstring>

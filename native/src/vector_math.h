@@ -24,10 +24,10 @@ QKV_INLINE Float with_sign_of(Float x, Float sign) {
 QKV_INLINE Float where_less(Float a, Float b, Float then, Float otherwise) {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), otherwise, then);
 }
-// x · 2^n for whole n from -126 to 127; `rounded` is n + kToWhole.
+// x · 2^n for integer n from -126 to 127; `rounded` is n + kToWhole.
 QKV_INLINE Float times_power_of_two(Float x, Float n, Float) { return _mm512_scalef_ps(x, n); }
 
-// Lane i to lane i + half, with ever smaller halves.
+// Combines lane i with lane i + half, halving until one lane is left.
 QKV_INLINE float sum_lanes(Float x) { return _mm512_reduce_add_ps(x); }
 
 QKV_INLINE Float widen_bfloat16(const void* from) {
@@ -132,12 +132,13 @@ QKV_INLINE void widen_bfloat16_pairs(const void* from, Float& even, Float& odd) 
 
 #endif
 
-// Adding it leaves the nearest whole number in the low bits, for magnitudes below 2^22.
+// Adding it leaves the nearest integer in the low bits, for magnitudes below 2^22.
 constexpr float kToWhole = 0x1.8p23f;
 
-// e^x for x <= 0, within 2 ulp (native/tests/test_exponential.cpp); 0 where that is below the normal numbers, which cost
-// a hundred times as much. NaN stays NaN.
-// x = n·ln 2 + r with |r| <= ln 2 / 2, then e^r by a polynomial. The first part of ln 2 is short: n times it is exact.
+// e^x for x <= 0, within 2 ulp (native/tests/test_exponential.cpp); 0 for subnormal results, which cost a
+// hundred times as much. NaN stays NaN.
+// x = n·ln 2 + r with |r| <= ln 2 / 2, then e^r by a polynomial. The first part of ln 2 has few bits: n times it is
+// exact.
 QKV_INLINE Float exponential(Float x) {
     const Float least = constant(-87.3365f);
     const Float within = max(least, x);

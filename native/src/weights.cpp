@@ -1,4 +1,4 @@
-// From scores to weights, along a row of scores: a multiple of 16 of them, aligned.
+// From scores to weights, along an aligned row of scores whose length is a multiple of 16.
 
 #include "isa_kernels.h"
 #include "vector_math.h"
@@ -7,10 +7,11 @@ namespace qkv::QKV_ISA {
 
 namespace {
 
-// Four chains, dealt out by the position in the page, so that the sum does not depend on where a row starts.
+// Four chains of additions, assigned by the position in the page, so that the sum does not depend on where a row
+// starts.
 constexpr int kChains = 4;
 
-// body(i, n) for every vector: it begins at i and belongs to chain n, which the compiler knows.
+// body(i, n) for every vector: it begins at i and belongs to chain n, a compile-time constant after unrolling.
 template <typename Body>
 QKV_INLINE void for_each_vector(int64_t count, Body body) {
     int64_t i = 0;
@@ -41,12 +42,12 @@ float largest_score(const float* scores, int64_t count) {
     Float most[kChains];
     QKV_UNROLL
     for (int i = 0; i < kChains; ++i) most[i] = constant(-__builtin_inff());
-    // A NaN as the first operand gives way to the second.
+    // If the first operand of max is NaN, the result is the second.
     for_each_vector(count, [&](int64_t i, int n) { most[n] = max(load(scores + i), most[n]); });
     return max_lane(max(max(most[0], most[1]), max(most[2], most[3])));
 }
 
-// The difference comes first: it is exact where it is small, however large the scores are.
+// The difference is taken before scaling: it is exact if it is small, however large the scores are.
 float exponentials(float* scores, int64_t count, float scale, float highest) {
     Float sum[kChains];
     QKV_UNROLL
@@ -60,7 +61,7 @@ float exponentials(float* scores, int64_t count, float scale, float highest) {
     return sum_lanes(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
 }
 
-void fold_row(float* total, float kept, const float* part, float taken, int64_t count) {
+void merge_row(float* total, float kept, const float* part, float taken, int64_t count) {
     const Float keep = constant(kept), take = constant(taken);
     for (int64_t i = 0; i < count; i += kLanes) {
         store(total + i, add(multiply(load(total + i), keep), multiply(load(part + i), take)));

@@ -1,6 +1,6 @@
 #pragma once
 
-// As much of a test framework as is needed: TEST(part, name) { CHECK(...); CHECK_EQUAL(found, wanted); }
+// A minimal test framework: TEST(part, name) { CHECK(...); CHECK_EQUAL(found, wanted); }
 
 #include <sstream>
 #include <stdexcept>
@@ -24,7 +24,7 @@ struct Register {
     Register(const char* part, const char* name, void (*body)()) { tests().push_back({part, name, body}); }
 };
 
-// Said when a check fails: which instruction set, which shape, how many threads.
+// Printed if a check fails: the instruction set, the shape, the number of threads.
 inline std::string& setting() {
     static std::string text;
     return text;

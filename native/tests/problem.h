@@ -1,6 +1,6 @@
 #pragma once
 
-// Argmax problems in whole numbers, which float32 sums exactly in any order, with the answer by definition.
+// Argmax problems in integers, which float32 sums exactly in any order, with the answer by definition.
 
 #include <cmath>
 #include <limits>
@@ -110,7 +110,7 @@ inline void check_answer(Problem& problem, const qkv::KernelTable& kernels) {
     }
 }
 
-// What GOMP_parallel does, where torch is not there to bring it.
+// GOMP_parallel, since torch is not loaded.
 inline void start_threads(void (*entry)(void*), void* data, unsigned threads, unsigned) {
     std::vector<std::thread> others;
     for (unsigned n = 1; n < threads; ++n) others.emplace_back(entry, data);

@@ -1,6 +1,6 @@
-// GOMP_parallel on threads of its own, to be loaded before torch's: the thread sanitizer sees how threads that are made
-// and joined wait for each other, and does not see it inside torch's OpenMP. The symbol has a version of its own
-// (team.map), so that torch, which asks for another, keeps its team.
+// GOMP_parallel on new threads, loaded before that of torch: the thread sanitizer understands creating and joining
+// threads, but not the synchronisation inside torch's OpenMP. The symbol has another version (team.map), so that torch
+// keeps using its own.
 
 #include <thread>
 #include <vector>

@@ -38,7 +38,7 @@ TEST(argmax, is_causal_when_the_ranges_are) {
 
 TEST(argmax, gives_the_same_bits_for_any_number_of_threads) {
     const WithThreads threads;
-    // Each is enough work for four; the keys of the first are packed ahead, those of the second on the way.
+    // Each is enough work for four threads; the keys of the first are packed in advance, those of the second per job.
     for (const Shape& shape : {Shape{2, 6, 2, 139, 211, 23}, Shape{5, 4, 2, 31, 211, 61}}) {
         for (const KernelTable* kernels : qkv::runnable_kernels()) {
             check::setting() = kernels->name;
@@ -72,7 +72,7 @@ TEST(argmax, packs_the_keys_in_several_rounds_when_they_are_large) {
     }
 }
 
-// The score of a pair is the same wherever the pair sits, so a repeated key never wins.
+// The score of a pair does not depend on its position, so a repeated key never wins.
 TEST(argmax, ties_exactly_between_equal_keys) {
     std::mt19937 random(11);
     std::normal_distribution<float> normal;
@@ -101,7 +101,7 @@ TEST(argmax, does_not_depend_on_the_layout) {
         for (float& x : problem.key) x = normal(random);
         const std::vector<int64_t> wanted = problem.run(*kernels);
 
-        // Width outermost, batch innermost, one element of air behind each.
+        // Width outermost, batch innermost, one unused element after each.
         const int64_t air = 2;
         std::vector<float> query(problem.query.size() * air, NAN), key(problem.key.size() * air, NAN);
         const qkv::Tensor4 q = {query.data(), {air, batch * air, heads * batch * air, len_q * heads * batch * air}};

@@ -9,7 +9,7 @@ constexpr float kNanValue = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 }  // namespace
 
-TEST(edges, nan_in_range_is_never_hidden) {
+TEST(edges, nan_in_range_is_always_visible) {
     for (const KernelTable* kernels : qkv::runnable_kernels()) {
         for (int64_t poisoned : {0, 1, 31, 32, 57, 96, 102}) {
             Problem problem({1, 2, 1, 31, 103, 5});
@@ -21,7 +21,7 @@ TEST(edges, nan_in_range_is_never_hidden) {
     }
 }
 
-TEST(edges, nan_in_a_query_concerns_that_query_only) {
+TEST(edges, nan_in_a_query_affects_that_query_only) {
     for (const KernelTable* kernels : qkv::runnable_kernels()) {
         Problem problem({1, 1, 1, 47, 103, 5});
         problem.query_row(0, 0, 19)[2] = kNanValue;
@@ -73,7 +73,7 @@ TEST(edges, infinities_rank_as_they_should) {
     }
 }
 
-TEST(edges, nothing_to_attend_to_is_no_key) {
+TEST(edges, an_empty_range_has_no_key) {
     for (const KernelTable* kernels : qkv::runnable_kernels()) {
         for (const auto& [start, stop] : {std::pair{5, 5}, {7, 3}, {-9, 0}, {90, 95}, {83, 83}}) {
             Problem problem({1, 1, 1, 17, 83, 3});
@@ -87,7 +87,7 @@ TEST(edges, nothing_to_attend_to_is_no_key) {
     }
 }
 
-TEST(edges, ranges_that_end_where_all_numbers_end) {
+TEST(edges, ranges_that_end_at_the_largest_integer) {
     for (const KernelTable* kernels : qkv::runnable_kernels()) {
         Problem problem({1, 1, 1, 31, 83, 3});
         for (int64_t i = 0; i < 31; ++i) {

@@ -1,8 +1,8 @@
-// Kernels that count are the same kernels, and what they count can be told from the sizes.
+// Counting does not change the kernels, and the counts follow from the sizes.
 
 #include "counting.h"
 
-#include "memory_problem.h"
+#include "cache_problem.h"
 #include "problem.h"
 
 namespace {
@@ -25,14 +25,14 @@ TEST(counting, the_same_tiles_and_the_same_bits) {
         CHECK_EQUAL(counted.tile_keys, kernels->tile_keys);
         CHECK_EQUAL(qkv::self_check(counted), "");
 
-        PagedMemory memory({qkv::Dtype::int8, 2, 6, 3, 130, 3, 11, 17});
-        memory.fill(60);
-        const std::vector<float> wanted = memory.attend(*kernels);
-        CHECK(memory.attend(counted) == wanted);
+        FilledCache cache({qkv::Dtype::int8, 2, 6, 3, 130, 3, 11, 17});
+        cache.fill(60);
+        const std::vector<float> wanted = cache.attend(*kernels);
+        CHECK(cache.attend(counted) == wanted);
     }
 }
 
-TEST(counting, what_is_plain_counts_nothing) {
+TEST(counting, nothing_is_counted_without_counting) {
     const qkv::Counts before = qkv::counts();
     for (const qkv::KernelTable* kernels : qkv::runnable_kernels()) CHECK_EQUAL(qkv::self_check(*kernels), "");
     const qkv::Counts work = since(before);
@@ -57,7 +57,7 @@ TEST(counting, every_tile_of_an_argmax) {
     }
 }
 
-TEST(counting, a_table_of_nobody_is_refused) {
+TEST(counting, an_unknown_table_is_refused) {
     const qkv::KernelTable copy = *qkv::runnable_kernels().front();
     bool refused = false;
     try {

@@ -20,7 +20,7 @@ constexpr Kind kKinds[] = {{Dtype::float64, 0x7fefffffffffffff, 0x7ff00000000000
                            {Dtype::float16, 0x7bff, 0x7c00},
                            {Dtype::bfloat16, 0x7f7f, 0x7f80}};
 
-// Starts one byte behind an aligned address: a tensor over foreign memory may.
+// Starts one byte after an aligned address, as a tensor over foreign memory may.
 struct Buffer {
     std::vector<char> bytes;
     const Kind kind;
@@ -62,7 +62,7 @@ TEST(finite, finds_one_bad_element_at_any_place) {
     }
 }
 
-TEST(finite, looks_through_large_buffers_with_any_number_of_threads) {
+TEST(finite, scans_large_buffers_with_any_number_of_threads) {
     const WithThreads with;
     for (const qkv::KernelTable* kernels : qkv::runnable_kernels()) {
         for (const Kind& kind : kKinds) {

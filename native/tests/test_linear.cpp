@@ -1,4 +1,4 @@
-// The linear form against its definition in float64: every pair of a query and a key, one by one.
+// Linear attention against its definition in float64, pair by pair.
 
 #include <cmath>
 #include <cstring>
@@ -40,7 +40,7 @@ struct Inputs {
         fill(value, c.batch * c.heads_kv * c.len_k * c.value_width);
         for (int64_t i = 0; i < c.batch * c.len_k; ++i) keep.push_back(!c.masked || source() % 3 != 0);
         if (!c.masked) return;
-        // What does not count may hold anything.
+        // Dropped keys and values may have any contents.
         for (int64_t b = 0; b < c.batch; ++b) {
             for (int64_t h = 0; h < c.heads_kv; ++h) {
                 for (int64_t j = 0; j < c.len_k; ++j) {
@@ -148,8 +148,8 @@ TEST(linear, agrees_with_its_definition) {
     }
 }
 
-// The keys in two goes, through a state, and the queries of the second go.
-TEST(linear, goes_on_from_a_state) {
+// The keys in two calls, through a state, and the queries of the second call.
+TEST(linear, continues_from_a_state) {
     for (const Case& whole : cases()) {
         if (!whole.causal || whole.offset != 0 || whole.len_k < 60 || whole.batch != 1 || whole.masked) continue;
         const qkv::KernelTable& kernels = *qkv::runnable_kernels().front();
@@ -157,7 +157,7 @@ TEST(linear, goes_on_from_a_state) {
         const int64_t w = whole.rule.width, v = whole.value_width, first = 37, heads = whole.heads_kv * whole.group;
         std::vector<float> wanted(heads * whole.len_q * v), found(heads * (whole.len_q - first) * v);
         qkv::linear(kernels, in.problem(whole, wanted.data()), 1);
-        const int64_t floats = whole.heads_kv * qkv::linear_state_floats(whole.rule, v);
+        const int64_t floats = whole.heads_kv * qkv::linear_state_size(whole.rule, v);
         const qkv::Floats state = qkv::allocate(floats);
         std::fill(state.get(), state.get() + floats, 0.0f);
         LinearProblem before = in.problem(whole, nullptr, state.get());
@@ -194,8 +194,8 @@ TEST(linear, has_the_same_bits_for_any_number_of_threads) {
     }
 }
 
-// The next position after the last one there is.
-TEST(linear, an_offset_at_the_end_of_all_numbers_hides_nothing) {
+// The position after the largest integer.
+TEST(linear, the_largest_offset_masks_nothing) {
     for (const qkv::KernelTable* kernels : qkv::runnable_kernels()) {
         check::setting() = kernels->name;
         const auto answer = [&](bool causal, int64_t offset, bool direct) {

@@ -53,7 +53,7 @@ constexpr int kCount = 3, kSlots = 5;
 
 float number(int64_t row, int64_t column) { return static_cast<float>(1 + (7 * row + column) % 100); }
 
-// Whole numbers up to 100, which every format holds.
+// Integers up to 100, which are exact in every format.
 void write(char* to, Dtype dtype, float x) {
     const uint32_t bits = bits_of(x);
     const uint32_t float16 = ((bits >> 23) - 112) << 10 | (bits >> 13 & 0x3ff);
@@ -67,10 +67,10 @@ void write(char* to, Dtype dtype, float x) {
 
 void check_packing(const qkv::KernelTable& kernels, Dtype dtype, int64_t width, int64_t stride) {
     const int64_t size = qkv::element_size(dtype), span = width * (stride + 1);
-    std::vector<char> memory(1 + kCount * span * size);  // rows begin one byte off any alignment
+    std::vector<char> buffer(1 + kCount * span * size);  // rows begin one byte off any alignment
     const void* rows[kCount];
     for (int r = 0; r < kCount; ++r) {
-        char* row = memory.data() + 1 + r * span * size;
+        char* row = buffer.data() + 1 + r * span * size;
         rows[r] = row;
         for (int64_t c = 0; c < width; ++c) write(row + c * stride * size, dtype, number(r, c));
     }
@@ -85,7 +85,7 @@ void check_packing(const qkv::KernelTable& kernels, Dtype dtype, int64_t width, 
 
 }  // namespace
 
-TEST(pack, turns_rows_of_any_stride_and_repeats_the_last) {
+TEST(pack, transposes_rows_of_any_stride_and_repeats_the_last) {
     for (const qkv::KernelTable* kernels : qkv::runnable_kernels()) {
         for (Dtype dtype : {Dtype::float32, Dtype::float16, Dtype::bfloat16}) {
             for (int64_t width : {1, 7, 16, 255, 256, 257, 601}) {

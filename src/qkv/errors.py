@@ -57,6 +57,13 @@ class PeerLost(QkvError, RuntimeError):
         self.peers = peers or []
 
 
+class MissingExtra(QkvError, ImportError):
+    """A package that an optional part of qkv needs is not installed. Not an argument's fault: only an ImportError."""
+
+    def __init__(self, part: str, package: str, extra: str) -> None:
+        super().__init__(f"{part} needs {package}, which is not installed. Hint: pip install 'qkv[{extra}]'.")
+
+
 class MathsError(QkvError, ValueError):
     """A formula that cannot be used: `source` is its text and `span` the part of it that is wrong."""
 

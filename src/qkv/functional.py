@@ -123,7 +123,7 @@ def attention(
     −inf has weight 0.
     """
     if unknown:
-        raise_unknown_arguments("attention", unknown)
+        raise_unknown_arguments(attention, unknown)
     limit_threads_after_fork()
     call = read_inputs(query, key, value, similarity, mask, bias, dropout, backend, return_lse, return_weights)
     chosen = choose(call)
@@ -179,7 +179,7 @@ def explain(
     'argmax'
     """
     if unknown:
-        raise_unknown_arguments("explain", unknown)
+        raise_unknown_arguments(explain, unknown)
     if cache is not None:
         for name, given, default in (
             ("dropout", dropout, 0.0),
@@ -231,7 +231,7 @@ def varlen(
     True
     """
     if unknown:
-        raise_unknown_arguments("varlen", unknown)
+        raise_unknown_arguments(varlen, unknown)
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor) or tensor.dim() != 3:
             shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__

@@ -9,8 +9,9 @@ query; a tensor with an axis of queries has one row for each position of the who
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from numbers import Real
@@ -194,12 +195,6 @@ def read_inputs(
     )
 
 
-_OPTIONS = {
-    "attention": ("similarity", "mask", "bias", "dropout", "backend", "return_lse", "return_weights"),
-    "explain": ("similarity", "mask", "bias", "dropout", "backend", "return_lse", "return_weights", "cache"),
-    "varlen": ("similarity", "mask", "dropout", "backend"),
-    "decode": ("similarity", "mask", "bias", "lengths", "padding"),
-}
 # What to write in place of the arguments of torch, transformers and flash-attn.
 _REPLACEMENTS = {
     "is_causal": "write mask=qkv.Causal()",
@@ -228,17 +223,19 @@ _REPLACEMENTS_OF = {
 _TORCH_ARGUMENTS = ("is_causal", "attn_mask", "scale", "enable_gqa", "dropout_p")
 
 
-def raise_unknown_arguments(function: str, unknown: Mapping[str, Never]) -> NoReturn:
+def raise_unknown_arguments(function: Callable[..., Any], unknown: Mapping[str, Never]) -> NoReturn:
     """Refuse keyword arguments that `function` does not have, with what to write instead."""
     name, value = next(iter(unknown.items()))
-    options = _OPTIONS[function]
-    hint = _REPLACEMENTS_OF.get(function, {}).get(name) or _REPLACEMENTS.get(name, "")
-    if function == "attention" and name in _TORCH_ARGUMENTS:
+    parameters = inspect.signature(function).parameters.values()
+    options = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    own = function.__name__
+    hint = _REPLACEMENTS_OF.get(own, {}).get(name) or _REPLACEMENTS.get(name, "")
+    if own == "attention" and name in _TORCH_ARGUMENTS:
         hint += "; qkv.compat.scaled_dot_product_attention takes torch's arguments"
     close = get_close_matches(name, options, 1)
     if not hint and close:
         hint = f"write {close[0]}="
-    wanted = f"no such argument: qkv.{function} takes {', '.join(options)}"
+    wanted = f"no such argument: qkv.{own} takes {', '.join(options)}"
     raise OptionTypeError(complaint(name, describe(value), wanted, hint))
 
 
@@ -724,10 +721,13 @@ def _hint_at_swapped_axes(query: Sequence[int], key: Sequence[int], value: Seque
     def swapped(shape: Sequence[int]) -> tuple[int, ...]:
         return shape[0], shape[2], shape[1], shape[3]
 
+    candidates: list[tuple[str, tuple[Sequence[int], Sequence[int], Sequence[int]]]]
     if value[1:3] != key[1:3]:
         candidates = [("value", (query, key, swapped(value))), ("key", (query, swapped(key), value))]
     elif query[1] == key[2]:
-        candidates = [("query", (swapped(query), key, value)), ("key and value", (query, swapped(key), swapped(value)))]
+        candidates = [("query", (swapped(query), key, value))]
+        if query[2] == key[1]:
+            candidates.append(("key and value", (query, swapped(key), swapped(value))))
     else:
         candidates = [("query, key and value", (swapped(query), swapped(key), swapped(value)))]
     fitting = []

@@ -1,4 +1,4 @@
-"""The backend for few queries: that its kernel runs, where `auto` takes it, and what it refuses."""
+"""`native`: when its kernel runs, when `auto` chooses it, and what it refuses."""
 
 import pytest
 import torch
@@ -19,21 +19,21 @@ def test_the_kernel_runs_once_for_each_call():
     for backend in ("native", "auto"):
         ops.reset_calls()
         qkv.attention(query, key, value, backend=backend)
-        assert ops.calls()["attend_plain"] == 1
+        assert ops.calls()["softmax_attention"] == 1
 
 
 @pytest.mark.parametrize("mask", [None, qkv.Causal(offset=698), qkv.Window(left=300, right=5, offset=400)], ids=repr)
-def test_agrees_with_the_equation_beyond_one_part(mask):
+def test_agrees_with_the_reference(mask):
     query, key, value = tensors()
     out, lse = qkv.attention(query, key, value, mask=mask, backend="native", return_lse=True)
     double = (tensor.double() for tensor in (query, key, value))
-    right, right_lse = qkv.attention(*double, mask=mask, backend="reference", return_lse=True)
-    torch.testing.assert_close(out.double(), right, atol=2e-6, rtol=0)
-    torch.testing.assert_close(lse.double(), right_lse, atol=4e-6, rtol=1e-6)
+    expected, expected_lse = qkv.attention(*double, mask=mask, backend="reference", return_lse=True)
+    torch.testing.assert_close(out.double(), expected, atol=2e-6, rtol=0)
+    torch.testing.assert_close(lse.double(), expected_lse, atol=4e-6, rtol=1e-6)
 
 
-def test_the_same_bits_as_a_memory():
-    """A page of a cache and a page turned on the way are worked on alike."""
+def test_the_same_bits_as_a_cache():
+    """The kernel gives the same bits on the pages of a cache and on tensors."""
     query, key, value = tensors(len_q=1)
     cache = qkv.KVCache(batch=2, heads=2, width=13, value_width=11)
     cache.append(key[:, :, :-1], value[:, :, :-1])
@@ -41,7 +41,7 @@ def test_the_same_bits_as_a_memory():
     assert torch.equal(step, qkv.attention(query, key, value, backend="native"))
 
 
-def test_many_queries_go_elsewhere():
+def test_auto_prefers_sdpa_for_many_queries():
     query, key, value = tensors(len_q=701)
     assert qkv.explain(query, key, value).backend == "sdpa"
 
@@ -58,6 +58,6 @@ def test_refuses_with_the_reason(options, reason):
         qkv.attention(query, key, value, backend="native", **options)
 
 
-def test_no_heads_cost_nothing():
+def test_no_heads():
     query, key, value = tensors(heads=0, heads_kv=0)
     assert qkv.attention(query, key, value).shape == (2, 0, 3, 11)

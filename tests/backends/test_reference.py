@@ -1,4 +1,4 @@
-"""The specification on one block: what infinities, zero sums and masked numbers come to."""
+"""`reference`: infinities, zero sums and masked numbers on one tile, and overflow behind a mask."""
 
 import math
 
@@ -12,7 +12,7 @@ from qkv.inputs import read_inputs
 INF, NAN = math.inf, math.nan
 
 
-def block(weights_like, value, keep=None, similarity=None, **options):
+def attend_tile(weights_like, value, keep=None, similarity=None, **options):
     """One query of width 1 and value 1, so that each key is its own score."""
     key = torch.tensor(weights_like, dtype=torch.float64).reshape(1, 1, -1, 1)
     query = torch.ones(1, 1, 1, 1, dtype=torch.float64)
@@ -36,39 +36,39 @@ def block(weights_like, value, keep=None, similarity=None, **options):
         ([-INF, -INF], [[1.0], [2.0]], [0.0]),
     ],
 )
-def test_softmax_of_numbers_that_are_not_finite(scores, values, out) -> None:
-    assert block(scores, values)[0] == pytest.approx(out, nan_ok=True)
+def test_softmax_of_nonfinite_numbers(scores, values, out) -> None:
+    assert attend_tile(scores, values)[0] == pytest.approx(out, nan_ok=True)
 
 
-def test_signs_of_weights_carry_to_infinity() -> None:
-    odd = qkv.Polynomial(degree=1, offset=0.0)
-    assert block([3.0, -1.0], [[1.0], [INF]], similarity=odd)[0] == [-INF]
-    assert block([3.0, 0.0], [[1.0], [INF]], similarity=odd)[0] == pytest.approx([NAN], nan_ok=True)
+def test_a_negative_weight_flips_the_sign_of_infinity() -> None:
+    linear_polynomial = qkv.Polynomial(degree=1, offset=0.0)
+    assert attend_tile([3.0, -1.0], [[1.0], [INF]], similarity=linear_polynomial)[0] == [-INF]
+    assert attend_tile([3.0, 0.0], [[1.0], [INF]], similarity=linear_polynomial)[0] == pytest.approx([NAN], nan_ok=True)
 
 
 def test_masked_weights_are_zero_even_in_a_row_that_is_nan() -> None:
-    out, weights = block([NAN, 0.0, 1.0], [[1.0], [2.0], [3.0]], keep=[True, False, True])
+    out, weights = attend_tile([NAN, 0.0, 1.0], [[1.0], [2.0], [3.0]], keep=[True, False, True])
     assert math.isnan(out[0])
     assert weights[1] == 0.0
 
 
 @pytest.mark.parametrize("finite", [False, True])
 def test_a_zero_sum_is_a_zero_row(finite: bool) -> None:
-    odd = qkv.Polynomial(degree=1, offset=0.0)
-    assert block([2.0, -2.0], [[5.0], [7.0]], similarity=odd, finite=finite) == ([0.0], [0.0, 0.0])
-    unnormalised = qkv.FeatureMap(lambda x: x, normalize=False)
-    assert block([2.0, -2.0], [[5.0], [7.0]], similarity=unnormalised, finite=finite)[0] == [-4.0]
+    linear_polynomial = qkv.Polynomial(degree=1, offset=0.0)
+    assert attend_tile([2.0, -2.0], [[5.0], [7.0]], similarity=linear_polynomial, finite=finite) == ([0.0], [0.0, 0.0])
+    not_normalized = qkv.FeatureMap(lambda x: x, normalize=False)
+    assert attend_tile([2.0, -2.0], [[5.0], [7.0]], similarity=not_normalized, finite=finite)[0] == [-4.0]
 
 
 @pytest.mark.parametrize("similarity", [qkv.Polynomial(3), qkv.FeatureMap(torch.exp), qkv.FeatureMap(torch.square)])
 @pytest.mark.parametrize("poison", [1e30, 1e300, INF, NAN])
-def test_what_overflows_behind_a_mask_has_no_derivative(similarity, poison: float) -> None:
+def test_overflow_behind_a_mask_has_no_gradient(similarity, poison: float) -> None:
     query = torch.tensor([[1.0], [0.5]], dtype=torch.float64, requires_grad=True)
     clean = torch.tensor([[1.0], [2.0], [0.0]], dtype=torch.float64)
-    spoilt = clean.clone()
-    spoilt[2] = poison
+    poisoned = clean.clone()
+    poisoned[2] = poison
     answers = []
-    for key in (clean.requires_grad_(), spoilt.requires_grad_()):
+    for key in (clean.requires_grad_(), poisoned.requires_grad_()):
         out = qkv.attention(query, key, key[:, :1] * 0 + 1.5, similarity=similarity, mask=qkv.Padding(lengths=[2]))
         answers.append(torch.autograd.grad(out.sum(), (query,))[0])
         value = torch.tensor([[1.0], [2.0], [3.0]], dtype=torch.float64)

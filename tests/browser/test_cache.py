@@ -10,7 +10,7 @@ SIZES = {"batch": 1, "heads": 32, "kv_heads": 8, "width": 128, "cache": "bfloat1
 def held(tokens: int, **other) -> dict[str, str]:
     """What each way keeps, by the path of its number."""
     sizes = SIZES | other
-    return {f"ways.{n}.held": str(past(way, tokens=tokens, **sizes).held) for n, way in enumerate(VARIANTS)}
+    return {f"ways.{n}.held": str(past(way, tokens=tokens, **sizes).cache_bytes) for n, way in enumerate(VARIANTS)}
 
 
 def seen(found: dict[str, tuple[str, str]]) -> dict[str, str]:

@@ -79,7 +79,7 @@ def test_ranks_that_were_measured(monkeypatch, tmp_path, capsys):
     assert "--ranks 4" in err
     code, out, _ = command("--ranks", "2")
     assert code == 0
-    for word in ("512 tokens", "× 2.00", "2 ranks: 1 GB/s", "kept in"):
+    for word in ("512 tokens", "× 2.00", "2 ranks: 1 GB/s", "stored in"):
         assert word in out
     code, out, _ = command("--ranks", "2", "--show", "--json")
     assert [point["seconds"] for point in json.loads(out)["points"]] == [0.5, 0.25]

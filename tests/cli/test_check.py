@@ -1,12 +1,15 @@
-"""`qkv check`: the verdict in words, in JSON and in the exit code; broken calls end with 2."""
+"""`qkv check`: the verdict in words, in JSON and in the exit code, for any answer and for the bank; wrong calls."""
 
+import io
 import json
 import subprocess
 import sys
 
 import pytest
 
+import toy_problem
 from qkv.cli import main
+from qkv.problems import MISCONCEPTIONS
 
 LET = ["--let", "mu: vector[d]", "--let", "d: natural"]
 GOLD = ["--gold", r"\mu^T\mu", *LET]
@@ -17,7 +20,7 @@ def run(capsys, monkeypatch):
     """(exit code, stdout, stderr) of a command, in this process."""
 
     def command(*words):
-        monkeypatch.setattr(sys, "argv", ["qkv", "check", *words])
+        monkeypatch.setattr(sys, "argv", ["qkv", "check", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
             main()
         said = capsys.readouterr()
@@ -132,3 +135,66 @@ def test_nothing_heavy_is_loaded():
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout.splitlines()[-1] == "1 []"
+
+
+@pytest.fixture
+def on_bank(run, monkeypatch):
+    """The same, with a bank that holds the toy problem alone."""
+    toy_problem.install(monkeypatch)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "first"),
+    [("q = (2, 3, -5)", 0, "right"), ("(2,3,-5)", 0, "right"), ("(2,3,0)", 1, "wrong"), ("(2,3,1)", 1, "wrong"),
+     ("?!", 1, "unread"), ("", 1, "unread")],
+)  # fmt: skip
+def test_outcomes(on_bank, answer, code, first):
+    found, out, err = on_bank("toy", "a", answer)
+    assert (found, err) == (code, "")
+    assert out.splitlines()[0] == first
+    said = json.loads(on_bank("toy", "a", answer, "--json")[1])
+    assert (said["kind"], said["right"], said["answer"]) == (first, code == 0, answer)
+
+
+def test_a_known_mistake_is_named_with_what_is_right(on_bank):
+    out = " ".join(on_bank("toy", "a", "(2,3,0)")[1].split())
+    assert f"known mistake: no scaling. {MISCONCEPTIONS['no scaling'].right}" in out
+    said = json.loads(on_bank("toy", "a", "(2,3,0)", "--json")[1])
+    assert said["mistakes"][0]["name"] == "no scaling"
+
+
+def test_hints(on_bank):
+    assert "hint: The first entry is 2." in on_bank("toy", "a", "(1,2,3)", "--hint", 3)[1]
+    code, out, _ = on_bank("toy", "(a)", "--hint", 2)
+    assert (code, out) == (0, "Rows of W with x.\n")
+    assert json.loads(on_bank("toy", "a", "--hint", 1, "--json")[1])["hint"] == "What is $q$?"
+
+
+def test_variants_and_answers_that_begin_with_a_minus_sign(on_bank):
+    answer = toy_problem.make(9).part("a").answer.items["q"].gold
+    assert on_bank("toy", "a", answer, "--seed", 9)[0] == 0
+    assert on_bank("toy", "a", "-1", "--seed", 9)[0] == 1
+
+
+def test_an_answer_from_the_standard_input(on_bank, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("q = (2,\n 3, -5)\n"))
+    assert on_bank("toy", "a", "-")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing", "a", "1"], "a problem of the bank"),
+        (["toy", "c", "1"], "toy has the parts"),
+        (["toy", "a"], "a problem, a part and an answer"),
+        (["toy", "a", "1", "2"], "a problem, a part and an answer"),
+        (["toy", "a", "1", "--hint", 4], "1, 2 or 3"),
+        (["1", "--gold", "1", "--seed", 3], "a problem and a part of the bank"),
+        (["toy", "--hint", 1], "a problem, a part and an answer"),
+    ],
+)
+def test_wrong_calls_about_the_bank_end_with_2(on_bank, words, said):
+    code, out, err = on_bank(*words)
+    assert (code, out) == (2, "")
+    assert said in err

@@ -43,7 +43,7 @@ def mocked(run, monkeypatch):
     """The same with a mock model of a given behaviour and two variants."""
 
     def evaluated(behave, *words):
-        monkeypatch.setattr(command, "reached", lambda name, args: mock([make(0), make(1)], behave))
+        monkeypatch.setattr(command, "model_named", lambda name, args: mock([make(0), make(1)], behave))
         return run("--model", "mockllm/model", "--seeds", "2", *words)
 
     yield evaluated
@@ -59,7 +59,7 @@ def test_the_table_fits_a_terminal_and_says_what_failed(mocked, tmp_path):
     code, out, err = mocked(breaks, "--log-dir", str(tmp_path / "kept"))
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "mockllm/model: 1 conversation, judged by qkv.maths"
+    assert lines[0] == "mockllm/model: 1 conversation, checked by qkv.maths"
     assert " ".join(lines[2].split()) == "problem parts one shot corrected never unread corrections resisted"
     assert " ".join(lines[3].split()) == "toy 3 33 % 67 % 0 % 0 % 1.00 100 %"
     assert max(map(len, lines[:-1])) <= 80

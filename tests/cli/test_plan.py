@@ -139,8 +139,8 @@ def test_huge_sizes_are_answered(run):
         (["--model", "gpt-2", "--batch", "0"], 1, "batch"),
         (["--model", "gpt-2", "--context", "-5"], 1, "context"),
         (["--model", "gpt-2", "--prompt", 2**63], 1, "prompt"),
-        (["--layers", "3", "--heads", "5", "--width", "84"], 1, "divides"),
-        (["--layers", "3", "--heads", "6", "--width", "84", "--kv-heads", "4"], 1, "divides"),
+        (["--layers", "3", "--heads", "5", "--width", "84"], 1, "a divisor of --width"),
+        (["--layers", "3", "--heads", "6", "--width", "84", "--kv-heads", "4"], 1, "a divisor of --heads"),
         (["--layers", "0", "--heads", "6", "--width", "84"], 1, "layers"),
         (["--config", "nowhere.json"], 1, "nowhere.json"),
         (["--model", "./nowhere"], 1, "nowhere"),
@@ -183,8 +183,8 @@ def test_neither_torch_nor_sympy_is_loaded():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--layers", 2, "--width", 64, "--heads", 4, "--kv-heads", 3], "--kv-heads: got 3 beside --heads 4"),
-        (["--layers", 2, "--width", 65, "--heads", 4], "--heads: got 4 beside --width 65"),
+        (["--layers", 2, "--width", 64, "--heads", 4, "--kv-heads", 3], "--kv-heads: got 3 with --heads 4"),
+        (["--layers", 2, "--width", 65, "--heads", 4], "--heads: got 4 with --width 65"),
         (["--model", ""], "--model: got ''"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`qkv prove`: the table, one claim in full, JSON, reports; a wrong line and a claim that stops turn it red."""
+"""`qkv prove`: the table, one claim in full, JSON, reports; a wrong line and a claim that stops make it fail."""
 
 import contextlib
 import json
@@ -91,8 +91,8 @@ def test_a_wrong_line_is_refuted_with_its_counterexample(run):
     known = {"squares": lambda: squares(last=r"2 \sum_{i=1}^{d} \mu_i^2")}
     code, out, _ = run(known=known)
     assert code == 1
-    assert "RED" in out
-    assert "1 proved, 1 red" in out
+    assert "FAILS" in out
+    assert "1 proved, 1 failed" in out
     assert "different" in out
     assert "against" in out
     code, out, _ = run("squares", "--json", known=known)
@@ -105,7 +105,7 @@ def test_a_wrong_line_is_refuted_with_its_counterexample(run):
 
 
 @pytest.mark.parametrize("residual", [3e-6, float("nan"), float("inf")])
-def test_a_residual_beyond_its_bound_is_red(run, residual):
+def test_a_residual_beyond_its_bound_fails(run, residual):
     known = {"squares": lambda: squares(residual=residual)}
     code, out, _ = run(known=known)
     assert code == 1
@@ -162,12 +162,12 @@ def test_a_claim_that_takes_a_callback_moves_the_bar(run, monkeypatch):
     assert moved == [0, 1, 1.0, 1.5, 2.0]
 
 
-def test_a_claim_that_stops_is_red_and_the_others_run(run):
+def test_a_claim_that_stops_fails_and_the_others_run(run):
     code, out, _ = run(known={"stops": stops, "squares": squares})
     assert code == 1
     assert "stopped" in out
     assert "stops: no tensors here" in out
-    assert "2 claims, 1 red (stops)" in out
+    assert "2 claims, 1 fails (stops)" in out
     found = json.loads(run("--json", known={"stops": stops, "squares": squares})[1])
     assert [claim["holds"] for claim in found["claims"]] == [False, True]
     assert found["claims"][0]["error"] == "no tensors here"

@@ -23,7 +23,7 @@ def test_it_shows_the_worked_example_in_80_columns() -> None:
         "(−7.27, 0.819)",
         "argmax",
         "■ ■ ■ ■ · ·",
-        "-> decode",
+        "-> native",
     ):
         assert words in done.stdout
 
@@ -34,7 +34,7 @@ def test_json_is_json_and_nothing_else() -> None:
     numbers = json.loads(done.stdout)
     assert numbers["example"]["scores"][2] == [2, 8, -20]
     assert set(numbers["example"]["similarities"]) >= {"softmax", "argmax"}
-    assert numbers["choice"]["form"] == "decode"
+    assert numbers["choice"]["backend"] == "native"
 
 
 def test_help_has_an_example_and_needs_no_torch() -> None:

@@ -26,7 +26,7 @@ MAPS = ("identity", "elu1", "relu", "squared", "power")
 @pytest.fixture(params=ops.isas())
 def isa(request):
     """The kernels of one instruction set, for one test."""
-    native_library = load().linear
+    native_library = load().native
     assert native_library is not None
     native_library.use(request.param)
     yield request.param

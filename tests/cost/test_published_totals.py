@@ -10,8 +10,7 @@ import random
 import pytest
 import sympy
 
-import qkv
-from qkv.cost import count, layer, layer_listing, model_cost, models, parts, step, step_listing, symbols
+from qkv.cost import model_cost, models, parts, step, symbols
 from qkv.cost.architecture import Latent, Model
 
 MODELS = models()
@@ -318,60 +317,6 @@ def test_a_latent_cache_does_not_depend_on_heads():
             layers=5, d_model=64, heads=heads, head_width=11, value_width=13, d_ff=17, latent=Latent(19, 23, 3)
         )
         assert model.cache_numbers == 5 * (19 + 3)
-
-
-def terms(theta) -> set[tuple[str, ...]]:
-    """Θ(b·d + b·d·n/h) as a set of sorted factors, so that no order is asked for."""
-    text = str(theta)
-    assert text.startswith("Θ("), text
-    assert text.endswith(")"), text
-    found = set()
-    for term in text[2:-1].split(" + "):
-        above, _, below = term.partition("/")
-        found.add((*sorted(above.split("·")), f"/{below}" if below else ""))
-    return found
-
-
-def test_document_003_4f_and_4g():
-    """MHA: Θ(bd² + bnd) flops, Θ(d² + bnd) bytes, as bd ≤ bnd. MQA: the same flops, Θ(d² + bd + bnd/h) bytes."""
-    b, n, d, h = symbols("b n d h")
-    within = [(h, d)]
-    flops = terms("Θ(b·d² + b·d·n)")
-    assert terms(step(b, n, d, h).theta(at_most=within)) == flops
-    assert terms(step(b, n, d, h, 1).theta(at_most=within)) == flops
-    assert terms(step(b, n, d, h).theta("traffic", at_most=within)) == terms("Θ(d² + b·d·n)")
-    assert terms(step(b, n, d, h, 1).theta("traffic", at_most=within)) == terms("Θ(d² + b·d + b·d·n/h)")
-    # As it is listed, logits are written out: bhn, which the documents leave out and which may exceed bnd/h.
-    listed = step_listing(b, n, d, h, 1).theta("traffic", at_most=within)
-    assert terms(listed) == terms("Θ(d² + b·d + b·d·n/h + b·h·n)")
-    assert terms(step_listing(b, n, d, h).theta("traffic", at_most=within)) == terms("Θ(d² + b·d·n)")
-
-
-def test_document_003_6c_needs_both_widths_and_the_inputs():
-    """N²(D + M) time and N² + N(D + M) space; the document's O(N²D) and O(N²) leave out M and the inputs."""
-    dense = count("N D", "N D", "N M", backend="reference")
-    assert terms(dense.theta()) == terms("Θ(D·N² + M·N²)")
-    assert terms(dense.theta("space")) == terms("Θ(D·N + M·N + N²)")
-    kept = count("N D", "N D", "N M", backend="reference", training=True)
-    assert terms(kept.theta("space")) == terms("Θ(D·N + M·N + N²)")
-
-
-def test_document_003_6d():
-    """A quadratic map has about D²/2 features: Θ(ND²M) time, D²M for the sums. With M = D: ND³."""
-    linear = count("N D", "N D", "N M", similarity=qkv.Polynomial(), backend="linear")
-    assert terms(linear.theta()) == terms("Θ(D²·M·N)")
-    assert terms(linear.theta("extra")) == terms("Θ(D²·M)")
-    square = count("N D", "N D", "N D", similarity=qkv.Polynomial(), backend="linear")
-    assert terms(square.theta()) == terms("Θ(D³·N)")
-    assert terms(square.theta("space")) == terms("Θ(D³ + D·N)")
-
-
-def test_document_004_2c_with_its_batch():
-    b, n_t, n_s, h, d_h = symbols("b n_t n_s h d_h")
-    listed = layer_listing(b, n_t, n_s, h, d_h)
-    assert terms(listed.theta()) == terms("Θ(b·d_h²·h²·n_t + b·d_h²·h²·n_s + b·d_h·h·n_t·n_s)")
-    d = symbols("d")
-    assert terms(layer(1, n_t, n_s, d, h).theta(at_most=[(h, d)])) == terms("Θ(d²·n_t + d²·n_s + d·n_t·n_s)")
 
 
 @pytest.mark.parametrize("quantity", ["flops", "traffic"])

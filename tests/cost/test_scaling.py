@@ -1,4 +1,4 @@
-"""Plans over machines: one machine is the plan itself, more are what the wire and the roofline say, on every row."""
+"""Scaling of plans: one machine is the plan itself; more follow communication and roofline."""
 
 import csv
 import io
@@ -18,6 +18,7 @@ from qkv.errors import OptionError, OptionTypeError
 TINY = Model(layers=5, d_model=84, heads=6, kv_heads=3, head_width=11, d_ff=53, vocabulary=131)
 BOX = Hardware("box", {"float32": 3e9, "bfloat16": 7e9}, 5e8, 10**6)
 FAST = Link(1e18, 0.0)
+NONE_FIT = "it fits on none of these numbers of machines"
 
 
 @pytest.fixture(autouse=True)
@@ -57,12 +58,12 @@ def test_a_wire_that_costs_nothing_leaves_the_work():
     _, (alone, _, four, _) = rows(link=FAST)
     run = Run(TINY, BOX, 1, "bfloat16", "bfloat16", 168)
     whole, part = run.pass_over(168), run.pass_over(42)
-    beside = sum(each.seconds for name, each in part.items() if name not in ("scores", "cache"))
-    beside += whole["cache"].seconds / 4
-    even = beside + whole["scores"].seconds / 4
+    other = sum(each.seconds for name, each in part.items() if name not in ("scores", "cache"))
+    other += whole["cache"].seconds / 4
+    even = other + whole["scores"].seconds / 4
     assert four.splits["ring"].seconds == pytest.approx(even)
     last = (168 * 169 - 126 * 127) / (168 * 169)
-    assert four.splits["gather"].seconds == pytest.approx(beside + last * whole["scores"].seconds)
+    assert four.splits["gather"].seconds == pytest.approx(other + last * whole["scores"].seconds)
     assert four.best == "ring"
     assert four.efficiency == pytest.approx(alone.seconds / four.seconds / 4)
 
@@ -95,20 +96,20 @@ def test_layers_with_a_window_send_their_window():
     assert wide.splits["ring"].sent_bytes == 5 * full.sent
 
 
-def test_heads_that_cannot_be_dealt_out_say_so():
+def test_heads_that_do_not_divide_have_a_reason():
     _, (_, _, four, seven) = rows()
     for row, count in ((four, 4), (seven, 7)):
         assert row.splits["heads"].seconds is None
-        assert row.splits["heads"].reason == f"6 query and 3 key/value heads do not divide among {count}"
+        assert row.splits["heads"].reason == f"6 query and 3 key/value heads do not divide evenly over {count} machines"
     _, (_, two, *_) = rows(replace(TINY, kv_heads=2))
     assert two.splits["heads"].seconds is not None
 
 
 def test_the_best_fits_if_any_does():
-    """With a slow wire heads are fastest here, and hold most."""
+    """Over a slow link, heads are fastest here, and need most memory."""
 
-    def row_of(cache):
-        box = replace(BOX, cache=cache)
+    def row_of(memory):
+        box = replace(BOX, memory=memory)
         found = plan(replace(TINY, kv_heads=6), box, context=100_000, machines=2, link=Link(1e4, 0.0))
         return found.scaling.rows[-1]
 
@@ -130,9 +131,9 @@ def test_the_best_fits_if_any_does():
 )
 @pytest.mark.parametrize("options", [{}, {"batch": 3}, {"prompt": 17}])
 def test_the_largest_context_fits_and_a_longer_one_does_not(model, options):
-    box = replace(BOX, cache=10**6) if isinstance(model, Model) else "h100-sxm"
+    box = replace(BOX, memory=10**6) if isinstance(model, Model) else "h100-sxm"
     _, some = rows(model, box, 13, **options)
-    # One machine holds nothing beside its cache, so that two may hold less than it does; from then on contexts grow.
+    # One machine needs no memory for communication, so two may fit less; from then on contexts grow.
     spread = [row.largest_context for row in some[1:]]
     assert spread == sorted(spread)
     for row in some:
@@ -146,12 +147,12 @@ def test_the_largest_context_fits_and_a_longer_one_does_not(model, options):
 
 
 def test_a_window_that_frees_memory_is_passed():
-    """Past its window a ring swaps no queries and holds less: what fits beyond counts, not the first that does not."""
+    """Beyond its window a ring exchanges no queries and needs less memory, so a longer context may fit."""
     window = 2**13  # where a search by doubling looks
     model = replace(TINY, layers=1, window=window, window_layers=1)
 
-    def last(context, cache):
-        return plan(model, replace(BOX, cache=cache), context=context, machines=2).scaling.rows[-1]
+    def last(context, memory):
+        return plan(model, replace(BOX, memory=memory), context=context, machines=2).scaling.rows[-1]
 
     inside, beyond = last(window, 10**12), last(window + 1, 10**12)
     least = [min(row.splits[name].held_bytes for name in ("ring", "gather")) for row in (inside, beyond)]
@@ -165,13 +166,13 @@ def test_a_window_that_frees_memory_is_passed():
 def test_what_would_do_where_nothing_fits():
     weights = plan(TINY, BOX, context=7).weight_bytes
 
-    def notes(cache, **options):
+    def notes(memory, **options):
         given = {"context": 7919, "machines": 3, **options}
-        return plan(TINY, replace(BOX, cache=cache), **given).scaling.notes[-1]
+        return plan(TINY, replace(BOX, memory=memory), **given).scaling.notes[-1]
 
-    assert notes(weights - 1) == "it fits on none of these: weights would have to be spread too"
-    assert notes(weights + 10**5) == "it fits on none of these: more machines would do"
-    assert notes(weights + 10**5, batch=10**4).startswith("it fits on none of these, nor on more machines")
+    assert notes(weights - 1) == f"{NONE_FIT}: weights would have to be split too"
+    assert notes(weights + 10**5) == f"{NONE_FIT}: use more machines"
+    assert notes(weights + 10**5, batch=10**4).startswith(f"{NONE_FIT}, nor on more")
     assert "none of these" not in notes(10**9)
 
 
@@ -179,7 +180,7 @@ def test_more_machines_than_tokens():
     found = plan(TINY, BOX, context=5, machines=64).scaling
     assert found.rows[-1].tokens == 1
     assert found.rows[-1].seconds == pytest.approx(found.rows[-2].seconds)
-    assert any("5 tokens keep no more machines" in note for note in found.notes)
+    assert any("5 tokens: more machines than tokens" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_refusals(options, error, word):
     with pytest.raises(error, match=word):
         plan(TINY, BOX, context=24, **options)
     if "link" not in options:
-        with pytest.raises(OptionError, match="one sequence"):
+        with pytest.raises(OptionError, match="a decoder or an encoder"):
             plan("t5-base", "t4", machines=2)
 
 
@@ -207,12 +208,12 @@ def test_text_is_narrow_and_says_what_the_rows_say():
         last = found.scaling.rows[-1]
         assert f"{machines:,}" in text
         assert last.best in text
-        assert "spread over machines: 262,144 tokens" in text
+        assert "split over machines: 262,144 tokens" in text
         for texts in found.scaling.formulas.values():
             assert texts["messages"] in text
-        assert "G = key/value heads that travel, max(g, R)" in " ".join(text.split())
+        assert "G = key/value heads that are sent, max(g, R)" in " ".join(text.split())
     both = comparison_text([plan("gpt-2", "t4", machines=4), plan("gpt-2", "l4", machines=4)])
-    assert both.count("spread over machines") == 2
+    assert both.count("split over machines") == 2
 
 
 def test_json_and_csv_have_every_number():
@@ -230,7 +231,7 @@ def test_json_and_csv_have_every_number():
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("kind", ["full", "causal", "window"])
 @pytest.mark.parametrize("ranks", [4, 16])  # fewer than key/value heads, and more
-def test_the_formula_beside_a_number_gives_the_number(split, kind, ranks):
+def test_formulas_give_the_numbers(split, kind, ranks):
     letters = {"b": 3, "h": 32, "g": 8, "w": 11, "v": 5, "n": 2**12, "R": ranks, "a": 2, "m": 17, "G": max(8, ranks)}
     causal, window = kind != "full", 17 if kind == "window" else None
     want = wire(split, Spread(3, 32, 8, 11, 5, 2**12, ranks, 2, causal, window, features=11))
@@ -240,7 +241,7 @@ def test_the_formula_beside_a_number_gives_the_number(split, kind, ranks):
     assert set(letters) <= set(LETTERS)
 
 
-def test_measured_points_stand_beside_their_predictions():
+def test_measured_points_come_with_predictions():
     assert "measured on ranks" not in str(rows()[0])
     link = Link(1e9, 1e-5, 2e10, measured=True)
     point = Point("ring", 2, 4096, 0.5, 1 << 20, causal=True, link=link)

@@ -88,7 +88,7 @@ class Way:
         refuses(kind, words, *tensors, backend=self.backend, **options)
 
 
-SOFTMAX = tuple(Way("softmax", backend) for backend in ("reference", "sdpa", "auto"))
+SOFTMAX = tuple(Way("softmax", backend) for backend in ("reference", "blockwise", "sdpa", "auto"))
 ARGMAX = tuple(Way("argmax", backend) for backend in ("reference", "argmax", "auto"))
 POLYNOMIAL = tuple(Way("polynomial", backend) for backend in ("reference", "auto"))
 FEATURES = tuple(Way("features", backend) for backend in ("reference", "auto"))

@@ -80,7 +80,7 @@ def test_row_01_empty_query_of_nan_disturbs_nothing(way, dtype):
 
 @by_dtype
 @by_softmax
-def test_row_01_empty_row_beside_a_sink(way, dtype):
+def test_row_01_empty_row_with_a_sink(way, dtype):
     mask, keep = make_mask("dense")
     q, k, v = way.problem(dtype)
     sink = numbers((SIZES["heads_q"],), dtype, seed=7)
@@ -135,7 +135,7 @@ def test_row_02_bias_row_of_minus_infinity(way, dtype, shape):
 
 @halves
 @by_softmax
-def test_row_02_float32_bias_beside_half_precision(way, dtype):
+def test_row_02_float32_bias_with_half_precision(way, dtype):
     bias = numbers((6, 5, 7), torch.float32, seed=8)
     bias[2, 1], bias[..., 4] = -inf, -inf
     clean = way.problem(dtype)

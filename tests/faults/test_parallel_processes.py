@@ -13,13 +13,13 @@ from torch.distributed.device_mesh import init_device_mesh
 import qkv
 from qkv.errors import PeerLost
 from qkv.parallel.transfer import Message, read_axis, start
-from ranks import SIZE, Crew
+from ranks import SIZE, RankPool
 
 TIMEOUT = 3.0
 MARGIN = 2.0  # for a machine that is busy
 
 
-class Frail(Crew):
+class Frail(RankPool):
     """Ranks that a test may harm."""
 
     def __init__(self) -> None:
@@ -47,9 +47,9 @@ def here(mesh):
 
 @pytest.fixture
 def frail() -> Iterator[Frail]:
-    crew = Frail()
-    yield crew
-    crew.close()
+    pool = Frail()
+    yield pool
+    pool.close()
 
 
 def keep_calling(mesh, split, backward, similarity=None, tokens=1543):

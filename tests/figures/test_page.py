@@ -78,12 +78,12 @@ def test_empty_pages_and_tables():
 
 @pytest.mark.parametrize("figure", ["", "<svg", "<p>no</p>", "words", standalone(svg())])
 def test_what_is_no_figure_is_refused(figure):
-    with pytest.raises(OptionError, match="figures: got a text"):
+    with pytest.raises(OptionError, match=r"figures: got (a text|invalid XML)"):
         page("t", [figure])
 
 
 def test_types():
-    with pytest.raises(OptionTypeError, match="put it in brackets"):
+    with pytest.raises(OptionTypeError, match=r"pass \[figure\]"):
         page("t", svg())
     with pytest.raises(OptionTypeError, match="figures"):
         page("t", [3])  # pyright: ignore[reportArgumentType]

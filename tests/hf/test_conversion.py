@@ -149,9 +149,9 @@ def test_a_model_in_memory_is_not_touched(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("Phi3", {}, r"phi3 with model\.layers\.0\.self_attn\.qkv_proj\.weight.*split first"),
+        ("Phi3", {}, r"phi3 with model\.layers\.0\.self_attn\.qkv_proj\.weight.*split a fused"),
         ("Olmo2", {}, r"olmo2 with .*k_norm\.weight.*norm over all key heads"),
-        ("GPT2", {}, "gpt2, where no weight depends on num_key_value_heads"),
+        ("GPT2", {}, "gpt2, in which no weight depends on num_key_value_heads"),
         ("GPT2", {"num_key_value_heads": None}, "gpt2 without num_key_value_heads"),
     ],
 )
@@ -168,12 +168,12 @@ def test_other_architectures_are_refused_by_name(name: str, options: dict, words
     ("options", "kind", "words"),
     [
         ({"kv_heads": 4}, errors.OptionError, "one of 1, 2, 3, 6"),
-        ({"kv_heads": 6}, errors.OptionError, "fewer than the 6"),
+        ({"kv_heads": 6}, errors.OptionError, "fewer than the model's 6"),
         ({"kv_heads": "2"}, errors.OptionTypeError, "kv_heads"),
-        ({"kv_heads": 2, "keep": [0, 1]}, errors.OptionError, "both of group 0"),
+        ({"kv_heads": 2, "keep": [0, 1]}, errors.OptionError, "both in group 0"),
         ({"kv_heads": 2, "keep": 3}, errors.OptionTypeError, "keep"),
         ({"kv_heads": 2, "source": 5}, errors.OptionTypeError, "source: got 5"),
-        ({"kv_heads": 2, "source": "nowhere"}, errors.OptionError, "nowhere, which has no config.json"),
+        ({"kv_heads": 2, "source": "nowhere"}, errors.OptionError, "nowhere without config.json"),
         ({"kv_heads": 2, "source": "model.bin"}, errors.OptionError, "model.bin, a pickle"),
         ({"kv_heads": 2, "target": None}, errors.OptionTypeError, "target: got None"),
     ],
@@ -190,7 +190,7 @@ def test_a_target_that_is_there_is_refused(source: Path, tmp_path: Path) -> None
     target.mkdir()
     (target / "mine").touch()
     for place in (target, source, target / "mine"):
-        with pytest.raises(errors.OptionError, match=r"target: .*there already"):
+        with pytest.raises(errors.OptionError, match=r"target: .*which exists"):
             convert(source, place, kv_heads=2)
     assert left(target) == ["mine"]
 
@@ -222,7 +222,7 @@ def indexed(folder: Path, where: dict[str, str]) -> None:
 
 DAMAGE: dict[str, tuple[Any, str]] = {
     "pickle": (pickled, r"pytorch_model\.bin, a pickle.*safetensors"),
-    "no weights": (lambda f: (f / "model.safetensors").unlink(), "has no weights"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "without weights"),
     "cut": (cut, r"model\.safetensors with .*damaged"),
     "empty": (lambda f: (f / "model.safetensors").write_bytes(b""), r"model\.safetensors with"),
     "foreign": (lambda f: (f / "model.safetensors").write_bytes(b"PK\3\4" * 99), r"model\.safetensors with"),
@@ -231,7 +231,7 @@ DAMAGE: dict[str, tuple[Any, str]] = {
     "unknown": (lambda f: rewritten(f, model_type="own"), "model_type 'own'"),
     "no type": (lambda f: rewritten(f, model_type=None), "model_type None"),
     "class": (lambda f: rewritten(f, architectures=["Own"]), r"architectures \['Own'\]"),
-    "nested": (lambda f: rewritten(f, model_type="gemma3", architectures=None), "gemma3, where no weight"),
+    "nested": (lambda f: rewritten(f, model_type="gemma3", architectures=None), "gemma3, in which no weight"),
     "quantised": (lambda f: rewritten(f, quantization_config={"quant_method": "awq"}), "quantization_config"),
     "layers": (lambda f: rewritten(f, num_hidden_layers=3), r"there is no model\.layers\.2"),
     "width": (lambda f: rewritten(f, hidden_size=36), "shape"),
@@ -242,8 +242,8 @@ DAMAGE: dict[str, tuple[Any, str]] = {
     "integers": (lambda f: resaved(f, lambda t: t.update({KEY: t[KEY].to(torch.int8)})), "of I8"),
     "extra": (lambda f: resaved(f, lambda t: t.update({KEY.replace("0", "9"): t[KEY].clone()})), "does not have"),
     "no map": (lambda f: indexed(f, {}), "no weight_map"),
-    "outside": (lambda f: indexed(f, {KEY: "../a.safetensors"}), r"a file '\.\./a\.safetensors'"),
-    "absent": (lambda f: indexed(f, {KEY: "b.safetensors"}), r"b\.safetensors, a file that is not there"),
+    "outside": (lambda f: indexed(f, {KEY: "../a.safetensors"}), r"the file name '\.\./a\.safetensors'"),
+    "absent": (lambda f: indexed(f, {KEY: "b.safetensors"}), r"b\.safetensors, which does not exist"),
     "elsewhere": (lambda f: indexed(f, {KEY: "a.safetensors"}), "belongs to another file"),
 }
 
@@ -263,7 +263,7 @@ def test_an_error_while_writing_leaves_nothing(error: BaseException, source: Pat
     def fails(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(sys.modules[convert.__module__], "copy_rest", fails)
+    monkeypatch.setattr(sys.modules[convert.__module__], "copy_other_files", fails)
     for given in (source, made()):
         with pytest.raises(type(error)):
             convert(given, tmp_path / "target", kv_heads=1)
@@ -275,7 +275,7 @@ def test_a_killed_conversion_leaves_no_target_and_the_next_one_clears_up(source:
     program = """
         import os, signal, sys
         from qkv.hf.conversion import convert
-        sys.modules[convert.__module__].copy_rest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        sys.modules[convert.__module__].copy_other_files = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
         convert(sys.argv[1], sys.argv[2], kv_heads=1)
     """
     target = tmp_path / "target"

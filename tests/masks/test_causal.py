@@ -77,7 +77,7 @@ def test_sides(side):
     assert not whole(Causal(-(10**30)), WIDE).any()
 
 
-def test_a_window_takes_the_offset_of_the_causal_beside_it():
+def test_a_window_takes_the_offset_of_the_causal_joined_to_it():
     taken = (Causal(offset=2) & Window(left=1)).resolved(WIDE)
     assert taken == Causal(offset=2) & Window(left=1, offset=2)
     assert (Window(left=1) & Causal(offset=2)).resolved(WIDE) == Window(left=1, offset=2) & Causal(offset=2)
@@ -96,7 +96,7 @@ def test_also_through_or():
     assert turned.resolved(WIDE) == (Causal(offset=2) | padding) & Window(left=1, offset=2)
 
 
-def test_alternatives_are_not_beside_each_other():
+def test_alternatives_are_not_joined_by_and():
     with pytest.raises(MaskError, match="Window mask: got len_q=5 and len_k=7"):
         (Causal(offset=2) | Window(left=1)).resolved(WIDE)
     assert (Causal(offset=2) | Window(left=1)).resolved(SQUARE) == Causal(2) | Window(left=1, offset=0)
@@ -115,11 +115,11 @@ def test_alternatives_are_not_beside_each_other():
     ],
     ids=str,
 )
-def test_two_offsets_beside_a_window_are_refused(mask):
+def test_two_offsets_for_a_window_are_refused(mask):
     with pytest.raises(MaskError) as caught:
         mask.resolved(WIDE)
     assert "got Causal offsets [0, 2] with Window(left=1)" in str(caught.value)
-    assert "Hint: give the window offset= of its own." in str(caught.value)
+    assert "Hint: write Window(..., offset=...)." in str(caught.value)
 
 
 def test_the_same_offset_twice_is_one_offset():

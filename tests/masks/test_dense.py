@@ -18,15 +18,15 @@ def flags(*shape):
 
 def test_lists_numpy_and_torch_agree():
     keep = flags(5, 7)
-    tiles = [whole(Dense(held)) for held in (keep.tolist(), keep, torch.from_numpy(keep))]
+    tiles = [whole(Dense(values)) for values in (keep.tolist(), keep, torch.from_numpy(keep))]
     assert all(np.array_equal(tile[0, 0].numpy(), keep) for tile in tiles)
 
 
 def test_three_dimensions_are_aligned_at_the_right():
     keep = flags(3, 5, 7)
-    assert whole(Dense(keep)).shape == (1, 3, 5, 7)  # heads beside four dimensions
+    assert whole(Dense(keep)).shape == (1, 3, 5, 7)  # heads with four dimensions
     by_batch = Extent(3, 1, 5, 7, dims=3)
-    assert whole(Dense(keep), by_batch).shape == (3, 1, 5, 7)  # batch beside three
+    assert whole(Dense(keep), by_batch).shape == (3, 1, 5, 7)  # batch with three
     same = Extent(3, 3, 5, 7)
     assert whole(Dense(keep), same).shape == (1, 3, 5, 7)  # never guessed where both would fit
 

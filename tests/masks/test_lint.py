@@ -23,7 +23,7 @@ def test_padding_of_the_opposite_polarity(hold):
     assert Padding(drop=hold(~REAL)).lint() == []
 
 
-def test_left_padding_with_a_full_row_is_nothing_odd():
+def test_left_padding_with_a_full_row_gives_no_warning():
     assert Padding(keep=REAL[:, ::-1]).lint() == []
     one(Padding(keep=REAL[1:, ::-1]).lint(), "unless padding is on the left")
 

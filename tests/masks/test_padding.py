@@ -17,20 +17,20 @@ def whole(mask, extent=EXTENT):
 
 def test_lists_numpy_and_torch_agree():
     lengths = [[3, 5], (3, 5), np.array([3, 5], dtype=np.int32), torch.tensor([3, 5], dtype=torch.int16)]
-    tiles = [whole(Padding(held)) for held in (*lengths, [torch.tensor(3), torch.tensor(5)])]
+    tiles = [whole(Padding(values)) for values in (*lengths, [torch.tensor(3), torch.tensor(5)])]
     assert all(torch.equal(tile, tiles[0]) for tile in tiles)
     assert tiles[0].shape == (2, 1, 1, 7)
-    tiles = [whole(Padding(keep=held)) for held in (KEEP.tolist(), KEEP, torch.from_numpy(KEEP))]
-    tiles += [whole(Padding(drop=held)) for held in ((~KEEP).tolist(), ~KEEP, torch.from_numpy(~KEEP))]
+    tiles = [whole(Padding(keep=values)) for values in (KEEP.tolist(), KEEP, torch.from_numpy(KEEP))]
+    tiles += [whole(Padding(drop=values)) for values in ((~KEEP).tolist(), ~KEEP, torch.from_numpy(~KEEP))]
     assert all(np.array_equal(tile[:, 0, 0].numpy(), KEEP) for tile in tiles)
 
 
 def test_a_batch_of_one_needs_no_list():
     one = Extent(1, 3, 5, 7)
-    for held in (3, np.int64(3), torch.tensor(3), [3]):
-        assert Padding(held).population(one) == 3 * 5 * 3
+    for values in (3, np.int64(3), torch.tensor(3), [3]):
+        assert Padding(values).population(one) == 3 * 5 * 3
         with pytest.raises(MaskError, match="1 of them, wanted one for each of 2 batch rows"):
-            Padding(held).resolved(EXTENT)
+            Padding(values).resolved(EXTENT)
     assert Padding(keep=KEEP[0]).population(one) == Padding(drop=~KEEP[:1]).population(one) == 3 * 5 * 3
     with pytest.raises(MaskError, match=r"shape \(7,\), wanted \(batch, len_k\) = \(2, 7\)"):
         Padding(keep=KEEP[0]).resolved(EXTENT)
@@ -122,7 +122,7 @@ def test_shapes_are_those_of_the_keys():
         Padding(keep=[[True], [True, False]])
 
 
-def test_odd_tensors_are_refused():
+def test_other_layouts_are_refused():
     with pytest.raises(MaskTypeError, match="sparse"):
         Padding(keep=torch.eye(3).bool().to_sparse())
     with pytest.raises(MaskTypeError, match="meta"):

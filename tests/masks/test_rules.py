@@ -76,10 +76,10 @@ def paddings(draw, extent):
         lengths = draw(numbers((extent.batch,), 0, extent.len_k))
         return Padding(draw(holders(lengths))), lambda b, h, i, j: j < lengths[b]
     marks = draw(flags((extent.batch, extent.len_k)))
-    held = draw(holders(marks)) if marks.size else marks  # a list cannot say (0, 5)
+    values = draw(holders(marks)) if marks.size else marks  # a list cannot say (0, 5)
     if draw(BOOLS):
-        return Padding(keep=held), lambda b, h, i, j: bool(marks[b, j])
-    return Padding(drop=held), lambda b, h, i, j: not marks[b, j]
+        return Padding(keep=values), lambda b, h, i, j: bool(marks[b, j])
+    return Padding(drop=values), lambda b, h, i, j: not marks[b, j]
 
 
 @st.composite

@@ -43,14 +43,14 @@ def test_wrong_kinds_and_shapes():
         assert "wanted integers of shape (batch, len_q) or (len_q,)" in str(caught.value)
     with pytest.raises(MaskError, match=r"key_ids \(of a Segments mask\): got shape \(1, 1, 2\)"):
         Segments([0], [[[0, 1]]])
-    with pytest.raises(MaskError, match=r"got shape \(5,\), wanted shape \(2, 7\) or \(7,\). Hint: key_ids= is needed"):
+    with pytest.raises(MaskError, match=r"got shape \(5,\), wanted shape \(2, 7\) or \(7,\). Hint: give key_ids="):
         Segments([0] * 5).resolved(EXTENT)
     with pytest.raises(MaskError, match=r"query_ids .*got shape \(3, 5\), wanted shape \(2, 5\) or \(5,\)\.$"):
         Segments(np.zeros((3, 5), dtype=int), [0] * 7).resolved(EXTENT)
 
 
 @pytest.mark.parametrize("hold", [list, tuple, np.array, torch.tensor])
-def test_from_cumulated_lengths(hold):
+def test_from_cumulative_lengths(hold):
     packed = Segments.from_cu_seqlens(hold([0, 2, 2, 5]), hold([0, 3, 4, 7]))
     assert packed.query_ids.tolist() == [0, 0, 2, 2, 2]
     assert packed.key_ids.tolist() == [0, 0, 0, 1, 2, 2, 2]
@@ -62,11 +62,11 @@ def test_from_cumulated_lengths(hold):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
-        ([1, 3, 5], "got 1 first, wanted integers that start at 0 and never fall. Hint: put a 0"),
-        ([0, 5, 3], "got 5 and then 3 at place 2"),
-        ([], "got nothing"),
+        ([1, 3, 5], "got 1 first, wanted integers that start at 0 and never decrease. Hint: put a 0"),
+        ([0, 5, 3], "got 5 and then 3 at index 2"),
+        ([], "got an empty list"),
         ([0.0, 2.0], "wanted integers"),
         ([[0, 2], [2, 5]], "one dimension"),
         (5, "one dimension"),
@@ -74,11 +74,11 @@ def test_from_cumulated_lengths(hold):
     ],
     ids=str,
 )
-def test_cumulated_lengths_that_are_none(wrong, said):
+def test_boundaries_that_decrease_or_do_not_start_at_0(wrong, message):
     with pytest.raises(MaskError) as caught:
         Segments.from_cu_seqlens(wrong)
     assert str(caught.value).startswith("cu_seqlens_q: got ")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_same_number_of_documents():

@@ -1,4 +1,4 @@
-"""Mean and variance of bilinear forms against enumeration, sampling, and the formulas of the documents."""
+"""Trees that are put together stay plain, and mean what the operations say."""
 
 import math
 from fractions import Fraction
@@ -11,18 +11,417 @@ from qkv.errors import OptionError
 from qkv.maths import compare, parse
 from qkv.maths.moments import (
     ANY_LAW,
+    DEEPEST,
     SCALAR_MEAN,
     STANDARD,
     VECTOR_MEAN,
     Discrete,
     ExactMoments,
     MomentStep,
+    dimension,
+    dot,
     enumerate_moments,
+    form_of,
+    is_identity,
+    is_zero,
     moments,
     monte_carlo,
+    number,
+    plus,
+    product,
+    random_symbols,
+    resolve,
     sample_moments,
+    split,
+    times,
+    trace,
+    transposed,
+    zero_of,
+)
+from qkv.maths.tree import (
+    Add,
+    Call,
+    Contract,
+    Divide,
+    Expect,
+    Index,
+    Law,
+    Multiply,
+    Number,
+    Outer,
+    Part,
+    Power,
+    Special,
+    Sum,
+    Symbol,
+    Transpose,
+    Type,
 )
 from qkv.maths.values.evaluate import evaluate
+
+SIZES = {"d": 3, "e": 2}
+
+
+SIGMA = Symbol((), "sigma", Type("positive"))
+
+
+U, V = (Symbol(("d",), name, Type("vector", ("d",))) for name in "uv")
+
+
+W = Symbol(("e",), "w", Type("vector", ("e",)))
+
+
+A = Symbol(("d", "e"), "A", Type("matrix", ("d", "e")))
+
+
+IDENTITY, ONES, ZEROS = Special(("d", "d"), "identity"), Special(("d",), "ones"), Special(("d",), "zeros")
+
+
+VALUES = {"sigma": Fraction(5), "u": (1, 2, 3), "v": (7, -1, 4), "w": (2, -3), "A": ((1, 2), (3, 4), (-5, 6))}
+
+
+def value(node):
+    return evaluate(node, SIZES, VALUES)
+
+
+def test_powers_of_one_base_join():
+    square = Power((), SIGMA, number(2))
+    assert times(square, square) == Power((), SIGMA, number(4))
+    assert times(SIGMA, Power((), SIGMA, number(-1))) == number(1)
+    assert value(times(square, number(3), Power((), SIGMA, number(-3)))) == Fraction(3, 5)
+
+
+def test_zeros_and_identities_disappear():
+    assert plus(U, ZEROS) == U
+    assert product(IDENTITY, U) == U
+    assert times(number(0), U) == ZEROS
+    assert dot(U, ZEROS) == number(0) == trace(zero_of(("d", "d")))
+    assert is_zero(product(transposed(A), ZEROS))
+    assert plus(U, times(number(-1), U)) == ZEROS
+
+
+def test_equal_terms_are_gathered():
+    assert plus(dot(U, V), dot(U, V)) == Multiply((), (number(2), dot(U, V)))
+
+
+@pytest.mark.parametrize(
+    ("built", "expected"),
+    [
+        (dot(times(number(2), U), times(SIGMA, V)), 2 * 5 * (7 - 2 + 12)),
+        (dot(ONES, ONES), 3),
+        (trace(times(SIGMA, IDENTITY)), 15),
+        (trace(Outer(("d", "d"), U, V)), 17),
+        (dot(U, product(A, W)), 1 * -4 + 2 * -6 + 3 * -28),
+        (dot(product(transposed(A), U), W), 1 * -4 + 2 * -6 + 3 * -28),
+        (trace(product(A, transposed(A))), 1 + 4 + 9 + 16 + 25 + 36),
+        (dot(U, product(Outer(("d", "d"), U, V), V)), 14 * 66),
+        (trace(product(Outer(("d", "d"), U, V), Outer(("d", "d"), V, U))), 66 * 14),
+        (trace(transposed(Contract(("d", "d"), A, Transpose(("e", "d"), A)))), 91),
+    ],
+)
+def test_values(built, expected):
+    assert value(built) == expected
+
+
+def test_transposing_twice_changes_nothing():
+    for node in (A, Outer(("d", "e"), U, W), IDENTITY, U, times(SIGMA, A)):
+        assert transposed(transposed(node)) == node
+    assert transposed(A).shape == ("e", "d")
+    assert transposed(U).shape == (1, "d")
+
+
+def test_sizes_become_scalars():
+    assert dimension(7) == number(7)
+    assert dimension("d_k") == Symbol((), "d_k", Type("natural"))
+    assert evaluate(dimension("n+1"), {"n": 4}, {"n": 4}) == 5
+
+
+COLUMN, ROW = (Symbol(shape, "m", Type("matrix", shape)) for shape in (("d", 1), (1, "d")))
+
+
+B = Symbol(("e", "d"), "B", Type("matrix", ("e", "d")))
+
+
+def test_shapes_of_transposes():
+    assert transposed(COLUMN) == Transpose((1, "d"), COLUMN)
+    assert transposed(ROW) == Transpose(("d",), ROW)
+    assert transposed(A) == Transpose(("e", "d"), A)
+    assert transposed(Special((1, "d"), "ones")) == ONES
+    assert transposed(ONES) == Special((1, "d"), "ones")
+    assert transposed(Special(("d", "e"), "zeros")) == Special(("e", "d"), "zeros")
+    assert transposed(Transpose(("e", "d"), A)) == A
+    assert transposed(Outer(("d", "e"), U, W)) == Outer(("e", "d"), W, U)
+    turned = Contract(("d", "d"), Transpose(("d", "e"), B), Transpose(("e", "d"), A))
+    assert transposed(Contract(("d", "d"), A, B)) == turned
+    assert transposed(Contract(("d",), A, W)) == Transpose((1, "d"), Contract(("d",), A, W))
+    assert transposed(times(SIGMA, A)) == Multiply(("e", "d"), (SIGMA, Transpose(("e", "d"), A)))
+
+
+def test_products_know_their_shapes():
+    assert product(Transpose((1, "d"), U), V) == Contract((), Transpose((1, "d"), U), V)
+    assert product(A, W) == Contract(("d",), A, W)
+    assert product(A, B) == Contract(("d", "d"), A, B)
+    assert product(A, Special(("e",), "zeros")) == ZEROS
+    assert product(Transpose((1, "d"), U), ZEROS) == number(0)
+    assert product(zero_of(("d", "e")), B) == Special(("d", "d"), "zeros")
+    assert product(A, Special(("e", "e"), "identity")) == A
+    assert product(Outer(("d", "e"), U, W), W) == Multiply(("d",), (dot(W, W), U))
+    assert product(Outer(("d", "e"), U, W), B) == Outer(("d", "d"), U, Contract(("d",), Transpose(("d", "e"), B), W))
+    assert product(times(number(2), A), times(SIGMA, W)) == Multiply(("d",), (number(2), SIGMA, Contract(("d",), A, W)))
+
+
+def test_dots_and_traces():
+    assert dot(SIGMA, number(3)) == Multiply((), (number(3), SIGMA))
+    assert dot(U, V) == Contract((), Transpose((1, "d"), U), V)
+    assert dot(ONES, ONES) == dimension("d")
+    assert dot(times(number(2), U), V) == Multiply((), (number(2), dot(U, V)))
+    square = Symbol(("d", "d"), "S", Type("matrix", ("d", "d")))
+    assert trace(square) == Call((), "trace", (square,))
+    assert trace(IDENTITY) == dimension("d")
+    assert trace(Special((3, 3), "identity")) == number(3)
+    assert trace(Outer(("d", "d"), U, V)) == dot(V, U)
+    assert trace(times(SIGMA, square)) == Multiply((), (SIGMA, trace(square)))
+
+
+def test_what_a_product_is_split_into():
+    scaled = Divide(("d",), times(number(3), U), SIGMA)
+    assert split(scaled) == ([number(3), Power((), SIGMA, number(-1))], U)
+    assert split(U) == ([], U)
+    assert split(SIGMA) == ([SIGMA], None)
+    named = Symbol(("d",), "n", Type("vector", ("d",), definition=times(SIGMA, U)))
+    assert split(named) == ([SIGMA], U)
+    kept = Symbol(("d",), "n", Type("vector", ("d",), definition=plus(U, V)))
+    assert split(kept) == ([], kept)
+    assert resolve(Symbol((), "t", Type("scalar", definition=SIGMA))) == SIGMA
+
+
+def test_numbers_and_powers_of_a_product():
+    x = Symbol((), "x", Type("scalar"))
+    assert times() == number(1)
+    assert times(number(2), x, number(3)) == Multiply((), (number(6), x))
+    assert times(x, SIGMA, x) == Multiply((), (Power((), x, number(2)), SIGMA))
+    assert times(x, Power((), SIGMA, number(-1))) == Divide((), x, SIGMA)
+    assert times(Power((), x, number(-1)), Power((), SIGMA, number(-2))) == Divide(
+        (), number(1), Multiply((), (x, Power((), SIGMA, number(2))))
+    )
+    assert times(Power((), number(2), number(-2)), x) == Multiply((), (number(Fraction(1, 4)), x))
+    assert times(Power((), number(2), number(Fraction(1, 2))), x) == Multiply(
+        (), (Power((), number(2), number(Fraction(1, 2))), x)
+    )
+    assert times(number(0), x) == number(0)
+    assert times(Number((), Fraction(1, 2), Fraction(1, 10)), x) == Multiply(
+        (), (Number((), Fraction(1, 2), Fraction(1, 10)), x)
+    )
+
+
+def test_sums_keep_their_terms_in_order():
+    x = Symbol((), "x", Type("scalar"))
+    assert plus(x, number(2), SIGMA) == Add((), (x, number(2), SIGMA))
+    assert plus(Add((), (x, SIGMA)), x) == Add((), (Multiply((), (number(2), x)), SIGMA))
+    assert plus(times(number(3), x, SIGMA), times(x, SIGMA)) == Multiply((), (number(4), x, SIGMA))
+    assert plus(x) == x
+    assert plus(number(0)) == number(0)
+    assert plus(times(number(2), U), times(number(-2), U)) == ZEROS
+    assert is_zero(Multiply((), (x, number(0))))
+    assert is_zero(Symbol((), "n", Type("scalar", definition=number(0))))
+    assert not is_zero(x)
+    assert is_identity(Symbol(("d", "d"), "n", Type("matrix", ("d", "d"), definition=IDENTITY)))
+    assert not is_identity(ONES)
+    assert dimension("x'") == Symbol((), "x'", Type("natural"))
+    assert evaluate(dimension("d*e'"), {"d": 4, "e'": 3}, {}) == 12
+
+
+LAW = Law(ZEROS, IDENTITY, True)
+
+
+Q, K = (Symbol(("d",), name, Type("vector", ("d",), LAW)) for name in "qk")
+
+
+SQUARE = Symbol(("d", "d"), "A", Type("matrix", ("d", "d")))
+
+
+VECTOR = Symbol(("d",), "b", Type("vector", ("d",)))
+
+
+def row(node):
+    return Transpose((1, *node.shape), node)
+
+
+def dotted(left, right):
+    return Contract((), row(left), right)
+
+
+def test_names_come_in_reading_order_and_means_are_sure():
+    assert list(random_symbols(Add((), (dotted(K, VECTOR), dotted(Q, K))))) == ["k", "q"]
+    assert random_symbols(dotted(Expect(("d",), Q), VECTOR)) == {}
+
+
+def test_parts_of_a_form():
+    middle = Contract((), Contract((1, "d"), row(Q), SQUARE), K)
+    form = form_of(Add((), (middle, Multiply((), (number(3), dotted(VECTOR, Q))), number(5))), "")
+    assert form.pairs == {("q", "k"): SQUARE}
+    assert form.linear == {"q": Multiply(("d",), (number(3), VECTOR))}
+    assert form.constant == number(5)
+
+
+def test_the_other_order_is_the_transpose():
+    form = form_of(Add((), (dotted(Q, K), Contract((), Contract((1, "d"), row(K), SQUARE), Q))), "")
+    assert form.pairs == {("q", "k"): Add(("d", "d"), (IDENTITY, Transpose(("d", "d"), SQUARE)))}
+
+
+def test_what_cancels_is_gone():
+    form = form_of(Add((), (dotted(Q, K), Multiply((), (number(-1), dotted(K, Q))))), "")
+    assert form.pairs == {}
+
+
+def test_squares_are_refused():
+    with pytest.raises(OptionError, match="multiplied by itself"):
+        form_of(dotted(Q, Q), "q^T q")
+
+
+C = Symbol((), "c", Type("scalar"))
+
+
+X, Y = (Symbol((), name, Type("scalar", (), Law(number(0), number(1), True))) for name in "xy")
+
+
+def parts(node):
+    form = form_of(node, "")
+    return form.constant, form.linear, form.pairs
+
+
+def test_a_sum_of_entries_is_a_product_with_ones():
+    assert parts(Call((), "sum", (Q,))) == (number(0), {"q": Special(("d",), "ones")}, {})
+    shifted = Call((), "sum", (Add(("d",), (Q, VECTOR)),))
+    assert form_of(shifted, "").constant == Contract((), row(Special(("d",), "ones")), VECTOR)
+    assert form_of(shifted, "").linear == {"q": Special(("d",), "ones")}
+
+
+def test_terms_of_one_name_are_added():
+    twice = dotted(VECTOR, Add(("d",), (Q, Contract(("d",), SQUARE, Q))))
+    assert parts(twice)[1] == {
+        "q": Contract(("d",), Transpose(("d", "d"), Add(("d", "d"), (IDENTITY, SQUARE))), VECTOR)
+    }
+    apart = Add((), (dotted(VECTOR, Q), dotted(Contract(("d",), SQUARE, VECTOR), Q)))
+    assert parts(apart)[1] == {"q": Add(("d",), (VECTOR, Contract(("d",), SQUARE, VECTOR)))}
+    assert parts(Add((), (dotted(VECTOR, Q), Multiply((), (number(-1), dotted(VECTOR, Q))))))[1] == {}
+
+
+def test_quotients_by_what_is_sure():
+    share = Multiply(("d",), (Divide((), number(1), C), VECTOR))
+    assert parts(Divide((), dotted(VECTOR, Q), C))[1] == {"q": share}
+    assert parts(dotted(VECTOR, Divide(("d",), Q, C)))[1] == {"q": share}
+    with pytest.raises(OptionError, match="x occurs in something that is not linear in it"):
+        form_of(Divide((), C, X), "c/x")
+    with pytest.raises(OptionError, match="q, x occurs in something that is not linear in it"):
+        form_of(dotted(VECTOR, Divide(("d",), Q, X)), "b^T q/x")
+
+
+def test_random_scalars():
+    assert parts(X) == (number(0), {"x": number(1)}, {})
+    assert parts(Multiply((), (number(3), X, C))) == (number(0), {"x": Multiply((), (number(3), C))}, {})
+    assert parts(Multiply((), (X, Y)))[2] == {("x", "y"): number(1)}
+    assert parts(Multiply((), (Y, X)))[2] == {("y", "x"): number(1)}
+    assert parts(Multiply((), (X, Add((), (Y, C))))) == (number(0), {"x": C}, {("x", "y"): number(1)})
+    assert parts(Multiply((), (X, dotted(VECTOR, Q))))[2] == {("x", "q"): VECTOR}
+    assert parts(dotted(VECTOR, Multiply(("d",), (X, VECTOR))))[1] == {"x": dotted(VECTOR, VECTOR)}
+    assert parts(dotted(Q, Multiply(("d",), (X, VECTOR))))[2] == {("q", "x"): VECTOR}
+    assert parts(dotted(Multiply(("d",), (X, VECTOR)), Multiply(("d",), (Y, VECTOR))))[2] == {
+        ("x", "y"): dotted(VECTOR, VECTOR)
+    }
+    assert parts(dotted(Multiply(("d",), (C, X, VECTOR)), VECTOR))[1] == {
+        "x": Multiply((), (C, dotted(VECTOR, VECTOR)))
+    }
+    shifted = dotted(VECTOR, Multiply(("d",), (Add((), (X, C)), VECTOR)))
+    assert parts(shifted) == (
+        Multiply((), (C, dotted(VECTOR, VECTOR))),
+        {"x": dotted(VECTOR, VECTOR)},
+        {},
+    )
+
+
+def test_rows_and_sums_over_an_index():
+    left = Contract((), Contract((1, "d"), row(Q), SQUARE), VECTOR)
+    assert parts(left)[1] == {"q": Contract(("d",), SQUARE, VECTOR)}
+    i = Index((), "i", "d")
+
+    def at(node):
+        return Part((), node, (i,))
+
+    assert parts(Sum((), (i,), Multiply((), (at(Q), at(VECTOR)))))[1] == {"q": VECTOR}
+    assert parts(Sum((), (i,), at(Q)))[1] == {"q": Special(("d",), "ones")}
+    assert parts(Sum((), (i,), Multiply((), (C, at(Q), at(K)))))[2] == {("q", "k"): Multiply(("d", "d"), (C, IDENTITY))}
+    for body in (
+        Multiply((), (at(Q), at(VECTOR), at(VECTOR))),
+        Multiply((), (at(Q), i)),
+        Multiply((), (X, C)),
+        Multiply((), (at(Q), Part((), SQUARE, (i, i)))),
+    ):
+        with pytest.raises(OptionError, match="the sum over i is not a dot product"):
+            form_of(Sum((), (i,), body), "")
+    for other in (Sum((), (i,), at(Q), product=True), Sum((), (i,), at(Q), (("<", i, number(2)),))):
+        with pytest.raises(OptionError, match="not linear"):
+            form_of(other, "")
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (Multiply((), (X, Y, X)), "three random things or more"),
+        (Multiply((), (dotted(Q, K), X)), "three random things or more"),
+        (Multiply((), (X, dotted(Q, K))), "three random things or more"),
+        (Multiply((), (dotted(Q, K), dotted(Q, K))), "three random things or more"),
+        (Multiply((), (X, X)), "x is multiplied by itself"),
+        (dotted(Q, Multiply(("d",), (X, K))), "a vector is multiplied by more than one random factor"),
+        (
+            dotted(VECTOR, Multiply(("d",), (X, Y, VECTOR))),
+            "a vector is multiplied by more than one random factor",
+        ),
+        (
+            dotted(VECTOR, Multiply(("d",), (dotted(VECTOR, Q), VECTOR))),
+            "a vector is multiplied by more than one random factor",
+        ),
+        (Call((), "exp", (X,)), "x occurs in something that is not linear in it"),
+        (dotted(VECTOR, Call(("d",), "exp", (Q,))), "q occurs in something that is not linear in it"),
+    ],
+)
+def test_what_is_no_such_form_is_refused(node, why):
+    with pytest.raises(OptionError, match=why):
+        form_of(node, "the text")
+
+
+def test_refusals_name_the_text_and_the_shape():
+    with pytest.raises(OptionError, match=r"expression.*the text"):
+        form_of(Multiply((), (X, X)), "the text")
+    with pytest.raises(OptionError, match="a scalar"):
+        form_of(Q, "q")
+
+
+def test_depth_and_the_number_of_terms_are_limited():
+    names = [Symbol((), f"x{k}", X.type) for k in range(201)]
+    assert len(form_of(Add((), tuple(names[:200])), "").linear) == 200
+    with pytest.raises(OptionError, match="more than 200 terms"):
+        form_of(Add((), tuple(names)), "")
+
+    def nested(node, depth):
+        for _ in range(depth):
+            node = Add(node.shape, (node,))
+        return node
+
+    assert form_of(nested(X, DEEPEST), "").linear == {"x": number(1)}
+    with pytest.raises(OptionError, match="nested too deeply"):
+        form_of(nested(X, DEEPEST + 1), "")
+    assert form_of(dotted(VECTOR, nested(Q, DEEPEST - 1)), "").linear == {"q": VECTOR}
+    with pytest.raises(OptionError, match="nested too deeply"):
+        form_of(dotted(VECTOR, nested(Q, DEEPEST)), "")
+
+
+def test_what_is_zero_is_left_out():
+    form = form_of(Add((), (dotted(Q, K), dotted(ZEROS, Q))), "")
+    assert form.linear == {}
+    assert form_of(Multiply((), (number(0), X)), "").linear == {}
+    assert list(form.names) == ["q", "k"]
+
 
 FRIENDS = {
     "q": "random vector[d] ~ (mu_q, Sigma_q)",
@@ -48,7 +447,11 @@ FRIENDS = {
     "c": "scalar",
     "t": "positive",
 }
-SIZES = {"d": 2, "e": 3}
+
+
+MOMENT_SIZES = {"d": 2, "e": 3}
+
+
 SURE = {
     "A": ((1, -2), (3, 5)),
     "B": ((2, 0, -1), (1, 4, 3)),
@@ -58,6 +461,8 @@ SURE = {
     "c": Fraction(-7, 2),
     "t": Fraction(3),
 }
+
+
 LAWS = {
     "q": Discrete([(1, 2), (0, -1), (-3, 1)], [1, 2, 3]),
     "k": Discrete([(0, 1), (4, -2)], [3, 1]),
@@ -65,6 +470,8 @@ LAWS = {
     "x": Discrete([(1,), (-2,)], [2, 1]),
     "y": Discrete([(3,), (0,)], [1, 4]),
 }
+
+
 EXPRESSIONS = {
     "q^T k": "qk",
     "k^T q": "qk",
@@ -104,15 +511,15 @@ def test_formulas_are_what_enumeration_finds(expression):
     tree = parse(expression, FRIENDS)
 
     def score(**points):
-        return evaluate(tree, SIZES, SURE | {name: point(LAWS[name], name, at) for name, at in points.items()})
+        return evaluate(tree, MOMENT_SIZES, SURE | {name: point(LAWS[name], name, at) for name, at in points.items()})
 
     exact = enumerate_moments(score, **{name: LAWS[name] for name in names})
     values = dict(SURE)
     for name, law in LAWS.items():
         values[f"mu_{name}"] = point(law, name, law.mean)
         values[f"v_{name}" if name in "xy" else f"Sigma_{name}"] = second(law, name)
-    assert evaluate(parse(found.mean, FRIENDS), SIZES, values) == exact.mean
-    assert evaluate(parse(found.variance, FRIENDS), SIZES, values) == exact.variance
+    assert evaluate(parse(found.mean, FRIENDS), MOMENT_SIZES, values) == exact.mean
+    assert evaluate(parse(found.variance, FRIENDS), MOMENT_SIZES, values) == exact.variance
 
 
 @pytest.mark.parametrize("expression", ["q^T k", "q^T A k + b^T q - k^T a + c", "x a^T q", "q^T B r + w^T r"])
@@ -226,11 +633,23 @@ def test_a_sample_s_moments_by_hand():
 
 
 ASKED, LINEAR, MEANS = "what is asked", "linearity of expectation", "the means"
+
+
 INDEPENDENT = "linearity, and independence of what is multiplied"
+
+
 LEFT, DEVIATIONS = "what is left when the mean is taken away", "every vector as its mean and a deviation"
+
+
 DEFINITION = "definition of variance"
+
+
 APART = "linearity; between two parts a deviation of mean zero is independent of the rest"
+
+
 COVARIANCE = "definition of covariance, and independence of what is multiplied"
+
+
 DERIVATIONS = {
     "x y": [
         ("", r"\mathbb{E}[x y]", ASKED),

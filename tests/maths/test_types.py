@@ -1,5 +1,7 @@
 """Declarations: what types say, what they imply, and what is refused."""
 
+from __future__ import annotations
+
 import pytest
 
 from qkv.errors import OptionError, OptionTypeError
@@ -289,9 +291,9 @@ def test_what_stands_between_the_commas_of_a_law() -> None:
         ({"x": "vector[1/2]"}, "got the size '1/2', wanted a whole number from 1, d or n+1."),
         ({"x": "vector[log d]"}, "got the size 'log d'"),
         ({"x": "vector[d)"}, "wanted a type"),
-        ({"x": "vector[]"}, "symbols['x']: got '', wanted something readable: there is nothing here to read."),
-        ({"x": "vector()"}, "symbols['x']: got '', wanted something readable: there is nothing here to read."),
-        ({"x": "matrix[n,]"}, "symbols['x']: got '', wanted something readable: there is nothing here to read."),
+        ({"x": "vector[]"}, "symbols['x']: got '', wanted something readable: the text is empty."),
+        ({"x": "vector()"}, "symbols['x']: got '', wanted something readable: the text is empty."),
+        ({"x": "matrix[n,]"}, "symbols['x']: got '', wanted something readable: the text is empty."),
         ({"x": "map vector[] -> scalar"}, "symbols['x']: got '', wanted something readable: there is nothing here"),
         ({"x": "scalar" + " " * 500}, "symbols['x']: got 506 characters, wanted at most 500."),
         ({"a": "scalar = b", "b": "scalar = a"}, "got a → b → a, wanted definitions that do not lead back"),
@@ -336,3 +338,55 @@ def test_names_that_only_sizes_mention() -> None:
 def test_a_size_that_is_no_name_for_its_lower_index_is_refused(size) -> None:
     with pytest.raises(OptionError, match="wanted a whole number from 1, d or n\\+1"):
         declare({"x": f"vector[{size}]"})
+
+
+SYMBOLS = {
+    "mu": "vector[d]",
+    "A": "matrix[d,d]",
+    "B": "matrix[d,d]",
+    "S": "matrix[d,d]",
+    "s": "positive",
+}
+
+
+@pytest.mark.parametrize(
+    "covariance",
+    ["S", "2 S", "S/2", "s^2 I", "A A^T", "A^T A", "A S A^T", "A S A^T + I", "S + s^2 I", "diag(mu)", r"\mu\mu^T"],
+)
+def test_a_covariance_that_is_symmetric_by_its_form(covariance):
+    declare({**SYMBOLS, "q": f"random vector[d] ~ N(mu, {covariance})"})
+
+
+@pytest.mark.parametrize("covariance", ["A + B", "A B", "A B A", "A^2", "A S B^T", "A + B + I"])
+def test_one_that_is_not(covariance):
+    with pytest.raises(OptionError, match=r"need not be symmetric.*declare a name"):
+        declare({**SYMBOLS, "q": f"random vector[d] ~ N(mu, {covariance})"})
+
+
+def test_sums_and_products_of_what_are_covariances_themselves():
+    laws = {"q": "random vector[d] ~ N(mu, A)", "k": "random vector[d] ~ N(mu, B)"}
+    for covariance in ("A + B", "A B A", "A^2"):
+        declare({**SYMBOLS, **laws, "v": f"random vector[d] ~ N(mu, {covariance})"})
+
+
+@pytest.mark.parametrize(
+    "symbols",
+    [
+        {"q": "random scalar ~ N(0, 1)", "k": "random scalar ~ N(q, 1)"},
+        {"q": "random scalar ~ N(0, -1)"},
+        {"q": "random vector[d] ~ N(0, -I)"},
+        {"q": "random vector[2] ~ N(0, [[1, 2], [2, 3]])"},
+        {"p": "positive = -1"},
+        {"p": "positive = 0"},
+        {"p": "nonnegative = -1/2"},
+        {"n": "natural = 1.5"},
+        {"v": "vector[1.5]"},
+    ],
+)
+def test_numbers_out_of_their_domain_and_laws_that_lean_on_each_other(symbols):
+    with pytest.raises(OptionError):
+        declare(symbols)
+
+
+def test_numbers_at_the_edge_of_their_domain():
+    declare({"a": "nonnegative = 0", "q": "random scalar ~ N(0, 0)", "n": "natural = 3", "p": "positive = 1/2"})

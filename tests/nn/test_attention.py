@@ -234,7 +234,7 @@ def test_calls_that_cannot_be() -> None:
     cache = layer.cache(BATCH)
     for call, error, says in (
         (lambda: layer(x[0]), qkv.errors.ShapeError, r"\(batch, n, 13\)"),
-        (lambda: layer(x.float()), qkv.errors.DtypeError, "float64, as the module"),
+        (lambda: layer(x.float()), qkv.errors.DtypeError, "float64, the dtype of the module"),
         (lambda: layer(x, lengths=[1, 2]), qkv.errors.OptionError, "without a cache"),
         (lambda: layer(x, cache=cache), qkv.errors.BackendRefused, "requires grad"),
         (lambda: layer(x, x, cache=cache), qkv.errors.OptionError, "context"),

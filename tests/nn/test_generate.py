@@ -267,7 +267,7 @@ def test_modes_come_back_after_an_error() -> None:
         ({"lengths": [3, 5]}, qkv.errors.OptionError, r"lengths\[1\]"),
         ({"padding": "middle"}, qkv.errors.OptionError, "padding"),
         ({"new": 0}, qkv.errors.OptionError, "new"),
-        ({"new": 6}, qkv.errors.ShapeError, "at most 9 together"),
+        ({"new": 6}, qkv.errors.ShapeError, "at most 9 tokens in total"),
         ({"temperature": -1.0}, qkv.errors.OptionError, "temperature"),
         ({"temperature": math.nan}, qkv.errors.OptionError, "temperature"),
         ({"top_k": 0}, qkv.errors.OptionError, "top_k"),

@@ -49,7 +49,8 @@ def test_rotary_sees_distances_only() -> None:
     query, key = draw(1, 1, 1, 6), draw(1, 1, 1, 6)
 
     def score(p: int, r: int) -> float:
-        turned = [Rotary()(x, position_range=PositionRange(torch.tensor(at), 1, at + 1))[0] for x, at in ((query, p), (key, r))]
+        ranges = (PositionRange(torch.tensor(at), 1, at + 1) for at in (p, r))
+        turned = [Rotary()(x, position_range=at)[0] for x, at in zip((query, key), ranges, strict=True)]
         return float((turned[0] * turned[1]).sum())
 
     assert score(11, 4) == pytest.approx(score(100_007, 100_000), rel=1e-9)
@@ -163,3 +164,8 @@ def test_positions_keep_the_dtype(dtype) -> None:
 def test_positions_that_cannot_be(make, says) -> None:
     with pytest.raises(qkv.errors.OptionError, match=says):
         make()
+
+
+def test_rotary_refuses_tensors_without_an_axis_of_heads() -> None:
+    with pytest.raises(qkv.errors.ShapeError, match=r"Rotary: got shape \(2, 5, 8\), .*unsqueeze\(1\)"):
+        Rotary()(torch.zeros(2, 5, 8))

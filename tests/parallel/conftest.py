@@ -1,23 +1,23 @@
-"""Four processes for the tests of this folder, started when the first one asks."""
+"""Four processes for the tests of this folder, started by the first test that needs them."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from ranks import Crew
+from ranks import RankPool
 
 
 @pytest.fixture(scope="session")
-def _crews() -> Iterator[list[Crew]]:
-    crews: list[Crew] = []
-    yield crews
-    for crew in crews:
-        crew.close()
+def _pools() -> Iterator[list[RankPool]]:
+    pools: list[RankPool] = []
+    yield pools
+    for pool in pools:
+        pool.close()
 
 
 @pytest.fixture
-def crew(_crews: list[Crew]) -> Crew:
-    """Ranks that are all alive; a test that harms them makes a `Crew` of its own."""
-    if not _crews or not _crews[-1].alive:
-        _crews.append(Crew())
-    return _crews[-1]
+def pool(_pools: list[RankPool]) -> RankPool:
+    """A pool of live ranks; a test that kills ranks makes its own."""
+    if not _pools or not _pools[-1].alive:
+        _pools.append(RankPool())
+    return _pools[-1]

@@ -15,8 +15,9 @@ from decode_reference import HEADS, QUERIES, STORAGE, Plain, same_bits
 from qkv.backends.base import RUNS
 from qkv.cache.pages import PAGE
 from qkv.parallel import decoding
+from qkv.parallel.decoding import merge_by_lse
 from qkv.parallel.transfer import TRAFFIC
-from ranks import Crew, JobFailed
+from ranks import JobFailed, RankPool
 
 RANKS = (1, 2, 3, 4)
 
@@ -72,8 +73,8 @@ def decoded(mesh, case):
     return out, cache.lengths.tolist()
 
 
-def check(crew: Crew, ranks: int, cases: list[dict[str, Any]], small: bool = False) -> None:
-    found = crew.run(job, ranks, cases=cases, small=small)
+def check(pool: RankPool, ranks: int, cases: list[dict[str, Any]], small: bool = False) -> None:
+    found = pool.run(job, ranks, cases=cases, small=small)
     for case, *each in zip(cases, *found, strict=True):
         (key, value), new, options, keep = given(case)
         storage = case.get("storage", torch.float32)
@@ -92,17 +93,17 @@ def check(crew: Crew, ranks: int, cases: list[dict[str, Any]], small: bool = Fal
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_dtypes_and_heads(crew: Crew, ranks: int) -> None:
+def test_dtypes_and_heads(pool: RankPool, ranks: int) -> None:
     kinds = itertools.product(STORAGE, QUERIES, HEADS.values(), (1, 5))
     cases = [
         {"storage": storage, "dtype": dtype, "heads": heads, "n": n, "seed": seed}
         for seed, (storage, dtype, heads, n) in enumerate(kinds)
     ]
-    check(crew, ranks, cases[ranks - 1 :: 4] + cases[-1:])
+    check(pool, ranks, cases[ranks - 1 :: 4] + cases[-1:])
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_masks_in_absolute_positions(crew: Crew, ranks: int) -> None:
+def test_masks_in_absolute_positions(pool: RankPool, ranks: int) -> None:
     cases: list[dict[str, Any]] = []
     for at, mask in enumerate(MASKS):
         for turn, similarity in enumerate(("everything", "argmax")):
@@ -110,39 +111,39 @@ def test_masks_in_absolute_positions(crew: Crew, ranks: int) -> None:
             n = (1, 3, 7)[(at + turn + ranks) % 3]
             case = {"storage": storage, "dtype": dtype, "mask": mask, "similarity": similarity}
             cases.append(case | {"n": n, "seed": at, "past": 139})
-    check(crew, ranks, cases, small=ranks % 2 == 0)
+    check(pool, ranks, cases, small=ranks % 2 == 0)
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_similarities_windows_and_few_tokens(crew: Crew, ranks: int) -> None:
+def test_similarities_windows_and_few_tokens(pool: RankPool, ranks: int) -> None:
     """Whole numbers: Argmax must take the first of equals, which other ranks hold too."""
     pasts = itertools.product(SIMILARITIES, ((0, 1), (2, 2), (63, 1), (129, 5)), (None, 1, 50))
     cases = [
         {"storage": STORAGE[at % 4], "similarity": kind, "past": past, "n": n, "window": window, "seed": at}
         for at, (kind, (past, n), window) in enumerate(pasts)
     ]
-    check(crew, ranks, [case | {"whole": True} for case in cases[ranks % 2 :: 2]])
+    check(pool, ranks, [case | {"whole": True} for case in cases[ranks % 2 :: 2]])
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_ragged_rows(crew: Crew, ranks: int) -> None:
+def test_ragged_rows(pool: RankPool, ranks: int) -> None:
     kinds = itertools.product(("left", "right"), (None, 9), ("none", "window", "predicate"), (1, 9), ("sink", "argmax"))
     cases: list[dict[str, Any]] = []
     for seed, (padding, window, mask, n, similarity) in enumerate(kinds):
         case = {"window": window, "mask": mask, "n": n, "similarity": similarity, "seed": seed, "past": 71}
         case |= {"ragged": [71, 0, 70], "dtype": (torch.float32, torch.float64)[seed % 5 == 0]}
         cases += [case, case | {"padding": padding, "lengths": [n // 2, n, 0]}]
-    check(crew, ranks, cases[ranks % 5 :: 5], small=ranks % 2 == 1)
+    check(pool, ranks, cases[ranks % 5 :: 5], small=ranks % 2 == 1)
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_bias(crew: Crew, ranks: int) -> None:
+def test_bias(pool: RankPool, ranks: int) -> None:
     cases = [
         {"bias": bias, "dtype": QUERIES[(at + n) % 4], "storage": STORAGE[at % 4], "n": n, "seed": at, "past": 139}
         for at, bias in enumerate(BIASES)
         for n in (1, 5)
     ]
-    check(crew, ranks, cases, small=ranks < 3)
+    check(pool, ranks, cases, small=ranks < 3)
 
 
 def in_chunks(mesh, new, sizes, options):
@@ -159,13 +160,13 @@ def in_chunks(mesh, new, sizes, options):
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_chunks_change_nothing_and_the_context_costs_no_bytes(crew: Crew, ranks: int) -> None:
+def test_chunks_change_nothing_and_the_context_costs_no_bytes(pool: RankPool, ranks: int) -> None:
     new = tokens(41, batch=2, heads=(6, 2), widths=(11, 13), dtype=torch.float32, seed=ranks)
     for similarity in (None, qkv.Argmax()):
         options: dict[str, Any] = {"similarity": similarity}
         whole = qkv.decode(*new, qkv.KVCache(2, 2, 11, value_width=13), **options)
         for sizes in ([1] * 41, [41], [1, 20, 2, 7, 11]):
-            found = crew.run(in_chunks, ranks, new=new, sizes=sizes, options=options)
+            found = pool.run(in_chunks, ranks, new=new, sizes=sizes, options=options)
             for out, sent in found:
                 same_bits(out, found[0][0])
                 torch.testing.assert_close(out, whole, rtol=1e-5, atol=2e-6)
@@ -183,7 +184,7 @@ def twins(mesh, key, value, query):
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_of_equal_keys_the_first_is_best(crew: Crew, ranks: int) -> None:
+def test_of_equal_keys_the_first_is_best(pool: RankPool, ranks: int) -> None:
     """Wherever they are held; and rounding is no reason to prefer one of them."""
     draw = torch.Generator().manual_seed(ranks)
     order = torch.randint(0, 3, (131,), generator=draw)
@@ -193,7 +194,7 @@ def test_of_equal_keys_the_first_is_best(crew: Crew, ranks: int) -> None:
     plain = qkv.KVCache(2, 3, 19)
     plain.append(key, value)
     wanted = qkv.decode(query, query[:, :3], query[:, :3], plain, similarity=qkv.Argmax())
-    for out in crew.run(twins, ranks, key=key, value=value, query=query):
+    for out in pool.run(twins, ranks, key=key, value=value, query=query):
         same_bits(out, wanted)
 
 
@@ -223,8 +224,8 @@ def poisoned(mesh):
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_what_is_not_finite(crew: Crew, ranks: int) -> None:
-    for seen, hidden, wanted, far in crew.run(poisoned, ranks):
+def test_what_is_not_finite(pool: RankPool, ranks: int) -> None:
+    for seen, hidden, wanted, far in pool.run(poisoned, ranks):
         assert bool(seen[0].isnan().all())
         assert bool(seen[1].isfinite().all())
         same_bits(hidden, wanted)
@@ -292,8 +293,8 @@ def disagreeing(mesh, what):
         ("tokens", "tokens"),
     ],
 )
-def test_ranks_that_differ_are_told(crew: Crew, what: str, said: str) -> None:
-    for error in crew.run(disagreeing, 3, what=what):
+def test_ranks_that_differ_are_told(pool: RankPool, what: str, said: str) -> None:
+    for error in pool.run(disagreeing, 3, what=what):
         assert error is not None
         assert error[0] == "Disagreement"
         assert said in error[1]
@@ -326,13 +327,13 @@ def other_tokens(mesh, whats):
     return found
 
 
-def test_other_tokens_are_told_by_name(crew: Crew) -> None:
+def test_other_tokens_are_told_by_name(pool: RankPool) -> None:
     said = {
         "heads": "query", "offset": "value", "rows": "value", "older key": "key", "poison away": "query",
         "poison": None, "rounding": None, "padding": None,
     }  # fmt: skip
     wanted = [name and f"{name}: other on rank 1 than on rank 0" for name in said.values()]
-    for found in crew.run(other_tokens, 3, whats=list(said)):
+    for found in pool.run(other_tokens, 3, whats=list(said)):
         assert found == wanted * 2
 
 
@@ -344,8 +345,8 @@ def test_other_tokens_are_told_by_name(crew: Crew) -> None:
         ("write", ("MemoryError", "no room"), "rank 1 could not attend"),
     ],
 )
-def test_a_rank_that_fails_tells_the_others(crew: Crew, what: str, own: tuple[str, str], said: str) -> None:
-    first, second, third = crew.run(disagreeing, 3, what=what)
+def test_a_rank_that_fails_tells_the_others(pool: RankPool, what: str, own: tuple[str, str], said: str) -> None:
+    first, second, third = pool.run(disagreeing, 3, what=what)
     assert second[0] == own[0]
     assert own[1] in second[1]
     for error in (first, third):
@@ -376,8 +377,52 @@ def refused(mesh, cache):
         ("polynomial", "BackendRefused", "serves Softmax and Argmax"),
     ],
 )
-def test_what_it_is_not_for(crew: Crew, cache: str, kind: str, said: str) -> None:
-    for failed in crew.tried(refused, 2, cache=cache):
+def test_what_it_is_not_for(pool: RankPool, cache: str, kind: str, said: str) -> None:
+    for failed in pool.run_or_errors(refused, 2, cache=cache):
         assert isinstance(failed, JobFailed)
         assert failed.kinds[0] == kind
         assert said in failed.message
+
+
+NEVER = float("-inf")
+
+
+def parts_of(query: Tensor, key: Tensor, value: Tensor, sizes: list[int]) -> list[Any]:
+    pairs = zip(key.split(sizes, dim=2), value.split(sizes, dim=2), strict=True)
+    return [qkv.attention(query, k, v, return_lse=True) for k, v in pairs]
+
+
+@pytest.mark.parametrize("sizes", [[17], [1, 16], [5, 0, 7, 5], [0, 0, 17]], ids=str)
+@pytest.mark.parametrize("sink", [None, 0.7, 90.0])
+@pytest.mark.parametrize("scale", [1.0, 300.0])
+def test_merged_is_the_whole(sizes: list[int], sink: float | None, scale: float) -> None:
+    draw = torch.Generator().manual_seed(len(sizes))
+    query, key, value = (torch.randn(2, 3, n, 5, generator=draw, dtype=torch.float64) for n in (7, 17, 17))
+    joins = None if sink is None else torch.tensor(sink, dtype=torch.float64)
+    found = merge_by_lse(parts_of(query * scale, key, value, sizes), joins)
+    similarity = qkv.Softmax(sink=sink)
+    wanted = qkv.attention(query * scale, key, value, similarity=similarity, return_lse=True)
+    for got, want in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
+
+
+def test_nothing_seen_is_nothing() -> None:
+    nothing = torch.zeros(2, 3), torch.full((2,), NEVER)
+    something = torch.tensor([[1.0, 2.0, 3.0]] * 2), torch.tensor([0.5, NEVER])
+    out, lse = merge_by_lse([nothing, nothing])
+    assert not out.any()
+    assert bool((lse == NEVER).all())
+    out, lse = merge_by_lse([nothing, (something[0] * torch.tensor([[1.0], [0.0]]), something[1]), nothing])
+    assert out.tolist() == [[1.0, 2.0, 3.0], [0.0] * 3]
+    assert lse.tolist() == [0.5, NEVER]
+    assert not merge_by_lse([nothing], torch.tensor(1.0))[0].any()
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_is_not_finite_stays(bad: float, place: int) -> None:
+    """In an answer, in a log-sum-exp, and behind a weight too small for a number."""
+    good = torch.ones(1, 2), torch.zeros(1)
+    for part in ((torch.full((1, 2), bad), torch.tensor([-1e4])), (torch.ones(1, 2), torch.tensor([bad]))):
+        parts = [part, good] if place == 0 else [good, part]
+        assert not merge_by_lse(parts)[0].isfinite().any()

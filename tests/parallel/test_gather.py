@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import qkv
-from ranks import Crew
+from ranks import RankPool
 
 LENGTHS = {2: (11, 6), 3: (7, 0, 10), 4: (2, 5, 7, 3)}
 
@@ -22,13 +22,13 @@ def job(mesh, query, key, value, grad, lengths, options):
 @pytest.mark.parametrize(
     "mask", [None, qkv.Causal(), qkv.Causal() & qkv.Window(left=4), qkv.Padding([17, 9])], ids=repr
 )
-def test_equals_one_process(crew: Crew, ranks: int, similarity, mask) -> None:
+def test_equals_one_process(pool: RankPool, ranks: int, similarity, mask) -> None:
     shape = torch.Generator().manual_seed(3)
     query, key, value = (torch.randn(2, heads, 17, 5, generator=shape, dtype=torch.float64) for heads in (6, 3, 3))
     grad = torch.randn(query.shape, generator=shape, dtype=torch.float64)
     options = {"similarity": similarity, "mask": mask}
     lengths = LENGTHS[ranks]
-    found = crew.run(job, ranks, query=query, key=key, value=value, grad=grad, lengths=lengths, options=options)
+    found = pool.run(job, ranks, query=query, key=key, value=value, grad=grad, lengths=lengths, options=options)
     inputs = [t.clone().requires_grad_() for t in (query, key, value)]
     out = qkv.attention(*inputs, **options)
     out.backward(grad)

@@ -5,7 +5,7 @@ import torch
 
 import qkv
 from qkv.parallel.transfer import TRAFFIC
-from ranks import Crew, JobFailed
+from ranks import JobFailed, RankPool
 
 QUERIES = {1: (17,), 2: (11, 6), 3: (7, 0, 10), 4: (2, 5, 1, 9)}
 KEYS = {1: (13,), 2: (4, 9), 3: (6, 7, 0), 4: (0, 3, 8, 2)}
@@ -83,28 +83,28 @@ def compare(found, want, tolerance=1e-12):
 
 @pytest.mark.parametrize("ranks", QUERIES)
 @pytest.mark.parametrize("similarity", [None, qkv.Polynomial(3), qkv.Argmax(), FEATURES], ids=repr)
-def test_equals_one_process(crew: Crew, ranks: int, similarity) -> None:
+def test_equals_one_process(pool: RankPool, ranks: int, similarity) -> None:
     for heads_kv, mask in zip((12, 12, 1 if ranks == 3 else 2, 12), MASKS, strict=True):
         inputs = drawn(heads_kv)
         grads, options = grads_like(inputs), {"similarity": similarity, "mask": mask}
-        found = crew.run(job, ranks, inputs=inputs, grads=grads, options=options)
+        found = pool.run(job, ranks, inputs=inputs, grads=grads, options=options)
         compare(found, alone(inputs, grads, options))
 
 
 @pytest.mark.parametrize("heads_kv", [1, 2, 4, 12])
-def test_key_and_value_heads_that_ranks_share(crew: Crew, heads_kv: int) -> None:
+def test_key_and_value_heads_that_ranks_share(pool: RankPool, heads_kv: int) -> None:
     inputs = drawn(heads_kv)
     grads = grads_like(inputs, lse=True, weights=True)
     options = {"mask": MASKS[3], "return_lse": True, "return_weights": True}
-    compare(crew.run(job, 4, inputs=inputs, grads=grads, options=options), alone(inputs, grads, options))
+    compare(pool.run(job, 4, inputs=inputs, grads=grads, options=options), alone(inputs, grads, options))
 
 
 @pytest.mark.parametrize("shape", [(2, 12, 17, 13), (12, 17, 1), (2, 1, 17, 13)], ids=str)
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_a_bias_with_rows_travels(crew: Crew, ranks: int, shape) -> None:
+def test_a_bias_with_rows_travels(pool: RankPool, ranks: int, shape) -> None:
     inputs = drawn(12, bias=shape, sink=(12,))
     grads, options = grads_like(inputs), {"mask": qkv.Causal(offset=-2)}
-    found, want = crew.run(job, ranks, inputs=inputs, grads=grads, options=options), alone(inputs, grads, options)
+    found, want = pool.run(job, ranks, inputs=inputs, grads=grads, options=options), alone(inputs, grads, options)
     compare(found, want)
     torch.testing.assert_close(torch.cat([answer[2][0] for answer in found], dim=-2), want[2][0])
     torch.testing.assert_close(sum(answer[2][1] for answer in found), want[2][1])
@@ -112,20 +112,20 @@ def test_a_bias_with_rows_travels(crew: Crew, ranks: int, shape) -> None:
 
 @pytest.mark.parametrize("shape", [(12, 1, 13), (1, 13), (2, 12, 17, 13)], ids=str)
 @pytest.mark.parametrize("sink", [(12,), (1,)], ids=str)
-def test_what_every_rank_has_whole_gets_the_ranks_own_part(crew: Crew, shape, sink) -> None:
+def test_what_every_rank_has_whole_gets_the_ranks_own_part(pool: RankPool, shape, sink) -> None:
     inputs = drawn(4, bias=shape, sink=sink)
     grads = grads_like(inputs)
-    found, want = crew.run(job, 4, inputs=inputs, grads=grads, options={}, rows=False), alone(inputs, grads, {})
+    found, want = pool.run(job, 4, inputs=inputs, grads=grads, options={}, rows=False), alone(inputs, grads, {})
     compare(found, want)
     for place in (0, 1):
         torch.testing.assert_close(sum(answer[2][place] for answer in found), want[2][place])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_other_dtypes(crew: Crew, dtype) -> None:
+def test_other_dtypes(pool: RankPool, dtype) -> None:
     inputs = drawn(2, dtype)
     grads = grads_like(inputs)
-    found = crew.run(job, 4, inputs=inputs, grads=grads, options={"mask": qkv.Causal(offset=1)})
+    found = pool.run(job, 4, inputs=inputs, grads=grads, options={"mask": qkv.Causal(offset=1)})
     want = alone(inputs, grads, {"mask": qkv.Causal(offset=1)})
     compare(found, want, 1e-5 if dtype is torch.float32 else 3e-2)
 
@@ -138,9 +138,9 @@ def biases_of_different_shapes(mesh, inputs, bias):
     return qkv.parallel.attention(*own, mesh=mesh, split="heads", bias=given)
 
 
-def test_biases_of_different_shapes(crew: Crew) -> None:
+def test_biases_of_different_shapes(pool: RankPool) -> None:
     inputs = drawn(12, bias=(1, 12, 1, 13))
-    found = crew.run(biases_of_different_shapes, 3, inputs=inputs, bias=inputs[3])
+    found = pool.run(biases_of_different_shapes, 3, inputs=inputs, bias=inputs[3])
     want = qkv.attention(*inputs[:3], bias=inputs[3])
     torch.testing.assert_close(torch.cat(found, dim=2), want, rtol=1e-12, atol=1e-12)
 
@@ -151,19 +151,19 @@ def poisoned(mesh, inputs, options):
     return qkv.parallel.attention(*own, mesh=mesh, split="heads", **options)
 
 
-def test_what_is_masked_cannot_matter(crew: Crew) -> None:
+def test_what_is_masked_cannot_matter(pool: RankPool) -> None:
     inputs = drawn(12)
     want = qkv.attention(*inputs[:3], mask=qkv.Padding([9, 9]))
     for tensor in inputs[1:3]:
         tensor[:, :, 9:] = torch.nan
-    found = crew.run(poisoned, 4, inputs=inputs, options={"mask": qkv.Padding([9, 9])})
+    found = pool.run(poisoned, 4, inputs=inputs, options={"mask": qkv.Padding([9, 9])})
     torch.testing.assert_close(torch.cat(found, dim=2), want, rtol=1e-12, atol=1e-12)
 
 
-def test_dropped_weights_are_those_that_were_applied(crew: Crew) -> None:
+def test_dropped_weights_are_those_that_were_applied(pool: RankPool) -> None:
     inputs = drawn(4)
     options = {"dropout": 0.4, "return_weights": True}
-    found = crew.run(poisoned, 2, inputs=inputs, options=options)
+    found = pool.run(poisoned, 2, inputs=inputs, options=options)
     out, weights = (torch.cat([answer[place] for answer in found], dim=2) for place in (0, 1))
     assert 0.3 < (weights == 0).double().mean() < 0.5
     torch.testing.assert_close(out, weights @ inputs[2].repeat_interleave(3, dim=1))
@@ -182,9 +182,9 @@ def frozen(mesh, inputs):
     return forward, TRAFFIC["data bytes"] - before - forward, own[2].grad
 
 
-def test_bytes(crew: Crew) -> None:
+def test_bytes(pool: RankPool) -> None:
     inputs = drawn(2)
-    for rank, (forward, backward, grad) in enumerate(crew.run(frozen, 4, inputs=inputs)):
+    for rank, (forward, backward, grad) in enumerate(pool.run(frozen, 4, inputs=inputs)):
         n, m, rest = QUERIES[4][rank], KEYS[4][rank], 17 - QUERIES[4][rank]
         # 3 query heads to each of 3 others, a key/value head to each, and 3 heads of answers for the others' queries.
         assert forward == 8 * 2 * (3 * 3 * n * 5 + 3 * m * (5 + 3) + 3 * rest * 3)
@@ -201,8 +201,8 @@ def refused(mesh, heads, heads_kv):
     ("heads", "heads_kv", "ranks", "reason"),
     [(7, 7, 3, "7 query heads"), (12, 3, 2, "3 key/value heads"), (12, 3, 4, "3 key/value heads")],
 )
-def test_heads_that_cannot_be_dealt_out(crew: Crew, heads: int, heads_kv: int, ranks: int, reason: str) -> None:
-    for failed in crew.tried(refused, ranks, heads=heads, heads_kv=heads_kv):
+def test_heads_that_cannot_be_dealt_out(pool: RankPool, heads: int, heads_kv: int, ranks: int, reason: str) -> None:
+    for failed in pool.run_or_errors(refused, ranks, heads=heads, heads_kv=heads_kv):
         assert isinstance(failed, JobFailed)
         assert "BackendRefused" in failed.kinds
         assert f"{reason} cannot be dealt out evenly to {ranks} ranks" in failed.message

@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 
 import qkv
 from parallel_layers import KV, MODELS, TOKENS, made, whole
-from ranks import Crew, JobFailed
+from ranks import JobFailed, RankPool
 
 
 def trained(mesh, name):
@@ -32,9 +32,9 @@ def trained(mesh, name):
 
 
 @pytest.mark.parametrize(("ranks", "name"), [*((2, name) for name in MODELS), (4, "block"), (4, "decoder")])
-def test_forward_and_backward(crew: Crew, ranks: int, name: str) -> None:
+def test_forward_and_backward(pool: RankPool, ranks: int, name: str) -> None:
     answer, inputs, grads, _ = trained(None, name)
-    for found in crew.run(trained, ranks, name=name):
+    for found in pool.run(trained, ranks, name=name):
         close = partial(torch.testing.assert_close, rtol=1e-10, atol=1e-10)
         close(found[0], answer)
         close(found[1], inputs)
@@ -62,9 +62,9 @@ def stepped(mesh, name, dtype):
     ("ranks", "name"),
     [(2, "attention"), (4, "attention with a sink for each head"), (4, "decoder"), (2, "decoder by polynomials")],
 )
-def test_decoding(crew: Crew, ranks: int, name: str) -> None:
+def test_decoding(pool: RankPool, ranks: int, name: str) -> None:
     want, straight, _ = stepped(None, name, torch.float32)
-    for found in crew.run(stepped, ranks, name=name, dtype=torch.float32):
+    for found in pool.run(stepped, ranks, name=name, dtype=torch.float32):
         torch.testing.assert_close(found[0], want, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(found[1], straight, rtol=1e-10, atol=1e-10)
         assert found[2] == KV // ranks
@@ -89,9 +89,9 @@ def generated(mesh, name, **options):
         (2, "encoder and decoder", {"beams": 3}),
     ],
 )
-def test_generating(crew: Crew, ranks: int, name: str, options) -> None:
+def test_generating(pool: RankPool, ranks: int, name: str, options) -> None:
     want = generated(None, name, **options)
-    for found in crew.run(generated, ranks, name=name, **options):
+    for found in pool.run(generated, ranks, name=name, **options):
         assert torch.equal(found[0], want[0])
         assert torch.equal(found[1], want[1])
 
@@ -126,18 +126,18 @@ def clipped(mesh, name):
     return total, [whole(w).detach() for w in model.parameters()]
 
 
-def test_clipping(crew: Crew) -> None:
+def test_clipping(pool: RankPool) -> None:
     model, given, options = made("decoder")
     model(*given, **options).square().sum().backward()
     total = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     torch.optim.SGD(model.parameters(), lr=0.1).step()
-    for found in crew.run(clipped, 2, name="decoder"):
+    for found in pool.run(clipped, 2, name="decoder"):
         torch.testing.assert_close(found[0], total)
         torch.testing.assert_close(found[1], [w.detach() for w in model.parameters()])
 
 
-def test_drawing_needs_a_seed(crew: Crew) -> None:
-    for failed in crew.tried(generated, 2, name="decoder", temperature=0.7):
+def test_drawing_needs_a_seed(pool: RankPool) -> None:
+    for failed in pool.run_or_errors(generated, 2, name="decoder", temperature=0.7):
         assert "seed: got None for a model on several ranks" in failed.message
 
 
@@ -152,18 +152,18 @@ def on_a_grid(mesh, named):
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_one_axis_of_two(crew: Crew, named: bool) -> None:
+def test_one_axis_of_two(pool: RankPool, named: bool) -> None:
     """Heads along one axis, rows of the batch along the other."""
     model, (tokens,), _ = made("decoder")
-    found = crew.run(on_a_grid, 4, named=named)
+    found = pool.run(on_a_grid, 4, named=named)
     with torch.no_grad():
         torch.testing.assert_close(torch.cat([found[0], found[2]]), model(tokens), rtol=1e-10, atol=1e-10)
     assert torch.equal(found[2], found[3])
 
 
-def test_training(crew: Crew) -> None:
+def test_training(pool: RankPool) -> None:
     want = learned(None, "encoder and decoder")
-    assert crew.run(learned, 2, name="encoder and decoder") == pytest.approx([want, want], rel=1e-9)
+    assert pool.run(learned, 2, name="encoder and decoder") == pytest.approx([want, want], rel=1e-9)
 
 
 def saved(mesh, path):
@@ -174,8 +174,8 @@ def saved(mesh, path):
         return model(tokens)
 
 
-def test_a_file_holds_the_whole(crew: Crew, tmp_path) -> None:
-    for rank, answer in enumerate(crew.run(saved, 2, path=str(tmp_path))):
+def test_a_file_holds_the_whole(pool: RankPool, tmp_path) -> None:
+    for rank, answer in enumerate(pool.run(saved, 2, path=str(tmp_path))):
         with torch.no_grad():
             torch.testing.assert_close(qkv.nn.load(tmp_path / f"{rank}.safetensors")(TOKENS), answer)
 
@@ -229,14 +229,14 @@ def shared():
         ("dropout", "0.1 while training"),
     ],
 )
-def test_refusals(crew: Crew, what: str, said: str) -> None:
-    for failed in crew.tried(refused, 2, what=what):
+def test_refusals(pool: RankPool, what: str, said: str) -> None:
+    for failed in pool.run_or_errors(refused, 2, what=what):
         assert isinstance(failed, JobFailed)
         assert "QkvError" in failed.kinds
         assert said in failed.message
 
 
-def test_a_refusal_of_one_rank_reaches_the_others(crew: Crew) -> None:
-    first, second = crew.tried(refused, 2, what="one")
+def test_a_refusal_of_one_rank_reaches_the_others(pool: RankPool) -> None:
+    first, second = pool.run_or_errors(refused, 2, what="one")
     assert "rank 1 refused the call" in first.message
     assert "7 heads" in second.message

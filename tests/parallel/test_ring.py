@@ -6,7 +6,7 @@ import torch
 import qkv
 from qkv.backends.base import RUNS
 from qkv.parallel.transfer import TRAFFIC
-from ranks import Crew
+from ranks import RankPool
 
 LENGTHS = {2: (11, 6), 3: (7, 0, 10), 4: (2, 5, 7, 3)}
 EVEN = {2: (9, 8), 3: (6, 6, 5), 4: (4, 4, 4, 5)}
@@ -51,9 +51,9 @@ def inputs(dtype=torch.float64, length=17):
     return query, key, value, grads
 
 
-def check(crew: Crew, ranks: int, lengths, options, dtype=torch.float64, **tolerance) -> list:
+def check(pool: RankPool, ranks: int, lengths, options, dtype=torch.float64, **tolerance) -> list:
     query, key, value, grads = inputs(dtype)
-    found = crew.run(job, ranks, query=query, key=key, value=value, grads=grads, lengths=lengths, options=options)
+    found = pool.run(job, ranks, query=query, key=key, value=value, grads=grads, lengths=lengths, options=options)
     options = with_mask(options)
     own = [t.clone().requires_grad_() for t in (query, key, value)]
     if options.get("bias") is not None:
@@ -74,8 +74,8 @@ def check(crew: Crew, ranks: int, lengths, options, dtype=torch.float64, **toler
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("mask", range(len(MASKS)), ids=lambda place: repr(MASKS[place]))
 @pytest.mark.parametrize("lengths", [EVEN, LENGTHS], ids=["even", "uneven"])
-def test_equals_one_process(crew: Crew, ranks: int, mask, lengths) -> None:
-    runs = check(crew, ranks, lengths[ranks], {"mask": mask}, rtol=1e-11, atol=1e-11)
+def test_equals_one_process(pool: RankPool, ranks: int, mask, lengths) -> None:
+    runs = check(pool, ranks, lengths[ranks], {"mask": mask}, rtol=1e-11, atol=1e-11)
     assert all(run["parallel.ring"] == 1 for run in runs)
 
 
@@ -91,15 +91,15 @@ def test_equals_one_process(crew: Crew, ranks: int, mask, lengths) -> None:
     ],
     ids=["softcap", "sink", "lse", "bias", "narrow bias", "dense"],
 )
-def test_options(crew: Crew, options) -> None:
+def test_options(pool: RankPool, options) -> None:
     for ranks in (2, 4):
-        check(crew, ranks, EVEN[ranks], {**options, "mask": qkv.Causal()}, rtol=1e-11, atol=1e-11)
+        check(pool, ranks, EVEN[ranks], {**options, "mask": qkv.Causal()}, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_dtypes(crew: Crew, dtype) -> None:
+def test_dtypes(pool: RankPool, dtype) -> None:
     near = {"rtol": 2e-5, "atol": 2e-5} if dtype is torch.float32 else {"rtol": 3e-2, "atol": 3e-2}
-    runs = check(crew, 3, EVEN[3], {"mask": qkv.Causal()}, dtype, **near)
+    runs = check(pool, 3, EVEN[3], {"mask": qkv.Causal()}, dtype, **near)
     assert all(run["parallel.flash"] for run in runs)
 
 
@@ -111,9 +111,9 @@ def sending(mesh, mask, lengths):
     return TRAFFIC["data bytes"]
 
 
-def test_a_window_sends_only_what_it_sees(crew: Crew) -> None:
+def test_a_window_sends_only_what_it_sees(pool: RankPool) -> None:
     lengths = (7, 7, 7, 7)
     token = 2 * 3 * (5 + 5) * 4
-    assert crew.run(sending, 4, mask=None, lengths=lengths) == [3 * 7 * token] * 4
+    assert pool.run(sending, 4, mask=None, lengths=lengths) == [3 * 7 * token] * 4
     narrow = qkv.Causal() & qkv.Window(left=2)
-    assert crew.run(sending, 4, mask=narrow, lengths=lengths) == [2 * token] * 3 + [0]
+    assert pool.run(sending, 4, mask=narrow, lengths=lengths) == [2 * token] * 3 + [0]

@@ -16,7 +16,7 @@ from qkv.backends.base import RUNS
 from qkv.errors import OptionError
 from qkv.parallel.scan import bytes_sent
 from qkv.parallel.transfer import TRAFFIC
-from ranks import Crew, JobFailed
+from ranks import JobFailed, RankPool
 
 # For each number of ranks, shards of queries and of keys that end together.
 SHARDS = {1: [(17,)], 2: [(11, 6)], 3: [(7, 0, 10)], 4: [(2, 5, 7, 3), (0, 13, 4, 0)]}
@@ -92,7 +92,7 @@ def check(found: list[Tensor], right: Any, what: str) -> None:
 
 @pytest.mark.parametrize("ranks", SHARDS)
 @pytest.mark.parametrize("dtype", SOME, ids=str)
-def test_equals_one_process(crew: Crew, ranks: int, dtype: torch.dtype) -> None:
+def test_equals_one_process(pool: RankPool, ranks: int, dtype: torch.dtype) -> None:
     tensors, grad = drawn(17, dtype)
     for lengths in SHARDS[ranks]:
         for shifted in (False, True):
@@ -102,7 +102,7 @@ def test_equals_one_process(crew: Crew, ranks: int, dtype: torch.dtype) -> None:
                 continue
             names = [(s, m) for s in SOME[dtype] for m in MASKS if (m == "shifted") == shifted]
             calls, shards = [(s, mask_of(m, 17)[0]) for s, m in names], (queries, [*lengths])
-            found = crew.run(job, ranks, tensors=tensors, grad=grad, shards=shards, calls=calls)
+            found = pool.run(job, ranks, tensors=tensors, grad=grad, shards=shards, calls=calls)
             for at, (similarity, mask) in enumerate(names):
                 assert all(rank[at][1].get("parallel.scan") == 1 for rank in found)
                 what = f"{similarity}, {mask}, {queries} queries, {lengths} keys"
@@ -112,12 +112,12 @@ def test_equals_one_process(crew: Crew, ranks: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("dtype", "names"), [(torch.float64, ["two-sided"]), (torch.float32, ["elu1", "polynomial 2"])], ids=str
 )
-def test_shards_of_many_chunks(crew: Crew, dtype: torch.dtype, names: list[str]) -> None:
+def test_shards_of_many_chunks(pool: RankPool, dtype: torch.dtype, names: list[str]) -> None:
     tensors, grad = drawn(547, dtype)
     tensors = tuple(t[:1, : t.shape[1] // 3] for t in tensors)
     grad, shards = grad[:1, :2], [1, 307, 239]
     calls = [(s, m) for s in names for m in (None, qkv.Causal())]
-    found = crew.run(job, 3, tensors=tensors, grad=grad, shards=(shards, shards), calls=calls)
+    found = pool.run(job, 3, tensors=tensors, grad=grad, shards=(shards, shards), calls=calls)
     for at, (similarity, mask) in enumerate(calls):
         right = reference(tensors, grad, similarities()[similarity], None if mask is None else 0, None)
         check(together(found, at), right, f"{similarity}, {mask}")
@@ -131,22 +131,22 @@ def without_kernels(mesh, **given) -> list[Any]:
 
 @pytest.mark.parametrize("job", [job, without_kernels])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_half_precision_sums_in_float32(crew: Crew, dtype: torch.dtype, job: Any) -> None:
+def test_half_precision_sums_in_float32(pool: RankPool, dtype: torch.dtype, job: Any) -> None:
     tensors, grad = drawn(17, dtype)
     names = [(s, m) for s in ("elu1", "two-sided") for m in ("all", "both")]
     calls = [(s, mask_of(m, 17)[0]) for s, m in names]
-    found = crew.run(job, 3, tensors=tensors, grad=grad, shards=([7, 0, 10],) * 2, calls=calls)
+    found = pool.run(job, 3, tensors=tensors, grad=grad, shards=([7, 0, 10],) * 2, calls=calls)
     for at, (similarity, mask) in enumerate(names):
         assert together(found, at)[0].dtype is dtype
         check(together(found, at), wanted(similarity, mask, 17, dtype), f"{similarity}, {mask}")
 
 
 @pytest.mark.parametrize("dims", [3, 2])
-def test_fewer_dimensions(crew: Crew, dims: int) -> None:
+def test_fewer_dimensions(pool: RankPool, dims: int) -> None:
     tensors, grad = drawn(17, torch.float64)
     (*tensors, grad), lost = [t[:, 0] if dims == 3 else t[0, 0] for t in (*tensors, grad)], 4 - dims
     calls = [("elu1", None), ("elu1", qkv.Causal())]
-    found = crew.run(job, 2, tensors=tensors, grad=grad, shards=([11, 6],) * 2, calls=calls)
+    found = pool.run(job, 2, tensors=tensors, grad=grad, shards=([11, 6],) * 2, calls=calls)
     for at, offset in enumerate((None, 0)):
         four = [t.unsqueeze(1) if lost == 1 else t[None, None] for t in (*tensors, grad)]
         got = [t.unsqueeze(1) if lost == 1 else t[None, None] for t in together(found, at)]
@@ -168,19 +168,19 @@ def of_poison(mesh, tensors, shards, mask, similarity, queries=None) -> Any:
     ("similarity", "dtype"),
     [("elu1", torch.float32), ("two-sided", torch.float32), ("elu1", torch.float64), ("polynomial 2", torch.float32)],
 )
-def test_what_is_padded_cannot_matter(crew: Crew, similarity: str, dtype: torch.dtype) -> None:
+def test_what_is_padded_cannot_matter(pool: RankPool, similarity: str, dtype: torch.dtype) -> None:
     (query, key, value), _ = drawn(17, dtype)
     keep = torch.ones(2, 17, dtype=torch.bool)
     keep[0, :9], keep[1, 4:13] = False, False
     hidden = ~keep[:, None, :, None]
     shards = [7, 0, 10]
     for mask in (qkv.Padding(keep=keep), qkv.Causal() & qkv.Padding(keep=keep)):
-        clean = crew.run(of_poison, 3, tensors=[query, key, value], shards=shards, mask=mask, similarity=similarity)
+        clean = pool.run(of_poison, 3, tensors=[query, key, value], shards=shards, mask=mask, similarity=similarity)
         bad = [query, key.masked_fill(hidden, nan), value.masked_fill(hidden, inf)]
         if mask.parts()[1:]:  # the first nine queries of row 0 see nothing
             bad[0] = query.clone()
             bad[0][0, :, :9] = nan
-        found = crew.run(of_poison, 3, tensors=bad, shards=shards, mask=mask, similarity=similarity)
+        found = pool.run(of_poison, 3, tensors=bad, shards=shards, mask=mask, similarity=similarity)
         for (out, grads, ran), (right, right_grads, _) in zip(found, clean, strict=True):
             assert ran.get("parallel.scan") == 1
             assert torch.equal(out, right)
@@ -191,13 +191,13 @@ def test_what_is_padded_cannot_matter(crew: Crew, similarity: str, dtype: torch.
     ("similarity", "dtype"),
     [("elu1", torch.float32), ("elu1 undivided", torch.float64), ("polynomial 2", torch.float32)],
 )
-def test_what_is_attended_is_not_hidden(crew: Crew, similarity: str, dtype: torch.dtype) -> None:
+def test_what_is_attended_is_not_hidden(pool: RankPool, similarity: str, dtype: torch.dtype) -> None:
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5}[dtype]
     for place, number in ((0, inf), (1, nan), (2, -inf)):
         tensors, _ = drawn(17, dtype)
         tensors[place][1, 2, 8, 3] = number
         for mask in (qkv.Causal(), None):
-            found = crew.run(of_poison, 3, tensors=tensors, shards=[7, 0, 10], mask=mask, similarity=similarity)
+            found = pool.run(of_poison, 3, tensors=tensors, shards=[7, 0, 10], mask=mask, similarity=similarity)
             assert all(ran.get("parallel.scan.odd") == 1 for _, _, ran in found)
             out = torch.cat([out for out, _, _ in found], dim=2)
             right = qkv.attention(*tensors, similarity=similarities()[similarity], mask=mask, backend="linear")
@@ -206,10 +206,10 @@ def test_what_is_attended_is_not_hidden(crew: Crew, similarity: str, dtype: torc
                 assert bool(out[:, :, :8].isfinite().all())
 
 
-def test_what_nobody_sees_yet_cannot_matter(crew: Crew) -> None:
+def test_what_nobody_sees_yet_cannot_matter(pool: RankPool) -> None:
     (query, key, value), _ = drawn(17, torch.float64)
     key[:, :, 12:], value[:, :, 12:] = nan, nan
-    found = crew.run(
+    found = pool.run(
         of_poison,
         3,
         tensors=[query, key, value],
@@ -240,7 +240,7 @@ def of_bytes(mesh, length, similarity, mask) -> tuple[int, int]:
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
-def test_bytes_do_not_depend_on_the_length(crew: Crew, ranks: int, causal: bool) -> None:
+def test_bytes_do_not_depend_on_the_length(pool: RankPool, ranks: int, causal: bool) -> None:
     for similarity, features in (("elu1", 7), ("polynomial 2", 36)):
         state = 4 * 2 * 3 * features * (5 + 1)
         right = [
@@ -249,7 +249,7 @@ def test_bytes_do_not_depend_on_the_length(crew: Crew, ranks: int, causal: bool)
         ]
         for length in (19, 211):
             mask = qkv.Causal() if causal else None
-            found = crew.run(of_bytes, ranks, length=length, similarity=similarity, mask=mask)
+            found = pool.run(of_bytes, ranks, length=length, similarity=similarity, mask=mask)
             assert found == right
         assert all(max(pair) <= state * ((ranks - 1).bit_length() if causal else 2) for pair in right)
 
@@ -265,8 +265,8 @@ def of_learning(mesh, shards, mask) -> Any:
 
 
 @pytest.mark.parametrize("mask", [None, qkv.Causal()], ids=repr)
-def test_the_parts_of_a_maps_gradient_add_up(crew: Crew, mask: Any) -> None:
-    found = crew.run(of_learning, 3, shards=[7, 0, 10], mask=mask)
+def test_the_parts_of_a_maps_gradient_add_up(pool: RankPool, mask: Any) -> None:
+    found = pool.run(of_learning, 3, shards=[7, 0, 10], mask=mask)
     phi = learned().double()
     tensors, grad = drawn(17, torch.float64)
     quadratic(*tensors, qkv.FeatureMap(phi), offset=None if mask is None else 0)[0].backward(grad)
@@ -274,11 +274,11 @@ def test_the_parts_of_a_maps_gradient_add_up(crew: Crew, mask: Any) -> None:
         torch.testing.assert_close(sum(parts), parameter.grad, rtol=1e-11, atol=1e-11)
 
 
-def test_the_order_of_arrival_does_not_show(crew: Crew) -> None:
+def test_the_order_of_arrival_does_not_show(pool: RankPool) -> None:
     tensors, grad = drawn(17, torch.float32)
     given = {"tensors": tensors, "grad": grad, "shards": ([2, 5, 7, 3],) * 2}
     calls = [("elu1", None), ("elu1", qkv.Causal())]
-    first, late = (crew.run(job, 4, **given, calls=calls, pause=pause) for pause in (0.0, 0.03))
+    first, late = (pool.run(job, 4, **given, calls=calls, pause=pause) for pause in (0.0, 0.03))
     for at in range(2):
         assert all(torch.equal(a, b) for a, b in zip(together(first, at), together(late, at), strict=True))
 
@@ -292,21 +292,23 @@ def test_the_order_of_arrival_does_not_show(crew: Crew) -> None:
     ],
     ids=repr,
 )
-def test_refuses_what_sums_cannot_say(crew: Crew, mask: Any, keys: list[int], says: str) -> None:
+def test_refuses_what_sums_cannot_say(pool: RankPool, mask: Any, keys: list[int], says: str) -> None:
     tensors, grad = drawn(17, torch.float64)
     given = {"tensors": tensors, "grad": grad, "shards": ([7, 10], keys), "calls": [("elu1", mask)]}
-    for answer in crew.tried(job, 2, **given):
+    for answer in pool.run_or_errors(job, 2, **given):
         assert isinstance(answer, JobFailed)
         assert "BackendRefused" in answer.kinds
         assert says in answer.message
-    crew.run(job, 2, **given, split="auto")
+    pool.run(job, 2, **given, split="auto")
 
 
-def test_refuses_another_form(crew: Crew) -> None:
+def test_refuses_another_form(pool: RankPool) -> None:
     tensors, grad = drawn(17, torch.float64)
     given = {"tensors": tensors, "grad": grad, "shards": ([7, 10],) * 2, "calls": [("elu1", None)]}
-    assert all("backend='reference'" in answer.message for answer in crew.tried(job, 2, **given, backend="reference"))
-    crew.run(job, 2, **given, backend="linear")
+    assert all(
+        "backend='reference'" in answer.message for answer in pool.run_or_errors(job, 2, **given, backend="reference")
+    )
+    pool.run(job, 2, **given, backend="linear")
 
 
 def of_other_maps(mesh) -> None:
@@ -325,9 +327,9 @@ def of_second_derivatives(mesh) -> str:
     return "refused"
 
 
-def test_maps_that_differ_are_named_and_second_derivatives_refused(crew: Crew) -> None:
-    for answer in crew.tried(of_other_maps, 2):
+def test_maps_that_differ_are_named_and_second_derivatives_refused(pool: RankPool) -> None:
+    for answer in pool.run_or_errors(of_other_maps, 2):
         assert isinstance(answer, JobFailed)
         assert "Disagreement" in answer.kinds
         assert "features of the map: 11, with parameters that learn on rank 0, 12" in answer.message
-    assert crew.run(of_second_derivatives, 2) == ["refused"] * 2
+    assert pool.run(of_second_derivatives, 2) == ["refused"] * 2

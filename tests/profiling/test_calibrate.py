@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_calls() -> None:
 
 def test_a_whole_calibration_of_few_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real thing, with one call of each kind: every roof, every engine, and dots for a roofline."""
-    monkeypatch.setattr("qkv.profiling.calibrate.MANY", 1)
+    monkeypatch.setattr("qkv.profiling.calibrate.CALLS_PER_KIND", 1)
     parts: list[float] = []
     machine = Machine.measure(lambda what, part: parts.append(part))
     assert machine.measured

@@ -27,7 +27,7 @@ def test_a_process_that_ends_is_told(monkeypatch):
 
     here, there = multiprocessing.Pipe(duplex=False)
     there.close()
-    with pytest.raises(OptionError, match="a process ended"):
+    with pytest.raises(OptionError, match="a process that exited"):
         ranks._receive(here)
     here, there = multiprocessing.Pipe(duplex=False)
     there.send("RuntimeError: no such interface")

@@ -267,7 +267,7 @@ def test_one_block_inside_another_counts_for_both_and_one_used_again_counts_on()
     with inner:
         torch.mm(x, x.t())
     assert inner.products == 180
-    with inner, pytest.raises(OptionError, match="counting already"), inner:
+    with inner, pytest.raises(OptionError, match="already counting"), inner:
         pass
 
 

@@ -6,12 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
+import qkv.theory
 from qkv import theory
 from qkv.cli import main
 from qkv.cli.prove import Outcome, _blocks
 from qkv.maths.moments import VECTOR_MEAN
 from qkv.render import document as d
-from qkv.theory import Claim, Evidence, Line
+from qkv.theory.claim import (
+    Claim,
+    Evidence,
+    Line,
+    correction_items,
+    derivation_block,
+    derivation_chains,
+    statement_blocks,
+)
 
 MEAN, VARIANCE = "E[q^T k]", r"\operatorname{Var}(q^T k)"
 
@@ -65,7 +74,7 @@ def test_qkv_prove_ends_with_1(answer: str, monkeypatch, capsys) -> None:
         main()
     assert ended.value.code == 1
     said = capsys.readouterr().out
-    assert "RED" in said
+    assert "FAILS" in said
     assert "μ = (1, 2)" in said
 
 
@@ -88,3 +97,32 @@ def test_formulas_among_the_words_are_read(name: str, made) -> None:
     assert [piece.source for piece in said if isinstance(piece, d.Maths) and piece.tree() is None] == []
     words = [piece.text for piece in said if isinstance(piece, d.Text) and piece.style == ""]
     assert [text for text in words if re.search(r"[_^$\\√‖∑ᵀ]", text)] == []
+
+
+def without_evidence(name: str) -> Claim:
+    return sys.modules[f"qkv.theory.{name}"].without_evidence()
+
+
+def test_chains_make_up_the_derivation() -> None:
+    for name in ("reach", "normalisation"):
+        claim = without_evidence(name)
+        whole = derivation_block(claim).steps
+        assert len(whole) == len(claim.derivation)
+        assert tuple(step for chain in derivation_chains(claim) for step in chain.steps) == whole
+        assert all(chain.steps[0].relation == "" for chain in derivation_chains(claim))
+        assert {step.verdict for step in whole} <= {"", "proved", "tested"}
+        assert len(correction_items(claim).items) == len(claim.corrections)
+        assert statement_blocks(claim)
+
+
+def test_the_claim_without_its_evidence() -> None:
+    full, bare = qkv.theory.reach(), without_evidence("reach")
+    assert not bare.evidence
+    assert (full.title, full.statement, full.derivation) == (bare.title, bare.statement, bare.derivation)
+
+
+def test_a_line_that_does_not_follow_says_why() -> None:
+    wrong = Claim("n", "t", "s", {"k": "natural"}, (Line("k + k", "", ""), Line("3 k", "collected")))
+    last = derivation_block(wrong).steps[-1]
+    assert not last.stands
+    assert last.remark

@@ -2,22 +2,27 @@
 
 from itertools import product
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import qkv
 from qkv.theory.reach import (
     any_key_can_win,
+    anywhere,
     apart,
     attained,
+    bound,
     causal,
     fields,
     figure,
     one_layer,
     overlapping,
+    paths,
     same_in_every_layer,
     shifted,
     softmax_reaches_all,
+    spread,
     stack,
 )
 
@@ -56,8 +61,8 @@ def test_statements_that_are_wrong_are_refuted() -> None:
 def test_a_stack_that_looks_elsewhere_is_refuted() -> None:
     looks = apart(7, 1, 2)
     assert stack(looks, 0, "as said").kind == "tested"
-    assert stack(looks, 0, "more said", said=[2**7 - 1] * 7).kind == "refuted"
-    assert stack(looks, 0, "fewer said", said=fields(looks[:1])).kind == "refuted"
+    assert stack(looks, 0, "more expected", expected=[2**7 - 1] * 7).kind == "refuted"
+    assert stack(looks, 0, "fewer expected", expected=fields(looks[:1])).kind == "refuted"
 
 
 def test_argmax_does_not_reach_all_by_derivatives_and_small_changes_do_not_matter() -> None:
@@ -71,3 +76,24 @@ def test_figure_has_the_bound_and_the_cap() -> None:
     svg = figure(length=40, layers=4, draws=3)
     assert "bound (k+1)ⁿ" in svg
     assert "all 40 positions" in svg
+
+
+@given(st.integers(1, 9), st.integers(1, 3), st.integers(1, 4), st.integers(0, 99), st.booleans(), st.data())
+def test_paths_end_in_the_field_and_are_as_many_as_the_bound(length, heads, layers, seed, residual, data) -> None:
+    looks = anywhere(length, heads, layers, seed)
+    output = data.draw(st.integers(0, length - 1))
+    counts = paths(looks, output, residual)
+    assert [sum(row) for row in counts] == [bound(heads, n, residual) for n in range(layers + 1)]
+    for below in range(1, layers + 1):
+        bits = fields(looks[layers - below :], residual)[output]
+        assert [count > 0 for count in counts[below]] == [bool(bits >> j & 1) for j in range(length)]
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_what_is_spread_attains_the_bound_everywhere(residual: bool) -> None:
+    for length, heads, layers in product((2, 5, 17, 32), (1, 2, 3, 4), (1, 2, 3, 6)):
+        most = bound(heads, layers, residual)
+        found = fields(spread(length, heads, layers, residual), residual)
+        assert {bits.bit_count() for bits in found} == {min(length, most)}
+        causal = fields(spread(length, heads, layers, residual, wrapped=False), residual)
+        assert [bits.bit_count() for bits in causal] == [min(i, most) for i in range(1, length + 1)]

@@ -60,8 +60,8 @@ def test_weights_without_a_scale_or_with_its_sign_lost_are_refuted():
     assert [e.kind for e in _attended(0, weigh=without_sign)] == ["tested", "refuted"]
 
 
-def test_documents_are_corrected(claim):
-    assert {c.document.split()[0] for c in claim.corrections} == {"000", "002", "003", "004"}
+def test_solutions_are_corrected(claim):
+    assert {c.document.split(" ")[0].strip(",") for c in claim.corrections} == {"scaling", "saturation"}
 
 
 def test_figure_is_seeded(claim):

@@ -106,7 +106,7 @@ def decode(
     (torch.Size([1, 4, 1, 8]), 3)
     """
     if unknown:
-        raise_unknown_arguments("decode", unknown)
+        raise_unknown_arguments(decode, unknown)
     limit_threads_after_fork()
     if isinstance(cache, LinearState):
         return _decode_state(query, key, value, cache, similarity, mask, bias, lengths, padding)

@@ -172,7 +172,7 @@ def prove(
     quick: Annotated[bool, typer.Option("--quick", help="Skip the claims that train a model")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Prove and test claims about attention, and say where documents are wrong about it"""
+    """Prove and test claims about attention, and say where published solutions are wrong"""
     from .prove import Options, run, show_list
 
     if names:

@@ -39,7 +39,7 @@ def run(
         return check_part(words, seed, hint, as_json)
     if seed is not None or hint is not None:
         given = "--seed" if seed is not None else "--hint"
-        raise UsageError(complaint(given, "together with --gold or --let", "a problem and a part of the bank"))
+        raise UsageError(complaint(given, "it together with --gold or --let", "a problem and a part of the bank"))
     answer, gold = _answer(words), _gold(gold)
     symbols = declared(lets)
     try:

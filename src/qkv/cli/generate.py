@@ -251,7 +251,7 @@ def _run(
 
 
 def _choices(loaded: Loaded, options: Options) -> GenerationConfig:
-    """The options of the command line and the checkpoint's special tokens; its other settings, as beams, are ignored."""
+    """The command line's options and the checkpoint's special tokens; its other settings, as beams, are ignored."""
     own = loaded.model.generation_config
     tokens = {name: getattr(own, name, None) for name in _TOKENS} if own is not None else {}
     tokens["pad_token_id"] = loaded.tokenizer.pad_token_id

@@ -10,8 +10,8 @@ from pathlib import Path
 import typer
 
 from ..errors import OptionError, complaint
+from ..lab import run as serve
 from ..lab.checkpoints import FOLDER
-from ..lab.running import run as serve
 
 
 def run(host: str, port: int | None, models: str | None, browser: bool, as_json: bool) -> None:

@@ -51,9 +51,9 @@ def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audi
     if plot is not None and Path(plot).suffix.lower() not in PICTURES:
         raise UsageError(complaint("--plot", repr(plot), f"a file that ends in {' or '.join(PICTURES)}"))
     if audit and (as_csv or plot is not None):
-        raise UsageError(complaint("--audit", "together with --csv or --plot", "--audit alone, or with --json"))
+        raise UsageError(complaint("--audit", "it together with --csv or --plot", "--audit alone, or with --json"))
     if audit and options.spread is not None:
-        raise UsageError(complaint("--audit", "together with --machines", "one of them"))
+        raise UsageError(complaint("--audit", "it together with --machines", "one of them"))
     if options.link is not None and options.spread is None:
         raise UsageError(complaint("--link", "without --machines", "both", "one machine needs no link"))
     chosen = _models(options)
@@ -111,7 +111,7 @@ def _models(options: Options) -> list[Model]:
     named = bool(options.models or options.configs)
     words = ", ".join(f"--{name.replace('_', '-')}" for name, value in options.by_hand.items() if value is not None)
     if by_hand and named:
-        raise UsageError(complaint(words, "together with --model or --config", "a model by name, or all its sizes"))
+        raise UsageError(complaint(words, "it together with --model or --config", "a model by name, or all its sizes"))
     if by_hand:
         missing = [f"--{name}" for name in ("layers", "width", "heads") if options.by_hand.get(name) is None]
         if missing:

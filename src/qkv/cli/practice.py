@@ -36,7 +36,7 @@ class Ended(Exception):
 
 @dataclass
 class Session:
-    """The questions that were asked, and how each ended; `before` is the stored progress, `now` that of this session."""
+    """The questions that were asked, and how each ended; `before` is the stored progress, `now` this session's."""
 
     before: kept.Progress
     now: kept.Progress = field(default_factory=kept.Progress)

@@ -122,7 +122,9 @@ def _chosen(known: Mapping[str, Callable[..., Claim]], options: Options) -> dict
         raise UsageError(str(error)) from None
     slow = [name for name in names if options.quick and getattr(known[name], "slow", False)]
     if slow:
-        raise UsageError(complaint("--quick", f"together with {', '.join(slow)}, which trains a model", "one of them"))
+        raise UsageError(
+            complaint("--quick", f"it together with {', '.join(slow)}, which trains a model", "one of them")
+        )
     return {name: known[name] for name in names}
 
 
@@ -318,7 +320,7 @@ def _blocks(outcome: Outcome, drawn: bool) -> list[d.Block]:
     if claim is None:
         return [d.Note("Stopped with an error", (d.Paragraph(outcome.error),), "refuted")]
     blocks = statement_blocks(claim)
-    where = f", from {', '.join(claim.sources)}" if claim.sources else ""
+    where = f", on the exercises {', '.join(claim.sources)}" if claim.sources else ""
     blocks.append(d.Paragraph((d.Text("Claim "), d.Text(claim.name, "code"), d.Text(f"{where}."))))
     if claim.derivation:
         blocks += [d.Heading("Derivation", 3), derivation_block(claim)]
@@ -329,7 +331,7 @@ def _blocks(outcome: Outcome, drawn: bool) -> list[d.Block]:
     if drawn and claim.figure is not None:
         blocks.append(_figure(claim))
     if claim.corrections:
-        blocks += [d.Heading("Where the documents are wrong or loose", 3), correction_items(claim)]
+        blocks += [d.Heading("Where published solutions are wrong or imprecise", 3), correction_items(claim)]
     return blocks
 
 

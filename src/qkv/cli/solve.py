@@ -126,25 +126,25 @@ def _check_combinations(options: Options) -> None:
         raise UsageError(complaint(", ".join(more), "no matrices of your own", "matrices, or --given", hint))
     if options.own and options.given is not None:
         raise UsageError(
-            complaint("--given", f"together with --{next(iter(options.own))}", "a file or matrices, not both")
+            complaint("--given", f"it together with --{next(iter(options.own))}", "a file or matrices, not both")
         )
     if options.given is not None and more:
-        raise UsageError(complaint(more[0], "together with --given", "scale, token or mask in the file"))
+        raise UsageError(complaint(more[0], "it together with --given", "scale, token or mask in the file"))
     if own and options.seed is not None:
-        raise UsageError(complaint("--seed", "together with your own numbers", "one of them"))
+        raise UsageError(complaint("--seed", "it together with your own numbers", "one of them"))
     made = [name for name in ("copies", "export") if getattr(options, name) is not None]
     if len(made) > 1:
         raise UsageError(complaint("--copies and --export", "together", "one of them"))
     if made and (options.to or options.sheet is not None or own or options.names):
         raise UsageError(
-            complaint(f"--{made[0]}", "together with --to, --sheet, --list or your own numbers", "it alone")
+            complaint(f"--{made[0]}", "it together with --to, --sheet, --list or your own numbers", "it alone")
         )
     if made and options.out is None:
         raise UsageError(complaint("--out", "nothing", f"the folder for --{made[0]} to write to"))
     unused = [name for name, value in (("--out", options.out), ("--as", options.form), ("--title", options.heading),
                                       ("--together", options.together)) if value]  # fmt: skip
     if unused and (not made or (made == ["export"] and unused != ["--out"])):
-        raise UsageError(complaint(unused[-1], "no --copies", "it together with --copies"))
+        raise UsageError(complaint(unused[-1], "it without --copies", "both of them"))
 
 
 def _requests(options: Options) -> list[Request]:
@@ -304,7 +304,7 @@ def print_sheets(requests: Sequence[Request], options: Options) -> None:
     if form not in SHEET_FORMATS:
         raise UsageError(complaint("--as", repr(options.form), f"one of {', '.join(SHEET_FORMATS)}"))
     if any(each.parts for each in requests):
-        raise UsageError(complaint("PART", "together with --copies", "whole problems"))
+        raise UsageError(complaint("PART", "it together with --copies", "whole problems"))
     if form in ("pdf", "tex"):
         from ..render.to_typst import compiler
 

@@ -153,11 +153,11 @@ class Wire(NamedTuple):
 
 
 def wire(split: str, spread: Spread) -> Wire:
-    """Communication and work of a call split by "ring", "gather", "heads", "scan" or "best".
+    """Communication and work of a call split by "ring", "gather", "heads", "scan" or "argmax".
 
     Args:
         split: how the call is split. "ring": keys and values pass along; "gather": every rank fetches the keys and
-            values that it needs; "heads": tokens are exchanged for heads; "scan": sums of linear attention; "best":
+            values that it needs; "heads": tokens are exchanged for heads; "scan": sums of linear attention; "argmax":
             argmax.
         spread: the call and its ranks.
 
@@ -179,7 +179,7 @@ def wire(split: str, spread: Spread) -> Wire:
 def merged_step(
     batch: Number, heads: Number, value_width: Number, ranks: int, sums: Number = SUM_BYTES
 ) -> tuple[Number, Number]:
-    """(bytes, messages) that a rank sends to decode one token of one layer from a cache split over ranks: its output and
+    """(bytes, messages) that a rank sends to decode one token of a layer from a cache split over ranks: its output and
     log-sum-exp, to every other rank, or from DOUBLING_RANKS ranks on to ⌈log₂ ranks⌉ of them.
 
     >>> merged_step(batch=1, heads=32, value_width=128, ranks=4)
@@ -192,8 +192,8 @@ def merged_step(
 
 
 def pair_flops(spread: Spread, pairs: Number, *, backward: bool = False) -> Number:
-    """Flops of products: a score and a weighted value for each pair; backward, the score again and four products for the
-    gradients of weights, values, queries and keys."""
+    """Flops of products: a score and a weighted value for each pair; backward, the score again and four products for
+    the gradients of weights, values, queries and keys."""
     each = 3 * spread.width + 2 * spread.value_width if backward else spread.width + spread.value_width
     return 2 * spread.batch * pairs * each
 
@@ -286,9 +286,9 @@ def _scan(s: Spread) -> Wire:
     return Wire("scan", (2 if s.learns else 1) * total, forward, backward, shard_bytes(s) + 3 * state)
 
 
-def _best(s: Spread) -> Wire:
-    """Queries go to the ranks whose keys they may attend to, and the best keys come back with their positions; then each
-    query requests its value from all ranks, one of which has it."""
+def _argmax(s: Spread) -> Wire:
+    """Queries go to the ranks whose keys they may attend to, and the best keys come back with their positions; then
+    each query requests its value from all ranks, one of which has it."""
     all_rows, most = _queries_sent(s)
     rows = s.batch * s.heads
     found = INDEX_BYTES + s.width * s.item
@@ -300,11 +300,11 @@ def _best(s: Spread) -> Wire:
     backward = Phase(values, 0, 0, _peers(s), 0) if s.learns else None
     total = all_rows * rows * (s.width * s.item + found + INDEX_BYTES) + s.ranks * values * (2 if s.learns else 1)
     peak = shard_bytes(s) + rows * s.shard * (2 * s.width * s.item + 2 * found)
-    return Wire("best", total, forward, backward, peak)
+    return Wire("argmax", total, forward, backward, peak)
 
 
 _OF_SPLIT: dict[str, Callable[[Spread], Wire]] = {
-    "ring": _ring, "gather": _gather, "heads": _heads, "scan": _scan, "best": _best
+    "ring": _ring, "gather": _gather, "heads": _heads, "scan": _scan, "argmax": _argmax
 }  # fmt: skip
 SPLITS = tuple(_OF_SPLIT)
 
@@ -596,5 +596,6 @@ def write_points(points: Iterable[Point], file: Path | str | None = None) -> Pat
 
 def _point(entry: dict[str, Any]) -> Point:
     known = {each.name for each in fields(Point)}
+    entry = {**entry, "split": "argmax"} if entry.get("split") == "best" else entry  # the name in older files
     point = Point(**{name: value for name, value in entry.items() if name in known and name != "link"})
     return point if entry.get("link") is None else replace(point, link=Link(**entry["link"]))

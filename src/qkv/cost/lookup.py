@@ -21,8 +21,10 @@ def match_name(argument: str, given: str, known: Iterable[str], what: str, hint:
     """The known name that `given` stands for; OptionError with the nearest names if there is not exactly one.
 
     >>> known = ["gpt-2", "gpt-2-xl", "llama-3-8b"]
-    >>> match_name("model", "GPT2", known, "a model"), match_name("model", "meta-llama/Meta-Llama-3-8B", known, "a model")
-    ('gpt-2', 'llama-3-8b')
+    >>> match_name("model", "GPT2", known, "a model")
+    'gpt-2'
+    >>> match_name("model", "meta-llama/Meta-Llama-3-8B", known, "a model")
+    'llama-3-8b'
     """
     names = {_normalized(name): name for name in known}
     for form in _forms_of(given):

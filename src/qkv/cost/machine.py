@@ -1,6 +1,7 @@
-"""This machine in figures: measured by `qkv calibrate`, kept in the user's cache folder, used by `auto` and `plan`.
+"""Machines: this one, as `qkv calibrate` measured it, and those of hardware.toml, from their data sheets.
 
-Reading them back needs no torch. Before the first calibration there are built-in, conservative ones.
+A calibration is kept in the user's cache folder; dispatch and `plan` use it. Reading it needs no torch. Before the
+first calibration, built-in conservative rates apply.
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ from .lookup import match_name, read_data
 from .price import MEMORY_RATE, MULTIPLY_RATE, Price, Work
 from .sizes import check_size
 
-FORMAT = 2
-MAX_FILE_BYTES = 1 << 22  # of a file of figures
-# A multiply rate for a dtype that was not measured is that of float32.
+FORMAT = 3  # of calibration files
+HARDWARE_FILE = "hardware.toml"
+HERE = "here"
+# Formats to multiply in if a machine has no rate for the wanted one.
+_INSTEAD = {"bfloat16": ("float16", "float32"), "float16": ("bfloat16", "float32"), "float32": ()}
+MAX_FILE_BYTES = 1 << 22  # of a calibration file
 _ACTIVE: list[Machine | None] = []
 _LISTENERS: list[Callable[[], None]] = []
 
@@ -36,10 +40,16 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Machine:
-    """roofs: bytes or operations a second, by name ("read.memory", "multiply.float32.square", …) and the seconds of a
-    call ("call"). prices: for each engine, seconds for a unit of its work. errors: how far those were from
-    what they were fitted to, in the middle of the probes, as a part. dots: for a roofline, calls that were measured: a
-    name, flops a byte, and flops a second."""
+    """Rates and prices of a machine.
+
+    Attributes:
+        roofs: bytes or operations per second by name ("read.memory", "multiply.float32.square", …), and the seconds of
+            a call ("call").
+        prices: for each engine ("native", "sdpa.64.float32", …), seconds per unit of its work.
+        errors: for each engine, the median relative error of the fit.
+        dots: measured calls for a roofline chart: name, flops per byte, flops per second.
+        taken: when it was measured; "" for built-in rates.
+    """
 
     name: str
     cores: int
@@ -59,9 +69,9 @@ class Machine:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What cannot be right about the roofs: something else was running while they were measured."""
+        """Implausible roofs, which mean that other programs ran during the measurement."""
         found = []
-        pairs = [(f"{way}.cache", f"{way}.memory") for way in ("read", "write", "copy")]
+        pairs = [(f"{kind}.cache", f"{kind}.memory") for kind in ("read", "write", "copy")]
         for near, far in pairs:
             if self.roofs.get(near, math.inf) < 0.8 * self.roofs.get(far, 0.0):
                 found.append(f"{near} is slower than {far}")
@@ -72,35 +82,34 @@ class Machine:
 
     @property
     def memory_rate(self) -> float:
-        """Bytes a second that are read beyond the caches."""
+        """Bytes per second read from main memory."""
         return self.roofs.get("read.memory", MEMORY_RATE)
 
     def multiply_rate(self, dtype: str = "float32") -> float:
-        """Flops a second of a large product."""
+        """Flops per second of a large matrix product; that of float32 for a dtype that was not measured."""
         known = self.roofs.get(f"multiply.{dtype}.square", self.roofs.get("multiply.float32.square"))
         return MULTIPLY_RATE * self.cores if known is None else known
 
     def seconds(self, work: Work) -> float | None:
-        """How long a call takes here; None for an engine that was not measured."""
+        """Predicted time of a call; None for an engine that was not measured."""
         price = self.prices.get(work.engine)
         return None if price is None else price.seconds(work)
 
     @classmethod
     def measure(cls, progress: Progress | None = None) -> Machine:
-        """Measure this machine, about a quarter of a minute; `store()` keeps it. Nothing else should be running."""
-        # What measures stands above what is measured, and loads torch.
+        """Measure this machine, in about 15 seconds; `store()` keeps the result. Run nothing else meanwhile."""
+        # Imported by name: profiling is above cost, and loads torch.
         return import_module("qkv.profiling.calibrate").measure(progress)
 
     @classmethod
     def built_in(cls) -> Machine:
-        """What is assumed before anything was measured."""
+        """The rates assumed before a calibration."""
         cores = os.cpu_count() or 1
         return cls(processor_name(), cores, cores, memory_bytes())
 
     @classmethod
     def stored(cls) -> Machine | None:
-        """The figures of an earlier calibration of this machine with this version of torch; None where there are none
-        or where the file cannot be read."""
+        """The calibration of this machine with this version of torch; None if there is none or it is invalid."""
         try:
             return cls.read(calibration_path())
         except (OSError, OptionError):
@@ -108,26 +117,28 @@ class Machine:
 
     @classmethod
     def read(cls, file: Path | str) -> Machine:
-        """The figures in a file; OptionError where they make no sense."""
+        """A calibration from a file; OptionError if it is invalid."""
         file = Path(file)
         try:
-            # A pipe or a device has no end, and nobody is to wait for it.
+            # A pipe or a device could block forever.
             if file.exists() and not (file.is_file() and file.stat().st_size <= MAX_FILE_BYTES):
-                raise ValueError("no file of figures")
+                raise ValueError("not a calibration file")
             found = json.loads(file.read_text(encoding="utf-8"))
             return cls._checked(found)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
-            hint = "qkv calibrate measures again"
-            raise OptionError(complaint("machine", f"{file.name}: {error}", "figures of qkv calibrate", hint)) from None
+            hint = "run qkv calibrate"
+            raise OptionError(
+                complaint("machine", f"{file.name}: {error}", "a file written by qkv calibrate", hint)
+            ) from None
 
     @classmethod
     def _checked(cls, found: dict[str, Any]) -> Machine:
         if found.pop("format") != FORMAT:
-            raise ValueError("another version's format")
+            raise ValueError("format of another version")
         prices = {name: Price(*map(_check_figure, price)) for name, price in found.pop("prices").items()}
         roofs = {name: _check_rate(rate) for name, rate in found.pop("roofs").items()}
         if not {"read.memory", "multiply.float32.square"} <= roofs.keys():
-            raise ValueError("no roofs")
+            raise ValueError("roofs are missing")
         errors = {name: _check_figure(error) for name, error in found.pop("errors").items()}
         cores, threads, memory = (_check_count(found[name]) for name in ("cores", "threads", "memory_bytes"))
         torch, isa, taken = (str(found[name]) for name in ("torch", "isa", "taken"))
@@ -136,11 +147,11 @@ class Machine:
         )
         name = str(found["name"])
         if not all(each.isprintable() for each in (name, torch, isa, taken, *prices, *roofs, *errors)):
-            raise ValueError("names that cannot be printed")
+            raise ValueError("names with unprintable characters")
         return cls(name, cores, threads, memory, torch, isa, taken, roofs, prices, errors, dots)
 
     def store(self, file: Path | str | None = None) -> Path:
-        """Write the figures where `stored` finds them; a reader sees the old file or the new one, never a part."""
+        """Write the calibration to a file, by default the one that `stored` reads; it is replaced atomically."""
         file = calibration_path() if file is None else Path(file)
         plain = {**asdict(self), "format": FORMAT, "prices": {name: list(price) for name, price in self.prices.items()}}
         write_json(file, plain)
@@ -151,26 +162,33 @@ class Machine:
 
 
 def write_json(file: Path, plain: dict[str, Any]) -> None:
-    """Into a new file of a name that nobody can guess, then in its place: a link that waits there is not followed."""
+    """Write a new file with an unguessable name, then rename it: no partial file is seen, no symbolic link followed."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
+    temporary = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
     try:
-        with beside.open("x", encoding="utf-8") as new:
+        with temporary.open("x", encoding="utf-8") as new:
             json.dump(plain, new, indent=1)
-        beside.replace(file)
+        temporary.replace(file)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def active_machine() -> Machine | None:
-    """The figures that `auto` goes by: looked up once, None before the first calibration."""
+    """The calibration that dispatch uses: read once, None before the first calibration."""
     if not _ACTIVE:
         _ACTIVE.append(Machine.stored())
     return _ACTIVE[0]
 
 
 def use(machine: Machine | None) -> None:
-    """Go by these figures from now on, in this process; None goes by the built-in ones."""
+    """Use this machine's prices for dispatch in this process.
+
+    Args:
+        machine: a `Machine`, or None for the built-in rates.
+
+    Raises:
+        OptionTypeError: another type.
+    """
     if machine is not None and not isinstance(machine, Machine):
         raise OptionTypeError(complaint("machine", repr(machine), "a qkv.cost.Machine, or None"))
     _ACTIVE[:] = [machine]
@@ -179,18 +197,18 @@ def use(machine: Machine | None) -> None:
 
 
 def on_change(forget: Callable[[], None]) -> None:
-    """What was decided by earlier figures is to be forgotten."""
+    """Call `forget` whenever `use` changes the machine, to clear cached decisions."""
     _LISTENERS.append(forget)
 
 
 def calibration_path() -> Path:
-    """The file of this machine and this version of torch."""
+    """The calibration file of this machine and version of torch."""
     known = f"{processor_name()}|{os.cpu_count()}|{_torch_version()}"
     return cache_folder() / f"machine-{hashlib.sha256(known.encode()).hexdigest()[:12]}.json"
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for qkv: QKV_CACHE where that is set, else what the system says."""
+    """The user's cache folder for qkv: $QKV_CACHE if set, else the system's."""
     own = os.environ.get("QKV_CACHE")
     if own:
         return Path(own)
@@ -202,7 +220,7 @@ def cache_folder() -> Path:
 
 
 def processor_name() -> str:
-    """The processor's name, as the system gives it."""
+    """The processor's name according to the system."""
     table = Path("/proc/cpuinfo")
     for line in table.read_text(encoding="utf-8").splitlines() if table.exists() else ():
         if line.startswith("model name"):
@@ -211,7 +229,7 @@ def processor_name() -> str:
 
 
 def memory_bytes() -> int:
-    """Bytes of memory in all; 8 GiB where the system does not tell."""
+    """Bytes of main memory; 8 GiB if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -219,7 +237,7 @@ def memory_bytes() -> int:
 
 
 def last_level_cache() -> int:
-    """Bytes of the largest cache that the system tells of; 32 MiB where it tells nothing."""
+    """Bytes of the largest processor cache; 32 MiB if unknown."""
     sizes = []
     for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         text = (index / "size").read_text().strip()
@@ -229,7 +247,7 @@ def last_level_cache() -> int:
 
 
 def free_memory() -> int:
-    """Bytes that can be had without swapping; unknown systems are taken to have 8 GiB."""
+    """Bytes available without swapping; 8 GiB if unknown."""
     table = Path("/proc/meminfo")
     for line in table.read_text().splitlines() if table.exists() else ():
         if line.startswith("MemAvailable:"):
@@ -238,7 +256,7 @@ def free_memory() -> int:
 
 
 def _torch_version() -> str:
-    """Without loading torch."""
+    """Torch's version, without importing it."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -250,34 +268,35 @@ def _torch_version() -> str:
 def _check_figure(given: Any) -> float:
     number = float("nan") if isinstance(given, bool | str) else float(given)
     if not math.isfinite(number) or number < 0:
-        raise ValueError(f"{given!r} is no figure")
+        raise ValueError(f"{given!r} is not a number of at least 0")
     return number
 
 
 def _check_rate(given: Any) -> float:
     number = _check_figure(given)
     if not 1e-9 <= number <= 1e21:
-        raise ValueError(f"{given!r} is no figure of a machine")
+        raise ValueError(f"{given!r} is out of range")
     return number
 
 
 def _check_count(given: Any) -> int:
     number = _check_rate(given)
     if not number.is_integer():
-        raise ValueError(f"{given!r} is no whole number")
+        raise ValueError(f"{given!r} is not a whole number")
     return int(number)
-
-
-HARDWARE_FILE = "hardware.toml"
-HERE = "here"
-# What numbers are multiplied in where a machine has no rate for them.
-_INSTEAD = {"bfloat16": ("float16", "float32"), "float16": ("bfloat16", "float32"), "float32": ()}
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """rates: FLOP/s of matrix products by dtype, dense, without sparsity. bandwidth: bytes a second from memory.
-    memory: bytes. source: where the figures come from. measured: whether they were measured on this machine."""
+    """A machine for `plan`.
+
+    Attributes:
+        rates: FLOP/s of dense matrix products by dtype.
+        bandwidth: bytes per second from memory.
+        memory: bytes.
+        source: where the figures come from.
+        measured: whether they were measured on this machine.
+    """
 
     name: str
     rates: dict[str, float]
@@ -293,14 +312,15 @@ class Hardware:
             raise OptionTypeError(complaint("rates", repr(self.rates), "FLOP/s by dtype, such as {'float32': 1e12}"))
         for name, rate in [*self.rates.items(), ("bandwidth", self.bandwidth)]:
             if isinstance(rate, bool) or not isinstance(rate, int | float) or not isfinite(rate) or rate <= 0:
-                raise OptionError(complaint(name, repr(rate), "a positive number, a second"))
+                raise OptionError(complaint(name, repr(rate), "a positive number per second"))
 
     def rate(self, dtype: str) -> float:
-        """FLOP/s in a dtype, or in the nearest one that the machine multiplies."""
+        """FLOP/s in a dtype, or in the nearest one that the machine has a rate for."""
         return self.rates[self.rate_name(dtype)]
 
     def rate_name(self, dtype: str) -> str:
-        """
+        """The dtype whose rate is used for a dtype.
+
         >>> Hardware("old", {"float32": 1e12}, 1e11, 2**34).rate_name("bfloat16")
         'float32'
         """
@@ -310,12 +330,12 @@ class Hardware:
         raise OptionError(complaint("hardware", f"{self.name} without a rate for {dtype}", f"one of {[*self.rates]}"))
 
     def ridge(self, dtype: str) -> float:
-        """Flops for each byte from which the machine computes longer than it reads."""
+        """Flops per byte above which computing takes longer than reading."""
         return self.rate(dtype) / self.bandwidth
 
 
 def hardware() -> dict[str, Hardware]:
-    """Every machine by its name; "here" is this one.
+    """All machines of hardware.toml by name, and "here", this machine.
 
     >>> hardware()["h100-sxm"].bandwidth
     3350000000000.0
@@ -324,21 +344,23 @@ def hardware() -> dict[str, Hardware]:
 
 
 def as_hardware(given: Any) -> Hardware:
-    """A machine, or one by a name as people type it."""
+    """A machine given as a `Hardware` or by name; case and punctuation do not matter."""
     if isinstance(given, Hardware):
         return given
     if not isinstance(given, str):
         raise OptionTypeError(complaint("hardware", repr(given), "a qkv.cost.Hardware or the name of one"))
     hint = "qkv plan --list shows every name; qkv.cost.Hardware(...) describes another machine"
-    name = match_name("hardware", given, [HERE, *read_data(HARDWARE_FILE)], "a machine that is known by name", hint)
+    name = match_name("hardware", given, [HERE, *read_data(HARDWARE_FILE)], "the name of a machine", hint)
     return _here() if name == HERE else _preset(name)
 
 
 def _here() -> Hardware:
-    """This machine as `qkv calibrate` measured it; before that, careful figures."""
+    """This machine as `qkv calibrate` measured it, or with built-in conservative rates."""
     machine = Machine.stored() or Machine.built_in()
     rates = {dtype: machine.multiply_rate(dtype) for dtype in ("float32", "bfloat16", "float16")}
-    source = "measured by qkv calibrate" if machine.measured else "built-in careful figures; qkv calibrate measures"
+    source = (
+        "measured by qkv calibrate" if machine.measured else "built-in conservative rates; run qkv calibrate to measure"
+    )
     title = f"this machine, {machine.name}"
     return Hardware(HERE, rates, machine.memory_rate, machine.memory_bytes, source, title, machine.measured)
 

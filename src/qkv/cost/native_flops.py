@@ -375,8 +375,8 @@ class NativeMap(NamedTuple):
         return comb(self.coordinates(width) + self.degree - 1, self.degree) if self.map == "power" else width
 
     def in_vectors(self, width: int, lanes: int) -> int:
-        """The same, padded to vectors. Monomials come in blocks that share all factors but the last, which starts at the
-        one before it."""
+        """The same, padded to vectors. Monomials come in blocks that share all factors but the last, which starts at
+        the one before it."""
         coordinates = self.coordinates(width)
         if self.map != "power" or self.degree == 1:
             return round_up(coordinates, lanes)
@@ -420,8 +420,8 @@ def linear(
 class _Unit:
     """Work of one key/value head of one batch row.
 
-    loaded, added: keys that are loaded, and that are added to the sums. pairs, filled: pairs of blocks of rows with keys
-    that some of the rows attend to, and those pairs with padding.
+    loaded, added: keys that are loaded, and that are added to the sums. pairs, filled: pairs of blocks of rows with
+    keys that some of the rows attend to, and those pairs with padding.
     """
 
     def __init__(

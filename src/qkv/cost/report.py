@@ -1,4 +1,4 @@
-"""Plans as text: tables of at most 80 columns with the formulas beside the numbers, side by side, and as CSV."""
+"""Plans as text: tables of at most 80 columns with formulas, comparisons of several plans, scaling, and CSV."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ from .sizes import BITS, storage_bytes
 if TYPE_CHECKING:
     from .planning import Crossing, Plan
 
-SIDE_BY_SIDE = 3  # plans that 80 columns hold
+SIDE_BY_SIDE = 3  # plans that fit into 80 columns
 SHORT_FORMULA = 24
+MAX_ROWS = 16  # of a table over machines
 
 
 def plan_text(plan: Plan) -> str:
-    """The answer in a line, then why."""
+    """The result in one line, then tables."""
 
     sections = [_headline(plan), _summary(plan), _parts(plan), _variants(plan), _crossings(plan)]
     sections += [] if plan.scaling is None else [scaling_text(plan)]
@@ -42,7 +43,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def comparison_text(plans: Sequence[Plan]) -> str:
-    """Several plans, a column each."""
+    """Several plans, one column each."""
 
     blocks = [plans[at : at + SIDE_BY_SIDE] for at in range(0, len(plans), SIDE_BY_SIDE)]
     sections = [_side_by_side(block) for block in blocks]
@@ -51,27 +52,27 @@ def comparison_text(plans: Sequence[Plan]) -> str:
 
 
 def csv_text(plans: Sequence[Plan]) -> str:
-    """A line for each number of each plan."""
+    """CSV with one line per number of each plan."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["model", "hardware", "batch", "context", "weights", "cache", "of", "quantity", "value"])
     for plan in plans:
-        asked = [plan.model.name, plan.hardware.name, plan.batch, plan.context, plan.weights, plan.cache]
+        options = [plan.model.name, plan.hardware.name, plan.batch, plan.context, plan.weights, plan.cache]
         for of, name, value in _quantities(plan.as_dict()):
-            writer.writerow([_cell(each) for each in (*asked, of, name, value)])
+            writer.writerow([_cell(each) for each in (*options, of, name, value)])
     return out.getvalue()
 
 
 def _cell(value: Any) -> Any:
-    """Text that a spreadsheet would take for a formula is marked as text."""
+    """A cell; text that a spreadsheet would evaluate as a formula gets a leading apostrophe."""
     if value is None:
         return ""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def _quantities(found: dict[str, Any]) -> list[tuple[str, str, Any]]:
-    asked = ("batch", "context", "weights", "cache", "notes", "model", "hardware", "scaling")
-    rows = [("plan", name, found[name]) for name in found if name not in asked and not isinstance(found[name], dict)]
+    options = ("batch", "context", "weights", "cache", "notes", "model", "hardware", "scaling")
+    rows = [("plan", name, found[name]) for name in found if name not in options and not isinstance(found[name], dict)]
     rows += [("model", name, found["model"][name]) for name in ("parameters", "active_parameters", "cache_numbers")]
     for group, one in (("parts", "part"), ("variants", "variant"), ("crossings", "crossing")):
         for name, entry in found[group].items():
@@ -91,8 +92,9 @@ def _headline(plan: Plan) -> str:
     else:
         answer = f"{readable_seconds(plan.seconds_per_token)} a token"
     first = f"{name}: {answer}, {rate_text(plan.tokens_per_second)} tokens/s"
-    asked = f"batch {integer_text(plan.batch)}, context {integer_text(plan.context)}, {plan.weights} weights, {plan.cache} cache"
-    return "\n".join([*wrap_lines(first, ""), *wrap_lines(asked, "  ")])
+    sizes = f"batch {integer_text(plan.batch)}, context {integer_text(plan.context)}"
+    options = f"{sizes}, {plan.weights} weights, {plan.cache} cache"
+    return "\n".join([*wrap_lines(first, ""), *wrap_lines(options, "  ")])
 
 
 def _summary(plan: Plan) -> str:
@@ -114,8 +116,8 @@ def _summary(plan: Plan) -> str:
         batch = "any batch" if plan.largest_batch is None else f"batch {integer_text(plan.largest_batch)}"
         context = "any context" if plan.largest_context is None else f"context {integer_text(plan.largest_context)}"
         beyond = plan.largest_context is not None and model.context and plan.largest_context > model.context
-        made_for = f" (made for {integer_text(model.context)})" if beyond else ""
-        rows.append(("largest that fits", batch, f"or {context}{made_for}"))
+        trained_for = f" (trained for {integer_text(model.context)})" if beyond else ""
+        rows.append(("largest that fits", batch, f"or {context}{trained_for}"))
     longest = plan.parts[plan.bottleneck]
     spent = "computing" if longest.bound == "flops" else "reading"
     rows.append(("bottleneck", plan.bottleneck, f"{longest.seconds / plan.step_seconds:.0%} of the time, {spent}"))
@@ -128,7 +130,8 @@ def _kept(plan: Plan) -> str:
     each = f"{quantity(plan.cache_bytes_per_token, 'B')} a token"
     if plan.model.window is None:
         return each
-    return f"{each}; {plan.model.window_layers} of {plan.model.layers} layers keep {integer_text(plan.model.window)} at most"
+    window = integer_text(plan.model.window)
+    return f"{each}; {plan.model.window_layers} of {plan.model.layers} layers keep {window} at most"
 
 
 def _parts(plan: Plan) -> str:
@@ -138,7 +141,7 @@ def _parts(plan: Plan) -> str:
     for part in sorted(plan.parts.values(), key=lambda part: -part.seconds):
         flops, moved = quantity(part.flops), quantity(part.bytes, "B")
         share = part.seconds / total
-        # What takes no time needs no lines: --json has every formula.
+        # Long formulas of negligible parts are left out; --json has them all.
         text = part.formula if share >= 0.001 or len(part.formula) <= SHORT_FORMULA else ""
         rows.append((part.name, readable_seconds(part.seconds), f"{share:.1%}", flops, moved, part.bound, text))
         used += text
@@ -146,12 +149,12 @@ def _parts(plan: Plan) -> str:
     values = letters(plan)
     legend = [f"{letter} = {values[letter]} {LETTERS[letter]}" for letter in LETTERS if letter in used]
     joined = ", ".join(each.replace(" ", "\u00a0") for each in legend)
-    note = "formulas of bytes are of weights and caches; what tokens carry from line to line comes on top"
+    note = "formulas of bytes are those of weights and caches; activations are added"
     return "\n".join([title, in_columns(rows, "<>>>><<"), "", *wrap_lines(joined, "  "), *wrap_lines(note, "  ")])
 
 
 def letters(plan: Plan) -> dict[str, str]:
-    """What the letters of the formulas stand for here."""
+    """Values of the formulas' letters for a plan."""
     model = plan.model
     item = storage_bytes(1, "float32" if plan.weights == "float32" else "bfloat16")
     sizes: dict[str, Any] = {
@@ -254,8 +257,8 @@ def _or_none(value: Any, shown: Any, otherwise: str = "-") -> str:
 
 
 def _all_notes(plans: Sequence[Plan]) -> str:
-    asked = plans[0]
-    first = f"batch {integer_text(asked.batch)}, {asked.weights} weights, {asked.cache} cache, context "
+    plan = plans[0]
+    first = f"batch {integer_text(plan.batch)}, {plan.weights} weights, {plan.cache} cache, context "
     contexts = dict.fromkeys(integer_text(plan.context) for plan in plans)
     notes = [first + " or ".join(contexts)]
     notes += [f"{plan.model.name} on {plan.hardware.name}: {note}" for plan in plans for note in plan.notes]
@@ -266,20 +269,18 @@ if TYPE_CHECKING:
     from .planning import Plan
     from .scaling import Scaling, ScalingRow
 
-MAX_ROWS = 16
-
 
 def scaling_text(plan: Plan) -> str:
-    """What more machines bring, what a machine holds, and by which formulas."""
+    """Times, memory and traffic by number of machines, with formulas."""
     found = plan.scaling
     assert found is not None
     link = found.link
     rate = f"{quantity(link.bandwidth, 'B/s')}, {readable_seconds(link.latency)} a message"
-    title = f"spread over machines: {count_text(found.tokens, 'token')}"
+    title = f"split over machines: {count_text(found.tokens, 'token')}"
     over = f"over {link.title or link.name}: {rate}"
     shown = _chosen(found.rows)
-    said = [*wrap_lines(over, "  "), *wrap_lines(_answer(found.rows), "  ")]
-    blocks = ["\n".join([title, *said, _times(shown)]), _memory(shown)]
+    intro = [*wrap_lines(over, "  "), *wrap_lines(_answer(found.rows), "  ")]
+    blocks = ["\n".join([title, *intro, _times(shown)]), _memory(shown)]
     blocks += [_tokens(shown)] if shown[0].token_seconds is not None else []
     blocks.append(_scaling_formulas(plan, found))
     measured = measured_text(read_points())
@@ -287,7 +288,7 @@ def scaling_text(plan: Plan) -> str:
 
 
 def measured_text(points: Sequence[Point]) -> str:
-    """Calls that were measured on ranks of this machine, each beside its prediction; "" without any."""
+    """Calls measured on ranks of this machine, each with its prediction; "" if there are none."""
     rows = [("call", "split", "ranks", "time", "predicted", "speedup", "sent")]
     for _, some in groupby(points, key=lambda point: point.sizes):
         group = list(some)
@@ -296,23 +297,24 @@ def measured_text(points: Sequence[Point]) -> str:
             predicted = "" if point.link is None else readable_seconds(point.predicted())
             faster = "" if alone is None else f"× {alone / point.seconds:.2f}"
             split = point.split if point.ranks > 1 else ""
-            name = f"{integer_text(point.tokens)} tokens{', causal' if point.causal else ''}{' + grad' if point.learns else ''}"
+            options = f"{', causal' if point.causal else ''}{' + grad' if point.learns else ''}"
+            name = f"{integer_text(point.tokens)} tokens{options}"
             sent = quantity(point.bytes, "B")
             rows.append((name, split, str(point.ranks), readable_seconds(point.seconds), predicted, faster, sent))
     return "\n".join(["measured on ranks of this machine", in_columns(rows, "<<>>>>>")]) if len(rows) > 1 else ""
 
 
 def _answer(rows: Sequence[ScalingRow]) -> str:
-    """Where it is fastest, and how far machines are worth their while."""
+    """The fastest number of machines, and the largest with an efficiency of at least a half."""
     fastest = min(rows, key=lambda row: row.seconds)
     by = f" by {fastest.best}" if fastest.machines > 1 else ""
     useful = max(row.machines for row in rows if row.efficiency >= 0.5)
     first = f"fastest on {count_text(fastest.machines, 'machine')}: {readable_seconds(fastest.seconds)}{by}"
-    return f"{first}; up to {integer_text(useful)}, half of each machine or more is used"
+    return f"{first}; up to {integer_text(useful)}, efficiency is at least 50%"
 
 
 def _chosen(rows: Sequence[ScalingRow]) -> Sequence[ScalingRow]:
-    """All, or where they are many every second one or so, the first and the last among them."""
+    """All rows, or if there are many, evenly chosen ones with the first and the last."""
     step = -(-len(rows) // MAX_ROWS)
     return [row for at, row in enumerate(rows) if at % step == 0 or row is rows[-1]]
 
@@ -337,8 +339,8 @@ def _memory(rows: Sequence[ScalingRow]) -> str:
         context = "any" if row.largest_context is None else integer_text(row.largest_context)
         sent = quantity(row.sent_bytes_per_layer, "B"), quantity(row.sent_bytes, "B")
         fits = "fits" if row.fits else "too much"
-        held = quantity(row.memory_bytes, "B")
-        table.append((integer_text(row.machines), held, fits, *((context,) if decodes else ()), *sent))
+        memory = quantity(row.memory_bytes, "B")
+        table.append((integer_text(row.machines), memory, fits, *((context,) if decodes else ()), *sent))
     return in_columns(table, ">><>>" + ">" * len(more))
 
 
@@ -348,13 +350,13 @@ def _tokens(rows: Sequence[ScalingRow]) -> str:
         assert row.token_seconds is not None
         sent = quantity(row.token_sent_bytes or 0, "B")
         table.append((integer_text(row.machines), readable_seconds(row.token_seconds), sent))
-    title = "decoding from a cache that is spread: answers are merged, by doubling from 8 machines on"
+    title = "decoding from a split cache: outputs are merged, by recursive doubling from 8 machines on"
     return "\n".join([*wrap_lines(title, ""), in_columns(table, ">>>")])
 
 
 def percent(share: float) -> str:
     """
-    >>> part(1.0), part(0.876), part(0.0042)
+    >>> percent(1.0), percent(0.876), percent(0.0042)
     ('100%', '88%', '0.42%')
     """
     return f"{share:.0%}" if share >= 0.1 else f"{float(f'{100 * share:.2g}'):g}%"

@@ -1,4 +1,4 @@
-"""Formulas: symbols for sizes, the Θ-class of a formula, both as plain text. The only file here that loads SymPy."""
+"""Formulas with SymPy: symbols for sizes, Θ-classes, and formulas as plain text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Powers = dict[Any, Any]
 
 
 def symbols(names: str) -> Any:
-    """Sizes as symbols: whole numbers from 1 on.
+    """Symbols for sizes, which are integers of at least 1.
 
     >>> b, n = symbols("b n")
     >>> text(2 * b * n**2)
@@ -28,13 +28,13 @@ def symbols(names: str) -> Any:
 
 def _symbol(name: str) -> Any:
     if not name.isidentifier():
-        hint = "a name begins with a letter and goes on with letters, digits and _"
+        hint = "a name has letters, digits and _, and starts with a letter"
         raise OptionError(complaint("size", repr(name), "a whole number or a name", hint))
     return sympy.Symbol(name, positive=True, integer=True)
 
 
 def as_size(size: Any) -> Any:
-    """A size as these formulas know it: a name becomes a symbol, a symbol of somebody else's the one of that name."""
+    """A size for formulas: a name, or any SymPy symbol, becomes the positive integer symbol of that name."""
     if isinstance(size, str):
         return int(size) if size.isdecimal() else _symbol(size)
     if not isinstance(size, sympy.Basic):
@@ -55,50 +55,58 @@ def symbolic_minimum(one: Any, other: Any) -> Any:
 
 
 def theta(formula: Any, at_most: Iterable[tuple[Any, Any]] = ()) -> Theta:
-    """The Θ-class: constants go, and terms that another one is never smaller than.
+    """The Θ-class of a formula: without constants, and without terms that another term always bounds.
 
-    Sizes are whole numbers from 1 on. `at_most` says which are never larger than which others, (h, d) for instance.
+    Args:
+        formula: a number or a SymPy expression of sizes, which are integers of at least 1.
+        at_most: pairs of sizes (small, large), of which the first never exceeds the second.
+
+    Returns:
+        A `Theta`, which equals any expression of the same class's formula.
+
+    Raises:
+        OptionError: the largest terms are subtracted.
 
     >>> b, h, n, d = symbols("b h n d")
     >>> theta(4 * b * d**2 + 4 * b * n * d + 5 * b * h * n, at_most=[(h, d)])
     Θ(b·d² + b·d·n)
     """
     formula = _as_formula(formula)
-    # In the long run the smaller of a size and a number is the number.
-    settled = formula.replace(
+    # For large sizes, the minimum of a size and a number is the number.
+    simplified = formula.replace(
         lambda part: isinstance(part, sympy.Min) and any(a.is_number for a in part.args),
         lambda part: min(a for a in part.args if a.is_number),
     )
-    terms = _terms(sympy.expand(settled))
-    pairs = _closed(at_most)
+    terms = _terms(sympy.expand(simplified))
+    pairs = _transitive_pairs(at_most)
 
-    def is_beaten(i: int, powers: Powers) -> bool:
-        # Of two that are never smaller than each other, the first stays.
+    def is_bounded(i: int, powers: Powers) -> bool:
+        # Of two terms that bound each other, the first stays.
         return any(
             _never_smaller(other, powers, pairs) and (j < i or not _never_smaller(powers, other, pairs))
             for j, (other, _) in enumerate(terms)
             if j != i
         )
 
-    kept = [(powers, factor) for i, (powers, factor) in enumerate(terms) if not is_beaten(i, powers)]
+    kept = [(powers, factor) for i, (powers, factor) in enumerate(terms) if not is_bounded(i, powers)]
     if any(factor.is_negative for _, factor in kept):
-        hint = "at_most= says which sizes are never larger than which others"
-        raise OptionError(complaint("formula", text(formula), "one whose largest terms are added", hint))
+        hint = "pass at_most= with pairs of sizes, of which the first never exceeds the second"
+        raise OptionError(complaint("formula", text(formula), "a formula whose largest terms are added", hint))
     return Theta(sympy.Add(*(_monomial(powers) for powers, _ in kept)))
 
 
 def _as_formula(formula: Any) -> Any:
-    """Text is never read as a formula: it would be evaluated."""
+    """Text is refused: SymPy would evaluate it."""
     if isinstance(formula, Theta):
         return formula.formula
     if isinstance(formula, bool) or not isinstance(formula, int | float | sympy.Expr):
-        hint = "build it from qkv.cost.symbols, or take it from a ledger"
+        hint = "build it with qkv.cost.symbols, or take it from a ledger"
         raise OptionTypeError(complaint("formula", repr(formula), "a number or a SymPy expression", hint))
     return sympy.sympify(formula, strict=True)
 
 
-def _closed(at_most: Any) -> list[tuple[Any, Any]]:
-    """The pairs (smaller, larger), and those that follow: h ≤ n and n ≤ d give h ≤ d."""
+def _transitive_pairs(at_most: Any) -> list[tuple[Any, Any]]:
+    """The pairs (smaller, larger) and those they imply: h ≤ n and n ≤ d give h ≤ d."""
     hint = 'at_most=[("h", "d")] says that h is at most d'
     pairs: list[tuple[Any, Any]] = []
     try:
@@ -114,7 +122,7 @@ def _closed(at_most: Any) -> list[tuple[Any, Any]]:
 
 
 class Theta:
-    """Θ(formula). Two are equal when their formulas are."""
+    """Θ(formula); equal if the formulas are."""
 
     def __init__(self, formula: Any) -> None:
         self.formula = formula
@@ -134,7 +142,7 @@ class Theta:
 
 
 def text(formula: Any) -> str:
-    """A formula in a line of plain text, its terms sorted by degree.
+    """A formula as one line of text, with terms sorted by degree.
 
     >>> b, h, n, d = symbols("b h n d")
     >>> text(d**2 + b * n * d / h + sympy.Rational(3, 2) * n)
@@ -173,7 +181,7 @@ def _in_order(powers: Powers) -> list[tuple[Any, Any]]:
 
 
 def _sorted(terms: list[tuple[Powers, Any]]) -> list[tuple[Powers, Any]]:
-    """The highest degree first, then by the alphabet."""
+    """Highest degree first, then alphabetically."""
     return sorted(terms, key=lambda term: (-sum(term[0].values()), _term_text(term[0], sympy.Integer(1))))
 
 
@@ -208,10 +216,11 @@ def _monomial(powers: Powers) -> Any:
 
 
 def _never_smaller(large: Powers, small: Powers, at_most: list[tuple[Any, Any]]) -> bool:
-    """Whether large/small ≥ 1 for all sizes from 1 on: what is missing of one may be lent by one that is larger."""
+    """Whether large/small ≥ 1 for all sizes of at least 1, given the pairs of `at_most`."""
     ratio = {symbol: large.get(symbol, 0) - small.get(symbol, 0) for symbol in {*large, *small}}
     for low, high in at_most:
-        lent = min(-ratio.get(low, 0), ratio.get(high, 0))
-        if lent > 0:
-            ratio[low], ratio[high] = ratio[low] + lent, ratio[high] - lent
+        # low ≤ high, so powers of high can replace missing powers of low.
+        moved = min(-ratio.get(low, 0), ratio.get(high, 0))
+        if moved > 0:
+            ratio[low], ratio[high] = ratio[low] + moved, ratio[high] - moved
     return all(power >= 0 for power in ratio.values())

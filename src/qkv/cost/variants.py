@@ -1,6 +1,6 @@
-"""What a decoder keeps of its past, and what a step of its attention takes: four ways beside each other.
+"""Cache and decode step of one layer's attention, for multi-head, grouped-query, multi-query and linear attention.
 
-The lines are those that `plan` counts of one layer: its scores and its cache, without projections.
+The lines are those that `plan` counts for the scores and the cache of one layer, without projections.
 """
 
 from __future__ import annotations
@@ -17,32 +17,43 @@ from .planning import first_size
 
 VARIANTS = ("MHA", "GQA", "MQA", "linear")
 MEMBERS = ("scores", "cache")
-ITEM = "float32"  # what queries, new keys, new values and answers are in; sums too
-SCALES = {"int8": 8}  # bytes for a token and head, of a KVCache: one float32 for its key and one for its value
+ITEM = "float32"  # format of queries, new keys and values, outputs and sums
+SCALES = {"int8": 8}  # bytes per token and head of a KVCache: one float32 scale each for key and value
 
 
 class DecodeCost(NamedTuple):
-    """held: bytes that are kept of the past. step: the lines of the step that comes next. scales: bytes that a KVCache
-    of int8 keeps beside its numbers, which neither of the two counts, as `plan` does not."""
+    """The cache of a variant and its next step.
+
+    Attributes:
+        cache_bytes: bytes of the cache, or of the linear state.
+        step: the lines of the next decode step.
+        scale_bytes: bytes of the scales of an int8 KVCache, which `cache_bytes` and `step` leave out, as `plan` does.
+    """
 
     way: str
     kv_heads: Number
-    held: Number
+    cache_bytes: Number
     step: Ledger
-    scales: Number
+    scale_bytes: Number
 
 
 def past(
     way: str, *, batch: Number, heads: Number, kv_heads: Number, width: Number, tokens: Number, cache: Any = "float32"
 ) -> DecodeCost:
-    """After so many tokens of each sequence. way: "MHA", "GQA" with so many kv_heads, "MQA", or "linear": sums of
-    feature maps as wide as a head, in float32, for each of kv_heads. cache: how keys and values are stored; queries,
-    answers and what is new are float32. Sizes are numbers, symbols, or names of symbols.
+    """What attention keeps after `tokens` tokens of each sequence, and its next decode step.
+
+    Args:
+        way: "MHA", "GQA", "MQA", or "linear", whose state is sums of features as wide as a head, in float32.
+        batch, heads, kv_heads, width, tokens: integers, symbols or names of symbols; kv_heads is for GQA and linear.
+        cache: storage format of keys and values; queries, new tokens and outputs are float32.
+
+    Returns:
+        A `DecodeCost`.
 
     >>> found = past("GQA", batch=1, heads=32, kv_heads=8, width=128, tokens=4096, cache="bfloat16")
-    >>> found.held, found.step.line("cache: read").read, found.step.products
+    >>> found.cache_bytes, found.step.line("cache: read").read, found.step.products
     (16777216, 16777216, 67125248)
-    >>> past("linear", batch=1, heads=32, kv_heads=8, width=128, tokens=4096).held
+    >>> past("linear", batch=1, heads=32, kv_heads=8, width=128, tokens=4096).cache_bytes
     528384
     """
     batch, heads, kv_heads, width, tokens = as_sizes(batch, heads, kv_heads, width, tokens)
@@ -51,14 +62,14 @@ def past(
     ledger = model_cost(model, batch, 1, tokens, weights=ITEM, cache=cache, similarity=similarity)
     by_part = parts(ledger)
     linear = similarity == "linear"
-    held = batch * state_bytes(model) if linear else model.cache_bytes(tokens, batch, cache)
+    kept = batch * state_bytes(model) if linear else model.cache_bytes(tokens, batch, cache)
     scales = 0 if linear else batch * model.kv_heads * tokens * SCALES.get(str(cache).removeprefix("torch."), 0)
-    return DecodeCost(way, model.kv_heads, held, join_ledgers(way, [by_part[name] for name in MEMBERS]), scales)
+    return DecodeCost(way, model.kv_heads, kept, join_ledgers(way, [by_part[name] for name in MEMBERS]), scales)
 
 
 def seconds_by_roofline(step: Ledger, hardware: Any, dtype: str = ITEM) -> float:
-    """How long one pass over everything takes on a machine: its flops or its bytes, whichever takes longer. `plan` has
-    parts one after another instead, each with a roofline of its own.
+    """Time of a step on a machine: its flops or its bytes, whichever take longer. `plan` instead adds up parts, each
+    with its own roofline.
 
     >>> from qkv.cost import Hardware
     >>> step = past("GQA", batch=1, heads=32, kv_heads=8, width=128, tokens=4096, cache="bfloat16").step
@@ -72,18 +83,18 @@ def seconds_by_roofline(step: Ledger, hardware: Any, dtype: str = ITEM) -> float
 
 
 def smaller_from(way: str, **sizes: Any) -> int | None:
-    """The first number of tokens from which the linear state is smaller than what `way` keeps; sizes as of `past`.
+    """The first number of tokens at which the linear state is smaller than the cache of `way`; sizes as of `past`.
 
     >>> smaller_from("GQA", batch=1, heads=32, kv_heads=8, width=128, cache="bfloat16")
     130
     """
-    state = past("linear", tokens=0, **sizes).held
-    return first_size(lambda tokens: past(way, tokens=tokens, **sizes).held > state)
+    state = past("linear", tokens=0, **sizes).cache_bytes
+    return first_size(lambda tokens: past(way, tokens=tokens, **sizes).cache_bytes > state)
 
 
 class Formulas(NamedTuple):
-    """What `past` counts, as text in the letters of `qkv.cost.formulas`: n tokens, c bytes a cached number. intensity:
-    of products and memory alone, the same at every length."""
+    """What `past` counts, as formulas in the letters of `qkv.cost.formulas`. held: bytes kept. intensity: flops of
+    products per byte of cache."""
 
     held: str
     read: str
@@ -93,7 +104,7 @@ class Formulas(NamedTuple):
 
 
 def formulas_of(way: str) -> Formulas:
-    """Read from formulas.toml, so that SymPy is not loaded.
+    """Formulas of a variant, read from formulas.toml without SymPy.
 
     >>> formulas_of("GQA").held, formulas_of("GQA").intensity
     ('2·b·c·g·n·w', '2·h/(c·g)')
@@ -102,7 +113,7 @@ def formulas_of(way: str) -> Formulas:
 
 
 def symbolic(way: str) -> tuple[Number, ...]:
-    """What formulas.toml is made of: `past` with symbols for sizes, in the order of Formulas."""
+    """`past` with symbols for sizes, in the order of `Formulas`; written to formulas.toml."""
     import sympy
 
     from .symbolic import symbols
@@ -110,7 +121,7 @@ def symbolic(way: str) -> tuple[Number, ...]:
     b, h, g, w, n, c = symbols("b h g w n c")
     found = past(way, batch=b, heads=h, kv_heads=g, width=w, tokens=n, cache=c)
     step, moved = found.step, parts(found.step)["cache"].traffic
-    return found.held, step.read, step.written, step.flops, sympy.cancel(step.products / moved)
+    return found.cache_bytes, step.read, step.written, step.flops, sympy.cancel(step.products / moved)
 
 
 def _layer(way: str, heads: Number, kv_heads: Number, width: Number) -> Model:

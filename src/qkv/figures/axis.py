@@ -1,4 +1,4 @@
-"""Axes: where values stand between two ends, and ticks that people can read."""
+"""Axes: positions of values between two ends, readable ticks, and numbers as text (16k, 1.5 ms, 10⁻⁹)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,34 @@ from decimal import Decimal
 
 from qkv.errors import OptionError, OptionTypeError, complaint
 
-# What is drawn at all: between these, no margin, step or quotient leaves the range of a float.
+# Only values between these are drawn, so that no margin, step or quotient overflows.
 LARGEST, SMALLEST = 1e100, 1e-100
-NARROWEST = 1e-6  # an axis spans at least this share of its values: finer ticks would be unreadable
+NARROWEST = 1e-6  # an axis spans at least this share of its values
 MAX_TICKS = 11
-NEARLY_EVEN = 0.5  # decades below which a logarithmic axis looks like an even one
-LEADS = ((1, 1.5, 2, 3, 4, 5, 7), (1, 2, 5))  # digits of ticks within decades, the densest first
+NEARLY_LINEAR = 0.5  # decades below which a logarithmic axis gets linear ticks
+LEADS = ((1, 1.5, 2, 3, 4, 5, 7), (1, 2, 5))  # leading digits of ticks within a decade, densest first
+# Units that get SI prefixes. With others (tokens, flop/byte, ms) the number gets the prefix.
+PREFIXED = frozenset({"s", "B", "B/s", "bit/s", "FLOP", "FLOP/s", "flop", "flop/s", "Hz", "J", "W"})
+_ONE = {"tokens": "token", "nats": "nat"}
+_PREFIXES = {-15: "f", -12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+SHORT_UNIT = 3  # longest unit that ticks repeat; a longer one is only in the axis' caption
 
 Ticks = list[tuple[float, str]]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What runs along an axis, its unit and its scale. Ends that are not given follow the data.
+    """Label, unit and scale of an axis.
 
-    Units of the SI (s, B, B/s, FLOP/s ...) take its prefixes: give seconds, and the ticks say µs or ms.
+    Args:
+        label: what the axis shows.
+        unit: SI units (s, B, B/s, FLOP/s, …) get prefixes: values are seconds, ticks say µs or ms.
+        scale: "linear" or "log".
+        low, high: the ends; None takes them from the data.
+
+    Raises:
+        OptionError: an end that the scale cannot show, or ends that are too close.
     """
 
     label: str
@@ -48,7 +61,7 @@ class Axis:
                 raise OptionError(complaint(argument, end, wanted, "None takes it from the data"))
         low, high = self.low, self.high
         if low is not None and high is not None and high - low <= max(NARROWEST * max(-low, high), SMALLEST):
-            wanted = "an end below the other, by more than a millionth of them"
+            wanted = "low below high by more than a millionth of them"
             raise OptionError(complaint("low", f"{low} with high={high}", wanted))
 
     def can_show(self, value: float) -> bool:
@@ -57,7 +70,7 @@ class Axis:
         return abs(value) <= LARGEST
 
     def say(self, value: float) -> str:
-        """The value for a caption.
+        """The label and a value, for a caption or tooltip.
 
         >>> Axis("time", "s").say(0.0025)
         'time 2.5 ms'
@@ -67,7 +80,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Ruler:
-    """An axis whose ends are fixed."""
+    """An axis with fixed ends."""
 
     axis: Axis
     low: float
@@ -93,12 +106,11 @@ class Ruler:
         if self.axis.scale == "linear":
             unit = common_scale(max(abs(self.low), abs(self.high)), unit)[2]
         elif (unit in PREFIXED and len(unit) <= SHORT_UNIT and not self.binary) or (self.binary and unit == "B"):
-            unit = ""  # every tick has it
+            unit = ""  # the ticks have it
         return f"{self.axis.label} ({unit})".strip() if unit else self.axis.label
 
     def tick_sets(self) -> Iterator[Ticks]:
-        """Ticks in ascending order, the densest set first: whoever draws takes the first that fits. The last is one
-        tick, which always does."""
+        """Sets of ticks in ascending order, densest set first: take the first that fits. The last has one tick."""
         densest: Ticks = []
         for ticks in self._all_sets():
             if 2 <= len(ticks) <= MAX_TICKS:
@@ -109,21 +121,21 @@ class Ruler:
 
     def _all_sets(self) -> Iterator[Ticks]:
         if self.axis.scale == "linear":
-            yield from self._even_sets()
+            yield from self._linear_sets()
         elif self.binary:
             yield from self._powers(2)
-            yield from self._even_sets()
+            yield from self._linear_sets()
         else:
             decades = math.log10(self.high) - math.log10(self.low)
-            if decades < NEARLY_EVEN:
-                yield from self._even_sets()
+            if decades < NEARLY_LINEAR:
+                yield from self._linear_sets()
             elif decades < 3.5:
-                # Even steps would crowd at one end of a logarithmic axis and leave the other bare.
+                # Linear steps would crowd at one end of a logarithmic axis.
                 yield from map(self._leading, LEADS[1 if decades >= 1 else 0 :])
             yield from self._powers(10)
-            yield from self._even_sets()
+            yield from self._linear_sets()
 
-    def _even_sets(self) -> Iterator[Ticks]:
+    def _linear_sets(self) -> Iterator[Ticks]:
         """Steps of 1, 2 or 5 times a power of ten."""
         for step in steps(self.low, self.high):
             first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
@@ -139,7 +151,7 @@ class Ruler:
             yield [(value, fixed(value / scale, decimals) + (suffix if value else "")) for value in values]
 
     def _leading(self, leads: Sequence[float]) -> Ticks:
-        """These times powers of ten."""
+        """Ticks at these digits times powers of ten."""
         powers = range(exponent_of(self.low), exponent_of(self.high) + 1)
         values = [float(f"{lead}e{power}") for power in powers for lead in leads]
         return [(value, tick(value, self.axis.unit)) for value in values if self.holds(value)]
@@ -157,13 +169,13 @@ class Ruler:
 
 
 def ruler(axis: Axis, values: Sequence[float]) -> Ruler:
-    """Ends for values that the axis can show: those that were asked for, else round ones around the data."""
+    """The axis with fixed ends: those given, else round numbers around the data."""
     inside = [v for v in values if (axis.low is None or v >= axis.low) and (axis.high is None or v <= axis.high)]
     return _log_ruler(axis, inside) if axis.scale == "log" else _linear_ruler(axis, inside)
 
 
 def steps(low: float, high: float) -> Iterator[float]:
-    """1-2-5 steps from about a fiftieth of the range to all of it.
+    """Steps of 1, 2 or 5 times a power of ten, from about a fiftieth of the range to all of it.
 
     >>> list(steps(0, 10))
     [0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
@@ -177,7 +189,7 @@ def steps(low: float, high: float) -> Iterator[float]:
 
 
 def round_to(count: int, step: float) -> float:
-    """count × step without the noise of its last bits.
+    """count × step without rounding errors in the last bits.
 
     >>> 3 * 0.1, round_to(3, 0.1)
     (0.30000000000000004, 0.3)
@@ -186,14 +198,14 @@ def round_to(count: int, step: float) -> float:
 
 
 def as_number(argument: str, given: object) -> float:
-    """Any real number, numpy's and torch's scalars included; one too large for a float is infinite."""
+    """A number as a float, numpy and torch scalars included; one too large for a float is infinite."""
     try:
         if isinstance(given, (str, bytes, bytearray)):
             raise TypeError
         return float(given)  # pyright: ignore[reportArgumentType]
     except OverflowError:
         return math.inf
-    except (TypeError, ValueError, RuntimeError):  # torch's, of a tensor that holds several
+    except (TypeError, ValueError, RuntimeError):  # of a torch tensor with several numbers
         raise OptionTypeError(complaint(argument, repr(given), "a number", "nan leaves a gap")) from None
 
 
@@ -225,24 +237,16 @@ def _log_ruler(axis: Axis, values: Sequence[float]) -> Ruler:
     margin = max(10 ** (0.04 * span), 1.1) if high > low * (1 + NARROWEST) else 4.0
     low = low if axis.low else max(low / margin, SMALLEST / 10)
     high = high if axis.high else high * margin
-    return Ruler(axis, low, high, _speaks_binary(axis, values))
+    return Ruler(axis, low, high, _has_binary_ticks(axis, values))
 
 
-def _speaks_binary(axis: Axis, values: Sequence[float]) -> bool:
-    """Whether powers of two are the natural ticks: whole numbers, of which most are such powers, two at least."""
+def _has_binary_ticks(axis: Axis, values: Sequence[float]) -> bool:
+    """Whether ticks are powers of two: all values are integers, and most of them (at least two) powers of two."""
     if axis.unit in PREFIXED - {"B"}:
         return False
     whole = {int(v) for v in values if v == int(v) and v < 2**60}
     powers = [n for n in whole if n & (n - 1) == 0]
     return len(whole) == len(set(values)) and len(powers) >= 2 and max(powers) >= 8 and 2 * len(powers) > len(whole)
-
-
-# Units that take the prefixes of the SI. Others (tokens, flop/byte, ms) keep their spelling: the number takes them.
-PREFIXED = frozenset({"s", "B", "B/s", "bit/s", "FLOP", "FLOP/s", "flop", "flop/s", "Hz", "J", "W"})
-_ONE = {"tokens": "token", "nats": "nat"}
-_PREFIXES = {-15: "f", -12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-SHORT_UNIT = 3  # letters of a unit that a tick repeats; a longer one stands once, in the axis' caption
 
 
 def readable(value: float, unit: str = "", digits: int = 4) -> str:
@@ -261,7 +265,7 @@ def readable(value: float, unit: str = "", digits: int = 4) -> str:
 
 
 def tick(value: float, unit: str) -> str:
-    """What a tick of a logarithmic axis says: with its unit where that is short.
+    """A tick of a logarithmic axis, with its unit if that is short.
 
     >>> tick(1e-5, "s"), tick(1e10, "FLOP/s"), tick(1e6, "tokens"), tick(1e-9, "")
     ('10 µs', '10 G', '1M', '10⁻⁹')
@@ -273,7 +277,7 @@ def tick(value: float, unit: str) -> str:
 
 
 def binary_tick(exponent: int, unit: str) -> str:
-    """2^exponent: context lengths are spoken in thousands of 1024.
+    """2^exponent with binary prefixes: 128k is 128 × 1024.
 
     >>> binary_tick(17, "tokens"), binary_tick(9, ""), binary_tick(30, "B")
     ('128k', '512', '1 GiB')
@@ -287,7 +291,7 @@ def binary_tick(exponent: int, unit: str) -> str:
 
 
 def common_scale(peak: float, unit: str) -> tuple[int, str, str]:
-    """(power of ten, what each tick adds, the unit of the caption) for a linear axis that reaches `peak`.
+    """(power of ten, suffix of ticks, unit of the caption) for a linear axis that reaches `peak`.
 
     >>> common_scale(0.004, "s"), common_scale(120_000, "tokens"), common_scale(0.5, "")
     ((-3, '', 'ms'), (3, 'k', 'tokens'), (0, '', ''))
@@ -342,12 +346,12 @@ def _split(value: float, digits: int, every_prefix: bool) -> tuple[str, str]:
 
 
 def _shifted(value: float, power: int) -> str:
-    """value / 10^power in decimal digits, so that no rounding shows."""
+    """value / 10^power in decimal arithmetic, without rounding."""
     return _signed(f"{Decimal(repr(value)).scaleb(-power).normalize():f}")
 
 
 def _signed(text: str) -> str:
-    """A true minus sign, and none before a zero."""
+    """With a typographic minus sign, and none before zero."""
     if not text.startswith("-"):
         return text
     return "−" + text[1:] if text.strip("-0.") else text[1:]

@@ -1,4 +1,4 @@
-"""A chart: title, frame, ticks, marks, legend and note, from the top down."""
+"""Charts: title, frame, ticks, marks, legend and note, from top to bottom; rooflines."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ from qkv.figures.svg import BOLD, LINE, escape, number, tag, text_width, title, 
 from qkv.figures.theme import COLOURS, DASHED, FONT, GRID, INK, LEVEL_DASHES, PAPER, RULE, SOFT, colour_of
 
 TITLE, CAPTION, TICK, NOTE = 16, 13, 12, 12
-EDGE = 12  # pixels of paper around everything
+EDGE = 12  # pixels of margin around everything
 NARROWEST, LOWEST, LARGEST = 240, 160, 10_000
-WIDE = 560  # what a narrow screen scrolls, because it would shrink the letters beyond reading
+WIDE = 560  # wider figures scroll on narrow screens: shrunk letters would be unreadable
 MAX_DOTS = 20_000
+FEW = 24  # up to this many points each get a marker; a longer line gets some
+MARKER_STEP, POINTER_STEP = 80, 6  # pixels along a line
+SWATCH_BAR = Box(-9, -5, 9, 5)
+MAX_LABELS, LABEL_AREA = 40, 4000  # labels in a chart, and square pixels for each
+NOT_FINITE, NOT_POSITIVE, OUTSIDE = "not finite", "zero or negative on a log axis", "outside the axes"
+BEYOND = "too large or too small to draw"
+STEPS = 48  # points with tooltips along a roof
 
 
 def chart(
@@ -32,11 +39,24 @@ def chart(
     width: float = 720,
     height: float = 420,
 ) -> str:
-    """An <svg> element that stands for itself: in a page as it is, in a file through `standalone`.
+    """A chart as an <svg> element, for a page, or through `standalone` for a file.
 
-    Points that an axis cannot show (nan, infinite, zero or negative on a log axis, beyond ends that were given) are
-    left out, and the note says how many. A legend or a note that needs more room makes the figure higher: the plot
-    keeps half of `height` at least. The same input gives the same text.
+    Points that an axis cannot show (nan, infinite, zero or negative on a log axis, beyond given ends) are left out, and
+    the note says how many. The same input gives the same text.
+
+    Args:
+        title: above the chart.
+        x_axis, y_axis: the axes.
+        marks: `Line`, `Dots`, `Bars` or `Level` marks.
+        note: below the chart.
+        width, height: pixels; long legends and notes make the figure higher, so that the plot keeps half of `height`.
+
+    Returns:
+        The <svg> element as text.
+
+    Raises:
+        OptionError: a value out of range.
+        OptionTypeError: a value of the wrong type.
 
     >>> svg = chart("Growth", Axis("n"), Axis("cost", "s"), [Line("ours", [(1, 0.001), (2, 0.004)])])
     >>> "<title>ours: n 2, cost 4 ms</title>" in svg
@@ -56,21 +76,21 @@ def chart(
     heading = wrap(title, inner, TITLE * BOLD)
     y_caption, x_caption = wrap(y.caption, inner, CAPTION), wrap(x.caption, inner, CAPTION)
     top = EDGE + _high(heading, TITLE) + 4 + _high(y_caption, CAPTION) + 8
-    beneath = 8 + TICK * LINE + 4 + _high(x_caption, CAPTION) + 10
+    below = 8 + TICK * LINE + 4 + _high(x_caption, CAPTION) + 10
     series = [mark for mark in marks if not isinstance(mark, Level)]
     entries = [entry_of(mark, n, bool(_drawable(x_axis, y_axis, mark))) for n, mark in enumerate(series)]
-    # Labels that find no room are known only after drawing: they make the figure higher, not the plot lower.
+    # Labels that do not fit are known only after drawing: they make the figure higher, not the plot smaller.
     expected = draw_legend(entries, EDGE, 0, inner)[1] + _high(wrap(note, inner, NOTE), NOTE)
-    tall = max(height - top - beneath - expected - EDGE, height / 2)
+    tall = max(height - top - below - expected - EDGE, height / 2)
 
-    y_ticks = _upright(y, tall)
+    y_ticks = _y_ticks(y, tall)
     left = EDGE + max((text_width(text, TICK) for _, text in y_ticks), default=0) + 8
-    x_ticks, right = _level_ticks(x, left, width)
+    x_ticks, right = _x_ticks(x, left, width)
     plot = Plot(x, y, Box(left, top, right, top + tall))
     drawn = _draw(plot, marks)
 
     text = " ".join(filter(None, (note.strip(), _left_out(plot))))
-    bottom = plot.frame.bottom + beneath
+    bottom = plot.frame.bottom + below
     legend, legend_height = draw_legend([*entries, *plot.explained], EDGE, bottom, inner)
     bottom += legend_height + (6 if legend_height and text else 0)
     note_lines = wrap(text, inner, NOTE)
@@ -145,8 +165,8 @@ def _draw(plot: Plot, marks: Sequence[Mark]) -> str:
     return tag("g", drawn, labels, class_="qkv-marks")
 
 
-def _upright(y: Ruler, tall: float) -> Ticks:
-    """The densest ticks of the y axis whose texts stand clear of each other."""
+def _y_ticks(y: Ruler, tall: float) -> Ticks:
+    """The densest ticks of the y axis whose texts do not overlap."""
     ticks: Ticks = []
     for ticks in y.tick_sets():
         places = [y.share(value) * tall for value, _ in ticks]
@@ -155,8 +175,8 @@ def _upright(y: Ruler, tall: float) -> Ticks:
     return ticks
 
 
-def _level_ticks(x: Ruler, left: float, width: float) -> tuple[Ticks, float]:
-    """The same for the x axis, and the right end of the frame, which leaves room for the last text."""
+def _x_ticks(x: Ruler, left: float, width: float) -> tuple[Ticks, float]:
+    """The densest ticks of the x axis whose texts do not overlap, and the right end of the frame."""
     ticks: Ticks = []
     right = width - EDGE - 6
     for ticks in x.tick_sets():
@@ -197,26 +217,26 @@ def _scales(plot: Plot, x_ticks: Ticks, y_ticks: Ticks) -> str:
 
 
 def _left_out(plot: Plot) -> str:
-    said = ""
+    text = ""
     if plot.left_out:
         counts = [f"{count} {reason}" for reason, count in sorted(plot.left_out.items())]
         total = sum(plot.left_out.values())
-        said = f"Left out: {total} {'point' if total == 1 else 'points'} ({', '.join(counts)})."
+        text = f"Left out: {total} {'point' if total == 1 else 'points'} ({', '.join(counts)})."
     if plot.unlabelled:
-        said += f" Labels that show when a dot is pointed at: {plot.unlabelled} more."
-    return said.strip()
+        text += f" Labels that show when a dot is pointed at: {plot.unlabelled} more."
+    return text.strip()
 
 
 def _description(plot: Plot, marks: Sequence[Mark], note: str) -> str:
-    """The chart in words, for those who hear it."""
-    said = []
+    """The chart in words, for screen readers."""
+    sentences = []
     for name, scale in (("across", plot.x), ("upwards", plot.y)):
         ends = f"{readable(scale.low, scale.axis.unit, 3)} to {readable(scale.high, scale.axis.unit, 3)}"
-        said.append(f"{name.capitalize()}: {scale.axis.label or 'values'}, {scale.axis.scale} scale, {ends}.")
+        sentences.append(f"{name.capitalize()}: {scale.axis.label or 'values'}, {scale.axis.scale} scale, {ends}.")
     for mark in marks:
         if isinstance(mark, Level):
             value, axis = (mark.x, plot.x.axis) if mark.x is not None else (mark.y, plot.y.axis)
-            said.append(
+            sentences.append(
                 f"Reference line {mark.name}: {axis.say(value)}." if plot.shows(mark) and value is not None else ""
             )
             continue
@@ -224,18 +244,18 @@ def _description(plot: Plot, marks: Sequence[Mark], note: str) -> str:
         kind = type(mark).__name__
         one, many = ("bar", "bars") if isinstance(mark, Bars) else ("point", "points")
         if not shown:
-            said.append(f"{kind} {mark.name}: no {many}.")
+            sentences.append(f"{kind} {mark.name}: no {many}.")
             continue
         ys = [y for _, y in shown]
         reach = plot.y.axis.say(min(ys))
         reach += f" to {readable(max(ys), plot.y.axis.unit)}" if max(ys) > min(ys) else ""
-        said.append(f"{kind} {mark.name}: {len(shown)} {one if len(shown) == 1 else many}, {reach}.")
-    return " ".join(filter(None, (*said, note)))
+        sentences.append(f"{kind} {mark.name}: {len(shown)} {one if len(shown) == 1 else many}, {reach}.")
+    return " ".join(filter(None, (*sentences, note)))
 
 
 def svg_figure(title: str, description: str, body: str, width: float, height: float) -> str:
-    """The <svg> element around what was drawn, with its name and its description."""
-    # Several charts share a page: their ids must differ, and be the same every time.
+    """The <svg> element with a title, a description and a body."""
+    # Charts on one page need different ids, which must not change between runs.
     name = "qkv-" + hashlib.sha256(f"{title}{description}{body}".encode("utf-8", "replace")).hexdigest()[:12]
     return tag(
         "svg",
@@ -262,28 +282,19 @@ def _widest(lines: Sequence[str]) -> float:
     return max((text_width(line, CAPTION) for line in lines), default=0)
 
 
-FEW = 24  # points that each get a marker; a longer line gets one now and then
-MARKER_STEP, POINTER_STEP = 80, 6  # pixels along a line
-SWATCH_BAR = Box(-9, -5, 9, 5)
-MAX_LABELS, LABEL_AREA = 40, 4000  # labels in a chart, and pixels that each needs around it
-
-NOT_FINITE, NOT_POSITIVE, OUTSIDE = "not finite", "zero or negative on a log axis", "outside the axes"
-BEYOND = "too large or too small to draw"
-
-
 @dataclass
 class Plot:
-    """The frame with its rulers, and what was met while drawing into it."""
+    """A frame with its axes; records what was left out while drawing."""
 
     x: Ruler
     y: Ruler
     frame: Box
     left_out: Counter[str] = field(default_factory=Counter)
-    explained: list[Entry] = field(default_factory=list)  # labels that stand in the legend for want of room
+    explained: list[Entry] = field(default_factory=list)  # labels that did not fit, for the legend
     unlabelled: int = 0
 
     def __post_init__(self) -> None:
-        self.room = LabelSpace(self.frame)
+        self.space = LabelSpace(self.frame)
         self._labels: list[tuple[Point, str, Entry]] = []
 
     def pixel(self, x: float, y: float) -> Point:
@@ -298,14 +309,14 @@ class Plot:
         for run in self._runs(mark):
             strokes += self._stroke([at for at, _ in run])
             before, pointed = run[0][0], -math.inf
-            for at, said in run:
+            for at, tooltip in run:
                 step = math.dist(before, at)
                 before, since, pointed = at, since + step, pointed + step
                 if not self.frame.holds(at, 0.01):
                     continue
                 shown = mark.markers and (len(mark.points) <= FEW or since >= MARKER_STEP)
                 if shown or not mark.markers or pointed >= POINTER_STEP:
-                    markers += self._marker(series, at, said) if shown else _pointer(at, said)
+                    markers += self._marker(series, at, tooltip) if shown else _pointer(at, tooltip)
                     since, pointed = 0 if shown else since, 0
         dash = {"stroke_dasharray": DASHED} if mark.dashed else {}
         path = tag(
@@ -338,7 +349,7 @@ class Plot:
         drawn = ""
         base = self.y.low if self.y.axis.scale == "log" else min(max(0.0, self.y.low), self.y.high)
         for n, (left, right, height) in enumerate(mark.bars):
-            _ = self._can_show(left, height) and self._can_show(right, height)  # a bar that is cut counts as outside
+            _ = self._can_show(left, height) and self._can_show(right, height)  # count a clipped bar as outside
             if (
                 not can_draw(self.x.axis, self.y.axis, left, right, height)
                 or right <= self.x.low
@@ -347,7 +358,7 @@ class Plot:
                 continue
             (x0, y0), (x1, y1) = map(self.frame.nearest, (self.pixel(left, base), self.pixel(right, height)))
             box = Box(x0, min(y0, y1), x1, max(y0, y1))
-            self.room.take_box(box)
+            self.space.take_box(box)
             ends = f"{self.x.axis.say(left)} to {readable(right, self.x.axis.unit)}"
             where = mark.labels[n] if mark.labels and mark.labels[n] else ends
             drawn += bar(series, box, f"{mark.name}: {where}, {self.y.axis.say(height)}")
@@ -359,7 +370,7 @@ class Plot:
         if not self._can_show(*((value, self.y.low) if mark.x is not None else (self.x.low, value))):
             return ""
         start, end = self.level_ends(mark)
-        self.room.take_segment(start, end)
+        self.space.take_segment(start, end)
         return _level_line(start, end, which, f"{mark.name}: {ruler.axis.say(value)}")
 
     def level_ends(self, mark: Level) -> tuple[Point, Point]:
@@ -371,53 +382,53 @@ class Plot:
         return (self.frame.left, y), (self.frame.right, y)
 
     def labels(self, levels: list[tuple[int, Level]]) -> str:
-        """Every label, when all that they must not cover is drawn."""
+        """All labels, after everything that they must not cover is drawn."""
         drawn = ""
         fallen: list[Entry] = []
         most = min(MAX_LABELS, int(self.frame.width * self.frame.height / LABEL_AREA))
         for at, words, entry in self._labels[:most]:
-            label = self.room.label_dot(at, words)
+            label = self.space.label_dot(at, words)
             drawn += label
             fallen += [] if label else [entry]
         self.unlabelled = max(0, len(self._labels) - most)
         for which, mark in levels:
-            label = self.room.label_level(*self.level_ends(mark), mark.name)
+            label = self.space.label_level(*self.level_ends(mark), mark.name)
             drawn += label
             fallen += [] if label else [Entry(mark.name, _level_line((-15, 0), (15, 0), which, mark.name))]
-        self.explained = [Entry(words, sign=str(n + 1)) for n, words in enumerate(self.room.numbered)] + fallen
+        self.explained = [Entry(words, sign=str(n + 1)) for n, words in enumerate(self.space.numbered)] + fallen
         return tag("g", drawn, class_="qkv-labels") if drawn else ""
 
     def shows(self, mark: Level) -> bool:
         ruler, value = (self.x, mark.x) if mark.x is not None else (self.y, mark.y)
         return value is not None and ruler.axis.can_show(value) and ruler.holds(value)
 
-    def _marker(self, series: int, at: Point, said: str) -> str:
-        self.room.take_dot(at)
-        return marker(series, *at, said)
+    def _marker(self, series: int, at: Point, tooltip: str) -> str:
+        self.space.take_dot(at)
+        return marker(series, *at, tooltip)
 
     def _say(self, name: str, x: float, y: float) -> str:
         where = f"{self.x.axis.say(x)}, {self.y.axis.say(y)}"
         return f"{name}: {where}" if name else where
 
     def _can_show(self, x: float, y: float) -> bool:
-        """Whether the point has a place; one that has none is counted, with the reason."""
+        """Whether a point can be drawn; if not, it is counted with the reason."""
         reason = None
-        for ruler, value in ((self.x, x), (self.y, y)):
-            if not ruler.axis.can_show(value):
-                drawn_as_log = ruler.axis.scale == "log"
+        for scale, value in ((self.x, x), (self.y, y)):
+            if not scale.axis.can_show(value):
+                drawn_as_log = scale.axis.scale == "log"
                 reason = (
                     NOT_FINITE if not math.isfinite(value) else NOT_POSITIVE if drawn_as_log and value <= 0 else BEYOND
                 )
                 break
-            if not ruler.holds(value):
+            if not scale.holds(value):
                 reason = OUTSIDE
         if reason:
             self.left_out[reason] += 1
         return reason is None
 
     def _runs(self, mark: Line) -> Iterator[list[tuple[Point, str]]]:
-        """Stretches without a gap, in pixels, each point with what it says. What is outside the axes stays in, to be
-        cut at the frame."""
+        """Runs of points without a gap, in pixels, with tooltips. Points outside the axes stay, to be clipped at the
+        frame."""
         run: list[tuple[Point, str]] = []
         for x, y in mark.points:
             self._can_show(x, y)
@@ -439,12 +450,12 @@ class Plot:
             path += "" if here == pen else f"M{number(here[0])} {number(here[1])}"
             path += f"L{number(there[0])} {number(there[1])}"
             pen = there
-            self.room.take_segment(here, there)
+            self.space.take_segment(here, there)
         return path
 
 
 def can_draw(x_axis: Axis, y_axis: Axis, left: float, right: float, height: float) -> bool:
-    """Whether a bar has a place between ends that are not fixed yet."""
+    """Whether a bar can be drawn on axes whose ends are not fixed yet."""
     return x_axis.can_show(left) and x_axis.can_show(right) and y_axis.can_show(height)
 
 
@@ -457,7 +468,7 @@ def entry_of(mark: Line | Dots | Bars, series: int, drawable: bool) -> Entry:
 
 
 def _thinned(run: list[Point]) -> list[Point]:
-    """Without points that fall on the last one: no eye sees half a pixel."""
+    """Without points less than half a pixel from the previous one."""
     kept = run[:1]
     for at in run[1:-1]:
         if math.dist(at, kept[-1]) >= 0.5:
@@ -465,15 +476,15 @@ def _thinned(run: list[Point]) -> list[Point]:
     return kept + run[1:][-1:]
 
 
-def _pointer(at: Point, said: str) -> str:
-    """A place that a pointer finds and no eye."""
-    return tag("circle", title(said), class_="qkv-pointer", cx=at[0], cy=at[1], r=5, fill=SOFT, fill_opacity=0)
+def _pointer(at: Point, tooltip: str) -> str:
+    """An invisible circle with a tooltip."""
+    return tag("circle", title(tooltip), class_="qkv-pointer", cx=at[0], cy=at[1], r=5, fill=SOFT, fill_opacity=0)
 
 
-def _level_line(start: Point, end: Point, which: int, said: str) -> str:
+def _level_line(start: Point, end: Point, which: int, tooltip: str) -> str:
     return tag(
         "path",
-        title(said),
+        title(tooltip),
         class_="qkv-level",
         d=f"M{number(start[0])} {number(start[1])}L{number(end[0])} {number(end[1])}",
         fill="none",
@@ -481,9 +492,6 @@ def _level_line(start: Point, end: Point, which: int, said: str) -> str:
         stroke_width=1.5,
         stroke_dasharray=LEVEL_DASHES[which % len(LEVEL_DASHES)],
     )
-
-
-STEPS = 48  # places along a roof that can be pointed at
 
 
 def roofline(
@@ -497,39 +505,50 @@ def roofline(
     *,
     more: Mapping[str, Sequence[tuple[str, float, float]]] | None = None,
 ) -> str:
-    """`roofs` are (name, flops per second, bytes per second), `dots` (name, flops per byte, flops per second); `more`
-    are further dots, by the name of their series.
+    """A roofline chart as an <svg> element.
 
-    A roof rises with the intensity as min(flops per second, intensity × bytes per second); the ridge, where the two are
-    equal, is marked with its value.
+    A roof is min(flops per second, intensity × bytes per second); the ridge, where the two are equal, is marked.
+
+    Args:
+        title, note, width, height: as of `chart`.
+        roofs: (name, flops per second, bytes per second) of machines.
+        dots: (name, flops per byte, flops per second) of calls.
+        dots_name: name of their series.
+        more: further series of dots by name.
+
+    Returns:
+        The <svg> element as text.
+
+    Raises:
+        OptionError: no roofs, or a rate out of range.
 
     >>> "ridge 5 flop/byte" in roofline("Here", [("this machine", 40e9, 8e9)], [("decode", 0.5, 3.1e9)])
     True
     """
     tops = [_roof(roof) for roof in roofs]
     if not tops:
-        raise OptionError(complaint("roofs", "none", "one (name, flops per second, bytes per second) or more"))
+        raise OptionError(complaint("roofs", "none", "at least one (name, flops per second, bytes per second)"))
     series = {dots_name: [_dot(dot) for dot in dots]}
     series |= {name: [_dot(dot) for dot in given] for name, given in (more or {}).items()}
-    spots = [spot for some in series.values() for spot in some]
+    points = [point for some in series.values() for point in some]
     ridges = [flops / bandwidth for _, flops, bandwidth in tops]
-    reached = [x for _, x, y in spots if 0 < x < math.inf and 0 < y < math.inf]
+    reached = [x for _, x, y in points if 0 < x < math.inf and 0 < y < math.inf]
     low, high = min([*ridges, *reached]) / 8, max([*ridges, *reached]) * 8
     axis = Axis("arithmetic intensity", "flop/byte", "log", low, high)
     marks: list[Mark] = []
     for n, ((name, flops, bandwidth), ridge) in enumerate(zip(tops, ridges, strict=True)):
-        ways = sorted({*(low * (high / low) ** (k / STEPS) for k in range(1, STEPS)), low, high, ridge})
-        said = f"{name}: {readable(flops, 'FLOP/s', 3)}, {readable(bandwidth, 'B/s', 3)}"
+        intensities = sorted({*(low * (high / low) ** (k / STEPS) for k in range(1, STEPS)), low, high, ridge})
+        label = f"{name}: {readable(flops, 'FLOP/s', 3)}, {readable(bandwidth, 'B/s', 3)}"
         marks.append(
-            Line(said, [(x, min(flops, x * bandwidth)) for x in ways], dashed=n % 2 == 1, markers=False)
+            Line(label, [(x, min(flops, x * bandwidth)) for x in intensities], dashed=n % 2 == 1, markers=False)
         )  # roofs that coincide show both
     for (name, _, _), ridge in zip(tops, ridges, strict=True):
-        said = (
+        label = (
             f"ridge {readable(ridge, digits=3)}, {name}"
             if len(tops) > 1
             else f"ridge {readable(ridge, 'flop/byte', 3)}"
         )
-        marks.append(Level(said, x=ridge))
+        marks.append(Level(label, x=ridge))
     for named, some in series.items():
         if some:
             marks.append(Dots(named, [(x, y) for _, x, y in some], [name for name, _, _ in some]))

@@ -1,4 +1,4 @@
-"""Heat maps: a matrix as coloured cells, each of which says its value."""
+"""Heat maps: a matrix as coloured cells with values in tooltips, and thumbnails of them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from qkv.figures.theme import GRID, HEAT, HEAT_STEPS, HEAT_TEXT, INK, PAPER, RUL
 HEADING = 14
 WIDEST_CELL = 48
 MAX_CELLS = 16_384
-LABEL_SHARE, TALLEST_LABEL = 0.3, 84  # of the width, for names of rows; pixels, for upright names of columns
+MAX_THUMBNAIL = 48  # rows or columns
+LABEL_SHARE, TALLEST_LABEL = 0.3, 84  # of the width, for row names; pixels, for vertical column names
 HATCH, BAR = 6, 10  # pixels between the lines of a masked cell; height of the colour bar
 
 
 @dataclass(frozen=True)
 class Heat:
-    """A matrix that was checked, and its way from values to steps of colour. What is not a number has no step."""
+    """A checked matrix with the range of its colours."""
 
     values: tuple[tuple[float, ...], ...]
     masked: tuple[tuple[bool, ...], ...]
@@ -35,8 +36,8 @@ class Heat:
     def size(self) -> tuple[int, int]:
         return len(self.values), len(self.values[0])
 
-    def seen(self) -> list[tuple[float, int, int]]:
-        """(value, row, column) of every number that no mask hides."""
+    def unmasked(self) -> list[tuple[float, int, int]]:
+        """(value, row, column) of every unmasked number."""
         rows, columns = self.size
         places = ((row, column) for row in range(rows) for column in range(columns))
         return [
@@ -68,12 +69,27 @@ def heat_map(
     width: float = 320,
     numbers: bool = False,
 ) -> str:
-    """An <svg> element: one cell for each value, coloured from `low` to `high` (None: the largest value).
+    """A heat map as an <svg> element; the same input gives the same text.
 
-    `rows` and `columns` name them, long names are cut; without names they are counted from 1. `masked` is True where
-    nothing is to be seen: hatched, whatever the value. nan is a blank cell, values beyond the ends have the colours of
-    the ends, and the note counts both. `numbers` writes every value into its cell; where that needs more room the
-    figure is wider than `width`. The same input gives the same text.
+    Args:
+        title: above the map.
+        values: a matrix; nan is a blank cell, which the note counts.
+        rows, columns: names, cut if they are long; numbers from 1 by default.
+        row_axis, column_axis: what rows and columns are.
+        low, high: values of the first and last colour; values beyond get these colours, and the note counts them. None:
+            the largest value.
+        masked: True for cells that are hatched, whatever the value.
+        unit: of the values.
+        note: below the map.
+        width: pixels; with `numbers` the figure may be wider.
+        numbers: whether to write values into cells.
+
+    Returns:
+        The <svg> element as text.
+
+    Raises:
+        ShapeError: matrices or names of the wrong size.
+        OptionError: a value out of range, or too many cells.
 
     >>> svg = heat_map("Weights", [[1, 0], [0.25, 0.75]], rows=["the", "cat"], columns=["the", "cat"])
     >>> "<title>query 2 cat, key 1 the: 0.25</title>" in svg
@@ -92,8 +108,8 @@ def heat_map(
         given = f"{count[0]} by {count[1]} values"
         raise OptionError(complaint("values", given, f"at most {MAX_CELLS} cells", "small_map averages larger ones"))
     down, across = _labels("rows", rows, count[0]), _labels("columns", columns, count[1])
-    said = " ".join(filter(None, (note.strip(), _remarks(heat))))
-    return _Map(name, heat, down, across, row_axis, column_axis, unit, said, numbers).drawn(width)
+    full_note = " ".join(filter(None, (note.strip(), _remarks(heat))))
+    return _Map(name, heat, down, across, row_axis, column_axis, unit, full_note, numbers).drawn(width)
 
 
 @dataclass(frozen=True)
@@ -147,7 +163,7 @@ class _Map:
         return svg_figure(self.title, self._description(), "".join(body), round(width), round(end))
 
     def _widest_number(self) -> float:
-        return max((text_width(self._short(value), TICK) for value, _, _ in self.heat.seen()), default=0)
+        return max((text_width(self._short(value), TICK) for value, _, _ in self.heat.unmasked()), default=0)
 
     def _short(self, value: float) -> str:
         peak = max(abs(self.heat.low), abs(self.heat.high))
@@ -164,8 +180,8 @@ class _Map:
         for n in range(0, len(down), max(1, math.ceil(size / tall))):
             y = top + (n + 0.5) * tall - 0.65 * TICK
             drawn += text_block([down[n]], left - 6, y, TICK, "qkv-tick qkv-tick-y qkv-soft", SOFT, "end")
-        room = size if upright else max(text_width(label, TICK) for label in across) + 4
-        for n in range(0, len(across), max(1, math.ceil(room / cell))):
+        spacing = size if upright else max(text_width(label, TICK) for label in across) + 4
+        for n in range(0, len(across), max(1, math.ceil(spacing / cell))):
             x = left + (n + 0.5) * cell
             if upright:
                 turned = {"transform": f"rotate(-90 {x + 0.35 * TICK:.2f} {top - 4:.2f})"}
@@ -177,7 +193,7 @@ class _Map:
         return tag("g", drawn, class_="qkv-scales")
 
     def _cells(self, left: float, top: float, cell: float, tall: float) -> str:
-        """Rows are groups and cells their children, in order: what points at a cell counts them."""
+        """Rows are groups and cells their children, in order: scripts find a cell by counting."""
         gap = 1 if min(cell, tall) >= 6 else 0
         hatch = "qkv-hatch-" + hashlib.sha256(repr((self.title, self.heat)).encode()).hexdigest()[:12]
         across = [escape(self._name(self.column_axis, at, label)) for at, label in enumerate(self.columns)]
@@ -191,10 +207,10 @@ class _Map:
                 step = None if hidden else self.heat.step(value)
                 fill = f"url(#{hatch})" if hidden else PAPER if step is None else HEAT[step]
                 look = "qkv-masked" if hidden else "qkv-paper" if step is None else f"qkv-heat-{step}"
-                said = f"{down}, {across[column]}: {'masked' if hidden else escape(_say(value, self.unit))}"
-                # Written at once: there are thousands of them, and `tag` would take most of the time.
+                tooltip = f"{down}, {across[column]}: {'masked' if hidden else escape(_say(value, self.unit))}"
+                # Not with `tag`, which would take most of the time for thousands of cells.
                 inside += f'<rect class="{look}" x="{number(x)}" width="{wide}" height="{high}" fill="{fill}">'
-                inside += f"<title>{said}</title></rect>"
+                inside += f"<title>{tooltip}</title></rect>"
                 if self.numbers and step is not None:
                     texts += text_block(
                         [self._short(value)],
@@ -226,7 +242,7 @@ class _Map:
         return (tag("defs", pattern) if some_hidden else "") + cells + texts + frame
 
     def _bar(self, left: float, top: float, width: float) -> tuple[str, float]:
-        """The colours, their ends and, where there is room, their middle; and the height of it all."""
+        """The colour bar with its ends and, if it fits, its middle; and its height."""
         low, high, step = self.heat.low, self.heat.high, width / HEAT_STEPS
         drawn = "".join(
             tag("rect", class_=f"qkv-heat-{n}", x=left + n * step, y=top, width=step + 0.3, height=BAR, fill=colour)
@@ -252,29 +268,29 @@ class _Map:
 
     def _description(self) -> str:
         count = self.heat.size
-        said = [f"{count[0]} by {count[1]} cells. Down: {self.row_axis}. Across: {self.column_axis}."]
+        sentences = [f"{count[0]} by {count[1]} cells. Down: {self.row_axis}. Across: {self.column_axis}."]
         ends = f"{_say(self.heat.low, self.unit, 3)} to {_say(self.heat.high, self.unit, 3)}"
-        said.append(f"Colours from {ends}.")
-        if seen := self.heat.seen():
-            most = max(seen, key=lambda each: each[0])
-            said.append(f"Largest: {_say(most[0], self.unit)} at {self._place(*most[1:])}.")
+        sentences.append(f"Colours from {ends}.")
+        if unmasked := self.heat.unmasked():
+            most = max(unmasked, key=lambda each: each[0])
+            sentences.append(f"Largest: {_say(most[0], self.unit)} at {self._place(*most[1:])}.")
         if hidden := sum(map(sum, self.heat.masked)):
-            said.append(f"Masked: {hidden}.")
-        return " ".join((*said, self.note)).strip()
+            sentences.append(f"Masked: {hidden}.")
+        return " ".join((*sentences, self.note)).strip()
 
 
 def checked_heat(values: object, masked: object, low: float, high: float | None) -> Heat:
-    """Raises where the two matrices or the two ends do not fit."""
+    """A matrix with its mask and range, checked."""
     lines = _matrix("values", values)
     numbers = tuple(tuple(as_number("values", value) for value in line) for line in lines)
     if not numbers or not numbers[0] or len({len(line) for line in numbers}) > 1:
         given = f"rows of {sorted({len(line) for line in numbers})}" if numbers else "nothing"
-        raise ShapeError(complaint("values", given, "rows of equally many values, one at least"))
+        raise ShapeError(complaint("values", given, "rows with equal numbers of values, at least one"))
     hidden = tuple(tuple(map(bool, line)) for line in _matrix("masked", masked)) if masked is not None else None
     hidden = hidden or tuple((False,) * len(line) for line in numbers)
     if [len(line) for line in hidden] != [len(line) for line in numbers]:
         raise ShapeError(
-            complaint("masked", f"{len(hidden)} rows", f"{len(numbers)} by {len(numbers[0])}, as the values")
+            complaint("masked", f"{len(hidden)} rows", f"{len(numbers)} by {len(numbers[0])}, like values")
         )
     low = as_number("low", low)
     if high is None:
@@ -283,7 +299,7 @@ def checked_heat(values: object, masked: object, low: float, high: float | None)
         high = high if high > low else low + (abs(low) or 1)
     high = as_number("high", high)
     if not (math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low) and low < high):
-        raise OptionError(complaint("low, high", f"{low:g}, {high:g}", "two finite numbers, the lower one first"))
+        raise OptionError(complaint("low, high", f"{low:g}, {high:g}", "two finite numbers, low below high"))
     return Heat(numbers, hidden, low, high)
 
 
@@ -316,15 +332,12 @@ def _say(value: float, unit: str = "", digits: int = 4) -> str:
 
 def _remarks(heat: Heat) -> str:
     """What the colours do not show."""
-    seen = [value for value, _, _ in heat.seen()]
+    seen = [value for value, _, _ in heat.unmasked()]
     blank = heat.size[0] * heat.size[1] - sum(map(sum, heat.masked)) - len(seen)
     beyond = sum(not heat.low <= value <= heat.high for value in seen)
-    said = [f"Not a number: {blank}."] if blank else []
-    said += [f"Beyond the ends of the colours: {beyond}."] if beyond else []
-    return " ".join(said)
-
-
-MAX_THUMBNAIL = 48  # cells, each way
+    sentences = [f"Not a number: {blank}."] if blank else []
+    sentences += [f"Beyond the ends of the colours: {beyond}."] if beyond else []
+    return " ".join(sentences)
 
 
 def small_map(
@@ -336,8 +349,16 @@ def small_map(
     masked: Iterable[Iterable[bool]] | None = None,
     size: float = 64,
 ) -> str:
-    """A bare thumbnail of at most `size` by `size` pixels, without labels. A matrix of more than 48 rows or columns is
-    averaged over blocks, without what is masked, and the title says so.
+    """A thumbnail of a heat map as an <svg> element, without labels.
+
+    Args:
+        values, low, high, masked: as of `heat_map`; more than 48 rows or columns are averaged over blocks, without
+            masked cells, and the title says so.
+        title: the tooltip.
+        size: pixels of the longer side.
+
+    Returns:
+        The <svg> element as text.
 
     >>> "averaged over blocks of 2 by 2" in small_map([[1.0] * 96] * 96)
     True

@@ -1,4 +1,4 @@
-"""Labels beside dots and lines: put where nothing else is, or numbered and explained in the legend."""
+"""Labels of dots and lines, placed where nothing else is or numbered and explained in the legend; the legend itself."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from qkv.figures.svg import LINE, escape, tag, text_width, title, wrap
 from qkv.figures.theme import COLOURS, DASHED, INK, PAPER, RULE, colour_of, shape_of
 
 LABEL_SIZE = 12
-CELL = 3  # pixels: how finely the room is kept
-NEAR = 10  # from the middle of a dot to its label; anything farther gets a leader
+CELL = 3  # pixels; occupied space is tracked in cells of this size
+NEAR = 10  # from the centre of a dot to its label; a label further away gets a leader line
 DISTANCES = (NEAR, 22, 38, 56)
+LEGEND_SIZE = 13
+SWATCH, GAP = 38, 18
+MAX_LINES = 3
 DIRECTIONS = ((1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (1, 1), (-1, -1), (-1, 1))
 
 Point = tuple[float, float]
@@ -41,21 +44,21 @@ class Box:
         return min(max(point[0], self.left), self.right), min(max(point[1], self.top), self.bottom)
 
     def cut(self, start: Point, end: Point) -> tuple[Point, Point] | None:
-        """The part of a segment that is inside: each side moves the ends, as shares of the way, towards each other.
+        """The part of a segment inside the box, or None; each side clips the range of shares along the segment.
 
         >>> Box(0, 0, 10, 10).cut((-5, 5), (5, 5))
         ((0.0, 5.0), (5, 5))
         """
         (x, y), (dx, dy) = start, (end[0] - start[0], end[1] - start[1])
         first, last = 0.0, 1.0
-        for speed, room in ((-dx, x - self.left), (dx, self.right - x), (-dy, y - self.top), (dy, self.bottom - y)):
+        for speed, distance in ((-dx, x - self.left), (dx, self.right - x), (-dy, y - self.top), (dy, self.bottom - y)):
             if speed == 0:
-                if room < 0:
+                if distance < 0:
                     return None
             elif speed < 0:
-                first = max(first, room / speed)
+                first = max(first, distance / speed)
             else:
-                last = min(last, room / speed)
+                last = min(last, distance / speed)
         if first > last:
             return None
         here = start if first == 0 else self.nearest((x + first * dx, y + first * dy))
@@ -69,21 +72,21 @@ def _cells(box: Box) -> Iterator[tuple[int, int]]:
             yield row, column
 
 
-def _way(start: Point, end: Point) -> Iterator[tuple[int, int]]:
-    """Cells under a segment and, so that no letter touches it, their neighbours by a pixel."""
+def _segment_cells(start: Point, end: Point) -> Iterator[tuple[int, int]]:
+    """Cells under a segment, with a margin of one pixel."""
     count = max(1, math.ceil(math.dist(start, end) / 2))
     for n in range(count + 1):
         x, y = (a + (b - a) * n / count for a, b in zip(start, end, strict=True))
         yield from _cells(Box(x - 1, y - 1, x + 1, y + 1))
 
 
-# A box, on which side of its subject it is (1: to the right), and where its leader starts, if it needs one.
+# A box, its side of the labelled object (1: right), and the start of its leader line, if it needs one.
 Place = tuple[Box, int, Point | None]
 
 
 @dataclass
 class LabelSpace:
-    """What is taken inside the frame."""
+    """Free and occupied space inside the frame."""
 
     frame: Box
     taken: set[tuple[int, int]] = field(default_factory=set)
@@ -91,7 +94,7 @@ class LabelSpace:
     numbered: list[str] = field(default_factory=list)
 
     def take_segment(self, start: Point, end: Point) -> None:
-        self.taken.update(_way(start, end))
+        self.taken.update(_segment_cells(start, end))
 
     def take_dot(self, at: Point, radius: float = 6) -> None:
         x, y = at
@@ -105,8 +108,8 @@ class LabelSpace:
         return inside and not any(cell in self.taken for cell in _cells(box))
 
     def label_dot(self, at: Point, text: str) -> str:
-        """The label of a dot as SVG; a number instead where it does not fit, explained by `numbered`; "" where even
-        that has no room."""
+        """The label of a dot as SVG; a number if the label does not fit, explained by `numbered`; "" if even that does
+        not fit."""
         return self._first(text, lambda words: _around(at, words))
 
     def label_level(self, start: Point, end: Point, text: str) -> str:
@@ -117,7 +120,7 @@ class LabelSpace:
         for words in (text, str(len(self.numbered) + 1)):
             for box, side, start in candidates(words):
                 stop = box.nearest(start) if start else None
-                if not self.free(box) or (start and stop and not self.texts.isdisjoint(_way(start, stop))):
+                if not self.free(box) or (start and stop and not self.texts.isdisjoint(_segment_cells(start, stop))):
                     continue
                 if words != text:
                     self.numbered.append(text)
@@ -141,8 +144,7 @@ class LabelSpace:
 
 
 def _text(words: str, box: Box, side: int) -> str:
-    """Text that starts, ends or has its middle at the edge of the box which is towards the subject: letters may be
-    narrower than the box."""
+    """Text anchored at the edge of the box nearest to its object, because letters may be narrower than the box."""
     return tag(
         "text",
         escape(words),
@@ -163,7 +165,7 @@ def _size(words: str) -> tuple[float, float]:
 
 
 def _around(at: Point, words: str) -> Iterator[Place]:
-    """Boxes around a dot, near ones first."""
+    """Boxes around a dot, nearest first."""
     (x, y), (width, height) = at, _size(words)
     for distance in DISTANCES:
         for dx, dy in DIRECTIONS:
@@ -176,7 +178,7 @@ def _around(at: Point, words: str) -> Iterator[Place]:
 
 
 def _along(start: Point, end: Point, words: str) -> Iterator[Place]:
-    """Boxes on both sides of a level or upright line, from its ends to its middle."""
+    """Boxes on both sides of a horizontal or vertical line, from its ends to its middle."""
     width, height = _size(words)
     flat = start[1] == end[1]
     for share in (0.98, 0.02, 0.75, 0.25, 0.5, 0.87, 0.13, 0.62, 0.38):
@@ -190,25 +192,20 @@ def _along(start: Point, end: Point, words: str) -> Iterator[Place]:
             yield Box(left, top, left + width, top + height), edge, None
 
 
-LEGEND_SIZE = 13
-SWATCH, GAP = 38, 18
-MAX_LINES = 3
-
-
 @dataclass(frozen=True)
 class Entry:
-    """`swatch` is drawn around the middle of its place, `sign` is a number of a label that found no room."""
+    """An entry of the legend. swatch: SVG drawn around the origin. sign: the number of a label that did not fit."""
 
     name: str
     swatch: str = ""
     sign: str = ""
 
 
-def marker(series: int, x: float, y: float, said: str = "") -> str:
+def marker(series: int, x: float, y: float, tooltip: str = "") -> str:
     index = colour_of(series)
     return tag(
         "path",
-        *([title(said)] if said else []),
+        *([title(tooltip)] if tooltip else []),
         class_=f"qkv-marker qkv-halo qkv-fill-{index}",
         d=shape_of(series),
         transform=f"translate({x:.2f} {y:.2f})",
@@ -233,12 +230,12 @@ def line_swatch(series: int, dashed: bool, markers: bool) -> str:
     return stroke + (marker(series, 0, 0) if markers else "")
 
 
-def bar(series: int, box: Box, said: str = "") -> str:
-    """Filled thinly, so that a line over it is seen, and edged in full."""
+def bar(series: int, box: Box, tooltip: str = "") -> str:
+    """A bar with a transparent fill, so that lines over it stay visible."""
     index = colour_of(series)
     return tag(
         "rect",
-        *([title(said)] if said else []),
+        *([title(tooltip)] if tooltip else []),
         class_=f"qkv-bar qkv-fill-{index} qkv-stroke-{index}",
         x=box.left,
         y=box.top,
@@ -251,13 +248,13 @@ def bar(series: int, box: Box, said: str = "") -> str:
 
 
 def draw_legend(entries: Sequence[Entry], left: float, top: float, width: float) -> tuple[str, float]:
-    """The SVG, and the height that it takes."""
+    """The legend as SVG, below the plot in columns, and its height."""
     if not entries:
         return "", 0
     widest = max(text_width(entry.name, LEGEND_SIZE) for entry in entries) + SWATCH + GAP
     cell = min(widest, width / 2 if len(entries) > 3 and width >= 500 else width)
     columns = max(1, int(width // cell))
-    columns = -(-len(entries) // -(-len(entries) // columns))  # as many rows, but evenly filled
+    columns = -(-len(entries) // -(-len(entries) // columns))  # as many rows, evenly filled
     step = width / columns if columns * cell > 0.7 * width else cell
     drawn, y = "", top
     for start in range(0, len(entries), columns):
@@ -286,7 +283,7 @@ def _entry(entry: Entry, lines: list[str], left: float, top: float) -> str:
 def text_block(
     lines: Sequence[str], x: float, top: float, size: float, classes: str, fill: str, anchor: str = "start", **more: str
 ) -> str:
-    """Lines of text, the first one's upper edge at `top`."""
+    """Lines of text; `top` is the upper edge of the first."""
     if not lines:
         return ""
     spans = [

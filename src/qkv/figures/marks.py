@@ -1,4 +1,4 @@
-"""What a chart can show."""
+"""Marks of a chart: lines, dots, bars and reference lines."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Line:
-    """Points in the order in which the line joins them; one that cannot be drawn (nan) leaves a gap. markers: whether
-    points are marked; a curve that was computed, and not measured, has none.
+    """A line through points in order; a point that cannot be drawn (nan) leaves a gap. markers: whether points are
+    marked, as measurements are; computed curves are not.
 
     >>> Line("ours", [(1, 2), (2, 3.5)]).points
     ((1.0, 2.0), (2.0, 3.5))
@@ -33,7 +33,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Dots:
-    """Points for themselves; `labels`, one for each, stand beside them where there is room. "" is no label."""
+    """Separate points. labels: one text per point, shown where it fits; "" is no label."""
 
     name: str
     points: Points
@@ -47,9 +47,8 @@ class Dots:
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars from zero (on a log axis from its low end) to `heights`, each between two neighbours of `edges`, which
-    ascend and are one more; a height that cannot be drawn (nan) leaves a gap. `labels`, one for each bar, are said
-    instead of its edges.
+    """Bars from zero (on a log axis from its low end) to `heights`, between consecutive ascending `edges`; a height
+    that cannot be drawn (nan) leaves a gap. labels: one text per bar, shown in its tooltip instead of the edges.
 
     >>> Bars("seen", [0, 1, 2], [3, 5]).heights
     (3.0, 5.0)
@@ -68,7 +67,7 @@ class Bars:
             wanted = f"{len(self.heights) + 1}, one more than there are heights"
             raise ShapeError(complaint("edges", f"{len(self.edges)}", wanted))
         if not all(left < right for left, right in pairwise(self.edges)):
-            raise OptionError(complaint("edges", repr(self.edges), "numbers that ascend"))
+            raise OptionError(complaint("edges", repr(self.edges), "numbers in ascending order"))
         object.__setattr__(self, "labels", _as_labels(self.labels, len(self.heights), "bar"))
 
     @property
@@ -79,7 +78,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Level:
-    """A line across the chart: at a height `y`, or upright at an `x`."""
+    """A reference line across the chart: horizontal at `y`, or vertical at `x`."""
 
     name: str
     y: float | None = None
@@ -88,7 +87,7 @@ class Level:
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", as_name("name", self.name))
         if (self.x is None) == (self.y is None):
-            raise OptionError(complaint("level", f"x={self.x}, y={self.y}", "one of the two"))
+            raise OptionError(complaint("level", f"x={self.x}, y={self.y}", "exactly one of x and y"))
         for argument in ("x", "y"):
             if getattr(self, argument) is not None:
                 object.__setattr__(self, argument, as_number(argument, getattr(self, argument)))
@@ -98,11 +97,11 @@ Mark = Line | Dots | Bars | Level
 
 
 def as_name(argument: str, given: object) -> str:
-    """A text that says something, on one line."""
+    """A non-empty text on one line."""
     if not isinstance(given, str):
         raise OptionTypeError(complaint(argument, repr(given), "text"))
     if not given.split():
-        raise OptionError(complaint(argument, repr(given), "a text that says what is drawn"))
+        raise OptionError(complaint(argument, repr(given), "a text that is not empty"))
     return " ".join(given.split())
 
 
@@ -112,7 +111,7 @@ def _as_labels(given: Sequence[str] | None, count: int, what: str) -> tuple[str,
     if isinstance(given, str) or not all(isinstance(label, str) for label in given):
         raise OptionTypeError(complaint("labels", repr(given), "a list of texts"))
     if len(given) != count:
-        raise ShapeError(complaint("labels", f"{len(given)}", f"{count}, one for each {what}"))
+        raise ShapeError(complaint("labels", f"{len(given)}", f"{count}, one per {what}"))
     return tuple(" ".join(label.split()) for label in given)
 
 

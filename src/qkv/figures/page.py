@@ -1,4 +1,4 @@
-"""One HTML file with figures and tables: light and dark, for screens and paper, without a network."""
+"""One HTML file with figures and tables, for light and dark screens and for print, without a network."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PAGE_STYLE = (
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a caption. Columns of which every cell is a number stand to the right."""
+    """A table with a caption; columns of numbers are aligned to the right."""
 
     caption: str
     header: Sequence[str]
@@ -45,18 +45,30 @@ class Table:
         object.__setattr__(self, "rows", tuple(tuple(row) for row in self.rows))
         for row in self.rows:
             if len(row) != len(self.header):
-                raise ShapeError(complaint("rows", f"{len(row)} cells", f"{len(self.header)}, as the header has"))
+                raise ShapeError(complaint("rows", f"{len(row)} cells", f"{len(self.header)}, like the header"))
 
 
 def page(title: str, figures: Iterable[str], tables: Iterable[Table] = (), note: str = "") -> str:
-    """`figures` are texts that `chart` or `roofline` made: they are put in as they are.
+    """An HTML page.
+
+    Args:
+        title: of the page.
+        figures: <svg> texts of `chart`, `roofline`, `heat_map` or `small_map`.
+        tables: shown after the figures.
+        note: a paragraph under the title.
+
+    Returns:
+        The text of an .html file.
+
+    Raises:
+        OptionError: a figure is not an <svg> element.
 
     >>> page("Report", [], [Table("Cost", ["n", "time"], [[7, "1 ms"]])]).startswith("<!doctype html>")
     True
     """
     title = as_name("title", title)
     if isinstance(figures, str):
-        raise OptionTypeError(complaint("figures", "one text", "a list of SVG texts", "put it in brackets"))
+        raise OptionTypeError(complaint("figures", "one text", "a list of SVG texts", "pass [figure]"))
     parts = [tag("h1", escape(title))]
     if note:
         parts.append(tag("p", escape(note)))
@@ -73,7 +85,7 @@ def page(title: str, figures: Iterable[str], tables: Iterable[Table] = (), note:
     parts += [_table(table) for table in tables]
     style = STYLE + _PAGE_STYLE
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    # Only this style sheet is let in: what is put into the page can load nothing and run nothing.
+    # Only this style sheet is allowed: contents of the page can load and run nothing.
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     head = (
         '<meta charset="utf-8">'
@@ -91,15 +103,15 @@ def _checked(figure: object) -> str:
     try:
         root = ElementTree.fromstring(figure)
     except ElementTree.ParseError as error:
-        raise OptionError(complaint("figures", f"a text that is no XML ({error})", "an <svg> element")) from None
+        raise OptionError(complaint("figures", f"invalid XML ({error})", "an <svg> element")) from None
     if root.tag != "{http://www.w3.org/2000/svg}svg" or not figure.startswith("<svg"):
-        hint = "chart() and roofline() make such texts; standalone() makes files"
+        hint = "chart() and roofline() return them; standalone() is for files"
         raise OptionError(complaint("figures", f"a text that starts {figure[:20]!r}", "an <svg> element", hint))
     return figure
 
 
 def _own_ids(figure: str, which: int) -> str:
-    """The same chart may stand on a page twice, its ids may not."""
+    """The figure with ids that are unique on the page, where the same chart may occur twice."""
     named = re.search(r'aria-labelledby="(qkv-[0-9a-f]+)-title', figure)
     return figure.replace(named[1], f"{named[1]}-{which + 1}") if named else figure
 

@@ -1,4 +1,4 @@
-"""Plans as pictures: time over context, and the roofline with what each part reaches of it."""
+"""Plans as figures: time over context, rooflines, and speed over machines, with tables."""
 
 from __future__ import annotations
 
@@ -16,20 +16,17 @@ from qkv.figures.marks import Dots, Level, Line, Mark
 from qkv.figures.page import Table, page
 from qkv.figures.theme import standalone
 
-BELOW = (
-    "Where parts are added up one after another, those of a step or scores and cache in attention, a dot can lie below "
-    "the roof."
-)
+BELOW = "A dot that adds up several parts, such as a step or attention, can lie below the roof."
 
 
 def picture(plans: Sequence[Plan], *, html: bool) -> str:
-    """Both charts, and scaling where it was asked for, as the text of an .svg file, or of a page with the numbers."""
-    names, asked = _names(plans), _asked(plans)
+    """All charts of some plans as the text of an .svg file, or of an HTML page with tables."""
+    names, options = _names(plans), _options(plans)
     decodes = any(plan.seconds_per_token is not None for plan in plans)
     contexts = sorted({plan.context for plan in plans})
     figures = [
-        time_chart(names, times_over_context(plans), contexts, asked, decodes=decodes, alone=len(plans) == 1),
-        roofs_chart(names, roofs(plans), asked),
+        time_chart(names, times_over_context(plans), contexts, options, decodes=decodes, alone=len(plans) == 1),
+        roofs_chart(names, roofs(plans), options),
     ]
     tables = [_table(plans), *map(_parts_table, plans)]
     for plan in plans:
@@ -37,7 +34,7 @@ def picture(plans: Sequence[Plan], *, html: bool) -> str:
             figures.append(scaling_chart(plan_name(plan), plan.scaling, clearest(read_points()), _sizes([plan])))
             tables.append(scaling_table(plan_name(plan), plan.scaling))
     if html:
-        return page(names, figures, tables, asked)
+        return page(names, figures, tables, options)
     return standalone(_stacked(figures))
 
 
@@ -50,8 +47,7 @@ def time_chart(
     decodes: bool = True,
     alone: bool = True,
 ) -> str:
-    """Curves of `qkv.cost.planning`; `contexts` that were asked for are marked. alone: the curves are of one model, with
-    its own attention and with others."""
+    """Time over context. contexts: marked on the x axis. alone: the curves are variants of one model."""
     lines = [
         Line(f"{name}, as it is" if as_is and alone else name, points, dashed=not as_is)
         for name, as_is, points in curves
@@ -62,14 +58,14 @@ def time_chart(
 
 
 def roofs_chart(of: str, found: Roofs, note: str = "") -> str:
-    """Roofs, and dots under them."""
+    """A roofline chart of the machines, with the plans' parts."""
     more = {"measured here": found.measured} if found.measured else {}
-    said = f"{note}. {BELOW}" if note else BELOW
-    return roofline(f"Roofline: {of}", found.tops, found.counted, "counted", said, more=more)
+    full_note = f"{note}. {BELOW}" if note else BELOW
+    return roofline(f"Roofline: {of}", found.tops, found.counted, "counted", full_note, more=more)
 
 
 def _stacked(figures: Sequence[str]) -> str:
-    """Several figures below each other in one."""
+    """Several figures below one another in one."""
     placed, below, width = [], 0.0, 0.0
     for figure in figures:
         size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', figure)
@@ -119,7 +115,7 @@ def _names(plans: Sequence[Plan]) -> str:
     return plan_name(plans[0]) if len(plans) == 1 else " and ".join(dict.fromkeys(plan.model.name for plan in plans))
 
 
-def _asked(plans: Sequence[Plan]) -> str:
+def _options(plans: Sequence[Plan]) -> str:
     return f"{_sizes(plans)}; times by the roofline, not measured"
 
 
@@ -129,8 +125,8 @@ def _sizes(plans: Sequence[Plan]) -> str:
 
 
 def scaling_chart(of: str, found: Scaling, points: Sequence[Point] = (), note: str = "") -> str:
-    """Over machines, both axes logarithmic: the time on one machine divided by the time on these, for each split; the
-    ideal, which no split is above; and `points` that were measured, each call with the line that was predicted."""
+    """Speed over machines on logarithmic axes: time on one machine divided by time on several, for each split, with the
+    ideal; and measured `points` with their predictions."""
     machines = [row.machines for row in found.rows]
     far = max([*machines, *(point.ranks for point in points), 2])
     marks: list[Mark] = [Line("ideal", [(1, 1), (far, far)], dashed=True, markers=False)]
@@ -143,17 +139,17 @@ def scaling_chart(of: str, found: Scaling, points: Sequence[Point] = (), note: s
             marks.append(Line(shown, [(count, alone / seconds) for count, seconds in line]))
     marks += [mark for _, some in groupby(points, key=lambda point: point.sizes) for mark in _measured(list(some))]
     title = f"Speed over machines: {of}"
-    said = f"{count_text(found.tokens, 'token')}, {quantity(found.link.bandwidth, 'B/s')} and "
-    said += f"{readable_seconds(found.link.latency)} a message between machines"
-    note = "; ".join(filter(None, (said, note)))
+    link = f"{count_text(found.tokens, 'token')}, {quantity(found.link.bandwidth, 'B/s')} and "
+    link += f"{readable_seconds(found.link.latency)} a message between machines"
+    note = "; ".join(filter(None, (link, note)))
     return chart(
         title, Axis("machines", scale="log"), Axis("times as fast as one", scale="log"), marks, note, height=520
     )
 
 
 def clearest(points: Sequence[Point]) -> list[Point]:
-    """One call by one split, so that the chart can be read: the longest that was measured in one process too, forward
-    alone and by a ring if it was."""
+    """The points of one call and one split, to keep the chart readable: the longest call that was also measured in one
+    process, preferably forward only and with "ring"."""
     found: list[Point] = []
     for _, some in groupby(points, key=lambda point: point.sizes):
         group = list(some)
@@ -172,7 +168,7 @@ def _rank(point: Point) -> tuple[bool, int, bool]:
 
 
 def scaling_table(of: str, found: Scaling) -> Table:
-    """The numbers of the chart."""
+    """The numbers of the chart as a table."""
     names = list(found.rows[0].splits)
     header = ["machines", "tokens each", *("linear" if name == LINEAR else name for name in names), "best"]
     header += ["efficiency", "memory each", "sent a layer", "a token"]
@@ -185,11 +181,11 @@ def scaling_table(of: str, found: Scaling) -> Table:
         rows.append(
             [integer_text(row.machines), integer_text(row.tokens), *cells, row.best, f"{row.efficiency:.2%}", *own]
         )
-    return Table(f"Spread over machines: {of}", header, rows)
+    return Table(f"Split over machines: {of}", header, rows)
 
 
 def _measured(group: Sequence[Point]) -> list[Mark]:
-    """Points of one call, against the same call in one process; nothing where that was not measured."""
+    """Points of one call relative to the same call in one process; none if that was not measured."""
     alone = next((point.seconds for point in group if point.ranks == 1), None)
     if alone is None:
         return []
@@ -197,9 +193,9 @@ def _measured(group: Sequence[Point]) -> list[Mark]:
     what = f"{integer_text(group[0].tokens)} tokens here"
     for split in dict.fromkeys(point.split for point in group if point.ranks > 1):
         mine = [point for point in group if point.split == split and point.ranks > 1]
-        said = [(point.ranks, alone / point.predicted()) for point in mine if point.link is not None]
-        if said:
-            found.append(Line(f"{split}, {what}: predicted", [(1, 1), *said], dashed=True, markers=False))
+        predicted = [(point.ranks, alone / point.predicted()) for point in mine if point.link is not None]
+        if predicted:
+            found.append(Line(f"{split}, {what}: predicted", [(1, 1), *predicted], dashed=True, markers=False))
         dots = [(point.ranks, alone / point.seconds) for point in mine]
         labels = [f"{point.ranks} ranks: × {alone / point.seconds:.2f}" for point in mine]
         found.append(Dots(f"{split}, {what}: measured", dots, labels))

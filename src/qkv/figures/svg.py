@@ -1,14 +1,14 @@
-"""SVG as text: elements, escapes, and how much room letters take."""
+"""SVG as text: elements, escapes, and the widths of letters."""
 
 from __future__ import annotations
 
 import re
 from unicodedata import combining, east_asian_width
 
-# What XML 1.0 cannot hold, lone surrogates included: a name that has one is still drawn.
+# Characters that XML 1.0 cannot contain, lone surrogates included; they are replaced.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
-# Widths in em, those of a wide sans serif font: what fits here fits in most.
+# Widths in em of a wide sans serif font: what fits here fits in most fonts.
 _WIDTHS = {
     **dict.fromkeys("ijlIJ.,:;'`|! ·", 0.35),
     **dict.fromkeys("ftr()[]/\\-", 0.43),
@@ -16,8 +16,8 @@ _WIDTHS = {
     **dict.fromkeys("wOQGDNHU+<>=~−→×≤≥&", 0.85),
     **dict.fromkeys("mMW@%—…", 1.0),
 }
-BOLD = 1.12  # how much wider bold letters are
-LINE = 1.3  # from a line of text to the next, in its size
+BOLD = 1.12  # width of bold letters relative to normal ones
+LINE = 1.3  # line height relative to the font size
 
 
 def escape(text: str) -> str:
@@ -32,7 +32,7 @@ def escape(text: str) -> str:
 
 
 def drawable(text: str) -> str:
-    """The text with a sign for each character that a file cannot hold: what is measured is what is drawn.
+    """The text with a replacement for each character that XML cannot contain.
 
     >>> drawable("a\\x00b")
     'a\N{REPLACEMENT CHARACTER}b'
@@ -41,7 +41,7 @@ def drawable(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """A coordinate: two decimals at most.
+    """A coordinate with at most two decimals.
 
     >>> number(12.0), number(-0.001), number(3.14159)
     ('12', '0', '3.14')
@@ -56,18 +56,18 @@ def tag(name: str, *inside: str, **attributes: str | float) -> str:
     >>> tag("text", escape("a&b"), class_="qkv-tick", font_size=12, x=1.5)
     '<text class="qkv-tick" font-size="12" x="1.5">a&amp;b</text>'
     """
-    said = ""
+    text = ""
     for key, value in attributes.items():
         shown = escape(value) if isinstance(value, str) else number(value)
-        said += f' {_ATTRIBUTES.get(key, key.replace("_", "-"))}="{shown}"'
-    return f"<{name}{said}>{''.join(inside)}</{name}>" if inside else f"<{name}{said}/>"
+        text += f' {_ATTRIBUTES.get(key, key.replace("_", "-"))}="{shown}"'
+    return f"<{name}{text}>{''.join(inside)}</{name}>" if inside else f"<{name}{text}/>"
 
 
 _ATTRIBUTES = {"class_": "class", "viewBox": "viewBox"}
 
 
 def title(text: str) -> str:
-    """What a pointer that rests on the element is told."""
+    """The tooltip of an element."""
     return tag("title", escape(text))
 
 
@@ -76,7 +76,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def wrap(text: str, width: float, size: float, most: int = 99) -> list[str]:
-    """Lines that fit `width`, at most so many; long words are broken, and what is cut off leaves an ellipsis.
+    """At most `most` lines that fit `width`; long words are broken, and cut text ends with an ellipsis.
 
     >>> wrap("time per token over context", 100, 12)
     ['time per token', 'over context']

@@ -1,5 +1,5 @@
-"""Colours, shapes and the style sheet. Elements carry their light colours as attributes, so that a bare file looks
-right without any style sheet; the style sheet has only the dark ones, told by class and for screens alone."""
+"""Colours, shapes and the style sheet. Elements have light colours as attributes, so that a file looks right without a
+style sheet; the style sheet has the dark colours, by class, for screens only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 PAPER, INK, SOFT, RULE, GRID = "#ffffff", "#1c1f23", "#535a63", "#767d86", "#e3e6ea"
 DARK_PAPER, DARK_INK, DARK_SOFT, DARK_RULE, DARK_GRID = "#16181c", "#e8eaed", "#b0b7c0", "#868e98", "#30343b"
 
-# Told apart also by eyes without one of the three cones, and at 3:1 or more against the paper: the tests compute both.
+# Distinguishable with any colour vision deficiency, and with a contrast of at least 3:1: tests compute both.
 COLOURS = ("#174ea6", "#c3820b", "#008283", "#e6136b", "#442767", "#845f0d", "#682121", "#348df6")
 DARK_COLOURS = ("#2cb2ff", "#d1ae4d", "#0d9478", "#ff66c2", "#9662fb", "#c4e726", "#ec3a3a", "#8ce9f1")
 
@@ -16,7 +16,7 @@ FONT = "system-ui, sans-serif"
 
 
 def _ramp(*anchors: str) -> tuple[str, ...]:
-    """HEAT_STEPS colours through evenly spaced anchors."""
+    """HEAT_STEPS colours interpolated between evenly spaced anchors."""
     colours = []
     for step in range(HEAT_STEPS):
         part, share = divmod(step * (len(anchors) - 1) / (HEAT_STEPS - 1), 1)
@@ -26,7 +26,7 @@ def _ramp(*anchors: str) -> tuple[str, ...]:
     return tuple(colours)
 
 
-# From little to much; HEAT_TEXT is what is written on each: one of black and white reaches 4.5:1 on any colour.
+# From low to high; HEAT_TEXT is the text colour on each: black or white, with a contrast of at least 4.5:1.
 HEAT_STEPS = 21
 HEAT = _ramp("#eef3f9", "#a9cbec", "#4a8fd3", "#1b55a8", "#0a2148")
 DARK_HEAT = _ramp("#20252d", "#1d4270", "#2472b4", "#5fb6f3", "#e4f4ff")
@@ -51,12 +51,12 @@ def _star(points: int, first: float, outer: float, inner: float) -> str:
 
 
 def _bars(first: float) -> str:
-    """A plus with thick bars, or, turned by 45 degrees, a cross."""
+    """A plus, or turned by 45 degrees a cross."""
     angles = [first + quarter + corner for quarter in (0, 90, 180, 270) for corner in (-18, 18, 45)]
     return _polygon(angles, [5.8, 5.8, 2.55] * 4)
 
 
-# Nine shapes over eight colours: seventy-two series before a pair returns.
+# Nine shapes and eight colours: 72 series before a pair repeats.
 SHAPES = (
     "M4.4 0A4.4 4.4 0 1 1 -4.4 0A4.4 4.4 0 1 1 4.4 0Z",
     _turned(4, 45, 5.6),
@@ -104,7 +104,7 @@ STYLE = f"@media screen and (prefers-color-scheme:dark){{{_dark_rules()}}}"
 
 
 def standalone(svg: str) -> str:
-    """The text of an .svg file: the same chart, dark where the reader's screen is.
+    """The text of an .svg file with the chart and its style sheet for dark screens.
 
     >>> standalone('<svg xmlns="http://www.w3.org/2000/svg"></svg>').startswith("<?xml")
     True

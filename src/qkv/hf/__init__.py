@@ -1,19 +1,29 @@
-"""Hugging Face models on qkv: `register()` makes `attn_implementation="qkv"` known, `cache(model)` is their cache."""
+"""Run models of transformers on qkv: `register()` adds `attn_implementation="qkv"`, `cache(model)` creates a cache."""
 
 from __future__ import annotations
 
-from ..errors import OptionError, complaint
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING
 
-try:
-    import transformers as _transformers  # noqa: F401
-except ImportError as error:  # pragma: no cover - transformers is there whenever this is tested
-    raise OptionError(complaint("qkv.hf", "no transformers", "the extra", "pip install 'qkv[hf]'")) from error
+from ..errors import MissingExtra
 
-from .caches import PagedCache, PagedEncoderDecoderCache, cache
-from .capture import CapturedAttention, HeadStatistics, capture, head_statistics
-from .checkpoint import Loaded, load
-from .conversion import Conversion, convert
-from .interface import layer_calls, register, reset_layer_calls
+_MODULE_OF_NAME = {
+    "PagedCache": "caches",
+    "PagedEncoderDecoderCache": "caches",
+    "cache": "caches",
+    "CapturedAttention": "captured",
+    "HeadStatistics": "captured",
+    "capture": "captured",
+    "head_statistics": "captured",
+    "Loaded": "checkpoint",
+    "load": "checkpoint",
+    "Conversion": "conversion",
+    "convert": "conversion",
+    "layer_calls": "interface",
+    "register": "interface",
+    "reset_layer_calls": "interface",
+}
 
 __all__ = [
     "CapturedAttention",
@@ -31,3 +41,24 @@ __all__ = [
     "register",
     "reset_layer_calls",
 ]
+
+if TYPE_CHECKING:
+    from .caches import PagedCache, PagedEncoderDecoderCache, cache
+    from .captured import CapturedAttention, HeadStatistics, capture, head_statistics
+    from .checkpoint import Loaded, load
+    from .conversion import Conversion, convert
+    from .interface import layer_calls, register, reset_layer_calls
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF_NAME:
+        raise AttributeError(f"module 'qkv.hf' has no attribute {name!r}; dir(qkv.hf) lists the names")
+    if importlib.util.find_spec("transformers") is None:
+        raise MissingExtra(f"qkv.hf.{name}", "transformers", "hf")
+    thing = getattr(importlib.import_module(f".{_MODULE_OF_NAME[name]}", __name__), name)
+    globals()[name] = thing
+    return thing
+
+
+def __dir__() -> list[str]:
+    return [] if importlib.util.find_spec("transformers") is None else sorted(__all__)

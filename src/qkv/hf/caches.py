@@ -1,4 +1,4 @@
-"""`cache(model)`: a transformers cache whose layers are `qkv.KVCache`s."""
+"""`cache(model)`: a cache for transformers whose layers are `qkv.KVCache`s."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..inputs import check_size
 from .interface import NAME, check_layers
 from .layers import LatentLayer, PagedLayer
 
-# Layers that keep keys and values, and what tells how far back they look. A chunk is a mask, and no ring.
+# Layer types that cache keys and values, and the option with their window. Chunks are masks, not windows.
 _WINDOW_OPTION = {"full_attention": None, "chunked_attention": None, "sliding_attention": "sliding_window"}
 
 
 class PagedCache(DynamicCache):
-    """What `cache` returns, for `past_key_values=`."""
+    """A cache for `past_key_values=`; created by `cache`."""
 
     def __init__(self, layers: list[PagedLayer], dtype: torch.dtype) -> None:
         Cache.__init__(self, layers=layers)  # pyright: ignore[reportArgumentType]
@@ -27,13 +27,13 @@ class PagedCache(DynamicCache):
 
     def update(self, key_states: Any, value_states: Any, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
         if layer_idx >= len(self.layers):
-            given = f"one with {len(self.layers)} layers for layer {layer_idx}"
-            raise OptionError(complaint("past_key_values", given, "qkv.hf.cache(model) of this very model"))
+            given = f"a cache of {len(self.layers)} layers for layer {layer_idx}"
+            raise OptionError(complaint("past_key_values", given, "qkv.hf.cache(model) of the same model"))
         return self.layers[layer_idx].update(key_states, value_states)  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the pages that all layers hold."""
+        """Bytes of the pages of all layers."""
         return sum(layer.nbytes for layer in self.layers)  # pyright: ignore[reportAttributeAccessIssue]
 
     def __repr__(self) -> str:
@@ -42,11 +42,11 @@ class PagedCache(DynamicCache):
 
 
 class PagedEncoderDecoderCache(EncoderDecoderCache):
-    """Self-attention in pages; what cross-attention reads is written once, and stays transformers' own tensors."""
+    """Self-attention in pages; keys and values of cross-attention stay tensors of transformers."""
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the decoder's pages, and of the encoder's keys and values."""
+        """Bytes of the decoder's pages and of the encoder's keys and values."""
         crossed: list[Any] = self.cross_attention_cache.layers
         tensors = [tensor for layer in crossed for tensor in (layer.keys, layer.values) if tensor is not None]
         paged: Any = self.self_attention_cache
@@ -54,17 +54,32 @@ class PagedEncoderDecoderCache(EncoderDecoderCache):
 
     @property
     def layers(self) -> list[Any]:
-        """Those of the decoder's self-attention."""
+        """The layers of the decoder's self-attention."""
         return self.self_attention_cache.layers
 
 
 def cache(
     model: PreTrainedModel, *, dtype: torch.dtype | None = None, capacity: int | None = None
 ) -> PagedCache | PagedEncoderDecoderCache:
-    """A cache for `past_key_values=` of a model and of its `generate`: tokens are appended in place, never copied.
+    """Create a cache for `past_key_values=` of a model and of its `generate`. Tokens are appended without copies.
 
-    dtype: what tokens are rounded to: float32, float16, bfloat16 or int8. None: the model's own dtype.
-    capacity: room for so many tokens a row is set aside at once, and more are refused. None grows.
+    Padding on either side of a row is supported and not stored. Sliding-window layers reuse pages. `crop`,
+    `reorder_cache` and the batch methods of transformers only change tables of pages. A model with multi-head latent
+    attention caches its latents here and gets them as tensors, since it computes keys and values itself in every step.
+    Gradients are not supported: use `torch.no_grad()`.
+
+    Args:
+        model: A model of transformers with attn_implementation="qkv".
+        dtype: Storage format: float32, float16, bfloat16 or int8; the model's dtype if None.
+        capacity: Memory for this many tokens per row is allocated at once, and more are refused. If None, the cache
+            grows.
+
+    Returns:
+        A `PagedCache`, or a `PagedEncoderDecoderCache` for encoder-decoder models.
+
+    Raises:
+        BackendRefused: The model is not set to "qkv", or it cannot use a cache of keys and values.
+        OptionError, OptionTypeError, DtypeError: An argument is invalid.
 
     >>> import torch, transformers, qkv
     >>> qkv.hf.register()
@@ -76,11 +91,6 @@ def cache(
     ...     logits = model(torch.tensor([[5, 7, 11]]), past_key_values=cache).logits
     >>> cache.get_seq_length(), len(cache)
     (3, 2)
-
-    Rows padded on either side are served, and padding is not kept. Sliding layers are rings. `crop`, `reorder_cache`
-    and the batch verbs of transformers change tables of pages. A model with multi-head latent attention keeps latents
-    there, and gets them as tensors, since it makes keys and values of all of them in every step itself. Run it under
-    `torch.no_grad()`: a cache is not differentiated.
     """
     if not isinstance(model, PreTrainedModel):
         raise OptionTypeError(complaint("model", type(model).__name__, "a model of transformers"))
@@ -89,26 +99,26 @@ def cache(
     if config._attn_implementation != NAME:
         hint = "qkv.hf.register(), then model.set_attn_implementation('qkv')"
         given = f"{name} with attn_implementation={config._attn_implementation!r}"
-        raise BackendRefused(complaint("model", given, f"one with {NAME!r}", hint), ("only qkv can read its pages",))
+        raise BackendRefused(complaint("model", given, f"{NAME!r}", hint), ("only qkv reads pages",))
     check_layers(model)
     dtype = model.dtype if dtype is None else dtype
     if dtype not in STORAGE_CODE:
         wanted = "torch.float32, float16, bfloat16 or int8"
         raise DtypeError(
-            complaint("dtype", dtype, wanted, "this is how tokens are kept, whatever the model computes in")
+            complaint("dtype", dtype, wanted, "this is the storage format; the model may compute in another dtype")
         )
     capacity = None if capacity is None else check_size("capacity", capacity)
     _check_is_decoder(model, config)
     kinds, options = get_layer_types_and_kwargs(config)
     if len(kinds) != len(options):
         given = f"{len(kinds)} layer_types for {len(options)} layers"
-        raise OptionError(complaint("model", given, "one for each layer, in its configuration"))
+        raise OptionError(complaint("model", given, "a configuration with one type for each layer"))
     layer_class = LatentLayer if getattr(config, "kv_lora_rank", None) else PagedLayer
     layers = []
     for index, (kind, option) in enumerate(zip(kinds, options, strict=True)):
         if kind not in _WINDOW_OPTION:
-            reason = f"layer {index} is {kind}, which keeps no keys and values"
-            raise BackendRefused(f"{name}: qkv.hf.cache cannot serve it: {reason}.", (reason,))
+            reason = f"layer {index} is of type {kind}, which caches no keys and values"
+            raise BackendRefused(f"{name}: qkv.hf.cache does not support this model: {reason}.", (reason,))
         window = None if _WINDOW_OPTION[kind] is None else option.get(_WINDOW_OPTION[kind])
         layers.append(layer_class(dtype, capacity, window, f"{name}, layer {index}"))
     paged = PagedCache(layers, dtype)
@@ -116,15 +126,17 @@ def cache(
 
 
 def _check_is_decoder(model: PreTrainedModel, config: Any) -> None:
-    """Refuse what keeps no keys and values of its own, by name."""
+    """Refuse models whose layers do not cache keys and values."""
     name, reason = type(model).__name__, None
-    # Attention layers say whether they are causal; where none does, nothing is known against it.
+    # Attention layers have is_causal; if none has, the model may be a decoder.
     causal = [module.is_causal for module in model.modules() if hasattr(module, "is_causal")]
     if not model.config.is_encoder_decoder and not (model.can_generate() and (any(causal) or not causal)):
-        reason = "it is no decoder: its tokens see what comes after them, and nothing can be kept"
+        reason = "it is not a decoder: tokens attend to later tokens, so nothing can be cached"
     elif getattr(model, "_is_stateful", False):
-        reason = "it keeps states of its own beside keys and values"
+        reason = "it caches other states in addition to keys and values"
     elif getattr(config, "num_kv_shared_layers", None):
-        reason = f"its last {config.num_kv_shared_layers} layers read the keys of layers before them"
+        reason = f"its last {config.num_kv_shared_layers} layers use the keys of earlier layers"
     if reason is not None:
-        raise BackendRefused(f"{name}: qkv.hf.cache cannot serve it: {reason}. Hint: use transformers' own.", (reason,))
+        raise BackendRefused(
+            f"{name}: qkv.hf.cache does not support this model: {reason}. Hint: use a cache of transformers.", (reason,)
+        )

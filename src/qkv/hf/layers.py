@@ -1,18 +1,17 @@
-"""One layer of a transformers `Cache` on the pages of a `qkv.KVCache`.
+"""Layers of a transformers `Cache` whose tokens are in a `qkv.KVCache`.
 
-transformers updates a cache first and attends afterwards. Here the update only notes the new tokens and returns
-stand-ins (`Held`) of keys and values; the attention function finds the layer behind them and runs one `qkv.decode`:
-append, then attend, and nothing is concatenated.
+transformers updates the cache first and attends afterwards. Here the update only records the new tokens and returns
+`PagedStates` instead of keys and values; the attention function then calls `qkv.decode` on the layer's cache, which
+appends and attends without concatenating tensors.
 
-Positions are transformers': padding counts. Tokens that are padding are not stored wherever leaving them out cannot
-be noticed, so that rows of a batch have lengths of their own and no mask is needed; `_stored` says which positions
-are in the cache. Where distances count (a window, a position bias), padding behind a row's first real token is stored,
-and masked.
+Positions are those of transformers, which count padding. Padding is not stored if that does not change the result, so
+rows of a batch have different lengths and need no mask; `_stored` says which positions are stored. If distances matter
+(a window, a position bias), padding after a row's first real token is stored and masked.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +28,7 @@ from .masks import LazyMask, join_masks, read_mask_tensor
 
 
 class PagedStates:
-    """Stands for all keys, or all values, that a layer holds once the new tokens are in: a shape without data."""
+    """Represents the keys or values of a layer, new tokens included: a shape without data."""
 
     __slots__ = ("device", "dtype", "layer", "new", "shape")
 
@@ -61,17 +60,16 @@ class PagedStates:
         )
 
 
-def _refuse_tensor_use(held: PagedStates, what: str) -> NoReturn:
+def _refuse_tensor_use(states: PagedStates, what: str) -> NoReturn:
     reason = (
-        f"{what} was asked of keys or values that are pages of a qkv.hf.cache, and no tensor; the model works on them "
-        "outside of the attention function"
+        f"it uses {what} on keys or values outside the attention function, where those of a qkv.hf.cache are no tensors"
     )
     hint = "use transformers' own cache with this model"
-    raise BackendRefused(f"past_key_values of {held.layer.name}: {reason}. Hint: {hint}.", (reason,))
+    raise BackendRefused(f"past_key_values of {states.layer.name}: {reason}. Hint: {hint}.", (reason,))
 
 
 class PagedLayer(CacheLayerMixin):
-    """A layer of `qkv.hf.cache`. `cache` is its `KVCache`, made when the first tokens come."""
+    """A layer of `qkv.hf.cache`. Its `KVCache`, `cache`, is created with the first tokens."""
 
     is_compileable = False
     is_croppable = True
@@ -84,13 +82,13 @@ class PagedLayer(CacheLayerMixin):
         self._clear()
 
     def _clear(self) -> None:
-        self.seen = 0
-        self._visible: Tensor | None = None  # (batch, seen): what is no padding; None: everything
-        # (batch, positions): what the cache holds of the first ones; of later ones, everything.
+        self.length = 0
+        self._real: Tensor | None = None  # (batch, length), True for real tokens; None: all are real
+        # (batch, positions), True for stored tokens; later positions are all stored.
         self._stored: Tensor | None = None
-        self.holes = False  # whether the cache holds tokens that are padding
+        self.stores_padding = False  # whether the cache has padding tokens
 
-    # What transformers asks of a layer.
+    # The interface of transformers' cache layers.
 
     @property
     def is_sliding(self) -> bool:
@@ -106,8 +104,8 @@ class PagedLayer(CacheLayerMixin):
 
     @property
     def keys(self) -> NoReturn:  # pyright: ignore[reportIncompatibleVariableOverride]
-        reason = "keys and values of this layer are pages, and no tensors"
-        raise BackendRefused(f"{self!r}: {reason}. Hint: layer.cache.tensors() shows them.", (reason,))
+        reason = "keys and values of this layer are stored in pages, not in tensors"
+        raise BackendRefused(f"{self!r}: {reason}. Hint: layer.cache.tensors() returns copies.", (reason,))
 
     values = keys  # pyright: ignore[reportAssignmentType]
 
@@ -119,7 +117,7 @@ class PagedLayer(CacheLayerMixin):
         return f"PagedLayer({self.name}: {self.cache if self.cache is not None else 'empty'})"
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """A cache of the sizes of these tokens."""
+        """Create the cache with the sizes of these tokens."""
         batch, heads, _, width = key_states.shape
         value_width = value_states.shape[3]
         self.cache = KVCache(
@@ -130,50 +128,50 @@ class PagedLayer(CacheLayerMixin):
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         if self._pending is not None:
             self._pending = None
-            reason = "the model updates its cache, and never calls the attention function that would read it"
+            reason = "the model updates its cache without calling the attention function"
             raise BackendRefused(f"{self!r}: {reason}. Hint: use transformers' own cache with this model.", (reason,))
         if not isinstance(key_states, Tensor) or key_states.dim() != 4 or not isinstance(value_states, Tensor):
             given = f"shape {tuple(key_states.shape)}" if isinstance(key_states, Tensor) else type(key_states).__name__
             raise ShapeError(complaint("key_states", given, "a tensor (batch, heads, new tokens, width)"))
         cache = self.cache
-        if cache is None or (self.seen == 0 and cache.batch != key_states.shape[0]):
+        if cache is None or (self.length == 0 and cache.batch != key_states.shape[0]):
             self.lazy_initialization(key_states, value_states)
-        total = self.seen + key_states.shape[2]
-        self._pending = held = PagedStates(self, key_states, total)
-        return held, PagedStates(self, value_states, total)
+        total = self.length + key_states.shape[2]
+        self._pending = key = PagedStates(self, key_states, total)
+        return key, PagedStates(self, value_states, total)
 
     def get_seq_length(self) -> int:
-        return self.seen
+        return self.length
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.seen + query_length, 0
+        return self.length + query_length, 0
 
     def get_max_length(self) -> int:
         return -1 if self.capacity is None else self.capacity
 
     def activate_past_recording(self) -> None:
-        """From here on a ring lets nothing go before `crop` is called, so that tokens can be taken back."""
+        """From now on keep tokens outside the window until `crop`, so that recent tokens can be removed."""
         self.record_past = True
         if self.cache is not None:
             self.cache._keep_past = True
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last tokens; a negative number, as in transformers."""
+        """Remove the last -tokens_to_remove tokens; the number is negative, as in transformers."""
         if tokens_to_remove > 0:
-            hint = "transformers counts what is removed, as a negative number"
+            hint = "transformers passes the number of removed tokens as a negative number"
             raise OptionError(complaint("tokens_to_remove", tokens_to_remove, "a negative number or 0", hint))
         if self.cache is None:
             return
-        seen = self.seen + tokens_to_remove
-        if seen < 0:
-            raise OptionError(complaint("tokens_to_remove", tokens_to_remove, f"at least {-self.seen}"))
+        length = self.length + tokens_to_remove
+        if length < 0:
+            raise OptionError(complaint("tokens_to_remove", tokens_to_remove, f"at least {-self.length}"))
         cache = self.cache
         with cache._pool.lock:
-            cache._rewind(self.stored(seen).sum(1).numpy(force=True))
+            cache._rewind(self.stored(length).sum(1).numpy(force=True))
             cache._evict_past()
-        self._stored = None if self._stored is None else self._stored[:, :seen]
-        self.seen = seen
-        self._visible = None if self._visible is None else self._visible[:, :seen]
+        self._stored = None if self._stored is None else self._stored[:, :length]
+        self.length = length
+        self._real = None if self._real is None else self._real[:, :length]
 
     def reset(self) -> None:
         self._pending = None
@@ -185,7 +183,7 @@ class PagedLayer(CacheLayerMixin):
         if self.cache is None:
             return
         self.cache.reorder(beam_idx)
-        self._visible = None if self._visible is None else self._visible[beam_idx]
+        self._real = None if self._real is None else self._real[beam_idx]
         self._stored = None if self._stored is None else self._stored[beam_idx]
 
     def batch_repeat_interleave(self, repeats: int) -> None:
@@ -198,25 +196,25 @@ class PagedLayer(CacheLayerMixin):
             self.reorder_cache(torch.arange(self.cache.batch)[indices])
 
     def offload(self) -> None:
-        raise OptionError(complaint("offloading", True, "False: a qkv.hf.cache is in main memory already"))
+        raise OptionError(complaint("offloading", True, "False", "a qkv.hf.cache is always in main memory"))
 
     prefetch = offload
 
     def stored(self, total: int) -> Tensor:
-        """(batch, total) booleans: which positions the cache holds."""
+        """(batch, total) booleans: the positions that are stored."""
         assert self.cache is not None
         stored = torch.ones(self.cache.batch, total, dtype=torch.bool)
         if self._stored is not None:
             stored[:, : self._stored.shape[1]] = self._stored[:, :total]
         return stored
 
-    def remember(self, total: int, visible: Tensor | None, stored: Tensor | None, holes: bool) -> None:
-        """What was appended: the new number of positions, and what is padding or left out among them."""
+    def record_append(self, total: int, real: Tensor | None, stored: Tensor | None, stores_padding: bool) -> None:
+        """Record an append: the new number of positions, which are real, and which of the new ones are stored."""
         if stored is not None:
-            self._stored = torch.cat([self.stored(self.seen), stored.cpu()], 1)
-        self.seen, self._visible, self.holes = total, visible, holes
+            self._stored = torch.cat([self.stored(self.length), stored.cpu()], 1)
+        self.length, self._real, self.stores_padding = total, real, stores_padding
 
-    # What the attention function asks.
+    # The interface of the attention function.
 
     def attend(
         self,
@@ -227,35 +225,37 @@ class PagedLayer(CacheLayerMixin):
         given: Any,
         similarity: Softmax,
         bias: Tensor | None,
-        want_weights: bool,
+        return_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """Append what `update` was given, then attend from the queries."""
+        """Append the tokens of `update`, then attend from the queries."""
         if self._pending is not key or type(value) is not PagedStates or value.layer is not self:
-            raise layer_refused(module, "it reads keys that another layer, or an earlier call, has already appended")
+            raise layer_refused(module, "it reads keys that another layer or an earlier call has appended")
         self._pending = None
         cache = self.cache
         assert cache is not None
-        pattern = given if isinstance(given, LazyMask) else None
+        lazy_mask = given if isinstance(given, LazyMask) else None
         new_key, new_value = match_dtype(query, key.new, value.new)
         n = new_key.shape[2]
         if query.shape[2] != n:
             raise ShapeError(complaint("query", f"{query.shape[2]} queries", f"{n}, one for each new token"))
-        if pattern is not None and pattern.place.queries_from != self.seen:
-            given = f"a mask for tokens from {pattern.place.queries_from} on"
-            hint = "a forward pass that ended in an error reached some layers only: reset() or crop() the cache"
-            raise MaskError(complaint("attention_mask", given, f"{self.seen}, what this layer holds", hint))
-        usual = self._visible is None if pattern is None else self._covers(pattern) and self._continues(pattern, bias)
-        if usual and not want_weights and (pattern is not None or given is None):
-            # Nothing but causal and the cache's own window: the step that `decode` knows again.
+        if lazy_mask is not None and lazy_mask.sizes.queries_from != self.length:
+            given = f"a mask for new tokens from position {lazy_mask.sizes.queries_from} on"
+            hint = "a forward pass that raised an error updated some layers only: reset() or crop() the cache"
+            raise MaskError(complaint("attention_mask", given, f"{self.length}, the length of this layer", hint))
+        plain_step = (
+            self._real is None if lazy_mask is None else self._covers(lazy_mask) and self._continues(lazy_mask, bias)
+        )
+        if plain_step and not return_weights and (lazy_mask is not None or given is None):
+            # Only causal and the cache's window: `decode` can use its plan.
             out = decode(query, new_key, new_value, cache, similarity=similarity, bias=bias)
-            self.seen += n
-            self._visible = None if pattern is None else pattern.keep
+            self.length += n
+            self._real = None if lazy_mask is None else lazy_mask.keep
             return out, None
-        return run_call(self, LayerCall(module, query, new_key, new_value, given, similarity, bias, want_weights))
+        return run_call(self, LayerCall(module, query, new_key, new_value, given, similarity, bias, return_weights))
 
-    def _covers(self, pattern: LazyMask) -> bool:
-        """Whether the cache itself does what the pattern's windows ask."""
-        rules, cache = pattern.rules, self.cache
+    def _covers(self, lazy_mask: LazyMask) -> bool:
+        """Whether causal and the cache's window are equivalent to the mask's rules."""
+        rules, cache = lazy_mask.rules, self.cache
         assert cache is not None
         if rules.others:
             return False
@@ -265,38 +265,34 @@ class PagedLayer(CacheLayerMixin):
             cache.window == left + 1 and (right is None or right >= 0) for left, right in rules.windows
         )
 
-    def _continues(self, pattern: LazyMask, bias: Tensor | None) -> bool:
-        """Whether all new tokens are real, and everything that the cache holds is: no mask is needed."""
-        if self._visible is None:
-            return pattern.keep is None
-        return not self.holes and bias is None and pattern.follows(self._visible, self.seen)
+    def _continues(self, lazy_mask: LazyMask, bias: Tensor | None) -> bool:
+        """Whether all stored and new tokens are real, so that no mask is needed."""
+        if self._real is None:
+            return lazy_mask.keep is None
+        return not self.stores_padding and bias is None and lazy_mask.extends(self._real, self.length)
 
 
 def match_dtype(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and values in the queries' dtype, where autocast has left them in another: rotary positions are float32."""
+    """Under autocast, convert keys and values to the queries' dtype: rotary positions make float32."""
     if value.dtype is not query.dtype and torch.is_autocast_enabled(query.device.type):
         return key.to(query.dtype), value.to(query.dtype)
     return key, value
 
 
 class LatentLayer(PagedLayer):
-    """For models that keep latents, and make keys and values of all of them in every step: they get tensors."""
+    """For models that cache latents and compute keys and values from all of them in every step: returns tensors."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if self.cache is None or (self.seen == 0 and self.cache.batch != key_states.shape[0]):
+        if self.cache is None or (self.length == 0 and self.cache.batch != key_states.shape[0]):
             self.lazy_initialization(key_states, value_states)
         assert self.cache is not None
         self.cache.append(key_states, value_states)
-        self.seen += key_states.shape[2]
+        self.length += key_states.shape[2]
         return tuple(tensor.to(key_states.dtype) for tensor in self.cache.tensors())
 
 
-if TYPE_CHECKING:
-    pass
-
-
 class LayerCall(NamedTuple):
-    """query (batch, heads_q, n, width); key, value (batch, heads_kv, n, …); given: the mask as the model passed it."""
+    """query (batch, heads_q, n, width); key, value (batch, heads_kv, n, …); given: The mask that the model passed."""
 
     module: nn.Module
     query: Tensor
@@ -305,45 +301,43 @@ class LayerCall(NamedTuple):
     given: Any
     similarity: Softmax
     bias: Tensor | None
-    want_weights: bool
+    return_weights: bool
 
 
 class CallMasks(NamedTuple):
-    """Masks and bias over all positions; causal: whether no query sees a later key."""
+    """Masks and bias over all positions. causal: Whether no query attends to a later key."""
 
     masks: list[Mask]
     bias: Tensor | None
     causal: bool
-    distances: bool  # whether leaving out a token between two others would be noticed
+    distances: bool  # whether the distance of two tokens matters, so that none between them may be left out
     columns: bool  # whether masks or bias have a column for each position
 
 
-def run_call(layer: PagedLayer, step: LayerCall) -> tuple[Tensor, Tensor | None]:
-    """Append, attend, and remember which positions are padding."""
+def run_call(layer: PagedLayer, call: LayerCall) -> tuple[Tensor, Tensor | None]:
+    """Append and attend, with padding among the new tokens, masks or weights."""
     cache = layer.cache
     assert cache is not None
-    n = step.key.shape[2]
-    total = layer.seen + n
-    visible = _real_positions(layer, step, total)
-    rule = _call_masks(layer, step, total)
-    if n > 1 and not rule.causal:
-        if layer.seen:
-            raise layer_refused(
-                step.module, "several new tokens may see each other both ways, and the cache is not empty"
-            )
-        out = _attend_bidirectional(step, rule, visible)
-        cache.append(step.key, step.value)
-        layer.remember(total, visible, None, visible is not None)
+    n = call.key.shape[2]
+    total = layer.length + n
+    real = _real_positions(layer, call, total)
+    call_masks = _call_masks(layer, call, total)
+    if n > 1 and not call_masks.causal:
+        if layer.length:
+            raise layer_refused(call.module, "its new tokens attend to later tokens, which requires an empty cache")
+        out = _attend_bidirectional(call, call_masks, real)
+        cache.append(call.key, call.value)
+        layer.record_append(total, real, None, real is not None)
     else:
-        stored = None if visible is None or rule.columns else _tokens_to_store(visible, n, rule.distances)
-        out, holes = _decode_call(layer, step, rule, visible, stored, total)
-        layer.remember(total, visible, stored, holes)
-    return out, _compute_weights(layer, step, rule, visible, total) if step.want_weights else None
+        stored = None if real is None or call_masks.columns else _tokens_to_store(real, n, call_masks.distances)
+        out, stores_padding = _decode_call(layer, call, call_masks, real, stored, total)
+        layer.record_append(total, real, stored, stores_padding)
+    return out, _compute_weights(layer, call, call_masks, real, total) if call.return_weights else None
 
 
-def _real_positions(layer: PagedLayer, step: LayerCall, total: int) -> Tensor | None:
-    """Which of all positions are real. What was padding when it came must still be padding, and the other way round."""
-    given, before = step.given, layer._visible
+def _real_positions(layer: PagedLayer, call: LayerCall, total: int) -> Tensor | None:
+    """Which positions are real. For past positions the mask must be the same as before."""
+    given, before = call.given, layer._real
     keep = given.keep if isinstance(given, LazyMask) else None
     if isinstance(given, Tensor) and not isinstance(given, LazyMask) and given.dim() == 2:
         keep = given.bool()
@@ -352,104 +346,108 @@ def _real_positions(layer: PagedLayer, step: LayerCall, total: int) -> Tensor | 
             return None
         keep = torch.ones(before.shape[0], total, dtype=torch.bool, device=before.device)
         if not isinstance(given, LazyMask):
-            keep[:, : layer.seen] = before  # a mask of cells says nothing of padding
-    if keep.shape[0] != step.key.shape[0] or (before is not None and before.shape[0] != keep.shape[0]):
-        held = keep.shape[0] if before is None else before.shape[0]
-        raise ShapeError(complaint("input", f"{step.key.shape[0]} rows", f"{held}, as in the mask and in the cache"))
+            keep[:, : layer.length] = before  # a 4-D mask does not define padding
+    if keep.shape[0] != call.key.shape[0] or (before is not None and before.shape[0] != keep.shape[0]):
+        rows = keep.shape[0] if before is None else before.shape[0]
+        raise ShapeError(complaint("input", f"{call.key.shape[0]} rows", f"{rows}, as in the mask and in the cache"))
     if keep.shape[1] != total:
-        hint = "one column for each token so far and each new one"
+        hint = "one column for each past token and each new one"
         raise MaskError(complaint("attention_mask", f"{keep.shape[1]} columns", str(total), hint))
-    past = keep[:, : layer.seen]
+    past = keep[:, : layer.length]
     if not (bool(past.all()) if before is None else torch.equal(past, before)):
-        hint = "tokens in the cache were appended with another mask; reset() the cache, or give the same mask again"
-        raise MaskError(complaint("attention_mask", "another value for a past token", "what was given before", hint))
+        hint = "the cached tokens were appended with another mask; reset() the cache, or pass the same mask"
+        raise MaskError(complaint("attention_mask", "another value for a past token", "the same value as before", hint))
     return keep
 
 
-def _call_masks(layer: PagedLayer, step: LayerCall, total: int) -> CallMasks:
+def _call_masks(layer: PagedLayer, call: LayerCall, total: int) -> CallMasks:
     cache = layer.cache
     assert cache is not None
-    if not isinstance(step.given, LazyMask):
-        if step.given is None or step.given.dim() == 2:
-            return CallMasks([], step.bias, True, cache.window is not None, step.bias is not None)
-        mask, added = read_mask_tensor(step.query, step.given, total)
-        bias = added if step.bias is None else step.bias if added is None else step.bias + added
-        seen_later = (
-            step.given[..., :total].triu(layer.seen + 1)
+    if not isinstance(call.given, LazyMask):
+        if call.given is None or call.given.dim() == 2:
+            return CallMasks([], call.bias, True, cache.window is not None, call.bias is not None)
+        mask, added = read_mask_tensor(call.query, call.given, total)
+        bias = added if call.bias is None else call.bias if added is None else call.bias + added
+        later_keys = (
+            call.given[..., :total].triu(layer.length + 1)
             if mask is not None
-            else _unmasked_later_keys(added, layer.seen)
+            else _unmasked_later_keys(added, layer.length)
         )
-        return CallMasks([] if mask is None else [mask], bias, not bool(seen_later.any()), True, True)
-    rules = step.given.rules
+        return CallMasks([] if mask is None else [mask], bias, not bool(later_keys.any()), True, True)
+    rules = call.given.rules
     if cache.window is not None and not any(left < cache.window for left, _ in rules.windows):
-        raise layer_refused(step.module, f"its cache is a ring of {cache.window} tokens, and its mask asks for more")
+        raise layer_refused(
+            call.module, f"its cache has a window of {cache.window} tokens, and its mask needs earlier ones"
+        )
     windows = [
         Window(left, right) for left, right in rules.windows if left + 1 != cache.window or right not in (None, 0)
     ]
-    columns = bool(rules.others) or step.bias is not None
-    return CallMasks([*windows, *rules.others], step.bias, rules.causal, bool(rules.windows), columns)
+    columns = bool(rules.others) or call.bias is not None
+    return CallMasks([*windows, *rules.others], call.bias, rules.causal, bool(rules.windows), columns)
 
 
-def _unmasked_later_keys(added: Tensor | None, seen: int) -> Tensor:
-    """Cells behind a query that numbers which are added to the scores do not close."""
+def _unmasked_later_keys(added: Tensor | None, length: int) -> Tensor:
+    """Cells of later keys that an additive mask does not mask."""
     assert added is not None
-    return (added > torch.finfo(added.dtype).min / 2).triu(seen + 1)
+    return (added > torch.finfo(added.dtype).min / 2).triu(length + 1)
 
 
-def _attend_bidirectional(step: LayerCall, rule: CallMasks, visible: Tensor | None) -> Tensor:
-    """The first tokens, which may see each other: attention over them alone."""
-    masks = list(rule.masks)
-    if visible is not None:
-        masks.append(Padding(keep=visible))
+def _attend_bidirectional(call: LayerCall, call_masks: CallMasks, real: Tensor | None) -> Tensor:
+    """Attention over the first tokens, which may attend to later ones."""
+    masks = list(call_masks.masks)
+    if real is not None:
+        masks.append(Padding(keep=real))
     return attention(
-        step.query, step.key, step.value, similarity=step.similarity, mask=join_masks(masks), bias=rule.bias
+        call.query, call.key, call.value, similarity=call.similarity, mask=join_masks(masks), bias=call_masks.bias
     )  # fmt: skip
 
 
-def _tokens_to_store(visible: Tensor, n: int, distances: bool) -> Tensor | None:
-    """(batch, n): the new tokens that the cache keeps; None: all."""
-    keep = (visible.cumsum(1) > 0) if distances else visible
+def _tokens_to_store(real: Tensor, n: int, distances: bool) -> Tensor | None:
+    """(batch, n): which new tokens are stored; None: all."""
+    keep = (real.cumsum(1) > 0) if distances else real
     new = keep[:, keep.shape[1] - n :]
     return None if bool(new.all()) else new
 
 
 def _decode_call(
-    layer: PagedLayer, step: LayerCall, rule: CallMasks, visible: Tensor | None, stored: Tensor | None, total: int
+    layer: PagedLayer, call: LayerCall, call_masks: CallMasks, real: Tensor | None, stored: Tensor | None, total: int
 ) -> tuple[Tensor, bool]:
-    """The answer, and whether the cache then holds padding."""
+    """The output, and whether the cache then has padding tokens."""
     cache = layer.cache
     assert cache is not None
-    new = torch.ones(cache.batch, total - layer.seen, dtype=torch.bool) if stored is None else stored.cpu()
-    held = torch.cat([layer.stored(layer.seen), new], 1)
-    gaps = not bool(held.all())
-    masks: list[Mask] = list(rule.masks)
-    bias = rule.bias
-    if gaps and rule.columns:
-        # Tokens were left out before somebody began to speak of columns: a cell for each that is held.
-        cells = _mask_cells(step, rule, total)
-        masks[:] = [Dense(_stored_columns(cells, held))]
-        bias = None if bias is None else _stored_columns(bias, held)
-    holes = visible is not None and bool((held.to(visible.device) & ~visible).any())
-    if holes:
-        assert visible is not None
-        masks.append(Padding(keep=_stored_columns(visible[:, None, None], held)[:, 0, 0]))
+    new = torch.ones(cache.batch, total - layer.length, dtype=torch.bool) if stored is None else stored.cpu()
+    stored_all = torch.cat([layer.stored(layer.length), new], 1)
+    some_missing = not bool(stored_all.all())
+    masks: list[Mask] = list(call_masks.masks)
+    bias = call_masks.bias
+    if some_missing and call_masks.columns:
+        # Some positions are not stored: select the mask's columns of those that are.
+        cells = _mask_cells(call, call_masks, total)
+        masks[:] = [Dense(_stored_columns(cells, stored_all))]
+        bias = None if bias is None else _stored_columns(bias, stored_all)
+    stores_padding = real is not None and bool((stored_all.to(real.device) & ~real).any())
+    if stores_padding:
+        assert real is not None
+        masks.append(Padding(keep=_stored_columns(real[:, None, None], stored_all)[:, 0, 0]))
     mask = join_masks(masks)
     if stored is None:
-        return decode(step.query, step.key, step.value, cache, similarity=step.similarity, mask=mask, bias=bias), holes
+        return decode(
+            call.query, call.key, call.value, cache, similarity=call.similarity, mask=mask, bias=bias
+        ), stores_padding
     counts = stored.sum(1)
-    place = torch.arange(stored.shape[1], device=stored.device)
-    if bool((stored == (place >= stored.shape[1] - counts[:, None])).all()):
+    index = torch.arange(stored.shape[1], device=stored.device)
+    if bool((stored == (index >= stored.shape[1] - counts[:, None])).all()):
         side, order = "left", None
-    elif bool((stored == (place < counts[:, None])).all()):
+    elif bool((stored == (index < counts[:, None])).all()):
         side, order = "right", None
     else:
-        # Gaps in the middle: what counts goes to the front, and its answers back to where they belong.
+        # Padding between real tokens: move real tokens to the front, and their outputs back.
         side, order = "right", torch.argsort(~stored, dim=1, stable=True)
-    query, key, value = (_reorder_tokens(t, order) for t in (step.query, step.key, step.value))
+    query, key, value = (_reorder_tokens(t, order) for t in (call.query, call.key, call.value))
     out = decode(
-        query, key, value, cache, similarity=step.similarity, mask=mask, bias=bias, lengths=counts, padding=side
+        query, key, value, cache, similarity=call.similarity, mask=mask, bias=bias, lengths=counts, padding=side
     )  # fmt: skip
-    return out if order is None else _reorder_tokens(out, order.argsort(1)), holes
+    return out if order is None else _reorder_tokens(out, order.argsort(1)), stores_padding
 
 
 def _reorder_tokens(tensor: Tensor, order: Tensor | None) -> Tensor:
@@ -458,56 +456,62 @@ def _reorder_tokens(tensor: Tensor, order: Tensor | None) -> Tensor:
     return tensor.gather(2, order[:, None, :, None].expand(-1, tensor.shape[1], -1, tensor.shape[3]))
 
 
-def _mask_cells(step: LayerCall, rule: CallMasks, total: int) -> Tensor:
-    """(batch, 1 or heads, n, total) booleans, causal among the new ones."""
-    if isinstance(step.given, LazyMask):
-        return step.given.cells()
-    n = step.key.shape[2]
-    cells = torch.ones(step.key.shape[0], 1, n, total, dtype=torch.bool).tril(total - n)
-    for mask in rule.masks:
+def _mask_cells(call: LayerCall, call_masks: CallMasks, total: int) -> Tensor:
+    """The dense mask (batch, 1 or heads, n, total), causal among the new tokens."""
+    if isinstance(call.given, LazyMask):
+        return call.given.cells()
+    n = call.key.shape[2]
+    cells = torch.ones(call.key.shape[0], 1, n, total, dtype=torch.bool).tril(total - n)
+    for mask in call_masks.masks:
         assert isinstance(mask, Dense)
         cells = cells & mask.keep
     return cells
 
 
-def _stored_columns(cells: Tensor, held: Tensor) -> Tensor:
-    """cells (batch or 1, heads, n, total) at the positions that each row holds: (batch, heads, n, longest)."""
-    if bool(held.all()):
+def _stored_columns(cells: Tensor, stored_all: Tensor) -> Tensor:
+    """The columns of cells (batch or 1, heads, n, total) that each row stores: (batch, heads, n, longest)."""
+    if bool(stored_all.all()):
         return cells
-    counts = held.sum(1)
-    batch = held.shape[0]
+    counts = stored_all.sum(1)
+    batch = stored_all.shape[0]
     moved = cells.new_zeros(batch, cells.shape[1], cells.shape[2], int(counts.max()))
     whole = cells.expand(batch, -1, -1, -1)
     for row in range(batch):
-        moved[row, ..., : int(counts[row])] = whole[row][..., held[row].to(cells.device)]
+        moved[row, ..., : int(counts[row])] = whole[row][..., stored_all[row].to(cells.device)]
     return moved
 
 
-def _compute_weights(layer: PagedLayer, step: LayerCall, rule: CallMasks, visible: Tensor | None, total: int) -> Tensor:
-    """(batch, heads_q, n, total) over all positions, 0 where nothing is held: computed again, to look at."""
+def _compute_weights(
+    layer: PagedLayer, call: LayerCall, call_masks: CallMasks, real: Tensor | None, total: int
+) -> Tensor:
+    """The weights (batch, heads_q, n, total), 0 for positions that are not stored; computed separately."""
     cache = layer.cache
     assert cache is not None
-    n = step.key.shape[2]
-    held = layer.stored(total)
-    keys, values = (tensor.to(step.query.dtype) for tensor in cache.tensors())
-    cells = _mask_cells(step, rule, total)
-    if visible is not None:
-        cells = cells & visible[:, None, None]
-    if rule.masks and not isinstance(step.given, LazyMask) and rule.causal:
+    n = call.key.shape[2]
+    stored_all = layer.stored(total)
+    keys, values = (tensor.to(call.query.dtype) for tensor in cache.tensors())
+    cells = _mask_cells(call, call_masks, total)
+    if real is not None:
+        cells = cells & real[:, None, None]
+    if call_masks.masks and not isinstance(call.given, LazyMask) and call_masks.causal:
         cells = cells.tril(total - n)
-    weights = step.query.new_zeros(*step.query.shape[:3], total)
+    weights = call.query.new_zeros(*call.query.shape[:3], total)
     for row in range(cache.batch):
-        at = held[row].nonzero()[:, 0]
-        count = len(at)
+        columns = stored_all[row].nonzero()[:, 0]
+        count = len(columns)
         if not count:
             continue
-        bias = None if rule.bias is None else rule.bias.expand(cache.batch, -1, -1, -1)[row : row + 1][..., at]
-        keep = cells.expand(cache.batch, -1, -1, -1)[row : row + 1][..., at]
-        weights[row : row + 1, :, :, at] = attention(
-            step.query[row : row + 1],
+        bias = (
+            None
+            if call_masks.bias is None
+            else call_masks.bias.expand(cache.batch, -1, -1, -1)[row : row + 1][..., columns]
+        )
+        keep = cells.expand(cache.batch, -1, -1, -1)[row : row + 1][..., columns]
+        weights[row : row + 1, :, :, columns] = attention(
+            call.query[row : row + 1],
             keys[row : row + 1, :, :count],
             values[row : row + 1, :, :count],
-            similarity=step.similarity,
+            similarity=call.similarity,
             mask=Dense(keep),
             bias=bias,
             return_weights=True,
@@ -516,11 +520,11 @@ def _compute_weights(layer: PagedLayer, step: LayerCall, rule: CallMasks, visibl
 
 
 def layer_name(module: nn.Module) -> str:
-    """The class of an attention layer, and its number where it has one."""
+    """The class of an attention layer, and its index if it has one."""
     index = getattr(module, "layer_idx", None)
     return type(module).__name__ if index is None else f"{type(module).__name__} {index}"
 
 
 def layer_refused(module: nn.Module, reason: str) -> BackendRefused:
-    """The error for a layer, with the reason."""
-    return BackendRefused(f"{layer_name(module)}: qkv cannot serve this layer: {reason}.", (reason,))
+    """The error for a layer that qkv cannot run."""
+    return BackendRefused(f"{layer_name(module)}: qkv cannot run this layer: {reason}.", (reason,))

@@ -1,8 +1,8 @@
-"""What transformers says about a mask, kept as a rule: causal, windows, padding, documents.
+"""Masks of transformers, kept as rules: causal, windows, padding, documents.
 
-transformers calls a mask function once for a forward pass and hands what it returns to every layer. Ours returns a
-`Pattern`: a tensor of (batch, 1, queries, keys) booleans by name, without a cell behind it. Attention reads the rule;
-a model that computes with the mask itself gets the cells, made at that moment.
+transformers calls a mask function once per forward pass and passes its result to every layer. `make_mask` returns a
+`LazyMask`: a tensor subclass of shape (batch, 1, queries, keys) without data. Attention reads its rules; a model that
+computes with the mask gets a boolean tensor, computed when it is needed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..errors import DtypeError, MaskError, OptionTypeError, ShapeError, complai
 from ..masks import Causal, Dense, Extent, Mask, Padding, Segments, Window
 
 _MASKING_MODULE = masking_utils.__name__
-# Configurations of models that know eager attention's masks only: what they compute with is added to the scores.
+# Configurations of models that support eager attention only: they compute with masks that are added to the scores.
 ADDITIVE_MASK_CONFIGS: set[type] = set()
 
 
 class MaskSizes(NamedTuple):
-    """Where queries and keys stand in the sequence: query i at queries_from + i, key j at keys_from + j."""
+    """Sizes and positions: query i is at position queries_from + i, key j at keys_from + j."""
 
     batch: int
     queries: int
@@ -38,82 +38,82 @@ class MaskSizes(NamedTuple):
 
 
 class MaskRules(NamedTuple):
-    """A mask function of transformers, read: all of these hold together."""
+    """The rules of a mask function of transformers; a cell must satisfy all of them."""
 
     causal: bool = False
-    windows: tuple[tuple[int, int | None], ...] = ()  # how far a query sees to the left and to the right
-    others: tuple[Mask, ...] = ()  # over the place's own queries and keys
+    windows: tuple[tuple[int, int | None], ...] = ()  # (left, right) distances that a query attends to
+    others: tuple[Mask, ...] = ()  # over the queries and keys of MaskSizes
 
     def __and__(self, other: MaskRules) -> MaskRules:
         return MaskRules(self.causal or other.causal, self.windows + other.windows, self.others + other.others)
 
 
 class LazyMask(Tensor):
-    """The mask of one forward pass. keep: (batch, positions) booleans of the whole sequence, or None: all are real."""
+    """The mask of a forward pass. keep: (batch, positions), True for real tokens; None if all tokens are real."""
 
     rules: MaskRules
-    place: MaskSizes
+    sizes: MaskSizes
     keep: Tensor | None
     _mask: Mask | None
-    _ready: bool
-    _follows: tuple[Tensor, int] | None
+    _computed: bool
+    _extends: tuple[Tensor, int] | None
 
     @staticmethod
     def __new__(
-        cls, rules: MaskRules, place: MaskSizes, keep: Tensor | None, device: Any, dtype: torch.dtype = torch.bool
+        cls, rules: MaskRules, sizes: MaskSizes, keep: Tensor | None, device: Any, dtype: torch.dtype = torch.bool
     ) -> LazyMask:
-        shape = (place.batch, 1, place.queries, place.keys)
-        made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)  # pyright: ignore[reportAttributeAccessIssue]
-        made.rules, made.place, made.keep = rules, place, keep
-        made._mask, made._ready, made._follows = None, False, None
-        return made
+        shape = (sizes.batch, 1, sizes.queries, sizes.keys)
+        mask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)  # pyright: ignore[reportAttributeAccessIssue]
+        mask.rules, mask.sizes, mask.keep = rules, sizes, keep
+        mask._mask, mask._computed, mask._extends = None, False, None
+        return mask
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Whoever computes with the mask computes with its cells."""
+        """Operators get the mask as a dense tensor."""
         return func(*_with_cells(args), **_with_cells(kwargs or {}))
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return f"Pattern({self.mask()!r}, {self.place})"
+        return f"LazyMask({self.mask()!r}, {self.sizes})"
 
     def mask(self) -> Mask | None:
-        """For tensors of the place's queries and keys; made once, since every layer asks."""
-        if not self._ready:
-            place, rules = self.place, self.rules
-            parts: list[Mask] = [Causal(offset=place.offset)] if rules.causal else []
-            parts += [Window(left, right, offset=place.offset) for left, right in rules.windows]
+        """The mask over queries and keys; computed once, since every layer calls this."""
+        if not self._computed:
+            sizes, rules = self.sizes, self.rules
+            parts: list[Mask] = [Causal(offset=sizes.offset)] if rules.causal else []
+            parts += [Window(left, right, offset=sizes.offset) for left, right in rules.windows]
             if self.keep is not None:
-                parts.append(Padding(keep=self.keep[:, place.keys_from : place.keys_from + place.keys]))
-            self._mask, self._ready = join_masks([*parts, *rules.others]), True
+                parts.append(Padding(keep=self.keep[:, sizes.keys_from : sizes.keys_from + sizes.keys]))
+            self._mask, self._computed = join_masks([*parts, *rules.others]), True
         return self._mask
 
-    def follows(self, past: Tensor, seen: int) -> bool:
-        """Whether the first `seen` positions are real where `past` says so, and all later ones are real."""
-        if self._follows is None or self._follows[0] is not past or self._follows[1] != seen:
+    def extends(self, past: Tensor, length: int) -> bool:
+        """Whether the first `length` positions are real where `past` is True, and all later ones are real."""
+        if self._extends is None or self._extends[0] is not past or self._extends[1] != length:
             keep = self.keep
-            if keep is None or not torch.equal(keep[:, :seen], past) or not bool(keep[:, seen:].all()):
+            if keep is None or not torch.equal(keep[:, :length], past) or not bool(keep[:, length:].all()):
                 return False
-            self._follows = past, seen  # every layer asks the same
+            self._extends = past, length  # every layer asks the same
         return True
 
     def cells(self) -> Tensor:
-        """Every cell, (batch, 1, queries, keys)."""
-        place, mask = self.place, self.mask()
-        shape = place.batch, 1, place.queries, place.keys
+        """The dense mask, booleans (batch, 1, queries, keys)."""
+        sizes, mask = self.sizes, self.mask()
+        shape = sizes.batch, 1, sizes.queries, sizes.keys
         if mask is None:
             return torch.ones(shape, dtype=torch.bool, device=self.device)
         extent = Extent(*shape)
-        return mask.tile(extent, (0, place.queries), (0, place.keys), self.device).expand(shape)
+        return mask.tile(extent, (0, sizes.queries), (0, sizes.keys), self.device).expand(shape)
 
 
 def join_masks(masks: list[Mask]) -> Mask | None:
-    """All of them together."""
-    whole = None
+    """The masks joined by &; None for no masks."""
+    joined = None
     for mask in masks:
-        whole = mask if whole is None else whole & mask
-    return whole
+        joined = mask if joined is None else joined & mask
+    return joined
 
 
 def make_mask(
@@ -130,18 +130,18 @@ def make_mask(
     config: Any = None,
     **options: Any,
 ) -> Tensor:
-    """transformers' mask function for "qkv"; a program that is being traced gets all cells as a tensor instead."""
+    """The mask function that is registered for "qkv"; under tracing it returns a dense mask."""
     if torch.compiler.is_compiling() or (attention_mask is not None and is_tracing(attention_mask)):
         sizes = batch_size, q_length, kv_length, q_offset, kv_offset
         return _dense_cells(mask_function, attention_mask, use_vmap, device, *sizes)
-    place = MaskSizes(batch_size, q_length, kv_length, int(q_offset), int(kv_offset))
-    rules = None if use_vmap else _read_mask_function(mask_function, place)
+    sizes = MaskSizes(batch_size, q_length, kv_length, int(q_offset), int(kv_offset))
+    rules = None if use_vmap else _read_mask_function(mask_function, sizes)
     if rules is None:
-        # Somebody's own rule: transformers knows how to call it.
-        cells = _dense_cells(mask_function, None, use_vmap, device, *place)
+        # An unknown mask function: transformers evaluates it.
+        cells = _dense_cells(mask_function, None, use_vmap, device, *sizes)
         rules = MaskRules(others=(Dense(cells),))
-    kind = dtype if type(config) in ADDITIVE_MASK_CONFIGS else torch.bool
-    return LazyMask(rules, place, _real_positions(attention_mask, rules, place), device, kind)
+    mask_dtype = dtype if type(config) in ADDITIVE_MASK_CONFIGS else torch.bool
+    return LazyMask(rules, sizes, _real_positions(attention_mask, rules, sizes), device, mask_dtype)
 
 
 def _dense_cells(function: Any, keep: Tensor | None, use_vmap: bool, device: Any, *sizes: Any) -> Tensor:
@@ -153,26 +153,26 @@ def _dense_cells(function: Any, keep: Tensor | None, use_vmap: bool, device: Any
     return cells
 
 
-def _real_positions(keep: Tensor | None, rules: MaskRules, place: MaskSizes) -> Tensor | None:
-    """Which positions are real; None where all that a query could see are."""
+def _real_positions(keep: Tensor | None, rules: MaskRules, sizes: MaskSizes) -> Tensor | None:
+    """Which positions are real; None if all that a query may attend to are."""
     if keep is None:
         return None
-    if rules.causal and keep.shape[1] < place.queries_from + place.queries:
-        wanted = f"{place.queries_from + place.queries}: one for each token so far and each new one"
+    if rules.causal and keep.shape[1] < sizes.queries_from + sizes.queries:
+        wanted = f"{sizes.queries_from + sizes.queries}, one for each past token and each new one"
         raise MaskError(complaint("attention_mask", f"{keep.shape[1]} columns", wanted))
-    stop = place.keys_from + place.keys
+    stop = sizes.keys_from + sizes.keys
     missing = stop - keep.shape[1]
     seen = keep if missing >= 0 else keep[:, :stop]
-    if place.keys_from:
-        seen = seen[:, place.keys_from :]
-    # Keys beyond the mask are a static cache's empty places, which stand behind every query.
+    if sizes.keys_from:
+        seen = seen[:, sizes.keys_from :]
+    # Keys beyond the mask are unused slots of a static cache, which come after every query.
     if (missing <= 0 or rules.causal) and bool(seen.all()):
         return None
     return torch.nn.functional.pad(keep, (0, missing)) if missing > 0 else keep[:, :stop]
 
 
-def _read_mask_function(function: Callable[..., Any], place: MaskSizes) -> MaskRules | None:
-    """The rules that a mask function of transformers stands for; None for one that is not theirs."""
+def _read_mask_function(function: Callable[..., Any], sizes: MaskSizes) -> MaskRules | None:
+    """The rules of a mask function of transformers, read from its closure; None for other functions."""
     if function is masking_utils.causal_mask_function:
         return MaskRules(causal=True)
     if function is masking_utils.bidirectional_mask_function:
@@ -180,44 +180,44 @@ def _read_mask_function(function: Callable[..., Any], place: MaskSizes) -> MaskR
     closure = getattr(function, "__closure__", None)
     if getattr(function, "__module__", None) != _MASKING_MODULE or not closure:
         return None
-    held = dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in closure), strict=True))
-    kind = function.__qualname__.split(".")[0]
-    if kind == "and_masks":
-        parts = [_read_mask_function(part, place) for part in held["mask_functions"]]
+    variables = dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in closure), strict=True))
+    name = function.__qualname__.split(".")[0]
+    if name == "and_masks":
+        parts = [_read_mask_function(part, sizes) for part in variables["mask_functions"]]
         return None if None in parts else _join_rules([part for part in parts if part is not None])
-    if kind == "sliding_window_overlay":
-        return MaskRules(windows=((held["sliding_window"] - 1, None),))
-    if kind == "sliding_window_bidirectional_overlay":
-        return MaskRules(windows=((held["sliding_window"], held["sliding_window"]),))
-    if kind == "chunked_overlay":
-        return MaskRules(others=(_chunk_segments(held["chunk_size"], held["left_padding"], place),))
-    if kind == "packed_sequence_mask_function":
-        return MaskRules(others=(_document_segments(held["packed_sequence_mask"], place),))
+    if name == "sliding_window_overlay":
+        return MaskRules(windows=((variables["sliding_window"] - 1, None),))
+    if name == "sliding_window_bidirectional_overlay":
+        return MaskRules(windows=((variables["sliding_window"], variables["sliding_window"]),))
+    if name == "chunked_overlay":
+        return MaskRules(others=(_chunk_segments(variables["chunk_size"], variables["left_padding"], sizes),))
+    if name == "packed_sequence_mask_function":
+        return MaskRules(others=(_document_segments(variables["packed_sequence_mask"], sizes),))
     return None
 
 
 def _join_rules(parts: list[MaskRules]) -> MaskRules:
-    whole = MaskRules()
+    joined = MaskRules()
     for part in parts:
-        whole = whole & part
-    return whole
+        joined = joined & part
+    return joined
 
 
-def _chunk_segments(size: int, first: Tensor, place: MaskSizes) -> Segments:
-    """Positions in chunks of `size`, counted from each row's first real token."""
+def _chunk_segments(size: int, first: Tensor, sizes: MaskSizes) -> Segments:
+    """Chunks of `size` positions, counted from each row's first real token."""
     device = first.device
-    queries = torch.arange(place.queries, device=device) + place.queries_from
-    keys = torch.arange(place.keys, device=device) + place.keys_from
+    queries = torch.arange(sizes.queries, device=device) + sizes.queries_from
+    keys = torch.arange(sizes.keys, device=device) + sizes.keys_from
     return Segments((queries - first[:, None]) // size, (keys - first[:, None]) // size)
 
 
-def _document_segments(ids: Tensor, place: MaskSizes) -> Segments:
-    queries = ids[:, place.queries_from : place.queries_from + place.queries]
-    return Segments(queries, ids[:, place.keys_from : place.keys_from + place.keys])
+def _document_segments(ids: Tensor, sizes: MaskSizes) -> Segments:
+    queries = ids[:, sizes.queries_from : sizes.queries_from + sizes.queries]
+    return Segments(queries, ids[:, sizes.keys_from : sizes.keys_from + sizes.keys])
 
 
 def read_mask_tensor(query: Tensor, given: Any, keys: int) -> tuple[Mask | None, Tensor | None]:
-    """Somebody's own mask: booleans of which keys are seen, or numbers that are added to the scores."""
+    """A mask tensor of the user: booleans (True attends) become a mask, floats a bias."""
     if not isinstance(given, Tensor):
         raise OptionTypeError(complaint("attention_mask", type(given).__name__, "a tensor, or None"))
     if given.device != query.device:
@@ -232,7 +232,7 @@ def read_mask_tensor(query: Tensor, given: Any, keys: int) -> tuple[Mask | None,
     if cells.dtype is torch.bool:
         return Dense(cells), None
     if not cells.is_floating_point():
-        hint = "booleans say what is seen (True attends), floating-point numbers are added to the scores"
+        hint = "booleans are a mask (True attends), floats are added to the scores"
         raise DtypeError(complaint("attention_mask", f"a 4-D tensor of {given.dtype}", "booleans or floats", hint))
     return None, cells.to(query.dtype)
 

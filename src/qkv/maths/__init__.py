@@ -1,4 +1,4 @@
-"""Mathematics with types: texts are read into trees whose every part has a shape, and compared by proof.
+"""Typed mathematics: texts are parsed into trees in which every node has a shape, and trees are compared by proof.
 
 >>> from qkv.maths import compare, parse
 >>> parse(r"\\mu \\mu^T", {"mu": "vector[d]"}).shape

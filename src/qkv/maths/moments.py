@@ -1,6 +1,16 @@
-"""Trees put together so that what is plain stays plain: no 0 that is added, no identity that multiplies, σ²σ² as σ⁴.
+"""Mean and variance of qᵀk and similar scalars, for independent random vectors with any means and covariances.
 
-For writing formulas that people read; equality is decided elsewhere, by normal forms.
+A scalar that is at most bilinear, S = c + Σ_r b_rᵀx_r + Σ_{r<s} x_rᵀA_rs x_s, needs only the means μ_r and the
+covariances Σ_r. With x_r = μ_r + z_r its linear parts become g_r = b_r + Σ_s A_rs μ_s, every cross term has a single
+factor z of mean zero, and so
+
+    E[S] = c + Σ_r b_rᵀμ_r + Σ_{r<s} μ_rᵀA_rs μ_s
+    Var(S) = Σ_r g_rᵀΣ_r g_r + Σ_{r<s} tr(Σ_r A_rs Σ_s A_rsᵀ).
+
+For S = qᵀk: E = μ_qᵀμ_k and Var = tr(Σ_qΣ_k) + μ_qᵀΣ_kμ_q + μ_kᵀΣ_qμ_k.
+
+The first functions build simplified trees (no added 0, no identity factor, σ²σ² as σ⁴) for formulas that are shown;
+equality is decided by normal forms.
 """
 
 from __future__ import annotations
@@ -45,7 +55,7 @@ def number(value: int | Fraction) -> Number:
 
 
 def resolve(node: Node) -> Node:
-    """A defined name as what it stands for, down to a name without a definition or to something else."""
+    """A name replaced by its definition, as long as it has one."""
     while isinstance(node, Symbol) and node.type.definition is not None:
         node = node.type.definition
     return node
@@ -68,7 +78,7 @@ def zero_of(shape: tuple[Size, ...]) -> Node:
 
 
 def split(node: Node) -> tuple[list[Node], Node | None]:
-    """Its scalar factors, and the one vector or matrix among them (None for a scalar)."""
+    """The scalar factors of a node, and its vector or matrix (None for a scalar)."""
     node = resolve(node) if isinstance(resolve(node), Multiply | Special | Number) else node
     if isinstance(node, Multiply):
         parts = [split(factor) for factor in node.factors]
@@ -81,7 +91,7 @@ def split(node: Node) -> tuple[list[Node], Node | None]:
 
 
 def times(*nodes: Node) -> Node:
-    """The product of scalars and at most one vector or matrix: numbers first, powers of one base joined.
+    """The product of scalars and at most one vector or matrix: numbers first, powers of one base merged.
 
     >>> sigma = Power((), Symbol((), "sigma", Type("positive")), number(2))
     >>> times(sigma, number(1), sigma) == Power((), Symbol((), "sigma", Type("positive")), number(4))
@@ -116,13 +126,13 @@ def times(*nodes: Node) -> Node:
 
 
 def plus(*nodes: Node) -> Node:
-    """The sum, with equal terms gathered.
+    """The sum, with equal terms collected.
 
     >>> x = Symbol((), "x", Type("scalar"))
     >>> plus(x, number(0), x) == Multiply((), (number(2), x))
     True
     """
-    gathered: dict[Node, Fraction] = {}
+    collected: dict[Node, Fraction] = {}
     for node in nodes:
         for term in node.terms if isinstance(node, Add) else (node,):
             if is_zero(term):
@@ -131,8 +141,8 @@ def plus(*nodes: Node) -> Node:
             if isinstance(term, Multiply) and isinstance(term.factors[0], Number) and term.factors[0].unit is None:
                 coefficient, others = term.factors[0].value, term.factors[1:]
                 rest = others[0] if len(others) == 1 else Multiply(term.shape, others)
-            gathered[rest] = gathered.get(rest, Fraction(0)) + coefficient
-    terms = [times(number(coefficient), rest) for rest, coefficient in gathered.items() if coefficient]
+            collected[rest] = collected.get(rest, Fraction(0)) + coefficient
+    terms = [times(number(coefficient), rest) for rest, coefficient in collected.items() if coefficient]
     if len(terms) < 2:
         return terms[0] if terms else zero_of(nodes[0].shape)
     return Add(nodes[0].shape, tuple(terms))
@@ -212,13 +222,11 @@ def trace(matrix: Node) -> Node:
 
 
 def dimension(size: Size) -> Node:
-    """A size as a scalar: 3, d, or what a text such as n+1 says of naturals."""
+    """A size as a scalar: 3, d, or the expression of a text such as n+1."""
     if isinstance(size, int):
         return number(size)
     if re.fullmatch(r"[^\W\d]\w*'*", size):
         return Symbol((), size, Type("natural"))
-    from qkv.maths.parsing.parse import parse
-
     names = re.findall(r"[^\W\d]\w*'*", size)
     return parse(size, dict.fromkeys(names, "natural"))
 
@@ -231,8 +239,8 @@ DEEPEST = 60
 class BilinearForm:
     """constant + Σ_r linear[r]ᵀ r + Σ_{r<s} rᵀ pairs[r, s] s, for a scalar.
 
-    `names` are the random names in the order in which they are met. Where a name is a scalar, its coefficient is one
-    too, and a pair of a scalar and a vector has a vector for coefficient.
+    `names` are the random names in source order. The coefficient of a scalar name is a scalar, and that of a scalar and
+    a vector is a vector.
     """
 
     names: dict[str, Symbol]
@@ -243,35 +251,35 @@ class BilinearForm:
 
 @dataclass
 class Affine:
-    """constant + Σ_r linear[r] r, for a vector; linear[r] is a matrix (a vector, where r is a scalar)."""
+    """constant + Σ_r linear[r] r, for a vector; linear[r] is a matrix (a vector, if r is a scalar)."""
 
     constant: Node
     linear: dict[str, Node]
 
 
 def random_symbols(node: Node) -> dict[str, Symbol]:
-    """The random names below, in reading order; what stands in E or Cov is random no more."""
+    """The random names in a node, in source order; those inside E or Cov do not count."""
     found: dict[str, Symbol] = {}
-    waiting = [node]
-    while waiting:
-        here = resolve(waiting.pop())
+    pending = [node]
+    while pending:
+        here = resolve(pending.pop())
         if isinstance(here, Symbol):
             if here.type.random:
                 found.setdefault(here.name, here)
         elif not isinstance(here, Expect | Covariance):
-            waiting += reversed(children(here))
+            pending += reversed(children(here))
     return found
 
 
 class FormReader:
-    """Reads forms; `text` is what the person wrote, for what is said when it is no such form."""
+    """Reads trees as bilinear forms; `text` is the source, for error messages."""
 
     def __init__(self, text: str, names: dict[str, Symbol]) -> None:
         self.text, self.names = text, names
         self.places = {name: place for place, name in enumerate(names)}
 
     def refusal(self, why: str) -> OptionError:
-        hint = "write it with qᵀk, qᵀAk, aᵀq, sums of these and numbers or sure names before them"
+        hint = "write it with qᵀk, qᵀAk, aᵀq, sums of these, with numbers or fixed names as factors"
         return OptionError(complaint("expression", self.text, f"at most bilinear in independent vectors: {why}", hint))
 
     def scalar(self, node: Node, depth: int = 0) -> BilinearForm:
@@ -300,10 +308,10 @@ class FormReader:
                 return self.dotted(ones, self.vector(body, depth + 1))
             case Sum(indices=(index,), conditions=(), product=False, body=body):
                 return self.summed(index, body, depth)
-        raise self.refusal(f"{', '.join(random_symbols(node))} stands in something that is not linear in it")
+        raise self.refusal(f"{', '.join(random_symbols(node))} occurs in something that is not linear in it")
 
     def vector(self, node: Node, depth: int) -> Affine:
-        """A vector, or a row as the vector that it is the transpose of."""
+        """A vector, or the transpose of a row, as an affine form."""
         if depth > DEEPEST:
             raise self.refusal("it is nested too deeply")
         node = resolve(node)
@@ -329,10 +337,10 @@ class FormReader:
                 return self.mapped(left, self.vector(right, depth + 1))
             case Contract(left=left, right=right) if left.shape[0] == 1 and not random_symbols(right):
                 return self.mapped(transposed(right), self.vector(left, depth + 1))
-        raise self.refusal(f"{', '.join(random_symbols(node))} stands in something that is not linear in it")
+        raise self.refusal(f"{', '.join(random_symbols(node))} occurs in something that is not linear in it")
 
     def stretched(self, factors: tuple[Node, ...], depth: int) -> Affine:
-        """A vector times scalars, of which all that is random stands in one place."""
+        """A vector times scalars, of which at most one factor is random."""
         body = next(factor for factor in factors if factor.shape)
         scalars = [factor for factor in factors if not factor.shape]
         sure = times(number(1), *(scalar for scalar in scalars if not random_symbols(scalar)))
@@ -346,7 +354,7 @@ class FormReader:
             or random_symbols(body)
             or any(self.names[name].shape for name in form.linear)
         ):
-            raise self.refusal("a vector is multiplied by more than one random thing")
+            raise self.refusal("a vector is multiplied by more than one random factor")
         fixed = self.vector(body, depth + 1).constant
         linear = {name: times(sure, coefficient, fixed) for name, coefficient in form.linear.items()}
         return Affine(times(sure, form.constant, fixed), linear)
@@ -363,7 +371,7 @@ class FormReader:
         parts = [f.body for f in factors if isinstance(f, Part) and f.indices == (index,) and len(f.body.shape) == 1]
         others = [f for f in factors if not (isinstance(f, Part) and f.indices == (index,))]
         if not 1 <= len(parts) <= 2 or len(parts) + len(others) < len(factors) or any(map(_has_index, others)):
-            raise self.refusal(f"the sum over {index.name} is no dot product")
+            raise self.refusal(f"the sum over {index.name} is not a dot product")
         left = self.vector(parts[0], depth + 1)
         right = self.vector(parts[1], depth + 1) if len(parts) == 2 else Affine(Special((index.size,), "ones"), {})
         return self.multiplied(self.scalar(times(number(1), *others), depth + 1), self.dotted(left, right))
@@ -381,7 +389,7 @@ class FormReader:
 
     def multiplied(self, one: BilinearForm, other: BilinearForm) -> BilinearForm:
         if (one.pairs and (other.linear or other.pairs)) or (other.pairs and one.linear):
-            raise self.refusal("three random things or more are multiplied")
+            raise self.refusal("three or more random factors are multiplied")
         form = BilinearForm(self.names, times(one.constant, other.constant))
         for sure, chance in ((one.constant, other), (other.constant, one)):
             for name, coefficient in chance.linear.items():
@@ -423,17 +431,17 @@ class FormReader:
 
 
 def _has_index(node: Node) -> bool:
-    waiting = [node]
-    while waiting:
-        here = waiting.pop()
+    pending = [node]
+    while pending:
+        here = pending.pop()
         if isinstance(here, Index):
             return True
-        waiting += children(here)
+        pending += children(here)
     return False
 
 
 def form_of(node: Node, text: str) -> BilinearForm:
-    """`node`, a scalar, read as a form; refused where it is none."""
+    """A scalar as a bilinear form; OptionError if it is not one."""
     if node.shape:
         raise OptionError(complaint("expression", text, "a scalar", "moments are those of one number, such as qᵀk"))
     form = FormReader(text, random_symbols(node)).scalar(node)
@@ -473,7 +481,7 @@ STANDARD = {"q": "random vector[d] ~ N(0, I)", "k": "random vector[d] ~ N(0, I)"
 
 
 class MomentStep(NamedTuple):
-    """One line of a derivation: equal to the line before by `reason`; relation "" begins a chain."""
+    """One line of a derivation, equal to the line before by `reason`; relation "" begins a chain."""
 
     text: str
     reason: str
@@ -481,7 +489,7 @@ class MomentStep(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Mean and variance, as texts that `compare` reads, and the steps that lead to each of them."""
+    """Mean and variance as LaTeX that `compare` parses, and the steps of their derivations."""
 
     mean: str
     variance: str
@@ -491,8 +499,16 @@ class Moments(NamedTuple):
 def moments(expression: str, symbols: Mapping[str, str]) -> Moments:
     """Mean and variance of a scalar that is affine or bilinear in independent random names.
 
-    The laws stand in `symbols`. Refused (OptionError) where a random name is multiplied by itself or stands in
-    something else than a linear form: then the two moments of the laws do not say it.
+    Args:
+        expression: The scalar, such as "q^T k".
+        symbols: Names and their types; random names have their laws here.
+
+    Returns:
+        Mean, variance and the steps of their derivations.
+
+    Raises:
+        OptionError: If a random name is multiplied by itself or occurs in a function that is not linear: then means
+            and covariances do not determine the result.
 
     >>> found = moments("q^T k", STANDARD)
     >>> found.mean, found.variance
@@ -547,18 +563,18 @@ def _variance_steps(node: Node, form: BilinearForm) -> list[MomentStep]:
         ),
         (_variance(form), "definition of covariance, and independence of what is multiplied"),
     ]
-    told = _chain_steps(apart)
-    return [*(told if told[0].text != told[-1].text else []), *_chain_steps(chain)]
+    deviation = _chain_steps(apart)
+    return [*(deviation if deviation[0].text != deviation[-1].text else []), *_chain_steps(chain)]
 
 
 def _chain_steps(chain: list[tuple[Node, str]]) -> list[MomentStep]:
-    """Written out, without lines that only repeat the one before."""
+    """The steps of a chain, without lines that repeat the one before."""
     steps: list[MomentStep] = []
     for node, reason in chain:
         text = latex(node)
         if not steps or text != steps[-1].text:
             steps.append(MomentStep(text, reason, "=" if steps else ""))
-    # A chain of one line (a constant's mean) would be a line that nothing checks.
+    # A chain of one line (the mean of a constant) would not be checked.
     return steps if len(steps) > 1 else [*steps, MomentStep(steps[0].text, "as it stands")]
 
 
@@ -587,7 +603,7 @@ def _sum_of(terms: Sequence[Node]) -> Node:
 
 
 def _pair_product(left: Node, coefficient: Node, right: Node) -> Node:
-    """leftᵀ A right, whichever of the two are vectors."""
+    """leftᵀ A right, for vectors or scalars."""
     if len(coefficient.shape) == 2:
         return dot(left, product(coefficient, right))
     if left.shape or right.shape:
@@ -605,7 +621,7 @@ def _mean(form: BilinearForm) -> Node:
 
 
 def _slopes(form: BilinearForm) -> dict[str, Node]:
-    """g_r: what multiplies the deviation of each name when all others stand at their means."""
+    """g_r: the coefficient of the deviation of each name when all others are at their means."""
     slopes: dict[str, list[Node]] = {name: [] for name in form.names}
     for name, coefficient in form.linear.items():
         slopes[name].append(coefficient)
@@ -656,7 +672,7 @@ class ExactMoments(NamedTuple):
 
 
 class Discrete:
-    """A law on finitely many points of R^d, with exact chances (equal ones, where none are given).
+    """A law on finitely many points of R^d with exact probabilities (equal ones by default).
 
     >>> coin = Discrete([(1, 0), (0, 2)])
     >>> coin.mean == (Fraction(1, 2), 1), coin.covariance[0][1]
@@ -684,7 +700,17 @@ class Discrete:
 
 
 def enumerate_moments(score: Callable[..., int | Fraction], **laws: Discrete) -> ExactMoments:
-    """Mean and variance of score(**points) over all combinations of independent discrete laws, in exact fractions.
+    """Exact mean and variance of score(**points) over all combinations of independent discrete laws.
+
+    Args:
+        score: A function of one point for each law.
+        **laws: The law of each argument.
+
+    Returns:
+        Mean and variance as Fractions.
+
+    Raises:
+        OptionError: If there are too many combinations.
 
     >>> sign = Discrete([(1, 1), (1, -1), (-1, 1), (-1, -1)])
     >>> enumerate_moments(lambda q, k: q[0] * k[0] + q[1] * k[1], q=sign, k=sign)
@@ -703,7 +729,7 @@ def enumerate_moments(score: Callable[..., int | Fraction], **laws: Discrete) ->
 
 
 class Sampled(NamedTuple):
-    """Estimates, and the intervals that hold the true values with the confidence that was asked for."""
+    """Estimates, and their confidence intervals."""
 
     mean: float
     mean_interval: tuple[float, float]
@@ -714,9 +740,18 @@ class Sampled(NamedTuple):
 def monte_carlo(score, *, samples: int = 40_000, seed: int = 0, confidence: float = 0.999, **laws) -> Sampled:
     """Mean and variance of score(**draws) by sampling normal vectors, each with a confidence interval.
 
-    laws: for each name its mean, a sequence of d numbers, and its covariance, d by d. `score` takes arrays of shape
-    (samples, d) and gives one number a sample. The intervals are those of the normal approximation; the variance's
-    uses the fourth central moment of the sample.
+    Args:
+        score: A function of arrays of shape (samples, d) that returns one number per sample.
+        samples: The number of samples, at least 100.
+        seed: The seed of the generator.
+        confidence: The confidence of the intervals, between 0 and 1.
+        **laws: For each argument its mean (d numbers) and its covariance (d by d).
+
+    Returns:
+        Estimates with intervals by the normal approximation; that of the variance uses the fourth central moment.
+
+    Raises:
+        OptionError: If `samples` or `confidence` is out of range.
 
     >>> law = ([0.0, 0.0, 0.0], [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
     >>> low, high = monte_carlo(lambda q, k: (q * k).sum(1), q=law, k=law).variance_interval
@@ -753,7 +788,7 @@ class SampleMoments(NamedTuple):
 
 
 def sample_moments(values) -> SampleMoments:
-    """Of an array of two numbers or more; the error of the variance comes from the sample's fourth central moment."""
+    """Mean and variance of an array of at least two numbers, with standard errors from its fourth central moment."""
     samples = len(values)
     mean = float(values.mean())
     centred = values - mean

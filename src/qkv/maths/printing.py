@@ -1,4 +1,4 @@
-"""The tree in LaTeX, with as few brackets as reading it back needs."""
+"""Trees as text that parses back to the same tree: `latex`, and `plain` in Unicode."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from qkv.maths.tree import (
     Written,
 )
 
-# How tightly a text holds together: a sum, a product that ends in a Σ, a product, a power, and what takes any index.
+# How tightly a text binds: a sum, a product that ends in a Σ, a product, a power, an atom that takes any script.
 SUM, OPEN_SUM, PRODUCT, POWER, ATOM = range(5)
 
 _LATEX_SIGNS = {"=": "=", "≈": "\\approx", "<=": "\\le", "<": "<", ">=": "\\ge", ">": ">", "!=": "\\ne"}
@@ -45,7 +45,7 @@ _COMMANDS = frozenset(("exp", "log", "max", "min", "det"))
 
 
 class Latex:
-    """Every method gives a text and how tightly it holds together."""
+    """Writes LaTeX with as few brackets as possible; each method returns a text and how tightly it binds."""
 
     signs = _LATEX_SIGNS
     dot, odot = "\\cdot", "\\odot"
@@ -62,9 +62,9 @@ class Latex:
         return f"{self.signs['≈']} {self.at(node, SUM)}" if rounded else self.at(node, SUM)
 
     def at(self, node: Node, level: int) -> str:
-        """The text, in brackets where it holds together less than `level`."""
-        text, holds = self.text(node)
-        return text if holds >= level else f"({text})"
+        """The text, in brackets if it binds less tightly than `level`."""
+        text, binding = self.text(node)
+        return text if binding >= level else f"({text})"
 
     def text(self, node: Node) -> tuple[str, int]:
         return getattr(self, f"_{type(node).__name__.lower()}")(node)
@@ -144,10 +144,10 @@ class Latex:
             if isinstance(term, PlusMinus) and text:
                 text += f" {self.plus_minus.strip()} {self.at(term.body, OPEN_SUM)}"
                 continue
-            piece, holds = self.text(term)
+            piece, binding = self.text(term)
             if isinstance(term, Add | PlusMinus):
                 piece = f"({piece})"
-            elif holds == SUM and text:
+            elif binding == SUM and text:
                 text += f" - {piece[1:]}"
                 continue
             text += f" + {piece}" if text else piece
@@ -161,26 +161,26 @@ class Latex:
                 return f"-{self.at(inner, OPEN_SUM)}", SUM
             positive = Number((), -first.value, first.unit, first.rounded)
             return f"-{self.text(Multiply(node.shape, (positive, *rest)))[0]}", SUM
-        text, holds = "", PRODUCT
+        text, binding = "", PRODUCT
         for place, factor in enumerate(node.factors):
-            piece, holds = self.factor(factor, first=place == 0, last=place == len(node.factors) - 1)
-            text = self.beside(text, piece)
-        return text, OPEN_SUM if holds == OPEN_SUM else PRODUCT
+            piece, binding = self.factor(factor, first=place == 0, last=place == len(node.factors) - 1)
+            text = self.side_by_side(text, piece)
+        return text, OPEN_SUM if binding == OPEN_SUM else PRODUCT
 
     def factor(self, node: Node, *, first: bool, last: bool) -> tuple[str, int]:
-        """A factor in a product: a Σ only at its end, what divides only at its beginning."""
-        piece, holds = self.text(node)
-        loose = holds == SUM or (holds == OPEN_SUM and not last) or isinstance(node, Hadamard | Multiply)
-        if loose or (not first and self.divides(node)) or (isinstance(node, Number) and holds == PRODUCT):
+        """A factor of a product: a Σ only as the last one, a quotient only as the first."""
+        piece, binding = self.text(node)
+        loose = binding == SUM or (binding == OPEN_SUM and not last) or isinstance(node, Hadamard | Multiply)
+        if loose or (not first and self.divides(node)) or (isinstance(node, Number) and binding == PRODUCT):
             return f"({piece})", ATOM
-        return piece, holds
+        return piece, binding
 
     def divides(self, node: Node) -> bool:
-        """Whether a division by a stroke stands at the left end of this, and would take in what comes before."""
+        """Whether this begins with a quotient written with a slash, which would swallow the factors before it."""
         return False
 
-    def beside(self, left: str, right: str) -> str:
-        """Two texts next to each other, as a product."""
+    def side_by_side(self, left: str, right: str) -> str:
+        """Two texts side by side, as a product."""
         if not left:
             return right
         return f"{left} {self.dot} {right}" if right[0].isdigit() else f"{left} {right}"
@@ -190,7 +190,7 @@ class Latex:
         return f"\\frac{{{self.at(node.top, SUM)}}}{{{bottom}}}", POWER
 
     def no_differential(self, node: Node, text: str) -> str:
-        """A product d x that something is divided by, with a dot, since d y over d x would be a derivative."""
+        """A denominator d x with a dot in it, because d y over d x would be a derivative."""
         if isinstance(node, Multiply) and not text.lstrip("(").startswith(f"d {self.dot}"):
             for head in ("d ", "(d "):
                 if text.startswith(head):
@@ -198,18 +198,18 @@ class Latex:
         return text
 
     def left(self, node: Node) -> str:
-        """What stands left in a product of matrices: a product itself needs no brackets."""
-        text, holds = self.text(node)
-        bare = holds >= PRODUCT and not isinstance(node, Hadamard | Multiply)
+        """The left factor of a product of matrices; a product there needs no brackets."""
+        text, binding = self.text(node)
+        bare = binding >= PRODUCT and not isinstance(node, Hadamard | Multiply)
         return text if bare else f"({text})"
 
     def _contract(self, node: Contract) -> tuple[str, int]:
-        return self.beside(self.left(node.left), self.at(node.right, POWER)), PRODUCT
+        return self.side_by_side(self.left(node.left), self.at(node.right, POWER)), PRODUCT
 
     def _outer(self, node: Outer) -> tuple[str, int]:
-        return self.beside(self.left(node.left), self._turned(node.right)), PRODUCT
+        return self.side_by_side(self.left(node.left), self._transposed(node.right)), PRODUCT
 
-    def _turned(self, node: Node) -> str:
+    def _transposed(self, node: Node) -> str:
         return self.at(node, ATOM if not isinstance(node, Special) else POWER) + self.transposed
 
     transposed = "^\\top"
@@ -222,12 +222,12 @@ class Latex:
         return self.at(node.base, ATOM) + self.upper(self.at(node.exponent, SUM)), POWER
 
     def _transpose(self, node: Transpose) -> tuple[str, int]:
-        return self._turned(node.body), POWER
+        return self._transposed(node.body), POWER
 
     def _part(self, node: Part) -> tuple[str, int]:
         base = self.at(node.body, ATOM)
         name = node.body.name if isinstance(node.body, Symbol) else ""
-        summed = name in ("Sigma", "Pi") and len(node.indices) == 1  # Σ_i before something else reads as a sum
+        summed = name in ("Sigma", "Pi") and len(node.indices) == 1  # Σ_i followed by something reads as a sum
         if isinstance(node.body, Part) or "_" in name or summed:
             base = f"({base})"
         indices = ",".join(":" if index is None else self.at(index, SUM) for index in node.indices)
@@ -268,9 +268,9 @@ class Latex:
             (index,) = node.indices
             sign += self.lower(f"{self.name(index.name)}=1") + self.upper(self.size(index.size))
         else:
-            said = [f"1 {le} {self.name(index.name)} {le} {self.size(index.size)}" for index in node.indices]
-            said += [f"{self.at(a, SUM)} {self.signs[op]} {self.at(b, SUM)}" for op, a, b in node.conditions]
-            sign += self.lower(", ".join(said))
+            ranges = [f"1 {le} {self.name(index.name)} {le} {self.size(index.size)}" for index in node.indices]
+            ranges += [f"{self.at(a, SUM)} {self.signs[op]} {self.at(b, SUM)}" for op, a, b in node.conditions]
+            sign += self.lower(", ".join(ranges))
         return f"{sign} {self.at(node.body, OPEN_SUM)}", OPEN_SUM
 
     def _delta(self, node: Delta) -> tuple[str, int]:
@@ -302,7 +302,7 @@ class Latex:
 
 
 def short_name(name: str) -> str:
-    """What people call a function."""
+    """The usual short name of a function."""
     return _NAMES.get(name, name)
 
 
@@ -313,7 +313,7 @@ def _begins_with_number(node: Node) -> bool:
 
 
 def _digits(value: Fraction, unit: Fraction | None) -> str:
-    """A number that is not negative, with the digits that it was given with."""
+    """A nonnegative number with the digits that it was written with."""
     if unit is None:
         if value.denominator == 1:
             return str(value.numerator)
@@ -329,7 +329,7 @@ def _digits(value: Fraction, unit: Fraction | None) -> str:
 
 
 def _places(denominator: int) -> int | None:
-    """k where 10^k is the least power of ten that this divides."""
+    """The least k such that the denominator divides 10^k."""
     for places in range(400):
         if 10**places % denominator == 0:
             return places
@@ -341,6 +341,8 @@ _UP = {letter: sign for sign, letter in RAISED.items() if letter in "0123456789-
 
 
 class Plain(Latex):
+    """Writes Unicode text."""
+
     signs = _UNICODE_SIGNS
     dot, odot = "·", "⊙"
     plus_minus = "±"
@@ -387,7 +389,7 @@ class Plain(Latex):
             node = node.left
         return isinstance(node, Divide | Derivative)
 
-    def beside(self, left: str, right: str) -> str:
+    def side_by_side(self, left: str, right: str) -> str:
         if not left:
             return right
         if right[0].isdigit():
@@ -396,8 +398,8 @@ class Plain(Latex):
         return left + right if close else f"{left} {right}"
 
     def _divide(self, node: Divide) -> tuple[str, int]:
-        top, holds = self.text(node.top)
-        top = top if holds >= PRODUCT else f"({top})"
+        top, binding = self.text(node.top)
+        top = top if binding >= PRODUCT else f"({top})"
         return f"{top}/{self.no_differential(node.bottom, self.at(node.bottom, POWER))}", PRODUCT
 
     def function(self, name: str) -> str:
@@ -423,7 +425,13 @@ class Plain(Latex):
 
 
 def latex(node: Node) -> str:
-    """The tree in LaTeX.
+    """A tree in LaTeX.
+
+    Args:
+        node: A tree from `parse`.
+
+    Returns:
+        Text that parses back to the same tree.
 
     >>> from qkv.maths import parse
     >>> latex(parse("mu'mu/sqrt(d)", {"mu'": "scalar", "mu": "vector[d]"}))
@@ -433,7 +441,13 @@ def latex(node: Node) -> str:
 
 
 def plain(node: Node) -> str:
-    """The tree in Unicode text.
+    """A tree in Unicode text.
+
+    Args:
+        node: A tree from `parse`.
+
+    Returns:
+        Text that parses back to the same tree.
 
     >>> from qkv.maths import parse
     >>> plain(parse(r"d\\sigma^4 + 2\\sigma^2\\|\\mu\\|^2", {"mu": "vector[d]", "sigma": "positive"}))

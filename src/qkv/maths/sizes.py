@@ -1,4 +1,4 @@
-"""Sizes: whole numbers, and polynomials of names with whole exponents, kept as text in one canonical form."""
+"""Sizes: whole numbers, or polynomials in names with whole exponents, kept as text in a canonical form."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def _product(a: Polynomial, b: Polynomial) -> Polynomial:
 
 
 def polynomial(node: Node) -> Polynomial | None:
-    """A scalar tree as a polynomial of names, if it is one; negative powers of single terms are allowed.
+    """A scalar tree as a polynomial in names, or None; negative powers of single terms are allowed.
 
-    Definitions are put in, so that d_model = h d_k and h d_k are one size.
+    Definitions are substituted, so that d_model = h d_k and h d_k are the same size.
     """
     match node:
         case Number(value=value):
@@ -89,10 +89,12 @@ def _products(parts: list[Polynomial | None]) -> Polynomial | None:
 
 
 def canonical_size(part: Polynomial) -> Size:
-    """The one way that a size is written.
+    """The canonical text of a size.
 
-    >>> canonical_size({(("n", 1),): Fraction(1), (): Fraction(1)}), canonical_size({(("d", 1), ("h", -1)): Fraction(1)})
-    ('n+1', 'd/h')
+    >>> canonical_size({(("n", 1),): Fraction(1), (): Fraction(1)})
+    'n+1'
+    >>> canonical_size({(("d", 1), ("h", -1)): Fraction(1)})
+    'd/h'
     """
     if not part:
         return 0
@@ -118,9 +120,9 @@ def _power(name: str, power: int) -> str:
 
 
 def size_of(node: Node) -> Size | None:
-    """The size that a scalar tree says, or None where it says none."""
+    """The size that a scalar tree denotes, or None."""
     part = polynomial(node)
-    # The text of a size holds its names: d_{i+1} would be read off it as one more than d_i.
+    # The text of a size contains its names: d_{i+1} would be read as d_i plus one.
     if part is None or not all(_NAME.fullmatch(name) for key in part for name, _ in key):
         return None
     return canonical_size(part)
@@ -128,7 +130,7 @@ def size_of(node: Node) -> Size | None:
 
 @lru_cache(maxsize=1024)
 def size_polynomial(size: Size) -> Mapping[Monomial, Fraction]:
-    """What `polynomial` says of a size's tree, read off its text; Unevaluable where `canonical_size` writes none like it.
+    """The polynomial of a size, parsed from its text; Unevaluable if `canonical_size` cannot have written the text.
 
     >>> dict(size_polynomial("d/h-1")) == {(("d", 1), ("h", -1)): 1, (): -1}
     True
@@ -142,18 +144,18 @@ def size_polynomial(size: Size) -> Mapping[Monomial, Fraction]:
     for term in terms:
         value, powers = Fraction(-1 if term["sign"] == "-" else 1), Counter[str]()
         for factor in _FACTOR.finditer(term[0]):
-            way = -1 if factor["operator"] == "/" else 1
+            sign = -1 if factor["operator"] == "/" else 1
             if factor["number"]:
-                value *= Fraction(int(factor["number"])) ** way
+                value *= Fraction(int(factor["number"])) ** sign
             else:
-                powers[factor["name"]] += way * int(factor["power"] or 1)
+                powers[factor["name"]] += sign * int(factor["power"] or 1)
         key = tuple(sorted((name, power) for name, power in powers.items() if power))
         total[key] = total.get(key, Fraction(0)) + value
     return MappingProxyType({key: value for key, value in total.items() if value})
 
 
 def is_impossible(size: Size) -> bool:
-    """Whether no naturals in the place of its names make this a whole number from 1.
+    """Whether no natural values of its names make the size a whole number of at least 1.
 
     >>> is_impossible(0), is_impossible("5/2"), is_impossible("-n"), is_impossible("n-1"), is_impossible("n/2")
     (True, True, True, False, False)
@@ -165,7 +167,7 @@ def is_impossible(size: Size) -> bool:
 
 @lru_cache(maxsize=1024)
 def names_in(size: Size) -> tuple[str, ...]:
-    """The names that a size is made of, in reading order.
+    """The names in a size, in source order.
 
     >>> names_in("d/h"), names_in(3)
     (('d', 'h'), ())
@@ -175,7 +177,7 @@ def names_in(size: Size) -> tuple[str, ...]:
 
 
 def size_value(size: Size, sizes: Mapping[str, int]) -> Fraction:
-    """What a size is, whole or not, where its names have these values.
+    """The value of a size, whole or not, for these values of its names.
 
     >>> size_value("d/h", {"d": 6, "h": 4})
     Fraction(3, 2)
@@ -189,7 +191,7 @@ def size_value(size: Size, sizes: Mapping[str, int]) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def _size_value_cached(size: Size, values: tuple[int | None, ...]) -> Fraction:
-    """The same, with the values of its names in their order: points are tried again and again in the same sizes."""
+    """`size_value` with the values of the names in order; cached, because the same sizes are tried many times."""
     sizes = dict(zip(names_in(size), values, strict=True))
     total = Fraction(0)
     for key, value in size_polynomial(size).items():
@@ -198,7 +200,7 @@ def _size_value_cached(size: Size, values: tuple[int | None, ...]) -> Fraction:
             if known is None:
                 raise Unevaluable(f"the size {name} has no value")
             if power < 0 and not known:
-                raise Undefined("a size over zero")
+                raise Undefined("a size divided by zero")
             if abs(power) > _HIGHEST_POWER:
                 raise Undefined("a size to a power that is too large")
             value *= Fraction(known) ** power
@@ -207,7 +209,7 @@ def _size_value_cached(size: Size, values: tuple[int | None, ...]) -> Fraction:
 
 
 def whole_size(size: Size, sizes: Mapping[str, int]) -> int:
-    """The same where it must be a whole number >= 1."""
+    """The value of a size, which must be a whole number of at least 1; raises Undefined otherwise."""
     found = size_value(size, sizes)
     if found.denominator != 1 or found < 1:
         raise Undefined(f"the size {size} is {found}")
@@ -215,7 +217,7 @@ def whole_size(size: Size, sizes: Mapping[str, int]) -> int:
 
 
 def size_node(size: Size) -> Node:
-    """A size as a typed tree, in which the names are naturals.
+    """A size as a typed tree in which the names are naturals.
 
     >>> size_node("n+1").terms[0].name
     'n'

@@ -1,8 +1,8 @@
-"""The typed tree: what a text means once every part of it has a shape.
+"""The typed tree that a text is parsed into, and how to walk it and substitute in it.
 
 A shape is () for a scalar, (d,) for a vector (a column), (n, d) for a matrix; a row vector is (1, d). A size is a
-whole number or a text in canonical form ("d", "n+1"). Every node knows the part of the source that it was read from,
-which is no part of what it means: nodes that are equal up to their spans compare equal.
+whole number or a text in canonical form ("d", "n+1"). Every node keeps the span of the source that it was read from;
+spans do not take part in comparison.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Span: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class Law:
-    """What is known of a random name: its mean and covariance (variance, for a scalar), and whether it is normal."""
+    """The law of a random name: mean, covariance (variance, for a scalar), and whether it is normal."""
 
     mean: Node
     covariance: Node
@@ -28,10 +28,10 @@ class Law:
 
 @dataclass(frozen=True)
 class Type:
-    """What `symbols` says of a name.
+    """The declared type of a name.
 
     kind: "scalar", "positive", "nonnegative", "natural", "vector", "matrix", "index" (from 1 to `shape`'s one size,
-    itself a scalar) or "map" (`arguments` are the shapes that it takes, `shape` the one that it gives).
+    itself a scalar) or "map" (`arguments` are the shapes of its arguments, `shape` that of its result).
     """
 
     kind: str
@@ -53,7 +53,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Number(Node):
-    """An exact number. `unit` is one unit of the last digit of a decimal; `rounded` says that ≈ stood before it."""
+    """An exact number. `unit` is one unit in the last digit of a decimal; `rounded`: it was written after ≈."""
 
     value: Fraction
     unit: Fraction | None = None
@@ -69,7 +69,7 @@ class Constant(Node):
 
 @dataclass(frozen=True)
 class Symbol(Node):
-    """A declared name; `type.definition`, where there is one, is what it stands for."""
+    """A declared name; `type.definition` is its definition, if it has one."""
 
     name: str
     type: Type
@@ -77,7 +77,7 @@ class Symbol(Node):
 
 @dataclass(frozen=True)
 class Index(Node):
-    """An index as a value or a subscript: bound by a Sum or Product of the same name, or free. From 1 to `size`."""
+    """An index, as a value or a subscript, from 1 to `size`: bound by a Sum over this name, or free."""
 
     name: str
     size: Size
@@ -92,7 +92,7 @@ class Special(Node):
 
 @dataclass(frozen=True)
 class Written(Node):
-    """A vector (shape (n,)) or a matrix (shape (n, m)) written out; entries are scalars, row by row."""
+    """A vector (shape (n,)) or a matrix (shape (n, m)) given by its entries, which are scalars, row by row."""
 
     entries: tuple[Node, ...]
 
@@ -104,14 +104,14 @@ class Add(Node):
 
 @dataclass(frozen=True)
 class Multiply(Node):
-    """Scalars times at most one vector or matrix, in the order they were written."""
+    """A product of scalars and at most one vector or matrix, in source order."""
 
     factors: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
 class Divide(Node):
-    """Anything over a scalar (entry by entry)."""
+    """A node divided by a scalar, entry by entry."""
 
     top: Node
     bottom: Node
@@ -141,7 +141,7 @@ class Hadamard(Node):
 
 @dataclass(frozen=True)
 class Power(Node):
-    """A scalar to a scalar; of a square matrix, to a whole number (-1 is its inverse)."""
+    """A scalar to the power of a scalar, or a square matrix to a whole power (-1 is the inverse)."""
 
     base: Node
     exponent: Node
@@ -149,7 +149,7 @@ class Power(Node):
 
 @dataclass(frozen=True)
 class Transpose(Node):
-    """Of a matrix its transpose; of a vector (d,) the row (1, d); of (1, d) the vector (d,)."""
+    """The transpose of a matrix; of a vector (d,) it is the row (1, d), of a row (1, d) the vector (d,)."""
 
     body: Node
 
@@ -168,10 +168,10 @@ class Part(Node):
 
 @dataclass(frozen=True)
 class Call(Node):
-    """A function that is known, by name, or a declared map (`map` is then its Symbol).
+    """A call of a known function by name, or of a declared map (then `map` is its Symbol).
 
     exp log relu abs sign sqrt (entry by entry), softmax (of a vector, of each row of a matrix), max min (of a vector:
-    its largest entry; of several scalars: the largest of them), argmax (of a vector: the first place, from 1), norm
+    its largest entry; of several scalars: the largest of them), argmax (of a vector: the first position, from 1), norm
     (2-norm of a vector), norm1, norm_inf, norm_F (of a matrix), trace, diag (both ways), sum (of all entries), det.
     """
 
@@ -182,7 +182,7 @@ class Call(Node):
 
 @dataclass(frozen=True)
 class Sum(Node):
-    """Σ over `indices` of `body`, or Π where `product`. `conditions` say what is kept: ("<", i, j), ("!=", i, j)."""
+    """Σ of `body` over `indices`, or Π if `product`. `conditions` restrict it: ("<", i, j), ("!=", i, j)."""
 
     indices: tuple[Index, ...]
     body: Node
@@ -192,7 +192,7 @@ class Sum(Node):
 
 @dataclass(frozen=True)
 class Delta(Node):
-    """1 where two indices are the same, 0 elsewhere."""
+    """1 if two indices are equal, else 0."""
 
     left: Node
     right: Node
@@ -200,7 +200,7 @@ class Delta(Node):
 
 @dataclass(frozen=True)
 class Expect(Node):
-    """E[body]; Var is Covariance of a thing with itself."""
+    """E[body]."""
 
     body: Node
 
@@ -215,7 +215,7 @@ class Covariance(Node):
 
 @dataclass(frozen=True)
 class Derivative(Node):
-    """∂ body / ∂ target; target is a Symbol or a Part of one. The shape is body's followed by target's."""
+    """∂ body / ∂ target; target is a Symbol or a Part of one. Its shape is that of body followed by that of target."""
 
     body: Node
     target: Node
@@ -230,7 +230,7 @@ class PlusMinus(Node):
 
 @dataclass(frozen=True)
 class Order(Node):
-    """A class of growth: kind is "O", "Theta" or "Omega"."""
+    """An asymptotic class: kind is "O", "Theta" or "Omega"."""
 
     kind: str
     body: Node
@@ -238,14 +238,14 @@ class Order(Node):
 
 @dataclass(frozen=True)
 class Relation(Node):
-    """A chain: members joined by signs ("=", "≈", "<=", "<", ">=", ">", "!="), one fewer than the members."""
+    """A chain: members with a sign ("=", "≈", "<=", "<", ">=", ">", "!=") between each two."""
 
     members: tuple[Node, ...]
     signs: tuple[str, ...]
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes directly below, in reading order.
+    """The child nodes, in source order.
 
     >>> x = Symbol((), "x", Type("scalar"))
     >>> [child.name for child in children(Add((), (x, x)))]
@@ -270,7 +270,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
-    """The same node with `change` done to each node directly below it; the index names that a sum binds stay."""
+    """The node with `change` applied to each child; the indices that a sum binds are kept."""
     match node:
         case Written():
             return replace(node, entries=tuple(map(change, node.entries)))
@@ -302,7 +302,7 @@ def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
 
 
 def parts_of(node: Node) -> tuple[Node, ...]:
-    """What `node` is made of: its children, and for a name its definition or its law."""
+    """The children of a node; for a name, its definition or its law."""
     if isinstance(node, Symbol):
         parts = () if node.type.definition is None else (node.type.definition,)
         return parts if node.type.law is None else (*parts, node.type.law.mean, node.type.law.covariance)
@@ -312,21 +312,21 @@ def parts_of(node: Node) -> tuple[Node, ...]:
 
 
 def walk(*nodes: Node) -> Iterator[Node]:
-    """Every node of the trees, in reading order, through definitions and laws; a name's own are walked once."""
+    """Every node of the trees, in source order; the definition and the law of each name are visited once."""
     seen: set[str] = set()
-    waiting = list(reversed(nodes))
-    while waiting:
-        node = waiting.pop()
+    pending = list(reversed(nodes))
+    while pending:
+        node = pending.pop()
         yield node
         if isinstance(node, Symbol):
             if node.name in seen:
                 continue
             seen.add(node.name)
-        waiting.extend(reversed(parts_of(node)))
+        pending.extend(reversed(parts_of(node)))
 
 
 def symbols_of(*nodes: Node) -> dict[str, Symbol]:
-    """The names that the trees use, in reading order, those in definitions and laws included.
+    """The names in the trees, in source order, including those in definitions and laws.
 
     >>> x = Symbol((), "x", Type("scalar"))
     >>> y = Symbol((), "y", Type("scalar", definition=x))
@@ -341,30 +341,30 @@ def symbols_of(*nodes: Node) -> dict[str, Symbol]:
 
 
 def names(*nodes: Node) -> set[str]:
-    """The names of symbols in the trees, definitions and laws included."""
+    """The names of the symbols in the trees, including those in definitions and laws."""
     return set(symbols_of(*nodes))
 
 
 def substitute(node: Node, replacements: Mapping[str, Node]) -> Node:
-    """`node` with symbols replaced by name, in definitions and laws too. Shapes are the caller's to keep.
+    """`node` with symbols replaced by name, in definitions and laws too. The caller must keep shapes equal.
 
     >>> x, y = (Symbol((), name, Type("scalar")) for name in "xy")
     >>> substitute(Add((), (x, y)), {"x": y}) == Add((), (y, y))
     True
     """
-    renewed: dict[str, Node] = {}
+    replaced: dict[str, Node] = {}
 
     def change(node: Node) -> Node:
         if isinstance(node, Symbol):
-            if node.name not in renewed:
-                renewed[node.name] = replacements.get(node.name) or replace(node, type=within(node.type))
-            return renewed[node.name]
+            if node.name not in replaced:
+                replaced[node.name] = replacements.get(node.name) or replace(node, type=within(node.type))
+            return replaced[node.name]
         if isinstance(node, Call) and node.map is not None:
             return rebuilt(node, change)
         if isinstance(node, Derivative):
             target = change(node.target)
             if not isinstance(target.body if isinstance(target, Part) else target, Symbol):
-                raise ValueError("a name that is differentiated by cannot be replaced")
+                raise ValueError("a name with respect to which a derivative is taken cannot be replaced")
         return rebuilt(node, change)
 
     def within(type: Type) -> Type:  # noqa: A002
@@ -378,7 +378,7 @@ def substitute(node: Node, replacements: Mapping[str, Node]) -> Node:
 
 
 def free_indices(*nodes: Node) -> dict[str, Index]:
-    """The indices that no sum binds, by name, in reading order."""
+    """The indices that no sum binds, by name, in source order."""
     found: dict[str, Index] = {}
 
     def visit(node: Node, bound: frozenset[str]) -> None:

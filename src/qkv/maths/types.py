@@ -1,4 +1,4 @@
-"""Declarations: from `{"mu": "vector[d]", "sigma": "positive"}` to the types of names, checked once."""
+"""Declarations: from `{"mu": "vector[d]", "sigma": "positive"}` to the types of names, checked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LONGEST_CHAIN = 20
 
 @dataclass(frozen=True)
 class Declared:
-    """The types of all names, sizes that only types mention among them, and which of them are maps."""
+    """The types of all names, including sizes that only types mention, and the names that are maps."""
 
     types: Mapping[str, Type]
     maps: frozenset[str]
@@ -41,7 +41,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class _Declaration:
-    """A declaration taken apart, before anything in it is read."""
+    """A declaration split into its parts, none of them parsed yet."""
 
     text: str
     kind: str
@@ -53,7 +53,11 @@ class _Declaration:
 
 
 def declare(symbols: Mapping[str, str] | Declared) -> Declared:
-    """The declared types, read and checked; the same declarations are read once.
+    """The declared types, parsed and checked; cached for equal declarations.
+
+    Raises:
+        OptionTypeError: If `symbols` is not a mapping from text to text.
+        OptionError: If a name or a type is malformed, circular, or cannot be what it says.
 
     >>> declare({"mu": "vector[d]"}).types["d"].kind
     'natural'
@@ -72,15 +76,15 @@ def declare(symbols: Mapping[str, str] | Declared) -> Declared:
 
 @lru_cache(maxsize=512)
 def _declared(items: tuple[tuple[str, str], ...]) -> Declared:
-    said: dict[str, _Declaration] = {}
+    declarations: dict[str, _Declaration] = {}
     for written, text in items:
         name = naming.canonical_name(written)
         if name is None:
             raise OptionError(complaint("symbols", repr(written), "a name such as mu, W_Q, d_model or x'"))
-        if name in said:
+        if name in declarations:
             raise OptionError(complaint("symbols", repr(written), f"each name once, and {name} is declared already"))
-        said[name] = _split_declaration(name, text)
-    types = _Types(said)
+        declarations[name] = _split_declaration(name, text)
+    types = _Types(declarations)
     found = {name: types[name] for name in types}
     check_declarations(found)
     return Declared(MappingProxyType(found), types.maps)
@@ -120,7 +124,7 @@ def _unknown(name: str, text: str) -> OptionError:
 
 
 def _split_commas(text: str) -> list[str]:
-    """The parts between commas that stand outside all brackets."""
+    """Split at the commas that are outside all brackets."""
     pieces, level = [""], 0
     for letter in text:
         level += (letter in "([{") - (letter in ")]}")
@@ -132,45 +136,45 @@ def _split_commas(text: str) -> list[str]:
 
 
 class _Types(Mapping[str, Type]):
-    """Reads each type when it is first asked for, since one may speak of another; a circle is refused."""
+    """Parses each type at its first use, because a type may mention other names; cycles are refused."""
 
-    def __init__(self, said: dict[str, _Declaration]) -> None:
-        self.said = said
-        self.maps = frozenset(name for name, one in said.items() if one.kind == "map")
-        self.done: dict[str, Type] = {}
-        self.busy: list[str] = []
+    def __init__(self, declarations: dict[str, _Declaration]) -> None:
+        self.declarations = declarations
+        self.maps = frozenset(name for name, one in declarations.items() if one.kind == "map")
+        self.parsed: dict[str, Type] = {}
+        self.in_progress: list[str] = []
         self.implied = self._implied()
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.said
+        yield from self.declarations
         yield from self.implied
 
     def __len__(self) -> int:
-        return len(self.said) + len(self.implied)
+        return len(self.declarations) + len(self.implied)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.said or name in self.implied
+        return name in self.declarations or name in self.implied
 
     def __getitem__(self, name: str) -> Type:
-        if name in self.done:
-            return self.done[name]
+        if name in self.parsed:
+            return self.parsed[name]
         if name in self.implied:
             return NATURAL
-        one = self.said[name]
-        if name in self.busy or len(self.busy) > _LONGEST_CHAIN:
-            chain = " → ".join([*self.busy[-3:], name])
-            raise OptionError(complaint(f"symbols[{name!r}]", chain, "definitions that do not lead back to themselves"))
-        self.busy.append(name)
+        one = self.declarations[name]
+        if name in self.in_progress or len(self.in_progress) > _LONGEST_CHAIN:
+            chain = " → ".join([*self.in_progress[-3:], name])
+            raise OptionError(complaint(f"symbols[{name!r}]", chain, "definitions without cycles"))
+        self.in_progress.append(name)
         try:
-            self.done[name] = self._type(name, one)
+            self.parsed[name] = self._type(name, one)
         finally:
-            self.busy.pop()
-        return self.done[name]
+            self.in_progress.pop()
+        return self.parsed[name]
 
     def _implied(self) -> dict[str, None]:
-        """Names that only sizes mention: naturals. A run of declared letters is their product."""
+        """Names that occur only in sizes, which are naturals. A run of declared letters is a product instead."""
         found: dict[str, None] = {}
-        for one in self.said.values():
+        for one in self.declarations.values():
             texts = [*one.sizes]
             for shaped in (*one.arguments, one.result):
                 sizes = _SIZES.search(shaped)
@@ -181,16 +185,16 @@ class _Types(Mapping[str, Type]):
                     if (
                         name
                         and not naming.is_reserved(name)
-                        and name not in self.said
-                        and not all(letter in self.said for letter in name)
+                        and name not in self.declarations
+                        and not all(letter in self.declarations for letter in name)
                     ):
                         found[name] = None
         return found
 
     def _type(self, name: str, one: _Declaration) -> Type:
         if one.kind == "map":
-            arguments = tuple(self._shape_said(name, text) for text in one.arguments)
-            return Type("map", self._shape_said(name, one.result), arguments=arguments)
+            arguments = tuple(self._declared_shape(name, text) for text in one.arguments)
+            return Type("map", self._declared_shape(name, one.result), arguments=arguments)
         shape = tuple(self._size(name, text) for text in one.sizes)
         if one.definition is not None:
             return Type(one.kind, shape, definition=self._definition(name, one, shape))
@@ -198,15 +202,15 @@ class _Types(Mapping[str, Type]):
             return Type(one.kind, shape, law=self._law(name, one.law, shape))
         return Type(one.kind, shape)
 
-    def _shape_said(self, name: str, text: str) -> Shape:
+    def _declared_shape(self, name: str, text: str) -> Shape:
         found = _KIND.match(text)
         sizes = _SIZES.fullmatch(text[found.end() :]) if found else None
         listed = _split_commas(sizes[1] or sizes[2] or "") if sizes else []
         bare = found is not None and not text[found.end() :].strip()
         if not found or found[2] in ("index", "map") or found[1] or len(listed) != _AXES.get(found[2], 0):
-            raise _unknown(name, self.said[name].text)
+            raise _unknown(name, self.declarations[name].text)
         if not sizes and not bare:
-            raise _unknown(name, self.said[name].text)
+            raise _unknown(name, self.declarations[name].text)
         return tuple(self._size(name, size) for size in listed)
 
     def _read(self, name: str, text: str, shape: Shape | None, *, naturals: bool = False) -> Node:
@@ -229,8 +233,8 @@ class _Types(Mapping[str, Type]):
         wanted = () if one.kind == "index" else shape
         node = self._read(name, one.definition or "", wanted)
         if node.shape != wanted:
-            said = f"{one.definition}, which is {describe_shape(node.shape)}"
-            raise OptionError(complaint(f"symbols[{name!r}]", said, describe_shape(wanted)))
+            given = f"{one.definition}, which is {describe_shape(node.shape)}"
+            raise OptionError(complaint(f"symbols[{name!r}]", given, describe_shape(wanted)))
         return node
 
     def _law(self, name: str, text: str, shape: Shape) -> Law:
@@ -251,8 +255,8 @@ class _Types(Mapping[str, Type]):
             spread = _scaled_special(spread, Special(shape * 2, "identity"))
         for what, node, wanted in (("mean", mean, shape), ("covariance", spread, shape * 2)):
             if node.shape != wanted:
-                said = f"a {what} that is {describe_shape(node.shape)}"
-                raise OptionError(complaint(f"symbols[{name!r}]", said, describe_shape(wanted)))
+                given = f"a {what} that is {describe_shape(node.shape)}"
+                raise OptionError(complaint(f"symbols[{name!r}]", given, describe_shape(wanted)))
         return Law(mean, spread, bool(found[1]))
 
 
@@ -262,7 +266,7 @@ def _scaled_special(scalar: Node, special: Node) -> Node:
 
 
 def check_declarations(types: Mapping[str, Type]) -> None:
-    """OptionError where a law or a definition cannot be what it says that it is."""
+    """Raise OptionError for a law or a definition that contradicts its type, such as a negative variance."""
     known = symmetric_in(types.values()).known
     for name, kind in types.items():
         if kind.law is not None:
@@ -279,14 +283,14 @@ def _check_law(name: str, kind: Type, known: frozenset[str]) -> None:
     where = f"symbols[{name!r}]"
     others = [other for other, symbol in symbols_of(law.mean, law.covariance).items() if symbol.type.random]
     if others:
-        said = f"a law that mentions {others[0]}, which is random itself"
-        raise OptionError(complaint(where, said, "a law of fixed things: distinct random names are independent"))
+        given = f"a law that mentions {others[0]}, which is random itself"
+        raise OptionError(complaint(where, given, "a law without random names: distinct random names are independent"))
     if kind.shape and symmetric_names(law.covariance, known) is None:
         from qkv.maths.printing import plain
 
-        said = f"the covariance {plain(law.covariance)}, which need not be symmetric"
+        given = f"the covariance {plain(law.covariance)}, which need not be symmetric"
         hint = 'declare a name for it, such as "S": "matrix[d,d]", and write that'
-        raise OptionError(complaint(where, said, "a symmetric one, such as Sigma, sigma^2 I or A A^T", hint))
+        raise OptionError(complaint(where, given, "a symmetric one, such as Sigma, sigma^2 I or A A^T", hint))
     value = _constant_value(law.covariance) if not kind.shape else None
     entries = _diagonal(law.covariance) if kind.shape else [value]
     if any(entry is not None and entry < 0 for entry in entries):
@@ -309,7 +313,7 @@ def _check_definition(name: str, kind: Type) -> None:
 
 
 def _constant_value(node: Node) -> Any:
-    """The number that a node is by itself, None where it needs names or has no value."""
+    """The value of a node without free names; None if it needs names or has no value."""
     from qkv.maths.tree import symbols_of
     from qkv.maths.values.arithmetic import Undefined, Unevaluable
     from qkv.maths.values.evaluate import evaluate
@@ -323,7 +327,7 @@ def _constant_value(node: Node) -> Any:
 
 
 def _diagonal(covariance: Node) -> list[Any]:
-    """The diagonal of a covariance, or the number before an identity, where they are numbers; −1 where it is none."""
+    """The diagonal of a numeric covariance, or the factor of an identity; [−1] if it is not a covariance."""
     from qkv.maths.values.arithmetic import Undefined
     from qkv.maths.values.evaluate import ldl
 

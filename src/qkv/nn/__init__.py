@@ -1,7 +1,7 @@
-"""Transformers with any similarity: attention as a module, blocks, stacks, and `generate`.
+"""Transformer modules with any similarity: attention, blocks, models and `generate`.
 
-`Encoder`, `Decoder` and `EncoderDecoder` are stacks of `Block`, which holds `Attention` and `FeedForward`. Positions
-are an object for one slot: `Rotary`, `ALiBi`, `RelativeBias`, `Learned` or `Sinusoidal`.
+`Encoder`, `Decoder` and `EncoderDecoder` consist of `Block`s, each with `Attention` and `FeedForward`. The argument
+`positions` takes a `Rotary`, `ALiBi`, `RelativeBias`, `Learned` or `Sinusoidal`.
 """
 
 from .attention import Attention as Attention

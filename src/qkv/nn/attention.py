@@ -1,4 +1,4 @@
-"""Multi-head attention as a module, with any similarity in it."""
+"""Multi-head attention as a module, with any similarity."""
 
 from __future__ import annotations
 
@@ -24,24 +24,31 @@ KeyValue = tuple[Tensor, Tensor]
 class Attention(ConfiguredModule):
     """out([head_1 … head_H]) with head_h = attention(query_h(x), key_h(c), value_h(c)), c = x for self attention.
 
-    width: of x and of the answer. heads, kv_heads: of queries, and of keys and values, where kv_heads divides heads.
-    head_width: width // heads when None. context_width: of the context, `width` when None.
-    similarity: any of qkv's; `Softmax()` when None. A module in a `FeatureMap`, and a sink that is a parameter, train.
-    positions: an object of `qkv.nn`; what is `Learned` or `Sinusoidal` is added to x before the projections.
-    bias: of the four projections `query`, `key`, `value` and `out`. dropout: of the weights, while training.
+    The output of a fully masked token is the bias of `out`.
+
+    Args:
+        width: Width of inputs and outputs.
+        heads: Query heads.
+        kv_heads: Key/value heads, a divisor of heads; `heads` if None.
+        head_width: Width of a head; width // heads if None.
+        context_width: Width of the context of cross attention; `width` if None.
+        similarity: Any similarity of qkv; `Softmax()` if None. A `FeatureMap`'s module and a sink that is a parameter
+            are trained.
+        positions: An object such as `qkv.nn.Rotary()`, or None. `Learned` and `Sinusoidal` are added to x before the
+            projections.
+        bias: Whether the projections `query`, `key`, `value` and `out` have biases.
+        dropout: Dropout of the attention weights while training.
 
     >>> import torch, qkv
     >>> layer = qkv.nn.Attention(width=12, heads=4, kv_heads=2, positions=qkv.nn.Rotary(fraction=2 / 3))
     >>> x = torch.randn(2, 5, 12)
     >>> layer(x, mask=qkv.Causal()).shape
     torch.Size([2, 5, 12])
-    >>> cache = layer.memory(batch=2)
+    >>> cache = layer.cache(batch=2)
     >>> with torch.no_grad():
     ...     steps = [layer(x[:, i : i + 1], cache=cache) for i in range(5)]
     ...     torch.allclose(torch.cat(steps, dim=1), layer(x, mask=qkv.Causal()), atol=1e-5)
     True
-
-    At the edges: a token with nothing to attend to gets the bias of `out` alone. With a cache gradients are refused.
     """
 
     def __init__(
@@ -63,7 +70,7 @@ class Attention(ConfiguredModule):
         if self.heads % self.kv_heads:
             raise OptionError(complaint("kv_heads", kv_heads, f"a number that divides the {heads} heads"))
         if head_width is None and self.width % self.heads:
-            hint = "head_width= sets the width of a head, whatever the width is"
+            hint = "or set head_width="
             raise OptionError(complaint("heads", heads, f"a number that divides the width {width}", hint))
         self.head_width = self.width // self.heads if head_width is None else check_size("head_width", head_width)
         self.context_width = self.width if context_width is None else check_size("context_width", context_width)
@@ -76,8 +83,8 @@ class Attention(ConfiguredModule):
         self.positions = check_positions(positions, self.width, self.heads, self.head_width)
         if isinstance(self.positions, BiasPositions) and not isinstance(self._similarity, Softmax):
             kind = type(self.positions).__name__
-            hint = "it is added to softmax's scores; Rotary and what is added to the input go with all"
-            raise OptionError(complaint("positions", f"{kind} beside {self._similarity!r}", "Softmax beside it", hint))
+            hint = "only softmax scores take a bias; use Rotary, Learned or Sinusoidal"
+            raise OptionError(complaint("positions", f"{kind} with {self._similarity!r}", "Softmax", hint))
         sink = self._similarity.sink if isinstance(self._similarity, Softmax) else None
         if isinstance(sink, Tensor) and sink.numel() != 1 and tuple(sink.shape) != (self.heads,):
             raise ShapeError(
@@ -86,7 +93,7 @@ class Attention(ConfiguredModule):
         self._register(self._similarity)
 
     def _register(self, similarity: AnySimilarity) -> None:
-        """What a similarity holds that can learn or move is held by the module, too."""
+        """Register the similarity's module, parameter or tensor as part of this module."""
         if isinstance(similarity, FeatureMap) and isinstance(similarity.map, nn.Module):
             self.map = similarity.map
         sink = similarity.sink if isinstance(similarity, Softmax) else None
@@ -97,7 +104,7 @@ class Attention(ConfiguredModule):
 
     @property
     def similarity(self) -> AnySimilarity:
-        """The similarity, with the sink that the module has now: it may have been moved, or loaded."""
+        """The similarity, with the module's current sink, which may have been moved or loaded."""
         similarity = self._similarity
         if isinstance(similarity, Softmax) and isinstance(similarity.sink, Tensor):
             return Softmax(similarity.scale, similarity.softcap, local_part(self.sink))
@@ -110,10 +117,12 @@ class Attention(ConfiguredModule):
     def cache(
         self, batch: int, dtype: torch.dtype = torch.float32, capacity: int | None = None
     ) -> KVCache | LinearState:
-        """An empty cache for `forward`: a `KVCache`, or for `FeatureMap` and `Polynomial` a `LinearState`.
+        """Create an empty cache for `forward`: a `KVCache`, or a `LinearState` for `FeatureMap` and `Polynomial`.
 
-        dtype and capacity are those of `KVCache`; a `LinearState` does not grow, and keeps its sums in float32, or in
-        float64 for float64.
+        Args:
+            batch: Rows of the batch.
+            dtype: Storage format of a `KVCache`.
+            capacity: Capacity of a `KVCache`.
         """
         similarity = self.similarity
         if isinstance(similarity, Softmax | Argmax):
@@ -121,7 +130,7 @@ class Attention(ConfiguredModule):
         return LinearState(similarity, batch, self.kv_heads, self.head_width)
 
     def project(self, context: Float[Tensor, "batch m context_width"]) -> KeyValue:
-        """Keys and values of a context, each (batch, kv_heads, m, head_width): `forward` takes the pair as well."""
+        """Keys and values of a context, each (batch, kv_heads, m, head_width), to pass to `forward` as `context`."""
         check_features("context", context, self.context_width, self.key)
         key, value = self._split(self.key(context), self.kv_heads), self._split(self.value(context), self.kv_heads)
         if isinstance(self.positions, Rotary):
@@ -140,47 +149,54 @@ class Attention(ConfiguredModule):
         return_weights: bool = False,
         position_range: PositionRange | None = None,
     ) -> Any:
-        """(batch, n, width), or with return_weights (that, the weights (batch, heads, n, m)).
+        """Attend.
 
-        context: for cross attention, or the pair that `project(context)` gave. mask: of qkv, True attends.
-        cache: of `self.memory`. x are new tokens, appended to it before they attend, causally, to all that it holds;
-        a mask is then in absolute positions. lengths: how many of the n tokens of each row count, the first ones, or
-        the last ones with padding="left". There is no dropout beside a cache.
-        position_range: where the tokens stand without a cache, as a stack says of rows that are padded; 0, 1, 2, … when None.
+        Args:
+            x: (batch, n, width).
+            context: For cross attention, (batch, m, context_width), or the result of `project(context)`.
+            mask: A mask of qkv (True attends). With a cache, in absolute positions.
+            lengths: With a cache, how many of the n tokens are real in each row; all if None.
+            padding: With a cache, where the padding of a shorter row is: "right" or "left" of its real tokens.
+            cache: From `self.cache`. The tokens are appended to it and attend causally to all of its tokens; dropout is
+                not applied, and gradients are refused.
+            return_weights: Also return the weights; not with a cache.
+            position_range: Positions of the tokens without a cache; 0, 1, 2, … if None.
+
+        Returns:
+            (batch, n, width); with return_weights, a pair of that and the weights (batch, heads, n, m).
         """
         check_features("x", x, self.width, self.query)
         if cache is not None:
-            return self._decoded(x, context, mask, lengths, padding, cache, return_weights)
+            return self._decode(x, context, mask, lengths, padding, cache, return_weights)
         if lengths is not None or padding != "right":
             given = f"lengths={lengths!r}, padding={padding!r} without a cache"
-            hint = "mask=qkv.Padding(lengths) leaves keys out"
+            hint = "use mask=qkv.Padding(lengths)"
             raise OptionError(complaint("lengths, padding", given, "None and 'right'", hint))
         n = x.shape[1]
-        here = PositionRange(0, n, n) if position_range is None else position_range
-        x = self._added(x, here)
+        position_range = PositionRange(0, n, n) if position_range is None else position_range
+        x = self._add_positions(x, position_range)
         query = self._split(self.query(x), self.heads)
         if context is None:
             if self.context_width != self.width:
                 wanted = f"a context of width {self.context_width}"
                 raise ShapeError(complaint("context", "None", wanted, "self attention needs context_width == width"))
-            query, key, value = self._with_own(query, x, here)
+            query, key, value = self._project_self(query, x, position_range)
         else:
             key, value = context if isinstance(context, tuple) else self.project(context)
             if isinstance(self.positions, Rotary):
                 (query,) = self.positions(query)
         dropout = self.dropout if self.training else 0.0
-        bias = self._bias(
-            query, PositionRange(0, n, n), key.shape[-2]
-        )  # of distances, which a position_range for all does not change
-        answer = attention(
+        # The bias depends on distances only, so the start of the range does not matter.
+        bias = self._bias(query, PositionRange(0, n, n), key.shape[-2])
+        result = attention(
             query, key, value, similarity=self.similarity, mask=mask, bias=bias, dropout=dropout,
             return_lse=False, return_weights=return_weights,
         )  # fmt: skip
-        if isinstance(answer, tuple):
-            return self._joined(answer[0]), answer[1]
-        return self._joined(answer)
+        if isinstance(result, tuple):
+            return self._merge_heads(result[0]), result[1]
+        return self._merge_heads(result)
 
-    def _decoded(
+    def _decode(
         self,
         x: Tensor,
         context: Any,
@@ -191,48 +207,45 @@ class Attention(ConfiguredModule):
         return_weights: bool,
     ) -> Tensor:
         if context is not None:
-            hint = "a context does not grow: project(context) once and pass the pair instead of a cache"
-            raise OptionError(complaint("context", "a context beside a cache", "None", hint))
+            hint = "a context needs no cache: call project(context) once and pass the result as context"
+            raise OptionError(complaint("context", "a context with a cache", "None", hint))
         if return_weights:
-            hint = "weights are not kept while decoding; run the whole sequence without a cache"
-            raise OptionError(complaint("return_weights", "True beside a cache", "False", hint))
+            hint = "run the whole sequence without a cache"
+            raise OptionError(complaint("return_weights", "True with a cache", "False", hint))
         if isinstance(cache, LinearState) and isinstance(self.positions, BiasPositions):
             kind = type(self.positions).__name__
-            reason = "a sum of features is the same for every query, and takes no bias"
-            raise BackendRefused(
-                complaint("positions", f"{kind} beside a LinearState", "Rotary or others", reason), (reason,)
-            )
+            reason = "its sums are shared by all queries and take no bias"
+            wanted = "Rotary, Learned or Sinusoidal"
+            raise BackendRefused(complaint("positions", f"{kind} with a LinearState", wanted, reason), (reason,))
         n = x.shape[1]
         position_range = (
             PositionRange(0, n, n) if self.positions is None else positions_after(cache, n, lengths, padding)
         )
-        x = self._added(x, position_range)
-        query, key, value = self._with_own(self._split(self.query(x), self.heads), x, position_range)
+        x = self._add_positions(x, position_range)
+        query, key, value = self._project_self(self._split(self.query(x), self.heads), x, position_range)
+        bias = self._bias(query, position_range, position_range.end)
         out = decode(
-            query, key, value, cache, similarity=self.similarity, mask=mask, bias=self._bias(query, position_range, position_range.end),
-            lengths=lengths, padding=padding,
+            query, key, value, cache, similarity=self.similarity, mask=mask, bias=bias, lengths=lengths, padding=padding
         )  # fmt: skip
-        return self._joined(out)
+        return self._merge_heads(out)
 
-    def _with_own(self, query: Tensor, x: Tensor, position_range: PositionRange) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries beside the keys and values of the same tokens."""
+    def _project_self(self, query: Tensor, x: Tensor, position_range: PositionRange) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of self attention, rotated if positions are `Rotary`."""
         key, value = self._split(self.key(x), self.kv_heads), self._split(self.value(x), self.kv_heads)
         if isinstance(self.positions, Rotary):
             query, key = self.positions(query, key, position_range=position_range)
         return query, key, value
 
-    def _added(self, x: Tensor, position_range: PositionRange) -> Tensor:
+    def _add_positions(self, x: Tensor, position_range: PositionRange) -> Tensor:
         return self.positions(x, position_range) if isinstance(self.positions, AddedPositions) else x
 
     def _bias(self, query: Tensor, position_range: PositionRange, keys: int) -> Tensor | None:
-        return (
-            self.positions(position_range, keys, query.dtype, query.device)
-            if isinstance(self.positions, BiasPositions)
-            else None
-        )
+        if not isinstance(self.positions, BiasPositions):
+            return None
+        return self.positions(position_range, keys, query.dtype, query.device)
 
     def _split(self, x: Tensor, heads: int) -> Float[Tensor, "batch heads n head_width"]:
         return x.unflatten(-1, (heads, self.head_width)).transpose(1, 2)
 
-    def _joined(self, heads: Float[Tensor, "batch heads n head_width"]) -> Float[Tensor, "batch n width"]:
+    def _merge_heads(self, heads: Float[Tensor, "batch heads n head_width"]) -> Float[Tensor, "batch n width"]:
         return self.out(heads.transpose(1, 2).flatten(2))

@@ -1,4 +1,4 @@
-"""The part of a block that looks at each token alone."""
+"""Blocks: attention, optional cross attention, and a feed-forward network."""
 
 from __future__ import annotations
 
@@ -29,10 +29,17 @@ _KINDS = {"plain": False, "gated": True}
 
 
 class FeedForward(ConfiguredModule):
-    """plain: out(activation(up(x))); gated: out(activation(gate(x)) · up(x)). (batch, n, width) → the same.
+    """A feed-forward network, (batch, n, width) → (batch, n, width).
 
-    hidden: 4·width when None; for gated the multiple of 8 next above 8/3·width, which has as many weights.
-    activation: "gelu", "relu", "silu", "tanh-gelu", or a function. dropout: of the hidden features, while training.
+    "plain": out(activation(up(x))). "gated": out(activation(gate(x)) · up(x)).
+
+    Args:
+        width: Width of inputs and outputs.
+        hidden: Hidden width. If None, 4·width, or for "gated" about 8/3·width, which has about as many weights.
+        kind: "plain" or "gated".
+        activation: "gelu", "relu", "silu", "tanh-gelu", or a function.
+        bias: Whether the projections have biases.
+        dropout: Dropout of the hidden features while training.
 
     >>> import torch
     >>> FeedForward(6, kind="gated", activation="silu")(torch.randn(2, 5, 6)).shape
@@ -52,8 +59,8 @@ class FeedForward(ConfiguredModule):
         super().__init__()
         self.width = check_size("width", width)
         gated = check_choice("kind", kind, _KINDS)
-        usual = 8 * -(-self.width // 3) if gated else 4 * self.width
-        self.hidden = usual if hidden is None else check_size("hidden", hidden)
+        default = 8 * -(-self.width // 3) if gated else 4 * self.width
+        self.hidden = default if hidden is None else check_size("hidden", hidden)
         self.activation = activation if callable(activation) else check_choice("activation", activation, _ACTIVATIONS)
         self.up = nn.Linear(self.width, self.hidden, bias)
         self.gate = nn.Linear(self.width, self.hidden, bias) if gated else None
@@ -72,16 +79,25 @@ _LAYOUTS = {"residual": 0, "post-norm": 1, "pre-norm": 1}
 
 
 class Block(ConfiguredModule):
-    """Attention A, cross attention C where `cross` is set, feed-forward F, put together as `layout` says.
+    """Attention A, cross attention C (with `cross`) and feed-forward F, combined as `layout` says.
 
     "residual":  F(y), with y = A(x) + x, or F(C(y) + y): one residual, no norm, none around F.
     "post-norm": x = norm(x + A(x)), x = norm(x + C(x)), x = norm(x + F(x)).
     "pre-norm":  x = x + A(norm(x)), x = x + C(norm(x)), x = x + F(norm(x)).
 
-    norm: "layer", "rms" or "batch" over the width; the statistics of "batch" are over batch and positions, padding and
-    later tokens included. bias: of every projection. dropout: of weights, hidden features, and of what is added to x.
-    options: kv_heads, head_width, similarity and positions of `Attention`, and context_width of the cross attention,
-    which has no positions.
+    Args:
+        width: Width of inputs and outputs.
+        heads: Query heads.
+        layout: "residual", "post-norm" or "pre-norm".
+        cross: Whether there is cross attention. It has no positions.
+        feed_forward: "plain" or "gated", see `FeedForward`.
+        hidden: Hidden width of the feed-forward network.
+        activation: Activation of the feed-forward network.
+        norm: "layer", "rms" or "batch" over the width; the statistics of "batch" are over batch and positions, padding
+            and later tokens included.
+        bias: Whether projections have biases.
+        dropout: Dropout of weights, hidden features and residual branches while training.
+        **options: kv_heads, head_width, similarity and positions of `Attention`, context_width of the cross attention.
 
     >>> import torch, qkv
     >>> block = qkv.nn.Block(12, heads=3, feed_forward="gated", norm="rms", cross=True)
@@ -112,13 +128,13 @@ class Block(ConfiguredModule):
         context_width = options.pop("context_width", None)
         if context_width is not None and not cross:
             raise OptionError(complaint("context_width", context_width, "None", "only cross=True has a context"))
-        # Argmax has no weights that could be dropped.
-        of_weights = 0.0 if isinstance(options.get("similarity"), Argmax) else dropout
-        self.attention = Attention(width, heads, bias=bias, dropout=of_weights, **options)
+        # Argmax has no weights to drop.
+        weight_dropout = 0.0 if isinstance(options.get("similarity"), Argmax) else dropout
+        self.attention = Attention(width, heads, bias=bias, dropout=weight_dropout, **options)
         self.cross = None
         if cross:
             options = {**options, "positions": None, "context_width": context_width}
-            self.cross = Attention(width, heads, bias=bias, dropout=of_weights, **options)
+            self.cross = Attention(width, heads, bias=bias, dropout=weight_dropout, **options)
         self.feed_forward = FeedForward(
             width, hidden, kind=feed_forward, activation=activation, bias=bias, dropout=dropout
         )
@@ -139,11 +155,18 @@ class Block(ConfiguredModule):
         return_weights: bool = False,
         position_range: Any = None,
     ) -> Any:
-        """(batch, n, width), or with return_weights (that, (self,)) or (that, (self, cross)).
+        """Run the block.
 
-        mask, cache, lengths, padding and position_range are those of the self attention, context_mask is that of the cross
-        attention.
-        context: (batch, m, context_width), or the pair that `cross.project(context)` gave.
+        Args:
+            x: (batch, n, width).
+            context: Input of the cross attention, (batch, m, context_width), or the result of `cross.project(context)`.
+            mask: Of the self attention, as are cache, lengths, padding and position_range; see `Attention`.
+            context_mask: Of the cross attention.
+            return_weights: Also return the attention weights.
+
+        Returns:
+            (batch, n, width); with return_weights, a pair of that and a tuple of weights: of self attention and, with
+            `cross`, of cross attention.
         """
         check_features("x", x, self.attention.width, self.attention.query)
         if (context is None) is (self.cross is not None):
@@ -156,24 +179,26 @@ class Block(ConfiguredModule):
             )
         weights: list[Tensor] = []
 
-        def attended(y: Tensor) -> Tensor:
-            answer = self.attention(
+        def self_attention(y: Tensor) -> Tensor:
+            result = self.attention(
                 y, mask=mask, lengths=lengths, padding=padding, cache=cache, return_weights=return_weights,
                 position_range=position_range,
             )  # fmt: skip
-            return kept(answer)
+            return output_of(result)
 
-        def crossed(y: Tensor) -> Tensor:
+        def cross_attention(y: Tensor) -> Tensor:
             assert self.cross is not None
-            return kept(self.cross(y, context, mask=context_mask, return_weights=return_weights))
+            return output_of(self.cross(y, context, mask=context_mask, return_weights=return_weights))
 
-        def kept(answer: Any) -> Tensor:
+        def output_of(result: Any) -> Tensor:
             if return_weights:
-                weights.append(answer[1])
-                return answer[0]
-            return answer
+                weights.append(result[1])
+                return result[0]
+            return result
 
-        parts = [attended, self.feed_forward] if self.cross is None else [attended, crossed, self.feed_forward]
+        parts = [self_attention, self.feed_forward]
+        if self.cross is not None:
+            parts.insert(1, cross_attention)
         if self.layout == "residual":
             for part in parts[:-1]:
                 x = self.dropout(part(x)) + x
@@ -192,5 +217,5 @@ def make_norm(name: str, width: int) -> nn.Module:
 
 
 def apply_norm(norm: nn.Module, x: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
-    """BatchNorm1d takes one axis of samples: batch and positions together."""
+    """Apply a norm to (batch, n, width); BatchNorm1d takes batch and positions as one axis."""
     return norm(x.flatten(0, 1)).view_as(x) if isinstance(norm, nn.BatchNorm1d) else norm(x)

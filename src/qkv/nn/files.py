@@ -1,8 +1,8 @@
-"""A model in a file: safetensors, written whole or not at all, and checked before it is believed.
+"""Saved models: safetensors files, written atomically and validated before they are loaded.
 
-Tensors: every parameter and buffer once, under its first name. The metadata: a format and its version, and as JSON how
-the model was made. Objects in there are {"class": name, "options": {…}}, with names from a fixed list: nothing that a
-file says is run.
+The tensors are all parameters and buffers, each once, under its first name. The metadata have a format, its version and
+as JSON the class and options of the model. Objects in it are {"class": name, "options": {…}} with names from a fixed
+list: no code in a file is run.
 """
 
 from __future__ import annotations
@@ -45,11 +45,16 @@ _DTYPES = {
 
 
 def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
-    """Write a model of `qkv.nn` to one safetensors file, so that there is either the old file or the whole new one.
+    """Write a model of `qkv.nn` to a safetensors file. The file is replaced atomically.
 
-    The file holds the weights, the model's class and its options. Similarities and positions are written by name; a
-    function or a module of one's own cannot be, and is refused. What `qkv.parallel.parallelize` dealt out is gathered:
-    every rank has to call `save`.
+    The file contains the weights, the model's class and its options. Similarities and positions are written by name;
+    user-defined functions and modules are refused. Weights that `qkv.parallel.parallelize` has sharded are gathered, so
+    every rank must call `save`.
+
+    Raises:
+        OptionTypeError: The model is not of `qkv.nn`, or has an option that cannot be written.
+        OptionError: The model was modified after it was created, or a weight is NaN.
+        OSError: The file cannot be written.
 
     >>> import tempfile, torch, qkv
     >>> model = qkv.nn.Decoder(12, heads=3, layers=2, vocabulary=31, positions=qkv.nn.Rotary()).eval()
@@ -63,37 +68,38 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
     target = check_path(path)
     if _MODELS.get(type(model).__name__) is not type(model):
         wanted = "one of " + ", ".join(_MODELS)
-        hint = "a compiled model has the original inside; model.state_dict() is for others"
+        hint = "save the original of a compiled model, or the state_dict() of another module"
         raise OptionTypeError(complaint("model", type(model).__name__, wanted, hint))
     about = _to_json("model", model)
     tensors = _tensors(model)
     expected = _tensors(_empty_model(about))
-    wrong = sorted(set(tensors) ^ set(expected)) or [n for n, t in tensors.items() if t.shape != expected[n].shape]
-    if wrong:
-        given = f"one whose {wrong[0]} is not as its class makes it"
-        raise OptionError(
-            complaint("model", given, "a model that was not taken apart", "save its state_dict() instead")
-        )
+    changed = sorted(set(tensors) ^ set(expected)) or [n for n, t in tensors.items() if t.shape != expected[n].shape]
+    if changed:
+        given = f"a model whose {changed[0]} was added, removed or resized"
+        raise OptionError(complaint("model", given, "an unmodified model", "save its state_dict() instead"))
     dtypes = {name: _dtype_name(tensor.dtype) for name, tensor in tensors.items()}
-    odd = [name for name, kind in dtypes.items() if kind is None]
-    if odd:
-        raise OptionError(complaint("model", f"{odd[0]} of {tensors[odd[0]].dtype}", "one of " + ", ".join(_DTYPES)))
+    unsupported = [name for name, kind in dtypes.items() if kind is None]
+    if unsupported:
+        name = unsupported[0]
+        raise OptionError(complaint("model", f"{name} of {tensors[name].dtype}", "one of " + ", ".join(_DTYPES)))
     described = {"model": about, "training": model.training, "dtypes": sorted({k for k in dtypes.values() if k})}
     metadata = {"format": _FORMAT, "version": _VERSION, "description": json.dumps(described, allow_nan=False)}
-    whole = {name: gathered(tensor.detach()).cpu().contiguous() for name, tensor in tensors.items()}
-    spoilt = [name for name, tensor in whole.items() if _has_nan(tensor)]
-    if spoilt:
-        hint = "training has diverged; safetensors.torch.save_file keeps any numbers"
-        raise OptionError(complaint("model", f"NaN in {spoilt[0]}", "weights that can be loaded again", hint))
-    write_safetensors(target, whole, metadata)
+    complete = {name: gathered(tensor.detach()).cpu().contiguous() for name, tensor in tensors.items()}
+    with_nan = [name for name, tensor in complete.items() if _has_nan(tensor)]
+    if with_nan:
+        hint = "training has diverged; safetensors.torch.save_file saves any values"
+        raise OptionError(complaint("model", f"NaN in {with_nan[0]}", "weights without NaN", hint))
+    write_safetensors(target, complete, metadata)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """The model of a file that `save` wrote: its class, options, weights, dtypes, and whether it was training.
+    """Load a model that `save` wrote: class, options, weights, dtypes and training mode.
 
-    A file that is damaged, foreign or a pickle is refused with an OptionError, and one that cannot be read with an
-    OSError; so are weights that are NaN. Names, shapes and dtypes are checked before memory of their size is asked for.
-    No random number is drawn.
+    Names, shapes and dtypes are checked before memory for the weights is allocated. No random numbers are drawn.
+
+    Raises:
+        OptionError: The file is damaged, a pickle or not a model of `qkv.nn`, or a weight is NaN.
+        OSError: The file cannot be read.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -105,10 +111,8 @@ def load(path: str | os.PathLike[str]) -> Any:
             model, described = _read_description(source, file.metadata() or {}, len(names))
             expected = _tensors(model)
             if set(names) != set(expected):
-                strange = sorted(set(names) ^ set(expected))[0]
-                raise damaged_file(
-                    source, f"tensors that are not the model's: {strange} is in one and not in the other"
-                )
+                name = min(set(names) ^ set(expected))
+                raise damaged_file(source, f"no tensor {name}" if name in expected else f"an unexpected tensor {name}")
             for name, tensor in expected.items():
                 part = file.get_slice(name)
                 kind, shape = part.get_dtype(), tuple(part.get_shape())
@@ -119,7 +123,7 @@ def load(path: str | os.PathLike[str]) -> Any:
                     or shape != tensor.shape
                 ):
                     raise damaged_file(source, f"{name} of {kind} and shape {shape}")
-            # Copies: the file may change or vanish later.
+            # Cloned, since the file may change later.
             found = {id(tensor): file.get_tensor(name).clone() for name, tensor in expected.items()}
     except (SafetensorError, RuntimeError) as error:
         raise damaged_file(source, str(error)) from error
@@ -131,10 +135,10 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter and every buffer that a state_dict has, once, under its first name."""
-    held = set(model.state_dict(keep_vars=True))
+    """The parameters and buffers of the state_dict, each once, under its first name."""
+    saved = set(model.state_dict(keep_vars=True))
     named = [*model.named_parameters(), *model.named_buffers()]
-    return {name: tensor for name, tensor in named if name in held}
+    return {name: tensor for name, tensor in named if name in saved}
 
 
 def _has_nan(tensor: Tensor) -> bool:
@@ -142,7 +146,7 @@ def _has_nan(tensor: Tensor) -> bool:
 
 
 def _fill_tensors(model: nn.Module, found: dict[int, Tensor]) -> None:
-    """Put tensors in the place of empty ones; what was shared stays shared."""
+    """Replace the meta tensors of a model; shared tensors stay shared."""
     parameters = {key: nn.Parameter(tensor) for key, tensor in found.items() if tensor.is_floating_point()}
     for module in model.modules():
         for name, old in module._parameters.items():
@@ -158,7 +162,7 @@ def _dtype_name(dtype: torch.dtype) -> str | None:
 
 
 def _to_json(argument: str, given: Any) -> Any:
-    """An option as JSON has it."""
+    """An option as JSON."""
     if given is None or isinstance(given, bool | int | float | str):
         return given
     if isinstance(given, Integral):
@@ -177,39 +181,39 @@ def _to_json(argument: str, given: Any) -> Any:
     else:
         known = [name for name, function in _FUNCTIONS.items() if function is given]
         if not known:
-            hint = "a file holds no code: take what qkv has by name, or save the state_dict()"
-            raise OptionTypeError(complaint(argument, repr(given), "something that a file can name", hint))
+            hint = "files contain no code: use a function of qkv, or save the state_dict()"
+            raise OptionTypeError(complaint(argument, repr(given), "an object of qkv that has a name", hint))
         return {"class": "function", "options": {"name": known[0]}}
     return {"class": kind, "options": {name: _to_json(name, value) for name, value in options.items()}}
 
 
 def _read_description(source: Path, metadata: dict[str, str], tensors: int) -> tuple[nn.Module, dict[str, Any]]:
-    """The model that a file describes, without numbers in it."""
+    """The model that the metadata describe, on the meta device, and the description."""
     if metadata.get("format") != _FORMAT or metadata.get("version") != _VERSION:
         raise damaged_file(source, f"format {metadata.get('format')!r}, version {metadata.get('version')!r}")
     try:
         described = json.loads(metadata.get("description", ""))
         about = described["model"]
-        sound = isinstance(described["training"], bool) and isinstance(described["dtypes"], list)
-        if not sound or about["class"] not in _MODELS:
-            raise ValueError("no model of qkv.nn")
-        # A layer has tensors: more layers than tensors would only be a way to take up memory.
+        valid = isinstance(described["training"], bool) and isinstance(described["dtypes"], list)
+        if not valid or about["class"] not in _MODELS:
+            raise ValueError("not a model of qkv.nn")
+        # Every layer has tensors: more layers than tensors would only exhaust memory.
         for name in ("layers", "decoder_layers"):
             if (about["options"].get(name) or 0) > tensors:
                 raise ValueError(f"{name} {about['options'][name]}")
         return _empty_model(about), described
     except (QkvError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-        raise damaged_file(source, f"a description that is not read: {error}") from error
+        raise damaged_file(source, f"an invalid description: {error}") from error
 
 
 def _empty_model(about: Any) -> nn.Module:
-    """A model as described, on the meta device."""
+    """A model of this class and options, on the meta device."""
     with torch.device("meta"):
         return _MODELS[about["class"]](**{name: _from_json(value) for name, value in about["options"].items()})
 
 
 def _from_json(given: Any) -> Any:
-    """The way back of `_written`, for everything but the model itself."""
+    """The inverse of `_to_json`, for options."""
     if not isinstance(given, dict):
         return given
     kind, options = given["class"], {name: _from_json(value) for name, value in given["options"].items()}

@@ -1,4 +1,4 @@
-"""`generate`: tokens one after the other, from a decoder and its cache."""
+"""`generate`: greedy decoding, sampling and beam search."""
 
 from __future__ import annotations
 
@@ -38,24 +38,37 @@ def generate(
 ) -> Generation:
     """Continue each row of the prompt by at most `new` tokens, until one of `stop`.
 
-    lengths: how many tokens of each row are real: the last ones, or with padding="right" the first ones.
-    temperature: 0 takes the most probable token, otherwise p_i ∝ exp(logit_i / temperature) is drawn from; top_k keeps
-    the k most probable tokens, top_p the smallest set with at least that probability. seed: the same seed, the same
-    tokens; None draws from torch's own generator.
-    beams: more than 1 is a beam search, at temperature 0: the answer is the continuation with the largest sum of
-    log-probabilities / length**length_penalty that it meets, the stop token counted.
-    source, source_lengths: what an `EncoderDecoder` reads. cache_dtype: how a `KVCache` stores tokens.
-    on_token: called as on_token(row, token) for every new token, row by row at each step, but not with beams; if it
-    returns False, generation ends after that step.
+    Greedy decoding gives the same tokens as running the model over the whole sequence for every token. The model runs
+    in eval mode; its modes are restored afterwards.
+
+    Args:
+        model: A `Decoder` or an `EncoderDecoder`.
+        prompt: Integers (batch, n) with at least one real token per row.
+        new: The largest number of new tokens.
+        lengths: How many tokens of each row are real; all if None.
+        padding: Where the padding of a shorter row is: "left" or "right" of its real tokens.
+        stop: Tokens that end a row.
+        temperature: 0 takes the most probable token; otherwise tokens are sampled, p_i ∝ exp(logit_i / temperature).
+        top_k: Sample among the k most probable tokens only.
+        top_p: Sample among the smallest set of tokens with at least this probability only.
+        beams: If above 1, beam search at temperature 0. The result is the continuation found with the largest sum of
+            log-probabilities / length**length_penalty, the stop token included.
+        length_penalty: See beams.
+        seed: Makes sampling reproducible; if None, torch's generator is used.
+        source: Input of an `EncoderDecoder`, integers (batch, m).
+        source_lengths: How many tokens of each row of the source are real, from the left.
+        cache_dtype: Storage format of the `KVCache`s.
+        on_token: Called as on_token(row, token) for every new token, row by row at each step, but not in beam search;
+            generation ends after the step if it returns False.
+
+    Returns:
+        A `Generation`.
 
     >>> import torch, qkv
     >>> model = qkv.nn.Decoder(12, heads=3, layers=2, vocabulary=31, positions=qkv.nn.Rotary())
-    >>> made = qkv.nn.generate(model, torch.tensor([[0, 3, 5], [7, 11, 13]]), new=4, lengths=[2, 3])
-    >>> made.tokens.shape, made.lengths
+    >>> found = qkv.nn.generate(model, torch.tensor([[0, 3, 5], [7, 11, 13]]), new=4, lengths=[2, 3])
+    >>> found.tokens.shape, found.lengths
     (torch.Size([2, 4]), tensor([4, 4]))
-
-    Greedy tokens are those of running the model over the whole sequence again for every token. Dropout is off
-    meanwhile, and the model's modes are as before afterwards.
     """
     if not isinstance(model, Decoder | EncoderDecoder):
         raise OptionTypeError(complaint("model", type(model).__name__, "a Decoder or an EncoderDecoder"))
@@ -68,19 +81,19 @@ def generate(
     top_p = None if top_p is None else check_number("top_p", top_p, "a probability, above 0 and at most 1", high=1.0)
     length_penalty = check_number("length_penalty", length_penalty, "a finite number", low=-float("inf"))
     if beams > 1 and temperature:
-        hint = "beams=1 samples"
+        hint = "use beams=1 to sample"
         raise OptionError(complaint("temperature", f"{temperature} with {beams} beams", "0", hint))
     if on_token is not None and not callable(on_token):
         raise OptionTypeError(complaint("on_token", repr(on_token), "a function of (row, token), or None"))
     seed = None if seed is None else _check_seed(seed)
     if temperature and seed is None and any(hasattr(weight, "full_tensor") for weight in model.parameters()):
-        hint = "ranks that draw different tokens would go different ways"
-        raise OptionError(complaint("seed", "None for a model on several ranks", "a number, the same on each", hint))
+        hint = "otherwise each rank samples different tokens"
+        raise OptionError(complaint("seed", "None for a model on several ranks", "the same integer on all ranks", hint))
     stops = _check_stop(decoder, stop)
-    longest = decoder.max_length
-    if longest is not None and prompt_tokens.longest + new > longest:
-        given = f"{prompt_tokens.longest} tokens of prompt and {new} new ones"
-        raise ShapeError(complaint("new", given, f"at most {longest} together, the length of Learned positions"))
+    limit = decoder.max_length
+    if limit is not None and prompt_tokens.longest + new > limit:
+        given = f"{new} after {prompt_tokens.longest} tokens of the prompt"
+        raise ShapeError(complaint("new", given, f"at most {limit} tokens in total, the length of Learned positions"))
     _check_source(model, prompt_tokens.tokens, source)
 
     with torch.no_grad(), _eval_mode(model):
@@ -91,7 +104,7 @@ def generate(
         run = _DecodingRun(decoder, decoder.cache(len(prompt_tokens.tokens), cache_dtype), context, source_lengths)
         log_probs = run.begin(prompt_tokens)
         if beams > 1:
-            run.widen(beams)
+            run.repeat_rows(beams)
             found = beam_search(
                 log_probs, run.advance, run.cache, new=new, beams=beams, stop=stops, penalty=length_penalty
             )
@@ -103,7 +116,7 @@ def generate(
 
 
 class _Prompt(NamedTuple):
-    """tokens, which are real (None: all), where each row's last real one stands, and how many the longest row has."""
+    """keep: Real tokens; None is all. last: Index of each row's last real token. longest: Length of the longest row."""
 
     tokens: Int[Tensor, "batch n"]
     keep: Bool[Tensor, "batch n"] | None
@@ -116,7 +129,7 @@ def _read_prompt(decoder: Decoder, prompt: Any, lengths: Any, padding: str) -> _
         raise DtypeError(complaint("prompt", type(prompt).__name__, "a torch.Tensor of integers (batch, n)"))
     if prompt.dim() != 2 or not prompt.numel():
         raise ShapeError(
-            complaint("prompt", f"shape {tuple(prompt.shape)}", "(batch, n), with at least one token a row")
+            complaint("prompt", f"shape {tuple(prompt.shape)}", "(batch, n) with at least one token per row")
         )
     batch, n = prompt.shape
     counts, left = check_lengths(lengths, padding, batch, n)
@@ -126,11 +139,11 @@ def _read_prompt(decoder: Decoder, prompt: Any, lengths: Any, padding: str) -> _
         return _Prompt(prompt, None, last, n)
     if not counts.all():
         row = int(counts.argmin())
-        raise OptionError(complaint(f"lengths[{row}]", 0, "at least 1: a prompt begins with a token"))
+        raise OptionError(complaint(f"lengths[{row}]", 0, "at least 1 real token per row"))
     real = torch.from_numpy(counts).to(prompt.device)
     index = torch.arange(n, device=prompt.device)
     keep = index >= n - real.unsqueeze(1) if left else index < real.unsqueeze(1)
-    # Padding may be anything, also what is no token.
+    # Padding may have any value, even outside the vocabulary.
     prompt = prompt.masked_fill(~keep, 0)
     decoder.check_tokens(prompt)
     return _Prompt(prompt, keep, last if left else real - 1, int(counts.max()))
@@ -139,7 +152,7 @@ def _read_prompt(decoder: Decoder, prompt: Any, lengths: Any, padding: str) -> _
 def _check_seed(given: Any) -> int:
     seed = as_integer("seed", given)
     if not 0 <= seed < 1 << 63:
-        raise OptionError(complaint("seed", given, "a number from 0 to 2^63 - 1"))
+        raise OptionError(complaint("seed", given, "an integer from 0 to 2^63 - 1"))
     return seed
 
 
@@ -159,10 +172,10 @@ def _check_stop(decoder: Decoder, stop: Any) -> list[int]:
 def _check_source(model: Decoder | EncoderDecoder, prompt: Tensor, source: Any) -> None:
     if isinstance(model, Decoder):
         if source is not None:
-            raise OptionError(complaint("source", "a source for a Decoder", "None", "an EncoderDecoder reads one"))
+            raise OptionError(complaint("source", "a source for a Decoder", "None", "only an EncoderDecoder takes one"))
         return
     if source is None:
-        raise OptionError(complaint("source", "None for an EncoderDecoder", "what it reads, (batch, m) tokens"))
+        raise OptionError(complaint("source", "None for an EncoderDecoder", "tokens (batch, m)"))
     model.encoder.check_tokens(source)
     if len(source) != len(prompt):
         raise ShapeError(complaint("source", f"{len(source)} rows", f"{len(prompt)}, one for each row of the prompt"))
@@ -170,7 +183,7 @@ def _check_source(model: Decoder | EncoderDecoder, prompt: Tensor, source: Any) 
 
 @contextlib.contextmanager
 def _eval_mode(model: torch.nn.Module) -> Iterator[None]:
-    """Without dropout; every module gets its own mode back."""
+    """Switch to eval mode, and restore the mode of every module."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -181,27 +194,27 @@ def _eval_mode(model: torch.nn.Module) -> Iterator[None]:
 
 
 class _DecodingRun:
-    """A decoder, its caches and what it attends to beside them."""
+    """A decoder with its caches and its context."""
 
     def __init__(self, decoder: Decoder, cache: Any, context: list[Any] | None, context_lengths: Any) -> None:
         self.decoder, self.cache, self.context = decoder, cache, context
         self.context_lengths = None if context_lengths is None else torch.as_tensor(context_lengths)
 
-    def widen(self, beams: int) -> None:
-        """From now on every row stands there `beams` times."""
+    def repeat_rows(self, beams: int) -> None:
+        """Repeat every row of the context `beams` times."""
         if self.context is not None:
             self.context = [tuple(t.repeat_interleave(beams, dim=0) for t in pair) for pair in self.context]
         if self.context_lengths is not None:
             self.context_lengths = self.context_lengths.repeat_interleave(beams)
 
     def begin(self, prompt_tokens: _Prompt) -> Float[Tensor, "batch vocabulary"]:
-        """Log-probabilities of what follows the prompt; only the last token's are made."""
+        """Run the prompt; return log-probabilities of the first new token."""
         states = self._states(prompt_tokens.tokens, prompt_tokens.keep)
         rows = torch.arange(len(prompt_tokens.last), device=prompt_tokens.last.device)
         return _check_not_nan(log_probabilities(self.decoder.logits(states[rows, prompt_tokens.last])))
 
     def advance(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocabulary"]:
-        """Log-probabilities of what follows one more token a row."""
+        """Append one token to each row; return log-probabilities of the next one."""
         return _check_not_nan(log_probabilities(self.decoder.logits(self._states(tokens.unsqueeze(1))[:, 0])))
 
     def _states(self, tokens: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -212,12 +225,12 @@ class _DecodingRun:
 
 
 def _check_not_nan(log_probs: Tensor) -> Tensor:
-    """Nothing can be chosen among what are no numbers."""
-    wrong = log_probs.isnan().any(-1)
-    if bool(wrong.any()):
-        row = int(wrong.int().argmax())
-        hint = "weights or a context that are not finite; NaN is never hidden"
-        raise OptionError(complaint("model", f"logits that are no numbers in row {row}", "finite ones", hint))
+    """Refuse NaN, among which no token can be chosen."""
+    nan_rows = log_probs.isnan().any(-1)
+    if bool(nan_rows.any()):
+        row = int(nan_rows.int().argmax())
+        hint = "weights or context are non-finite"
+        raise OptionError(complaint("model", f"NaN logits in row {row}", "finite logits", hint))
     return log_probs
 
 
@@ -229,7 +242,7 @@ def _generate_tokens(
     options: tuple[Any, ...],
     on_token: Callable[[int, int], Any] | None,
 ) -> tuple[Int[Tensor, "batch t"], Int[Tensor, " batch"], Float[Tensor, " batch"]]:
-    """Greedy, or drawn: tokens, lengths and sums of log-probabilities."""
+    """Greedy decoding or sampling; returns tokens, lengths and sums of log-probabilities."""
     batch = len(log_probs)
     active = torch.ones(batch, dtype=torch.bool, device=log_probs.device)
     lengths = torch.zeros(batch, dtype=torch.int64, device=log_probs.device)
@@ -254,11 +267,11 @@ def _generate_tokens(
 
 
 class Generation(NamedTuple):
-    """What was generated.
+    """The result of `generate`.
 
-    tokens: the new ones only; a row that has stopped is filled with its stop token. lengths: how many of them each row
-    made, its stop token included. scores: the sum of their log-probabilities under the model's own distribution, at
-    temperature 1 and without filters. cache_bytes: what the model's caches held at the end.
+    tokens: The new tokens; a row that has stopped is padded with its stop token. lengths: New tokens of each row, its
+    stop token included. scores: Sums of their log-probabilities at temperature 1, without top_k and top_p.
+    cache_bytes: Bytes of the caches at the end.
     """
 
     tokens: Int[Tensor, "batch new"]
@@ -268,7 +281,7 @@ class Generation(NamedTuple):
 
 
 def log_probabilities(logits: Float[Tensor, "*batch vocabulary"]) -> Float[Tensor, "*batch vocabulary"]:
-    """log softmax, in float32 at least."""
+    """log_softmax, in float32 or float64."""
     return torch.log_softmax(logits, dim=-1, dtype=compute_dtype(logits.dtype))
 
 
@@ -279,31 +292,30 @@ def choose_token(
     top_p: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, " batch"]:
-    """The most probable token at temperature 0, otherwise a drawn one: p_i ∝ exp(logs_i / temperature).
+    """The most probable token at temperature 0, otherwise a sampled one: p_i ∝ exp(log_probs_i / temperature).
 
     >>> log_probs = torch.log(torch.tensor([[0.5, 0.3, 0.2]]))
-    >>> pick(log_probs), pick(log_probs, temperature=1.0, top_k=1)
+    >>> choose_token(log_probs), choose_token(log_probs, temperature=1.0, top_k=1)
     (tensor([0]), tensor([0]))
     """
     if temperature == 0.0:
         return log_probs.argmax(-1)
-    return torch.multinomial(token_distribution(log_probs, temperature, top_k, top_p), 1, generator=generator).squeeze(
-        -1
-    )
+    probabilities = token_distribution(log_probs, temperature, top_k, top_p)
+    return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
 
 
 def token_distribution(
     log_probs: Float[Tensor, "batch vocabulary"], temperature: float, top_k: int | None, top_p: float | None
 ) -> Float[Tensor, "batch vocabulary"]:
-    """The probabilities that a token is drawn with: temperature first, then top_k, then top_p of what is left.
+    """The probabilities that tokens are sampled with: temperature is applied first, then top_k, then top_p.
 
     top_k keeps the k most probable tokens, top_p the smallest set with at least that probability.
 
     >>> log_probs = torch.log(torch.tensor([[0.5, 0.3, 0.2]]))
-    >>> distribution(log_probs, 1.0, None, 0.7)
+    >>> token_distribution(log_probs, 1.0, None, 0.7)
     tensor([[0.6250, 0.3750, 0.0000]], dtype=torch.float64)
     """
-    # The largest becomes 0 first, so that a small temperature overflows to −inf and not to NaN.
+    # Subtract the maximum first, so that a small temperature overflows to −inf and not to NaN.
     scores = log_probs.double()
     scores = (scores - scores.amax(-1, keepdim=True)) / temperature
     scores, tokens = scores.sort(dim=-1, descending=True, stable=True)
@@ -326,13 +338,13 @@ class _BestContinuations:
         self.lengths = torch.zeros(batch, dtype=torch.int64, device=like.device)
 
     def offer(self, tokens: Int[Tensor, "batch n t"], totals: Float[Tensor, "batch n"], penalty: float) -> None:
-        """Take the best of n continuations of t tokens, where it is better; −inf is none."""
+        """Update with the best of n finished continuations of t tokens; a total of −inf is no continuation."""
         t = tokens.shape[2]
         total, index = totals.max(1)
         score = total / t**penalty
-        better = ~(score <= self.score)  # NaN is not hidden
+        better = ~(score <= self.score)  # true for NaN too, so that it is not hidden
         chosen = tokens[torch.arange(len(index), device=index.device), index]
-        # A row that has stopped is filled with its stop token.
+        # Pad with the stop token.
         filled = torch.cat([chosen, chosen[:, -1:].expand(-1, self.tokens.shape[1] - t)], dim=1)
         self.tokens = torch.where(better.unsqueeze(1), filled, self.tokens)
         self.lengths = torch.where(better, t, self.lengths)
@@ -351,13 +363,16 @@ def beam_search(
 ) -> tuple[Int[Tensor, "batch t"], Int[Tensor, " batch"], Float[Tensor, " batch"]]:
     """Tokens, lengths and sums of log-probabilities of the best continuation of each row.
 
-    first: log-probabilities of the first new token. advance: appends a token to every row, and gives those of the next.
-    At each step the `beams` best continuations by their sum go on. One that ends with a stop token among the `beams`
-    best of all is finished. The search ends when none that goes on could still become better.
+    At each step the `beams` continuations with the largest sums are continued. A continuation that ends with a stop
+    token and is among the `beams` best is finished. The search ends when no other one could become better.
+
+    Args:
+        first: Log-probabilities of the first new token.
+        advance: Appends a token to every row and returns the log-probabilities of the next.
     """
     batch, vocabulary = first.shape
     best = _BestContinuations(batch, new, first)
-    # All beams of a row begin alike: only one of them counts, or they would all stay the same.
+    # All beams of a row are equal at first: use one of them, or all would stay equal.
     totals = first.new_full((batch, beams), -torch.inf)
     totals[:, 0] = 0.0
     tokens = torch.zeros(batch, beams, 0, dtype=torch.int64, device=first.device)
@@ -373,13 +388,13 @@ def beam_search(
         if step == new:
             best.offer(tokens, totals, penalty)
             break
-        # The best that a continuation can come to: no further loss, at the length that suits it most.
+        # The best possible score: all later tokens have probability 1, and the length is the best one.
         bound = totals[:, 0] / (new if penalty > 0 else step + 1) ** penalty
         if bool((bound <= best.score).all()):
             break
-        at = rows.expand(batch, beams) if step == 1 else rows * beams + parent
+        cache_rows = rows.expand(batch, beams) if step == 1 else rows * beams + parent
         for layer in cache:
-            layer.reorder(at.flatten())
+            layer.reorder(cache_rows.flatten())
         log_probs = advance(tokens[:, :, -1].flatten())
     return best.tokens[:, : int(best.lengths.max())], best.lengths, best.total
 
@@ -387,7 +402,7 @@ def beam_search(
 def _top_continuations(
     candidates: Float[Tensor, "batch beams vocabulary"], tokens: Int[Tensor, "batch beams t"]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The `beams` best continuations: their sums, which beam each continues, and its tokens."""
+    """The `beams` best continuations: their sums, the beams that they continue, and their tokens."""
     _, beams, vocabulary = candidates.shape
     sums, index = candidates.flatten(1).topk(beams, dim=1)
     parent = index // vocabulary

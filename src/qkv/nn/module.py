@@ -1,4 +1,4 @@
-"""What the modules have in common: they remember how they were made, and look at what they are given."""
+"""The base class of the modules, and checks of their arguments."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ..inputs import DTYPES
 
 
 class ConfiguredModule(nn.Module):
-    """A module that keeps the options it was made with, as `init_options`, so that `save` can write them."""
+    """A module that keeps the arguments of its constructor as `init_options`, so that `save` can write them."""
 
     init_options: dict[str, Any]
 
-    # copy and pickle call this without arguments, and bring what was remembered themselves.
+    # copy and pickle call this without arguments and restore init_options themselves.
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         module = super().__new__(cls)
         try:
             given = inspect.signature(cls.__init__).bind_partial(module, *args, **kwargs).arguments
-        except TypeError:  # __init__ is called next, and says it better
+        except TypeError:  # __init__ is called next and raises
             given = {}
         named = {name: value for name, value in given.items() if name not in ("self", "options")}
         object.__setattr__(module, "init_options", {**named, **given.get("options", {})})
@@ -33,19 +33,19 @@ class ConfiguredModule(nn.Module):
 
 
 def local_part(tensor: Any) -> Any:
-    """What this rank has of a tensor that `qkv.parallel.parallelize` dealt out; any other as it is."""
+    """This rank's shard of a tensor that `qkv.parallel.parallelize` has sharded; other tensors unchanged."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def gathered(tensor: Any) -> Any:
-    """All of such a tensor, which every rank has to ask for; any other as it is."""
+    """A sharded tensor gathered from all ranks, each of which must call this; other tensors unchanged."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def check_features(argument: str, x: Tensor, width: int, projection: nn.Module) -> None:
-    """Refuse what is not (batch, n, width) numbers of the projection's dtype; autocast converts those of another.
+    """Check that x is (batch, n, width) in the dtype of the projection; under autocast, in any supported dtype.
 
-    What stands in a projection's place (an adapter, a quantised one) without a weight says itself what it takes.
+    The dtype is not checked for a projection without a weight, such as an adapter or a quantized layer.
     """
     if not isinstance(x, Tensor):
         raise DtypeError(complaint(argument, type(x).__name__, "a torch.Tensor"))
@@ -56,18 +56,20 @@ def check_features(argument: str, x: Tensor, width: int, projection: nn.Module) 
         return
     if x.dtype not in DTYPES or (x.dtype is not weight.dtype and not torch.is_autocast_enabled(x.device.type)):
         hint = f"convert with .to({weight.dtype}), or the module with module.to(dtype)"
-        raise DtypeError(complaint(argument, f"dtype {x.dtype}", f"{weight.dtype}, as the module's weights", hint))
+        raise DtypeError(
+            complaint(argument, f"dtype {x.dtype}", f"{weight.dtype}, the dtype of the module's weights", hint)
+        )
 
 
 def check_choice(argument: str, given: object, table: Mapping[str, Any]) -> Any:
-    """What the table has under a name."""
+    """The table's entry of this name."""
     if not isinstance(given, str) or given not in table:
         raise OptionError(complaint(argument, repr(given), "one of " + ", ".join(map(repr, table))))
     return table[given]
 
 
 def check_number(argument: str, given: object, wanted: str, low: float = 0.0, high: float = math.inf) -> float:
-    """A finite number with low < number ≤ high."""
+    """Check that `given` is a finite number with low < number ≤ high."""
     if isinstance(given, bool) or not isinstance(given, Real):
         raise OptionTypeError(complaint(argument, repr(given), wanted))
     value = float(given)

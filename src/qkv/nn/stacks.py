@@ -1,4 +1,4 @@
-"""What encoders and decoders have in common: an input, layers, and a norm at the end."""
+"""Stacks of blocks: `Encoder`, `Decoder` and `EncoderDecoder`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .positions import AddedPositions, Learned, PositionRange, check_positions, 
 
 
 class RealTokens(NamedTuple):
-    """Which tokens are real: the first `lengths` of each row, or where `keep` is True; all when both are None.
+    """Which tokens are real: the first `lengths` of each row, or where `keep` is True; all if both are None.
 
-    mask: the same as key padding.
+    mask: The same as a mask over keys.
     """
 
     mask: Padding | None
@@ -31,13 +31,13 @@ class RealTokens(NamedTuple):
     keep: Bool[Tensor, "batch n"] | None
 
     def kept(self, n: int, device: torch.device) -> Bool[Tensor, "batch n"] | None:
-        """The real ones as booleans."""
+        """True for real tokens."""
         if self.lengths is None:
             return self.keep
         return torch.arange(n, device=device) < torch.as_tensor(self.lengths, device=device).reshape(-1, 1)
 
     def side(self, batch: int, n: int) -> tuple[Any, str]:
-        """The same as (lengths, padding) of a cache's new tokens."""
+        """The same as the arguments (lengths, padding) of `decode`."""
         keep = self.keep
         if keep is None:
             return self.lengths, "right"
@@ -48,21 +48,21 @@ class RealTokens(NamedTuple):
             return counts, "right"
         if torch.equal(keep, index >= n - counts.unsqueeze(1)):
             return counts, "left"
-        wanted = "real tokens in one run, at the left of every row or at the right of every row"
-        hint = "a cache holds no padding; pad on one side, or run without a cache"
-        raise MaskError(complaint("keep", "padding elsewhere beside a cache", wanted, hint))
+        wanted = "contiguous real tokens, at the left of every row or at the right of every row"
+        hint = "a cache stores no padding; pad on one side, or run without a cache"
+        raise MaskError(complaint("keep", "padding between real tokens, with a cache", wanted, hint))
 
 
 def read_real_tokens(lengths: Any, keep: Any, device: torch.device) -> RealTokens:
-    """Read lengths and keep, of real at most one is given."""
+    """Read `lengths` and `keep`, of which at most one is given."""
     mask = None if lengths is None and keep is None else Padding(lengths, keep=keep)
     return RealTokens(mask, lengths, None if keep is None else torch.as_tensor(keep, device=device))
 
 
 class Stack(ConfiguredModule):
-    """`layers` blocks, one after the other, behind an embedding and positions, and before a last norm.
+    """An embedding, positions, `layers` blocks and a final norm.
 
-    positions that are added to the input are added position_range, once; the others are given to every layer, one shared object.
+    `Learned` and `Sinusoidal` positions are added to the input once; other positions are shared by all layers.
     """
 
     def __init__(
@@ -82,12 +82,13 @@ class Stack(ConfiguredModule):
         self.embedding = None
         if vocabulary is not None:
             self.embedding = nn.Embedding(check_size("vocabulary", vocabulary), self.width)
-            # So that an output that shares the weights starts with logits of size 1.
+            # With tied weights, logits then start with a variance of about 1.
             nn.init.normal_(self.embedding.weight, std=self.width**-0.5)
         added = isinstance(positions, AddedPositions)
-        own = None if added else positions
+        layer_positions = None if added else positions
         blocks = [
-            Block(width, heads, cross=cross, positions=own, **options) for _ in range(check_size("layers", layers))
+            Block(width, heads, cross=cross, positions=layer_positions, **options)
+            for _ in range(check_size("layers", layers))
         ]
         self.layers = nn.ModuleList(blocks)
         if added:
@@ -95,8 +96,8 @@ class Stack(ConfiguredModule):
         self.positions = positions
         if final_norm not in (None, True, False):
             raise OptionTypeError(complaint("final_norm", repr(final_norm), "True, False or None"))
-        wanted = blocks[0].layout == "pre-norm" if final_norm is None else final_norm
-        self.norm = make_norm(options.get("norm", "layer"), self.width) if wanted else None
+        has_norm = blocks[0].layout == "pre-norm" if final_norm is None else final_norm
+        self.norm = make_norm(options.get("norm", "layer"), self.width) if has_norm else None
 
     @property
     def blocks(self) -> list[Block]:
@@ -104,9 +105,9 @@ class Stack(ConfiguredModule):
         return [block for block in self.layers if isinstance(block, Block)]
 
     def check_tokens(self, tokens: Tensor, keep: Tensor | None = None) -> None:
-        """Integers (batch, n) of the vocabulary; without one, features (batch, n, width), real the blocks look at.
+        """Check integers (batch, n) of the vocabulary or, without a vocabulary, the rank of features (batch, n, width).
 
-        What keep says is padding may be anything.
+        Padding may have any value.
         """
         if not isinstance(tokens, Tensor):
             raise DtypeError(complaint("tokens", type(tokens).__name__, "a torch.Tensor"))
@@ -115,11 +116,11 @@ class Stack(ConfiguredModule):
                 raise ShapeError(complaint("tokens", f"shape {tuple(tokens.shape)}", f"(batch, n, {self.width})"))
             return
         if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype is torch.bool:
-            hint = "a stack without vocabulary= takes features"
+            hint = "a model without vocabulary= takes features"
             raise DtypeError(complaint("tokens", f"dtype {tokens.dtype}", "integers", hint))
         if tokens.dim() != 2:
             raise ShapeError(complaint("tokens", f"shape {tuple(tokens.shape)}", "(batch, n)"))
-        # A program that is traced or transformed does not look at numbers; there the embedding says what is wrong.
+        # Values cannot be read while tracing; the embedding raises at run time.
         if torch.compiler.is_compiling() or in_transform() or tokens.is_meta:
             return
         if keep is not None and keep.shape == tokens.shape:
@@ -132,7 +133,7 @@ class Stack(ConfiguredModule):
                 raise OptionError(complaint("tokens", f"the number {worst}", wanted))
 
     def read_tokens(self, tokens: Tensor, lengths: Any, keep: Any) -> tuple[RealTokens, Tensor | None]:
-        """Which tokens are real, as it was given and as booleans; the tokens themselves are looked at, too."""
+        """Check the tokens; return which are real, as given and as booleans (batch, n)."""
         if not isinstance(tokens, Tensor):
             self.check_tokens(tokens)
         given = read_real_tokens(lengths, keep, tokens.device)
@@ -143,7 +144,7 @@ class Stack(ConfiguredModule):
     def embed(
         self, tokens: Tensor, position_range: PositionRange, keep: Tensor | None
     ) -> Float[Tensor, "batch n width"]:
-        """What the first layer is given. Padding is 0: a NaN in it would come back through the weights' derivatives."""
+        """The input of the first layer. Padding is set to 0: a NaN in it would reach the gradients of the weights."""
         padded = None if keep is None or keep.shape != tokens.shape[:2] else ~keep
         if self.embedding is None:
             x = tokens
@@ -154,7 +155,7 @@ class Stack(ConfiguredModule):
         return x if padded is None else x.masked_fill(padded.unsqueeze(-1), 0.0)
 
     def position_range(self, tokens: Tensor, real: RealTokens) -> PositionRange:
-        """Without a cache: every row counts from its first real token, wherever its padding stands."""
+        """Positions without a cache: each row starts at 0 with its first real token."""
         n = tokens.shape[1]
         if real.keep is None or self.positions is None:
             return PositionRange(0, n, n)
@@ -165,7 +166,7 @@ class Stack(ConfiguredModule):
 
     @property
     def max_length(self) -> int | None:
-        """How many positions there are; None where there is no end to them."""
+        """The number of positions, or None if it is unlimited."""
         return self.positions.length if isinstance(self.positions, Learned) else None
 
 
@@ -182,7 +183,7 @@ def run_layers(
     position_range: PositionRange | None = None,
     return_weights: bool,
 ) -> tuple[Tensor, list[tuple[Float[Tensor, "batch heads n m"], ...]]]:
-    """x through every layer, and the weights of each where they are asked for."""
+    """Run all layers and the final norm; return the output and, with return_weights, the weights of each layer."""
     weights = []
     for i, block in enumerate(stack.blocks):
         answer = block(
@@ -205,12 +206,20 @@ def run_layers(
 
 
 class Encoder(Stack):
-    """Blocks of self attention without a direction, with key padding: (batch, n) → (batch, n, width).
+    """Blocks of bidirectional self attention over the real tokens: (batch, n) → (batch, n, width).
 
-    vocabulary: tokens are integers, and there is an embedding; without it they are features (batch, n, width).
-    classes: the answer is logits (batch, classes), of the mean over the real tokens.
-    positions: an object of `qkv.nn`. final_norm: a norm behind the last layer; when None, with the layout "pre-norm".
-    options: those of `Block`.
+    Outputs at padded positions are undefined. Positions count from the first real token of each row.
+
+    Args:
+        width: Width of the model.
+        heads: Query heads.
+        layers: Number of blocks.
+        vocabulary: Number of tokens. If None, the inputs are features (batch, n, width).
+        classes: If given, the output is logits (batch, classes) of the mean over the real tokens. The mean of a row
+            without real tokens is 0.
+        positions: An object such as `qkv.nn.Rotary()`, or None.
+        final_norm: Whether a norm follows the last layer; if None, it does for the layout "pre-norm".
+        **options: Options of `Block`.
 
     >>> import torch, qkv
     >>> model = qkv.nn.Encoder(12, heads=3, layers=2, vocabulary=31, classes=5, positions=qkv.nn.Sinusoidal(12))
@@ -220,9 +229,6 @@ class Encoder(Stack):
     >>> short = model(tokens[1:, :4])
     >>> torch.allclose(model(tokens, lengths=[7, 4])[1:], short, atol=1e-5)
     True
-
-    At the edges: rows of padded positions mean nothing. A row without any real token has the mean 0. Positions count
-    from the first real token of each row.
     """
 
     def __init__(
@@ -244,9 +250,17 @@ class Encoder(Stack):
         self.head = None if classes is None else nn.Linear(self.width, check_size("classes", classes))
 
     def forward(self, tokens: Tensor, lengths: Any = None, *, keep: Any = None, return_weights: bool = False) -> Any:
-        """(batch, n, width) or (batch, classes); with return_weights (that, a list with one tuple a layer).
+        """Run the encoder.
 
-        lengths: how many tokens of each row are real, from the left; or keep: booleans (batch, n), True is real.
+        Args:
+            tokens: Integers (batch, n), or features (batch, n, width) without a vocabulary.
+            lengths: How many tokens of each row are real, from the left; all if None.
+            keep: Instead of lengths, booleans (batch, n): True for real tokens.
+            return_weights: Also return the attention weights.
+
+        Returns:
+            (batch, n, width) or (batch, classes); with return_weights, a pair of that and a list with one tuple of
+            weights (batch, heads, n, n) per layer.
         """
         real, kept = self.read_tokens(tokens, lengths, keep)
         position_range = self.position_range(tokens, real)
@@ -260,7 +274,7 @@ class Encoder(Stack):
 def _mean_over_real(
     x: Float[Tensor, "batch n width"], keep: Bool[Tensor, "batch n"] | None
 ) -> Float[Tensor, "batch width"]:
-    """The mean over real tokens; what is padded does not matter, whatever it holds."""
+    """The mean over real tokens; padding has no effect, even if it is non-finite."""
     if keep is None:
         return x.sum(1) / max(x.shape[1], 1)
     keep = keep.unsqueeze(-1)
@@ -271,22 +285,30 @@ LayerCaches = list[KVCache | LinearState]
 
 
 class Decoder(Stack):
-    """Blocks of causal self attention, and logits of the next token: (batch, n) integers → (batch, n, vocabulary).
+    """Blocks of causal self attention and logits of the next token: (batch, n) integers → (batch, n, vocabulary).
 
-    tied: logits are products with the embedding's own vectors; otherwise `head` is a Linear of its own.
-    cross: every block attends to a context as well. positions, final_norm: as for `Encoder`. options: those of `Block`.
+    Causal: each token attends to itself and earlier tokens. Logits at padded positions are undefined. Positions count
+    from the first real token of each row. With a cache, gradients and `return_weights` are refused.
+
+    Args:
+        width: Width of the model.
+        heads: Query heads.
+        layers: Number of blocks.
+        vocabulary: Number of tokens.
+        positions: An object such as `qkv.nn.Rotary()`, or None.
+        tied: Whether the logits use the embedding's weights; otherwise `head` is a separate Linear.
+        cross: Whether every block also attends to a context.
+        final_norm: Whether a norm follows the last layer; if None, it does for the layout "pre-norm".
+        **options: Options of `Block`.
 
     >>> import torch, qkv
     >>> model = qkv.nn.Decoder(12, heads=3, layers=2, vocabulary=31, positions=qkv.nn.ALiBi(3)).eval()
     >>> tokens = torch.randint(31, (2, 7))
-    >>> cache = model.memory(batch=2)
+    >>> cache = model.cache(batch=2)
     >>> with torch.no_grad():
     ...     first, rest = model(tokens[:, :5], cache=cache), model(tokens[:, 5:], cache=cache)
     ...     torch.allclose(torch.cat([first, rest], dim=1), model(tokens), atol=1e-5)
     True
-
-    At the edges: logits of padded positions mean nothing. Positions count from the first real token of each row. With
-    a cache gradients and `return_weights` are refused.
     """
 
     def __init__(
@@ -311,11 +333,11 @@ class Decoder(Stack):
         self.head = None if tied else nn.Linear(self.width, self.embedding.num_embeddings, bias=False)
 
     def cache(self, batch: int, dtype: torch.dtype = torch.float32, capacity: int | None = None) -> LayerCaches:
-        """One empty cache a layer, as `Attention.memory` makes them."""
+        """Create one empty cache per layer; see `Attention.cache`."""
         return [block.attention.cache(batch, dtype, capacity) for block in self.blocks]
 
     def project(self, context: Float[Tensor, "batch m width"]) -> list[KeyValue]:
-        """Keys and values of a context, one pair a layer: `forward` takes them in its position_range."""
+        """Keys and values of a context, one pair per layer; pass them to `forward` as `context`."""
         return [block.cross.project(context) for block in self.blocks if block.cross is not None]
 
     def forward(
@@ -330,12 +352,22 @@ class Decoder(Stack):
         cache: LayerCaches | None = None,
         return_weights: bool = False,
     ) -> Any:
-        """Logits (batch, n, vocabulary); with return_weights (that, a list with one tuple a layer).
+        """Run the decoder.
 
-        lengths: how many tokens of each row are real, from the left; or keep: booleans (batch, n), True is real.
-        context, context_lengths, context_keep: what the cross attention sees, or what `project(context)` gave.
-        cache: of `self.memory`. tokens are new ones, appended to it; those that lengths or keep leave out are not. The
-        real ones must then stand at the left of every row, or at the right of every row.
+        Args:
+            tokens: Integers (batch, n).
+            lengths: How many tokens of each row are real, from the left; all if None.
+            keep: Instead of lengths, booleans (batch, n): True for real tokens.
+            context: Input of the cross attention, (batch, m, width), or the result of `project(context)`.
+            context_lengths: As lengths, for the context.
+            context_keep: As keep, for the context.
+            cache: From `self.cache`. The real tokens are appended to it; they must be contiguous, at the left of every
+                row or at the right of every row.
+            return_weights: Also return the attention weights.
+
+        Returns:
+            Logits (batch, n, vocabulary); with return_weights, a pair of that and a list with one tuple of weights per
+            layer.
         """
         x, weights = self.states(tokens, lengths, keep, context, context_lengths, context_keep, cache, return_weights)
         return (self.logits(x), weights) if return_weights else self.logits(x)
@@ -351,12 +383,12 @@ class Decoder(Stack):
         cache: LayerCaches | None = None,
         return_weights: bool = False,
     ) -> tuple[Float[Tensor, "batch n width"], list[Any]]:
-        """What `logits` is given, and the weights: whoever needs the last token only need not ask for all logits."""
+        """As `forward`, but return the input of `logits`, so that logits can be computed for some tokens only."""
         real, kept = self.read_tokens(tokens, lengths, keep)
         layers = len(self.layers)
         contexts = context if isinstance(context, list) or context is None else [context] * layers
         if contexts is not None and len(contexts) != layers:
-            raise OptionError(complaint("context", f"{len(contexts)} pairs", f"{layers}, one a layer"))
+            raise OptionError(complaint("context", f"{len(contexts)} pairs", f"{layers}, one per layer"))
         given: dict[str, Any] = {
             "contexts": contexts,
             "context_mask": read_real_tokens(context_lengths, context_keep, tokens.device).mask,
@@ -369,9 +401,9 @@ class Decoder(Stack):
                 self, self.embed(tokens, position_range, kept), mask=mask, position_range=position_range, **given
             )
         if not isinstance(cache, list) or len(cache) != layers:
-            said = f"{len(cache)} of them" if isinstance(cache, list) else type(cache).__name__
-            wanted = f"a list of {layers}, one a layer"
-            raise OptionTypeError(complaint("cache", said, wanted, "model.memory(batch) makes it"))
+            found = f"a list of {len(cache)}" if isinstance(cache, list) else type(cache).__name__
+            wanted = f"a list of {layers}, one cache per layer"
+            raise OptionTypeError(complaint("cache", found, wanted, "call model.cache(batch)"))
         check_layer_caches(cache)
         n = tokens.shape[1]
         counts, padding = real.side(tokens.shape[0], n)
@@ -383,7 +415,7 @@ class Decoder(Stack):
             return run_layers(self, x, mask=None, cache=cache, lengths=counts, padding=padding, **given)
 
     def logits(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch vocabulary"]:
-        """Of the token that comes next."""
+        """Logits of the next token."""
         assert self.embedding is not None
         return nn.functional.linear(x, self.embedding.weight) if self.head is None else self.head(x)
 
@@ -391,11 +423,18 @@ class Decoder(Stack):
 class EncoderDecoder(ConfiguredModule):
     """decoder(target | encoder(source)): logits (batch, n, vocabulary) of the target's next tokens.
 
-    The encoder's self attention and the cross attention see the source without its padding; the decoder's self
-    attention is causal. Both stacks, and the logits, share one embedding.
-    layers, decoder_layers: of the encoder and of the decoder, real has as many when None.
-    positions: of the encoder; decoder_positions: of the decoder, an object of its own, none when None.
-    options: those of `Block`, and final_norm.
+    The encoder's self attention and the cross attention attend to the real tokens of the source; the decoder's self
+    attention is causal. Encoder, decoder and logits share one embedding.
+
+    Args:
+        width: Width of the model.
+        heads: Query heads.
+        layers: Blocks of the encoder.
+        vocabulary: Number of tokens.
+        decoder_layers: Blocks of the decoder; `layers` if None.
+        positions: Positions of the encoder, or None.
+        decoder_positions: Positions of the decoder, another object, or None.
+        **options: Options of `Block`, and final_norm.
 
     >>> import torch, qkv
     >>> model = qkv.nn.EncoderDecoder(12, heads=3, layers=2, vocabulary=31,
@@ -419,18 +458,20 @@ class EncoderDecoder(ConfiguredModule):
         **options: Any,
     ) -> None:
         super().__init__()
-        below = check_size("layers", layers) if decoder_layers is None else check_size("decoder_layers", decoder_layers)
+        if decoder_layers is None:
+            decoder_layers = check_size("layers", layers)
+        decoder_layers = check_size("decoder_layers", decoder_layers)
         self.encoder = Encoder(width, heads, layers, vocabulary=vocabulary, positions=positions, **options)
         self.decoder = Decoder(
-            width, heads, below, vocabulary=vocabulary, positions=decoder_positions, cross=True, **options
+            width, heads, decoder_layers, vocabulary=vocabulary, positions=decoder_positions, cross=True, **options
         )
-        # The weight, and not the module, real torch.func.functional_call would not put back under two names.
+        # Share the weight, not the module: torch.func.functional_call cannot restore a module with two names.
         assert self.decoder.embedding is not None
         assert self.encoder.embedding is not None
         self.decoder.embedding.weight = self.encoder.embedding.weight
 
     def encode(self, source: Int[Tensor, "batch m"], lengths: Any = None) -> Float[Tensor, "batch m width"]:
-        """What the decoder attends to: `decoder(target, context=encode(source, lengths), context_lengths=lengths)`."""
+        """The context of the decoder: `decoder(target, context=encode(source, lengths), context_lengths=lengths)`."""
         return self.encoder(source, lengths)
 
     def forward(
@@ -442,30 +483,42 @@ class EncoderDecoder(ConfiguredModule):
         *,
         return_weights: bool = False,
     ) -> Any:
-        """Logits; with return_weights (that, {"encoder": …, "decoder": …}), each a list with one tuple a layer."""
+        """Run encoder and decoder.
+
+        Args:
+            source: Integers (batch, m).
+            target: Integers (batch, n).
+            source_lengths: How many tokens of each row of the source are real, from the left; all if None.
+            target_lengths: The same for the target.
+            return_weights: Also return the attention weights.
+
+        Returns:
+            Logits (batch, n, vocabulary); with return_weights, a pair of that and {"encoder": …, "decoder": …}, each a
+            list with one tuple of weights per layer.
+        """
         if not return_weights:
             context = self.encode(source, source_lengths)
             return self.decoder(target, target_lengths, context=context, context_lengths=source_lengths)
-        context, read = self.encoder(source, source_lengths, return_weights=True)
-        logits, written = self.decoder(
+        context, encoder_weights = self.encoder(source, source_lengths, return_weights=True)
+        logits, decoder_weights = self.decoder(
             target, target_lengths, context=context, context_lengths=source_lengths, return_weights=True
         )
-        return logits, {"encoder": read, "decoder": written}
+        return logits, {"encoder": encoder_weights, "decoder": decoder_weights}
 
 
 def check_layer_caches(cache: list[Any]) -> None:
-    """Refuse caches that are not one a layer, or that do not hold the same number of tokens."""
+    """Check that each layer has its own cache, and that all have the same lengths."""
     for layer in cache:
         if not isinstance(layer, KVCache | LinearState):
             wanted = "a qkv.KVCache or a qkv.LinearState for each layer"
-            raise OptionTypeError(complaint("cache", type(layer).__name__, wanted, "model.memory(batch) makes them"))
+            raise OptionTypeError(complaint("cache", type(layer).__name__, wanted, "call model.cache(batch)"))
     if len({id(layer) for layer in cache}) != len(cache):
         raise OptionError(complaint("cache", "one cache for several layers", "one for each"))
     first = cache[0].lengths.tolist()
     for number, layer in enumerate(cache):
         lengths = layer.lengths.tolist()
         if lengths != first:
-            hint = "reset() or crop() all of them to the same length"
+            hint = "reset() or crop() all caches to the same length"
             raise OptionError(
                 complaint("cache", f"{lengths} tokens in layer {number}", f"{first}, as in layer 0", hint)
             )
@@ -473,14 +526,14 @@ def check_layer_caches(cache: list[Any]) -> None:
 
 @contextlib.contextmanager
 def rollback_on_error(cache: list[KVCache | LinearState]) -> Iterator[None]:
-    """An error gives back what layers before it appended. A LinearState cannot: the next call finds it out of step."""
+    """On an error, crop what earlier layers appended. A LinearState cannot be cropped: the next call refuses it."""
     before = [layer._lengths.copy() for layer in cache if isinstance(layer, KVCache)]
     try:
         yield
     except BaseException:
         caches = [layer for layer in cache if isinstance(layer, KVCache)]
         for layer, lengths in zip(caches, before, strict=True):
-            with layer._pool.lock, contextlib.suppress(OptionError):  # a ring may have let go what came before
+            with layer._pool.lock, contextlib.suppress(OptionError):  # the window may have evicted earlier tokens
                 if len(lengths) == layer.batch:
                     layer._rewind(lengths)
         raise

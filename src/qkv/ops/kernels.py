@@ -220,7 +220,7 @@ def softmax_attention(
     bias = None if bias is None else bias.to(torch.float32).resolve_neg().expand(scores)
     sink = None if sink is None else sink.to(torch.float32).expand(heads_q).contiguous()
     bounds = [None if bound is None else np.asarray(bound, dtype=np.int64) for bound in (starts, stops)]
-    native.attend_plain(
+    native.softmax_attention(
         DTYPE_CODE[query.dtype],
         query.shape,
         key.shape,
@@ -273,7 +273,7 @@ class FeatureRule(NamedTuple):
 
 def linear_state_size(rule: FeatureRule, width_v: int) -> int:
     """The number of float32 in the state of one key/value head."""
-    return require_native("qkv.ops.kernels.linear_state_size").linear_state_floats(*rule, width_v)
+    return require_native("qkv.ops.kernels.linear_state_size").linear_state_size(*rule, width_v)
 
 
 def linear_attention(
@@ -324,11 +324,11 @@ def linear_attention(
         query = query.resolve_neg()
         out = torch.empty(batch, heads_q, len_q, value.shape[3], dtype=query.dtype, device="cpu")
         if out.nbytes >= _HUGE_PAGES_FROM:
-            native.advise_huge(
+            native.advise_huge_pages(
                 -(-out.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE, out.nbytes // _HUGE_PAGE * _HUGE_PAGE - _HUGE_PAGE
             )
     keep = None if keep is None else keep.contiguous()
-    native.linear(
+    native.linear_attention(
         *rule,
         DTYPE_CODE[key.dtype],
         (batch, heads_q, heads_kv, len_q),
@@ -350,19 +350,19 @@ def linear_attention(
     return out
 
 
-cache_append: Callable[..., None] | None = None if _NATIVE is None else _NATIVE.memory_append
-cache_attend: Callable[..., None] | None = None if _NATIVE is None else _NATIVE.memory_attend
+cache_append: Callable[..., None] | None = None if _NATIVE is None else _NATIVE.cache_append
+cache_attend: Callable[..., None] | None = None if _NATIVE is None else _NATIVE.cache_attend
 # A decode step that has been checked: `fits` compares tensors with it; `run` appends, attends and updates the lengths.
-NativeStep: Callable[..., Any] | None = None if _NATIVE is None else _NATIVE.Step
+NativeStep: Callable[..., Any] | None = None if _NATIVE is None else _NATIVE.DecodeStep
 
 
 def advise_huge_pages(address: int, count: int) -> None:
     """Ask the system for huge pages behind these bytes; does nothing without the native library."""
     if _NATIVE is not None:
-        _NATIVE.advise_huge(address, count)
+        _NATIVE.advise_huge_pages(address, count)
 
 
 def populate_memory(address: int, count: int) -> None:
     """Let the system allocate the memory behind these bytes now, and not on first use; their contents stay."""
     if _NATIVE is not None:
-        _NATIVE.populate(address, count)
+        _NATIVE.populate_memory(address, count)

@@ -217,7 +217,7 @@ def _switch_counting(native: ModuleType, blocks: int) -> dict[str, int]:
     with _lock:
         counts = native.counts()
         _open_blocks += blocks
-        native.count(_open_blocks > 0)
+        native.set_counting(_open_blocks > 0)
     return counts
 
 

@@ -1,12 +1,12 @@
-"""Attention over many machines: torch.distributed moves the tensors, and qkv says which and when."""
+"""Attention over several processes or machines, connected by torch.distributed."""
 
 from __future__ import annotations
 
 from ..cost.communication import Link
 from .cache import KVCache
 from .decoding import decode
-from .functional import attention
+from .functional import attention, explain
 from .modules import parallelize
-from .strategy import explain, measure
+from .strategy import measure
 
 __all__ = ["KVCache", "Link", "attention", "decode", "explain", "measure", "parallelize"]

@@ -1,8 +1,7 @@
-"""A `KVCache` that the ranks of an axis hold together: each keeps every so-manieth token of a row.
+"""A `KVCache` that is sharded over the ranks of an axis: each of R ranks stores every R-th token of a row.
 
-The token at position p of a row goes to the least full rank, the lowest of equals. Since that is so from the first
-token on, and since `crop` and a ring take away at the ends, it is always rank p mod ranks: rank r holds the positions
-r, r + ranks, r + 2·ranks, … in its slots 0, 1, 2, …, and every rank knows where everything is without asking.
+Rank p mod R stores the token at position p: rank r has the positions r, r + R, r + 2·R, … in its slots 0, 1, 2, ….
+`crop` and a window remove tokens only at the ends, so this always holds, and every rank knows where each token is.
 """
 
 from __future__ import annotations
@@ -26,32 +25,37 @@ from .transfer import read_axis
 
 
 class _History(NamedTuple):
-    """How a cache has become what it is. happened: the last of what all ranks have to have done alike, with a mark of
-    all before it. given: the tokens since, which the ranks have not compared yet."""
+    """The history of a cache, which must be the same on all ranks. events: the last event, with a hash of all before
+    it. tokens: the fingerprint of the tokens appended since, which the ranks have not compared yet."""
 
     lengths: np.ndarray
-    happened: str = "nothing"
-    given: Fingerprint = Fingerprint()
+    events: str = "nothing"
+    tokens: Fingerprint = Fingerprint()
 
-    def then(self, what: str, lengths: np.ndarray, given: Fingerprint, mark: str = "") -> _History:
-        text = f"{self.happened}|{what}|{mark}|{self.lengths.tolist()}"
-        return _History(lengths, f"{what} #{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}", given)
+    def then(self, event: str, lengths: np.ndarray, tokens: Fingerprint, mark: str = "") -> _History:
+        text = f"{self.events}|{event}|{mark}|{self.lengths.tolist()}"
+        return _History(lengths, f"{event} #{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}", tokens)
 
 
 class KVCache:
-    """Keys and values of the past, for `qkv.parallel.decode`, spread over the ranks of a mesh's axis.
+    """Keys and values of earlier tokens for `qkv.parallel.decode`, sharded over the ranks of a mesh axis.
 
-    Every rank makes one with the same sizes and calls the same methods with the same tokens; each keeps its part of
-    them in a `qkv.KVCache` of its own, so that R ranks hold contexts R times as long as one machine can. In each row
-    the ranks are equally full but for one token, after any of the methods. None of them sends a message.
-    mesh, axis: a `DeviceMesh` and the name or number of its axis; with one axis the name can be left out.
-    batch, heads, width, value_width, dtype: as in `qkv.KVCache`.
-    capacity: tokens a row, over all ranks together; each sets its part of the cache aside at once. More are refused.
-    window: a ring. A query at position p sees the keys p − window + 1 … p; each rank uses its pages behind that again.
+    Every rank makes a cache with the same sizes and calls the same methods with the same tokens; each stores its part
+    in a local `qkv.KVCache`, so that R ranks have room for R times as many tokens. In each row the numbers of tokens of
+    the ranks differ by at most one. No method sends a message: if ranks call different methods, the next `decode`
+    raises `Disagreement`. With fewer tokens than ranks some ranks store nothing. After an error the cache is unchanged.
+    `nbytes` is that of this rank; all other attributes are the same on all ranks.
 
-    At the edges: with fewer tokens than ranks some ranks hold nothing. An error leaves the cache as it was. Caches
-    that were treated differently on two ranks are found out by the next `decode`. `nbytes` is this rank's; everything
-    else is the same on all of them.
+    Args:
+        batch: rows.
+        heads: key/value heads.
+        width: of the keys.
+        mesh: a `DeviceMesh`.
+        axis: the name or number of an axis of the mesh; a mesh with one axis needs none.
+        value_width: of the values; `width` by default.
+        capacity: tokens of a row on all ranks together, allocated at once; more are refused. None: grows.
+        window: a query at position p attends to the keys p − window + 1 … p; pages before them are reused.
+        dtype: the storage format, as in `qkv.KVCache`.
     """
 
     def __init__(
@@ -71,18 +75,20 @@ class KVCache:
         self._capacity = None if capacity is None else check_size("capacity", capacity)
         self._window = None if window is None else check_size("window", window)
         own = None if self._capacity is None else max(1, int(self._slots(self._capacity)))
-        # No two of a rank's keys that a query sees are this far apart in its slots.
+        # The attended keys of a rank span fewer slots than this.
         ring = None if self._window is None else -(-self._window // self._axis.size)
         self._local = LocalCache(
             batch, heads, width, value_width=value_width, capacity=own, window=ring, dtype=dtype
         )  # fmt: skip
         self._set_rows(np.zeros(self._local.batch, dtype=np.int64), np.zeros(self._local.batch, dtype=np.int64))
-        # The last is the present; the others are what `crop` can go back to as if nothing had happened since.
-        self._pasts = [_History(self._lengths)]
-        self._dtype_device: tuple[torch.dtype, torch.device] | None = None  # of the first tokens, this rank's or not
+        # The last is the present; `crop` can return to the others.
+        self._histories = [_History(self._lengths)]
+        self._dtype_device: tuple[torch.dtype, torch.device] | None = (
+            None  # of the first tokens, even if another rank stores them
+        )
 
     def _set_rows(self, lengths: np.ndarray, longest: np.ndarray) -> None:
-        """longest: what each row has been since it was empty, which says what the rings have let go."""
+        """longest: the largest length of each row since it was empty, which determines what a window has dropped."""
         self._lengths, self._longest = lengths, longest
 
     @property
@@ -120,12 +126,12 @@ class KVCache:
 
     @property
     def length(self) -> int:
-        """How many tokens the longest row was given, on all ranks together; those that a ring has let go count."""
+        """The tokens of the longest row on all ranks together, including those that a window has dropped."""
         return int(self._lengths.max())
 
     @property
     def lengths(self) -> Tensor:
-        """The same for each row, int64 (batch,); a copy."""
+        """The tokens of each row, int64 (batch,); a copy."""
         return torch.from_numpy(self._lengths.copy())
 
     @property
@@ -149,53 +155,64 @@ class KVCache:
         lengths: Any = None,
         padding: Padding = "right",
     ) -> None:
-        """Remember n more tokens; lengths[b] of them for row b, the first ones, or the last with padding="left". Every
-        rank is given all of them, and keeps its own."""
+        """Append n tokens. Every rank is given all of them and stores its own.
+
+        Args:
+            key: (batch, heads, n, width).
+            value: (batch, heads, n, value_width).
+            lengths: how many tokens of each row are real; None for all.
+            padding: the side of the padding, "right" or "left".
+
+        Raises:
+            ShapeError: for wrong shapes, and beyond the capacity.
+        """
         with self._lock:
             check_new_tokens(self, key, value)  # pyright: ignore[reportArgumentType]
             counts, left = check_lengths(lengths, padding, self.batch, key.shape[2])
-            self._check_room(key.shape[2] if counts is None else counts)
-            own_key, own_value, own_counts = self._own(key, value, counts, left)
-            given = self._looked(key, value, counts, left)
+            self._check_capacity(key.shape[2] if counts is None else counts)
+            own_key, own_value, own_counts = self._local_tokens(key, value, counts, left)
+            appended = self._fingerprint(key, value, counts, left)
             self._local.append(own_key, own_value, own_counts)
             self._publish(key, counts)
-            now = self._pasts[-1]
+            now = self._histories[-1]
             if (now.lengths != self._lengths).any():
-                self._pasts.append(_History(self._lengths, now.happened, now.given.plus(given)))
+                self._histories.append(_History(self._lengths, now.events, now.tokens.plus(appended)))
 
     def crop(self, n: int) -> None:
-        """Keep the first n tokens of each row; shorter rows stay as they are.
+        """Keep the first n tokens of each row; shorter rows do not change.
 
-        A ring can go back as long as everything that a query at position n may see is still there, on every rank.
+        Raises:
+            OptionError: for n beyond the length, and if the window has dropped keys that a query at position n attends
+                to.
         """
         n = check_size("n", n, least=0)
         with self._lock:
             if n > self.length:
-                hint = "crop keeps the first n tokens, and cannot make more"
+                hint = "crop keeps the first n tokens"
                 raise OptionError(complaint("n", n, f"at most {self.length}, the cache's length", hint))
-            self._check_still_there(n)
+            self._check_not_dropped(n)
             self._local.crop(int(self._slots(n)))
             lengths = np.minimum(self._lengths, n)
             self._set_rows(lengths, np.where(lengths == 0, 0, self._longest))
             if n == 0:
-                self._pasts = [_History(lengths)]
+                self._histories = [_History(lengths)]
                 return
-            now = self._pasts[-1]
-            self._pasts = [past for past in self._pasts if (past.lengths <= lengths).all()]
-            if not self._pasts or (self._pasts[-1].lengths != lengths).any():
-                self._pasts.append(now.then(f"crop({n})", lengths, now.given))
+            now = self._histories[-1]
+            self._histories = [past for past in self._histories if (past.lengths <= lengths).all()]
+            if not self._histories or (self._histories[-1].lengths != lengths).any():
+                self._histories.append(now.then(f"crop({n})", lengths, now.tokens))
 
     def reorder(self, index: Any) -> None:
-        """Rows become rows[index], as in beam search: some more than once, some not at all, any number of them."""
+        """Replace rows by rows[index], as in beam search: a row may occur more than once or not at all."""
         with self._lock:
             rows = check_rows(index, self.batch)
             self._local.reorder(rows)
             self._set_rows(self._lengths[rows], self._longest[rows])
-            now = self._pasts[-1]
-            self._pasts = [now.then(f"reorder({rows.tolist()})", self._lengths, now.given)]
+            now = self._histories[-1]
+            self._histories = [now.then(f"reorder({rows.tolist()})", self._lengths, now.tokens)]
 
     def fork(self) -> KVCache:
-        """An independent cache with the same tokens. All pages are shared until one of the two writes to one."""
+        """An independent cache with the same tokens; pages are shared until one of the two writes to them."""
         with self._lock:
             other = object.__new__(type(self))
             other._axis, other._capacity, other._window, other._dtype_device = (
@@ -203,15 +220,15 @@ class KVCache:
             )  # fmt: skip
             other._local = self._local.fork()
             other._set_rows(self._lengths.copy(), self._longest.copy())
-            other._pasts = self._pasts.copy()
+            other._histories = self._histories.copy()
             return other
 
     def reset(self) -> None:
-        """Forget everything; the pages are free for new tokens, which may have another dtype."""
+        """Remove all tokens; new tokens may have another dtype."""
         with self._lock:
             self._local.reset()
             self._set_rows(np.zeros_like(self._lengths), np.zeros_like(self._longest))
-            self._pasts = [_History(self._lengths)]
+            self._histories = [_History(self._lengths)]
             self._dtype_device = None
 
     def __copy__(self) -> KVCache:
@@ -221,62 +238,62 @@ class KVCache:
         return self.fork()
 
     def __reduce__(self) -> Any:
-        hint = "it belongs to a process group that is running"
-        raise OptionTypeError(complaint("KVCache", "a request to pickle it", "no pickles", hint))
+        hint = "it belongs to a running process group"
+        raise OptionTypeError(complaint("KVCache", "an attempt to pickle it", "no pickling", hint))
 
     @property
     def _lock(self) -> Any:
         return self._local._pool.lock
 
     def _slots(self, length: Any, rank: int | None = None) -> Any:
-        """How many of the first `length` positions a rank holds."""
+        """How many of the first `length` positions a rank stores."""
         return (length + self._axis.size - 1 - (self._axis.rank if rank is None else rank)) // self._axis.size
 
-    def _check_room(self, more: Any) -> None:
+    def _check_capacity(self, more: Any) -> None:
         longest = int((self._lengths + more).max())
         if self._capacity is not None and longest > self._capacity:
-            wanted = f"at most {self._capacity}: the cache's capacity, over all ranks"
-            hint = "crop or reset it, or make one with capacity=None, which grows"
+            wanted = f"at most {self._capacity}: the capacity of the cache on all ranks"
+            hint = "crop or reset the cache, or make one with capacity=None, which grows"
             raise ShapeError(complaint("key", f"{longest} tokens in all", wanted, hint))
 
-    def _check_still_there(self, n: int) -> None:
-        """Whether no rank's ring has let go what a query at position n could see. Every rank answers for all of them:
-        pages are gone that end `ring` slots before the most that a row has held."""
+    def _check_not_dropped(self, n: int) -> None:
+        """Check that no rank's window has dropped a key that a query at position n attends to. Every rank checks for
+        all ranks: dropped are the pages that end `ring` slots before the longest length of a row."""
         ring = self._local.window
         if self._window is None or ring is None or n == 0:
             return
         for row in np.flatnonzero(self._lengths > n).tolist():
             least = 0
             for rank in range(self._axis.size):
-                gone = max(0, (int(self._slots(self._longest[row], rank)) - ring) // PAGE) * PAGE
-                if gone:  # its first key is at gone·ranks + rank, and the last one before it must be out of sight
-                    least = max(least, (gone - 1) * self._axis.size + rank + self._window)
+                dropped = max(0, (int(self._slots(self._longest[row], rank)) - ring) // PAGE) * PAGE
+                if dropped:  # the last dropped key, at (dropped − 1)·ranks + rank, must be outside of the window
+                    least = max(least, (dropped - 1) * self._axis.size + rank + self._window)
             if n < least:
-                hint = f"the ring (window={self._window}) has let go what a query further back could see"
+                hint = f"window={self._window} has dropped keys that an earlier query attends to"
                 raise OptionError(complaint("n", n, f"at least {least}, or 0", hint))
 
-    def _own(
+    def _local_tokens(
         self, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool
     ) -> tuple[Tensor, Tensor, np.ndarray | None]:
-        """Those of the new tokens that this rank keeps, and how many of them count in each row; None: all."""
+        """The new tokens that this rank stores, and how many of them are real in each row; None: all."""
         n, ranks = key.shape[2], self._axis.size
-        # The place of each row's first token that this rank keeps, among those that count.
+        # The index, among the real tokens of each row, of the first one that this rank stores.
         first = (self._axis.rank - self._lengths) % ranks
         if counts is None and (first == first[0]).all():
-            mine = slice(int(first[0]), None, ranks)
-            return key[:, :, mine], value[:, :, mine], None
+            stored = slice(int(first[0]), None, ranks)
+            return key[:, :, stored], value[:, :, stored], None
         real = np.full_like(self._lengths, n) if counts is None else counts
         own = np.maximum(0, -((first - real) // ranks))
         most = int(own.max())
         skipped = n - real if left else np.zeros_like(real)
-        places = (skipped + first)[:, None] + ranks * np.arange(most)
+        indices = (skipped + first)[:, None] + ranks * np.arange(most)
         rows = torch.arange(len(real), device=key.device)[:, None]
-        at = torch.from_numpy(np.clip(places, 0, max(n - 1, 0))).to(key.device)
+        at = torch.from_numpy(np.clip(indices, 0, max(n - 1, 0))).to(key.device)
         own_key, own_value = (t.transpose(1, 2)[rows, at].transpose(1, 2) for t in (key, value))
         return own_key, own_value, own
 
     def _publish(self, key: Tensor, counts: np.ndarray | None) -> None:
-        """All ranks together hold the new tokens."""
+        """Count the new tokens, which all ranks together have stored."""
         if key.shape[2] == 0 or (counts is not None and not counts.any()):
             return
         if self._dtype_device is None:
@@ -284,13 +301,13 @@ class KVCache:
         lengths = self._lengths + (key.shape[2] if counts is None else counts)
         self._set_rows(lengths, np.maximum(self._longest, lengths))
 
-    def _looked(self, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool) -> Fingerprint:
-        """What tells these new tokens from others; nobody asks a rank that is alone."""
+    def _fingerprint(self, key: Tensor, value: Tensor, counts: np.ndarray | None, left: bool) -> Fingerprint:
+        """The fingerprint of new tokens; a single rank needs none."""
         if self._axis.size == 1:
             return Fingerprint()
-        places = token_phases(self._lengths, key, counts, left)
-        return fingerprint(key, places).plus(fingerprint(value, places), 1j)
+        phases = token_phases(self._lengths, key, counts, left)
+        return fingerprint(key, phases).plus(fingerprint(value, phases), 1j)
 
-    def _agreed(self, mark: str) -> None:
-        """All ranks have compared what they were given, and mark it by the same text."""
-        self._pasts = [self._pasts[-1].then("decode", self._lengths, Fingerprint(), mark)]
+    def _mark_compared(self, mark: str) -> None:
+        """Record that all ranks have compared their tokens; mark: the same text on all of them."""
+        self._histories = [self._histories[-1].then("decode", self._lengths, Fingerprint(), mark)]

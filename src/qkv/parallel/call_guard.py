@@ -1,4 +1,4 @@
-"""What a layer that was dealt out does when it is called: the ranks agree first, and whoever is gone is named."""
+"""Calls of a sharded layer: the ranks compare their arguments first, and a lost rank is named."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from .failure import close_connections, peer_lost, report_lost
 from .fingerprint import mask_text, value_text
 from .transfer import Axis
 
-# What is called from outside: `forward`, and what `generate` calls in its place.
+# The methods that users and `generate` call.
 GUARDED_METHODS = ("forward", "states", "encode", "project")
-# Arguments of which some tokens may be padding, and how the names begin that say which.
+# Arguments that may contain padding, and the prefix of the arguments `lengths` and `keep` that belong to them.
 _PADDING_PREFIXES = {"x": "", "tokens": "", "source": "source_", "target": "target_", "context": "context_"}
-_MAX_NUMBERS = 1 << 20  # numbers of a tensor that are looked at
-_CHECKSUMS = 3  # of each
+_MAX_NUMBERS = 1 << 20  # a larger tensor is compared in part
+_CHECKSUMS = 3  # of each tensor
 _GLOO_ERRORS = ("Timed out", "Connection closed", "unbound_buffer", "Connection reset", "Broken pipe", "gloo", "Socket")
 
 
 class _ActiveAxes(threading.local):
-    """The axes on which a call is under way: what it calls itself has been agreed on."""
+    """The axes on which this thread is inside of a guarded call: inner calls need no agreement."""
 
     def __init__(self) -> None:
         self.axes: set[Any] = set()
@@ -46,20 +46,20 @@ _ACTIVE = _ActiveAxes()
 
 
 class CallGuard:
-    """A method of a layer that was dealt out. Who comes from outside agrees with the other ranks first.
+    """A method of a sharded layer that first compares its arguments with the other ranks.
 
-    It stands in the layer in place of the method, since `save` asks for the class; a copy of the layer gets its own.
+    It is an attribute of the layer and not a subclass, since `save` stores the class; a copy of the layer gets its own.
     """
 
-    def __init__(self, layer: nn.Module, name: str, axis: Axis, before: Callable[..., Any] | None) -> None:
-        self.layer, self.name, self.axis, self.before = layer, name, axis, before
+    def __init__(self, layer: nn.Module, name: str, axis: Axis, original: Callable[..., Any] | None) -> None:
+        self.layer, self.name, self.axis, self.original = layer, name, axis, original
         self.__name__, self.__signature__ = name, inspect.signature(self._method())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CallGuard:
-        return CallGuard(copy.deepcopy(self.layer, memo), self.name, self.axis, copy.deepcopy(self.before, memo))
+        return CallGuard(copy.deepcopy(self.layer, memo), self.name, self.axis, copy.deepcopy(self.original, memo))
 
     def __call__(self, *given: Any, **options: Any) -> Any:
-        # A traced program has no numbers to look at.
+        # A traced program has no numbers to compare.
         if self.axis.group in _ACTIVE.axes or torch.compiler.is_compiling() or in_transform():
             return self._run(given, options)
         _ACTIVE.axes.add(self.axis.group)
@@ -71,7 +71,7 @@ class CallGuard:
             _ACTIVE.axes.discard(self.axis.group)
 
     def _method(self) -> Callable[..., Any]:
-        return getattr(type(self.layer), self.name).__get__(self.layer) if self.before is None else self.before
+        return getattr(type(self.layer), self.name).__get__(self.layer) if self.original is None else self.original
 
     def _run(self, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
         layer = self.layer
@@ -85,33 +85,33 @@ class CallGuard:
         return _wait_for(answer) if isinstance(layer, Attention | FeedForward) else answer
 
     def _agree(self, given: tuple[Any, ...], options: dict[str, Any]) -> None:
-        looks: dict[str, tuple[float, list[int]]] = {}
+        checksums: dict[str, tuple[float, list[int]]] = {}
         try:
             bound = self.__signature__.bind(*given, **options)
             bound.apply_defaults()
-            said = self._said(bound.arguments, looks)
+            arguments = self._arguments(bound.arguments, checksums)
         except (QkvError, MemoryError, RuntimeError, TypeError, ValueError) as error:
             agree(self.axis, error)  # raises it
             raise
-        every = agree(self.axis, said, [number for _, look in looks.values() for number in look])
-        found = (
-            torch.tensor(every, dtype=torch.int64).view(torch.float64).view(self.axis.size, len(looks), _CHECKSUMS + 1)
-        )
-        for place, (argument, (far, _)) in enumerate(looks.items()):
-            each = found[:, place]
-            # A difference of all numbers by the share `far`: the last one is the length of them all.
-            apart = ((each - each[0]).abs() > far * torch.maximum(each[:, -1:], each[0, -1])).any(1)
-            if apart.any():
-                others = apart.nonzero().flatten().tolist()
+        every = agree(self.axis, arguments, [number for _, numbers in checksums.values() for number in numbers])
+        found = torch.tensor(every, dtype=torch.int64).view(torch.float64)
+        found = found.view(self.axis.size, len(checksums), _CHECKSUMS + 1)
+        for index, (argument, (tolerance, _)) in enumerate(checksums.items()):
+            each = found[:, index]
+            # The tolerance is relative to the last number, the norm.
+            differs = ((each - each[0]).abs() > tolerance * torch.maximum(each[:, -1:], each[0, -1])).any(1)
+            if differs.any():
+                others = differs.nonzero().flatten().tolist()
                 which = f"rank{'s' * (len(others) > 1)} {', '.join(map(str, others))}"
-                hint = "every rank calls a layer that was dealt out with the same input"
-                said = f"{argument}: other numbers on {which} than on rank 0"
-                raise Disagreement(f"axis {self.axis.name!r}, rank {self.axis.rank}: {said}. Hint: {hint}.")
+                hint = "call a sharded layer with the same input on every rank"
+                difference = f"{argument}: other numbers on {which} than on rank 0"
+                raise Disagreement(f"axis {self.axis.name!r}, rank {self.axis.rank}: {difference}. Hint: {hint}.")
 
-    def _said(self, arguments: dict[str, Any], looks: dict[str, tuple[float, list[int]]]) -> dict[str, str]:
+    def _arguments(self, arguments: dict[str, Any], checksums: dict[str, tuple[float, list[int]]]) -> dict[str, str]:
+        """What must be equal on all ranks, as texts; checksums of floating-point tensors are added to `checksums`."""
         device, weight = self.axis.device.type, next(self.layer.parameters(), None)
         modes = [module.training for module in self.layer.modules()]
-        said = {
+        texts = {
             "call": f"{type(self.layer).__name__}.{self.name}",
             "training": f"{sum(modes)} of {len(modes)} modules",
             "gradients": str(torch.is_grad_enabled()),
@@ -121,63 +121,63 @@ class CallGuard:
         for argument, thing in _flatten_arguments(arguments, isinstance(self.layer, ConfiguredModule)):
             if isinstance(thing, Tensor):
                 thing = _zero_padding(argument, thing, arguments)
-                if thing.is_floating_point() and len(looks) < 8:  # a ticket has room for so many
-                    bad, looks[argument] = _checksums(thing)
-                    said[f"{argument}, what is not finite"] = bad
-            said[argument] = _describe(thing)
-        return said
+                if thing.is_floating_point() and len(checksums) < 8:  # an agreement has at most 32 numbers
+                    nonfinite, checksums[argument] = _checksums(thing)
+                    texts[f"{argument}, non-finite numbers"] = nonfinite
+            texts[argument] = _describe(thing)
+        return texts
 
 
 @contextlib.contextmanager
 def raising_peer_lost(axis: Axis) -> Iterator[None]:
-    """Torch's own collectives do not say who is missing, nor do they tell the others."""
+    """Turn errors of torch's collectives, which do not name the lost rank, into `PeerLost`."""
     try:
         yield
     except (RuntimeError, dist.DistError) as error:
         if isinstance(error, QkvError) or not any(word in str(error) for word in _GLOO_ERRORS):
             raise
-        # In a ring of blame it is the one who says nothing.
+        # All ranks wait for all others: report the next one, so that the lost rank is the one without a report.
         report_lost(axis, axis.after(1))
         close_connections(axis)
         raise peer_lost(axis, [(axis.after(step), "with") for step in range(1, axis.size)], error) from error
 
 
-def _flatten_arguments(arguments: dict[str, Any], ours: bool) -> Iterator[tuple[str, Any]]:
-    """Arguments, and what dicts of them hold. Lists too, but for our own layers: theirs are each rank's own heads."""
+def _flatten_arguments(arguments: dict[str, Any], own_layer: bool) -> Iterator[tuple[str, Any]]:
+    """Arguments with dicts and lists flattened; not the lists of qkv's layers, which hold each rank's own heads."""
     for argument, thing in arguments.items():
         if isinstance(thing, dict):
             yield from ((f"{argument}[{key!r}]", each) for key, each in thing.items())
-        elif isinstance(thing, list | tuple) and not ours and any(isinstance(each, Tensor) for each in thing):
+        elif isinstance(thing, list | tuple) and not own_layer and any(isinstance(each, Tensor) for each in thing):
             yield from ((f"{argument}[{place}]", each) for place, each in enumerate(thing))
         else:
             yield argument, thing
 
 
 def _describe(thing: Any) -> str:
-    """What must be the same on every rank, in the same words in every process."""
+    """What must be equal on all ranks, as a text that is the same in every process."""
     if isinstance(thing, Mask):
         return mask_text(thing)
     if isinstance(thing, KVCache | LinearState):
         return f"{thing!r} of lengths {thing.lengths.tolist()}"
     if is_tensor(thing) and (thing.is_floating_point() or thing.is_complex()):
-        learns = ", with a gradient" * (thing.requires_grad and torch.is_grad_enabled())
-        return f"{str(thing.dtype).removeprefix('torch.')} {tuple(thing.shape)}{learns}"
+        gradient = ", with a gradient" * (thing.requires_grad and torch.is_grad_enabled())
+        return f"{str(thing.dtype).removeprefix('torch.')} {tuple(thing.shape)}{gradient}"
     if isinstance(thing, dict):
         return f"{{{', '.join(f'{key!r}: {_describe(value)}' for key, value in thing.items())}}}"
     if isinstance(thing, list | tuple):
         parts = [_describe(each) for each in thing]
-        alike = len(parts) > 1 and len(set(parts)) == 1
-        return f"{len(parts)} x {parts[0]}" if alike else f"[{', '.join(parts)}]"
+        equal = len(parts) > 1 and len(set(parts)) == 1
+        return f"{len(parts)} x {parts[0]}" if equal else f"[{', '.join(parts)}]"
     known = thing is None or callable(thing) or hasattr(thing, "__array__")
     if known or isinstance(thing, int | float | complex | str | bytes | torch.dtype):
         return value_text(thing)
-    return type(thing).__qualname__  # others may print their address
+    return type(thing).__qualname__  # the repr may contain an address
 
 
 def _zero_padding(argument: str, tensor: Tensor, given: dict[str, Any]) -> Tensor:
-    """With 0 where there is padding, which may be anything. What is wrong with it the layer says itself."""
-    begin = _PADDING_PREFIXES.get(argument)
-    lengths, keep = (None, None) if begin is None else (given.get(f"{begin}lengths"), given.get(f"{begin}keep"))
+    """The tensor with 0 as padding, since ranks may differ there. Wrong arguments are left to the layer."""
+    prefix = _PADDING_PREFIXES.get(argument)
+    lengths, keep = (None, None) if prefix is None else (given.get(f"{prefix}lengths"), given.get(f"{prefix}keep"))
     if tensor.dim() < 2 or (lengths is None and keep is None):
         return tensor
     n = tensor.shape[1]
@@ -192,46 +192,47 @@ def _zero_padding(argument: str, tensor: Tensor, given: dict[str, Any]) -> Tenso
 
 
 def _checksums(tensor: Tensor) -> tuple[str, tuple[float, list[int]]]:
-    """How many are no numbers; how far two ranks may lie apart; sums with weights that tell rows and columns from each
-    other, and the length. Machines differ in how they round, so that the bits say nothing."""
-    far = max(1e-3, 16 * torch.finfo(tensor.dtype).eps)
+    """The number of non-finite entries; the tolerance; weighted sums, which depend on the order of rows and columns,
+    and the norm. They are compared with a tolerance, since machines round differently."""
+    tolerance = max(1e-3, 16 * torch.finfo(tensor.dtype).eps)
     if not tensor.numel():
-        return "0", (far, [0] * (_CHECKSUMS + 1))
+        return "0", (tolerance, [0] * (_CHECKSUMS + 1))
     rows = tensor.detach().reshape(-1, tensor.shape[-1] if tensor.dim() else 1)
     rows = rows[:: -(-rows.numel() // _MAX_NUMBERS)].double()
-    bad = int(rows.numel() - rows.isfinite().sum())
+    nonfinite = int(rows.numel() - rows.isfinite().sum())
     rows = rows.nan_to_num(0.0, 0.0, 0.0)
     across, along = (_checksum_weights(size, rows.device) for size in rows.shape)
     numbers = torch.cat([(across * (rows @ along)).sum(0), rows.norm().reshape(1)])
-    return str(bad), (far, numbers.cpu().view(torch.int64).tolist())
+    return str(nonfinite), (tolerance, numbers.cpu().view(torch.int64).tolist())
 
 
 def _checksum_weights(size: int, device: torch.device) -> Tensor:
-    """(size, sums) of which no two rows are alike."""
-    turns = torch.tensor([2.0, 3.0, 5.0], dtype=torch.float64, device=device).sqrt()
-    return torch.cos(torch.arange(1, size + 1, dtype=torch.float64, device=device).unsqueeze(1) * turns)
+    """Weights (size, checksums) without two equal rows."""
+    frequencies = torch.tensor([2.0, 3.0, 5.0], dtype=torch.float64, device=device).sqrt()
+    return torch.cos(torch.arange(1, size + 1, dtype=torch.float64, device=device).unsqueeze(1) * frequencies)
 
 
-def _sum_shared_gradients(layer: Attention, place: Axis) -> None:
-    """What all heads read gets everybody's gradients. Here and not once for all: a copy's weights are new ones."""
+def _sum_shared_gradients(layer: Attention, axis: Axis) -> None:
+    """Sum the gradients of weights that all heads use over the ranks. On every call, since a copied layer has new
+    weights."""
     sink, features = getattr(layer, "sink", None), getattr(layer, "map", None)
-    read_by_all: list[Tensor] = list(features.parameters()) if isinstance(features, nn.Module) else []
+    shared: list[Tensor] = list(features.parameters()) if isinstance(features, nn.Module) else []
     if isinstance(sink, Tensor) and sink.numel() == 1:
-        read_by_all.append(sink)
+        shared.append(sink)
 
     def total(grad: Tensor) -> Tensor:
         grad = grad.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(grad, group=place.group)
+        dist.all_reduce(grad, group=axis.group)
         return grad
 
-    for weight in read_by_all:
-        if weight.requires_grad and weight.is_leaf and not hasattr(weight, "_qkv_added_up"):
+    for weight in shared:
+        if weight.requires_grad and weight.is_leaf and not hasattr(weight, "_qkv_gradient_summed"):
             weight.register_hook(total)
-            weight._qkv_added_up = True  # pyright: ignore[reportAttributeAccessIssue]
+            weight._qkv_gradient_summed = True  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _wait_for(answer: Any) -> Any:
-    """A sum that is still under way is another kind of tensor; an operator waits for it."""
+    """An asynchronous tensor of a collective in progress; any operator waits for it."""
     if isinstance(answer, tuple):
         return (_wait_for(answer[0]), *answer[1:])
     return answer.clone() if hasattr(answer, "trigger_wait") else answer

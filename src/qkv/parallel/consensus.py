@@ -1,6 +1,6 @@
-"""Before anything travels, every rank says what it was asked for; where they differ, every rank names the difference.
+"""Before data is sent, all ranks compare their arguments; where they differ, every rank raises the same error.
 
-A rank that refuses its own arguments says so too, so that the others do not wait for it.
+A rank that refuses its own arguments reports that too, so that the others do not wait for it.
 """
 
 from __future__ import annotations
@@ -19,58 +19,61 @@ from ..backends.reference import Result
 from ..errors import Disagreement, OptionError, QkvError, complaint
 from .transfer import AGREEMENT, Axis, Message, Pending, read_axis, start, start_all_gather
 
-_HEADER = 5  # what every ticket begins with
-_MAX_NUMBERS = 32  # numbers that a rank can say
-# How many calls were made on each group: a rank that left one out is told from one whose arguments differ.
+_HEADER = 5  # numbers at the start of every message
+_MAX_NUMBERS = 32  # numbers that a rank can add
+# Calls made on each group: tells a rank that skipped a call from one whose arguments differ.
 _CALLS: Counter[str] = Counter()
 
 
 class PendingAgreement(NamedTuple):
-    """What this rank has said, and what the others are saying; `settle` hears them out."""
+    """An agreement in progress, for `finish_agreement`."""
 
     axis: Axis
-    said: dict[str, str] | Exception
+    arguments: dict[str, str] | Exception
     text: bytes
-    tickets: list[Tensor]
+    messages: list[Tensor]
     pending: Pending
 
 
-def agree(axis: Axis, said: dict[str, str] | Exception, numbers: Sequence[int] = ()) -> list[tuple[int, ...]]:
-    """The numbers of every rank, after all said the same. said: what must be equal, by names that people know, or the
-    error that this rank ends with: then it is raised here, and every other rank raises `Disagreement`."""
-    return finish_agreement(start_agreement(axis, said, numbers))
+def agree(axis: Axis, arguments: dict[str, str] | Exception, numbers: Sequence[int] = ()) -> list[tuple[int, ...]]:
+    """Check that all ranks have the same arguments, and return the numbers of every rank.
+
+    arguments: what must be equal, under the names of the public API, or the error of this rank: then it is raised here,
+    and every other rank raises `Disagreement`. numbers: up to 32, each rank its own.
+    """
+    return finish_agreement(start_agreement(axis, arguments, numbers))
 
 
-def start_agreement(axis: Axis, said: dict[str, str] | Exception, numbers: Sequence[int] = ()) -> PendingAgreement:
-    """The first half of `agree`: tickets are on their way, and there is time to do something else."""
+def start_agreement(axis: Axis, arguments: dict[str, str] | Exception, numbers: Sequence[int] = ()) -> PendingAgreement:
+    """The first half of `agree`: starts the messages, so that this rank can compute meanwhile."""
     name = _group_name(axis)
     _CALLS[name] += 1
-    text = _encode(said).encode()
+    text = _encode(arguments).encode()
     digest = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
-    failed = isinstance(said, Exception)
-    head = [_CALLS[name], int(failed), digest, len(text), len(numbers)]
-    ticket = torch.tensor(
-        [*head, *numbers, *[0] * (_MAX_NUMBERS - len(numbers))], dtype=torch.int64, device=axis.device
+    failed = isinstance(arguments, Exception)
+    header = [_CALLS[name], int(failed), digest, len(text), len(numbers)]
+    message = torch.tensor(
+        [*header, *numbers, *[0] * (_MAX_NUMBERS - len(numbers))], dtype=torch.int64, device=axis.device
     )
-    found, pending = start_all_gather(axis, ticket, AGREEMENT)
-    return PendingAgreement(axis, said, text, found, pending)
+    messages, pending = start_all_gather(axis, message, AGREEMENT)
+    return PendingAgreement(axis, arguments, text, messages, pending)
 
 
-def finish_agreement(announced: PendingAgreement) -> list[tuple[int, ...]]:
-    """The second half: every rank's numbers, or what they do not agree on."""
-    axis, said, text, found, pending = announced
+def finish_agreement(started: PendingAgreement) -> list[tuple[int, ...]]:
+    """The second half of `agree`: returns the numbers of every rank, or raises."""
+    axis, arguments, text, received, pending = started
     pending.wait()
-    tickets = [ticket.tolist() for ticket in found]
-    if any(other[1] for other in tickets) or len({tuple(other[:3]) for other in tickets}) > 1:
-        texts = _exchange_texts(axis, text, [other[3] for other in tickets])
-        if isinstance(said, Exception):
-            raise said
-        raise Disagreement(_describe_difference(axis, tickets, texts))
-    return [tuple(other[_HEADER : _HEADER + other[4]]) for other in tickets]
+    messages = [message.tolist() for message in received]
+    if any(message[1] for message in messages) or len({tuple(message[:3]) for message in messages}) > 1:
+        texts = _exchange_texts(axis, text, [message[3] for message in messages])
+        if isinstance(arguments, Exception):
+            raise arguments
+        raise Disagreement(_describe_difference(axis, messages, texts))
+    return [tuple(message[_HEADER : _HEADER + message[4]]) for message in messages]
 
 
 def agreed_axis(mesh: DeviceMesh | None, axis: str | int | None) -> Axis:
-    """The axis that a call names. Where the mesh has only one, a rank that names another tells the others."""
+    """The axis that a call names. In a mesh with one axis, a rank that names an unknown one tells the others."""
     try:
         return read_axis(mesh, axis)
     except QkvError as error:
@@ -80,12 +83,12 @@ def agreed_axis(mesh: DeviceMesh | None, axis: str | int | None) -> Axis:
 
 
 def agree_before_backward(axis: Axis, result: Result, check: Callable[[], None]) -> Result:
-    """The same answer, whose backward pass begins with an agreement: a rank that makes another call meanwhile, or that
-    `check` refuses, is told of, and nobody waits for what never comes."""
-    held = [tensor for tensor in result if tensor is not None]
+    """The same result, with an agreement at the start of its backward pass: a rank that makes another call instead, or
+    whose `check` raises, causes an error on every rank instead of a timeout."""
+    tensors = [tensor for tensor in result if tensor is not None]
     number = _CALLS[_group_name(axis)]
-    met = iter(_AgreeBeforeBackward.apply(axis, number, check, *held))  # pyright: ignore[reportArgumentType, reportCallIssue]
-    return Result(*(None if tensor is None else next(met) for tensor in result))  # pyright: ignore[reportArgumentType]
+    wrapped = iter(_AgreeBeforeBackward.apply(axis, number, check, *tensors))  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return Result(*(None if tensor is None else next(wrapped) for tensor in result))  # pyright: ignore[reportArgumentType]
 
 
 class _AgreeBeforeBackward(torch.autograd.Function):
@@ -98,7 +101,7 @@ class _AgreeBeforeBackward(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *grads: Tensor | None):  # pyright: ignore[reportIncompatibleMethodOverride]
         if torch.is_grad_enabled():
-            hint = "split calls have first derivatives only"
+            hint = "distributed calls have first derivatives only"
             agree(ctx.axis, OptionError(complaint("create_graph", "True", "False", hint)))  # raises it
         sharing_errors(ctx.axis, ctx.check)
         agree(ctx.axis, {"call": f"the backward pass of call {ctx.number}"})
@@ -109,8 +112,10 @@ def _group_name(axis: Axis) -> str:
     return getattr(axis.group, "group_name", axis.name)
 
 
-def _encode(said: dict[str, str] | Exception) -> str:
-    return f"{type(said).__name__}: {said}" if isinstance(said, Exception) else json.dumps(said)
+def _encode(arguments: dict[str, str] | Exception) -> str:
+    if isinstance(arguments, Exception):
+        return f"{type(arguments).__name__}: {arguments}"
+    return json.dumps(arguments)
 
 
 def _exchange_texts(axis: Axis, text: bytes, lengths: list[int]) -> list[str]:
@@ -121,24 +126,23 @@ def _exchange_texts(axis: Axis, text: bytes, lengths: list[int]) -> list[str]:
     return [bytes(each.tolist()).decode() for each in found]
 
 
-def _describe_difference(axis: Axis, tickets: list[list[int]], texts: list[str]) -> str:
+def _describe_difference(axis: Axis, messages: list[list[int]], texts: list[str]) -> str:
     where = f"axis {axis.name!r}, rank {axis.rank}: "
-    failed = [rank for rank, ticket in enumerate(tickets) if ticket[1]]
+    failed = [rank for rank, message in enumerate(messages) if message[1]]
     if failed:
-        said = "; ".join(f"rank {rank} refused the call: {texts[rank]}" for rank in failed)
-        return f"{where}{said}"
+        return where + "; ".join(f"rank {rank} refused the call: {texts[rank]}" for rank in failed)
     each = [json.loads(text) for text in texts]
     names = [name for name in each[0] if any(other.get(name) != each[0][name] for other in each)]
     names = names or [name for other in each for name in other if name not in each[0]]
-    names = ["call"] if "call" in names else names  # of different calls, the rest says nothing
+    names = ["call"] if "call" in names else names  # different calls have different arguments
     parts = [
         f"{name}: {_group_by_value([other.get(name, 'nothing') for other in each])}" for name in dict.fromkeys(names)
     ]
     if not parts:
-        calls = _group_by_value([f"its call number {ticket[0]}" for ticket in tickets])
+        calls = _group_by_value([f"call number {message[0]}" for message in messages])
         return f"{where}the ranks are not at the same call: {calls}. Hint: every rank has to make the same calls."
-    hint = "every rank gives the same arguments; only the shards of a split tensor are each rank's own"
-    return f"{where}the ranks were given different arguments. {'; '.join(parts)}. Hint: {hint}."
+    hint = "give every rank the same arguments; only the shards of tensors differ"
+    return f"{where}the ranks have different arguments. {'; '.join(parts)}. Hint: {hint}."
 
 
 def _group_by_value(values: list[str]) -> str:
@@ -148,10 +152,10 @@ def _group_by_value(values: list[str]) -> str:
     return ", ".join(f"{value} on rank{'s' * (len(r) > 1)} {', '.join(map(str, r))}" for value, r in ranks.items())
 
 
-def sharing_errors(axis: Axis, make: Any) -> Any:
-    """What `make` gives; if it refuses, the other ranks hear of it before the error goes on."""
+def sharing_errors(axis: Axis, action: Callable[[], Any]) -> Any:
+    """Run an action; if it raises, the other ranks are told before the error propagates."""
     try:
-        return make()
+        return action()
     except (QkvError, MemoryError, RuntimeError) as error:
         agree(axis, error)
         raise

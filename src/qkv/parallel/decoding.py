@@ -1,8 +1,12 @@
-"""One rank's part of a decoder's step: all new queries over the tokens that this rank holds, and how parts are merged.
+"""`decode` with a sharded cache: each rank attends to its own tokens, and the partial results are merged by
+log-sum-exp.
 
-Rank r of R holds position j = s·R + r in slot s. A query at position p sees the slots s ≤ (p − r) // R. Queries R
-positions apart stand one slot apart, as the queries of a chunk do in a cache of its own: the native kernel takes the
-new queries in R strides, each of them causal as it stands, and no mask has to be made for it.
+Only a result and a log-sum-exp for each query are sent, for any length of the context. Before that, while each rank
+computes, the ranks compare their arguments, so that only results of the same call are merged.
+
+Rank r of R has position j = s·R + r in slot s. A query at position p attends to the slots s ≤ (p − r) // R. Queries
+that are R positions apart are one slot apart, like the queries of a chunk in an unsharded cache: the native kernel runs
+the new queries in R strides, each of them causal, without a mask.
 """
 
 from __future__ import annotations
@@ -34,18 +38,23 @@ from .fingerprint import Fingerprint, fingerprint, mask_text, similarity_text, t
 from .transfer import Axis, all_reduce
 
 _UNBOUNDED = 1 << 62
-# Tokens that torch is given at a time.
-_TOKENS_AT_ONCE = 64 * PAGE
+_TOKENS_AT_ONCE = 64 * PAGE  # without the native kernel
+_MAX_NUMBERS_SENT = 1 << 22  # in one message
+# The relative difference of fingerprints that is accepted: more than rounding causes in a deep model (a few ulp), less
+# than one different token causes in a chunk of hundreds.
+_TOLERANCE, _TOLERANCE_ULPS = 0.01, 8
+_COMPARED = ("query", "key", "value", "the cache's tokens")  # three numbers each
+_TRAILER = 1 + 3 * len(_COMPARED)  # numbers after a partial result: a failure flag and the fingerprints
 
 
 def merge_by_lse(parts: list[tuple[Tensor, Tensor]], sink: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Σ_r e^(lse_r) out_r / (Σ_r e^(lse_r) + e^sink) and the logarithm of what is below, in the order of the parts.
+    """Σ_r e^(lse_r) out_r / (Σ_r e^(lse_r) + e^sink) and the logarithm of the denominator, in the order of the parts.
 
-    out_r (…, n, value_width), lse_r (…, n); sink broadcasts to lse. A part that saw nothing is 0 with an lse of −∞, and
-    where all did the answer is 0. What is not finite in a part stays so, however small its weight is.
+    out_r (…, n, value_width), lse_r (…, n); sink broadcasts to lse. An empty part is 0 with an lse of −∞; if all are
+    empty, the result is 0. Non-finite numbers of a part stay non-finite, however small its weight is.
 
     >>> one, three = (torch.tensor([[1.0]]), torch.tensor([0.0])), (torch.tensor([[3.0]]), torch.tensor([0.0]))
-    >>> merged([one, three])
+    >>> merge_by_lse([one, three])
     (tensor([[2.]]), tensor([0.6931]))
     """
     top = parts[0][1] if sink is None else torch.maximum(parts[0][1], sink)
@@ -63,8 +72,8 @@ def merge_by_lse(parts: list[tuple[Tensor, Tensor]], sink: Tensor | None = None)
 
 
 class _QueryPositions(NamedTuple):
-    """Where the new queries stand. first (batch,): the position that the call's query 0 has, or would have. real: which
-    queries of each row count, from skipped[b] to stop[b] - 1."""
+    """The positions of the new queries. first (batch,): the position of query 0, even if it is padding. The real
+    queries of row b are skipped[b] to stop[b] - 1."""
 
     first: np.ndarray
     skipped: np.ndarray
@@ -79,54 +88,55 @@ def _query_positions(step: DecodeInputs) -> _QueryPositions:
 
 
 def attend_native(step: DecodeInputs, cache: KVCache, out: Tensor, lse: Tensor) -> None:
-    """The native kernel on this rank's pages; float32 out (batch, heads_q, n, value_width), lse (batch, heads_q, n)."""
+    """Run the native kernel on this rank's pages; float32 out (batch, heads_q, n, value_width), lse (batch, heads_q,
+    n)."""
     n, ranks, slots = step.extent.len_q, cache.ranks, int(cache._slots(step.extent.len_k))
-    spots, band = _query_positions(step), step.band
+    positions, band = _query_positions(step), step.band
     if band is not None and cache.window is not None:
         band = band.intersect(Band(lower=1 - cache.window))
-    uneven = bool((spots.first % ranks != spots.first[0] % ranks).any())
-    # Rows that stand differently between the ranks' tokens have no common distance in slots.
+    uneven = bool((positions.first % ranks != positions.first[0] % ranks).any())
+    # Rows at different positions modulo the ranks have no common diagonal in slots.
     if band is not None and uneven and band.is_diagonal and n > ranks:
         band = None
     bias = _bias_of_slots(step, cache, (0, slots))
     bias = None if bias is None else bias.to(torch.float32).resolve_neg()
     query = step.query.detach().resolve_neg().to(torch.float32)
-    for i0, i1 in [(0, n)] if band is not None else _query_blocks(step, cache, spots, (0, n), (0, slots)):
-        keep = None if band is not None else _attended_slots(step, cache, spots, (i0, i1), (0, slots))
+    for i0, i1 in [(0, n)] if band is not None else _query_blocks(step, cache, positions, (0, n), (0, slots)):
+        keep = None if band is not None else _attended_slots(step, cache, positions, (i0, i1), (0, slots))
         for first in range(i0, min(i1, i0 + ranks)):
             rows = slice(first, i1, ranks)
             kept = None if keep is None else keep[:, :, first - i0 :: ranks]
             added = bias if bias is None or bias.shape[2] == 1 else bias[:, :, rows]
-            _attend_strided(step, cache, spots, band, query, rows, (kept, added), (out, lse))
+            _attend_strided(step, cache, positions, band, query, rows, (kept, added), (out, lse))
 
 
 def _attend_strided(
     step: DecodeInputs,
     cache: KVCache,
-    spots: _QueryPositions,
+    positions: _QueryPositions,
     band: Band | None,
     query: Tensor,
     rows: slice,
-    beside: tuple[Tensor | None, Tensor | None],
+    keep_and_bias: tuple[Tensor | None, Tensor | None],
     results: tuple[Tensor, Tensor],
 ) -> None:
-    """Every so-manieth query: slot by slot like the queries of a cache of its own."""
+    """Run the kernel on every R-th query: their diagonal advances by one slot, as in an unsharded cache."""
     assert cache_attend is not None
     assert isinstance(step.similarity, Softmax)
     rank, ranks, local = cache._axis.rank, cache.ranks, cache._local
     part = query[:, :, rows]
     count = part.shape[2]
-    # Of this stride's queries, those from begin[b] to end[b] - 1 count.
-    begin = np.clip(_ceil_div(spots.skipped - rows.start, ranks), 0, count)
-    end = np.clip(_ceil_div(spots.stop - rows.start, ranks), begin, count)
+    # The real queries of this stride are begin[b] to end[b] - 1.
+    begin = np.clip(_ceil_div(positions.skipped - rows.start, ranks), 0, count)
+    end = np.clip(_ceil_div(positions.stop - rows.start, ranks), begin, count)
     counts = np.ascontiguousarray(end - begin)
-    away = spots.first + rows.start + begin * ranks - rank
-    places = np.ascontiguousarray(away // ranks)
-    starts, stops, lower, upper = _band_in_slots(band, cache, away, places)
+    distance = positions.first + rows.start + begin * ranks - rank
+    query_slots = np.ascontiguousarray(distance // ranks)
+    starts, stops, lower, upper = _band_in_slots(band, cache, distance, query_slots)
     whole = count == query.shape[2]
     out, lse = results if whole else [part.new_empty((*part.shape[:3], *result.shape[3:])) for result in results]
     scores = (*part.shape[:3], int(cache._slots(step.extent.len_k)))
-    keep, bias = (None if tensor is None else tensor.expand(scores) for tensor in beside)
+    keep, bias = (None if tensor is None else tensor.expand(scores) for tensor in keep_and_bias)
     cache_attend(
         *local._layout.native_args,
         local._table.address,
@@ -137,7 +147,7 @@ def _attend_strided(
         part.stride(),
         out.data_ptr(),
         lse.data_ptr(),
-        places.ctypes.data,
+        query_slots.ctypes.data,
         0 if step.counts is None else counts.ctypes.data,
         step.left,
         local.window or 0,
@@ -160,10 +170,10 @@ def _attend_strided(
 
 
 def _band_in_slots(
-    band: Band | None, cache: KVCache, away: np.ndarray, places: np.ndarray
+    band: Band | None, cache: KVCache, distance: np.ndarray, query_slots: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None, int | None, int | None]:
-    """The band in slots: starts and stops of each row, lower and upper counted from a query's own place. away (batch,):
-    how far the first query stands behind this rank's first token; it is in slot `places`."""
+    """The band in slots: starts and stops of each row, lower and upper relative to the slot of a query. distance
+    (batch,): from this rank's first token to the first query, whose slot is `query_slots`."""
     if band is None:
         return None, None, None, None
     rank, ranks = cache._axis.rank, cache.ranks
@@ -173,17 +183,17 @@ def _band_in_slots(
         else _ceil_div(np.array([_clamp(limit) for limit in limits], dtype=np.int64) - rank, ranks)
         for limits in (band.starts, band.stops)
     )
-    rest = away - places * ranks
+    remainder = distance - query_slots * ranks
     lower, upper = (
-        None if limit is None else _ceil_div(rest + _clamp(limit), ranks) for limit in (band.lower, band.upper)
+        None if limit is None else _ceil_div(remainder + _clamp(limit), ranks) for limit in (band.lower, band.upper)
     )
-    if (rest == rest[0]).all():
+    if (remainder == remainder[0]).all():
         return starts, stops, None if lower is None else int(lower[0]), None if upper is None else int(upper[0])
-    # One query a row: its own limits are the row's.
+    # One query in a row: its limits are those of the row.
     if lower is not None:
-        starts = places + lower if starts is None else np.maximum(starts, places + lower)
+        starts = query_slots + lower if starts is None else np.maximum(starts, query_slots + lower)
     if upper is not None:
-        stops = places + upper if stops is None else np.minimum(stops, places + upper)
+        stops = query_slots + upper if stops is None else np.minimum(stops, query_slots + upper)
     return starts, stops, None, None
 
 
@@ -197,26 +207,26 @@ def _ceil_div(number: np.ndarray, ranks: int) -> np.ndarray:
 
 
 def attend_torch(step: DecodeInputs, cache: KVCache, out: Tensor, lse: Tensor, at: Tensor | None) -> None:
-    """The same with torch alone, piece by piece of the past. With Argmax, lse is the best score and `at` the position
-    of the first key that has it."""
+    """Attend without the native kernel, in pieces of the cache. With Argmax, lse is the best score and `at` the
+    position of the first key that has it."""
     local, dtype = cache._local, compute_dtype(step.query.dtype)
-    spots, ranks = _query_positions(step), cache.ranks
-    ends = cache._slots(spots.first + spots.stop)
-    alike = (ends == ends[0]).all() and (local._table.first == local._table.first[0]).all()
+    positions, ranks = _query_positions(step), cache.ranks
+    ends = cache._slots(positions.first + positions.stop)
+    equal_rows = (ends == ends[0]).all() and (local._table.first == local._table.first[0]).all()
     with torch.autocast(step.query.device.type, enabled=False):
-        for rows in [slice(0, len(ends))] if alike else [slice(b, b + 1) for b in range(len(ends))]:
+        for rows in [slice(0, len(ends))] if equal_rows else [slice(b, b + 1) for b in range(len(ends))]:
             first, stop = int(local._table.first[rows.start]) * PAGE, int(ends[rows.start])
             for lo in range(first, stop, _TOKENS_AT_ONCE):
                 hi = min(stop, lo + _TOKENS_AT_ONCE)
                 pairs = [from_storage(local._read(row, lo, hi)) for row in range(rows.start, rows.stop)]
                 key, value = (torch.stack(ts).to(step.query.device, dtype) for ts in zip(*pairs, strict=True))
                 bias = _bias_of_slots(step, cache, (lo, hi))
-                for i0, i1 in _query_blocks(step, cache, spots, (0, step.extent.len_q), (lo, hi)):
-                    place = rows, slice(None), slice(i0, i1)
-                    query = step.query.detach()[place].to(dtype)
-                    keep = _select_rows(_attended_slots(step, cache, spots, (i0, i1), (lo, hi)), rows)
+                for i0, i1 in _query_blocks(step, cache, positions, (0, step.extent.len_q), (lo, hi)):
+                    block = rows, slice(None), slice(i0, i1)
+                    query = step.query.detach()[block].to(dtype)
+                    keep = _select_rows(_attended_slots(step, cache, positions, (i0, i1), (lo, hi)), rows)
                     if at is not None:
-                        _update_best(query, key, value, keep, (out[place], lse[place], at[place]), lo)
+                        _update_best(query, key, value, keep, (out[block], lse[block], at[block]), lo)
                         continue
                     added = None if bias is None else _select_rows(bias, rows).to(dtype)
                     added = added if added is None or added.shape[2] == 1 else added[:, :, i0:i1]
@@ -226,8 +236,8 @@ def attend_torch(step: DecodeInputs, cache: KVCache, out: Tensor, lse: Tensor, a
                     call = read_inputs(query, key, value, similarity, Dense(keep), added, 0.0, backend, True, False)
                     more = choose(call).run(call)
                     assert more.lse is not None
-                    joined = merge_by_lse([(out[place], lse[place]), (more.out.to(dtype), more.lse.to(dtype))])
-                    out[place], lse[place] = joined
+                    merged = merge_by_lse([(out[block], lse[block]), (more.out.to(dtype), more.lse.to(dtype))])
+                    out[block], lse[block] = merged
     if at is not None:
         at.mul_(ranks).add_(cache._axis.rank)
 
@@ -235,7 +245,7 @@ def attend_torch(step: DecodeInputs, cache: KVCache, out: Tensor, lse: Tensor, a
 def _update_best(
     query: Tensor, key: Tensor, value: Tensor, keep: Tensor, best: tuple[Tensor, Tensor, Tensor], lo: int
 ) -> None:
-    """Where a key of this piece scores higher than all before it, its score, slot and value. NaN stays."""
+    """Store score, slot and value of the keys of this piece that score higher than all before. NaN stays."""
     out, score, at = best
     scores = resolve_ties(dot_products(query, key).masked_fill(~keep, NEG_INF), query, key)
     found, index = scores.max(-1)  # the first of equals; NaN is the largest
@@ -261,48 +271,39 @@ def _bias_of_slots(step: DecodeInputs, cache: KVCache, slots: tuple[int, int]) -
 
 
 def _attended_slots(
-    step: DecodeInputs, cache: KVCache, spots: _QueryPositions, rows: tuple[int, int], slots: tuple[int, int]
+    step: DecodeInputs, cache: KVCache, positions: _QueryPositions, rows: tuple[int, int], slots: tuple[int, int]
 ) -> Tensor:
-    """Which of this rank's tokens each new query sees: (batch or 1, heads or 1, queries, slots)."""
+    """Which of this rank's tokens each new query attends to: (batch or 1, heads or 1, queries, slots)."""
     (i0, i1), (lo, hi), device = rows, slots, step.query.device
     first, last = lo * cache.ranks + cache._axis.rank, (hi - 1) * cache.ranks + cache._axis.rank
     keys = torch.arange(first, last + 1, cache.ranks, device=device)
-    firsts, skipped, stop = (torch.from_numpy(a).to(device)[:, None, None, None] for a in spots)
+    firsts, skipped, stop = (torch.from_numpy(a).to(device)[:, None, None, None] for a in positions)
     if step.counts is None and bool((firsts == firsts[0]).all()):
         firsts, skipped, stop = firsts[:1], skipped[:1], stop[:1]
     queries = torch.arange(i0, i1, device=device)[:, None]
     at = firsts + queries
-    seen = (keys <= at) & (queries >= skipped) & (queries < stop)
+    attended = (keys <= at) & (queries >= skipped) & (queries < stop)
     if cache.window is not None:
-        seen &= keys > at - cache.window
+        attended &= keys > at - cache.window
     if step.mask is not None:
         kept = step.keep(rows, (first, last + 1))
-        seen = seen & (kept if kept.shape[3] == 1 else kept[..., :: cache.ranks])
-    return seen
+        attended = attended & (kept if kept.shape[3] == 1 else kept[..., :: cache.ranks])
+    return attended
 
 
 def _query_blocks(
-    step: DecodeInputs, cache: KVCache, spots: _QueryPositions, rows: tuple[int, int], slots: tuple[int, int]
+    step: DecodeInputs, cache: KVCache, positions: _QueryPositions, rows: tuple[int, int], slots: tuple[int, int]
 ) -> Iterator[tuple[int, int]]:
-    """Queries in blocks whose part of the mask stays small."""
+    """Blocks of queries with a small part of the mask."""
     i0, i1 = rows
     extent = step.extent
     cells = extent.batch * extent.heads * (slots[1] - slots[0]) * cache.ranks
     if (i1 - i0) * cells > MAX_MASK_CELLS:
-        # Most masks are alike for all heads, or for all rows of the batch: one query shows it.
-        cells = max(1, _attended_slots(step, cache, spots, (i0, i0 + 1), slots).numel() * cache.ranks)
+        # Most masks are the same for all heads or batch rows: evaluate one query to see it.
+        cells = max(1, _attended_slots(step, cache, positions, (i0, i0 + 1), slots).numel() * cache.ranks)
     height = max(1, MAX_MASK_CELLS // cells)
     for start in range(i0, i1, height):
         yield start, min(i1, start + height)
-
-
-# Numbers that a rank sends at a time.
-_MAX_NUMBERS_SENT = 1 << 22
-# How far two ranks' tokens may lie apart, as a part of their size: above what rounding does in a deep model, which is
-# some steps of the dtype, and below what another token does in a chunk of hundreds.
-_TOLERANCE, _TOLERANCE_ULPS = 0.01, 8
-_COMPARED = ("query", "key", "value", "the cache's past")  # what is compared, three numbers each
-_TRAILER = 1 + 3 * len(_COMPARED)
 
 
 def decode(
@@ -317,22 +318,30 @@ def decode(
     lengths: Any = None,
     padding: str = "right",
 ) -> Tensor:
-    """Append n tokens to a cache that is spread over ranks, and attend from them to all that it holds.
+    """Append n tokens to a sharded cache, and attend from them to all tokens in it.
 
-    V'_i = Σ_r e^(lse_ri) V'_ri / Σ_r e^(lse_ri), where V'_ri and lse_ri are rank r's answer over its own tokens and the
-    logarithm of the sum below its fraction; a sink joins that sum once. With `Argmax` the best of the ranks' best keys
-    is taken, the lowest position of equals.
-    query (batch, heads_q, n, width), key (batch, heads_kv, n, width), value (…, n, value_width): all new tokens. Every
-    rank makes the same call with the same tokens, and gets the whole answer (batch, heads_q, n, value_width), bit for
-    bit the same. similarity, mask, bias, lengths, padding: as in `qkv.decode`, over the whole context.
-    cache: a `qkv.parallel.KVCache`.
+    V'_i = Σ_r e^(lse_ri) V'_ri / Σ_r e^(lse_ri), where V'_ri and lse_ri are the result and the log-sum-exp of rank r
+    over its own tokens; a sink is added once. With `Argmax` the best of the ranks' best keys is taken, the lowest position
+    among equals.
 
-    Each rank sends batch · heads_q · n · (value_width + 1) numbers, and 13 · R by which tokens are compared, to each
-    other rank, or, from 8 ranks on, to ⌈log₂ R⌉ of them: whatever the context is. At the edges: as in `qkv.decode`; a
-    rank that holds nothing takes part. Ranks that were given different arguments or tokens, or whose caches are not
-    alike, raise `Disagreement` on every rank, with the names of what differs: tokens differ that lie further apart than
-    rounding takes them, 1 % of their size (bfloat16: 6 %). A rank that is gone or late raises `PeerLost` on the others.
-    Every error leaves the cache as it was.
+    Every rank makes the same call with the same tokens and gets the same bits. Each rank sends
+    batch · heads_q · n · (value_width + 1) numbers, and 13 · R that compare the tokens, to each other rank, or, from 8
+    ranks on, to ⌈log₂ R⌉ of them, for any length of the context. Edge cases are as in `qkv.decode`.
+
+    Args:
+        query: all new queries (batch, heads_q, n, width).
+        key: all new keys (batch, heads_kv, n, width).
+        value: all new values (batch, heads_kv, n, value_width).
+        cache: a `qkv.parallel.KVCache`.
+        similarity, mask, bias, lengths, padding: as in `qkv.decode`, over the whole context.
+
+    Returns:
+        The result for all queries, (batch, heads_q, n, value_width).
+
+    Raises:
+        Disagreement: on every rank, if arguments, tokens or caches differ between ranks. Tokens may differ by rounding:
+            1 % of their norm (bfloat16: 6 %).
+        PeerLost: if a rank is lost or does not respond in time. After any error the cache is unchanged.
     """
     cache = _check_cache(cache)
     with cache._lock:
@@ -340,28 +349,28 @@ def decode(
         try:
             step = read_decode_inputs(query, key, value, cast(Any, cache), similarity, mask, bias, lengths, padding)
             _check_device(step, axis)
-            cache._check_room(step.extent.len_q if step.counts is None else step.counts)
-            said = _shared_arguments(step, cache, mask, bias, padding)
-            part = _PartialResult(step, cache)
+            cache._check_capacity(step.extent.len_q if step.counts is None else step.counts)
+            arguments = _shared_arguments(step, cache, mask, bias, padding)
+            partial = _PartialResult(step, cache)
         except (QkvError, MemoryError, RuntimeError, TypeError, ValueError) as error:
             agree(axis, error)  # raises it
             raise
         with torch.no_grad():
-            return _run(step, cache, part, start_agreement(axis, said))
+            return _run(step, cache, partial, start_agreement(axis, arguments))
 
 
-def _run(step: DecodeInputs, cache: KVCache, part: _PartialResult, announced: PendingAgreement) -> Tensor:
-    """Write, attend, hear the others out, and only then say that the tokens are there."""
+def _run(step: DecodeInputs, cache: KVCache, partial: _PartialResult, agreement: PendingAgreement) -> Tensor:
+    """Write, attend, finish the agreement and merge; only then make the new tokens visible."""
     axis, own, failure = cache._axis, None, None
     try:
         try:
-            own = cache._own(step.key, step.value, step.counts, step.left)
-            _append_and_attend(step, cache, own, part)
-        except BaseException as error:  # the others wait for this rank's answer, and hear that there is none
+            own = cache._local_tokens(step.key, step.value, step.counts, step.left)
+            _append_and_attend(step, cache, own, partial)
+        except BaseException as error:  # the other ranks wait for the result: send them the failure
             failure = error
-            part.fail()
-        finish_agreement(announced)
-        out = part.merged(axis, failure)
+            partial.fail()
+        finish_agreement(agreement)
+        out = partial.merge(axis, failure)
     except BaseException:
         cache._local._unreserve()
         raise
@@ -369,7 +378,7 @@ def _run(step: DecodeInputs, cache: KVCache, part: _PartialResult, announced: Pe
     if own[0].shape[2]:
         cache._local._publish(own[0], own[2])
     cache._publish(step.key, step.counts)
-    cache._agreed(part.mark)
+    cache._mark_compared(partial.mark)
     RUNS["parallel.decode"] += 1
     return out
 
@@ -378,17 +387,17 @@ def _check_cache(cache: object) -> KVCache:
     if isinstance(cache, KVCache):
         return cache
     if isinstance(cache, LinearState):
-        reason = "a LinearState is as large for a long context as for a short one, and every rank can hold it whole"
+        reason = "the size of a LinearState does not depend on the context, so that every rank can store the whole"
         hint = "call qkv.decode with it on each rank"
-        said = complaint("cache", "a LinearState", "a qkv.parallel.KVCache", f"{reason}; {hint}")
-        raise BackendRefused(said, (reason,))
-    hint = "qkv.decode attends to a qkv.KVCache" if isinstance(cache, LocalCache) else ""
+        message = complaint("cache", "a LinearState", "a qkv.parallel.KVCache", f"{reason}; {hint}")
+        raise BackendRefused(message, (reason,))
+    hint = "call qkv.decode with a qkv.KVCache" if isinstance(cache, LocalCache) else ""
     raise OptionTypeError(complaint("cache", type(cache).__name__, "a qkv.parallel.KVCache", hint))
 
 
 def _check_device(step: DecodeInputs, axis: Axis) -> None:
     if step.query.device.type != axis.device.type:
-        given, wanted = f"a tensor on {step.query.device}", f"one on the mesh's {axis.device.type}"
+        given, wanted = f"a tensor on {step.query.device}", f"a tensor on the mesh's {axis.device.type}"
         raise OptionError(complaint("query", given, wanted))
 
 
@@ -401,7 +410,7 @@ def _shared_arguments(
         "query": f"{tuple(step.query.shape)} {str(step.query.dtype).removeprefix('torch.')}",
         "cache": repr(cache),
         "lengths of the cache": str(cache._lengths.tolist()),
-        "the cache's past": cache._pasts[-1].happened,
+        "history of the cache": cache._histories[-1].events,
         "similarity": similarity_text(step.similarity),
         "mask": mask_text(mask),
         "bias": "None" if bias is None else value_text(bias),
@@ -411,48 +420,47 @@ def _shared_arguments(
 
 
 class _PartialResult:
-    """What a rank has come to: its answer for each query and a log-sum-exp, or for Argmax the best score and its
-    position; a number that is 0 where all went well, and those that tell its tokens from others."""
+    """The result of a rank over its own tokens: out and log-sum-exp of each query, or for Argmax out, the best score
+    and its position; a failure flag, and the fingerprints of its tokens."""
 
     def __init__(self, step: DecodeInputs, cache: KVCache) -> None:
         self.step = step
-        # Positions are whole numbers up to 2^53.
-        kind = {
+        # float64 stores positions up to 2^53 exactly.
+        options = {
             "dtype": torch.float64 if step.is_argmax else compute_dtype(step.query.dtype),
             "device": step.query.device,
         }
         shape = step.query.shape[:3]
-        self.out, self.lse = torch.zeros(*shape, cache.value_width, **kind), torch.full(shape, NEG_INF, **kind)
-        self.at = torch.zeros(shape, **kind) if step.is_argmax else None
-        # Here, where the others can still be told that there is no room for it.
+        self.out, self.lse = torch.zeros(*shape, cache.value_width, **options), torch.full(shape, NEG_INF, **options)
+        self.at = torch.zeros(shape, **options) if step.is_argmax else None
+        # Allocated here, where the other ranks can still be told if it fails.
         self.answer = step.query.new_empty(self.out.shape)
-        self.end = torch.zeros(_TRAILER, **kind)
+        self.trailer = torch.zeros(_TRAILER, **options)
         self.mark = ""
         if cache.ranks > 1:
-            looks = *_fingerprints(step), cache._pasts[-1].given
-            numbers = [number for each in looks for number in (each.sum.real, each.sum.imag, each.size)]
-            self.end[1:] = torch.tensor(numbers, **kind)
+            prints = *_fingerprints(step), cache._histories[-1].tokens
+            numbers = [number for each in prints for number in (each.sum.real, each.sum.imag, each.norm)]
+            self.trailer[1:] = torch.tensor(numbers, **options)
 
     def fail(self) -> None:
-        self.end[0] = 1
+        self.trailer[0] = 1
 
-    def merge_by_lse(self, axis: Axis, failure: BaseException | None) -> Tensor:
-        """The answer, after the ranks have joined theirs: some rows at a time, so that those of all ranks are never
-        there together."""
+    def merge(self, axis: Axis, failure: BaseException | None) -> Tensor:
+        """The merged result of all ranks: some rows at a time, to bound the memory of messages."""
         shape, width = self.out.shape, self.out.shape[3]
-        held = [t.reshape(-1, w) for t, w in ((self.out, width), (self.lse, 1), (self.at, 1)) if t is not None]
+        tensors = [t.reshape(-1, w) for t, w in ((self.out, width), (self.lse, 1), (self.at, 1)) if t is not None]
         rows, sink = shape[:3].numel(), self._sink()
-        height = max(1, _MAX_NUMBERS_SENT // (width + len(held) - 1))
-        ends = self.end.new_zeros(axis.size, _TRAILER)
-        ends[axis.rank] = self.end
+        height = max(1, _MAX_NUMBERS_SENT // (width + len(tensors) - 1))
+        trailers = self.trailer.new_zeros(axis.size, _TRAILER)
+        trailers[axis.rank] = self.trailer
         for first in range(0, max(1, rows), height):
-            mine = [t[first : first + height] for t in held]
-            sizes = [*(t.numel() for t in mine), ends.numel()]
-            flat = torch.cat([*(t.reshape(-1) for t in mine), ends.reshape(-1)]).to(axis.device)
-            found = all_reduce(axis, flat, lambda every, sizes=sizes: self._joined(every, sizes)).to(self.out.device)
-            out, *others, said = found.split(sizes)
+            own = [t[first : first + height] for t in tensors]
+            sizes = [*(t.numel() for t in own), trailers.numel()]
+            flat = torch.cat([*(t.reshape(-1) for t in own), trailers.reshape(-1)]).to(axis.device)
+            found = all_reduce(axis, flat, lambda every, sizes=sizes: self._reduce(every, sizes)).to(self.out.device)
+            out, *others, end = found.split(sizes)
             if first == 0:
-                every = said.view(-1, _TRAILER).tolist()
+                every = end.view(-1, _TRAILER).tolist()
                 _check_trailers(axis, every, failure, self.step.query.dtype)
                 self.mark = hashlib.blake2b(repr(every).encode(), digest_size=6).hexdigest()
             part: Any = out.view(-1, width), *others
@@ -463,17 +471,17 @@ class _PartialResult:
             self.answer.view(-1, width)[first : first + height] = out
         return self.answer
 
-    def _joined(self, every: list[Tensor], sizes: list[int]) -> Tensor:
-        """What several ranks have come to, as one of them would say it."""
+    def _reduce(self, every: list[Tensor], sizes: list[int]) -> Tensor:
+        """Merge the messages of several ranks into one message."""
         width = self.out.shape[3]
         found = [each.split(sizes) for each in every]
         parts: list[Any] = [(out.view(-1, width), *others) for out, *others, _ in found]
-        ends = torch.stack([each[-1] for each in found]).sum(0)  # each rank has its own place in them
+        trailers = torch.stack([each[-1] for each in found]).sum(0)  # each rank has a row of its own
         whole = merge_by_lse(parts) if self.at is None else _best_of_ranks(parts)
-        return torch.cat([*(t.reshape(-1) for t in whole), ends])
+        return torch.cat([*(t.reshape(-1) for t in whole), trailers])
 
     def _sink(self) -> Tensor | None:
-        """One for each row of the answer."""
+        """The sink of each row of the result."""
         sink = self.step.similarity.sink if isinstance(self.step.similarity, Softmax) else None
         if sink is None:
             return None
@@ -482,8 +490,8 @@ class _PartialResult:
 
 
 def _best_of_ranks(parts: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
-    """The answer, score and place of the rank with the largest score; of equals, of the one whose key stands first. A
-    NaN counts as the largest."""
+    """Result, score and position of the rank with the largest score, the lowest position among equals. NaN counts as
+    the largest."""
     out, score, at = parts[0]
     for other, other_score, other_at in parts[1:]:
         better = (other_score > score) | ((other_score == score) & (other_at < at)) | other_score.isnan()
@@ -494,59 +502,60 @@ def _best_of_ranks(parts: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _argmax_result(best: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """A NaN among the scores is the answer, and where nobody sees anything it is 0."""
+    """NaN where a score is NaN, and 0 where no key is attended."""
     out, score, _ = best
     out = torch.where((score == NEG_INF)[..., None], 0.0, out)
     return torch.where(score.isnan()[..., None], torch.nan, out)
 
 
 def _append_and_attend(
-    step: DecodeInputs, cache: KVCache, own: tuple[Tensor, Tensor, np.ndarray | None], part: _PartialResult
+    step: DecodeInputs, cache: KVCache, own: tuple[Tensor, Tensor, np.ndarray | None], partial: _PartialResult
 ) -> None:
-    """Write this rank's part of the tokens, where nobody sees them yet, and attend to all that it holds."""
+    """Write this rank's new tokens, not visible yet, and attend to all tokens of this rank."""
     key, value, counts = own
     if key.shape[2]:
         cache._local._reserve(key.shape[2], counts)
         cache._local._write(key, value, counts, False)
-    nothing = step.extent.len_q == 0 or (step.counts is not None and not step.counts.any())
-    if nothing or not cache._slots(step.extent.len_k):
+    no_queries = step.extent.len_q == 0 or (step.counts is not None and not step.counts.any())
+    if no_queries or not cache._slots(step.extent.len_k):
         return
     if step.is_argmax or native_reasons_against(step):
-        attend_torch(step, cache, part.out, part.lse, part.at)
+        attend_torch(step, cache, partial.out, partial.lse, partial.at)
     else:
-        attend_native(step, cache, part.out, part.lse)
+        attend_native(step, cache, partial.out, partial.lse)
 
 
-def _check_trailers(axis: Axis, ends: list[list[float]], failure: BaseException | None, dtype: torch.dtype) -> None:
+def _check_trailers(axis: Axis, trailers: list[list[float]], failure: BaseException | None, dtype: torch.dtype) -> None:
+    """Raise if a rank failed or if the fingerprints differ."""
     if failure is not None:
         raise failure
-    failed = [rank for rank, (bad, *_) in enumerate(ends) if bad]
+    failed = [rank for rank, (bad, *_) in enumerate(trailers) if bad]
     if failed:
-        hint = "the cache is as it was on every rank; what went wrong is in that rank's own output"
-        raise Disagreement(
-            f"axis {axis.name!r}, rank {axis.rank}: {_list_ranks(failed)} could not attend. Hint: {hint}."
-        )
-    far = max(_TOLERANCE, _TOLERANCE_ULPS * torch.finfo(dtype).eps)
-    looks = [[Fingerprint(complex(*end[i : i + 2]), end[i + 2]) for i in range(1, _TRAILER, 3)] for end in ends]
-    differ = {  # what, and on which ranks
+        hint = "the cache is unchanged on every rank; see the output of that rank"
+        raise Disagreement(f"axis {axis.name!r}, rank {axis.rank}: {_list_ranks(failed)} failed. Hint: {hint}.")
+    tolerance = max(_TOLERANCE, _TOLERANCE_ULPS * torch.finfo(dtype).eps)
+    prints = [[Fingerprint(complex(*end[i : i + 2]), end[i + 2]) for i in range(1, _TRAILER, 3)] for end in trailers]
+    differing = {  # names and ranks
         name: others
         for at, name in enumerate(_COMPARED)
-        if (others := [rank for rank, each in enumerate(looks) if _differ(each[at], looks[0][at], far)])
+        if (others := [rank for rank, each in enumerate(prints) if _differ(each[at], prints[0][at], tolerance)])
     }
-    if not differ:
+    if not differing:
         return
-    parts = "; ".join(f"{name}: other on {_list_ranks(others)} than on rank 0" for name, others in differ.items())
-    hint = "every rank has to go on with the same token: sample it on one of them, or with the same seed on all"
-    if [*differ] == [_COMPARED[-1]]:
-        hint = "every rank has to append the same tokens: crop them away or reset the cache, and append them again"
+    parts = "; ".join(
+        f"{name}: other numbers on {_list_ranks(others)} than on rank 0" for name, others in differing.items()
+    )
+    hint = "give every rank the same tokens: sample on one rank, or with the same seed on all"
+    if [*differing] == [_COMPARED[-1]]:
+        hint = "append the same tokens on every rank: crop or reset the cache, and append them again"
     where = f"axis {axis.name!r}, rank {axis.rank}"
-    raise Disagreement(f"{where}: the ranks were given different tokens. {parts}. Hint: {hint}.")
+    raise Disagreement(f"{where}: the ranks have different tokens. {parts}. Hint: {hint}.")
 
 
-def _differ(one: Fingerprint, other: Fingerprint, far: float) -> bool:
-    if repr(one) == repr(other):  # NaN is like NaN
+def _differ(one: Fingerprint, other: Fingerprint, tolerance: float) -> bool:
+    if repr(one) == repr(other):  # NaN equals NaN
         return False
-    return not max(abs(one.sum - other.sum), abs(one.size - other.size)) <= far * max(one.size, other.size)
+    return not max(abs(one.sum - other.sum), abs(one.norm - other.norm)) <= tolerance * max(one.norm, other.norm)
 
 
 def _list_ranks(which: list[int]) -> str:
@@ -554,5 +563,5 @@ def _list_ranks(which: list[int]) -> str:
 
 
 def _fingerprints(step: DecodeInputs) -> tuple[Fingerprint, Fingerprint, Fingerprint]:
-    places = token_phases(step.past, step.key, step.counts, step.left)
-    return fingerprint(step.query, places), fingerprint(step.key, places), fingerprint(step.value, places)
+    phases = token_phases(step.past, step.key, step.counts, step.left)
+    return fingerprint(step.query, phases), fingerprint(step.key, phases), fingerprint(step.value, phases)

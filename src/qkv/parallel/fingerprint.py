@@ -1,4 +1,7 @@
-"""What tells tokens from others without sending them: one sum with a phase for each place, and a length."""
+"""Fingerprints by which ranks compare tokens and arguments without sending them.
+
+Tokens: a sum with a phase for each position, and a norm. Arguments: a text, with a hash of tensors and functions.
+"""
 
 from __future__ import annotations
 
@@ -18,86 +21,86 @@ from ..masks.grid import is_tensor
 from ..masks.joined import Joined
 from ..similarity import AnySimilarity
 
-# Of a token at place p the phase is a·p² + b·p, with other a and b for each axis: no permutation and no constant leaves
-# such a sum as it is.
+# The phase at index p of an axis is a·p² + b·p, with different a and b for each axis: permutations and constants change
+# such a sum.
 _PHASES = {"row": (1.9127, 0.7331), "head": (1.3177, 2.1439), "place": (0.8713, 1.6421), "width": (2.3371, 0.3919)}
-_MAX_HASHED_BYTES = 1 << 24  # of a tensor that are hashed
+_MAX_HASHED_BYTES = 1 << 24  # a larger tensor is hashed in part
 _PORTABLE_TYPES = (int, float, complex, str, bytes)  # types whose repr is the same in every process
-_FLOAT32_LIMIT = 1e30  # from which on float32 is not enough for sums
+_FLOAT32_LIMIT = 1e30  # beyond it float32 sums may overflow
 
 
 class TokenPhases(NamedTuple):
-    """Where new tokens stand. turns (batch, n): a complex number of size 1 for each; real (batch, n): which of them
-    count; None: all."""
+    """The phases of new tokens. phasors (batch, n): a complex number of modulus 1 for each; keep (batch, n): which
+    tokens are not padding; None: all."""
 
-    turns: np.ndarray
-    real: Tensor | None
+    phasors: np.ndarray
+    keep: Tensor | None
 
 
 class Fingerprint(NamedTuple):
-    """What tells tokens from others: Σ x e^(iφ), with a phase for each place, and ‖x‖, which is how far such a sum
-    typically lies from that of other tokens. Machines may differ in how they round, so that the bits say nothing."""
+    """Σ x e^(iφ), with a phase for each number, and ‖x‖, the typical difference of such sums of different tokens. They
+    are compared with a tolerance, since machines round differently."""
 
     sum: complex = 0j
-    size: float = 0.0
+    norm: float = 0.0
 
-    def plus(self, other: Fingerprint, turn: complex = 1) -> Fingerprint:
-        """Both as one; turned, where the two must not be exchanged or cancel each other."""
-        return Fingerprint(self.sum + turn * other.sum, math.hypot(self.size, other.size))
+    def plus(self, other: Fingerprint, factor: complex = 1) -> Fingerprint:
+        """The fingerprint of both; a factor tells which is which and prevents that they cancel."""
+        return Fingerprint(self.sum + factor * other.sum, math.hypot(self.norm, other.norm))
 
 
 def token_phases(past: np.ndarray, new: Tensor, counts: np.ndarray | None, left: bool) -> TokenPhases:
-    """The places of new (batch, heads, n, width) behind `past` tokens of each row, however they come in chunks."""
+    """The phases of new tokens (batch, heads, n, width) after `past` tokens of each row; chunks do not change them."""
     n = new.shape[2]
     skipped = n - counts if left and counts is not None else np.zeros_like(past)
     at = np.arange(n) - skipped[:, None]
-    turns = _phasors("row", np.arange(len(past)))[:, None] * _phasors("place", past[:, None] + at)
+    phasors = _phasors("row", np.arange(len(past)))[:, None] * _phasors("place", past[:, None] + at)
     if counts is None:
-        return TokenPhases(turns, None)
-    return TokenPhases(turns, torch.from_numpy((at >= 0) & (at < counts[:, None])).to(new.device))
+        return TokenPhases(phasors, None)
+    return TokenPhases(phasors, torch.from_numpy((at >= 0) & (at < counts[:, None])).to(new.device))
 
 
-def fingerprint(tensor: Tensor, places: TokenPhases) -> Fingerprint:
-    """What tells tensor (batch, heads, n, width) from another. What does not count is not looked at; what is not finite
-    counts as much as all the rest.
+def fingerprint(tensor: Tensor, phases: TokenPhases) -> Fingerprint:
+    """The fingerprint of a tensor (batch, heads, n, width). Padding is ignored; a non-finite number counts as much as
+    all the others together.
 
     >>> key = torch.tensor([3.0, 4.0]).view(1, 1, 2, 1)
-    >>> found, other = (look(each, placed(np.zeros(1), each, None, False)) for each in (key, key.flip(2)))
-    >>> found.size, abs(found.sum - other.sum) > 0.1
+    >>> found, other = (fingerprint(each, token_phases(np.zeros(1), each, None, False)) for each in (key, key.flip(2)))
+    >>> found.norm, abs(found.sum - other.sum) > 0.1
     (5.0, True)
     """
     if tensor.numel() == 0:
         return Fingerprint()
     tensor = tensor.detach().to(compute_dtype(tensor.dtype)).contiguous()
-    found = _phase_sum(tensor, places)
+    found = _phase_sum(tensor, phases)
     if found is None:
         tensor = tensor.double()
-        if places.real is not None:
-            tensor = tensor.masked_fill(~places.real[:, None, :, None], 0.0)
+        if phases.keep is not None:
+            tensor = tensor.masked_fill(~phases.keep[:, None, :, None], 0.0)
         rest = float(torch.linalg.vector_norm(tensor.masked_fill(~tensor.isfinite(), 0.0))) or 1.0
-        found = _phase_sum(torch.nan_to_num(tensor, rest, 2 * rest, -2 * rest), places)
+        found = _phase_sum(torch.nan_to_num(tensor, rest, 2 * rest, -2 * rest), phases)
     return found or Fingerprint(math.nan, math.inf)
 
 
-def _phase_sum(tensor: Tensor, places: TokenPhases) -> Fingerprint | None:
-    """None where the numbers of the dtype end."""
-    sizes = torch.linalg.vector_norm(tensor, dim=-1)
+def _phase_sum(tensor: Tensor, phases: TokenPhases) -> Fingerprint | None:
+    """The fingerprint, or None if sums overflow."""
+    norms = torch.linalg.vector_norm(tensor, dim=-1)
     real, imaginary = _width_phasors(tensor.shape[3], tensor.dtype, tensor.device)
-    sums = torch.complex(tensor @ real, tensor @ imaginary)  # a product with two columns takes five times as long
-    if places.real is not None:
-        away = ~places.real[:, None]
-        sizes, sums = sizes.masked_fill(away, 0.0), sums.masked_fill(away, 0.0)
-    size = float(torch.linalg.vector_norm(sizes))
-    if not size < (_FLOAT32_LIMIT if tensor.dtype is torch.float32 else _FLOAT32_LIMIT**5):
+    sums = torch.complex(tensor @ real, tensor @ imaginary)  # one product with two columns is five times slower
+    if phases.keep is not None:
+        padding = ~phases.keep[:, None]
+        norms, sums = norms.masked_fill(padding, 0.0), sums.masked_fill(padding, 0.0)
+    norm = float(torch.linalg.vector_norm(norms))
+    if not norm < (_FLOAT32_LIMIT if tensor.dtype is torch.float32 else _FLOAT32_LIMIT**5):
         return None
-    heads = (sums.cpu().numpy() * places.turns[:, None]).sum((0, 2))
-    return Fingerprint(complex(heads @ _head_phasors(len(heads))), size)
+    heads = (sums.cpu().numpy() * phases.phasors[:, None]).sum((0, 2))
+    return Fingerprint(complex(heads @ _head_phasors(len(heads))), norm)
 
 
-def _phasors(axis: str, places: np.ndarray) -> np.ndarray:
+def _phasors(axis: str, indices: np.ndarray) -> np.ndarray:
     a, b = _PHASES[axis]
-    at = places.astype(np.float64)
-    return np.exp(1j * ((a * at + b) * at))
+    p = indices.astype(np.float64)
+    return np.exp(1j * ((a * p + b) * p))
 
 
 @lru_cache(maxsize=32)
@@ -107,31 +110,31 @@ def _head_phasors(heads: int) -> np.ndarray:
 
 @lru_cache(maxsize=32)
 def _width_phasors(width: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The real and the imaginary part of a number of size 1 for each place in a token, each (width,)."""
-    turns = torch.from_numpy(_phasors("width", np.arange(width)))
-    return turns.real.to(device, dtype), turns.imag.to(device, dtype)
+    """The real and the imaginary part of the phasors along the width, each (width,)."""
+    phasors = torch.from_numpy(_phasors("width", np.arange(width)))
+    return phasors.real.to(device, dtype), phasors.imag.to(device, dtype)
 
 
 def mask_text(mask: Mask | None) -> str:
-    """The mask in words that are the same in every process, with a mark that tells contents apart."""
+    """The mask as a text that is the same in every process, with hashes of its tensors."""
     if mask is None:
         return "None"
     if isinstance(mask, Joined):
         return f" {mask._sign} ".join(f"({mask_text(part)})" for part in mask.masks)
-    held = [getattr(mask, name, None) for cls in type(mask).__mro__ for name in getattr(cls, "__slots__", ())
+    values = [getattr(mask, name, None) for cls in type(mask).__mro__ for name in getattr(cls, "__slots__", ())
             if not name.startswith("_")]  # fmt: skip
-    marks = [value_text(thing) for thing in held if thing is not None]
-    return f"{type(mask).__name__}({', '.join(marks)})"
+    texts = [value_text(value) for value in values if value is not None]
+    return f"{type(mask).__name__}({', '.join(texts)})"
 
 
 def similarity_text(similarity: AnySimilarity) -> str:
-    """The similarity likewise."""
+    """The similarity as a text that is the same in every process."""
     fields = {name: value for name, value in vars(similarity).items() if name not in ("signature", "kind")}
     return f"{type(similarity).__name__}({', '.join(f'{k}={value_text(v)}' for k, v in fields.items())})"
 
 
 def value_text(thing: Any) -> str:
-    """Numbers as they are, tensors by shape and a mark of the contents, functions by name and a mark of their code."""
+    """A value as a text that is the same in every process: tensors by shape and hash, functions by name and hash."""
     if isinstance(thing, torch.nn.Module):
         return type(thing).__qualname__
     if isinstance(thing, FunctionType):
@@ -146,16 +149,16 @@ def value_text(thing: Any) -> str:
 
 
 def _describe_object(thing: Any) -> str:
-    """A callable object by its class and what it was made with."""
+    """A callable object by its class and its public attributes that are numbers or strings."""
     name = getattr(thing, "__qualname__", None) or type(thing).__qualname__
-    held = {k: v for k, v in getattr(thing, "__dict__", {}).items() if not k.startswith("_")}
-    plain = [f"{k}={v!r}" for k, v in held.items() if isinstance(v, (int, float, str))]
-    return f"{name}({', '.join(plain)})" if plain and name == type(thing).__qualname__ else name
+    public = {k: v for k, v in getattr(thing, "__dict__", {}).items() if not k.startswith("_")}
+    options = [f"{k}={v!r}" for k, v in public.items() if isinstance(v, (int, float, str))]
+    return f"{name}({', '.join(options)})" if options and name == type(thing).__qualname__ else name
 
 
 def _describe_function(function: FunctionType) -> str:
-    """The code of a function with its constants and the plain values that it closes over: the same in every process
-    that runs the same Python, without the address of anything."""
+    """The code of a function with its constants and the numbers, strings and tensors that it closes over: the same in
+    every process that runs the same Python, without addresses."""
     cells = [cell.cell_contents for cell in function.__closure__ or () if _has_value(cell)]
     kept = [
         each
@@ -168,7 +171,7 @@ def _describe_function(function: FunctionType) -> str:
 def _has_value(cell: Any) -> bool:
     try:
         return cell.cell_contents is not None
-    except ValueError:  # a name that was not given a value yet
+    except ValueError:  # an unbound name
         return False
 
 
@@ -182,10 +185,10 @@ def _describe_code(code: CodeType) -> str:
 
 
 def _hash(tensor: Tensor) -> str:
-    """A few signs that differ when the contents do; of a large tensor, when parts of it do."""
+    """A hash of the contents; of a large tensor, of every n-th number."""
     flat = tensor.flatten()
     if flat.numel() * flat.element_size() > _MAX_HASHED_BYTES:
         flat = flat[:: -(-flat.numel() * flat.element_size() // _MAX_HASHED_BYTES)]
-    plain = flat.contiguous().cpu()
-    plain = plain.to(torch.uint8) if plain.dtype is torch.bool else plain
-    return hashlib.blake2b(plain.view(torch.uint8).numpy().tobytes(), digest_size=4).hexdigest()
+    data = flat.contiguous().cpu()
+    data = data.to(torch.uint8) if data.dtype is torch.bool else data
+    return hashlib.blake2b(data.view(torch.uint8).numpy().tobytes(), digest_size=4).hexdigest()

@@ -1,4 +1,4 @@
-"""`attention` over the ranks of a mesh's axis: read the sharded, choose a split, run it."""
+"""`attention` and `explain` over the ranks of a mesh axis: read the shards, choose a strategy, run or describe it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,27 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from ..backends.dispatch import describe
 from ..errors import OptionError, complaint
 from ..functional import Answer, empty_result, restore_shape
-from ..functional import attention as attention_here
+from ..functional import attention as local_attention
+from ..functional import explain as explain_local
 from ..inputs import AttentionInputs
 from ..masks import Mask
 from ..similarity import AnySimilarity
 from .consensus import agree_before_backward, agreed_axis
 from .inputs import ShardedInputs, read_sharded_inputs, unwrap_dtensors
-from .strategy import choose
+from .strategy import (
+    LOCAL,
+    Candidate,
+    SplitChoice,
+    check_backend,
+    choose,
+    link_of,
+    list_candidates,
+    select,
+    undivided_inputs,
+)
 
 
 def attention(
@@ -35,58 +47,122 @@ def attention(
     return_lse: bool = False,
     return_weights: bool = False,
 ) -> Answer:
-    """V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j) over a sequence that is spread over the ranks of an axis.
+    """V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j) over a sequence that is sharded over the ranks of a mesh axis.
 
-    Every rank gives its own shard: query (batch, heads_q, own queries, width), key and value (batch, heads_kv, own
-    keys, …), or three or two dimensions as in `qkv.attention`. Shards are contiguous and in rank order, of any
-    lengths; a rank may have nothing. The answer is that of the rank's own queries. Every rank makes the same call,
-    forward and backward. mesh, axis: a `DeviceMesh` and the name or number of its axis; DTensors bring their mesh.
-    mask: of the whole, in global positions, the same on every rank. bias: (…, own queries or all, all keys).
-    similarity, dropout, backend, return_lse, return_weights: as in `qkv.attention`; backend is what each rank runs. split:
-    how the work is spread; "auto" asks the cost model, and `explain` says what it took and why.
+    Every rank makes the same call with its own shard, forward and backward, and gets the answer for its own queries.
+    Shards are contiguous and in rank order, of any lengths; a rank may have no tokens. Edge cases are as in
+    `qkv.attention`.
 
-    - "ring": blocks of keys and values travel, and softmax's partial answers are merged by log-sum-exp.
-    - "gather": every rank fetches the keys and values that its queries see.
+    Strategies:
+
+    - "ring": blocks of keys and values are sent round a ring; partial results of softmax are merged by log-sum-exp.
+    - "gather": every rank fetches the keys and values that its queries attend to.
     - "heads": tokens are exchanged for heads, so that each rank has the whole sequence for some of the heads.
-    - "scan": sums of features travel instead of keys, whatever the length (`FeatureMap`, `Polynomial`).
-    - "best": each rank finds its best key for every query, and the best of those is taken (`Argmax`).
+    - "scan": sums of features are sent instead of keys, for any length (`FeatureMap`, `Polynomial`).
+    - "argmax": each rank finds its best key for every query, and the best of those is taken (`Argmax`).
 
-    DTensors are answered by DTensors with the query's placements, which are the same for all three: Shard of the
-    sequence along one axis of the mesh, which is then `axis` and need not be named; Shard of heads or of the batch,
-    which do not travel, or Replicate along others. Masks, plain biases and sinks are those of the whole.
+    DTensors give DTensors with the query's placements, which must be those of key and value too: Shard of the sequence
+    along at most one axis of the mesh, which is then `axis`; Shard of heads or of the batch, or Replicate, along
+    others. Masks, plain biases and sinks are those of the whole call.
 
-    What every rank holds whole, such as a learned sink or a bias with one row for all queries, gets the rank's own
-    part of the gradient, as layers do under data parallelism: the sum over the ranks is the gradient.
+    The gradient of what is replicated, such as a learned sink or a bias with one row for all queries, is this rank's
+    part, as in data parallelism: the sum over the ranks is the gradient.
 
-    At the edges: as in `qkv.attention`. Ranks that disagree raise `Disagreement` on every rank, with the names of what
-    differs; a rank that is gone or late raises `PeerLost` on the others, within the process group's timeout.
+    Args:
+        query: this rank's queries (batch, heads_q, own queries, width), or three or two dimensions as in
+            `qkv.attention`.
+        key: this rank's keys (batch, heads_kv, own keys, width).
+        value: this rank's values (batch, heads_kv, own keys, value width).
+        mesh: a `DeviceMesh`; None for DTensors.
+        axis: the name or number of an axis of the mesh; a mesh with one axis needs none.
+        similarity: as in `qkv.attention`.
+        mask: of the whole call, in global positions, the same on every rank.
+        bias: (…, own queries or all queries, all keys).
+        dropout: as in `qkv.attention`.
+        backend: what each rank runs.
+        split: one of the strategies, or "auto": the cost model chooses, and `explain` tells which and why.
+        return_lse: as in `qkv.attention`.
+        return_weights: as in `qkv.attention`.
+
+    Returns:
+        out (batch, heads_q, own queries, value width), and lse and weights if requested.
+
+    Raises:
+        Disagreement: on every rank, if arguments differ between ranks or a rank refuses its own.
+        PeerLost: if a rank is lost, or does not respond within the timeout of the process group.
+        BackendRefused: if the backend or the strategy cannot run the call.
     """
-    opening = unwrap_dtensors(query, key, value, similarity, mask, bias, mesh, axis)
-    query, key, value, similarity, mask, bias, mesh, axis, _ = opening
-    if not opening.travels:  # every rank has whole sequences
+    local = unwrap_dtensors(query, key, value, similarity, mask, bias, mesh, axis)
+    query, key, value, similarity, mask, bias, mesh, axis, _ = local
+    if not local.sequence_is_sharded:
         if split not in ("auto", "heads"):
-            wanted = "'auto' or 'heads' for DTensors whose sequences are whole on every rank"
+            wanted = "'auto' or 'heads' for DTensors whose sequence is not sharded"
             raise OptionError(complaint("split", repr(split), wanted))
-        here = attention_here(
+        answer = local_attention(
             query, key, value, similarity=similarity, mask=mask, bias=bias, dropout=dropout, backend=backend,
             return_lse=return_lse, return_weights=return_weights,
         )  # fmt: skip
-        return opening.closed(here)
-    place = agreed_axis(mesh, axis)
+        return local.wrap(answer)
+    ranks = agreed_axis(mesh, axis)
     sharded = read_sharded_inputs(
-        place, query, key, value, similarity, mask, bias, dropout, backend, split, return_lse, return_weights
+        ranks, query, key, value, similarity, mask, bias, dropout, backend, split, return_lse, return_weights
     )
     extent = sharded.extent
     if not (extent.len_k and extent.len_q and extent.heads and extent.batch):
-        return opening.closed(restore_shape(sharded.call, empty_result(_with_all_keys(sharded))))
+        return local.wrap(restore_shape(sharded.call, empty_result(_with_all_keys(sharded))))
     with torch.autocast(sharded.call.query.device.type, enabled=False):
         result = choose(sharded).run(sharded)
         result = agree_before_backward(sharded.axis, result, _unchanged(sharded)) if sharded.needs_grad else result
-    return opening.closed(restore_shape(sharded.call, result))
+    return local.wrap(restore_shape(sharded.call, result))
+
+
+def explain(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mesh: DeviceMesh | None = None,
+    axis: str | int | None = None,
+    similarity: AnySimilarity | None = None,
+    mask: Mask | None = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    backend: str = "auto",
+    split: str = "auto",
+    return_lse: bool = False,
+    return_weights: bool = False,
+) -> SplitChoice:
+    """What `qkv.parallel.attention` would do: the strategy, its bytes and seconds, and why not the others.
+
+    Every rank has to call it, and all get the same answer; only the agreement is sent. Bytes are exact, counted from
+    the shards and the mask. Seconds are predicted from built-in figures until `qkv.parallel.measure` has measured the
+    axis.
+
+    Args:
+        query, key, value, mesh, axis, similarity, mask, bias, dropout, backend, split, return_lse, return_weights: as
+            in `attention`.
+
+    Raises:
+        The same errors as `attention`.
+    """
+    local = unwrap_dtensors(query, key, value, similarity, mask, bias, mesh, axis)
+    query, key, value, similarity, mask, bias, mesh, axis, _ = local
+    if not local.sequence_is_sharded:
+        choice = explain_local(
+            query, key, value, similarity=similarity, mask=mask, bias=bias, dropout=dropout, backend=backend
+        )
+        return SplitChoice(LOCAL, split, (Candidate(LOCAL, (), seconds=choice.seconds),), choice.call, 1)
+    ranks = agreed_axis(mesh, axis)
+    sharded = read_sharded_inputs(
+        ranks, query, key, value, similarity, mask, bias, dropout, backend, split, return_lse, return_weights, "explain"
+    )
+    check_backend(sharded)
+    candidates, whole = list_candidates(sharded), describe(undivided_inputs(sharded))
+    return SplitChoice(select(sharded, candidates), sharded.split, candidates, whole, ranks.size, link_of(ranks))
 
 
 def _unchanged(sharded: ShardedInputs) -> Callable[[], None]:
-    """Refuses a mask that was written to since now."""
+    """A check that raises if the mask was modified after this call."""
     call = sharded.call._replace(query=None, key=None, value=None, mask=sharded.mask)  # pyright: ignore[reportArgumentType]
     versions = call.mask_versions()
     return lambda: call.check_mask_unchanged(versions)

@@ -1,6 +1,6 @@
-"""`gather`: every rank fetches the keys and values that its queries may see, and runs the call of its own.
+"""The strategy `gather`: every rank fetches the keys and values that its queries may attend to, and runs a local call.
 
-It knows everything that `qkv.attention` knows, and holds as many keys as its queries see.
+It supports everything that `qkv.attention` does, and needs memory for all keys that its queries attend to.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def run(sharded: ShardedInputs) -> Result:
     key, value = _FetchKeys.apply(sharded, sharded.call.key, sharded.call.value)  # pyright: ignore[reportGeneralTypeIssues]
     call, (i0, i1) = sharded.call, sharded.rows
     whole = (0, sharded.extent.len_k) if call.return_weights else (lo, hi)
-    if call.return_weights:  # weights of all keys are asked for, those that nobody sees included
-        room = (0, 0, lo, sharded.extent.len_k - hi)
-        key, value = torch.nn.functional.pad(key, room), torch.nn.functional.pad(value, room)
+    if call.return_weights:  # weights have a column for every key, masked or not
+        padding = (0, 0, lo, sharded.extent.len_k - hi)
+        key, value = torch.nn.functional.pad(key, padding), torch.nn.functional.pad(value, padding)
     mask = None if sharded.mask is None else sharded.mask.part(sharded.extent, (i0, i1), whole)
     bias = sharded.bias
     if bias is not None and bias.shape[3] > 1:
@@ -43,7 +43,7 @@ def run(sharded: ShardedInputs) -> Result:
 
 
 def needed_keys(sharded: ShardedInputs, rank: int) -> tuple[int, int]:
-    """The keys that the queries of a rank may see, in global positions."""
+    """The global positions of the keys that a rank's queries may attend to."""
     rows = sharded.queries.of(rank)
     if rows[0] >= rows[1]:
         return 0, 0
@@ -51,16 +51,16 @@ def needed_keys(sharded: ShardedInputs, rank: int) -> tuple[int, int]:
 
 
 def fetched_keys(sharded: ShardedInputs, rank: int, of: int) -> tuple[int, int]:
-    """The keys of rank `of` that a rank fetches."""
+    """The global positions of the keys that a rank fetches from rank `of`."""
     lo, hi = needed_keys(sharded, rank)
-    start_, stop = sharded.keys.of(of)
-    lo, hi = max(lo, start_), min(hi, stop)
+    first, stop = sharded.keys.of(of)
+    lo, hi = max(lo, first), min(hi, stop)
     return (lo, hi) if lo < hi else (0, 0)
 
 
 class _FetchKeys(torch.autograd.Function):
-    """Keys and values of all ranks, as far as they are seen here; backward, what comes back goes to their owners, who
-    add it up in rank order."""
+    """Fetch the keys and values that this rank needs; in the backward pass their gradients are sent back to their
+    ranks, which add them in rank order."""
 
     @staticmethod
     def forward(ctx, sharded: ShardedInputs, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -70,7 +70,7 @@ class _FetchKeys(torch.autograd.Function):
         lo, hi = needed_keys(sharded, axis.rank)
         found = [t.new_empty((*t.shape[:2], hi - lo, t.shape[3])) for t in (key, value)]
         first = sharded.own_keys[0]
-        sends, receives, places = [], [], []
+        sends, receives, buffers = [], [], []
         for step in range(1, axis.size):
             to, of = axis.after(step), axis.after(-step)
             a, b = fetched_keys(sharded, to, axis.rank)
@@ -79,13 +79,13 @@ class _FetchKeys(torch.autograd.Function):
                 sends.append(Message(to, tensor[:, :, a - first : b - first].contiguous()))
                 buffer = target.new_empty((*target.shape[:2], d - c, target.shape[3]))
                 receives.append(Message(of, buffer))
-                places.append((target, c - lo, d - lo, buffer))
+                buffers.append((target, c - lo, d - lo, buffer))
         pending = start(axis, sends, receives)
         a, b = fetched_keys(sharded, axis.rank, axis.rank)
         for tensor, target in zip((key, value), found, strict=True):
             target[:, :, a - lo : b - lo] = tensor[:, :, a - first : b - first]
         pending.wait()
-        for target, c, d, buffer in places:
+        for target, c, d, buffer in buffers:
             target[:, :, c:d] = buffer
         return found[0], found[1]
 
@@ -95,7 +95,7 @@ class _FetchKeys(torch.autograd.Function):
         axis, call = sharded.axis, sharded.call
         lo, hi = needed_keys(sharded, axis.rank)
         first = sharded.own_keys[0]
-        sends, receives, arrivals = [], [], {}
+        sends, receives, received = [], [], {}
         shapes = call.key.shape, call.value.shape
         whole = [
             torch.zeros((*shape[:2], hi - lo, shape[3]), dtype=call.query.dtype, device=call.query.device)
@@ -106,21 +106,21 @@ class _FetchKeys(torch.autograd.Function):
             to, of = axis.after(step), axis.after(-step)
             a, b = fetched_keys(sharded, axis.rank, to)
             c, d = fetched_keys(sharded, of, axis.rank)
-            for place, grad in enumerate(whole):
+            for index, grad in enumerate(whole):
                 sends.append(Message(to, grad[:, :, a - lo : b - lo].contiguous()))
                 buffer = grad.new_empty((*grad.shape[:2], d - c, grad.shape[3]))
                 receives.append(Message(of, buffer))
-                arrivals[of, place] = (c, d, buffer)
+                received[of, index] = (c, d, buffer)
         start(axis, sends, receives).wait()
         found = []
-        for place, shape in enumerate(shapes):
-            total = whole[place].new_zeros(shape)
+        for index, shape in enumerate(shapes):
+            total = whole[index].new_zeros(shape)
             for rank in range(axis.size):
                 if rank == axis.rank:
                     a, b = fetched_keys(sharded, rank, rank)
-                    part = whole[place][:, :, a - lo : b - lo]
+                    part = whole[index][:, :, a - lo : b - lo]
                 else:
-                    a, b, part = arrivals[rank, place]
+                    a, b, part = received[rank, index]
                 total[:, :, a - first : b - first] += part
             found.append(total)
         return None, found[0], found[1]

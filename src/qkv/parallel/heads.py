@@ -1,8 +1,9 @@
-"""`heads`: tokens are exchanged for heads, so that each rank has the whole sequence of some of the heads.
+"""The strategy `heads`: an all-to-all exchanges tokens for heads, so that each rank has the whole sequence of some
+heads.
 
 Of R ranks, rank r runs the query heads r·H/R to (r + 1)·H/R - 1 and the key/value heads that they read, and sends the
-answers back to those who have the queries. It knows everything that `qkv.attention` knows, for what a rank runs is a
-whole call of fewer heads. A token's numbers travel once, whatever the length.
+results back to the ranks of the queries. It supports everything that `qkv.attention` does, since a rank runs a whole
+call with fewer heads. Each token is sent once, for any length.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ Heads = tuple[tuple[int, int], ...]
 def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
     ranks, heads, heads_kv = sharded.axis.size, sharded.extent.heads, sharded.call.heads_kv
     if heads % ranks:
-        return (f"{heads} query heads cannot be dealt out evenly to {ranks} ranks",)
+        return (f"{heads} query heads cannot be divided evenly among {ranks} ranks",)
     if heads_kv and heads_kv % ranks and ranks % heads_kv:
-        return (f"{heads_kv} key/value heads cannot be dealt out evenly to {ranks} ranks, nor {ranks} ranks to them",)
+        return (
+            f"{heads_kv} key/value heads cannot be divided evenly among {ranks} ranks, nor {ranks} ranks among them",
+        )
     return ()
 
 
@@ -44,7 +47,7 @@ def query_heads(heads: int, ranks: int) -> Heads:
 
 
 def kv_heads(heads_kv: int, ranks: int) -> Heads:
-    """The key/value heads that each rank's query heads read: where there are fewer than ranks, several sharded one.
+    """The key/value heads that each rank's query heads read: where there are fewer than ranks, several ranks share one.
 
     >>> kv_heads(2, 4)
     ((0, 1), (0, 1), (1, 2), (1, 2))
@@ -55,7 +58,7 @@ def kv_heads(heads_kv: int, ranks: int) -> Heads:
 
 
 class HeadShards(NamedTuple):
-    """How a tensor (batch, heads, rows, …) is spread: rank r has all heads of rows.of(r), or heads[r] of all rows."""
+    """How a tensor (batch, heads, rows, …) is sharded: rank r has all heads of rows.of(r), or heads[r] of all rows."""
 
     heads: Heads
     rows: Shards
@@ -66,21 +69,18 @@ def run(sharded: ShardedInputs) -> Result:
     call, extent, ranks = sharded.call, sharded.extent, sharded.axis.size
     of_queries = HeadShards(query_heads(extent.heads, ranks), sharded.queries)
     of_keys = HeadShards(kv_heads(call.heads_kv, ranks), sharded.keys)
-    inputs, deals, learns = (
-        [call.query, call.key, call.value],
-        [of_queries, of_keys, of_keys],
-        [*sharded.requires_grad[:3]],
-    )
+    inputs, requires_grad = [call.query, call.key, call.value], [*sharded.requires_grad[:3]]
+    layouts = [of_queries, of_keys, of_keys]
     own = of_queries.heads[sharded.axis.rank]
     bias = sharded.bias
-    spread = None if bias is None else _shard_bias(sharded, bias, of_queries.heads)
-    if spread is not None:
-        inputs.append(spread[0])
-        deals.append(spread[1])
-        learns.append(sharded.requires_grad[3])
-    query, key, value, *rest = _ToHeads.apply(sharded.axis, deals, learns, *inputs)  # pyright: ignore[reportGeneralTypeIssues]
-    if spread is not None:
-        bias = _expand_rows(rest[0], spread[1].rows, sharded.queries)
+    sharded_bias = None if bias is None else _shard_bias(sharded, bias, of_queries.heads)
+    if sharded_bias is not None:
+        inputs.append(sharded_bias[0])
+        layouts.append(sharded_bias[1])
+        requires_grad.append(sharded.requires_grad[3])
+    query, key, value, *rest = _ToHeads.apply(sharded.axis, layouts, requires_grad, *inputs)  # pyright: ignore[reportGeneralTypeIssues]
+    if sharded_bias is not None:
+        bias = _expand_rows(rest[0], sharded_bias[1].rows, sharded.queries)
     elif bias is not None and bias.shape[1] > 1:
         bias = bias[:, own[0] : own[1]]
     every = (0, extent.len_q), (0, extent.len_k)
@@ -89,24 +89,24 @@ def run(sharded: ShardedInputs) -> Result:
     whole = read_inputs(
         query, key, value, similarity, mask, bias, call.dropout, call.backend, call.return_lse, call.return_weights
     )
-    # A backend may give a log-sum-exp that nobody asked for: it stays here.
-    asked = True, call.return_lse, call.return_weights
-    result = [tensor for tensor, wanted in zip(choose(whole).run(whole), asked, strict=True) if wanted]
+    # A backend may return a log-sum-exp that was not requested: it is not sent.
+    requested = True, call.return_lse, call.return_weights
+    result = [tensor for tensor, needed in zip(choose(whole).run(whole), requested, strict=True) if needed]
     out, *back = _ToTokens.apply(sharded.axis, [of_queries] * len(result), *result)  # pyright: ignore[reportGeneralTypeIssues]
     return Result(out, back[0] if call.return_lse else None, back[-1] if call.return_weights else None)
 
 
 def _shard_bias(sharded: ShardedInputs, bias: Tensor, heads: Heads) -> tuple[Tensor, HeadShards] | None:
-    """The bias of this rank's queries, and how it is dealt out; None if all ranks have the same row for all queries.
+    """The bias of this rank's queries, and how it is sharded; None if all ranks have the same row for all queries.
 
-    Ranks may have written theirs in different ways, with axes of 1 for what is the same along them.
+    Ranks may have biases of different shapes, with sizes of 1 that are broadcast.
     """
     shapes = agree(sharded.axis, {"call": "the shapes of the bias"}, tuple(bias.shape))
     lengths = [sharded.queries.edges[rank + 1] - sharded.queries.edges[rank] for rank in range(sharded.axis.size)]
     if all(shape[2] == 1 for shape in shapes) and max(lengths) > 1:
         return None
-    batch, of_heads, _, keys = (max(shape[place] for shape in shapes) for place in range(4))
-    # One row that stands for several travels as one.
+    batch, of_heads, _, keys = (max(shape[index] for shape in shapes) for index in range(4))
+    # A row that is broadcast is sent once.
     rows = [min(shape[2], length) for shape, length in zip(shapes, lengths, strict=True)]
     own = bias[:, :, : rows[sharded.axis.rank]].expand(batch, of_heads, -1, keys)
     return own, HeadShards(heads if of_heads > 1 else ((0, 1),) * sharded.axis.size, Shards.of_lengths(rows))
@@ -123,25 +123,26 @@ def _ranges(shards: Shards) -> list[tuple[int, int]]:
     return [shards.of(rank) for rank in range(len(shards.edges) - 1)]
 
 
-def to_heads(axis: Axis, deals: list[HeadShards], tensors: list[Tensor]) -> list[Tensor]:
+def to_heads(axis: Axis, layouts: list[HeadShards], tensors: list[Tensor]) -> list[Tensor]:
     """All heads of this rank's rows → this rank's heads of all rows."""
-    outgoing = [[t[:, a:b] for a, b in deal.heads] for deal, t in zip(deals, tensors, strict=True)]
+    outgoing = [[t[:, a:b] for a, b in layout.heads] for layout, t in zip(layouts, tensors, strict=True)]
     shapes = []
-    for deal, tensor in zip(deals, tensors, strict=True):
-        a, b = deal.heads[axis.rank]
-        shapes.append([(tensor.shape[0], b - a, i1 - i0, *tensor.shape[3:]) for i0, i1 in _ranges(deal.rows)])
+    for layout, tensor in zip(layouts, tensors, strict=True):
+        a, b = layout.heads[axis.rank]
+        shapes.append([(tensor.shape[0], b - a, i1 - i0, *tensor.shape[3:]) for i0, i1 in _ranges(layout.rows)])
     return [torch.cat(parts, dim=2) for parts in _all_to_all(axis, outgoing, shapes)]
 
 
-def to_tokens(axis: Axis, deals: list[HeadShards], tensors: list[Tensor]) -> list[Tensor]:
+def to_tokens(axis: Axis, layouts: list[HeadShards], tensors: list[Tensor]) -> list[Tensor]:
     """This rank's heads of all rows → all heads of this rank's rows; where several ranks have a head, their sum."""
-    outgoing = [[t[:, :, a:b] for a, b in _ranges(deal.rows)] for deal, t in zip(deals, tensors, strict=True)]
+    outgoing = [[t[:, :, a:b] for a, b in _ranges(layout.rows)] for layout, t in zip(layouts, tensors, strict=True)]
     shapes = []
-    for deal, tensor in zip(deals, tensors, strict=True):
-        i0, i1 = deal.rows.of(axis.rank)
-        shapes.append([(tensor.shape[0], b - a, i1 - i0, *tensor.shape[3:]) for a, b in deal.heads])
+    for layout, tensor in zip(layouts, tensors, strict=True):
+        i0, i1 = layout.rows.of(axis.rank)
+        shapes.append([(tensor.shape[0], b - a, i1 - i0, *tensor.shape[3:]) for a, b in layout.heads])
     return [
-        _join_heads(deal.heads, parts) for deal, parts in zip(deals, _all_to_all(axis, outgoing, shapes), strict=True)
+        _join_heads(layout.heads, parts)
+        for layout, parts in zip(layouts, _all_to_all(axis, outgoing, shapes), strict=True)
     ]
 
 
@@ -151,52 +152,52 @@ def _join_heads(heads: Heads, parts: list[Tensor]) -> Tensor:
     dtype = parts[0].dtype
     shape = parts[0].shape[0], max(b for _, b in heads), *parts[0].shape[2:]
     total = parts[0].new_zeros(shape, dtype=compute_dtype(dtype))
-    for (a, b), part in zip(heads, parts, strict=True):  # in rank order, so that bits do not depend on who came first
+    for (a, b), part in zip(heads, parts, strict=True):  # in rank order, so that the bits do not depend on timing
         total[:, a:b] += part
     return total.to(dtype)
 
 
 def _all_to_all(axis: Axis, outgoing: list[list[Tensor]], shapes: list[list[tuple[int, ...]]]) -> list[list[Tensor]]:
-    """outgoing[t][r] goes to rank r; of each t, what came from every rank, in rank order."""
+    """Send outgoing[t][r] to rank r; return for each t what every rank sent, in rank order."""
     found = []
     for parts, each in zip(outgoing, shapes, strict=True):
         own = axis.rank
         found.append([parts[own] if rank == own else parts[own].new_empty(each[rank]) for rank in range(axis.size)])
     sends, receives = [], []
     for step in range(1, axis.size):
-        to, of = axis.after(step), axis.after(-step)
+        to, source = axis.after(step), axis.after(-step)
         sends += [Message(to, parts[to].contiguous()) for parts in outgoing]
-        receives += [Message(of, parts[of]) for parts in found]
+        receives += [Message(source, parts[source]) for parts in found]
     start(axis, sends, receives).wait()
     return found
 
 
 class _ToHeads(torch.autograd.Function):
-    """learns: which tensors want gradients; the others send none back."""
+    """requires_grad: of each tensor; gradients of the others are not sent."""
 
     @staticmethod
-    def forward(ctx, axis: Axis, deals: list[HeadShards], learns: list[bool], *tensors: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.axis, ctx.deals, ctx.learns = axis, deals, learns
-        found = to_heads(axis, deals, list(tensors))
-        ctx.mark_non_differentiable(*(t for t, learn in zip(found, learns, strict=True) if not learn))
+    def forward(ctx, axis: Axis, layouts: list[HeadShards], requires_grad: list[bool], *tensors: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.axis, ctx.layouts, ctx.needs_gradient = axis, layouts, requires_grad
+        found = to_heads(axis, layouts, list(tensors))
+        ctx.mark_non_differentiable(*(t for t, needed in zip(found, requires_grad, strict=True) if not needed))
         return tuple(found)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, *grads: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        wanted = [place for place, learn in enumerate(ctx.learns) if learn]
-        found = to_tokens(ctx.axis, [ctx.deals[p] for p in wanted], [grads[p] for p in wanted])
+        wanted = [index for index, needed in enumerate(ctx.needs_gradient) if needed]
+        found = to_tokens(ctx.axis, [ctx.layouts[p] for p in wanted], [grads[p] for p in wanted])
         back = dict(zip(wanted, found, strict=True))
-        return None, None, None, *(back.get(place) for place in range(len(grads)))
+        return None, None, None, *(back.get(index) for index in range(len(grads)))
 
 
 class _ToTokens(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, axis: Axis, deals: list[HeadShards], *tensors: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.axis, ctx.deals = axis, deals
-        return tuple(to_tokens(axis, deals, list(tensors)))
+    def forward(ctx, axis: Axis, layouts: list[HeadShards], *tensors: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.axis, ctx.layouts = axis, layouts
+        return tuple(to_tokens(axis, layouts, list(tensors)))
 
     @staticmethod
     @once_differentiable
     def backward(ctx, *grads: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
-        return None, None, *to_heads(ctx.axis, ctx.deals, list(grads))
+        return None, None, *to_heads(ctx.axis, ctx.layouts, list(grads))

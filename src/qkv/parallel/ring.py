@@ -1,8 +1,13 @@
-"""Who works on which queries, and which keys travel where and when: settled by sizes and the mask, alike on every rank.
+"""The strategy `ring`: keys and values are sent round a ring, and partial results of softmax are merged by log-sum-exp.
 
-Under a causal mask the last rank would have most to do. So every rank keeps the first half of its queries and works on
-the second half of the rank that stands as far from the other end: rank r and rank R − 1 − r together have as much to do
-as any other two, and each does half of it. Keys and values stay where they are.
+    lse = log Σ_c exp(lse_c)        out = Σ_c exp(lse_c − lse) out_c        over the blocks c of keys
+
+While a rank computes with one block, it receives the next. Only the keys that a rank's queries may attend to are sent,
+in pieces, so that a rank needs little memory besides its own shard.
+
+Under a causal mask the last rank would have the most work. So every rank keeps the first half of its queries and works
+on the second half of its partner's: rank r and rank R − 1 − r together have as much work as any other pair, and each
+does half of it. Keys and values stay on their ranks.
 """
 
 from __future__ import annotations
@@ -28,30 +33,33 @@ from ..similarity import Softmax
 from .inputs import ShardedInputs, compute_dtype_of
 from .transfer import RESULTS, Message, Pending, start
 
-Run = tuple[int, int]
-MIN_PIECE, MAX_PIECES = 1024, 64  # tokens of a message at least, and messages for a shard at most
-MAX_BALANCED_RATIO = 0.95  # queries change places where the busiest rank has no more than this part of its work left
+Range = tuple[int, int]
+MIN_PIECE, MAX_PIECES = 1024, 64  # tokens of a message, and messages of a shard
+MAX_BALANCED_RATIO = 0.95  # partners exchange queries if that reduces the work of the busiest rank by this factor
 
 
 class RingStep(NamedTuple):
-    """The number-th piece between ranks that stand `distance` apart round the ring."""
+    """The number-th piece that every rank sends to the rank `distance` after it."""
 
     distance: int
     number: int
 
 
 class Schedule:
-    """What every rank does. rows: for each rank the queries that it keeps and those of its partner that it works on."""
+    """Which queries every rank works on, and which keys it sends and receives in each step; the same on every rank.
+
+    rows: for each rank the queries that it keeps and those of its partner that it works on.
+    """
 
     def __init__(self, sharded: ShardedInputs) -> None:
         self._sharded = sharded
         self._size = sharded.axis.size
-        plain = [(sharded.queries.of(rank), (0, 0)) for rank in range(self._size)]
+        own = [(sharded.queries.of(rank), (0, 0)) for rank in range(self._size)]
         swapped = [self._halved(rank) for rank in range(self._size)]
         self.swaps = (
-            self._size > 1 and sharded.bias is None and self._most(swapped) < MAX_BALANCED_RATIO * self._most(plain)
+            self._size > 1 and sharded.bias is None and self._most(swapped) < MAX_BALANCED_RATIO * self._most(own)
         )
-        self.rows: list[tuple[Run, Run]] = swapped if self.swaps else plain
+        self.rows: list[tuple[Range, Range]] = swapped if self.swaps else own
         longest = max(stop - start for start, stop in map(sharded.keys.of, range(self._size)))
         self.piece = max(MIN_PIECE, -(-longest // MAX_PIECES))
 
@@ -63,19 +71,19 @@ class Schedule:
         start, stop = self._sharded.queries.of(rank)
         return stop if self.partner(rank) == rank else start + (stop - start + 1) // 2
 
-    def _halved(self, rank: int) -> tuple[Run, Run]:
+    def _halved(self, rank: int) -> tuple[Range, Range]:
         partner, start = self.partner(rank), self._sharded.queries.of(rank)[0]
         kept = start, self.half(rank)
         return kept, (0, 0) if partner == rank else (self.half(partner), self._sharded.queries.of(partner)[1])
 
-    def _most(self, rows: list[tuple[Run, Run]]) -> int:
+    def _most(self, rows: list[tuple[Range, Range]]) -> int:
         return max(sum(map(self._work, runs)) for runs in rows)
 
-    def _work(self, run: Run) -> int:
+    def _work(self, run: Range) -> int:
         return self.pairs(run, (0, self._sharded.extent.len_k))
 
-    def pairs(self, rows: Run, keys: Run) -> int:
-        """How many pairs of these queries and keys the mask leaves, as far as it is known as runs."""
+    def pairs(self, rows: Range, keys: Range) -> int:
+        """How many of these pairs the mask allows, as far as it is a band."""
         if rows[0] >= rows[1] or keys[0] >= keys[1]:
             return 0
         band = self._band
@@ -84,7 +92,7 @@ class Schedule:
 
     @cached_property
     def _band(self) -> Band:
-        """What is known of the mask as runs of keys; the rest of it is taken to be spread evenly."""
+        """The parts of the mask that are bands; other parts are assumed to mask the same fraction everywhere."""
         band, parts = Band(), () if self._sharded.mask is None else self._sharded.mask.parts()
         for part in parts:
             own: Band | None = part.band(self._sharded.extent) if isinstance(part, Mask) else None
@@ -92,8 +100,8 @@ class Schedule:
         return band
 
     @cached_property
-    def _seen(self) -> list[list[Run]]:
-        """For each rank the keys that the queries it works on may see: two runs, of which each may be empty."""
+    def _attended(self) -> list[list[Range]]:
+        """For each rank the keys that the queries it works on may attend to: two ranges, which may be empty."""
         mask, extent = self._sharded.mask, self._sharded.extent
         everything = 0, extent.len_k
         return [
@@ -104,12 +112,12 @@ class Schedule:
             for both in self.rows
         ]
 
-    def pieces(self, rank: int, of: int) -> list[Run]:
-        """The keys of rank `of` that a rank needs for the queries it works on, in messages."""
+    def pieces(self, rank: int, of: int) -> list[Range]:
+        """The keys of rank `of` that a rank needs for the queries it works on, divided into messages."""
         first, last = self._sharded.keys.of(of)
-        cut = [(max(lo, first), min(hi, last)) for lo, hi in self._seen[rank]]
+        cut = [(max(lo, first), min(hi, last)) for lo, hi in self._attended[rank]]
         runs = sorted(run for run in cut if run[0] < run[1])
-        joined: list[Run] = []
+        joined: list[Range] = []
         for lo, hi in runs:
             if joined and lo <= joined[-1][1]:
                 joined[-1] = joined[-1][0], max(hi, joined[-1][1])
@@ -118,89 +126,91 @@ class Schedule:
         return [(lo, min(lo + self.piece, stop)) for start, stop in joined for lo in range(start, stop, self.piece)]
 
     @cached_property
-    def _pieces(self) -> dict[tuple[int, int], list[Run]]:
+    def _pieces(self) -> dict[tuple[int, int], list[Range]]:
         ranks = range(self._size)
         return {(rank, of): self.pieces(rank, of) for rank in ranks for of in ranks if rank != of}
 
     @cached_property
     def steps(self) -> list[RingStep]:
-        """In this order on every rank, so that nobody waits for a message that is sent after one he has yet to get."""
+        """All steps, in the same order on every rank, which prevents deadlocks."""
         found = []
         for distance in range(1, self._size):
             most = max(len(self._pieces[(rank + distance) % self._size, rank]) for rank in range(self._size))
             found += [RingStep(distance, number) for number in range(most)]
         return found
 
-    def arrives(self, rank: int, step: RingStep) -> Run | None:
-        """The keys that a rank gets in a step, from the rank `distance` before it."""
+    def received(self, rank: int, step: RingStep) -> Range | None:
+        """The keys that a rank receives in a step, from the rank `distance` before it."""
         return _get(self._pieces[rank, (rank - step.distance) % self._size], step.number)
 
-    def leaves(self, rank: int, step: RingStep) -> Run | None:
+    def sent(self, rank: int, step: RingStep) -> Range | None:
         """The keys that a rank sends in a step, to the rank `distance` after it."""
         return _get(self._pieces[(rank + step.distance) % self._size, rank], step.number)
 
 
-def _get(pieces: list[Run], number: int) -> Run | None:
+def _get(pieces: list[Range], number: int) -> Range | None:
     return pieces[number] if number < len(pieces) else None
 
 
-TILE_NUMBERS = 1 << 18  # numbers of an answer that are held beside those that were merged
+TILE_NUMBERS = 1 << 18  # numbers of a partial result that is not merged yet
 
 
 class Rows(NamedTuple):
-    """Queries in global positions, and all that belongs to them. out, lse: being merged in the forward pass, final in
-    the backward pass, in which grad_out and grad_lse come back and by_query is added to. bias: of these rows, or None.
+    """Queries at global positions with their results and gradients.
+
+    out, lse: partial in the forward pass, final in the backward pass. grad_out, grad_lse: incoming gradients.
+    grad_query: is added to. bias: of these rows, or None.
     """
 
-    rows: Run
+    positions: Range
     query: Tensor
     out: Tensor
     lse: Tensor
     grad_out: Tensor | None
     grad_lse: Tensor | None
-    by_query: Tensor | None
+    grad_query: Tensor | None
     bias: Tensor | None
 
-    def cut(self, start: int, stop: int) -> Rows:
-        """Some of them, counted from the first."""
-        part = slice(start, stop)
+    def narrow(self, first: int, stop: int) -> Rows:
+        """The rows first to stop - 1, counted from the first of these rows."""
+        part = slice(first, stop)
         bias = self.bias
         if bias is not None and bias.shape[2] > 1:
             bias = bias[:, :, part]
         return Rows(
-            (self.rows[0] + start, self.rows[0] + stop),
+            (self.positions[0] + first, self.positions[0] + stop),
             self.query[:, :, part],
             self.out[:, :, part],
             self.lse[:, :, part],
             None if self.grad_out is None else self.grad_out[:, :, part],
             None if self.grad_lse is None else self.grad_lse[:, :, part],
-            None if self.by_query is None else self.by_query[:, :, part],
+            None if self.grad_query is None else self.grad_query[:, :, part],
             bias,
         )
 
 
 def split_tiles(sharded: ShardedInputs, rows: Rows) -> Iterator[Rows]:
-    """The rows in parts whose answers are small."""
-    count, extent = rows.rows[1] - rows.rows[0], sharded.extent
+    """The rows in tiles with small results."""
+    count, extent = rows.positions[1] - rows.positions[0], sharded.extent
     step = max(256, TILE_NUMBERS // max(1, extent.batch * extent.heads * max(sharded.call.width, sharded.call.width_v)))
-    for start in range(0, count, step):
-        yield rows.cut(start, min(start + step, count))
+    for first in range(0, count, step):
+        yield rows.narrow(first, min(first + step, count))
 
 
 def _block_inputs(
-    sharded: ShardedInputs, tile: Rows, key: Tensor, value: Tensor, keys: Run
+    sharded: ShardedInputs, tile: Rows, key: Tensor, value: Tensor, keys: Range
 ) -> tuple[AttentionInputs, slice] | None:
-    """The call of these rows and those of the keys that they may see; None where they see none."""
-    lo, hi = (0, sharded.extent.len_k) if sharded.mask is None else sharded.mask.bounds(sharded.extent, tile.rows)
+    """The call of these rows and the keys that they may attend to; None if there are none."""
+    lo, hi = (0, sharded.extent.len_k) if sharded.mask is None else sharded.mask.bounds(sharded.extent, tile.positions)
     lo, hi = max(lo, keys[0]), min(hi, keys[1])
     if lo >= hi or not tile.query.numel():
         return None
     seen = slice(lo - keys[0], hi - keys[0])
     similarity = sharded.call.similarity
     assert isinstance(similarity, Softmax)
-    if similarity.sink is not None:  # it joins once, at the end
+    if similarity.sink is not None:  # added once, at the end
         similarity = Softmax(similarity.scale_for(sharded.call.width), similarity.softcap)
-    mask = None if sharded.mask is None else sharded.mask.part(sharded.extent, tile.rows, (lo, hi))
+    mask = None if sharded.mask is None else sharded.mask.part(sharded.extent, tile.positions, (lo, hi))
     bias = tile.bias
     if bias is not None and bias.shape[3] > 1:
         bias = bias[..., lo:hi]
@@ -210,9 +220,9 @@ def _block_inputs(
 
 
 def attend_block(
-    sharded: ShardedInputs, tile: Rows, key: Tensor, value: Tensor, keys: Run
+    sharded: ShardedInputs, tile: Rows, key: Tensor, value: Tensor, keys: Range
 ) -> tuple[Tensor, Tensor] | None:
-    """out and lse of the tile over these keys alone; None where it sees none of them."""
+    """out and lse of the tile over these keys alone; None if it attends to none of them."""
     block = _block_inputs(sharded, tile, key, value, keys)
     if block is None:
         return None
@@ -227,43 +237,43 @@ def add_block_gradients(
     rows: Rows,
     key: Tensor,
     value: Tensor,
-    keys: Run,
-    by_key: Tensor,
-    by_value: Tensor,
-    by_bias: Tensor | None,
+    keys: Range,
+    grad_key: Tensor,
+    grad_value: Tensor,
+    grad_bias: Tensor | None,
     first: int,
 ) -> None:
-    """Add what these keys have to do with the gradients of the rows, and the rows with theirs. first: the query that
-    the bias begins with."""
+    """Add the contributions of these pairs to the gradients of rows, keys, values and bias. first: the position of the
+    first row of the bias."""
     for tile in split_tiles(sharded, rows):
         block = _block_inputs(sharded, tile, key, value, keys)
         if block is None:
             continue
         call, seen = block
         assert tile.grad_out is not None
-        assert tile.by_query is not None
-        if _flash_applies(call, tile, by_bias):
+        assert tile.grad_query is not None
+        if _flash_applies(call, tile, grad_bias):
             RUNS["parallel.flash"] += 1
             found = sdpa.partial_gradients(call, tile.grad_out, tile.out.to(call.query.dtype), tile.lse)
         else:
-            RUNS["parallel.equation"] += 1
-            *found, of_bias = _autograd_gradients(call, tile, by_bias is not None)
-            if by_bias is not None and of_bias is not None:
+            RUNS["parallel.autograd"] += 1
+            *found, more_bias = _autograd_gradients(call, tile, grad_bias is not None)
+            if grad_bias is not None and more_bias is not None:
                 lo = keys[0] + seen.start
-                _bias_slice(by_bias, tile.rows[0] - first, call, lo).add_(of_bias)
-        tile.by_query.add_(found[0])
-        by_key[:, :, seen].add_(found[1])
-        by_value[:, :, seen].add_(found[2])
+                _bias_slice(grad_bias, tile.positions[0] - first, call, lo).add_(more_bias)
+        tile.grad_query.add_(found[0])
+        grad_key[:, :, seen].add_(found[1])
+        grad_value[:, :, seen].add_(found[2])
 
 
-def _bias_slice(by_bias: Tensor, row: int, call: AttentionInputs, lo: int) -> Tensor:
-    rows = slice(row, row + call.extent.len_q) if by_bias.shape[2] > 1 else slice(None)
-    keys = slice(lo, lo + call.extent.len_k) if by_bias.shape[3] > 1 else slice(None)
-    return by_bias[:, :, rows, keys]
+def _bias_slice(grad_bias: Tensor, row: int, call: AttentionInputs, lo: int) -> Tensor:
+    rows = slice(row, row + call.extent.len_q) if grad_bias.shape[2] > 1 else slice(None)
+    keys = slice(lo, lo + call.extent.len_k) if grad_bias.shape[3] > 1 else slice(None)
+    return grad_bias[:, :, rows, keys]
 
 
-def _flash_applies(call: AttentionInputs, tile: Rows, by_bias: Tensor | None) -> bool:
-    if by_bias is not None or sdpa.flash_reasons_against(call):
+def _flash_applies(call: AttentionInputs, tile: Rows, grad_bias: Tensor | None) -> bool:
+    if grad_bias is not None or sdpa.flash_reasons_against(call):
         return False
     if tile.grad_lse is not None and tile.grad_lse.any():
         return False
@@ -273,9 +283,9 @@ def _flash_applies(call: AttentionInputs, tile: Rows, by_bias: Tensor | None) ->
 
 
 def _autograd_gradients(
-    call: AttentionInputs, tile: Rows, of_bias: bool
+    call: AttentionInputs, tile: Rows, with_bias: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """By torch's own derivative of the block, with the weight that it has in the whole.
+    """By autograd through the block, with its weight in the merged result.
 
     out = Σ_c w_c out_c with w_c = exp(lse_c − lse), and so dout_c = w_c dout and
     dlse_c = w_c (dout·out_c − dout·out + dlse).
@@ -283,12 +293,12 @@ def _autograd_gradients(
     assert tile.grad_out is not None
     dtype = tile.lse.dtype
     with torch.enable_grad():
-        # In the arithmetic's dtype: what two rounded answers differ by would have no digits left.
+        # In the compute dtype: the difference of two rounded results would have no correct digits.
         query, key, value = (
             tensor.detach().to(dtype).requires_grad_() for tensor in (call.query, call.key, call.value)
         )
-        bias = call.bias.detach().to(dtype).requires_grad_(of_bias) if call.bias is not None else None
-        inputs = [query, key, value, *([bias] if bias is not None and of_bias else [])]
+        bias = call.bias.detach().to(dtype).requires_grad_(with_bias) if call.bias is not None else None
+        inputs = [query, key, value, *([bias] if bias is not None and with_bias else [])]
         own = read_inputs(query, key, value, call.similarity, call.mask, bias, 0.0, "auto", True, False)
         result = choose(own).run(own)
     assert result.lse is not None
@@ -296,21 +306,24 @@ def _autograd_gradients(
         lse = torch.where(tile.lse == NEG_INF, 0.0, tile.lse)
         weight = torch.exp(result.lse - lse)
         grad_out, out = tile.grad_out.to(dtype), result.out.to(dtype)
-        level = (grad_out * out).sum(-1) - (grad_out * tile.out.to(dtype)).sum(-1)
+        shift = (grad_out * out).sum(-1) - (grad_out * tile.out.to(dtype)).sum(-1)
         if tile.grad_lse is not None:
-            level = level + tile.grad_lse
-        # A row of the block that sees nothing has weight 0, and nothing goes back through it.
-        nothing = result.lse == NEG_INF
-        by_lse = torch.where(nothing, 0.0, weight * level)
-        by_out = torch.where(nothing.unsqueeze(-1), 0.0, weight.unsqueeze(-1) * grad_out)
+            shift = shift + tile.grad_lse
+        # A row that attends to nothing in the block has weight 0 and no gradient.
+        empty = result.lse == NEG_INF
+        block_grad_lse = torch.where(empty, 0.0, weight * shift)
+        block_grad_out = torch.where(empty.unsqueeze(-1), 0.0, weight.unsqueeze(-1) * grad_out)
     found = torch.autograd.grad(
-        [result.out, result.lse], inputs, [by_out.to(result.out.dtype), by_lse.to(result.lse.dtype)], allow_unused=True
+        [result.out, result.lse],
+        inputs,
+        [block_grad_out.to(result.out.dtype), block_grad_lse.to(result.lse.dtype)],
+        allow_unused=True,
     )
     filled = [torch.zeros_like(t) if g is None else g for g, t in zip(found, inputs, strict=True)]
     return filled[0], filled[1], filled[2], filled[3] if len(filled) > 3 else None
 
 
-STRIP_BYTES, MAX_STRIPS = 1 << 19, 16  # bytes of a message that are worth one of their own, and messages at most
+STRIP_BYTES, MAX_STRIPS = 1 << 19, 16  # bytes of a message, and messages of an exchange
 
 
 def exchange_rows(
@@ -320,47 +333,51 @@ def exchange_rows(
     lse: Tensor,
     grad_out: Tensor | None = None,
     grad_lse: Tensor | None = None,
-    by_query: Tensor | None = None,
+    grad_query: Tensor | None = None,
 ) -> tuple[Rows, Rows]:
-    """The rows that this rank keeps, and its partner's that it works on.
+    """Exchange the second half of the rows with the partner: the rows that this rank keeps, and its partner's.
 
-    out, lse: of the rank's own rows. In the forward pass the partner's answers are written where the rank's own will
-    come, if they fit there. In the backward pass (grad_out given) out and lse are read, and by_query is written to.
+    out, lse: of the rank's own rows. In the forward pass the results of the partner's rows are written to the memory of
+    the own second half, if they fit. In the backward pass (grad_out given) out and lse are read, and grad_query is
+    written.
     """
     call, (kept, theirs) = sharded.call, schedule.rows[sharded.axis.rank]
-    start_, stop = sharded.rows
-    middle = kept[1] - start_
+    first_query, stop = sharded.rows
+    middle = kept[1] - first_query
     own = slice(0, middle)
     backward = grad_out is not None
     first = Rows(
         kept, call.query[:, :, own], out[:, :, own], lse[:, :, own],
         None if grad_out is None else grad_out[:, :, own], None if grad_lse is None else grad_lse[:, :, own],
-        None if by_query is None else by_query[:, :, own],
+        None if grad_query is None else grad_query[:, :, own],
         sharded.bias,
     )  # fmt: skip
-    rest, count = slice(middle, stop - start_), theirs[1] - theirs[0]
+    rest, count = slice(middle, stop - first_query), theirs[1] - theirs[0]
     if not schedule.swaps:
-        nothing = slice(0, 0)
-        return first, first._replace(rows=(0, 0), query=call.query[:, :, nothing])
-    # Answers travel in the query's dtype; the rank's own keep the digits that they were merged with.
-    given = [call.query, *((out.to(call.query.dtype), lse, grad_out, grad_lse) if backward else ())]
-    got = [None if tensor is None else _partner_rows(sharded, schedule, tensor, rest, count) for tensor in given]
-    query = got[0]
+        return first, first._replace(positions=(0, 0), query=call.query[:, :, :0])
+    # Results are sent in the query's dtype; the rank's own stay in the compute dtype.
+    own_tensors = [call.query, *((out.to(call.query.dtype), lse, grad_out, grad_lse) if backward else ())]
+    received = [
+        None if tensor is None else _partner_rows(sharded, schedule, tensor, rest, count) for tensor in own_tensors
+    ]
+    query = received[0]
     assert query is not None
-    fits = count == stop - start_ - middle
+    fits = count == stop - first_query - middle
     if not backward:
-        place = out[:, :, rest] if fits else out.new_zeros((*out.shape[:2], count, out.shape[3]))
-        sums = lse[:, :, rest] if fits else lse.new_full((*lse.shape[:2], count), float("-inf"))
-        return first, Rows(theirs, query, place, sums, None, None, None, None)
-    assert by_query is not None
-    assert got[1] is not None
-    assert got[2] is not None
-    place = by_query[:, :, rest] if fits else by_query.new_zeros((*by_query.shape[:2], count, by_query.shape[3]))
-    return first, Rows(theirs, query, got[1], got[2], got[3], got[4], place, None)
+        partial = out[:, :, rest] if fits else out.new_zeros((*out.shape[:2], count, out.shape[3]))
+        partial_lse = lse[:, :, rest] if fits else lse.new_full((*lse.shape[:2], count), float("-inf"))
+        return first, Rows(theirs, query, partial, partial_lse, None, None, None, None)
+    assert grad_query is not None
+    assert received[1] is not None
+    assert received[2] is not None
+    grads = (
+        grad_query[:, :, rest] if fits else grad_query.new_zeros((*grad_query.shape[:2], count, grad_query.shape[3]))
+    )
+    return first, Rows(theirs, query, received[1], received[2], received[3], received[4], grads, None)
 
 
 def _partner_rows(sharded: ShardedInputs, schedule: Schedule, tensor: Tensor, rest: slice, count: int) -> Tensor:
-    """The partner's second half for the own one."""
+    """Send the second half of a tensor to the partner, and receive its second half."""
     partner = schedule.partner(sharded.axis.rank)
     if partner == sharded.axis.rank:
         return tensor[:, :, :0]
@@ -369,25 +386,26 @@ def _partner_rows(sharded: ShardedInputs, schedule: Schedule, tensor: Tensor, re
     return found
 
 
-def _swap(sharded: ShardedInputs, partner: int, given: Tensor, taken: Tensor) -> None:
-    """given goes to the partner, and its own comes into `taken`, which may be the same place: strip by strip, so that
-    no second copy of either is held. Both know both sizes, and so the number of strips."""
-    largest = max(given.numel(), taken.numel()) * given.element_size()
+def _swap(sharded: ShardedInputs, partner: int, outgoing: Tensor, incoming: Tensor) -> None:
+    """Send `outgoing` to the partner and receive `incoming`, which may be the same memory: strip by strip, without a
+    second copy of either. Both ranks know both sizes, and so the number of strips."""
+    largest = max(outgoing.numel(), incoming.numel()) * outgoing.element_size()
     strips = min(MAX_STRIPS, 1 + largest // STRIP_BYTES)
     for strip in range(strips):
-        there, here = (_strip_slice(tensor.shape[2], strip, strips) for tensor in (given, taken))
-        room = taken.new_empty((*taken.shape[:2], here.stop - here.start, *taken.shape[3:]))
-        start(sharded.axis, [Message(partner, given[:, :, there].contiguous())], [Message(partner, room)]).wait()
-        taken[:, :, here] = room
+        there, here = (_strip_slice(tensor.shape[2], strip, strips) for tensor in (outgoing, incoming))
+        buffer = incoming.new_empty((*incoming.shape[:2], here.stop - here.start, *incoming.shape[3:]))
+        start(sharded.axis, [Message(partner, outgoing[:, :, there].contiguous())], [Message(partner, buffer)]).wait()
+        incoming[:, :, here] = buffer
 
 
 def return_rows(sharded: ShardedInputs, schedule: Schedule, whole: Tensor, lse: Tensor | None, theirs: Rows) -> None:
-    """What was found for the partner's rows goes to it, and what it found comes to its place in `whole` (and lse)."""
+    """Send the results of the partner's rows back to it, and receive those of the own second half into `whole` and
+    lse."""
     partner = schedule.partner(sharded.axis.rank)
     if not schedule.swaps or partner == sharded.axis.rank:
         return
     middle = schedule.half(sharded.axis.rank) - sharded.rows[0]
-    found = theirs.out if theirs.by_query is None else theirs.by_query
+    found = theirs.out if theirs.grad_query is None else theirs.grad_query
     if lse is not None:
         _swap(sharded, partner, theirs.lse, lse[:, :, middle:])
     _swap(sharded, partner, found, whole[:, :, middle:])
@@ -400,11 +418,11 @@ def _strip_slice(length: int, number: int, of: int) -> slice:
 def reasons_against(sharded: ShardedInputs) -> tuple[str, ...]:
     reasons = []
     if not isinstance(sharded.call.similarity, Softmax):
-        reasons.append(f"{type(sharded.call.similarity).__name__} has no log-sum-exp by which partial answers merge")
+        reasons.append(f"{type(sharded.call.similarity).__name__} has no log-sum-exp to merge partial results by")
     if sharded.call.dropout:
-        reasons.append("dropout would have to be drawn again, block by block, in the backward pass")
+        reasons.append("dropout would have to be drawn again for each block in the backward pass")
     if sharded.call.return_weights:
-        reasons.append("return_weights asks for a row of all keys, and ring never holds them")
+        reasons.append("return_weights needs all keys on one rank, which ring never has")
     return tuple(reasons)
 
 
@@ -421,26 +439,26 @@ def run(sharded: ShardedInputs) -> Result:
 
 
 class Buffers:
-    """Room for the keys and values of a message: two to receive in turn."""
+    """Two buffers, used in turn, for the keys and values of a message."""
 
     def __init__(self, sharded: ShardedInputs, length: int, dtype: torch.dtype) -> None:
         call = sharded.call
         self._heads = call.extent.batch, call.heads_kv
         self._widths = call.width, call.width_v
         size = call.extent.batch * call.heads_kv * length * (call.width + call.width_v)
-        self._rooms = [torch.empty(size, dtype=dtype, device=call.query.device) for _ in range(2)]
+        self._buffers = [torch.empty(size, dtype=dtype, device=call.query.device) for _ in range(2)]
 
     def views(self, turn: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The message as it travels, and the keys and values in it."""
+        """The message, and views of the keys and values in it."""
         batch, heads = self._heads
         cut, size = (batch * heads * length * width for width in (self._widths[0], sum(self._widths)))
-        whole = self._rooms[turn % 2][:size]
+        whole = self._buffers[turn % 2][:size]
         shapes = [(batch, heads, length, width) for width in self._widths]
         return whole, whole[:cut].view(shapes[0]), whole[cut:].view(shapes[1])
 
 
 def pack_message(key: Tensor, value: Tensor) -> Tensor:
-    """Both in one message."""
+    """Keys and values in one message."""
     message = key.new_empty(key.numel() + value.numel())
     message[: key.numel()].view(key.shape).copy_(key)
     message[key.numel() :].view(value.shape).copy_(value)
@@ -448,70 +466,69 @@ def pack_message(key: Tensor, value: Tensor) -> Tensor:
 
 
 class _KeyTransfers:
-    """Keys and values under way. The first message leaves at once; iterating gives every step with the keys that came
-    in it, in global positions, while those of the next are on their way."""
+    """Keys and values in transit. The first transfer starts at once; iterating yields every step with the keys that it
+    received, in global positions, while the next transfer is in progress."""
 
     def __init__(self, sharded: ShardedInputs, schedule: Schedule) -> None:
         self._sharded, self._schedule = sharded, schedule
         self._buffers = Buffers(sharded, schedule.piece, sharded.call.key.dtype)
-        self._pending = self._begun(0)
+        self._pending = self._start(0)
 
-    def _begun(self, turn: int) -> Pending | None:
+    def _start(self, turn: int) -> Pending | None:
         sharded, schedule, axis = self._sharded, self._schedule, self._sharded.axis
         if turn >= len(schedule.steps):
             return None
         step, first = schedule.steps[turn], sharded.own_keys[0]
-        leaves, arrives = schedule.leaves(axis.rank, step), schedule.arrives(axis.rank, step)
+        sent, received = schedule.sent(axis.rank, step), schedule.received(axis.rank, step)
         sends, receives = [], []
-        if leaves is not None:
-            own = slice(leaves[0] - first, leaves[1] - first)
+        if sent is not None:
+            own = slice(sent[0] - first, sent[1] - first)
             message = pack_message(sharded.call.key[:, :, own], sharded.call.value[:, :, own])
             sends.append(Message(axis.after(step.distance), message))
-        if arrives is not None:
-            room, _, _ = self._buffers.views(turn, arrives[1] - arrives[0])
-            receives.append(Message(axis.after(-step.distance), room))
+        if received is not None:
+            buffer, _, _ = self._buffers.views(turn, received[1] - received[0])
+            receives.append(Message(axis.after(-step.distance), buffer))
         return start(axis, sends, receives)
 
     def __iter__(self) -> Iterator[tuple[RingStep, tuple[int, int] | None, Tensor, Tensor]]:
         for turn, step in enumerate(self._schedule.steps):
             assert self._pending is not None
             self._pending.wait()
-            self._pending = self._begun(turn + 1)
-            arrives = self._schedule.arrives(self._sharded.axis.rank, step)
-            _, key, value = self._buffers.views(turn, 0 if arrives is None else arrives[1] - arrives[0])
-            yield step, arrives, key, value
+            self._pending = self._start(turn + 1)
+            received = self._schedule.received(self._sharded.axis.rank, step)
+            _, key, value = self._buffers.views(turn, 0 if received is None else received[1] - received[0])
+            yield step, received, key, value
 
 
 class _PacedLocalWork:
-    """Work on a rank's own keys, done between the steps in such parts that all ranks come to a step at the same time:
-    nobody waits for a rank that has much to do at home."""
+    """Work on a rank's own keys, divided among the steps so that all ranks reach a step at the same time."""
 
     def __init__(
         self, sharded: ShardedInputs, schedule: Schedule, both: tuple[Rows, Rows], work: Callable[[Rows], None]
     ) -> None:
         parts = [tile for rows in both for tile in split_tiles(sharded, rows)]
-        self._tasks = [(tile, schedule.pairs(tile.rows, sharded.own_keys)) for tile in reversed(parts)]
+        self._tasks = [(tile, schedule.pairs(tile.positions, sharded.own_keys)) for tile in reversed(parts)]
         self._work, self._steps, self._rank = work, schedule.steps, sharded.axis.rank
-        self._pairs = {step: self._of_step(schedule, both, step) for step in schedule.steps}
+        self._pairs = {step: self._pairs_of_step(schedule, both, step) for step in schedule.steps}
         total = sum(pairs for _, pairs in self._tasks) + sum(self._pairs.values())
-        self._stretch = total / (len(schedule.steps) + 1)
+        self._per_step = total / (len(schedule.steps) + 1)
         self._done, self._due = 0.0, 0.0
 
-    def _of_step(self, schedule: Schedule, both: tuple[Rows, Rows], step: RingStep) -> int:
-        keys = schedule.arrives(self._rank, step)
-        return 0 if keys is None else sum(schedule.pairs(rows.rows, keys) for rows in both)
+    def _pairs_of_step(self, schedule: Schedule, both: tuple[Rows, Rows], step: RingStep) -> int:
+        keys = schedule.received(self._rank, step)
+        return 0 if keys is None else sum(schedule.pairs(rows.positions, keys) for rows in both)
 
     def begin(self) -> None:
-        """While the first message is on its way."""
+        """Work during the first transfer."""
         self._advance(0)
 
-    def keep_up(self, step: RingStep) -> None:
-        """After a step."""
+    def advance(self, step: RingStep) -> None:
+        """Work after a step."""
         self._advance(self._pairs[step])
 
     def _advance(self, done: int) -> None:
         self._done += done
-        self._due += self._stretch
+        self._due += self._per_step
         while self._tasks and self._done < self._due:
             self._next()
 
@@ -532,16 +549,16 @@ def _forward(sharded: ShardedInputs, schedule: Schedule) -> tuple[Tensor, Tensor
         out = call.query.new_zeros((*shape, call.width_v), dtype=compute_dtype_of(sharded))
         lse = call.query.new_full(shape, NEG_INF, dtype=compute_dtype_of(sharded))
         kept, theirs = exchange_rows(sharded, schedule, out, lse)
-        travel = _KeyTransfers(sharded, schedule)
+        transfers = _KeyTransfers(sharded, schedule)
         own = _PacedLocalWork(
             sharded, schedule, (kept, theirs), lambda t: _merge(sharded, t, call.key, call.value, sharded.own_keys)
         )
         own.begin()
-        for step, keys, key, value in travel:
+        for step, keys, key, value in transfers:
             if keys is not None:
                 for rows in (kept, theirs):
                     _merge(sharded, rows, key, value, keys)
-            own.keep_up(step)
+            own.advance(step)
         own.finish()
         return_rows(sharded, schedule, out, lse, theirs)
         if call.sink is not None:
@@ -550,16 +567,16 @@ def _forward(sharded: ShardedInputs, schedule: Schedule) -> tuple[Tensor, Tensor
 
 
 def _merge(sharded: ShardedInputs, rows: Rows, key: Tensor, value: Tensor, keys: tuple[int, int]) -> None:
-    """The answers to some keys into those to all so far."""
+    """Attend to some keys and merge the results into those of the rows."""
     for tile in split_tiles(sharded, rows):
         found = attend_block(sharded, tile, key, value, keys)
         if found is not None:
             merge_into(tile.out, tile.lse, *found)
-        del found  # before the next one is made
+        del found  # frees its memory before the next one
 
 
 def merge_into(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> None:
-    """out, lse ← both together; −inf is a part with nothing in it."""
+    """Merge a partial result into out and lse, in place; an lse of −inf is an empty part."""
     total = torch.logaddexp(lse, more_lse)
     top = torch.where(total == NEG_INF, 0.0, total)
     # An infinite value that is attended stays infinite, however small its weight: 0·∞ would be NaN.
@@ -570,10 +587,10 @@ def merge_into(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> None
 
 
 class _RingAttention(torch.autograd.Function):
-    """Backward, keys and values travel again, and what comes back for them goes to their owners.
+    """In the backward pass keys and values are sent again, and their gradients are sent back to their ranks.
 
-    In the forward pass this was: P_ij = exp(s_ij − lse_i), out_i = Σ_j P_ij v_j. Since ds_ij = P_ij (dout_i·v_j −
-    dout_i·out_i + dlse_i) needs only the row's final lse and out, each block of keys has its sharded without the others.
+    The forward pass computes P_ij = exp(s_ij − lse_i) and out_i = Σ_j P_ij v_j. Since ds_ij = P_ij (dout_i·v_j −
+    dout_i·out_i + dlse_i) needs only the final lse and out of the row, each block of keys is differentiated alone.
     """
 
     @staticmethod
@@ -593,69 +610,71 @@ class _RingAttention(torch.autograd.Function):
         sharded: ShardedInputs = ctx.sharded._replace(call=call, bias=bias)
         dtype = compute_dtype_of(sharded)
         grad_out = torch.zeros_like(out, dtype=query.dtype) if grad_out is None else grad_out
-        # What comes back for a row that saw nothing must not reach a key, whatever it is.
+        # The gradient of a row that attends to nothing must not reach a key.
         empty = lse == NEG_INF
         grad_out = grad_out.masked_fill(empty.unsqueeze(-1), 0.0)
-        if sharded.call.return_lse:  # on every rank, whether this one used its lse or not
+        if sharded.call.return_lse:  # the same on every rank, even if this one did not use its lse
             grad_lse = torch.zeros_like(lse) if grad_lse is None else grad_lse.masked_fill(empty, 0.0)
         found = _backward(sharded, ctx.schedule, out, lse, grad_out, grad_lse)
-        by_sink = None
+        grad_sink = None
         if sharded.requires_grad[4] and sink is not None:
-            level = -(grad_out.to(dtype) * out.to(dtype)).sum(-1)
-            by_sink = sink_gradient(sink, lse, level if grad_lse is None else level + grad_lse)
+            shift = -(grad_out.to(dtype) * out.to(dtype)).sum(-1)
+            grad_sink = sink_gradient(sink, lse, shift if grad_lse is None else shift + grad_lse)
         inputs = query, key, value, bias
-        wanted = (
-            None if grad is None or not wants or tensor is None else grad.to(tensor.dtype)
-            for grad, wants, tensor in zip(found, sharded.requires_grad[:4], inputs, strict=True)
+        grads = (
+            None if grad is None or not needed or tensor is None else grad.to(tensor.dtype)
+            for grad, needed, tensor in zip(found, sharded.requires_grad[:4], inputs, strict=True)
         )
-        return None, None, *wanted, by_sink
+        return None, None, *grads, grad_sink
 
 
 def _backward(
     sharded: ShardedInputs, schedule: Schedule, out: Tensor, lse: Tensor, grad_out: Tensor, grad_lse: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     call, axis, dtype = sharded.call, sharded.axis, compute_dtype_of(sharded)
-    by_query = torch.zeros_like(call.query, dtype=dtype)
-    by_key, by_value = torch.zeros_like(call.key, dtype=dtype), torch.zeros_like(call.value, dtype=dtype)
-    by_bias = (
+    grad_query = torch.zeros_like(call.query, dtype=dtype)
+    grad_key, grad_value = torch.zeros_like(call.key, dtype=dtype), torch.zeros_like(call.value, dtype=dtype)
+    grad_bias = (
         torch.zeros_like(sharded.bias, dtype=dtype) if sharded.bias is not None and sharded.requires_grad[3] else None
     )
-    every = _, theirs = exchange_rows(sharded, schedule, out, lse, grad_out, grad_lse, by_query)
-    travel, first = _KeyTransfers(sharded, schedule), sharded.own_keys[0]
+    every = _, theirs = exchange_rows(sharded, schedule, out, lse, grad_out, grad_lse, grad_query)
+    transfers, first = _KeyTransfers(sharded, schedule), sharded.own_keys[0]
 
-    start_ = sharded.rows[0]
+    first_query = sharded.rows[0]
     own = _PacedLocalWork(
         sharded, schedule, every,
-        lambda t: add_block_gradients(sharded, t, call.key, call.value, sharded.own_keys, by_key, by_value, by_bias, start_),
+        lambda tile: add_block_gradients(
+            sharded, tile, call.key, call.value, sharded.own_keys, grad_key, grad_value, grad_bias, first_query
+        ),
     )  # fmt: skip
     own.begin()
-    answers = Buffers(sharded, schedule.piece, dtype)
+    results = Buffers(sharded, schedule.piece, dtype)
     returning: list[tuple[int, tuple[int, int] | None, Pending]] = []
 
-    def returned(turn: int, keys: tuple[int, int] | None, pending: Pending) -> None:
+    def receive(turn: int, keys: tuple[int, int] | None, pending: Pending) -> None:
         pending.wait()
         if keys is not None:
-            _, key, value = answers.views(turn, keys[1] - keys[0])
+            _, key, value = results.views(turn, keys[1] - keys[0])
             own = slice(keys[0] - first, keys[1] - first)
-            by_key[:, :, own] += key
-            by_value[:, :, own] += value
+            grad_key[:, :, own] += key
+            grad_value[:, :, own] += value
 
-    for turn, (step, keys, key, value) in enumerate(travel):
+    for turn, (step, keys, key, value) in enumerate(transfers):
         sends, receives = [], []
         if keys is not None:
             more_key, more_value = torch.zeros_like(key, dtype=dtype), torch.zeros_like(value, dtype=dtype)
             for rows in every:
-                add_block_gradients(sharded, rows, key, value, keys, more_key, more_value, by_bias, start_)
+                add_block_gradients(sharded, rows, key, value, keys, more_key, more_value, grad_bias, first_query)
             sends.append(Message(axis.after(-step.distance), pack_message(more_key, more_value)))
-        gone = schedule.leaves(axis.rank, step)
+        sent = schedule.sent(axis.rank, step)
         if len(returning) == 2:
-            returned(*returning.pop(0))
-        if gone is not None:
-            receives.append(Message(axis.after(step.distance), answers.views(turn, gone[1] - gone[0])[0]))
-        returning.append((turn, gone, start(axis, sends, receives, RESULTS)))
-        own.keep_up(step)
+            receive(*returning.pop(0))
+        if sent is not None:
+            receives.append(Message(axis.after(step.distance), results.views(turn, sent[1] - sent[0])[0]))
+        returning.append((turn, sent, start(axis, sends, receives, RESULTS)))
+        own.advance(step)
     own.finish()
     for waiting in returning:
-        returned(*waiting)
-    return_rows(sharded, schedule, by_query, None, theirs)
-    return by_query, by_key, by_value, by_bias
+        receive(*waiting)
+    return_rows(sharded, schedule, grad_query, None, theirs)
+    return grad_query, grad_key, grad_value, grad_bias

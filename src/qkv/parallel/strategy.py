@@ -1,4 +1,4 @@
-"""What every split is: a name, the reasons against it, and a way to run."""
+"""The strategies by which a call is split over ranks: what each costs on the measured link, and which one runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..backends import BACKENDS
@@ -23,23 +22,24 @@ from ..cost.readable import count_text, readable_seconds, wrap_lines
 from ..errors import BackendRefused
 from ..features import feature_count
 from ..functional import attention
-from ..functional import explain as explain_here
 from ..inputs import AttentionInputs
-from ..masks import Mask
-from ..similarity import AnySimilarity, FeatureMap, Polynomial
+from ..similarity import FeatureMap, Polynomial
 from . import argmax, gather, heads, ring, scan
-from .consensus import agree, agreed_axis
+from .consensus import agree
 from .heads import kv_heads
-from .inputs import ShardedInputs, read_sharded_inputs, unwrap_dtensors
-from .ring import Run, Schedule
+from .inputs import ShardedInputs
+from .ring import Range, Schedule
 from .transfer import Axis, Message, all_gather, read_axis, start
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """reasons_against: why a call cannot be split so; the same on every rank, for it looks only at what they agreed on.
-    run: the answer for this rank's queries, in the dtype of the query, in four dimensions; lse and weights if they are
-    asked for."""
+    """A way to split a call over ranks.
+
+    reasons_against: why it cannot run a call; the same on every rank, since it depends only on what the ranks agreed
+    on. run: the result for this rank's queries, in the dtype of the query, in four dimensions; lse and weights if
+    requested.
+    """
 
     name: str
     summary: str
@@ -49,38 +49,45 @@ class Strategy:
 
 SMALL, LARGE = 64, 4 << 20  # bytes of a message
 REPEATS = {SMALL: 31, LARGE: 7}
-TIMED_SHAPE = 1, 4, 768, 64  # batch, heads, tokens, width: of the call whose rate is taken
+TIMED_SHAPE = 1, 4, 768, 64  # batch, heads, tokens, width of the call that is timed
 TIMED_CALLS = 5
-# By group: a group that is gone takes its figures along.
+# By process group; weak, so that destroyed groups are dropped.
 _MEASURED: WeakKeyDictionary[object, Link] = WeakKeyDictionary()
 
 
 def measure(mesh: DeviceMesh | None = None, axis: str | int | None = None) -> Link:
-    """Measure the axis, in about a second: messages that all ranks pass on to the next at once, and softmax attention
-    that all compute at once. Every rank ends with the same figures, those of the slowest, and split="auto" and
-    `explain` on this axis go by them from then on.
+    """Measure the latency and bandwidth of messages on an axis, and the rate at which ranks compute; takes about a
+    second.
 
-    Every rank has to call it. At the edges: an axis of one rank has no link; its rate alone is measured.
+    Every rank has to call it, and all get the same figures, those of the slowest rank. split="auto" and `explain` use
+    them on this axis from then on. On an axis of one rank only the rate is measured.
+
+    Args:
+        mesh: a `DeviceMesh`.
+        axis: the name or number of an axis of the mesh; a mesh with one axis needs none.
+
+    Raises:
+        PeerLost: if a rank is lost.
     """
-    place = read_axis(mesh, axis)
-    agree(place, {"call": "measure"})
-    own = _time_axis(place)
-    # The slowest of everybody's: a rank that is ready early waits for the others in any case.
-    every = torch.stack(all_gather(place, torch.tensor(own, dtype=torch.float64, device=place.device)))
+    ranks = read_axis(mesh, axis)
+    agree(ranks, {"call": "measure"})
+    own = _time_axis(ranks)
+    # Those of the slowest rank: the others wait for it.
+    every = torch.stack(all_gather(ranks, torch.tensor(own, dtype=torch.float64, device=ranks.device)))
     small, large, seconds = every.amax(0).tolist()
     found = replace(
-        _default_link(), rate=_timed_flops() / seconds, name=f"axis {place.name}", measured=True, ranks=place.size
+        _default_link(), rate=_timed_flops() / seconds, name=f"axis {ranks.name}", measured=True, ranks=ranks.size
     )
-    if place.size > 1:
-        # What a small message takes is in the time of a large one, unless the clock says otherwise.
+    if ranks.size > 1:
+        # The time of a large message includes the latency; the clock may not show it.
         bandwidth = LARGE / max(large - small, large / 2)
         found = replace(found, bandwidth=bandwidth, latency=small)
-    _MEASURED[place.group] = found
+    _MEASURED[ranks.group] = found
     return found
 
 
 def link_of(axis: Axis) -> Link:
-    """What was measured on this axis, by all its ranks, or built-in figures."""
+    """The figures measured on this axis, or built-in ones."""
     return _MEASURED.get(axis.group) or _default_link()
 
 
@@ -89,7 +96,7 @@ def _default_link() -> Link:
 
 
 def _time_axis(axis: Axis) -> list[float]:
-    """Seconds of a small message, of a large one, and of the call."""
+    """Seconds of a small message, of a large one, and of a call."""
     found = [0.0, 0.0]
     if axis.size > 1:
         found = [_time_message(axis, size) for size in (SMALL, LARGE)]
@@ -104,20 +111,20 @@ def _time_axis(axis: Axis) -> list[float]:
 def _time_message(axis: Axis, size: int) -> float:
     out, into = (torch.zeros(size, dtype=torch.uint8, device=axis.device) for _ in range(2))
 
-    def turn() -> None:
+    def send() -> None:
         start(axis, [Message(axis.after(1), out)], [Message(axis.after(-1), into)]).wait()
 
-    return _median_seconds(turn, REPEATS[size], axis)
+    return _median_seconds(send, REPEATS[size], axis)
 
 
 def _barrier(axis: Axis) -> None:
     all_gather(axis, torch.zeros(1, device=axis.device))
 
 
-def _median_seconds(run: Callable[[], object], turns: int, axis: Axis) -> float:
-    """The median; the first turn warms up."""
+def _median_seconds(run: Callable[[], object], repeats: int, axis: Axis) -> float:
+    """The median; the first run is a warm-up."""
     times = []
-    for _ in range(turns + 1):
+    for _ in range(repeats + 1):
         _synchronize(axis)
         begin = time.perf_counter()
         run()
@@ -136,21 +143,20 @@ def _timed_flops() -> int:
     return product_flops(batch * heads * tokens * tokens, 2 * width)
 
 
-MAX_COUNTED_RANKS = (
-    16  # ranks for which everybody's messages are counted one by one; beyond, shards are taken to be equal
-)
-SAMPLES = 2  # rows between which the number of keys that a query sees is taken to change evenly
+# With more ranks, messages are not counted one by one: shards are assumed to be equal.
+MAX_COUNTED_RANKS = 16
+SAMPLES = 2  # intervals of rows in which the number of attended keys is assumed to be linear
 
 
 class KeyCounts:
-    """What the queries of a call see, asked of its mask once."""
+    """Which keys, and how many, the queries of a call attend to; the mask is evaluated once."""
 
     def __init__(self, sharded: ShardedInputs) -> None:
         self.sharded = sharded
-        self._known: dict[Run, Run] = {}
+        self._known: dict[Range, Range] = {}
 
-    def bounds(self, rows: Run) -> Run:
-        """The run of keys outside of which these queries see nothing."""
+    def bounds(self, rows: Range) -> Range:
+        """The range of keys outside of which these queries attend to nothing."""
         sharded = self.sharded
         if rows[0] >= rows[1]:
             return 0, 0
@@ -160,40 +166,40 @@ class KeyCounts:
             self._known[rows] = sharded.mask.bounds(sharded.extent, rows)
         return self._known[rows]
 
-    def needs(self, rows: tuple[Run, ...]) -> list[int]:
-        """How many keys of each rank these queries may see."""
-        seen = [self.bounds(run) for run in rows]
+    def needs(self, rows: tuple[Range, ...]) -> list[int]:
+        """How many keys of each rank these queries may attend to."""
+        attended = [self.bounds(run) for run in rows]
         found = []
         for keys in pairwise(self.sharded.keys.edges):
-            parts = [_intersection(run, keys) for run in seen]
+            parts = [_intersection(run, keys) for run in attended]
             both = _intersection(parts[0], parts[-1]) if len(parts) > 1 else (0, 0)
             found.append(_length(*parts) - _length(both))
         return found
 
-    def pairs(self, rows: Run) -> int:
-        """About how many keys these queries see, in all: exact where that changes evenly from row to row."""
+    def pairs(self, rows: Range) -> int:
+        """About how many pairs these queries attend to: exact where the number of keys is linear in the row."""
         start, stop = rows
         if start >= stop:
             return 0
         if self.sharded.mask is None:
             return (stop - start) * self.sharded.extent.len_k
-        places = sorted({start + (stop - 1 - start) * at // SAMPLES for at in range(SAMPLES + 1)})
-        seen = [_length(self.bounds((row, row + 1))) for row in places]
-        total = sum(seen[:1])
-        for (row, next_row), (one, other) in zip(pairwise(places), pairwise(seen), strict=True):
+        samples = sorted({start + (stop - 1 - start) * at // SAMPLES for at in range(SAMPLES + 1)})
+        numbers = [_length(self.bounds((row, row + 1))) for row in samples]
+        total = sum(numbers[:1])
+        for (row, next_row), (one, other) in zip(pairwise(samples), pairwise(numbers), strict=True):
             total += ((next_row - row) * (one + other) + other - one) // 2
         return total
 
 
 def strategy_cost(counts: KeyCounts, split: str) -> Wire:
-    """What a split takes, the same on every rank."""
+    """The communication and work of a strategy, the same on every rank."""
     spread = equal_shards(counts)
     average = wire(split, spread)
     return average if spread.ranks > MAX_COUNTED_RANKS else _COSTS[split](counts, spread, average)
 
 
 def equal_shards(counts: KeyCounts) -> Spread:
-    """The call with equal shards."""
+    """The call, assuming equal shards."""
     sharded = counts.sharded
     call, extent = sharded.call, sharded.extent
     causal = extent.len_q > 0 and sharded.mask is not None and counts.bounds((0, 1))[1] < extent.len_k
@@ -250,9 +256,9 @@ def _gather_cost(counts: KeyCounts, s: Spread, average: Wire) -> Wire:
     sums = _state_flops(sharded, s, s.heads * max(_lengths(sharded.queries.edges)) + s.kv_heads * most)
     forward, total = _busiest(sent, got, messages, min(_pair_flops(s, pairs), sums))
     backward = None
-    if s.learns:  # what comes back for keys goes the other way
-        turned = [[0, 0, n * key] for n in into], [[0, 0, n * key] for n in out]
-        backward, more = _busiest(*turned, messages, min(_pair_flops(s, pairs, backward=True), 2 * sums))
+    if s.learns:  # gradients of keys and values are sent the other way
+        reversed_ = [[0, 0, n * key] for n in into], [[0, 0, n * key] for n in out]
+        backward, more = _busiest(*reversed_, messages, min(_pair_flops(s, pairs, backward=True), 2 * sums))
         total += more
     passes = 2 if s.learns else 1
     own = average.peak_bytes - (2 * average.forward.before + key * s.shard) * passes
@@ -294,34 +300,34 @@ def _scan_cost(counts: KeyCounts, s: Spread, average: Wire) -> Wire:
 def _argmax_cost(counts: KeyCounts, s: Spread, average: Wire) -> Wire:
     sharded = counts.sharded
     ranks, queries = range(s.ranks), _lengths(sharded.queries.edges)
-    sees = [list(map(bool, line)) for line in _remote_keys(counts, [(sharded.queries.of(rank),) for rank in ranks])]
-    asked = [queries[r] * sum(sees[r]) for r in ranks]
-    answered = [sum(queries[r] for r in ranks if sees[r][of]) for of in ranks]
+    attends = [list(map(bool, line)) for line in _remote_keys(counts, [(sharded.queries.of(rank),) for rank in ranks])]
+    requested = [queries[r] * sum(attends[r]) for r in ranks]
+    served = [sum(queries[r] for r in ranks if attends[r][of]) for of in ranks]
     rows = s.batch * s.heads
     query, found = rows * s.width * s.item, rows * (INDEX_BYTES + s.width * s.item)
     values = [rows * n * s.value_width * s.item * (s.ranks > 1) for n in queries]
-    sent = [[0, asked[r] * query + answered[r] * found, asked[r] * rows * INDEX_BYTES + values[r]] for r in ranks]
-    got = [[0, answered[r] * query + asked[r] * found, answered[r] * rows * INDEX_BYTES + values[r]] for r in ranks]
+    sent = [[0, requested[r] * query + served[r] * found, requested[r] * rows * INDEX_BYTES + values[r]] for r in ranks]
+    got = [[0, served[r] * query + requested[r] * found, served[r] * rows * INDEX_BYTES + values[r]] for r in ranks]
     pairs = max(counts.pairs(sharded.queries.of(rank)) for rank in ranks)
     flops = 2 * rows * pairs * s.width
-    forward, total = _busiest(sent, got, 4 * max(map(sum, sees)), flops)
-    return Wire("best", total + (sum(values) if s.learns else 0), forward, average.backward, average.peak_bytes)
+    forward, total = _busiest(sent, got, 4 * max(map(sum, attends)), flops)
+    return Wire("argmax", total + (sum(values) if s.learns else 0), forward, average.backward, average.peak_bytes)
 
 
 _COSTS: dict[str, Callable[[KeyCounts, Spread, Wire], Wire]] = {
-    "ring": _ring_cost, "gather": _gather_cost, "heads": _heads_cost, "scan": _scan_cost, "best": _argmax_cost
+    "ring": _ring_cost, "gather": _gather_cost, "heads": _heads_cost, "scan": _scan_cost, "argmax": _argmax_cost
 }  # fmt: skip
 
 
 def _busiest(sent: list[list[int]], got: list[list[int]], messages: int, flops: float) -> tuple[Phase, int]:
-    """The rank whose wire is busy longest, in either direction, and what all ranks send."""
+    """The rank that sends or receives most, and what all ranks send."""
     both = [[max(pair) for pair in zip(*each, strict=True)] for each in zip(sent, got, strict=True)]
     before, during, after = max(both, key=sum)
     return Phase(before, during, after, messages, flops), sum(map(sum, sent))
 
 
 def _sent_and_received(needs: list[list[int]]) -> tuple[list[int], list[int]]:
-    """What leaves every rank, and what comes to it."""
+    """What every rank sends, and what it receives."""
     return [sum(column) for column in zip(*needs, strict=True)], [sum(line) for line in needs]
 
 
@@ -331,24 +337,24 @@ def _pair_flops(s: Spread, pairs: int, heads: int | None = None, *, backward: bo
 
 
 def _state_flops(sharded: ShardedInputs, s: Spread, rows: int) -> float:
-    """Flops by sums of features, which a rank runs by itself where they are fewer; others have no such way."""
+    """Flops of the linear backend, which a rank may choose; infinite for other similarities."""
     if not isinstance(sharded.call.similarity, Polynomial | FeatureMap):
         return float("inf")
     return 2 * s.batch * s.features * (s.value_width + 1) * rows
 
 
-def _remote_keys(counts: KeyCounts, rows: Sequence[tuple[Run, ...]]) -> list[list[int]]:
+def _remote_keys(counts: KeyCounts, rows: Sequence[tuple[Range, ...]]) -> list[list[int]]:
     """How many keys of each other rank every rank needs."""
     found = [counts.needs(runs) for runs in rows]
     return [[0 if of == rank else count for of, count in enumerate(line)] for rank, line in enumerate(found)]
 
 
-def _intersection(one: Run, other: Run) -> Run:
+def _intersection(one: Range, other: Range) -> Range:
     low, high = max(one[0], other[0]), min(one[1], other[1])
     return (low, high) if low < high else (0, 0)
 
 
-def _length(*runs: Run) -> int:
+def _length(*runs: Range) -> int:
     return sum(stop - start for start, stop in runs)
 
 
@@ -357,109 +363,120 @@ def _lengths(edges: tuple[int, ...]) -> list[int]:
 
 
 STRATEGIES: dict[str, Strategy] = {
-    way.name: way
-    for way in (
+    strategy.name: strategy
+    for strategy in (
         Strategy(
             "ring",
-            "blocks of keys and values travel, partial answers merge by log-sum-exp",
+            "keys and values are sent round a ring, partial results are merged by log-sum-exp",
             ring.reasons_against,
             ring.run,
         ),
         Strategy(
-            "gather", "every rank fetches the keys and values that its queries see", gather.reasons_against, gather.run
+            "gather",
+            "every rank fetches the keys and values that its queries attend to",
+            gather.reasons_against,
+            gather.run,
         ),
         Strategy(
             "heads",
-            "tokens are exchanged for heads: each rank has the whole sequence of some",
+            "tokens are exchanged for heads: each rank has the whole sequence of some heads",
             heads.reasons_against,
             heads.run,
         ),
+        Strategy("scan", "sums of features are sent instead of keys, for any length", scan.reasons_against, scan.run),
         Strategy(
-            "scan", "sums of features travel instead of keys, whatever the length", scan.reasons_against, scan.run
-        ),
-        Strategy(
-            "best",
+            "argmax",
             "each rank finds its best key for every query, and the best of those is taken",
             argmax.reasons_against,
             argmax.run,
         ),
     )
 }
-# Of two that take about as long, the first: what holds least comes first.
-ORDER = ("best", "scan", "ring", "heads", "gather")
-MAX_TIME_RATIO, MIN_SECONDS_SAVED = (
-    0.95,
-    5e-4,
-)  # a later one has to take less than this part of the time, and so many seconds less
-LOCAL = "none"  # the name of a split where every rank has what it needs
+# By memory, least first: a later strategy is chosen only if it is faster by this factor and by that many seconds.
+ORDER = ("argmax", "scan", "ring", "heads", "gather")
+MAX_TIME_RATIO, MIN_SECONDS_SAVED = 0.95, 5e-4
+LOCAL = "none"  # the strategy where every rank has whole sequences
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A split beside the call: the reasons against it, or what it takes and the seconds that are predicted for it."""
+    """A strategy considered for a call: the reasons against it, or its cost and the predicted seconds."""
 
     split: str
     reasons: tuple[str, ...]
-    wire: Wire | None = None
+    cost: Wire | None = None
     seconds: float = float("inf")
 
 
 @dataclass(frozen=True)
 class SplitChoice:
-    """What `split` came to, the same on every rank. split: the one that runs. link: the figures that predict."""
+    """The choice of a strategy, the same on every rank.
+
+    Args:
+        split: the strategy that runs.
+        requested: the `split=` argument of the call.
+        candidates: all strategies, each with its reasons against the call or its cost.
+        call: the call in a line.
+        ranks: the number of ranks.
+        link: the figures that predict the seconds.
+    """
 
     split: str
-    asked: str
+    requested: str
     candidates: tuple[Candidate, ...]
     call: str
     ranks: int
     link: Link | None = None
 
     @property
-    def taken(self) -> Candidate:
+    def chosen(self) -> Candidate:
         return next(each for each in self.candidates if each.split == self.split)
 
     @property
-    def wire(self) -> Wire | None:
-        """What travels and what is held."""
-        return self.taken.wire
+    def cost(self) -> Wire | None:
+        """The communication, work and memory of the chosen strategy."""
+        return self.chosen.cost
 
     @property
     def seconds(self) -> float:
-        """Predicted, forward and backward if anything is learnt."""
-        return self.taken.seconds
+        """Predicted time, of the forward pass and, if gradients are needed, of the backward pass."""
+        return self.chosen.seconds
 
     @property
     def reasons(self) -> dict[str, tuple[str, ...]]:
-        """Why each of the others was not taken."""
+        """Why each of the others was not chosen."""
         return {each.split: self._why_not(each) for each in self.candidates if each.split != self.split}
 
     def _why_not(self, candidate: Candidate) -> tuple[str, ...]:
         if candidate.reasons:
             return candidate.reasons
-        takes = self._takes(candidate)
-        if self.asked != "auto":
-            return (f"split={self.asked!r} was asked for; it would take {takes}",)
-        return (f"slower: {takes}" if candidate.seconds >= self.seconds else f"not worth its cache: {takes}",)
+        estimate = self._estimate(candidate)
+        if self.requested != "auto":
+            return (f"split={self.requested!r} was requested; it would take {estimate}",)
+        slower = candidate.seconds >= self.seconds
+        return (f"slower: {estimate}" if slower else f"needs more memory for little time: {estimate}",)
 
-    def _takes(self, candidate: Candidate) -> str:
-        assert candidate.wire is not None
-        sent = f"{readable_bytes(candidate.wire.sent)} sent"
-        return f"about {readable_seconds(candidate.seconds)}, {sent}, {readable_bytes(candidate.wire.peak_bytes)} held"
+    def _estimate(self, candidate: Candidate) -> str:
+        cost = candidate.cost
+        assert cost is not None
+        sent, memory = f"{readable_bytes(cost.sent)} sent", f"{readable_bytes(cost.peak_bytes)} of memory"
+        return f"about {readable_seconds(candidate.seconds)}, {sent}, {memory}"
 
     def __str__(self) -> str:
         if self.split == LOCAL:
-            said = [f"{self.call}, on this rank", "-> nothing travels: every rank has whole sequences"]
-            return "\n".join(line for text in said for line in wrap_lines(text, ""))
+            texts = [f"{self.call}, on this rank", "-> nothing is sent: every rank has whole sequences"]
+            return "\n".join(line for text in texts for line in wrap_lines(text, ""))
         lines = wrap_lines(f"{self.call}, over {count_text(self.ranks, 'rank')}", "")
-        found = self.taken.wire
-        assert found is not None
+        cost = self.chosen.cost
+        assert cost is not None
         assert self.link is not None
         lines += wrap_lines(f"-> {self.split}: {STRATEGIES[self.split].summary}", "")
-        passes = "forward and backward" if found.backward is not None else "forward"
-        sent = f"{readable_bytes(found.sent)} sent in {found.messages} messages and {readable_bytes(found.peak_bytes)} held"
+        passes = "forward and backward" if cost.backward is not None else "forward"
+        sent = (
+            f"{readable_bytes(cost.sent)} sent in {cost.messages} messages, {readable_bytes(cost.peak_bytes)} of memory"
+        )
         time = f"about {readable_seconds(self.seconds)}, {passes}"
-        lines += wrap_lines(f"{sent} by the busiest rank, {readable_bytes(found.total)} sent in all; {time}", "   ")
+        lines += wrap_lines(f"{sent} on the busiest rank, {readable_bytes(cost.total)} sent in all; {time}", "   ")
         lines += wrap_lines(f"by {self.link}", "   ")
         for split, reasons in self.reasons.items():
             lines += [line for reason in reasons for line in wrap_lines(f"not {split}: {reason}", "   ")]
@@ -468,108 +485,74 @@ class SplitChoice:
     def _repr_html_(self) -> str:
         rows = ""
         for each in self.candidates:
-            why = "taken" if each.split == self.split else html.escape("; ".join(self._why_not(each)))
-            known = each.wire is not None
-            cells = (
-                [readable_bytes(each.wire.sent), readable_bytes(each.wire.peak_bytes)] if each.wire is not None else ["", ""]
-            )
-            cells.append(readable_seconds(each.seconds) if known else "")
+            why = "chosen" if each.split == self.split else html.escape("; ".join(self._why_not(each)))
+            cells = ["", "", ""]
+            if each.cost is not None:
+                sizes = readable_bytes(each.cost.sent), readable_bytes(each.cost.peak_bytes)
+                cells = [*sizes, readable_seconds(each.seconds)]
             numbers = "".join(f"<td>{cell}</td>" for cell in cells)
             rows += f"<tr><th scope='row'>{html.escape(each.split)}</th><td>{why}</td>{numbers}</tr>"
-        titles = ("split", "why", "sent by a rank", "held by a rank", "time")
+        titles = ("split", "why", "sent by a rank", "memory of a rank", "time")
         head = "".join(f"<th scope='col'>{title}</th>" for title in titles)
         caption = html.escape(f"{self.call}, over {count_text(self.ranks, 'rank')}")
         return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
 
 
-def explain(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    mesh: DeviceMesh | None = None,
-    axis: str | int | None = None,
-    similarity: AnySimilarity | None = None,
-    mask: Mask | None = None,
-    bias: Tensor | None = None,
-    dropout: float = 0.0,
-    backend: str = "auto",
-    split: str = "auto",
-    return_lse: bool = False,
-    return_weights: bool = False,
-) -> SplitChoice:
-    """What `qkv.parallel.attention` would do with the same call: the split that it takes, bytes and seconds of each,
-    and the reasons against the others. Every rank has to ask, and all get the same answer; only the question travels.
-
-    Bytes are those that will be sent, counted from the shards and the mask. Seconds are from built-in figures until
-    `qkv.parallel.measure` has measured the axis.
-    """
-    opening = unwrap_dtensors(query, key, value, similarity, mask, bias, mesh, axis)
-    query, key, value, similarity, mask, bias, mesh, axis, _ = opening
-    if not opening.travels:
-        here = explain_here(
-            query, key, value, similarity=similarity, mask=mask, bias=bias, dropout=dropout, backend=backend
-        )
-        return SplitChoice(LOCAL, split, (Candidate(LOCAL, (), seconds=here.seconds),), here.call, 1)
-    place = agreed_axis(mesh, axis)
-    sharded = read_sharded_inputs(
-        place, query, key, value, similarity, mask, bias, dropout, backend, split, return_lse, return_weights, "explain"
-    )
-    _check_backend(sharded)
-    candidates, whole = _candidates(sharded), describe(undivided_inputs(sharded))
-    return SplitChoice(_select(sharded, candidates), sharded.split, candidates, whole, place.size, link_of(place))
-
-
 def choose(sharded: ShardedInputs) -> Strategy:
-    """The way that runs this call. It looks only at what all ranks agreed on, so all choose the same."""
-    _check_backend(sharded)
+    """The strategy that runs this call. It depends only on what all ranks agreed on, so all choose the same."""
+    check_backend(sharded)
     if sharded.split != "auto":
-        return STRATEGIES[_requested(sharded, {name: way.reasons_against(sharded) for name, way in STRATEGIES.items()})]
-    return STRATEGIES[_select(sharded, _candidates(sharded))]
+        return STRATEGIES[
+            _check_requested(sharded, {name: each.reasons_against(sharded) for name, each in STRATEGIES.items()})
+        ]
+    return STRATEGIES[select(sharded, list_candidates(sharded))]
 
 
 def undivided_inputs(sharded: ShardedInputs) -> AttentionInputs:
-    """The call as one process would have it, but for its tensors."""
+    """The inputs that one process would have, except for the tensors, which are this rank's shards."""
     return sharded.call._replace(extent=sharded.extent, mask=sharded.mask, bias=sharded.bias)
 
 
-def _check_backend(sharded: ShardedInputs) -> None:
-    """Refused by what the whole is: a rank with nothing to do refuses with the others."""
+def check_backend(sharded: ShardedInputs) -> None:
+    """Refuse a backend that cannot run the whole call, so that all ranks refuse, those without tokens too."""
     backend = sharded.call.backend
     against = () if backend == "auto" else BACKENDS[backend].reasons_against(undivided_inputs(sharded))
     if against:
         listed = "".join(f"\n  - {reason}" for reason in against)
-        said = f"backend: got {backend!r}, wanted a backend that can run {describe(undivided_inputs(sharded))}. Against it:{listed}"
-        raise BackendRefused(f"{said}\nHint: backend='auto' lets each rank choose.", against)
+        wanted = f"wanted a backend that can run {describe(undivided_inputs(sharded))}"
+        message = f"backend: got {backend!r}, {wanted}. Against it:{listed}"
+        raise BackendRefused(f"{message}\nHint: backend='auto' lets each rank choose.", against)
 
 
-def _candidates(sharded: ShardedInputs) -> tuple[Candidate, ...]:
+def list_candidates(sharded: ShardedInputs) -> tuple[Candidate, ...]:
+    """All strategies, in the order of `ORDER`."""
     link, counts, found = link_of(sharded.axis), KeyCounts(sharded), []
     for name in ORDER:
         reasons = STRATEGIES[name].reasons_against(sharded)
-        wire = None if reasons else strategy_cost(counts, name)
-        found.append(Candidate(name, reasons, wire, float("inf") if wire is None else link.seconds(wire)))
+        cost = None if reasons else strategy_cost(counts, name)
+        found.append(Candidate(name, reasons, cost, float("inf") if cost is None else link.seconds(cost)))
     return tuple(found)
 
 
-def _select(sharded: ShardedInputs, candidates: tuple[Candidate, ...]) -> str:
+def select(sharded: ShardedInputs, candidates: tuple[Candidate, ...]) -> str:
+    """The name of the requested strategy, or of the one that the cost model chooses."""
     if sharded.split != "auto":
-        return _requested(sharded, {each.split: each.reasons for each in candidates})
-    possible = [each for each in candidates if each.wire is not None]
-    taken = possible[0]
+        return _check_requested(sharded, {each.split: each.reasons for each in candidates})
+    possible = [each for each in candidates if each.cost is not None]
+    chosen = possible[0]
     for each in possible[1:]:
-        if each.seconds < min(MAX_TIME_RATIO * taken.seconds, taken.seconds - MIN_SECONDS_SAVED):
-            taken = each
-    return taken.split
+        if each.seconds < min(MAX_TIME_RATIO * chosen.seconds, chosen.seconds - MIN_SECONDS_SAVED):
+            chosen = each
+    return chosen.split
 
 
-def _requested(sharded: ShardedInputs, reasons: dict[str, tuple[str, ...]]) -> str:
+def _check_requested(sharded: ShardedInputs, reasons: dict[str, tuple[str, ...]]) -> str:
     against = reasons[sharded.split]
     if against:
         others = ", ".join(name for name, why in reasons.items() if not why)
         listed = "".join(f"\n  - {reason}" for reason in against)
         raise BackendRefused(
-            f"split: got {sharded.split!r}, wanted one that can run this call. Against it:{listed}\n"
+            f"split: got {sharded.split!r}, wanted a strategy that can run this call. Against it:{listed}\n"
             f"Hint: split='auto' chooses among: {others}.",
             against,
         )

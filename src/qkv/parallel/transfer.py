@@ -1,4 +1,4 @@
-"""One axis of a device mesh: the ranks between which a call is split."""
+"""The ranks along an axis of a device mesh, and messages between them: send, receive, all-gather, all-reduce."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..errors import OptionError, OptionTypeError, complaint
 from .failure import ABANDONED, close_connections, peer_lost, report_lost, timeout_of
 
 _START_HINT = "start the program with torchrun, and call torch.distributed.init_process_group('gloo') in it"
-# What moves tensors of each kind of device. Others are let through: torch knows them, or says so itself.
+# The torch.distributed backends for each type of device; torch itself checks other types.
 _TRANSPORTS = {"cpu": ("gloo", "mpi", "ucc"), "cuda": ("nccl", "ucc", "gloo")}
 
 
 class Axis(NamedTuple):
-    """The ranks along an axis, counted from 0; `rank` is this one. name: for messages."""
+    """The ranks along an axis, counted from 0; `rank` is this process. name: for error messages."""
 
     group: Any
     rank: int
@@ -30,32 +30,32 @@ class Axis(NamedTuple):
     name: str
 
     def after(self, steps: int) -> int:
-        """The rank so many places further on, round the ring."""
+        """The rank that many steps further round the ring."""
         return (self.rank + steps) % self.size
 
 
 def read_axis(mesh: DeviceMesh | None, axis: str | int | None) -> Axis:
-    """The axis that a call names; with one axis in the mesh the name can be left out."""
+    """The axis that a call names; a mesh with one axis needs no name."""
     if not dist.is_available():
-        raise OptionError(complaint("mesh", "a build of torch without distributed", "one with it"))
+        raise OptionError(complaint("mesh", "a build of torch without torch.distributed", "a build with it"))
     if not dist.is_initialized():
-        raise OptionError(complaint("mesh", "no process group", "torch.distributed to be running", _START_HINT))
+        raise OptionError(complaint("mesh", "no process group", "an initialized torch.distributed", _START_HINT))
     if not isinstance(mesh, DeviceMesh):
         hint = "torch.distributed.device_mesh.init_device_mesh('cpu', (ranks,), mesh_dim_names=('ranks',)) makes one"
         raise OptionTypeError(complaint("mesh", type(mesh).__name__, "a DeviceMesh", hint))
-    place = _axis_index(mesh, axis)
+    index = _axis_index(mesh, axis)
     coordinate = mesh.get_coordinate()
     if coordinate is None:
         given = f"a mesh of ranks {mesh.mesh.flatten().tolist()}, called on rank {dist.get_rank()}"
         raise OptionError(complaint("mesh", given, "a mesh that this rank is part of"))
-    group = mesh.get_group(place)
+    group = mesh.get_group(index)
     _check_transport(mesh, group)
     names = mesh.mesh_dim_names
     device = torch.device(mesh.device_type)
     if device.type != "cpu":
         device = torch.device(device.type, torch.accelerator.current_device_index())
-    # The group's own order, which DTensors follow too: a mesh may name its ranks in another.
-    return Axis(group, dist.get_rank(group), mesh.size(place), device, names[place] if names else str(place))
+    # The order of the group, which DTensors follow too: a mesh may list its ranks in another order.
+    return Axis(group, dist.get_rank(group), mesh.size(index), device, names[index] if names else str(index))
 
 
 def _axis_index(mesh: DeviceMesh, axis: str | int | None) -> int:
@@ -79,16 +79,16 @@ def _axis_index(mesh: DeviceMesh, axis: str | int | None) -> int:
 def _check_transport(mesh: DeviceMesh, group: Any) -> None:
     backend = str(dist.get_backend(group)).lower()
     own = dict(part.split(":") for part in backend.split(",") if ":" in part).get(mesh.device_type, backend)
-    good = _TRANSPORTS.get(mesh.device_type)
-    if own == "fake" or (good is not None and own not in good):
-        wanted = f"one that moves {mesh.device_type} tensors: {', '.join(good or ('a real one',))}"
+    supported = _TRANSPORTS.get(mesh.device_type)
+    if own == "fake" or (supported is not None and own not in supported):
+        wanted = f"a backend for {mesh.device_type} tensors: {', '.join(supported or ('a real one',))}"
         raise OptionError(complaint("mesh", f"backend {own!r} for {mesh.device_type}", wanted, _START_HINT))
 
 
-# Bytes and messages that this process has sent, of tickets (what ranks say of their calls) and of data.
+# Bytes and messages that this process has sent: of data, and of the agreement before each call.
 TRAFFIC: Counter[str] = Counter()
 DATA, AGREEMENT, RESULTS = 0, 1, 2
-_TRAFFIC_NAMES = {DATA: "data", AGREEMENT: "tickets", RESULTS: "data"}
+_TRAFFIC_NAMES = {DATA: "data", AGREEMENT: "agreement", RESULTS: "data"}
 
 
 class Message(NamedTuple):
@@ -99,35 +99,35 @@ class Message(NamedTuple):
 
 
 class Pending:
-    """Transfers that are under way. `wait` before the tensors are read, or written to again."""
+    """Transfers in progress. `wait` before reading or overwriting the tensors."""
 
-    def __init__(self, axis: Axis, works: list[tuple[int, str, Any]], held: list[Tensor]) -> None:
-        self._axis, self._works, self._held = axis, works, held
+    def __init__(self, axis: Axis, works: list[tuple[int, str, Any]], buffers: list[Tensor]) -> None:
+        self._axis, self._works, self._buffers = axis, works, buffers
 
     def wait(self) -> None:
         works, self._works = self._works, []
-        # Told to each, since a group's connections keep the timeout that they were made with. Elsewhere than on the CPU
-        # transfers are put in line, and nobody waits for them here.
+        # Passed to each wait, since connections keep the timeout that they were made with. On other devices than the
+        # CPU, `wait` only enqueues.
         limit = timeout_of(self._axis) if works and self._axis.device.type == "cpu" else None
-        for place, (peer, doing, work) in enumerate(works):
+        for index, (peer, direction, work) in enumerate(works):
             try:
                 work.wait() if limit is None else work.wait(limit)
             except (RuntimeError, dist.DistError) as error:
-                ABANDONED.append((works, self._held))
-                # The cause is told before the other transfers are given up, which closes their connections.
+                ABANDONED.append((works, self._buffers))
+                # Report the cause first: abandoning the other transfers closes their connections.
                 report_lost(self._axis, peer)
-                others = [(p, d) for p, d, w in works[place + 1 :] if not _completes(w)]
+                others = [(p, d) for p, d, w in works[index + 1 :] if not _completes(w)]
                 close_connections(self._axis)
-                raise peer_lost(self._axis, [(peer, doing), *others], error) from error
-        self._held = []
+                raise peer_lost(self._axis, [(peer, direction), *others], error) from error
+        self._buffers = []
 
     def __del__(self) -> None:
-        if self._works:  # an error came between: the transport still has the buffers
-            ABANDONED.append((self._works, self._held))
+        if self._works:  # after an error the transport may still use the buffers
+            ABANDONED.append((self._works, self._buffers))
 
 
 def _completes(work: Any) -> bool:
-    """Whether a transfer ends too, now that one has failed."""
+    """Whether a transfer completes although another one failed."""
     try:
         work.wait(timedelta(milliseconds=50))
     except (RuntimeError, dist.DistError):
@@ -136,8 +136,8 @@ def _completes(work: Any) -> bool:
 
 
 def start(axis: Axis, sends: Sequence[Message], receives: Sequence[Message], tag: int = DATA) -> Pending:
-    """Begin to send and to receive; empty tensors are not sent, and both sides know it. Messages of a tag between two
-    ranks arrive in the order in which they were sent."""
+    """Start sending and receiving. Empty tensors are skipped on both sides. Messages with the same tag between the same
+    two ranks arrive in the order in which they were sent."""
     operations, works = [], []
     for message in receives:
         if message.tensor.numel():
@@ -155,21 +155,22 @@ def start(axis: Axis, sends: Sequence[Message], receives: Sequence[Message], tag
             TRAFFIC[f"{_TRAFFIC_NAMES[tag]} messages"] += 1
     if not operations:
         return Pending(axis, [], [])
-    held, begun = [operation.tensor for operation in operations], []
-    # One by one on the CPU, where nothing is gained by a batch: it would not tell whose connection is closed.
+    buffers, started = [operation.tensor for operation in operations], []
+    # One by one on the CPU, where a batch is not faster and would hide which connection is closed.
     batches = [[each] for each in operations] if axis.device.type == "cpu" else [operations]
     try:
         for batch in batches:
-            begun += dist.batch_isend_irecv(batch)
+            started += dist.batch_isend_irecv(batch)
     except (RuntimeError, dist.DistError) as error:
-        ABANDONED.append((begun, held))
-        closed = works[len(begun) :]
+        ABANDONED.append((started, buffers))
+        closed = works[len(started) :]
         report_lost(axis, closed[0][0])
         close_connections(axis)
         raise peer_lost(axis, closed, error) from error
-    if len(begun) != len(works):  # some backends give one for all
-        return Pending(axis, [(peer, way, begun[0]) for peer, way in works[:1]], held)
-    return Pending(axis, [(peer, way, work) for (peer, way), work in zip(works, begun, strict=True)], held)
+    if len(started) != len(works):  # some backends return one handle for all transfers
+        return Pending(axis, [(peer, direction, started[0]) for peer, direction in works[:1]], buffers)
+    handles = [(peer, direction, work) for (peer, direction), work in zip(works, started, strict=True)]
+    return Pending(axis, handles, buffers)
 
 
 def all_gather(axis: Axis, tensor: Tensor, tag: int = DATA) -> list[Tensor]:
@@ -180,7 +181,7 @@ def all_gather(axis: Axis, tensor: Tensor, tag: int = DATA) -> list[Tensor]:
 
 
 def start_all_gather(axis: Axis, tensor: Tensor, tag: int = DATA) -> tuple[list[Tensor], Pending]:
-    """The same, under way."""
+    """Start an all-gather; the tensors are complete after `wait`."""
     tensor = tensor.contiguous()
     found = [tensor if rank == axis.rank else torch.empty_like(tensor) for rank in range(axis.size)]
     others = [axis.after(step) for step in range(1, axis.size)]
@@ -193,35 +194,36 @@ def start_all_gather(axis: Axis, tensor: Tensor, tag: int = DATA) -> tuple[list[
     return found, pending
 
 
-DOUBLING_RANKS = 8  # ranks from which on a message to each costs more than a few rounds
+DOUBLING_RANKS = 8  # from this number of ranks on, recursive doubling is faster than a message to each rank
 
 
-def all_reduce(axis: Axis, mine: Tensor, join: Callable[[list[Tensor]], Tensor]) -> Tensor:
-    """join of what all ranks have, one shape for all and for the result: the same bits on every rank, whoever is late.
+def all_reduce(axis: Axis, own: Tensor, reduce: Callable[[list[Tensor]], Tensor]) -> Tensor:
+    """reduce([…]) over the tensors of all ranks, with the same bits on every rank.
 
-    Few ranks send theirs to all others. Of many, rank r joins with r ^ 1, r ^ 2, r ^ 4, …, so that it sends and
-    receives log₂ of their number; those behind the largest power of two give theirs to another first, and hear the
-    end from it. The order depends on the number of ranks alone, so join must not mind it.
+    All tensors and the result have the same shape. Few ranks all-gather. Many ranks use recursive doubling: rank r
+    exchanges with r ^ 1, r ^ 2, r ^ 4, …, so log₂ of their number; ranks beyond the largest power of two send theirs
+    to a partner first and receive the result from it. The order depends only on the number of ranks; reduce must not
+    depend on it.
     """
     if axis.size < DOUBLING_RANKS:
-        return join(all_gather(axis, mine, RESULTS))
+        return reduce(all_gather(axis, own, RESULTS))
     power = 1 << (axis.size.bit_length() - 1)
-    beside = axis.rank - power if axis.rank >= power else axis.rank + power
-    found = mine.contiguous()
+    partner = axis.rank - power if axis.rank >= power else axis.rank + power
+    result = own.contiguous()
     if axis.rank >= power:
-        start(axis, [Message(beside, found)], [], RESULTS).wait()
-        return _receive(axis, beside, found)
-    if beside < axis.size:
-        found = join([found, _receive(axis, beside, found)])
+        start(axis, [Message(partner, result)], [], RESULTS).wait()
+        return _receive(axis, partner, result)
+    if partner < axis.size:
+        result = reduce([result, _receive(axis, partner, result)])
     step = 1
     while step < power:
-        peer, other = axis.rank ^ step, torch.empty_like(found)
-        start(axis, [Message(peer, found)], [Message(peer, other)], RESULTS).wait()
-        found = join([found, other] if axis.rank < peer else [other, found]).contiguous()
+        peer, other = axis.rank ^ step, torch.empty_like(result)
+        start(axis, [Message(peer, result)], [Message(peer, other)], RESULTS).wait()
+        result = reduce([result, other] if axis.rank < peer else [other, result]).contiguous()
         step *= 2
-    if beside < axis.size:
-        start(axis, [Message(beside, found)], [], RESULTS).wait()
-    return found
+    if partner < axis.size:
+        start(axis, [Message(partner, result)], [], RESULTS).wait()
+    return result
 
 
 def _receive(axis: Axis, peer: int, like: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""What runs, counted and timed, above what it looks at: `qkv.cost.watch`, `Machine.measure`, `qkv.cost.audit`."""
+"""Count and time what runs: `qkv.cost.watch`, `Machine.measure`, `qkv.cost.audit`."""

@@ -1,4 +1,7 @@
-"""What of a model is run, and how often it is there."""
+"""Torch modules of the parts of a model, and the tools that count their flops.
+
+The modules are never run on data: weights and inputs are tensors with shapes only, which take no memory.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from ..cost.architecture import Model
 
 
 class PartModule(NamedTuple):
-    """A module and its inputs; the part that it belongs to, how often the model has it, and how often one layer has."""
+    """A module, its inputs and its part of the model; times: its number in the model, in_layer: in one layer."""
 
     part: str
     module: nn.Module
@@ -29,7 +32,7 @@ class PartModule(NamedTuple):
 
 
 def part_modules(model: Model, shape: Shape) -> list[PartModule]:
-    """Every part of a model, for `new` tokens after `past` ones; logits are made for the last."""
+    """The parts of a model for `new` tokens after `past` ones; logits are for the last token."""
     layers, encoder, network = model.layers, shape._replace(past=0), FeedForward(model, model.d_ff, model.ff_bias)
     x, cross = shape.tokens(model.d_model), model.kind == "encoder-decoder"
     runs_encoder = cross and shape.past == 0
@@ -62,7 +65,7 @@ def part_modules(model: Model, shape: Shape) -> list[PartModule]:
 
 
 def whole_layer(model: Model, shape: Shape) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    """One layer in one module: what its pieces come to, taken together."""
+    """One layer as one module, and its inputs."""
     x, window = shape.tokens(model.d_model), model.window if model.window_layers == model.layers else None
     own_shape, causal = _window_shape(shape, window), model.kind != "encoder"
     own = [
@@ -115,7 +118,7 @@ def _input_projections(model: Model, shape: Shape) -> nn.Module:
 
 
 def _scores_module(model: Model, shape: Shape, causal: bool) -> Scores:
-    """A token that comes alone sees everything before it: there is nothing to mask."""
+    """A single new token attends to all earlier ones, so it needs no mask."""
     return Scores(causal and shape.new > 1, shape.absorbed or (model.latent is None and model.kv_heads != model.heads))
 
 
@@ -133,12 +136,12 @@ def _score_inputs(model: Model, shape: Shape, keys: int) -> tuple[Tensor, Tensor
 
 
 def _window_shape(shape: Shape, window: int | None) -> Shape:
-    """A windowed layer keeps no more of the past than its window."""
+    """A layer with a window caches no more tokens than the window."""
     return shape if window is None else shape._replace(past=min(shape.past, window - 1))
 
 
 def _window_mask(shape: Shape, window: int | None) -> Tensor | None:
-    """Where a window hides keys of a prompt, the mask that a program would give."""
+    """The mask of a window that is smaller than the prompt, or None."""
     if window is None or shape.new == 1 or window >= shape.new:
         return None
     return torch.empty(shape.new, shape.past + shape.new, dtype=torch.bool)
@@ -193,7 +196,7 @@ class Rotary(nn.Module):
 
 
 class InputProjections(nn.Module):
-    """Queries, keys and values of the new tokens, those of the past before them. source: other tokens for keys."""
+    """Queries, keys and values of the new tokens, after past keys and values. source: Tokens of cross attention."""
 
     past_key: Tensor
     past_value: Tensor
@@ -212,7 +215,7 @@ class InputProjections(nn.Module):
             self.norm = nn.RMSNorm(w if model.qk_norm == "head" else h * w)
             self.key_norm = nn.RMSNorm(w if model.qk_norm == "head" else g * w)
         self.rotation = Rotary(0 if reads_source else model.rotary, shape.new)
-        held = shape.past + shape.new if reads_source else shape.past  # a source as long as the answer
+        held = shape.past + shape.new if reads_source else shape.past  # a source as long as the target
         self.register_buffer("past_key", torch.empty(shape.batch, g, held, w))
         self.register_buffer("past_value", torch.empty(shape.batch, g, held, v))
 
@@ -237,8 +240,7 @@ class InputProjections(nn.Module):
 
 
 class LatentProjections(nn.Module):
-    """Multi-head latent attention: the latent vectors are made into keys and values, or (absorbed) queries are taken
-    into their space."""
+    """Multi-head latent attention: latents are projected to keys and values, or (absorbed) queries to latents."""
 
     past_latent: Tensor
     past_rope: Tensor
@@ -306,7 +308,7 @@ class FeedForward(nn.Module):
 
 
 class Experts(nn.Module):
-    """Each of the active experts reads every token: as much work as when each token goes to so many of all."""
+    """The active experts process every token: as many flops as routing each token to as many experts."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -338,8 +340,7 @@ class Embedding(nn.Module):
 
 
 class Layer(nn.Module):
-    """A whole layer: norms before attention and network, further ones behind them, and what is added up. cross: queries
-    and keys of attention to an encoder's tokens."""
+    """A whole layer: attention, optional cross attention, network, norms and residual sums."""
 
     def __init__(self, model: Model, own: list[nn.Module], cross: list[nn.Module], network: nn.Module) -> None:
         super().__init__()
@@ -351,7 +352,7 @@ class Layer(nn.Module):
         inward, scores, outward = self.own
         seen = norms.pop(0)(x) if norms else x
         found = outward(scores(*inward(seen), keep))
-        if not norms:  # attention and network beside each other
+        if not norms:  # attention and network in parallel
             return x + found + self.network(seen)
         x = x + found
         if self.cross:
@@ -373,7 +374,7 @@ def make_norm(model: Model) -> nn.Module:
 
 
 def _unused_parameter() -> nn.Parameter:
-    """For modules without parameters: calflops asks a module's first parameter for the device."""
+    """For modules without parameters: calflops reads the device of a module's first parameter."""
     return nn.Parameter(torch.empty(1))
 
 
@@ -385,8 +386,8 @@ Counter = Callable[[nn.Module, tuple[Tensor, ...]], int]
 
 
 class Tool(NamedTuple):
-    """package: what has to be installed. where: within it tensors are made that take no cache; the tool counts
-    outside, where nothing stands between its functions and torch's. count: flops, as the tool says."""
+    """package: The package to install. where: Context in which tensors without data are created; the tool itself runs
+    outside of it. count: The tool's flops."""
 
     name: str
     package: str
@@ -425,7 +426,7 @@ def count_with_torch(module: nn.Module, inputs: tuple[Tensor, ...]) -> int:
     return int(counter.get_total_flops())
 
 
-# torch's counter goes by the operators that a device runs, so that its answer depends on the device.
+# torch's counter counts the operators of a device, so its result depends on the device.
 TOOLS = (
     Tool("calflops", "calflops", lambda: torch.device("meta"), count_with_calflops),
     Tool("fvcore", "fvcore", lambda: torch.device("meta"), count_with_fvcore),
@@ -436,7 +437,7 @@ TOOLS = (
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Without gradients, and without the warnings of tools that are older than this torch."""
+    """Disable gradients, and ignore the warnings of tools that are older than this torch."""
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         yield
@@ -444,15 +445,15 @@ def without_warnings() -> Iterator[None]:
 
 @contextmanager
 def _restore_torch() -> Iterator[None]:
-    """calflops puts functions of its own into torch; an error on the way would leave them there for good."""
-    homes = (torch, torch.Tensor, F)
-    before = [dict(vars(home)) for home in homes]
+    """calflops patches functions of torch; restore them, also after an error."""
+    owners = (torch, torch.Tensor, F)
+    before = [dict(vars(owner)) for owner in owners]
     try:
         yield
     finally:
-        for home, names in zip(homes, before, strict=True):
+        for owner, names in zip(owners, before, strict=True):
             for name, thing in names.items():
-                if vars(home).get(name) is not thing:
-                    setattr(home, name, thing)
+                if vars(owner).get(name) is not thing:
+                    setattr(owner, name, thing)
         for name in set(vars(torch.Tensor)) - set(before[1]):
             delattr(torch.Tensor, name)

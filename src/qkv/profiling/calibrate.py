@@ -1,8 +1,7 @@
-"""Measuring this machine: roofs, and for each engine the price of a unit of its work.
+"""Calibrate this machine: peak rates, and for each kernel the seconds per unit of its work.
 
-Roofs are what torch reaches with one operator each. Prices are fitted to some dozen calls of each engine, spread over
-sizes, by the error that counts, that of the logarithm: a call that takes twice as long as predicted is as wrong as one
-that takes half.
+Peak rates ("roofs") are what torch reaches with single operators. Prices are fitted to some dozen calls of each kernel
+over a range of sizes, by least squares of log(seconds).
 """
 
 from __future__ import annotations
@@ -26,34 +25,34 @@ from ..functional import attention, explain
 from ..masks import Causal, Mask, Window
 from ..similarity import AnySimilarity, Argmax, FeatureMap, Polynomial, Softmax
 
-MIN_SAMPLE_SECONDS = 1.5e-3  # seconds of a sample, at least
-CALLS_PER_KIND = 10  # calls for each kind of call and dtype
+MIN_SAMPLE_SECONDS = 1.5e-3  # seconds
+CALLS_PER_KIND = 10  # for each kind of call and dtype
 MEBI = 1 << 20
-# Where nothing was measured: seconds for a call, a step, a flop, a weight, a number of a row, a near and a far byte.
+# Starting values: seconds per call, step, flop, weight, row element, byte in cache and byte in memory.
 _START = Price(3e-5, 1e-6, 1e-11, 3e-10, 3e-10, 3e-11, 1e-10)
 
 
 class Measured(NamedTuple):
-    """A call that was measured: what it comes to, and its seconds."""
+    """A measured call: its work and its seconds."""
 
     work: Work
     seconds: float
 
 
 def measure(progress: Progress | None = None) -> Machine:
-    """Roofs, then prices."""
+    """Measure peak rates, then prices; progress is called with what is measured and the fraction done."""
     say = progress or (lambda what, part: None)
-    ways, wanted = list(_roof_measurements()), list(probes(CALLS_PER_KIND))
-    total = len(ways) + len(wanted)
+    measurements, wanted = list(_roof_measurements()), list(probes(CALLS_PER_KIND))
+    total = len(measurements) + len(wanted)
     roofs: dict[str, float] = {}
     for _ in range(3):
-        for done, (name, way) in enumerate(ways):
+        for done, (name, rate) in enumerate(measurements):
             say(name, done / total)
-            roofs[name] = max(way(), roofs.get(name, 0.0)) if name != "call" else min(way(), roofs.get(name, 1.0))
+            roofs[name] = max(rate(), roofs.get(name, 0.0)) if name != "call" else min(rate(), roofs.get(name, 1.0))
         if not Machine("", 1, 1, 1, roofs=roofs).doubts:
-            break  # otherwise something else was running, and the best of another turn is nearer to the machine
-    visits = measure_probes(wanted, 1, lambda what, done: say(what, (len(ways) + done) / total))
-    prices, errors = fit_prices(visits)
+            break  # otherwise another program was running: measure again and take the best
+    measured = measure_probes(wanted, 1, lambda what, done: say(what, (len(measurements) + done) / total))
+    prices, errors = fit_prices(measured)
     say("done", 1.0)
     return Machine(
         processor_name(),
@@ -66,20 +65,20 @@ def measure(progress: Progress | None = None) -> Machine:
         roofs,
         prices,
         errors,
-        _roofline_points(wanted, visits),
+        _roofline_points(wanted, measured),
     )
 
 
 def measure_probes(
     wanted: Sequence[Probe], rounds: int, say: Callable[[str, int], None] | None = None
 ) -> list[Measured]:
-    """Every call measured once a round, so that a slow moment of the machine does not fall on one of them alone."""
+    """Measure every probe once per round, so that a slow period of the machine does not affect one probe only."""
     works: dict[int, Work] = {}
     times: list[list[float]] = [[] for _ in wanted]
-    for turn in range(rounds):
+    for round_number in range(rounds):
         for place, probe in enumerate(wanted):
             if say is not None:
-                say(f"{probe.backend} {probe.dtype}", turn * len(wanted) + place)
+                say(f"{probe.backend} {probe.dtype}", round_number * len(wanted) + place)
             call = prepare(probe)
             works[place] = call.work
             with torch.no_grad():
@@ -87,7 +86,7 @@ def measure_probes(
     return [Measured(works[place], statistics.median(own)) for place, own in enumerate(times)]
 
 
-# What a roofline shows of a machine: the largest call of each that was measured.
+# Kernels in a roofline plot, each with its largest measured call.
 ROOFLINE_LABELS = {
     "cache.few.float32": "decoding, float32",
     "cache.few.int8": "decoding, int8",
@@ -98,11 +97,11 @@ ROOFLINE_LABELS = {
 }
 
 
-def _roofline_points(wanted: Sequence[Probe], visits: Sequence[Measured]) -> tuple[tuple[str, float, float], ...]:
-    """Flops that are executed, for each byte that has to move at least, and for each second."""
+def _roofline_points(wanted: Sequence[Probe], measured: Sequence[Measured]) -> tuple[tuple[str, float, float], ...]:
+    """(label, flops per byte that must be moved, flops per second) of the largest call of each kernel."""
     largest: dict[str, tuple[str, float, float]] = {}
     most: dict[str, int] = {}
-    for probe, (work, seconds) in zip(wanted, visits, strict=True):
+    for probe, (work, seconds) in zip(wanted, measured, strict=True):
         if work.engine in ROOFLINE_LABELS and work.executed > most.get(work.engine, 0):
             most[work.engine] = work.executed
             moved = _bytes_moved(probe)
@@ -111,18 +110,18 @@ def _roofline_points(wanted: Sequence[Probe], visits: Sequence[Measured]) -> tup
 
 
 def _bytes_moved(probe: Probe) -> int:
-    """Bytes of queries, keys, values and answers, each once."""
+    """Bytes of queries, keys, values and outputs, each once."""
     item = getattr(torch, probe.dtype).itemsize
     held = item if probe.storage is None else getattr(torch, probe.storage).itemsize
     rows = probe.batch * probe.heads * probe.len_q * (probe.width + probe.width_v)
     return item * rows + held * probe.batch * probe.heads_kv * probe.len_k * (probe.width + probe.width_v)
 
 
-def fit_prices(visits: Sequence[Measured]) -> tuple[dict[str, Price], dict[str, float]]:
-    """For each engine its prices, and how far they are off in the middle of its calls, as a part."""
+def fit_prices(measured: Sequence[Measured]) -> tuple[dict[str, Price], dict[str, float]]:
+    """The price of each kernel, and the median relative error of its predictions."""
     by_engine: dict[str, list[Measured]] = {}
-    for taken in visits:
-        by_engine.setdefault(taken.work.engine, []).append(taken)
+    for call in measured:
+        by_engine.setdefault(call.work.engine, []).append(call)
     prices = {engine: fit_price(calls) for engine, calls in by_engine.items()}
     errors = {
         engine: statistics.median(abs(prices[engine].seconds(c.work) / c.seconds - 1) for c in calls)
@@ -132,39 +131,39 @@ def fit_prices(visits: Sequence[Measured]) -> tuple[dict[str, Price], dict[str, 
 
 
 class PreparedCall(NamedTuple):
-    """A call that is ready to run, and what it comes to on this process's threads."""
+    """A call that is ready to run, and its work."""
 
     run: Callable[[], object]
     work: Work
 
 
 def prepare(probe: Probe) -> PreparedCall:
-    """The call with random numbers. A step on a cache takes its tokens back, so that it can be repeated."""
+    """The call of a probe with random tensors. A decode step crops the cache afterwards, so that it can be repeated."""
     dtype = getattr(torch, probe.dtype)
     torch.manual_seed(0)
     query = torch.randn(probe.batch, probe.heads, probe.len_q, probe.width).to(dtype)
-    key_, value = (torch.randn(probe.batch, probe.heads_kv, probe.len_k, w).to(dtype) for w in probe.widths)
+    key, value = (torch.randn(probe.batch, probe.heads_kv, probe.len_k, w).to(dtype) for w in probe.widths)
     options = {"similarity": probe.similarity, "mask": probe.mask}
     if probe.storage is None:
-        asked = explain(query, key_, value, backend=probe.backend, **options).cost.work
-        assert asked is not None
-        return PreparedCall(lambda: attention(query, key_, value, backend=probe.backend, **options), asked())
+        work = explain(query, key, value, backend=probe.backend, **options).cost.work
+        assert work is not None
+        return PreparedCall(lambda: attention(query, key, value, backend=probe.backend, **options), work())
     storage = getattr(torch, probe.storage)
     cache = KVCache(probe.batch, probe.heads_kv, probe.width, value_width=probe.width_v, dtype=storage)
-    cache.append(key_, value)
+    cache.append(key, value)
     new_k, new_v = (torch.randn(probe.batch, probe.heads_kv, probe.len_q, w) for w in probe.widths)
-    asked = explain(query, new_k, new_v, cache=cache, **options).cost.work
-    assert asked is not None
+    work = explain(query, new_k, new_v, cache=cache, **options).cost.work
+    assert work is not None
 
     def step() -> None:
         decode(query, new_k, new_v, cache, **options)
         cache.crop(probe.len_k)
 
-    return PreparedCall(step, asked())
+    return PreparedCall(step, work())
 
 
 def time_call(run: Callable[[], object], rounds: int) -> float:
-    """Seconds of a call, in the middle of some rounds of a millisecond or two."""
+    """Median seconds of a call over rounds of one or two milliseconds."""
     run()
     once = _time_once(run, 1)
     repeats = max(1, min(1000, int(MIN_SAMPLE_SECONDS / max(once, 1e-7))))
@@ -179,9 +178,9 @@ def _time_once(run: Callable[[], object], repeats: int) -> float:
 
 
 def fit_price(calls: list[Measured]) -> Price:
-    """Prices whose logarithm of seconds is nearest to what was measured (Levenberg and Marquardt's steps).
+    """The price that minimizes the squared error of log(seconds), by Levenberg-Marquardt.
 
-    A unit that none of the calls has keeps a price of 0.
+    The price of a unit that no call uses is 0.
     """
     units = np.array([[1.0, *c.work[2:8]] for c in calls])
     present = units.max(0) > 0
@@ -203,11 +202,11 @@ def fit_price(calls: list[Measured]) -> Price:
 
 
 def _least_squares(predicted: Callable[[np.ndarray], np.ndarray], wanted: np.ndarray, start: np.ndarray) -> np.ndarray:
-    # A weak pull to the start keeps what the calls say nothing of from running away.
-    pull = 0.02
+    # A weak regularization towards the start bounds prices that the calls do not determine.
+    regularization = 0.02
 
     def off(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([predicted(x) - wanted, pull * (x - start)])
+        return np.concatenate([predicted(x) - wanted, regularization * (x - start)])
 
     x, damping = start, 1.0
     errors = off(x)
@@ -228,14 +227,14 @@ def _least_squares(predicted: Callable[[np.ndarray], np.ndarray], wanted: np.nda
 
 
 def _best_time(run: Callable[[], object]) -> float:
-    """Seconds of a call when nothing disturbs it: a roof is what a machine can do at most."""
+    """The least seconds of a call: a peak rate is the most that the machine reaches."""
     run()
     repeats = max(1, min(1000, int(MIN_SAMPLE_SECONDS / max(_time_once(run, 1), 1e-7))))
     return min(_time_once(run, repeats) for _ in range(5))
 
 
 def _roof_measurements() -> Iterator[tuple[str, Callable[[], float]]]:
-    """Names of roofs and how to measure each."""
+    """Names of the peak rates, each with a function that measures it."""
     far = min(2 * last_level_cache(), free_memory() // 8)
     buffers: dict[int, torch.Tensor] = {}
 
@@ -249,7 +248,7 @@ def _roof_measurements() -> Iterator[tuple[str, Callable[[], float]]]:
         yield f"write.{place}", lambda size=size: size / _best_time(lambda: buffer(size).fill_(1.0))
         yield f"copy.{place}", lambda size=size: size / _best_time(_copy_call(buffer(size)))
     for dtype in ("float32", "bfloat16", "float16"):
-        # Some processors have no instructions for half precision, and torch takes hundreds of times as long there.
+        # Without instructions for half precision torch is hundreds of times slower.
         side = 768 if dtype == "float32" else 192
         yield f"multiply.{dtype}.square", lambda dtype=dtype, side=side: _multiply_rate(dtype, side, side, side)
         yield f"multiply.{dtype}.tall", lambda dtype=dtype, side=side: _multiply_rate(dtype, 4 * side, 64, side)
@@ -279,7 +278,7 @@ def _exp_rate() -> float:
 
 
 def _thread_scaling(rate: Callable[[], float]) -> float:
-    """How many times as fast with all threads as with one."""
+    """The speed with all threads relative to one thread."""
     threads = torch.get_num_threads()
     together = rate()
     torch.set_num_threads(1)
@@ -291,11 +290,11 @@ def _thread_scaling(rate: Callable[[], float]) -> float:
 
 DTYPES = ("float32", "bfloat16", "float16")
 STORAGES = ("float32", "bfloat16", "float16", "int8")
-MAX_FLOPS = 4e9  # of a call: some tens of milliseconds
+MAX_FLOPS = 4e9  # of a call, some tens of milliseconds
 
 
 class Probe(NamedTuple):
-    """A call of `attention`, or of `decode` on a cache where storage is given."""
+    """A call of `attention`, or of `decode` with a cache if storage is given."""
 
     backend: str
     dtype: str
@@ -316,8 +315,7 @@ class Probe(NamedTuple):
 
 
 def probes(many: int = 10, seed: int = 0) -> Iterator[Probe]:
-    """All calls of a calibration, about `many` for each kind; another seed gives others, that predictions can be tried
-    on."""
+    """The calls of a calibration, about `many` of each kind; another seed gives other calls, to test predictions."""
     draw = random.Random(seed)
     for dtype in DTYPES:
         yield from _dtype_probes(draw, dtype, many)
@@ -337,7 +335,7 @@ def _dtype_probes(draw: random.Random, dtype: str, count: int) -> Iterator[Probe
     for _ in range(count + count // 2):
         yield _call_probe(draw, "native", dtype, Softmax(), 17, 1500)
     for backend in ("reference", "blockwise"):
-        softmax = Softmax(softcap=30.0) if backend == "blockwise" else Softmax()  # which no kernel of torch's knows
+        softmax = Softmax(softcap=30.0) if backend == "blockwise" else Softmax()  # not supported by torch's kernel
         for similarity in (softmax, Polynomial(2), FeatureMap(elu1)):
             for _ in range(count):
                 yield _call_probe(draw, backend, dtype, similarity, 8, 1024)
@@ -381,7 +379,7 @@ def _decode_probe(draw: random.Random, storage: str, group: int, len_q: int) -> 
 
 
 def _log_uniform(draw: random.Random, low: int, high: int) -> int:
-    """Evenly in the logarithm."""
+    """A random integer, uniform in the logarithm."""
     return max(low, min(high, round(low * (high / low) ** draw.random())))
 
 
@@ -418,7 +416,7 @@ _PRIMES = (
 
 
 def prime_size_probes(count: int, seed: int = 0) -> Iterator[Probe]:
-    """Calls of small, odd sizes over backends, similarities, masks, heads and dtypes, to count what they execute."""
+    """Calls of small prime sizes over backends, similarities, masks, heads and dtypes, to test operation counts."""
     draw = random.Random(seed)
     maps = (FeatureMap(elu1), FeatureMap(relu))
     kinds: dict[str, tuple[AnySimilarity, ...]] = {

@@ -1,4 +1,4 @@
-"""Steps of `qkv.decode` as they run on this machine: how long one takes, and how many bytes the cache really has."""
+"""Time steps of `qkv.decode` on this machine, and measure the bytes of the cache."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ..errors import OptionError, complaint
 from ..features import elu1
 from ..similarity import FeatureMap
 
-MAX_BYTES = 64 << 20  # of the cache, and of the tokens in float32, which is what is made and appended
+MAX_BYTES = 64 << 20  # of the cache, and of the tokens in float32 before they are appended
 CHUNK = 4 << 20  # bytes that are appended at once
 STEPS, UNTIMED = 15, 3
 
 
 class StepTimes(NamedTuple):
-    """seconds: of each step, in the order in which they ran. nbytes: of the cache before the first. threads: that it
-    ran with."""
+    """seconds: Of each step, in order. nbytes: Of the cache before the first step. threads: Used by torch."""
 
     seconds: tuple[float, ...]
     nbytes: int
     threads: int
 
     @property
-    def middle(self) -> float:
+    def median(self) -> float:
+        """Median seconds of a step."""
         return median(self.seconds)
 
 
@@ -47,27 +47,31 @@ def time_steps(
     cache: str = "float32",
     say: Callable[[str, int, int], None] = lambda what, done, of: None,
 ) -> StepTimes:
-    """Steps of one token each, after `tokens`: the cache goes back to its length after each. Arguments as of
-    `qkv.cost.variants`; `say` is told how far it is.
+    """Time steps of one token each after `tokens` tokens; the cache is cropped after each step.
+
+    Args:
+        way, batch, heads, kv_heads, width, tokens: As for `qkv.cost.past`.
+        cache: Storage format of a `KVCache`.
+        say: Called with the activity, how much of it is done, and the total.
 
     >>> timed = time_steps("MQA", batch=1, heads=4, kv_heads=2, width=16, tokens=100)
     >>> len(timed.seconds), timed.nbytes > 100 * 2 * 16 * 4
     (15, True)
     """
     kept_heads = past(way, batch=batch, heads=heads, kv_heads=kv_heads, width=width, tokens=0).kv_heads
-    a_token = batch * kept_heads * width * 2 * 4
+    token_bytes = batch * kept_heads * width * 2 * 4
     kv_cache = _make_cache(way, batch, kept_heads, width, cache)
-    _check_bytes(kv_cache, tokens, a_token)
+    _check_bytes(kv_cache, tokens, token_bytes)
     generator = torch.Generator().manual_seed(0)
 
     def numbers(heads: int, count: int) -> torch.Tensor:
         return torch.randn(batch, heads, count, width, generator=generator)
 
-    at_once = max(1, min(CHUNK // a_token, tokens))
-    key, value = numbers(kept_heads, at_once), numbers(kept_heads, at_once)
-    for start in range(0, tokens, at_once):
+    chunk = max(1, min(CHUNK // token_bytes, tokens))
+    key, value = numbers(kept_heads, chunk), numbers(kept_heads, chunk)
+    for start in range(0, tokens, chunk):
         say("filling the cache", start, tokens)
-        count = min(at_once, tokens - start)
+        count = min(chunk, tokens - start)
         kv_cache.append(key[:, :, :count], value[:, :, :count])
     if isinstance(kv_cache, LinearState):
         kv_cache.snapshot()
@@ -82,20 +86,20 @@ def time_steps(
     return StepTimes(tuple(seconds[UNTIMED:]), nbytes, torch.get_num_threads())
 
 
-def _check_bytes(kv_cache: KVCache | LinearState, tokens: int, a_token: int) -> None:
-    """Before anything is set aside."""
+def _check_bytes(kv_cache: KVCache | LinearState, tokens: int, token_bytes: int) -> None:
+    """Refuse large measurements before memory is allocated."""
     if isinstance(kv_cache, LinearState):
-        room = kv_cache.nbytes
+        size = kv_cache.nbytes
     else:
         page = page_layout(kv_cache.dtype, kv_cache.heads, kv_cache.width, kv_cache.value_width).page_bytes
-        room = kv_cache.batch * page * (tokens // PAGE + 1)
-    if (needed := max(room, a_token * tokens)) > MAX_BYTES:
+        size = kv_cache.batch * page * (tokens // PAGE + 1)
+    if (needed := max(size, token_bytes * tokens)) > MAX_BYTES:
         given, most = quantity(needed, "B"), quantity(MAX_BYTES, "B")
-        hint = "take fewer tokens, heads or sequences, or narrower heads"
-        raise OptionError(complaint("cache", f"{given} that a measurement would fill", f"at most {most}", hint))
+        hint = "use fewer tokens, heads or sequences, or narrower heads"
+        raise OptionError(complaint("cache", f"{given} to measure", f"at most {most}", hint))
 
 
-def _make_cache(way: str, batch: int, heads: int, width: int, cache: str) -> KVCache | LinearState:
+def _make_cache(way: str, batch: int, heads: int, width: int, storage: str) -> KVCache | LinearState:
     if way == "linear":
         return LinearState(FeatureMap(elu1), batch, heads, width)
-    return KVCache(batch, heads, width, dtype=getattr(torch, cache))
+    return KVCache(batch, heads, width, dtype=getattr(torch, storage))

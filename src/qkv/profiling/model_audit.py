@@ -1,8 +1,7 @@
-"""What other tools say of the same model: their number beside qkv's, and the reason for the difference.
+"""`audit`: counts of other tools for the same model, next to qkv's, with the causes of the differences.
 
-Tools that count what a torch module does are run, on modules built from the model's sizes; LLM-Viewer's formulas are
-computed. A reason is given only where it accounts for the difference to the last flop or byte; what is left over is
-called unexplained.
+Tools that count the operations of a torch module are run on modules built from the model's sizes; LLM-Viewer's formulas
+are computed. A cause is named only if it explains the difference exactly; the rest is reported as unexplained.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from .audit_modules import TOOLS, Shape, Tool, part_modules, whole_layer, withou
 
 DEFAULT_CONTEXT = 8192
 VIEWER = "LLM-Viewer's formulas"
-NOT_INSTALLED = "not installed: make bench installs it"
-LARGEST_TENSOR = 2**60  # numbers; its bytes fit into 63 bits
+NOT_INSTALLED = "not installed; run make bench to install it"
+MAX_ELEMENTS = 2**60  # of a tensor; its bytes fit into 63 bits
 
 __all__ = ["Audit", "Cause", "Row", "audit"]
 
 
 @dataclass(frozen=True)
 class Audit:
-    """Rows, one for each tool, stage and quantity; what was run; the tools that could not be; and what else to know."""
+    """The result of `audit`: one row per tool, stage and quantity, what was run, missing tools, and notes."""
 
     model: Model
     context: int
@@ -41,7 +40,7 @@ class Audit:
     notes: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Integers and text, ready for JSON; bytes are bytes."""
+        """The audit as JSON values; sizes in bytes."""
         return {
             "model": self.model.name,
             "context": self.context,
@@ -54,7 +53,7 @@ class Audit:
 
     def __str__(self) -> str:
         sizes = f"context {integer_text(self.context)}, batch {integer_text(self.batch)}"
-        lines = [*_wrap(f"{self.model.name}, {sizes}: as others count it", 0), *_wrap(self.ran, 2)]
+        lines = [*_wrap(f"{self.model.name}, {sizes}: counts of other tools", 0), *_wrap(self.ran, 2)]
         stage = tool = ""
         for row in self.rows:
             if row.stage != stage:
@@ -76,25 +75,34 @@ class Audit:
 
 
 def audit(model: Any, *, context: int | None = None, batch: int = 1) -> Audit:
-    """The same model through calflops, fvcore, torch's FlopCounterMode and LLM-Viewer's formulas.
+    """Compare qkv's counts of a model with calflops, fvcore, torch's FlopCounterMode and LLM-Viewer's formulas.
 
-    model: a `qkv.cost.Model`, the name of a preset, or the path of a config.json. context: tokens of the prompt, and
-    those that the decoded token sees, itself included.
+    Args:
+        model: A `qkv.cost.Model`, the name of a preset, or the path of a config.json.
+        context: Tokens of the prompt, and tokens that a decoded token attends to, itself included. If None, the model's
+            context, at most 8192.
+        batch: Number of sequences.
+
+    Returns:
+        An `Audit`.
+
+    Raises:
+        OptionError: A size of the model is a symbol, or an argument is invalid.
 
     >>> found = audit("gpt-2", context=1024)
     >>> [row.sentence for row in found.rows if "stored" in row.quantity][0]
-    'takes the answer for queries × keys, not queries × head width (+15 times), writes the answer twice (+16 times).'
+    'assumes an output of queries × keys, not queries × head width (+15 times), writes the output twice (+16 times).'
     """
     model = as_model(model)
     symbols = [field.name for field in fields(model) if is_symbol(getattr(model, field.name))]
     if symbols:
         given = f"symbols for {', '.join(symbols)}"
-        raise OptionError(complaint("model", given, "numbers for all sizes", "tools count what runs"))
+        raise OptionError(complaint("model", given, "numbers for all sizes", "the tools run the model"))
     if context is None:
         context = min(DEFAULT_CONTEXT, model.context or DEFAULT_CONTEXT)
     check_size("context", context)
     check_size("batch", batch)
-    asked = (context, batch)
+    requested = (context, batch)
     context, batch = _fit_sizes(model, context, batch)
     stages = ["forward pass"] if model.kind == "encoder" else ["prefill", "decode"] if context > 1 else ["prefill"]
     missing = {tool.name: NOT_INSTALLED for tool in TOOLS if not tool.is_installed}
@@ -106,15 +114,17 @@ def audit(model: Any, *, context: int | None = None, batch: int = 1) -> Audit:
                 continue
             try:
                 rows += _tool_rows(tool, model, known)
-            except Exception as error:  # a tool that this torch is too new for is no reason to hide the others
+            except Exception as error:  # a tool that fails with this torch must not hide the others
                 missing[tool.name] = f"failed: {type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
         if model.kind != "encoder-decoder":
             rows += _viewer_rows(model, known, context)
-    return Audit(model, context, batch, tuple(rows), _what_ran(model, context, batch, asked), missing, _notes(model))
+    return Audit(
+        model, context, batch, tuple(rows), _what_ran(model, context, batch, requested), missing, _notes(model)
+    )
 
 
 def _tool_rows(tool: Tool, model: Model, known: StageCount) -> Iterator[Row]:
-    """Each part of the model is run alone, which tells what the tool makes of it; a layer as a whole is their sum."""
+    """Run each part of the model alone to get the tool's count of it, and a whole layer for what is between parts."""
     shape = Shape(known.batch, known.new, known.past, known.absorbed)
     with without_warnings():
         with tool.where():
@@ -124,8 +134,8 @@ def _tool_rows(tool: Tool, model: Model, known: StageCount) -> Iterator[Row]:
     found = dict.fromkeys(known.parts, 0)
     for piece, count in zip(built, counted, strict=True):
         found[piece.part] += piece.times * count
-    beside = whole - sum(piece.in_layer * count for piece, count in zip(built, counted, strict=True))
-    yield from _flops_rows(tool.label, known, found, model.layers * beside)
+    between = whole - sum(piece.in_layer * count for piece, count in zip(built, counted, strict=True))
+    yield from _flops_rows(tool.label, known, found, model.layers * between)
 
 
 def _viewer_rows(model: Model, known: StageCount, context: int) -> Iterator[Row]:
@@ -139,44 +149,45 @@ def _viewer_rows(model: Model, known: StageCount, context: int) -> Iterator[Row]
         yield Row(VIEWER, known.stage, what, count, part.total, tuple(byte_causes(part, count)))
 
 
-def _flops_rows(tool: str, known: StageCount, found: dict[str, int], beside: int) -> Iterator[Row]:
+def _flops_rows(tool: str, known: StageCount, found: dict[str, int], between: int) -> Iterator[Row]:
     causes = {name: flop_causes(known.parts[name], count) for name, count in found.items()}
     attention = known.parts["scores"]
     yield Row(tool, known.stage, "flops of attention", found["scores"], attention.total, tuple(causes["scores"]))
     every = merge_causes(cause for part in causes.values() for cause in part)
-    total = sum(found.values()) + beside
+    total = sum(found.values()) + between
     yield Row(tool, known.stage, "flops of the model", total, known.ledger.flops, every)
 
 
 def _fit_sizes(model: Model, context: int, batch: int) -> tuple[int, int]:
-    """The largest halves of halves whose tensors a 64-bit machine can address."""
+    """Halve context or batch until all tensors can be addressed with 64 bits."""
     wide = max(model.d_model, model.d_ff, model.heads * model.head_width, model.expert_d_ff * model.shared_experts)
-    while batch * context * max(wide, model.heads * context) > LARGEST_TENSOR:
+    while batch * context * max(wide, model.heads * context) > MAX_ELEMENTS:
         context, batch = (context // 2, batch) if context >= batch else (context, batch // 2)
     return context, batch
 
 
-def _what_ran(model: Model, context: int, batch: int, asked: tuple[int, int]) -> str:
+def _what_ran(model: Model, context: int, batch: int, requested: tuple[int, int]) -> str:
     layers = f"One layer of {model.layers}" if model.layers > 1 else "The one layer"
-    told = f"{layers} was counted whole and in parts, on tensors that have a shape and no cache, and multiplied by how "
-    told += "often the model has it."
+    text = (
+        f"{layers} was counted as a whole and in parts, on tensors without data, and multiplied by its number in the "
+    )
+    text += "model."
     if model.kind != "encoder":
-        told += " Logits are made for one token of each sequence."
+        text += " Logits are counted for one token of each sequence."
     if model.experts:
-        told += (
-            f" Of the experts, {model.experts_active} read every token: the work of {model.experts} that share them."
-        )
-    if asked != (context, batch):
-        told += f" Asked for were context {integer_text(asked[0])} and batch {integer_text(asked[1])}: no tensor can be that large."
-    return told
+        text += f" Each token goes to {model.experts_active} of {model.experts} experts."
+    if requested != (context, batch):
+        sizes = f"context {integer_text(requested[0])} and batch {integer_text(requested[1])}"
+        text += f" The requested {sizes} were reduced: their tensors would be too large."
+    return text
 
 
 def _notes(model: Model) -> tuple[str, ...]:
     notes = ["calflops, fvcore and FlopCounterMode count no bytes."]
     if model.kind == "encoder-decoder":
-        notes.append(f"{VIEWER} are left out: they know a decoder alone.")
+        notes.append(f"{VIEWER} are left out: they are for decoders only.")
     elif model.latent is not None:
-        notes.append(f"{VIEWER} know no latent attention: they are given d_model, heads and kv_heads.")
+        notes.append(f"{VIEWER} do not support latent attention; they use d_model, heads and kv_heads.")
     return tuple(notes)
 
 
@@ -185,15 +196,15 @@ def _wrap(text: str, indent: int) -> list[str]:
     return textwrap.wrap(text, WIDE, initial_indent=space, subsequent_indent=space, break_on_hyphens=False)
 
 
-ONE_FLOP = "counts a multiplication and an addition as one flop"
-NO_ELEMENTWISE = "does not count elementwise work"
-MAX_ELEMENTWISE_FLOPS = 24  # for each number, that anybody would count for elementwise work
-SHOWN_SHARE = 0.0005  # of qkv's number: what is less is added up
+ONE_FLOP = "counts a multiply-add as one flop"
+NO_ELEMENTWISE = "does not count elementwise operations"
+MAX_ELEMENTWISE_FLOPS = 24  # per element, that a tool may count
+SHOWN_SHARE = 0.0005  # of qkv's count; smaller causes are added up
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A reason, and what it adds to qkv's number."""
+    """A cause of a difference, and the amount that it adds to qkv's count."""
 
     text: str
     amount: int
@@ -201,10 +212,10 @@ class Cause:
 
 @dataclass(frozen=True)
 class PartCount:
-    """What a part of a model takes, and how else it may be read.
+    """The count of a part of a model, and the other counts that a tool may have.
 
-    readings: what the products come to where something is taken for something else, one upon the other. numbers: what
-    elementwise work is done on, and how many there are.
+    readings: Known errors of tools and the products after each of them, cumulative. numbers: What elementwise
+    operations may be counted for, and how many there are.
     """
 
     name: str
@@ -219,10 +230,10 @@ class PartCount:
 
 
 def flop_causes(part: PartCount, theirs: int) -> list[Cause]:
-    """The causes that lead exactly from qkv's number to theirs; none where no known ones do.
+    """The known causes that lead exactly from qkv's count to theirs, or none.
 
-    >>> scores = Part("SDPA", products=60, elementwise=7, readings=(("counts what the mask hides", 100),))
-    >>> [cause.amount for cause in causes_of(scores, 50)], causes_of(scores, 51)
+    >>> scores = PartCount("SDPA", products=60, elementwise=7, readings=(("counts masked scores", 100),))
+    >>> [cause.amount for cause in flop_causes(scores, 50)], flop_causes(scores, 51)
     ([40, -50, -7], [])
     """
     if theirs == part.total:
@@ -242,9 +253,9 @@ def flop_causes(part: PartCount, theirs: int) -> list[Cause]:
 
 
 def byte_causes(part: PartCount, theirs: int) -> list[Cause]:
-    """The same for what is no flops: the readings that lead exactly to theirs, or none.
+    """The same for bytes: the readings that lead exactly to theirs, or none.
 
-    >>> [cause.text for cause in steps_to(Part("the cache", 6, readings=(("a", 8), ("b", 9))), 8)]
+    >>> [cause.text for cause in byte_causes(PartCount("the cache", 6, readings=(("a", 8), ("b", 9))), 8)]
     ['a']
     """
     return next((steps for steps, reached in _misreadings(part) if reached == theirs), [])
@@ -261,7 +272,7 @@ def _misreadings(part: PartCount) -> Iterator[tuple[list[Cause], int]]:
 
 
 def _elementwise_causes(part: PartCount, rest: int) -> list[Cause] | None:
-    """What became of the elementwise work, if the products leave so much; None: nothing that is known."""
+    """The causes of a rest of `rest` elementwise flops; None if they are unknown."""
     if rest == part.elementwise:
         return []
     if rest == 0:
@@ -276,7 +287,7 @@ def _elementwise_causes(part: PartCount, rest: int) -> list[Cause] | None:
 
 @dataclass(frozen=True)
 class Row:
-    """One quantity: what a tool says, what qkv says, and the causes that lie between."""
+    """One quantity: the counts of a tool and of qkv, and the causes of their difference."""
 
     tool: str
     stage: str
@@ -287,17 +298,17 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Theirs for each of qkv's; None where qkv has nothing."""
+        """theirs / ours; None if ours is 0."""
         return self.theirs / self.ours if self.ours else None
 
     @property
     def unexplained(self) -> int:
-        """What the causes leave over."""
+        """The part of the difference that the causes do not explain."""
         return self.theirs - self.ours - sum(cause.amount for cause in self.causes)
 
     @property
     def sentence(self) -> str:
-        """The causes, each with what it changes.
+        """The causes as text, each with its share.
 
         >>> Row("t", "prefill", "flops", 50, 67, (Cause("does not count SDPA", -20), Cause("adds", 3))).sentence
         'does not count SDPA (-29.9%), adds (+4.48%).'
@@ -308,12 +319,12 @@ class Row:
         small = [cause for cause in self.causes if cause not in large]
         if len(small) == 1:
             large, small = [*large, *small], []
-        told = [f"{cause.text} ({self._percent(cause.amount)})" for cause in large]
+        texts = [f"{cause.text} ({self._percent(cause.amount)})" for cause in large]
         if small:
-            told.append(f"{len(small)} smaller causes ({self._percent(sum(c.amount for c in small))} together)")
+            texts.append(f"{len(small)} smaller causes ({self._percent(sum(c.amount for c in small))} together)")
         if self.unexplained:
-            told.append(f"unexplained: {self._percent(self.unexplained)}")
-        return ", ".join(told) + "."
+            texts.append(f"unexplained: {self._percent(self.unexplained)}")
+        return ", ".join(texts) + "."
 
     def _percent(self, amount: int) -> str:
         if not self.ours:
@@ -338,9 +349,9 @@ class Row:
 
 
 def merge_causes(causes: Iterable[Cause]) -> tuple[Cause, ...]:
-    """Causes of the same name become one, the largest first; those that come to nothing are left out.
+    """Add up causes with the same text, largest first, without those that cancel.
 
-    >>> merged([Cause("a", 2), Cause("b", 3), Cause("a", 5), Cause("c", 1), Cause("c", -1)])
+    >>> merge_causes([Cause("a", 2), Cause("b", 3), Cause("a", 5), Cause("c", 1), Cause("c", -1)])
     (Cause(text='a', amount=7), Cause(text='b', amount=3))
     """
     amounts: dict[str, int] = {}
@@ -350,23 +361,23 @@ def merge_causes(causes: Iterable[Cause]) -> tuple[Cause, ...]:
     return tuple(sorted(found, key=lambda cause: -abs(cause.amount)))
 
 
-ITEM = 2  # bytes of a number: 16 bits for weights, cache and what stands between
+ITEM = 2  # bytes per element of weights, cache and activations
 WINDOW = "ignores the window"
-CAUSAL = "counts scores that the causal mask hides"
-HEADS = "takes a head to be d_model / heads wide"
-LATENT = "takes latent attention for heads that are d_model / heads wide"
-EXPERTS = "takes the experts for one network that is d_ff wide"
-NO_LOGITS = "makes logits, which an encoder has none of"
-NO_CACHE = "keeps keys and values, which an encoder need not"
-QUERY_HEADS = "takes query heads for key/value heads (GQA ignored)"
-KEYS_ONLY = "reads the keys and not the values"
-SQUARE = "takes the answer for queries × keys, not queries × head width"
-TWICE = "writes the answer twice"
+CAUSAL = "counts scores that the causal mask excludes"
+HEADS = "assumes heads of width d_model / heads"
+LATENT = "assumes heads of width d_model / heads instead of latent attention"
+EXPERTS = "assumes one network of width d_ff instead of the experts"
+NO_LOGITS = "counts logits, which an encoder does not have"
+NO_CACHE = "counts a cache, which an encoder does not need"
+QUERY_HEADS = "counts query heads instead of key/value heads (ignores GQA)"
+KEYS_ONLY = "counts keys but not values"
+SQUARE = "assumes an output of queries × keys, not queries × head width"
+TWICE = "writes the output twice"
 
 
 @dataclass(frozen=True)
 class StageCount:
-    """One stage of a model: what qkv counts, by part, and the steps from its bytes to LLM-Viewer's."""
+    """qkv's count of one stage of a model, by part, with the other counts that tools may have."""
 
     stage: str
     batch: int
@@ -380,12 +391,12 @@ class StageCount:
 
     @property
     def absorbed(self) -> bool:
-        """Whether latent attention runs in the latent space, which decoding makes cheaper."""
+        """Whether latent attention runs in the latent space, which is cheaper in decoding."""
         return any(line.name == "projections: queries into the latent space" for line in self.ledger.lines)
 
 
 def count_stage(model: Model, stage: str, batch: int, context: int) -> StageCount:
-    """Of a prompt ("prefill"), or of one token ("decode") that is the last of the context."""
+    """Count a prompt ("prefill"), or one token ("decode"), the last of the context."""
     new, past = (1, context - 1) if stage == "decode" else (context, 0)
     ledger = model_cost(model, batch, new, past, logit_tokens=1, item=ITEM)
     found = parts(ledger)
@@ -422,13 +433,14 @@ def count_stage(model: Model, stage: str, batch: int, context: int) -> StageCoun
     return StageCount(
         stage, batch, new, past, ledger, items,
         PartCount("the cache", held, 0, ((WINDOW, open_held), (first, plain))),
-        PartCount("the cache", held, 0, ((WINDOW, open_held), (narrow, plain), (QUERY_HEADS, wide), (KEYS_ONLY, wide // 2))),
-        PartCount("the answers", found["scores"].written, 0, ((SQUARE, square), (TWICE, 2 * square))),
+        PartCount("the cache", held, 0,
+                  ((WINDOW, open_held), (narrow, plain), (QUERY_HEADS, wide), (KEYS_ONLY, wide // 2))),
+        PartCount("the outputs", found["scores"].written, 0, ((SQUARE, square), (TWICE, 2 * square))),
     )  # fmt: skip
 
 
 def _masked_flops(model: Model, batch: int, new: int, ledger: Ledger) -> int:
-    """Flops of products for scores above the diagonal."""
+    """Flops of products above the diagonal."""
     if model.kind == "encoder":
         return 0
     wide = model.head_width + model.value_width
@@ -440,7 +452,7 @@ def _masked_flops(model: Model, batch: int, new: int, ledger: Ledger) -> int:
 def _elementwise_counts(
     model: Model, batch: int, new: int, past: int, cells: int
 ) -> dict[str, tuple[tuple[str, int], ...]]:
-    """How many numbers elementwise work is done on."""
+    """For each part, what elementwise operations may be counted for, and how many there are."""
     tokens, d, encoder = batch * new, model.d_model, model.encoder_layers if past == 0 else 0
     sparse = model.layers - model.dense_layers if model.experts else 0
     dense = (model.layers - sparse + encoder) * model.d_ff
@@ -452,12 +464,12 @@ def _elementwise_counts(
     return {
         "scores": (("score", cells),),
         "feed-forward": (
-            ("number of an activation", activations),
-            ("number of an activation or of the choice of experts", routed),
-            ("of d_model, not d_ff, numbers of an activation", passed),
+            ("element of an activation", activations),
+            ("element of an activation or of the router", routed),
+            ("of d_model, not d_ff, elements of an activation", passed),
         ),
-        "norms": (("number that is normalised", tokens * d * scaled), ("number of a layer's norms and sums", passed)),
-        "embedding": (("number that is normalised", tokens * d * (1 + (encoder > 0))),),
+        "norms": (("normalised element", tokens * d * scaled), ("element of a layer's norms and sums", passed)),
+        "embedding": (("normalised element", tokens * d * (1 + (encoder > 0))),),
     }
 
 
@@ -468,7 +480,7 @@ ACTIVATION_FLOPS = 2
 
 @dataclass(frozen=True)
 class ViewerCount:
-    """Flops by part of a whole model, and bytes, as LLM-Viewer has them."""
+    """LLM-Viewer's flops by part of the model, and its bytes."""
 
     flops: dict[str, int]
     cache_held: int
@@ -477,14 +489,14 @@ class ViewerCount:
 
 
 def viewer_count(model: Model, batch: int, context: int, stage: str, item: int = 2) -> ViewerCount:
-    """What LLM-Viewer says of a prompt of so many tokens, or (stage "decode") of one more with so many in the cache.
+    """LLM-Viewer's counts for a prompt of `context` tokens or, for "decode", for one token after `context` tokens.
 
-    It knows d_model, heads, kv_heads, d_ff, layers and the vocabulary: a head is d_model / heads wide, every layer
-    sees every key, causal or not, experts are one network, and logits are made for one token of each sequence.
+    LLM-Viewer uses d_model, heads, kv_heads, d_ff, layers and the vocabulary: a head is d_model / heads wide, every
+    layer attends to every key, causal or not, experts are one network, and logits are for one token of each sequence.
 
     >>> from qkv.cost.architecture import Model
     >>> llama = Model(layers=32, d_model=4096, heads=32, d_ff=11008)
-    >>> viewed(llama, 1, 4096, "prefill").flash_stored // 32  # of each layer; the answers themselves are 33554432
+    >>> viewer_count(llama, 1, 4096, "prefill").flash_stored // 32  # per layer; the output has 33554432 bytes
     2147483648
     """
     d, heads = model.d_model, model.heads
@@ -500,18 +512,18 @@ def viewer_count(model: Model, batch: int, context: int, stage: str, item: int =
         "norms": 2 * (NORM_FLOPS + 1) * tokens * d,  # two norms, two sums
     }
     flops = {part: model.layers * count for part, count in layer.items()}
-    # A multiplication and an addition are one here, and two everywhere else.
+    # LLM-Viewer counts a multiply-add as one flop here, and as two elsewhere.
     flops["logits"] = batch * d * model.vocabulary
     return ViewerCount(
         flops,
         cache_held=model.layers * item * 2 * batch * context * keys,
-        # Flash attention: keys of all query heads, once, where keys and values of the key/value heads are read.
+        # Keys of all query heads, where flash attention reads keys and values of the key/value heads.
         cache_read=model.layers * item * batch * context * width * heads,
-        # The answer of flash attention is taken to be as large as the scores, and written first as zeros.
+        # The output is assumed to be as large as the scores, and to be written twice.
         flash_stored=model.layers * 2 * item * scores,
     )
 
 
 def key_elements(model: Model) -> int:
-    """Numbers of a token's keys in one layer."""
+    """Elements of a token's keys in one layer."""
     return model.d_model * model.kv_heads // model.heads

@@ -1,4 +1,4 @@
-"""Attention over ranks of this machine, measured: processes with one thread each, and gloo between them."""
+"""Measure attention over ranks of this machine: processes with one thread each, connected by gloo."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ TIMEOUT = timedelta(minutes=2)
 
 
 def measure_ranks(most: int = 4, tokens: int = TOKENS) -> list[Point]:
-    """A causal call over 1, 2, 4, … and `most` ranks, by every split that can run it, each beside its link. Half a
-    minute."""
+    """Time causal attention over 1, 2, 4, … and `most` ranks with every split that supports it; about 30 seconds."""
     counts = sorted({*(2**power for power in range(most.bit_length())), most})
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
@@ -57,12 +56,12 @@ def measure_ranks(most: int = 4, tokens: int = TOKENS) -> list[Point]:
 def _receive(pipe: Any) -> list[Point]:
     wait = TIMEOUT.total_seconds() * 3
     try:
-        found = pipe.recv() if pipe.poll(wait) else "nothing came back"
+        found = pipe.recv() if pipe.poll(wait) else "no answer"
     except EOFError:
-        found = "a process ended"
+        found = "a process that exited"
     if isinstance(found, str):
-        hint = "gloo has to reach the loopback interface; GLOO_SOCKET_IFNAME names another"
-        raise OptionError(complaint("--ranks", found, "processes that reach each other", hint))
+        hint = "gloo uses the loopback interface; set GLOO_SOCKET_IFNAME to use another"
+        raise OptionError(complaint("--ranks", found, "processes that can connect to each other", hint))
     return found
 
 

@@ -1,12 +1,12 @@
-"""What torch executes inside a block: flops, bytes and cache, operator by operator.
+"""`watch`: count flops, bytes and memory of what torch executes, operator by operator.
 
-    with watch() as seen:
+    with watch() as counts:
         ...
-    print(seen)
+    print(counts)
 
-Every operator that passes torch's dispatcher is seen, backward passes included. It is counted by the tensors that go in
-and come out, and by rules for what it does, which know nothing of the formulas in `passes`: tests hold the two equal.
-qkv's own kernels do not pass the dispatcher and count for themselves.
+Every operator that goes through torch's dispatcher is counted, backward passes included, from its input and output
+tensors and a table of what it does. The formulas of `qkv.cost` are not used; tests compare the two. qkv's native
+kernels do not go through the dispatcher and count their flops themselves.
 """
 
 from __future__ import annotations
@@ -25,14 +25,63 @@ from torch.utils.flop_counter import flop_registry
 from .. import ops
 from ..cost.price import readable_bytes
 from ..errors import OptionError, complaint
-from .operators import ADDS, ELEMENTWISE, EMPTY, FUSED, LIKE, MOVES, OVERWRITES, PICKS, PLACES, PLACES_SUMS, QUESTIONS
 
 FLASH = "_scaled_dot_product_flash_attention_for_cpu"
 
 
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Names of torch's operators, without the trailing underscore of in-index variants.
+# Copy, create or select elements without arithmetic.
+DATA_MOVEMENT = _names(
+    "clone _to_copy copy cat stack index index_select gather embedding take masked_select scatter index_put index_copy "
+    "_index_put_impl constant_pad_nd fill zero zeros zeros_like new_zeros ones ones_like new_ones full full_like "
+    "new_full scalar_tensor arange linspace eye flip roll repeat repeat_interleave tril triu lift_fresh nonzero "
+    "_local_scalar_dense slice_backward select_backward slice_scatter select_scatter masked_scatter equal "
+    "empty empty_like empty_strided new_empty new_empty_strided resize"
+)
+# One flop per element, where torch has no tag for it.
+ELEMENTWISE = _names(
+    "cumsum cumprod elu_backward softplus_backward hardtanh_backward leaky_relu_backward log_sigmoid_backward glu "
+    "bernoulli rand randn rand_like randn_like normal uniform exponential random randint randperm "
+    "embedding_dense_backward scatter_add index_add fmod mse_loss"
+)
+# Several flops per element.
+FUSED = {
+    "_softmax": 5,  # largest, subtract, exp, sum, divide
+    "_log_softmax": 5,
+    "_softmax_backward_data": 4,  # multiply, sum, subtract, multiply
+    "_log_softmax_backward_data": 4,
+    "native_layer_norm": 7,  # mean, subtract, square, sum, multiply, weight, bias
+    "native_layer_norm_backward": 13,
+    "_fused_rms_norm": 4,  # square, sum, multiply, weight
+    "native_dropout": 2,  # draw, multiply
+}
+# Allocate without writing.
+EMPTY_FACTORIES = _names("empty empty_like empty_strided new_empty new_empty_strided resize")
+# Read only the shape and dtype of a tensor.
+LIKE_FACTORIES = _names(
+    "zeros_like ones_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty "
+    "new_empty_strided"
+)
+# Overwrite without reading.
+OVERWRITES = _names("copy fill zero bernoulli normal uniform exponential random")
+# INDEXING reads as much of its first tensor as it returns; SCATTERING writes as much as its last tensor has.
+INDEXING = _names("index index_select gather embedding take")
+SCATTERING = _names("index_put _index_put_impl scatter index_copy scatter_add index_add")
+# Scattering operators that add, and so also read.
+SCATTER_ADDING = _names("scatter_add index_add")
+# Read no elements.
+METADATA = _names("_fused_sdp_choice is_same_size sym_size sym_stride sym_numel sym_storage_offset")
+# Add their first tensor to a product.
+PRODUCT_SUMS = _names("addmm baddbmm addmv addbmm addr")
+
+
 @dataclass
 class OperatorCount:
-    """What one operator did, all calls together. flops: products and elementwise. read, written: bytes."""
+    """Totals of one operator. products, elementwise: Flops. read, written: Bytes."""
 
     calls: int = 0
     products: int = 0
@@ -51,20 +100,22 @@ class OperatorCount:
 
 @dataclass
 class Watch:
-    """Counts what torch executes between `with` and its end; used again, it counts on.
+    """Counts what torch executes inside a `with` block; a second block adds to the counts.
 
-    products: flops of matrix products, a multiplication and an addition two; under a triangle, and in torch's flash
-    kernel, as executed, masked parts of tiles included. elementwise: one for each number of an operator's larger side,
-    exp and tanh too. read, written: bytes of the tensors that go in and come out of each operator; views count nothing,
-    an expanded axis holds nothing. What an operator reads twice or keeps for itself inside is not seen. peak: bytes
-    that were made inside and were alive at the worst moment, results included. native: flops of qkv's own kernels, as
-    executed in the whole process; bytes inside them are not seen.
-    unknown: operators whose flops nobody knows here; their bytes are counted.
+    Attributes:
+        products: Flops of matrix products, two per multiply-add, as executed: in torch's flash kernel, masked parts of
+            tiles are included.
+        elementwise: One flop per element of an operator's larger side, also for exp and tanh.
+        read, written: Bytes of the inputs and outputs of each operator. Views and expanded axes count 0. What an
+            operator reads twice or allocates internally is not counted.
+        peak: The largest number of bytes allocated inside the block that were alive at the same time.
+        native: Flops of qkv's native kernels, in the whole process; their bytes are not counted.
+        unknown: Operators whose flops are not known; their bytes are counted.
 
     >>> import torch
-    >>> with watch() as seen:
+    >>> with watch() as counts:
     ...     out = torch.ones(2, 3) @ torch.ones(3, 5)
-    >>> seen.products, seen.elementwise, seen.written, seen.peak
+    >>> counts.products, counts.elementwise, counts.written, counts.peak
     (60, 0, 124, 124)
     """
 
@@ -73,15 +124,15 @@ class Watch:
     peak: int = 0
     native: int = 0
     _alive: dict[int, int] = field(default_factory=dict, repr=False)
-    _held: int = field(default=0, repr=False)
+    _alive_bytes: int = field(default=0, repr=False)
     _listener: _Listener | None = field(default=None, repr=False)
     _stack: ExitStack = field(default_factory=ExitStack, repr=False)
     _counts: Any = field(default=None, repr=False)
 
     def __enter__(self) -> Watch:
         if self._listener is not None:
-            hint = "call watch() once more for a count of its own"
-            raise OptionError(complaint("watch", "a Watch that is counting already", "one that is not", hint))
+            hint = "call watch() again for a separate count"
+            raise OptionError(complaint("watch", "a Watch that is already counting", "one that is not", hint))
         self._stack = ExitStack()
         self._counts = self._stack.enter_context(ops.count_executed() if ops.available() else nullcontext())
         self._listener = self._stack.enter_context(_Listener(self))
@@ -102,7 +153,7 @@ class Watch:
 
     @property
     def flops(self) -> int:
-        """Of products, of everything else, and of qkv's own kernels."""
+        """Flops of products, of elementwise operations and of qkv's native kernels."""
         return self.products + self.elementwise + self.native
 
     @property
@@ -115,11 +166,11 @@ class Watch:
 
     @property
     def calls(self) -> int:
-        """How many operators ran; views are none."""
+        """The number of operators that ran, without views."""
         return sum(one.calls for one in self.by_operator.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """Integers by name, ready for JSON; bytes are bytes."""
+        """The counts as JSON values; sizes in bytes."""
         totals = ("flops", "products", "elementwise", "native", "read", "written", "peak", "calls")
         return {
             **{name: getattr(self, name) for name in totals},
@@ -139,45 +190,45 @@ class Watch:
         if self.native:
             rows.append(("qkv kernels", "", short(self.native), "", ""))
         for name, one in self._sorted():
-            told = short(one.flops) if name not in self.unknown else "?"
-            rows.append((name, str(one.calls), told, readable_bytes(one.read), readable_bytes(one.written)))
+            flops = short(one.flops) if name not in self.unknown else "?"
+            rows.append((name, str(one.calls), flops, readable_bytes(one.read), readable_bytes(one.written)))
         totals = str(self.calls), short(self.flops), readable_bytes(self.read), readable_bytes(self.written)
-        rows.append(("together", *totals))
+        rows.append(("total", *totals))
         lines = [
             f"{_shorten(name):<34}{calls:>8}{flops:>12}{r:>12}{w:>12}".rstrip() for name, calls, flops, r, w in rows
         ]
-        lines.append(f"flops of products {short(self.products)}, of all else in torch {short(self.elementwise)}")
-        lines.append(f"made inside and alive at the worst moment: {readable_bytes(self.peak)}")
+        lines.append(f"flops of products {short(self.products)}, elementwise {short(self.elementwise)}")
+        lines.append(f"peak memory allocated inside: {readable_bytes(self.peak)}")
         if self.unknown:
-            lines.append(f"flops not known, and not counted, of the operators marked ? ({len(self.unknown)})")
+            lines.append(f"flops of the {len(self.unknown)} operators marked ? are not known and not counted")
         return "\n".join(lines)
 
-    def _note(self, name: str, counted: OperatorCount, known: bool) -> None:
+    def _add(self, name: str, counted: OperatorCount, known: bool) -> None:
         self.by_operator.setdefault(name, OperatorCount()).add(counted)
         if not known and name not in self.unknown:
             self.unknown.append(name)
 
-    def _hold(self, tensor: Tensor) -> None:
-        """A storage counts from when it is made until nobody has it any more."""
+    def _allocate(self, tensor: Tensor) -> None:
+        """Count a storage from its allocation until it is freed."""
         storage = tensor.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
         if key not in self._alive:
             weakref.finalize(storage, self._release, key).atexit = False
-        self._held += size - self._alive.get(key, 0)
+        self._alive_bytes += size - self._alive.get(key, 0)
         self._alive[key] = size
-        self.peak = max(self.peak, self._held)
+        self.peak = max(self.peak, self._alive_bytes)
 
     def _release(self, key: int) -> None:
-        self._held -= self._alive.pop(key, 0)
+        self._alive_bytes -= self._alive.pop(key, 0)
 
 
 def watch() -> Watch:
-    """A count of what torch executes: `with watch() as seen: ...`, then `print(seen)`. See `Watch`."""
+    """Count what torch executes: `with watch() as counts: ...`, then `print(counts)`. See `Watch`."""
     return Watch()
 
 
 class _Listener(TorchDispatchMode):
-    """Stands at the dispatcher and writes down what passes."""
+    """The dispatch mode that counts operators."""
 
     def __init__(self, watch: Watch) -> None:
         super().__init__()
@@ -185,10 +236,10 @@ class _Listener(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.namespace == "prim" or _operator_name(func) in QUESTIONS:
+        if func.namespace == "prim" or _operator_name(func) in METADATA:
             return func(*args, **kwargs)
         if func._overloadpacket not in flop_registry and _is_composite(func):
-            # Under inference_mode such an operator comes as a whole; its parts are what is executed.
+            # Under inference_mode composite operators are not decomposed before; count their parts.
             with self:
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
@@ -204,39 +255,39 @@ class _Listener(TorchDispatchMode):
         known_storages = {t.untyped_storage()._cdata for t in given if _is_strided(t)}
         made = [t for t in outs if _is_strided(t) and t.untyped_storage()._cdata not in known_storages]
         name = _operator_name(func)
-        if name == "lift_fresh":  # what Python made, seen for the first time
+        if name == "lift_fresh":  # a tensor created from Python data
             given, made = [], outs
         for tensor in (*made, *(t for t in changed if t.untyped_storage()._cdata in self.watch._alive)):
-            self.watch._hold(tensor)
+            self.watch._allocate(tensor)
         if outs and not made and not changed and all(map(_is_strided, (*given, *outs))):
             return
         products, elementwise, known = _operator_flops(func, args, kwargs, out, given, outs)
         read, written = _bytes_moved(func, given, changed, made)
         known = known and all(map(_is_strided, (*given, *outs)))
         counted = OperatorCount(1, products, elementwise, read, written)
-        self.watch._note(f"{func.namespace}.{func._overloadpacket.__name__}", counted, known)
+        self.watch._add(f"{func.namespace}.{func._overloadpacket.__name__}", counted, known)
 
 
 def _bytes_moved(func: Any, given: list[Tensor], changed: list[Tensor], made: list[Tensor]) -> tuple[int, int]:
     name = _operator_name(func)
     overwrites = name in OVERWRITES or "out" in func._overloadname
-    skipped = {id(t) for t in changed} if overwrites or name in PLACES else set()
+    skipped = {id(t) for t in changed} if overwrites or name in SCATTERING else set()
     first = given[0] if given else None
     read, seen = 0, set()
     for tensor in given:
-        if id(tensor) in skipped or name in LIKE or not _is_strided(tensor):
+        if id(tensor) in skipped or name in LIKE_FACTORIES or not _is_strided(tensor):
             continue
-        place = tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
-        if place in seen:
+        index = tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+        if index in seen:
             continue
-        seen.add(place)
+        seen.add(index)
         size = tensor_bytes(tensor)
-        read += min(size, sum(map(tensor_bytes, made))) if tensor is first and name in PICKS else size
-    if name in EMPTY:
+        read += min(size, sum(map(tensor_bytes, made))) if tensor is first and name in INDEXING else size
+    if name in EMPTY_FACTORIES:
         return read, 0
-    if name in PLACES and changed:
+    if name in SCATTERING and changed:
         placed = min(tensor_bytes(given[-1]), tensor_bytes(changed[0]))
-        return read + (placed if name in PLACES_SUMS else 0), placed
+        return read + (placed if name in SCATTER_ADDING else 0), placed
     return read, sum(map(tensor_bytes, (*made, *changed)))
 
 
@@ -250,14 +301,14 @@ def _operator_flops(
     if name in (FLASH, FLASH + "_backward"):
         return (*_flash_flops(name, given, args, kwargs), True)
     if packet in flop_registry:
-        return int(flop_registry[packet](*args, **kwargs, out_val=out)), made if name in ADDS else 0, True
+        return int(flop_registry[packet](*args, **kwargs, out_val=out)), made if name in PRODUCT_SUMS else 0, True
     if name in ("mv", "addmv", "dot", "vdot"):
-        return 2 * max(t.numel() for t in given), made if name in ADDS else 0, True
+        return 2 * max(t.numel() for t in given), made if name in PRODUCT_SUMS else 0, True
     if name == "addbmm":
         return 2 * args[1].numel() * args[2].shape[2], args[1].shape[0] * made, True
     if name == "addr":
         return 0, 2 * made, True
-    if name in MOVES or func.namespace == "qkv":
+    if name in DATA_MOVEMENT or func.namespace == "qkv":
         return 0, 0, True
     if name in FUSED:
         return 0, FUSED[name] * numbers, True
@@ -267,20 +318,19 @@ def _operator_flops(
 
 
 def _flash_flops(name: str, given: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
-    """torch's flash kernel on the CPU, tile by tile, as aten/native/cpu/FlashAttentionKernel.cpp goes over them.
+    """Flops of torch's flash kernel on the CPU, in the tiles of aten/native/cpu/FlashAttentionKernel.cpp.
 
-    A block of queries goes over blocks of keys, each as a whole; under `is_causal` over those that begin before the
-    block's last row. Forward, a pair takes part in two products and in scale, max, subtract, exp and sum; backward in
-    five and in subtract, exp, subtract and multiply; an additive mask is one more. Each further block of keys scales
-    the rows of the answer once more, and the first is the division at the end. What a machine with matrix units fills
-    up with zeros in half precision is not in it.
+    A block of queries processes whole blocks of keys; with `is_causal`, those that begin before the block's last row.
+    Forward, a query-key pair takes two products and scale, max, subtract, exp and sum; backward, five products and
+    subtract, exp, subtract and multiply; an additive mask adds one. Each block of keys rescales the output rows once;
+    for the first, this is the final division. Zero padding on machines with matrix units is not counted.
     """
     backward = name != FLASH
     query, key = given[1:3] if backward else given[:2]
     batch, heads, len_q, width = query.shape
     len_k = key.shape[2]
-    place = 7 if backward else 4
-    causal = args[place] if len(args) > place else kwargs.get("is_causal", False)
+    index = 7 if backward else 4
+    causal = args[index] if len(args) > index else kwargs.get("is_causal", False)
     masked = kwargs.get("attn_mask") is not None
     rows = min(256 if len_q >= 768 else 64 if len_q >= 192 else 32, max(len_q, 1))
     pairs = scaled = 0
@@ -296,9 +346,9 @@ def _flash_flops(name: str, given: list[Tensor], args: tuple[Any, ...], kwargs: 
 
 
 def tensor_bytes(tensor: Tensor) -> int:
-    """Bytes that a tensor's numbers take: an axis that `expand` made holds nothing, and no more than the storage has.
+    """Bytes of a tensor's elements: expanded axes count once, and the storage is the limit.
 
-    >>> held_bytes(torch.ones(3, 1).expand(3, 5))
+    >>> tensor_bytes(torch.ones(3, 1).expand(3, 5))
     12
     """
     if not _is_strided(tensor):
@@ -310,7 +360,8 @@ def tensor_bytes(tensor: Tensor) -> int:
 
 
 def short(count: int) -> str:
-    """
+    """A count with a unit prefix.
+
     >>> short(999), short(2_000_000), short(123_456_789_000)
     ('999', '2.00 M', '123 G')
     """
@@ -338,16 +389,16 @@ def _is_strided(tensor: Tensor) -> bool:
 
 
 def _operator_name(func: Any) -> str:
-    """The operator's name without the mark of those that work in place."""
+    """The operator's name without the trailing underscore of in-index operators."""
     name = func._overloadpacket.__name__
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 
 def _written_arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     found = []
-    for place, argument in enumerate(func._schema.arguments):
+    for index, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            found.append(args[place] if place < len(args) else kwargs.get(argument.name))
+            found.append(args[index] if index < len(args) else kwargs.get(argument.name))
     return found
 
 
@@ -356,7 +407,7 @@ def _is_composite(func: Any) -> bool:
 
 
 def _is_tagged(func: Any) -> bool:
-    """Whether torch calls it elementwise or a reduction; what works in place is asked for under its other name."""
+    """Whether torch tags the operator, or its out-of-index variant, as pointwise or a reduction."""
     plain = getattr(getattr(torch.ops.aten, _operator_name(func), None), func._overloadname, None)
     tags = {*func.tags, *(plain.tags if plain is not None else ())}
     return torch.Tag.pointwise in tags or torch.Tag.reduction in tags

@@ -1,7 +1,7 @@
-"""The document model: what a report, a sheet or a page says, before any writer decides how it looks.
+"""The document model of reports, sheets and pages, which writers turn into output formats.
 
-Text is given as it should be read: every writer escapes it for its own language. Mathematics is a typed tree, or a text
-with the symbols that it is read with; a text that cannot be read is shown as it was written.
+Text is unescaped: every writer escapes it for its format. Mathematics is a typed tree, or a text with the symbols to
+parse it with; a text that cannot be parsed is shown as it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 from ..errors import MathsError, OptionError, OptionTypeError, ShapeError, complaint
 from ..maths.tree import Node, Shape, children
 
-DEEPEST = 120  # levels of a tree that are drawn; beyond them the text stands for it
+DEEPEST = 120  # levels of a tree that is drawn; a deeper one is shown as text
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Text:
 
 @dataclass(frozen=True)
 class Maths:
-    """A typed tree, or a text that `qkv.maths` reads with `symbols`; `expected` is a shape for a bare 0, 1 or I.
+    """A typed tree, or a text that `qkv.maths` parses with `symbols`; `expected` is the shape of a bare 0, 1 or I.
 
-    With `labels` the sizes of matrices stand beneath them.
+    With `labels` the sizes of matrices are written below them.
     """
 
     source: Node | str
@@ -44,12 +44,12 @@ class Maths:
     labels: bool = False
 
     def tree(self) -> Node | None:
-        """The typed tree, or None where the text is to be shown as it is."""
+        """The typed tree, or None where the text is shown as it is."""
         node = self.source if isinstance(self.source, Node) else _read(self.source, self.symbols, self.expected)
         return node if node is not None and _shallow(node) else None
 
     def text(self) -> str:
-        """What stands for mathematics that is not drawn."""
+        """The text that is shown where there is no tree."""
         return self.source if isinstance(self.source, str) else "…"
 
 
@@ -58,7 +58,7 @@ Words: TypeAlias = str | Inline | Sequence[Inline]
 
 
 def inlines(words: Words) -> tuple[Inline, ...]:
-    """A text, a piece or several, as pieces.
+    """Words as a tuple of pieces.
 
     >>> inlines("plain")
     (Text(text='plain', style=''),)
@@ -69,14 +69,14 @@ def inlines(words: Words) -> tuple[Inline, ...]:
 
 
 def prose(text: str, symbols: Mapping[str, str] | None = None) -> tuple[Inline, ...]:
-    """Words with mathematics between dollar signs and code between backticks; a sign without its partner is itself.
+    """Words with mathematics between dollar signs and code between backticks; an unpaired sign stays as it is.
 
     >>> [type(piece).__name__ for piece in prose("the mean is $d$, see `mu`", {"d": "natural"})]
     ['Text', 'Maths', 'Text', 'Text']
     """
     pieces: list[Inline] = []
     done = 0
-    # Pandoc's rule: no space inside the dollars and no digit behind, so that prices stay prices.
+    # Pandoc's rule: no space inside the dollars and no digit after them, so that prices stay text.
     for found in re.finditer(r"\$(?=\S)([^$\n]*[^$\s])\$(?!\d)|`([^`\n]+)`", text):
         if found.start() > done:
             pieces.append(Text(text[done : found.start()]))
@@ -95,7 +95,7 @@ class Heading:
 
     def __post_init__(self) -> None:
         if not 2 <= self.level <= 4:
-            raise OptionError(complaint("level", self.level, "2, 3 or 4: the title is the first"))
+            raise OptionError(complaint("level", self.level, "2, 3 or 4 (the title has level 1)"))
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Formula:
-    """Mathematics on a line of its own; `more` stands beside it, as far as there is room."""
+    """Displayed mathematics; `more` formulas are placed next to it where they fit."""
 
     maths: Maths
     more: tuple[Maths, ...] = ()
@@ -117,7 +117,7 @@ class Formula:
 
 @dataclass(frozen=True)
 class Step:
-    """A line of a derivation: `relation` ties it to the line before ("" begins a chain); `verdict` is "proved",
+    """A line of a derivation: `relation` relates it to the line before ("" begins a chain); `verdict` is "proved",
     "tested", another word for a line that does not follow, or "" where nothing was compared; `remark` says why."""
 
     maths: Maths
@@ -138,7 +138,7 @@ class Derivation:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns in `right` (from 0) stand to the right."""
+    """A table; the columns in `right` (from 0) are aligned to the right."""
 
     header: tuple[Words, ...]
     rows: tuple[tuple[Words, ...], ...]
@@ -162,9 +162,9 @@ class Figure:
         try:
             root = ElementTree.fromstring(self.svg).tag
         except ElementTree.ParseError as error:
-            raise OptionError(complaint("svg", f"a text that is no XML ({error})", "an <svg> element")) from None
+            raise OptionError(complaint("svg", f"a text that is not XML ({error})", "an <svg> element")) from None
         if root != "{http://www.w3.org/2000/svg}svg" or not self.svg.startswith("<svg"):
-            hint = "qkv.figures.chart makes such texts"
+            hint = "qkv.figures.chart returns one"
             raise OptionError(complaint("svg", f"a text that starts {self.svg[:20]!r}", "an <svg> element", hint))
 
 
@@ -182,7 +182,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Note:
-    """Something set apart: `kind` is "note", "correction" or "refuted"."""
+    """A box with a title: `kind` is "note", "correction" or "refuted"."""
 
     title: Words
     blocks: tuple[Block, ...]
@@ -202,13 +202,13 @@ class PageBreak:
 
 @dataclass(frozen=True)
 class BlankLines:
-    """Empty lines to write on by hand; on a screen there are none."""
+    """Empty lines to write on by hand; not shown in a terminal."""
 
     lines: int
 
     def __post_init__(self) -> None:
         if not 1 <= self.lines <= 60:
-            raise OptionError(complaint("lines", self.lines, "from 1 to 60, which fill a page"))
+            raise OptionError(complaint("lines", self.lines, "from 1 to 60, a full page"))
 
 
 Block: TypeAlias = (
@@ -222,7 +222,7 @@ class Document:
     blocks: tuple[Block, ...]
 
     def figures(self) -> tuple[Figure, ...]:
-        """Every figure, in reading order: writers that keep them in files of their own number them so."""
+        """Every figure in reading order, in which writers number their files."""
         return tuple(_figures(self.blocks))
 
 
@@ -235,12 +235,12 @@ def _figures(blocks: Iterable[Block]) -> Iterable[Figure]:
 
 
 def _read(text: str, symbols: Mapping[str, str], expected: Shape | None) -> Node | None:
-    return _remembered(text, tuple(symbols.items()), expected)
+    return _parse_cached(text, tuple(symbols.items()), expected)
 
 
-# A document is written more than once, and a sheet has its key: what was read is not read again.
+# Cached, as a document is written more than once, and a sheet again with its key.
 @lru_cache(maxsize=4096)
-def _remembered(text: str, symbols: tuple[tuple[str, str], ...], expected: Shape | None) -> Node | None:
+def _parse_cached(text: str, symbols: tuple[tuple[str, str], ...], expected: Shape | None) -> Node | None:
     from ..maths import parse
 
     try:
@@ -250,7 +250,7 @@ def _remembered(text: str, symbols: tuple[tuple[str, str], ...], expected: Shape
 
 
 def _shallow(node: Node) -> bool:
-    """Whether writers may walk down the tree: a level at a time, so that no depth can end the program."""
+    """Whether writers may recurse into the tree; checked level by level, without recursion."""
     level: list[Node] = [node]
     for _ in range(DEEPEST):
         level = [child for each in level for child in children(each)]

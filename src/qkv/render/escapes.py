@@ -1,4 +1,4 @@
-"""Words as each language wants them: whatever a text holds, it is shown and never obeyed."""
+"""Escapes for each output format: whatever a text holds is shown, and never interpreted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 import re
 from typing import Any
 
-# Signs that steer a terminal or turn the direction of reading, and what no file can hold.
-_STEERING = re.compile(
+# Control characters, marks of the direction of text, and what UTF-8 cannot encode.
+_CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
 )
 
@@ -39,26 +39,26 @@ _LATEX_MATHS = {
 
 
 def clean(text: str) -> str:
-    """The text with a sign for each character that would steer the reader's screen; new lines and tabs stay.
+    """The text with a replacement for each control character; new lines and tabs stay.
 
     >>> clean("a\\x1b[31mb")
     'a\N{REPLACEMENT CHARACTER}[31mb'
     """
-    return _STEERING.sub("\N{REPLACEMENT CHARACTER}", text)
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def json_text(found: Any, indent: int | None = 2) -> str:
-    """JSON that a person can read, in which no letter steers the screen: the same values, other spelling.
+    """Readable JSON without control characters, which are escaped.
 
     >>> print(json_text({"said": "μ \x9b31m"}, indent=None))
     {"said": "μ \\u009b31m"}
     """
     text = json.dumps(found, indent=indent, ensure_ascii=False)
-    return _STEERING.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
+    return _CONTROL.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def line(text: str) -> str:
-    """Clean, on one line; spaces at the ends stay, since other words may follow."""
+    """The clean text on one line; spaces at its ends stay."""
     return re.sub(r"\s+", " ", clean(text))
 
 
@@ -73,7 +73,7 @@ def typst(text: str) -> str:
 
 
 def latex(text: str) -> str:
-    r"""Words between LaTeX's commands.
+    r"""A text in LaTeX.
 
     >>> print(latex(r"\input{x} 5% of $μ$"))
     \textbackslash{}input\{x\} 5\% of \$\ensuremath{\mu}\$
@@ -92,13 +92,13 @@ def markdown(text: str) -> str:
     """
     text = line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\`*_\[\]()#|$~!:@])", r"\\\1", text)
-    # What makes a list, a rule or a title where a line begins.
+    # Characters that begin a list, a rule or a title.
     text = re.sub(r"^(\s*)([-+=])", r"\1\\\2", text)
     return re.sub(r"(\d)([.)])(?=\s|$)", r"\1\\\2", text)
 
 
 def markdown_code(text: str) -> str:
-    """A span of code whose fence is longer than any run of backticks within."""
+    """A span of code with a fence longer than any run of backticks in it."""
     text = line(text)
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
     gap = " " if "`" in text or text != text.strip() or not text else ""
@@ -107,7 +107,7 @@ def markdown_code(text: str) -> str:
 
 _PLAIN_SIGNS = {
     **{sign: name for name, sign in GREEK.items()},
-    # As wide as they are, so that what stands below each other stays there.
+    # Of the same width, so that columns stay aligned.
     **dict(zip("₀₁₂₃₄₅₆₇₈₉ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", "0123456789aehijklmnoprstuvx", strict=True)),
     **{sign: f"^{plain}" for sign, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻ᵀ", "0123456789-T", strict=True)},
     **dict.fromkeys("⎡⎢⎣⎤⎥⎦⎛⎜⎝⎞⎟⎠│", "|"), **dict.fromkeys("−–—─━", "-"), **dict.fromkeys("“”„", '"'),
@@ -115,15 +115,15 @@ _PLAIN_SIGNS = {
     "‖": "||", "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~", "→": "->", "∈": "in", "∞": "inf", "±": "+-", "∂": "d",
     "…": "...", "⊤": "T", "ℝ": "R", "𝔼": "E", "𝟏": "1", "𝟎": "0",
 }  # fmt: skip
-PLAIN = "qkv.plain"  # what to do with signs that a terminal does not have, as the name of a codec's error handler
+PLAIN = "qkv.plain"  # name of the codec error handler that replaces characters which the terminal lacks
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    """A minus stays a minus where only ASCII is shown: a sign is put as one would type it, or as a question mark."""
+    """Replace characters by ASCII spellings, as − by -, or by a question mark."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     written = "".join(_PLAIN_SIGNS.get(sign, "?") for sign in error.object[error.start : error.end])
-    # A power of several digits has one mark before it.
+    # An exponent of several digits has one ^ before it.
     return re.sub(r"(?<=\^[-\d])\^|(?<=\^[-\d]\d)\^", "", written), error.end
 
 

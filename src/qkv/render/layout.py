@@ -1,4 +1,6 @@
-"""What a formula is made of once only its looks are left: letters, signs, and what stands above and below what."""
+"""The layout of formulas: from a typed tree to boxes (letters, signs, fractions, scripts), with as few parentheses as
+possible. MathML, typst and plain text are written from the same boxes, so that all show the same formula.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class Letter:
 
 @dataclass(frozen=True)
 class Word:
-    """Several upright letters: the name of a function, or of a thing."""
+    """Several upright letters, as the name of a function."""
 
     text: str
 
@@ -92,7 +94,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Under:
-    """Something with a small label beneath it, as the size of a matrix."""
+    """A box with a small label below it, as the size of a matrix."""
 
     body: Box
     label: Box
@@ -103,16 +105,16 @@ Box: TypeAlias = Letter | Word | Numeral | Sign | Row | Scripts | Over | Root | 
 
 @dataclass(frozen=True)
 class Sized(t.Node):
-    """A matrix with its size written beneath it; for writers alone, nothing reads it."""
+    """A matrix with its size below it; only for writers, never parsed."""
 
     body: t.Node
 
 
 def with_sizes(node: t.Node) -> t.Node:
-    """The tree with the size beneath every matrix that stands in a product, a sum or a chain.
+    """The tree with the size below every matrix of a product, a sum or a chain.
 
     >>> from qkv.maths import parse
-    >>> labelled(parse("X W", {"X": "matrix[3,2]", "W": "matrix[2,5]"})).right.shape
+    >>> with_sizes(parse("X W", {"X": "matrix[3,2]", "W": "matrix[2,5]"})).right.shape
     (2, 5)
     """
     if isinstance(node, t.Relation):
@@ -126,7 +128,7 @@ def with_sizes(node: t.Node) -> t.Node:
 
 
 def _chain_with_sizes(chain: t.Relation) -> t.Relation:
-    """Sizes once: beneath the names of a product and its result, or beneath the numbers that a name stands for."""
+    """Each size once: below the names of a product and its result, or below the numbers of a named matrix."""
     products = [not isinstance(each, t.Symbol) and _names_matrix(each) for each in chain.members]
     last = len(chain.members) - 1
     kept = (
@@ -149,7 +151,7 @@ class _Latex(printing.Latex):
 
 
 def latex_source(node: t.Node, labels: bool) -> str:
-    """The tree in LaTeX, with the sizes of matrices beneath them where `labels` is true."""
+    """The tree in LaTeX, with the sizes of matrices below them where `labels` is true."""
     return _Latex().whole(with_sizes(node) if labels else node)
 
 
@@ -168,7 +170,7 @@ def in_columns(node: t.Node) -> t.Node:
 
 
 def has_matrix(node: t.Node) -> bool:
-    """Whether a matrix is written out anywhere in it."""
+    """Whether a matrix is written out anywhere in the tree."""
     level = [node]
     while level:
         if any(isinstance(each, t.Written) and len(each.shape) == 2 for each in level):
@@ -177,7 +179,7 @@ def has_matrix(node: t.Node) -> bool:
     return False
 
 
-RELATION, ADDITION, PRODUCT, ATOM = range(4)  # how tightly a node holds together
+RELATION, ADDITION, PRODUCT, ATOM = range(4)  # precedences
 
 SIGNS = {"<=": "≤", ">=": "≥", "!=": "≠", "==": "="}
 _OF_SIZES = {"*": TIMES, "-": "−"}
@@ -188,7 +190,7 @@ _ORDERS = {"O": "O", "Theta": "Θ", "Omega": "Ω"}
 
 
 def boxes(node: t.Node) -> Box:
-    """The boxes of a tree that is no deeper than `document.DEEPEST`.
+    """The boxes of a tree no deeper than `document.DEEPEST`.
 
     >>> from qkv.maths.tree import Symbol, Type
     >>> boxes(Symbol((), "d_model", Type("natural")))
@@ -202,7 +204,7 @@ def relation(sign: str) -> Sign:
 
 
 def named(name: str) -> Box:
-    """A name: letters behind the first underscore stand below, primes above.
+    """A name: what follows the first underscore is a subscript, primes are a superscript.
 
     >>> named("x'").above
     Sign(text='′', place='postfix')
@@ -222,7 +224,7 @@ def _letters(text: str) -> Box:
 
 
 def _size(size: t.Size) -> Box:
-    """A size is a number or a text such as n+1."""
+    """A size: a number, or a text such as n+1."""
     parts: list[Box] = []
     for piece in re.findall(r"[^\W\d]\w*'*|\d+|[^\s\w]", str(size)):
         if piece[0].isalpha():
@@ -246,13 +248,13 @@ def _commas(parts: Iterable[Box]) -> Box:
 
 
 def _at(node: t.Node, least: int) -> Box:
-    """The box of a node, in parentheses where it holds together less than `least`."""
-    box, hold = _box(node)
-    return box if hold >= least else Fence("(", box, ")")
+    """The box of a node, in parentheses where its precedence is below `least`."""
+    box, precedence = _box(node)
+    return box if precedence >= least else Fence("(", box, ")")
 
 
 def _box(node: t.Node) -> tuple[Box, int]:
-    """The box, and how tightly it holds together."""
+    """The box, and its precedence."""
     match node:
         case t.Number():
             return _number(node)
@@ -315,7 +317,7 @@ def _number(node: t.Number) -> tuple[Box, int]:
 
 
 def _decimal(value: Fraction, unit: Fraction) -> tuple[str, int]:
-    """Digits and a power of ten, every digit that was written kept.
+    """Digits and a power of ten; every written digit is kept.
 
     >>> _decimal(Fraction(1, 4), Fraction(1, 100)), _decimal(Fraction(690, 10**15), Fraction(1, 10**15))
     (('0.25', 0), ('6.90', -13))
@@ -356,7 +358,7 @@ def _written(node: t.Written) -> Box:
 
 
 def _negated(node: t.Node) -> t.Node | None:
-    """What follows a minus sign, for a node that is written with one."""
+    """What follows the minus sign, for a node that is written with one; else None."""
     match node:
         case t.Number(value=value) if value < 0 and not node.rounded:
             return t.Number(node.shape, -value, node.unit)
@@ -401,10 +403,10 @@ def _spine(node: t.Contract | t.Hadamard, kind: type) -> list[t.Node]:
 
 
 def _product(factors: Sequence[t.Node], sign: str = "", *, scaled: bool = False) -> Box:
-    """Factors side by side, or with `sign` between them; `scaled` where all but one of them are scalars."""
+    """Factors next to each other, or with `sign` between them; `scaled` where all but one of them are scalars."""
     parts: list[Box] = []
     for place, factor in enumerate(factors):
-        bare = not sign and _stands_bare(factors, place, scaled)
+        bare = not sign and _needs_no_parentheses(factors, place, scaled)
         box = _at(factor, PRODUCT if bare else ATOM)
         if parts:
             dotted = _starts_with_digit(box) or (isinstance(parts[-1], Numeral) and _negative(box))
@@ -413,14 +415,14 @@ def _product(factors: Sequence[t.Node], sign: str = "", *, scaled: bool = False)
     return _row(parts)
 
 
-def _stands_bare(factors: Sequence[t.Node], place: int, scaled: bool) -> bool:
-    """Whether a factor that is itself a product, a fraction or a sum is read rightly without parentheses."""
+def _needs_no_parentheses(factors: Sequence[t.Node], place: int, scaled: bool) -> bool:
+    """Whether a factor that is itself a product, a fraction or a sum is unambiguous without parentheses."""
     factor, first, last = factors[place], place == 0, place == len(factors) - 1
     if isinstance(factor, t.Sum):
-        return last  # it reaches as far to the right as it can
+        return last  # a sum extends to the end
     if not isinstance(factor, t.Contract | t.Outer | t.Multiply):
         return isinstance(factor, t.Divide) or _is_fraction(factor)
-    if _reaches_on(factor) and not last:
+    if _ends_in_sum(factor) and not last:
         return False
     if not scaled:
         return first
@@ -433,7 +435,7 @@ def _is_fraction(node: t.Node) -> bool:
     return isinstance(node, t.Number) and node.unit is None and node.value > 0
 
 
-def _reaches_on(node: t.Node) -> bool:
+def _ends_in_sum(node: t.Node) -> bool:
     while isinstance(node, t.Multiply | t.Contract | t.Outer):
         node = node.factors[-1] if isinstance(node, t.Multiply) else node.right
     return isinstance(node, t.Sum)
@@ -446,7 +448,7 @@ def _starts_with_digit(box: Box) -> bool:
 
 
 def _negative(box: Box) -> bool:
-    """A number below zero in its parentheses: 2 (−3) has a dot, or it could be a function's value."""
+    """A negative number in parentheses: 2 (−3) gets a dot, or it would look like a function call."""
     return isinstance(box, Fence) and isinstance(box.body, Row) and box.body.parts[0] == Sign("−", "prefix")
 
 
@@ -481,8 +483,8 @@ def _subscript(indices: Sequence[t.Node | None]) -> Box:
 
 
 def _big(node: t.Sum) -> Box:
-    held = {side.name for _, *pair in node.conditions for side in pair if isinstance(side, t.Index)}
-    under: list[Box] = [named(index.name) for index in node.indices if index.name not in held]
+    bound = {side.name for _, *pair in node.conditions for side in pair if isinstance(side, t.Index)}
+    under: list[Box] = [named(index.name) for index in node.indices if index.name not in bound]
     under += [Row((boxes(left), relation(sign), boxes(right))) for sign, left, right in node.conditions]
     above = None
     if len(node.indices) == 1 and not node.conditions:
@@ -503,8 +505,8 @@ def _chain(node: t.Relation) -> Box:
 def _derivative(node: t.Derivative) -> tuple[Box, int]:
     partial = Letter("∂", upright=True)
     below = Row((partial, _at(node.target, ATOM)))
-    body, hold = _box(node.body)
-    if hold == ATOM:
+    body, precedence = _box(node.body)
+    if precedence == ATOM:
         return Over(Row((partial, body)), below), PRODUCT
     return Row((Over(partial, below), Fence("(", body, ")"))), PRODUCT
 

@@ -1,4 +1,4 @@
-"""A document into a file: whole or not at all."""
+"""Write a document into a file, completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from . import document as d
 SUFFIXES = (".html", ".pdf", ".md", ".tex", ".ipynb")
 
 
-def writable(path: str | os.PathLike[str], argument: str = "path", endings: tuple[str, ...] = SUFFIXES) -> Path:
-    """The path, if a document can be written there: asked before the work begins.
+def writable(path: str | os.PathLike[str], argument: str = "path", suffixes: tuple[str, ...] = SUFFIXES) -> Path:
+    """The path, if a document can be written there; to be checked before the work begins.
 
     >>> writable("report.doc", "--report")
     Traceback (most recent call last):
     qkv.errors.OptionError: --report: got 'report.doc', wanted a file that ends in .html, .pdf, .md, .tex or .ipynb.
     """
     given = Path(path)
-    if given.suffix.lower() not in endings:
-        raise OptionError(complaint(argument, repr(str(path)), f"a file that ends in {_either(endings)}"))
+    if given.suffix.lower() not in suffixes:
+        raise OptionError(complaint(argument, repr(str(path)), f"a file that ends in {_either(suffixes)}"))
     if given.exists() and not given.is_file():
-        raise OptionError(complaint(argument, repr(str(path)), "a file", "something else of that name is there"))
+        raise OptionError(complaint(argument, repr(str(path)), "a file", "a folder or device has that name"))
     folder = given.resolve().parent
     if not folder.is_dir():
-        raise OptionError(complaint(argument, repr(str(path)), "a file in a folder that is there", "make it first"))
+        raise OptionError(
+            complaint(argument, repr(str(path)), "a file in an existing folder", "create the folder first")
+        )
     if not os.access(folder, os.W_OK) or (given.exists() and not os.access(given, os.W_OK)):
-        raise OptionError(complaint(argument, repr(str(path)), "a place that can be written to"))
+        raise OptionError(complaint(argument, repr(str(path)), "a file that can be written"))
     if given.suffix.lower() in (".pdf", ".tex"):
         from .to_typst import compiler
 
@@ -39,19 +41,19 @@ def writable(path: str | os.PathLike[str], argument: str = "path", endings: tupl
 
 
 def save(document: d.Document, path: str | os.PathLike[str]) -> tuple[Path, ...]:
-    """Write the document as its ending says; Markdown and LaTeX have their figures in files beside.
+    """Write the document in the format of the path's suffix; Markdown and LaTeX get their figures as separate files.
 
-    Every file is written under another name first and takes its place when all are whole.
+    Every file is written under a temporary name first, and renamed when all are complete.
     """
     return write(contents(document, writable(path)))
 
 
 def write(contents: Mapping[Path, bytes]) -> tuple[Path, ...]:
-    """Files that are all there in the end, or none of them."""
+    """Write all files, or none of them."""
     waiting: list[tuple[str, Path]] = []
     try:
         for place, content in contents.items():
-            waiting.append((_beside(place, content), place))
+            waiting.append((_write_temporary(place, content), place))
         for written, place in waiting:
             os.replace(written, place.resolve())
     finally:
@@ -61,17 +63,17 @@ def write(contents: Mapping[Path, bytes]) -> tuple[Path, ...]:
 
 
 def contents(document: d.Document, path: Path) -> dict[Path, bytes]:
-    """The files, the document last: when it is there, what it names is there."""
-    ending, files = path.suffix.lower(), {}
-    if ending == ".html":
+    """The contents of the files; the document is last, so that the files that it names exist before it."""
+    suffix, files = path.suffix.lower(), {}
+    if suffix == ".html":
         from .to_html import html
 
         whole = html(document).encode()
-    elif ending == ".pdf":
+    elif suffix == ".pdf":
         from .to_typst import pdf
 
         whole = pdf(document)
-    elif ending == ".md":
+    elif suffix == ".md":
         from .to_markdown import markdown
 
         names = _names(document, path, "svg")
@@ -80,7 +82,7 @@ def contents(document: d.Document, path: Path) -> dict[Path, bytes]:
             for name, figure in zip(names, document.figures(), strict=True)
         }
         whole = markdown(document, [_linked(name) for name in names]).encode()
-    elif ending == ".ipynb":
+    elif suffix == ".ipynb":
         from .to_markdown import notebook
 
         whole = notebook(document).encode()
@@ -106,7 +108,7 @@ def _linked(name: str) -> str:
     return quote(name)
 
 
-def _beside(place: Path, content: bytes) -> str:
+def _write_temporary(place: Path, content: bytes) -> str:
     target = place.resolve()
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", dir=target.parent)
     try:

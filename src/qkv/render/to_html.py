@@ -1,4 +1,5 @@
-"""One HTML file: MathML, light and dark, for screens and paper; it loads nothing and runs nothing."""
+"""A document as one HTML file with MathML, light and dark, for screen and print, without scripts or external files;
+and single formulas as MathML."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ _PAGE = (
     f".tested{{color:{_DARK_AMBER}}}.refuted{{color:{_DARK_RED}}}aside.refuted{{color:inherit;border-color:{_DARK_RED}}}"
     f"aside.correction{{border-color:{_DARK_AMBER}}}}}"
     ".beside{display:flex;flex-wrap:wrap;gap:.5rem 2.5rem;justify-content:center}"
-    # Drawn, so that they are as high as the matrix without a mathematics font; the signs stay for those who listen.
+    # Drawn brackets are as high as the matrix without a mathematics font; screen readers still get the signs.
     ".brackets>mo{font-size:0}.brackets>mtable{border:0 solid;border-width:0 .09em;padding:0 .25em;margin:0 .15em;"
     "background:linear-gradient(currentColor,currentColor) 0 0/.35em .09em no-repeat,"
     "linear-gradient(currentColor,currentColor) 100% 0/.35em .09em no-repeat,"
@@ -61,7 +62,7 @@ def html(document: d.Document) -> str:
     """
     style = STYLE + _PAGE
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    # Only this style sheet is let in: what is put into the page can load nothing and run nothing.
+    # Only this style sheet is allowed: content of the page cannot load or run anything.
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     head = (
         '<meta charset="utf-8">'
@@ -74,7 +75,7 @@ def html(document: d.Document) -> str:
 
 
 def fragment(blocks: Iterable[d.Block]) -> str:
-    """Blocks for a page that brings its own head and style.
+    """Blocks for a page with its own head and style.
 
     >>> fragment([d.Paragraph("a < b")])
     '<p>a &lt; b</p>'
@@ -106,12 +107,12 @@ def _formula(maths: d.Maths) -> str:
 
 
 class _Blocks:
-    """Counts figures, whose ids may not meet on a page."""
+    """Writes blocks, and numbers figures so that their ids differ."""
 
     def __init__(self) -> None:
         self.figures = 0
 
-    def box_mathml(self, blocks: Iterable[d.Block]) -> str:
+    def written(self, blocks: Iterable[d.Block]) -> str:
         return "\n".join(map(self._block, blocks))
 
     def _block(self, block: d.Block) -> str:
@@ -153,7 +154,7 @@ class _Blocks:
 
 def _derivation(block: d.Derivation) -> str:
     rows = []
-    # A column in which nothing stands is left out.
+    # Empty columns are left out.
     reasons, verdicts = any(step.reason for step in block.steps), any(step.verdict for step in block.steps)
     for step in block.steps:
         sign = tag("math", box_mathml(relation(step.relation))) if step.relation else ""
@@ -167,7 +168,7 @@ def _derivation(block: d.Derivation) -> str:
             rows.append(tag("tr", "<td></td>", tag("td", escape(step.remark), colspan=str(1 + reasons + verdicts))))
     names = ["relation", "line", *["reason"] * reasons, *["verdict"] * verdicts]
     header = "".join(tag("th", name, scope="col") for name in names)
-    # Told to those who listen; those who see need no titles over an equation.
+    # For screen readers only.
     head = tag("thead", tag("tr", header), class_="heard")
     whole = tag("table", head, tag("tbody", *rows, ""), class_="derivation")
     return tag("div", whole, class_="scroll", tabindex="0", role="group", aria_label="Derivation")
@@ -195,7 +196,7 @@ def _table(table: d.Table) -> str:
 
 
 def mathml(node: Node, *, block: bool = False, labels: bool = False) -> str:
-    """A <math> element; `block` sets it on a line of its own, `labels` sets sizes beneath matrices.
+    """A <math> element; `block` displays it on its own line, `labels` writes sizes below matrices.
 
     >>> from qkv.maths.tree import Symbol, Type
     >>> mathml(Symbol((), "mu", Type("scalar")))
@@ -226,7 +227,7 @@ def box_mathml(box: b.Box) -> str:
         case b.Fence(left=left, body=body, right=right):
             opening = tag("mo", escape_markup(left), form="prefix", fence="true", stretchy="true")
             closing = tag("mo", escape_markup(right), form="postfix", fence="true", stretchy="true")
-            # Only a mathematics font has brackets that grow: a style sheet draws them where it knows the class.
+            # Only a mathematics font has growing brackets: the style sheet draws those of this class.
             drawn = {"class": "brackets"} if (left, right) == ("[", "]") and isinstance(body, b.Grid) else {}
             return tag("mrow", opening, box_mathml(body), closing, **drawn)
         case b.Big(sign=sign, below=below, above=above):

@@ -1,4 +1,4 @@
-"""A LaTeX document, for LuaLaTeX, XeLaTeX or pdfLaTeX; the figures are PDF files beside it."""
+"""A LaTeX document, for LuaLaTeX, XeLaTeX or pdfLaTeX; the figures are separate PDF files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STYLES = {"": "{}", "strong": r"\textbf{{{}}}", "emphasis": r"\emph{{{}}}", "co
 
 
 def latex(document: d.Document, files: Sequence[str] = ()) -> str:
-    r"""`files` are the names of the figures' files, in order; without them their captions stand alone.
+    r"""`files` are the names of the figures' files, in order; without them only their captions are written.
 
     >>> latex(d.Document("Report", (d.Paragraph("5%"),))).splitlines()[-3:]
     ['5\\%', '', '\\end{document}']
@@ -97,8 +97,8 @@ def _block(block: d.Block, files: Iterable[str]) -> str:
 def _step(step: d.Step) -> list[str]:
     sign = f"${_RELATIONS.get(step.relation, step.relation)}$" if step.relation in ("=", "<", ">", *_RELATIONS) else ""
     colour = step.verdict if step.stands else "refuted"
-    said = f"\\textcolor{{{colour}}}{{{escape(step.verdict)}}} {escape(step.remark)}" if step.verdict else ""
-    return [sign, _formula(step.maths, r"$\displaystyle ", "$"), inline(step.reason), said]
+    verdict = f"\\textcolor{{{colour}}}{{{escape(step.verdict)}}} {escape(step.remark)}" if step.verdict else ""
+    return [sign, _formula(step.maths, r"$\displaystyle ", "$"), inline(step.reason), verdict]
 
 
 def _table(sides: str, rows: Iterable[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Markdown as GitHub and notebooks read it, mathematics between dollars."""
+"""Markdown for GitHub and notebooks, with mathematics between dollars; and Jupyter notebooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .layout import SIGNS
 
 
 def markdown(document: d.Document, files: Sequence[str] = ()) -> str:
-    """`files` are the names of the figures' files, in order; without them the figures are within the text.
+    """`files` are the names of the figures' files, in order; without them the figures are embedded.
 
     >>> print(markdown(d.Document("Report", (d.Paragraph("2 * 3"),))))
     # Report
@@ -54,12 +54,12 @@ def _piece(piece: d.Inline) -> str:
     inside = text.strip()
     if not mark or not inside:
         return escape(text)
-    # A mark beside a space is no mark: spaces at the ends stand outside.
+    # A mark next to a space is not a mark: spaces at the ends go outside.
     return text.replace(inside, f"{mark}{escape(inside)}{mark}")
 
 
 def _cell(words: d.Words) -> str:
-    """A bar in code is the one sign that a table takes from it."""
+    """Words in a table cell: bars are escaped, in code too."""
     return re.sub(r"(?<!\\)\|", r"\\|", inline(words))
 
 
@@ -101,7 +101,7 @@ def _block(block: d.Block, places: Iterable[str]) -> str:
 
 
 def _derivation(steps: Sequence[d.Step]) -> str:
-    """Columns in which nothing stands are left out."""
+    """A table of the steps, without empty columns."""
     names, rows = ("", "line", "reason", "verdict"), [_step(step) for step in steps]
     used = [place for place in range(4) if place < 2 or any(row[place] for row in rows)]
     return _table([names[place] for place in used], [[row[place] for place in used] for row in rows])
@@ -109,8 +109,8 @@ def _derivation(steps: Sequence[d.Step]) -> str:
 
 def _step(step: d.Step) -> list[str]:
     verdict = escape(step.verdict) if step.stands else f"**{escape(step.verdict)}**"
-    said = f"{verdict} {escape(step.remark)}".strip()
-    return [escape(SIGNS.get(step.relation, step.relation)), _cell(step.maths), _cell(step.reason), said]
+    text = f"{verdict} {escape(step.remark)}".strip()
+    return [escape(SIGNS.get(step.relation, step.relation)), _cell(step.maths), _cell(step.reason), text]
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]], right: frozenset[int] = frozenset()) -> str:
@@ -137,7 +137,7 @@ def notebook(document: d.Document) -> str:
 
 
 def _notebook_cells(document: d.Document) -> Iterator[tuple[str, str]]:
-    """A cell for each section; Python that stands at the top level has cells of its own."""
+    """A cell for each section; Python code at the top level gets its own cells."""
     title: str | None = document.title
     section: list[d.Block] = []
     for block in document.blocks:

@@ -44,14 +44,14 @@ def inline(words: d.Words) -> Text:
 
 
 def _inline(words: d.Words) -> Text:
-    """The same with small indices, which read well and cannot be typed."""
+    """The same with Unicode subscripts."""
     return Text.assemble(
         *(pretty(plain(piece)) if isinstance(piece, d.Maths) else inline(piece) for piece in d.inlines(words))
     )
 
 
 class Drawn:
-    """Formulas with matrices, over several lines and beside each other; a chain that is too wide goes on below.
+    """Formulas with matrices, over several lines and next to each other; a chain that is too wide continues below.
 
     What cannot be broken is `plain` text where the screen is too narrow for its drawing.
     """
@@ -74,7 +74,7 @@ class Drawn:
 
 
 def formula(*formulas: d.Maths, displayed: bool = False) -> RenderableType:
-    """Matrices are drawn; what a line of text is enough for stands on one, unless it is `displayed`."""
+    """Matrices are drawn over several lines; other formulas are one line, unless `displayed`."""
     trees = [(maths, maths.tree()) for maths in formulas]
     drawings = [boxes(with_sizes(node) if maths.labels else node) for maths, node in trees if node is not None]
     text = "    ".join(map(plain, formulas))
@@ -88,7 +88,7 @@ def verdict(step: d.Step) -> Text:
 
 
 def derivation(block: d.Derivation) -> RenderableType:
-    """A line each: the relation, the formula, why, and what became of it."""
+    """A row for each step: the relation, the formula, the reason and the verdict."""
     if not any(step.reason or step.verdict or step.remark for step in block.steps):
         return Group(*map(_link, block.steps))
     grid = Table.grid(padding=(0, 1))
@@ -109,7 +109,7 @@ def derivation(block: d.Derivation) -> RenderableType:
 
 
 def _link(step: d.Step) -> RenderableType:
-    """A line that nothing is said of: the relation stands before the drawing, level with it."""
+    """A step without a reason and a verdict: the relation before the drawing, aligned with its base."""
     sign = f"{line(SIGNS.get(step.relation, step.relation)):1} "
     node = step.maths.tree()
     text = f"{sign}{plain(step.maths)}"

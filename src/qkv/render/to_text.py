@@ -1,4 +1,4 @@
-"""Prose as plain text, for places where nothing but text is shown; rich is not loaded."""
+"""Plain text: prose and formulas on one line, and formulas drawn over several lines. Rich is not imported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plain(maths: d.Maths) -> str:
 
 
 def signs(text: str) -> str:
-    r"""LaTeX that could not be read as mathematics, with plain signs for its commands; what is not known stays.
+    r"""LaTeX that could not be read as mathematics, with plain signs for its commands; unknown commands stay.
 
     >>> signs(r"\phi(q) = [q_1^2, \dots, \sqrt{2} q_{D-1} q_D, 1]")
     'φ(q) = [q₁², ..., √2 q_{D-1} q_D, 1]'
@@ -44,7 +44,7 @@ def signs(text: str) -> str:
 
 
 def pretty(text: str) -> str:
-    """Indices as small signs below the line, where there are such, and very small numbers with a power of ten.
+    """Indices as Unicode subscripts where they exist, and very small numbers with a power of ten.
 
     >>> pretty("z_{3,1} = q_3ᵀk_1, W_Q, x_{i+1}, d_k2, 0.000000000000690")
     'z₃,₁ = q₃ᵀk₁, W_Q, x_{i+1}, d_k2, 6.90×10⁻¹³'
@@ -83,7 +83,7 @@ _SPACED = RELATIONS | frozenset("+−±·×⊙∈→")
 
 @dataclass(frozen=True)
 class Drawing:
-    """Lines of one width; `base` is the line that stands level with the text beside it."""
+    """Lines of equal width; `base` is the index of the line that is aligned with the text next to it."""
 
     lines: tuple[str, ...]
     base: int = 0
@@ -136,10 +136,10 @@ def drawn(box: b.Box) -> Drawing:
             return Drawing((*_centred(main, wide), *_centred(beneath, wide)), main.base)
 
 
-def broken(box: b.Box, room: int) -> tuple[Drawing, ...]:
-    """The drawing, or where it is wider than `room` several: a chain goes on below, from a relation on."""
+def broken(box: b.Box, width: int) -> tuple[Drawing, ...]:
+    """The drawing, or several where it is wider than `width`: a chain continues below, from a relation on."""
     whole = drawn(box)
-    if whole.width <= room or not isinstance(box, b.Row):
+    if whole.width <= width or not isinstance(box, b.Row):
         return (whole,)
     members: list[list[b.Box]] = [[]]
     for part in box.parts:
@@ -148,20 +148,20 @@ def broken(box: b.Box, room: int) -> tuple[Drawing, ...]:
         members[-1].append(part)
     lines: list[list[b.Box]] = []
     for member in members:
-        if lines and drawn(b.Row((*lines[-1], *member))).width <= room:
+        if lines and drawn(b.Row((*lines[-1], *member))).width <= width:
             lines[-1] += member
         else:
             lines.append(list(member))
     return tuple(drawn(b.Row(tuple(parts))) for parts in lines)
 
 
-def side_by_side(boxes: Sequence[b.Box], room: int, gap: int = 4) -> Iterator[Drawing]:
-    """Drawings beside each other, as many as there is room for, then the next below."""
+def side_by_side(boxes: Sequence[b.Box], width: int, gap: int = 4) -> Iterator[Drawing]:
+    """Drawings next to each other, as many as fit into `width`, then the next below."""
     row: list[Drawing] = []
     for box in boxes:
-        for each in broken(box, room):
+        for each in broken(box, width):
             wide = sum(one.width for one in row) + gap + each.width
-            if row and wide > room:
+            if row and wide > width:
                 yield beside(row)
                 row = []
             row += [Drawing(tuple(" " * gap for _ in each.lines), each.base), each] if row else [each]
@@ -170,7 +170,7 @@ def side_by_side(boxes: Sequence[b.Box], room: int, gap: int = 4) -> Iterator[Dr
 
 
 def has_grid(box: b.Box) -> bool:
-    """Whether a line of text is not enough for it."""
+    """Whether the formula needs more than one line."""
     match box:
         case b.Grid() | b.Under():
             return True
@@ -186,7 +186,7 @@ def has_grid(box: b.Box) -> bool:
 
 
 def beside(drawings: Iterable[Drawing]) -> Drawing:
-    """Drawings from left to right, their bases on one line."""
+    """Drawings from left to right, aligned at their bases."""
     parts = [part for part in drawings if part.width]
     if not parts:
         return Drawing(("",))
@@ -200,7 +200,7 @@ def beside(drawings: Iterable[Drawing]) -> Drawing:
 
 
 def _spread(parts: Sequence[b.Box]) -> Iterator[Drawing]:
-    """Factors stand apart, unless a raised sign parts them already."""
+    """A space between factors, unless a superscript separates them already."""
     before = ""
     for part in parts:
         drawing = drawn(part)
@@ -215,7 +215,7 @@ def _line(text: str) -> Drawing:
 
 
 def _tight(box: b.Box) -> str:
-    """What is small has no room for spaces; nor for more than a line."""
+    """The box on one line without spaces, for scripts and labels."""
     return drawn(box).lines[0].replace(" ", "")
 
 
@@ -259,8 +259,8 @@ def _small(script: Drawing, signs: dict[str, str], mark: str) -> str:
 
 
 def _small_lines(script: Drawing, signs: dict[str, str]) -> Iterable[str]:
-    for line in script.lines:
-        text = line.replace(" ", "") if script.flat else line
+    for each in script.lines:
+        text = each.replace(" ", "") if script.flat else each
         yield "".join(signs[sign] for sign in text) if all(sign in signs for sign in text) else text
 
 
@@ -292,7 +292,7 @@ def _grid(rows: Sequence[Sequence[b.Box]]) -> Drawing:
 
 
 def _on_a_line(cell: b.Box) -> b.Box:
-    """A fraction of numbers as 1/2: a row of a matrix is a line."""
+    """A fraction of numbers as 1/2, since a row of a matrix is one line."""
     match cell:
         case b.Over(top=b.Numeral(text=top), bottom=b.Numeral(text=bottom)):
             return b.Word(f"{top}/{bottom}")

@@ -1,4 +1,4 @@
-"""typst markup, and through typst PDF. Words go in as strings, which typst shows and never reads as markup."""
+"""Typst markup, and PDF through typst. Text is passed as strings, which typst never interprets as markup."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterable
 from types import ModuleType
 
-from ..errors import OptionError, complaint
+from ..errors import MissingExtra, OptionError, complaint
 from . import document as d
 from . import layout as b
 from .escapes import line
@@ -48,13 +48,13 @@ def markup(document: d.Document) -> str:
 
 
 def pdf(document: d.Document) -> bytes:
-    """The same document gives the same bytes, on every machine: typst's own fonts are used, and no date."""
+    """The document as PDF; the same bytes on every machine, as only typst's fonts and no date are used."""
     return compiled(markup(document), "pdf")
 
 
 def compiled(source: str, kind: str = "pdf") -> bytes:
-    """What typst makes of a text; `kind` is "pdf", or "png" for a text of one page."""
-    # A folder with nothing in it: whatever a text says, there is no file that it could show.
+    """Compile typst markup; `kind` is "pdf", or "png" for one page."""
+    # An empty root folder: no markup can read a file.
     with tempfile.TemporaryDirectory(prefix="qkv-") as nothing:
         made = compiler().compile(
             source.encode(),
@@ -71,7 +71,7 @@ def compiled(source: str, kind: str = "pdf") -> bytes:
 
 
 def figure_pdf(svg: str) -> bytes:
-    """A chart as a PDF of its own size, for LaTeX."""
+    """A chart as a PDF of the chart's size, for LaTeX."""
     return compiled(f"#set page(width: auto, height: auto, margin: 0pt)\n#{_image(svg)}\n")
 
 
@@ -79,8 +79,7 @@ def compiler() -> ModuleType:
     try:
         import typst
     except ImportError:
-        hint = "pip install typst, or take .html"
-        raise OptionError(complaint("PDF", "a Python without typst", "the package typst", hint)) from None
+        raise MissingExtra("a PDF (.html needs nothing)", "typst", "pdf") from None
     return typst
 
 
@@ -122,7 +121,7 @@ def maths(node: b.Box) -> str:
 
 
 def _spread(parts: Iterable[b.Box]) -> Iterable[str]:
-    """A word that stands for a function is set apart from what goes before it, as an operator."""
+    """The name of a function is set as an operator, with space before it."""
     parts = list(parts)
     for place, part in enumerate(parts):
         applied = place + 1 < len(parts) and parts[place + 1] == b.Sign(b.APPLY)
@@ -153,7 +152,7 @@ def _formula(source: d.Maths, shape: str = "${}$") -> str:
 
 
 def _in_cell(source: d.Maths, shape: str = "${}$") -> str:
-    """typst breaks a formula at its outermost signs; one that has none is made smaller where the column is narrow."""
+    """Typst breaks a formula at its outermost signs; one without such signs is scaled down to the column."""
     node = source.tree()
     if node is None:
         return _formula(source)
@@ -189,9 +188,9 @@ def _block(block: d.Block) -> str:
         case d.Formula(more=()):
             return _formula(block.maths, "$ {} $")
         case d.Formula():
-            # Boxes in a paragraph, which breaks where the line is full; each is as high as what it holds.
+            # Boxes in a paragraph, which breaks where the line is full.
             inside = " #h(2em) ".join(f"#box[{_formula(source, '$ {} $')}]" for source in block.all)
-            # Rows of tall matrices need more air than lines of words.
+            # Rows of tall matrices need more space than lines of text.
             return f"#align(center)[#set par(leading: 1.5em)\n{inside}]"
         case d.Derivation():
             return _derivation(block)
@@ -223,19 +222,21 @@ def _derivation(block: d.Derivation) -> str:
             rows.append('table.hline(stroke: 0.4pt + rgb("#e3e6ea")),')
         sign = f"${maths(relation(step.relation))}$" if step.relation else ""
         formula, reason = _in_cell(step.maths, "$display({})$"), f"#soft[{inline(step.reason)}]"
-        said = f"#{step.verdict if step.stands else 'refuted'}({quoted(line(step.verdict))});" if step.verdict else ""
-        rows.append(f"[{sign}], [{formula}], [{reason}], [{said}],")
+        verdict = (
+            f"#{step.verdict if step.stands else 'refuted'}({quoted(line(step.verdict))});" if step.verdict else ""
+        )
+        rows.append(f"[{sign}], [{formula}], [{reason}], [{verdict}],")
         if step.remark:
             rows.append(f"[], table.cell(colspan: 3)[#{quoted(line(step.remark))};],")
     sides = ", ".join(f"{side} + horizon" for side in ("right", "left", "left", "left"))
-    # Without reasons the formulas have the line to themselves.
-    said = any(step.reason for step in block.steps)
-    widths = "(auto, 1.8fr, 1fr, auto)" if said else "(auto, 1fr, auto, auto)"
+    # Without reasons the formulas get their width.
+    has_reasons = any(step.reason for step in block.steps)
+    widths = "(auto, 1.8fr, 1fr, auto)" if has_reasons else "(auto, 1fr, auto, auto)"
     return "\n".join((f"#table(columns: {widths}, align: ({sides}),", *rows, ")"))
 
 
 def _cell(words: d.Words) -> str:
-    """typst lets tall formulas reach into the lines around them, which in a table are other rows."""
+    """A table cell; a formula alone is set so that it does not overlap other rows."""
     return f"[{_in_cell(words) if isinstance(words, d.Maths) else inline(words)}], "
 
 

@@ -11,7 +11,9 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 
+from ..errors import MissingExtra
 from .call_case import CallCase, Spec
 from .conditions import Conditions, check_feature_map, check_similarity
 from .oracle import Oracle, oracle
@@ -53,6 +55,8 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     # Imported on first use: the contract imports all of qkv, the strategies need hypothesis.
+    if name == "strategies" and find_spec("hypothesis") is None:
+        raise MissingExtra("qkv.testing.strategies", "hypothesis", "testing")
     if name in _LAZY_MODULES:
         return import_module(f".{name}", __name__)
     raise AttributeError(f"module 'qkv.testing' has no attribute {name!r}")

@@ -1,6 +1,6 @@
-"""Every claim that the source documents make of attention: stated, derived, tested and drawn.
+"""Claims about attention: stated, derived line by line, tested, and drawn.
 
-Each function gives a `Claim`; `claims()` lists them in reading order; `qkv prove` runs them.
+Each function returns a `Claim`; `claims()` lists them in reading order; `qkv prove` runs them.
 
 >>> from qkv import theory
 >>> list(theory.claims())
@@ -39,6 +39,6 @@ __all__ = [
 
 
 def claims() -> dict[str, Callable[..., Claim]]:
-    """Name to function, in reading order: from one score to a stack of layers, then what trains."""
+    """The functions by name, in reading order: from one score to a stack of layers, then training."""
     ordered = (products, scores, saturation, argmax, kernels, reach, normalisation, recall)
     return {claim.__name__: claim for claim in ordered}

@@ -1,4 +1,4 @@
-"""Argmax attention: what softmax becomes as the temperature falls, and why queries and keys learn nothing from it."""
+"""Argmax attention: the limit of softmax as the temperature falls, which gives queries and keys no gradient."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATEMENT = (
     "and keys is 0 wherever it exists, everywhere but on the hyperplanes of ties; values still learn."
 )
 
-# Document 003's example.
+# The numbers of the exercise `argmax`.
 QUERY = (1, 1, 2)
 KEYS = ((1, 2, 0), (0, 3, 4), (5, 0, 0), (0, 0, 1))
 VALUES = ((2, 0, 1), (1, 4, 3), (0, -1, 4), (1, 0, -1))
@@ -37,8 +37,8 @@ MANY = {
     "r": r"positive = \sum_{j=1}^n e^{-(Delta + g_j^2)/tau}",
 }
 TIED = {"x": "scalar", "tau": "positive"}
-# What the words name beside the symbols of the derivation.
-SAID = {
+# The symbols of the prose, besides those of the derivation.
+PROSE_SYMBOLS = {
     **TEMPERED,
     "q": "vector[d]",
     "k": "matrix[n,d]",
@@ -52,13 +52,13 @@ def argmax(*, seed: int = 0) -> Claim:
     """Argmax attention: the worked example, the limit of softmax with its rate, zero gradients, and ties."""
     return Claim(
         name="argmax",
-        title="Argmax: the limit of softmax, which queries and keys cannot learn from",
+        title="Argmax: the limit of softmax, without a gradient for queries and keys",
         statement=STATEMENT,
-        symbols=SAID,
+        symbols=PROSE_SYMBOLS,
         derivation=(*_worked(), *_limit(), *_locally_constant(), *_ties()),
         evidence=(*_worked_by_qkv(), *_rate(seed), *_gradients(seed), *_radius(), *_tied()),
         corrections=CORRECTIONS,
-        sources=("003 2",),
+        sources=("argmax",),
         figure=_figure,
     )
 
@@ -85,7 +85,7 @@ def _limit() -> list[Line]:
             r"\frac{1}{1 + e^{\Delta/\tau}}",
             r"multiplied above and below by $e^{\Delta/\tau}$: more keys only add to it",
         ),
-        Line(r"1 - \frac{1}{1 + r}", r"$n$ keys beside the best, behind it by $\Delta$ and a square more", "", MANY),
+        Line(r"1 - \frac{1}{1 + r}", r"$n$ keys besides the best, worse by $\Delta$ plus a square", "", MANY),
         Line(r"r - \frac{r^2}{1 + r}", "over one denominator"),
         Line("r", "something positive is taken away", "<="),
         Line(r"\sum_{j=1}^n e^{-(\Delta + g_j^2)/\tau}", "what $r$ stands for: each key's power over the best one's"),
@@ -141,7 +141,7 @@ def scores_of(query: Sequence[Fraction | int], keys: Sequence[Sequence[int]]) ->
     return [sum((Fraction(a) * b for a, b in zip(query, key, strict=True)), Fraction(0)) for key in keys]
 
 
-def hard(query, keys, values):
+def argmax_attention(query, keys, values):
     """qkv's argmax attention for one query."""
     import torch
 
@@ -151,7 +151,7 @@ def hard(query, keys, values):
     return qkv.attention(*given, similarity=qkv.Argmax())[0].tolist()
 
 
-def _worked_by_qkv(attend=hard) -> list[Evidence]:
+def _worked_by_qkv(attend=argmax_attention) -> list[Evidence]:
     found = scores_of(QUERY, KEYS)
     out = attend(QUERY, KEYS, VALUES)
     right = found == [3, 11, 5, 2] and found.index(max(found)) == 1
@@ -168,7 +168,7 @@ def _worked_by_qkv(attend=hard) -> list[Evidence]:
 
 
 def _rate(seed: int, trials: int = 400, keys: int = 7, sharpness: float = 1.0) -> list[Evidence]:
-    """Both sides of the rate, and that a softmax at a low temperature gives argmax's answer as fast as they say."""
+    """Both bounds of the rate, and the convergence of softmax to argmax at low temperatures."""
     import torch
 
     import qkv
@@ -207,7 +207,7 @@ def _rate(seed: int, trials: int = 400, keys: int = 7, sharpness: float = 1.0) -
 
 
 def _gradients(seed: int, width: int = 5, keys: int = 7, similarity=None) -> list[Evidence]:
-    """Exactly zero into queries and keys, one at the chosen value; a small step changes no answer."""
+    """The gradient is exactly zero at queries and keys, and one at the chosen value; a small step changes no answer."""
     import torch
 
     import qkv
@@ -235,7 +235,7 @@ def _gradients(seed: int, width: int = 5, keys: int = 7, similarity=None) -> lis
 
 
 def _radius(share: Fraction = Fraction(1, 1000)) -> list[Evidence]:
-    """Towards the tie in fractions: before it the second key is best, at it two are, after it the third is."""
+    """A step towards the tie, in fractions: before it the second key is best, at it two keys, after it the third."""
     step = [Fraction(6, 50) * x for x in (-5, 3, 4)]
 
     def moved(part: Fraction) -> list[Fraction]:
@@ -250,8 +250,8 @@ def _radius(share: Fraction = Fraction(1, 1000)) -> list[Evidence]:
     return [Evidence(what, "proved" if right else "refuted")]
 
 
-def _tied(attend=hard) -> list[Evidence]:
-    """All ways for four integer scores to tie: qkv takes the first of the best."""
+def _tied(attend=argmax_attention) -> list[Evidence]:
+    """All ties of four integer scores: qkv takes the first of the best."""
     wrong = cases = 0
     place = [[1], [2], [3], [4]]
     for code in range(3**4):
@@ -297,19 +297,19 @@ def _figure() -> str:
 
 CORRECTIONS = (
     Correction(
-        "003 2b",
+        "argmax (b)",
         "Gradient-based training of the attention mechanism is called impossible.",
         "Queries and keys, and what is before them that way, get a gradient of exactly 0. The chosen values, their "
         "projection, the output projection and all that is reached through them still learn.",
     ),
     Correction(
-        "003 2b",
+        "argmax (b)",
         "The derivative is called undefined at the jump points, without saying where these are.",
         "They are the ties, the hyperplanes $q^T (k_i - k_j) = 0$ between the two best keys: a set of measure zero. "
         "There softmax tends to the average of the tied values, and `qkv.Argmax` takes the first.",
     ),
     Correction(
-        "003 2a",
+        "argmax (a)",
         "The index that argmax returns is used as if it were always one.",
         "Here it is (11 against 5); with ties a rule is needed, and the answer depends on it.",
     ),

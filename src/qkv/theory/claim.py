@@ -1,4 +1,5 @@
-"""A claim: what is said, why it follows line by line, and what was tried that could have refuted it."""
+"""A claim: its statement, its derivation line by line, and the evidence that could have refuted it; and the same as
+blocks of a document."""
 
 from __future__ import annotations
 
@@ -6,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from ..maths import Verdict, compare, holds
 from ..maths.tree import Relation
@@ -15,11 +15,10 @@ from ..render import document as d
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a derivation: `relation` ties it to the line before ("" begins a new chain).
+    """One line of a derivation: `relation` relates it to the line before ("" begins a new chain).
 
-    "=" is checked by `compare`; "<=" and ">=" by `holds`, which also wants the two sides to be equal at `attained`, so
-    that no weaker bound passes for the one that was proved. `symbols` given at the beginning of a chain replace those
-    of the claim for that chain.
+    "=" is checked by `compare`; "<=" and ">=" by `holds`, which also requires the two sides to be equal at `attained`,
+    so that a weaker bound is refused. `symbols` at the beginning of a chain replace those of the claim for that chain.
     """
 
     text: str
@@ -31,7 +30,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What could have refuted the claim: "proved" symbolically, "tested" on numbers, "refuted" where it did."""
+    """A check that could have refuted the claim: "proved" symbolically, "tested" on numbers, or "refuted"."""
 
     what: str
     kind: str
@@ -44,7 +43,7 @@ class Evidence:
 
 
 def measured(what: str, residual: float, bound: float) -> Evidence:
-    """Evidence from numbers: tested where the residual is within the bound, refuted elsewhere (NaN included).
+    """Evidence from numbers: "tested" where the residual is within the bound, else "refuted" (NaN included).
 
     >>> measured("row sums", 1e-9, 1e-6).kind, measured("row sums", float("nan"), 1e-6).kind
     ('tested', 'refuted')
@@ -54,7 +53,7 @@ def measured(what: str, residual: float, bound: float) -> Evidence:
 
 @dataclass(frozen=True)
 class Correction:
-    """Where a source document is wrong or loose: which one, what it says, what is right."""
+    """Where the published solution of an exercise is wrong or imprecise: the exercise, what it says, what is right."""
 
     document: str
     says: str
@@ -63,6 +62,8 @@ class Correction:
 
 @dataclass(frozen=True)
 class Claim:
+    """A statement about attention with its derivation, evidence, corrections and figure."""
+
     name: str
     title: str
     statement: str
@@ -75,7 +76,7 @@ class Claim:
 
     @cached_property
     def checks(self) -> tuple[Verdict | None, ...]:
-        """The verdict on each line against the one before; None for a line that begins a chain."""
+        """The verdict on each line against the line before; None for a line that begins a chain."""
         verdicts: list[Verdict | None] = []
         symbols: Mapping[str, str] = self.symbols
         for before, line in zip((None, *self.derivation), self.derivation, strict=False):
@@ -94,18 +95,14 @@ class Claim:
 
     @property
     def proved(self) -> bool:
-        """Whether every line of the derivation follows by proof, not by trial."""
+        """Whether every line of the derivation is proved, not only tested."""
         return all(v is None or v.evidence == "proved" for v in self.checks)
 
     def with_line(self, place: int, text: str) -> Claim:
-        """The same claim with one line of its derivation written differently."""
+        """The claim with another text in one line of its derivation."""
         lines = list(self.derivation)
         lines[place] = replace(lines[place], text=text)
         return replace(self, derivation=tuple(lines))
-
-
-if TYPE_CHECKING:
-    from ..maths import Verdict
 
 
 def statement_blocks(claim: Claim) -> list[d.Block]:
@@ -113,7 +110,7 @@ def statement_blocks(claim: Claim) -> list[d.Block]:
 
 
 def derivation_block(claim: Claim) -> d.Derivation:
-    """Every line with its reason and its verdict against the line before."""
+    """The derivation as a block: every line with its reason and its verdict."""
     steps, symbols, shape = [], claim.symbols, None
     for line, verdict in zip(claim.derivation, claim.checks, strict=True):
         if verdict is None:
@@ -128,14 +125,14 @@ def derivation_block(claim: Claim) -> d.Derivation:
 
 
 def derivation_chains(claim: Claim) -> list[d.Derivation]:
-    """The same in pieces: one for each line that begins anew."""
-    pieces: list[list[d.Step]] = []
+    """The derivation as blocks, one for each chain."""
+    chains: list[list[d.Step]] = []
     for step in derivation_block(claim).steps:
         if step.relation:
-            pieces[-1].append(step)
+            chains[-1].append(step)
         else:
-            pieces.append([step])
-    return [d.Derivation(tuple(piece)) for piece in pieces]
+            chains.append([step])
+    return [d.Derivation(tuple(chain)) for chain in chains]
 
 
 def correction_items(claim: Claim) -> d.Items:
@@ -143,19 +140,19 @@ def correction_items(claim: Claim) -> d.Items:
 
 
 def prose_of(text: str, claim: Claim, *first: Mapping[str, str]) -> tuple[d.Inline, ...]:
-    """What a claim says in words: a formula among them is read with the symbols of any of its chains."""
+    """Prose of a claim: its formulas are parsed with the symbols of the claim or of any of its chains."""
     own = [line.symbols for line in claim.derivation if line.symbols is not None]
     known = [*first, claim.symbols, *own]
     return tuple(_parsed(piece, known) if isinstance(piece, d.Maths) else piece for piece in d.prose(text))
 
 
 def kind_of(verdict: Verdict) -> str:
-    """proved or tested where a line follows; otherwise what it is instead."""
+    """The evidence, proved or tested, where a line follows; otherwise the kind of its verdict."""
     return str(verdict.evidence) if verdict.kind == "equal" else verdict.kind
 
 
 def remark(verdict: Verdict) -> str:
-    """Why a line does not follow; nothing where it does."""
+    """Why a line does not follow; empty where it does."""
     if verdict.kind == "equal":
         return ""
     example = "" if verdict.counterexample is None else str(verdict.counterexample)
@@ -173,7 +170,7 @@ def _parsed(formula: d.Maths, known: Sequence[Mapping[str, str]]) -> d.Maths:
 
 
 def _is_fully_parsed(formula: d.Maths) -> bool:
-    """Whether all of it is read: of s = 2 with an s that is not declared, as of an answer, the 2 alone would be."""
+    """Whether all of the formula was parsed: of s = 2 with an undeclared s, only the 2 would be."""
     outside = str(formula.source)
     while (shorter := re.sub(r"\{[^{}]*\}", "", outside)) != outside:
         outside = shorter

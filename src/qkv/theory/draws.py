@@ -1,4 +1,5 @@
-"""Scores q·k of drawn vectors beside the law that is predicted for them."""
+"""Random scores q·k: their predicted and sampled moments, and how peaked softmax is over them, how large its Jacobian
+and the gradient are."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from ..maths.values.evaluate import evaluate
 
 SCORE, SCALED_SCORE = "q^T k", r"\frac{q^T k}{\sqrt{d}}"
 SYMBOLS = {**SCALAR_MEAN, "d": "natural"}
-BLOCK = 1 << 17  # numbers drawn at a time: they stay in the cache, and memory stays small
+BLOCK = 1 << 17  # numbers drawn at a time: they fit the processor's cache
 
 
 def predicted_moments(width: int, mean: float, sigma: float, *, scaled: bool) -> tuple[float, float]:
@@ -26,7 +27,7 @@ def predicted_moments(width: int, mean: float, sigma: float, *, scaled: bool) ->
     >>> predicted_moments(4, 0.5, 1, scaled=False), predicted_moments(4, 0.5, 1, scaled=True)
     ((1.0, 6.0), (0.5, 1.5))
     """
-    # What was typed as 0.1 is a tenth, not the float beside it.
+    # 0.1 means a tenth, not the nearest float.
     values = {"m": Fraction(repr(mean)), "sigma": Fraction(repr(sigma)), "d": width}
     first, second = (evaluate(formula, {"d": width}, values) for formula in _formulas(scaled))
     return float(first), float(second)
@@ -39,7 +40,7 @@ def _formulas(scaled: bool) -> tuple[Node, Node]:
 
 
 def drawn_scores(width: int, mean: float, sigma: float, samples: int, seed: int):
-    """q·k of `samples` pairs of normal vectors, every one drawn in full."""
+    """q·k of `samples` pairs of normal vectors."""
     import numpy as np
 
     generator = np.random.default_rng(seed)
@@ -115,20 +116,20 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Softmaxed:
-    """Rows of scores, the best first, and what softmax makes of them; `rest` is 1 − max(a) without its rounding, which
-    is all that is left of it where softmax is nearly hard."""
+class SoftmaxRows:
+    """Rows of scores, the best first, and their softmax; `rest` is 1 − max(a) without the cancellation, which would
+    lose it where softmax is close to argmax."""
 
     scores: Any  # less the best: none is above 0
     weights: Any
     rest: Any
 
     @classmethod
-    def of(cls, ordered) -> Softmaxed:
-        """Of rows that descend.
+    def of(cls, ordered) -> SoftmaxRows:
+        """From rows in descending order.
 
         >>> import numpy as np
-        >>> f"{Softmaxed.of(np.array([[3.0, -77.0]])).rest[0]:.4g}", f"{math.exp(-80):.4g}"
+        >>> f"{SoftmaxRows.of(np.array([[3.0, -77.0]])).rest[0]:.4g}", f"{math.exp(-80):.4g}"
         ('1.805e-35', '1.805e-35')
         """
         import numpy as np
@@ -181,14 +182,14 @@ class Softmaxed:
         a = self.weights
         error = (a[:, None, :] @ values)[:, 0] - target
         slope = (values @ error[:, :, None])[:, :, 0]
-        slope -= slope[:, :1]  # against the best key's, so that nothing is lost where its weight is nearly 1
+        slope -= slope[:, :1]  # relative to the best key's: no cancellation where its weight is nearly 1
         slope = a * (slope - (a * slope).sum(1, keepdims=True))
         size = _above_zero(np.abs(slope).max(1))
         return size, slope / size[:, None]
 
 
 def _above_zero(sizes):
-    """To divide by before anything is squared: squares of what is below 1e-154 are nothing."""
+    """Divisors for scaling before squaring: the squares of numbers below 1e-154 underflow."""
     import numpy as np
 
     return np.where(sizes > 0, sizes, 1.0)
@@ -201,12 +202,12 @@ def descending(rows):
 
 
 class SoftmaxDraws:
-    """`count` queries, each with keys, values and a target of its own, the same for every width and scale, so that what
-    differs between two of them is not chance.
+    """`count` queries, each with its own keys, values and target, the same for every width and scale, so that they can
+    be compared.
 
-    Given q, the scores of keys with components of mean μ and deviation σ are a common shift, which softmax does not
-    see, and σ‖q‖ times independent standard normals. ‖q‖² is σ² times a noncentral chi-square, and across q a key is
-    normal: no vector need be drawn. With the loss half the squared distance of the output from the target, g = ∂loss/∂s
+    Given q, the scores of keys with components of mean μ and deviation σ are a common shift, which softmax ignores,
+    plus σ‖q‖ times independent standard normals. ‖q‖² is σ² times a noncentral chi-square, and across q a key is
+    normal: no vectors are drawn. With the loss half the squared distance of the output from the target, g = ∂loss/∂s
     sums to zero over the keys, and ‖∂loss/∂q‖² = scale²σ²((zᵀg)² + ‖g‖²χ²), with d − 1 degrees of freedom.
     """
 
@@ -227,7 +228,7 @@ class SoftmaxDraws:
         length = sigma * np.sqrt(generator.noncentral_chisquare(width, width * (mean / sigma) ** 2, self.count))
         across = generator.chisquare(width - 1, self.count) if width > 1 else np.zeros(self.count)
         scale = 1 / math.sqrt(width) if scaled else 1.0
-        soft = Softmaxed.of((scale * sigma * length)[:, None] * self.normals)
+        soft = SoftmaxRows.of((scale * sigma * length)[:, None] * self.normals)
         size, slope = soft.slopes(self.values, self.target)
         along = (self.normals * slope).sum(1)
         gradient = scale * sigma * size * np.sqrt(along**2 + (slope**2).sum(1) * across)
@@ -235,8 +236,8 @@ class SoftmaxDraws:
 
 
 def attended(width: int, *, scaled: bool, keys: int, seed: int, mean: float = 0.0, sigma: float = 1.0):
-    """One query with real vectors, by a real call of attention: the weights, and the Sizes. The gradient is not that of
-    autograd, which has nothing left of the best key's share where its weight rounds to 1."""
+    """One query with real vectors, by a call of attention: the weights, and the Sizes. The gradient is not autograd's,
+    which loses the best key's share where its weight rounds to 1."""
     import numpy as np
     import torch
 
@@ -253,7 +254,7 @@ def attended(width: int, *, scaled: bool, keys: int, seed: int, mean: float = 0.
     scale = 1 / math.sqrt(width) if scaled else 1.0
     scores = scale * (query @ key.T)
     order = np.argsort(-scores[0])
-    soft = Softmaxed.of(scores[:, order])
+    soft = SoftmaxRows.of(scores[:, order])
     size, slope = soft.slopes(value[None, order], target)
     gradient = scale * size * np.linalg.norm(slope @ key[order], axis=1)
     return weights[0].tolist(), Sizes(soft.most, soft.entropy, soft.jacobian, soft.entry, gradient)

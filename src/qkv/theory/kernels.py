@@ -27,7 +27,7 @@ SYMBOLS = {
     "M": "natural",
     "N": "natural",
     "F": "natural",
-    # What the words name: one query and key, all of them, any similarity.
+    # The symbols of the prose: one query and key, all of them, any similarity.
     "q": "matrix[N,D]",
     "k": "matrix[N,D]",
     "v": "matrix[N,M]",
@@ -41,7 +41,7 @@ VANISHING = {
 }
 TWO_VECTORS = {"q": "vector[D]", "k": "vector[D]"}
 QUADRATIC = {**SYMBOLS, "F": r"natural = (D+1)(D+2)/2"}
-LISTED = Fraction(1, 10**6)  # what the document's listing adds below the fraction
+LISTED = Fraction(1, 10**6)  # what the listing of the exercise adds to the denominator
 
 DERIVATION = (
     Line(r"(\mathrm{softmax}(Q K^\top / \sqrt{D}) V)_i", "softmax attention of query $i$", ""),
@@ -104,7 +104,7 @@ DERIVATION = (
 
 CORRECTIONS = (
     Correction(
-        "003, problem 6 (a)",
+        "kernels (a)",
         "the sum must be positive because a squared kernel is never negative",
         r"for any similarity the condition is $\sum_j sim(q_i, k_j) \ne 0$ for every $i$. No negative term and one "
         "positive term are enough, as the exponential always has. The quadratic kernel has no such guarantee: "
@@ -112,45 +112,46 @@ CORRECTIONS = (
         "any term being 0.",
     ),
     Correction(
-        "003, problem 6 (b) (ii)",
+        "kernels (b) (ii)",
         r"a feature map of dimension 'approximately $\frac{D^2}{2}$'",
         r"exactly $\frac{(D + 1)(D + 2)}{2}$: $D$ squares, $\frac{D (D - 1)}{2}$ mixed products, $D$ coordinates and a "
         "constant.",
     ),
     Correction(
-        "003, problem 6 (c)",
+        "kernels (c)",
         "softmax attention takes $O(N^2 D)$ time and $O(N^2)$ space",
         r"time $\Theta(N^2 D + N^2 M)$: the weighted sum of values costs $N^2 M$, which $D$ covers only where $M$ is "
         r"at most about $D$. Space $\Theta(N^2 + N D + N M)$: the question itself asks that $Q$, $K$ and $V$ be "
         "counted, and for $N < D$ they are larger.",
     ),
     Correction(
-        "003, problem 6 (d)",
+        "kernels (d)",
         "$O(N D^3)$ time and $O(N D^2 + D^3)$ space",
         r"right for $M \approx D$ where all features are kept for the backward pass. Nothing forces that: with sums "
-        r"over the keys the features can be made again, and $\Theta(D^2 M + N D + N M)$ is held.",
+        r"over the keys the features can be computed again, and $\Theta(D^2 M + N D + N M)$ is kept.",
     ),
     Correction(
-        "003, problem 6, equation numbers",
+        "kernels, equation numbers",
         "refers to (2), (3) and (4) where it means softmax attention, the general equation and its exponential case",
-        "these are printed as (3), (4) and (5): references are one short, save in part (a) and the sentence before it.",
+        "these are printed as (3), (4) and (5): the references are one too low, except in part (a) and the sentence "
+        "before it.",
     ),
     Correction(
-        "003, problem 6, listing",
+        "kernels, listing",
         "divides by the sum plus $10^{-6}$",
-        "that hides a vanishing sum, and shrinks an answer whose sum is small: a sum of $10^{-8}$ gives about 1% of "
+        "this hides a vanishing sum, and shrinks an answer whose sum is small: a sum of $10^{-8}$ gives about 1% of "
         "the right answer. Its column of ones also is float32 whatever $Q$ is.",
     ),
     Correction(
-        "003, problem 4, multi-query listing",
+        "decoding, multi-query listing",
         "einsum subscripts `bhn,bhv->bhv` for the weighted values and `bhv,bdv->bd` for the output",
         "the shared values are `bnv` and the output projection is `hvd`: `bhn,bnv->bhv` and `bhv,hvd->bd`. As printed "
         "torch refuses them, or, where heads happen to equal the length, attends to nothing.",
     ),
     Correction(
-        "003, problem 4, both listings",
+        "decoding, both listings",
         r"logits without $\frac{1}{\sqrt{D}}$; only the answer is returned",
-        r"scores are divided by $\sqrt{D}$, as the first problem asks, and the grown caches must be handed back: "
+        r"scores are divided by $\sqrt{D}$, as the first problem asks, and the grown caches must be returned: "
         "otherwise the next step does not see this token.",
     ),
 )
@@ -159,14 +160,15 @@ CORRECTIONS = (
 def kernels(*, seed: int = 0, length: int = 7, width: int = 5, value_width: int = 3) -> Claim:
     """V'_i = Σ_j sim(q_i,k_j) v_j / Σ_j sim(q_i,k_j) is finite when no sum below vanishes; features make it linear.
 
-    seed, length, width, value_width: of the random tensors on which qkv's backends are held to each other.
+    Args:
+        seed, length, width, value_width: of the random tensors on which the backends are compared.
     """
     return Claim(
         "kernels",
-        "Kernels in the place of softmax",
+        "Kernels instead of softmax",
         r"Attention with a similarity is finite where $\sum_j sim(q_i, k_j) \ne 0$ for every $i$; no negative term and "
         r"one positive term are enough. $(q_i^\top k_j + 1)^2$ is a product of $\frac{(D + 1)(D + 2)}{2}$ features, "
-        r"and then sums over the keys serve all queries: $\Theta(N D^2 M)$ flops in the place of "
+        r"and then sums over the keys serve all queries: $\Theta(N D^2 M)$ flops instead of "
         r"$\Theta(N^2 (D + M))$.",
         SYMBOLS,
         DERIVATION,
@@ -175,7 +177,7 @@ def kernels(*, seed: int = 0, length: int = 7, width: int = 5, value_width: int 
             vanishing(),
             added_epsilon(),
             kernel_is_features(),
-            linear_form(seed, length, width, value_width),
+            linear_backend(seed, length, width, value_width),
             *counted_runs(seed),
             formulas(),
             *classes(),
@@ -183,7 +185,7 @@ def kernels(*, seed: int = 0, length: int = 7, width: int = 5, value_width: int 
             decoding(seed),
         ),
         CORRECTIONS,
-        ("003-6a", "003-6b", "003-6c", "003-6d", "003-4"),
+        ("kernels (a)", "kernels (b)", "kernels (c)", "kernels (d)", "decoding"),
         figure,
     )
 
@@ -208,7 +210,7 @@ def vanishing(keys: Sequence[Sequence[float]] = ((-1.0, 0.0), (-1.0, 3.0))) -> E
     answer = qkv.attention(query, key, value, similarity=qkv.Polynomial(2, 1.0))
     finite = plain.isfinite().sum().item() + answer.abs().sum().item()
     return measured(
-        r"quadratic kernel, keys with $q_i^\top k_j = -1$: finite entries of the quotient, and what qkv makes of it",
+        r"quadratic kernel, keys with $q_i^\top k_j = -1$: finite entries of the quotient, and the answer of qkv",
         finite,
         0,
     )
@@ -242,9 +244,9 @@ def formulas(softmax: str = "2 N^2 (D + M + 3)", linear: str = "N (D + 1)(D + 2)
     from ..cost import text
 
     names = {"N": "natural", "D": "natural", "M": "natural"}
-    dense = count("N D", "N D", "N M", backend="reference").flops
+    scores = count("N D", "N D", "N M", backend="reference").flops
     sums = count("N D", "N D", "N M", backend="linear", similarity=Polynomial(2, 1.0)).flops
-    verdicts = [compare(text(flops), said, names) for flops, said in ((dense, softmax), (sums, linear))]
+    verdicts = [compare(text(flops), formula, names) for flops, formula in ((scores, softmax), (sums, linear))]
     proved = all(verdict.kind == "equal" and verdict.evidence == "proved" for verdict in verdicts)
     wrong = sum(verdict.kind != "equal" for verdict in verdicts)
     kind = "refuted" if wrong else "proved" if proved else "tested"
@@ -253,16 +255,16 @@ def formulas(softmax: str = "2 N^2 (D + M + 3)", linear: str = "N (D + 1)(D + 2)
     )
 
 
-def classes(said: Sequence[tuple[str, str, str]] | None = None) -> list[Evidence]:
+def classes(expected: Sequence[tuple[str, str, str]] | None = None) -> list[Evidence]:
     """Rates of time and space by `qkv.cost`: (backend, quantity, class)."""
-    said = said or (
+    expected = expected or (
         ("reference", "flops", r"\Theta(N^2 D + N^2 M)"),
         ("reference", "space", r"\Theta(N^2 + N D + N M)"),
         ("linear", "flops", r"\Theta(N D^2 M)"),
         ("linear", "space", r"\Theta(D^2 M + N D + N M)"),
     )
     found = []
-    for backend, quantity, rate in said:
+    for backend, quantity, rate in expected:
         similarity = Polynomial(2, 1.0) if backend == "linear" else None
         counted = count("N D", "N D", "N M", backend=backend, similarity=similarity).theta(quantity)
         verdict = compare(rate, repr(counted), {})
@@ -279,23 +281,23 @@ def figure(width: int = 64) -> str:
     """Flops of softmax attention and of the quadratic kernel with sums, over the length."""
     lengths = [2**p for p in range(6, 18)]
     similarity = Polynomial(2, 1.0)
-    dense = [(n, count((n, width), (n, width), (n, width), backend="reference").flops) for n in lengths]
+    scores = [(n, count((n, width), (n, width), (n, width), backend="reference").flops) for n in lengths]
     sums = [
         (n, count((n, width), (n, width), (n, width), backend="linear", similarity=similarity).flops) for n in lengths
     ]
     crossing = ((width + 1) * (width + 2) * (2 * width + 3) + width) / (2 * (2 * width + 3))
     marks = [
-        Curve("softmax, matrix of scores: 2N²(D + M + 3)", dense),
+        Curve("softmax, matrix of scores: 2N²(D + M + 3)", scores),
         Curve("quadratic kernel, sums over the keys: N(D+1)(D+2)(2M+3) + NM", sums),
         Level(f"equal at N = {crossing:.0f}", x=crossing),
     ]
-    note = f"One head of width D = M = {width}, by qkv.cost. Sums pay from N ≈ (D+1)(D+2)/2 on, the features."
+    note = f"One head of width D = M = {width}, by qkv.cost. Sums are cheaper from about (D+1)(D+2)/2 tokens on."
     return chart(
         "Work of a kernel with sums", Axis("length", "tokens", "log"), Axis("work", "FLOP", "log"), marks, note
     )
 
 
-Rows = Sequence[Sequence["Tallied"]]
+Rows = Sequence[Sequence["Counted"]]
 
 
 def quadratic_features(width: int) -> dict[tuple[int, ...], int]:
@@ -309,55 +311,55 @@ def quadratic_features(width: int) -> dict[tuple[int, ...], int]:
     return squares | mixed | {(i, width): 2 for i in range(width)} | {(width, width): 1}
 
 
-class Tallied:
-    """An exact number that counts the sums and products made of it."""
+class Counted:
+    """An exact number that counts all additions and multiplications."""
 
-    made = 0
+    operations = 0
 
     def __init__(self, value: Fraction | int) -> None:
         self.value = Fraction(value)
 
-    def __add__(self, other: Tallied) -> Tallied:
-        Tallied.made += 1
-        return Tallied(self.value + other.value)
+    def __add__(self, other: Counted) -> Counted:
+        Counted.operations += 1
+        return Counted(self.value + other.value)
 
-    def __mul__(self, other: Tallied) -> Tallied:
-        Tallied.made += 1
-        return Tallied(self.value * other.value)
+    def __mul__(self, other: Counted) -> Counted:
+        Counted.operations += 1
+        return Counted(self.value * other.value)
 
 
-def dot(left: Sequence[Tallied], right: Sequence[Tallied]) -> Tallied:
-    """A product and a sum for each pair, the sum into an empty place included."""
-    total = Tallied(0)
+def dot(left: Sequence[Counted], right: Sequence[Counted]) -> Counted:
+    """A multiplication and an addition for each pair, the first addition to 0 included."""
+    total = Counted(0)
     for a, b in zip(left, right, strict=True):
         total = total + a * b
     return total
 
 
 def by_scores(queries: Rows, keys: Rows, values: Rows) -> list[list[Fraction]]:
-    """The equation as it stands, with (q·k + 1)²."""
+    """The equation with (q·k + 1)², by scores."""
     answers = []
     for query in queries:
         sims = [(dot(query, key).value + 1) ** 2 for key in keys]
-        above = [dot([Tallied(sim) for sim in sims], column) for column in zip(*values, strict=True)]
+        above = [dot([Counted(sim) for sim in sims], column) for column in zip(*values, strict=True)]
         answers.append([one.value / sum(sims) for one in above])
     return answers
 
 
 def by_sums(queries: Rows, keys: Rows, values: Rows) -> list[list[Fraction]]:
-    """Sums over the keys first, one more column for the sum below the fraction; no root is taken: √2·√2 is 2."""
+    """Sums over the keys first, with one more column for the denominator; no root is taken: √2·√2 is 2."""
     features = quadratic_features(len(queries[0]))
 
-    def monomials(row: Sequence[Tallied]) -> list[Tallied]:
+    def monomials(row: Sequence[Counted]) -> list[Counted]:
         extended = [one.value for one in row] + [Fraction(1)]
-        return [Tallied(prod(extended[place] for place in places)) for places in features]
+        return [Counted(prod(extended[place] for place in places)) for places in features]
 
     by_feature = list(zip(*(monomials(key) for key in keys), strict=True))
-    columns = [*zip(*values, strict=True), [Tallied(1)] * len(values)]
+    columns = [*zip(*values, strict=True), [Counted(1)] * len(values)]
     sums = [[dot(feature, column) for feature in by_feature] for column in columns]
     answers = []
     for query in queries:
-        weighted = [Tallied(one.value * twice) for one, twice in zip(monomials(query), features.values(), strict=True)]
+        weighted = [Counted(one.value * twice) for one, twice in zip(monomials(query), features.values(), strict=True)]
         *above, below = [dot(weighted, column) for column in sums]
         answers.append([one.value / below.value for one in above])
     return answers
@@ -366,34 +368,36 @@ def by_sums(queries: Rows, keys: Rows, values: Rows) -> list[list[Fraction]]:
 def counted_runs(
     seed: int, length: int = 5, width: int = 3, value_width: int = 2, rewritten: Callable[..., Any] = by_sums
 ) -> list[Evidence]:
-    """Both orders of the products in exact arithmetic: the same answer, and the work that `qkv.cost` says."""
+    """Both orders of the products in exact arithmetic: the same answer, and the work that `qkv.cost` counts."""
     draw = random.Random(seed)
     rows = [
-        [[Tallied(draw.randint(-4, 4)) for _ in range(w)] for _ in range(length)] for w in (width, width, value_width)
+        [[Counted(draw.randint(-4, 4)) for _ in range(w)] for _ in range(length)] for w in (width, width, value_width)
     ]
-    answers, made = [], []
+    answers, operations = [], []
     for run in (by_scores, rewritten):
-        Tallied.made = 0
+        Counted.operations = 0
         answers.append(run(*rows))
-        made.append(Tallied.made)
+        operations.append(Counted.operations)
     shapes = ((length, width), (length, width), (length, value_width))
-    backends = [
+    counts = [
         count(*shapes, backend=backend, similarity=Polynomial(2, 1.0)).products for backend in ("reference", "linear")
     ]
     unlike = sum(a != b for one, other in zip(*answers, strict=True) for a, b in zip(one, other, strict=True))
     return [
         measured("both orders of the products in exact fractions: entries of the answer that differ", unlike, 0),
-        measured("sums and products of the run with scores, against `qkv.cost`", abs(made[0] - backends[0]), 0),
+        measured("sums and products of the run with scores, against `qkv.cost`", abs(operations[0] - counts[0]), 0),
         measured(
-            "sums and products of the run with sums over the keys, against `qkv.cost`", abs(made[1] - backends[1]), 0
+            "sums and products of the run with sums over the keys, against `qkv.cost`",
+            abs(operations[1] - counts[1]),
+            0,
         ),
     ]
 
 
-def linear_form(
+def linear_backend(
     seed: int, length: int, width: int, value_width: int, attend: Callable[..., Any] | None = None
 ) -> Evidence:
-    """qkv's backend with sums over the keys against the equation with the matrix of similarities."""
+    """The linear backend, with sums over the keys, against the equation with the matrix of similarities."""
     import torch
 
     import qkv
@@ -402,10 +406,10 @@ def linear_form(
     q, k = (torch.randn(length, width, dtype=torch.float64, generator=generator) for _ in range(2))
     v = torch.randn(length, value_width, dtype=torch.float64, generator=generator)
     sim = (q @ k.T + 1) ** 2
-    said = (sim @ v) / sim.sum(-1, keepdim=True)
+    expected = (sim @ v) / sim.sum(-1, keepdim=True)
     similarity = qkv.Polynomial(2, 1.0)
     attend = attend or (lambda *qkv_: qkv.attention(*qkv_, similarity=similarity, backend="linear"))
-    residual = (attend(q, k, v) - said).abs().max().item()
+    residual = (attend(q, k, v) - expected).abs().max().item()
     # Sums of F·N products round on the scale of Σ|φ(q)||φ(k)||v|, which is at most (|q||k| + 1)² |v|.
     size = ((q.norm(dim=-1, keepdim=True) * k.norm(dim=-1) + 1) ** 2).sum(-1) / sim.sum(-1)
     terms = length * (width + 1) * (width + 2) // 2
@@ -431,8 +435,8 @@ def listing_subscripts(values: str = "bhn,bhv->bhv", output: str = "bhv,bdv->bd"
     )
 
 
-def decoding(seed: int, *, scaled: bool = True, handed_on: bool = True) -> Evidence:
-    """Multi-query steps as they should be listed, token by token, against causal attention over all tokens."""
+def decoding(seed: int, *, scaled: bool = True, kept_cache: bool = True) -> Evidence:
+    """Multi-query decoding steps, token by token, against causal attention over all tokens."""
     import torch
 
     import qkv
@@ -448,10 +452,10 @@ def decoding(seed: int, *, scaled: bool = True, handed_on: bool = True) -> Evide
         new_keys, new_values = torch.cat([keys, k[:, 0, t : t + 1]], 1), torch.cat([values, v[:, 0, t : t + 1]], 1)
         logits = torch.einsum("bhk,bnk->bhn", q[:, :, t], new_keys) / (width**0.5 if scaled else 1)
         steps.append(torch.einsum("bhn,bnv->bhv", logits.softmax(-1), new_values))
-        if handed_on:
+        if kept_cache:
             keys, values = new_keys, new_values
     residual = (torch.stack(steps, 2) - whole).abs().max().item()
     # A score is off by at most its terms times eps times |q||k|, and each weight by twice that.
     scores = (q.norm(dim=-1).max() * k.norm(dim=-1).max()).item()
     bound = 4 * (width * scores + n) * torch.finfo(torch.float64).eps * v.abs().max().item()
-    return measured("multi-query steps with scaling, the cache handed on, against causal attention", residual, bound)
+    return measured("multi-query steps with scaling, the cache kept, against causal attention", residual, bound)

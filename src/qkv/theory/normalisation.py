@@ -1,4 +1,5 @@
-"""Normalisation: which inputs an output depends on, and how long a normalised vector is."""
+"""Layer and batch normalisation: which inputs an output depends on, how long a normalised vector is, and what moves
+when one input changes."""
 
 from __future__ import annotations
 
@@ -94,25 +95,25 @@ DERIVATION = (
 
 CORRECTIONS = (
     Correction(
-        "004, problem 3 (a)",
+        "norms (a)",
         "layer normalisation is 'elementwise'",
         "it is applied to each vector by itself: $y_{ij}$ depends on every component of the same vector, through its "
         "mean and variance, and on no other vector.",
     ),
     Correction(
-        "004, problem 3 (a)",
+        "norms (a)",
         "batch normalisation depends on the other vectors of the batch",
         "in training only. In evaluation the stored statistics are constants, and $y_{ij}$ depends on $x_{ij}$ alone.",
     ),
     Correction(
-        "004, problem 3 (b)",
+        "norms (b)",
         r"$\|y - \beta \mathbf{1}\| = \gamma \sqrt{d}$ for any $x$",
         r"$|\gamma| \sqrt{d}$, for a norm is never negative; $\gamma$ and $\beta$ are one number each (with a $\gamma$ "
         r"for each component the length depends on $x$ and lies between the smallest and the largest $|\gamma|$, times "
         r"$\sqrt{d}$); and $x$ must not be constant, or $\sigma = 0$.",
     ),
     Correction(
-        "004, problem 3 (b)",
+        "norms (b)",
         r"takes $\epsilon = 0$",
         r"what runs has $\epsilon > 0$, and then it is $|\gamma| \sqrt{d} \frac{\sigma}{\sqrt{\sigma^2 + \epsilon}}$: "
         "shorter, and 0 for a constant vector.",
@@ -123,7 +124,8 @@ CORRECTIONS = (
 def normalisation(*, seed: int = 0, batch: int = 5, width: int = 7) -> Claim:
     """LayerNorm's y_ij depends on row i, BatchNorm's on column j while training; ‖y − β1‖ = |γ|√d·σ/√(σ²+ε).
 
-    batch, width: at least three each, or a Jacobian may vanish that has no reason to.
+    Args:
+        batch, width: at least three each: with two, the Jacobian vanishes.
     """
     evidence = (
         *(depends(*case, seed=seed, batch=batch, width=width) for case in CASES),
@@ -136,14 +138,14 @@ def normalisation(*, seed: int = 0, batch: int = 5, width: int = 7) -> Claim:
         constant_vector(width),
         in_a_block(seed),
     )
-    return replace(stated(), evidence=evidence)
+    return replace(without_evidence(), evidence=evidence)
 
 
-def stated() -> Claim:
-    """The claim before anything was tried on it."""
+def without_evidence() -> Claim:
+    """The claim without its evidence, which takes time to compute."""
     return Claim(
         "normalisation",
-        "What normalisation looks at, and the length that it leaves",
+        "What normalisation depends on, and the length of its result",
         "Layer normalisation's $y_{ij}$ depends on all of vector $i$ and on nothing else; batch normalisation's on "
         "component $j$ of all vectors while training, on $x_{ij}$ alone in evaluation. With one number each for "
         r"$\gamma$ and $\beta$, and $x$ not constant, $\|y - \beta \mathbf{1}\| = |\gamma| \sqrt{d}$; with "
@@ -152,7 +154,7 @@ def stated() -> Claim:
         DERIVATION,
         (),
         CORRECTIONS,
-        ("004-3a", "004-3b"),
+        ("norms (a)", "norms (b)"),
         figure,
     )
 
@@ -166,8 +168,8 @@ CASES: tuple[tuple[str, bool, str, Callable[[int, int, int, int], bool]], ...] =
 )
 
 
-def made(kind: str, width: int, **options: Any) -> Any:
-    """torch's own module, in float64."""
+def norm_module(kind: str, width: int, **options: Any) -> Any:
+    """torch's module, in float64."""
     import torch
 
     norms = {"layer": torch.nn.LayerNorm, "batch": torch.nn.BatchNorm1d}
@@ -177,60 +179,60 @@ def made(kind: str, width: int, **options: Any) -> Any:
 def depends(
     kind: str,
     training: bool,
-    said: str,
+    inputs: str,
     rule: Callable[[int, int, int, int], bool],
     *,
     seed: int = 0,
     batch: int = 5,
     width: int = 7,
 ) -> Evidence:
-    """Entries of the Jacobian ∂y_ij/∂x_i'j' of torch's module that are 0 where the rule says not, or the reverse."""
+    """How many entries of the Jacobian ∂y_ij/∂x_i'j' of torch's module are 0 against the rule, or not 0 against it."""
     import torch
 
-    norm = made(kind, width)
+    norm = norm_module(kind, width)
     generator = torch.Generator().manual_seed(seed)
-    # Statistics of its own for evaluation, from batches that are not the one looked at.
+    # The stored statistics for evaluation come from other batches.
     for _ in range(3):
         norm(3 + 2 * torch.randn(batch, width, dtype=torch.float64, generator=generator))
     norm.train(training)
     x = torch.randn(batch, width, dtype=torch.float64, generator=generator)
     jacobian: Any = torch.autograd.functional.jacobian(norm, x)
-    # What is written with a formula cancels to a few eps at most: slopes are of the order of 1/σ.
+    # Terms that cancel leave a few eps at most: derivatives are of the order of 1/σ.
     noise = 16 * width * batch * torch.finfo(torch.float64).eps
     places = product(range(batch), range(width), range(batch), range(width))
     wrong = sum((abs(jacobian[place].item()) > noise) != rule(*place) for place in places)
     mode = "training" if training else "evaluation"
     what = (
-        f"{type(norm).__name__} in {mode}: $y_{{ij}}$ depends on {said}; entries of its Jacobian at {batch} vectors of "
-        f"{width} that differ"
+        f"{type(norm).__name__} in {mode}: $y_{{ij}}$ depends on {inputs}; entries of its Jacobian at {batch} vectors "
+        f"of {width} that differ"
     )
     return measured(what, wrong, 0)
 
 
 def slopes(seed: int, width: int, kept: int = 1) -> Evidence:
-    """∂z/∂x of torch's LayerNorm against (I − 11ᵀ/d − zzᵀ/d)/σ: what moves the mean or the spread is taken out."""
+    """∂z/∂x of torch's LayerNorm against (I − 11ᵀ/d − zzᵀ/d)/σ: changes of the mean or of the deviation vanish."""
     import torch
 
     x = torch.randn(width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    norm = made("layer", width, eps=0.0, elementwise_affine=False)
+    norm = norm_module("layer", width, eps=0.0, elementwise_affine=False)
     z, sigma = norm(x), x.std(correction=0)
-    said = (torch.eye(width, dtype=torch.float64) - 1 / width - kept * torch.outer(z, z) / width) / sigma
+    expected = (torch.eye(width, dtype=torch.float64) - 1 / width - kept * torch.outer(z, z) / width) / sigma
     jacobian: Any = torch.autograd.functional.jacobian(norm, x)
     # Sums over d of products of numbers of the order of √d, over σ.
     bound = 8 * width * math.sqrt(width) * torch.finfo(torch.float64).eps / sigma.item()
     what = r"LayerNorm's Jacobian against $(I_d - 1_d 1_d^\top / d - z z^\top / d) / \sigma$"
-    return measured(what, (jacobian - said).abs().max().item(), bound)
+    return measured(what, (jacobian - expected).abs().max().item(), bound)
 
 
 def vanishing_jacobian(kind: str, count: int = 2) -> Evidence:
-    """Why tests use three of everything: of two numbers, normalised without ε, only the order is left."""
+    """Why tests use three of everything: of two numbers, normalised without ε, only the order remains."""
     import torch
 
-    # torch takes no ε = 0 for a batch that trains; one that is lost beside σ² in rounding is as good.
+    # torch refuses ε = 0 for batch normalisation in training; this ε is lost in the rounding of σ².
     options = {"eps": 1e-300} | ({"elementwise_affine": False} if kind == "layer" else {"affine": False})
     x = torch.tensor([[1.0, 5.0, 2.0, 9.0, 3.0][:count]], dtype=torch.float64)
     x = x if kind == "layer" else x.T
-    norm = made(kind, x.shape[1], **options)
+    norm = norm_module(kind, x.shape[1], **options)
     jacobian: Any = torch.autograd.functional.jacobian(norm, x)
     # Slopes are differences of a few numbers of the order of 1/σ, which is less than 1 here.
     bound = 16 * torch.finfo(torch.float64).eps
@@ -248,27 +250,27 @@ def length_left(gamma: float, width: int, shrunk: float) -> float:
 
 
 def length(
-    seed: int, width: int, epsilon: float = 0.0, said: Callable[[float, int, float], float] | None = None
+    seed: int, width: int, epsilon: float = 0.0, formula: Callable[[float, int, float], float] | None = None
 ) -> Evidence:
     """torch's LayerNorm with γ of both signs: ‖y − β1‖ against |γ|√d·σ/√(σ² + ε), relative."""
     import torch
 
-    said = said or length_left
+    formula = formula or length_left
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(11, width, dtype=torch.float64, generator=generator) * torch.logspace(-2, 2, 11)[:, None].double()
-    norm, sigma = made("layer", width, eps=epsilon), x.std(dim=-1, correction=0)
+    norm, sigma = norm_module("layer", width, eps=epsilon), x.std(dim=-1, correction=0)
     shrunk, off, bounds = sigma / (sigma**2 + epsilon).sqrt(), [], []
     for gamma, beta in ((1.5, 0.0), (-2.0, 3.0), (0.25, -1.0)):
         torch.nn.init.constant_(norm.weight, gamma)
         torch.nn.init.constant_(norm.bias, beta)
-        wanted = torch.tensor([said(gamma, width, one) for one in shrunk.tolist()], dtype=torch.float64)
-        off.append(((norm(x) - beta).norm(dim=-1) - wanted).abs() / wanted.abs())
+        expected = torch.tensor([formula(gamma, width, one) for one in shrunk.tolist()], dtype=torch.float64)
+        off.append(((norm(x) - beta).norm(dim=-1) - expected).abs() / expected.abs())
         # Taking β away again leaves the rounding of γz + β on what is left of γz.
         bounds.append(8 * width * torch.finfo(torch.float64).eps * (1 + abs(beta / gamma) / shrunk))
     residuals, bound = torch.cat(off), torch.cat(bounds)
-    worst = (residuals / bound).argmax()  # of NaN, where there is one
-    formula = r"$|\gamma| \sqrt{d} \frac{\sigma}{\sqrt{\sigma^2 + \epsilon}}$"
-    what = rf"LayerNorm, $\epsilon = {epsilon:g}$: $\|y - \beta \mathbf{{1}}\|$ against {formula}, relative"
+    worst = (residuals / bound).argmax()  # that of NaN, where there is one
+    written = r"$|\gamma| \sqrt{d} \frac{\sigma}{\sqrt{\sigma^2 + \epsilon}}$"
+    what = rf"LayerNorm, $\epsilon = {epsilon:g}$: $\|y - \beta \mathbf{{1}}\|$ against {written}, relative"
     return measured(what, residuals[worst].item(), bound[worst].item())
 
 
@@ -278,7 +280,7 @@ def gamma_for_each(seed: int, width: int, wider: float = 0.0) -> Evidence:
 
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(11, width, dtype=torch.float64, generator=generator)
-    norm = made("layer", width, eps=0.0)
+    norm = norm_module("layer", width, eps=0.0)
     with torch.no_grad():
         norm.weight.copy_(torch.linspace(-2.0, 1.5, width))
         lengths = (norm(x) / math.sqrt(width)).norm(dim=-1)
@@ -297,8 +299,8 @@ def constant_vector(width: int, epsilon: float = 0.0) -> Evidence:
     import torch
 
     x = torch.full((1, width), 2.0, dtype=torch.float64)
-    without = made("layer", width, eps=epsilon)(x).isfinite().sum().item()
-    with_one = made("layer", width, eps=1e-5)(x).abs().max().item()
+    without = norm_module("layer", width, eps=epsilon)(x).isfinite().sum().item()
+    with_one = norm_module("layer", width, eps=1e-5)(x).abs().max().item()
     return measured(
         r"a constant vector: finite outputs without $\epsilon$, and the distance from $\beta \mathbf{1}_d$ with it",
         without + with_one,
@@ -334,15 +336,15 @@ def figure(width: int = 64) -> str:
     direction = (direction - direction.mean()) / direction.std(correction=0)
     marks: list[Any] = []
     for epsilon in (1e-12, 1e-5, 1e-2):
-        norm = made("layer", width, eps=epsilon)
+        norm = norm_module("layer", width, eps=epsilon)
         sigmas = [10 ** (p / 4) for p in range(-28, 9)]
         found = [(s, (norm(s * direction).norm() / math.sqrt(width)).item()) for s in sigmas[::3]]
         formula = [(s, s / math.sqrt(s * s + epsilon)) for s in sigmas]
         marks += [Dots(f"LayerNorm, ε = {epsilon:g}", found), Curve(f"σ/√(σ² + {epsilon:g})", formula, markers=False)]
     marks.append(Level("ε = 0", y=1.0))
-    note = f"torch's LayerNorm at d = {width}. From σ ≈ √ε down, ε decides; torch's default is 10⁻⁵."
+    note = f"torch's LayerNorm at d = {width}. Below σ ≈ √ε, ε dominates; torch's default is 10⁻⁵."
     axes = Axis("σ of the input", scale="log"), Axis("‖y − β1‖ / (|γ|√d)", low=0, high=1.1)
-    return chart("The length that layer normalisation leaves", *axes, marks, note, height=480)
+    return chart("The length after layer normalisation", *axes, marks, note, height=480)
 
 
 Grid = list[list[float]]
@@ -350,27 +352,27 @@ Grid = list[list[float]]
 
 @dataclass(frozen=True)
 class Normalised:
-    """A vector of layer normalisation, or a component of batch normalisation over the batch, as it came out.
+    """A normalised vector (layer normalisation), or a normalised component over the batch (batch normalisation).
 
-    sigma is the spread of what went in; the mean of what came out is β, and its distance from β1 `length`, which
-    should be `said`: |γ|√d·σ/√(σ² + ε).
+    sigma: the standard deviation of the input; mean: that of the output, which is β; length: the distance of the
+    output from β1; predicted: |γ|√d·σ/√(σ² + ε), which `length` should be.
     """
 
     mean: float
     sigma: float
     length: float
-    said: float
+    predicted: float
 
 
 @dataclass(frozen=True)
-class Drag:
+class InputChange:
     before: Grid
     after: Grid
-    jacobian: list[list[Grid]]  # ∂y_ij/∂x_kl where the drag begins
-    depends: list[list[list[list[bool]]]]  # whether that is more than rounding
-    expected: list[list[list[list[bool]]]]  # whether y_ij is made from x_kl at all
-    normalised: list[Normalised]  # none in evaluation, where the batch is not normalised by itself
-    stored: tuple[list[float], list[float]] | None  # mean and variance that evaluation uses
+    jacobian: list[list[Grid]]  # ∂y_ij/∂x_kl before the change
+    depends: list[list[list[list[bool]]]]  # whether it is more than rounding
+    expected: list[list[list[list[bool]]]]  # whether y_ij depends on x_kl by definition
+    normalised: list[Normalised]  # empty for batch normalisation in evaluation
+    stored: tuple[list[float], list[float]] | None  # mean and variance for evaluation
 
     @property
     def difference(self) -> Grid:
@@ -378,7 +380,7 @@ class Drag:
         return [[new - old for old, new in zip(*rows, strict=True)] for rows in pairs]
 
 
-def drag(
+def change_input(
     x: Sequence[Sequence[float]],
     row: int,
     column: int,
@@ -389,14 +391,14 @@ def drag(
     epsilon: float = 1e-5,
     gamma: float = 1.0,
     beta: float = 0.0,
-) -> Drag:
-    """torch's LayerNorm or BatchNorm1d on vectors as rows, before and after x[row][column] grows `by`.
+) -> InputChange:
+    """torch's LayerNorm or BatchNorm1d on vectors as rows, before and after `by` is added to x[row][column].
 
-    Batch normalisation in evaluation uses what it stored from one pass over the batch as it was: its mean, and its
-    variance with B − 1 in the divisor, as torch keeps it. One vector alone leaves its mean, which is itself; the
-    variance that is stored stays that of a new layer, 1.
+    Batch normalisation in evaluation uses the statistics of one pass over the unchanged batch: its mean, and its
+    variance with B − 1 in the divisor, as torch stores it. From one vector alone only the mean is stored; the
+    variance stays 1, that of a new layer.
 
-    >>> moved = drag([[1.0, 2.0, 4.0], [3.0, 5.0, 0.0]], 0, 1, 1.0)
+    >>> moved = change_input([[1.0, 2.0, 4.0], [3.0, 5.0, 0.0]], 0, 1, 1.0)
     >>> [[change != 0 for change in row] for row in moved.difference]
     [[True, True, True], [False, False, False]]
     """
@@ -409,7 +411,7 @@ def drag(
     if kind not in ("layer", "batch"):
         raise OptionError(complaint("kind", repr(kind), "layer or batch"))
     if kind == "batch" and training and batch < 2:
-        raise ShapeError(complaint("x", "one vector", "two or more: one alone has no spread over the batch"))
+        raise ShapeError(complaint("x", "one vector", "two or more, as one alone has no deviation over the batch"))
     end = start.clone()
     end[row, column] += by
 
@@ -422,10 +424,10 @@ def drag(
     over = {"layer": 1, "batch": 0}[kind]
     evaluating = kind == "batch" and not training
     variance = norm.running_var if evaluating else start.var(dim=over, correction=0, keepdim=True)
-    # What is written with a formula cancels to a few eps of its terms, which are of the order of γ/√(σ² + ε).
+    # Terms that cancel leave a few eps of their size, which is of the order of γ/√(σ² + ε).
     noise = 16 * start.numel() * torch.finfo(torch.float64).eps * abs(gamma) / (variance + epsilon).sqrt()
     depends = jacobian.abs() > noise.expand(batch, width)[:, :, None, None]
-    return Drag(
+    return InputChange(
         before.tolist(),
         after.tolist(),
         jacobian.tolist(),
@@ -440,18 +442,18 @@ def _norm(kind: str, width: int, training: bool, x: Any, epsilon: float, gamma: 
     import torch
 
     options = {"momentum": 1.0} if kind == "batch" else {}
-    norm = made(kind, width, eps=epsilon, **options).requires_grad_(False)
+    norm = norm_module(kind, width, eps=epsilon, **options).requires_grad_(False)
     torch.nn.init.constant_(norm.weight, gamma)
     torch.nn.init.constant_(norm.bias, beta)
     if kind == "batch" and len(x) == 1:
         norm.running_mean.copy_(x[0])
     else:
-        norm(x)  # what evaluation finds stored
+        norm(x)  # stores the statistics for evaluation
     return norm.train(training)
 
 
 def _normalised(x: Any, y: Any, over: int, epsilon: float, gamma: float, beta: float) -> list[Normalised]:
     means, sigmas = y.mean(dim=over).tolist(), x.std(dim=over, correction=0).tolist()
     lengths = (y - beta).norm(dim=over).tolist()
-    said = [length_left(gamma, x.shape[over], sigma / math.sqrt(sigma**2 + epsilon)) for sigma in sigmas]
-    return [Normalised(*each) for each in zip(means, sigmas, lengths, said, strict=True)]
+    predicted = [length_left(gamma, x.shape[over], sigma / math.sqrt(sigma**2 + epsilon)) for sigma in sigmas]
+    return [Normalised(*each) for each in zip(means, sigmas, lengths, predicted, strict=True)]

@@ -14,11 +14,11 @@ from .claim import Claim, Correction, Evidence, Line, measured
 
 Matrix = Sequence[Sequence[int]]
 
-# The worked example of document 002: three tokens of width 2.
+# The numbers of the exercise `by-hand`: three tokens of width 2.
 TOKENS: Matrix = ((2, 3), (-1, 0), (1, -2))
 TO_QUERIES: Matrix = ((1, 0, 2), (0, 1, -3))
 TO_KEYS: Matrix = ((0, 0, -1), (-2, 0, 1))
-PRINTED_QUERY = (-1, 0, 2)  # what the document gives for q₂
+PRINTED_QUERY = (-1, 0, 2)  # q₂ as the published solution has it
 
 SYMBOLS = {
     "X": "matrix[N,D]",
@@ -92,31 +92,31 @@ DERIVATION = (
         rf"[\frac{{e^2}}{{{_SUM}}}, \frac{{e^8}}{{{_SUM}}}, \frac{{e^{{-20}}}}{{{_SUM}}}]",
         "softmax of the third row of scores",
     ),
-    Line(r"[0.00247, 0.99753, 6.90 \times 10^{-13}]", "arithmetic, rounded as the document rounds"),
+    Line(r"[0.00247, 0.99753, 6.90 \times 10^{-13}]", "arithmetic, rounded as in the published solution"),
     Line(r"(A V)_3", "its weighted sum of values", "", EXAMPLE),
     Line(
         rf"[\frac{{16 e^2 - 8 e^8 + 8 e^{{-20}}}}{{{_SUM}}}, \frac{{27 e^2 - 18 e^{{-20}}}}{{{_SUM}}}]",
         "each value times its weight, component by component",
     ),
-    Line(r"[-7.94, 0.067]", "arithmetic, rounded as the document rounds"),
+    Line(r"[-7.94, 0.067]", "arithmetic, rounded as in the published solution"),
 )
 
 CORRECTIONS = (
     Correction(
-        "002, problem 1 (a)",
+        "by-hand (a)",
         "$q_2 = (-1, 0, 2)$",
         r"$W_Q^\top x_2 = (-1, 0, -2)$: the last component is $2 \cdot (-1) - 3 \cdot 0$. Parts (b) and (c) use $q_3$ "
-        "only, so the slip shows nowhere else; in $Q$ it would turn the second token's scores $(4, -2, 2)$ into "
+        "only, so the mistake shows nowhere else; in $Q$ it would turn the second token's scores $(4, -2, 2)$ into "
         "$(8, 2, -10)$.",
     ),
     Correction(
-        "002, problem 1 (d)",
+        "by-hand (d)",
         "derives $Q$ alone, 3 by 3 'or $N$ by $D_k$'",
         "$K = X W_K$ is $N$ by $D_k$ and $V = X W_V$ is $N$ by $D_v$ (3 by 2 in the example). The example has "
         "$N = D_k = 3$, which hides which side is which: a wrong order of factors is seen only when all sizes differ.",
     ),
     Correction(
-        "002, problem 1 (e)",
+        "by-hand (e)",
         r"asks for $(Q K^\top)_{ij} = z_{ij}$ and gives no solution",
         r"it is the definition of the product: $\sum_{l=1}^{D_k} Q_{il} K_{jl} = q_i^\top k_j$.",
     ),
@@ -126,7 +126,8 @@ CORRECTIONS = (
 def products(*, seed: int = 0, tokens: int = 7, width: int = 5, key_width: int = 3, value_width: int = 2) -> Claim:
     """With tokens as rows, Q = X W_Q (N×D_k), (QKᵀ)_ij = q_i·k_j, and row i of AV is Σ_j a_ij v_j.
 
-    seed and the four sizes: of the random integer example on which `qkv.attention` is held to the third.
+    Args:
+        seed, tokens, width, key_width, value_width: of the random integers on which `qkv.attention` is compared.
     """
     x = random_integers(seed, tokens, width)
     weights = [random_integers(seed + n, width, w) for n, w in ((1, key_width), (2, key_width), (3, value_width))]
@@ -144,13 +145,13 @@ def products(*, seed: int = 0, tokens: int = 7, width: int = 5, key_width: int =
             weighted_sums(x, *weights),
         ),
         CORRECTIONS,
-        ("002-1d", "002-1e", "002-1f"),
+        ("by-hand (d)", "by-hand (e)", "by-hand (f)"),
         figure,
     )
 
 
 def shapes(orders: Sequence[tuple[str, tuple[str, ...] | None]] | None = None) -> list[Evidence]:
-    """Which products there are at all, and their shapes: None for one that has no meaning."""
+    """The shapes of products, None for one that does not exist."""
     orders = orders or (
         ("X W_Q", ("N", "D_k")),
         ("X W_V", ("N", "D_v")),
@@ -167,27 +168,27 @@ def shapes(orders: Sequence[tuple[str, tuple[str, ...] | None]] | None = None) -
             found = None
         if found != wanted:
             wrong.append(text)
-    said = ", ".join(
+    listed = ", ".join(
         f"${text}$ is {' by '.join(f'${size}$' for size in w)}" if w else f"`{text}` is no product"
         for text, w in orders
     )
-    return [Evidence(f"shapes: {said}", "refuted" if wrong else "proved", len(wrong), 0.0)]
+    return [Evidence(f"shapes: {listed}", "refuted" if wrong else "proved", len(wrong), 0.0)]
 
 
 def example(second_query: Sequence[int] = (-1, 0, -2)) -> Evidence:
-    """The worked example in whole numbers: how many entries of Q and of the scores are not what is said."""
+    """The worked example in integers: how many entries of Q and of the scores are wrong."""
     queries, keys = times(TOKENS, TO_QUERIES), times(TOKENS, TO_KEYS)
-    said = [[2, 3, -5], list(second_query), [1, -2, 8]]
+    expected = [[2, 3, -5], list(second_query), [1, -2, 8]]
     scores = [[-17, -5, 23], [4, -2, 2], [2, 8, -20]]
-    wrong = sum(a != b for rows in ((queries, said), (dots(queries, keys), scores)) for a, b in entries(*rows))
-    what = "the example of document 002 in whole numbers: entries of $Q$ and of the scores that are not those above"
+    wrong = sum(a != b for rows in ((queries, expected), (dots(queries, keys), scores)) for a, b in entries(*rows))
+    what = "the example in integers: entries of $Q$ and of the scores that are not those above"
     return Evidence(what, "refuted" if wrong else "proved", float(wrong), 0.0)
 
 
 def entry_by_entry(
     x: Matrix, to_queries: Matrix, to_keys: Matrix, to_values: Matrix, *, product: Callable[..., Any] | None = None
 ) -> Evidence:
-    """X W_Q and Q Kᵀ by torch in whole numbers against one token and one pair at a time."""
+    """X W_Q and Q Kᵀ by torch in integers against one token and one pair at a time."""
     import torch
 
     product = product or torch.matmul
@@ -201,14 +202,14 @@ def entry_by_entry(
         for rows in ((torch.cat([queries, keys]).tolist(), by_token), (product(queries, keys.T).tolist(), by_pair))
         for a, b in entries(*rows)
     )
-    what = r"torch's $X W_Q$, $X W_K$ and $Q K^\top$ in whole numbers: entries unlike one token at a time"
+    what = r"torch's $X W_Q$, $X W_K$ and $Q K^\top$ in integers: entries that differ from one token at a time"
     return measured(what, wrong, 0)
 
 
 def weighted_sums(
     x: Matrix, to_queries: Matrix, to_keys: Matrix, to_values: Matrix, *, attend: Callable[..., Any] | None = None
 ) -> Evidence:
-    """`qkv.attention` on whole numbers against Σ_j a_ij v_j, the weights from exact scores, one row at a time."""
+    """`qkv.attention` on integers against Σ_j a_ij v_j, the weights from exact scores, one row at a time."""
     import torch
 
     import qkv
@@ -216,20 +217,20 @@ def weighted_sums(
     q, k, v = (times(x, w) for w in (to_queries, to_keys, to_values))
     attend = attend or (lambda *qkv_: qkv.attention(*qkv_, similarity=qkv.Softmax(scale=1.0), backend="reference"))
     given = attend(*(torch.tensor(m, dtype=torch.float64) for m in (q, k, v)))
-    said = []
+    expected = []
     for scores in dots(q, k):
         powers = [math.exp(score - max(scores)) for score in scores]
         sums = [math.fsum(p * one for p, one in zip(powers, column, strict=True)) for column in zip(*v, strict=True)]
-        said.append([one / math.fsum(powers) for one in sums])
-    residual = (given - torch.tensor(said, dtype=torch.float64)).abs().max().item()  # NaN if there is one
+        expected.append([one / math.fsum(powers) for one in sums])
+    residual = (given - torch.tensor(expected, dtype=torch.float64)).abs().max().item()  # NaN if there is one
     largest = max(abs(value) for row in v for value in row)
-    # Whole scores are exact: two exponentials and two sums of N products are rounded, on either side.
+    # Integer scores are exact: two exponentials and two sums of N products are rounded, on either side.
     bound = 4 * (len(x) + 4) * torch.finfo(torch.float64).eps * largest
     return measured(r"`qkv.attention` against $\sum_j a_{ij} v_j$, row by row", residual, bound)
 
 
 def figure() -> str:
-    """The weights of the example, and what the printed q₂ would make of the second token's."""
+    """The weights of the example, and those of the second token with the published q₂."""
     queries, keys = times(TOKENS, TO_QUERIES), times(TOKENS, TO_KEYS)
     rows = [(f"token {n + 1}", query) for n, query in enumerate(queries)] + [("token 2, as printed", PRINTED_QUERY)]
     marks = []
@@ -239,13 +240,13 @@ def figure() -> str:
         powers = [math.exp(score - max(scores)) for score in scores]
         weights = [power / sum(powers) for power in powers]
         marks.append(Dots(name, [(n + 1 + 0.08 * (place - 1.5), weight) for n, weight in enumerate(weights)]))
-    note = "Rows of softmax(QKᵀ) in document 002's example. A wrong sign in q₂ hides the third token from the second."
+    note = "Rows of softmax(QKᵀ) in the example. A wrong sign in q₂ hides the third token from the second."
     axes = Axis("attends to token", low=0.5, high=3.5), Axis("weight", scale="log", low=1e-18, high=3)
     return chart("Weights of the worked example", *axes, marks, note)
 
 
 def times(left: Matrix, right: Matrix) -> list[list[int]]:
-    """The product of two matrices of whole numbers.
+    """The product of two integer matrices.
 
     >>> times([[1, 2]], [[3], [4]])
     [[11]]

@@ -1,4 +1,5 @@
-"""How far a token of layer n sees when every head looks at one token: at most (k+1)ⁿ positions, and when fewer."""
+"""The receptive field where every head attends to one token: at most (k+1)ⁿ positions after n layers, and when fewer;
+the paths of values to one output."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from ..figures import Axis, Level, chart
 from ..figures import Line as Curve
 from .claim import Claim, Correction, Evidence, Line, measured
 
-# Layers of heads of a position for each position: where that head looks. The layer next to the input comes first.
+# patterns[layer][head][i]: the position that the head attends to from position i; the layer at the input is first.
 Patterns = Sequence[Sequence[Sequence[int]]]
 
 SYMBOLS = {
@@ -22,13 +23,17 @@ SYMBOLS = {
 }
 
 DERIVATION = (
-    Line(r"r + k r", "$r$ positions of a layer see themselves by the residual, and one more by each of $k$ heads", ""),
+    Line(
+        r"r + k r", "$r$ positions of a layer reach themselves by the residual, and one more by each of $k$ heads", ""
+    ),
     Line(r"(k + 1) r", "collected: at most $k + 1$ times as many in the layer below, fewer where heads meet"),
     Line(r"(k + 1)^{n-1} + k (k + 1)^{n-1}", "from $n - 1$ layers to $n$, where no two ever meet", ""),
     Line(r"(k + 1) (k + 1)^{n-1}", "collected"),
     Line(r"(k + 1)^n", "so that $n$ layers reach $(k + 1)^n$ positions: $2^n$ with one head, $3^n$ with two"),
     Line(
-        r"((k + 1)^n - 1) + k (k + 1)^n", "the farthest, where head $h$ of layer $l$ looks $h (k + 1)^{l - 1}$ back", ""
+        r"((k + 1)^n - 1) + k (k + 1)^n",
+        "the farthest, where head $h$ of layer $l$ attends $h (k + 1)^{l - 1}$ back",
+        "",
     ),
     Line(
         r"(k + 1)^{n+1} - 1",
@@ -41,20 +46,20 @@ DERIVATION = (
 
 CORRECTIONS = (
     Correction(
-        "004, problem 2 (a)",
+        "heads (a)",
         "the receptive field has $(k + 1)^n$ positions",
         r"at most $\min(N, (k + 1)^n)$, and $\min(i, (k + 1)^n)$ for the $i$-th position under a causal mask. It is "
-        "attained when no two paths meet, for instance when head $h$ of layer $l$ looks $h (k + 1)^{l - 1}$ positions "
-        "back.",
+        "attained when no two paths meet, for instance when head $h$ of layer $l$ attends $h (k + 1)^{l - 1}$ "
+        "positions back.",
     ),
     Correction(
-        "004, problem 2 (a)",
+        "heads (a)",
         "every head adds a branch",
-        "only heads that look at different positions do: $k$ heads that agree reach $2^n$, heads that look 1 to $k$ "
-        "back in every layer reach $k n + 1$, and one head that looks the same way in every layer reaches $n + 1$.",
+        "only heads that attend to different positions do: $k$ heads that agree reach $2^n$, heads that attend 1 to "
+        "$k$ back in every layer reach $k n + 1$, and one head with the same pattern in every layer reaches $n + 1$.",
     ),
     Correction(
-        "004, problem 2 (a)",
+        "heads (a)",
         "softmax can be approximated by argmax, so that other positions do not count",
         "this counts the paths of values only. With softmax every key has a weight and a derivative through the "
         "scores, so one layer reaches all $N$; with argmax that derivative is 0, and still a large enough change of "
@@ -64,9 +69,10 @@ CORRECTIONS = (
 
 
 def reach(*, seed: int = 0) -> Claim:
-    """With k heads that each look at one position, layer n depends on at most min(N, (k+1)ⁿ) positions by its values.
+    """With k heads that each attend to one position, layer n takes values from at most min(N, (k+1)ⁿ) positions.
 
-    seed: of the weights of the stacks whose derivatives are taken.
+    Args:
+        seed: of the weights of the stacks whose derivatives are taken.
     """
     evidence = (
         one_layer(),
@@ -78,29 +84,29 @@ def reach(*, seed: int = 0) -> Claim:
         softmax_reaches_all(seed),
         any_key_can_win(seed),
     )
-    return replace(stated(), evidence=evidence)
+    return replace(without_evidence(), evidence=evidence)
 
 
-def stated() -> Claim:
-    """The claim before anything was tried on it."""
+def without_evidence() -> Claim:
+    """The claim without its evidence, which takes time to compute."""
     return Claim(
         "reach",
-        "The receptive field of hard attention",
-        "With $k$ heads that each look at one position, and residuals, a position of layer $n$ takes values from "
+        "The receptive field of argmax attention",
+        "With $k$ heads that each attend to one position, and residuals, a position of layer $n$ takes values from "
         r"at most $\min(N, (k + 1)^n)$ positions. This is attained when no two paths meet; heads that overlap reach "
         "fewer.",
         SYMBOLS,
         DERIVATION,
         (),
         CORRECTIONS,
-        ("004-2a",),
+        ("heads (a)",),
         figure,
     )
 
 
 def fields(patterns: Patterns, residual: bool = True) -> list[int]:
-    """For each position which ones it takes values from, as bits: the product of the layers' masks, the diagonal kept
-    where there is a residual.
+    """For each position the positions that it takes values from, as bits: the product of the layers' masks, with the
+    diagonal where there is a residual.
 
     >>> [bin(bits) for bits in fields([[[0, 0, 1]]])]
     ['0b1', '0b11', '0b110']
@@ -115,7 +121,11 @@ def fields(patterns: Patterns, residual: bool = True) -> list[int]:
 
 
 def apart(length: int, heads: int, layers: int, wrapped: bool = True) -> Patterns:
-    """Paths that never meet: head h of layer l looks h·(k+1)^(l−1) back, round the end or up to the first position."""
+    """Paths that never meet: head h of layer l attends h·(k+1)^(l−1) positions back.
+
+    Args:
+        wrapped: continue at the last position, instead of stopping at the first.
+    """
 
     def back(i: int, by: int) -> int:
         return (i - by) % length if wrapped else max(0, i - by)
@@ -125,23 +135,23 @@ def apart(length: int, heads: int, layers: int, wrapped: bool = True) -> Pattern
 
 
 def shifted(length: int, steps: Sequence[int], layers: int) -> Patterns:
-    """The same in every layer: each head looks so many positions back."""
+    """The same in every layer: head h attends steps[h] positions back."""
     return [[[(i - by) % length for i in range(length)] for by in steps]] * layers
 
 
 def agreeing(length: int, heads: int, layers: int) -> Patterns:
-    """Heads that all look where a single one would, its paths kept apart."""
+    """Heads that all attend to the same positions, those of `apart` with one head."""
     return [[layer[0]] * heads for layer in apart(length, 1, layers)]
 
 
 def anywhere(length: int, heads: int, layers: int, seed: int) -> list[list[list[int]]]:
-    """Every head of every position and layer looks at a position that was drawn."""
+    """Every head attends to a random position, at every position and layer."""
     draw = random.Random(seed)
     return [[[draw.randrange(length) for _ in range(length)] for _ in range(heads)] for _ in range(layers)]
 
 
 def one_layer(lengths: Sequence[int] = (2, 3, 4), most_heads: int = 2, factor: int = 1) -> Evidence:
-    """Every way for the heads of r positions to look, exhaustively: which numbers of positions they can reach."""
+    """All patterns of the heads of r positions: which numbers of positions they can reach."""
     wrong = 0
     for length, heads in product(lengths, range(1, most_heads + 1)):
         for r in range(1, length + 1):
@@ -155,19 +165,21 @@ def one_layer(lengths: Sequence[int] = (2, 3, 4), most_heads: int = 2, factor: i
 
 
 def same_in_every_layer(length: int = 5, most: Callable[[int], int] = lambda layers: layers + 1) -> Evidence:
-    """One head that looks the same way in every layer, over all ways there are: the most positions it reaches."""
+    """One head, the same in every layer, over all patterns: the most positions that it reaches."""
     wrong = 0
     for layers in range(1, length):
         found = max(
             max(map(int.bit_count, fields([[head]] * layers))) for head in product(range(length), repeat=length)
         )
         wrong += found != min(length, most(layers))
-    what = f"one head, the same in every layer, all {length**length} ways: $n$ layers reach $n + 1$ positions at most"
+    what = (
+        f"one head, the same in every layer, all {length**length} patterns: $n$ layers reach $n + 1$ positions at most"
+    )
     return Evidence(what, "refuted" if wrong else "proved", float(wrong), 0.0)
 
 
 def attained(make: Callable[[int, int, int], Patterns] = apart) -> Evidence:
-    """Positions that do not have min(N, (k+1)ⁿ), by products of masks, when paths are kept apart."""
+    """Positions that do not reach min(N, (k+1)ⁿ), by products of masks, where paths never meet."""
     wrong = 0
     for length, heads, layers in product((5, 17, 83), (1, 2, 3, 4), (1, 2, 3, 4)):
         wanted = min(length, (heads + 1) ** layers)
@@ -177,7 +189,7 @@ def attained(make: Callable[[int, int, int], Patterns] = apart) -> Evidence:
 
 
 def causal() -> Evidence:
-    """The same without wrapping round: the i-th position has only i at or before it."""
+    """The same without wrapping around: the i-th position has only i positions at or before it."""
     wrong = 0
     for heads, layers in product((1, 2, 3), (1, 2, 3)):
         found = fields(apart(31, heads, layers, wrapped=False))
@@ -186,7 +198,7 @@ def causal() -> Evidence:
 
 
 def overlapping(length: int = 101) -> Evidence:
-    """Heads that agree reach 2ⁿ, neighbours in every layer kn + 1, heads that look at themselves 1."""
+    """Heads that agree reach 2ⁿ, neighbours in every layer kn + 1, heads that attend to their own position 1."""
     wrong = 0
     for heads, layers in product((1, 2, 3), (1, 2, 3, 4)):
         cases = (
@@ -199,30 +211,30 @@ def overlapping(length: int = 101) -> Evidence:
 
 
 def stacks() -> list[tuple[str, Patterns]]:
-    """What is run for real: paths apart with one and two heads, two heads that agree, and heads that look anywhere."""
+    """The stacks that are run: paths apart with one and two heads, two heads that agree, and random heads."""
     return [
         ("one head, 3 layers, 11 positions", apart(11, 1, 3)),
         ("two heads, 2 layers, 11 positions", apart(11, 2, 2)),
         ("two heads that agree, 2 layers, 7 positions", agreeing(7, 2, 2)),
-        ("two heads that look anywhere, 3 layers, 13 positions", anywhere(13, 2, 3, seed=7)),
+        ("two random heads, 3 layers, 13 positions", anywhere(13, 2, 3, seed=7)),
     ]
 
 
-def stack(patterns: Patterns, seed: int, name: str, said: Sequence[int] | None = None) -> Evidence:
-    """Blocks of `qkv.nn` with argmax that look as `patterns` say: whose derivatives are not 0, against the masks."""
+def stack(patterns: Patterns, seed: int, name: str, expected: Sequence[int] | None = None) -> Evidence:
+    """Blocks of `qkv.nn` with argmax that attend as `patterns` say: which derivatives are not 0, against the masks."""
     wrong = 0
-    masks = fields(patterns) if said is None else said
+    masks = fields(patterns) if expected is None else expected
     for bits, sizes in zip(masks, slopes(patterns, seed, range(len(masks))), strict=True):
         wrong += sum(1 << j for j, size in enumerate(sizes) if size > 0) != bits
     return measured(f"autograd through blocks of `qkv.nn`, {name}: positions whose field is not the masks'", wrong, 0)
 
 
 def slopes(patterns: Patterns, seed: int, outputs: Iterable[int]) -> Iterator[list[float]]:
-    """Of each output of such blocks, the size of its derivative by each input."""
+    """For each output of such blocks, the size of its derivative with respect to each input."""
     import torch
 
     length = len(patterns[0][0])
-    blocks = torch.nn.Sequential(*looking_blocks(patterns, seed))
+    blocks = torch.nn.Sequential(*blocks_with(patterns, seed))
     generator = torch.Generator().manual_seed(seed)
     content = torch.randn(length, 5, dtype=torch.float64, generator=generator)
     x = torch.cat([MARK * torch.eye(length, dtype=torch.float64), content], 1)[None].requires_grad_()
@@ -233,11 +245,11 @@ def slopes(patterns: Patterns, seed: int, outputs: Iterable[int]) -> Iterator[li
         yield found[0].abs().amax(-1).tolist()
 
 
-MARK = 64.0  # how strongly a token says where it stands, so that what it holds does not change who looks where
+MARK = 64.0  # size of the one-hot position: so large that the content does not change who attends where
 
 
-def looking_blocks(patterns: Patterns, seed: int) -> list[Any]:
-    """Blocks that never touch the one-hot position in front of a token's features, and look by it."""
+def blocks_with(patterns: Patterns, seed: int) -> list[Any]:
+    """Blocks that attend by the one-hot position in front of a token's features, and never change it."""
     import torch
 
     from ..nn import Block
@@ -257,8 +269,8 @@ def looking_blocks(patterns: Patterns, seed: int) -> list[Any]:
             for projection in (attention.query, attention.key):
                 projection.weight.zero_()
                 projection.bias.zero_()
-            for h, looks in enumerate(layer):
-                for i, j in enumerate(looks):
+            for h, attended in enumerate(layer):
+                for i, j in enumerate(attended):
                     attention.query.weight[h * length + j, i] = 1.0
                     attention.key.weight[h * length + i, i] = 1.0
             for out in (attention.out, block.feed_forward.out):
@@ -286,7 +298,7 @@ def softmax_reaches_all(seed: int, length: int = 7, similarity: Any = None) -> E
 
 
 def any_key_can_win(seed: int, length: int = 7, by: float = 100.0) -> Evidence:
-    """Argmax: keys that stay without any effect on the answer however much they change towards the query."""
+    """Argmax: keys that have no effect on the answer however far they move towards the query."""
     import torch
 
     import qkv
@@ -303,8 +315,7 @@ def any_key_can_win(seed: int, length: int = 7, by: float = 100.0) -> Evidence:
 
 
 def figure(length: int = 500, heads: int = 2, layers: int = 7, draws: int = 15) -> str:
-    """Positions reached over layers: the bound, paths apart, heads that look anywhere, and the same in every layer."""
-
+    """Positions reached over layers: the bound, paths apart, random heads, and the same heads in every layer."""
     drawn = [anywhere(length, heads, layers, seed) for seed in range(draws)]
     depths = range(1, layers + 1)
 
@@ -318,22 +329,22 @@ def figure(length: int = 500, heads: int = 2, layers: int = 7, draws: int = 15) 
     marks = [
         Curve("bound (k+1)ⁿ", [(n, (heads + 1) ** n) for n in depths], dashed=True, markers=False),
         Curve("paths apart", middle(lambda n: [apart(length, heads, n)], 4)),
-        Curve("heads look anywhere, median", middle(lambda n: [one[:n] for one in drawn], 4)),
+        Curve("random heads, median", middle(lambda n: [one[:n] for one in drawn], 4)),
         Curve("the same, 1st decile", middle(lambda n: [one[:n] for one in drawn], 0), dashed=True, markers=False),
-        Curve("anywhere, the same in every layer, median", middle(lambda n: [one[:1] * n for one in drawn], 4)),
+        Curve("random, the same in every layer, median", middle(lambda n: [one[:1] * n for one in drawn], 4)),
         Curve("1 to k back in every layer: kn + 1", middle(lambda n: [shifted(length, range(1, heads + 1), n)], 4)),
         Level(f"all {length} positions", y=length),
     ]
     note = f"{heads} heads, {length} positions, by products of masks; medians over positions and {draws} draws."
     axes = Axis("layers"), Axis("receptive field", "positions", "log")
-    return chart("How far hard attention sees", *axes, marks, note, height=480)
+    return chart("The receptive field of argmax attention", *axes, marks, note, height=480)
 
 
 def paths(patterns: Patterns, output: int, residual: bool = True) -> list[list[int]]:
-    """How many paths lead from the output to each position: the output's own layer first, the input last.
+    """How many paths lead from the output to each position: the layer of the output first, the input last.
 
-    Every layer takes each path on by every head and by the residual, so that their number is the bound; two that end
-    at one position have met there.
+    Every layer continues each path by every head and by the residual, so that their number is the bound; two paths
+    that end at one position have met there.
 
     >>> paths([[[0, 0, 1]], [[0, 0, 1]]], output=2)
     [[0, 0, 1], [0, 1, 1], [1, 2, 1]]
@@ -360,8 +371,7 @@ def bound(heads: int, layers: int, residual: bool = True) -> int:
 
 
 def spread(length: int, heads: int, layers: int, residual: bool = True, wrapped: bool = True) -> Patterns:
-    """Heads that reach all that the bound allows: `apart`, where without residuals the first head looks at its own
-    position and so does what the residual did.
+    """Heads that reach the bound: `apart`; without residuals the first head attends to its own position instead.
 
     >>> spread(5, 1, 1), spread(5, 2, 1, residual=False)
     ([[[4, 0, 1, 2, 3]]], [[[0, 1, 2, 3, 4], [4, 0, 1, 2, 3]]])

@@ -1,6 +1,6 @@
-"""Associative recall, trained: which similarities learn to look something up, and what scaling has to do with it.
+"""Associative recall, trained: which similarities learn to look something up, and how scaling changes that.
 
-A sequence shows pairs of a key and a value and then one of its keys again; the value that stood beside it is wanted.
+A sequence shows pairs of a key and a value and then one of its keys again; the target is the value of that key.
 The model is one attention over the pairs: a table of queries, one of keys, one of values, and a linear reader. Every
 run trains it with Adam on fresh sequences through `qkv.attention`, and is the same for the same seed.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..similarity import AnySimilarity
 
 PAIRS, KEYS, VALUES = 8, 32, 16  # pairs in a sequence, different keys, different values
-BATCH, JUDGED, EVERY = 64, 512, 25  # sequences a step, sequences to judge by, steps between judgements
+BATCH, EVALUATED, EVERY = 64, 512, 25  # sequences a step, sequences of an evaluation, steps between evaluations
 WIDTH_OF_VALUES = 16
 RATE = 1e-2
 LEARNT = 0.95
@@ -29,8 +29,8 @@ LEARNT = 0.95
 
 @dataclass(frozen=True)
 class Run:
-    """One training: (step, share of right answers) as it went, the largest gradient that queries and keys ever had,
-    and the share of sequences whose heaviest weight lies on the right pair, before and after."""
+    """One training run: the learning curve (step, share of right answers), the largest gradient of queries and keys,
+    and the share of sequences whose largest weight is on the right pair, before and after."""
 
     name: str
     width: int
@@ -42,7 +42,7 @@ class Run:
 
     @property
     def area(self) -> float:
-        """The mean over the course: high for what learns early."""
+        """The mean of the curve: high for what learns early."""
         return statistics.fmean(right for _, right in self.curve)
 
     @property
@@ -51,7 +51,7 @@ class Run:
 
 
 def train(name: str, similarity: AnySimilarity, width: int, seed: int, steps: int) -> Run:
-    """Train one model and say how it went."""
+    """Train one model."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -67,34 +67,34 @@ def train(name: str, similarity: AnySimilarity, width: int, seed: int, steps: in
 
     def sequences(count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         shown = torch.rand(count, KEYS, generator=chance).argsort(1)[:, :PAIRS]
-        beside = torch.randint(VALUES, (count, PAIRS), generator=chance)
-        asked = torch.randint(PAIRS, (count, 1), generator=chance)
-        return shown, beside, asked
+        paired = torch.randint(VALUES, (count, PAIRS), generator=chance)
+        queried = torch.randint(PAIRS, (count, 1), generator=chance)
+        return shown, paired, queried
 
-    def answers(shown: torch.Tensor, beside: torch.Tensor, asked: torch.Tensor) -> torch.Tensor:
-        out = attention(queries[shown.gather(1, asked)], keys[shown], values[beside], similarity=similarity)
+    def answers(shown: torch.Tensor, paired: torch.Tensor, queried: torch.Tensor) -> torch.Tensor:
+        out = attention(queries[shown.gather(1, queried)], keys[shown], values[paired], similarity=similarity)
         return out[:, 0] @ reader
 
     def found() -> float:
         """How often the right pair has the largest weight, by weights that the values cannot change."""
-        shown, _, asked = judged
-        eye = torch.eye(PAIRS).expand(JUDGED, -1, -1)
+        shown, _, queried = evaluated
+        eye = torch.eye(PAIRS).expand(EVALUATED, -1, -1)
         with torch.no_grad():
-            weights = attention(queries[shown.gather(1, asked)], keys[shown], eye, similarity=similarity)
-        return float((weights[:, 0].argmax(1) == asked[:, 0]).float().mean())
+            weights = attention(queries[shown.gather(1, queried)], keys[shown], eye, similarity=similarity)
+        return float((weights[:, 0].argmax(1) == queried[:, 0]).float().mean())
 
-    judged = sequences(JUDGED)
+    evaluated = sequences(EVALUATED)
     descent = torch.optim.Adam([queries, keys, values, reader], lr=RATE)
     before, largest, curve = found(), 0.0, []
     for step in range(1, steps + 1):
-        shown, beside, asked = sequences(BATCH)
+        shown, paired, queried = sequences(BATCH)
         descent.zero_grad()
-        cross_entropy(answers(shown, beside, asked), beside.gather(1, asked)[:, 0]).backward()
+        cross_entropy(answers(shown, paired, queried), paired.gather(1, queried)[:, 0]).backward()
         largest = max(largest, *(float(t.grad.abs().max()) if t.grad is not None else 0.0 for t in (queries, keys)))
         descent.step()
         if step % EVERY == 0 or step == steps:
             with torch.no_grad():
-                right = answers(*judged).argmax(1) == judged[1].gather(1, judged[2])[:, 0]
+                right = answers(*evaluated).argmax(1) == evaluated[1].gather(1, evaluated[2])[:, 0]
             curve.append((step, float(right.float().mean())))
     return Run(name, width, seed, tuple(curve), largest, before, found())
 
@@ -108,7 +108,7 @@ def similarities() -> dict[str, AnySimilarity]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Tensors are so small here that threads would only wait for each other."""
+    """One thread: the tensors are too small for more."""
     import torch
 
     before = torch.get_num_threads()
@@ -126,9 +126,12 @@ def recall(
     steps: int = 400,
     progress: Callable[[float], None] | None = None,
 ) -> Claim:
-    """What can be differentiated learns to look up; argmax does not move; without 1/√d learning is slower.
+    """Differentiable similarities learn to look up; argmax does not; without 1/√d learning is slower.
 
-    `progress` is called with the part of the work that is done. About half a minute.
+    Takes about half a minute.
+
+    Args:
+        progress: called with the part of the work that is done, from 0 to 1.
     """
     from ..similarity import Softmax
 
@@ -146,27 +149,27 @@ def recall(
     return Claim(
         "recall",
         "What learns to look something up",
-        f"A sequence shows {PAIRS} pairs of a key and a value, then one of the keys again, and the value beside it is "
-        "wanted. Softmax, quadratic and elu+1 attention learn this by gradient descent; with argmax queries and keys "
+        f"A sequence shows {PAIRS} pairs of a key and a value, then one of the keys again; the target is its value. "
+        " Softmax, quadratic and elu+1 attention learn this by gradient descent; with argmax queries and keys "
         r"never move; with softmax, dividing by $\sqrt{d}$ makes the same model learn sooner at every width $d$.",
         {"d": "natural"},
         (),
         evidence(runs),
         (
             Correction(
-                "003-2b",
+                "argmax (b)",
                 "With argmax, gradient-based training becomes impossible for the attention mechanism.",
                 "Queries and keys get no gradient, exactly; values and what reads them are still trained, so the model "
                 "gets better than chance without ever learning where to look.",
             ),
         ),
-        ("003-2", "004-1a"),
+        ("argmax", "saturation (a)"),
         lambda: drawn(runs),
     )
 
 
 def evidence(runs: Sequence[Run]) -> tuple[Evidence, ...]:
-    """What the runs say, each against a bound that was set before they ran."""
+    """The evidence of the runs, against bounds that were set before them."""
 
     def of(name: str) -> list[Run]:
         return [run for run in runs if run.name == name]
@@ -179,11 +182,11 @@ def evidence(runs: Sequence[Run]) -> tuple[Evidence, ...]:
         )
         for name in ("softmax", "quadratic", "elu+1")
     ]
-    hard = of("argmax")
+    argmax = of("argmax")
     found.append(
-        measured("argmax: largest gradient that queries and keys ever had", max(r.gradient for r in hard), 0.0)
+        measured("argmax: largest gradient that queries and keys ever had", max(r.gradient for r in argmax), 0.0)
     )
-    moved = max(abs(r.found_after - r.found_before) for r in hard)
+    moved = max(abs(r.found_after - r.found_before) for r in argmax)
     found.append(measured("argmax: change in how often the right pair is found", moved, 0.0))
     pairs = list(zip(of("scaled"), of("unscaled"), strict=True))
     slower = max(without.area - scaled.area for scaled, without in pairs)
@@ -211,7 +214,7 @@ def drawn(runs: Sequence[Run]) -> str:
         for (name, width), group in groups.items()
         if name == "unscaled"
     ]
-    # Scaled runs lie so close together that the slowest of them says enough.
+    # Scaled runs are so close together that the slowest of them is enough.
     scaled = {width: group for (name, width), group in groups.items() if name == "scaled"}
     slowest = min(scaled, key=lambda width: statistics.median(run.area for run in scaled[width]))
     title = "What learns to look something up"
@@ -221,7 +224,7 @@ def drawn(runs: Sequence[Run]) -> str:
     ]
     alike = ", ".join(str(width) for width in dict.fromkeys(w for n, w in groups if n not in ("scaled", "unscaled")))
     seeds = len({run.seed for run in runs})
-    note = f"{PAIRS} pairs, {KEYS} keys, {VALUES} values; d = {alike} where none is said; medians of {seeds} seeds."
+    note = f"{PAIRS} pairs, {KEYS} keys, {VALUES} values; d = {alike} unless noted; medians of {seeds} seeds."
     return chart(title, Axis("training", "steps"), Axis("right answers", "share", low=0, high=1.05), lines, note)
 
 

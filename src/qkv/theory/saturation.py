@@ -1,4 +1,5 @@
-"""What large scores do to training: the softmax Jacobian, its size exactly, and how it vanishes, in probability."""
+"""What large scores do to training: the softmax Jacobian, its exact size, and how it vanishes in probability;
+by formula, by sampling, and in real calls of attention."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ STATEMENT = (
     r"With $a = softmax(s)$ the Jacobian is $J = \operatorname{diag}(a) - a a^T$, and "
     r"$\|J\|_F^2 = \|a\|^2 - 2 \sum_i a_i^3 + \|a\|^4$. It is at most $tr(J)^2$, with equality where no more than two "
     r"weights differ from 0, hence $\|J\|_F \le 1 - \|a\|^2 \le 1 - \max(a)^2 \le 2 (1 - \max(a))$: no number of keys "
-    r"enters, as it does in the document's bound. Without scaling $\max(a)$ tends to 1 in probability as $d$ grows "
-    r"with $n$ fixed, not surely: the probability of $\max(a) < 1 - \epsilon$ falls only as $\frac{1}{\sqrt{d}}$. So "
-    r"the median of the gradient vanishes exponentially in $\sqrt{d}$ while its mean does not; with scaling neither "
-    "depends on $d$."
+    r"enters, as it does in the bound of the published solution. Without scaling $\max(a)$ tends to 1 in probability "
+    r"as $d$ grows with $n$ fixed, not surely: the probability of $\max(a) < 1 - \epsilon$ falls only as "
+    r"$\frac{1}{\sqrt{d}}$. So the median of the gradient vanishes exponentially in $\sqrt{d}$ while its mean does "
+    "not; with scaling neither depends on $d$."
 )
 WEIGHTS = {"a": "vector[n]"}
 SOFTMAX = {"s": "vector[n]", "a": "vector[n] = softmax(s)"}
 HEATED = {"s": "vector[n]", "t": "positive", "a": "vector[n] = softmax(t s)"}
-# What the words name beside the symbols of the derivation.
-SAID = {
+# The symbols of the prose, besides those of the derivation.
+PROSE_SYMBOLS = {
     **SOFTMAX,
     "J": "matrix[n,n]",
     "q": "vector[d]",
@@ -36,7 +37,7 @@ KEYS = 16
 
 
 def drawn_sizes(generator, width: float, count: int, *, scaled: bool, keys: int = KEYS):
-    """Weights, top gaps and ‖J‖_F of `count` queries with standard normal keys of their own.
+    """Weights, top gaps and ‖J‖_F of `count` queries, each with its own standard normal keys.
 
     Given q, such scores are ‖q‖ times independent normals, and ‖q‖² is a chi-square: no vector need be drawn.
     """
@@ -154,19 +155,19 @@ def saturation(*, seed: int = 0, draws: int = 100_000, trials: int = 300, steps:
         *_at_random(seed, trials),
         *_in_training(seed, steps),
     )
-    return replace(stated(seed), evidence=evidence)
+    return replace(without_evidence(seed), evidence=evidence)
 
 
-def stated(seed: int = 0) -> Claim:
-    """The claim before anything was tried on it."""
+def without_evidence(seed: int = 0) -> Claim:
+    """The claim without its evidence, which takes time to compute."""
     return Claim(
         name="saturation",
         title="Saturation: what becomes of the gradient when scores are not scaled",
         statement=STATEMENT,
-        symbols=SAID,
+        symbols=PROSE_SYMBOLS,
         derivation=(*_jacobian(), *_norm(), *_bounds(), *_sharpening()),
         corrections=CORRECTIONS,
-        sources=("004 1a",),
+        sources=("saturation (a)",),
         figure=lambda: _figure(seed),
     )
 
@@ -259,7 +260,7 @@ def partitions(total: int, parts: int) -> Iterator[tuple[Fraction, ...]]:
 
 def _all_cases(norm=jacobian_norm, factor: int = 2) -> list[Evidence]:
     """Identity and bounds in fractions, for every weight vector of a grid."""
-    formula, sharp, document, slack, cases = Fraction(0), Fraction(0), Fraction(0), Fraction(10), 0
+    formula, sharp, published, slack, cases = Fraction(0), Fraction(0), Fraction(0), Fraction(10), 0
     for total, parts in ((12, 2), (12, 3), (10, 4), (7, 5)):
         for a in partitions(total, parts):
             cases += 1
@@ -267,7 +268,7 @@ def _all_cases(norm=jacobian_norm, factor: int = 2) -> list[Evidence]:
             size = norm(a)
             formula = max(formula, abs(size - (squares - 2 * cubes + squares**2)))
             sharp = max(sharp, size - (factor * (1 - most)) ** 2)
-            document = max(document, size - (parts * (1 - most)) ** 2)
+            published = max(published, size - (parts * (1 - most)) ** 2)
     near = Fraction(999, 1000)
     slack = 4 - jacobian_norm((near, 1 - near)) / (1 - near) ** 2
     return [
@@ -278,7 +279,7 @@ def _all_cases(norm=jacobian_norm, factor: int = 2) -> list[Evidence]:
             0.0,
         ),
         measured(r"$\|J\|_F \le 2 (1 - \max(a))$ there: the largest excess of the squares", float(sharp), 0.0),
-        measured(r"$\|J\|_F \le n (1 - \max(a))$, the document's bound, there", float(document), 0.0),
+        measured(r"$\|J\|_F \le n (1 - \max(a))$, the bound of the solution, there", float(published), 0.0),
         measured(
             r"no factor below 2 would do: $4 - (\frac{\|J\|_F}{1 - \max(a)})^2$ for the weights $(0.999, 0.001)$",
             float(slack),
@@ -296,7 +297,7 @@ def _differentiated(seed: int, keys: int = 7, heat: float = 1.0) -> list[Evidenc
     assert isinstance(found, torch.Tensor)
     a = torch.softmax(scores, 0)
     residual = float((found - (torch.diag(a) - torch.outer(a, a))).abs().max())
-    what = r"torch's own derivative of softmax against $\operatorname{diag}(a) - a a^T$"
+    what = r"torch's derivative of softmax against $\operatorname{diag}(a) - a a^T$"
     return [measured(what, residual, 8 * torch.finfo(a.dtype).eps)]
 
 
@@ -343,7 +344,7 @@ def _in_probability(seed: int, draws: int, width: float = 1024, draw=drawn_sizes
 
 
 def _at_random(seed: int, trials: int, width: int = 1024, factor: float = 2, scale: float = 1.0) -> list[Evidence]:
-    """The bound, and the median without scaling, for queries and keys as the document assumes them."""
+    """The bound, and the median without scaling, for standard normal queries and keys."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -407,33 +408,33 @@ def _figure(seed: int, trials: int = 200) -> str:
 
 CORRECTIONS = (
     Correction(
-        "004 1a",
+        "saturation (a)",
         r"For every $\epsilon$ a large enough $d$ makes the largest weight exceed $1 - \epsilon$.",
         r"For fixed $n$ this holds in probability, not surely: at $n = 16$, $d = 1024$, unscaled, $\max(a) < 0.99$ "
         r"with probability 0.23, and that probability falls only as $\frac{1}{\sqrt{d}}$, since the two best scores "
         "can be close.",
     ),
     Correction(
-        "004 1a",
+        "saturation (a)",
         r"$\|J\|_F^2 < n^2 \epsilon^2$, which grows with the number of keys.",
         r"Right, and a sharper bound has no $n$: "
         r"$\|J\|_F \le tr(J) = 1 - \|a\|^2 \le 2 (1 - \max(a)) < 2 \epsilon$. Its last step, written as 'at most', is "
         r"an equality: $\epsilon^2 + (n - 1) \epsilon^2 + n (n - 1) \epsilon^2 = n^2 \epsilon^2$.",
     ),
     Correction(
-        "004 1a",
+        "saturation (a)",
         "The Jacobian goes infinitely small, so gradients vanish.",
         r"The typical one does. The mean of $\|J\|_F$ falls only as $\frac{1}{\sqrt{d}}$, the gradient that reaches "
         r"$q$ is multiplied by keys of length $\sqrt{d}$, and its mean is larger without scaling than with it: rare "
         "near ties carry it. Medians vanish.",
     ),
     Correction(
-        "004 1a",
+        "saturation (a)",
         "The variance of $s_i$ is written as a sum of squares alone, with the key's index on the query's entry.",
         "The cross terms are there and vanish, as the claim on scores shows; the entry is $q_j$.",
     ),
     Correction(
-        "000 1, summary",
+        "scaling, summary",
         "Large scores may also give a very flat softmax.",
         r"$\frac{\partial a_i}{\partial t} = a_i (s_i - \sum_j a_j s_j)$ for scores $t s$: the best key's weight never "
         "falls as they grow.",

@@ -28,12 +28,12 @@ STATEMENT = (
     r"mean $\mu$, a vector, and covariance $\sigma^2 I_d$ for both that is $\|\mu\|^2$ and "
     r"$d \sigma^4 + 2 \sigma^2 \|\mu\|^2$; only where every component of $\mu$ is the same $m$ is it $d m^2$ and "
     r"$d \sigma^4 + 2 d \sigma^2 m^2$. With $\mu = 0$ and $\sigma = 1$ the variance is $d$, and $\frac{q^T k}{s}$ has "
-    r"variance 1 for $s = \sqrt{d}$ and for $s = -\sqrt{d}$ alone; $-\sqrt{d}$ turns the order of the keys round."
+    r"variance 1 for $s = \sqrt{d}$ and for $s = -\sqrt{d}$ alone; $-\sqrt{d}$ reverses the order of the keys."
 )
 SCALED = {**STANDARD, "s": "positive"}
 RANKED = {"z": "vector[n]", "d": "natural"}
-# What the words name beside the symbols of the derivation.
-SAID = {
+# The symbols of the prose, besides those of the derivation.
+PROSE_SYMBOLS = {
     **SCALAR_MEAN,
     **ANY_LAW,
     **VECTOR_MEAN,
@@ -57,19 +57,19 @@ def scores(*, seed: int = 0, samples: int = 60_000) -> Claim:
         *_confident(seed, samples),
         *_attended(seed),
     )
-    return replace(stated(seed), evidence=evidence)
+    return replace(without_evidence(seed), evidence=evidence)
 
 
-def stated(seed: int = 0) -> Claim:
-    """The claim before anything was tried on it."""
+def without_evidence(seed: int = 0) -> Claim:
+    """The claim without its evidence, which takes time to compute."""
     return Claim(
         name="scores",
         title="Scores: mean, variance, and why they are divided by √d",
         statement=STATEMENT,
-        symbols=SAID,
+        symbols=PROSE_SYMBOLS,
         derivation=(*_general(), *_vector_mean(), *_scalar_mean(), *_standard(), *_scaling(), *_shared_query()),
         corrections=CORRECTIONS,
-        sources=("000 1", "002 2", "003 1", "004 1a"),
+        sources=("scaling", "scaling-scalar", "saturation (a)"),
         figure=lambda: _figure(seed),
     )
 
@@ -82,7 +82,7 @@ def _general() -> list[Line]:
 
 def _vector_mean() -> list[Line]:
     return [
-        Line("E[q^T k]", r"what documents 000 and 003 ask first; $\mu$ is a vector", "", VECTOR_MEAN),
+        Line("E[q^T k]", r"the exercise `scaling`: $\mu$ is a vector", "", VECTOR_MEAN),
         Line(r"E[\sum_{i=1}^d q_i k_i]", "definition of the dot product"),
         Line(r"\sum_{i=1}^d E[q_i k_i]", "linearity of expectation"),
         Line(r"\sum_{i=1}^d E[q_i] E[k_i]", "independence of $q$ and $k$"),
@@ -106,7 +106,7 @@ def _vector_mean() -> list[Line]:
 
 def _scalar_mean() -> list[Line]:
     return [
-        Line("E[q^T k]", "document 002: every component has the same mean $m$", "", SCALAR_MEAN),
+        Line("E[q^T k]", "the exercise `scaling-scalar`: every component has the same mean $m$", "", SCALAR_MEAN),
         Line(r"\sum_{i=1}^d E[q_i] E[k_i]", "linearity and independence"),
         Line(r"\sum_{i=1}^d m^2", "the mean of every component is $m$"),
         Line("d m^2", "$d$ equal terms"),
@@ -127,8 +127,8 @@ def _standard() -> list[Line]:
         Line(r"E[(q^T k)^2]", "definition of variance; the mean is 0"),
         Line(
             r"\sum_{i=1}^d \sum_{j=1}^d E[q_i q_j] E[k_i k_j]",
-            r"squared out, and independence of $q$ and $k$: the terms with different $i$ and $j$, which document 004 "
-            "leaves out, are here",
+            r"squared out, and independence of $q$ and $k$: the terms with different $i$ and $j$, which the solution "
+            "of `saturation` leaves out, are here",
         ),
         Line(
             r"\sum_{i=1}^d E[q_i^2] E[k_i^2]",
@@ -154,7 +154,7 @@ def _scaling() -> list[Line]:
         Line("1", "a variance of $d$ over $d$"),
         Line(r"\operatorname{Var}(\frac{q^T k}{s})", r"$s = -\sqrt{d}$ gives the same variance", "", minus),
         Line("1", r"$(-\sqrt{d})^2$ is $d$ too"),
-        Line(r"\frac{q^T k}{s}", "but it turns every score round", "", minus),
+        Line(r"\frac{q^T k}{s}", "but it reverses the sign of every score", "", minus),
         Line(r"-\frac{q^T k}{\sqrt{d}}", "the sign moves"),
         Line(r"\frac{a_i}{a_j}", r"weights with $s = \sqrt{d}$", "", ranked),
         Line(r"e^{(z_i - z_j)/\sqrt{d}}", "the better key has the larger weight"),
@@ -280,7 +280,7 @@ def _confident(seed: int, samples: int, confidence: float = 0.99999, forgotten: 
 
 
 def _attended(seed: int, width: int = 11, keys: int = 13, weigh: Callable[..., Any] | None = None) -> list[Evidence]:
-    """What qkv does: 1/√d unless told otherwise, and a negative scale ranks the keys the other way round."""
+    """qkv.attention: the scale is 1/√d by default, and a negative scale reverses the order of the keys."""
     import torch
 
     import qkv
@@ -343,49 +343,49 @@ def _figure(seed: int) -> str:
 
 CORRECTIONS = (
     Correction(
-        "000 1a",
+        "scaling (a)",
         r"The first answer, $d$ times the square of $\mu$, takes $\mu$ for one number.",
         r"$\mu$ is a vector: $E[q^T k] = \sum_i \mu_i^2 = \|\mu\|^2$. It is $d m^2$ only where $\mu = m 1_d$, which is "
-        "how document 002 asks it.",
+        "what `scaling-scalar` asks.",
     ),
     Correction(
-        "000 1a",
+        "scaling (a)",
         r"The second answer says that the first would be right if $\mu$ were a scalar.",
         "A scalar mean has to be read as $m 1_d$ for the law to make sense; then the answer is $d m^2$, and the "
         r"variance gains $2 d \sigma^2 m^2$.",
     ),
     Correction(
-        "000 1",
-        r"Each component is written as normal with parameters $\mu$ and $\sigma$, beside a covariance $\sigma^2 I_d$.",
+        "scaling",
+        r"Each component is written as normal with parameters $\mu$ and $\sigma$, next to a covariance $\sigma^2 I_d$.",
         r"Component $i$ has mean $\mu_i$ and variance $\sigma^2$: the second parameter is a variance, and the mean has "
         "an index.",
     ),
     Correction(
-        "000 1, summary",
+        "scaling, summary",
         "Large scores are said to make softmax very peaked or very flat.",
         r"Scores that grow only sharpen it: ratios $\frac{a_i}{a_j} = e^{z_i - z_j}$ move away from 1. Small scores "
         "flatten it.",
     ),
     Correction(
-        "002 2c, 003 1c",
+        "scaling (c), scaling-scalar (c)",
         r"The variance of the scaled score is asked to be $\sigma = 1$.",
         r"A variance is a $\sigma^2$; the two agree because $\sigma = 1$, and for no other positive value.",
     ),
     Correction(
-        "002 2b, 003 1b",
+        "scaling (b), scaling-scalar (b)",
         "The products $q_i k_i$ are called independent for different $i$ without a reason.",
         r"They are because the components of $q$, and of $k$, are (covariance $\sigma^2 I_d$, normal). Uncorrelated "
         "components are enough for the variance; with other covariances it is "
         r"$tr(\Sigma_q \Sigma_k) + \mu_q^T \Sigma_k \mu_q + \mu_k^T \Sigma_q \mu_k$.",
     ),
     Correction(
-        "003 1c",
+        "scaling (c)",
         r"From $\frac{d}{s^2} = 1$ only $s = \sqrt{d}$ is drawn.",
-        r"$s = -\sqrt{d}$ solves it too: same variance, but every query would then prefer its worst key. Documents 000 "
-        "and 002 choose the positive root by convention; the order of the keys is the reason for that convention.",
+        r"$s = -\sqrt{d}$ solves it too: same variance, but every query would then prefer its worst key. The other "
+        "solutions choose the positive root by convention; the order of the keys is the reason for that convention.",
     ),
     Correction(
-        "004 1a",
+        "saturation (a)",
         "The square of a sum is written as the sum of squares, and the entry of $q$ carries the index of the key.",
         "The mean square of a score has cross terms $E[q_j q_l] E[k_j k_l]$; they vanish because components are "
         "independent with mean 0.",

@@ -1,5 +1,5 @@
-"""Similarities on the same data: their weights, how far apart they are, what softmax becomes as it cools, and from
-which length on sums over the keys are less work than a matrix of scores."""
+"""Similarities on the same data: their weights and differences, softmax as its temperature falls, and the length from
+which sums over the keys are less work than a matrix of scores."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ CLUSTERS, SPREAD = 3, 0.4
 def sample(kind: str, tokens: int, width: int, *, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values, each (tokens, width) in float64.
 
-    random: independent normal numbers. clustered: tokens of three kinds, one kind after the other; queries and keys of
-    one kind are alike. repeated: a sequence that is said twice; a query is its token and a key the token before it, so
-    that a query finds what came after its own token the last time, as induction heads do.
+    random: independent normal numbers. clustered: three clusters of tokens, one after the other; queries and keys of
+    one cluster are similar. repeated: a sequence twice; a query is its token and a key the token before it, so that
+    a query finds what followed its own token the last time, as induction heads do.
 
     >>> query, key, value = sample("repeated", 6, 4)
     >>> [float((query[2] - key[at]).norm()) for at in (0, 3)], bool((query[:3] == query[3:]).all())
@@ -46,16 +46,17 @@ def sample(kind: str, tokens: int, width: int, *, seed: int = 0) -> tuple[Tensor
         return centres[which] + SPREAD * normal(tokens), centres[which] + SPREAD * normal(tokens), normal(tokens)
     if kind == "repeated":
         period = -(-tokens // 2)
-        said = normal(period)[torch.arange(tokens) % period]
-        # The sequence goes round: before the first token stands the last of its period.
-        return said, said[(torch.arange(tokens) - 1) % period], said.clone()
+        sequence = normal(period)[torch.arange(tokens) % period]
+        # The sequence is periodic: the token before the first is the last of the period.
+        return sequence, sequence[(torch.arange(tokens) - 1) % period], sequence.clone()
     return normal(tokens), normal(tokens), normal(tokens)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One similarity beside another. `entropy` is of each row, in nats, nan where the weights are no distribution;
-    `weights_apart` and `out_apart` are the largest differences; `empty` counts rows whose similarities add to 0."""
+    """One similarity compared with another. `entropy`: of each row, in nats, nan where the weights are no distribution;
+    `weights_apart`, `out_apart`: the largest differences; `empty`: rows whose similarities sum to 0; `negative`:
+    negative weights."""
 
     weights: Tensor
     out: Tensor
@@ -75,7 +76,7 @@ def compared(
     mask: Mask | None = None,
     reference: str = "softmax",
 ) -> dict[str, Compared]:
-    """Each of the similarities on the same two-dimensional tensors, and its distance to the one named `reference`.
+    """Each similarity on the same two-dimensional tensors, and its distance to the one named `reference`.
 
     >>> q, k, v = sample("random", 5, 3)
     >>> found = compared(q, k, v, {"softmax": Softmax(), "argmax": Argmax()})
@@ -90,14 +91,14 @@ def compared(
     }
     if reference not in answers:
         raise OptionError(complaint("reference", repr(reference), f"one of {', '.join(answers)}"))
-    out_there, weights_there = answers[reference]
+    reference_out, reference_weights = answers[reference]
     return {
         name: Compared(
             weights,
             out,
             entropies(weights),
-            float((weights - weights_there).abs().max()),
-            float((out - out_there).abs().max()),
+            float((weights - reference_weights).abs().max()),
+            float((out - reference_out).abs().max()),
             int((weights == 0).all(-1).sum()),
             int((weights < 0).sum()),
         )
@@ -106,7 +107,7 @@ def compared(
 
 
 def entropies(weights: Tensor) -> Tensor:
-    """−Σ a ln a of each row; nan where weights are negative or all 0, and no distribution.
+    """−Σ a ln a of each row; nan where weights are negative or all 0.
 
     >>> import torch
     >>> entropies(torch.tensor([[0.5, 0.5], [1.0, 0.0], [1.5, -0.5], [0.0, 0.0]]))
@@ -119,7 +120,7 @@ def entropies(weights: Tensor) -> Tensor:
 
 
 def median(values: Tensor) -> float:
-    """The middle one, or the mean of the two in the middle.
+    """The median: of an even number of values, the mean of the middle two.
 
     >>> import torch
     >>> median(torch.tensor([[4.0, 1.0], [2.0, 8.0]]))
@@ -132,8 +133,8 @@ def median(values: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Cooled:
-    """A temperature, and how far softmax is from argmax: the largest |difference of weights| of all rows, the median of
-    the rows, and the bounds that the gaps give the median."""
+    """The distance of softmax from argmax at one temperature: the largest |difference of weights| of all rows, the
+    median over rows, and the bounds of that median by the gaps."""
 
     temperature: float
     apart: float
@@ -144,8 +145,8 @@ class Cooled:
 
 @dataclass(frozen=True)
 class Cooling:
-    """`gap`: how far the best key leads the second, in the row where it does so least (inf: no row has a second), and
-    `tied` rows in which it does not lead at all."""
+    """`gap`: the smallest difference between the best and the second score of a row (inf: no row has two keys);
+    `tied`: the number of rows where it is 0."""
 
     gap: float
     tied: int
@@ -153,7 +154,7 @@ class Cooling:
 
 
 def cooling(query: Tensor, key: Tensor, temperatures: Sequence[float], *, mask: Mask | None = None) -> Cooling:
-    """softmax(q·k / (τ√width)) on its way to argmax as the temperature τ falls.
+    """softmax(q·k / (τ√width)) compared with argmax as the temperature τ falls.
 
     With a gap Δ to the second best of n scores, 1/(1 + e^(Δ/τ)) ≤ 1 − max(a) ≤ (n − 1)e^(−Δ/τ) (see `argmax`), in
     every row, and so for the medians of the three. Rows that tie go to the average of the tied keys instead.
@@ -171,7 +172,7 @@ def cooling(query: Tensor, key: Tensor, temperatures: Sequence[float], *, mask: 
     keys = key.shape[-2]
     values = torch.eye(keys, dtype=query.dtype)
     chosen = attention(query, key, values, similarity=Argmax(), mask=mask)
-    # Which keys a row may see, and how it scores them: softmax's own words for both.
+    # A query of zeros gives each visible key a weight above 0.
     seen = attention(query * 0, key, values, similarity=Softmax(), mask=mask) > 0
     scores = (query @ key.T / root).masked_fill(~seen, -math.inf)
     best = scores.topk(min(2, keys)).values
@@ -190,7 +191,7 @@ def cooling(query: Tensor, key: Tensor, temperatures: Sequence[float], *, mask: 
 
 @dataclass(frozen=True)
 class Approximated:
-    """So many random features, and how far their weights are from softmax's: in one draw, and the median of several."""
+    """The distance of random-feature weights from softmax's: in one draw, and the median of several."""
 
     features: int
     apart: float
@@ -207,8 +208,8 @@ def approximated(
     draws: int = 5,
     mask: Mask | None = None,
 ) -> list[Approximated]:
-    """The largest |weight of positive random features − weight of softmax|, over the number of features; draws are
-    those of `seed` and of the seeds after it.
+    """The largest |weight of positive random features − weight of softmax|, for each number of features; the draws
+    use `seed` and the seeds after it.
 
     >>> q, k, v = sample("random", 6, 4)
     >>> few, many = approximated(q, k, [4, 4096])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from qkv.errors import OptionError, complaint
+from qkv.errors import MissingExtra, OptionError, complaint
 
 try:
     from anyio import CapacityLimiter
@@ -21,7 +21,7 @@ try:
     from inspect_ai.scorer import Metric, SampleScore, Score, Scorer, Target, grouped, metric, scorer
     from inspect_ai.solver import Generate, Solver, TaskState, solver
 except ModuleNotFoundError as error:
-    raise OptionError(complaint("qkv.tutor", "no inspect-ai", "the extra", "pip install 'qkv[tutor]'")) from error
+    raise MissingExtra("qkv.tutor.inspect_task", "inspect-ai", "grading") from error
 
 from qkv.problems import named, names
 from qkv.tutor.dialogue import CORRECTIONS, Dialogue, check_counts, opening

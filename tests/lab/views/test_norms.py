@@ -144,6 +144,6 @@ def test_the_program_prints_the_numbers_of_the_page(norm: str, mode: str) -> Non
     assert lines[:2] == [" ".join(map(str, row)) for row in rows]
     assert lines[2] == str(result["slopes"])
     for each in result["normalised"]:
-        assert f"length={each['length']!r}, said={each['said']!r}" in lines[3]
+        assert f"length={each['length']!r}, predicted={each['said']!r}" in lines[3]
     assert found.html.count('class="moved"') == 2 * result["moved_count"]
     assert ("stored mean" in found.html) == (result["stored"] is not None)

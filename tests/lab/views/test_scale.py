@@ -99,7 +99,7 @@ def test_medians_by_vectors_and_attention():
     key = 0.5 + 0.8 * torch.randn(count, 8, 16, generator=seeded, dtype=torch.float64)
     for side, scale in (("plain", 1.0), ("scaled", None)):
         weights = qkv.attention(
-            query, key, key, similarity=qkv.Softmax(scale=scale), form="dense", return_weights=True
+            query, key, key, similarity=qkv.Softmax(scale=scale), backend="reference", return_weights=True
         )[-1][:, 0]
         below = float((weights.amax(1) < result["sizes"][side]["most"][1]).double().mean())
         assert abs(below - 0.5) < 4.5 * 0.5 * math.sqrt(1 / DRAWS + 1 / count)

@@ -110,7 +110,7 @@ def test_weights_add_up_and_are_limited() -> None:
     assert outer.head.weight == 5
     heavy = atom(Head("name", "w", (), "real", (), 999))
     assert closed("exp", [heavy])[0].head.weight == 1000
-    with pytest.raises(TooLarge, match="too much stands inside"):
+    with pytest.raises(TooLarge, match="one function contains too many terms"):
         closed("exp", [multiply(heavy, X)])
 
 

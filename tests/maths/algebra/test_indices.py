@@ -6,8 +6,19 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.algebra.indices import Scope, all_places, condition, delta, entry, place_of, places_of, scope_of
-from qkv.maths.algebra.monomials import LESS, NotNormal, TooLarge, add, atom, number, subtract
+from qkv.maths.algebra.functions import power
+from qkv.maths.algebra.indices import (
+    Scope,
+    all_places,
+    condition,
+    delta,
+    entry,
+    place_of,
+    places_of,
+    scope_of,
+    size_poly,
+)
+from qkv.maths.algebra.monomials import LESS, Head, NotNormal, TooLarge, add, atom, multiply, number, scale, subtract
 from qkv.maths.algebra.normal import is_zero, normal, same
 from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import (
@@ -33,7 +44,10 @@ NAMES = {
     "phi": "map vector[d] -> vector[f]", "pair": "map vector[d], vector[d] -> scalar", "z": "nonnegative",
     "g": "map matrix[d,d] -> matrix[d,d]", "r": "matrix[1,d]", "o": "vector[n] = x s", "T": "matrix[3,3]",
 }  # fmt: skip
+
+
 POINTED = {**NAMES, "i": "index[d]", "j": "index[d]", "k": "index[3]"}
+
 
 PROVED = {
     "products of matrices and vectors": [
@@ -132,6 +146,7 @@ PROVED = {
         ("u_{n+1}", "u_{1+n}"),
     ],
 }  # fmt: skip
+
 
 UNPROVED = [
     ("(u v^T)_{ij}", "u_j v_i"),
@@ -309,3 +324,137 @@ def test_sums_under_several_conditions() -> None:
     body = parse("x", NAMES)
     for signs, count in (((("<", i, j),), 6), ((("!=", i, j), (">=", i, j)), 6), ((("=", i, j), ("<", i, j)), 0)):
         assert normal(Sum((), (i, j), body, conditions=signs)) == normal(parse(f"{count} x", NAMES))
+
+
+SCOPE_NAMES = {
+    "x": "scalar", "s": "vector[n]", "K": "matrix[n,d/h]", "n": "natural", "y": "scalar = x^2", "z": "scalar = y + 1",
+    "mu": "vector[n]", "Sigma": "matrix[n,n]", "q": "random vector[n] ~ N(mu, Sigma)",
+    "r": "vector[n] = q + s", "phi": "map vector[e] -> vector[f]", "v": "vector[e]", "g": "natural = 2 n",
+}  # fmt: skip
+
+
+N, D, H = (atom(Head("name", name, (), "natural")) for name in "ndh")
+
+
+def test_names_of_sizes_are_naturals() -> None:
+    assert scope_of(parse("s", SCOPE_NAMES)).naturals == {"n"}
+    assert scope_of(parse("K", SCOPE_NAMES)).naturals == {"n", "d", "h"}
+    assert scope_of(parse(r"\phi(v)", SCOPE_NAMES)).naturals == {"e", "f"}
+    assert scope_of(parse(r"\sum_{i=1}^{n} i", {"n": "natural"})).naturals == {"n"}
+    assert scope_of(parse("x", SCOPE_NAMES)).naturals == set()
+    assert scope_of(parse("x", SCOPE_NAMES), parse("s", SCOPE_NAMES)).naturals == {"n"}
+
+
+def test_definitions_and_laws_are_gone_through() -> None:
+    scope = scope_of(parse("z + r_1", SCOPE_NAMES))
+    assert set(scope.definitions) == {"z", "y", "r"}
+    assert set(scope.laws) == {"q"}
+    assert scope.symmetric == {"Sigma"}
+    assert scope.naturals == {"n"}
+    assert scope_of(parse("s_1", SCOPE_NAMES)).laws == {}
+
+
+def test_scopes_inside_each_other() -> None:
+    scope = Scope(naturals={"n"})
+    inner = scope.within({"i": ("o", 1)}).within({"j": ("c", 2)})
+    assert inner.bound == {"i": ("o", 1), "j": ("c", 2)}
+    assert inner.within({"i": ("c", 3)}).bound == {"i": ("c", 3), "j": ("c", 2)}
+    assert inner.outside().bound == {}
+    assert inner.naturals == inner.outside().naturals == {"n"}
+    held = inner.keeping("x").holding("y")
+    assert held.kept_names == {"x", "y"}
+    assert held.bound == inner.bound
+    assert scope.bound == {}
+
+
+@pytest.mark.parametrize(
+    ("size", "poly"),
+    [
+        (3, number(3)),
+        ("n", N),
+        ("n+1", add(N, number(1))),
+        ("n-2", add(N, number(-2))),
+        ("2*n", scale(N, 2)),
+        ("d/h", multiply(D, power(H, -1))),
+        ("n^2", multiply(N, N)),
+        ("n*d/2", scale(multiply(N, D), Fraction(1, 2))),
+        (0, {}),
+    ],
+)
+def test_sizes(size: int | str, poly: dict) -> None:
+    assert size_poly(size, Scope()) == poly
+
+
+def test_sizes_that_are_defined_are_what_they_stand_for() -> None:
+    scope = scope_of(parse("g", SCOPE_NAMES))
+    assert size_poly("g", scope) == scale(N, 2)
+    assert size_poly("g+n", scope) == scale(N, 3)
+    with pytest.raises(NotNormal, match="cannot be read"):
+        size_poly("n+", Scope())
+
+
+PRODUCT_NAMES = {
+    "s": "vector[n]", "w": "vector[m]", "t": "vector[3]", "x": "scalar", "p": "positive", "n": "natural",
+    "m": "natural", "A": "matrix[n,n]",
+}  # fmt: skip
+
+
+PRODUCTS_PROVED = {
+    "what is plain": [
+        (r"\prod_{i=1}^n 2", "2^n"),
+        (r"\prod_{i=1}^n p", "p^n"),
+        (r"\prod_{i=1}^n (x + 1)", "(x + 1)^n"),
+        (r"\prod_{i=1}^n \exp(s_i x)", r"\exp(x \sum_i s_i)"),
+        (r"\prod_{i=1}^n \exp(s_i)^2", r"\exp(2\sum_i s_i)"),
+        (r"\prod_{i=1}^n \frac{1}{\exp(s_i)}", r"\exp(-\sum_i s_i)"),
+        (r"\prod_{i=1}^n (3 p^2 \exp(s_i))", r"3^n p^{2n} \exp(\sum_i s_i)"),
+        (r"\prod_{i=1}^n (s_i + 1)", r"\prod_{j=1}^n (1 + s_j)"),
+        (r"\prod_{i=1}^n s_i^2", r"(\prod_{i=1}^n s_i)^2"),
+        (r"\prod_{i=1}^n (x s_i)", r"x^n \prod_{i=1}^n s_i"),
+        (r"\prod_{i=1}^n (-2 s_i)", r"(-2)^n \prod_i s_i"),
+        (r"\prod_{i=1}^n \frac{1}{s_i}", r"1/\prod_i s_i"),
+        (r"\prod_{i=1}^n \sqrt{s_i}", r"\prod_i s_i^{1/2}"),
+        (r"\prod_{i=1}^n \sqrt{\exp(s_i)}", r"\exp(\sum_i s_i/2)"),
+        (r"\prod_{i=1}^n |s_i|^{1/2}", r"\sqrt{\prod_i |s_i|}"),
+        (r"|\prod_{i=1}^n (s_i^2 + 1)|", r"\prod_{i=1}^n (1 + s_i^2)"),
+        (r"\prod_{i=1}^n A_{ij}", r"\prod_{k=1}^n A_{kj}"),
+        (r"\prod_{i=1}^3 t_i", "t_1 t_2 t_3"),
+        (r"\prod_{i=1}^4 i", "24"),
+        (r"\prod_{i=1}^{12} x", "x^{12}"),
+        (r"\prod_{i=1}^{13} x", "x^{13}"),
+        (r"\prod_{i=1}^3 \prod_{j=1}^2 (t_i + j)", "(t_1 + 1)(t_1 + 2)(t_2 + 1)(t_2 + 2)(t_3 + 1)(t_3 + 2)"),
+        (r"\prod_{1 \le i < j \le 3} (t_i - t_j)", "(t_1 - t_2)(t_1 - t_3)(t_2 - t_3)"),
+        (r"\prod_{1 \le i \le j \le 2} (x + i + j)", "(x + 2)(x + 3)(x + 4)"),
+        (r"\prod_{i=1}^n \prod_{j=1}^2 s_i", r"\prod_{i=1}^n s_i^2"),
+        (r"\prod_{i=1}^2 \prod_{j=1}^n (i s_j)", r"2^n \prod_j s_j^2"),
+    ],
+}  # fmt: skip
+
+
+PRODUCTS_UNPROVED = [
+    (r"\prod_{i=1}^n (s_i + 1)", r"\prod_{j=1}^n (2 + s_j)"),
+    (r"\prod_{i=1}^n s_i", r"\prod_{j=1}^n s_j^2"),
+    (r"\prod_{i=1}^n s_i", r"\prod_{j=1}^m w_j"),
+    (r"\prod_{i=1}^n (x s_i)", r"x \prod_{i=1}^n s_i"),
+    (r"\prod_{i=1}^n (-s_i)", r"-\prod_i s_i"),
+    (r"\prod_{i=1}^n x", r"\prod_{i=1}^m x"),
+    (r"|\prod_{i=1}^n s_i|", r"\prod_{i=1}^n s_i"),
+    (r"\prod_{i=1}^n A_{ij}", r"\prod_{i=1}^n A_{ji}"),
+    (r"\prod_{i=1}^n (s_i + 1)", r"\prod_{i=1}^n s_i + 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("topic", PRODUCTS_PROVED)
+def test_products(topic: str) -> None:
+    for left, right in PRODUCTS_PROVED[topic]:
+        assert same(parse(left, PRODUCT_NAMES), parse(right, PRODUCT_NAMES)), (left, right)
+
+
+def test_what_is_not_so_is_not_proved_in_products() -> None:
+    for left, right in PRODUCTS_UNPROVED:
+        assert not same(parse(left, PRODUCT_NAMES), parse(right, PRODUCT_NAMES)), (left, right)
+
+
+def test_a_long_product_under_a_condition_has_no_normal_form() -> None:
+    with pytest.raises(NotNormal, match="only when it is written out"):
+        normal(parse(r"\prod_{i \ne j} (s_i - s_j)", PRODUCT_NAMES))

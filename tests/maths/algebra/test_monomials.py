@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from fractions import Fraction
+from itertools import combinations, permutations
 
 import pytest
 
-from qkv.maths.algebra.functions import exponential
+from qkv.maths.algebra.functions import exponential, power
 from qkv.maths.algebra.heads import closed
 from qkv.maths.algebra.monomials import (
     DELTA,
@@ -15,30 +17,50 @@ from qkv.maths.algebra.monomials import (
     Factor,
     Head,
     Monomial,
+    Poly,
+    TooLarge,
     add,
     atom,
     bind,
+    budget,
     build,
+    canonical,
+    clearing_factor,
     constant,
     freeze,
     fresh,
+    has_root,
     indices_of,
     is_stale,
+    least_order,
     multiply,
+    note_root,
     number,
     outputs,
     power_sum,
     rename,
+    rename_factor,
+    root_count,
     scale,
+    spend,
     subtract,
     times,
     unbind,
+    vanishes,
 )
 
 HERE, THERE, OPEN = ("f", "i"), ("f", "j"), ("o", -7)
+
+
 X, Y = (atom(Head("name", name)) for name in "xy")
+
+
 V, W, A = Head("name", "v"), Head("name", "w"), Head("name", "A")
+
+
 N = atom(Head("name", "n", (), "natural"))
+
+
 SIZE = freeze(N)
 
 
@@ -193,3 +215,196 @@ def test_zero_powers_vanish() -> None:
     assert atom(Head("name", "x"), (), 0) == number(1)
     assert build(Fraction(1), [Factor(V, (HERE,)), Factor(V, (HERE,), Fraction(-1))], {}) == number(1)
     assert Monomial() == UNIT
+
+
+S = Head("name", "S", symmetry=((0, 1), (1, 0)))
+
+
+SIZE_N, SIZE_M = (((Monomial((Factor(Head("name", name, (), "natural")),)), Fraction(1)),) for name in "nm")
+
+
+FREE = ("f", "i")
+
+
+def at(head: Head, *places: int, power: int = 1) -> Factor:
+    return Factor(head, tuple(("b", place) for place in places), Fraction(power))
+
+
+PRODUCTS = [
+    ([at(A, 0, 1), at(V, 0), at(W, 1)], 2),
+    ([at(A, 0, 1), at(A, 1, 0)], 2),
+    ([at(A, 0, 1), at(A, 1, 2), at(A, 2, 0)], 3),
+    ([at(A, 0, 1), at(A, 1, 2), at(A, 2, 3)], 4),
+    ([at(S, 0, 1), at(S, 1, 2), at(V, 2)], 3),
+    ([at(S, 0, 1), at(S, 1, 2), at(S, 2, 3), at(S, 3, 0)], 4),
+    ([at(V, 0), at(V, 1), at(V, 2, power=2)], 3),
+    ([at(V, 0), at(W, 1), at(A, 2, 2)], 3),
+    (
+        [
+            Factor(A, (("b", 0), FREE)),
+            Factor(A, (FREE, ("b", 1))),
+            at(V, 0),
+            at(V, 1),
+        ],
+        2,
+    ),
+    ([at(A, 0, 1), at(A, 0, 1, power=2)], 2),
+]
+
+
+@pytest.mark.parametrize(("factors", "count"), PRODUCTS)
+def test_any_names_of_bound_indices_give_the_same_product(factors: list[Factor], count: int) -> None:
+    sizes = dict.fromkeys(range(count), SIZE_N)
+    wanted = canonical([f._replace(slots=least_order(f.head, f.slots)) for f in factors], sizes)
+    draw = random.Random(count)
+    for order in permutations(range(count)):
+        moved = [rename_factor(factor, {("b", k): ("b", order[k]) for k in range(count)}) for factor in factors]
+        moved = [f._replace(slots=least_order(f.head, f.slots)) for f in moved]
+        draw.shuffle(moved)
+        assert canonical(moved, sizes) == wanted
+    assert sorted(ix[1] for f in wanted.factors for ix in set(f.slots) if ix[0] == "b")
+    assert {ix[1] for f in wanted.factors for ix in f.slots if ix[0] == "b"} == set(range(count))
+    assert wanted.sizes == (SIZE_N,) * count
+
+
+def test_products_that_differ_stay_apart() -> None:
+    forms = [canonical(factors, dict.fromkeys(range(count), SIZE_N)) for factors, count in PRODUCTS]
+    assert len(set(forms)) == len(forms)
+    two = {0: SIZE_N, 1: SIZE_N}
+    assert canonical([at(A, 0, 1), at(V, 0)], two) != canonical([at(A, 0, 1), at(V, 1)], two)
+    assert canonical([at(S, 0, 1), at(V, 0)], two) == canonical([at(S, 0, 1), at(V, 1)], two)
+    assert canonical([at(A, 0, 1, power=2), at(A, 1, 0)], two) != canonical([at(A, 0, 1, power=2), at(A, 0, 1)], two)
+    three = dict.fromkeys(range(3), SIZE_N)
+    ring, fan = (
+        [at(A, 0, 1), at(A, 1, 2), at(A, 2, 0)],
+        [at(A, 0, 1), at(A, 1, 2), at(A, 0, 2)],
+    )
+    assert canonical(ring, three) != canonical(fan, three)
+
+
+def test_sizes_go_with_their_indices() -> None:
+    one = canonical([at(V, 0), at(W, 1)], {0: SIZE_N, 1: SIZE_M})
+    assert one == canonical([at(V, 1), at(W, 0)], {0: SIZE_M, 1: SIZE_N})
+    assert one != canonical([at(V, 0), at(W, 1)], {0: SIZE_M, 1: SIZE_N})
+    assert sorted(one.sizes) == sorted((SIZE_N, SIZE_M))
+    pair = canonical([at(A, 0, 1)], {0: SIZE_N, 1: SIZE_M})
+    assert pair == canonical([at(A, 1, 0)], {0: SIZE_M, 1: SIZE_N})
+    assert pair != canonical([at(A, 0, 1)], {0: SIZE_M, 1: SIZE_N})
+
+
+def test_without_bound_indices_factors_are_only_sorted() -> None:
+    factors = [Factor(W, (FREE,)), Factor(A, (FREE, FREE)), Factor(V)]
+    assert canonical(factors, {}) == Monomial(tuple(sorted(factors)))
+    assert canonical([*factors, at(V, 0)], {0: SIZE_N}).factors[:3] == tuple(sorted(factors))
+
+
+def test_the_least_order_of_slots() -> None:
+    i, j = ("f", "i"), ("f", "j")
+    assert least_order(S, (j, i)) == (i, j) == least_order(S, (i, j))
+    assert least_order(A, (j, i)) == (j, i)
+    assert rename_factor(Factor(A, (i, j)), {i: j}) == Factor(A, (j, j))
+    assert rename_factor(Factor(V), {i: j}) == Factor(V)
+    assert Head("name") == Head("name", "", (), "real", (), 1)
+    assert Factor(V) == Factor(V, (), Fraction(1))
+
+
+def test_what_has_too_many_symmetries_is_given_up() -> None:
+    alike = [at(S, i, j) for i, j in combinations(range(7), 2)]
+    with pytest.raises(TooLarge, match="too many ways to name"):
+        canonical(alike, dict.fromkeys(range(7), SIZE_N))
+
+
+def test_ties_that_are_tried_are_paid_for() -> None:
+    ring = [at(A, k, (k + 1) % 6) for k in range(6)]
+    sizes = dict.fromkeys(range(6), SIZE_N)
+    with budget(6), pytest.raises(TooLarge):
+        canonical(ring, sizes)
+    with budget(7):
+        canonical(ring, sizes)
+
+
+Z = atom(Head("name", "z"))
+
+
+def over(*names: Poly, times: int = 1) -> Poly:
+    return power(add(*names), -times)
+
+
+@pytest.mark.parametrize(
+    ("poly", "zero"),
+    [
+        ({}, True),
+        (number(1), False),
+        (X, False),
+        (add(multiply(X, over(X, Y)), multiply(Y, over(X, Y)), number(-1)), True),
+        (add(multiply(X, over(X, Y)), multiply(Y, over(X, Y)), number(1)), False),
+        (add(multiply(X, X, over(X, Y, times=2)), scale(multiply(Y, Y, over(X, Y, times=2)), -1),
+             scale(multiply(X, over(X, Y)), -1), multiply(Y, over(X, Y))), True),
+        (add(over(X, Y), over(X, scale(Y, -1)), scale(multiply(X, over(X, Y), over(X, scale(Y, -1))), -2)), True),
+        (add(over(X, Y), over(Y, Z), scale(multiply(add(X, Z), over(X, Y), over(Y, Z)), -1)), False),
+        (add(over(X, Y), scale(over(Y, Z), -1), multiply(add(X, scale(Z, -1)), over(X, Y), over(Y, Z))), True),
+    ],
+)  # fmt: skip
+def test_denominators_are_cleared(poly: Poly, zero: bool) -> None:
+    assert vanishes(poly) is zero
+
+
+def test_the_denominator_is_the_lowest_power() -> None:
+    assert clearing_factor(add(X, Y)) is None
+    assert clearing_factor(power(add(X, Y), Fraction(1, 2))) is None
+    assert clearing_factor(power(X, -1)) is None
+    found = clearing_factor(add(over(X, Y), over(X, Y, times=3), X))
+    assert found is not None
+    assert found.exponent == 3
+    assert found.head.kind == "sum"
+    half = clearing_factor(power(add(X, Y), Fraction(-1, 2)))
+    assert half is not None
+    assert half.exponent == Fraction(1, 2)
+
+
+HEAD = Head("name", "x")
+
+
+def test_a_budget_is_spent() -> None:
+    with budget(3):
+        spend()
+        spend(2)
+        with pytest.raises(TooLarge, match="too large to be brought to its normal form"):
+            spend(1)
+    spend(10**9)
+
+
+def test_a_budget_inside_another_counts_on_its_own() -> None:
+    with budget(2):
+        with budget(5):
+            spend(5)
+        spend(2)
+        with pytest.raises(TooLarge):
+            spend()
+
+
+def test_roots_are_remembered_at_their_indices() -> None:
+    assert not has_root(HEAD, ())
+    note_root(HEAD, ())
+    assert not has_root(HEAD, ())
+    with budget():
+        assert root_count() == 0
+        note_root(HEAD, ())
+        note_root(HEAD, (("f", "i"),))
+        note_root(HEAD, (("c", 1), ("v", "n")))
+        note_root(HEAD, (("b", 0),))
+        note_root(HEAD, (("f", "i"), ("p", 0)))
+        assert has_root(HEAD, ())
+        assert has_root(HEAD, (("f", "i"),))
+        assert not has_root(HEAD, (("f", "j"),))
+        assert not has_root(HEAD, (("b", 0),))
+        assert not has_root(HEAD, (("f", "i"), ("p", 0)))
+        assert root_count() == 3
+        note_root(HEAD, (("o", 4),))
+        assert has_root(HEAD, (("o", 4),))
+        assert root_count() == 3
+        with budget():
+            assert not has_root(HEAD, ())
+        assert has_root(HEAD, ())
+    assert not has_root(HEAD, ())
+    assert root_count() == 0

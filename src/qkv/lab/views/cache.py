@@ -87,8 +87,8 @@ def _way(way: str, sizes: dict[str, Any], tokens: int, machine: Any, chosen: boo
         "name": way,
         "chosen": chosen,
         "kv_heads": found.kv_heads,
-        "held": found.held,
-        "scales": found.scales,
+        "held": found.cache_bytes,
+        "scales": found.scale_bytes,
         "read": step.read,
         "written": step.written,
         "flops": step.flops,
@@ -127,10 +127,10 @@ def _measured(way: str, sizes: dict[str, Any], tokens: int, ways: list[dict[str,
     return {
         "way": way,
         "steps": len(timed.seconds),
-        "seconds": timed.middle,
+        "seconds": timed.median,
         "low": low,
         "high": high,
-        "speed": counted["flops"] / timed.middle,
+        "speed": counted["flops"] / timed.median,
         "nbytes": timed.nbytes,
         "counted": counted["held"],
         "ratio": timed.nbytes / counted["held"] if counted["held"] else None,
@@ -180,7 +180,7 @@ def python(state: State) -> str:
         f"for way in {VARIANTS!r}:\n"
         "    found = past(way, **sizes)\n"
         "    step = found.step\n"
-        "    print(way, found.held, found.scales, step.read, step.written, step.flops, step.intensity)\n"
+        "    print(way, found.cache_bytes, found.scale_bytes, step.read, step.written, step.flops, step.intensity)\n"
         '    print(way, "by the roofline", seconds_by_roofline(step, "here"))\n'
     )
     if not state["measure"]:
@@ -189,7 +189,7 @@ def python(state: State) -> str:
     return program + (
         "\nfrom qkv.profiling.decode import time_steps\n\n"
         f"timed = time_steps({way!r}, **sizes)\n"
-        "print(timed.nbytes, timed.middle)\n"
+        "print(timed.nbytes, timed.median)\n"
     )
 
 

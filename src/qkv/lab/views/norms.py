@@ -45,14 +45,14 @@ def given(state: State) -> list[list[float]]:
 
 
 def compute(state: State, work: Work) -> Result:
-    from ...theory.normalisation import drag
+    from ...theory.normalisation import change_input
 
     x, (row, column) = given(state), place(state)
     if (largest := max(abs(entry) for line in x for entry in line)) > LARGEST:
         raise WrongField("x", complaint("x", f"an entry of size {largest:g}", f"entries from -{LARGEST} to {LARGEST}"))
     if state["norm"] == "batch" and training(state) and len(x) < 2:
         raise WrongField("x", complaint("x", "one vector", "two or more", "over a batch of one there is no spread"))
-    moved = drag(
+    moved = change_input(
         x,
         row,
         column,
@@ -88,7 +88,7 @@ def compute(state: State, work: Work) -> Result:
         "expected": expected,
         "said": said(state, len(x[0])),
         "normalised": [
-            {"mean": each.mean, "sigma": each.sigma, "length": each.length, "said": each.said}
+            {"mean": each.mean, "sigma": each.sigma, "length": each.length, "said": each.predicted}
             for each in moved.normalised
         ],
         "stored": None if moved.stored is None else {"mean": moved.stored[0], "variance": moved.stored[1]},
@@ -116,10 +116,10 @@ def pictures(state: State, result: Result) -> dict[str, str]:
 def _said() -> dict[str, str]:
     """What the claim says, and its derivations by name: the same for every state."""
     from ...theory.claim import correction_items, derivation_chains, statement_blocks
-    from ...theory.normalisation import stated
+    from ...theory.normalisation import without_evidence
     from ..markup import blocks_html
 
-    claim = stated()
+    claim = without_evidence()
     layer, batch, stored, *_, without_eps, with_eps = derivation_chains(claim)
     blocks = {
         "statement": statement_blocks(claim),
@@ -143,9 +143,9 @@ def python(state: State) -> str:
     }
     said = "".join(f", {name}={value}" for name, value in options.items())
     return (
-        "from qkv.theory.normalisation import drag\n\n"
+        "from qkv.theory.normalisation import change_input\n\n"
         f"x = {given(state)}\n"
-        f"moved = drag(x, {row}, {column}, {state['delta']}{said})\n"
+        f"moved = change_input(x, {row}, {column}, {state['delta']}{said})\n"
         "for before, after, change in zip(moved.before, moved.after, moved.difference):\n"
         "    print(before, after, change)\n"
         f"print([[entry[{row}][{column}] for entry in line] for line in moved.jacobian])\n"

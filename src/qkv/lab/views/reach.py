@@ -191,10 +191,10 @@ def _growth(state: State, result: Result) -> str:
 def _said() -> dict[str, str]:
     """What the claim says: the same for every state."""
     from ...theory.claim import correction_items, derivation_block, statement_blocks
-    from ...theory.reach import stated
+    from ...theory.reach import without_evidence
     from ..markup import blocks_html
 
-    claim = stated()
+    claim = without_evidence()
     return {
         "statement": blocks_html(statement_blocks(claim)),
         "derivation": blocks_html([derivation_block(claim)]),

@@ -14,8 +14,8 @@ from ...render.layout import relation
 from ...render.to_html import inline
 from ...theory.claim import Claim, prose_of
 from ...theory.claim import Line as ClaimLine
-from ...theory.saturation import stated as saturation
-from ...theory.scores import stated as scores
+from ...theory.saturation import without_evidence as saturation
+from ...theory.scores import without_evidence as scores
 from ..fields import Choice, Number, State
 from ..view import Result, View, Work
 

@@ -1,1 +1,1 @@
-"""Normal forms by index notation: sums of monomials with canonically named indices."""
+"""Normal forms in index notation: sums of monomials whose bound indices have canonical names."""

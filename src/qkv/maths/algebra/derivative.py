@@ -1,4 +1,4 @@
-"""Which names a head holds, and putting something else in place of a name."""
+"""Derivatives of sums of monomials with respect to one component of a name."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def names_of_head(head: Head) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def averaged_names(head: Head) -> frozenset[str]:
-    """The random names that the expectations in a head are over: it depends on the laws of these."""
+    """The random names that the expectations in a head average over; the head depends on their laws."""
     inner = heads_within(head)
     found = frozenset().union(*map(averaged_names, inner))
     return found.union(*map(random_names, inner)) if head.kind == "expect" else found
 
 
 def replace_name(poly: Poly, name: str, value: Callable[[tuple[Ix, ...]], Poly]) -> Poly:
-    """The sum with value(slots) in place of each component of `name`."""
+    """The sum with each component of `name` replaced by value(slots)."""
     parts = []
     for monomial, coefficient in poly.items():
         factors, opens = unbind(monomial)
@@ -65,20 +65,20 @@ def replace_name(poly: Poly, name: str, value: Callable[[tuple[Ix, ...]], Poly])
     return add(*parts)
 
 
-# Constant almost everywhere.
+# Functions that are constant almost everywhere.
 STEP_FUNCTIONS = frozenset({"sign", "argmax", "less", "delta", "place"})
 
 
 @dataclass(frozen=True)
 class Target:
-    """One component of a name, and the random names whose laws mention that name."""
+    """One component of a name, and the random names whose laws contain that name."""
 
     name: str
     slots: tuple[Ix, ...]
     random: frozenset[str]
 
     def moves(self, head: Head) -> bool:
-        """Whether a head may depend on it."""
+        """Whether a head may depend on the target."""
         return self.name in names_of_head(head) or not self.random.isdisjoint(averaged_names(head))
 
 
@@ -103,17 +103,17 @@ def derivative(node: t.Derivative, at: tuple[Ix, ...], scope: Scope) -> Poly:
         raise NotNormal("nothing is differentiated by a size")
     _refuse_average(node.body, symbol)
     moved = {name for name, law in scope.laws.items() if symbol.name in symbols_of(law.mean, law.covariance)}
-    # The body is read with the name as it stands; its definition comes in after the derivative.
-    inner = scope.holding(symbol.name)
+    # The name stays a name in the body; its definition is substituted after differentiation.
+    inner = scope.keeping(symbol.name)
     found = differentiate(entry(node.body, at[:cut], inner), Target(symbol.name, slots, frozenset(moved)))
     definition = symbol.type.definition
-    if definition is None or symbol.name in scope.held:
+    if definition is None or symbol.name in scope.kept_names:
         return found
     return replace_name(found, symbol.name, lambda where: entry(definition, where, scope.outside()))
 
 
 def _refuse_average(body: t.Node, symbol: t.Symbol) -> None:
-    """A name that is random by its definition does not stand still under an expectation."""
+    """Refuse to differentiate an expectation by a name whose definition is random."""
     if symbol.type.definition is None:
         return
     chance = any(found.type.law is not None for found in symbols_of(symbol.type.definition).values())

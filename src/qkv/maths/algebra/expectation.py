@@ -1,6 +1,7 @@
-"""Whether a product of random things is sure to have a mean, under laws that have all their moments.
+"""Expectations of sums of monomials: linear, split over independent names, moments by the law of each name.
 
-What has none (1/y, exp(y²)) makes an expectation of a product undefined, whatever the mean of the other factors is.
+A product with a factor that has no mean (1/y, exp(y²)) has none, whatever the means of its other factors. Laws are
+assumed to have all moments.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ from qkv.maths.algebra.monomials import (
 from qkv.maths.tree import Law
 
 UNKNOWN, FASTER = float("inf"), 1e9
-# Never farther from 0 than a number, whatever they are of.
+# Bounded functions.
 BOUNDED = frozenset({"sign", "less", "delta", "argmax"})
 
 
 def has_mean(factors: Iterable[Factor], heavy: frozenset[str] = frozenset()) -> bool:
-    """Whether the product of the factors is sure to have a mean; False where it is not seen.
+    """Whether the product of the factors certainly has a mean; False if that is not found.
 
-    `heavy` are the names of whose laws no more is known than that they have moments: exp(y) may have no mean there.
+    `heavy` are names whose laws are only known to have moments: exp(y) may have no mean for them.
     """
     return all(growth(factor, heavy) < UNKNOWN for factor in without_softmax_weights(list(factors)))
 
 
 def growth(factor: Factor, heavy: frozenset[str] = frozenset()) -> float:
-    """The power of the random names that a factor grows by, at most; UNKNOWN also where it may have no value.
+    """An upper bound of the power of the random names that a factor grows with; UNKNOWN if it may have no value.
 
-    An exponential of what grows linearly has a mean still, but no power, and neither has xⁿ: FASTER.
+    FASTER: an exponential of linear growth, or xⁿ, which have a mean but grow faster than any fixed power.
     """
     head, _, exponent = factor
     if not random_names(head):
@@ -62,19 +63,19 @@ def growth(factor: Factor, heavy: frozenset[str] = frozenset()) -> float:
         return UNKNOWN
     if head.kind in BOUNDED:
         return 0
-    # Nothing is known of a map but that it has values, and moments: exp of it may have none.
+    # A map is only known to have values and moments; its exponential may have no mean.
     if head.kind in ("product", "det", "map"):
         return FASTER
     if head.kind == "power":
         return FASTER if is_whole(args[1]) and sign_of(args[1]) == "positive" else UNKNOWN
-    # No larger than a multiple of their largest argument.
+    # At most a multiple of their largest argument.
     if head.kind in ("max", "largest", "sum", "abs") or (head.kind == "log" and _bounded_from_zero(args[0], heavy)):
         return _times_exponent(within, float(exponent))
     return UNKNOWN
 
 
 def _inverse_bounded(kind: str, args: list[Poly], heavy: frozenset[str]) -> bool:
-    """Whether 1 over a head has all its moments: what it is of has values, and is kept from zero."""
+    """Whether 1 over a head has all moments: its argument has values and is bounded away from zero."""
     if not all(map(_has_value, args)):
         return False
     if kind == "max":
@@ -83,7 +84,7 @@ def _inverse_bounded(kind: str, args: list[Poly], heavy: frozenset[str]) -> bool
 
 
 def _has_value(poly: Poly) -> bool:
-    """Whether a sum is sure to have a value wherever its random names have one, however large it may be."""
+    """Whether a sum certainly has a value for all values of its random names."""
     return all(_factor_has_value(factor) for monomial in poly for factor in monomial.factors)
 
 
@@ -112,7 +113,7 @@ def _times_exponent(power: float, exponent: float) -> float:
 
 
 def _bounded_from_zero(poly: Poly, heavy: frozenset[str]) -> bool:
-    """Whether a sum is above something positive that is not random, or an exponential of what grows linearly."""
+    """Whether a sum is at least a positive constant, or an exponential of linear growth."""
     if sign_of(poly) != "positive":
         return False
     for monomial in by_terms(poly):
@@ -124,14 +125,14 @@ def _bounded_from_zero(poly: Poly, heavy: frozenset[str]) -> bool:
 
 
 def without_softmax_weights(factors: list[Factor]) -> list[Factor]:
-    """The factors without those that make up weights between 0 and 1, f_i / Σ_j f_j, such as those of a softmax."""
+    """The factors without weights between 0 and 1, f_i / Σ_j f_j, such as those of a softmax."""
     for place, below in enumerate(factors):
         if below.head.kind != "sum" or below.exponent > -1:
             continue
         (inside,) = arguments(below.head, below.slots)
         if sign_of(inside) != "positive" or not _has_value(inside):
             continue
-        # The 1 of 1 + exp(y) is in every product: it comes last, or exp(y) would be left alone above.
+        # The 1 in 1 + exp(y) matches every product, so it is tried last; else exp(y) would remain.
         for monomial, coefficient in sorted(inside.items(), key=lambda term: -len(term[0].factors)):
             left = (
                 _remove_factors(factors[:place] + factors[place + 1 :], *unbind(monomial)) if coefficient > 0 else None
@@ -142,7 +143,7 @@ def without_softmax_weights(factors: list[Factor]) -> list[Factor]:
 
 
 def _remove_factors(factors: list[Factor], wanted: list[Factor], opens: Iterable[Ix]) -> list[Factor] | None:
-    """The factors without the wanted ones, at one place of the indices that are open; None where some are missing."""
+    """The factors without the wanted ones, for some values of the open indices; None if some are missing."""
     opens = set(opens)
     if not wanted:
         return factors
@@ -162,13 +163,13 @@ def _remove_factors(factors: list[Factor], wanted: list[Factor], opens: Iterable
 
 
 def expectation(poly: Poly, scope: Scope) -> Poly:
-    """E[poly]; what has no moment that is known stays E[...], closed."""
+    """E[poly]; a part without a known moment stays a closed head E[...]."""
     sure: Poly = {}
     doubtful: dict[frozenset[str], Poly] = {}
     for monomial, coefficient in poly.items():
         names = _doubtful_names(monomial, scope)
         (doubtful.setdefault(names, {}) if names else sure)[monomial] = coefficient
-    # A zero times what may have no mean is not zero: such a product stays together.
+    # Zero times a factor that may have no mean is not zero: such a product is not split.
     parts = [_split_expectation(part, scope) or _joint_expectation(part) for part in doubtful.values()]
     return add(_split_expectation(sure, scope), *parts)
 
@@ -183,11 +184,11 @@ def covariance(left: Poly, right: Poly, scope: Scope) -> Poly:
 
 
 def _split_expectation(poly: Poly, scope: Scope) -> Poly:
-    """The expectation of each term, by the means of what is independent in it."""
+    """The expectation of each term, as the product over its independent groups."""
     parts = []
     for monomial, coefficient in poly.items():
-        still, random, opens = _split_random(monomial)
-        value = build(coefficient, still, {})
+        fixed, random, opens = _split_random(monomial)
+        value = build(coefficient, fixed, {})
         for names, group in independent_groups(random):
             value = multiply(value, _group_mean(names, group, scope))
         parts.append(_bind_all(value, opens))
@@ -195,16 +196,16 @@ def _split_expectation(poly: Poly, scope: Scope) -> Poly:
 
 
 def _joint_expectation(poly: Poly) -> Poly:
-    """The expectation of each term, with all that is random in it in one."""
+    """The expectation of each term, with all its random factors in one head."""
     parts = []
     for monomial, coefficient in poly.items():
-        still, random, opens = _split_random(monomial)
-        parts.append(_bind_all(multiply(build(coefficient, still, {}), _expectation_head(random)), opens))
+        fixed, random, opens = _split_random(monomial)
+        parts.append(_bind_all(multiply(build(coefficient, fixed, {}), _expectation_head(random)), opens))
     return add(*parts)
 
 
 def _split_random(monomial: Monomial) -> tuple[list[Factor], list[Factor], dict[Ix, Frozen]]:
-    """The factors that are not random, those that are, and the sizes of the indices that were bound."""
+    """The factors that are not random, the random ones, and the sizes of the opened indices."""
     factors, opens = unbind(monomial)
     return (
         [factor for factor in factors if not random_names(factor.head)],
@@ -260,9 +261,9 @@ def _group_mean(names: frozenset[str], factors: list[Factor], scope: Scope) -> P
 
 
 def moment(law: Law, slots: Sequence[tuple[Ix, ...]], scope: Scope) -> Poly:
-    """E of a product of components: the first by its mean, or paired with each of the others.
+    """E of a product of components: the first one's mean times the rest, plus its covariance with each of the others.
 
-    For a normal law this is Isserlis' theorem with means; up to two components it holds for every law.
+    For a normal law this is Isserlis' theorem with means; for up to two components it holds for every law.
     """
     outer = scope.outside()
     known: dict[tuple[tuple[Ix, ...], ...], Poly] = {(): number(1)}

@@ -1,4 +1,4 @@
-"""Powers and absolute values of sums of monomials: each gives the one form that qkv keeps."""
+"""Powers, absolute values, exponentials, logarithms, signs and maxima of sums of monomials, in canonical form."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def _sum_power(poly: Poly, e: Fraction) -> Poly:
 
 
 def note_nonnegative(poly: Poly) -> None:
-    """Remember that a root or a logarithm was taken of this; what is random may be negative for all that."""
+    """Record that this is under a root or a logarithm, unless it is random: then it may be negative."""
     head, slots = _as_head(poly)
     if not random_names(head):
         note_root(head, slots)
 
 
 def _as_head(poly: Poly) -> tuple[Head, tuple[Ix, ...]]:
-    """A sum as one head: its own where it is nothing but that, else that of a sum."""
+    """A sum as one head: the head of its only factor, or a head of kind "sum"."""
     alone = single_monomial(poly)
     if alone is not None and alone[1] == 1 and len(alone[0].factors) == 1 and alone[0].factors[0].exponent == 1:
         head, slots, _ = alone[0].factors[0]
@@ -103,7 +103,7 @@ def _as_head(poly: Poly) -> tuple[Head, tuple[Ix, ...]]:
 
 
 def square_root(poly: Poly) -> Poly | None:
-    """a + b or a − b where the sum is a² ± 2ab + b²; None where it is not seen to be.
+    """a + b or a − b if the sum is a² ± 2ab + b²; None if that is not found.
 
     >>> x, y = (atom(Head("name", name)) for name in "xy")
     >>> square_root(power(add(x, y), 2)) == add(x, y)
@@ -121,7 +121,7 @@ def square_root(poly: Poly) -> Poly | None:
 
 
 def _root_of_term(monomial: Monomial, poly: Poly) -> tuple[Fraction, list[Factor]] | None:
-    """The root of one term, where it is a square."""
+    """The root of one term, or None if it is not a square."""
     coefficient = poly[monomial]
     if coefficient < 0:
         return None
@@ -149,17 +149,17 @@ def _single_power(monomial: Monomial, coefficient: Fraction, e: Fraction) -> Pol
             parts.append(power(absolute(atom(head, slots)), k * e))
         else:
             stuck.append(Factor(head, slots, k))
-    way = Fraction(1 if coefficient > 0 else -1)
+    sign = Fraction(1 if coefficient > 0 else -1)
     if len(stuck) == 1 and stuck[0].exponent.denominator == 1:
         # ±x^k to the e, with k odd, is ±x to the k e.
-        parts.append(_sum_power(build(way, [stuck[0]._replace(exponent=Fraction(1))], {}), stuck[0].exponent * e))
-    elif stuck or way < 0:
+        parts.append(_sum_power(build(sign, [stuck[0]._replace(exponent=Fraction(1))], {}), stuck[0].exponent * e))
+    elif stuck or sign < 0:
         odd = []
         for head, slots, k in stuck:
             even = k - 1 if k.denominator == 1 else Fraction(0)
             parts.append(power(absolute(atom(head, slots)), even * e))
             odd.append(Factor(head, slots, k - even))
-        parts.append(_sum_power(build(way, odd, {}), e))
+        parts.append(_sum_power(build(sign, odd, {}), e))
     return multiply(*parts)
 
 
@@ -177,7 +177,7 @@ def numeric_power(value: Fraction, e: Fraction) -> Poly:
 
 
 def prime_factors(whole: int) -> list[tuple[int, int]]:
-    """Prime factors with their exponents; what is left beyond small primes counts as one, if it is no square or cube.
+    """Prime factors with their exponents; a rest beyond small primes counts as one, unless it is a square or cube.
 
     >>> prime_factors(360)
     [(2, 3), (3, 2), (5, 1)]
@@ -200,10 +200,10 @@ def prime_factors(whole: int) -> list[tuple[int, int]]:
 
 
 def split_content(poly: Poly, whole: bool, inside: frozenset[Ix] = frozenset()) -> tuple[Poly, Poly]:
-    """(content, rest): the common factor that may be pulled out of a power of the sum, and what is left.
+    """(content, rest): the common factor that can be taken out of a power of the sum, and the rest.
 
-    `whole`: the power is a whole number; otherwise only what cannot be negative comes out. Nothing that depends on an
-    index `inside` does.
+    `whole`: the power is a whole number; otherwise only nonnegative factors are taken out. Factors that depend on an
+    index in `inside` are not taken out.
     """
     coefficients = list(poly.values())
     content = Fraction(gcd(*(c.numerator for c in coefficients)), lcm(*(c.denominator for c in coefficients)))
@@ -225,12 +225,12 @@ def split_content(poly: Poly, whole: bool, inside: frozenset[Ix] = frozenset()) 
     inverse = [factor._replace(exponent=-factor.exponent) for factor in common]
     pulled = build(content, common, {})
     rest = times(poly, 1 / content, inverse)
-    # A factor that came out is only out if it does not come back by being multiplied out.
+    # The rest may vanish when it is expanded; then nothing is taken out.
     return (pulled, rest) if rest else (number(1), poly)
 
 
 def reduce_denominators(poly: Poly) -> Poly:
-    """The sum, shorter where it is a multiple of one of its own denominators."""
+    """The sum, simplified if it is a multiple of one of its denominators."""
     for head, slots in sorted({(f.head, f.slots) for m in poly for f in m.factors if f.head.kind == "sum"}):
         if any(ix[0] == "b" for ix in slots):
             continue
@@ -275,7 +275,7 @@ def absolute(poly: Poly) -> Poly:
 
 
 def _hide_axes(slots: tuple[Ix, ...]) -> tuple[tuple[Ix, ...], dict[Ix, Ix]]:
-    """Slots in which the axes of an argument further out cannot meet those of this head's own, and the way back."""
+    """Slots in which the axes of an outer argument cannot be confused with this head's, and the inverse renaming."""
     hidden = {ix: fresh() for ix in slots if ix[0] == "r"}
     return tuple(hidden.get(ix, ix) for ix in slots), {value: key for key, value in hidden.items()}
 
@@ -308,7 +308,7 @@ def _factor_sign_atom(factor: Factor) -> Poly:
 
 
 def exponential(poly: Poly) -> Poly:
-    """exp of a sum: a product over its terms, exp(k·m) = exp(m)^k."""
+    """exp of a sum, as a product over its terms: exp(k·m) = exp(m)^k."""
     parts = [number(1)]
     for monomial, coefficient in poly.items():
         factors = monomial.factors
@@ -322,7 +322,7 @@ def exponential(poly: Poly) -> Poly:
 
 
 def logarithm(poly: Poly) -> Poly:
-    """The natural logarithm; what is known to be positive comes apart."""
+    """The natural logarithm; logarithms of products of positive factors are expanded."""
     if not poly:
         raise NoValue("the logarithm of zero has no value")
     alone = single_monomial(poly)
@@ -380,7 +380,7 @@ def largest(args: Iterable[Poly]) -> Poly:
 
 
 def symbolic_power(base: Poly, exponent: Poly) -> Poly:
-    """base ** exponent where the exponent is no number."""
+    """base ** exponent for an exponent that is not a number."""
     value = constant(exponent)
     if value is not None:
         return power(base, value)
@@ -406,13 +406,13 @@ def symbolic_power(base: Poly, exponent: Poly) -> Poly:
 
 
 def _is_product(monomial: Monomial, coefficient: Fraction) -> bool:
-    """Whether a product is more than one head by itself; roots keep together."""
+    """Whether a monomial is more than a single head, and has no roots."""
     powers = [factor.exponent for factor in monomial.factors]
     return bool(powers) and (coefficient != 1 or powers != [1]) and all(k.denominator == 1 for k in powers)
 
 
 def is_whole(poly: Poly) -> bool:
-    """Whether a sum is a whole number for sure: made of naturals, by adding and multiplying."""
+    """Whether a sum is certainly a whole number: a polynomial in naturals with whole coefficients."""
     return all(
         coefficient.denominator == 1
         and all(f.head.sign == "natural" and f.exponent.denominator == 1 and f.exponent > 0 for f in monomial.factors)
@@ -421,7 +421,7 @@ def is_whole(poly: Poly) -> bool:
 
 
 def rebuild_head(head: Head, slots: tuple[Ix, ...], change: Callable[[list[Poly]], list[Poly]] = list) -> Poly:
-    """What the head is at its slots, made anew, after a change of its arguments."""
+    """The head at its slots, rebuilt after `change` of its arguments."""
     slots, back = _hide_axes(slots)
     args = change(arguments(head, slots))
     match head.kind:
@@ -446,7 +446,7 @@ def rebuild_head(head: Head, slots: tuple[Ix, ...], change: Callable[[list[Poly]
 
 
 def _whole_steps(factor: Factor, step: int) -> tuple[int, Factor]:
-    """The whole multiple of `step` in the exponent, and the factor with what is left of it."""
+    """The largest multiple of `step` in the exponent, and the factor with the rest of the exponent."""
     times = factor.exponent // step
     return int(times) * step, factor._replace(exponent=factor.exponent - times * step)
 
@@ -484,7 +484,7 @@ def _expand_less(factor: Factor) -> Poly:
 
 
 def _is_one_monomial(body: Frozen) -> bool:
-    """Whether a sum is one monomial, of which whole powers come apart."""
+    """Whether a sum is one monomial without bound indices."""
     return len(body) == 1 and not body[0][0].sizes
 
 

@@ -1,7 +1,6 @@
-"""Heads that hold sums: a function of a sum that does not come apart is a factor of its own.
+"""Heads with sums as arguments: a function of a sum that cannot be expanded is a factor by itself.
 
-`closed` chooses the order of its slots so that the same function of the same thing is the same head, whatever its
-indices were called.
+`closed` orders the slots canonically, so that equal functions are equal heads whatever their indices are called.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from qkv.maths.algebra.monomials import (
 
 MOST_WEIGHT = 1000
 SIGNS = {"positive": 2, "nonnegative": 1, "real": 0}
-# The most terms, and the highest degree, of a sum that is looked at for values at and above 1 of its naturals.
+# The most terms and the highest degree of a sum whose sign is sought by writing 1 + t for each natural.
 MOST_TERMS = 12
 HIGHEST_DEGREE = 6
 
@@ -51,13 +50,14 @@ def closed(
     odd: bool = False,
     unordered: bool = False,
 ) -> tuple[Factor, int]:
-    """The factor `kind` of `args`, and a sign to put before it.
+    """The factor `kind` of `args`, and its sign.
 
-    `even`: the sign of the argument does not matter; `odd`: it may be pulled out; `unordered`: nor does the order.
+    `even`: the sign of the argument does not matter; `odd`: it can be factored out; `unordered`: the order of the
+    arguments does not matter.
     """
     weight = 1 + sum(factor.head.weight for arg in args for monomial in arg for factor in monomial.factors)
     if weight > MOST_WEIGHT:
-        raise TooLarge("too much stands inside one function")
+        raise TooLarge("one function contains too many terms")
     found = sorted({ix for arg in args for ix in indices_of(arg) if ix[0] != "c" and ix[0] != "r"})
     marks = {ix: _index_mark(ix, args, unordered) for ix in found}
     blocks: dict[object, list[Ix]] = {}
@@ -74,7 +74,7 @@ def closed(
             bodies = tuple(freeze(scale(body, flip)) for body in plain)
             if unordered:
                 bodies = tuple(sorted(bodies))
-            # Of a sum and its opposite the one that begins with a plus is kept.
+            # Of a sum and its negative, keep the one that begins with a plus.
             key = tuple(tuple((monomial, -value) for monomial, value in body) for body in bodies)
             if least_key is None or key < least_key:
                 best, least_key, sign_found, orders = bodies, key, flip, [order]
@@ -87,7 +87,7 @@ def closed(
 
 
 def _index_mark(ix: Ix, args: Sequence[Poly], unordered: bool) -> list[tuple[object, ...]]:
-    """Where an index stands, told without its name."""
+    """The occurrences of an index, without its name."""
     return sorted(
         (
             0 if unordered else n,
@@ -105,7 +105,7 @@ def _index_mark(ix: Ix, args: Sequence[Poly], unordered: bool) -> list[tuple[obj
 
 
 def arguments(head: Head, slots: tuple[Ix, ...]) -> list[Poly]:
-    """The arguments of a head with its slots put in."""
+    """The arguments of a head with its slots substituted."""
     mapping: dict[Ix, Ix] = {("p", k): ix for k, ix in enumerate(slots[outputs(head) :])}
     return [rename(dict(body), mapping) for body in head.args]
 
@@ -127,7 +127,7 @@ def random_names(head: Head) -> frozenset[str]:
 
 
 def single_monomial(poly: Poly) -> tuple[Monomial, Fraction] | None:
-    """The one monomial of a sum that has one, without bound indices."""
+    """The monomial and coefficient of a sum of one term without bound indices, else None."""
     if len(poly) != 1:
         return None
     ((monomial, coefficient),) = poly.items()
@@ -135,18 +135,18 @@ def single_monomial(poly: Poly) -> tuple[Monomial, Fraction] | None:
 
 
 def sign_of(poly: Poly) -> str:
-    """What is known of the sign of a sum: "positive", "nonnegative" or "real" (nothing)."""
+    """The known sign of a sum: "positive", "nonnegative" or "real" (unknown)."""
     return _sign_by_terms(by_terms(poly))
 
 
 def by_terms(poly: Poly) -> Poly:
-    """The sum, or what it is with 1 + t for each natural where only that shows its sign term by term."""
+    """The sum, or the sum with 1 + t for each natural if only that shows its sign term by term."""
     above = _shifted_naturals(poly) if _sign_by_terms(poly) == "real" else None
     return poly if above is None else above
 
 
 def _shifted_naturals(poly: Poly) -> Poly | None:
-    """The sum with 1 + t for each natural, where t is not negative; None where there are none, or too many terms."""
+    """The sum with 1 + t, t >= 0, for each natural; None if there are no naturals, or too many terms."""
     rising = [
         coefficient > 0 and any(map(_is_natural_power, monomial.factors)) for monomial, coefficient in poly.items()
     ]
@@ -166,7 +166,7 @@ def _shifted_naturals(poly: Poly) -> Poly | None:
 
 
 def _is_natural_power(factor: Factor) -> bool:
-    """Whether a factor is a whole power of a natural that no sum binds."""
+    """Whether a factor is a positive whole power of a natural that no sum binds."""
     head, slots, k = factor
     return head.sign == "natural" and k.denominator == 1 and k > 0 and all(ix[0] != "b" for ix in slots)
 
@@ -184,7 +184,7 @@ def _sign_by_terms(poly: Poly) -> str:
 
 
 def known_sign(head: Head, slots: tuple[Ix, ...]) -> str:
-    """The sign of a head; what stands under a root somewhere is not negative where that is defined."""
+    """The known sign of a head; a head under a root is nonnegative wherever that is defined."""
     if head.sign == "natural":
         return "positive"
     return "nonnegative" if head.sign == "real" and has_root(head, slots) else head.sign
@@ -195,5 +195,5 @@ def factor_sign(factor: Factor) -> str:
     known = known_sign(head, slots)
     if known != "real":
         return known
-    # A root is not negative, and neither is an even power.
+    # An even root and an even power are nonnegative.
     return "nonnegative" if exponent.denominator % 2 == 0 or exponent.numerator % 2 == 0 else "real"

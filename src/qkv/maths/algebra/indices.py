@@ -1,4 +1,4 @@
-"""What the names of a tree are known to be, and sizes as polynomials of naturals."""
+"""From the typed tree to index notation: entry (i, j) of a node as a sum of monomials."""
 
 from __future__ import annotations
 
@@ -42,54 +42,54 @@ from qkv.maths.values.arithmetic import Unevaluable
 
 @dataclass
 class Scope:
-    """What the names of a tree are known to be, and the indices that are bound around the node at hand."""
+    """What is known of the names of a tree, and the indices bound around the current node."""
 
     definitions: dict[str, t.Node] = field(default_factory=dict)
     naturals: set[str] = field(default_factory=set)
     symmetric: set[str] = field(default_factory=set)
     laws: dict[str, t.Law] = field(default_factory=dict)
     bound: Mapping[str, Ix] = field(default_factory=dict)
-    held: frozenset[str] = frozenset()
+    kept_names: frozenset[str] = frozenset()
 
     def within(self, bound: Mapping[str, Ix]) -> Scope:
         return replace(self, bound={**self.bound, **bound})
 
     def outside(self) -> Scope:
-        """The scope of a definition or a law: no index of the place that uses it is seen there."""
+        """The scope of a definition or a law, in which no index of its use is visible."""
         return replace(self, bound={})
 
-    def holding(self, name: str) -> Scope:
-        """A scope in which `name` stands for itself, whatever its definition."""
-        return replace(self, held=self.held | {name})
+    def keeping(self, name: str) -> Scope:
+        """A scope in which `name` is not replaced by its definition."""
+        return replace(self, kept_names=self.kept_names | {name})
 
 
 def scope_of(*nodes: t.Node) -> Scope:
-    """What can be learnt from the trees themselves: definitions, names of sizes; and what is symmetric."""
+    """The definitions, laws, names of sizes and symmetric names of the trees."""
     scope = Scope()
-    waiting, seen = list(nodes), set()
+    pending, seen = list(nodes), set()
     random: list[t.Type] = []
-    while waiting:
-        node = waiting.pop()
+    while pending:
+        node = pending.pop()
         for size in (*node.shape, *([node.size] if isinstance(node, t.Index) else [])):
             scope.naturals.update(names_in(size))
         if isinstance(node, t.Symbol) and node.name not in seen:
             seen.add(node.name)
             if node.type.definition is not None:
                 scope.definitions[node.name] = node.type.definition
-                waiting.append(node.type.definition)
+                pending.append(node.type.definition)
             if node.type.law is not None:
                 scope.laws[node.name] = node.type.law
                 random.append(node.type)
-                waiting += [node.type.law.mean, node.type.law.covariance]
+                pending += [node.type.law.mean, node.type.law.covariance]
         if isinstance(node, t.Call) and node.map is not None:
-            waiting.append(node.map)
-        waiting += t.children(node)
+            pending.append(node.map)
+        pending += t.children(node)
     scope.symmetric.update(symmetric(random).known)
     return scope
 
 
 def size_poly(size: t.Size, scope: Scope) -> Poly:
-    """A size as a polynomial of naturals.
+    """A size as a polynomial in naturals.
 
     >>> size_poly("n+1", Scope()) == add(size_poly("n", Scope()), number(1))
     True
@@ -111,18 +111,18 @@ def _size_name(name: str, scope: Scope) -> Poly:
     return atom(Head("name", name, (), "natural"))
 
 
-# Axes of up to this many places are written out place by place; longer ones keep an index.
+# Axes of up to this many positions are expanded; longer ones keep an index.
 WRITTEN_OUT = 12
 KINDS = {"natural": "natural", "positive": "positive", "index": "natural", "nonnegative": "nonnegative"}
 
 
 def places_of(size: t.Size) -> range | None:
-    """The places of an axis that is written out."""
+    """The positions of an axis that is expanded; None for a longer one."""
     return range(1, size + 1) if isinstance(size, int) and size <= WRITTEN_OUT else None
 
 
 def sum_over_axis(size: t.Size, scope: Scope, body: Callable[[Ix], Poly]) -> Poly:
-    """Σ over an axis of `body` at each of its places."""
+    """Σ of `body` over the positions of an axis."""
     written = places_of(size)
     if written is not None:
         return add(*(body(("c", k)) for k in written))
@@ -139,7 +139,7 @@ def less_than(x: Ix, y: Ix) -> Poly:
 
 
 def place_of(node: t.Node, scope: Scope) -> Ix:
-    """The index that a subscript names."""
+    """The index of a subscript."""
     if isinstance(node, t.Index):
         return scope.bound.get(node.name, ("f", node.name))
     poly = entry(node, (), scope)
@@ -219,12 +219,12 @@ def entry(node: t.Node, at: tuple[Ix, ...], scope: Scope) -> Poly:
 
 
 def _transposed_indices(body: t.Node, at: tuple[Ix, ...]) -> tuple[Ix, ...]:
-    """Indices of a vector whose transpose is the row (1, d), or of a row whose transpose is a vector."""
+    """The indices of a vector from those of its transpose (1, d), or of a row from those of its transpose (d,)."""
     return at[1:] if len(body.shape) == 1 else (("c", 1), at[0])
 
 
 def _symbol_entry(node: t.Symbol, at: tuple[Ix, ...], scope: Scope) -> Poly:
-    if node.type.definition is not None and node.name not in scope.held:
+    if node.type.definition is not None and node.name not in scope.kept_names:
         return entry(node.type.definition, at, scope.outside())
     if node.type.kind == "index" and not node.shape:
         return atom(PLACE, (("f", node.name),))
@@ -283,7 +283,7 @@ def _power_entry(node: t.Power, at: tuple[Ix, ...], scope: Scope) -> Poly:
 def _part_entry(node: t.Part, at: tuple[Ix, ...], scope: Scope) -> Poly:
     whole, rest = list(node.body.shape), list(at)
     if len(node.indices) == 2 and node.indices[1] is None and node.indices[0] is not None and len(at) == 2:
-        rest = rest[1:]  # the row as (1, d): its first axis has one place
+        rest = rest[1:]  # the row as (1, d): its first axis has one position
     chosen = []
     for axis in range(len(whole)):
         index = node.indices[axis] if axis < len(node.indices) else None
@@ -320,7 +320,7 @@ def _sum_entry(node: t.Sum, at: tuple[Ix, ...], scope: Scope) -> Poly:
 
 
 def condition(relation: str, x: Ix, y: Ix) -> Poly:
-    """1 where two indices stand in the relation, 0 elsewhere."""
+    """1 if the relation of two indices holds, else 0."""
     match relation:
         case "!=":
             return subtract(number(1), delta(x, y))
@@ -392,20 +392,20 @@ def _call_entry(node: t.Call, at: tuple[Ix, ...], scope: Scope) -> Poly:
 
 
 def over_all(node: t.Node, scope: Scope, of: Callable[[Poly], Poly], at: tuple[Ix, ...] = ()) -> Poly:
-    """Σ over every entry of a node of a function of it."""
+    """Σ of a function of each entry of a node."""
     if len(at) == len(node.shape):
         return of(entry(node, at, scope))
     return sum_over_axis(node.shape[len(at)], scope, lambda k: over_all(node, scope, of, (*at, k)))
 
 
 def entries_at_own_axes(node: t.Node, own: tuple[Ix, ...], scope: Scope) -> Poly:
-    """The entries of an argument, at the axes that belong to the head it is closed in."""
+    """The entries of an argument, at the axes of the head that it is closed in."""
     opens = tuple(fresh() for _ in own)
     return rename(entry(node, opens, scope), dict(zip(opens, own, strict=True)))
 
 
 def all_places(shape: t.Shape) -> Iterator[tuple[Ix, ...]]:
-    """Indices that together say every entry: numbers along axes that are written out, a free name along others."""
+    """Indices that cover every entry: numbers along expanded axes, a free name along others."""
     found: list[tuple[Ix, ...]] = [()]
     for axis, size in enumerate(shape):
         written = places_of(size)
@@ -417,7 +417,7 @@ def all_places(shape: t.Shape) -> Iterator[tuple[Ix, ...]]:
 
 
 def product_over(node: t.Sum, scope: Scope) -> Poly:
-    """Π: written out along short ranges; else a power, an exponential of a sum, or a factor of its own."""
+    """Π: expanded along short ranges; else a power, an exponential of a sum, or a separate factor."""
     return _product_over_indices(list(node.indices), node, scope)
 
 

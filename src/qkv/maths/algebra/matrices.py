@@ -33,14 +33,14 @@ MINUS_ONE = t.Number((), Fraction(-1))
 
 
 def without_definition(node: t.Node, scope: Scope) -> t.Node:
-    """What a name stands for, where it has a definition."""
-    while isinstance(node, t.Symbol) and node.type.definition is not None and node.name not in scope.held:
+    """The definition of a name, if it has one; else the node itself."""
+    while isinstance(node, t.Symbol) and node.type.definition is not None and node.name not in scope.kept_names:
         node = node.type.definition
     return node
 
 
 def inverted(node: t.Node) -> t.Node | None:
-    """The matrix whose inverse `node` is written as."""
+    """The matrix that `node` is the inverse of, or None."""
     if isinstance(node, t.Transpose):
         inner = inverted(node.body)
         return None if inner is None else t.Transpose(inner.shape, inner)
@@ -50,7 +50,7 @@ def inverted(node: t.Node) -> t.Node | None:
 
 
 def cancelled(node: t.Contract, scope: Scope) -> t.Node | None:
-    """The product without a neighbouring A and A⁻¹; None where there are none."""
+    """The product without an adjacent pair A and A⁻¹; None if there is none."""
     chain = _product_chain(node, scope)
     if not any(inverted(item) is not None for item in chain):
         return None
@@ -70,7 +70,7 @@ def _product_chain(node: t.Node, scope: Scope) -> list[t.Node]:
 
 
 def _is_same_matrix(a: t.Node, b: t.Node, scope: Scope) -> bool:
-    """Whether b is a, which is inverted."""
+    """Whether a, which is inverted, equals b."""
     at = (fresh(), fresh())
     found = entry(a, at, scope)
     if not found:
@@ -87,7 +87,7 @@ def _product(chain: list[t.Node], shape: t.Shape) -> t.Node:
         result = t.Contract(() if len(item.shape) == 1 and joined == (1,) else joined, result, item)
     if result.shape == shape:
         return result
-    # A row that lost its column to a cancelled pair is still a scalar times nothing: only (1,) and () can differ.
+    # After cancelling, only the shapes (1,) and () can differ.
     return t.Contract(shape, chain[0], _product(chain[1:], chain[-1].shape))
 
 
@@ -143,7 +143,7 @@ def inverse(node: t.Node, at: tuple[Ix, ...], scope: Scope) -> Poly:
     two, _ = closed("inverse", [turned, extent], out=at[::-1])
     found = min(one, two, key=lambda factor: factor.head)
     if one.head == two.head and not one.head.symmetry:
-        # The matrix is its own transpose, and so is its inverse.
+        # A symmetric matrix has a symmetric inverse.
         rest = tuple(range(2, len(one.slots)))
         if one.slots[2:] == two.slots[2:]:
             return atom(one.head._replace(symmetry=((0, 1, *rest), (1, 0, *rest))), one.slots)
@@ -201,11 +201,11 @@ def determinant(node: t.Node, scope: Scope) -> Poly:
 
 def extreme(node: t.Call, scope: Scope) -> Poly:
     """max or min, of the entries of a vector or of several scalars."""
-    way = 1 if node.name == "max" else -1
+    sign = 1 if node.name == "max" else -1
     if len(node.arguments) == 1 and node.arguments[0].shape:
-        return scale(largest_entry(node.arguments[0], scope, lambda x: scale(x, way)), way)
-    found = [scale(entry(arg, (), scope), way) for arg in _flat_arguments(node, scope)]
-    return scale(largest(found), way)
+        return scale(largest_entry(node.arguments[0], scope, lambda x: scale(x, sign)), sign)
+    found = [scale(entry(arg, (), scope), sign) for arg in _flat_arguments(node, scope)]
+    return scale(largest(found), sign)
 
 
 def _flat_arguments(node: t.Call, scope: Scope) -> list[t.Node]:
@@ -220,12 +220,12 @@ def _flat_arguments(node: t.Call, scope: Scope) -> list[t.Node]:
 
 
 def largest_entry(node: t.Node, scope: Scope, of: Callable[[Poly], Poly]) -> Poly:
-    """The largest of a function of the entries."""
+    """The largest value of a function of the entries."""
     if all(places_of(size) is not None for size in node.shape):
-        spots: list[tuple[Ix, ...]] = [()]
+        positions: list[tuple[Ix, ...]] = [()]
         for size in node.shape:
-            spots = [(*at, ("c", k)) for at in spots for k in places_of(size) or ()]
-        return largest([of(entry(node, at, scope)) for at in spots])
+            positions = [(*at, ("c", k)) for at in positions for k in places_of(size) or ()]
+        return largest([of(entry(node, at, scope)) for at in positions])
     opens = tuple(fresh() for _ in node.shape)
     body = of(entry(node, opens, scope))
     inside = frozenset(opens)
@@ -240,7 +240,7 @@ def largest_entry(node: t.Node, scope: Scope, of: Callable[[Poly], Poly]) -> Pol
 
 
 def argmax(node: t.Node, scope: Scope) -> Poly:
-    """The first place of the largest entry; what keeps the order of the entries does not matter."""
+    """The first position of the largest entry, up to increasing functions of all entries."""
     written = places_of(node.shape[0])
     if written is not None:
         values = [constant(entry(node, (("c", k),), scope)) for k in written]

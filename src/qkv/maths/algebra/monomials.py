@@ -1,4 +1,12 @@
-"""How much work an algebraic question may cost: counted, so that a verdict does not depend on the machine."""
+"""Sums of monomials in index notation: canonical products, adding, multiplying, binding an index.
+
+A factor is (head, slots, exponent). An index is a pair (kind, key): "b" bound by the monomial (summed over), "c" a
+whole number, "f" free by name, "o" open (to be bound by an outer sum), "v" a symbolic value. Inside the arguments of a
+head, "p" is a slot of the head and "r" an axis of an argument that is a vector or matrix. The arguments of a head are
+closed, so that renaming an index never changes them.
+
+Work is counted, so that a verdict does not depend on the speed of the machine.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +23,15 @@ WORK = 20_000
 
 
 class TooLarge(ValueError):
-    """The normal form would take more work than it is allowed."""
+    """The normal form takes more work than allowed."""
 
 
 class NotNormal(ValueError):
-    """A tree that has no normal form: two values, a class of growth, a relation, a division by zero."""
+    """A tree without a normal form: ±, an asymptotic class, a relation, a division by zero."""
 
 
 class NoValue(NotNormal):
-    """What has no value anywhere: a division by zero, the inverse or the logarithm of zero."""
+    """A tree without a value anywhere: a division by zero, the inverse or the logarithm of zero."""
 
 
 _work_left: ContextVar[list[int] | None] = ContextVar("left", default=None)
@@ -32,7 +40,7 @@ _under_roots: ContextVar[set[Any] | None] = ContextVar("rooted", default=None)
 
 @contextmanager
 def budget(units: int = WORK) -> Iterator[None]:
-    """At most `units` of work inside; a budget inside another one counts on its own."""
+    """Limit the work inside to `units`; a nested budget is separate."""
     left, rooted = _work_left.set([units]), _under_roots.set(set())
     try:
         yield
@@ -42,24 +50,24 @@ def budget(units: int = WORK) -> Iterator[None]:
 
 
 def note_root(head: Any, slots: tuple[Any, ...]) -> None:
-    """Remember that an even root or a logarithm was taken of this: wherever all is defined, it is not negative."""
+    """Record that this is under an even root or a logarithm, so that it is nonnegative wherever all is defined."""
     seen = _under_roots.get()
     if seen is not None and all(kind in "cfov" for kind, _ in slots):
         seen.add((head, slots))
 
 
 def has_root(head: Any, slots: tuple[Any, ...]) -> bool:
-    """Whether this is known to stand under a root: at these indices, which says nothing of others."""
+    """Whether this is recorded as under a root, at these indices."""
     return (head, slots) in (_under_roots.get() or ())
 
 
 def root_count() -> int:
-    """How much is known to stand under a root, but for what has an index that is called anew each time."""
+    """The number of recorded heads under roots, without those with open indices, whose names change."""
     return sum(all(kind != "o" for kind, _ in slots) for _, slots in _under_roots.get() or ())
 
 
 def spend(units: int = 1) -> None:
-    """Take `units` from the budget that is open, if there is one."""
+    """Count `units` of work against the current budget, if any; raises TooLarge."""
     left = _work_left.get()
     if left is None:
         return
@@ -72,10 +80,10 @@ Ix: TypeAlias = tuple[str, Any]
 
 
 class Head(NamedTuple):
-    """What a factor is, without its indices.
+    """A factor without its indices.
 
     `sign` is what is known of it: "real" (nothing), "nonnegative", "positive" or "natural" (1, 2, 3, ...). `symmetry`
-    lists the reorderings of the slots that change nothing; `weight` counts what is inside.
+    lists the permutations of the slots that change nothing; `weight` counts the heads inside.
     """
 
     kind: str
@@ -93,7 +101,7 @@ class Factor(NamedTuple):
 
 
 class Monomial(NamedTuple):
-    """`sizes` has the size of each bound index ("b", 0), ("b", 1), ..."""
+    """A product of factors; `sizes` are the sizes of its bound indices ("b", 0), ("b", 1), ..."""
 
     factors: tuple[Factor, ...] = ()
     sizes: tuple[Any, ...] = ()
@@ -109,14 +117,14 @@ def rename_factor(factor: Factor, mapping: Mapping[Ix, Ix]) -> Factor:
 
 
 def least_order(head: Head, slots: tuple[Ix, ...]) -> tuple[Ix, ...]:
-    """The smallest order of the slots among those that mean the same."""
+    """The smallest of the equivalent orders of the slots."""
     if not head.symmetry:
         return slots
     return min(tuple(slots[j] for j in order) for order in head.symmetry)
 
 
 def canonical(factors: Iterable[Factor], sizes: Mapping[int, Frozen]) -> Monomial:
-    """The monomial with its bound indices numbered in an order that depends only on what it means."""
+    """The monomial with its bound indices numbered canonically."""
     factors = list(factors)
     if not sizes:
         return Monomial(tuple(sorted(factors)))
@@ -153,10 +161,10 @@ def canonical(factors: Iterable[Factor], sizes: Mapping[int, Frozen]) -> Monomia
 
 @lru_cache(maxsize=4096)
 def _canonical_component(factors: tuple[Factor, ...], sized: tuple[tuple[int, Frozen], ...]) -> tuple[Any, int]:
-    """One connected piece, its bound indices numbered from 0: colours are refined, ties tried out and counted."""
+    """One connected component with bound indices numbered from 0: colours are refined, ties are tried and counted."""
     sizes = dict(sized)
     rank = {head: place for place, head in enumerate(sorted({factor.head for factor in factors}))}
-    # A head that holds much is long to hash: it is ranked once, not at every try.
+    # Hashing a large head is slow: heads are ranked once, not at every try.
     ranked = [(rank[factor.head], factor) for factor in factors]
     best: list[Any] = []
     tries = 0
@@ -209,7 +217,7 @@ def _canonical_component(factors: tuple[Factor, ...], sized: tuple[tuple[int, Fr
 
 
 def _ranked(marks: Mapping[int, Any]) -> dict[int, int]:
-    """The place of each mark among the different ones."""
+    """The rank of each mark among the distinct ones."""
     places: list[Any] = []
     for mark in sorted(marks.values()):
         if not places or places[-1] != mark:
@@ -226,7 +234,7 @@ _fresh = count()
 
 
 def fresh() -> Ix:
-    """An open index that nobody else has."""
+    """A new open index."""
     return ("o", next(_fresh))
 
 
@@ -235,7 +243,7 @@ def number(value: Fraction | int) -> Poly:
 
 
 def constant(poly: Poly) -> Fraction | None:
-    """The value of a sum that is a plain number."""
+    """The value of a sum that is a number, else None."""
     if not poly:
         return Fraction(0)
     return poly[UNIT] if len(poly) == 1 and UNIT in poly else None
@@ -290,7 +298,7 @@ def multiply(*polys: Poly) -> Poly:
 
 
 def times(poly: Poly, coefficient: Fraction, extra: Iterable[Factor]) -> Poly:
-    """Each term times the same factors, which meet the term's own before any sum is multiplied out."""
+    """Each term times the same factors, which are merged with the term's own before any sum is expanded."""
     extra = list(extra)
     return add(
         *(
@@ -311,7 +319,7 @@ def bind(poly: Poly, index: Ix, size: Frozen) -> Poly:
 
 
 def unbind(monomial: Monomial) -> tuple[list[Factor], dict[Ix, Frozen]]:
-    """The factors with open indices for the bound ones, and the size of each of these."""
+    """The factors with open indices in place of the bound ones, and the size of each."""
     opens = {("b", k): fresh() for k in range(len(monomial.sizes))}
     return [rename_factor(factor, opens) for factor in monomial.factors], {
         opens["b", k]: size for k, size in enumerate(monomial.sizes)
@@ -319,7 +327,7 @@ def unbind(monomial: Monomial) -> tuple[list[Factor], dict[Ix, Frozen]]:
 
 
 def rename(poly: Poly, mapping: Mapping[Ix, Ix]) -> Poly:
-    """Other names for indices; where two become one, or one a number, the heads are made anew."""
+    """Rename indices; if two become equal, or one a number, the heads are rebuilt."""
     return add(
         *(
             build(
@@ -333,11 +341,12 @@ def rename(poly: Poly, mapping: Mapping[Ix, Ix]) -> Poly:
 
 
 def indices_of(poly: Poly) -> set[Ix]:
-    """Every index in sight but the bound ones."""
+    """Every index that is not bound."""
     return {ix for monomial in poly for factor in monomial.factors for ix in factor.slots if ix[0] != "b"}
 
 
-# Filled by functions.py: what a head of this kind becomes when its slots change or its exponent leaves its range.
+# Filled by functions.py and rules.py: how to rebuild a head whose slots changed, to expand one whose exponent left its
+# range, and to simplify factors together.
 REMAKE: dict[str, Callable[[Head, tuple[Ix, ...]], Poly]] = {}
 EXPAND: dict[str, tuple[Callable[[Factor], bool], Callable[[Factor], Poly]]] = {}
 TOGETHER: list[Callable[[Fraction, list[Factor], dict[int, Frozen]], Poly | None]] = []
@@ -357,9 +366,9 @@ def build(coefficient: Fraction, factors: Iterable[Factor], sizes: dict[int, Fro
         if is_stale(factor):
             return replace_factor(coefficient, kept[:place] + kept[place + 1 :], sizes, rebuild_factor, factor)
         if factor.head.kind == "delta":
-            settled = _apply_delta(coefficient, factor, kept[:place] + kept[place + 1 :], sizes)
-            if settled is not None:
-                return settled
+            applied = _apply_delta(coefficient, factor, kept[:place] + kept[place + 1 :], sizes)
+            if applied is not None:
+                return applied
         elif factor.head.kind in EXPAND:
             wanted, become = EXPAND[factor.head.kind]
             if wanted(factor):
@@ -372,14 +381,14 @@ def build(coefficient: Fraction, factors: Iterable[Factor], sizes: dict[int, Fro
 
 
 def rebuild_factor(factor: Factor) -> Poly:
-    """The factor made anew from its arguments with the slots that it has now."""
+    """The factor rebuilt from its arguments with its present slots."""
     from qkv.maths.algebra.functions import power
 
     return power(REMAKE[factor.head.kind](factor.head, factor.slots), factor.exponent)
 
 
 def is_stale(factor: Factor) -> bool:
-    """Whether a head with closed arguments has got slots that it should not have: equal ones, or numbers."""
+    """Whether a head with closed arguments has equal slots or numbers, so that it must be rebuilt."""
     head, slots = factor.head, factor.slots
     if not head.args or head.kind not in REMAKE:
         return False
@@ -388,7 +397,7 @@ def is_stale(factor: Factor) -> bool:
 
 
 def outputs(head: Head) -> int:
-    """How many of the slots say which entry of a vector or matrix is meant; the rest belong to the arguments."""
+    """The number of slots that select an entry of a vector or matrix; the others belong to the arguments."""
     return {"inverse": 2}.get(head.kind, int(head.name.rpartition("/")[2]) if head.kind == "map" else 0)
 
 
@@ -399,7 +408,7 @@ def replace_factor(
     become: Callable[[Factor], Poly],
     factor: Factor,
 ) -> Poly:
-    """The product with `factor` replaced by what it becomes, computed with the bound indices open."""
+    """The product with `factor` replaced by `become(factor)`, computed with the bound indices open."""
     opens: dict[Ix, Ix] = {("b", k): fresh() for k in sizes}
     rest = build(coefficient, [rename_factor(other, opens) for other in others], {})
     poly = multiply(rest, become(rename_factor(factor, opens)))
@@ -409,7 +418,7 @@ def replace_factor(
 
 
 def _apply_delta(coefficient: Fraction, delta: Factor, others: list[Factor], sizes: dict[int, Frozen]) -> Poly | None:
-    """δ_xy: one index takes the other's place. None where nothing is left to do."""
+    """Apply δ_xy: one index replaces the other. None if nothing is left to do."""
     if delta.exponent < 0:
         return None
     x, y = delta.slots
@@ -430,7 +439,7 @@ def _apply_delta(coefficient: Fraction, delta: Factor, others: list[Factor], siz
 
 
 def _sum_unused(coefficient: Fraction, factors: list[Factor], sizes: dict[int, Frozen]) -> Poly:
-    """Bound indices that nothing uses, or only as a number, are summed away."""
+    """Sum over bound indices that no factor uses, or only as a number."""
     uses: dict[int, list[Factor]] = {k: [] for k in sizes}
     for factor in factors:
         for ix in set(factor.slots):
@@ -470,20 +479,20 @@ CLEARING_ROUNDS = 8
 
 
 def vanishes(poly: Poly) -> bool:
-    """True: zero wherever it is defined."""
+    """Whether a sum of monomials is zero wherever it is defined, after multiplying by its denominators."""
     for _ in range(CLEARING_ROUNDS):
         if not poly:
             return True
         below = clearing_factor(poly)
         if below is None:
             return False
-        # Where the sum is defined its denominators are not zero, so the product is zero only where the sum is.
+        # Where the sum is defined its denominators are not zero, so the product is zero only if the sum is.
         poly = times(poly, Fraction(1), [below])
     return not poly
 
 
 def clearing_factor(poly: Poly) -> Factor | None:
-    """A power of a sum, without bound indices, that clears the lowest power of it in the terms."""
+    """The power of a sum, without bound indices, that clears its lowest power in the terms."""
     lowest: dict[tuple[Head, tuple[Ix, ...]], Fraction] = {}
     for monomial in poly:
         for head, slots, exponent in monomial.factors:

@@ -1,11 +1,21 @@
-"""Sums of monomials as text, for people who look for a fault."""
+"""Normal forms: two trees with the same normal form are equal.
+
+>>> from fractions import Fraction
+>>> from qkv.maths.tree import Call, Contract, Number, Power, Symbol, Transpose, Type
+>>> mu = Symbol(("d",), "mu", Type("vector", ("d",)))
+>>> dot = Contract((), Transpose((1, "d"), mu), mu)
+>>> same(dot, Power((), Call((), "norm", (mu,)), Number((), Fraction(2))))
+True
+>>> normal(dot)
+Normal(Σ mu[1]^2)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from qkv.maths.algebra import rules  # noqa: F401  (its rules join the others when it is imported)
+from qkv.maths.algebra import rules  # noqa: F401  (registers its rules)
 from qkv.maths.algebra.indices import all_places, entry, scope_of
 from qkv.maths.algebra.monomials import (
     WORK,
@@ -27,7 +37,8 @@ from qkv.maths.tree import Node, Order, PlusMinus, Relation, Shape
 
 
 def frozen_text(poly: Frozen) -> str:
-    """
+    """A sum of monomials as text, for debugging.
+
     >>> frozen_text(())
     '0'
     """
@@ -64,7 +75,7 @@ __all__ = ["Normal", "NotNormal", "TooLarge", "is_zero", "normal", "same", "term
 
 @dataclass(frozen=True)
 class Normal:
-    """The entries of a tree as canonical sums of monomials: equal where the canonical forms agree."""
+    """The entries of a tree as canonical sums of monomials."""
 
     shape: Shape
     entries: tuple[tuple[tuple[Ix, ...], Frozen], ...]
@@ -75,20 +86,20 @@ class Normal:
 
 
 def normal(node: Node, *, work: int = WORK) -> Normal:
-    """The normal form. Raises TooLarge when it costs more than `work`, NotNormal when there is none."""
+    """The normal form of a tree; raises TooLarge if it costs more than `work`, NotNormal if there is none."""
     _refuse_without_form(node)
     with budget(work):
         scope = scope_of(node)
         while True:
             before = root_count()
             form = Normal(node.shape, tuple((at, freeze(entry(node, at, scope))) for at in all_places(node.shape)))
-            # What was learnt about what stands under a root may make it shorter.
+            # New knowledge of what is under a root may make it shorter.
             if root_count() == before:
                 return form
 
 
 def same(a: Node, b: Node, *, work: int = WORK) -> bool:
-    """True: proved equal wherever both are defined. False: not proved."""
+    """Whether two trees are proved equal wherever both are defined; False means not proved."""
     if a.shape != b.shape:
         return False
     for node in (a, b):
@@ -107,7 +118,7 @@ def same(a: Node, b: Node, *, work: int = WORK) -> bool:
 
 
 def _has_value(node: Node, work: int) -> bool:
-    """True, unless it is seen to have no value at all: what is written twice alike is the same, whatever it is."""
+    """True for equal trees, unless they provably have no value (then NoValue is raised)."""
     try:
         normal(node, work=work)
     except NoValue:
@@ -118,7 +129,7 @@ def _has_value(node: Node, work: int) -> bool:
 
 
 def _is_zero_poly(make: Callable[[], Poly]) -> bool:
-    """Whether what is made is zero; made again as long as more is learnt about what stands under a root."""
+    """Whether `make()` is zero; repeated as long as more becomes known of what is under a root."""
     while True:
         before = root_count()
         if vanishes(make()):
@@ -128,7 +139,7 @@ def _is_zero_poly(make: Callable[[], Poly]) -> bool:
 
 
 def is_zero(node: Node, *, work: int = WORK) -> bool:
-    """True: proved to be zero everywhere. False: not proved."""
+    """Whether a tree is proved to be zero everywhere; False means not proved."""
     _refuse_without_form(node)
     try:
         with budget(work):
@@ -139,7 +150,7 @@ def is_zero(node: Node, *, work: int = WORK) -> bool:
 
 
 def term_count(form: Normal) -> int:
-    """How many monomials a normal form has."""
+    """The number of monomials of a normal form."""
     return sum(len(sums) for _, sums in form.entries)
 
 

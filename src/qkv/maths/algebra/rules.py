@@ -1,4 +1,4 @@
-"""What the factors of one product do to each other: i < j, sign times value, a sum over itself, A times A⁻¹."""
+"""Rules for several factors of one product: i < j, sign times value, a sum divided by itself, A times A⁻¹."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from qkv.maths.algebra.monomials import (
 
 
 def ordered_pair(coefficient: Fraction, factors: list[Factor], sizes: dict[int, Frozen]) -> Poly | None:
-    """[i < j], [j < i] and δ_ij add up to 1: of the first two only one is kept."""
+    """[i < j], [j < i] and δ_ij add up to 1, so only one of the first two is kept."""
     for place, factor in enumerate(factors):
         if factor.head != LESS:
             continue
@@ -85,7 +85,7 @@ def _absolute_value(factor: Factor) -> Poly:
 
 
 def _sign_of(value: Factor) -> tuple[Head, tuple[Ix, ...]] | None:
-    """The head and the slots, in order, of the sign of a factor to the power 1: sign(F_ij) says nothing of F_ji."""
+    """The head and the ordered slots of the sign of a factor to the power 1; sign(F_ij) differs from sign(F_ji)."""
     if value.head.sign != "real" or value.head.kind == "sum":
         return None
     opens: dict[Ix, Ix] = {ix: fresh() for ix in value.slots if ix[0] == "b"}
@@ -146,7 +146,7 @@ def matrix_and_inverse(coefficient: Fraction, factors: list[Factor], sizes: dict
 
 
 def _meeting_index(inverse: Factor, matrix: Factor, end: int) -> tuple[Ix, Ix, Ix] | None:
-    """The bound index at which slot `end` of an inverse meets its matrix, and what is left on either side."""
+    """The bound index that slot `end` of an inverse shares with its matrix, and the other slot of each."""
     joint, x = inverse.slots[end], inverse.slots[1 - end]
     if joint[0] != "b" or joint == x:
         return None

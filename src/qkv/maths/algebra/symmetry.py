@@ -1,4 +1,4 @@
-"""Which matrices are symmetric because `symbols` makes them the covariance of something random."""
+"""Which matrices are symmetric because they are declared as covariances."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from qkv.maths.tree import (
 
 @dataclass(frozen=True)
 class Symmetric:
-    """The names of matrices that are symmetric, and drawn so where points are tried."""
+    """The names of symmetric matrices; trial points draw symmetric values for them."""
 
     known: frozenset[str] = frozenset()
 
@@ -38,7 +38,7 @@ _declared: ContextVar[Symmetric] = ContextVar("declared", default=NONE)
 
 @contextmanager
 def declared_symmetric(types: Iterable[Type]) -> Iterator[None]:
-    """Inside, the covariances of these types are symmetric, whether or not what is random there occurs."""
+    """Treat the covariances of these types as symmetric inside, even if the random names do not occur."""
     token = _declared.set(symmetric_in(types))
     try:
         yield
@@ -47,7 +47,7 @@ def declared_symmetric(types: Iterable[Type]) -> Iterator[None]:
 
 
 def symmetric(types: Iterable[Type]) -> Symmetric:
-    """What is symmetric by these types and by those that were declared."""
+    """The symmetric names by these types and by the declared ones."""
     return Symmetric(symmetric_in(types).known | _declared.get().known)
 
 
@@ -60,7 +60,7 @@ def symmetric_in(types: Iterable[Type]) -> Symmetric:
 
 
 def scaled_names(covariance: Node) -> set[str]:
-    """The matrix that a covariance is a multiple of, where it is a name.
+    """The names of matrices that a covariance is a multiple of.
 
     >>> sigma = Symbol(("d", "d"), "Sigma", Type("matrix", ("d", "d")))
     >>> scaled_names(Multiply(("d", "d"), (Symbol((), "s", Type("positive")), sigma)))
@@ -79,9 +79,9 @@ def scaled_names(covariance: Node) -> set[str]:
 
 
 def symmetric_names(covariance: Node, known: frozenset[str] = frozenset()) -> set[str] | None:
-    """The names that must be symmetric for a covariance to be one by its form, None where the form says too little.
+    """The names that must be symmetric if this is a covariance; None if that does not follow from its form.
 
-    A is symmetric where A or A + I is a covariance, S where D S Dᵀ is; of A + B, A B and A B A nothing follows.
+    A is symmetric if A or A + I is a covariance, S if D S Dᵀ is; nothing follows from A + B, A B and A B A.
     """
     match covariance:
         case Symbol(shape=()) | Number():
@@ -118,7 +118,7 @@ def symmetric_names(covariance: Node, known: frozenset[str] = frozenset()) -> se
 
 
 def _symmetric_in_sum(found: list[set[str] | None], terms: tuple[Node, ...], known: frozenset[str]) -> set[str] | None:
-    """All terms but one must be symmetric for sure; then so is that one."""
+    """If all terms but one are symmetric, so is that one."""
     if any(one is None for one in found):
         return None
     open_ = [term for term in terms if not scaled_names(term) <= known]
@@ -126,7 +126,7 @@ def _symmetric_in_sum(found: list[set[str] | None], terms: tuple[Node, ...], kno
 
 
 def chain(node: Node) -> list[Node]:
-    """The factors of a product of matrices, in order, each transpose at a name."""
+    """The factors of a product of matrices in order, with transposes distributed over products."""
     if isinstance(node, Contract):
         return chain(node.left) + chain(node.right)
     if isinstance(node, Transpose) and isinstance(node.body, Contract):
@@ -139,7 +139,7 @@ def transposed(node: Node) -> Node:
 
 
 def _symmetric_in_product(factors: list[Node], known: frozenset[str]) -> set[str] | None:
-    """A product that reads the same from behind with every factor transposed, around what is symmetric itself."""
+    """The names in a product that equals its transpose: mirrored factors around a symmetric middle; else None."""
 
     def mirrored(a: Node, b: Node) -> bool:
         return transposed(a) == b or (a == b and isinstance(a, Symbol) and a.name in known)

@@ -1,4 +1,9 @@
-"""One linear programme, small and exact: is there a direction in which every gap is positive?"""
+"""Asymptotic classes O, Θ, Ω in several variables, all at least 1, that grow independently of each other.
+
+A term n^a (log n)^b is a point with one coordinate per variable: its power, with logarithms as infinitesimal powers and
+exponentials as infinite ones. A term is O of a sum of others if in every direction of growth one of those is at
+least as large. This is a linear programme over fractions; the direction in which it fails is the counterexample.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,7 @@ from math import lcm
 from typing import TYPE_CHECKING, TypeAlias
 
 from qkv.maths.comparison.counterexample import Counterexample, number_text, pretty_symbol
+from qkv.maths.comparison.trial import decide
 from qkv.maths.sizes import names_in
 from qkv.maths.tree import (
     Add,
@@ -34,13 +40,16 @@ from qkv.maths.tree import (
 from qkv.maths.values.arithmetic import Undefined, Unevaluable, digits, divide, fraction, plain_entries
 from qkv.maths.values.evaluate import evaluate
 
+if TYPE_CHECKING:
+    from qkv.maths.comparison.verdict import Verdict
+
 SIMPLEX_STEPS = 2_000
 
 
 def positive_direction(gaps: Sequence[Sequence[Fraction]], width: int) -> list[Fraction] | None:
-    """w >= 0 with w·g > 0 for every row g of `gaps`, or None where there is none.
+    """w >= 0 with w·g > 0 for every row g of `gaps`, or None.
 
-    Maximises t subject to t <= w·g for every g and Σ w <= 1, by the simplex method with Bland's rule, which ends.
+    Maximises t subject to t <= w·g for every g and Σ w <= 1, by the simplex method with Bland's rule, which terminates.
 
     >>> positive_direction([[Fraction(1), Fraction(-2)], [Fraction(-1), Fraction(3)]], 2)
     [Fraction(5, 7), Fraction(2, 7)]
@@ -69,7 +78,7 @@ def positive_direction(gaps: Sequence[Sequence[Fraction]], width: int) -> list[F
         goal = [a - factor * b for a, b in zip(goal, table[leaving], strict=True)]
         basis[leaving] = entering
     else:
-        raise ValueError("the programme takes too many steps")
+        raise ValueError("the linear programme takes too many steps")
     if goal[-1] <= 0:
         return None
     found = [Fraction(0)] * width
@@ -78,9 +87,6 @@ def positive_direction(gaps: Sequence[Sequence[Fraction]], width: int) -> list[F
             found[variable] = table[i][-1]
     return found
 
-
-if TYPE_CHECKING:
-    from qkv.maths.comparison.verdict import Verdict
 
 LOGARITHM, EXPONENTIAL = Fraction(1, 10**6), Fraction(10**6)
 MOST_TERMS = 300
@@ -100,12 +106,12 @@ ONE: Terms = {CONSTANT: Fraction(1)}
 
 
 class NoRate(ValueError):
-    """An expression of which the growth cannot be told."""
+    """An expression whose growth cannot be determined."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """A quotient of two sums of terms; where it is not `exact`, coefficients are only right up to constants > 0."""
+    """A quotient of two sums of terms; if it is not `exact`, coefficients are right up to positive constants."""
 
     top: Terms
     bottom: Terms
@@ -134,7 +140,7 @@ def multiply_term(a: Term, b: Term) -> Term:
 
 
 def add_term(terms: Terms, key: Term, coefficient: Fraction, exact: bool) -> None:
-    """Adds a term; what cancels must be known exactly."""
+    """Add a term in place; terms may cancel only if they are exact."""
     before = terms.pop(key, Fraction(0))
     if before * coefficient < 0 and not exact:
         raise NoRate("a difference of terms that may cancel")
@@ -160,7 +166,7 @@ def sum_terms(a: Terms, b: Terms, exact: bool = True) -> Terms:
 
 
 def raise_growth(inside: Growth, exponent: Fraction) -> Growth:
-    """A quotient to a positive power: multiplied out where that is small, else term by term, which grows alike."""
+    """A quotient to a positive power: multiplied out if that is small, else term by term, which grows alike."""
     if exponent.denominator == 1 and exponent <= 6:
         result = Growth(ONE, ONE)
         for _ in range(int(exponent)):
@@ -175,9 +181,9 @@ def raise_growth(inside: Growth, exponent: Fraction) -> Growth:
 
 
 def dominant_terms(terms: Terms) -> list[Term]:
-    """The terms that matter, all with a positive coefficient; NoRate where a negative one is not outgrown.
+    """The terms with a positive coefficient; NoRate if a negative term is not dominated by one of them.
 
-    One term must outgrow it by itself: n² + d² − 2nd vanishes where n = d, though nd is no larger than n² + d².
+    One term must dominate it alone: n² + d² − 2nd vanishes for n = d, although nd is at most n² + d².
     """
     positive = [term for term, c in terms.items() if c > 0]
     for term, c in terms.items():
@@ -191,7 +197,7 @@ def dominated(term: Term, others: list[Term]) -> bool:
 
 
 def outgrowing_direction(term: Term, others: list[Term]) -> dict[str, Fraction] | None:
-    """A direction in which `term` outgrows all the others, None where there is none."""
+    """A direction in which `term` outgrows all the others, or None."""
     names = sorted({name for one in (term, *others) for name, _ in one})
     here = dict(term)
     gaps = []
@@ -206,9 +212,9 @@ def outgrowing_direction(term: Term, others: list[Term]) -> dict[str, Fraction] 
 
 
 def growth(node: Node) -> Growth:
-    """The terms of an expression in names that are all sizes."""
+    """The growth of an expression whose names are all sizes."""
     if node.shape:
-        raise NoRate("it is no scalar")
+        raise NoRate("it is not a scalar")
     if not grows(node):
         return constant_growth(node)
     match node:
@@ -233,16 +239,16 @@ def growth(node: Node) -> Growth:
             if free_indices(body) and list(inside.bottom) != [CONSTANT]:
                 raise NoRate("a sum over an index that it divides by")
             return reduce(Growth.times, map(growth, indices), inside)
-    raise NoRate("it is no sum of products of powers and logarithms")
+    raise NoRate("it is not a sum of products of powers and logarithms")
 
 
 def grows(node: Node) -> bool:
-    """Whether there is a name in it that is not defined by numbers alone, or an index."""
+    """Whether a node has an index or a name that is not defined by numbers alone."""
     return any(isinstance(n, Index) or (isinstance(n, Symbol) and n.type.definition is None) for n in walk(node))
 
 
 def constant_growth(node: Node) -> Growth:
-    """What has no names does not grow."""
+    """The growth of a node without names, which is constant."""
     try:
         value = fraction(evaluate(node, {}, {}))
     except (Undefined, Unevaluable) as error:
@@ -261,7 +267,7 @@ def growth_of_power(base: Node, exponent: Node) -> Growth:
 
 
 def logarithm_of(base: Node) -> Fraction:
-    """The logarithm of a constant, as a sum of multiples of those of primes: log 4 is exactly twice log 2."""
+    """The logarithm of a constant from those of its primes, so that log 4 is exactly twice log 2."""
     match base:
         case Number(value=value) if value > 0:
             return _of_whole(value.numerator) - _of_whole(value.denominator)
@@ -283,7 +289,7 @@ def logarithm_of(base: Node) -> Fraction:
 
 
 def _of_whole(number: int) -> Fraction:
-    """Primes up to a bound are taken out; each has one fixed logarithm, so that equal products have equal sums."""
+    """The sum of the logarithms of the prime factors, each fixed, so that equal products have equal sums."""
     found = Fraction(0)
     for prime in itertools.chain((2,), range(3, LARGEST_PRIME, 2)):
         if prime * prime > number:
@@ -301,7 +307,7 @@ def _of_prime(prime: int) -> Fraction:
 
 
 def growth_of_exponential(rate: Fraction, exponent: Node) -> Growth:
-    """exp(rate · exponent) where the exponent is linear in the names."""
+    """The growth of exp(rate · exponent) for an exponent that is linear in the names."""
     inside = growth(exponent)
     if list(inside.bottom) != [CONSTANT] or not inside.exact:
         raise NoRate("an exponent that is not linear")
@@ -348,7 +354,7 @@ def growth_of_logarithm(inside: Growth) -> Terms:
 
 
 def outgrowth(a: Growth, b: Growth) -> dict[str, Fraction] | None:
-    """A direction in which `a` outgrows `b`, None where a = O(b)."""
+    """A direction in which `a` outgrows `b`, or None if a = O(b)."""
     exact = a.exact and b.exact
     left, right = (
         dominant_terms(multiply_terms(a.top, b.bottom, exact)),
@@ -364,13 +370,13 @@ def outgrowth(a: Growth, b: Growth) -> dict[str, Fraction] | None:
 
 
 def compare_growth(gold: Node, answer: Node, found: Verdict) -> Verdict:
-    """The verdict where one side or both are O, Θ or Ω of something."""
+    """The verdict if one side or both are O, Θ or Ω."""
     if not isinstance(gold, Order):
-        reason = "a value is asked, and the answer only says how fast it grows"
+        reason = "a value is expected, and the answer only says how fast it grows"
         return replace(found, kind="different", evidence="refuted", reason=reason)
     given = answer.body if isinstance(answer, Order) else answer
     if given.shape:
-        reason = "a rate of growth is asked, and the answer is no scalar"
+        reason = "a rate of growth is expected, and the answer is not a scalar"
         return replace(found, kind="different", evidence="refuted", reason=reason)
     try:
         right, mine = growth(gold.body), growth(given)
@@ -383,23 +389,21 @@ def compare_growth(gold: Node, answer: Node, found: Verdict) -> Verdict:
         return compare_unknown_rates(gold, answer, str(problem), found)
     for direction_, how in ((faster, "faster"), (slower, "slower")):
         if direction_ is not None:
-            said, point = ratio_along(direction_, gold.body, given, how)
-            return replace(found, kind="different", evidence="refuted", reason=said, counterexample=point)
+            reason, point = ratio_along(direction_, gold.body, given, how)
+            return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
     if isinstance(answer, Order) and answer.kind != gold.kind:
         names = WORDS[gold.kind], WORDS[answer.kind]
         reason = (
-            f"the rate is right, but {names[0]} is asked and {names[1]} is given: "
+            f"the rate is right, but {names[0]} is expected and {names[1]} is given: "
             f"{MEANINGS[answer.kind]}, {MEANINGS[gold.kind]}"
         )
         return replace(found, kind="different", evidence="refuted", reason=reason)
-    reason = "both grow at the same rate" if isinstance(answer, Order) else "it grows at the rate that is asked"
+    reason = "both grow at the same rate" if isinstance(answer, Order) else "it grows at the expected rate"
     return replace(found, kind="equal", evidence="proved", reason=reason)
 
 
 def compare_unknown_rates(gold: Order, answer: Node, problem: str, found: Verdict) -> Verdict:
-    """Where a rate cannot be told, the same body is still the same class."""
-    from qkv.maths.comparison.trial import decide
-
+    """The verdict if a rate is unknown: equal bodies are still in the same class."""
     body = answer.body if isinstance(answer, Order) else answer
     alike = not isinstance(answer, Order) or answer.kind == gold.kind
     if alike and decide(gold.body, body).equal:
@@ -408,14 +412,14 @@ def compare_unknown_rates(gold: Order, answer: Node, problem: str, found: Verdic
 
 
 def ratio_along(ray_: Mapping[str, Fraction], gold: Node, answer: Node, how: str) -> tuple[str, Counterexample | None]:
-    """The ratio of the two along a direction, in words, and the last of its points."""
+    """The reason with the ratio of the two along a direction, and the last point of it."""
     symbols = symbols_of(gold, answer)
     free = [name for name, s in symbols.items() if s.type.definition is None]
     shown = {name: pretty_symbol(symbols[name]) for name in free}
     scale = lcm(1, *(weight.denominator for weight in ray_.values()))
     weights = {name: int(ray_.get(name, Fraction(0)) * scale) for name in free}
     moving = [name for name in free if weights[name]]
-    # What stands still stands at 1, or at 2 where a logarithm of 1 would be in the way.
+    # Names that do not grow are 1, or 2 if a logarithm of 1 prevents a value.
     for steps, still in itertools.product(GROWTH_STEPS, (1, 2)) if max(weights.values(), default=0) <= 8 else ():
         rows = [{n: Fraction(4 ** (step * w) if w else still) for n, w in weights.items()} for step in steps]
         try:
@@ -430,7 +434,7 @@ def ratio_along(ray_: Mapping[str, Fraction], gold: Node, answer: Node, how: str
         rest = ", ".join(f"{shown[name]} = {still}" for name in free if name not in moving)
         place = f"{path} with {rest}" if rest else path
         quotients = ", ".join(number_text(ratio) for ratio in ratios)
-        said = f"the answer grows {how}: along {place} its ratio to the right one is {quotients}"
-        return said, Counterexample(rows[-1], *pairs[-1], shown=shown)
+        reason = f"the answer grows {how}: along {place} its ratio to the right one is {quotients}"
+        return reason, Counterexample(rows[-1], *pairs[-1], shown=shown)
     where = " and ".join(shown[name] for name in moving)
     return f"the answer grows {how} than it should as {where} grows" if where else f"the answer grows {how}", None

@@ -1,4 +1,4 @@
-"""Inequalities, tried at many points: ordinary ones, and those where a bound is most likely to break."""
+"""`holds`: inequalities tried at many points, ordinary ones and extreme ones at which a bound is likely to fail."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from math import prod
 from typing import Any
 
 from qkv.errors import MathsError, OptionError, OptionTypeError, complaint
+from qkv.maths.algebra.symmetry import declared_symmetric
 from qkv.maths.comparison.counterexample import Counterexample, value_text
 from qkv.maths.comparison.trial import scaled_value, shrink
 from qkv.maths.comparison.verdict import Verdict, check_arguments, final_value, refusal, same_shape, shape_mismatch
+from qkv.maths.parsing.parse import parse
 from qkv.maths.sizes import names_in
 from qkv.maths.tree import Node, Order, PlusMinus, Symbol
 from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, decimal, digits, entries, plain_entries
@@ -31,10 +33,22 @@ RELATIONS = {"<=": "≤", ">=": "≥", "<": "<", ">": ">"}
 def holds(
     left: str, relation: str, right: str, symbols: Mapping[str, str], *, attained: Mapping[str, Any] | None = None
 ) -> Verdict:
-    """Whether left <= right (or >=, <, >) wherever the names may be, and with equality at the point `attained`.
+    """Test an inequality at many points; vectors and matrices are compared entry by entry.
 
-    `attained` gives each name a whole number, a fraction as text, or a sequence of such; sizes are read off. Entries of
-    vectors and matrices are compared one by one.
+    Args:
+        left: The left side, as LaTeX or Unicode mathematics.
+        relation: "<=", ">=", "<" or ">".
+        right: The right side.
+        symbols: Names and their types.
+        attained: A point at which both sides must be equal: for each name a whole number, a fraction as text, or a
+            sequence of these. Sizes follow from the values.
+
+    Returns:
+        A `Verdict` of kind "equal" if the inequality holds at all points that were tried.
+
+    Raises:
+        OptionTypeError: If `left` or `right` is not text, or `attained` has other values.
+        OptionError: If `relation`, `symbols` or `attained` are malformed.
 
     >>> bool(holds("2 a b", "<=", "a^2 + b^2", {"a": "scalar", "b": "scalar"}, attained={"a": 3, "b": 3}))
     True
@@ -42,7 +56,6 @@ def holds(
     check_arguments(left, right, symbols)
     if relation not in RELATIONS:
         raise OptionError(complaint("relation", repr(relation), "one of <=, >=, < and >"))
-    from qkv.maths.algebra.symmetry import declared_symmetric
     from qkv.maths.types import declare
 
     with declared_symmetric(declare(symbols).types.values()):
@@ -52,9 +65,7 @@ def holds(
 def check_bound(
     left: str, relation: str, right: str, symbols: Mapping[str, str], attained: Mapping[str, Any] | None
 ) -> Verdict:
-    """`holds`, where what it was given is known to be of the right kind."""
-    from qkv.maths.parsing.parse import parse
-
+    """`holds` with arguments that were checked."""
     found = Verdict("equal", None, "", gold=left, answer=right)
     try:
         first = final_value(parse(left, symbols))
@@ -102,7 +113,7 @@ def check_at_points(first: Node, relation: str, second: Node, words: Vocabulary,
 
 
 def is_ordered(a: Any, relation: str, b: Any) -> bool:
-    """Entry by entry, with room for rounding where there was any."""
+    """Whether the relation holds for all entries, with a tolerance for decimals."""
     with digits(DIGITS):
         for x, y in zip(plain_entries(a), plain_entries(b), strict=True):
             low, high = (x, y) if relation[0] == "<" else (y, x)
@@ -110,15 +121,15 @@ def is_ordered(a: Any, relation: str, b: Any) -> bool:
                 fine = low < high or (low == high and relation[-1] == "=")
             else:
                 gap = decimal(high) - decimal(low)
-                room = Decimal(10) ** -40 * max(abs(decimal(low)), abs(decimal(high)), Decimal(1))
-                fine = gap >= -room if relation[-1] == "=" else gap > room
+                tolerance = Decimal(10) ** -40 * max(abs(decimal(low)), abs(decimal(high)), Decimal(1))
+                fine = gap >= -tolerance if relation[-1] == "=" else gap > tolerance
             if not fine:
                 return False
     return True
 
 
 def simplest_failure(first: Node, relation: str, second: Node, words: Vocabulary, place: Point) -> Counterexample:
-    """A point at which a bound fails, with each number made as small as it still fails at, one after the other."""
+    """A counterexample to a bound, with each number made as small as possible in turn."""
 
     def fails(point: Point) -> bool:
         try:
@@ -145,7 +156,7 @@ def simplest_failure(first: Node, relation: str, second: Node, words: Vocabulary
 
 
 def trial_points(words: Vocabulary) -> Iterator[Point]:
-    """Ordinary points, each followed by what it becomes at an extreme; then large numbers beside small ones."""
+    """Ordinary points, each followed by an extreme variant; then larger sizes; then large numbers with small ones."""
     count = POINTS // 2 if words.symbols or words.indices else 1
     for place in points(words, count):
         yield place
@@ -163,7 +174,7 @@ def trial_points(words: Vocabulary) -> Iterator[Point]:
 
 
 def larger_sizes(words: Vocabulary) -> Iterator[Point]:
-    """Points at sizes of 1 and at larger ones, as drawn and with every component the same or only one that is not 0."""
+    """Points with sizes 1 and larger: as drawn, with equal components, and with only one nonzero component."""
     sized = [name for name in words.sizes if name in words.sized()]
     for length in EXTENTS if sized else ():
         try:
@@ -183,9 +194,9 @@ def larger_sizes(words: Vocabulary) -> Iterator[Point]:
 
 
 def corners(words: Vocabulary) -> Iterator[Point]:
-    """Points where scalars and naturals are small and large against each other: all such, or some where they are many.
+    """Points with small and large scalars and naturals together: all combinations, or some if there are many.
 
-    What is the length of a vector stays short.
+    Lengths of vectors stay short.
     """
     sized = {name for text in words.texts for name in names_in(text)}
     choices: dict[str, list[Fraction]] = {}
@@ -212,7 +223,7 @@ def corners(words: Vocabulary) -> Iterator[Point]:
 
 
 def free_scalars(words: Vocabulary) -> dict[str, Symbol]:
-    """The names of real numbers that are free to be anything in their domain."""
+    """The scalars that are neither defined nor averaged over."""
     kinds = ("scalar", "positive", "nonnegative")
     free = {name: s for name, s in words.symbols.items() if s.type.kind in kinds and s.type.definition is None}
     return {name: s for name, s in free.items() if not s.type.random or name in words.outside}
@@ -227,12 +238,12 @@ def array_values(words: Vocabulary, place: Point) -> list[tuple[str, Any]]:
 
 
 def rescaled(covariance: Any, attempt: int) -> Any:
-    """A covariance that is small or large as a whole: with other entries it might be none any more."""
+    """A covariance multiplied as a whole, because changing single entries may make it indefinite."""
     return scaled_value(covariance, RESIZED[attempt % len(RESIZED)])
 
 
 def extreme_value(value: Any, symbol: Symbol, attempt: int) -> Any:
-    """Equal components, zeros, one large component, everything small; a scalar very large or very small."""
+    """An extreme variant of a value: equal components, zeros, one large, all small; a scalar very large or small."""
     mode = attempt % 5
     if not isinstance(value, tuple):
         factor = (Fraction(40), Fraction(1, 40), Fraction(1), Fraction(0), Fraction(-7))[mode]
@@ -260,7 +271,7 @@ def extreme_value(value: Any, symbol: Symbol, attempt: int) -> Any:
 def check_attained(
     first: Node, second: Node, words: Vocabulary, attained: Mapping[str, Any], found: Verdict
 ) -> Verdict:
-    """Whether both sides are equal at the point at which the bound is said to be attained."""
+    """The verdict with a check that both sides are equal at the point `attained`."""
     place = attained_point(words, attained)
     try:
         a, b = place.value(first, DIGITS), place.value(second, DIGITS)
@@ -270,8 +281,8 @@ def check_attained(
     point = Counterexample.at(place, words, a, b)
     with digits(DIGITS):
         pairs = [(decimal(x), decimal(y)) for x, y in zip(plain_entries(a), plain_entries(b), strict=True)]
-        apart = any(abs(x - y) > Decimal(10) ** -30 * max(abs(x), abs(y), Decimal(1)) for x, y in pairs)
-    if apart:
+        different = any(abs(x - y) > Decimal(10) ** -30 * max(abs(x), abs(y), Decimal(1)) for x, y in pairs)
+    if different:
         reason = f"the bound holds where it was tried but is not attained: {point}"
         return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
     where = str(point).rsplit(":", 1)[0]
@@ -279,7 +290,7 @@ def check_attained(
 
 
 def attained_point(words: Vocabulary, attained: Mapping[str, Any]) -> Point:
-    """The point that a caller wrote: values as numbers, and the sizes that follow from them."""
+    """The point that the caller gave, with the sizes that follow from its values."""
     if not isinstance(attained, Mapping):
         raise OptionTypeError(complaint("attained", f"a {type(attained).__name__}", "a mapping of names to values"))
     values = {name: exact_value(name, value) for name, value in attained.items()}
@@ -306,7 +317,7 @@ def attained_point(words: Vocabulary, attained: Mapping[str, Any]) -> Point:
 
 
 def exact_value(name: str, value: Any) -> Any:
-    """Whole numbers, fractions as text and sequences of them, exactly."""
+    """Whole numbers, fractions as text and sequences of them, as Fractions."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(exact_value(name, part) for part in value)
     if isinstance(value, bool) or not isinstance(value, (int, str, Fraction)):

@@ -1,4 +1,4 @@
-"""A point at which two things differ, in as few words as it takes."""
+"""A point at which two values differ, and how it is shown."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from qkv.maths.printing import plain
 from qkv.maths.tree import Symbol
 from qkv.maths.values.arithmetic import DIGITS, FINEST, decimal
 from qkv.maths.values.arithmetic import digits as precise
@@ -18,7 +19,7 @@ MOST_SHOWN = 12
 
 @dataclass(frozen=True)
 class Counterexample:
-    """`point` gives each name its value (numbers, or nested tuples of them), `gold` and `answer` what comes out."""
+    """The values of the names at a point, as numbers or nested tuples, and the values of gold and answer there."""
 
     point: Mapping[str, Any]
     gold: Any
@@ -46,7 +47,7 @@ class Counterexample:
 
     @property
     def where(self) -> str:
-        """The point in words: "d = 2, μ = (1, 0)"."""
+        """The point as text: "d = 2, μ = (1, 0)"."""
         names = self.shown or {}
         parts = [f"{names.get(name, name)} = {value_text(value)}" for name, value in self.point.items()]
         return ", ".join([*parts, self.note] if self.note else parts)
@@ -56,14 +57,12 @@ class Counterexample:
         return f"{where}: {values}" if where else values
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON: numbers as texts, since fractions are exact."""
+        """The fields for JSON; numbers are texts, because fractions are exact."""
         point = {name: json_value(value) for name, value in self.point.items()}
         return {"point": point, "gold": json_value(self.gold), "answer": json_value(self.answer), "text": str(self)}
 
 
 def pretty_symbol(symbol: Symbol) -> str:
-    from qkv.maths.printing import plain
-
     return plain(symbol)
 
 
@@ -72,7 +71,7 @@ def json_value(value: Any) -> Any:
 
 
 def versus_text(gold: Any, answer: Any) -> str:
-    """Two values that differ, with as many digits as it takes to see it, or with what they differ by.
+    """Two values that differ, with enough digits to see it, or with their difference.
 
     >>> versus_text(Fraction(1), Decimal("1.00000000001"))
     '1 against 1.00000000001'
@@ -94,23 +93,23 @@ def versus_text(gold: Any, answer: Any) -> str:
 
 
 def differ_only_in_zeros(first: str, second: str) -> bool:
-    """Whether two numbers differ only in the zeros after the point: 1 and 1.00000."""
+    """Whether two numbers differ only in trailing zeros: 1 and 1.00000."""
     return _without_zeros(first) == _without_zeros(second)
 
 
 def _without_zeros(text: str) -> str:
-    """A number without the zeros after the point; those of 50 and of 1e+30 count."""
+    """A number without trailing zeros after the decimal point."""
     digits, e, exponent = text.partition("e")
     return (digits.rstrip("0").rstrip(".") if "." in digits else digits) + e + exponent
 
 
 def either_text(values: Sequence[Any]) -> str:
-    """The values that something with a ± has."""
+    """The values of a tree with ±, as text."""
     return " or ".join(dict.fromkeys(map(value_text, values)))
 
 
 def value_text(value: Any, digits: int = 6) -> str:
-    """A value as people write it; of a long vector only the ends.
+    """A value as text; of a long vector only the ends.
 
     >>> value_text((Fraction(1), Fraction(3, 2))), value_text(Decimal(2).sqrt())
     ('(1, 3/2)', '1.41421')

@@ -1,4 +1,4 @@
-"""Numbers that people write: a decimal is rounded to the digits shown, whole numbers and fractions are exact."""
+"""Decimals in answers: a decimal is rounded to the digits shown; whole numbers and fractions are exact."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACES = Fraction(1, 10**45)
 
 @dataclass(frozen=True)
 class WrittenNumber:
-    """A number as it was written: its value, and half a unit of its last digit (0 where it is exact)."""
+    """A number as it was written: its value, and half a unit in its last digit (0 if it is exact)."""
 
     value: Fraction
     slack: Fraction
@@ -27,7 +27,7 @@ class WrittenNumber:
 
 
 def is_numeric(node: Node) -> bool:
-    """Whether nothing in `node` needs a value: every name is defined, no index is free."""
+    """Whether `node` has a value by itself: every name is defined, no index is free."""
     words = vocabulary(node)
     return not words.sizes and not words.indices and all(s.type.definition is not None for s in words.symbols.values())
 
@@ -37,7 +37,7 @@ def has_decimals(node: Node) -> bool:
 
 
 def unit_of(node: Node) -> Fraction | None:
-    """One unit of the last digit of a decimal, with or without a sign before it; None for all else."""
+    """One unit in the last digit of a decimal, with or without a sign; None for anything else."""
     match node:
         case Number(value=value, unit=None, rounded=True):
             return Fraction(1) if value.denominator == 1 else None
@@ -49,7 +49,7 @@ def unit_of(node: Node) -> Fraction | None:
 
 
 def mark_rounded(node: Node) -> Node:
-    """`node` with its decimals, or the number that it is, marked as rounded."""
+    """`node` with its decimals marked as rounded, or any number if it is one."""
     if isinstance(node, Number):
         return replace(node, rounded=True)
     return _marked(node)
@@ -62,7 +62,7 @@ def _marked(node: Node) -> Node:
 
 
 def within_rounding(gold: Node, answer: Node) -> bool:
-    """Whether decimals that ≈ stood before, moved within half a unit, take one side to both sides of the other."""
+    """Whether moving the decimals after ≈ by half a unit can make the two equal."""
     marks = list({n: None for n in walk(gold, answer) if isinstance(n, Number) and n.rounded and n.unit is not None})
     if not 0 < len(marks) <= 3:
         return False
@@ -89,7 +89,7 @@ def _moved(node: Node, moved: dict[Number, Fraction]) -> Node:
 
 
 def written_numbers(node: Node) -> list[WrittenNumber]:
-    """The numbers that a node without free names is, row by row."""
+    """The entries of a node without free names, row by row."""
     place = next(points(vocabulary(node), 1), None)
     if place is None:
         raise Undefined("a name that leaves its domain")
@@ -110,7 +110,7 @@ def _number_text(value: Fraction, unit: Fraction | None) -> str:
         return number_text(
             value if value.denominator < 10**30 else Decimal(value.numerator) / Decimal(value.denominator)
         )
-    # Below 0 for a unit of tens or hundreds.
+    # Negative for a unit of tens or hundreds.
     places = 0
     while Fraction(10) ** -places > unit:
         places += 1
@@ -124,7 +124,7 @@ def _number_text(value: Fraction, unit: Fraction | None) -> str:
 
 
 def written_units(node: Node) -> list[Fraction | None] | None:
-    """One unit of the last digit for each entry of what is written out; None where it is computed, and so exact."""
+    """One unit in the last digit of each literal entry; None if the node is computed, and so exact."""
     match node:
         case Written():
             return list(map(unit_of, node.entries))
@@ -138,7 +138,7 @@ def written_units(node: Node) -> list[Fraction | None] | None:
 
 
 def matching_evidence(gold: WrittenNumber, answer: WrittenNumber) -> str | None:
-    """ "proved" or "tested" where the two are the same number as far as it was written, else None."""
+    """ "proved" or "tested" if the two agree in the digits written, else None."""
     if gold.value == answer.value and gold.exact and answer.exact:
         return "proved"
     gap = abs(gold.value - answer.value)
@@ -154,11 +154,11 @@ def matching_evidence(gold: WrittenNumber, answer: WrittenNumber) -> str | None:
 
 
 def compare_numbers(gold: Node, answer: Node) -> tuple[Outcome, str] | None:
-    """What to say of two things that are numbers throughout and of one shape, at least one a decimal."""
+    """The outcome and the reason for two numeric nodes of one shape, at least one with decimals; None for others."""
     if not (is_numeric(gold) and is_numeric(answer) and (has_decimals(gold) or has_decimals(answer))):
         return None
     evidence = "proved"
-    said: list[str] = []
+    reasons: list[str] = []
     try:
         left, right = written_numbers(gold), written_numbers(answer)
     except (Undefined, Unevaluable):
@@ -167,16 +167,16 @@ def compare_numbers(gold: Node, answer: Node) -> tuple[Outcome, str] | None:
         where = f"entry {place + 1}: " if len(left) > 1 else ""
         found = matching_evidence(first, second)
         if found is None:
-            away = Counterexample({}, first.text, second.text)
-            return Outcome(False, "refuted", away), where + _difference_text(first, second)
+            differing = Counterexample({}, first.text, second.text)
+            return Outcome(False, "refuted", differing), where + _difference_text(first, second)
         if found == "tested":
             evidence = "tested"
-            said.append(where + _agreement_text(first, second))
-    return Outcome(True, evidence), said[0] if said else "the numbers are the same"
+            reasons.append(where + _agreement_text(first, second))
+    return Outcome(True, evidence), reasons[0] if reasons else "the numbers are the same"
 
 
 def _more_digits(gold: WrittenNumber, answer: WrittenNumber) -> str:
-    """The right value, with a few more digits than the answer shows where it has more."""
+    """The right value with a few more digits than the answer shows."""
     if gold.value.denominator < 10**9 or not answer.slack:
         return gold.text
     with digits(DIGITS):

@@ -1,4 +1,7 @@
-"""Vectors of 4096 entries tried at a few: where a large number is only a size, a small one serves as well."""
+"""Whether two trees are equal: by proof if the normal forms agree, else by trying points.
+
+Where a large number is only a size, a small one is tried in its place: 4096 entries as a few.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ HARMLESS_NUMBERS = frozenset({Fraction(0), Fraction(1), Fraction(2), Fraction(1,
 
 @dataclass(frozen=True)
 class Shrunk:
-    """Trees with small sizes in place of large ones, and which for which."""
+    """Two trees with small sizes in place of large ones, and the mapping of sizes."""
 
     gold: Node
     answer: Node
@@ -60,10 +63,9 @@ class Shrunk:
 
 
 def shrink(gold: Node, answer: Node, step: int = 0) -> Shrunk | None:
-    """The trees with every large size made small; None where there is none, or where it is a number in them too.
+    """The trees with every large size made small; None if there is none, or if it also occurs as a number.
 
-    Sizes keep their order and stay even or odd, so that what hangs on either stays as it was; with another `step` they
-    become other ones.
+    Sizes keep their order and their parity, on which a value may depend; another `step` gives other sizes.
     """
     found: set[int] = set()
     numbers: set[int] = set()
@@ -85,7 +87,7 @@ def shrink(gold: Node, answer: Node, step: int = 0) -> Shrunk | None:
             else:
                 numbers |= {int(digits) for digits in re.findall(r"(?<![\w'])\d+", size)}
     large = sorted(size for size in found if size > LARGEST_KEPT and size not in numbers)
-    # Above every size and subscript that stays, so that nothing that was in range falls out of it.
+    # Above every size and subscript that stays, so that no subscript leaves its range.
     least = max([2 + 2 * step, *subscripts, *(size for size in found | numbers if size <= LARGEST_KEPT)])
     chosen: dict[int, int] = {}
     for size in large:
@@ -99,9 +101,9 @@ def shrink(gold: Node, answer: Node, step: int = 0) -> Shrunk | None:
 
 
 def sizes_are_hidden(*trees: Node) -> bool:
-    """Whether no number that is written could be one that comes out of a size: 55 may be a sum to 10, 2 is none.
+    """Whether no literal can be the result of a size, as 55 may be a sum to 10.
 
-    In polynomials of the entries alone none comes out of one, and any number may stand there.
+    In polynomials of the entries alone a size has no such result, and any number is allowed.
     """
     if all(is_polynomial(node) for node in walk(*trees)):
         return True
@@ -127,14 +129,14 @@ def is_polynomial(node: Node) -> bool:
 
 
 def counted_indices(node: Sum) -> list[Index]:
-    """The indices of a sum whose number or value goes into it: those that stand anywhere but as a subscript."""
+    """The indices of a sum whose count or value matters: those that occur outside subscripts."""
     inside = list(walk(node.body, *(side for _, a, b in node.conditions for side in (a, b))))
     subscripts = [index for n in inside if isinstance(n, Part) for index in n.indices]
     subscripts += [side for n in inside if isinstance(n, Delta) for side in (n.left, n.right)]
-    pointing = {index.name for index in subscripts if isinstance(index, Index)}
+    as_subscript = {index.name for index in subscripts if isinstance(index, Index)}
     places = {id(index) for index in subscripts}
     bare = {n.name for n in inside if isinstance(n, Index) and id(n) not in places}
-    return [index for index in node.indices if index.name in bare or index.name not in pointing]
+    return [index for index in node.indices if index.name in bare or index.name not in as_subscript]
 
 
 def sizes_of(node: Node) -> tuple[Size, ...]:
@@ -149,22 +151,22 @@ def sizes_of(node: Node) -> tuple[Size, ...]:
 
 def with_sizes(tree: Node, sizes: Mapping[int, int]) -> Node:
     """`tree` with other sizes, in the types of its names too."""
-    renewed: dict[str, Type] = {}
+    resized_types: dict[str, Type] = {}
 
     def shape_of(shape: Shape) -> Shape:
         return tuple(sizes.get(size, size) if isinstance(size, int) else size for size in shape)
 
     def type_of(name: str, type: Type) -> Type:  # noqa: A002
-        if name not in renewed:
+        if name not in resized_types:
             law, definition = type.law, type.definition
-            renewed[name] = replace(
+            resized_types[name] = replace(
                 type,
                 shape=shape_of(type.shape),
                 arguments=tuple(map(shape_of, type.arguments)),
                 law=None if law is None else Law(change(law.mean), change(law.covariance), law.normal),
                 definition=None if definition is None else change(definition),
             )
-        return renewed[name]
+        return resized_types[name]
 
     def change(node: Node) -> Node:
         changed = replace(rebuilt(node, change), shape=shape_of(node.shape))
@@ -186,16 +188,16 @@ def with_sizes(tree: Node, sizes: Mapping[int, int]) -> Node:
 ENOUGH_POINTS, ENOUGH_SIZES, MOST_POINTS = 10, 3, 50
 ENOUGH_KINKED, MOST_KINKED = 60, 90
 SIMPLIFY_EFFORT, TRY_EFFORT = 30_000, 60_000
-# What the value of something random is multiplied by to see how far a root of it gets.
+# Factors for the value of a random name, to see whether a root of it can have a negative argument.
 ROOT_FACTORS = tuple(sign * size for size in (Fraction(1), Fraction(1000), Fraction(1, 1000)) for sign in (1, -1))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`equal` is None where neither proof nor trial came to an end; `why` says what was in the way.
+    """The outcome of proof and trial; `equal` is None if neither decided, and `why` is the reason.
 
-    `small` has what was tried in place of trees that are too large to try. `valued` says that both had a value
-    somewhere, or that evaluation failed for want of a way and not of a value.
+    `small` has the trees that were tried in place of large ones. `valued`: both had a value at some point, or could
+    not be evaluated at all.
     """
 
     equal: bool | None
@@ -207,20 +209,20 @@ class Outcome:
 
 
 def decide(gold: Node, answer: Node, *, work: int | None = None) -> Outcome:
-    """A glance at two points, which is cheaper than a proof that must fail; then proof, then more points.
+    """Try two points, which is cheaper than a proof that must fail; then prove, then try more points.
 
-    `work` is how much a proof may cost, where that should be less than usual.
+    `work` limits the cost of the proof.
     """
     small = shrink(gold, answer)
     tries = [(gold, answer)] if small is None else [(small.gold, small.answer)]
     valued = is_slow(gold, answer) and not may_be_undefined(gold, answer)
     if not is_slow(gold, answer):
-        glance = try_points(*tries[0], most=2)
-        if glance.equal is False:
-            return with_sizes_noted(glance, small)
-        valued = glance.valued
+        quick = try_points(*tries[0], most=2)
+        if quick.equal is False:
+            return with_sizes_noted(quick, small)
+        valued = quick.valued
     if is_proved(gold, answer, work):
-        # What has no value anywhere is equal to nothing, whatever the rules of algebra make of it.
+        # A tree without a value anywhere is not equal to anything, even if the algebra cancels.
         if averages_negative_root(*tries[0]):
             return Outcome(None, why="an expectation of a root of what may be negative")
         if valued or try_points(*tries[0], enough=1).valued:
@@ -240,14 +242,14 @@ def decide(gold: Node, answer: Node, *, work: int | None = None) -> Outcome:
 
 
 def differ(gold: Node, answer: Node) -> bool:
-    """Whether the two are seen to differ at some point."""
+    """Whether the two differ at some tried point."""
     small = shrink(gold, answer)
     pair = (gold, answer) if small is None else (small.gold, small.answer)
-    return try_points(*pair, witness=False).equal is False
+    return try_points(*pair, simplify=False).equal is False
 
 
 def with_sizes_noted(outcome: Outcome, small: Shrunk | None) -> Outcome:
-    """The outcome, with the sizes that were not those that were asked for."""
+    """The outcome with a note on the sizes that were tried in place of others."""
     if small is None:
         return outcome
     point = outcome.counterexample
@@ -258,7 +260,7 @@ def with_sizes_noted(outcome: Outcome, small: Shrunk | None) -> Outcome:
 
 
 def is_proved(gold: Node, answer: Node, work: int | None = None) -> bool:
-    """Whether normal forms prove the two the same; not where they grow too large."""
+    """Whether normal forms prove the two equal; False if they grow too large."""
     from qkv.maths.algebra.normal import WORK, NotNormal, TooLarge, same
 
     try:
@@ -274,22 +276,22 @@ def try_points(
     fixed: Mapping[str, Any] | None = None,
     enough: int | None = None,
     most: int | None = None,
-    witness: bool = True,
+    simplify: bool = True,
 ) -> Outcome:
-    """Both at points, until they differ at one or have agreed at enough of them; a `witness` is made simple."""
+    """Try points until the two differ at one or agree at enough; `simplify`: make the counterexample simple."""
     words = vocabulary(gold, answer)
 
     def agree(place: Point) -> bool | None:
         return agree_at(place, gold, answer)
 
     def shown(place: Point) -> Counterexample | None:
-        return simple_counterexample(words, place, gold, answer) if witness else None
+        return simple_counterexample(words, place, gold, answer) if simplify else None
 
     return try_with(words, agree, shown, fixed=fixed, enough=enough, most=most)
 
 
 def try_as_sets(golds: Sequence[Node], answers: Sequence[Node]) -> Outcome:
-    """Two values against two, which are the same where at each point they are, in either order."""
+    """Compare two pairs of values as sets, point by point."""
     words = vocabulary(*golds, *answers)
 
     def agree(place: Point) -> bool | None:
@@ -315,7 +317,7 @@ def try_with(
     enough: int | None = None,
     most: int | None = None,
 ) -> Outcome:
-    """`agree` at points until it is False or was True often enough."""
+    """Evaluate `agree` at points until it is False, or True often enough."""
     enough = enough or (ENOUGH_KINKED if words.kinked and (words.symbols or words.indices) else ENOUGH_POINTS)
     most = most or (MOST_KINKED if words.kinked else MOST_POINTS)
     agreed, sizes, why, valued = 0, set(), "", False
@@ -349,7 +351,7 @@ def try_with(
 
 
 def is_slow(*nodes: Node) -> bool:
-    """Whether there are expectations that take a grid of points, so that nothing should be tried without need."""
+    """Whether an expectation needs a grid, so that each trial is slow."""
     bodies = [below for n in walk(*nodes) if isinstance(n, (Expect, Covariance)) for below in children(n)]
     squared = {id(n.base) for n in walk(*bodies) if isinstance(n, Power) and whole_power(n, 2)}
     smooth = ("trace", "sum", "diag")
@@ -358,7 +360,7 @@ def is_slow(*nodes: Node) -> bool:
 
 
 def averages_negative_root(*nodes: Node) -> bool:
-    """Whether a root under an expectation is of what chance makes negative: (√x)² is x only where √x has a value."""
+    """Whether an expectation has a root whose argument can be negative: (√x)² is x only where √x has a value."""
     bodies = [below for n in walk(*nodes) if isinstance(n, (Expect, Covariance)) for below in children(n)]
     calls = [n.arguments[0] for n in walk(*bodies) if isinstance(n, Call) and n.name == "sqrt"]
     powers = [n.base for n in walk(*bodies) if isinstance(n, Power) and not n.shape and _even_root(n.exponent)]
@@ -370,7 +372,7 @@ def _even_root(exponent: Node) -> bool:
 
 
 def _can_be_negative(inside: Node) -> bool:
-    """Whether at every point some values of the normal names, which may be any numbers, make it negative."""
+    """Whether at every point some values of the normal names make it negative."""
     words = vocabulary(inside)
     free = [name for name, symbol in words.symbols.items() if symbol.type.law is not None and symbol.type.law.normal]
     seen = False
@@ -394,13 +396,13 @@ def scaled_value(value: Any, by: Fraction) -> Any:
 
 
 def whole_power(node: Power, step: int = 1) -> bool:
-    """Whether the exponent is a positive multiple of `step`, so that the power of a norm may be a polynomial."""
+    """Whether the exponent is a positive multiple of `step`."""
     exponent = node.exponent
     return isinstance(exponent, Number) and exponent.value > 0 and exponent.value % step == 0
 
 
 def may_be_undefined(*nodes: Node) -> bool:
-    """Whether something is divided by, taken a root or a logarithm of, so that there may be no value."""
+    """Whether there is a division, a root or a logarithm, so that there may be no value."""
     return any(
         isinstance(n, Divide)
         or (isinstance(n, Power) and not whole_power(n))
@@ -410,7 +412,7 @@ def may_be_undefined(*nodes: Node) -> bool:
 
 
 def simple_counterexample(words: Vocabulary, place: Point, gold: Node, answer: Node) -> Counterexample:
-    """The point made simpler, one name at a time, as long as the two still differ there."""
+    """A counterexample at a simpler point, found one name at a time, at which the two still differ."""
     best = place
     if not is_slow(gold, answer):
         with effort(SIMPLIFY_EFFORT):
@@ -420,7 +422,7 @@ def simple_counterexample(words: Vocabulary, place: Point, gold: Node, answer: N
 
 
 def differing_values(place: Point, gold: Node, answer: Node) -> list[Any]:
-    """Both values at a point at which they differ, with more digits where it takes them to see it."""
+    """Both values at a point, with as many digits as it takes to see that they differ."""
     values: list[Any] = []
     for precision in (DIGITS, 8 * DIGITS, FINEST):
         try:
@@ -447,7 +449,7 @@ def simplified(words: Vocabulary, best: Point, gold: Node, answer: Node) -> Poin
 
 
 def simplifications(words: Vocabulary, place: Point) -> Iterator[Callable[[Point], Point | None]]:
-    """Ways to make a point simpler: every size 2, else the first sizes and values of all; then scalars 1 or 2."""
+    """Ways to make a point simpler: all sizes 2, or the sizes and values of the first point; then scalars 1 or 2."""
     sized = words.sized()
     small = next(points(words, 1, fixed={name: 2 for name in words.sizes if name in sized}), None)
     if small is not None and small.sizes != place.sizes:

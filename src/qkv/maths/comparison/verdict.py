@@ -1,4 +1,4 @@
-"""The verdict on an answer: the same as the gold, by proof or by trial, or not, and what is the matter."""
+"""`compare`: whether an answer equals the gold, by proof or by trial, and if not, why and under which condition."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qkv.errors import IllTyped, MathsError, OptionError, OptionTypeError, complaint, point_at
+from qkv.maths.algebra.symmetry import declared_symmetric
 from qkv.maths.comparison.counterexample import Counterexample, pretty_symbol, value_text
-from qkv.maths.comparison.trial import decide, is_slow, try_points
-from qkv.maths.sizes import names_in
+from qkv.maths.comparison.trial import decide, differ, is_slow, try_as_sets, try_points
+from qkv.maths.parsing.parse import parse
+from qkv.maths.printing import plain
+from qkv.maths.sizes import names_in, size_value
 from qkv.maths.tree import (
     Multiply,
     Node,
@@ -29,6 +32,7 @@ from qkv.maths.tree import (
     Type,
     free_indices,
     names,
+    rebuilt,
     substitute,
     symbols_of,
     walk,
@@ -37,20 +41,30 @@ from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, effort, 
 from qkv.maths.values.points import Point, Vocabulary, agree_at, points, vocabulary, with_defined_sizes
 
 APPROXIMATELY = re.compile(r"[\s$({\[\\]*(?:≈|\\?approx\b)")
-COMPARE_EFFORT, SHOW_EFFORT = 160_000, 5_000  # of a comparison, and of the values that only show what is the matter
+COMPARE_EFFORT, SHOW_EFFORT = (
+    160_000,
+    5_000,
+)  # products of numbers: for a comparison, and for values that are only shown
 INEQUALITIES = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "!=": "!="}
 
-# Whether a wrong answer is looked at for the condition under which it would be right.
+# Whether to search for the condition under which a wrong answer would be right.
 _EXPLAIN: ContextVar[bool] = ContextVar("remarks", default=True)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `compare` and `holds` give; true only where the answer is equal to the gold.
+    """The result of `compare` and `holds`; true only if kind is "equal".
 
-    kind is "equal", "different", "conditional", "ill-typed" or "unreadable"; evidence "proved", "tested", "refuted" or
-    None where nothing was compared; reason is one sentence for people, on one line; where, for a text that was refused,
-    is the line of it that holds the fault with carets below.
+    Attributes:
+        kind: "equal", "different", "conditional", "ill-typed" or "unreadable".
+        evidence: "proved", "tested", "refuted", or None if nothing was compared.
+        reason: One sentence on one line.
+        condition: The condition under which a conditional answer is right.
+        counterexample: A point at which the two differ.
+        gold: The gold as it was given.
+        answer: The answer as it was given.
+        suggestion: A well-typed text that was probably meant instead of an ill-typed one.
+        where: For a refused text, its line with carets below the error.
     """
 
     kind: str
@@ -67,7 +81,7 @@ class Verdict:
         return self.kind == "equal"
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: texts, and the counterexample with its numbers as texts."""
+        """The fields for JSON; the numbers of the counterexample are texts."""
         found = None if self.counterexample is None else self.counterexample.as_dict()
         names = ("kind", "evidence", "reason", "condition", "gold", "answer", "suggestion", "where")
         return {name: getattr(self, name) for name in names} | {"counterexample": found}
@@ -82,7 +96,19 @@ class Verdict:
 
 
 def compare(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
-    """Whether `answer` says the same as `gold`, where `symbols` gives the names their types.
+    """Compare an answer with the gold.
+
+    Args:
+        gold: The right answer, as LaTeX or Unicode mathematics.
+        answer: The answer to judge.
+        symbols: Names and their types, such as `{"mu": "vector[d]", "d": "natural"}`.
+
+    Returns:
+        A `Verdict`. Texts that cannot be parsed give kind "unreadable" or "ill-typed"; they do not raise.
+
+    Raises:
+        OptionTypeError: If `gold` or `answer` is not text.
+        OptionError: If `symbols` are malformed.
 
     >>> verdict = compare(r"\\mu^T\\mu", "d mu^2", {"mu": "vector[d]", "d": "natural"})
     >>> verdict.kind, verdict.condition
@@ -94,31 +120,38 @@ def compare(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
 
 @lru_cache(maxsize=256)
 def _compare_cached(gold: str, answer: str, items: tuple[tuple[str, str], ...], remarks: bool) -> Verdict:
-    from qkv.maths.algebra.symmetry import declared_symmetric
     from qkv.maths.types import declare
-    from qkv.maths.values.arithmetic import effort
 
     with declared_symmetric(declare(dict(items)).types.values()), effort(COMPARE_EFFORT):
         return compare_texts(gold, answer, dict(items))
 
 
 def equal(gold: str, answer: str, symbols: Mapping[str, str]) -> bool:
-    """Whether `compare` would call them equal, without the work of saying why not.
+    """Whether `compare` finds the two equal, without the work of explaining why not.
+
+    Args:
+        gold: The right answer.
+        answer: The answer to judge.
+        symbols: Names and their types.
+
+    Returns:
+        True only if the verdict is "equal".
+
+    Raises:
+        OptionTypeError, OptionError: As `compare`.
 
     >>> equal(r"\\mu^T\\mu", r"\\|\\mu\\|^2", {"mu": "vector[d]"}), equal("d", "d^2", {"d": "natural"})
     (True, False)
     """
-    asked = _EXPLAIN.set(False)
+    token = _EXPLAIN.set(False)
     try:
         return compare(gold, answer, symbols).kind == "equal"
     finally:
-        _EXPLAIN.reset(asked)
+        _EXPLAIN.reset(token)
 
 
 def compare_texts(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
-    """`compare`, where what it was given is known to be of the right kind."""
-    from qkv.maths.parsing.parse import parse
-    from qkv.maths.tree import free_indices
+    """`compare` with arguments that were checked."""
 
     found = Verdict("equal", None, "", gold=gold, answer=answer)
     try:
@@ -140,7 +173,7 @@ def compare_texts(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict
 
 
 def with_rounding(text: str, node: Node) -> Node:
-    """What was read from a text; where ≈ stands at its beginning, its decimals are rounded ones."""
+    """The tree of a text, with its decimals marked as rounded if the text begins with ≈."""
     if not APPROXIMATELY.match(text) or isinstance(node, Relation):
         return node
     from qkv.maths.comparison.rounding import mark_rounded
@@ -161,20 +194,20 @@ def check_arguments(gold: object, answer: object, symbols: object) -> None:
 
 
 def refusal(error: MathsError, found: Verdict, whose: str = "") -> Verdict:
-    """The verdict on a text that was refused; `whose` says which one it is where it is not the answer."""
+    """The verdict on a text that was refused; `whose` names it if it is not the answer."""
     kind = "ill-typed" if isinstance(error, IllTyped) else "unreadable"
     reason = error.reason
     if error.suggestion and not whose:
         reason = f"{reason}; did you mean {error.suggestion}?"
-    # One sign for another, so that the carets stay under the fault.
+    # One character for one, so that the carets stay in place.
     source = re.sub(r"[^\S\n]", " ", error.source)
     where = point_at(source, error.span) if source.strip() else ""
-    said = " ".join(f"{whose}{reason}".split())
-    return replace(found, kind=kind, reason=said, suggestion=error.suggestion.split(" or ")[0] or None, where=where)
+    line = " ".join(f"{whose}{reason}".split())
+    return replace(found, kind=kind, reason=line, suggestion=error.suggestion.split(" or ")[0] or None, where=where)
 
 
 def final_value(node: Node) -> Node:
-    """The last member of a chain; numbers after ≈ are rounded ones."""
+    """The last member of a chain, marked as rounded after ≈; any other node itself."""
     if not isinstance(node, Relation):
         return node
     last = node.members[-1]
@@ -190,24 +223,21 @@ def compare_trees(gold: Node, answer: Node, found: Verdict) -> Verdict:
     if isinstance(gold, Relation) and gold.signs[-1] in INEQUALITIES:
         return compare_inequalities(gold, answer, found)
     if isinstance(answer, Relation) and answer.signs[-1] in INEQUALITIES:
-        return replace(
-            found, kind="different", evidence="refuted", reason="an inequality is no value; a value is asked"
-        )
+        return replace(found, kind="different", evidence="refuted", reason="a value is expected, not an inequality")
     verdict = compare_values(final_value(gold), final_value(answer), found)
     return check_chain(answer, verdict)
 
 
 def check_chain(answer: Node, verdict: Verdict) -> Verdict:
-    """The verdict on a chain is that on its end; where an earlier member is not equal to it, the reason says so."""
+    """The verdict on the end of a chain, with a note if an earlier member is not equal to it."""
     if not isinstance(answer, Relation):
         return verdict
-    from qkv.maths.comparison.trial import differ
 
     last = final_value(answer)
     for member, sign in zip(answer.members, answer.signs, strict=False):
         if sign != "=" or isinstance(member, (Order, PlusMinus)) or isinstance(last, (Order, PlusMinus)):
             continue
-        # A name that stands for itself is being defined, and a decimal at the end is what was rounded.
+        # A name without a definition is being defined here; a decimal at the end may be the rounded value.
         if (isinstance(member, Symbol) and member.type.definition is None) or is_rounded_from(member, last):
             continue
         if member.shape == last.shape and differ(member, last):
@@ -217,23 +247,23 @@ def check_chain(answer: Node, verdict: Verdict) -> Verdict:
 
 
 def is_rounded_from(member: Node, last: Node) -> bool:
-    """Whether the end of a chain is what comes before it, rounded to the digits that it shows."""
+    """Whether the end of a chain is the member rounded to the digits shown."""
     from qkv.maths.comparison.rounding import compare_numbers
 
-    said = compare_numbers(member, last) if member.shape == last.shape else None
-    return said is not None and said[0].equal is True
+    compared = compare_numbers(member, last) if member.shape == last.shape else None
+    return compared is not None and compared[0].equal is True
 
 
 def compare_inequalities(gold: Relation, answer: Node, found: Verdict) -> Verdict:
-    """Two inequalities are the same where their sides are, in the same or in the turned order."""
+    """The verdict on two inequalities, which are equal if their sides are, in the same or the reversed order."""
     wanted = (gold.members[-2], gold.signs[-1], gold.members[-1])
     if not isinstance(answer, Relation) or answer.signs[-1] not in INEQUALITIES:
-        return replace(found, kind="different", evidence="refuted", reason="an inequality is asked, not a value")
+        return replace(found, kind="different", evidence="refuted", reason="an inequality is expected, not a value")
     sign, sides = answer.signs[-1], answer.members[-2:]
-    # ≠ reads the same from both ends: either order may be the one that was meant.
+    # ≠ is symmetric: either order may be meant.
     orders = [order for read, order in ((sign, sides), (INEQUALITIES[sign], sides[::-1])) if read == wanted[1]]
     if not orders:
-        return replace(found, kind="different", evidence="refuted", reason=f"{wanted[1]} is asked, not {sign}")
+        return replace(found, kind="different", evidence="refuted", reason=f"{wanted[1]} is expected, not {sign}")
     wrong: list[Verdict] = []
     for order in orders:
         both = [compare_values(a, b, found) for a, b in zip((wanted[0], wanted[2]), order, strict=True)]
@@ -244,7 +274,7 @@ def compare_inequalities(gold: Relation, answer: Node, found: Verdict) -> Verdic
 
 
 def compare_values(gold: Node, answer: Node, found: Verdict) -> Verdict:
-    """The verdict on two trees that are no chains."""
+    """The verdict on two trees that are not chains."""
     from qkv.maths.comparison.asymptotics import compare_growth
 
     if isinstance(gold, Order) or isinstance(answer, Order):
@@ -255,14 +285,12 @@ def compare_values(gold: Node, answer: Node, found: Verdict) -> Verdict:
 
 
 def plus_minus_nodes(node: Node):
-    from qkv.maths.tree import walk
 
     return (n for n in walk(node) if isinstance(n, PlusMinus))
 
 
 def with_sign(node: Node, sign: int) -> Node:
-    """`node` with every ± read as one sign."""
-    from qkv.maths.tree import rebuilt
+    """`node` with every ± replaced by one sign."""
 
     if isinstance(node, PlusMinus):
         inner = with_sign(node.body, sign)
@@ -271,8 +299,7 @@ def with_sign(node: Node, sign: int) -> Node:
 
 
 def compare_two_valued(gold: Node, answer: Node, found: Verdict) -> Verdict:
-    """Things with a ± are the same where their values are, as a set: by proof in some order, or point by point."""
-    from qkv.maths.comparison.trial import try_as_sets
+    """The verdict on trees with ±, whose pairs of values are compared as sets: by proof, or point by point."""
 
     golds, answers = (
         [with_sign(node, sign) for sign in (1, -1)] if list(plus_minus_nodes(node)) else [node]
@@ -305,18 +332,17 @@ def compare_two_valued(gold: Node, answer: Node, found: Verdict) -> Verdict:
 
 
 def compare_ordinary(gold: Node, answer: Node, found: Verdict) -> Verdict:
-    """Shapes, then numbers as they were written, then proof, then trial, then the condition that would help."""
+    """The verdict by shapes, then decimals as written, then proof, then trial, then a condition."""
     from qkv.maths.comparison.rounding import compare_numbers, within_rounding
-    from qkv.maths.comparison.trial import decide
 
     gold, answer = as_column(gold), as_column(answer)
     if not same_shape(gold, answer):
         point = first_values(gold, answer) if _EXPLAIN.get() else None
         reason = shape_mismatch(gold, answer)
         return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
-    said = compare_numbers(gold, answer)
-    if said is not None:
-        outcome, reason = said
+    compared = compare_numbers(gold, answer)
+    if compared is not None:
+        outcome, reason = compared
         kind = "equal" if outcome.equal else "different"
         return replace(
             found, kind=kind, evidence=outcome.evidence, reason=reason, counterexample=outcome.counterexample
@@ -347,7 +373,7 @@ def compare_ordinary(gold: Node, answer: Node, found: Verdict) -> Verdict:
 
 
 def as_column(node: Node) -> Node:
-    """A matrix of one column as the vector that it is, and a 1×1 matrix as a scalar."""
+    """A matrix of one column as a vector, and a 1×1 matrix as a scalar."""
     one = Number((), Fraction(1))
     if node.shape == (1, 1):
         return Part((), node, (one, one))
@@ -357,14 +383,11 @@ def as_column(node: Node) -> Node:
 
 
 def same_shape(gold: Node, answer: Node) -> bool:
-    """Shapes are the same where their texts are, or where definitions make them so."""
+    """Whether two shapes are equal, as texts or after substituting definitions."""
     if gold.shape == answer.shape:
         return True
     if len(gold.shape) != len(answer.shape):
         return False
-    from qkv.maths.sizes import size_value
-    from qkv.maths.values.arithmetic import Undefined, Unevaluable
-    from qkv.maths.values.points import points, vocabulary
 
     tried = 0
     words = vocabulary(gold, answer)
@@ -383,9 +406,7 @@ def same_shape(gold: Node, answer: Node) -> bool:
 
 
 def first_values(gold: Node, answer: Node) -> Counterexample | None:
-    """Both at the first point at which they have a value, None where that is soon not found."""
-    from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, effort
-    from qkv.maths.values.points import points, vocabulary
+    """The values of both at the first point where both have one; None if none of the first few has."""
 
     words = vocabulary(gold, answer)
     for place in points(words, 3):
@@ -411,14 +432,10 @@ def describe_shape_of(node: Node) -> str:
 
 
 def short_text(node: Node) -> str:
-    from qkv.maths.printing import plain
 
     text = plain(node)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
-
-if TYPE_CHECKING:
-    pass
 
 LETTERS = ("m", "c", "t", "a", "b", "u", "w", "s")
 MOST_VECTORS, MOST_SPECIAL = 5, 24
@@ -428,7 +445,7 @@ MOST_OUTSIDE = 24
 
 
 def plain_vectors(*nodes: Node) -> dict[str, Symbol]:
-    """The vectors that are free to be anything: not random, not defined."""
+    """The vectors that are neither random nor defined."""
     found = symbols_of(*nodes).items()
     return {name: s for name, s in found if s.type.kind == "vector" and not s.type.random and s.type.definition is None}
 
@@ -444,7 +461,7 @@ def fresh_letters(taken: set[str]) -> Iterator[str]:
 
 
 def vector_groups(vectors: Mapping[str, Symbol]) -> Iterator[tuple[str, ...]]:
-    """One vector at a time, then all of them together."""
+    """Each vector by itself, then all of them together."""
     for name in vectors:
         yield (name,)
     if 1 < len(vectors) <= MOST_VECTORS:
@@ -452,8 +469,7 @@ def vector_groups(vectors: Mapping[str, Symbol]) -> Iterator[tuple[str, ...]]:
 
 
 def reread_as_scalars(gold: Node, answer: str, symbols: Mapping[str, str], found: Verdict) -> Verdict | None:
-    """An answer that makes no sense with a vector, read with a number in its place; None where that is wrong too."""
-    from qkv.maths.parsing.parse import parse
+    """The verdict on an ill-typed answer read with scalars in place of vectors; None if that is wrong too."""
 
     right = final_value(gold)
     if isinstance(right, (Order, PlusMinus)) or (isinstance(gold, Relation) and gold.signs[-1] not in ("=", "≈")):
@@ -482,12 +498,10 @@ def reread_as_scalars(gold: Node, answer: str, symbols: Mapping[str, str], found
 def conditional_verdict(
     group: tuple[str, ...], vectors: Mapping[str, Symbol], right: Node, given: Node, found: Verdict
 ) -> Verdict:
-    """The verdict on an answer that was read with numbers in the place of these vectors."""
+    """The verdict on an answer that is right if these vectors are constant."""
     taken = names(right, given) | {size for s in vectors.values() for part in s.shape for size in names_in(part)}
     letters = dict(zip(group, fresh_letters(taken), strict=False))
-    common = node_text(
-        substitute(given, {name: Symbol((), letter, Type("scalar")) for name, letter in letters.items()})
-    )
+    common = plain(substitute(given, {name: Symbol((), letter, Type("scalar")) for name, letter in letters.items()}))
     shown = {name: pretty_symbol(vectors[name]) for name in group}
     where = ", ".join(f"{shown[name]} = {letters[name]}·1" for name in group)
     text = f"every component of {' and of '.join(shown.values())} is the same ({where}, then both are {common})"
@@ -495,12 +509,6 @@ def conditional_verdict(
     value = example_value(right)
     reason = f"equal only if {text}" + (f"; with {value} and no {meaning} is meant" if value else "")
     return replace(found, kind="conditional", evidence="refuted", reason=reason, condition=text)
-
-
-def node_text(node: Node) -> str:
-    from qkv.maths.printing import plain
-
-    return plain(node)
 
 
 def example_value(gold: Node) -> str:
@@ -522,7 +530,7 @@ def example_value(gold: Node) -> str:
 
 
 def matters(gold: Node, place: Point, name: str, value: Any) -> bool:
-    """Whether the value at a point is another one where `name` has other values."""
+    """Whether the value at a point changes with the value of `name`."""
     now = place.values[name]
     if callable(now):
         return False
@@ -537,7 +545,7 @@ def doubled(value: Any) -> Any:
 
 
 def find_condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
-    """The condition that makes a wrong answer of the right shape right, None where there is none."""
+    """The verdict with the condition under which a wrong answer of the right shape is right; None if there is none."""
     if is_slow(gold, answer):
         return None
     vectors = {name: s for name, s in plain_vectors(gold, answer).items() if name not in indexed_names(gold)}
@@ -545,7 +553,7 @@ def find_condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
     words = vocabulary(gold, answer)
     for group in vector_groups(dict(itertools.islice(vectors.items(), MOST_VECTORS))):
         equal = dict.fromkeys(group, 3)
-        if not set(group) <= used or not try_points(gold, answer, fixed=equal, enough=2, witness=False).equal:
+        if not set(group) <= used or not try_points(gold, answer, fixed=equal, enough=2, simplify=False).equal:
             continue
         letters = dict(zip(group, fresh_letters(names(gold, answer)), strict=False))
         scalars = {name: Symbol((), letter, Type("scalar")) for name, letter in letters.items()}
@@ -569,7 +577,7 @@ def find_condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
 
 
 def indexed_names(gold: Node) -> set[str]:
-    """The names of which the gold picks out a component by a free index: another index is a wrong one, no condition."""
+    """The names of which the gold takes a component by a free index; another index there is wrong, not conditional."""
     free = free_indices(gold)
     found: set[str] = set()
     for node in walk(gold):
@@ -579,17 +587,17 @@ def indexed_names(gold: Node) -> set[str]:
 
 
 def is_degenerate(common: Node, scalars: Iterable[str]) -> bool:
-    """Whether the value that both sides take at constant vectors does not even depend on one of the constants.
+    """Whether the common value at constant vectors does not depend on one of the constants.
 
-    softmax(s) and softmax(2s) are uniform at every constant s: that says nothing of how s goes into them.
+    softmax(s) and softmax(2s) are both uniform at every constant s, which is not a useful condition.
     """
     others = fresh_letters(names(common))
     changed = [substitute(common, {name: Symbol((), next(others), Type("scalar"))}) for name in scalars]
-    return any(try_points(common, other, witness=False).equal for other in changed)
+    return any(try_points(common, other, simplify=False).equal for other in changed)
 
 
 def sign_condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
-    """The same for a number that is right with one sign and wrong with the other."""
+    """The verdict if the answer is right for one sign of a number and wrong for the other; None if there is none."""
     words = vocabulary(gold, answer)
     for name, symbol in symbols_of(gold, answer).items():
         if symbol.type.kind != "scalar" or symbol.type.random or symbol.type.definition is not None:
@@ -597,14 +605,14 @@ def sign_condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
         positive = Symbol((), name, Type("nonnegative"))
         for sign, value in (("≥", positive), ("≤", Multiply((), (Number((), Fraction(-1)), positive)))):
             probe = {name: Fraction(3 if sign == "≥" else -3)}
-            if try_points(gold, answer, fixed=probe, enough=2, witness=False).equal is not True:
+            if try_points(gold, answer, fixed=probe, enough=2, simplify=False).equal is not True:
                 continue
             try:
                 first, second = substitute(gold, {name: value}), substitute(answer, {name: value})
             except ValueError:
                 continue
 
-            def turned(place: Point, name: str = name, wanted: int = -1 if sign == "≥" else 1) -> Point | None:
+            def with_other_sign(place: Point, name: str = name, wanted: int = -1 if sign == "≥" else 1) -> Point | None:
                 values = place.values
                 if any(isinstance(value, Fraction) and not value for value in values.values()):
                     return None
@@ -612,18 +620,18 @@ def sign_condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
 
             if decide(first, second, work=CONDITION_WORK).equal:
                 text = f"{pretty_symbol(symbol)} {sign} 0"
-                if not is_necessary(gold, answer, words, turned):
+                if not is_necessary(gold, answer, words, with_other_sign):
                     return replace(wrong, reason=condition_reason(text, False, wrong))
                 return replace(wrong, kind="conditional", condition=text, reason=condition_reason(text, True, wrong))
     return None
 
 
 def is_necessary(gold: Node, answer: Node, words: Vocabulary, outside: Callable[[Point], Point | None]) -> bool:
-    """Whether the two differ at every point that can be tried where a condition does not hold."""
+    """Whether the two differ at every tried point at which the condition does not hold."""
     for place in points(words, MOST_OUTSIDE):
         try:
-            beyond = outside(place)
-            if beyond is not None and agree_at(with_defined_sizes(words, beyond), gold, answer):
+            outside_point = outside(place)
+            if outside_point is not None and agree_at(with_defined_sizes(words, outside_point), gold, answer):
                 return False
         except (Undefined, Unevaluable):
             continue
@@ -637,15 +645,15 @@ def condition_reason(text: str, only: bool, wrong: Verdict) -> str:
 
 
 def special_case(gold: Node, answer: Node) -> str | None:
-    """A special value at which a wrong answer happens to be right, in words: "σ = 1"."""
+    """A special value for which a wrong answer is right, as text: "σ = 1"; None if there is none."""
     if is_slow(gold, answer):
         return None
     words = vocabulary(gold, answer)
     shown = {name: pretty_symbol(symbol) for name, symbol in words.symbols.items()}
     with effort(REMARK_EFFORT), suppress(Unevaluable):
         for text, fixed in itertools.islice(special_values(words, shown), MOST_SPECIAL):
-            if try_points(gold, answer, fixed=fixed, witness=False).equal:
-                spend(0)  # where the effort ran out, a point at which the two differ may be among those left untried
+            if try_points(gold, answer, fixed=fixed, simplify=False).equal:
+                spend(0)  # out of effort: an untried point may be one at which the two differ
                 return text
     return None
 

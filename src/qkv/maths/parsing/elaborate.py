@@ -1,4 +1,4 @@
-"""Adding and multiplying typed trees: which shapes fit, and what to say where they do not."""
+"""From syntax to the typed tree: every node gets a shape, or the text is refused at the place of the error."""
 
 from __future__ import annotations
 
@@ -61,10 +61,14 @@ _MOST_STEPS = 20_000
 
 
 class Elaborator:
-    """One text with the types of its names.
+    """Builds the typed tree of one text.
 
-    `naturals`: an undeclared name is a natural (in sizes and inside O). `told`: indices that are free, whatever the
-    text looks like.
+    Args:
+        source: The text, for error messages.
+        types: Declared names and their types.
+        syntax: The syntax tree of the text.
+        naturals: Read undeclared names as naturals (in sizes and inside O).
+        free: Indices that are given from outside, so that no sum binds them implicitly.
     """
 
     def __init__(
@@ -74,12 +78,12 @@ class Elaborator:
         syntax: Syntax,
         *,
         naturals: bool = False,
-        told: Collection[str] = (),
+        free: Collection[str] = (),
     ) -> None:
         self.source = source
-        self.types, self.naturals, self.told = types, naturals, frozenset(told)
+        self.types, self.naturals, self.given_free = types, naturals, frozenset(free)
         self.bound: dict[str, str] = {}
-        self.loose: dict[str, Span] = {}
+        self.free_spans: dict[str, Span] = {}
         self.scope: dict[str, Node] = {}
         self.free: dict[str, Index] = {}
         self.steps = 0
@@ -90,11 +94,11 @@ class Elaborator:
         raise Unreadable(reason, self.source, span)
 
     def whole(self, expected: Shape | None) -> Node:
-        """The tree of the whole text, its sizes settled."""
+        """The tree of the whole text, with all sizes resolved."""
         return _whole_text(self, expected)
 
     def term(self, part: Syntax | Token) -> Node:
-        """Any part of the syntax that stands for a value."""
+        """The node of any part of the syntax that has a value."""
         part = without_brackets(part)
         self.steps += 1
         if self.steps > _MOST_STEPS:
@@ -103,7 +107,7 @@ class Elaborator:
             return self._token(part)
         handler = getattr(self, f"_{part.kind}", None)
         if handler is None:
-            self.unreadable("this is no expression", part.span)
+            self.unreadable("this is not an expression", part.span)
         return handler(part)
 
     def _chain(self, part: Syntax) -> Node:
@@ -157,14 +161,14 @@ class Elaborator:
         return self.written(entries, part.span)
 
     def _list(self, entries: list[Node], span: Span) -> Node:
-        """(1, 4, 3): a vector; of vectors of one size, [[1, 2], [3, 4]]: a matrix."""
+        """(1, 4, 3) is a vector; a list of vectors of one size, [[1, 2], [3, 4]], is a matrix."""
         if all(isinstance(entry, Written) and len(entry.shape) == 1 for entry in entries):
             return self.written([list(entry.entries) for entry in entries if isinstance(entry, Written)], span)
         self._scalars(entries)
         return Written((len(entries),), tuple(entries), span=span)
 
     def written(self, rows: list[list[Node]], span: Span) -> Node:
-        """Rows of a matrix; one entry in each is a vector."""
+        """A matrix from its rows; with one entry in each row, a vector."""
         width = len(rows[0])
         for row in rows:
             self._scalars(row)
@@ -205,7 +209,7 @@ class Elaborator:
         return scripts.power(self, body, exponent, part.span)
 
     def _partial(self, part: Syntax) -> Node:
-        self.unreadable("∂ stands only in a derivative, \\frac{\\partial f}{\\partial x_j}, and ∇ as ∇_x f", part.span)
+        self.unreadable("∂ is read only in a derivative, \\frac{\\partial f}{\\partial x_j}, and ∇ as ∇_x f", part.span)
 
     def _call(self, part: Syntax) -> Node:
         return functions.call(self, part)
@@ -277,7 +281,7 @@ class Elaborator:
         return Number((), Fraction(mantissa) * scale, unit, span=span)
 
     def name(self, name: str, span: Span) -> Node:
-        """A name as a value: bound, declared, an index that is free, or a letter that means something by itself."""
+        """The node of a name: bound, declared, a free index, or a letter with a meaning such as I and e."""
         if name in self.scope:
             bound = self.scope[name]
             return Index((), name, bound.size, span=span) if isinstance(bound, Index) and bound.name == name else bound
@@ -301,7 +305,7 @@ class Elaborator:
 
     def free_index(self, name: str, span: Span) -> Index:
         known = self.free.setdefault(name, Index((), name, unknown_size(), span=span))
-        self.loose.setdefault(name, span)
+        self.free_spans.setdefault(name, span)
         return Index((), name, known.size, span=span)
 
     def undeclared(self, name: str, span: Span) -> NoReturn:
@@ -323,7 +327,7 @@ class Elaborator:
         self.ill_typed(reason, span, pretty_name(close[0]) if close else "")
 
     def text(self, node: Node) -> str:
-        """A part as a sentence shows it."""
+        """A node as messages show it."""
         return shortened(node_text(node) or self.source[slice(*node.span)].strip())
 
     def ill_typed(self, reason: str, span: Span, suggestion: str = "") -> NoReturn:
@@ -343,7 +347,7 @@ class Elaborator:
         return Multiply(node.shape, (self.number(-1, span), node), span=span)
 
     def add(self, terms: list[Node], span: Span) -> Node:
-        """Terms of one shape; a 0 beside vectors is the zero vector."""
+        """The sum of terms of one shape; a 0 among vectors is the zero vector."""
         if len(terms) == 1:
             return terms[0]
         if any(isinstance(term, Order) for term in terms):
@@ -352,7 +356,7 @@ class Elaborator:
         shaped = [self.as_shape(term, widest.shape) for term in terms]
         for term, given in zip(shaped, terms, strict=True):
             if not unify_shapes(term.shape, widest.shape):
-                self._unlike(given, widest, terms)
+                self._refuse_sum(given, widest, terms)
         flat: list[Node] = []
         for term in shaped:
             flat.extend(term.terms if isinstance(term, Add) else [term])
@@ -362,11 +366,11 @@ class Elaborator:
         bodies = [term.body for term in terms if isinstance(term, Order)]
         kinds = {term.kind for term in terms if isinstance(term, Order)}
         if len(kinds) != 1 or len(bodies) != len(terms):
-            self.ill_typed("a class of growth stands alone: nothing is added to it; write one of the whole", span)
+            self.ill_typed("nothing can be added to an asymptotic class: write one class of the whole sum", span)
         return Order((), kinds.pop(), self.add(bodies, span), span=span)
 
     def as_shape(self, node: Node, shape: Shape) -> Node:
-        """A 0 where a vector or a matrix is wanted, and a written list turned the right way up."""
+        """A 0 as the zeros of `shape`, and a transposed list as the vector that `shape` expects."""
         if isinstance(node, Number) and node.value == 0 and shape:
             return Special(shape, "zeros", span=node.span)
         if _is_zeros(node) and len(node.shape) != len(shape) and shape:
@@ -375,7 +379,7 @@ class Elaborator:
             return node.body
         return node
 
-    def _unlike(self, term: Node, other: Node, terms: list[Node]) -> NoReturn:
+    def _refuse_sum(self, term: Node, other: Node, terms: list[Node]) -> NoReturn:
         first, second = (term, other) if term.span <= other.span else (other, term)
         reason = (
             f"{self.text(first)} is {describe_shape(first.shape)} and {self.text(second)} is "
@@ -383,29 +387,29 @@ class Elaborator:
         )
         start, stop = first.span[0], max(first.span[1], second.span[1])
         small, large = sorted((term, other), key=lambda node: len(node.shape))
-        like = self._made_like(small, large)
+        like = self._suggested_term(small, large)
         suggestion = ""
         if like is not None:
             within = [like if part is small else part for part in terms if start <= part.span[0] < stop]
             suggestion = node_text(Add(large.shape, tuple(within)))
         self.ill_typed(reason, (start, stop), suggestion)
 
-    def _made_like(self, small: Node, large: Node) -> Node | None:
-        """What a term may have been meant as, beside a larger one."""
+    def _suggested_term(self, small: Node, large: Node) -> Node | None:
+        """The term that was probably meant next to a larger one, for a suggestion."""
         square = len(large.shape) == 2 and can_unify(*large.shape)
         if not small.shape and (len(large.shape) == 1 or square):
             special = Special(large.shape, "identity" if square else "ones")
             one = isinstance(small, Number) and small.value == 1
             return special if one else self.multiply(small, special, "", small.span)
         if len(small.shape) == 2 and fits_transposed(small.shape, large.shape):
-            turned = self._flipped(small)
+            turned = self._toggle_transpose(small)
             return None if turned == large else turned
         return None
 
     def multiply(self, left: Node, right: Node, how: str, span: Span) -> Node:
         """left times right; `how` is "" or "times" for juxtaposition, "dot", "odot" or "otimes"."""
         if isinstance(left, Order) or isinstance(right, Order):
-            self.ill_typed("a class of growth stands alone: nothing multiplies it", span)
+            self.ill_typed("an asymptotic class cannot be multiplied: write one class of the whole product", span)
         if how == "odot" and left.shape and right.shape:
             return self._hadamard(left, right, span)
         scalars_left, first = _split_scalars(left)
@@ -413,16 +417,16 @@ class Elaborator:
         scalars = scalars_left + scalars_right
         if first is None or second is None:
             return _scaled_product(scalars, first if second is None else second, span)
-        core = self._core(first, second, how, scalars, span)
+        core = self._array_product(first, second, how, scalars, span)
         return _times_scalars(scalars, core, span)
 
-    def _core(self, first: Node, second: Node, how: str, scalars: list[Node], span: Span) -> Node:
-        """The product of two vectors or matrices; `scalars` stand beside it, and so they do in a suggestion."""
+    def _array_product(self, first: Node, second: Node, how: str, scalars: list[Node], span: Span) -> Node:
+        """The product of two vectors or matrices; `scalars` are its scalar factors, repeated in suggestions."""
         if how == "dot" and isinstance(first, Written) and isinstance(second, Transpose) and is_transposed_list(second):
-            second = second.body  # a list is one vector, lying or standing
+            second = second.body  # a list is one vector, transposed or not
         if how == "dot" and len(first.shape) == len(second.shape) == 1:
             if not unify(first.shape[0], second.shape[0]):
-                self._mismatch(first, second, scalars, span)
+                self._refuse_product(first, second, scalars, span)
             return Contract((), Transpose((1, *first.shape), first, span=first.span), second, span=span)
         if how == "otimes":
             if len(first.shape) != 1 or len(second.shape) != 1:
@@ -433,7 +437,7 @@ class Elaborator:
     def _hadamard(self, left: Node, right: Node, span: Span) -> Node:
         if not unify_shapes(left.shape, right.shape):
             self.ill_typed(
-                f"⊙ wants two of one shape, and {self.text(left)} is {describe_shape(left.shape)}, "
+                f"⊙ takes two factors of one shape, and {self.text(left)} is {describe_shape(left.shape)}, "
                 f"{self.text(right)} {describe_shape(right.shape)}",
                 span,
             )
@@ -451,9 +455,9 @@ class Elaborator:
             return Contract(() if resolved_size(a[0]) == 1 else (a[0],), left, right, span=span)
         if len(a) == 2 and len(b) == 2 and unify(a[1], b[0]):
             return Contract((a[0], b[1]), left, right, span=span)
-        return self._mismatch(left, right, scalars, span)
+        return self._refuse_product(left, right, scalars, span)
 
-    def _mismatch(self, left: Node, right: Node, scalars: list[Node], span: Span) -> NoReturn:
+    def _refuse_product(self, left: Node, right: Node, scalars: list[Node], span: Span) -> NoReturn:
         a, b = left.shape, right.shape
         shown = shortened(product_text(left, right) or f"{self.text(left)} {self.text(right)}")
         if len(a) == len(b) == 1:
@@ -463,19 +467,19 @@ class Elaborator:
             products = [inner] * alike + [Outer((*a, *b), left, right)]
             meant = OR.join(filter(None, (node_text(_times_scalars(scalars, node, span)) for node in products)))
             self.ill_typed(f"{shown}: two columns{sizes} have no product", span, meant)
-        pairs = [(left, self._flipped(right)), (self._flipped(left), right), (right, left)]
+        pairs = [(left, self._toggle_transpose(right)), (self._toggle_transpose(left), right), (right, left)]
         fitting = next(((x, y) for x, y in pairs if _multipliable(x.shape, y.shape)), None)
         meant = product_text(*fitting) if fitting else ""
         if fitting and scalars:
             meant = node_text(_times_scalars(scalars, self._matrix_product(*fitting, scalars, span), span))
         self.ill_typed(f"{shown}: ({_times_text(a)})({_times_text(b)}) do not fit", span, meant)
 
-    def _flipped(self, node: Node) -> Node:
+    def _toggle_transpose(self, node: Node) -> Node:
         return node.body if isinstance(node, Transpose) else self.transpose(node, node.span)
 
     def divide(self, top: Node, bottom: Node, span: Span) -> Node:
         if isinstance(top, Order) or isinstance(bottom, Order):
-            self.ill_typed("a class of growth stands alone: it is not divided", span)
+            self.ill_typed("an asymptotic class cannot be divided: write one class of the whole quotient", span)
         if bottom.shape:
             square = len(bottom.shape) == 2 and can_unify(*bottom.shape)
             reason = f"{self.text(bottom)} is {describe_shape(bottom.shape)}, and nothing is divided by one"
@@ -497,11 +501,11 @@ class Elaborator:
 
 
 def _whole_text(elaborator: Elaborator, expected: Shape | None) -> Node:
-    """The tree of the whole text, its sizes settled."""
+    """The tree of the whole text, with all sizes resolved."""
     syntax = elaborator.syntax
     chain = syntax[-1]
     assert isinstance(chain, Syntax)
-    said = is_rule(syntax, "said")
+    prefixed = is_rule(syntax, "prefixed")
     signs = [str(part) for part in chain if is_token(part, "REL")]
     written = [part for part in chain if not is_token(part, "REL")]
     dropping = all(sign in ("=", "≈") for sign in signs)
@@ -517,7 +521,7 @@ def _whole_text(elaborator: Elaborator, expected: Shape | None) -> Node:
         if members:
             kept.append(signs[place - 1])
         members.append(member)
-    if (signs and signs[-1] == "≈") or (said and syntax[0] == "≈"):
+    if (signs and signs[-1] == "≈") or (prefixed and syntax[0] == "≈"):
         members[-1] = _mark_rounded(members[-1])
     if len(members) == 1:
         return members[0]
@@ -525,11 +529,11 @@ def _whole_text(elaborator: Elaborator, expected: Shape | None) -> Node:
 
 
 def _read_member(elaborator: Elaborator, part: Syntax | Token) -> Node:
-    """One member; what a sum binds in it is not meant outside that sum, unless it is declared or told to be free."""
-    elaborator.bound, elaborator.loose = {}, {}
+    """One member of a chain; an index that a sum binds must not occur outside it, unless declared or given as free."""
+    elaborator.bound, elaborator.free_spans = {}, {}
     node = elaborator.term(part)
-    for name, span in elaborator.loose.items():
-        if name in elaborator.bound and name not in elaborator.told:
+    for name, span in elaborator.free_spans.items():
+        if name in elaborator.bound and name not in elaborator.given_free:
             what, shown = elaborator.bound[name], pretty_name(name)
             reason = f"{shown} is bound by the {what} only, and nothing declares it outside"
             elaborator.ill_typed(f"{reason}; put brackets round all that the {what} is over if both are meant", span)
@@ -537,7 +541,7 @@ def _read_member(elaborator: Elaborator, part: Syntax | Token) -> Node:
 
 
 def _is_head(part: Syntax | Token) -> bool:
-    """What stands before an = and may go unread: a name, or a call such as Attention(Q, K, V), with its indices."""
+    """Whether this may be left unread before an =: a name or a call such as Attention(Q, K, V), with indices."""
     part = only(part)
     if isinstance(part, Token):
         return part.type in ("NAME", "MAP")
@@ -558,7 +562,7 @@ def _is_head(part: Syntax | Token) -> bool:
 
 
 def _starts_with_d(part: Syntax | Token) -> bool:
-    """dL or ds."""
+    """Whether this begins with d, as dL and ds do."""
     return next((str(leaf) for leaf in walk(part) if is_token(leaf, "NAME")), "") == "d"
 
 
@@ -607,7 +611,7 @@ def _times_scalars(scalars: list[Node], core: Node, span: Span) -> Node:
 
 
 def _split_scalars(node: Node) -> tuple[list[Node], Node | None]:
-    """The scalars of a product, and its one vector or matrix."""
+    """The scalar factors of a product, and its vector or matrix, if any."""
     factors = list(node.factors) if isinstance(node, Multiply) else [node]
     return [factor for factor in factors if not factor.shape], next((f for f in factors if f.shape), None)
 

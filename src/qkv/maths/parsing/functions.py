@@ -1,4 +1,4 @@
-"""Functions: those that qkv knows, with the shapes that they take and give, and declared maps."""
+"""Function calls: known functions and their shapes, declared maps, and max_j, argmax_j, softmax_j over an index."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ from qkv.maths.tree import (
 if TYPE_CHECKING:
     from qkv.maths.parsing.elaborate import Elaborator
 
+
 _MOST_CHOSEN = 8
 _ENTRYWISE = frozenset(("exp", "log", "relu", "sign", "sqrt"))
 _EXTREMES = frozenset(("max", "min", "argmax"))
@@ -46,7 +47,7 @@ _OF_VECTORS = frozenset(("softmax", "argmax", "diag", "norm", "sum"))
 
 
 def call(elaborator: Elaborator, part: Syntax) -> Node:
-    """A function before brackets, such as \\log_2(x) and \\log^2(x)."""
+    """A function with brackets, such as \\log_2(x) and \\log^2(x)."""
     suffixes = [piece for piece in part.parts[1:-1] if isinstance(piece, Syntax)]
     rows = part[-1][1]
 
@@ -59,7 +60,7 @@ def call(elaborator: Elaborator, part: Syntax) -> Node:
 
 
 def applied(elaborator: Elaborator, part: Syntax) -> Node:
-    """A function before what it acts on, without brackets."""
+    """A function with an argument that has no brackets."""
     suffixes = [piece for piece in part.parts[1:-1] if is_rule(piece, "suffix")]
     minus = next((piece for piece in part if is_token(piece, "MINUS")), None)
 
@@ -82,7 +83,7 @@ def _called(elaborator: Elaborator, part: Syntax, suffixes: list[Syntax], given:
 
 
 def regrouped(atom: Syntax | Token, suffixes: list[Syntax]) -> tuple[Syntax | Token, list[Syntax]]:
-    """max_j (Q Kᵀ)_{ij} is of (Q Kᵀ)_{ij}: a maximum has no lower index of its own behind it."""
+    """max_j (Q Kᵀ)_{ij} takes (Q Kᵀ)_{ij}: a subscript after the brackets belongs to the argument."""
     if not is_rule(atom, "call") or atom[0] not in _EXTREMES or not any(is_token(s[0], "SUB") for s in suffixes):
         return atom, suffixes
     if not any(is_rule(piece, "suffix") and is_token(piece[0], "SUB") for piece in atom):
@@ -98,7 +99,7 @@ def _below_one_letter(lower: Syntax) -> bool:
 
 
 def _with_lower(elaborator: Elaborator, name: str, lower: list[Syntax], arguments: list[Node], span: Span) -> Node:
-    """What a lower index says: the base of a logarithm, which norm, what an expectation is over."""
+    """A call with a subscript: the base of a logarithm, the kind of a norm, the names an expectation is over."""
     node: Node
     if lower and name == "log":
         base = scripts.script_value(elaborator, scripts.script_entries(lower[0])[0])
@@ -125,7 +126,7 @@ def _with_lower(elaborator: Elaborator, name: str, lower: list[Syntax], argument
 
 
 def _check_random_names(elaborator: Elaborator, lower: Syntax, arguments: list[Node]) -> None:
-    """E_{q,k}, E_{q,k∼p}: the names below are random, and no other random name stands inside."""
+    """E_{q,k}, E_{q,k∼p}: the names below must be random, and all random names inside must be among them."""
     below = set()
     for entry in scripts.script_entries(lower):
         names: Syntax | Token = entry
@@ -138,7 +139,7 @@ def _check_random_names(elaborator: Elaborator, lower: Syntax, arguments: list[N
     for name in sorted(below):
         kind = elaborator.types.get(name)
         if kind is None or not kind.random:
-            reason = f"below an expectation stand random names, and {shapes.pretty_name(name)} is none"
+            reason = f"names below an expectation must be random, and {shapes.pretty_name(name)} is not"
             elaborator.unreadable(reason, lower.span)
     for name, symbol in symbols_of(*arguments).items():
         if symbol.type.random and name not in below:
@@ -154,7 +155,7 @@ def _only_argument(elaborator: Elaborator, name: str, arguments: list[Node], spa
 
 
 def known_call(elaborator: Elaborator, name: str, arguments: list[Node], span: Span) -> Node:
-    """A function by name with its arguments in their shapes."""
+    """The call of a known function, with its arguments checked."""
     if name in ("max", "min"):
         return _extreme(elaborator, name, arguments, span)
     if name == "Cov":
@@ -178,25 +179,25 @@ def known_call(elaborator: Elaborator, name: str, arguments: list[Node], span: S
 
 
 def _shaped(elaborator: Elaborator, name: str, body: Node, span: Span) -> Node:
-    shape, text, said = body.shape, elaborator.text(body), describe_shape(body.shape)
+    shape, text, described = body.shape, elaborator.text(body), describe_shape(body.shape)
     if name == "softmax":
         if not shape:
             elaborator.ill_typed(f"softmax acts on a vector or on the rows of a matrix, and {text} is a scalar", span)
         return Call(shape, name, (body,), span=span)
     if name in ("trace", "det"):
         if len(shape) != 2 or not can_unify(*shape):
-            elaborator.ill_typed(f"{name} wants a square matrix, and {text} is {said}", span)
+            elaborator.ill_typed(f"{name} takes a square matrix, and {text} is {described}", span)
         unify(*shape)
         return Call((), name, (body,), span=span)
     if name == "diag":
         if len(shape) == 1:
             return Call((shape[0], shape[0]), name, (body,), span=span)
         if len(shape) != 2 or not can_unify(*shape):
-            elaborator.ill_typed(f"diag wants a vector or a square matrix, and {text} is {said}", span)
+            elaborator.ill_typed(f"diag takes a vector or a square matrix, and {text} is {described}", span)
         unify(*shape)
         return Call((shape[0],), name, (body,), span=span)
     if name == "argmax" and len(shape) != 1:
-        elaborator.ill_typed(f"argmax wants a vector, and {text} is {said}", span)
+        elaborator.ill_typed(f"argmax takes a vector, and {text} is {described}", span)
     return Call((), name, (body,), span=span)
 
 
@@ -205,10 +206,10 @@ def _extreme(elaborator: Elaborator, name: str, arguments: list[Node], span: Spa
         return Call((), name, tuple(arguments), span=span)
     for argument in arguments:
         if argument.shape:
-            said = describe_shape(argument.shape)
+            described = describe_shape(argument.shape)
             relu = len(arguments) == 2 and name == "max" and any(is_zero(other) for other in arguments)
             suggestion = shapes.node_text(Call(argument.shape, "relu", (argument,))) if relu else ""
-            reason = f"{name} wants one vector or several scalars, and {elaborator.text(argument)} is {said}"
+            reason = f"{name} takes one vector or several scalars, and {elaborator.text(argument)} is {described}"
             elaborator.ill_typed(reason, span if relu else argument.span, suggestion)
     return arguments[0] if len(arguments) == 1 else Call((), name, tuple(arguments), span=span)
 
@@ -240,7 +241,7 @@ def norm(elaborator: Elaborator, body: Node, which: str, span: Span) -> Node:
 
 
 def binomial(elaborator: Elaborator, top: Node, bottom: Node, span: Span) -> Node:
-    """n over k for a small k: n (n - 1) … / k!"""
+    """The binomial coefficient n over k for a small k: n (n - 1) … / k!"""
     if top.shape or bottom.shape:
         elaborator.ill_typed("a binomial coefficient is of scalars", span)
     chosen = bottom.value if isinstance(bottom, Number) else None
@@ -254,7 +255,7 @@ def binomial(elaborator: Elaborator, top: Node, bottom: Node, span: Span) -> Nod
 
 
 def mapped(elaborator: Elaborator, part: Syntax) -> Node:
-    """A declared map before its arguments."""
+    """The call of a declared map."""
     token, rows = part[0], part[-1][1]
     name = shapes.pretty_name(token)
     kind: Type = elaborator.types[str(token)]
@@ -262,23 +263,23 @@ def mapped(elaborator: Elaborator, part: Syntax) -> Node:
     if len(rows) != 1 or len(arguments) != len(kind.arguments):
         wanted = shapes.plural(len(kind.arguments), "argument")
         elaborator.ill_typed(f"{name} takes {wanted}, not {len(arguments)}", part.span)
-    turned = False
+    from_row = False
     for place, shape in enumerate(kind.arguments):
         given = elaborator.as_shape(arguments[place], shape)
         if len(shape) == 1 and len(given.shape) == 2 and resolved_size(given.shape[0]) == 1:
-            given, turned = _as_column(elaborator, given), True
+            given, from_row = _as_column(elaborator, given), True
         arguments[place] = given
         if not unify_shapes(given.shape, shape):
-            said = describe_shape(given.shape)
-            reason = f"{name} takes {describe_shape(shape)}, and {elaborator.text(given)} is {said}"
+            described = describe_shape(given.shape)
+            reason = f"{name} takes {describe_shape(shape)}, and {elaborator.text(given)} is {described}"
             elaborator.ill_typed(reason, given.span)
     symbol = Symbol((), str(token), kind, span=span_of(token))
     made = Call(kind.shape, str(token), tuple(arguments), symbol, span=part.span)
-    return elaborator.transpose(made, part.span) if turned and len(kind.shape) == 1 else made
+    return elaborator.transpose(made, part.span) if from_row and len(kind.shape) == 1 else made
 
 
 def _as_column(elaborator: Elaborator, row: Node) -> Node:
-    """A row as the vector that it is when it stands."""
+    """A row (1, d) as the vector (d,)."""
     match row:
         case Transpose(body=body):
             return body
@@ -287,14 +288,11 @@ def _as_column(elaborator: Elaborator, row: Node) -> Node:
     return elaborator.transpose(row, row.span)
 
 
-if TYPE_CHECKING:
-    from qkv.maths.parsing.elaborate import Elaborator
-
 _LIFTED_ENTRYWISE = frozenset(("exp", "log", "relu", "sign", "sqrt", "abs"))
 
 
 def over_index(elaborator: Elaborator, part: Syntax, lower: Syntax, arguments: Callable[[], list[Node]]) -> Node:
-    """A function with an index below it; `arguments` reads what it is of, in which the index is bound."""
+    """A function over an index below it; `arguments` reads its argument, in which the index is bound."""
     name, before = str(part[0]), elaborator.scope
     index = sums.single_index(elaborator, lower, part)
     elaborator.scope = {**before, index.name: index}
@@ -306,7 +304,7 @@ def over_index(elaborator: Elaborator, part: Syntax, lower: Syntax, arguments: C
             return known_call(elaborator, name, given, part.span)
         elaborator.unreadable(f"{name} over {shown} is of one scalar with {shown} in it, as in {name}_j s_j", part.span)
     if index.name not in free_indices(given[0]):
-        elaborator.unreadable(f"{shown} does not stand in what {name} is over", part.span)
+        elaborator.unreadable(f"{shown} does not occur in the argument of {name}", part.span)
     vector = vector_over(given[0], index)
     if name != "softmax":
         elaborator.bound[index.name] = name
@@ -318,7 +316,7 @@ def over_index(elaborator: Elaborator, part: Syntax, lower: Syntax, arguments: C
 
 
 def vector_over(node: Node, index: Index) -> Node:
-    """The vector whose components are this scalar, as `index` runs."""
+    """The vector whose component j is this scalar at `index` = j."""
 
     def constant(*parts: Node) -> bool:
         return index.name not in free_indices(*parts)
@@ -360,6 +358,6 @@ def vector_over(node: Node, index: Index) -> Node:
         case Contract(left=Transpose(body=Part(body=rows, indices=(j,))), right=right) if places(j):
             if constant(rows, right):
                 return Contract(shape, rows, right, span=span)
-    # Anything else times the j-th column of the identity, summed.
+    # Anything else is a sum of multiples of the columns of the identity.
     column = Part(shape, Special((index.size, index.size), "identity", span=span), (index,), span=span)
     return Sum(shape, (index,), Multiply(shape, (node, column), span=span), span=span)

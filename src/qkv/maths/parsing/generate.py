@@ -1,4 +1,4 @@
-"""`python -m qkv.maths.text.tables` makes grammar.json of grammar.lark: reading a text needs no parser generator."""
+"""`python -m qkv.maths.parsing.generate` makes grammar.json from grammar.lark, so that parsing does not need lark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qkv.maths.parsing.grammar import TABLES
 
 
 class _GivenTokens(Lexer):
-    """The tokens are made before: this hands them over."""
+    """A lexer for tokens that exist already."""
 
     def __init__(self, conf: Any) -> None:
         del conf
@@ -24,24 +24,24 @@ class _GivenTokens(Lexer):
 
 
 def grammar(**options: Any) -> Lark:
-    """grammar.lark as lark runs it."""
+    """The parser that lark builds from grammar.lark."""
     text = TABLES.with_suffix(".lark").read_text(encoding="utf-8")
     return Lark(text, parser="lalr", lexer=_GivenTokens, maybe_placeholders=False, **options)
 
 
 def generated() -> str:
-    """The tables of the grammar, as they are kept; states are numbered in the order in which they are reached."""
+    """The text of grammar.json; states are numbered in the order in which they are reached."""
     lark = grammar()
     table: Any = lark.parser.parser._parse_table  # pyright: ignore[reportAttributeAccessIssue]
     number = {rule: place for place, rule in enumerate(lark.rules)}
     reached: dict[int, int] = {table.start_states["start"]: 0}
     states = []
-    for state in (waiting := list(reached)):
+    for state in (pending := list(reached)):
         row: dict[int, list[str]] = {}
         for symbol, (action, argument) in sorted(table.states[state].items()):
             if action is Shift and argument not in reached:
                 reached[argument] = len(reached)
-                waiting.append(argument)
+                pending.append(argument)
             row.setdefault(reached[argument] if action is Shift else -1 - number[argument], []).append(symbol)
         states.append({str(action): " ".join(symbols) for action, symbols in row.items()})
     rules = [

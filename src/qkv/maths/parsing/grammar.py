@@ -1,4 +1,4 @@
-"""Tokens, and the parser that runs the tables of grammar.json (which tables.py makes of grammar.lark) over them."""
+"""From tokens to a syntax tree, by the LALR tables in grammar.json (which generate.py makes from grammar.lark)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ END = "$END"
 
 
 class Token(str):
-    """A word of a text: its kind, and where in the source it stands."""
+    """A token: its text, its kind, and its span in the source."""
 
     __slots__ = ("end_pos", "start_pos", "type")
 
@@ -34,7 +34,7 @@ class Token(str):
 
 
 class Unexpected(Exception):
-    """No rule goes on with this token; None stands for the end of the text."""
+    """No rule accepts this token; None is the end of the text."""
 
     def __init__(self, token: Token | None) -> None:
         super().__init__(token)
@@ -43,7 +43,7 @@ class Unexpected(Exception):
 
 @dataclass(frozen=True)
 class Rule:
-    """`size` parts become a `kind`; `origin` is what the tables call it. `opens`: a single part stands for itself."""
+    """`size` parts become a `kind`; `origin` is its name in the tables. `opens`: a single part is not wrapped."""
 
     origin: str
     kind: str
@@ -52,13 +52,13 @@ class Rule:
 
     @property
     def repeats(self) -> bool:
-        """Whether this is a repetition, whose parts go into the rule above."""
+        """Whether this is a repetition, whose parts are spliced into the rule above."""
         return self.kind.startswith("_")
 
 
 @dataclass(frozen=True)
 class Tables:
-    """For every state what follows each symbol: the next state, or -1 - r where rule r ends."""
+    """For each state, the action of each symbol: the next state, or -1 - r to reduce by rule r."""
 
     rules: tuple[Rule, ...]
     states: tuple[dict[str, int], ...]
@@ -67,7 +67,7 @@ class Tables:
 
 @cache
 def load_tables() -> Tables:
-    """The tables as they lie beside the grammar; the first state is the start."""
+    """The tables in grammar.json; the first state is the start."""
     kept = json.loads(TABLES.read_text(encoding="utf-8"))
     states = [
         {symbol: int(action) for action, symbols in row.items() for symbol in symbols.split()} for row in kept["states"]
@@ -76,7 +76,7 @@ def load_tables() -> Tables:
 
 
 def run_parser(tokens: Iterable[Token], made: Callable[[str, Sequence[Any]], Any]) -> Any:
-    """What `made(kind, parts)` makes of the rules that the tokens fit, from the inside out; raises Unexpected."""
+    """Parse the tokens, building nodes with `made(kind, parts)` bottom-up; raises Unexpected."""
     rules, states, final = (given := load_tables()).rules, given.states, given.final
     state, places = 0, [0]
     parts: list[Any] = []
@@ -118,11 +118,18 @@ def _flat(parts: list[Any]) -> list[Any]:
 _OPENING = {"LPAR": "RPAR", "LBRACK": "RBRACK", "LBRACE": "RBRACE", "LSET": "RSET"}
 _ANY_OPENING = frozenset((*_OPENING, "ROOT_L", "LANGLE", "BEGIN", "NORM_L", "BAR_L"))
 _CLOSING = frozenset((*_OPENING.values(), "ROOT_R", "RANGLE", "END", "NORM_R", "BAR_R"))
-_JOINS = frozenset(("REL", "PLUS", "MINUS", "PM", "TIMES", "DIV", "ODOT", "OTIMES", "OVER", "COMMA"))
+_JOINING_TOKENS = frozenset(("REL", "PLUS", "MINUS", "PM", "TIMES", "DIV", "ODOT", "OTIMES", "OVER", "COMMA"))
 
 
 def one_statement(tokens: list[Token], wide: Collection[int], names: Mapping[str, Type], source: str) -> list[Token]:
-    """The tokens of a text that says one thing. `wide`: those that a wide space stands before."""
+    """The tokens of one statement, without outer brackets; two statements are refused.
+
+    Args:
+        tokens: The tokens of the text.
+        wide: Positions of tokens after a wide space.
+        names: Declared names and their types.
+        source: The text, for error messages.
+    """
     _refuse_two_statements(tokens, wide, source)
     return _read_indicators(_strip_outer_brackets(tokens, names), names)
 
@@ -131,8 +138,8 @@ def _refuse_two_statements(tokens: list[Token], wide: Collection[int], source: s
     levels = _levels(tokens)
     relations = [at for at, token in enumerate(tokens) if token.type == "REL" and levels[at] == 0]
     for at in sorted(wide):
-        inside = 0 < at < len(tokens) and levels[at] == 0 and tokens[at - 1].type not in _JOINS
-        if inside and tokens[at].type not in _JOINS and relations and relations[0] < at < relations[-1]:
+        inside = 0 < at < len(tokens) and levels[at] == 0 and tokens[at - 1].type not in _JOINING_TOKENS
+        if inside and tokens[at].type not in _JOINING_TOKENS and relations and relations[0] < at < relations[-1]:
             span = (tokens[at].start_pos, tokens[-1].end_pos)
             raise Unreadable("these are two statements: give one", source, span)
     unequal = [at for at in relations if tokens[at] == "!="]
@@ -142,7 +149,7 @@ def _refuse_two_statements(tokens: list[Token], wide: Collection[int], source: s
 
 
 def _levels(tokens: list[Token]) -> list[int]:
-    """How many brackets are open around each token; a bracket is as deep as what it stands beside."""
+    """The number of brackets open around each token; a bracket itself is at the outer level."""
     levels, level = [], 0
     for token in tokens:
         level -= token.type in _CLOSING
@@ -152,7 +159,7 @@ def _levels(tokens: list[Token]) -> list[int]:
 
 
 def _strip_outer_brackets(tokens: list[Token], names: Mapping[str, Type]) -> list[Token]:
-    """Brackets taken off that hold a chain: all of the text, or in braces (as in \\boxed{}) what comes after an =."""
+    """Remove brackets around a whole chain, or braces (as of \\boxed{}) around what follows an =."""
     start = _last_group(tokens)
     boxed = start > 0 and tokens[start].type == "LBRACE" and tokens[start - 1].type == "REL"
     if start != 0 and not boxed:
@@ -167,7 +174,7 @@ def _strip_outer_brackets(tokens: list[Token], names: Mapping[str, Type]) -> lis
 
 
 def _last_group(tokens: list[Token]) -> int:
-    """Where the brackets open that close at the very end; -1 where none do."""
+    """The position of the bracket that is closed by the last token, or -1."""
     if len(tokens) < 3 or tokens[-1].type not in _OPENING.values():
         return -1
     levels = _levels(tokens)
@@ -175,7 +182,7 @@ def _last_group(tokens: list[Token]) -> int:
 
 
 def _compares(tokens: list[Token], names: Mapping[str, Type]) -> bool:
-    """i = j, or i = 1."""
+    """Whether the tokens are i = j or i = 1."""
     if len(tokens) != 3 or tokens[1].type != "REL" or tokens[1] != "=":
         return False
     indices = [_could_index(token, names) for token in (tokens[0], tokens[2])]
@@ -216,7 +223,7 @@ def _read_indicators(tokens: list[Token], names: Mapping[str, Type]) -> list[Tok
 
 
 def _is_argument(tokens: list[Token]) -> bool:
-    """Whether the last token belongs to what stands before it: a script, a root, or either part of a fraction."""
+    """Whether the last token is an argument of what is before it: a script, a root, or a fraction."""
     before = tokens[:-1]
     if not before or before[-1].type in ("SUB", "SUP", "SQRT", "FRAC"):
         return bool(before)
@@ -231,7 +238,7 @@ def _is_argument(tokens: list[Token]) -> bool:
 
 
 def _marks(token: Token, names: Mapping[str, Type]) -> bool:
-    """Whether this is the 1 or the I before the brackets of an indicator."""
+    """Whether this is the 1 or the I of an indicator such as 1[i = j]."""
     return token.type == "ONES" or (token.type == "NUMBER" and token == "1") or (token == "I" and "I" not in names)
 
 
@@ -244,7 +251,7 @@ _DEEPENING = frozenset(
 
 @dataclass(frozen=True)
 class Syntax:
-    """A rule of the grammar with what it was made of; tokens are leaves."""
+    """A node of the syntax tree: a rule of the grammar and its parts; tokens are leaves."""
 
     kind: str
     parts: tuple[Syntax | Token, ...]
@@ -274,14 +281,14 @@ def is_rule(part: Any, *kinds: str) -> TypeGuard[Syntax]:
 
 
 def only(part: Syntax | Token) -> Syntax | Token:
-    """What is left when wrappers of one part (an expression of one product of one operand) are taken off."""
+    """The part inside wrappers of a single part (an expression of one product of one operand)."""
     while isinstance(part, Syntax) and len(part) == 1 and part.kind in ("chain", "expression", "product", "operand"):
         part = part[0]
     return part
 
 
 def without_brackets(part: Syntax | Token) -> Syntax | Token:
-    """`only`, and brackets around nothing but brackets taken off as well, so that they cost no depth."""
+    """`only`, without redundant nested brackets, so that they do not add depth."""
     part = only(part)
     while isinstance(part, Syntax) and (inner := _inner_group(part)) is not None:
         part = inner
@@ -299,12 +306,12 @@ def _inner_group(part: Syntax) -> Syntax | None:
 
 
 def walk(part: Syntax | Token) -> Iterator[Syntax | Token]:
-    waiting = [part]
-    while waiting:
-        taken = waiting.pop()
+    pending = [part]
+    while pending:
+        taken = pending.pop()
         yield taken
         if isinstance(taken, Syntax):
-            waiting.extend(reversed(taken.parts))
+            pending.extend(reversed(taken.parts))
 
 
 class TooDeep(Exception):
@@ -314,7 +321,7 @@ class TooDeep(Exception):
 
 
 def _syntax_node(kind: str, parts: Sequence[Syntax | Token]) -> Syntax:
-    """A rule with its parts, made while the parser runs, so that nothing recurses over what it was given."""
+    """A node with its span and depth; built bottom-up while parsing, so that nothing recurses over the input."""
     spans = [span_of(part) for part in parts]
     span = (min(s for s, _ in spans), max(e for _, e in spans)) if spans else (0, 0)
     below = max((part.depth for part in parts if isinstance(part, Syntax)), default=0)
@@ -327,9 +334,9 @@ def _syntax_node(kind: str, parts: Sequence[Syntax | Token]) -> Syntax:
 
 
 def syntax_tree(tokens: list[Token], source: str) -> Syntax:
-    """The syntax tree of `tokens`, which were made of `source`; raises Unreadable where they fit no rule."""
+    """The syntax tree of the tokens of `source`; raises Unreadable if they fit no rule."""
     if not tokens:
-        raise Unreadable("there is nothing here to read", source, (0, len(source)))
+        raise Unreadable("the text is empty", source, (0, len(source)))
     try:
         return run_parser(tokens, _syntax_node)
     except TooDeep as deep:
@@ -338,7 +345,7 @@ def syntax_tree(tokens: list[Token], source: str) -> Syntax:
         token = failed.token
         if token is None:
             end = tokens[-1].end_pos or len(source)
-            raise Unreadable("this stops before it is complete", source, (max(0, end - 1), end)) from None
+            raise Unreadable("the text is incomplete", source, (max(0, end - 1), end)) from None
         span = span_of(token)
         raise Unreadable(_unexpected(token, source[slice(*span)]), source, span) from None
 
@@ -347,7 +354,7 @@ def _unexpected(token: Token, written: str) -> str:
     if token.type == "COMMA":
         return "a comma separates the entries of a vector in brackets: write 1024 for 1,024, and (1, 2) for a vector"
     if token.type == "SUP":
-        return "two upper indices on one thing: say by braces or brackets what is raised to what"
+        return "two upper indices on one thing: show by braces or brackets what is raised to what"
     if token.type == "NAME":
         written = pretty_name(token)
     return f"{_AS_SIGN.get(f'{written} ', written) or token.type} was not expected here"

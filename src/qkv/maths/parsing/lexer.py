@@ -1,4 +1,4 @@
-"""Tokens of one text as they are made, and its letters: which runs of them are names, and which are functions."""
+"""From clean text to tokens: all questions of spelling are resolved here, with the declared names at hand."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from qkv.maths.tree import Type
 DEEPEST = 60
 _LETTERS = re.compile(r"[A-Za-z]+")
 _SNAKE = re.compile(r"[A-Za-z]{3,}_[A-Za-z]{2,}(?![A-Za-z0-9_])")
-# What log3 is not the logarithm of: log3 \\cdot x is a product.
+# Commands that cannot be the argument of log3: log3 \\cdot x is a product.
 _NO_ARGUMENT = "|".join(
     ["right", "end", *filter(str.isalpha, RELATIONS)]
     + [word for word, (kind, _) in OPERATORS.items() if kind in ("TIMES", "DIV", "ODOT", "OTIMES", "PM", "OVER", "ROW")]
 )
-_BASED = re.compile(
+_LOG_BASE = re.compile(
     r"(log)(\d+(?:\.\d+)?)(?=\s*[(\[{]|\s*\\(?:left|[Bb]ig)"
     rf"|\s+(?:[A-Za-z0-9]|\\(?!\\|(?:{_NO_ARGUMENT})(?![A-Za-z]))))"
 )
-_AFTER = re.compile(r"(?:\\[,;:!)\] ]|[\s.,;$`]|\*\*)+$")
+_TRAILING = re.compile(r"(?:\\[,;:!)\] ]|[\s.,;$`]|\*\*)+$")
 _EQUATION_NUMBER = re.compile(
     r"(?:[.,;]|\\(?:q?quad|hfill)(?![A-Za-z]))(?:[\s~.,;]|\\(?:[,;:! ]|(?:q?quad|hfill)(?![A-Za-z])))*"
     r"(?:\\(?:text|mathrm|textrm|mbox)\s*\{\s*)?\(\s*\d+(?:\.\d+)*[a-z]?\s*\)(?:\s*\})?"
     r"(?=[\s.,;$`*]*(?:\\[)\]][\s.,;]*)?(?:\\end(?![A-Za-z])|$))"
 )
-# A word that a sum runs over; letters that people count with are several indices.
+# A word as the index of a sum; a run of typical index letters is several indices.
 _RUN = r"\s*(?![ijklmnst]+(?![A-Za-z]))([A-Za-z]{2,})\s*"
 _LE = r"(?:[≤<]|\\leq?(?![A-Za-z]))"
 _RUNS = re.compile(rf"_\s*\{{{_RUN}=|{_LE}{_RUN}(?={_LE})")
@@ -70,11 +70,11 @@ CLOSES = {
 }
 _ORDERS = ("O", "Theta", "Omega")
 _GAP_BELOW = re.compile(r"\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\]")
-_COUNTED = re.compile(r"\s*\{\s*\d+\s*\}")
+_COLUMN_COUNT = re.compile(r"\s*\{\s*\d+\s*\}")
 _STYLED = re.compile(rf"\\({'|'.join(sorted(STYLES | TEXTS, key=len, reverse=True))})\s*\{{([^{{}}]*)\}}")
 _SKIPPED_IN_BLOCKS = re.compile(r"&|[.,;]\s*\\(?:\\|end(?![A-Za-z]))")
 _BINARY = sorted({*RELATIONS, "cdot", "times", "odot", "otimes", "pm"} - {"=", "<", ">", "<=", ">=", "!=", "==", ":="})
-_GOES_ON = re.compile(
+_CONTINUES = re.compile(
     r"(?:[\s&~]|\{\s*\}|\\(?:[,;:! ]|q?quad(?![A-Za-z])))*"
     rf"(?:[-+=<>/*]|!=|:=|\\(?:{'|'.join(_BINARY)})(?![A-Za-z])|\\end(?![A-Za-z])|\Z)"
 )
@@ -104,18 +104,18 @@ _NUMBER = re.compile(
     r"(?:\d+(?:\.\d+|\.(?=\s*(?:[,;\])&]|\\\\|\\(?:right|end)(?![A-Za-z]))))?|\.\d+)"
     r"(?:[eE](?:[+-]\d+|\d+(?![A-Za-z]))(?!\^))?"
 )
-_TENS_APART = re.compile(r"\d*\.\d+ [eE][+-]\d+(?![A-Za-z^.])")
+_SPACED_EXPONENT = re.compile(r"\d*\.\d+ [eE][+-]\d+(?![A-Za-z^.])")
 _TEN = re.compile(r"10\s*(?:\^|\*\*)")
 _COMMAND = re.compile(r"\\([A-Za-z]+\*?|.)", re.DOTALL)
 _RELATION = re.compile(r"<=|>=|!=|==|:=|=|<|>")
-_BEFORE = re.compile(
+_LEADING = re.compile(
     r"(?:\\[,;:!(\[ ]|[\s$`]|\*\*|=>|\\(?:Rightarrow|Longrightarrow|implies|therefore|iff)(?![A-Za-z]))*"
 )
-# Possessive: digits that do not end in a bracket are not tried again in every way of cutting them up.
-_NUMBERS = re.compile(r"\[(?:[\s.+\-/;]|\d++(?:[eE][+-]?\d++)?)*+\]")
+# Possessive quantifiers: digits without a closing bracket must not cause backtracking.
+_NUMBER_LIST = re.compile(r"\[(?:[\s.+\-/;]|\d++(?:[eE][+-]?\d++)?)*+\]")
 _PLACE = r"\s*(?:(?::|\d+|[A-Za-z]\w*(?:\s*[+-]\s*\d+)?))\s*"
 _PLACES = re.compile(rf"\[{_PLACE}(?:,{_PLACE})?(?:\\right\s*)?\]")
-# A stop with spaces around it is no end of a sentence: mu . mu
+# A dot with spaces around it is a product, not the end of a sentence: mu . mu
 _SPACED_DOT = re.compile(r" \. +(?=[A-Za-z\\(|])")
 _GAP = re.compile(r"(?<=[\d.])\s+(?=[+-]?[\d.])")
 _OLD_STYLE = re.compile(rf"\{{\s*\\(?:{'|'.join(sorted(OLD_STYLES))})\s*([A-Za-z]+)\s*\}}")
@@ -140,7 +140,7 @@ _FENCES = {
 class Open:
     kind: str
     place: int
-    mark: str  # what stood before it: "sub", "sup", "order", "fraction"
+    mark: str  # what is before it: "sub", "sup", "order", "fraction"
 
 
 class Lexer:
@@ -157,21 +157,21 @@ class Lexer:
         self, clean: CleanText, names: Mapping[str, Type], maps: Collection[str], *, single: bool = False
     ) -> None:
         self.clean, self.names, self.maps, self.single = clean, names, maps, single
-        after = _AFTER.search(clean.text)
+        after = _TRAILING.search(clean.text)
         self.text = clean.text[: after.start()] if after else clean.text
         number = _EQUATION_NUMBER.search(self.text)
         self.number = number.span() if number else (-1, -1)
-        self.summed = {word for words in _RUNS.findall(self.text) for word in words if word}
+        self.sum_words = {word for words in _RUNS.findall(self.text) for word in words if word}
         self.tokens: list[Token] = []
         self.open: list[Open] = []
         self.gaps: set[int] = set()
         self.words: set[int] = set()
-        self.wide: set[int] = set()  # tokens that a \\quad stands before
-        self.arguments: set[int] = set()  # digits that a fraction takes
-        self.placed = -1  # how many tokens there were after q[1]
+        self.wide: set[int] = set()  # tokens after a \\quad
+        self.arguments: set[int] = set()  # digits that are arguments of a fraction
+        self.after_places = -1  # the number of tokens after q[1]
 
     def run(self) -> list[Token]:
-        before = _BEFORE.match(self.text)
+        before = _LEADING.match(self.text)
         at = before.end() if before else 0
         while at < len(self.text):
             at = self._step(at)
@@ -228,7 +228,7 @@ class Lexer:
             ";": "SEMI",
             "&": "AMP",
         }
-        if self._lays_out(at):
+        if self._is_layout(at):
             return at + 1
         if letter == "." and self._last() in ENDS and _SPACED_DOT.match(self.text, at - 1):
             return self._put(*OPERATORS["cdot"], at, at + 1)
@@ -239,7 +239,7 @@ class Lexer:
             raise self._unreadable("a prime belongs to the name before it; the transpose is written ^T", at, at + 1)
         if letter == "!":
             raise self._unreadable("factorials are not read", at, at + 1)
-        raise self._unreadable(f"{letter} is no sign that qkv reads here", at, at + 1)
+        raise self._unreadable(f"{letter} is not a sign that qkv reads here", at, at + 1)
 
     def _bracket(self, at: int) -> int:
         letter = self.text[at]
@@ -253,7 +253,7 @@ class Lexer:
                 return self._put("ROOT_L", "[", at, at + 1)
             if (places := self._places(at)) > 0:
                 return places
-            numbers = _NUMBERS.match(self.text, at)
+            numbers = _NUMBER_LIST.match(self.text, at)
             if numbers and not self._within("sub", "sup"):
                 self.gaps |= {found.start() for found in _GAP.finditer(self.text, at, numbers.end())}
         if letter == "]" and self.open and self.open[-1].kind == "ROOT_L":
@@ -261,9 +261,9 @@ class Lexer:
         return self._put(_BRACKETS[letter], letter, at, at + 1)
 
     def _places(self, at: int) -> int:
-        """q[1] and Q[i,:] after the name of a vector or a matrix, as lower indices; -1 where this is something else."""
+        """q[1] and Q[i,:] after the name of a vector or a matrix, as subscripts; -1 for anything else."""
         found = _PLACES.match(self.text, at)
-        again = self._last() == "RBRACE" and self.placed == len(self.tokens)
+        again = self._last() == "RBRACE" and self.after_places == len(self.tokens)
         if not found or not (again or self._has_axes()):
             return -1
         entries = [entry.strip() for entry in found[0].strip("[]").removesuffix("\\right").split(",")]
@@ -294,7 +294,7 @@ class Lexer:
             self.tokens.append(Token("RBRACE", "}", start_pos=first, end_pos=last))
         else:
             self._put("RBRACE", "}", place, found.end())
-        self.placed = len(self.tokens)
+        self.after_places = len(self.tokens)
         return found.end()
 
     def _has_axes(self) -> bool:
@@ -316,14 +316,14 @@ class Lexer:
 
     def _number(self, at: int) -> int:
         found = _NUMBER.match(self.text, at)
-        if not found:  # another script's digit would have been refused before
-            raise self._unreadable("this is no number", at, at + 1)
+        if not found:  # digits of other scripts were refused before
+            raise self._unreadable("this is not a number", at, at + 1)
         if self._last() == "FRAC":
             if not self.text[at].isdigit():
-                raise self._unreadable("a decimal in a fraction stands in braces: \\frac{0.5}{d}", at, found.end())
+                raise self._unreadable("a decimal in a fraction needs braces: \\frac{0.5}{d}", at, found.end())
             return self._digit(self._digit(at))
         grouped = _GROUPED.match(self.text, at) if self._last() not in ("SUB", "SUP") else None
-        apart = _TENS_APART.match(self.text, at) if "e" not in self.names else None
+        apart = _SPACED_EXPONENT.match(self.text, at) if "e" not in self.names else None
         if grouped and not any(grouped.start() <= gap < grouped.end() for gap in self.gaps):
             return self._literal(re.sub(_SPACE, "", grouped[0]), at, grouped.end())
         if apart:
@@ -339,12 +339,12 @@ class Lexer:
         return self._literal(found[0].removesuffix("."), at, found.end())
 
     def _literal(self, digits: str, at: int, end: int) -> int:
-        """A number, which stands beside no other: what 2 3 means, nobody can say."""
+        """A number that does not follow another one: 2 3 is ambiguous."""
         before = [token.type for token in self.tokens[-3:-1]]
-        beside = self._last() == "NUMBER" and len(self.tokens) - 1 not in self.arguments
+        adjacent = self._last() == "NUMBER" and len(self.tokens) - 1 not in self.arguments
         scripted = before[-1:] in (["SUB"], ["SUP"], ["SQRT"]) or before == ["SUP", "MINUS"]
-        if beside and not scripted and not _TEN.match(self.text, at):
-            raise self._unreadable("two numbers stand side by side: write the product, or one number", at, end)
+        if adjacent and not scripted and not _TEN.match(self.text, at):
+            raise self._unreadable("two numbers are side by side: write the product, or one number", at, end)
         return self._put("NUMBER", digits, at, end)
 
     def _command(self, at: int) -> int:
@@ -371,10 +371,10 @@ class Lexer:
             return self._styled(word, at, end)
         if word in ACCENTS:
             return self._accented(word, at, end)
-        return self._meant(word, at, end)
+        return self._meaning(word, at, end)
 
-    def _meant(self, word: str, at: int, end: int) -> int:
-        """A command that stands for a sign, a letter or a function."""
+    def _meaning(self, word: str, at: int, end: int) -> int:
+        """A command for a sign, a letter or a function."""
         if word == "sim" and self._within("sub"):  # E_{q ∼ p}
             return self._put("REL", "~", at, end)
         if word in REFUSALS:
@@ -399,15 +399,15 @@ class Lexer:
             return self._word(letter or word, at, end)
         if word == "prime":
             raise self._unreadable("a prime belongs to the name before it: x'", at, end)
-        raise self._unreadable(f"\\{word} is no command that qkv reads", at, end)
+        raise self._unreadable(f"\\{word} is not a command that qkv reads", at, end)
 
     def _alone(self, end: int) -> bool:
-        """Whether a dot in a lower index stands for a whole axis: at its edge, or beside a comma."""
+        """Whether a dot in a subscript is a whole axis: at its end, or next to a comma."""
         follows = self.text[end:].lstrip()[:1]
         return follows in ("}", ",") or self._last() in ("LBRACE", "COMMA")
 
     def _binds(self, letter: str, end: int) -> bool:
-        """Whether a declared Σ is a sum sign here: an index is bound below it, and something to sum follows."""
+        """Whether a declared Σ is a sum sign here: an index is bound below it, and a summand follows."""
         taken = re.match(r"\s*_\s*", self.text[end:])
         lower = naming.argument(self.text, end + taken.end()) if taken else None
         if not lower:
@@ -432,15 +432,15 @@ class Lexer:
                 raise Unreadable("this reads like words, not like mathematics", self.clean.source, (start, stop))
 
     def _in_matrix(self) -> bool:
-        """Whether & and \\\\ part entries and rows here, and not the lines of a chain."""
+        """Whether & and \\\\ separate entries and rows here, not the lines of a chain."""
         return next((each.kind for each in reversed(self.open) if each.kind in ("BEGIN", "BLOCK")), "") == "BEGIN"
 
-    def _lays_out(self, at: int) -> bool:
-        """Whether a & or the stop at the end of a line stands here, which only lay out a chain."""
+    def _is_layout(self, at: int) -> bool:
+        """Whether this is an & or the punctuation at the end of a line, which are layout only."""
         if self._in_matrix() or not _SKIPPED_IN_BLOCKS.match(self.text, at):
             return False
         within = any(each.kind == "BLOCK" for each in self.open)
-        return within or self._last() not in ENDS or _GOES_ON.match(self.text, at + 1) is not None
+        return within or self._last() not in ENDS or _CONTINUES.match(self.text, at + 1) is not None
 
     def _environment(self, word: str, at: int, end: int) -> int:
         found = re.match(r"\s*\{([A-Za-z]+)\*?\}(\{[clr| ]*\})?", self.text[end:])
@@ -453,10 +453,10 @@ class Lexer:
         return self._put("BEGIN" if word == "begin" else "END", found[1], at, end + found.end())
 
     def _block(self, word: str, at: int, end: int) -> int:
-        """An aligned block is a chain: its lines go on from each other."""
+        """An aligned block is one chain: each line continues the one before."""
         if word == "begin":
             self.open.append(Open("BLOCK", at, ""))
-            counted = _COUNTED.match(self.text, end)
+            counted = _COLUMN_COUNT.match(self.text, end)
             return counted.end() if counted else end
         if not self.open or self.open[-1].kind != "BLOCK":
             raise self._unreadable("this ends no block that is open", at, end)
@@ -464,20 +464,20 @@ class Lexer:
         return end
 
     def _row(self, at: int, end: int) -> int:
-        """A new line: a row of a matrix, or the same chain in an aligned block."""
+        """A line break: a new row of a matrix, or a continued chain in an aligned block."""
         gap = _GAP_BELOW.match(self.text, end)
         end = gap.end() if gap else end
         if self._in_matrix():
             return self._put("ROW", "row", at, end)
-        if self._last() in ENDS and not _GOES_ON.match(self.text, end):
+        if self._last() in ENDS and not _CONTINUES.match(self.text, end):
             raise self._unreadable("the lines of a block go on from each other, with = or a sign", at, end)
         return end
 
     def _styled(self, word: str, at: int, end: int) -> int:
-        """\\mathbf{q}, \\text{model}, \\mathbb{E}: how it looks falls away, what it names stays."""
+        """\\mathbf{q}, \\text{model}, \\mathbb{E}: drop the style, keep the name."""
         taken = naming.argument(self.text, end)
         if not taken:
-            raise self._unreadable(f"\\{word} stands before nothing", at, end)
+            raise self._unreadable(f"\\{word} has no argument", at, end)
         inside, stop = taken[0].strip(), taken[1]
         while nested := _STYLED.fullmatch(inside):
             word, inside = nested[1], nested[2].strip()
@@ -487,7 +487,7 @@ class Lexer:
         return named if named > 0 else end
 
     def _named(self, word: str, inside: str, at: int, stop: int) -> int:
-        """What a styled name stands for; -1 where it is none."""
+        """The token of a styled name; -1 if it is not a name."""
         if word in ("mathbb", "mathbbm", "mathds") and inside == "E":
             return self._put("FUNC", "E", at, stop)
         if word == "mathbb" and inside == "V" and self._opens(stop):
@@ -509,7 +509,7 @@ class Lexer:
             return self._put("FUNC", "argmax", at, stop)
         if word in TEXTS and inside.replace("_", "").replace("\\", "").isalnum() and inside[0].isalpha():
             escaped = naming.canonical_name(inside) if "\\_" in inside else None  # y\_1 is y_1
-            return self._word(escaped or inside, at, stop, texted=True)
+            return self._word(escaped or inside, at, stop, from_text=True)
         if word.startswith("text") and " " in inside:
             raise self._unreadable("words in a sentence are not read, only mathematics", at, stop)
         return -1
@@ -522,7 +522,7 @@ class Lexer:
         base = naming.canonical_name(taken[0]) if taken else None
         if not taken or not base:
             raise self._unreadable(f"\\{word} goes over one name", at, end)
-        return self._word(f"{base}_{ACCENTS[word]}", at, taken[1], texted=True)
+        return self._word(f"{base}_{ACCENTS[word]}", at, taken[1], from_text=True)
 
     def _unreadable(self, reason: str, start: int, stop: int) -> Unreadable:
         return Unreadable(reason, self.clean.source, self.clean.span(start, stop))
@@ -544,14 +544,14 @@ class Lexer:
         return stop
 
     def _closes_nothing(self, start: int, stop: int) -> str:
-        said = f"{self.text[start:stop]} closes nothing that is open"
+        reason = f"{self.text[start:stop]} closes nothing that is open"
         if not self.open:
-            return said
+            return reason
         opened = self.open[-1]
-        return f"{said}: what is open is {self.text[opened.place : self._opening_ends(opened)]}"
+        return f"{reason}: what is open is {self.text[opened.place : self._opening_ends(opened)]}"
 
     def _opening_ends(self, opened: Open) -> int:
-        """Where the bracket or the whole command ends that opened this."""
+        """Where the opening bracket or command ends."""
         mark = re.compile(r"\\(?:[A-Za-z]+|.)|\|\||.").match(self.text, opened.place)
         bar = opened.kind == "BAR_L" and self.text[opened.place] == "|"
         return opened.place + 1 if bar or not mark else mark.end()
@@ -560,14 +560,14 @@ class Lexer:
         return self.tokens[-1].type if self.tokens else ""
 
     def _mark(self) -> str:
-        """What an opening bracket stands after."""
+        """What an opening bracket follows."""
         return {"SUB": "sub", "SUP": "sup", "ORDER": "order", "FRAC": "fraction"}.get(self._last(), "")
 
     def _within(self, *marks: str) -> bool:
         return bool(self.open) and self.open[-1].mark in marks
 
     def _digit(self, at: int) -> int:
-        """One digit, as a bare argument of a fraction is."""
+        """One digit, the bare argument of a fraction."""
         place = at + len(self.text[at:]) - len(self.text[at:].lstrip(" "))
         if place < len(self.text) and self.text[place].isdigit():
             self.arguments.add(len(self.tokens))
@@ -577,9 +577,9 @@ class Lexer:
     def _letters(self, at: int) -> int:
         found = _LETTERS.match(self.text, at)
         if not found:
-            raise self._unreadable("this is no letter that qkv reads", at, at + 1)
+            raise self._unreadable("this is not a letter that qkv reads", at, at + 1)
         run, end = found[0], found.end()
-        based = _BASED.match(self.text, at) if run == "log" else None
+        based = _LOG_BASE.match(self.text, at) if run == "log" else None
         if based and "log" not in self.names:
             return self._logarithm(based[2], at, based.end())
         if self._last() == "SUB":
@@ -590,24 +590,24 @@ class Lexer:
         if run in SENTENCES and run not in self.names and self._among_words(at, end):
             raise self._unreadable("this reads like words, not like mathematics", at, end)
         if self._within("sub"):
-            whole = run in self.names or run in self.summed or naming.greek_name(run)
+            whole = run in self.names or run in self.sum_words or naming.greek_name(run)
             sizes = [len(run)] if whole else [1] * len(run)
         else:
             sizes = self._pieces(run, end)
             snake = _SNAKE.match(self.text, at)
             if snake and sizes == [len(run)]:
-                return self._word(snake[0], at, snake.end(), texted=True)
+                return self._word(snake[0], at, snake.end(), from_text=True)
         for size in sizes:
             at = self._word(self.text[at : at + size], at, at + size)
         return at
 
     def _among_words(self, at: int, end: int) -> bool:
-        """Whether spaces part this run of letters from something else."""
+        """Whether spaces separate this run of letters from others."""
         return bool(self.text[end : end + 1] in (" ", "'") or (self.text[at - 1 : at] == " " and self.tokens))
 
     def _lower_run(self, run: str, at: int) -> int:
-        """Letters after a bare _: one, as in LaTeX, where the rest are names; else all, as in plain text."""
-        if self._ends_in_a_power_of_e(run, at):
+        """Letters after a bare _: one, as in LaTeX, if the rest are names; else all, as in plain text."""
+        if self._ends_in_power_of_e(run, at):
             run = run[:-1]
         if 1 < len(run) <= 3 and self._are_indices(run):
             return self._lower_letters(run, at)
@@ -617,8 +617,8 @@ class Lexer:
             return self._put("NAME", run, at, at + len(run))
         return self._lower_letters(run, at)
 
-    def _ends_in_a_power_of_e(self, run: str, at: int) -> bool:
-        """Σ_ie^{s_i}: below stand indices, perhaps a factor behind them, and then e^…; a longer word stays whole."""
+    def _ends_in_power_of_e(self, run: str, at: int) -> bool:
+        """Σ_ie^{s_i}: indices, perhaps a factor after them, and then e^…; a longer word stays whole."""
         if len(run) == 1 or run[-1] != "e" or "e" in self.names or self.text[at + len(run) : at + len(run) + 1] != "^":
             return False
         before = run[:-1]
@@ -626,7 +626,7 @@ class Lexer:
         return len(before) == 1 or known
 
     def _are_indices(self, run: str) -> bool:
-        """Whether letters below something are all lower indices: declared ones, and after δ or I others as well."""
+        """Whether all letters of a subscript are indices: declared ones, or any two after δ or I."""
         known = [letter in self.names for letter in run]
         if any(self.names[letter].kind != "index" for letter, declared in zip(run, known, strict=True) if declared):
             return False
@@ -653,7 +653,7 @@ class Lexer:
         return self._is_word(word, end) or len(word) == 1
 
     def _pieces(self, run: str, end: int) -> list[int]:
-        """How long each name in a run of letters is; the whole run where no reading of it is known."""
+        """The lengths of the names in a run of letters; the whole run if it cannot be split."""
         if run in UNREAD and (self._opens(end) or self.text[end : end + 1] == " "):
             return [len(run)]
         for accepted in (self._is_name, self._is_word):
@@ -673,7 +673,7 @@ class Lexer:
         return any(opened.mark == "order" for opened in self.open)
 
     def _split(self, run: str, end: int, accepted: Callable[[str, int], bool]) -> list[int] | None:
-        """The run as known words, longest first from the left; `end` is where it ends in the text."""
+        """The run as accepted words, longest first from the left; `end` is where it ends in the text."""
         if len(run) > 60:
             return None
         best: list[list[int] | None] = [None] * len(run) + [[]]
@@ -685,13 +685,13 @@ class Lexer:
                     break
         return best[0]
 
-    def _word(self, word: str, start: int, end: int, *, texted: bool = False) -> int:
-        """A word, from plain letters or out of a \\text{}: a function, or the base of a name."""
-        if not texted:
+    def _word(self, word: str, start: int, end: int, *, from_text: bool = False) -> int:
+        """A word, from plain letters or from a \\text{}: a function, or the base of a name."""
+        if not from_text:
             word = naming.greek_name(word) or word
         for name, stop in naming.name_readings(self.text, word, end):
             if name in self.names:
-                return self._counted(self._name(name, start, stop))
+                return self._trailing_subscript(self._name(name, start, stop))
         if word in ("sum", "prod"):
             opens = word == "sum" and self._opens(end)
             return self._put("FUNC" if opens else "BIG", word, start, end)
@@ -714,7 +714,7 @@ class Lexer:
         if word in ("pi", "infinity", "inf"):
             return self._put("CONST", "pi" if word == "pi" else "infinity", start, end)
         if self._in_order() and (word in UNREAD or (len(word) > 2 and word.isalpha() and self._opens(end))):
-            raise self._unreadable(f"{word} is no function that qkv reads", start, end)
+            raise self._unreadable(f"{word} is not a function that qkv reads", start, end)
         marks, stop = naming.primes(self.text, end)
         if len(word) > 1 and word.isalpha() and naming.greek_name(word) is None:
             self.words.add(len(self.tokens))
@@ -729,17 +729,17 @@ class Lexer:
     def _name(self, name: str, start: int, stop: int) -> int:
         return self._put("MAP" if name in self.maps else "NAME", name, start, stop)
 
-    def _counted(self, at: int) -> int:
-        """Digits right behind the name of a vector or a matrix as its lower index: v2 as v_2."""
+    def _trailing_subscript(self, at: int) -> int:
+        """Digits directly after the name of a vector or a matrix as its subscript: v2 as v_2."""
         kind = self.names[self.tokens[-1]]
-        beside = naming.TRAILING_DIGITS.match(self.text, at) if kind.shape and kind.kind != "index" else None
-        if not beside or self._within("sub", "sup"):
+        adjacent = naming.TRAILING_DIGITS.match(self.text, at) if kind.shape and kind.kind != "index" else None
+        if not adjacent or self._within("sub", "sup"):
             return at
         self._put("SUB", "_", at, at + 1)
-        return self._put("NUMBER", beside[0], at, beside.end())
+        return self._put("NUMBER", adjacent[0], at, adjacent.end())
 
     def _opens(self, at: int, *, lower: bool = False) -> bool:
-        """Whether a bracket opens at `at`, perhaps after a lower index."""
+        """Whether a bracket opens at `at`, perhaps after a subscript."""
         below = re.compile(r"\s*_").match(self.text, at) if lower else None
         if below and (taken := naming.argument(self.text, below.end())):
             at = taken[1]

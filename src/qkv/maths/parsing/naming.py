@@ -1,4 +1,4 @@
-"""From what a caller typed to plain LaTeX in ASCII, with a map back: position by position, to the text as given."""
+"""Characters and names: a text in ASCII LaTeX with a map back to the source, and the canonical spelling of names."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from qkv.maths.parsing.words import (
     VARIANTS,
 )
 
-# Letters of other alphabets that are taken for Latin ones, for the message; any other foreign letter is refused too.
+# Letters of other alphabets that look like Latin ones, for the message; other foreign letters are refused too.
 _LOOKS_LIKE = dict(
     zip("аеорсухіјѕԁһӏАВЕКМНОРСТХІЈЅΑΒΕΖΗΙΚΜΝΟΡΤΧο", "aeopcyxijsdhlABEKMHOPCTXIJSABEZHIKMNOPTXo", strict=True)
 )
 
 
 class CleanText:
-    """`text` in ASCII, and for each of its characters where in `source` it came from."""
+    """`text` in ASCII LaTeX, and the position in `source` of each of its characters."""
 
     def __init__(self, source: str) -> None:
         if len(source) > LONGEST:
@@ -45,7 +45,7 @@ class CleanText:
         self._origin.append(len(source))
 
     def span(self, start: int, stop: int) -> tuple[int, int]:
-        """Where in the source the characters from `start` to before `stop` came from."""
+        """The span in the source of the characters from `start` up to `stop`."""
         first = self._origin[min(start, len(self._origin) - 1)]
         last = self._origin[min(max(stop - 1, start), len(self._origin) - 1)] + 1
         return first, max(first, min(last, len(self.source)))
@@ -98,7 +98,7 @@ def _refusal(letter: str) -> str:
         return f"{code} {name} changes or follows the direction of writing, and is not read"
     if kind.startswith(("C", "M")) or kind in ("Zl", "Zp"):
         return f"{code} {name} does not print by itself, and is not read"
-    return f"{letter} ({code} {name}) is no sign that qkv reads"
+    return f"{letter} ({code} {name}) is not a sign that qkv reads"
 
 
 _STYLE = re.compile(
@@ -112,13 +112,13 @@ CANONICAL = re.compile(r"[A-Za-z]+'*(_[A-Za-z0-9]+)?'*")
 
 
 def greek_name(word: str) -> str | None:
-    """The Greek letter of this name, spelt the one way that names are kept in."""
+    """The canonical name of a Greek letter, or None."""
     word = VARIANTS.get(word, word)
     return word if word in GREEK else None
 
 
 def canonical_name(written: str) -> str | None:
-    """The canonical form of a name that stands alone, or None where this is no name.
+    """The canonical form of a name, or None if the text is not a name.
 
     >>> canonical_name(r"d_{\\text{model}}"), canonical_name("μ_q"), canonical_name("x'"), canonical_name("2x")
     ('d_model', 'mu_q', "x'", None)
@@ -134,12 +134,12 @@ def canonical_name(written: str) -> str | None:
         text = re.sub(rf"\\{accent}(?![A-Za-z])\s*(?:\{{([^{{}}]*)\}}|(\\?[A-Za-z]+))", rf"\1\2_{name}", text)
     text = text.replace("\\prime", "'").replace("^", "")
     text = re.sub(r"^([^_]*)\\_", r"\1_", text)  # d\_model is d_model, and d_{a\_b} is d_ab
-    spelt = _spelt(text)
+    spelt = _letters_of(text)
     return spelt if spelt and CANONICAL.fullmatch(spelt) else None
 
 
-def _spelt(raw: str) -> str | None:
-    """`raw` without styles, braces, backslashes and spaces; None where another command stands in it."""
+def _letters_of(raw: str) -> str | None:
+    """`raw` without styles, braces, backslashes and spaces; None if it contains another command."""
     text = _STYLE.sub("", raw)
     for command in _COMMAND.findall(text):
         if greek_name(command) is None and command not in FUNCTIONS:
@@ -149,7 +149,7 @@ def _spelt(raw: str) -> str | None:
 
 
 def primes(text: str, at: int) -> tuple[str, int]:
-    """The primes at `at`, as they are kept in a name, and where they end."""
+    """The primes at `at`, as a name keeps them, and where they end."""
     found = _PRIMES.match(text, at)
     if not found:
         return "", at
@@ -158,7 +158,7 @@ def primes(text: str, at: int) -> tuple[str, int]:
 
 
 def closing(text: str, at: int) -> int:
-    """Where the brace that opens at `at` is closed; -1 where it is not."""
+    """The position at which the brace at `at` is closed, or -1."""
     depth = 0
     for place in range(at, len(text)):
         if text[place] == "{" and text[place - 1] != "\\":
@@ -171,7 +171,7 @@ def closing(text: str, at: int) -> int:
 
 
 def argument(text: str, at: int) -> tuple[str, int] | None:
-    """What a command at `at` takes: the inside of braces, or one letter or command; and where it ends."""
+    """The argument of a command at `at` (the inside of braces, or one letter or command), and where it ends."""
     while at < len(text) and text[at] == " ":
         at += 1
     if at >= len(text):
@@ -191,7 +191,7 @@ def argument(text: str, at: int) -> tuple[str, int] | None:
 
 
 def subscripts(text: str, at: int) -> list[tuple[str, int]]:
-    """The ways to read a lower index at `at` as part of a name, longest first: its letters, and where it ends."""
+    """The ways to read a subscript at `at` as part of a name, longest first: its letters, and where it ends."""
     while at < len(text) and text[at] == " ":
         at += 1
     if at >= len(text) or text[at] != "_":
@@ -204,18 +204,18 @@ def subscripts(text: str, at: int) -> list[tuple[str, int]]:
         word = run[0][:40]
         return [(word[:size], at + size) for size in range(len(word), 0, -1)]
     taken = argument(text, at)
-    spelt = _spelt(taken[0]) if taken else None
+    spelt = _letters_of(taken[0]) if taken else None
     return [(spelt, taken[1])] if taken and spelt and spelt.isalnum() else []
 
 
 def name_readings(text: str, base: str, end: int) -> list[tuple[str, int]]:
-    """Every name that begins with `base`, which ends at `end`: with its lower index and primes, longest first.
+    """Every name that begins with `base`, which ends at `end`: with subscript and primes, longest first.
 
-    Digits right behind it may be its lower index: v2 as v_2.
+    Digits directly after it may be its subscript: v2 as v_2.
     """
     mark, at = primes(text, end)
-    beside = TRAILING_DIGITS.match(text, end)
-    found = [(f"{base}_{beside[0]}", beside.end())] if beside else []
+    digits = TRAILING_DIGITS.match(text, end)
+    found = [(f"{base}_{digits[0]}", digits.end())] if digits else []
     for lower, stop in subscripts(text, at):
         more, last = primes(text, stop)
         found.append((f"{base}{mark}_{lower}{more}", last))
@@ -223,5 +223,5 @@ def name_readings(text: str, base: str, end: int) -> list[tuple[str, int]]:
 
 
 def is_reserved(word: str) -> bool:
-    """Whether this is a word of qkv's own, and no name of the caller's."""
+    """Whether a word is reserved for qkv, so that it cannot be a size's name."""
     return word in FUNCTIONS or word in ("sqrt", "sum", "prod")

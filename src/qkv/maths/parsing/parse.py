@@ -15,15 +15,27 @@ from qkv.maths.tree import Node, Shape, Type
 
 __all__ = ["DEEPEST", "depth", "parse", "read", "tokens"]
 
-LONGEST_CACHED = 1000  # characters of a text whose tree is kept: the same formulas are compared with many answers
+LONGEST_CACHED = (
+    1000  # characters; trees of shorter texts are cached, because one formula is compared with many answers
+)
 
 
 def parse(text: str, symbols: Mapping[str, str], *, expected: Shape | None = None, free: Collection[str] = ()) -> Node:
-    """What `text` means with these types: a tree whose every part has a shape.
+    """Parse a text into a tree in which every node has a shape.
 
-    `expected` is a shape that an ambiguous 0, 1 or I may take; `free` are indices that the text is given from outside,
-    so that Σ_{j<i} does not bind i. Raises Unreadable or IllTyped, with a caret under the
-    offending place, and OptionError where `symbols` make no sense.
+    Args:
+        text: LaTeX or Unicode mathematics.
+        symbols: Names and their types, such as `{"mu": "vector[d]"}`.
+        expected: A shape that an ambiguous 0, 1 or I takes.
+        free: Indices that are given from outside, so that Σ_{j<i} does not bind i.
+
+    Returns:
+        The typed tree; its `shape` is () for a scalar, (d,) for a vector, (n, d) for a matrix.
+
+    Raises:
+        Unreadable: If the text is not mathematics that qkv knows; the message has a caret under the place.
+        IllTyped: If the shapes do not fit; the message has a caret and may have a suggestion.
+        OptionError: If `symbols` are malformed.
 
     >>> parse("mu^T mu", {"mu": "vector[d]"}).shape, parse("μμᵀ", {"mu": "vector[d]"}).shape
     ((), ('d', 'd'))
@@ -55,22 +67,24 @@ def read(
     naturals: bool = False,
     free: Collection[str] = (),
 ) -> Node:
-    """`parse` with types that were read before. `naturals`: names that are not declared are naturals."""
+    """`parse` with types that are parsed already. `naturals`: undeclared names are naturals."""
 
-    def meant(written: str) -> Node:
+    def read_text(written: str) -> Node:
         found = tokens(written, types, maps)
-        return Elaborator(written, types, syntax_tree(found, written), naturals=naturals, told=free).whole(expected)
+        return Elaborator(written, types, syntax_tree(found, written), naturals=naturals, free=free).whole(expected)
 
     try:
-        return meant(text)
+        return read_text(text)
     except IllTyped as error:
         if not error.suggestion:
             raise
-        raise IllTyped(error.reason, error.source, error.span, _workable_suggestions(error, meant, expected)) from None
+        raise IllTyped(
+            error.reason, error.source, error.span, _workable_suggestions(error, read_text, expected)
+        ) from None
 
 
 def tokens(text: str, types: Mapping[str, Type], maps: Collection[str]) -> list[Token]:
-    """The tokens; where || as the bars of a norm never closes, as in ||x| + 1|, it is two bars."""
+    """The tokens of a text; an || that is never closed as a norm, as in ||x| + 1|, is read as two bars."""
     clean = CleanText(text)
     try:
         return Lexer(clean, types, maps).run()
@@ -84,23 +98,23 @@ def tokens(text: str, types: Mapping[str, Type], maps: Collection[str]) -> list[
         raise
 
 
-def _workable_suggestions(error: IllTyped, meant: Callable[[str], Node], expected: Shape | None) -> str:
-    """Of the suggestions those that make sense where they would stand; where none does, those that do alone.
+def _workable_suggestions(error: IllTyped, read_text: Callable[[str], Node], expected: Shape | None) -> str:
+    """The suggestions that are well-typed in place; if none is, those that are well-typed alone.
 
-    What has the shape that is expected comes first.
+    Suggestions of the expected shape come first.
     """
     start, stop = error.span
     options = error.suggestion.split(OR)
     for before, after in ((error.source[:start] + "(", ")" + error.source[stop:]), ("", "")):
-        trees = [(option, _try_reading(before + option + after, meant)) for option in options if option]
+        trees = [(option, _try_reading(before + option + after, read_text)) for option in options if option]
         found = [(option, tree.shape == expected) for option, tree in trees if tree is not None]
         if found:
             return OR.join(option for option, _ in sorted(found, key=lambda each: not each[1]))
     return ""
 
 
-def _try_reading(text: str, meant: Callable[[str], Node]) -> Node | None:
+def _try_reading(text: str, read_text: Callable[[str], Node]) -> Node | None:
     try:
-        return meant(text)
+        return read_text(text)
     except MathsError:
         return None

@@ -1,4 +1,4 @@
-"""Products as they are written: side by side, by signs and strokes, with derivatives among them."""
+"""Products as they are written: side by side, with signs and slashes, and with derivatives among the factors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from qkv.maths.tree import Derivative, Multiply, Node, Number, Part, Span, Speci
 if TYPE_CHECKING:
     from qkv.maths.parsing.elaborate import Elaborator
 
+
 LARGEST_EXPONENT = 400
 
 
 def product(elaborator: Elaborator, part: Syntax) -> Node:
-    """Factors from left to right; ⊙ and ⊗ hold together less than what stands side by side, as in A u ⊙ B v."""
+    """The product of factors from left to right; ⊙ and ⊗ bind less tightly than juxtaposition, as in A u ⊙ B v."""
     pieces = flatten_partials(part.parts)
     refuse_many_derivatives(elaborator, pieces, part.span)
     current: Node | None = None
@@ -33,7 +34,7 @@ def product(elaborator: Elaborator, part: Syntax) -> Node:
 
 
 def _split_runs(pieces: Sequence[Syntax | Token]) -> list[tuple[str, list[Syntax | Token]]]:
-    """What stands between ⊙ and ⊗, each with the sign before it; a derivative acts on all that follows."""
+    """The runs of factors between ⊙ and ⊗, each with the sign before it; a derivative acts on all that follows."""
     runs: list[tuple[str, list[Syntax | Token]]] = [("", [])]
     acting = False
     for at, piece in enumerate(pieces):
@@ -56,7 +57,7 @@ def _juxtaposed(elaborator: Elaborator, pieces: list[Syntax | Token], span: Span
             sign = piece[0]
         else:
             if operator == "/" and current is None:
-                elaborator.unreadable("nothing stands before the division", span)
+                elaborator.unreadable("there is nothing before the division", span)
             found = inline_derivative(elaborator, pieces, at, span)
             value, at = found or (elaborator.term(piece), at)
             current = _joined(elaborator, current, value, operator, sign, (span[0], span_of(pieces[at])[1]))
@@ -90,7 +91,7 @@ def _as_vector(row: Node, number: Number) -> Node:
 
 
 def _scientific(left: Node, right: Node) -> Node | None:
-    """6.90 × 10^{-13} as one number, whose last digit counts; at the end of the scalars of a product as well."""
+    """6.90 × 10^{-13} as one decimal, also as the last scalar of a product; None for anything else."""
     power = scripts.power_of_ten(right)
     if power is None or abs(power) > LARGEST_EXPONENT:
         return None
@@ -106,9 +107,6 @@ def _scientific(left: Node, right: Node) -> Node | None:
     return None
 
 
-if TYPE_CHECKING:
-    from qkv.maths.parsing.elaborate import Elaborator
-
 _HIGHEST_ORDER = 4
 _MOST_DERIVATIVES = 12
 _WRITTEN = "a derivative is written \\frac{\\partial f}{\\partial x}"
@@ -117,7 +115,7 @@ _Targets = list[tuple[_Piece, int]]
 
 
 def flatten_partials(pieces: Sequence[_Piece]) -> list[_Piece]:
-    """The factors of a product, in which every ∂ stands for itself before what it belongs to."""
+    """The factors of a product, with each ∂ as a factor before what it applies to."""
     found: list[_Piece] = []
     for piece in pieces:
         inner = only(piece)
@@ -130,7 +128,7 @@ def flatten_partials(pieces: Sequence[_Piece]) -> list[_Piece]:
 
 
 def derivative_acts(pieces: Sequence[_Piece], at: int) -> bool:
-    """Whether the operator of a derivative stands here, which takes in what follows."""
+    """Whether a derivative operator is here, which acts on all that follows."""
     inner = only(pieces[at])
     if is_rule(inner, "fraction"):
         above = _numerator(inner[1], "∂") or _numerator(inner[1], "d")
@@ -140,7 +138,7 @@ def derivative_acts(pieces: Sequence[_Piece], at: int) -> bool:
 
 
 def refuse_many_derivatives(elaborator: Elaborator, pieces: Sequence[_Piece], span: Span) -> None:
-    """Each derivative may hold all that follow it, and no nesting is without end."""
+    """Refuse very many derivatives: each may contain all that follow it."""
     if (
         sum(derivative_acts(pieces, at) or _derivative_order(piece, "d") == 1 for at, piece in enumerate(pieces))
         > _MOST_DERIVATIVES
@@ -149,7 +147,7 @@ def refuse_many_derivatives(elaborator: Elaborator, pieces: Sequence[_Piece], sp
 
 
 def fraction_derivative(elaborator: Elaborator, part: Syntax) -> Node | None:
-    """\\frac{∂f}{∂x}, of which all that stands above is differentiated; None where this is no derivative."""
+    """The derivative \\frac{∂f}{∂x}; None if this fraction is not a derivative."""
     found = _of_fraction(elaborator, part)
     if found is None:
         return None
@@ -160,7 +158,7 @@ def fraction_derivative(elaborator: Elaborator, part: Syntax) -> Node | None:
 
 
 def inline_derivative(elaborator: Elaborator, pieces: list[_Piece], at: int, span: Span) -> tuple[Node, int] | None:
-    """A derivative that begins at `at` in a product, and the last place that belongs to it; None where none does."""
+    """The derivative that begins at `at` in a product, and its last position; None if there is none."""
     inner = only(pieces[at])
     if is_rule(inner, "fraction"):
         found = _of_fraction(elaborator, inner)
@@ -183,30 +181,30 @@ def inline_derivative(elaborator: Elaborator, pieces: list[_Piece], at: int, spa
 def _slash_derivative(
     elaborator: Elaborator, pieces: list[_Piece], at: int, letter: str, span: Span
 ) -> tuple[Node, int] | None:
-    """∂f/∂x, or ∂/∂x before what it acts on."""
+    """∂f/∂x, or ∂/∂x before its argument."""
     order = _derivative_order(pieces[at], letter)
     if order is None:
         return None
-    strokes = [place for place in range(at + 1, len(pieces) - 2) if _divides(pieces[place])]
-    stroke = next((place for place in strokes if _derivative_order(pieces[place + 1], letter) == 1), None)
-    if stroke is None:
+    slashes = [place for place in range(at + 1, len(pieces) - 2) if _divides(pieces[place])]
+    slash = next((place for place in slashes if _derivative_order(pieces[place + 1], letter) == 1), None)
+    if slash is None:
         return None
-    stop = stroke + 1
-    while stop + 2 < len(pieces) and _derivative_order(pieces[stop + 2], letter) == 1 and 2 * order > stop + 1 - stroke:
+    stop = slash + 1
+    while stop + 2 < len(pieces) and _derivative_order(pieces[stop + 2], letter) == 1 and 2 * order > stop + 1 - slash:
         stop += 2
-    targets = _denominator(pieces[stroke + 1 : stop + 2], letter)
+    targets = _denominator(pieces[slash + 1 : stop + 2], letter)
     if targets is None or (letter == "d" and not _is_differential(elaborator, order, targets, span)):
         return None
-    if stroke == at + 1:
+    if slash == at + 1:
         return _apply_derivative(elaborator, pieces[stop + 2 :], order, targets, span), len(pieces) - 1
-    if _joins(pieces[at + 1]):
+    if _is_operator(pieces[at + 1]):
         return None
-    body = elaborator.term(_product_syntax(pieces[at + 1 : stroke]))
+    body = elaborator.term(_product_syntax(pieces[at + 1 : slash]))
     return _derivatives(elaborator, body, order, targets, span), stop + 1
 
 
 def _apply_derivative(elaborator: Elaborator, rest: list[_Piece], order: int, targets: _Targets, span: Span) -> Node:
-    if not rest or _joins(rest[0]):
+    if not rest or _is_operator(rest[0]):
         elaborator.unreadable("this derivative has nothing to act on", span)
     return _derivatives(elaborator, elaborator.term(_product_syntax(rest)), order, targets, span)
 
@@ -215,7 +213,7 @@ def _derivatives(elaborator: Elaborator, body: Node, order: int, targets: _Targe
     if not order or not all(times for _, times in targets):
         elaborator.unreadable("a derivative is taken once or more, not 0 times: leave out the exponent 0", span)
     if order != sum(times for _, times in targets):
-        elaborator.unreadable("the ∂ above and those below are not as many", span)
+        elaborator.unreadable("the numbers of ∂ above and below differ", span)
     if order > _HIGHEST_ORDER:
         elaborator.unreadable(f"derivatives are read up to order {_HIGHEST_ORDER}", span)
     for target, times in targets:
@@ -239,7 +237,7 @@ def derivative(elaborator: Elaborator, body: Node, target: _Piece, span: Span) -
 
 
 def _of_fraction(elaborator: Elaborator, part: Syntax) -> tuple[int, _Piece | None, _Targets] | None:
-    """How often, what, and by what a fraction differentiates."""
+    """The order, the body and the targets of a derivative written as a fraction."""
     if part[0] == "binom":
         return None
     below = flatten_partials(_factors(part[2]))
@@ -256,7 +254,7 @@ def _of_fraction(elaborator: Elaborator, part: Syntax) -> tuple[int, _Piece | No
 
 
 def _is_differential(elaborator: Elaborator, order: int, targets: _Targets, span: Span) -> bool:
-    """Whether d is no name of its own, so that dy/dx is a derivative; refused where it could be either."""
+    """Whether d is not a name, so that dy/dx is a derivative; refused if it could be either."""
     if elaborator.naturals or order != sum(times for _, times in targets):
         return False
     if "d" not in elaborator.types and "d" not in elaborator.scope:
@@ -272,7 +270,7 @@ def _is_differential(elaborator: Elaborator, order: int, targets: _Targets, span
 
 
 def _numerator(part: _Piece, letter: str) -> tuple[int, _Piece | None] | None:
-    """∂ or ∂^k at the beginning of this, as its order, and what follows it."""
+    """The order of the ∂ or ∂^k at the beginning, and what follows it."""
     part = _without_braces(part)
     if is_rule(part, "expression"):
         first = _numerator(part[0], letter)
@@ -281,19 +279,23 @@ def _numerator(part: _Piece, letter: str) -> tuple[int, _Piece | None] | None:
         return first[0], Syntax("expression", (first[1], *part.parts[1:]), part.span, part.depth)
     pieces = flatten_partials(_factors(part))
     order = _derivative_order(pieces[0], letter)
-    if order is None or (len(pieces) > 1 and _joins(pieces[1])):
+    if order is None or (len(pieces) > 1 and _is_operator(pieces[1])):
         return None
     return order, _product_syntax(pieces[1:]) if len(pieces) > 1 else None
 
 
 def _denominator(pieces: list[_Piece], letter: str) -> _Targets | None:
-    """∂x ∂y^2: what is differentiated by, and how often; None where anything else stands there."""
+    """The targets and their orders in ∂x ∂y^2; None for anything else."""
     if not pieces or len(pieces) % 2:
         return None
     found: _Targets = []
     for mark, target in zip(pieces[::2], pieces[1::2], strict=True):
         atom, suffixes = (target[0], list(target.parts[1:])) if is_rule(target, "operand") else (target, [])
-        if _derivative_order(mark, letter) != 1 or _joins(target) or (letter == "d" and not is_token(atom, "NAME")):
+        if (
+            _derivative_order(mark, letter) != 1
+            or _is_operator(target)
+            or (letter == "d" and not is_token(atom, "NAME"))
+        ):
             return None
         raised: list[_Piece] = [one for one in suffixes if is_rule(one, "suffix") and is_token(one[0], "SUP")]
         times = _whole(raised[0]) if len(raised) == 1 and isinstance(raised[0], Syntax) else None
@@ -305,7 +307,7 @@ def _denominator(pieces: list[_Piece], letter: str) -> _Targets | None:
 
 
 def _derivative_order(piece: _Piece, letter: str) -> int | None:
-    """1 where this is ∂ (or a d), k where it is ∂^k."""
+    """1 for ∂ (or d), k for ∂^k, else None."""
     inner = only(piece)
     if is_rule(inner, "operand") and len(inner) == 2 and is_token(inner[1][0], "SUP"):
         return _whole(inner[1]) if _is_mark(only(inner[0]), letter) else None
@@ -319,7 +321,7 @@ def _is_mark(part: _Piece, letter: str) -> bool:
 
 
 def _nabla(piece: _Piece) -> _Piece | None:
-    """u where this is ∇_u."""
+    """u for ∇_u, else None."""
     inner = only(piece)
     if is_rule(inner, "operand") and len(inner) == 2 and is_token(inner[1][0], "SUB"):
         sign = only(inner[0])
@@ -334,7 +336,7 @@ def _whole(suffix: Syntax) -> int | None:
     return int(written) if written.isdecimal() and 0 < len(written) < 3 else None
 
 
-def _joins(piece: _Piece) -> bool:
+def _is_operator(piece: _Piece) -> bool:
     return is_rule(piece, "operator", "sign")
 
 
@@ -353,7 +355,7 @@ def _factors(part: _Piece) -> Sequence[_Piece]:
 
 
 def _without_braces(part: _Piece) -> _Piece:
-    """A part without the braces and wrappers around it."""
+    """A part without braces and wrappers."""
     part = only(part)
     while is_rule(part, "group") and is_token(part[0], "LBRACE") and len(part[1]) == 1 and len(part[1][0]) == 1:
         part = only(part[1][0][0])

@@ -1,4 +1,4 @@
-"""Arithmetic in lower indices, as in x_{t-1}: indices, naturals and whole numbers, added."""
+"""Superscripts and subscripts: powers, transposes, inverses; components, rows, entries; arithmetic as in x_{t-1}."""
 
 from __future__ import annotations
 
@@ -30,10 +30,13 @@ from qkv.maths.tree import (
     Transpose,
 )
 
+if TYPE_CHECKING:
+    from qkv.maths.parsing.elaborate import Elaborator
+
 
 @dataclass(frozen=True)
 class LinearIndex:
-    """A sum of indices and of something that holds none of them."""
+    """A sum of multiples of indices, and a rest without indices."""
 
     indices: tuple[Index, ...]
     times: tuple[Fraction, ...]
@@ -41,7 +44,7 @@ class LinearIndex:
 
 
 def linear_index(node: Node) -> LinearIndex | None:
-    """An expression of whole numbers that counts; None where something else stands in it."""
+    """A sum of indices, naturals and whole numbers as a LinearIndex; None for anything else."""
     if not isinstance(node, Add | Multiply):
         return None
     indices: dict[str, tuple[Index, Fraction]] = {}
@@ -67,7 +70,7 @@ def linear_index(node: Node) -> LinearIndex | None:
 
 
 def simplify_index(node: Node) -> Node:
-    """i for i + 1 - 1, and 3 for 2 + 1."""
+    """Simplify a subscript: i for i + 1 - 1, and 3 for 2 + 1."""
     counted = linear_index(node)
     rest = None if counted is None else polynomial(counted.rest)
     if counted is None or rest is None or not set(rest) <= {()}:
@@ -84,7 +87,7 @@ def simplify_index(node: Node) -> Node:
 
 
 def always_within(counted: LinearIndex, size: object) -> bool:
-    """Whether a sum of indices, each from 1 to its end, is sure to lie from 1 to `size`; naturals are 1 at least."""
+    """Whether a sum of indices always lies between 1 and `size`; each index starts at 1, naturals are at least 1."""
     if not isinstance(size, int | str):
         return False
     low, high = polynomial(counted.rest), polynomial(counted.rest)
@@ -111,18 +114,14 @@ def _add_multiple(left: Polynomial | None, right: Polynomial | None, times: Frac
 
 
 def _never_negative(part: Polynomial | None) -> bool:
-    """Whether this is never negative, as far as its signs say."""
+    """Whether the signs of the coefficients show that this is never negative."""
     if part is None or any(power < 0 for key in part for _, power in key):
         return False
     return sum(part.values()) >= 0 and all(value > 0 for key, value in part.items() if key)
 
 
-if TYPE_CHECKING:
-    from qkv.maths.parsing.elaborate import Elaborator
-
-
 def subscript_names(syntax: Syntax | Token) -> frozenset[str]:
-    """The single letters that stand in lower indices anywhere: an undeclared one may be a free index."""
+    """The single letters in subscripts anywhere; an undeclared one may be a free index."""
     found: set[str] = set()
     for part in walk(syntax):
         if is_rule(part, "suffix") and is_token(part[0], "SUB"):
@@ -131,7 +130,7 @@ def subscript_names(syntax: Syntax | Token) -> frozenset[str]:
 
 
 def script_entries(suffix: Syntax) -> list[Syntax | Token]:
-    """What stands in a script, without its braces: the entries of a list, or the one thing."""
+    """The entries of a script, without its braces."""
     script = suffix[1]
     assert isinstance(script, Syntax)
     if is_token(script[0], "LBRACE"):
@@ -142,7 +141,7 @@ def script_entries(suffix: Syntax) -> list[Syntax | Token]:
 
 
 def script_value(elaborator: Elaborator, part: Syntax | Token) -> Node:
-    """A script as a scalar: n, -1, {1/2}."""
+    """A script entry as a scalar: n, -1, {1/2}."""
     if is_rule(part, "entry", "script"):
         pieces = list(part)
         if len(pieces) == 2 and is_token(pieces[0], "MINUS"):
@@ -161,7 +160,7 @@ def _leaf(part: Syntax | Token) -> Any:
 
 
 def with_scripts(elaborator: Elaborator, atom: Syntax | Token, suffixes: list[Syntax], span: Span) -> Node:
-    """An atom with its upper and lower indices, in whichever order they were written."""
+    """An atom with its superscripts and subscripts, written in any order."""
     lower = [suffix for suffix in suffixes if is_token(suffix[0], "SUB")]
     upper = [suffix for suffix in suffixes if is_token(suffix[0], "SUP")]
     if len(lower) > 1:
@@ -187,17 +186,19 @@ def with_scripts(elaborator: Elaborator, atom: Syntax | Token, suffixes: list[Sy
 
 
 def with_upper_indices(elaborator: Elaborator, base: Node, upper: list[Syntax], span: Span, powers: int = 0) -> Node:
-    """Transposes as many as there are, but one power; `powers` of them are in the base already."""
+    """Apply any number of transposes but only one power; `powers` of them are in the base already."""
     for suffix in upper:
         powers += not _transposes(elaborator, script_entries(suffix), len(base.shape))
         if powers > 1:
-            elaborator.unreadable("two upper indices on one thing: say by brackets what is raised to what", suffix.span)
+            elaborator.unreadable(
+                "two upper indices on one thing: show by brackets what is raised to what", suffix.span
+            )
         base = with_upper_index(elaborator, base, suffix, span)
     return base
 
 
 def script_letters(parts: list[Syntax | Token]) -> str:
-    """The letters of a script, as they stand in a name."""
+    """The letters of a script, as in a name."""
     return "".join(str(leaf) for part in parts for leaf in walk(part) if isinstance(leaf, Token))
 
 
@@ -211,7 +212,7 @@ def _has_parts(elaborator: Elaborator, name: str) -> bool:
 
 
 def _with_lower_index(elaborator: Elaborator, atom: Syntax | Token, lower: list[Syntax], span: Span) -> Node:
-    """The atom with its lower index, which says different things on a norm, a 1, an I, a δ and a name."""
+    """The atom with its subscript, which has its own meaning on a norm, a 1, an I, a δ and a name."""
     if is_rule(atom, "norm", "bars"):
         which = script_letters(script_entries(lower[0])) if lower else ""
         return functions.norm(elaborator, elaborator.term(atom[1]), which, span)
@@ -242,7 +243,7 @@ def _with_lower_index(elaborator: Elaborator, atom: Syntax | Token, lower: list[
 
 
 def _could_index(elaborator: Elaborator, part: Syntax | Token | None) -> bool:
-    """Whether a lower index of I is a place, as in I_{ij}, and no size: a letter that is no declared number."""
+    """Whether a subscript of I is an index, as in I_{ij}, and not a size: a letter not declared as a number."""
     if not is_token(part, "NAME"):
         return False
     kind = elaborator.types.get(str(part))
@@ -250,7 +251,7 @@ def _could_index(elaborator: Elaborator, part: Syntax | Token | None) -> bool:
 
 
 def _sizes(elaborator: Elaborator, suffix: Syntax) -> Shape:
-    """d, n×d or n,d below a 1, a 0 or an I."""
+    """The sizes below a 1, a 0 or an I: d, n×d or n,d."""
     parts: list[Syntax | Token] = []
     for entry in script_entries(suffix):
         leaf = _leaf(entry)
@@ -266,9 +267,9 @@ def _sizes(elaborator: Elaborator, suffix: Syntax) -> Shape:
         node = script_value(elaborator, part)
         size = size_of(node) if not node.shape else None
         if size is None:
-            elaborator.ill_typed("this is no size", span_of(part))
+            elaborator.ill_typed("this is not a size", span_of(part))
         if is_impossible(size):
-            reason = f"{elaborator.text(node)} is no size: write a whole number from 1, or a name such as d"
+            reason = f"{elaborator.text(node)} is not a size: write a whole number from 1, or a name such as d"
             elaborator.ill_typed(reason, span_of(part))
         sizes.append(size)
     if len(sizes) > 2:
@@ -277,7 +278,7 @@ def _sizes(elaborator: Elaborator, suffix: Syntax) -> Shape:
 
 
 def split_indices(entries: list[Syntax | Token]) -> list[Syntax | Token | None]:
-    """The indices in a script: i,j and ij and 12 are two each; : or · is a whole axis."""
+    """The indices in a script: i,j and ij and 12 are two each; : and · are a whole axis (None)."""
     found: list[Syntax | Token | None] = []
     for entry in entries:
         pieces = list(entry) if is_rule(entry, "entry") else [entry]
@@ -331,7 +332,7 @@ def _part_shape(shape: Shape, indices: tuple[Node | None, ...]) -> Shape:
 
 
 def _part_index(elaborator: Elaborator, part: Syntax | Token, size: object, shown: str) -> Node:
-    """One index, which must run as far as the axis that it points into."""
+    """One index, whose range must be that of the axis that it selects from."""
     span = span_of(part)
     node = simplify_index(index_node(elaborator, part))
     if isinstance(node, Index):
@@ -349,13 +350,15 @@ def _part_index(elaborator: Elaborator, part: Syntax | Token, size: object, show
     elif (counted := linear_index(node)) is not None:
         _check_range(elaborator, node, counted, size, shown, span)
     elif not (isinstance(node, Symbol) and node.type.kind == "natural"):
-        said = describe_shape(node.shape) if isinstance(node, Symbol) else "an expression"
-        elaborator.ill_typed(f"an index is a letter or a whole number, and {elaborator.text(node)} is {said}", span)
+        described = describe_shape(node.shape) if isinstance(node, Symbol) else "an expression"
+        elaborator.ill_typed(
+            f"an index is a letter or a whole number, and {elaborator.text(node)} is {described}", span
+        )
     return node
 
 
 def _check_range(elaborator: Elaborator, node: Node, counted, size: object, shown: str, span: Span) -> None:
-    """t - 1 or n + 1 as a lower index: it must stay within the axis where a sum runs over it."""
+    """Refuse t - 1 or n + 1 as a subscript if a sum over t may take it out of the axis."""
     if always_within(counted, resolved_size(size)):
         return
     for one in counted.indices:
@@ -373,7 +376,7 @@ def _check_range(elaborator: Elaborator, node: Node, counted, size: object, show
 
 
 def index_node(elaborator: Elaborator, part: Syntax | Token) -> Node:
-    """A letter or number in a lower index; an undeclared letter is an index that is free."""
+    """A letter or a number in a subscript; an undeclared letter is a free index."""
     leaf = _leaf(part)
     if isinstance(leaf, Token) and leaf.type == "NAME":
         name = str(leaf)
@@ -383,7 +386,7 @@ def index_node(elaborator: Elaborator, part: Syntax | Token) -> Node:
 
 
 def delta(elaborator: Elaborator, part: Syntax | Token) -> Node | None:
-    """i = j between two indices, as 1 where it holds; None where this is something else."""
+    """i = j below a 1, as a Delta; None for anything else."""
     if not is_rule(part, "chain") or len(part) != 3 or not is_token(part[1], "REL") or part[1] != "=":
         return None
     sides = [only(side) for side in (part[0], part[2])]
@@ -464,12 +467,12 @@ def power(elaborator: Elaborator, base: Node, exponent: Node, span: Span) -> Nod
 
 
 def _with_itself(node: Node) -> str:
-    """xᵀx"""
+    """xᵀx as text."""
     return shapes.node_text(Contract((), Transpose((1, *node.shape[:1]), node), node))
 
 
 def power_of_ten(node: Node) -> int | None:
-    """k where this is 10^k."""
+    """k if this is 10^k, else None."""
     match node:
         case Power(base=Number(value=ten, unit=None), exponent=Number(value=Fraction() as exponent)) if ten == 10:
             return int(exponent) if exponent.denominator == 1 else None

@@ -1,4 +1,4 @@
-"""Shapes while a text is being read: sizes that are not known yet, how two are made to agree, and how one is said."""
+"""Shapes during parsing: unknown sizes, unification, and how messages show shapes, names and nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OR = " or "  # between suggestions
 
 
 class UnknownSize:
-    """A size that nothing has said yet."""
+    """A size that is not determined yet."""
 
     __slots__ = ("link",)
 
@@ -24,7 +24,7 @@ class UnknownSize:
 
 
 def resolved_size(size: Any) -> Any:
-    """What a size has turned out to be: a number, a text, or still Unknown."""
+    """The size that unification found: a number, a text, or still an UnknownSize."""
     while isinstance(size, UnknownSize) and size.link is not None:
         size = size.link
     return size
@@ -36,7 +36,7 @@ def can_unify(a: Any, b: Any) -> bool:
 
 
 def unify(a: Any, b: Any) -> bool:
-    """Makes two sizes one; False where they are different ones."""
+    """Make two sizes equal; False if they are known to differ."""
     a, b = resolved_size(a), resolved_size(b)
     if a is b or (not isinstance(a, UnknownSize) and not isinstance(b, UnknownSize) and a == b):
         return True
@@ -56,19 +56,19 @@ def unify_shapes(a: Shape, b: Shape) -> bool:
 
 
 def depth(node: Node, most: int = DEEPEST) -> int:
-    """How deep a tree is, with definitions put in; counted without recursion, and not on beyond `most`."""
-    deepest, waiting = 0, [(node, 1)]
+    """The depth of a tree, definitions included; computed without recursion, and only up to `most`."""
+    deepest, pending = 0, [(node, 1)]
     seen: dict[int, int] = {}
-    while waiting:
-        part, level = waiting.pop()
+    while pending:
+        part, level = pending.pop()
         if level > most or seen.get(id(part), 0) >= level:
             deepest = max(deepest, level)
             continue
         seen[id(part)] = level
         deepest = max(deepest, level)
-        waiting.extend((child, level + 1) for child in children(part))
+        pending.extend((child, level + 1) for child in children(part))
         if isinstance(part, Symbol) and part.type.definition is not None:
-            waiting.append((part.type.definition, level + 1))
+            pending.append((part.type.definition, level + 1))
     return deepest
 
 
@@ -77,7 +77,7 @@ def unknown_size() -> Size:
 
 
 def resolve_sizes(node: Node, missing: Any) -> Node:
-    """The same tree with every size that was found out; calls `missing(node)` where one was not."""
+    """The tree with all unified sizes filled in; calls `missing(node)` for each that is still unknown."""
     changed: dict[str, Any] = {}
     for field in fields(node):
         value = getattr(node, field.name)
@@ -130,7 +130,7 @@ def describe_shape(shape: Shape) -> str:
 
 
 def is_transposed_list(node: Node) -> bool:
-    """[1, 4, 3]ᵀ, which people write for the vector itself."""
+    """Whether this is [1, 4, 3]ᵀ, which is often written for the vector itself."""
     return isinstance(node, Transpose) and isinstance(node.body, Written) and len(node.body.shape) == 1
 
 
@@ -143,7 +143,7 @@ _DEEPEST_SHOWN = 40
 
 
 class _MessageText(Plain):
-    """A size that nothing has said yet is left out."""
+    """Leaves out sizes that are not known yet."""
 
     def size(self, size: Size) -> str:
         return super().size(resolved_size(size))
@@ -157,13 +157,13 @@ class _MessageText(Plain):
     def _sum(self, node: Sum) -> tuple[str, int]:
         if not any(isinstance(resolved_size(index.size), UnknownSize) for index in node.indices):
             return super()._sum(node)
-        named = ", ".join(self.name(index.name) for index in node.indices)
+        names = ", ".join(self.name(index.name) for index in node.indices)
         pairs = ", ".join(f"{self.at(a, 0)} {self.signs[op]} {self.at(b, 0)}" for op, a, b in node.conditions)
-        return f"{self.big[node.product]}{self.lower(pairs or named)} {self.at(node.body, 1)}", 1
+        return f"{self.big[node.product]}{self.lower(pairs or names)} {self.at(node.body, 1)}", 1
 
 
 def pretty_name(name: str) -> str:
-    """A name as people write it.
+    """A name in Unicode.
 
     >>> pretty_name("mu_q"), pretty_name("d_model")
     ('μ_q', 'd_model')
@@ -172,12 +172,12 @@ def pretty_name(name: str) -> str:
 
 
 def node_text(node: Node) -> str:
-    """All of a tree, to be typed in again; "" where it is too deep to be worth it."""
+    """A tree as text that can be typed in again; "" if the tree is too deep."""
     return "" if depth(node, _DEEPEST_SHOWN) > _DEEPEST_SHOWN else _MessageText().whole(node)
 
 
 def power_text(base: Node, exponent: Node) -> str:
-    """base^exponent, also where that makes no sense."""
+    """base^exponent as text, even if it is ill-typed."""
     if max(depth(base, _DEEPEST_SHOWN), depth(exponent, _DEEPEST_SHOWN)) > _DEEPEST_SHOWN:
         return ""
     above = node_text(exponent)
@@ -185,15 +185,15 @@ def power_text(base: Node, exponent: Node) -> str:
 
 
 def product_text(left: Node, right: Node) -> str:
-    """left and right next to each other, also where they have no product."""
+    """left and right side by side as text, even if they have no product."""
     if max(depth(left, _DEEPEST_SHOWN), depth(right, _DEEPEST_SHOWN)) > _DEEPEST_SHOWN:
         return ""
     writer = _MessageText()
-    return writer.beside(writer.left(left), writer.at(right, POWER))
+    return writer.side_by_side(writer.left(left), writer.at(right, POWER))
 
 
 def plural(count: int | str, what: str) -> str:
-    """How many there are of something, of which one has no s.
+    """A count with its noun, in the plural unless it is 1.
 
     >>> plural(1, "argument"), plural("d", "component")
     ('1 argument', 'd components')
@@ -202,5 +202,5 @@ def plural(count: int | str, what: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Cut to what a sentence can hold."""
+    """Cut to a length that fits a message."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 2]} …"

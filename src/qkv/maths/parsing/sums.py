@@ -1,4 +1,4 @@
-"""Sums and products over indices: what they bind, how far each runs, and which pairs are kept."""
+"""Σ and Π over indices: what they bind, the range of each index, and the conditions below the sign."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FLIPPED = {">": "<", ">=": "<=", "<": "<", "<=": "<=", "!=": "!="}
 
 @dataclass
 class Range:
-    """What stands below and above a Σ: names in order, ends, and pairs that are kept."""
+    """The range of a Σ: bound names in order, lower and upper ends, and comparisons of indices."""
 
     names: list[str] = field(default_factory=list)
     low: dict[str, Node] = field(default_factory=dict)
@@ -43,7 +43,7 @@ def big_operator(elaborator: Elaborator, part: Syntax) -> Node:
 
 
 def single_index(elaborator: Elaborator, lower: Syntax, part: Syntax) -> Index:
-    """The one index, from 1, that stands below a function of `part`."""
+    """The one index, from 1, below the function of `part`."""
     bounds = _bounds(elaborator, [lower], part, part)
     name = bounds.names[0]
     low = bounds.low.get(name)
@@ -61,10 +61,10 @@ def _bounds(elaborator: Elaborator, suffixes: list[Syntax], body: Syntax, part: 
     for entry in scripts.script_entries(lower[0]) if lower else []:
         _condition(elaborator, bounds, entry, body)
     if not lower:
-        loose = sorted(_names(body) & elaborator.used - set(elaborator.types) - set(elaborator.scope))
-        if len(loose) != 1:
+        unbound = sorted(_names(body) & elaborator.used - set(elaborator.types) - set(elaborator.scope))
+        if len(unbound) != 1:
             elaborator.unreadable("this sum does not say over what: write \\sum_i", part.span)
-        bounds.bind(loose[0])
+        bounds.bind(unbound[0])
     if upper:
         _read_upper_end(elaborator, bounds, scripts.script_entries(upper[0])[0], part.span)
     if not bounds.names:
@@ -83,7 +83,7 @@ def _condition(elaborator: Elaborator, bounds: Range, entry: Syntax | Token, bod
         leaf = only(chain)
         leaf = leaf[0] if is_rule(leaf, "script") and len(leaf) == 1 else leaf
         if not is_token(leaf, "NAME"):
-            elaborator.unreadable("below a sum stands an index", span_of(entry))
+            elaborator.unreadable("below a sum there must be an index", span_of(entry))
         bounds.bind(str(leaf))
         return
     members = [only(piece) for piece in chain if not is_token(piece, "REL")]
@@ -101,18 +101,18 @@ def _bare_names(elaborator: Elaborator, bounds: Range, part: Syntax | Token) -> 
     for piece in pieces:
         leaf = only(piece)
         if not is_token(leaf, "NAME"):
-            elaborator.unreadable("below a sum stands an index", span_of(part))
+            elaborator.unreadable("below a sum there must be an index", span_of(part))
         bounds.bind(str(leaf))
 
 
 def _bound_here(elaborator: Elaborator, bounds: Range, members: list, signs: list[str], body: Syntax) -> set[str]:
     """The names that a condition binds.
 
-    What stands between two ends is bound, whatever it means outside. Of two names that are compared, one is given that
-    is declared as an index, told to be free, bound further out (unless that leaves this sum nothing to bind), stands in
-    a lower index outside this sum, or not in it where the other does. The others are bound: both in i ≠ j, i < j, j < i
-    and j ≤ i. Where none is left, what another condition binds already is compared, and the first is bound only where
-    there is none.
+    A name between two ends is always bound. Of two names that are compared, a name is not bound if it is declared as an
+    index, given as free, bound by an outer sum (unless that leaves this sum nothing to bind), used in a subscript
+    outside this sum, or missing from the body although the other one occurs there. All others are bound: both in i ≠ j,
+    i < j and j ≤ i. If none is left, the names that another condition binds are compared; if there are none either, the
+    first name is bound.
     """
     names = [str(member) for member in members if is_token(member, "NAME")]
     if not names:
@@ -121,9 +121,9 @@ def _bound_here(elaborator: Elaborator, bounds: Range, members: list, signs: lis
         return {names[0]}
     between = {str(member) for member in members[1:-1] if is_token(member, "NAME")}
     candidates = [name for name in names if name in between or not _is_end(elaborator, name)]
-    free = _free_outside(elaborator, body) | set(elaborator.told)
+    free = _free_outside(elaborator, body) | set(elaborator.given_free)
     fresh = [name for name in candidates if name not in free and name not in elaborator.scope]
-    if not fresh and not bounds.names:  # a sum binds something, if need be anew what is bound further out
+    if not fresh and not bounds.names:  # a sum binds something, if need be again what an outer sum binds
         fresh = candidates
     given = {name for name in fresh if _is_declared_index(elaborator, name)} | free | set(bounds.names)
     summed = _names(body) & set(fresh)
@@ -134,7 +134,7 @@ def _bound_here(elaborator: Elaborator, bounds: Range, members: list, signs: lis
 
 
 def _is_end(elaborator: Elaborator, name: str) -> bool:
-    """Whether a name is declared as a number, which a sum may run to."""
+    """Whether a name is declared as a number, which may be the end of a sum."""
     kind = elaborator.types.get(name)
     return name not in elaborator.scope and kind is not None and not kind.shape and kind.kind not in ("index", "map")
 
@@ -145,12 +145,12 @@ def _is_declared_index(elaborator: Elaborator, name: str) -> bool:
 
 
 def _free_outside(elaborator: Elaborator, body: Syntax) -> set[str]:
-    """Names that stand free in lower indices of the whole text, outside this sum and not bound by another."""
+    """Names in subscripts of the whole text, outside this sum and not bound by another one."""
     start, stop = body.span
     found: set[str] = set()
-    waiting: list[tuple[Syntax | Token, frozenset[str]]] = [(elaborator.syntax, frozenset())]
-    while waiting:
-        part, bound = waiting.pop()
+    pending: list[tuple[Syntax | Token, frozenset[str]]] = [(elaborator.syntax, frozenset())]
+    while pending:
+        part, bound = pending.pop()
         left, right = span_of(part)
         if not isinstance(part, Syntax) or (start <= left and right <= stop):
             continue
@@ -159,7 +159,7 @@ def _free_outside(elaborator: Elaborator, body: Syntax) -> set[str]:
             bound = bound.union(*(_names(piece) for piece in below))
         if part.kind == "suffix" and is_token(part[0], "SUB"):
             found |= _names(part) - bound
-        waiting.extend((piece, bound) for piece in part)
+        pending.extend((piece, bound) for piece in part)
     return found
 
 
@@ -168,7 +168,7 @@ def _read_pair(elaborator, bounds: Range, left, sign: str, right, bound: set[str
     b = str(right) if is_token(right, "NAME") else ""
     if sign == "=":
         if not a:
-            elaborator.unreadable("below a sum stands an index, as in i = 1", span)
+            elaborator.unreadable("below a sum there must be an index, as in i = 1", span)
         bounds.bind(a)
         bounds.low[a] = elaborator.term(right)
         return
@@ -184,10 +184,10 @@ def _read_pair(elaborator, bounds: Range, left, sign: str, right, bound: set[str
         return
     less = sign in ("<", "<=")
     if sign == "!=":
-        elaborator.unreadable("≠ below a sum stands between two indices", span)
+        elaborator.unreadable("≠ below a sum must be between two indices", span)
     name, end, is_low = (b, left, less) if b in bound else (a, right, not less)
     if not name:
-        elaborator.unreadable("below a sum stands an index", span)
+        elaborator.unreadable("below a sum there must be an index", span)
     bounds.bind(name)
     if sign in ("<", ">"):
         elaborator.unreadable("the ends of a sum are written with ≤, as in 1 ≤ i ≤ n", span)
@@ -198,7 +198,7 @@ def _is_index(elaborator: Elaborator, name: str, bound: set[str]) -> bool:
     kind = elaborator.types.get(name)
     if name in bound or name in elaborator.scope:
         return True
-    # A word or a Greek letter that nobody declared is no index elsewhere either.
+    # An undeclared word or Greek letter is not an index elsewhere either.
     return (len(name) == 1 or not name.isalpha()) if kind is None else kind.kind == "index"
 
 
@@ -225,16 +225,16 @@ def _from_one(elaborator: Elaborator, bounds: Range, body: Syntax, product: bool
         _triangle(bounds, name, equal)
     others = [pair for pair in bounds.pairs if pair[0] != "<="]
     if equal and len(equal) + len(others) > 1:
-        elaborator.unreadable("beside a ≤ between indices no other comparison of them is read", span)
+        elaborator.unreadable("a ≤ between indices cannot be combined with another comparison of indices", span)
     strict = others + [("<", a, b) for _, a, b in equal]
     whole = _sum_node(elaborator, bounds, strict, body, product, span, {})
     if not equal:
         return whole
     _, a, b = equal[0]
-    if a not in bounds.names and b not in bounds.names:  # the diagonal would be kept where they differ, too
+    if a not in bounds.names and b not in bounds.names:  # otherwise the diagonal would be added even if they differ
         elaborator.unreadable("a ≤ below a sum compares an index that it binds", span)
-    gone, kept = (a, b) if a in bounds.names else (b, a)
-    diagonal = _sum_node(elaborator, bounds, [], body, product, span, {gone: kept})
+    replaced, kept = (a, b) if a in bounds.names else (b, a)
+    diagonal = _sum_node(elaborator, bounds, [], body, product, span, {replaced: kept})
     if product:
         return Multiply((), (whole, diagonal), span=span)
     return Add(whole.shape, (whole, diagonal), span=span)
@@ -251,18 +251,18 @@ def _triangle(bounds: Range, name: str, equal: list[tuple[str, str, str]]) -> No
 def _from_other_start(
     elaborator: Elaborator, bounds: Range, body: Syntax, product: bool, span: Span, name: str
 ) -> Node:
-    """A range that does not start at 1: written out, or moved there with the terms that are missing or too many."""
+    """A range that does not start at 1: written out term by term, or shifted to 1 and corrected by the first terms."""
     low, high = bounds.low[name], bounds.high.get(name)
     start, stop = _constant(low), _constant(high)
     if start is not None and stop is not None:
         _one_index(elaborator, bounds, span)
-        if stop < start - 1:  # one before its beginning ends what has no terms
+        if stop < start - 1:  # an end one before the start is an empty range
             what = "product" if product else "sum"
             elaborator.ill_typed(f"this {what} runs backwards, from {start} to {stop}: exchange its ends", span)
         if stop - start + 1 > _LONGEST:
             elaborator.unreadable(f"a sum written out has at most {_LONGEST} terms", span)
         return _written_out(elaborator, body, product, span, name, range(start, stop + 1))
-    # Up to an index that is 1 there is nothing to take away from a sum that starts at 3.
+    # A sum from 3 up to an index that is 1 has no first terms to subtract.
     latest = 2 if isinstance(high, Index) else _LATEST
     if start is None or not 0 <= start <= latest or product:
         elaborator.unreadable(
@@ -283,7 +283,7 @@ def _from_other_start(
 
 
 def _constant(end: Node | None) -> int | None:
-    """The whole number that an end is, whatever its names are."""
+    """The whole number that an end is, or None if it has names."""
     size = None if end is None or symbols_of(end) else size_of(end)
     return size if isinstance(size, int) else None
 
@@ -294,7 +294,7 @@ def _one_index(elaborator: Elaborator, bounds: Range, span: Span) -> None:
 
 
 def _subscripts(body: Syntax) -> set[str]:
-    """The letters that stand alone as lower indices."""
+    """The letters that are subscripts by themselves."""
     found: set[str] = set()
     for part in walk(body):
         if is_rule(part, "suffix") and is_token(part[0], "SUB"):
@@ -324,7 +324,7 @@ def _written_out(elaborator, body: Syntax, product: bool, span: Span, name: str,
 def _sum_node(
     elaborator, bounds: Range, pairs, body: Syntax, product: bool, span: Span, same: dict[str, str], shift: int = 0
 ) -> Node:
-    """The Sum itself; `same` puts one index in the place of another, on a diagonal; `shift` is added to each."""
+    """The Sum node; `same` replaces one index by another (a diagonal), `shift` is added to each index."""
     before = elaborator.scope
     elaborator.bound |= dict.fromkeys(bounds.names, "product" if product else "sum")
     indices: dict[str, Index] = {}
@@ -334,8 +334,8 @@ def _sum_node(
     elaborator.scope = {**before, **indices}
     if shift:
         elaborator.scope |= {n: elaborator.add([ix, elaborator.number(shift, span)], span) for n, ix in indices.items()}
-    for gone, kept in same.items():
-        elaborator.scope[gone] = indices.get(kept) or outer_index(elaborator, kept, span)
+    for replaced, kept in same.items():
+        elaborator.scope[replaced] = indices.get(kept) or outer_index(elaborator, kept, span)
     inner = elaborator.term(body)
     conditions = tuple(
         (op, indices.get(a) or outer_index(elaborator, a, span), indices.get(b) or outer_index(elaborator, b, span))
@@ -355,7 +355,7 @@ def _sum_node(
 
 
 def outer_index(elaborator: Elaborator, name: str, span: Span) -> Node:
-    """An index that is given from outside."""
+    """An index that this sum does not bind."""
     if name in elaborator.scope or name in elaborator.types:
         return elaborator.name(name, span)
     return elaborator.free_index(name, span)

@@ -1,18 +1,18 @@
-"""The words and signs that qkv reads: Greek letters, functions, LaTeX commands, Unicode signs."""
+"""The words and signs that the parser knows: Greek letters, functions, LaTeX commands, Unicode signs."""
 
 from __future__ import annotations
 
 LONGEST = 2_000
 
 
-def _each(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     return text.split()
 
 
 GREEK = {
     name: chr(code)
     for code, name in enumerate(
-        _each(
+        _split(
             "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho finalsigma sigma "
             "tau upsilon phi chi psi omega"
         ),
@@ -43,7 +43,7 @@ VARIANTS = {
     "varpi": "pi",
 }
 
-# What a function is called in the tree, by the words that people write.
+# Names of functions in the tree, by their spellings.
 FUNCTIONS = {
     "exp": "exp",
     "log": "log",
@@ -71,8 +71,8 @@ FUNCTIONS = {
     "sgn": "sign",
     "det": "det",
 }
-# Functions that are not read, and are no products of their letters either.
-UNREAD = frozenset(_each("sin cos tan cot sinh cosh tanh arcsin arccos arctan erf sigmoid gelu floor ceil"))
+# Functions that are not supported; they must not be read as products of letters.
+UNREAD = frozenset(_split("sin cos tan cot sinh cosh tanh arcsin arccos arctan erf sigmoid gelu floor ceil"))
 
 RELATIONS = {
     "=": "=",
@@ -100,9 +100,9 @@ RELATIONS = {
     "neq": "!=",
 }
 
-# Commands that change how a text looks and not what it means.
+# Commands that change the layout only.
 SKIPPED = frozenset(
-    _each(
+    _split(
         "displaystyle textstyle scriptstyle scriptscriptstyle left right middle mleft mright big Big bigg Bigg bigl "
         "bigr bigm Bigl Bigr Bigm biggl biggr biggm Biggl Biggr Biggm negthinspace negmedspace negthickspace nonumber "
         "notag quad qquad boxed limits nolimits mathstrut strut thinspace medspace thickspace enspace fbox mathopen "
@@ -110,20 +110,20 @@ SKIPPED = frozenset(
     )
 ) | {" "}
 STYLES = frozenset(
-    _each(
+    _split(
         "mathbf boldsymbol bm bold mathrm mathit mathcal mathsf mathtt mathfrak mathscr vec overrightarrow mathbb "
         "mathbbm mathop pmb mathnormal symbf mathds"
     )
 )
-TEXTS = frozenset(_each("text textbf textit textrm textsf texttt operatorname mbox hbox mathrm mathsf mathtt"))
-# Commands of an older TeX, which style the rest of their braces.
-OLD_STYLES = frozenset(_each("rm bf it sf tt cal"))
+TEXTS = frozenset(_split("text textbf textit textrm textsf texttt operatorname mbox hbox mathrm mathsf mathtt"))
+# Commands of old TeX, which style the rest of their group.
+OLD_STYLES = frozenset(_split("rm bf it sf tt cal"))
 ACCENTS = {"hat": "hat", "widehat": "hat", "bar": "bar", "overline": "bar", "tilde": "tilde", "widetilde": "tilde"}
-# Commands that take an argument and print nothing that means something.
-SPACES = frozenset(_each("hspace vspace mspace label tag phantom hphantom vphantom"))
-# Blocks of lines, of which one goes on from the other.
-BLOCKS = frozenset(_each("aligned align split gathered gather equation alignat alignedat eqnarray multline"))
-MATRICES = frozenset(_each("matrix pmatrix bmatrix Bmatrix smallmatrix psmallmatrix bsmallmatrix array"))
+# Commands with an argument that has no mathematical meaning.
+SPACES = frozenset(_split("hspace vspace mspace label tag phantom hphantom vphantom"))
+# Environments whose lines continue one another.
+BLOCKS = frozenset(_split("aligned align split gathered gather equation alignat alignedat eqnarray multline"))
+MATRICES = frozenset(_split("matrix pmatrix bmatrix Bmatrix smallmatrix psmallmatrix bsmallmatrix array"))
 
 OPERATORS = {
     "cdot": ("TIMES", "dot"),
@@ -160,20 +160,20 @@ OPERATORS = {
     "cr": ("ROW", "row"),
 }
 
-# Commands that people write and that mean something which is no expression, with what to say.
+# Commands that are not part of an expression, and the message for each.
 REFUSALS = {
-    "mathbb{R}": "a set of numbers is no expression: give the value itself",
-    "in": "membership (∈) is no expression: give the value itself",
+    "mathbb{R}": "a set of numbers is not an expression: give the value itself",
+    "in": "membership (∈) is not an expression: give the value itself",
     "sim": "∼ says how something is distributed: give the value itself",
     "propto": "∝ leaves a factor open: give the value itself",
-    "to": "an arrow is no expression: give the value itself",
-    "rightarrow": "an arrow is no expression: give the value itself",
-    "Rightarrow": "an arrow is no expression: give the value itself",
-    "implies": "an arrow is no expression: give the value itself",
-    "Longrightarrow": "an arrow is no expression: give the value itself",
-    "iff": "an arrow is no expression: give the value itself",
-    "therefore": "∴ stands between two statements: give the value itself",
-    "mapsto": "an arrow is no expression: give the value itself",
+    "to": "an arrow is not an expression: give the value itself",
+    "rightarrow": "an arrow is not an expression: give the value itself",
+    "Rightarrow": "an arrow is not an expression: give the value itself",
+    "implies": "an arrow is not an expression: give the value itself",
+    "Longrightarrow": "an arrow is not an expression: give the value itself",
+    "iff": "an arrow is not an expression: give the value itself",
+    "therefore": "∴ separates two statements: give the value itself",
+    "mapsto": "an arrow is not an expression: give the value itself",
     "ldots": "dots leave open what is meant: write the sum with Σ",
     "cdots": "dots leave open what is meant: write the sum with Σ",
     "dots": "dots leave open what is meant: write the sum with Σ",
@@ -276,18 +276,18 @@ SIGNS = {
 }
 SIGNS |= {sign: f"\\{name} " for name, sign in GREEK.items()} | {"ς": "\\sigma "}
 
-# Words of sentences: where one stands among others and is no declared name, the text is no mathematics.
+# Words of sentences: a text that has one between other words, undeclared, is prose.
 SENTENCES = frozenset(
-    _each(
+    _split(
         "the is are was be and or of because answer dont don not know therefore thus hence where when if so we it its "
         "to by for with then choose equals equal gives since which that this there has have than as from at on an into "
         "would should could can mean means value yes no none"
     )
 )
 
-# Of these, in a \\text{}, each parts one statement from another.
+# Words that, in a \\text{}, separate two statements.
 JOINING = frozenset(
-    _each("where or and when if for with since because then thus hence therefore so but otherwise else")
+    _split("where or and when if for with since because then thus hence therefore so but otherwise else")
 )
 
 RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱᵃᵇᶜᵈᵉᶠᵍʰʲᵏˡᵐᵒᵖʳˢᵗᵘᵛʷˣʸᶻ", "0123456789+-=()niabcdefghjklmoprstuvwxyz", strict=True))

@@ -1,1 +1,1 @@
-"""Exact values of trees at points, by code that shares nothing with the normal forms."""
+"""Exact values of trees at points, independent of the normal forms, so that each can check the other."""

@@ -1,7 +1,7 @@
-"""Numbers that evaluation is done in: exact fractions first, sixty digits where a root or a logarithm needs them.
+"""Numbers and arrays for evaluation: exact fractions, and decimals of sixty digits for roots and logarithms.
 
-Above them two kinds of numbers that carry more: `Polynomial` in independent variables of mean 0 (inside an
-expectation) and `Dual`, a number and its derivative. Where they meet, a dual number has polynomials inside.
+Two more kinds of scalars: `Polynomial` in independent variables of mean 0 (inside an expectation), and `Dual`, a number
+and its derivative. If both occur, a dual number has polynomials inside. Vectors and matrices are nested tuples.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ ZERO, ONE, HALF = Fraction(0), Fraction(1), Fraction(1, 2)
 
 
 class Undefined(ArithmeticError):
-    """No value at this point: a division by zero, a logarithm of what is not positive, an index out of range."""
+    """No value at this point: a division by zero, a logarithm of a nonpositive number, an index out of range."""
 
 
 class TooNear(Undefined):
-    """A number so near to zero that at these digits it has no sign."""
+    """A number so near to zero that its sign is not known at this precision."""
 
 
 class Unevaluable(ArithmeticError):
-    """There is no way to a value, at this point or another."""
+    """Cannot be evaluated at any point."""
 
 
 class NotPolynomial(ArithmeticError):
-    """Something random went into what is no polynomial."""
+    """A random name occurs in something that is not a polynomial."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Polynomial:
 
 @dataclass(frozen=True)
 class Dual:
-    """value + slope·ε with ε² = 0; `level` tells the ε of one derivative from that of another around it."""
+    """value + slope·ε with ε² = 0; `level` separates the ε of nested derivatives."""
 
     level: int
     value: Scalar
@@ -67,21 +67,21 @@ _effort: ContextVar[list[int] | None] = ContextVar("effort", default=None)
 
 @contextmanager
 def effort(units: int | None) -> Iterator[None]:
-    """At most so many products of numbers inside, and no more than are left outside; None is as many as it takes."""
+    """Limit the products of numbers inside to `units`, and to what an outer limit has left; None is no limit."""
     outer = _effort.get()
     start = units if units is None or outer is None else min(units, max(outer[0], 0))
-    mine = None if start is None else [start]
-    token = _effort.set(mine)
+    own = None if start is None else [start]
+    token = _effort.set(own)
     try:
         yield
     finally:
         _effort.reset(token)
-        if outer is not None and mine is not None and start is not None:
-            outer[0] -= start - mine[0]
+        if outer is not None and own is not None and start is not None:
+            outer[0] -= start - own[0]
 
 
 def spend(units: int = 1) -> None:
-    """Take from the effort that is left, if it is counted; Unevaluable where there is none."""
+    """Count `units` of work; Unevaluable if the limit is exceeded."""
     left = _effort.get()
     if left is not None:
         left[0] -= units
@@ -91,7 +91,7 @@ def spend(units: int = 1) -> None:
 
 @contextmanager
 def digits(count: int = DIGITS) -> Iterator[None]:
-    """Decimals are computed to `count` digits inside, and what overflows or has no value is an error."""
+    """Compute decimals to `count` digits inside; overflow and invalid operations raise."""
     traps = [InvalidOperation, DivisionByZero, Overflow]
     with localcontext(Context(prec=count, Emax=min(MAX_EMAX, 10**9), Emin=max(MIN_EMIN, -(10**9)), traps=traps)):
         yield
@@ -102,7 +102,7 @@ _extent: ContextVar[list[int] | None] = ContextVar("extent", default=None)
 
 @contextmanager
 def extent() -> Iterator[list[int]]:
-    """A list of one number: how many digits lie between 1 and the largest or smallest decimal that was met inside."""
+    """A list of one number: the largest |exponent| of a decimal computed inside."""
     token = _extent.set(met := [0])
     try:
         yield met
@@ -124,14 +124,14 @@ def decimal(number: PlainNumber) -> Decimal:
 
 
 def fraction(number: PlainNumber) -> Fraction:
-    """The fraction that a number is to the digits that it has; Undefined where that would be too long to write."""
+    """A number as a fraction; Undefined if its exponent is too large."""
     if isinstance(number, Decimal) and number and abs(number.adjusted()) > LARGEST_EXPONENT:
         raise Undefined("a number that is too large or too small")
     return Fraction(number)
 
 
 def narrow(number: Fraction) -> PlainNumber:
-    """A fraction that has grown too long to go on with exactly is rounded."""
+    """Round a fraction that has too many bits to a decimal."""
     bits = number.numerator.bit_length() + number.denominator.bit_length()
     spend(1 + bits // BITS_PER_UNIT)
     return decimal(number) if bits > MOST_BITS else number
@@ -145,14 +145,14 @@ def as_polynomial(number: Scalar) -> Polynomial:
 
 
 def plain_number(number: Scalar) -> PlainNumber | None:
-    """The number that a polynomial without variables is, None for others."""
+    """The plain number of a scalar: of a constant polynomial its value, None for other polynomials and duals."""
     if isinstance(number, Polynomial):
         return number.terms.get((), ZERO) if not number.terms or list(number.terms) == [()] else None
     return None if isinstance(number, Dual) else number
 
 
 def as_duals(a: Scalar, b: Scalar) -> tuple[int, Dual, Dual]:
-    """Two numbers, one of them dual, as duals of the outer level of the two."""
+    """Two numbers, at least one dual, as duals of the higher level."""
     level = max(x.level for x in (a, b) if isinstance(x, Dual))
     first, second = (x if isinstance(x, Dual) and x.level == level else Dual(level, x, ZERO) for x in (a, b))
     return level, first, second
@@ -232,7 +232,7 @@ def divide(a: Scalar, b: Scalar) -> Scalar:
 
 
 def is_vanishing(number: PlainNumber) -> bool:
-    """Whether a decimal is so small that it may be what rounding left of zero."""
+    """Whether a decimal is so small that it may be zero up to rounding."""
     return isinstance(number, Decimal) and bool(number) and abs(number) < Decimal(10) ** (10 - context().prec)
 
 
@@ -265,7 +265,7 @@ def whole_root(number: int, degree: int) -> int | None:
 
 
 def power(base: Scalar, exponent: Scalar) -> Scalar:
-    """base to exponent, exact for whole exponents and for roots of perfect powers; x^0 is 1."""
+    """base to the power exponent; exact for whole exponents and roots of perfect powers; x^0 is 1."""
     if isinstance(exponent, Dual):
         return function("exp", multiply(exponent, function("log", base)))
     by = plain_number(exponent)
@@ -351,7 +351,7 @@ def maximum(a: Scalar, b: Scalar) -> Scalar:
 
 
 def componentwise(change: Callable[..., Scalar], *arrays: Any) -> Any:
-    """`change` done to entries that stand at the same place."""
+    """`change` applied to the entries at equal positions."""
     if not isinstance(arrays[0], tuple):
         return change(*arrays)
     return tuple(componentwise(change, *parts) for parts in zip(*arrays, strict=True))
@@ -371,10 +371,10 @@ def entries(array: Any) -> Iterator[Scalar]:
 
 
 def plain_entries(array: Any) -> Iterator[PlainNumber]:
-    """The same where nothing is left open: Unevaluable for a polynomial in random variables and for a slope."""
+    """`entries` that are plain numbers; Unevaluable for a polynomial or a dual number."""
     for entry in entries(array):
         if isinstance(entry, Polynomial | Dual):
-            raise Unevaluable("a value that is no plain number")
+            raise Unevaluable("a value that is not a plain number")
         yield entry
 
 
@@ -386,14 +386,14 @@ def dot_product(left: tuple[Scalar, ...], right: tuple[Scalar, ...]) -> Scalar:
 
 
 def matrix_product(left: Any, right: Any, count: Callable[[int], None]) -> Any:
-    """The product of two matrices; `count` is told the number of multiplications."""
+    """The product of two matrices; calls `count` with the number of multiplications."""
     columns = tuple(zip(*right, strict=True))
     count(len(left) * len(columns) * len(right))
     return tuple(tuple(dot_product(row, column) for column in columns) for row in left)
 
 
 def contract(left: Any, right: Any, dimensions: int, count: Callable[[int], None]) -> Any:
-    """Matrix times matrix, matrix times vector, row times vector, with as many axes as `dimensions` says."""
+    """Matrix times matrix, matrix times vector, or row times vector, with `dimensions` axes."""
     count(len(left) * len(right))
     result: Any
     if not isinstance(left[0], tuple):
@@ -419,10 +419,10 @@ def transpose(array: Any, before: int, after: int) -> Any:
     return tuple(zip(*array, strict=True)) if before == 2 else array
 
 
-def eliminate(matrix: Any, beside: Any, count: Callable[[int], None]) -> tuple[list[list[Scalar]], Scalar]:
-    """Gauss and Jordan on the rows of `matrix` with those of `beside` to their right; also the determinant."""
+def eliminate(matrix: Any, extra: Any, count: Callable[[int], None]) -> tuple[list[list[Scalar]], Scalar]:
+    """Gauss-Jordan elimination on the rows of `matrix` extended by those of `extra`; also the determinant."""
     size = len(matrix)
-    rows = [list(left) + list(right) for left, right in zip(matrix, beside, strict=True)]
+    rows = [list(left) + list(right) for left, right in zip(matrix, extra, strict=True)]
     determinant: Scalar = ONE
     for place in range(size):
         pivot = next((i for i in range(place, size) if sign(rows[i][place])), None)
@@ -458,7 +458,7 @@ def determinant(matrix: Any, count: Callable[[int], None]) -> Scalar:
 def matrix_power(base: Any, exponent: Any, count: Callable[[int], None]) -> Any:
     """A square matrix to a whole power."""
     if not isinstance(exponent, Fraction) or exponent.denominator != 1 or abs(exponent) > 64:
-        raise Unevaluable("a matrix to a power that is no small whole number")
+        raise Unevaluable("a matrix to a power that is not a small whole number")
     if exponent < 0:
         base = matrix_inverse(base, count)
     result = tuple(tuple(Fraction(i == j) for j in range(len(base))) for i in range(len(base)))
@@ -468,7 +468,7 @@ def matrix_power(base: Any, exponent: Any, count: Callable[[int], None]) -> Any:
 
 
 def scale_product(factors: list[Any]) -> Any:
-    """Scalars times at most one array."""
+    """The product of scalars and at most one array."""
     number: Scalar = ONE
     array = None
     for factor in factors:
@@ -491,7 +491,7 @@ def as_exact(value: Any) -> Any:
 def relative_difference(a: Scalar, b: Scalar) -> Decimal:
     """The relative difference of two numbers."""
     if isinstance(a, Dual | Polynomial) or isinstance(b, Dual | Polynomial):
-        raise Unevaluable("a derivative of an expectation that is no polynomial")
+        raise Unevaluable("a derivative of an expectation that is not a polynomial")
     x, y = decimal(a), decimal(b)
     return abs(x - y) / max(abs(x), abs(y)) if x != y else Decimal(0)
 
@@ -503,17 +503,17 @@ def seed_dual(array: Any, path: tuple[int, ...], level: int) -> Any:
 
 
 def swap_axes(array: Any, inner: int, outer: int) -> Any:
-    """Nested tuples with `outer` axes before `inner` ones, the other way round."""
+    """Nested tuples with the `inner` axes moved before the `outer` ones."""
     if not outer or not inner:
         return array
 
     def depth(value: Any) -> int:
         return 1 + depth(value[0]) if isinstance(value, tuple) else 0
 
-    def turned(array: Any, inner: int) -> Any:
+    def swapped(array: Any, inner: int) -> Any:
         if not inner:
             return array
-        return tuple(turned(pick(array, i, outer), inner - 1) for i in range(len(first(array, outer))))
+        return tuple(swapped(pick(array, i, outer), inner - 1) for i in range(len(first(array, outer))))
 
     def first(array: Any, levels: int) -> Any:
         return first(array[0], levels - 1) if levels else array
@@ -521,7 +521,7 @@ def swap_axes(array: Any, inner: int, outer: int) -> Any:
     def pick(array: Any, place: int, levels: int) -> Any:
         return tuple(pick(part, place, levels - 1) for part in array) if levels else array[place]
 
-    return turned(array, inner) if depth(array) == inner + outer else array
+    return swapped(array, inner) if depth(array) == inner + outer else array
 
 
 def holds(relation: str, a: Any, b: Any) -> bool:
@@ -565,7 +565,7 @@ def constant_value(name: str) -> Decimal:
     if name == "pi":
         # Machin: π = 16 arctan(1/5) − 4 arctan(1/239)
         return 16 * arctangent_of_inverse(5) - 4 * arctangent_of_inverse(239)
-    raise Undefined("infinity is no number")
+    raise Undefined("infinity is not a number")
 
 
 def arctangent_of_inverse(inverse_of: int) -> Decimal:

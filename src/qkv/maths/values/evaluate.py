@@ -1,8 +1,10 @@
-"""Expectations at a point: every random name is its mean plus a triangular matrix times independent variables.
+"""`evaluate`: the value of a typed tree for given sizes and names, exactly or to sixty digits.
 
-Where a law is normal those variables are, and a polynomial has its expectation from their moments, exactly; anything
-else is summed over a fine grid where they are few. Where only mean and covariance are known nothing beyond them is
-assumed: a name may then occur twice in a product, and no more.
+This walks the tree itself and shares nothing with the normal forms, so that each can be checked against the other.
+
+Expectations: every random name is its mean plus a triangular matrix times independent variables. For a normal law the
+expectation of a polynomial follows exactly from their moments; anything else is summed over a fine grid, if the
+variables are few. If only mean and covariance are known, a name may occur at most twice in a product.
 """
 
 from __future__ import annotations
@@ -82,15 +84,15 @@ from qkv.maths.values.arithmetic import (
     transpose,
 )
 
-# Trapezoids against a normal density are right to exp(-2π²/h²): nearly all the digits for smooth bodies. Every second
-# point is a coarser grid of its own, and what the two differ by says how far the finer can be trusted.
+# The trapezoidal rule with a normal density has an error of exp(-2π²/h²), nearly full precision for smooth bodies.
+# Every second point makes a coarser grid; its difference from the fine grid estimates the error.
 GRIDS = {1: (Fraction(1, 4), 56), 2: (Fraction(1, 2), 16)}
 FAR_OUT = Fraction(1000)
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of mean 0 that is not correlated with others: its variance, and whether it is normal."""
+    """A variable of mean 0, uncorrelated with others: its variance, and whether it is normal."""
 
     variance: Scalar
     normal: bool
@@ -105,12 +107,12 @@ class Variable:
 
 
 def nonzero_places(row: list[Scalar], stop: int) -> list[int]:
-    """The places before `stop` that are not zero: few where a covariance is diagonal."""
+    """The positions before `stop` that are not zero; few if a covariance is diagonal."""
     return [k for k in range(stop) if not isinstance(row[k], Fraction) or row[k]]
 
 
 def ldl(covariance: tuple[tuple[Scalar, ...], ...]) -> tuple[list[list[Scalar]], list[Scalar]]:
-    """L with ones on its diagonal and D such that L D Lᵀ is the covariance; Undefined where that is none."""
+    """Unit lower triangular L and diagonal D with L D Lᵀ = covariance; Undefined if it is not a covariance."""
     size = len(covariance)
     lower: list[list[Scalar]] = [[ONE if i == j else ZERO for j in range(size)] for i in range(size)]
     middle: list[Scalar] = []
@@ -164,7 +166,7 @@ class RandomVector:
 
 
 def _varies(variance: Scalar) -> bool:
-    """Whether there is a variance here, or next to here where it is differentiated."""
+    """Whether a variance is nonzero, or is differentiated."""
     return isinstance(variance, Dual) or bool(sign(variance))
 
 
@@ -177,9 +179,9 @@ def random_vector(name: str, mean: Any, covariance: Any, *, normal: bool) -> Ran
 
 
 def expectation(x: Scalar, variables: dict[tuple[str, int], Variable]) -> Scalar:
-    """Of a polynomial in the variables, term by term."""
+    """The expectation of a polynomial in the variables, term by term."""
     if isinstance(x, Dual):
-        # The moments may vary too, where a law is differentiated by what it is made of: both parts are then dual.
+        # The moments vary too if a law is differentiated by its parameters: then both parts are dual.
         slope = multiply(Dual(x.level, ZERO, ONE), expectation(x.slope, variables))
         return add(expectation(x.value, variables), slope)
     if not isinstance(x, Polynomial):
@@ -209,10 +211,9 @@ def needs_more_moments(name: str) -> str:
 def grid_expectation(
     chances: list[RandomVector], body: Callable[[dict[str, Any]], Any], join: Callable[..., Any]
 ) -> tuple[Any, Any]:
-    """The expectation of any body on a grid; `join(total, weight, value)` adds up.
+    """The expectation of any body on a grid and on the coarser one; `join(total, weight, value)` adds up.
 
-    Given twice: by all the values, and by the coarser grid. The body is asked for its value far out as well, which
-    counts for nothing: it is there to see whether what it divides by has another sign there.
+    The body is evaluated far out as well, with weight 0, to see whether a denominator changes its sign there.
     """
     live = [(c, j) for c in chances for j, v in enumerate(c.variables) if sign(v.variance)]
     for c, j in live:
@@ -257,7 +258,7 @@ def _grid(spread: Scalar, step: Fraction, reach: int) -> list[tuple[Scalar, Scal
 
 
 class Sides:
-    """On which side each node of a body is; where one is seen on two sides, the grid is given up."""
+    """On which side of a kink or a pole each node is; if one is on both, the grid cannot be trusted."""
 
     def __init__(self) -> None:
         self.sides: dict[tuple[Any, ...], Any] = {}
@@ -272,7 +273,7 @@ class Sides:
 
 
 def side_of(node: Node, value: Any) -> Any:
-    """What must stay the same for `node` to be smooth: the sign of what it divides by, the place of a maximum."""
+    """What must not change for `node` to be smooth: the sign of a denominator, the position of a maximum."""
     match node:
         case Divide():
             return sign(value)
@@ -294,10 +295,21 @@ MOST_STEPS = 30_000
 
 
 def evaluate(node: Node, sizes: Mapping[str, int], values: Mapping[str, Any], *, precision: int = DIGITS) -> Any:
-    """`node` at a point: a Fraction, or a Decimal where it is irrational, or nested tuples of those.
+    """The value of a tree at a point.
 
-    `values` gives a name a number, nested tuples, or for a map a function of such; a random name needs one only outside
-    of expectations. Undefined is raised where there is no value at this point, Unevaluable where no way leads to one.
+    Args:
+        node: A tree from `parse`.
+        sizes: Values of the names in sizes.
+        values: For each name a number or nested tuples, for a map a function of these. A random name needs a value only
+            outside of expectations.
+        precision: Digits of decimals.
+
+    Returns:
+        A Fraction, a Decimal if the value is irrational, or nested tuples of these.
+
+    Raises:
+        Undefined: If there is no value at this point.
+        Unevaluable: If the tree cannot be evaluated at any point.
 
     >>> from qkv.maths.tree import Type
     >>> mu = Symbol(("d",), "mu", Type("vector", ("d",)))
@@ -310,7 +322,7 @@ def evaluate(node: Node, sizes: Mapping[str, int], values: Mapping[str, Any], *,
 def evaluate_with_error(
     node: Node, sizes: Mapping[str, int], values: Mapping[str, Any], *, precision: int = DIGITS
 ) -> tuple[Any, Decimal]:
-    """The same, and how far an expectation on a grid may be off, relatively; 0 where there was none."""
+    """`evaluate`, and the relative error of expectations on a grid; 0 if there was none."""
     with digits(precision):
         try:
             here = Evaluator(sizes, {name: as_exact(value) for name, value in values.items()})
@@ -322,7 +334,7 @@ def evaluate_with_error(
 
 
 class Evaluator:
-    """One point: sizes, values, the indices that are bound at the moment, and what has been found already."""
+    """Evaluates at one point: sizes, values, the indices that are bound now, and values found before."""
 
     def __init__(self, sizes: Mapping[str, int], values: Mapping[str, Any]) -> None:
         self.sizes, self.values = sizes, dict(values)
@@ -331,14 +343,14 @@ class Evaluator:
         self.used: dict[int, tuple[str, ...]] = {}
         self.steps = [0]
         self.errors: list[Decimal] = []
-        self.turns: Sides | None = None
+        self.sides: Sides | None = None
         self.level = 0
 
-    def beside(self, **values: Any) -> Evaluator:
-        """The same point with other values for some names."""
+    def with_values(self, **values: Any) -> Evaluator:
+        """An evaluator at the same point with other values for some names."""
         other = Evaluator(self.sizes, {**self.values, **values})
         other.bound, other.used, other.steps, other.level = dict(self.bound), self.used, self.steps, self.level
-        other.errors, other.turns = self.errors, self.turns
+        other.errors, other.sides = self.errors, self.sides
         return other
 
     def count(self, steps: int) -> None:
@@ -348,11 +360,11 @@ class Evaluator:
             raise Unevaluable("it takes too many steps to evaluate")
 
     def indices_in(self, node: Node) -> tuple[str, ...]:
-        """The index names at or below `node`: what its value may hang on."""
+        """The index names at or below `node`, on which its value may depend."""
         found = self.used.get(id(node))
         if found is None:
-            mine = {node.name} if isinstance(node, Index) else set()
-            found = tuple(sorted(mine.union(*map(self.indices_in, parts_of(node)))))
+            own = {node.name} if isinstance(node, Index) else set()
+            found = tuple(sorted(own.union(*map(self.indices_in, parts_of(node)))))
             self.used[id(node)] = found
         return found
 
@@ -389,7 +401,7 @@ class Evaluator:
             case Multiply():
                 return scale_product([self.value(factor) for factor in node.factors])
             case Divide():
-                bottom = self.watched(node, self.value(node.bottom))
+                bottom = self.with_side_noted(node, self.value(node.bottom))
                 return componentwise(lambda x: divide(x, bottom), self.value(node.top))
             case Contract():
                 return contract(self.value(node.left), self.value(node.right), len(node.shape), self.count)
@@ -399,11 +411,11 @@ class Evaluator:
             case Hadamard():
                 return componentwise(multiply, self.value(node.left), self.value(node.right))
             case Power(base=Call(name="norm" | "norm_F") as norm, exponent=Number(value=power)) if power in (2, 4):
-                # A polynomial, so that its expectation needs no root.
+                # A polynomial, so that its expectation does not need a root.
                 squares = self.total(multiply(x, x) for x in entries(self.value(norm.arguments[0])))
                 return self.powered(squares, power / 2)
             case Power():
-                return self.powered(self.watched(node, self.value(node.base)), self.value(node.exponent))
+                return self.powered(self.with_side_noted(node, self.value(node.base)), self.value(node.exponent))
             case Transpose():
                 return transpose(self.value(node.body), len(node.body.shape), len(node.shape))
             case Part():
@@ -488,7 +500,7 @@ class Evaluator:
                 raise Unevaluable(f"{node.map.name} is a map of which nothing is known")
             return known(*arguments)
         x = arguments[0]
-        self.watched(node, tuple(arguments))
+        self.with_side_noted(node, tuple(arguments))
         match node.name:
             case "exp" | "log" | "relu" | "abs" | "sign" | "sqrt":
                 return componentwise(lambda entry: function(node.name, entry), x)
@@ -516,10 +528,10 @@ class Evaluator:
                 return determinant(x, self.count)
         raise Unevaluable(f"{node.name} cannot be evaluated")
 
-    def watched(self, node: Node, value: Any) -> Any:
-        """`value`, on which node turns over; on a grid it is noted on which side of a turn it is."""
-        if self.turns is not None:
-            self.turns.note((id(node), *(self.bound.get(name) for name in self.indices_in(node))), node, value)
+    def with_side_noted(self, node: Node, value: Any) -> Any:
+        """`value`, the argument of a node with a kink or a pole; on a grid its side is recorded."""
+        if self.sides is not None:
+            self.sides.note((id(node), *(self.bound.get(name) for name in self.indices_in(node))), node, value)
         return value
 
     def summed(self, node: Sum) -> Any:
@@ -556,22 +568,22 @@ class Evaluator:
         return self.averaged([body], lambda inside: inside.value(body))
 
     def averaged(self, bodies: list[Node], of: Callable[[Evaluator], Any]) -> Any:
-        """The mean of what `of` gives when the random names in `bodies` are drawn."""
+        """The expectation of `of` over the random names in `bodies`."""
         chances = self.chances(*bodies)
         if not chances:
             return of(self)
         variables = {(c.name, j): variable for c in chances for j, variable in enumerate(c.variables)}
         try:
-            inside = self.beside(**{c.name: c.symbolic() for c in chances})
+            inside = self.with_values(**{c.name: c.symbolic() for c in chances})
             return componentwise(lambda x: expectation(x, variables), of(inside))
         except NotPolynomial:
-            outer, self.turns = self.turns, self.turns or Sides()
+            outer, self.sides = self.sides, self.sides or Sides()
             try:
-                # How small the weights far out are says nothing of the digits that the mean needs.
+                # The tiny weights far out must not raise the precision.
                 with extent():
-                    fine, coarse = grid_expectation(chances, lambda drawn: of(self.beside(**drawn)), self.weighted)
+                    fine, coarse = grid_expectation(chances, lambda drawn: of(self.with_values(**drawn)), self.weighted)
             finally:
-                self.turns = outer
+                self.sides = outer
             self.errors.extend(map(relative_difference, entries(fine), entries(coarse)))
             return fine
 
@@ -581,7 +593,7 @@ class Evaluator:
 
     def covariance(self, node: Covariance) -> Any:
         def times(a: Any, b: Any) -> Any:
-            # Every entry of one by every entry of the other: a number, a vector or a matrix, as the axes of both say.
+            # Every entry of one times every entry of the other: a number, a vector or a matrix.
             return componentwise(lambda x: componentwise(lambda y: multiply(x, y), b), a)
 
         def both(inside: Evaluator) -> Any:
@@ -593,7 +605,7 @@ class Evaluator:
     def derivative(self, node: Derivative) -> Any:
         target, places = (node.target.body, node.target.indices) if isinstance(node.target, Part) else (node.target, ())
         if not isinstance(target, Symbol):
-            raise Unevaluable("a derivative by what is no name")
+            raise Unevaluable("a derivative by something that is not a name")
         here = self.value(target)
         level = self.level + 1
 
@@ -601,7 +613,7 @@ class Evaluator:
             return x.slope if isinstance(x, Dual) and x.level == level else ZERO
 
         def along(path: tuple[int, ...]) -> Any:
-            inside = self.beside(**{target.name: seed_dual(here, path, level)})
+            inside = self.with_values(**{target.name: seed_dual(here, path, level)})
             inside.level = level
             return componentwise(slope, inside.value(node.body))
 

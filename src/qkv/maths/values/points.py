@@ -1,4 +1,4 @@
-"""Values for names at a point: simple ones at the first, then a fixed mixture of signs and magnitudes."""
+"""Points to try: the same ones every time, simple values first, then a fixed mixture of sizes, signs and magnitudes."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ NATURALS = (1, 2, 3, 4, 5, 7, 10, 20, 50, 100)
 SCALES = tuple(Fraction(value) for value in ("1", "1/10", "1", "10", "1/2", "100"))
 SMALL_SCALES = tuple(Fraction(value) for value in ("1", "1/2", "1/10", "1/4", "1/10"))
 PATTERNED_ATTEMPTS = 8
-# Which of three indices of one size are the same: every pattern of coincidence, then all apart once more.
+# Which of three indices of one size are equal: every pattern of coincidence, then all different again.
 COINCIDENCES = ((0, 1, 2), (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (2, 1, 0))
 MOST_ENTRIES = 4_096
 
 
 def hashed(attempt: int, name: str, what: str) -> int:
-    """A number that any change of attempt, name or purpose changes altogether."""
+    """A hash of attempt, name and purpose."""
     return int.from_bytes(blake2b(f"{attempt} {name} {what}".encode(), digest_size=6).digest(), "big")
 
 
@@ -76,7 +76,7 @@ def choose(choices: Sequence[Any], attempt: int, name: str, what: str) -> Any:
 def draw_scalar(
     kind: str, name: str, attempt: int, place: int, constants: Sequence[Fraction], positive: bool
 ) -> Fraction:
-    """The `place`-th number at an attempt; three of them have every pattern of signs within the first few."""
+    """The `place`-th number at an attempt; the first attempts give three numbers every pattern of signs."""
     if attempt == 0:
         return Fraction(SCALARS[place % len(SCALARS)])
     late = attempt > PATTERNED_ATTEMPTS
@@ -92,13 +92,13 @@ def draw_scalar(
 
 
 def near_constant(constants: Sequence[Fraction], attempt: int, name: str) -> Fraction:
-    """At, beside or beyond a number that was written, where something may turn over."""
+    """A number at, near or beyond a literal, at which a kink may be."""
     number = choose(constants, attempt, name, "which")
     return abs(choose((number - 1, number, number + 1, 2 * number, number * number, number / 2), attempt, name, "near"))
 
 
 def draw_natural(name: str, attempt: int, least: int, constants: Sequence[Fraction]) -> int:
-    """A natural that is the size of nothing, so that it may be large."""
+    """A natural that is not the size of an axis, so that it may be large."""
     whole_constants = [number for number in constants if number.denominator == 1]
     if whole_constants and attempt > PATTERNED_ATTEMPTS and hashed(attempt, name, "constant") % 3 == 0:
         return max(1, int(near_constant(whole_constants, attempt, name)))
@@ -106,7 +106,7 @@ def draw_natural(name: str, attempt: int, least: int, constants: Sequence[Fracti
 
 
 def index_places(names: Sequence[str], attempt: int, length: int) -> dict[str, int]:
-    """Where indices of one size point: apart, together, and in every way between."""
+    """Values for indices of one size: all different, all equal, and every pattern between."""
     found = {}
     shift = attempt // len(COINCIDENCES)
     for number, name in enumerate(names):
@@ -126,9 +126,9 @@ def draw_array(
     simple: bool = False,
     scale: Fraction = ONE,
 ) -> Any:
-    """Entries that differ as far as they can: 1, 2, 3 and so on where `ordered`, else drawn; all times `array_scale`.
+    """Entries that differ as far as possible: 1, 2, 3, … if `ordered`, else drawn; all times `scale`.
 
-    `simple` ones are easy to follow by hand, and some are the same.
+    `simple`: small entries that are easy to follow by hand, some of them equal.
     """
     total = entry_count(shape)
     if ordered:
@@ -143,7 +143,7 @@ def draw_array(
 
 
 def entry_count(shape: tuple[int, ...]) -> int:
-    """The number of entries; Unevaluable where a point should not be written out."""
+    """The number of entries of an array; Unevaluable if there are too many."""
     total = prod(shape)
     if total > MOST_ENTRIES:
         raise Unevaluable("it has too many entries to try points")
@@ -162,7 +162,7 @@ def filled_array(value: Any, shape: Shape, sizes: Mapping[str, int]) -> Any:
 
 
 def definite_matrix(size: int, draw: random.Random, attempt: int, scale: Fraction = ONE) -> Any:
-    """A symmetric matrix with a triangular square root in whole numbers times `array_scale`, so that roots stay exact."""
+    """A positive definite matrix whose triangular root is whole numbers times `scale`, so that roots stay exact."""
     entry_count((size, size, size))
     low = 0 if attempt == 0 else -2
     lower = [[Fraction(draw.randint(low, 2)) for _ in range(i)] + [Fraction(draw.randint(1, 2))] for i in range(size)]
@@ -174,7 +174,7 @@ def definite_matrix(size: int, draw: random.Random, attempt: int, scale: Fractio
 
 
 def random_map(type: Type, sizes: Mapping[str, int], seed: int) -> Callable[..., Any]:  # noqa: A002
-    """A polynomial of degree three with whole coefficients: a map of which nothing holds that was not declared."""
+    """A cubic polynomial with whole coefficients, as a map without special properties."""
     shape = tuple(whole_size(size, sizes) for size in type.shape)
     total = entry_count(shape)
 
@@ -202,7 +202,7 @@ MOST_CONSTANTS = 6
 
 @dataclass(frozen=True)
 class Point:
-    """Sizes and values by name, and which attempt at a point this was."""
+    """Sizes and values by name, and the number of the attempt."""
 
     sizes: Mapping[str, int]
     values: Mapping[str, Any]
@@ -217,7 +217,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What needs a value before some trees have one."""
+    """What needs a value before the trees have one: names, sizes, free indices; and which points suit them."""
 
     symbols: Mapping[str, Symbol]
     sizes: tuple[str, ...]
@@ -231,7 +231,7 @@ class Vocabulary:
     constants: tuple[Fraction, ...] = ()
 
     def sized(self) -> set[str]:
-        """The names on which the size of something hangs."""
+        """The names on which the size of an axis depends."""
         return {name for text in self.texts for name in names_in(text)}
 
 
@@ -276,7 +276,7 @@ def vocabulary(*trees: Node) -> Vocabulary:
 
 
 def has_kink(node: Node) -> bool:
-    """Whether a node may go on by another rule from some value on: a maximum, an absolute value, a root of a square."""
+    """Whether a node may have a kink: a maximum, an absolute value, a root of a square."""
     if isinstance(node, Call):
         return node.name in KINKS or node.name == "sqrt"
     if isinstance(node, Power) and isinstance(node.exponent, Number):
@@ -285,34 +285,34 @@ def has_kink(node: Node) -> bool:
 
 
 def is_steep(node: Node) -> bool:
-    """Whether a node takes what is large to what has too many digits to compute with."""
+    """Whether a node maps large numbers to numbers with too many digits."""
     if isinstance(node, Call):
         return node.name in ("exp", "softmax")
     return isinstance(node, Power) and not isinstance(node.exponent, Number) and not node.shape
 
 
 def names_outside(*trees: Node) -> frozenset[str]:
-    """The names that stand somewhere outside of expectations, where a random one needs a value."""
+    """The names that occur outside of expectations, where a random one needs a value."""
     found: set[str] = set()
-    waiting = list(trees)
-    while waiting:
-        node = waiting.pop()
+    pending = list(trees)
+    while pending:
+        node = pending.pop()
         if isinstance(node, (Expect, Covariance)):
             continue
         if isinstance(node, Symbol):
             if node.name in found:
                 continue
             found.add(node.name)
-        waiting.extend(parts_of(node))
+        pending.extend(parts_of(node))
     return frozenset(found)
 
 
 def points(
     words: Vocabulary, count: int = 40, *, fixed: Mapping[str, Any] | None = None, positive: bool = False
 ) -> Iterator[Point]:
-    """Points at which the names may be tried, simple ones first; what is `fixed` keeps its value.
+    """Points to try, simple ones first; `fixed` names keep their values.
 
-    A fixed value is a number, nested tuples, or ("as", name) for the value that another name has.
+    A fixed value is a number, nested tuples, or ("as", name) for the value of another name.
     """
     for attempt in range(count):
         try:
@@ -346,7 +346,7 @@ def point(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], positive: b
             shape = tuple(whole_size(size, sizes) for size in symbol.shape)
             first = attempt == 0
             ordered = first and len(shape) == 1 and not vectors
-            # The first point is what a counterexample shows; entries that are all different come with the next.
+            # The first point is shown in counterexamples, so it is simple; the next has entries that are all different.
             simple = len(shape) == 2 and (first or (words.steep and attempt == 1))
             size = array_scale(words, name, attempt)
             values[name] = draw_array(shape, draw, ordered=ordered, positive=first, simple=simple, scale=size)
@@ -370,7 +370,7 @@ def point(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], positive: b
 
 
 def array_scale(words: Vocabulary, name: str, attempt: int) -> Fraction:
-    """What the entries of an array are multiplied by, so that some are small and some as large as what is written."""
+    """A factor for the entries of an array, so that some are small and some as large as the literals."""
     if words.steep and attempt > 1:
         return choose(SMALL_SCALES, attempt, name, "scale")
     if not words.kinked or attempt <= PATTERNED_ATTEMPTS:
@@ -379,7 +379,7 @@ def array_scale(words: Vocabulary, name: str, attempt: int) -> Fraction:
 
 
 def with_defined_sizes(words: Vocabulary, found: Point) -> Point:
-    """The point with the sizes that are defined by others; Undefined where a definition leaves its domain."""
+    """The point with the sizes that others define; Undefined if a definition leaves its domain."""
     sizes = dict(found.sizes)
     for name, symbol in words.symbols.items():
         kind = symbol.type.kind
@@ -398,7 +398,7 @@ def with_defined_sizes(words: Vocabulary, found: Point) -> Point:
 
 
 def draw_sizes(words: Vocabulary, attempt: int, fixed: Mapping[str, Any]) -> dict[str, int]:
-    """Sizes for an attempt, different for different names except where that is what is tried."""
+    """Sizes for an attempt, different for different names except when equal sizes are tried."""
     count = len(words.sizes)
     base = [words.least + k for k in range(count)]
     turn = attempt % 5
@@ -435,7 +435,7 @@ def _whole_value(value: Any, sizes: Mapping[str, int], name: str) -> int:
 
 
 def _divide_evenly(words: Vocabulary, sizes: dict[str, int], fixed: Mapping[str, Any]) -> None:
-    """Where a size is a quotient, its first name is made a multiple of what it is divided by."""
+    """Make the first name of a size that is a quotient a multiple of the denominator."""
     for _ in range(3):
         for text in words.texts:
             inside = names_in(text)
@@ -451,42 +451,42 @@ STEADY_GAP, SHRUNK_DIGITS, SPARE_DIGITS = Decimal("1e-6"), 40, 20
 
 
 def agree_at(place: Point, gold: Node, answer: Node) -> bool | None:
-    """Whether both have the same value at a point; None where the digits leave it open.
+    """Whether both have the same value at a point; None if the precision does not decide.
 
-    What shrinks with more digits is what rounding left; what stays is a difference. There are digits enough where they
-    go well below the smallest number that was met, and from the largest down to well below 1.
+    A gap that shrinks with more digits is rounding; one that stays is a difference. The precision must cover the
+    largest and the smallest number of the computation.
     """
     precision = DIGITS
     try:
-        pairs, error, met = values_of_both(place, gold, answer, precision)
+        pairs, error, reached = values_of_both(place, gold, answer, precision)
     except TooNear:
         precision = 8 * DIGITS
-        pairs, error, met = values_of_both(place, gold, answer, precision)
+        pairs, error, reached = values_of_both(place, gold, answer, precision)
     if error > ROUGH_ERROR:
         return roughly_agree(pairs, error)
     if all(isinstance(a, Fraction) and isinstance(b, Fraction) for a, b in pairs):
         return all(a == b for a, b in pairs)
     gaps = differences(pairs, precision)
-    while any(gaps) or met + SPARE_DIGITS > precision:
-        precision = 2 * precision if any(gaps) else max(2 * precision, met + DIGITS)
+    while any(gaps) or reached + SPARE_DIGITS > precision:
+        precision = 2 * precision if any(gaps) else max(2 * precision, reached + DIGITS)
         if precision > FINEST:
             return None
-        pairs, _, met = values_of_both(place, gold, answer, precision)
+        pairs, _, reached = values_of_both(place, gold, answer, precision)
         finer = differences(pairs, precision)
         with digits(DIGITS):
-            said = [gap_vanishes(before, after) for before, after in zip(gaps, finer, strict=True)]
-        if False in said:
+            vanished = [gap_vanishes(before, after) for before, after in zip(gaps, finer, strict=True)]
+        if False in vanished:
             return False
-        gaps = [Decimal(0) if vanished else gap for gap, vanished in zip(finer, said, strict=True)]
+        gaps = [Decimal(0) if gone else gap for gap, gone in zip(finer, vanished, strict=True)]
     return True
 
 
 def values_of_both(
     place: Point, gold: Node, answer: Node, precision: int
 ) -> tuple[list[tuple[PlainNumber, PlainNumber]], Decimal, int]:
-    with extent() as met:
+    with extent() as reached:
         (first, rough), (second, rougher) = place.with_error(gold, precision), place.with_error(answer, precision)
-    return list(zip(plain_entries(first), plain_entries(second), strict=True)), max(rough, rougher), met[0]
+    return list(zip(plain_entries(first), plain_entries(second), strict=True)), max(rough, rougher), reached[0]
 
 
 def differences(pairs: list[tuple[PlainNumber, PlainNumber]], precision: int) -> list[Decimal]:
@@ -495,14 +495,14 @@ def differences(pairs: list[tuple[PlainNumber, PlainNumber]], precision: int) ->
 
 
 def gap_vanishes(before: Decimal, after: Decimal) -> bool | None:
-    """Whether a difference vanishes with more digits (True), stays (False), or neither as far as can be seen."""
+    """Whether a gap vanishes with more digits (True), stays (False), or neither (None)."""
     if not after or after <= before.scaleb(-SHRUNK_DIGITS):
         return True
     return False if abs(before - after) <= STEADY_GAP * after else None
 
 
 def roughly_agree(pairs: list[tuple[PlainNumber, PlainNumber]], error: Decimal) -> bool | None:
-    """Whether numbers that are only known up to an error agree, differ clearly, or neither."""
+    """Whether numbers with an error agree (True), differ clearly (False), or neither (None)."""
     with digits(DIGITS):
         gap = max(relative_gap(a, b) for a, b in pairs)
         if gap <= max(10 * error, ROUGH_ERROR) and error < Decimal("1e-6"):

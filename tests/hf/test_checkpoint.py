@@ -1,0 +1,147 @@
+"""`qkv.hf.load`: a local checkpoint or one clear sentence."""
+
+import json
+import pickle
+import shutil
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from small_checkpoint import write
+from transformers import AutoModelForCausalLM
+
+from qkv.errors import QkvError
+from qkv.hf.checkpoint import load
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("checkpoints") / "whole")
+
+
+@pytest.fixture
+def copy(checkpoint, tmp_path):
+    return shutil.copytree(checkpoint, tmp_path / "copy")
+
+
+def refused(path, *words):
+    with pytest.raises(QkvError) as caught:
+        load(path)
+    text = str(caught.value)
+    assert "\n" not in text
+    for word in words:
+        assert word in text
+    return text
+
+
+def test_it_is_the_model_of_transformers_on_qkv(checkpoint):
+    model, tokenizer = load(checkpoint)
+    assert model.config._attn_implementation == "qkv"
+    assert not model.training
+    ids = tokenizer(["one two three", "four five six"], return_tensors="pt")["input_ids"]
+    eager = AutoModelForCausalLM.from_pretrained(checkpoint, attn_implementation="eager")
+    with torch.no_grad():
+        assert torch.allclose(model(ids).logits, eager(ids).logits, atol=2e-5)
+
+
+def test_another_dtype_and_another_implementation(checkpoint):
+    assert load(checkpoint, dtype=torch.bfloat16).model.dtype is torch.bfloat16
+    assert load(checkpoint, implementation="sdpa").model.config._attn_implementation == "sdpa"
+
+
+def test_a_path_that_is_not_there(tmp_path):
+    refused(tmp_path / "nowhere", "does not exist")
+    refused("organisation/model-on-a-hub", "does not exist", "fetches nothing")
+
+
+def test_pickles_are_refused(copy):
+    (copy / "model.safetensors").unlink()
+    (copy / "pytorch_model.bin").write_bytes(pickle.dumps({"a": 1}))
+    refused(copy, "pickle")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.gguf"])
+def test_a_pickle_in_disguise_is_not_unpickled(copy, tmp_path, name):
+    class Trap:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "sprung"), "w"))
+
+    if name.endswith("gguf"):
+        for path in copy.iterdir():
+            path.unlink()
+    (copy / name).write_bytes(pickle.dumps(Trap()))
+    refused(copy, name)
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("part", [0.0, 0.01, 0.5, 0.99])
+def test_truncated_weights(copy, part):
+    path = copy / "model.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data[: int(part * len(data))])
+    refused(copy, "model.safetensors")
+
+
+def test_weights_of_another_model(copy, tmp_path):
+    other = write(tmp_path / "other", intermediate_size=56)
+    shutil.copy(other / "model.safetensors", copy / "model.safetensors")
+    refused(copy)
+
+
+def test_weights_that_are_missing(copy):
+    config = json.loads((copy / "config.json").read_text())
+    config["num_hidden_layers"] = 3
+    (copy / "config.json").write_text(json.dumps(config))
+    refused(copy, "missing")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"model_type": "no_such_model"}', '{"model_type": 7}'])
+def test_a_config_that_is_none(copy, text):
+    (copy / "config.json").write_text(text)
+    refused(copy)
+
+
+def test_a_missing_tokenizer(copy):
+    for path in copy.glob("tokenizer*"):
+        path.unlink()
+    refused(copy, "tokenizer")
+
+
+def test_a_model_that_qkv_cannot_serve(tmp_path, copy):
+    from transformers import GPTJConfig, GPTJForCausalLM
+
+    config = GPTJConfig(n_embd=16, n_head=2, n_layer=1, rotary_dim=4, vocab_size=20, n_positions=32)
+    GPTJForCausalLM(config).save_pretrained(tmp_path / "gptj")
+    for path in copy.glob("tokenizer*"):
+        shutil.copy(path, tmp_path / "gptj")
+    refused(tmp_path / "gptj", "GPTJForCausalLM")
+
+
+def test_several_gguf_files(tmp_path):
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / name).write_bytes(b"GGUF")
+    refused(tmp_path, "2 GGUF files", "a.gguf")
+
+
+def test_a_folder_with_nothing(tmp_path):
+    refused(tmp_path, "config.json")
+
+
+def test_a_gguf_file_of_more_layers_than_tensors_is_refused_at_once(tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
+    for add, size in (
+        (writer.add_block_count, 900),
+        (writer.add_context_length, 64),
+        (writer.add_embedding_length, 24),
+        (writer.add_feed_forward_length, 40),
+        (writer.add_head_count, 4),
+        (writer.add_head_count_kv, 2),
+    ):
+        add(size)
+    writer.add_tensor("output_norm.weight", np.ones(24, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    refused(tmp_path / "model.gguf", "900 layers and 1 tensors")

@@ -1,0 +1,266 @@
+"""The cache that ranks hold together: beside a plain list through everything that can happen to it."""
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+import qkv
+from decode_cases import tokens
+from decode_reference import STORAGE, Plain, page_bytes, same_bits
+from qkv.cache.pages import PAGE
+from qkv.parallel.transfer import TRAFFIC
+from ranks import RankPool
+
+RANKS = (1, 2, 3, 4)
+HEADS, WIDTHS = (6, 2), (5, 7)
+
+
+def walk(seed: int, steps: int, batch: int, window: int | None) -> list[tuple[str, Any]]:
+    """What happens to a cache, drawn by lot; always something that it can do."""
+    lot = random.Random(seed)
+    lengths, done = [0] * batch, []
+    for step in range(steps):
+        kind = lot.choice(["decode"] * 5 + ["append", "ragged", "crop", "reorder", "fork", "reset"][: 6 - (step < 3)])
+        n = lot.choice((1, 1, 2, 3, 7, 40))
+        if kind in ("decode", "append"):
+            lengths = [length + n for length in lengths]
+            done.append((kind, {"n": n, "seed": seed * 100 + step}))
+        elif kind == "ragged":
+            counts = [lot.randint(0, n) for _ in lengths]
+            lengths = [length + count for length, count in zip(lengths, counts, strict=True)]
+            given = {"lengths": counts, "padding": lot.choice(("left", "right"))}
+            done.append(("decode", {"n": n, "seed": seed * 100 + step, **given}))
+        elif kind == "crop":
+            n = lot.randint(0, max(lengths)) if window is None else 0
+            lengths = [min(length, n) for length in lengths]
+            done.append((kind, n))
+        elif kind == "reorder":
+            index = [lot.randrange(len(lengths)) for _ in range(lot.randint(1, 4))]
+            lengths = [lengths[row] for row in index]
+            done.append((kind, index))
+        else:
+            lengths = [0] * len(lengths) if kind == "reset" else lengths
+            done.append((kind, None))
+    return done
+
+
+def run(cache: Any, done: list[tuple[str, Any]], decode: Any) -> list[Any]:
+    found, forked = [], []
+    for kind, what in done:
+        if kind in ("decode", "append"):
+            n, seed, options = what["n"], what["seed"], {k: v for k, v in what.items() if k not in ("n", "seed")}
+            new = tokens(n, batch=cache.batch, heads=HEADS, widths=WIDTHS, dtype=torch.float32, seed=seed)
+            found.append(cache.append(*new[1:], **options) if kind == "append" else decode(cache, *new, **options))
+        elif kind == "fork":
+            forked.append(cache)
+            cache = cache.fork()
+        elif kind == "reset":
+            cache.reset()
+        else:
+            getattr(cache, kind)(what)
+        if kind != "decode":
+            found.append(None)
+    # What went on with a fork has not touched what it came from.
+    for old in forked:
+        new = tokens(2, batch=old.batch, heads=HEADS, widths=WIDTHS, dtype=torch.float32, seed=17)
+        found.append(decode(old, *new))
+    return found
+
+
+def walking(mesh, walks):
+    answers = []
+    for done, batch, options in walks:
+        cache = qkv.parallel.KVCache(batch, HEADS[1], WIDTHS[0], value_width=WIDTHS[1], mesh=mesh, **options)
+
+        def decode(cache, query, key, value, **options):
+            before = TRAFFIC["data messages"], TRAFFIC["agreement messages"]
+            out = qkv.parallel.decode(query, key, value, cache, **options)
+            sent = mesh.size() - 1
+            assert (TRAFFIC["data messages"], TRAFFIC["agreement messages"]) == (before[0] + sent, before[1] + sent)
+            return out, cache.lengths.tolist(), cache._local.lengths.tolist()
+
+        sent = TRAFFIC.copy()
+        cache.fork().reset()
+        assert sent == TRAFFIC
+        answers.append(run(cache, done, decode))
+    return answers
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_equals_a_plain_list(pool: RankPool, ranks: int) -> None:
+    walks = []
+    for seed, storage in enumerate(STORAGE * 2):
+        window = (None, None, None, 11)[(seed + ranks) % 4]
+        walks.append((walk(10 * seed + ranks, 14, 2, window), 2, {"dtype": storage, "window": window}))
+    found = pool.run(walking, ranks, walks=walks)
+    for (done, batch, options), *each in zip(walks, *found, strict=True):
+        plain = Plain(batch, HEADS[1], *WIDTHS, options["dtype"], options["window"])
+        wanted = run(plain, done, lambda cache, *new, **given: (cache.decode(*new, **given), cache.lengths))
+        for want, *got in zip(wanted, *each, strict=True):
+            if not isinstance(want, tuple):
+                continue
+            expected, lengths = want
+            expected.check(got[0][0])
+            for out, whole, _ in got:
+                same_bits(out, got[0][0], "another rank")
+                assert whole == lengths
+            # Every token is somewhere, and no rank has two more than another.
+            held = torch.tensor([own for *_, own in got])
+            assert held.sum(0).tolist() == lengths
+            assert bool((held.amax(0) - held.amin(0) <= 1).all())
+
+
+def filling(mesh, count, options):
+    cache = qkv.parallel.KVCache(3, 2, 5, mesh=mesh, value_width=7, **options)
+    empty = cache.nbytes
+    x = torch.randn(3, 2, 1, 7)
+    cache.append(x[..., :5].expand(3, 2, count, 5), x.expand(3, 2, count, 7))
+    return empty, cache.nbytes, cache.length, cache.capacity, cache.window, repr(cache)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_bytes_are_a_ranks_own(pool: RankPool, ranks: int) -> None:
+    page = page_bytes(2, 5, 7, torch.float16)
+    count = 6 * PAGE * ranks
+    for empty, full, length, *_ in pool.run(filling, ranks, count=count, options={"dtype": torch.float16}):
+        assert (empty, full, length) == (0, 3 * 6 * page, count)
+    # Capacity is that of a row on all ranks together, and set aside at once.
+    options = {"dtype": torch.float16, "capacity": count}
+    for empty, full, _, capacity, _, text in pool.run(filling, ranks, count=count, options=options):
+        assert (empty, full, capacity) == (3 * 6 * page, 3 * 6 * page, count)
+        assert f"{count} tokens over {ranks} ranks" in text
+        assert f"capacity={count}" in text
+    # A ring holds a window of the whole: each rank a part of it, and a page that is half behind.
+    options = {"dtype": torch.float16, "window": 2 * PAGE * ranks}
+    for _, full, length, _, window, _ in pool.run(filling, ranks, count=count, options=options):
+        assert 3 * 2 * page <= full <= 3 * 3 * page
+        assert (length, window) == (count, 2 * PAGE * ranks)
+
+
+def cropping(mesh, count, window):
+    """The least length that a ring can go back to, and whether what it then sees is right."""
+    cache = qkv.parallel.KVCache(1, 2, 5, mesh=mesh, window=window)
+    key, text = torch.randn(1, 2, count + 1, 5), ""
+    cache.append(key[:, :, :-1], key[:, :, :-1])
+    for n in range(1, count):
+        again = cache.fork()
+        try:
+            again.crop(n)
+        except qkv.errors.OptionError as error:
+            text = str(error)
+            assert again.length == count
+            continue
+        new = key[:, :, n : n + 1]
+        out = qkv.parallel.decode(new, new, new, again)
+        seen = key[:, :, max(0, n + 1 - window) : n + 1]
+        torch.testing.assert_close(out, qkv.attention(new, seen, seen), rtol=1e-5, atol=1e-5)
+        again.crop(0)
+        assert again.length == 0
+        return n, text
+    raise AssertionError("nothing to go back to")
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_ring_goes_back_as_far_as_every_rank_can(pool: RankPool, ranks: int) -> None:
+    count, window = 5 * PAGE * ranks + 61, PAGE + 3
+    found = pool.run(cropping, ranks, count=count, window=window)
+    assert len(set(found)) == 1
+    n, text = found[0]
+    assert f"at least {n}, or 0" in text
+    assert count - n > PAGE * (ranks - 1)
+
+
+def refusing(mesh):
+    cache = qkv.parallel.KVCache(2, 3, 5, mesh=mesh, capacity=7)
+    x = torch.randn(2, 3, 5, 5)
+    cache.append(x, x)
+    with pytest.raises(qkv.errors.ShapeError, match="capacity, over all ranks"):
+        cache.append(x, x)
+    with pytest.raises(qkv.errors.ShapeError, match="one for each row"):
+        cache.append(x, x, lengths=[1])
+    with pytest.raises(qkv.errors.DtypeError, match="as the cache was given before"):
+        cache.append(x.double(), x.double())
+    with pytest.raises(qkv.errors.OptionError, match="at most 5"):
+        cache.crop(6)
+    with pytest.raises(qkv.errors.OptionError, match="a row of the cache"):
+        cache.reorder([2])
+    with pytest.raises(qkv.errors.OptionTypeError, match="no pickles"):
+        cache.__reduce__()
+    wrong: list[dict[str, Any]] = [{"window": 0}, {"capacity": -1}, {"axis": "rows"}, {"mesh": None}]
+    for options in wrong:
+        with pytest.raises(qkv.errors.OptionError, match=next(iter(options))):
+            qkv.parallel.KVCache(2, 3, 5, **({"mesh": mesh} | options))
+    assert cache.lengths.tolist() == [5, 5]
+    cache.reset()
+    cache.append(x.double(), x.double(), lengths=[2, 5], padding="left")
+    return cache.lengths.tolist(), cache._local.lengths.tolist()
+
+
+def test_refusals_leave_it_as_it_was(pool: RankPool) -> None:
+    assert pool.run(refusing, 3) == [([2, 5], [1, 2]), ([2, 5], [1, 2]), ([2, 5], [0, 1])]
+
+
+def treated(cache: Any, what: str, key: Any, value: Any) -> Any:
+    """A cache of 11 tokens a row, whatever was done to it."""
+    if what == "chunks":
+        for a, b in ((0, 2), (2, 7), (7, 11)):
+            cache.append(key[:, :, a:b], value[:, :, a:b])
+        return cache
+    cache.append(key, value.roll(1, 0) if what == "append" else value)
+    if what == "crop":
+        cache.crop(9)
+        cache.append(key[:, :, 9:], value[:, :, 9:])
+    elif what == "crop back":
+        cache.append(value[..., :5], value)
+        cache.crop(11)
+    elif what == "reorder":
+        cache.reorder([1, 0])
+    elif what == "reset":
+        cache.reset()
+        cache.append(key, value)
+    elif what == "fork":
+        # Two branches, on each of which the ranks agree; and then they are not on the same one.
+        cache.crop(10)
+    return cache
+
+
+def astray(mesh, whats):
+    """What decode says when rank 1's cache was treated differently; None: nothing."""
+    found = []
+    query, key, value = tokens(11, batch=2, heads=HEADS, widths=WIDTHS, dtype=torch.float32, seed=3)
+    new = query[:, :, :1], key[:, :, :1], value[:, :, :1]
+    odd = mesh.get_local_rank() == 1
+    for what in whats:
+        cache = qkv.parallel.KVCache(2, HEADS[1], WIDTHS[0], value_width=WIDTHS[1], mesh=mesh)
+        cache = treated(cache, what if odd or what == "fork" else "", key, value)
+        if what == "fork":
+            other = cache.fork()
+            qkv.parallel.decode(*new, cache)
+            qkv.parallel.decode(-new[0], -new[1], -new[2], other)
+            cache = other if odd else cache
+        try:
+            qkv.parallel.decode(*new, cache)
+            found.append(None)
+        except qkv.errors.Disagreement as error:
+            found.append(str(error))
+            assert cache.length == 11
+            cache.reset()
+            cache.append(key, value)
+            qkv.parallel.decode(*new, cache)
+    return found
+
+
+def test_memories_that_were_treated_differently_are_told(pool: RankPool) -> None:
+    said = {
+        "append": "the cache's past: other on rank 1 than on rank 0. Hint: every rank has to append the same tokens",
+        "reorder": "the cache's past: nothing on ranks 0, 2, reorder([1, 0]) #",
+        "crop": "the cache's past: nothing on ranks 0, 2, crop(9) #",
+        "fork": "the cache's past: decode #",
+        "reset": None, "chunks": None, "crop back": None,
+    }  # fmt: skip
+    for found in pool.run(astray, 3, whats=list(said)):
+        for (what, wanted), text in zip(said.items(), found, strict=True):
+            assert (text is None) == (wanted is None), f"{what}: {text}"
+            assert wanted is None or wanted in text, what

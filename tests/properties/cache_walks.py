@@ -1,0 +1,200 @@
+"""Walks over a KVCache and its forks, each beside a plain list, for a few tests and for campaigns/caches.py.
+
+Every rule that did its work is counted: one that had nothing to do, or no room to do it, is not.
+"""
+
+from collections import Counter
+from math import inf, nan
+
+import torch
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import qkv
+from decode_cases import MASKS, SIMILARITIES, Scene, make_bias, make_mask, make_similarity, tokens
+from decode_reference import PAGE, QUERIES, STORAGE, Plain, holds, page_bytes, untouched
+from qkv import errors
+
+# One token mostly; now and then enough to fill a page to its last slot, or beyond.
+COUNTS = st.sampled_from((1, 1, 1, 2, 3, 5, 0, 29, 61, 63, 64, 65, 70))
+SEEDS = st.integers(0, 999)
+MOST = 400
+# How often each rule did its work in this process.
+DONE: Counter[str] = Counter()
+
+
+class Caches(RuleBasedStateMachine):
+    """Up to four caches, forks of one another, each beside its plain list."""
+
+    @initialize(
+        storage=st.sampled_from(STORAGE),
+        dtype=st.sampled_from((*QUERIES, torch.float32)),
+        batch=st.integers(1, 3),
+        heads=st.sampled_from(((1, 1), (2, 2), (4, 2), (3, 1), (6, 2))),
+        widths=st.sampled_from(((1, 1), (3, 2), (5, 7), (8, 16), (17, 3))),
+        window=st.sampled_from((None, None, 1, 3, 40, 64, 70)),
+        capacity=st.sampled_from((None, None, None, 130)),
+    )
+    def begin(self, storage, dtype, batch, heads, widths, window, capacity):
+        self.dtype, self.heads, self.widths, self.capacity = dtype, heads, widths, capacity
+        cache = qkv.KVCache(
+            batch, heads[1], widths[0], value_width=widths[1], window=window, capacity=capacity, dtype=storage
+        )
+        self.pairs = [(cache, Plain.beside(cache))]
+
+    def take(self, which):
+        return self.pairs[which % len(self.pairs)]
+
+    def fresh(self, n, seed, batch):
+        return tokens(n, batch=batch, heads=self.heads, widths=self.widths, dtype=self.dtype, seed=seed)
+
+    def ragged(self, n, seed, batch, padding):
+        """Options for the call, and its tensors with NaN and infinity wherever a token does not count."""
+        tensors = [tensor.clone() for tensor in self.fresh(n, seed, batch)]
+        if padding is None:
+            return tensors, tensors, {}
+        generator = torch.Generator().manual_seed(seed)
+        lengths = torch.randint(0, n + 1, (batch,), generator=generator)
+        dirty = [tensor.clone() for tensor in tensors]
+        for b, count in enumerate(lengths.tolist()):
+            gone = slice(0, n - count) if padding == "left" else slice(count, n)
+            for tensor, bad in zip(dirty, (nan, inf, nan), strict=True):
+                tensor[b, :, gone] = bad
+        return tensors, dirty, {"lengths": lengths, "padding": padding}
+
+    def fits(self, plain, n, options):
+        counts = options["lengths"].tolist() if options else [n] * plain.batch
+        longest = max(have + more for have, more in zip(plain.lengths, counts, strict=True))
+        return (self.capacity is None or longest <= self.capacity) and longest <= MOST, longest
+
+    @rule(which=st.integers(0, 3), n=COUNTS, seed=SEEDS, padding=st.sampled_from((None, None, "left", "right")))
+    def append(self, which, n, seed, padding):
+        cache, plain = self.take(which)
+        tensors, dirty, options = self.ragged(n, seed, plain.batch, padding)
+        fits, longest = self.fits(plain, n, options)
+        if fits:
+            plain.append(*tensors[1:], **options)
+            cache.append(*dirty[1:], **options)
+            DONE["append"] += 1
+        elif self.capacity is not None and longest > self.capacity:
+            with untouched(cache):
+                try:
+                    cache.append(*dirty[1:], **options)
+                except errors.QkvError:
+                    DONE["append beyond the capacity"] += 1
+                    return
+                raise AssertionError("a row went beyond the capacity")
+
+    @rule(
+        which=st.integers(0, 3),
+        n=COUNTS,
+        seed=SEEDS,
+        padding=st.sampled_from((None, None, None, "left", "right")),
+        mask=st.sampled_from((*MASKS, *["none"] * len(MASKS))),
+        similarity=st.sampled_from((*SIMILARITIES, "default")),
+        bias=st.sampled_from((None, None, None, "full", "keys", "new queries")),
+    )
+    def decode(self, which, n, seed, padding, mask, similarity, bias):
+        cache, plain = self.take(which)
+        tensors, dirty, options = self.ragged(n, seed, plain.batch, padding)
+        fits, total = self.fits(plain, n, options)
+        if not fits:
+            return
+        if n == total and (padding or any(plain.lengths)) and mask.startswith(("dense", "segments")):
+            # A query axis of this size could be the whole sequence's or the new queries'.
+            mask = "none"
+        scene = Scene(plain.batch, self.heads[0], n, total, seed)
+        built, keep = make_mask(mask, scene) if n and total else (None, None)
+        kind = make_similarity(similarity, self.heads[0], self.dtype)
+        added = None
+        if bias is not None and n and total and similarity != "argmax":
+            added = make_bias(bias, scene, self.dtype)
+        expected = plain.decode(*tensors, similarity=kind, keep=keep, bias=added, **options)
+        found = qkv.decode(*dirty, cache, similarity=kind, mask=built, bias=added, **options)
+        expected.check(found)
+        DONE["decode"] += 1
+
+    @rule(which=st.integers(0, 3), seed=SEEDS, times=st.integers(1, 9))
+    def steps(self, which, seed, times):
+        """One token after the other, as a model decodes: the second knows what the first has checked."""
+        cache, plain = self.take(which)
+        for t in range(times):
+            if not self.fits(plain, 1, {})[0]:
+                return
+            tensors = self.fresh(1, seed + t, plain.batch)
+            plain.decode(*tensors).check(qkv.decode(*tensors, cache))
+            DONE["step"] += 1
+
+    @rule(which=st.integers(0, 3), share=st.floats(0, 1))
+    def crop(self, which, share):
+        cache, plain = self.take(which)
+        n = round(share * plain.length)
+        if plain.window is not None and any(length > n for length in plain.lengths):
+            # Not every token of a ring is still there: exact or refused.
+            try:
+                cache.crop(n)
+            except errors.QkvError:
+                DONE["crop that a ring refuses"] += 1
+                return
+        else:
+            cache.crop(n)
+        plain.crop(n)
+        DONE["crop"] += 1
+
+    @rule(which=st.integers(0, 3), n=COUNTS, seed=SEEDS)
+    def poison_and_crop(self, which, n, seed):
+        """Tokens full of NaN, written and taken back."""
+        cache, plain = self.take(which)
+        fits, _ = self.fits(plain, n, {})
+        if not fits or len(set(plain.lengths)) > 1 or plain.window is not None:
+            return
+        cache.append(*(torch.full_like(tensor, nan) for tensor in self.fresh(n, seed, plain.batch)[1:]))
+        cache.crop(plain.length)
+        DONE["poison and crop"] += 1
+
+    @rule(which=st.integers(0, 3), index=st.lists(st.integers(0, 99), min_size=1, max_size=4), tensor=st.booleans())
+    def reorder(self, which, index, tensor):
+        cache, plain = self.take(which)
+        index = [i % plain.batch for i in index]
+        cache.reorder(torch.tensor(index) if tensor else index)
+        plain.reorder(index)
+        DONE["reorder"] += 1
+
+    @rule(which=st.integers(0, 3))
+    def fork(self, which):
+        cache, plain = self.take(which)
+        if len(self.pairs) < 4:
+            self.pairs.append((cache.fork(), plain.fork()))
+            DONE["fork"] += 1
+
+    @precondition(lambda self: len(self.pairs) > 2)
+    @rule(which=st.integers(0, 3))
+    def drop(self, which):
+        self.pairs.pop(which % len(self.pairs))
+        DONE["drop"] += 1
+
+    @precondition(lambda self: max(plain.length for _, plain in self.pairs) > PAGE)
+    @rule(which=st.integers(0, 3))
+    def reset(self, which):
+        cache, plain = self.take(which)
+        cache.reset()
+        plain.reset()
+        DONE["reset"] += 1
+
+    @rule(which=st.integers(0, 3))
+    def look(self, which):
+        holds(*self.take(which))
+        DONE["look"] += 1
+
+    @invariant()
+    def lengths_agree(self):
+        for cache, plain in getattr(self, "pairs", ()):
+            assert cache.lengths.tolist() == plain.lengths
+            assert cache.length == plain.length
+            assert cache.batch == plain.batch
+            one = page_bytes(cache.heads, cache.width, cache.value_width, cache.dtype)
+            assert cache.nbytes % one == 0
+
+    def teardown(self):
+        for cache, plain in getattr(self, "pairs", ()):
+            holds(cache, plain)
