@@ -94,7 +94,7 @@ def filled(model: Any, name: str, batch: int, padding: int) -> Contestant:
         for layer in cache.layers:
             layer.lazy_initialization(key, value)
             layer.cache.append(key, value, visible.sum(1), padding="left")
-            layer.remember(PAST, visible if padding else None, visible if padding else None, False)
+            layer.record_append(PAST, visible if padding else None, visible if padding else None, False)
         return Contestant("qkv", cache)
     implementation, static = PEERS[name]
     cache = StaticCache(model.config, max_cache_len=PAST + ROOM) if static else DynamicCache(config=model.config)

@@ -1,7 +1,8 @@
-"""The same inputs give the same bits: 250 repeats of every call with 1, 2 and 4 threads, as far as each backend promises.
+"""The same inputs give the same bits: 250 repeats of every call with 1, 2 and 4 threads, as each backend promises.
 
-Repeats lie differently in memory, and where the backend keeps batch companions, stand beside other numbers. A cell is a
-backend, a similarity and a dtype; or a cache's storage, a similarity and a dtype; each batch takes the next few cells.
+Repeats have other layouts in memory and, where the backend promises the same bits in any batch, other rows in the
+batch. A cell is a backend, a similarity and a dtype, or a cache's storage, a similarity and a dtype; each batch takes
+the next few cells.
 """
 
 from __future__ import annotations
@@ -134,12 +135,12 @@ def _drawn_call(cell: Cell, draw: random.Random) -> CallCase:
 
 
 def _of_form(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
-    call, keeps, tally = _drawn_call(cell, draw), BACKENDS[cell.where].keeps, Counter()
+    call, keeps, tally = _drawn_call(cell, draw), BACKENDS[cell.where].same_bits_across, Counter()
     plain: dict[str, Any] = {**call.kwargs, **{name: call.kwargs[name].contiguous() for name in NAMES}}
     asked = {"backend": cell.where, "return_lse": call.kind == "softmax"}
     wanted: tuple[Tensor, ...] = ()
     slopes: dict[str, Tensor] = {}
-    with_slopes = cell.where in ("reference", "sdpa", "linear") and call.kind != "argmax"
+    with_slopes = cell.where in ("reference", "sdpa", "blockwise", "linear") and call.kind != "argmax"
     for threads in THREADS:
         torch.set_num_threads(threads)
         if not wanted or "threads" not in keeps:
@@ -150,7 +151,7 @@ def _of_form(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
             layout, what = names[repeat % len(names)], f"{cell}, {call!r}, {threads} threads, repeat {repeat}"
             room = torch.empty(draw.randrange(1, 4096))  # so that what is allocated lies elsewhere
             given = {**plain, **{name: LAYOUTS[layout](plain[name]) for name in NAMES}}
-            beside = "batch companions" in keeps and call.dims > 2 and call.batch > 1 and repeat % 3 == 0
+            beside = "batch" in keeps and call.dims > 2 and call.batch > 1 and repeat % 3 == 0
             if beside:
                 given |= {name: _among_others(given[name], repeat) for name in NAMES}
             found = _parts(qkv.attention(**given, **asked))
@@ -287,7 +288,7 @@ def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 CAMPAIGN = Campaign(
-    about="250 repeats of calls with 1, 2 and 4 threads, in other layouts and beside other numbers: the same bits",
+    about="calls repeated 250 times with 1, 2 and 4 threads, in other layouts and batches: the same bits",
     unit="repeats",
     goal=160_000,  # every cell once
     batch=10 * REPEATS * len(THREADS),

@@ -14,11 +14,9 @@ import torch
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from . import references  # noqa: F401  the walks are in tests/
-from .campaign import Batch, Campaign
+from tests.helpers import cache_walks, state_walks
 
-import cache_walks  # isort: skip
-import state_walks  # isort: skip
+from .campaign import Batch, Campaign
 
 WALK = 50  # steps at most
 MACHINES = {"KVCache": cache_walks, "LinearState": state_walks}
@@ -64,7 +62,7 @@ def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 CAMPAIGN = Campaign(
-    about="steps of random walks over caches and their forks, each compared with a plain list",
+    about="random operations on caches and their forks, each compared with a plain list",
     unit="steps",
     goal=50_000,
     batch=2_000,

@@ -14,13 +14,12 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from . import references  # noqa: F401  the properties are in tests/
-from .campaign import Batch, Campaign
-
-import call_properties as properties  # isort: skip
 from qkv.testing import CallCase
 from qkv.testing.contract import Check, checks
 from qkv.testing.strategies import calls
+from tests.helpers import call_properties as properties
+
+from .campaign import Batch, Campaign
 
 # Out of ten calls: what each property gets. Promises take three times as long as the others.
 SHARES = {"agreement": 4, "auto": 2, "weights": 1, "promises": 3}

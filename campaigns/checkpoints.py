@@ -211,7 +211,7 @@ def run(seed: int, count: int) -> Batch:
 _told_once: list[bool] = []
 
 CAMPAIGN = Campaign(
-    about="what is loaded says what its file says, and every other file is refused; nothing is run, written or taken",
+    about="a valid file loads with its contents, others are refused, in bounded memory; nothing is run or written",
     unit="files",
     goal=1_000_000,
     batch=20_000,

@@ -32,7 +32,7 @@ def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 CAMPAIGN = Campaign(
-    about="calls of scaled_dot_product_attention, forward and backward, each compared with torch's own in float64",
+    about="calls of scaled_dot_product_attention, forward and backward, compared with torch's in float64",
     unit="calls",
     goal=50_000,
     batch=2_500,

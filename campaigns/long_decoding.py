@@ -20,11 +20,9 @@ from torch import Tensor
 import qkv
 from qkv.backends import BACKENDS
 from qkv.testing import ulp
+from tests.helpers import decode_reference
 
-from . import references  # noqa: F401  the plain memory is in tests/
 from .campaign import Batch, Campaign
-
-import decode_reference  # isort: skip
 
 TOKENS = 200_000
 HEADS, KV_HEADS, WIDTH = 4, 2, 16
@@ -158,7 +156,7 @@ def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 CAMPAIGN = Campaign(
-    about="200,000 tokens decoded with each of six caches: flat in memory, and as right as at the start",
+    about="200,000 tokens decoded with each of six caches: memory stays flat, errors within the bound",
     unit="tokens",
     goal=len(MEMORIES) * TOKENS,
     batch=TOKENS,

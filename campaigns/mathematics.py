@@ -75,7 +75,7 @@ def run(seed: int, count: int) -> Batch:
 
 
 CAMPAIGN = Campaign(
-    about="parse returns a typed tree or raises Unreadable or IllTyped with a place in the text; compare a verdict",
+    about="parse returns a typed tree or an error with a place in the text; compare returns a verdict",
     unit="texts",
     goal=1_000_000,
     batch=20_000,

@@ -22,24 +22,23 @@ TOOLS = Path(sys.executable).parent
 
 # What reaches the native library from Python.
 REACHING = (
-    "tests/kernels",
+    "tests/ops",
     "tests/cache",
-    "tests/backends/test_hard.py",
-    "tests/backends/test_decode.py",
-    "tests/backends/linear",
+    "tests/backends/test_argmax.py",
+    "tests/backends/test_native.py",
+    "tests/backends/test_linear.py",
     "tests/faults/test_caches.py",
     "tests/faults/test_bad_layouts.py",
 )
 # What a sanitizer cannot have: a measure of what malloc holds, since theirs holds what was freed.
-LEFT_OUT = "tests/backends/linear/test_forward.py::test_features_of_a_whole_sequence_are_never_held"
+LEFT_OUT = "tests/backends/test_linear.py::test_features_of_a_whole_sequence_are_never_in_memory"
 # What runs kernels on several threads, the library's or the caller's.
 THREADED = (
-    "tests/kernels/test_argmax.py",
-    "tests/kernels/test_counted.py",
-    "tests/kernels/test_finite.py",
+    "tests/ops/test_kernels.py",
+    "tests/ops/test_loader.py",
     "tests/cache/test_pages.py",
-    "tests/backends/test_hard.py",
-    "tests/backends/linear/test_forward.py",
+    "tests/backends/test_argmax.py",
+    "tests/backends/test_linear.py",
     "tests/cache/test_decode.py",
     "tests/faults/test_cache_processes.py",
 )
@@ -162,7 +161,7 @@ def _said(command: list[str], environment: dict[str, str]) -> str:
 
 
 CAMPAIGN = Campaign(
-    about="sanitizers of addresses, undefined behaviour and threads, over the C++ tests and over pytest",
+    about="address, undefined-behaviour and thread sanitizers, over the C++ tests and over pytest",
     unit="runs",
     goal=len(JOBS),
     batch=1,

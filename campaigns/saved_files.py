@@ -49,10 +49,10 @@ def saved_by_qkv(folder: Path) -> dict[str, list[bytes]]:
     keep("model", qkv.nn.Attention(4, heads=2, similarity=qkv.FeatureMap(qkv.features.positive_random(2, 4, seed=1))))
     keep("model", qkv.nn.Decoder(4, heads=2, layers=1, vocabulary=5, positions=qkv.nn.Rotary()).eval())
     keep("model", qkv.nn.Encoder(4, heads=2, layers=2, vocabulary=5, positions=qkv.nn.Learned(6, 4)).half())
-    prices = {"dense": Price(*range(1, len(Price._fields) + 1))}
+    prices = {"native": Price(*range(1, len(Price._fields) + 1))}
     roofs = {"read.memory": 1e10, "multiply.float32.square": 1e11}
     machine = Machine(
-        "a processor", 2, 2, 1 << 33, "2.13", "avx2", "today", roofs, prices, {"dense": 0.1}, (("a", 1, 2),)
+        "a processor", 2, 2, 1 << 33, "2.13", "avx2", "today", roofs, prices, {"native": 0.1}, (("a", 1, 2),)
     )
     found["machine"] = [machine.store(path).read_bytes()]
     return found

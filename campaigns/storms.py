@@ -108,7 +108,7 @@ def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 CAMPAIGN = Campaign(
-    about="forks, threads, interruptions, pools and ends of processes while kernels run",
+    about="forks, threads, interrupts, pools and process exits while kernels run",
     unit="storms",
     goal=500,
     batch=50,

@@ -107,7 +107,7 @@ def run(seed: int, count: int) -> Batch:
 
 
 CAMPAIGN = Campaign(
-    about="read gives turns that are numbered and printable, or an error that names the transcript; grade a ledger",
+    about="read returns numbered, printable turns or an error that names the transcript; grade a ledger",
     unit="transcripts",
     goal=1_000_000,
     batch=20_000,

@@ -1,10 +1,9 @@
-"""Makes the lab's mathematics font again, from STIX Two Math as the PyPI package ziamath carries it.
+"""Build the lab's mathematics font from STIX Two Math, which the PyPI package ziamath contains.
 
     python docs/font.py                      where ziamath, fonttools and brotli are installed
     python docs/font.py ziamath-0.13-py3-none-any.whl
 
-Nothing is downloaded. Beside the font stands a list of the characters that it holds, which tests can read without
-opening the font.
+Nothing is downloaded. A list of the font's characters is written next to it, so that tests need not open the font.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from fontTools.ttLib import TTFont
 
 FONTS = Path(__file__).parents[1] / "src" / "qkv" / "lab" / "static" / "fonts"
 SOURCE = "ziamath/fonts/STIXTwoMath-Regular.ttf"
-FAMILY = "qkv Math"  # the OFL wants another name for what was changed
+FAMILY = "qkv Math"  # the OFL requires another name for a changed font
 
-# Characters in hexadecimal, by what they are.
+# Characters in hexadecimal, by kind.
 RANGES = {
     "words": "20-7E A0-FF 131 237 302-304 307 308 2002-200A 2013 2014 2018 2019 201C 201D 2026",
     "Greek": "391-3A1 3A3-3A9 3B1-3C9 3D1 3D5 3D6 3F0 3F1 3F5",
     "primes and scripts": "2032-2034 2057 2070 2071 2074-208E",
-    "times and application, which are not seen": "2061-2064",
+    "invisible times and function application": "2061-2064",
     "brackets": "2016 2308-230B 239B-23B1 23DE 23DF 27E8 27E9",
     "arrows": "2190-2194 21A6 21D0-21D4 27F6",
     "operators": "2200 2202 2203 2205 2207-2209 220B 220F 2211-2213 2215 2217 2218 221A 221D-2220 2223 2225 2227-222B"
@@ -44,13 +43,13 @@ RANGES = {
 
 
 def characters() -> Iterator[int]:
-    for piece in " ".join(RANGES.values()).split():
-        first, _, last = piece.partition("-")
+    for part in " ".join(RANGES.values()).split():
+        first, _, last = part.partition("-")
         yield from range(int(first, 16), int(last or first, 16) + 1)
 
 
 def source(given: str | None) -> bytes:
-    """The whole font: out of a wheel or a file that was named, or out of the installed package."""
+    """The whole font, from the given wheel or file, or from the installed package."""
     if given is None:
         found = importlib.util.find_spec("ziamath")
         if found is None or found.origin is None:
@@ -63,7 +62,7 @@ def source(given: str | None) -> bytes:
 
 
 def subset(whole: bytes) -> TTFont:
-    """What mathematics in a browser needs: the characters, what they grow into, and what they are at small sizes."""
+    """The part that mathematics in a browser needs: the characters, their larger variants, and their script forms."""
     font = TTFont(io.BytesIO(whole), recalcTimestamp=False)
     options = Options()
     options.layout_features = ["ccmp", "dtls", "flac", "ssty", "mark", "mkmk", "kern"]
@@ -94,19 +93,19 @@ def main() -> None:
     FONTS.mkdir(parents=True, exist_ok=True)
     (FONTS / "qkv-math.woff2").write_bytes(written.getvalue())
     growing = _growing(font)
-    told = {
+    description = {
         "family": FAMILY,
         "sha256": hashlib.sha256(written.getvalue()).hexdigest(),
         "tables": " ".join(sorted(set(font.keys()) - {"GlyphOrder"})),
         "grows": "".join(chr(code) for code, glyph in sorted(font.getBestCmap().items()) if glyph in growing),
         "characters": "".join(chr(code) for code in sorted(font.getBestCmap())),
     }
-    (FONTS / "qkv-math.json").write_text(json.dumps(told, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    print(f"{FONTS / 'qkv-math.woff2'}: {len(written.getvalue()):,} bytes, {len(told['characters'])} characters")
+    (FONTS / "qkv-math.json").write_text(json.dumps(description, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    print(f"{FONTS / 'qkv-math.woff2'}: {len(written.getvalue()):,} bytes, {len(description['characters'])} characters")
 
 
 def _growing(font: TTFont) -> set[str]:
-    """The glyphs that have larger ones, or parts to be built of."""
+    """The glyphs that have larger variants or are assembled from parts."""
     variants = font["MATH"].table.MathVariants
     covered = [each.glyphs for each in (variants.VertGlyphCoverage, variants.HorizGlyphCoverage) if each]
     return {glyph for glyphs in covered for glyph in glyphs}

@@ -1,9 +1,9 @@
-"""A long causal context, spread over ranks that each hold a part of it.
+"""Attention over a long causal context that is sharded over ranks.
 
     torchrun --nproc-per-node 4 examples/long_context.py
 
-Every rank makes its own shard of queries, keys and values, and nobody ever holds the whole. What travels is printed
-beside the time, the cache, and how far sampled rows are from the equation in float64.
+Every rank creates its shard of queries, keys and values; no rank holds the whole sequence. Printed are the time, the
+bytes sent, the memory, and the error of sampled rows against the equation in float64.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    # Ctrl-C ends a rank at once and in silence, in the middle of loading or waiting for others too.
+    # Ctrl-C ends a rank at once and without a traceback, also while it loads or waits for others.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import torch
@@ -54,31 +54,31 @@ def main() -> None:
         found = [measured(mesh, options, name) for name in options.similarity]
         if dist.get_rank() == 0:
             print(json.dumps(found, indent=2) if options.json else table(options, found), flush=True)
-        dist.barrier()  # nobody leaves while another still listens
+        dist.barrier()  # no rank leaves while another still receives
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "alloc" not in str(error):
             raise
-        sys.exit(f"long_context: rank {dist.get_rank()} has no cache left; fewer tokens, heads or numbers would do")
+        sys.exit(f"long_context: rank {dist.get_rank()} is out of memory; use fewer tokens or heads, or more ranks")
     finally:
         dist.destroy_process_group()
 
 
 def read_options() -> argparse.Namespace:
-    words = argparse.ArgumentParser(
-        description="Attention over a long causal context that is spread over ranks.",
+    parser = argparse.ArgumentParser(
+        description="Compute attention over a long causal context that is sharded over ranks.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    words.add_argument("--tokens", type=count, default=16384, help="length of the whole context (16384)")
-    words.add_argument("--heads", type=count, default=4, help="heads of queries, keys and values (4)")
-    words.add_argument("--width", type=count, default=64, help="width of a head (64)")
+    parser.add_argument("--tokens", type=count, default=16384, help="set the length of the whole context (16384)")
+    parser.add_argument("--heads", type=count, default=4, help="set the number of heads (4)")
+    parser.add_argument("--width", type=count, default=64, help="set the width of a head (64)")
     names = ", ".join(SIMILARITIES)
-    words.add_argument(
+    parser.add_argument(
         "--similarity", nargs="+", choices=SIMILARITIES, default=["softmax", "elu1"], metavar="NAME",
-        help=f"what to measure: {names} (softmax elu1)",
+        help=f"choose what to measure: {names} (softmax elu1)",
     )  # fmt: skip
-    words.add_argument("--json", action="store_true", help="print JSON, sizes in bytes and times in seconds")
-    return words.parse_args()
+    parser.add_argument("--json", action="store_true", help="print JSON, with sizes in bytes and times in seconds")
+    return parser.parse_args()
 
 
 def count(text: str) -> int:
@@ -88,14 +88,18 @@ def count(text: str) -> int:
 
 
 def check_memory(options: argparse.Namespace) -> None:
-    """Queries, keys, values and answers of the ranks on this machine are there at once, whatever the split."""
+    """Exit if queries, keys, values and outputs of the ranks on this machine do not fit its memory."""
     ranks, here = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    wanted = 4 * -(-options.tokens // ranks) * here * options.heads * options.width * ITEM
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if wanted > there:
-        said = f"long_context: {wanted / 1e9:.3g} GB for the shards on this machine, which has {there / 1e9:.3g} GB"
-        # Every rank finds the same, and one says it.
-        sys.exit(f"{said}; fewer tokens or more machines would do" if os.environ.get("LOCAL_RANK", "0") == "0" else 1)
+    needed = 4 * -(-options.tokens // ranks) * here * options.heads * options.width * ITEM
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > available:
+        sizes = f"{needed / 1e9:.3g} GB for the shards on this machine, which has {available / 1e9:.3g} GB"
+        # Every rank comes to the same result; one prints it.
+        sys.exit(
+            f"long_context: {sizes}; use fewer tokens or more machines"
+            if os.environ.get("LOCAL_RANK", "0") == "0"
+            else 1
+        )
 
 
 def join() -> DeviceMesh:
@@ -111,7 +115,7 @@ def join() -> DeviceMesh:
 
 
 def shard(options: argparse.Namespace, rank: int) -> list[Tensor]:
-    """Query, key and value of a rank, (1, heads, own tokens, width); the same whoever makes them."""
+    """Query, key and value of a rank, (1, heads, own tokens, width); the same numbers on any rank that creates them."""
     draw = torch.Generator().manual_seed(rank)
     start, stop = span(options, rank)
     shape = 1, options.heads, stop - start, options.width
@@ -124,13 +128,13 @@ def span(options: argparse.Namespace, rank: int) -> tuple[int, int]:
 
 
 def measured(mesh: DeviceMesh, options: argparse.Namespace, name: str) -> dict[str, Any]:
-    """One call, and what it took on the slowest and fullest rank."""
+    """One call: time, bytes sent and memory, each of the rank with the most."""
     similarity, mask = SIMILARITIES[name], qkv.Causal()
     small = [torch.zeros(1, options.heads, 1, options.width) for _ in range(3)]
-    qkv.parallel.attention(*small, mesh=mesh, similarity=similarity, mask=mask)  # ranks shake hands once
+    qkv.parallel.attention(*small, mesh=mesh, similarity=similarity, mask=mask)  # opens the connections
     own = shard(options, dist.get_rank())
     TRAFFIC.clear()
-    before, held = Counter(RUNS), settled_memory()
+    before, resident = Counter(RUNS), resident_before_call()
     dist.barrier()
     begin = time.perf_counter()
     out = qkv.parallel.attention(*own, mesh=mesh, similarity=similarity, mask=mask)
@@ -143,7 +147,7 @@ def measured(mesh: DeviceMesh, options: argparse.Namespace, name: str) -> dict[s
         "tokens": stop - start,
         "seconds": seconds,
         "bytes_sent": TRAFFIC["data bytes"] + TRAFFIC["agreement bytes"],
-        "bytes_held": max(cache("VmHWM") - held, 0),
+        "bytes_held": max(process_bytes("VmHWM") - resident, 0),
         "rows": [(place, out[0, :, place - start]) for place in places if start <= place < stop],
     }
     everyone: list[Any] = [None] * dist.get_world_size()
@@ -165,8 +169,10 @@ def measured(mesh: DeviceMesh, options: argparse.Namespace, name: str) -> dict[s
 
 
 def difference(options: argparse.Namespace, name: str, rows: list[tuple[int, Tensor]]) -> float:
-    """How far rows of the answer, (heads, width) each, are from Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j) in float64.
-    One process makes every shard again, one after the other."""
+    """Largest difference of rows, (heads, width) each, from Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j) in float64.
+
+    This process creates every shard again, one after the other.
+    """
     places = torch.tensor([place for place, _ in rows])
     answer = torch.stack([row for _, row in rows], dim=1).double()
     queries = torch.zeros(options.heads, len(rows), options.width, dtype=torch.float64)
@@ -174,15 +180,15 @@ def difference(options: argparse.Namespace, name: str, rows: list[tuple[int, Ten
         start, stop = span(options, rank)
         here = (places >= start) & (places < stop)
         queries[:, here] = shard(options, rank)[0][0, :, places[here] - start].double()
-    above, below = torch.zeros_like(answer), torch.zeros(*answer.shape[:2], 1, dtype=torch.float64)
+    numerator, denominator = torch.zeros_like(answer), torch.zeros(*answer.shape[:2], 1, dtype=torch.float64)
     for rank in range(dist.get_world_size()):
         start, stop = span(options, rank)
         _, key, value = (tensor[0].double() for tensor in shard(options, rank))
-        sees = torch.arange(start, stop) <= places[:, None]
-        sims = torch.where(sees, similarities(name, queries, key), 0.0)
-        above += sims @ value
-        below += sims.sum(-1, keepdim=True)
-    return (above / below - answer).abs().max().item()
+        attended = torch.arange(start, stop) <= places[:, None]
+        sims = torch.where(attended, similarities(name, queries, key), 0.0)
+        numerator += sims @ value
+        denominator += sims.sum(-1, keepdim=True)
+    return (numerator / denominator - answer).abs().max().item()
 
 
 def similarities(name: str, query: Tensor, key: Tensor) -> Tensor:
@@ -192,18 +198,18 @@ def similarities(name: str, query: Tensor, key: Tensor) -> Tensor:
     return (products + 1.0) ** 2 if name == "polynomial" else torch.exp(products / query.shape[-1] ** 0.5)
 
 
-def settled_memory() -> int:
-    """Bytes that this process holds, after what earlier calls left behind is given back and their peak is forgotten."""
+def resident_before_call() -> int:
+    """Resident bytes of this process, after free memory is returned and the peak is reset."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    except (OSError, AttributeError):  # another system: the peak is that of the whole run
+    except (OSError, AttributeError):  # not Linux: the peak is that of the whole run
         pass
-    return cache("VmRSS")
+    return process_bytes("VmRSS")
 
 
-def cache(name: str) -> int:
-    """Bytes of this process: VmRSS is what it holds now, VmHWM the most that it held."""
+def process_bytes(name: str) -> int:
+    """Resident bytes of this process: VmRSS now, VmHWM at the peak."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith(name):
             return int(line.split()[1]) * 1024
@@ -216,7 +222,7 @@ def table(options: argparse.Namespace, found: list[dict[str, Any]]) -> str:
     lines = [
         f"{sizes}; each of {ranks} rank{'s' * (ranks > 1)}:",
         "",
-        "similarity  split    tokens     time       sent     cache  off float64",
+        "similarity  split    tokens     time       sent    memory  off float64",
     ]
     for each in found:
         sent, held = (f"{each[name] / 1e6:.3f} MB" for name in ("bytes_sent_per_rank", "bytes_held_per_rank"))
@@ -224,9 +230,9 @@ def table(options: argparse.Namespace, found: list[dict[str, Any]]) -> str:
             f"{each['similarity']:<11} {each['split']:<6} {each['tokens_per_rank']:>8} {each['seconds']:>6.2f} s "
             f"{sent:>10} {held:>10}  {each['largest_difference']:>11.1e}"
         )
-    lines += ["", "cache: beside the shard itself; off float64: the most, over sampled rows"]
+    lines += ["", "memory: in addition to the shard; off float64: largest error of sampled rows"]
     if ranks == 1:
-        lines.append("one rank only: torchrun --nproc-per-node 4 examples/long_context.py spreads it")
+        lines.append("one rank only: torchrun --nproc-per-node 4 examples/long_context.py starts four")
     return "\n".join(lines)
 
 

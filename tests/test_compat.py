@@ -1,9 +1,7 @@
 """torch's `scaled_dot_product_attention` by qkv: the same results, and errors that name torch's arguments."""
 
-import sys
 import warnings
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,13 +11,9 @@ from torch.nn import functional as F
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
 import qkv
+from campaigns.sdpa_calls import check, drawn
 from qkv.compat import scaled_dot_product_attention as ours
 from qkv.errors import DtypeError, MaskError, MaskTypeError, OptionError, OptionTypeError, QkvError, ShapeError
-
-ROOT = str(Path(__file__).parents[1])
-if ROOT not in sys.path:  # campaigns/ is not part of the package: it is next to it
-    sys.path.insert(0, ROOT)
-from campaigns.sdpa_calls import check, drawn  # noqa: E402
 
 theirs = F.scaled_dot_product_attention
 CALLS = 2500
@@ -249,7 +243,7 @@ def test_torchs_own_layers_run_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_model_of_transformers_runs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tiny_models import TABLE
+    from tests.helpers.tiny_models import TABLE
 
     model = TABLE["llama"].build("sdpa")
     tokens = torch.arange(3, 16).reshape(1, 13).expand(2, 13).clone()

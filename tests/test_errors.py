@@ -9,7 +9,10 @@ from qkv import errors
 OWN = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.QkvError)]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in OWN if kind not in (errors.QkvError, errors.PeerLost, errors.MissingExtra)])
+NO_ARGUMENT = (errors.QkvError, errors.PeerLost, errors.MissingExtra)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OWN if kind not in NO_ARGUMENT])
 def test_each_is_also_a_value_error_or_a_type_error(kind: type) -> None:
     assert issubclass(kind, ValueError | TypeError)
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import qkv
-from decode_reference import same_bits
-from linear_reference import draw
 from qkv import features
 from qkv.errors import OptionError, ShapeError
 from qkv.features import positive_random
+from tests.helpers.decode_reference import same_bits
+from tests.helpers.linear_reference import draw
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 7])

@@ -284,7 +284,7 @@ class TestVarlen:
 class TestTracing:
     def test_compile_makes_one_graph_with_the_same_answer(self) -> None:
         """In a new process: the shape checks that tests switch on cannot be traced."""
-        program = Path(__file__).parent / "compiled_program.py"
+        program = Path(__file__).parent / "helpers" / "compiled_program.py"
         done = subprocess.run([sys.executable, "-W", "ignore", program], capture_output=True, text=True, timeout=110)
         assert done.returncode == 0, done.stderr[-3000:]
         expected = ["softmax", "argmax", "polynomial", "features", "any", "compat", "poison", "gradient"]

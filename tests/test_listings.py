@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import qkv
-from listings import linearized, multi_head_step, multi_query_step, quadratic_features
+from tests.helpers.listings import linearized, multi_head_step, multi_query_step, quadratic_features
 
 # Every axis another prime: batch, heads, model width, key width, value width.
 B, H, D, K, V = 2, 3, 11, 5, 7

@@ -1,4 +1,4 @@
-"""What the library may not contain, read from its source; and what SECURITY.md promises, held to the tests it names."""
+"""What the source of the library must not contain; and the tests that SECURITY.md names exist."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ import qkv
 PACKAGE = Path(qkv.__file__).parent
 ROOT = Path(__file__).parents[1]
 
-# Modules that read pickles, run programs, speak to other machines or load foreign code.
+# Modules that read pickles, run programs, open connections or load foreign code.
 BARRED = {
     "pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "dbm", "subprocess", "pty",
     "commands", "socket", "socketserver", "ssl", "ftplib", "smtplib", "telnetlib", "poplib", "imaplib", "nntplib",
@@ -20,7 +20,7 @@ BARRED = {
     "httpx", "aiohttp", "huggingface_hub", "yaml", "ctypes", "cffi", "runpy", "code", "codeop", "imp", "zipimport",
     "multiprocessing", "webbrowser", "asyncio.subprocess", "torch.hub", "torch.utils.cpp_extension", "torch.package",
 }  # fmt: skip
-# Names that are called, however their module was imported: as they stand, or after a dot.
+# Functions that must not be called, however their module was imported.
 BARRED_CALLS = {
     "eval", "exec", "compile", "__import__", "os.system", "os.popen", "os.startfile", "os.fork", "os.forkpty",
     "torch.load", "torch.save", "torch.hub.load", "numpy.load", "np.load", "joblib.load", "yaml.load",
@@ -29,15 +29,15 @@ BARRED_CALLS = {
     "dist.all_gather_object", "dist.broadcast_object_list", "dist.gather_object", "dist.scatter_object_list",
     "types.CodeType", "types.FunctionType", "sys.settrace",
 }  # fmt: skip
-# Where one of them stands all the same: (file, what) and why it may.
+# Exceptions: (file, name) and the reason.
 ALLOWED = {
-    ("lab/running.py", "socket"): "the lab listens, on loopback unless it is told otherwise; it connects to nobody",
-    ("lab/running.py", "webbrowser"): "qkv lab shows its own address to the user's browser",
-    ("lab/kitchen.py", "asyncio.subprocess"): "the type of the process below",
-    ("lab/kitchen.py", "asyncio.create_subprocess_exec"): "heavy work runs in this Python, by a fixed list of words",
-    ("measure/ranks.py", "multiprocessing"): "qkv calibrate --ranks: processes of its own over anonymous pipes",
-    ("cache/pages.py", "ctypes"): "memmove from one page of its own to another",
-    ("problems/by_hand/given.py", "numpy.load"): "with allow_pickle=False, which the test below reads",
+    ("lab/running.py", "socket"): "the lab listens, on loopback by default; it opens no connection",
+    ("lab/running.py", "webbrowser"): "qkv lab opens its address in the user's browser",
+    ("lab/scheduler.py", "asyncio.subprocess"): "the type of the process below",
+    ("lab/scheduler.py", "asyncio.create_subprocess_exec"): "heavy work runs in this Python, with fixed arguments",
+    ("profiling/ranks.py", "multiprocessing"): "qkv calibrate --ranks: its worker processes, over anonymous pipes",
+    ("cache/pages.py", "ctypes"): "memmove from one of its pages to another",
+    ("problems/by_hand/given.py", "numpy.load"): "with allow_pickle=False, which a test below checks",
 }
 BARRED_IN_SCRIPTS = (
     r"\beval\s*\(", r"\bFunction\s*\(", "outerHTML", "insertAdjacentHTML", r"document\.write", r"\bimport\s*\(",
@@ -52,7 +52,7 @@ def where(path):
 
 
 def imported(tree):
-    """Every module and every name of a module that a file imports from elsewhere."""
+    """Every module, and every name of a module, that a file imports by an absolute import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -62,7 +62,7 @@ def imported(tree):
 
 
 def called(tree):
-    """What is called, as it is written; a bare name that was imported stands with its module."""
+    """The called names as written; an imported bare name is returned with its module."""
     homes = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -73,7 +73,7 @@ def called(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             name = ast.unparse(node.func)
             if name == "sympy.sympify" and "strict=True" in ast.unparse(node):
-                continue  # so it takes expressions, and reads no text
+                continue  # then it accepts expressions, not text
             first, dot, rest = name.partition(".")
             yield f"{homes.get(first, first)}{dot}{rest}"
 
@@ -93,15 +93,15 @@ def faults(path):
         if name == barred or name.startswith(f"{barred}.")
     }  # fmt: skip
     found |= {name for name in called(tree) if name in BARRED_CALLS or name.startswith(("os.exec", "os.spawn"))}
-    # A thread's target, a map, a partial: a function may be handed over as well as called.
-    handed = (argument for node in ast.walk(tree) if isinstance(node, ast.Call) for argument in node.args)
-    found |= {each.id for each in handed if isinstance(each, ast.Name) and each.id in ("eval", "exec", "__import__")}
+    # A function may be passed (to map, partial or a thread) instead of called.
+    passed = (argument for node in ast.walk(tree) if isinstance(node, ast.Call) for argument in node.args)
+    found |= {each.id for each in passed if isinstance(each, ast.Name) and each.id in ("eval", "exec", "__import__")}
     return found
 
 
 def test_no_pickle_eval_shell_or_network():
-    """One test for all files, so that one process reads them once. An exception that nobody needs is taken back."""
-    assert len(FILES) > 400
+    """One test for all files, so that each is read once. An unused exception fails, too."""
+    assert len(FILES) > 250
     found = {(where(path), fault) for path in FILES for fault in faults(path)}
     assert not found - set(ALLOWED)
     assert set(ALLOWED) <= found
@@ -133,7 +133,7 @@ def test_the_search_finds_what_it_looks_for(text, tmp_path):
     assert faults(tmp_path / "file.py")
 
 
-def test_the_search_lets_others_be(tmp_path):
+def test_the_search_accepts_similar_names(tmp_path):
     text = (
         "import re, torch\nre.compile('x')\nmodel.eval()\ntorch.compile(f)\nfrom urllib.parse import quote\nx.load(1)"
     )
@@ -141,8 +141,8 @@ def test_the_search_lets_others_be(tmp_path):
     assert not faults(tmp_path / "file.py")
 
 
-def test_options_that_would_open_a_door_are_never_given():
-    """Neither pickles in arrays, nor code beside a checkpoint, nor a shell, nor templates that do not escape."""
+def test_unsafe_options_are_never_passed():
+    """No pickles in arrays, no code from a checkpoint, no shell, no templates without escaping."""
     given = {}
     for path in FILES:
         for node in ast.walk(parsed(path)):
@@ -152,8 +152,8 @@ def test_options_that_would_open_a_door_are_never_given():
     assert given["autoescape"] == {True}
     assert "shell" not in given
     assert not {True} & given.get("trust_remote_code", set())
-    assert '"trust_remote_code": False' in (PACKAGE / "hf/loading.py").read_text(encoding="utf-8")
-    assert '"local_files_only": True' in (PACKAGE / "hf/loading.py").read_text(encoding="utf-8")
+    assert '"trust_remote_code": False' in (PACKAGE / "hf/checkpoint.py").read_text(encoding="utf-8")
+    assert '"local_files_only": True' in (PACKAGE / "hf/checkpoint.py").read_text(encoding="utf-8")
 
 
 def test_the_native_part_opens_nothing():
@@ -167,7 +167,7 @@ def test_the_native_part_opens_nothing():
         assert not re.search(streams, text), path.name
 
 
-def test_scripts_of_the_lab_run_no_text_and_ask_nobody_else():
+def test_lab_scripts_evaluate_no_text_and_contact_no_other_server():
     scripts = sorted((PACKAGE / "lab/static").rglob("*.js"))
     assert len(scripts) > 10
     written = []
@@ -178,7 +178,7 @@ def test_scripts_of_the_lab_run_no_text_and_ask_nobody_else():
         assert all(address.startswith("`/") for address in re.findall(r"fetch\(\s*([^,)]*)", text)), path.name
         assert all(home.startswith((".", "..")) for home in re.findall(r'from "([^"]*)"', text)), path.name
         written += [(path.name, given.strip()) for given in re.findall(r"innerHTML\s*=([^;]*);", text)]
-    # The region of a view, which the server's own templates wrote and escaped.
+    # The region of a view, which the server's templates wrote and escaped.
     assert [each for each in written if each[1] not in ('""', "''")] == [("lab.js", "said.html")]
 
 
@@ -192,13 +192,13 @@ def test_pages_and_styles_load_nothing_from_elsewhere():
         assert not re.search(r"\|\s*safe\b|autoescape\s+false", text), path.name
 
 
-# What SECURITY.md says
+# The tests that SECURITY.md names
 
 
 def rows():
-    """(threat, what stops it, tests) of every table of threats."""
+    """(threat, defence, tests) of every row in the tables of threats."""
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if re.match(r"\| (?!---|threat)", line)]
+    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if re.match(r"\| (?!---|threat )", line)]
     return [(threat.strip(), stops.strip(), re.findall(r"`([^`]+::[^`]+)`", tests)) for threat, stops, tests in cells]
 
 
@@ -215,7 +215,7 @@ def test_every_threat_has_a_test_that_is_there():
 
 
 def test_every_test_of_security_is_named():
-    """A threat that somebody attacked is one that the model tells of."""
+    """SECURITY.md lists every threat that has a test."""
     named = {name for _, _, tests in rows() for name in tests}
     for path in (ROOT / "tests/faults").glob("test_security_*.py"):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -227,7 +227,7 @@ def test_every_test_of_security_is_named():
 
 
 def locked():
-    """(version, number of hashes) of everything in the lists of hashes, by the name that indexes use."""
+    """The version of every package in the lists of hashes, by normalised name."""
     found = {}
     for path in sorted((ROOT / "requirements").glob("*.txt")):
         if path.name != "tools.txt":
@@ -250,11 +250,15 @@ def test_every_pinned_version_has_its_hashes():
 
 
 def test_the_set_up_takes_nothing_without_a_hash_but_torch():
-    """What pip is told to install: lists with hashes, torch, and the checkout itself."""
+    """The Makefile installs lists with hashes, torch, and the checkout itself."""
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    lines = [line.strip() for line in text.splitlines() if re.search(r"\$\((PIP|LOCKED)\)|pip install", line)]
+    lines = [
+        line.strip() for line in text.splitlines() if not line.startswith("#") and re.search(r"pip|PIP|LOCKED", line)
+    ]
     loose = [line for line in lines if "LOCKED" not in line and "--require-hashes" not in line]
-    assert sorted(line for line in loose if "install" in line and "build/font" not in line) == [
+    # These are temporary: one builds the font, the other tests the wheel as a user installs it.
+    elsewhere = ("build/font", "build/wheel-env")
+    assert sorted(line for line in loose if " install" in line and not any(place in line for place in elsewhere)) == [
         "$(PIP) install --no-compile -c constraints.txt torch",
         "$(PIP) install --no-deps --no-build-isolation -e .",
     ]

@@ -21,9 +21,10 @@ RESULT = Path("build/conformance.json")
 WIDTH = 80
 WAYS = {
     "qkv": ("attention", of_attention),
-    "qkv, dense": ("attention", lambda: of_attention("reference")),
-    "qkv, streaming": ("attention", lambda: of_attention("sdpa")),
-    "qkv, decode": ("attention", lambda: of_attention("native")),
+    "qkv, reference": ("attention", lambda: of_attention("reference")),
+    "qkv, blockwise": ("attention", lambda: of_attention("blockwise")),
+    "qkv, sdpa": ("attention", lambda: of_attention("sdpa")),
+    "qkv, native": ("attention", lambda: of_attention("native")),
     "qkv, steps of a cache": ("attention", of_steps),
     "qkv, LinearState": ("linear", of_linear),
 }

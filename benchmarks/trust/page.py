@@ -1,4 +1,4 @@
-"""docs/trust.md, assembled from sections; one whose input is not there is left out."""
+"""Writes docs/trust.md from sections; a section without input is left out."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .table import Found, counts
 from .verdict import CRASH, MARKS, NONE, RIGHT, WRONG
 
 PAGE = Path("docs/trust.md")
-LEGEND = ((RIGHT, "right"), (WRONG, "wrong"), (CRASH, "crash or hang"), (NONE, "not offered, and not counted"))
+LEGEND = ((RIGHT, "right"), (WRONG, "wrong"), (CRASH, "crash or hang"), (NONE, "not offered, not counted"))
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What one run found, for the sections to write about."""
+    """The results of one run."""
 
     rows: dict[int, Row]
     subjects: list[Subject]
@@ -30,8 +30,8 @@ class Facts:
 def opening(facts: Facts) -> str:
     return """# Trust
 
-This page is written by `make trust`, which measures the table of faults and the conformance again; the records of
-campaigns and mutants are those of `make soak` and `make mutation`. Nothing here is typed by hand."""
+This page is written by `make trust`, which runs the table of faults and the conformance cases
+again; the records of campaigns and mutants are those of `make soak` and `make mutation`."""
 
 
 def faults(facts: Facts) -> str:
@@ -41,13 +41,13 @@ def faults(facts: Facts) -> str:
     lines = [
         "## 52 bad inputs and faults",
         "",
-        "Each row is put to qkv and, where it has a meaning there, to other libraries, in the same run; every subject",
-        "runs in a process of its own, so that a crash or a hang is counted. The judge is an oracle in float64, one",
-        "query at a time (`qkv.testing.oracle`), or, where an input has no meaning, whether it is refused with an",
-        "exception. qkv is held to it in every softmax backend, and its refusals have to be errors of its own;",
-        "transformers in its sdpa and its eager function, MultiheadAttention with and without weights. Of the others",
-        "any exception counts as a refusal, and a documented convention is not held against a library unless the row",
-        "is about it.",
+        "Each row runs on qkv and, if it applies to them, on other libraries, in the same run and each in a",
+        "separate process, so that a crash or a hang is counted. An answer is compared with a float64 oracle",
+        "that computes one query at a time (`qkv.testing.oracle`); an input without meaning has to be refused",
+        "with an exception. qkv has to pass with every softmax backend, and its refusals have to be qkv's",
+        "error types; transformers has to pass with its sdpa and eager functions, MultiheadAttention with and",
+        "without weights. For the other libraries any exception counts as a refusal, and a documented",
+        "convention counts as right unless the row is about it.",
         "",
         " · ".join(f"{MARKS[kind]} {said}" for kind, said in LEGEND),
         "",
@@ -63,16 +63,15 @@ def faults(facts: Facts) -> str:
 
 
 def evidence(facts: Facts) -> str:
-    """A line for everything that was wrong or crashed."""
-    lines = ["### What was seen", ""]
+    """An entry for every wrong answer and every crash."""
+    lines = ["### What went wrong", ""]
     for subject in facts.subjects:
         bad = {number: told for number, told in facts.found[subject.name].items() if told["verdict"] in (WRONG, CRASH)}
         if bad:
             lines += [f"**{subject.name}**", ""]
-            lines += [
-                f"- {number}, {facts.rows[number].title}: {MARKS[told['verdict']]} {_plain(told['seen'])}"
-                for number, told in sorted(bad.items())
-            ]
+            for number, told in sorted(bad.items()):
+                entry = f"{number}, {facts.rows[number].title}: {MARKS[told['verdict']]} {_plain(told['seen'])}"
+                lines += records.wrapped(entry, "- ")
             lines.append("")
     if len(lines) == 2:
         lines.append("Nothing was wrong.")
@@ -84,9 +83,8 @@ def setting(facts: Facts) -> str:
     lines = ["### Versions and machine", ""]
     lines += [f"- {name}: {versions}" for name, versions in facts.about["versions"].items()]
     machine = facts.about["machine"]
-    lines.append(
-        f"- Python {machine['python']}; {machine['cpu']}, {machine['torch_isa']}, one thread where no row says more"
-    )
+    about = f"Python {machine['python']}; {machine['cpu']}, {machine['torch_isa']}"
+    lines.append(f"- {about}, one thread unless a row says otherwise")
     return "\n".join(lines)
 
 
@@ -94,7 +92,7 @@ SECTIONS: list[Callable[[Facts], str | None]] = [opening, faults, evidence, sett
 
 
 def _plain(text: str) -> str:
-    """Words of a library, so that Markdown takes none of their signs."""
+    """A message of a library, with the signs of Markdown escaped."""
     for sign in "\\`*_<>|[]":
         text = text.replace(sign, f"\\{sign}")
     return text

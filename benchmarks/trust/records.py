@@ -1,4 +1,4 @@
-"""Sections of docs/trust.md about what other commands measured: conformance, campaigns, mutants, long runs."""
+"""Sections of docs/trust.md on the results of other commands: conformance, campaigns, mutants, long runs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,21 @@ def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (columns, ["---", *["---:"] * (len(columns) - 1)], *rows)]
 
 
+def wrapped(text: str, start: str = "") -> list[str]:
+    """Lines of at most 100 columns; `start` is the mark of a list."""
+    return textwrap.wrap(
+        " ".join(text.split()), 100, initial_indent=start, subsequent_indent=" " * len(start),
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
 def _section(title: str, words: str, *blocks: list[str]) -> str:
-    filled = textwrap.fill(" ".join(words.split()), 120)
+    filled = "\n".join(wrapped(words))
     return "\n\n".join([f"## {title}", filled, *("\n".join(lines) for lines in blocks if lines)])
 
 
 def conformance(_: object) -> str | None:
-    """ONNX's own cases, by every way that runs them."""
+    """ONNX's test cases, with each backend and cache."""
     told = _read(CONFORMANCE)
     if not told:
         return None
@@ -45,7 +53,7 @@ def conformance(_: object) -> str | None:
         for name, way in ways.items()
     ]
     reasons = [
-        f"- {name}, `{case}`: {said}"
+        f"{name}, `{case}`: {said}"
         for name, way in ways.items()
         if name.startswith("qkv")
         for kind in ("differs", "failed")
@@ -56,15 +64,16 @@ def conformance(_: object) -> str | None:
         if name.startswith("qkv"):
             for case, said in way["refused"].items():
                 refused.setdefault(f"{name}: {said}", []).append(f"`{case}`")
-    reasons += [f"- {said} ({', '.join(cases)})" for said, cases in refused.items()]
-    words = f"""`python -m benchmarks.conformance`: every base case of Attention and LinearAttention that onnx
-    {told["onnx"]} carries, compared as onnx's own runner compares, and the same cases by onnxruntime. *Differs*: not
-    within the case's own tolerance, but as near to float64 as the backend promises."""
-    return _section("ONNX's own cases", words, _table(["", *counts], rows), reasons)
+    reasons += [f"{said} ({', '.join(cases)})" for said, cases in refused.items()]
+    lines = [line for reason in reasons for line in wrapped(reason, "- ")]
+    words = f"""`python -m benchmarks.conformance`: every base case of Attention and LinearAttention in onnx
+    {told["onnx"]}, compared as onnx's runner compares, and the same cases with onnxruntime. *Differs*: outside the
+    tolerance of the case, but as close to float64 as the backend's bound."""
+    return _section("ONNX's test cases", words, _table(["", *counts], rows), lines)
 
 
 def campaigns(_: object) -> str | None:
-    """What `make soak` has worked off."""
+    """What `make soak` has done."""
     told = _read(CAMPAIGNS)
     if not told:
         return None
@@ -79,10 +88,9 @@ def campaigns(_: object) -> str | None:
         for name, one in told.items()
     ]
     machines = sorted({f"{one['machine']['cpu']}, {one['machine']['cores']} cores" for one in told.values()})
-    words = """`make soak` (`python -m campaigns`), resumable; the whole record, with seeds, commits and what was
-    covered, is [campaigns.json](campaigns.json). *Mended*: batches that failed once and pass since it was
-    cured."""
-    table = _table(["campaign", "done", "open", "mended", "minutes"], rows)
+    words = """`make soak` (`python -m campaigns`), resumable; the full record, with seeds, commits and coverage, is
+    [campaigns.json](campaigns.json). *Fixed*: batches that failed once and pass since the fault was fixed."""
+    table = _table(["campaign", "done", "open", "fixed", "minutes"], rows)
     return _section("Campaigns", words, table, [f"On {'; '.join(machines)}."])
 
 
@@ -103,15 +111,22 @@ def long_runs(_: object) -> str | None:
         for name, one in told["figures"].items()
     ]
     after = ", ".join(f"{int(n):,}" for one in list(told["figures"].values())[:1] for n in one[RELATIVE])
-    columns = ["cache", "tokens", "a second", "RSS, kB in 10,000", "worst, ulp of the largest v", "relative"]
-    words = f"""`python -m campaigns long_decoding`: tokens decoded one by one through one cache; the slope of
-    the process's resident cache after a tenth of them, and the distance from float64: the largest of all looks, and
+    columns = [
+        "cache",
+        "tokens",
+        "tokens a second",
+        "RSS, kB in 10,000",
+        "largest error, ulp of the largest v",
+        "relative error",
+    ]
+    words = f"""`python -m campaigns long_decoding`: tokens decoded one by one with one cache; the growth of
+    the process's resident memory after the first tenth, and the error against float64: the largest of all checks, and
     relative to the answer after {after} tokens."""
     return _section("Long runs", words, _table(columns, rows))
 
 
 def mutants(_: object) -> str | None:
-    """How many faults that were planted the tests notice."""
+    """How many of the planted faults the tests detect."""
     told = _read(MUTATION)
     if not told:
         return None
@@ -128,10 +143,12 @@ def mutants(_: object) -> str | None:
                 f"{one['rate_without_equivalent']:.1%}",
             ]
         )
-    words = """`make mutation`: the code is changed in one place, and the tests have to notice. Where not all
-    mutants were run, the interval is that of 95%. *Equivalent*: nobody could notice, each with its reason in
+    words = """`make mutation` changes the code in one place, and the tests have to fail. If not all mutants were run,
+    the 95% interval is given. *Equivalent*: the change has no effect; the reasons are in
     [mutation.json](mutation.json)."""
-    return _section("Mutants", words, _table(["room", "run", "noticed", "rate", "equivalent", "without these"], rows))
+    return _section(
+        "Mutants", words, _table(["target", "run", "detected", "rate", "equivalent", "rate without these"], rows)
+    )
 
 
 SECTIONS = (conformance, campaigns, long_runs, mutants)

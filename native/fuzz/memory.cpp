@@ -114,13 +114,13 @@ TARGET(memory) {
 
     // A few calls, rarely a long one.
     const int64_t token_numbers = shape.batch * layout.heads * (layout.width + layout.value_width);
-    const int64_t room = (bytes.seldom("long", 32) ? 16000 : 1800) / token_numbers;
+    const int64_t budget = (bytes.seldom("long", 32) ? 16000 : 1800) / token_numbers;
     const bool ring = bytes.seldom("ring", 4);
     int64_t slots = bytes.one_of<int64_t>("slots", {2, 4}), total = 0;
     std::vector<int64_t> lengths_of_calls;
     for (int64_t n = bytes.between("calls", 1, 3); n > 0; --n) {
         int64_t given = bytes.one_of<int64_t>("given", {1, 0, 1, 2, 3, 17, 63, 64, 65, 130, 260, 600});
-        given = std::min(given, ring ? std::min(room, (slots - 1) * qkv::kPageTokens) : room - total);
+        given = std::min(given, ring ? std::min(budget, (slots - 1) * qkv::kPageTokens) : budget - total);
         total += given = std::max<int64_t>(given, 0);
         lengths_of_calls.push_back(given);
     }

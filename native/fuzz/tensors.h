@@ -85,9 +85,9 @@ public:
         const bool empty = sizes[0] * sizes[1] * sizes[2] * sizes[3] == 0;
         const int64_t begin = any_byte ? shift : shift / element * element;
         const int64_t count = begin + (empty ? 0 : (last + 1) * element);
-        cache_.reset(new char[static_cast<size_t>(count)]);
-        std::memset(cache_.get(), 0xff, static_cast<size_t>(count));
-        start_ = cache_.get() + begin;
+        buffer_.reset(new char[static_cast<size_t>(count)]);
+        std::memset(buffer_.get(), 0xff, static_cast<size_t>(count));
+        start_ = buffer_.get() + begin;
         tensor_.data = start_;
         for_each([&](char* at) { write_as(at, dtype_, draw(random, fill)); });
     }
@@ -146,7 +146,7 @@ private:
 
     const Dtype dtype_;
     const Sizes sizes_;
-    std::unique_ptr<char[]> cache_;
+    std::unique_ptr<char[]> buffer_;
     char* start_ = nullptr;
     qkv::Tensor4 tensor_ = {};
 };
@@ -154,9 +154,9 @@ private:
 // Memory for a result, between bytes that must not change.
 class Guarded {
 public:
-    explicit Guarded(int64_t bytes) : bytes_(bytes), cache_(static_cast<size_t>(bytes + 2 * kGuard), kMark) {}
+    explicit Guarded(int64_t bytes) : bytes_(bytes), buffer_(static_cast<size_t>(bytes + 2 * kGuard), kMark) {}
 
-    char* data() { return cache_.data() + kGuard; }
+    char* data() { return buffer_.data() + kGuard; }
     template <typename Number>
     Number* as() {
         return reinterpret_cast<Number*>(data());
@@ -164,17 +164,17 @@ public:
 
     void check() const {
         for (int64_t n = 0; n < kGuard; ++n) {
-            require(cache_[n] == kMark && cache_[kGuard + bytes_ + n] == kMark, "written beside the result");
+            require(buffer_[n] == kMark && buffer_[kGuard + bytes_ + n] == kMark, "written outside the result");
         }
     }
 
-    bool operator==(const Guarded& other) const { return cache_ == other.cache_; }
+    bool operator==(const Guarded& other) const { return buffer_ == other.buffer_; }
 
 private:
     static constexpr int64_t kGuard = 64;
     static constexpr char kMark = '\xa5';
     int64_t bytes_;
-    std::vector<char> cache_;
+    std::vector<char> buffer_;
 };
 
 // A number of the result: within `slack` of `wanted` before rounding to the dtype, or equally non-finite.

@@ -11,7 +11,7 @@ constexpr int kPageVectors = kPageTokens / kLanes;
 
 // How many vectors of sums fit into the registers for each of `rows` rows: enough chains of additions to hide their
 // latency, and a whole cache line if that fits.
-constexpr int vectors_beside(int rows) {
+constexpr int vectors_per_row(int rows) {
 #if defined(__AVX512F__)
     return rows <= 2 ? 8 : 4;  // 32 registers
 #elif defined(__aarch64__) && !defined(__AVX2__)
@@ -118,7 +118,7 @@ QKV_INLINE void score_block(const float* queries, int64_t slots, const char* key
 template <Dtype storage, int rows, bool keeps>
 void score_rows(const float* queries, int64_t slots, const char* keys, int64_t width_slots, float* scores,
                 int64_t stride, int tokens, const NextRead& ahead, int block, int blocks, float* widened) {
-    constexpr int vectors = vectors_beside(rows) < kPageVectors ? vectors_beside(rows) : kPageVectors;
+    constexpr int vectors = vectors_per_row(rows) < kPageVectors ? vectors_per_row(rows) : kPageVectors;
     constexpr int passes = kPageVectors / vectors;
     const int wanted = (tokens + kLanes - 1) / kLanes;
     int v = 0;
@@ -176,7 +176,7 @@ QKV_INLINE void weigh_block(const float* weights, int64_t stride, const char* va
 template <Dtype storage, int rows, bool keeps>
 void weigh_rows(const float* weights, int64_t stride, const char* values, int64_t value_slots, int tokens,
                 float* sums, const NextRead& ahead, int block, int blocks, float* widened) {
-    constexpr int vectors = vectors_beside(rows);
+    constexpr int vectors = vectors_per_row(rows);
     constexpr int64_t element = element_size(storage);
     const int64_t passes = (value_slots + vectors * kLanes - 1) / (vectors * kLanes);
     int64_t c = 0;

@@ -105,18 +105,18 @@ TEST(cache_edges, append_counts_from_the_left_and_right) {
     for (const bool left : {false, true}) {
         FilledCache cache({Dtype::float32, 2, 1, 1, 0, 4, 2, 3});
         const std::vector<int64_t> counts = {2, 3}, at = {62, 5};
-        FilledCache room({Dtype::float32, 2, 1, 1, 64, 4, 2, 3});
-        qkv::append({room.cache, {2, 4, at.data(), counts.data(), left}, Dtype::float32,
+        FilledCache padded({Dtype::float32, 2, 1, 1, 64, 4, 2, 3});
+        qkv::append({padded.cache, {2, 4, at.data(), counts.data(), left}, Dtype::float32,
                      plain(cache.key.data(), 1, 4, 2), plain(cache.value.data(), 1, 4, 3)},
                     1);
         for (int64_t b = 0; b < 2; ++b) {
             for (int64_t t = 0; t < counts[b]; ++t) {
                 const int64_t position = at[b] + t, source = left ? 4 - counts[b] + t : t;
-                const char* slab = room.cache.slab(b, position / 64, 0);
+                const char* slab = padded.cache.slab(b, position / 64, 0);
                 float x;
-                std::memcpy(&x, slab + room.cache.layout.keys_at() + (64 + position % 64) * 4, sizeof x);
+                std::memcpy(&x, slab + padded.cache.layout.keys_at() + (64 + position % 64) * 4, sizeof x);
                 CHECK_EQUAL(x, cache.key_row(b, 0, source)[1]);
-                std::memcpy(&x, slab + room.cache.layout.values_at() + (position % 64 * 16 + 2) * 4, sizeof x);
+                std::memcpy(&x, slab + padded.cache.layout.values_at() + (position % 64 * 16 + 2) * 4, sizeof x);
                 CHECK_EQUAL(x, cache.value_row(b, 0, source)[2]);
             }
         }

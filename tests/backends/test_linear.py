@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 import qkv
-from decode_reference import in_a_process, name_of, numbers, same_bits
-from linear_reference import DTYPES, HEADS, close, draw, learned, quadratic, recurrence, similarities
 from qkv import errors, features
 from qkv.testing import layouts
+from tests.helpers.decode_reference import in_a_process, name_of, numbers, same_bits
+from tests.helpers.linear_reference import DTYPES, HEADS, close, draw, learned, quadratic, recurrence, similarities
 
 SIMILARITIES = similarities()
 by_similarity = pytest.mark.parametrize("similarity", SIMILARITIES.values(), ids=SIMILARITIES)

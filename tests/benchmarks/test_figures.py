@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+
 from benchmarks.cells import flops, stored
 from benchmarks.decode import SHAPES, TABLE, bar, label, mean, ms
 from benchmarks.growth import SHAPES as GROWN
@@ -13,7 +14,6 @@ from benchmarks.growth import binned, jumps, plot, steps_of_listing, steps_of_qk
 from benchmarks.peers import Turn
 from benchmarks.roofs import MEBI, Roof
 from benchmarks.rotation import FEW, caches, race
-
 from qkv.cost.machine import last_level_cache
 
 

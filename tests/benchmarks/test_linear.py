@@ -5,12 +5,12 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from benchmarks.choice import Entry, Setting, offenders
-from benchmarks.harness import Race
-from benchmarks.peers.linear import ELU1, QUADRATIC, Whole, for_elu1, for_quadratic
 
 import qkv
 from benchmarks import choice, crossing, linear, resident, tokens
+from benchmarks.choice import Entry, Setting, offenders
+from benchmarks.harness import Race
+from benchmarks.peers.linear import ELU1, QUADRATIC, Whole, for_elu1, for_quadratic
 
 SHAPE = (2, 3, 256, 5)  # of two chunks, of whole buckets
 PEERS = [*for_elu1(), *for_quadratic()]
@@ -109,9 +109,9 @@ def test_steps_fill_a_state_in_pieces() -> None:
 
 
 def ladder(*times: tuple[int, float, float]) -> list[Entry]:
-    """Entries of (length, seconds of dense, seconds of linear)."""
+    """Entries of (length, seconds of reference, seconds of linear)."""
     setting = Setting("elu+1", 8, 8, False)
-    return [Entry(setting, n, "linear", times={"dense": dense, "linear": line}) for n, dense, line in times]
+    return [Entry(setting, n, "linear", times={"reference": slow, "linear": fast}) for n, slow, fast in times]
 
 
 def test_the_crossing_lies_between_two_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_what_is_slow_runs_once_and_no_longer_sequences(monkeypatch: pytest.Monk
     monkeypatch.setattr(choice, "CHEAP", 0.0)
     entry = choice.measure(setting, 16, None, quick=True)
     assert entry.race.times == {}
-    assert set(entry.times) == {"reference", "sdpa", "linear"}
+    assert set(entry.times) == {"reference", "blockwise", "linear"}
     longer = choice.measure(setting, 64, entry, quick=True)
     assert set(longer.times) == {"linear"}
-    assert set(longer.left_out) == {"reference", "sdpa"}
+    assert set(longer.left_out) == {"reference", "blockwise"}

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
-import trust_fakes
+
 from benchmarks.trust import page, runner, table
 from benchmarks.trust.rows import rows
 from benchmarks.trust.runner import run_subject
 from benchmarks.trust.subjects import everyone, named
 from benchmarks.trust.verdict import CRASH, MARKS, NONE, RIGHT, WRONG, Wrong, close, each, refused
 from benchmarks.trust.worker import judge
+from tests.helpers import trust_fakes
 
 CHEAP = (1, 2, 5, 6, 11, 13, 14, 17, 18, 20, 28, 30, 31, 36, 39, 41, 43)
 ROWS = rows()

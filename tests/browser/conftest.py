@@ -13,7 +13,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Playwright, sync_playwright
 
-from browser_lab import CHROMIUM, FLAGS, SLOW, WIDE, Watched, numbers, ready, type_into
+from tests.helpers.browser_lab import CHROMIUM, FLAGS, SLOW, WIDE, Watched, numbers, ready, type_into
 
 HERE = Path(__file__).parent
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from browser_lab import numbers, ready, type_into
+from tests.helpers.browser_lab import numbers, ready, type_into
 
 INK = "rgb(28, 31, 35)"  # of the light theme
 

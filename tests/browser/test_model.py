@@ -6,9 +6,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import qkv
-from browser_lab import numbers, ready, type_into
 from qkv.lab.checkpoints import available
 from qkv.lab.views.model import SENTENCE
+from tests.helpers.browser_lab import numbers, ready, type_into
 
 MINILM = next((each for each in available() if each.name == "minilm"), None)
 pytestmark = pytest.mark.skipif(MINILM is None, reason="no weights here: make weights")

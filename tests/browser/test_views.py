@@ -9,9 +9,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
-from browser_lab import NARROW, SCREENS, SHOWN, WIDE, numbers, ready, type_into
 from qkv.lab.numbers import at
 from qkv.lab.views import NAMES
+from tests.helpers.browser_lab import NARROW, SCREENS, SHOWN, WIDE, numbers, ready, type_into
 
 # Edits that lead every view to other numbers than the ones it starts with.
 EDITS = {

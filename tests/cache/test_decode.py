@@ -7,7 +7,9 @@ import pytest
 import torch
 
 import qkv
-from decode_cases import (
+from qkv import errors, ops
+from qkv.testing import layouts, poisoned_memory
+from tests.helpers.decode_cases import (
     BIASES,
     MASKS,
     SIMILARITIES,
@@ -20,7 +22,7 @@ from decode_cases import (
     make_similarity,
     tokens,
 )
-from decode_reference import (
+from tests.helpers.decode_reference import (
     HEADS,
     QUERIES,
     STORAGE,
@@ -32,8 +34,6 @@ from decode_reference import (
     same_bits,
     untouched,
 )
-from qkv import errors, ops
-from qkv.testing import layouts, poisoned_memory
 
 by_storage = pytest.mark.parametrize("storage", STORAGE, ids=name_of)
 by_dtype = pytest.mark.parametrize("dtype", QUERIES, ids=name_of)
@@ -125,7 +125,7 @@ def test_long_past_and_large_scores():
         check_decode(storage=storage, past=9001, n=2, batch=1, heads=(4, 2), widths=(32, 17))
     shape = {"batch": 2, "heads": (4, 2), "widths": (32, 17)}
     cache, tensors = new(batch=2, widths=(32, 17)), sequence(300, **shape)
-    plain = Plain.beside(cache)
+    plain = Plain.like(cache)
     query, key, value = tensors
     query = query * 30  # the softmax saturates
     expected = plain.decode(query, key, value)
@@ -323,10 +323,10 @@ def test_the_native_kernel_runs_under_every_mask_bias_and_similarity():
 
 BATTERY = """
 import torch
-from decode_cases import battery
-from qkv import kernels
+from tests.helpers.decode_cases import battery
+from qkv import ops
 torch.set_num_threads(1)
-print(battery(), kernels.isa(), kernels.calls())
+print(battery(), ops.isa(), ops.calls())
 """
 
 
@@ -348,7 +348,7 @@ def test_masks_are_read_in_absolute_positions_of_each_row():
         for name, padding in itertools.product(MASKS, ("right", "left")):
             past, lengths = sequence(70, dtype=dtype), [70, 3, 66]
             cache = new(storage)
-            plain = Plain.beside(cache)
+            plain = Plain.like(cache)
             cache.append(*past[1:], lengths=torch.tensor(lengths))
             plain.append(*past[1:], lengths=lengths)
             fresh, counts = sequence(5, dtype=dtype, seed=4), [2, 5, 0]
@@ -366,7 +366,7 @@ def test_a_call_that_is_longer_than_the_sequence(total):
         if name == "dense new" or "queries" in name:
             continue
         cache = new()
-        plain = Plain.beside(cache)
+        plain = Plain.like(cache)
         fresh, counts = sequence(5), [total, 0, total - 1]
         mask, keep = make_mask(name, Scene(3, 10, 5, total))
         found = qkv.decode(*fresh, cache, mask=mask, lengths=torch.tensor(counts), padding=padding)
@@ -376,7 +376,7 @@ def test_a_call_that_is_longer_than_the_sequence(total):
 def test_bias_counts_new_queries_and_absolute_keys_in_ragged_rows():
     for padding, bias_name in itertools.product(("right", "left"), BIASES):
         cache = new()
-        plain = Plain.beside(cache)
+        plain = Plain.like(cache)
         past, lengths = sequence(70), [70, 3, 66]
         cache.append(*past[1:], lengths=torch.tensor(lengths))
         plain.append(*past[1:], lengths=lengths)
@@ -463,7 +463,7 @@ def test_infinite_scores_mean_what_they_mean_to_attention(storage):
             query, key, value = (tensor.clone() for tensor in sequence(70))
             key[:, :, 10, 3], value[:, :, 10, 2] = bad, behind
             cache = new(storage)
-            plain = Plain.beside(cache)
+            plain = Plain.like(cache)
             found = decode_in_chunks(cache, (query, key, value), [66, 1, 3])
             plain.decode(query, key, value).check(found)
             lost = found[:, :, 10:].isnan().all(-1)
@@ -554,25 +554,25 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_leaves_the_memory_as_it_was(name):
+def test_what_is_refused_leaves_the_cache_as_it_was(name):
     given, kind = REFUSED[name]
     cache = new()
     cache.append(*sequence(3)[1:])
     fresh = sequence(2, seed=1)
     with untouched(cache), pytest.raises(kind, match="wanted"):
         qkv.decode(*fresh, cache, **given)
-    plain = Plain.beside(cache)
+    plain = Plain.like(cache)
     plain.append(*sequence(3)[1:])
     plain.decode(*fresh).check(qkv.decode(*fresh, cache))
 
 
-def test_what_has_no_memory_yet_is_told_where_to_go():
+def test_what_has_no_cache_yet_is_told_where_to_go():
     with pytest.raises(errors.BackendRefused) as caught:
         qkv.decode(*sequence(1), new(), similarity=qkv.Polynomial())
     assert "attention" in str(caught.value)
 
 
-def test_an_error_of_the_users_own_leaves_the_memory_as_it_was():
+def test_an_error_of_the_users_own_leaves_the_cache_as_it_was():
     cache = new()
     cache.append(*sequence(66)[1:])
 
@@ -629,7 +629,7 @@ def test_torch_func_is_refused_with_the_reason():
             attempt()
 
 
-def test_not_a_memory():
+def test_not_a_cache():
     for thing in (None, "cache", torch.zeros(3), qkv.KVCache):
         with pytest.raises(errors.QkvError, match="cache"):
             qkv.decode(*sequence(1), thing)
@@ -648,7 +648,7 @@ class TestExplain:
         assert str(choice)
         assert choice._repr_html_()
 
-    def test_an_empty_memory(self):
+    def test_an_empty_cache(self):
         for n in (0, 1, 3):
             assert qkv.explain(*sequence(n), cache=new()).backend
 
@@ -680,7 +680,7 @@ def test_an_answer_lies_in_memory_as_its_query_does(n: int) -> None:
     assert found.transpose(1, 2).is_contiguous()
 
 
-def test_a_plan_is_known_again_by_another_memory_and_only_where_it_fits() -> None:
+def test_a_plan_is_known_again_by_another_cache_and_only_where_it_fits() -> None:
     torch.manual_seed(0)
     similarity = qkv.Softmax(0.3)
     query, key, value = torch.randn(2, 6, 5, 16), torch.randn(2, 3, 5, 16), torch.randn(2, 3, 5, 16)

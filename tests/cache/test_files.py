@@ -11,10 +11,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import qkv
-from decode_cases import tokens
-from decode_reference import STORAGE, Plain, holds, name_of, same_bits, untouched
 from qkv import errors
 from qkv.errors import OptionError
+from tests.helpers.decode_cases import tokens
+from tests.helpers.decode_reference import STORAGE, Plain, holds, name_of, same_bits, untouched
 
 by_storage = pytest.mark.parametrize("storage", STORAGE, ids=name_of)
 
@@ -25,7 +25,7 @@ def sequence(n, seed=0, dtype=torch.float32, batch=3):
 
 def both(storage=torch.float32, **options):
     cache = qkv.KVCache(3, 2, 11, value_width=5, dtype=storage, **options)
-    return cache, Plain.beside(cache)
+    return cache, Plain.like(cache)
 
 
 def there_and_back(cache, path):
@@ -52,7 +52,7 @@ def test_it_comes_back_bit_for_bit(storage, options, tmp_path):
 
 
 @by_storage
-def test_an_empty_memory(storage, tmp_path):
+def test_an_empty_cache(storage, tmp_path):
     cache, plain = both(storage)
     again = there_and_back(cache, tmp_path / "cache.safetensors")
     step = sequence(2)
@@ -120,7 +120,7 @@ def test_paths_of_both_kinds(tmp_path):
     holds(qkv.KVCache.load(tmp_path / "cache.safetensors"), plain)
 
 
-def test_saving_does_not_touch_the_memory(tmp_path):
+def test_saving_does_not_touch_the_cache(tmp_path):
     cache, _ = both()
     cache.append(*sequence(70)[1:])
     with untouched(cache):
@@ -220,5 +220,5 @@ def test_more_rows_than_lengths_take_no_memory(tmp_path):
     size = int.from_bytes(path.read_bytes()[:8], "little")
     changed(path, b'"batch":"2"', b'"batch":"999999999999999999"')
     path.write_bytes((size + 17).to_bytes(8, "little") + path.read_bytes()[8:])
-    with pytest.raises(OptionError, match="not as many lengths"):
+    with pytest.raises(OptionError, match="another number of lengths"):
         qkv.LinearState.load(path, ELU)

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 import qkv
-from decode_cases import tokens
-from decode_reference import (
+from qkv import errors
+from qkv.testing import layouts
+from tests.helpers.decode_cases import tokens
+from tests.helpers.decode_reference import (
     STORAGE,
     Plain,
     fill,
@@ -21,8 +23,6 @@ from decode_reference import (
     same_bits,
     untouched,
 )
-from qkv import errors
-from qkv.testing import layouts
 
 by_storage = pytest.mark.parametrize("storage", STORAGE, ids=name_of)
 
@@ -38,7 +38,7 @@ def pairs(n, seed=0, dtype=torch.float32, batch=3):
 def both(storage=torch.float32, n=0, **options):
     """A cache and its plain list, with n tokens in each row."""
     cache = new(storage, **options)
-    plain = Plain.beside(cache)
+    plain = Plain.like(cache)
     if n:
         cache.append(*pairs(n))
         plain.append(*pairs(n))
@@ -99,7 +99,7 @@ class TestAppend:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=name_of)
     def test_tokens_are_rounded_once_to_the_storage(self, storage, dtype):
         cache = new(storage)
-        plain = Plain.beside(cache)
+        plain = Plain.like(cache)
         for n in (1, 62, 1, 1, 70, 0, 130):
             cache.append(*pairs(n, seed=n, dtype=dtype))
             plain.append(*pairs(n, seed=n, dtype=dtype))
@@ -392,7 +392,7 @@ def fork_pairs(n, seed=0, batch=2):
 
 def new_fork_pair(storage=torch.float32, n=0, **options):
     cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage, **options)
-    plain = Plain.beside(cache)
+    plain = Plain.like(cache)
     cache.append(*fork_pairs(n))
     plain.append(*fork_pairs(n))
     return cache, plain
@@ -429,7 +429,7 @@ def test_the_same_steps_give_the_same_bits(storage):
         same_bits(qkv.decode(query, *fresh, forked), qkv.decode(query, *fresh, cache))
 
 
-def test_it_is_the_same_kind_of_memory():
+def test_it_is_the_same_kind_of_cache():
     cache = qkv.KVCache(2, 3, 7, value_width=5, capacity=90, window=30, dtype=torch.bfloat16)
     cache.append(*fork_pairs(5))
     forked = cache.fork()

@@ -1,4 +1,4 @@
-"""int8: one symmetric scale for each token and head, keys and values apart; quantised once and never again."""
+"""int8 caches: one symmetric scale per token and head for keys and for values; tokens are quantized once."""
 
 from math import inf, nan
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import qkv
-from decode_reference import Plain, numbers, quantized, same_bits, stored
+from tests.helpers.decode_reference import Plain, numbers, quantized, same_bits, stored
 
 
 def new(batch=2, heads=3, width=16, value_width=8, **options):
@@ -165,7 +165,7 @@ def test_error_against_float64_on_gaussian_numbers(width, dtype):
 def test_answers_over_what_was_kept_are_exact_to_float32():
     """The scales are folded into the products; no other error joins the quantisation."""
     cache = qkv.KVCache(2, 3, 128, value_width=96, dtype=torch.int8)
-    plain = Plain.beside(cache)
+    plain = Plain.like(cache)
     for seed, n in enumerate((300, 1, 2, 65)):
         query = numbers((2, 12, n, 128), seed=3 * seed)
         key, value = numbers((2, 3, n, 128), seed=3 * seed + 1), numbers((2, 3, n, 96), seed=3 * seed + 2)

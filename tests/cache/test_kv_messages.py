@@ -1,4 +1,4 @@
-"""What caches say of themselves, to the letter and to the byte; and that torch writes what the library writes."""
+"""Messages and reprs of caches, and bytes written by torch and by the native library."""
 
 import os
 import stat
@@ -8,9 +8,9 @@ import torch
 from safetensors import safe_open
 
 import qkv
-from decode_reference import STORAGE, name_of
 from qkv import errors
 from qkv.cache import kv as stores
+from tests.helpers.decode_reference import STORAGE, name_of
 
 
 def tokens(batch: int, heads: int, n: int, widths: tuple[int, int], seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Rows of different lengths: each row of a batch equals its unpadded self, and what is padding cannot matter."""
+"""Rows of different lengths: each equals its unpadded row, and padding has no effect."""
 
 import itertools
 from math import inf, nan
@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import qkv
-from decode_cases import tokens
-from decode_reference import STORAGE, Plain, holds, name_of, same_bits, untouched
 from qkv import errors
+from tests.helpers.decode_cases import tokens
+from tests.helpers.decode_reference import STORAGE, Plain, holds, name_of, same_bits, untouched
 
 by_storage = pytest.mark.parametrize("storage", STORAGE, ids=name_of)
 by_padding = pytest.mark.parametrize("padding", ["right", "left"])
@@ -54,7 +54,7 @@ def poisoned(tensors, lengths, padding):
 def test_each_row_equals_its_unpadded_self(storage, padding):
     for dtype, window in itertools.product((torch.float32, torch.bfloat16, torch.float64), (None, 40)):
         together, alone = new(storage, window=window), [new(storage, batch=1, window=window) for _ in range(4)]
-        plain = Plain.beside(together)
+        plain = Plain.like(together)
         for seed, (n, lengths) in enumerate(CALLS):
             tensors = sequence(n, seed, dtype)
             found = qkv.decode(
@@ -77,7 +77,7 @@ def test_each_row_equals_its_unpadded_self(storage, padding):
 @by_padding
 def test_append_alone_does_the_same(storage, padding):
     cache = new(storage)
-    plain = Plain.beside(cache)
+    plain = Plain.like(cache)
     for seed, (n, lengths) in enumerate(CALLS):
         tensors = sequence(n, seed)
         cache.append(*poisoned(tensors, lengths, padding)[1:], lengths=torch.tensor(lengths), padding=padding)
@@ -106,7 +106,7 @@ def test_left_padded_prompts_then_steps():
     lengths = [5, 67, 1, 30]
     prompt = sequence(67)
     cache = new()
-    plain = Plain.beside(cache)
+    plain = Plain.like(cache)
     found = qkv.decode(*poisoned(prompt, lengths, "left"), cache, lengths=torch.tensor(lengths), padding="left")
     plain.decode(*prompt, lengths=lengths, padding="left").check(found)
     for seed in range(1, 5):

@@ -1,4 +1,4 @@
-"""window=: a query at position p sees keys p − w + 1 to p, however the tokens came, in bounded cache."""
+"""Windows: a query at position p attends to keys p − w + 1 to p, for any chunking, in bounded memory."""
 
 import re
 from math import inf, nan
@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import qkv
-from decode_cases import tokens
-from decode_reference import (
+from qkv import errors
+from tests.helpers.decode_cases import tokens
+from tests.helpers.decode_reference import (
     PAGE,
     STORAGE,
     Plain,
@@ -20,7 +21,6 @@ from decode_reference import (
     same_bits,
     untouched,
 )
-from qkv import errors
 
 by_storage = pytest.mark.parametrize("storage", STORAGE, ids=name_of)
 
@@ -31,7 +31,7 @@ def sequence(n, seed=0, batch=2):
 
 def both(window, storage=torch.float32, **options):
     cache = qkv.KVCache(2, 3, 7, value_width=5, window=window, dtype=storage, **options)
-    return cache, Plain.beside(cache)
+    return cache, Plain.like(cache)
 
 
 def steps(cache, plain, sizes, seed=0):
@@ -69,7 +69,7 @@ def test_a_window_of_one_gives_back_each_value(storage):
     cache, _ = both(1, storage)
     query, key, value = sequence(130)
     found = qkv.decode(query, key, value, cache)
-    kept = Plain.beside(cache)
+    kept = Plain.like(cache)
     kept.append(key, value)
     wanted = kept.tensors()[1].repeat_interleave(2, dim=1)
     torch.testing.assert_close(found.double(), wanted, rtol=1e-6, atol=0)

@@ -10,8 +10,6 @@ import pytest
 import torch
 
 import qkv
-from decode_cases import tokens
-from decode_reference import STORAGE, in_a_process, page_bytes, resident
 from qkv import ops
 from qkv.cache import KVCache
 from qkv.cache import pages as pages_room
@@ -28,6 +26,8 @@ from qkv.cache.pages import (
 )
 from qkv.errors import OptionTypeError
 from qkv.ops.kernels import cache_append
+from tests.helpers.decode_cases import tokens
+from tests.helpers.decode_reference import STORAGE, in_a_process, page_bytes, resident
 
 WIDTHS = [(1, 1), (5, 17), (64, 64), (11, 16), (16, 3)]
 by_storage = pytest.mark.parametrize("storage", STORAGE_CODE, ids=lambda d: str(d).removeprefix("torch."))
@@ -294,8 +294,8 @@ def check(*caches: KVCache) -> None:
     """No page is both used and free, none is free twice, and shared ones are known as such."""
     pool = caches[0]._pool
     pool.release([])
-    while pool._left:
-        table, spare = pool._left.popleft()
+    while pool._collected:
+        table, spare = pool._collected.popleft()
         pool.release(table.all() + spare)
     counts = owners(*caches)
     assert {page: count for page, count in counts.items() if count > 1} == pool.shared
@@ -448,7 +448,7 @@ POINTS = [
 @pytest.mark.parametrize("window", [None, 70])
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(("owner", "name"), POINTS, ids=lambda thing: getattr(thing, "__name__", thing))
-def test_an_interrupt_anywhere_leaves_a_memory_that_works(owner, name, moment, window, monkeypatch) -> None:
+def test_an_interrupt_anywhere_leaves_a_cache_that_works(owner, name, moment, window, monkeypatch) -> None:
     """A call of the pool, the table or the state raises: the cache holds what it held before, or what it should."""
     real = getattr(owner, name)
 

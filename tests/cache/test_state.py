@@ -15,8 +15,9 @@ from safetensors import safe_open
 from torch import Tensor
 
 import qkv
-from decode_reference import name_of, same_bits
-from linear_reference import (
+from qkv import errors, features
+from tests.helpers.decode_reference import name_of, same_bits
+from tests.helpers.linear_reference import (
     DTYPES,
     HEADS,
     VALUE_WIDTH,
@@ -34,7 +35,6 @@ from linear_reference import (
     recalls,
     similarities,
 )
-from qkv import errors, features
 
 SIMILARITIES = similarities()
 by_similarity = pytest.mark.parametrize("name", SIMILARITIES)
@@ -707,7 +707,7 @@ def test_any_sequence_of_verbs_against_a_plain_list(name: str, steps: list[tuple
         agree(state, rows, 50 + seed, n=2)
 
 
-@pytest.mark.parametrize("name", ["_seen", "_sums", "_held"])
+@pytest.mark.parametrize("name", ["_dtype_device", "_sums", "_contents"])
 @pytest.mark.parametrize("after", [False, True])
 def test_an_interruption_between_two_of_its_stores_leaves_nothing_that_it_cannot_read(name: str, after: bool) -> None:
     class Interrupted(qkv.LinearState):

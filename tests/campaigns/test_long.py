@@ -5,9 +5,9 @@ import signal
 
 import pytest
 import torch
-from campaigns.storm_kinds import WAYS, way_of
 
 from campaigns import bits, caches, calls, long_decoding, storms
+from campaigns.storm_kinds import WAYS, way_of
 
 
 def test_a_few_calls_are_drawn_and_counted() -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from campaigns.mutation.mutants import Mutant, mutants_of, sample
 from campaigns.mutation.record import interval
 

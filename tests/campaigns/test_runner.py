@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
 from campaigns.campaign import Batch, Campaign
 from campaigns.ledger import ROOT, Ledger
 from campaigns.runner import MARK, MOST_OPEN, run_campaign
@@ -40,7 +41,7 @@ RUNNER = """
 import sys
 sys.path[:0] = [sys.argv[1], sys.argv[2]]
 import signal, pathlib
-from test_runner import ran
+from tests.campaigns.test_runner import ran
 signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 ran(pathlib.Path(sys.argv[3]))
 """

@@ -8,14 +8,14 @@ import sys
 import time
 
 import pytest
+
+import qkv
+from campaigns import checkpoints, mathematics, transcripts, trials
 from campaigns.broken_files import TRAP
 from campaigns.ledger import ROOT
 from campaigns.maths_texts import SYMBOLS, VALID, grafted, mutated, whole_pieces
 from campaigns.reached import Reached
 from campaigns.trials import TooLong, Trial, gathered, try_all
-
-import qkv
-from campaigns import checkpoints, mathematics, transcripts, trials
 from qkv.maths import parse
 
 

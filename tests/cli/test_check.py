@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-import toy_problem
 from qkv.cli import main
 from qkv.problems import MISCONCEPTIONS
+from tests.helpers import toy_problem
 
 LET = ["--let", "mu: vector[d]", "--let", "d: natural"]
 GOLD = ["--gold", r"\mu^T\mu", *LET]

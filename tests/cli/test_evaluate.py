@@ -10,7 +10,7 @@ import pytest
 import qkv.cli.evaluate as command
 from qkv.cli import main
 from qkv.tutor import inspect_task
-from tutor_toy import lost, make, mock, slow
+from tests.helpers.tutor_toy import lost, make, mock, slow
 
 pytestmark = [
     # Inspect's own: what it gives to tenacity, and streams that it leaves to the collector.
@@ -125,4 +125,4 @@ def test_without_inspect_the_extra_is_named():
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
-    assert "pip install 'qkv[tutor]'" in ended.stderr
+    assert "pip install 'qkv[grading]'" in ended.stderr

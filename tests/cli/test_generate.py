@@ -7,9 +7,9 @@ import sys
 
 import pytest
 from safetensors.torch import load_file, save_file
-from small_checkpoint import write
 
-from cli_calls import called
+from tests.helpers.cli_calls import called
+from tests.helpers.small_checkpoint import write
 
 
 def run(*words: str) -> subprocess.CompletedProcess:
@@ -17,7 +17,7 @@ def run(*words: str) -> subprocess.CompletedProcess:
 
 
 def started(*words: str) -> subprocess.CompletedProcess:
-    """In a process of its own: nothing but what was meant is printed."""
+    """In a separate process: only the intended output is printed."""
     command = [sys.executable, "-c", "from qkv.cli import main; main()", "generate", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=110)
 
@@ -80,7 +80,7 @@ def test_wrong_words_and_a_missing_model(checkpoint, tmp_path):
         assert run(checkpoint, *words).returncode == 2
     done = run(str(tmp_path / "nowhere"), "--prompt", "one")
     assert done.returncode == 1
-    assert "not there" in done.stderr
+    assert "does not exist" in done.stderr
 
 
 def test_habits_of_a_checkpoint_are_not_taken_over(checkpoint, tmp_path):

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-import toy_problem
 from qkv.cli import main
 from qkv.problems import progress
+from tests.helpers import toy_problem
 
 
 @pytest.fixture

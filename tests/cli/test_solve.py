@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-import toy_problem
 from qkv.cli import main
+from tests.helpers import toy_problem
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from cli_calls import called
+from tests.helpers.cli_calls import called
 
 
 def run(*words: str, **options) -> subprocess.CompletedProcess:

@@ -1,11 +1,11 @@
-"""ONNX's own cases of LinearAttention: those within the equation pass, the others are listed with the reason."""
+"""ONNX's cases of LinearAttention: those without gates pass, the others are listed with the reason."""
 
 from benchmarks.conformance.cases import base_cases
 from benchmarks.conformance.linear import OUTSIDE
 from benchmarks.conformance.outcomes import PASSED, REFUSED, of_linear
 
 PASSING = {"linear_attention_linear", "linear_attention_linear_t1_no_past"}
-# What each of the others asks for; one that passes after all fails as well.
+# The update rule of the others. A listed case that passes fails, too.
 RULES = {
     "linear_attention_gated": "gated",
     "linear_attention_gated_per_head_decay": "gated",
@@ -22,7 +22,7 @@ RULES = {
 }
 
 
-def test_cases_within_the_equation_pass_and_the_others_say_why_not() -> None:
+def test_cases_without_gates_pass_and_the_others_are_refused() -> None:
     outcomes = of_linear()
     assert {o.name for o in outcomes if o.kind == PASSED} == PASSING
     refused = {o.name: o.detail for o in outcomes if o.kind == REFUSED}
@@ -30,6 +30,6 @@ def test_cases_within_the_equation_pass_and_the_others_say_why_not() -> None:
     assert len(outcomes) == len(PASSING) + len(RULES) == 14
 
 
-def test_refused_cases_have_inputs_that_the_equation_lacks() -> None:
+def test_refused_cases_have_decay_or_beta() -> None:
     for case in base_cases("LinearAttention"):
         assert (case.name in PASSING) == (not {"decay", "beta"} & set(case.inputs))

@@ -1,20 +1,21 @@
-"""Nodes that nobody has written down: the adapter and onnx's own evaluator agree on them."""
+"""Random nodes: the adapter and onnx's evaluator agree on them."""
 
 from collections import Counter
 
 import pytest
+
 from benchmarks.conformance import attention, linear
 from benchmarks.conformance.cases import Case
 from benchmarks.conformance.outcomes import compare
-from onnx_nodes import drawn_attention, drawn_linear
+from tests.helpers.onnx_nodes import drawn_attention, drawn_linear
 
 DRAWS = 60
 
 
 def shows_raw_scores_under_a_cap(case: Case) -> bool:
-    """onnx 1.23's evaluator gives capped ones there. Its definition and the body that this spells out give raw ones."""
-    said = case.attributes
-    return "qk_matmul_output" in case.wanted and said["qk_matmul_output_mode"] == 0 and said["softcap"] > 0
+    """onnx 1.23's evaluator returns capped scores there; its definition and the function body return raw ones."""
+    options = case.attributes
+    return "qk_matmul_output" in case.wanted and options["qk_matmul_output_mode"] == 0 and options["softcap"] > 0
 
 
 @pytest.mark.parametrize("spelt_out", [False, True], ids=["evaluator", "body"])
@@ -39,14 +40,14 @@ def test_linear_attention_agrees_with_the_evaluator() -> None:
 
 
 def test_draws_reach_every_option() -> None:
-    """Each of them at least four times, so that none is only promised."""
+    """Each of them at least four times."""
     cases = [drawn_attention(seed) for seed in range(DRAWS)]
-    seen = Counter(name for case in cases for name in (*case.inputs, *case.wanted))
-    seen += Counter((name, value) for case in cases for name, value in case.attributes.items())
-    seen += Counter(("mask", c.inputs["attn_mask"].dtype.name) for c in cases if "attn_mask" in c.inputs)
+    counts = Counter(name for case in cases for name in (*case.inputs, *case.wanted))
+    counts += Counter((name, value) for case in cases for name, value in case.attributes.items())
+    counts += Counter(("mask", c.inputs["attn_mask"].dtype.name) for c in cases if "attn_mask" in c.inputs)
     options = ["past_key", "nonpad_kv_seqlen", "attn_mask", "qk_matmul_output", ("mask", "bool"), ("mask", "float64")]
     options += [("is_causal", 1), ("softcap", 1.5), ("left_window_size", 3), ("right_window_size", 0)]
     options += [("qk_matmul_output_mode", mode) for mode in range(4)]
-    assert {option: seen[option] for option in options if seen[option] < 4} == {}
+    assert {option: counts[option] for option in options if counts[option] < 4} == {}
     assert Counter(case.opset for case in cases).keys() == {23, 24, 25}
     assert any(map(shows_raw_scores_under_a_cap, cases))

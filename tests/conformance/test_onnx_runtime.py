@@ -1,10 +1,11 @@
-"""The peer's process may end at any case: each is counted, and the table says all of it in 80 columns."""
+"""A case that ends the process of onnxruntime is counted, and the table fits 80 columns."""
 
 import json
 import sys
 from pathlib import Path
 
 import pytest
+
 from benchmarks.conformance import runtime
 from benchmarks.conformance.__main__ import table
 from benchmarks.conformance.cases import base_cases
@@ -12,8 +13,8 @@ from benchmarks.conformance.outcomes import FAILED, PASSED, Outcome, told
 
 NAMES = [case.name for case in base_cases("LinearAttention")]
 
-# Passes every case but the third, at which it is killed, and the last, before which it stops as if it had ended.
-UNSTEADY = f"""
+# Passes every case but the third, which kills it, and the last, before which it ends.
+FAILING = f"""
 import json, os, signal, sys
 names = {NAMES!r}
 for name in sys.argv[2:]:
@@ -25,9 +26,9 @@ for name in sys.argv[2:]:
 """
 
 
-def test_a_case_that_ends_its_process_is_counted_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_case_that_ends_its_process_is_counted_and_the_others_run(tmp_path: Path) -> None:
     program = tmp_path / "unsteady.py"
-    program.write_text(UNSTEADY)
+    program.write_text(FAILING)
     found = runtime.outcomes("LinearAttention", (sys.executable, str(program)))
     assert [outcome.name for outcome in found] == NAMES
     lost = {outcome.name: outcome.detail for outcome in found if outcome.kind != PASSED}
@@ -36,7 +37,7 @@ def test_a_case_that_ends_its_process_is_counted_and_the_rest_goes_on(tmp_path: 
 
 
 @pytest.mark.slow
-def test_onnxruntime_runs_a_case_in_a_process_of_its_own() -> None:
+def test_onnxruntime_runs_in_another_process() -> None:
     if runtime.version() is None:
         pytest.skip("onnxruntime is not installed")
     found = runtime.outcomes("LinearAttention")
@@ -44,7 +45,7 @@ def test_onnxruntime_runs_a_case_in_a_process_of_its_own() -> None:
     assert all(outcome.detail or outcome.kind == PASSED for outcome in found)
 
 
-def test_the_table_fits_a_terminal_and_says_what_is_not_installed() -> None:
+def test_the_table_fits_a_terminal_and_names_what_is_not_installed() -> None:
     outcomes = [Outcome(NAMES[0], PASSED), Outcome(NAMES[1], FAILED, "word " * 99), Outcome(NAMES[2], FAILED, "why")]
     way = {"operator": "attention", **told(outcomes)}
     found = {"onnx": "1.23.2", "onnxruntime": None, "cases": {"Attention": 93}, "ways": {"qkv, steps of a cache": way}}

@@ -13,8 +13,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import qkv
-from parallel_cases import SPLITS, Ranks, ShardedAttention, concatenated
-from parallel_grid import Trial, refused, trials
 from qkv.errors import BackendRefused
 from qkv.testing import CallCase, Spec
 from qkv.testing.contract import BackendCase, Check, Subject, checks, run
@@ -22,6 +20,8 @@ from qkv.testing.contract.correctness import assert_close, gradients_agree_with_
 from qkv.testing.contract.subject import assert_same_bits, gradients, max_difference, run_case
 from qkv.testing.strategies import calls
 from qkv.testing.tolerance import compute_dtype
+from tests.helpers.parallel_cases import SPLITS, Ranks, ShardedAttention, concatenated
+from tests.helpers.parallel_grid import Trial, refused, trials
 
 NAMED = SPLITS[1:]
 ONE_PROCESS = Subject.of_qkv()

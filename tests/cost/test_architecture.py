@@ -60,9 +60,9 @@ def test_a_windowed_layer_keeps_its_window(tokens, window, layers):
 @settings(max_examples=200)
 def test_pairs_are_those_of_the_masks(new, past, window):
     step = StepSizes(1, new, past, 2, 2, 2)
-    seen = [[j for j in range(past + i + 1) if j > past + i - window] for i in range(new)]
+    attended = [[j for j in range(past + i + 1) if j > past + i - window] for i in range(new)]
     assert attended_pairs(step, None) == sum(past + i + 1 for i in range(new))
-    assert attended_pairs(step, window) == sum(map(len, seen))
+    assert attended_pairs(step, window) == sum(map(len, attended))
 
 
 @pytest.mark.parametrize(("new", "past"), [(1, 96), (97, 0), (13, 29)])

@@ -76,7 +76,7 @@ SMALL = {
 CASES = [(kind, at) for kind, configs in SMALL.items() for at in range(len(configs))]
 
 
-def test_every_family_is_held_to_transformers():
+def test_every_family_is_compared_with_transformers():
     assert set(SMALL) == set(FAMILIES)
 
 
@@ -123,7 +123,7 @@ def test_the_text_part_of_a_model_with_pictures(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "words"),
     [
         ("", "JSON"),
         ("{", "JSON"),
@@ -141,8 +141,8 @@ def test_the_text_part_of_a_model_with_pictures(tmp_path):
         ({"model_type": "gemma2", **LLAMA, "layer_types": ["full_attention"]}, "layer_types"),
     ],
 )
-def test_files_that_make_no_sense_are_refused(tmp_path, content, said):
-    with pytest.raises(OptionError, match=f"(?s){said}"):
+def test_invalid_files_are_refused(tmp_path, content, words):
+    with pytest.raises(OptionError, match=f"(?s){words}"):
         read_config(write(tmp_path, content))
 
 
@@ -154,7 +154,7 @@ def test_files_that_make_no_sense_are_refused(tmp_path, content, said):
         for value in (0, -1, 1.5, "84", True, [84], {"a": 1}, 2**63, 1e400)
     ],
 )
-def test_fields_that_make_no_sense_are_refused(tmp_path, name, value):
+def test_invalid_fields_are_refused(tmp_path, name, value):
     with pytest.raises(OptionError, match=name):
         read_config(write(tmp_path, {"model_type": "llama", **LLAMA, name: value}))
 
@@ -300,11 +300,11 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_config_is_refused_by_the_field_that_is_wrong(tmp_path, case):
-    change, said = BROKEN[case]
+    change, words = BROKEN[case]
     config = {key: value for key, value in (LLAMA | change).items() if value is not ...}
     with pytest.raises(QkvError) as caught:
         read_config(written(tmp_path, json.dumps(config)))
-    assert said in one_line(caught.value)
+    assert words in one_line(caught.value)
 
 
 def test_an_architecture_that_is_not_covered_says_which_are_and_what_to_do(tmp_path):

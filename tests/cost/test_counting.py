@@ -575,8 +575,8 @@ def test_training_has_two_products_more_for_each_projection() -> None:
 
 def test_a_cache_in_fewer_bytes_is_read_in_fewer() -> None:
     whole, eighth = step(3, 1000, 64, 4, 2, item=4), step(3, 1000, 64, 4, 2, item=4, cache_item=1)
-    held = 2 * 3 * 2 * 16
-    assert whole.traffic - eighth.traffic == 3 * held * 1000 + 3 * held
+    numbers = 2 * 3 * 2 * 16
+    assert whole.traffic - eighth.traffic == 3 * numbers * 1000 + 3 * numbers
     assert whole.flops == eighth.flops
 
 

@@ -48,11 +48,11 @@ def loops(allowed: np.ndarray, kv_heads: int, width: int, value_width: int, per_
     for b in range(batch):
         for h in range(heads):
             for i in range(len_q):
-                seen = 0
+                attended = 0
                 for j in range(len_k):
                     if not allowed[b, h, i, j]:
                         continue
-                    seen += 1
+                    attended += 1
                     flops["scores"] += 2 * width
                     for line, each in per_pair.items():
                         flops[line] += each
@@ -61,7 +61,7 @@ def loops(allowed: np.ndarray, kv_heads: int, width: int, value_width: int, per_
                     queries.add((b, h, i))
                     keys.add((b, h // (heads // kv_heads), j))
                 # dense divides the weights, streaming the finished row.
-                flops["quotient"] += seen if dense else value_width * bool(seen)
+                flops["quotient"] += attended if dense else value_width * bool(attended)
     return flops, queries, keys
 
 
@@ -90,7 +90,7 @@ def random_mask(draw: random.Random, batch: int, heads: int, len_q: int, len_k: 
         band = Causal(offset=offset) & Window(left=3) & Padding(lengths=lengths)
         return band, causal & (j >= i + offset - 3) & padding
     if kind == "either":
-        # The first four keys are for everybody: a sink beside a causal mask.
+        # All queries attend to the first four keys: a sink with a causal mask.
         return Causal(offset=offset) | Dense(np.broadcast_to(j < 4, (len_q, len_k))), causal | (j < 4)
     if kind == "dense":
         chosen = np.array([draw.random() < 0.4 for _ in range(len_q * len_k)]).reshape(len_q, len_k)
@@ -123,7 +123,7 @@ def test_flops_of_each_line_are_those_of_a_loop_over_the_pairs(seed):
     ledger = count(*shapes, similarity=similarity, mask=mask, backend=backend)
     wanted, _, _ = loops(allowed, kv_heads, width, value_width, per_pair, backend == "reference")
     got = Counter({line.name: line.flops for line in ledger.lines})
-    # Whether rows that see nothing are divided is a question of its own, below.
+    # Fully masked rows are tested below.
     del got["quotient"], wanted["quotient"]
     assert +got == +wanted
     assert ledger.products == 2 * (width + value_width) * int(allowed.sum())
@@ -141,14 +141,14 @@ def test_argmax_compares_and_gathers(seed):
 
 
 @pytest.mark.parametrize("backend", ["blockwise", "reference"])
-def test_quotient_of_a_row_that_sees_something(backend):
+def test_quotient_of_a_row(backend):
     allowed = spread(np.tril(np.full((5, 11), True), 3), (3, 2, 5, 11))
     ledger = count((3, 2, 5, 17), (3, 2, 11, 17), (3, 2, 11, 19), mask=Causal(offset=3), backend=backend)
     flops, _, _ = loops(allowed, 2, 17, 19, {}, backend == "reference")
     assert ledger.line("quotient").flops == flops["quotient"]
 
 
-def test_a_row_that_sees_nothing_needs_nothing():
+def test_a_fully_masked_row_needs_nothing():
     """It is exactly 0: nothing is compared, added or divided for it."""
     shapes = (3, 2, 5, 17), (3, 2, 11, 17), (3, 2, 11, 19)
     assert count(*shapes, mask=Causal(offset=-5)).flops == 0
@@ -185,14 +185,14 @@ def test_bytes_without_a_mask(dtype, backend):
 
 
 @pytest.mark.parametrize("seed", range(200, 230))
-def test_bytes_of_keys_that_no_query_sees_are_not_needed(seed):
+def test_keys_without_queries_are_not_read(seed):
     """A window or a row's length saves reading: the reason that windows and paged caches exist."""
     _, shapes, mask, allowed, kv_heads, width, value_width = random_call(seed)
     _, queries, keys = loops(allowed, kv_heads, width, value_width, {}, False)
     ledger = count(*shapes, mask=mask, backend="blockwise", dtype="float16")
     rows = allowed.shape[0] * allowed.shape[1] * allowed.shape[2]
     keys_and_values = 2 * len(keys) * (width + value_width)
-    # A query that sees nothing may be read or left: both readings are honest.
+    # A fully masked query may be read or not.
     assert keys_and_values + 2 * len(queries) * width <= ledger.read <= keys_and_values + 2 * rows * width
     assert ledger.written == 2 * rows * value_width
 
@@ -206,7 +206,7 @@ def test_a_decoded_token_reads_its_window_and_not_the_past():
 
 @pytest.mark.parametrize("group", [1, 2, 3])
 @pytest.mark.parametrize(("similarity", "features"), [(qkv.Polynomial(), comb(7 + 2, 2)), (None, 29)])
-def test_linear_form_sums_over_keys_once_for_each_head_of_keys(group, similarity, features):
+def test_linear_sums_over_keys_once_for_each_head_of_keys(group, similarity, features):
     similarity = similarity or qkv.FeatureMap(own_function)
     batch, kv_heads, len_q, len_k, width, value_width = 2, 5, 11, 13, 7, 17
     heads = group * kv_heads
@@ -229,7 +229,7 @@ def test_homogeneous_polynomials_have_fewer_features():
     assert ledger.products == 2 * 84 * 18 * (11 + 13)
 
 
-def test_linear_form_counts_only_keys_that_are_there():
+def test_linear_counts_only_keys_that_are_there():
     """Per-row lengths: a key beyond its row's length enters no sum."""
     shapes = (2, 3, 5, 7), (2, 3, 11, 7), (2, 3, 11, 13)
     ledger = count(*shapes, similarity=qkv.Polynomial(), mask=Padding(lengths=[4, 11]), backend="linear")
@@ -237,7 +237,7 @@ def test_linear_form_counts_only_keys_that_are_there():
 
 
 @pytest.mark.parametrize("mask", [Window(left=2, right=1, offset=0), Segments([0, 0, 0, 1, 1], [0, 0, 0, 1, 1])])
-def test_linear_form_is_refused_where_one_sum_cannot_serve_every_query(mask):
+def test_linear_is_refused_where_one_sum_cannot_serve_every_query(mask):
     """`attention` refuses these: a count of an algorithm that does not exist would be a lie."""
     with pytest.raises(QkvError):
         count((5, 3), (5, 3), (5, 7), similarity=qkv.Polynomial(), mask=mask, backend="linear")
@@ -332,7 +332,7 @@ def test_a_window_has_a_formula_that_holds_for_short_sequences_too(n):
     assert substituted(formula.products, {size: n}) == count((n, 5), (n, 5), (n, 7), mask=window).products
 
 
-def test_layers_and_steps_have_two_faces():
+def test_formulas_of_layers_and_steps_give_their_numbers():
     b, n, d, g, w = names = symbols("b n d g w")
     draw = random.Random(11)
     for _ in range(8):

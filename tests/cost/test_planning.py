@@ -63,16 +63,16 @@ def test_what_is_largest_fits_and_one_more_does_not(context, batch, windowed, me
     found = plan(model, box, context=context, batch=batch)
     weights = found.weight_bytes
     assert found.fits == (weights + model.cache_bytes(context, batch) <= memory)
-    for largest, held in (
+    for largest, needed in (
         (found.largest_batch, lambda size: model.cache_bytes(context, size)),
         (found.largest_context, lambda size: model.cache_bytes(size, batch)),
     ):
         if largest is None:
             assert windowed == 5
-            assert weights + held(10**12) <= memory
+            assert weights + needed(10**12) <= memory
         else:
-            assert largest == 0 or weights + held(largest) <= memory
-            assert weights + held(largest + 1) > memory
+            assert largest == 0 or weights + needed(largest) <= memory
+            assert weights + needed(largest + 1) > memory
 
 
 def test_nothing_fits_where_the_weights_do_not():
@@ -444,14 +444,14 @@ def two_sides(crossing: str, found: dict) -> tuple[float, float]:
 def test_at_a_crossing_both_sides_are_equal_within_a_token(where, batch, crossing):
     name, machine = where.split()
     options = {"batch": batch} | ({"prompt": 509} if name == "t5-base" else {})
-    told = plan(name, machine, context=64, **options).as_dict()["crossings"][crossing]
-    if told["at"] is None:
-        assert told["reason"]
+    crossed = plan(name, machine, context=64, **options).as_dict()["crossings"][crossing]
+    if crossed["at"] is None:
+        assert crossed["reason"]
         return
-    cache, other = two_sides(crossing, plan(name, machine, context=told["at"], **options).as_dict())
+    cache, other = two_sides(crossing, plan(name, machine, context=crossed["at"], **options).as_dict())
     assert cache >= other * (1 - 1e-9)
-    if told["at"] > 1:
-        cache, other = two_sides(crossing, plan(name, machine, context=told["at"] - 1, **options).as_dict())
+    if crossed["at"] > 1:
+        cache, other = two_sides(crossing, plan(name, machine, context=crossed["at"] - 1, **options).as_dict())
         assert cache <= other * (1 + 1e-9)
 
 
@@ -542,8 +542,9 @@ def test_the_command_says_what_the_function_does(monkeypatch, capsys):
     code, out, _ = call(monkeypatch, capsys, *words, "--json")
     record = plan("llama-3-8b", "h100-sxm", context=4093, batch=7, cache="int8").as_dict()
     assert code == 0
-    said = json.loads(out)
-    assert record in (said, *(said if isinstance(said, list) else said.values()), *said.get("plans", []))
+    printed = json.loads(out)
+    plans = printed if isinstance(printed, list) else printed.values()
+    assert record in (printed, *plans, *printed.get("plans", []))
     code, out, _ = call(monkeypatch, capsys, *words)
     assert code == 0
     assert max(len(line) for line in out.splitlines()) <= 80
@@ -553,7 +554,7 @@ def test_the_command_says_what_the_function_does(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "codes", "said"),
+    ("words", "codes", "message"),
     [
         ("--nonsense", {2}, "nonsense"),
         ("--model gpt-2 --context many", {2}, "context"),
@@ -571,10 +572,10 @@ def test_the_command_says_what_the_function_does(monkeypatch, capsys):
         ("--model gpt-2 --plot plan.exe", {1, 2}, ".svg"),
     ],
 )
-def test_bad_words_end_without_a_traceback(monkeypatch, capsys, words, codes, said):
+def test_bad_options_end_without_a_traceback(monkeypatch, capsys, words, codes, message):
     code, _, err = call(monkeypatch, capsys, *words.split())
     assert code in codes
-    assert said in err
+    assert message in err
     assert "Traceback" not in err
 
 

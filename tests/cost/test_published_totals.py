@@ -1,8 +1,6 @@
-"""What papers, model cards and checkpoints state, reproduced: parameters, flops a token, bytes of the cache a token;
-and the Θ-classes that the exercises ask for.
+"""Published figures of models, reproduced: parameters, flops per token, bytes of cache per token, Θ-classes.
 
-Every number here was written down from the publication, or worked out by hand from the published sizes with the
-arithmetic beside it, by somebody who had not read the code.
+Every number comes from the publication, or is worked out by hand from published sizes with the arithmetic shown.
 """
 
 import random
@@ -197,7 +195,7 @@ CACHE_BYTES = {
     "falcon-7b": 2 * 32 * 1 * 64 * 2,  # multi-query: 8 KiB
     "falcon-40b": 2 * 60 * 8 * 64 * 2,
     "gemma-2b": 2 * 18 * 1 * 256 * 2,
-    "gemma-7b": 2 * 28 * 16 * 256 * 2,  # heads of 256 beside a width of 3072
+    "gemma-7b": 2 * 28 * 16 * 256 * 2,  # heads of 256, width 3072
     "gemma-2-9b": 2 * 42 * 8 * 256 * 2,
     "qwen2.5-7b": 2 * 28 * 4 * 128 * 2,
     "qwen2.5-72b": 327_680,  # 2·80·8·128·2; "327.680 KB" in the same table
@@ -205,7 +203,7 @@ CACHE_BYTES = {
     "deepseek-v2": (512 + 64) * 60 * 2,
     "phi-3-mini": 2 * 32 * 32 * 96 * 2,
     "t5-base": 2 * 12 * 12 * 64 * 2,  # the decoder's own keys and values
-    "t5-11b": 2 * 24 * 128 * 128 * 2,  # 128 heads of 128 beside a width of 1024
+    "t5-11b": 2 * 24 * 128 * 128 * 2,  # 128 heads of 128, width 1024
     "bert-base": 0,
 }
 
@@ -221,9 +219,9 @@ def test_bytes_of_the_cache_for_a_token(name):
 
 # tokens, then layer-tokens that are kept: full layers keep all, windowed ones at most their window.
 WINDOWS = {
-    "gemma-2-2b": (8192, 13 * 8192 + 13 * 4096, 4 * 256),  # every other of 26 layers sees 4096 tokens
+    "gemma-2-2b": (8192, 13 * 8192 + 13 * 4096, 4 * 256),  # every other of 26 layers has a window of 4096
     "gemma-2-9b": (8192, 21 * 8192 + 21 * 4096, 8 * 256),
-    "gemma-3-1b": (32768, 4 * 32768 + 22 * 512, 1 * 256),  # every sixth of 26 sees all, the rest 512
+    "gemma-3-1b": (32768, 4 * 32768 + 22 * 512, 1 * 256),  # every sixth of 26 has no window, the rest 512
     "gemma-3-27b": (131072, 10 * 131072 + 52 * 1024, 16 * 128),  # every sixth of 62, the rest 1024
     "gpt-2": (1024, 12 * 1024, 12 * 64),
 }
@@ -300,15 +298,15 @@ def test_mixtral_multiplies_two_experts_of_eight():
     assert model_cost(MODELS["mixtral-8x7b"], new=1, past=17).products == wanted
 
 
-def test_a_window_bounds_what_a_token_sees():
+def test_a_window_bounds_the_pairs_of_a_token():
     model = Model(layers=3, d_model=35, heads=5, kv_heads=1, head_width=7, d_ff=11, window=13, window_layers=2)
     for past in (0, 11, 12, 13, 100):
         scores = parts(model_cost(model, batch=2, new=1, past=past))["scores"].products
-        seen = 1 * (past + 1) + 2 * min(past + 1, 13)
-        assert scores == 2 * seen * 5 * 4 * 7, past
+        attended = 1 * (past + 1) + 2 * min(past + 1, 13)
+        assert scores == 2 * attended * 5 * 4 * 7, past
     many = parts(model_cost(model, batch=2, new=17, past=5))["scores"].products
-    seen = sum(5 + i + 1 + 2 * min(5 + i + 1, 13) for i in range(17))
-    assert many == 2 * seen * 5 * 4 * 7
+    attended = sum(5 + i + 1 + 2 * min(5 + i + 1, 13) for i in range(17))
+    assert many == 2 * attended * 5 * 4 * 7
 
 
 def test_a_latent_cache_does_not_depend_on_heads():

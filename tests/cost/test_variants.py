@@ -1,4 +1,4 @@
-"""What a decoder keeps: against counts by hand, against the plan, and against the formulas beside the numbers."""
+"""Caches and decode steps of attention variants, against counts by hand, plans and formulas."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def test_counts_by_hand(sizes, cache):
 
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("cache", CACHES)
-def test_the_formula_beside_a_number_gives_the_number(sizes, cache):
+def test_formulas_give_the_numbers(sizes, cache):
     letters = dict(zip("bhgw", sizes.values(), strict=True)) | {"c": BITS[cache] // 8}
     for way in VARIANTS:
         for n in TOKENS:
@@ -54,8 +54,8 @@ def test_the_formula_beside_a_number_gives_the_number(sizes, cache):
             for name, text in texts.items():
                 assert eval(text.replace("·", "*"), {"__builtins__": {}}, letters | {"n": n}) == counted[name], name
             memory = sum(line.traffic for line in found.step.lines if line.name.startswith("cache"))
-            said = eval(alone.replace("·", "*"), {"__builtins__": {}}, letters)
-            assert said == pytest.approx(found.step.products / memory, rel=1e-15)
+            intensity = eval(alone.replace("·", "*"), {"__builtins__": {}}, letters)
+            assert intensity == pytest.approx(found.step.products / memory, rel=1e-15)
 
 
 def test_the_plan_says_the_same():
@@ -92,8 +92,8 @@ def test_where_the_state_is_smaller(sizes):
         at = smaller_from(way, cache="bfloat16", **sizes)
         assert at is not None
         state = past("linear", tokens=0, **sizes).cache_bytes
-        held = [past(way, tokens=n, cache="bfloat16", **sizes).cache_bytes for n in (at - 1, at)]
-        assert held[0] <= state < held[1]
+        kept = [past(way, tokens=n, cache="bfloat16", **sizes).cache_bytes for n in (at - 1, at)]
+        assert kept[0] <= state < kept[1]
 
 
 def test_refusals():

@@ -5,7 +5,9 @@ from math import nan
 
 import pytest
 import torch
-from faults_reference import (
+
+import qkv
+from tests.helpers.faults_reference import (
     DTYPES,
     SIZES,
     by_dtype,
@@ -19,8 +21,6 @@ from faults_reference import (
     problem,
     same_bits,
 )
-
-import qkv
 
 LARGER = {"batch": 2, "heads_q": 4, "heads_kv": 2, "len_q": 67, "len_k": 131, "width": 37, "width_v": 41}
 # One width for both: the flash kernel gets the tensors themselves, and not a copy that was made wider.

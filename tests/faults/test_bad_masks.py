@@ -4,7 +4,12 @@ from math import inf, nan
 
 import pytest
 import torch
-from faults_reference import (
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import qkv
+from qkv import errors
+from tests.helpers.faults_reference import (
     DTYPES,
     by_dtype,
     by_softmax,
@@ -18,11 +23,6 @@ from faults_reference import (
     reference,
     refuses,
 )
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-
-import qkv
-from qkv import errors
 
 some = settings(max_examples=15, deadline=None, derandomize=True, database=None)
 SHAPE_KINDS = (errors.MaskError, errors.ShapeError)

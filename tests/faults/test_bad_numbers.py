@@ -4,7 +4,10 @@ from math import inf, nan
 
 import pytest
 import torch
-from faults_reference import (
+
+import qkv
+from qkv import errors
+from tests.helpers.faults_reference import (
     DTYPES,
     assert_speaks,
     by_argmax,
@@ -19,9 +22,6 @@ from faults_reference import (
     problem,
     reference,
 )
-
-import qkv
-from qkv import errors
 
 
 @by_way

@@ -4,7 +4,10 @@ from math import inf, nan
 
 import pytest
 import torch
-from faults_reference import (
+
+import qkv
+from qkv import errors
+from tests.helpers.faults_reference import (
     DTYPES,
     SOFTMAX,
     by_argmax,
@@ -23,9 +26,6 @@ from faults_reference import (
     refuses,
     same_bits,
 )
-
-import qkv
-from qkv import errors
 
 WITH_WEIGHTS = [way for way in SOFTMAX if way.backend in ("reference", "auto")]  # the others return no weights
 WITH_DROPOUT = [way for way in SOFTMAX if way.backend != "sdpa"]  # PyTorch's flash kernel has no dropout

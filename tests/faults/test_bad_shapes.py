@@ -5,7 +5,11 @@ from math import inf, nan
 
 import pytest
 import torch
-from faults_reference import (
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import qkv
+from qkv import errors, ops
+from tests.helpers.faults_reference import (
     DTYPES,
     WAYS,
     assert_speaks,
@@ -22,10 +26,6 @@ from faults_reference import (
     run_zero_size,
     zero_sizes,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
-
-import qkv
-from qkv import errors, ops
 
 ARGUMENTS = ("query", "key", "value")
 OTHER_DTYPES = (
@@ -111,7 +111,7 @@ def test_row_13_and_14_do_not_enter_the_native_library(way):
 def test_row_13_and_14_do_not_crash_the_interpreter():
     said = in_a_process_of_its_own("""
         import torch
-        from faults_reference import DTYPES, WAYS, run_zero_size, zero_sizes
+        from tests.helpers.faults_reference import DTYPES, WAYS, run_zero_size, zero_sizes
         count = 0
         for way in WAYS:
             for shapes in zero_sizes().values():

@@ -7,10 +7,10 @@ import time
 
 import pytest
 import torch
-from faults_reference import by_way, close, in_a_process_of_its_own, same_bits
 
 import qkv
 from qkv import errors
+from tests.helpers.faults_reference import by_way, close, in_a_process_of_its_own, same_bits
 
 
 @by_way
@@ -83,7 +83,7 @@ def test_row_37_expanded_keys_of_more_than_two_to_the_31_numbers():
     said = in_a_process_of_its_own("""
         import json, resource
         import torch
-        from faults_reference import ARGMAX, SOFTMAX, numbers
+        from tests.helpers.faults_reference import ARGMAX, SOFTMAX, numbers
         batch, length = 2**16 + 1, 2**9
         q = numbers((batch, 1, 1, 64), torch.float32, 1)
         base_k, base_v = (numbers((1, 1, length, 64), torch.float32, seed) for seed in (2, 3))

@@ -4,7 +4,11 @@ from math import inf, log, nan
 
 import pytest
 import torch
-from faults_reference import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import qkv
+from tests.helpers.faults_reference import (
     DTYPES,
     MASKS,
     SIZES,
@@ -21,10 +25,6 @@ from faults_reference import (
     poisoned,
     reference,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-import qkv
 
 halves = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=("bfloat16", "float16"))
 

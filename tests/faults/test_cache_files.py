@@ -1,4 +1,4 @@
-"""Row 49 of the table of faults: files that are damaged, lie about their sizes, or are something else."""
+"""Saved caches that are damaged, claim wrong sizes, or are other files."""
 
 import json
 import pickle
@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import save_file
 
 import qkv
-from decode_cases import tokens
-from decode_reference import STORAGE, name_of
 from qkv import errors
+from tests.helpers.decode_cases import tokens
+from tests.helpers.decode_reference import STORAGE, name_of
 
 
 def parts_of(path):

@@ -1,4 +1,4 @@
-"""Rows 45 to 48 of the table of faults: threads, forked processes, Ctrl-C, no cache left, no native library."""
+"""Caches with threads, forked processes, interrupts, exhausted memory, and without the native library."""
 
 import json
 import re
@@ -6,12 +6,12 @@ import threading
 
 import pytest
 import torch
-from faults_reference import same_bits
 
 import qkv
-from decode_cases import tokens
-from decode_reference import STORAGE, Plain, holds, in_a_process, name_of
 from qkv import errors
+from tests.helpers.decode_cases import tokens
+from tests.helpers.decode_reference import STORAGE, Plain, holds, in_a_process, name_of
+from tests.helpers.faults_reference import same_bits
 
 by_storage = pytest.mark.parametrize("storage", STORAGE, ids=name_of)
 
@@ -22,7 +22,7 @@ def sequence(n, seed=0, dtype=torch.float32, batch=2):
 
 def both(storage=torch.float32, n=0, **options):
     cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage, **options)
-    plain = Plain.beside(cache)
+    plain = Plain.like(cache)
     cache.append(*sequence(n)[1:])
     plain.append(*sequence(n)[1:])
     return cache, plain
@@ -50,7 +50,7 @@ def in_threads(count, run):
 
 
 @by_storage
-def test_row_45_threads_on_forks_of_one_memory(storage):
+def test_row_45_threads_on_forks_of_one_cache(storage):
     """Forks share pages: each thread's steps are those of a thread alone, to a bit."""
     cache, plain = both(storage, 66)
     alone = []
@@ -76,7 +76,7 @@ def test_row_45_threads_on_forks_of_one_memory(storage):
 
 
 @by_storage
-def test_row_45_threads_on_one_memory(storage):
+def test_row_45_threads_on_one_cache(storage):
     """Calls take turns: every token is stored whole and once, and every answer is right for where its token stands."""
     cache, _ = both(storage, 0)
     answers = {}
@@ -88,11 +88,11 @@ def test_row_45_threads_on_one_memory(storage):
 
     in_threads(4, run)
     assert cache.lengths.tolist() == [240, 240]
-    plain = Plain.beside(cache)
+    plain = Plain.like(cache)
     order = {}
     keys = cache.tensors()[0].double()
     for seed in answers:
-        trial = Plain.beside(cache)
+        trial = Plain.like(cache)
         trial.append(*sequence(1, seed)[1:])
         key = trial.tensors()[0][0].to(torch.float32).to(cache.tensors()[0].dtype).double()
         where = (keys[0] == key).all(-1).all(0).nonzero().flatten().tolist()
@@ -138,20 +138,20 @@ def test_row_45_every_verb_at_once():
     assert len(set(cache.lengths.tolist())) == 1
 
 
-def test_row_46_a_forked_process_goes_on_with_the_memory():
+def test_row_46_a_forked_process_goes_on_with_the_cache():
     """Child and parent each go their own way, with two threads in the parent; nobody hangs."""
     said = in_a_process(
         """
         import os, signal, warnings
         import torch, qkv
-        from decode_cases import tokens
-        from decode_reference import Plain, holds
+        from tests.helpers.decode_cases import tokens
+        from tests.helpers.decode_reference import Plain, holds
 
         torch.set_num_threads(2)
         def sequence(n, seed=0):
             return tokens(n, batch=2, heads=(8, 2), widths=(64, 32), dtype=torch.float32, seed=seed)
         cache = qkv.KVCache(2, 2, 64, value_width=32)
-        plain = Plain.beside(cache)
+        plain = Plain.like(cache)
         cache.append(*sequence(3000)[1:])
         plain.append(*sequence(3000)[1:])
         for seed, n in ((1, 1), (2, 1)):
@@ -206,14 +206,14 @@ def test_row_46_a_process_forked_while_another_thread_decodes():
         """
         import os, signal, threading, time, warnings
         import torch, qkv
-        from decode_cases import tokens
-        from decode_reference import Plain
+        from tests.helpers.decode_cases import tokens
+        from tests.helpers.decode_reference import Plain
 
         torch.set_num_threads(1)
         def sequence(n, seed=0):
             return tokens(n, batch=1, heads=(2, 1), widths=(16, 16), dtype=torch.float32, seed=seed)
         busy, calm = (qkv.KVCache(1, 1, 16, window=500) for _ in range(2))
-        plain = Plain.beside(calm)
+        plain = Plain.like(calm)
         plain.decode(*sequence(3)).check(qkv.decode(*sequence(3), calm))
         stop, fresh = threading.Event(), sequence(1)
         def work():
@@ -255,8 +255,8 @@ def test_row_47_ctrl_c_at_any_moment(window):
         f"""
         import faulthandler, signal, time
         import torch, qkv
-        from decode_cases import tokens
-        from decode_reference import Plain, holds
+        from tests.helpers.decode_cases import tokens
+        from tests.helpers.decode_reference import Plain, holds
 
         faulthandler.dump_traceback_later(60, exit=True)
         N = 1500
@@ -284,7 +284,7 @@ def test_row_47_ctrl_c_at_any_moment(window):
                 assert lengths[0] == lengths[1] == cache.length, lengths
                 assert cache.length in (t, t + size), (cache.length, t, size)
                 t = cache.length
-        plain = Plain.beside(cache)
+        plain = Plain.like(cache)
         plain.append(*cut(0, t)[1:])
         holds(cache, plain)
         for n in (1, 70, 3):
@@ -303,14 +303,14 @@ def test_row_47_allocation_failure():
         import gc, json, resource
         from pathlib import Path
         import torch, qkv
-        from decode_cases import tokens
-        from decode_reference import Plain, holds, untouched
+        from tests.helpers.decode_cases import tokens
+        from tests.helpers.decode_reference import Plain, holds, untouched
 
         torch.set_num_threads(1)
         def sequence(n, seed=0, heads=8):
             return tokens(n, batch=1, heads=(heads, 1), widths=(64, 64), dtype=torch.float32, seed=seed)
         cache = qkv.KVCache(1, 1, 64)
-        plain = Plain.beside(cache)
+        plain = Plain.like(cache)
         for seed, n in enumerate((1000, 1, 3)):
             plain.decode(*sequence(n, seed)).check(qkv.decode(*sequence(n, seed), cache))
         wide = sequence(1, heads=512)
@@ -370,12 +370,12 @@ def test_row_48_without_the_native_library():
     said = in_a_process(
         """
         import torch, qkv
-        from decode_cases import tokens
-        from decode_reference import Plain, STORAGE, holds
+        from tests.helpers.decode_cases import tokens
+        from tests.helpers.decode_reference import Plain, STORAGE, holds
         for storage in STORAGE:
             for window in (None, 30):
                 cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage, window=window)
-                plain = Plain.beside(cache)
+                plain = Plain.like(cache)
                 def step(n, seed, cache, plain):
                     fresh = tokens(n, batch=2, heads=(6, 3), widths=(7, 5), dtype=torch.float32, seed=seed)
                     plain.decode(*fresh).check(qkv.decode(*fresh, cache))

@@ -1,16 +1,15 @@
-"""Rows of the table of bad inputs, for caches: large scores (3, 8 to 10), capacity, the ring's seam, going back,
-stale slots, changes between steps, ragged rows (39 to 44)."""
+"""Bad inputs for caches: large scores, capacity, windows, cropping, stale slots, changes between steps, padding."""
 
 from math import inf, nan
 
 import pytest
 import torch
-from faults_reference import assert_speaks, same_bits
 
 import qkv
-from decode_cases import tokens
-from decode_reference import STORAGE, Plain, holds, name_of, untouched
 from qkv import errors
+from tests.helpers.decode_cases import tokens
+from tests.helpers.decode_reference import STORAGE, Plain, holds, name_of, untouched
+from tests.helpers.faults_reference import assert_speaks, same_bits
 
 by_storage = pytest.mark.parametrize("storage", STORAGE, ids=name_of)
 
@@ -21,7 +20,7 @@ def sequence(n, seed=0, dtype=torch.float32, batch=2):
 
 def both(storage=torch.float32, n=0, **options):
     cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage, **options)
-    plain = Plain.beside(cache)
+    plain = Plain.like(cache)
     cache.append(*sequence(n)[1:])
     plain.append(*sequence(n)[1:])
     return cache, plain
@@ -58,7 +57,7 @@ def test_rows_03_and_08_scores_of_every_size(size):
         cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage)
         query, key, value = sequence(150)
         query, key = query * size**0.5, key * size**0.5
-        plain = Plain.beside(cache)
+        plain = Plain.like(cache)
         wanted = plain.decode(query, key, value)
         found = qkv.decode(query, key, value, cache)
         assert bool(found.isfinite().all())
@@ -72,7 +71,7 @@ def test_rows_03_and_08_scores_of_every_size(size):
             cache.reset()
             same_key = key[:, :, :1].expand(key.shape)
             found = qkv.decode(sign * query, same_key, value, cache)
-            mean = Plain.beside(cache)
+            mean = Plain.like(cache)
             mean.append(same_key, value)
             mean = mean.tensors()[1].repeat_interleave(2, 1).cumsum(2) / torch.arange(1, 151)[:, None]
             torch.testing.assert_close(found.double(), mean, rtol=1e-5, atol=1e-5)
@@ -81,7 +80,7 @@ def test_rows_03_and_08_scores_of_every_size(size):
 def test_row_08_half_precision_whose_products_overflow_it():
     for storage in STORAGE:
         cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage)
-        plain = Plain.beside(cache)
+        plain = Plain.like(cache)
         query, key, value = sequence(70, dtype=torch.float16)
         query, key = query * 300, key * 300
         found = qkv.decode(query, key, value, cache)
@@ -92,7 +91,7 @@ def test_row_08_half_precision_whose_products_overflow_it():
 def test_row_10_softcap_of_large_scores():
     for storage, size in ((torch.float32, 1e3), (torch.float32, 1e12), (torch.bfloat16, 1e18)):
         cache = qkv.KVCache(2, 3, 7, value_width=5, dtype=storage)
-        plain = Plain.beside(cache)
+        plain = Plain.like(cache)
         query, key, value = sequence(70)
         # No score cancels to something small: all are capped.
         query, key = query.abs(), key.abs() * key[..., :1].sign()
@@ -103,7 +102,7 @@ def test_row_10_softcap_of_large_scores():
 
 
 @by_storage
-def test_row_39_a_memory_without_a_capacity_grows(storage):
+def test_row_39_a_cache_without_a_capacity_grows(storage):
     cache, plain = both(storage, 5)
     for seed, n in enumerate((1, 58, 1, 64, 130, 2)):
         step(cache, plain, n, seed)
@@ -119,7 +118,7 @@ def test_row_39_a_ring_evicts_the_oldest_exactly(storage):
 
 
 @by_storage
-def test_row_39_a_fixed_memory_refuses_and_stays_as_it_was(storage):
+def test_row_39_a_fixed_cache_refuses_and_stays_as_it_was(storage):
     cache, plain = both(storage, 60, capacity=66)
     for n in (7, 70, 1000):
         fresh = sequence(n, 2)

@@ -7,13 +7,12 @@ import sys
 
 import pytest
 
-from cli_calls import called
 from qkv import errors
 from qkv.cli import app
 from qkv.problems.by_hand.given import LARGEST, given, read_matrix
+from tests.helpers.cli_calls import called
 
-COMMANDS = sorted(command.callback.__name__ for group in (app, app.registered_groups[0].typer_instance)
-                  for command in group.registered_commands)  # fmt: skip
+COMMANDS = sorted(command.callback.__name__ for command in app.registered_commands)
 # What else a command needs before it looks at a file, and the option that names one.
 READS = {"grade": ("grade",), "solve": ("solve", "--given"), "generate": ("generate", "-p", "x")}
 WRITES = {

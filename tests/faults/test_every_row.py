@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from benchmarks.trust.rows import rows
 
 ROWS = range(1, 53)

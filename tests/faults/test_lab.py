@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from lab_process import answered, limited, patience, running
+from tests.helpers.lab_process import answered, limited, patience, running
 
 MARKUP = "<script>alert(1)</script>"
 

@@ -1,4 +1,4 @@
-"""Row 49 of the table of faults for every kind of file that qkv reads: caches, models, checkpoints of others."""
+"""Damaged files of every kind that qkv reads: caches, models, checkpoints of transformers."""
 
 import os
 import resource
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.trust.damage import DAMAGE
-from small_checkpoint import write
 
 import qkv
+from benchmarks.trust.damage import DAMAGE
 from qkv import errors
+from tests.helpers.small_checkpoint import write
 
 IT = "it.safetensors"
 SIMILARITY = qkv.Polynomial(degree=2)

@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 import qkv
 from qkv.errors import PeerLost
 from qkv.parallel.transfer import Message, read_axis, start
-from ranks import SIZE, RankPool
+from tests.helpers.ranks import SIZE, RankPool
 
 TIMEOUT = 3.0
 MARGIN = 2.0  # for a machine that is busy
@@ -73,7 +73,7 @@ def keep_calling(mesh, split, backward, similarity=None, tokens=1543):
     [
         (signal.SIGKILL, 2, {"split": "ring", "backward": True}),
         (signal.SIGSTOP, 1, {"split": "ring", "backward": False}),
-        (signal.SIGKILL, 0, {"split": "best", "backward": True, "similarity": qkv.Argmax(), "tokens": 67}),
+        (signal.SIGKILL, 0, {"split": "argmax", "backward": True, "similarity": qkv.Argmax(), "tokens": 67}),
     ],
     ids=lambda each: each.get("split") if isinstance(each, dict) else None,
 )
@@ -148,5 +148,5 @@ def test_a_part_of_a_mesh_waits_no_longer_than_the_world(frail: Frail) -> None:
         peers, message, seconds = frail.answer(rank)
         assert peers == ([0] if rank == 3 else None), message
         if rank == 3:
-            assert "rank 0 of axis 'columns' (2 ranks) did not come within the timeout of 3 s" in message
+            assert "rank 0 of axis 'columns' (2 ranks) did not respond within the timeout of 3 s" in message
             assert TIMEOUT - 0.5 < seconds < TIMEOUT + MARGIN

@@ -1,15 +1,15 @@
-"""Rows 45 to 48 of the table of faults, for `attention`: threads, a fork, Ctrl-C, no cache left, no native library."""
+"""Rows 45 to 48 of the table of faults, for `attention`: threads, a fork, Ctrl-C, out of memory, no native library."""
 
 import json
 import threading
 
 import pytest
 import torch
-from faults_reference import WAYS, assert_speaks, by_way, same_bits
 
-from decode_reference import in_a_process
 from qkv import errors
 from qkv.ops import loader
+from tests.helpers.decode_reference import in_a_process
+from tests.helpers.faults_reference import WAYS, assert_speaks, by_way, same_bits
 
 
 @by_way
@@ -46,7 +46,7 @@ def test_row_46_attention_in_a_forked_child_of_a_process_with_threads():
         """
         import os, signal, warnings
         import torch, qkv
-        from faults_reference import WAYS, numbers
+        from tests.helpers.faults_reference import WAYS, numbers
 
         warnings.simplefilter("ignore")
         torch.set_num_threads(2)
@@ -82,7 +82,7 @@ def test_row_47_ctrl_c_in_the_middle_of_attention():
         """
         import signal
         import torch
-        from faults_reference import WAYS, close, numbers
+        from tests.helpers.faults_reference import WAYS, close, numbers
 
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         large = [numbers((1, 2, 400, 64), torch.float32, seed) for seed in range(3)]
@@ -110,7 +110,7 @@ def test_row_47_allocation_failure_in_attention():
         """
         import gc, json, resource
         import torch, qkv
-        from faults_reference import WAYS, close
+        from tests.helpers.faults_reference import WAYS, close
 
         # One number in memory, and a result of 270 MB.
         wide = [torch.ones(1, 1, 1, 1).expand(1, 1024, n, 64) for n in (1024, 1, 1)]
@@ -149,7 +149,7 @@ def test_row_47_allocation_failure_in_attention():
 
 WITHOUT = """
     import torch, qkv
-    from faults_reference import WAYS, close
+    from tests.helpers.faults_reference import WAYS, close
     for way in WAYS:
         tensors = way.problem(torch.float32)
         close(way.attend(*tensors, lse=False)[0], way.reference(*tensors).out, torch.float32)
@@ -207,7 +207,7 @@ def test_row_48_two_openmp_runtimes():
         with tempfile.TemporaryDirectory() as folder:
             copy = shutil.copy(next(iter(runtimes())), folder + "/libgomp-second.so")
             ctypes.CDLL(copy, mode=ctypes.RTLD_GLOBAL)
-            from faults_reference import WAYS, close
+            from tests.helpers.faults_reference import WAYS, close
             for way in WAYS:
                 tensors = way.problem(torch.float32, batch=1, len_q=9, len_k=130)
                 close(way.attend(*tensors, lse=False)[0], way.reference(*tensors).out, torch.float32)

@@ -1,4 +1,4 @@
-"""A folder of a model is a stranger's: it runs no code, brings no pickle, leads nowhere else, takes nothing down."""
+"""A model folder is untrusted: none of its code or pickles run, no path leads out of it, and nothing hangs."""
 
 import json
 import os
@@ -7,14 +7,14 @@ import shutil
 import struct
 
 import pytest
-from small_checkpoint import write
 
-from cli_calls import called
 from qkv import KVCache
 from qkv.errors import OptionError, QkvError
 from qkv.hf import convert
 from qkv.hf.checkpoint import load
 from qkv.nn.files import load as load_module
+from tests.helpers.cli_calls import called
+from tests.helpers.small_checkpoint import write
 
 CODE = "from pathlib import Path\nPath({!r}).touch()\n"
 
@@ -55,7 +55,7 @@ def refused(folder, *words):
     assert "\n" not in str(caught.value)
 
 
-def test_code_beside_a_known_architecture_is_not_run(copy, sprung):
+def test_code_next_to_a_known_architecture_is_not_run(copy, sprung):
     (copy / "evil.py").write_text(CODE.format(str(sprung)))
     (copy / "custom_generate").mkdir()
     (copy / "custom_generate" / "generate.py").write_text(CODE.format(str(sprung)))
@@ -77,7 +77,7 @@ def test_a_tokenizer_that_is_code_is_refused(copy, sprung):
     refused(copy, "its tokenizer")
 
 
-def test_a_pickle_beside_sound_weights_is_not_opened(copy, sprung):
+def test_a_pickle_next_to_valid_weights_is_not_opened(copy, sprung):
     for name in ("pytorch_model.bin", "training_args.bin", "optimizer.pt"):
         (copy / name).write_bytes(trap(sprung))
     assert load(copy).model.config._attn_implementation == "qkv"
@@ -100,9 +100,9 @@ def test_an_index_that_leads_out_of_its_folder_is_refused(copy, sprung, name):
     refused(copy, "a file")
 
 
-def test_an_adapter_beside_the_weights_is_not_left_out_in_silence(copy, sprung):
+def test_an_adapter_next_to_the_weights_is_refused(copy, sprung):
     """peft would read its pickle, and without peft it would be as if it were not there."""
-    (copy / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "somebody/else"}')
+    (copy / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "another/model"}')
     (copy / "adapter_model.bin").write_bytes(trap(sprung))
     refused(copy, "adapter")
 
@@ -156,7 +156,7 @@ def test_a_config_of_any_depth_or_size_is_refused(copy):
     (copy / "config.json").write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
     refused(copy, "not JSON")
     with (copy / "config.json").open("r+b") as file:
-        file.truncate(100 << 20)  # without taking room on the disk
+        file.truncate(100 << 20)  # a sparse file, without blocks on the disk
     refused(copy, f"{100 << 20} bytes")
 
 
@@ -197,7 +197,7 @@ def test_a_chat_template_is_held_in_a_sandbox(copy, sprung, template):
 
 
 def test_tokens_of_a_model_do_not_steer_the_terminal(copy):
-    """A vocabulary is a stranger's text: here every word of it would colour the screen."""
+    """A vocabulary is untrusted text: here every token would change the colour of the terminal."""
     text = (copy / "tokenizer.json").read_text()
     for word in ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", *"abcdefg"):
         text = text.replace(f'"{word}"', f'"\\u001b[31m\\u009b{word}\\u0007"')

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab_process import running
+from tests.helpers.lab_process import running
 
 
 @pytest.fixture(scope="module")

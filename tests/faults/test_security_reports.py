@@ -1,4 +1,4 @@
-"""Reports, sheets and exports of strangers' words: shown, and never obeyed by what opens the file."""
+"""Untrusted text in reports, sheets and exports is shown, and never interpreted by the program that opens the file."""
 
 import io
 import json
@@ -8,7 +8,6 @@ import zipfile
 
 import pytest
 
-import toy_problem
 from qkv.errors import QkvError
 from qkv.maths import parse
 from qkv.problems.printing import to_prairielearn
@@ -21,9 +20,10 @@ from qkv.render.to_latex import latex
 from qkv.render.to_typst import compiled, markup, pdf
 from qkv.tutor import grade, insights
 from qkv.tutor.transcript import read_text
+from tests.helpers import toy_problem
 
 STRING = re.compile(r'"(?:\\.|[^"\\])*"')  # of typst
-SECRET = "what nobody may read"
+SECRET = "a secret"
 TYPST = (
     '#read("secret.txt")',
     '"#read("secret.txt")',
@@ -105,8 +105,8 @@ def hostile_problem():
     return problem.__class__(**{**vars(problem), "title": MARKUP})
 
 
-def test_exports_hold_no_entities_and_no_markup_of_strangers():
-    """A title that tries to be XML: one document of the elements that there always are, and no type of its own."""
+def test_exports_have_no_entities_and_no_untrusted_markup():
+    """A title that looks like XML adds no element and no document type."""
     problem = hostile_problem()
     package = zipfile.ZipFile(io.BytesIO(qti([problem])))
     for data in (moodle([problem]), *(package.read(name) for name in package.namelist())):
@@ -116,7 +116,7 @@ def test_exports_hold_no_entities_and_no_markup_of_strangers():
     assert all(not name.startswith("/") and ".." not in name for name in package.namelist())
 
 
-def test_code_for_another_grader_holds_no_text_of_strangers():
+def test_code_for_another_grader_has_no_untrusted_text():
     problem = toy_problem.make()
     named = problem.__class__(**{**vars(problem), "name": 'x"\nimport os; os.system("id")\n#'})
     source = next(data for name, data in to_prairielearn.prairielearn([named]).items() if name.endswith("server.py"))

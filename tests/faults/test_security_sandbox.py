@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).parents[1] / "sandboxed_program.py"
+ROOT = Path(__file__).parents[2]
+PROGRAM = "tests.helpers.sandboxed_program"
 PYTHON = sysconfig.get_path("stdlib")
-# Libraries that turn text of their own into code, and why; what Python does so itself is named tuples, data classes and
+# Libraries that turn their text into code, and why; what Python does so itself is named tuples, data classes and
 # the modules that it imports.
 COMPILERS = {
     "anyio": "names that are imported when they are first used",
@@ -24,7 +25,7 @@ COMPILERS = {
     "scipy": "wrappers of its solvers, when it is imported",
     "six": "raise and exec for two Pythons, when it is imported",
     "sympy": "whether it is being debugged, and versions of what it can use",
-    "torch": "a template of its own remote modules, when it is imported",
+    "torch": "a template of torch's remote modules, when it is imported",
     "typing_inspection": "functions that look at annotations, when it is imported",
 }
 
@@ -32,13 +33,19 @@ COMPILERS = {
 def environment(folder):
     """Nothing of the user's, and nothing that tells libraries to stay off the network: they have to by themselves."""
     own = {"HOME": folder, "TMPDIR": folder, "QKV_CACHE": folder / "cache", "XDG_DATA_HOME": folder}
-    return {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", **own}
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": ROOT,
+        **own,
+    }
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sandbox").resolve()
-    command = [sys.executable, PROGRAM, folder]
+    command = [sys.executable, "-m", PROGRAM, folder]
     ended = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=110)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return json.loads(ended.stdout.splitlines()[-1])
@@ -77,11 +84,11 @@ def test_only_known_libraries_turn_text_into_code(told):
     ],
 )
 def test_the_watch_sees_what_it_watches_for(line, says, tmp_path):
-    """Each in a process of its own; what it does is noticed before it happens, and here it is not let happen."""
-    start = f"import sys; sys.argv = ['', {str(tmp_path)!r}]; sys.path.insert(0, {str(PROGRAM.parent)!r})"
+    """Each runs in a separate process; the hook sees the action before it happens, and prevents it."""
+    start = f"import sys; sys.argv = ['', {str(tmp_path)!r}]; sys.path.insert(0, {str(ROOT)!r})"
     lines = [
         start,
-        "import sandboxed_program as p",
+        "from tests.helpers import sandboxed_program as p",
         "class Told(list):",
         "    def append(self, text): print(text, flush=True); p.os._exit(0)",
         "p.found = Told()",
@@ -96,12 +103,13 @@ def test_the_system_sees_no_call_for_network_or_programs(tmp_path):
     """strace, where it is installed: what C libraries do passes no hook of Python."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed (apt-get install strace)")
-    words = "import sys; sys.argv = ['', sys.argv[1]]; import sandboxed_program as p; p.arithmetic()"
+    words = f"import sys, {PROGRAM} as p; sys.argv = ['', sys.argv[1]]; p.arithmetic()"
     command = ["strace", "-f", "-qq", "-e", "trace=connect,sendto,execve,bind", "-o", tmp_path / "calls"]
-    room = environment(tmp_path) | {"PYTHONPATH": PROGRAM.parent}
-    ended = subprocess.run([*command, sys.executable, "-c", words, tmp_path], env=room, capture_output=True, text=True)
+    variables = environment(tmp_path) | {"PYTHONPATH": ROOT}
+    command += [sys.executable, "-c", words, tmp_path]
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True)
     if "Operation not permitted" in ended.stderr:
-        pytest.skip("this system lets nobody trace")
+        pytest.skip("tracing is not permitted on this system")
     assert ended.returncode == 0, ended.stderr[-2000:]
     calls = (tmp_path / "calls").read_text().splitlines()
     foreign = [call for call in calls if re.search(r"\b(connect|sendto|bind)\(", call) and "AF_UNIX" not in call]

@@ -1,4 +1,4 @@
-"""Texts and figures of strangers: answers, transcripts, numbers in files, names. None is obeyed, none takes minutes."""
+"""Untrusted texts and figures: answers, transcripts, numbers in files, names. None is executed, none takes minutes."""
 
 import contextlib
 import csv
@@ -12,7 +12,6 @@ import zipfile
 import numpy as np
 import pytest
 
-from cli_calls import called
 from qkv.cost.communication import write_points
 from qkv.cost.configs import read_config
 from qkv.cost.machine import Machine
@@ -22,6 +21,7 @@ from qkv.problems import named
 from qkv.problems.by_hand.given import read_given
 from qkv.tutor import grade
 from qkv.tutor.transcript import read_text
+from tests.helpers.cli_calls import called
 
 PATIENCE = 20.0  # seconds of a processor; each takes one, and the first that needs transformers five
 STEERING = set("\x1b\x07\x9b\u202e")
@@ -70,7 +70,7 @@ def in_time():
     ],
 )
 def test_no_answer_is_run_and_none_takes_long(text):
-    """Towers of powers are not multiplied out; Python, shell and TeX are letters that nobody declared."""
+    """Towers of powers are not multiplied out; Python, shell and TeX are undeclared letters."""
     for gold in ("x", "9", r"\frac{1}{3}"):
         assert not compare(gold, text, SYMBOLS)
 
@@ -139,7 +139,7 @@ def config(tmp_path):
     return folder
 
 
-def test_no_text_of_a_stranger_steers_the_terminal(chat, config, tmp_path):
+def test_untrusted_text_does_not_control_the_terminal(chat, config, tmp_path):
     broken = tmp_path / "config.json"
     broken.write_text(json.dumps({"model_type": STEERED}))
     for words in (

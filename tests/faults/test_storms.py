@@ -1,13 +1,6 @@
 """A few storms of campaigns/storms.py: forks, threads, interruptions and ends of processes while kernels run."""
 
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).parents[2]
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
-
-from campaigns import storms  # noqa: E402
+from campaigns import storms
 
 ENDS = "sys.exit", "raises", "atexit handlers that decode", "caches that outlive the modules"
 

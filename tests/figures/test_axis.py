@@ -185,7 +185,7 @@ def test_powers_of_two_are_spoken_in_thousands_of_1024(exponent):
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "said"),
+    ("value", "unit", "text"),
     [
         (0, "s", "0 s"),
         (999.96e-6, "s", "1 ms"),
@@ -196,8 +196,8 @@ def test_powers_of_two_are_spoken_in_thousands_of_1024(exponent):
         (5e-324, "", "5·10⁻³²⁴"),
     ],
 )
-def test_readable(value, unit, said):
-    assert readable(value, unit) == said
+def test_readable(value, unit, text):
+    assert readable(value, unit) == text
 
 
 def test_units_with_prefixes_have_none_already():

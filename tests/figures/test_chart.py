@@ -174,8 +174,8 @@ def test_marks_say_what_they_are():
 
 def test_what_cannot_be_drawn_is_counted():
     bad = [(1, 0), (2, -3), (3, math.nan), (math.inf, 5), (5, 7), (10**400, 7), (700, 11)]
-    svg = chart("t", Axis("x", high=13), Axis("y", scale="log"), [Line("a", bad), Level("b", y=-1)], "Said.")
-    assert "Said. Left out: 7 points (3 not finite, 1 outside the axes, 3 zero or negative on a log axis)." in svg
+    svg = chart("t", Axis("x", high=13), Axis("y", scale="log"), [Line("a", bad), Level("b", y=-1)], "A note.")
+    assert "A note. Left out: 7 points (3 not finite, 1 outside the axes, 3 zero or negative on a log axis)." in svg
 
 
 def test_a_gap_breaks_the_line():
@@ -387,15 +387,15 @@ def test_what_no_bars_can_be(make, error):
         make()
 
 
-def said(svg):
+def tooltips(svg):
     return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SPACE}title")]
 
 
 def test_the_ridge_is_marked_with_its_value():
     svg = roofline("r", [("here", 42e9, 6e9)])
-    assert "ridge 7 flop/byte: arithmetic intensity 7 flop/byte" in said(svg)
+    assert "ridge 7 flop/byte: arithmetic intensity 7 flop/byte" in tooltips(svg)
     assert ">ridge 7 flop/byte<" in svg
-    assert "here: 42 GFLOP/s, 6 GB/s: arithmetic intensity 7 flop/byte, speed 42 GFLOP/s" in said(svg)
+    assert "here: 42 GFLOP/s, 6 GB/s: arithmetic intensity 7 flop/byte, speed 42 GFLOP/s" in tooltips(svg)
 
 
 def test_several_roofs_are_told_apart():
@@ -405,7 +405,7 @@ def test_several_roofs_are_told_apart():
 
 
 def test_a_roof_is_the_lower_of_the_two():
-    titles = said(roofline("r", [("m", 1e12, 1e11)]))
+    titles = tooltips(roofline("r", [("m", 1e12, 1e11)]))
     speeds = [t.rpartition("speed ")[2] for t in titles if t.startswith("m: 1 TFLOP/s") and "speed" in t]
     assert "1 TFLOP/s" in speeds
     assert not any(speed.endswith("PFLOP/s") for speed in speeds)
@@ -415,7 +415,7 @@ def test_dots_are_labelled():
     svg = roofline("r", [("m", 40e9, 8e9)], [("decode", 0.5, 3e9), ("prefill", 90, 31e9)])
     assert ">decode<" in svg
     assert ">prefill<" in svg
-    assert "measured, decode: arithmetic intensity 0.5 flop/byte, speed 3 GFLOP/s" in said(svg)
+    assert "measured, decode: arithmetic intensity 0.5 flop/byte, speed 3 GFLOP/s" in tooltips(svg)
 
 
 def test_dots_that_cannot_be_drawn_are_counted():

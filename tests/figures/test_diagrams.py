@@ -17,8 +17,8 @@ def test_every_count_is_a_mark_and_every_column_of_the_top_can_be_picked() -> No
     titles = [each.text for each in root.iter(f"{SPACE}title")]
     for row, name in ((1, "layer 1"), (2, "input")):
         for column, count in enumerate(counts[row]):
-            said = "not reached" if not count else "1 path" if count == 1 else f"{count} paths"
-            assert f"{name}, position {column + 1}: {said}" in titles
+            paths = "not reached" if not count else "1 path" if count == 1 else f"{count} paths"
+            assert f"{name}, position {column + 1}: {paths}" in titles
     picks = [each for each in root.iter(f"{SPACE}g") if each.get("class") == "qkv-pick"]
     assert [pick.get("data-column") for pick in picks] == ["1", "2", "3"]
     assert "layer 2, position 2: chosen" in titles

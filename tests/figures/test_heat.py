@@ -55,9 +55,9 @@ def test_every_cell_says_its_place_and_its_value():
         ["query 2 ␣, key 1 a<b: 0.25", "query 2 ␣, key 2 c: 0.75"],
         ["query 3 cat & dog, key 1 a<b: 0.1239", "query 3 cat & dog, key 2 c: 0.8761"],
     ]
-    said = root_of(svg).findtext(f"{SPACE}desc")
-    assert "3 by 2 cells" in said
-    assert "Largest: 1 at query 1 the, key 1 a<b." in said
+    description = root_of(svg).findtext(f"{SPACE}desc")
+    assert "3 by 2 cells" in description
+    assert "Largest: 1 at query 1 the, key 1 a<b." in description
     counted = words_of(heat_map("t", [[0.002]], row_axis="token", column_axis="head", unit="s"))
     assert counted == [["token 1, head 1: 2 ms"]]
 

@@ -29,27 +29,27 @@ def test_a_cut_segment_is_inside_and_on_the_segment(start, end):
 
 @given(st.lists(inside, min_size=1, max_size=23), st.data())
 def test_labels_overlap_nothing(dots, data):
-    room = LabelSpace(FRAME)
+    space = LabelSpace(FRAME)
     for at in dots:
-        room.take_dot(at)
+        space.take_dot(at)
     boxes = []
-    original = room.free
+    original = space.free
 
     def free(box):
         if original(box):
             found.append(box)
         return original(box)
 
-    room.free = free
+    space.free = free
     drawn = 0
     for n, at in enumerate(dots):
         found: list[Box] = []
         words = data.draw(st.sampled_from(["a", "decode 4096", "a label that is rather long"])) + str(n)
-        if room.label_dot(at, words):
+        if space.label_dot(at, words):
             boxes.append(found[-1])
             drawn += 1
     assert drawn == len(boxes)
-    assert len(room.numbered) <= drawn
+    assert len(space.numbered) <= drawn
     for box in boxes:
         assert FRAME.holds((box.left, box.top))
         assert FRAME.holds((box.right, box.bottom))
@@ -59,15 +59,15 @@ def test_labels_overlap_nothing(dots, data):
 
 
 def test_a_label_without_room_becomes_a_number():
-    room = LabelSpace(Box(0, 0, 60, 60))
-    assert ">1<" in room.label_dot((30, 30), "much too long for so small a frame")
-    assert room.numbered == ["much too long for so small a frame"]
-    assert room.label_dot((30, 30), "b") != ""
+    space = LabelSpace(Box(0, 0, 60, 60))
+    assert ">1<" in space.label_dot((30, 30), "much too long for so small a frame")
+    assert space.numbered == ["much too long for so small a frame"]
+    assert space.label_dot((30, 30), "b") != ""
 
 
 def test_a_full_room_takes_no_label():
-    room = LabelSpace(Box(0, 0, 60, 60))
+    space = LabelSpace(Box(0, 0, 60, 60))
     for n in range(0, 60, 4):
-        room.take_segment((0, n), (60, n))
-    assert room.label_dot((30, 30), "b") == ""
-    assert room.numbered == []
+        space.take_segment((0, n), (60, n))
+    assert space.label_dot((30, 30), "b") == ""
+    assert space.numbered == []

@@ -39,7 +39,7 @@ def svg(name="ours"):
 
 def test_a_page_is_whole_and_asks_for_nothing():
     text = page(
-        "a <b> & c", [svg(), svg("theirs")], [Table("Sizes", ["model", "bytes"], [["<x>", 17], ["y", 19]])], "said"
+        "a <b> & c", [svg(), svg("theirs")], [Table("Sizes", ["model", "bytes"], [["<x>", 17], ["y", 19]])], "a note"
     )
     read = Reader(text)
     assert not read.open
@@ -50,7 +50,7 @@ def test_a_page_is_whole_and_asks_for_nothing():
     assert "<x>" in read.texts
     assert text.count('<td class="number">') == 2
     assert text == page(
-        "a <b> & c", [svg(), svg("theirs")], [Table("Sizes", ["model", "bytes"], [["<x>", 17], ["y", 19]])], "said"
+        "a <b> & c", [svg(), svg("theirs")], [Table("Sizes", ["model", "bytes"], [["<x>", 17], ["y", 19]])], "a note"
     )
 
 

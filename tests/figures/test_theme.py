@@ -1,4 +1,4 @@
-"""The palette is held to what it promises: contrast, and eyes that lack a cone."""
+"""The palette has enough contrast, also with a colour vision deficiency."""
 
 from itertools import combinations
 from xml.etree import ElementTree

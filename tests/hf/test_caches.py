@@ -10,10 +10,21 @@ from copy import deepcopy
 import pytest
 import torch
 import transformers
-from hf_harness import close, difference, generate, run
-from tiny_models import TABLE, WINDOW, eager, inputs, llama_like, ours, output_of, prompt, register, token_ids
 
 import qkv
+from tests.helpers.hf_harness import close, difference, generate, run
+from tests.helpers.tiny_models import (
+    TABLE,
+    WINDOW,
+    eager,
+    inputs,
+    llama_like,
+    ours,
+    output_of,
+    prompt,
+    register,
+    token_ids,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
@@ -269,7 +280,7 @@ def test_bytes_of_the_storage_formats():
     assert nbytes(model, torch.int8) <= 0.30 * whole
 
 
-def test_bytes_are_those_of_the_memories():
+def test_bytes_are_those_of_the_caches():
     cache = qkv.hf.cache(ours("llama"))
     step(ours("llama"), cache, token_ids(3, 11))
     assert cache.nbytes == sum(layer.cache.nbytes for layer in cache.layers)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from small_checkpoint import write
 
 import qkv
 from qkv.errors import BackendRefused
 from qkv.hf import capture, head_statistics, load
+from tests.helpers.small_checkpoint import write
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""`qkv.hf.load`: a local checkpoint or one clear sentence."""
+"""`qkv.hf.load`: local checkpoints, and one clear sentence for each error."""
 
 import json
 import pickle
@@ -8,11 +8,11 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from small_checkpoint import write
 from transformers import AutoModelForCausalLM
 
 from qkv.errors import QkvError
 from qkv.hf.checkpoint import load
+from tests.helpers.small_checkpoint import write
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_another_dtype_and_another_implementation(checkpoint):
 
 def test_a_path_that_is_not_there(tmp_path):
     refused(tmp_path / "nowhere", "does not exist")
-    refused("organisation/model-on-a-hub", "does not exist", "fetches nothing")
+    refused("organisation/model-on-a-hub", "does not exist", "downloads nothing")
 
 
 def test_pickles_are_refused(copy):

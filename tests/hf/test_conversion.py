@@ -1,4 +1,4 @@
-"""Checkpoints with fewer key and value heads: what pooling keeps, what is refused, and that nothing is half written."""
+"""`convert`: pooled checkpoints, refusals, and atomic writes."""
 
 import json
 import shutil

@@ -5,14 +5,26 @@ from copy import deepcopy
 import pytest
 import torch
 import transformers
-from hf_harness import close, generate, run
-from tiny_models import FIRST, PAD, eager, inputs, llama_like, ours, output_of, prompt, quiet, register, token_ids
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import qkv
 from qkv.errors import BackendRefused, QkvError
 from qkv.hf.interface import check_layers
+from tests.helpers.hf_harness import close, generate, run
+from tests.helpers.tiny_models import (
+    FIRST,
+    PAD,
+    eager,
+    inputs,
+    llama_like,
+    ours,
+    output_of,
+    prompt,
+    quiet,
+    register,
+    token_ids,
+)
 
 
 class ByItselfAttention(nn.Module):
@@ -246,7 +258,7 @@ def test_keys_and_values_are_no_tensors(reader):
         READERS[reader](cache.layers[0])
 
 
-def test_the_memory_shows_the_tensors():
+def test_the_cache_shows_the_tensors():
     cache = filled()
     theirs = run(eager("llama"), {"input_ids": token_ids(2, 7)}, use_cache=True).past_key_values
     for ours_, layer in zip(cache.layers, theirs.layers, strict=True):

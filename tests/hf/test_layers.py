@@ -1,4 +1,4 @@
-"""Steps of a cache that need more than `decode` alone: padding anywhere, masks of cells, weights, chunks."""
+"""Steps of a cache layer with padding anywhere, dense masks, weights and chunks."""
 
 import copy
 

@@ -1,10 +1,9 @@
-"""A rule instead of cells: what transformers' own mask functions say, `Pattern` says too."""
+"""`LazyMask` against the mask functions of transformers."""
 
 import pytest
 import torch
 from transformers import masking_utils as theirs
 
-import qkv
 from qkv.errors import MaskError, QkvError
 from qkv.hf.masks import LazyMask, make_mask, read_mask_tensor
 from qkv.masks import Dense, Padding

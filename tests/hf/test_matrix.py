@@ -9,7 +9,9 @@ from collections import Counter
 
 import pytest
 import torch
-from hf_harness import (
+from transformers import Cache, EncoderDecoderCache, StaticCache
+
+from tests.helpers.hf_harness import (
     CHUNKS,
     NEW,
     close,
@@ -23,8 +25,19 @@ from hf_harness import (
     wanted_generation,
     wanted_in_chunks,
 )
-from tiny_models import CHECKS, TABLE, eager, expected_served, inputs, names, ours, output_of, pair, prompt, why_not
-from transformers import Cache, EncoderDecoderCache, StaticCache
+from tests.helpers.tiny_models import (
+    CHECKS,
+    TABLE,
+    eager,
+    expected_served,
+    inputs,
+    names,
+    ours,
+    output_of,
+    pair,
+    prompt,
+    why_not,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from hf_harness import close, difference, generate, run
-from tiny_models import register
 
 import qkv
+from tests.helpers.hf_harness import close, difference, generate, run
+from tests.helpers.tiny_models import register
 
 pytestmark = [
     pytest.mark.slow,
@@ -239,12 +239,12 @@ def test_prefill_in_chunks_of_real_weights(smollm):
     close(torch.cat(found, dim=1), run(theirs, {"input_ids": ids}, use_cache=False).logits)
 
 
-def test_what_every_layer_looks_at(smollm):
+def test_capture_of_every_layer(smollm):
     """Grouped queries, rotated: the weights of all thirty layers."""
     tokenizer, theirs, ours = smollm
     given = tokenizer(PROMPTS[1], return_tensors="pt")
     inputs = {name: given[name] for name in ("input_ids", "attention_mask")}
-    layers = qkv.hf.look(ours.model, inputs)
+    layers = qkv.hf.capture(ours.model, inputs)
     with torch.no_grad():
         wanted = theirs.model(**inputs, output_attentions=True).attentions
     assert len(layers) == len(wanted) == 30

@@ -7,8 +7,9 @@ from copy import deepcopy
 
 import pytest
 import torch
-from hf_harness import difference, run
-from tiny_models import TABLE, TOLERANCE, attention_modules, eager, inputs, names, output_of, variant
+
+from tests.helpers.hf_harness import difference, run
+from tests.helpers.tiny_models import TABLE, TOLERANCE, attention_modules, eager, inputs, names, output_of, variant
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab_process import Lab, running
+from tests.helpers.lab_process import Lab, running
 
 
 @pytest.fixture(scope="session")

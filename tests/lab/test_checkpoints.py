@@ -9,13 +9,13 @@ from threading import Event
 import pytest
 import torch
 import transformers
-from small_checkpoint import write
 
 from qkv.errors import OptionError
 from qkv.lab import checkpoints
 from qkv.lab.checkpoints import read_header
 from qkv.lab.fields import WrongField
 from qkv.lab.view import Cancelled, Work
+from tests.helpers.small_checkpoint import write
 
 TEXT = "The cat that chased the mice sat on the mat."
 

@@ -18,9 +18,9 @@ from urllib.parse import quote, urlencode
 import pytest
 
 import qkv
-from lab_process import ADDRESS, COMMAND, Lab, answered, descendants, limited, patience, running
 from qkv.lab.fields import Matrix, Number, Words
 from qkv.lab.guard import Limits
+from tests.helpers.lab_process import ADDRESS, COMMAND, Lab, answered, descendants, limited, patience, running
 
 REFUSED = {400, 403, 421}
 SECRETS = ("root:x:", "from __future__", "Traceback", str(Path(qkv.__file__).parent), str(Path.home()) + "/")
@@ -666,7 +666,7 @@ def test_no_text_names_a_file(lab, views, tmp_path):
 # Work at once, and for how long
 
 
-def test_more_work_than_there_is_room_for_is_refused_and_the_rest_goes_on(small, views):
+def test_work_beyond_capacity_is_refused_and_the_rest_goes_on(small, views):
     """Two wait for the process that does heavy work; all others are told to come again."""
     heavy = [name for name, view in views.items() if view.heavy is True]
     found = []

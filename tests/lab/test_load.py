@@ -1,16 +1,12 @@
 """Fifty readers at once: no error, and everybody gets the answer to his own question."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
-from lab_process import running
-
 # benchmarks/ is not part of the package: it is found beside it.
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.clients import light, load, questions, resident
+from tests.helpers.lab_process import running
 
 MEBI = 1 << 20
 

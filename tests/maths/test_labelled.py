@@ -1,4 +1,4 @@
-"""Verdicts on pairs labelled by somebody who had not seen the checker; `labelled/` is not changed to fit it."""
+"""Verdicts on pairs labelled independently of the checker; `labelled/` is never changed to fit it."""
 
 import time
 import tomllib

@@ -1,4 +1,4 @@
-"""Trees that are put together stay plain, and mean what the operations say."""
+"""Simplified trees, bilinear forms, and means and variances against enumeration and sampling."""
 
 import math
 from fractions import Fraction
@@ -367,10 +367,10 @@ def test_rows_and_sums_over_an_index():
 @pytest.mark.parametrize(
     ("node", "why"),
     [
-        (Multiply((), (X, Y, X)), "three random things or more"),
-        (Multiply((), (dotted(Q, K), X)), "three random things or more"),
-        (Multiply((), (X, dotted(Q, K))), "three random things or more"),
-        (Multiply((), (dotted(Q, K), dotted(Q, K))), "three random things or more"),
+        (Multiply((), (X, Y, X)), "three or more random factors"),
+        (Multiply((), (dotted(Q, K), X)), "three or more random factors"),
+        (Multiply((), (X, dotted(Q, K))), "three or more random factors"),
+        (Multiply((), (dotted(Q, K), dotted(Q, K))), "three or more random factors"),
         (Multiply((), (X, X)), "x is multiplied by itself"),
         (dotted(Q, Multiply(("d",), (X, K))), "a vector is multiplied by more than one random factor"),
         (
@@ -557,13 +557,13 @@ def test_special_cases_read_well():
     ("expression", "says"),
     [
         ("q^T q", "q is multiplied by itself"),
-        ("(q^T k)(q^T a)", "three random things"),
-        ("x y x", "three random things"),
+        ("(q^T k)(q^T a)", "three or more random factors"),
+        ("x y x", "three or more random factors"),
         ("x^2", "not linear"),
         ("exp(a^T q)", "not linear"),
         ("q_1", "not linear"),
         (r"\frac{1}{x}", "not linear"),
-        (r"\sum_{i=1}^d q_i k_i a_i", "no dot product"),
+        (r"\sum_{i=1}^d q_i k_i a_i", "not a dot product"),
         ("q + k", "a scalar"),
     ],
 )

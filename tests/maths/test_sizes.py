@@ -1,4 +1,4 @@
-"""Sizes of shapes: written in one form, and read from it alone."""
+"""Sizes of shapes: the canonical text, and parsing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declarations: what types say, what they imply, and what is refused."""
+"""Declarations: types, what they imply, and what is refused."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def test_maps_and_definitions() -> None:
         ({"x": "random vector[d] ~ U(0, 1)"}, "a law"),
         ({"m": "vector[n]", "x": "random vector[d] ~ N(m, I)"}, "a mean that is a vector of size n"),
         ({"m": "vector[d]", "x": "random vector[d] ~ N(m, m)"}, "a covariance that is a vector"),
-        ({"a": "scalar = b", "b": "scalar = a"}, "lead back"),
-        ({"a": "scalar = a + 1"}, "lead back"),
+        ({"a": "scalar = b", "b": "scalar = a"}, "without cycles"),
+        ({"a": "scalar = a + 1"}, "without cycles"),
         ({"s": "vector[n]", "a": "scalar = s"}, "which is a vector of size n"),
         ({"a": "scalar = z"}, "z is not declared"),
         ({"f": "map vector[d]"}, "wanted a type"),
@@ -294,9 +294,9 @@ def test_what_stands_between_the_commas_of_a_law() -> None:
         ({"x": "vector[]"}, "symbols['x']: got '', wanted something readable: the text is empty."),
         ({"x": "vector()"}, "symbols['x']: got '', wanted something readable: the text is empty."),
         ({"x": "matrix[n,]"}, "symbols['x']: got '', wanted something readable: the text is empty."),
-        ({"x": "map vector[] -> scalar"}, "symbols['x']: got '', wanted something readable: there is nothing here"),
+        ({"x": "map vector[] -> scalar"}, "symbols['x']: got '', wanted something readable: the text is empty"),
         ({"x": "scalar" + " " * 500}, "symbols['x']: got 506 characters, wanted at most 500."),
-        ({"a": "scalar = b", "b": "scalar = a"}, "got a → b → a, wanted definitions that do not lead back"),
+        ({"a": "scalar = b", "b": "scalar = a"}, "got a → b → a, wanted definitions without cycles"),
         ({"x y z!": "scalar"}, "symbols: got 'x y z!', wanted a name such as mu, W_Q, d_model or x'."),
         ({"x": "scalar", " x": "scalar"}, "symbols: got ' x', wanted each name once, and x is declared already."),
         ({f"x_{i}": "scalar" for i in range(201)}, "symbols: got 201 names, wanted at most 200."),

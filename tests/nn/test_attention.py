@@ -117,7 +117,7 @@ def caches():
 @pytest.mark.parametrize(("positions", "similarity"), list(caches()))
 @pytest.mark.parametrize("padding", ["right", "left"])
 @torch.no_grad()
-def test_ragged_rows_with_a_memory_are_the_rows_alone(positions, similarity, padding) -> None:
+def test_ragged_rows_with_a_cache_are_the_rows_alone(positions, similarity, padding) -> None:
     layer = layer_of(positions=positions(), similarity=similarity)
     lengths, total = [[4, 1], [0, 3], [2, 2]], (6, 6)
     x = draw(2, 6, WIDTH)
@@ -139,14 +139,14 @@ def test_ragged_rows_with_a_memory_are_the_rows_alone(positions, similarity, pad
 
 
 @torch.no_grad()
-def test_a_mask_beside_a_memory_is_in_absolute_positions() -> None:
+def test_a_mask_beside_a_cache_is_in_absolute_positions() -> None:
     layer, x = layer_of(positions=Rotary(), similarity=qkv.Argmax()), draw(1, N, WIDTH)
     cache, mask = layer.cache(batch=1), qkv.Window(left=1)
     steps = [layer(x[:, i : i + 1], cache=cache, mask=mask) for i in range(N)]
     torch.testing.assert_close(torch.cat(steps, 1), layer(x, mask=qkv.Causal() & mask), rtol=1e-5, atol=1e-6)
 
 
-def test_memories_have_the_kind_and_the_sizes_of_the_layer() -> None:
+def test_caches_have_the_kind_and_the_sizes_of_the_layer() -> None:
     cache = layer_of().cache(batch=5, dtype=torch.int8, capacity=70)
     assert isinstance(cache, qkv.KVCache)
     assert (cache.batch, cache.heads, cache.width, cache.capacity) == (5, 3, HEAD, 70)

@@ -106,7 +106,7 @@ def test_dropout_is_everywhere_and_only_while_training() -> None:
 
 @pytest.mark.parametrize("layout", ["residual", "post-norm", "pre-norm"])
 @torch.no_grad()
-def test_a_memory_goes_to_the_self_attention(layout) -> None:
+def test_a_cache_goes_to_the_self_attention(layout) -> None:
     block = block_of(layout=layout, cross=True, positions=Rotary(), kv_heads=1)
     x, context = draw(2, N, WIDTH), draw(2, M, WIDTH)
     cache, pair = block.attention.cache(2), block.cross.project(context)

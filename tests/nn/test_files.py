@@ -1,4 +1,4 @@
-"""Models in files: the same model again, or a sentence."""
+"""Saved models: they are loaded unchanged, and damaged files are refused."""
 
 import json
 import os

@@ -1,13 +1,11 @@
-"""Attention is four projections around one equation: against float64 written out, whole and in pieces."""
+"""`Attention` against float64 computations written out, whole and in chunks."""
 
 import copy
 from math import nan
 
 import pytest
 import torch
-
-import qkv
-from nn.frozen_reference import (
+from tests.helpers.frozen_reference import (
     PLACES,
     SIMILARITIES,
     STORED,
@@ -21,6 +19,8 @@ from nn.frozen_reference import (
     refused,
     within,
 )
+
+import qkv
 from qkv import nn
 
 BATCH, N, M = 3, 7, 11
@@ -153,7 +153,7 @@ CHUNKS = ([N], [1] * N, [3, 4], [1, 5, 1], [6, 1])
 
 @by_group
 @by_place
-def test_in_chunks_with_a_memory(kv_heads, place):
+def test_in_chunks_with_a_cache(kv_heads, place):
     module, positions = build(kv_heads, place=place)
     wanted, _ = multihead(module, tokens(), HEADS, kv_heads, seen=causal(N), place=place, positions=positions)
     for chunks in CHUNKS:
@@ -182,7 +182,7 @@ def test_storage(storage, dtype, place):
 
 @pytest.mark.parametrize("similarity", ["softmax", "sinks", "argmax", "elu", "sums", "quadratic", "quartic"])
 @pytest.mark.parametrize("place", ["none", "rotary", "rotary, part", "sinusoidal", "learned"])
-def test_every_similarity_with_its_memory(similarity, place):
+def test_every_similarity_with_its_cache(similarity, place):
     module, positions = build(2, similarity=similarity, place=place)
     wanted, _ = multihead(
         module, tokens(), HEADS, 2, seen=causal(N), similarity=similarity, place=place, positions=positions
@@ -235,7 +235,7 @@ def test_rows_of_different_lengths_are_the_rows_alone(place, padding, similarity
         close(torch.cat(found[b])[None], wanted, STORED)
 
 
-def test_masks_beside_a_memory_are_in_absolute_positions():
+def test_masks_beside_a_cache_are_in_absolute_positions():
     module, _ = build(3, place="rotary")
     seen = causal(N) & (AT[:, None] - AT <= 2)
     wanted, _ = multihead(module, tokens(), HEADS, 3, seen=seen, place="rotary")
@@ -246,7 +246,7 @@ def test_masks_beside_a_memory_are_in_absolute_positions():
         close(torch.cat(parts, 1), wanted, STORED)
 
 
-def test_a_memory_has_a_capacity():
+def test_a_cache_has_a_capacity():
     module, _ = build(3)
     cache = module.cache(BATCH, capacity=N)
     with torch.no_grad():

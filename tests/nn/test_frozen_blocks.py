@@ -4,9 +4,7 @@ import copy
 
 import pytest
 import torch
-
-import qkv
-from nn.frozen_reference import (
+from tests.helpers.frozen_reference import (
     ACTIVATIONS,
     NORMS,
     PLACES,
@@ -22,6 +20,8 @@ from nn.frozen_reference import (
     refused,
     within,
 )
+
+import qkv
 from qkv import nn
 
 BATCH, N, M = 3, 7, 11
@@ -185,7 +185,7 @@ def test_options_reach_the_parts():
 
 @by_layout
 @pytest.mark.parametrize("place", ["none", "rotary", "alibi", "buckets"])
-def test_with_a_memory(layout, place):
+def test_with_a_cache(layout, place):
     at = PLACES[place].make(HEADS, WIDTH)
     block = build(layout=layout, positions=at).eval()
     wanted, _ = by_hand(block, tokens(), layout, seen=causal(N), place=place, at=at)

@@ -1,4 +1,4 @@
-"""save and load: a model comes back bit for bit; a file that is not whole and ours is refused in one sentence."""
+"""`save` and `load`: models are loaded bit for bit; other files are refused in one sentence."""
 
 import io
 import json
@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
+from tests.helpers.frozen_reference import PLACES, integers, numbers, randomize, refused
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 import qkv
-from nn.frozen_reference import PLACES, integers, numbers, randomize, refused
 from qkv import errors, nn
 
 BATCH, N, M = 3, 7, 11

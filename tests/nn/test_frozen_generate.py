@@ -1,11 +1,11 @@
-"""generate: the model run again over the whole sequence is the oracle of every token, score and beam."""
+"""`generate` against running the model over the whole sequence: tokens, scores and beams."""
 
 import itertools
 
 import pytest
 import torch
+from tests.helpers.frozen_reference import PLACES, close, integers, numbers, randomize, refused
 
-from nn.frozen_reference import PLACES, close, integers, numbers, randomize, refused
 from qkv import nn
 
 WIDTH, HEADS, VOCABULARY = 24, 6, 13
@@ -129,7 +129,7 @@ def test_other_dtypes(dtype):
     check(found, model, prompt(), tolerance=1e-4 if dtype is torch.float64 else 0.5)
 
 
-def test_smaller_memories():
+def test_smaller_caches():
     model = decoder()
     sizes = []
     for storage, tolerance in ((torch.float32, 2e-3), (torch.bfloat16, 0.2), (torch.int8, 0.3)):

@@ -1,14 +1,11 @@
-"""Each kind of position, alone: against the paper's formula, and for what it must not change."""
+"""Each position encoding against its formula, and what it must not change."""
 
 import json
 import math
 
 import pytest
 import torch
-
-import qkv
-from decode_reference import in_a_process
-from nn.frozen_reference import (
+from tests.helpers.frozen_reference import (
     PLACES,
     STORED,
     bucket,
@@ -25,7 +22,10 @@ from nn.frozen_reference import (
     slopes,
     waves,
 )
+
+import qkv
 from qkv import nn
+from tests.helpers.decode_reference import in_a_process
 
 BATCH, N = 3, 13
 
@@ -195,7 +195,7 @@ def test_learned_counts_each_row_on_its_own():
 
 
 @pytest.mark.parametrize("place", [name for name in PLACES if name != "none"])
-def test_positions_go_on_from_the_memory(place):
+def test_positions_go_on_from_the_cache(place):
     """Step by step over 80 tokens, more than a page of the cache holds."""
     positions = nn.Learned(80, 24) if place == "learned" else PLACES[place].make(6, 24)
     module = randomize(nn.Attention(24, 6, kv_heads=2, positions=positions))
@@ -225,8 +225,8 @@ COMPILED = """
 import copy, json
 import torch
 import qkv
-from decode_reference import in_a_process
-from nn.frozen_reference import PLACES, close, integers, numbers, randomize
+from tests.helpers.decode_reference import in_a_process
+from tests.helpers.frozen_reference import PLACES, close, integers, numbers, randomize
 from qkv import nn
 
 torch.set_num_threads(1)

@@ -1,12 +1,11 @@
-"""Encoder, Decoder and EncoderDecoder: layers written out, masks of document 004 2(b), weights, caches."""
+"""Encoder, Decoder and EncoderDecoder: layers written out, weights, caches."""
 
 import copy
 from math import nan
 
 import pytest
 import torch
-
-from nn.frozen_reference import (
+from tests.helpers.frozen_reference import (
     PLACES,
     STORED,
     blocks_of,
@@ -26,6 +25,7 @@ from nn.frozen_reference import (
     unembed,
     within,
 )
+
 from qkv import nn
 
 BATCH, N, M = 3, 7, 11
@@ -252,7 +252,7 @@ def test_a_decoder_that_reads_a_context():
 
 
 @by_place
-def test_with_memories(place):
+def test_with_caches(place):
     model, _ = build(nn.Decoder, place=place)
     wanted = model(words())
     for chunks in ([N], [1] * N, [3, 1, 3]):
@@ -266,7 +266,7 @@ def test_with_memories(place):
 
 @by_place
 @pytest.mark.parametrize("side", ["right by lengths", "right", "left"])
-def test_rows_of_different_lengths_with_memories(place, side):
+def test_rows_of_different_lengths_with_caches(place, side):
     model, _ = build(nn.Decoder, place=place)
     cache, keep, more = model.cache(BATCH), within(LENGTHS, N), words(2, 8)
     keep = keep.flip(1) if side == "left" else keep

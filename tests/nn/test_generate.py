@@ -1,4 +1,4 @@
-"""`generate` against running the whole model again for every token, and against search by brute force."""
+"""`generate` against running the whole model for every token, and against exhaustive search."""
 
 import itertools
 import math

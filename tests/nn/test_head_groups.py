@@ -1,4 +1,4 @@
-"""Pooling key and value heads: the mean of each group, and models that keep what pooling cannot change."""
+"""Pooling key/value heads: the mean of each group, and models that pooling does not change."""
 
 from fractions import Fraction
 
@@ -135,7 +135,7 @@ def test_a_model_with_equal_heads_answers_as_before(name: str, kv_heads: int, tm
     assert torch.equal(answer(nn.load(tmp_path / "small.safetensors")), answer(small))
 
 
-def test_a_pooled_decoder_steps_with_a_smaller_memory() -> None:
+def test_a_pooled_decoder_steps_with_a_smaller_cache() -> None:
     model = grouped(models()["decoder"].eval(), 2)
     tokens = torch.tensor([[2, 3, 5, 7, 11]])
     cache = model.cache(1)

@@ -1,4 +1,4 @@
-"""Positions against transformers' own code, and against numbers worked out by hand."""
+"""Positions against transformers, and against numbers computed by hand."""
 
 import math
 import warnings

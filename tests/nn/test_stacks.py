@@ -217,7 +217,7 @@ def test_prefill_and_steps_are_the_whole(positions, similarity, side) -> None:
 
 
 @torch.no_grad()
-def test_a_memory_in_a_smaller_format() -> None:
+def test_a_cache_in_a_smaller_format() -> None:
     model, tokens = decoder_of(positions=Rotary()).float(), tokens_of(2, 7)
     cache = model.cache(2, dtype=torch.int8, capacity=7)
     out = torch.cat([model(tokens[:, i : i + 1], cache=cache) for i in range(7)], 1)
@@ -257,7 +257,7 @@ def test_encoder_and_decoder() -> None:
 
 
 @torch.no_grad()
-def test_cross_attention_with_a_memory() -> None:
+def test_cross_attention_with_a_cache() -> None:
     model = pair_of(positions=Sinusoidal(WIDTH), decoder_positions=Sinusoidal(WIDTH))
     source, target = tokens_of(2, 7), tokens_of(2, 5, seed=2)
     context = model.encode(source, [3, 7])
@@ -426,7 +426,7 @@ def test_an_error_gives_back_what_layers_before_it_appended() -> None:
         torch.testing.assert_close(model(tokens[:, 4:], cache=cache), whole[:, 4:], rtol=1e-5, atol=1e-5)
 
 
-def test_memories_out_of_step_are_refused() -> None:
+def test_caches_out_of_step_are_refused() -> None:
     model = nn.Decoder(8, 2, 3, vocabulary=7).eval()
     tokens = torch.randint(0, 7, (2, 4))
     with torch.no_grad():

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 import qkv
-from decode_reference import in_a_process
 from qkv import ops
 from qkv.errors import OptionError
 from qkv.ops import loader
 from qkv.ops.kernels import POWER, FeatureRule, linear_attention
+from tests.helpers.decode_reference import in_a_process
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""The cache that ranks hold together: beside a plain list through everything that can happen to it."""
+"""The sharded cache, compared with a plain list through random sequences of methods."""
 
 import random
 from typing import Any
@@ -7,37 +7,37 @@ import pytest
 import torch
 
 import qkv
-from decode_cases import tokens
-from decode_reference import STORAGE, Plain, page_bytes, same_bits
 from qkv.cache.pages import PAGE
 from qkv.parallel.transfer import TRAFFIC
-from ranks import RankPool
+from tests.helpers.decode_cases import tokens
+from tests.helpers.decode_reference import STORAGE, Plain, page_bytes, same_bits
+from tests.helpers.ranks import RankPool
 
 RANKS = (1, 2, 3, 4)
 HEADS, WIDTHS = (6, 2), (5, 7)
 
 
 def walk(seed: int, steps: int, batch: int, window: int | None) -> list[tuple[str, Any]]:
-    """What happens to a cache, drawn by lot; always something that it can do."""
-    lot = random.Random(seed)
+    """A random sequence of valid calls of methods."""
+    draw = random.Random(seed)
     lengths, done = [0] * batch, []
     for step in range(steps):
-        kind = lot.choice(["decode"] * 5 + ["append", "ragged", "crop", "reorder", "fork", "reset"][: 6 - (step < 3)])
-        n = lot.choice((1, 1, 2, 3, 7, 40))
+        kind = draw.choice(["decode"] * 5 + ["append", "ragged", "crop", "reorder", "fork", "reset"][: 6 - (step < 3)])
+        n = draw.choice((1, 1, 2, 3, 7, 40))
         if kind in ("decode", "append"):
             lengths = [length + n for length in lengths]
             done.append((kind, {"n": n, "seed": seed * 100 + step}))
         elif kind == "ragged":
-            counts = [lot.randint(0, n) for _ in lengths]
+            counts = [draw.randint(0, n) for _ in lengths]
             lengths = [length + count for length, count in zip(lengths, counts, strict=True)]
-            given = {"lengths": counts, "padding": lot.choice(("left", "right"))}
+            given = {"lengths": counts, "padding": draw.choice(("left", "right"))}
             done.append(("decode", {"n": n, "seed": seed * 100 + step, **given}))
         elif kind == "crop":
-            n = lot.randint(0, max(lengths)) if window is None else 0
+            n = draw.randint(0, max(lengths)) if window is None else 0
             lengths = [min(length, n) for length in lengths]
             done.append((kind, n))
         elif kind == "reorder":
-            index = [lot.randrange(len(lengths)) for _ in range(lot.randint(1, 4))]
+            index = [draw.randrange(len(lengths)) for _ in range(draw.randint(1, 4))]
             lengths = [lengths[row] for row in index]
             done.append((kind, index))
         else:
@@ -62,7 +62,7 @@ def run(cache: Any, done: list[tuple[str, Any]], decode: Any) -> list[Any]:
             getattr(cache, kind)(what)
         if kind != "decode":
             found.append(None)
-    # What went on with a fork has not touched what it came from.
+    # A fork has not changed the cache it came from.
     for old in forked:
         new = tokens(2, batch=old.batch, heads=HEADS, widths=WIDTHS, dtype=torch.float32, seed=17)
         found.append(decode(old, *new))
@@ -106,10 +106,10 @@ def test_equals_a_plain_list(pool: RankPool, ranks: int) -> None:
             for out, whole, _ in got:
                 same_bits(out, got[0][0], "another rank")
                 assert whole == lengths
-            # Every token is somewhere, and no rank has two more than another.
-            held = torch.tensor([own for *_, own in got])
-            assert held.sum(0).tolist() == lengths
-            assert bool((held.amax(0) - held.amin(0) <= 1).all())
+            # Every token is stored, and the numbers of two ranks differ by at most one.
+            stored = torch.tensor([own for *_, own in got])
+            assert stored.sum(0).tolist() == lengths
+            assert bool((stored.amax(0) - stored.amin(0) <= 1).all())
 
 
 def filling(mesh, count, options):
@@ -121,18 +121,18 @@ def filling(mesh, count, options):
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_bytes_are_a_ranks_own(pool: RankPool, ranks: int) -> None:
+def test_bytes_are_those_of_the_rank(pool: RankPool, ranks: int) -> None:
     page = page_bytes(2, 5, 7, torch.float16)
     count = 6 * PAGE * ranks
     for empty, full, length, *_ in pool.run(filling, ranks, count=count, options={"dtype": torch.float16}):
         assert (empty, full, length) == (0, 3 * 6 * page, count)
-    # Capacity is that of a row on all ranks together, and set aside at once.
+    # Capacity is that of a row on all ranks together, and allocated at once.
     options = {"dtype": torch.float16, "capacity": count}
     for empty, full, _, capacity, _, text in pool.run(filling, ranks, count=count, options=options):
         assert (empty, full, capacity) == (3 * 6 * page, 3 * 6 * page, count)
         assert f"{count} tokens over {ranks} ranks" in text
         assert f"capacity={count}" in text
-    # A ring holds a window of the whole: each rank a part of it, and a page that is half behind.
+    # With a window each rank stores a part of it, and a page that is partly before it.
     options = {"dtype": torch.float16, "window": 2 * PAGE * ranks}
     for _, full, length, _, window, _ in pool.run(filling, ranks, count=count, options=options):
         assert 3 * 2 * page <= full <= 3 * 3 * page
@@ -140,7 +140,7 @@ def test_bytes_are_a_ranks_own(pool: RankPool, ranks: int) -> None:
 
 
 def cropping(mesh, count, window):
-    """The least length that a ring can go back to, and whether what it then sees is right."""
+    """The smallest length that a cache with a window can be cropped to, after a check of the result."""
     cache = qkv.parallel.KVCache(1, 2, 5, mesh=mesh, window=window)
     key, text = torch.randn(1, 2, count + 1, 5), ""
     cache.append(key[:, :, :-1], key[:, :, :-1])
@@ -154,16 +154,16 @@ def cropping(mesh, count, window):
             continue
         new = key[:, :, n : n + 1]
         out = qkv.parallel.decode(new, new, new, again)
-        seen = key[:, :, max(0, n + 1 - window) : n + 1]
-        torch.testing.assert_close(out, qkv.attention(new, seen, seen), rtol=1e-5, atol=1e-5)
+        attended = key[:, :, max(0, n + 1 - window) : n + 1]
+        torch.testing.assert_close(out, qkv.attention(new, attended, attended), rtol=1e-5, atol=1e-5)
         again.crop(0)
         assert again.length == 0
         return n, text
-    raise AssertionError("nothing to go back to")
+    raise AssertionError("no length to crop to")
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_a_ring_goes_back_as_far_as_every_rank_can(pool: RankPool, ranks: int) -> None:
+def test_crop_with_a_window(pool: RankPool, ranks: int) -> None:
     count, window = 5 * PAGE * ranks + 61, PAGE + 3
     found = pool.run(cropping, ranks, count=count, window=window)
     assert len(set(found)) == 1
@@ -176,7 +176,7 @@ def refusing(mesh):
     cache = qkv.parallel.KVCache(2, 3, 5, mesh=mesh, capacity=7)
     x = torch.randn(2, 3, 5, 5)
     cache.append(x, x)
-    with pytest.raises(qkv.errors.ShapeError, match="capacity, over all ranks"):
+    with pytest.raises(qkv.errors.ShapeError, match="the capacity of the cache on all ranks"):
         cache.append(x, x)
     with pytest.raises(qkv.errors.ShapeError, match="one for each row"):
         cache.append(x, x, lengths=[1])
@@ -186,7 +186,7 @@ def refusing(mesh):
         cache.crop(6)
     with pytest.raises(qkv.errors.OptionError, match="a row of the cache"):
         cache.reorder([2])
-    with pytest.raises(qkv.errors.OptionTypeError, match="no pickles"):
+    with pytest.raises(qkv.errors.OptionTypeError, match="no pickling"):
         cache.__reduce__()
     wrong: list[dict[str, Any]] = [{"window": 0}, {"capacity": -1}, {"axis": "rows"}, {"mesh": None}]
     for options in wrong:
@@ -198,12 +198,12 @@ def refusing(mesh):
     return cache.lengths.tolist(), cache._local.lengths.tolist()
 
 
-def test_refusals_leave_it_as_it_was(pool: RankPool) -> None:
+def test_refusals_do_not_change_the_cache(pool: RankPool) -> None:
     assert pool.run(refusing, 3) == [([2, 5], [1, 2]), ([2, 5], [1, 2]), ([2, 5], [0, 1])]
 
 
-def treated(cache: Any, what: str, key: Any, value: Any) -> Any:
-    """A cache of 11 tokens a row, whatever was done to it."""
+def prepare(cache: Any, what: str, key: Any, value: Any) -> Any:
+    """A cache of 11 tokens in a row, after different methods."""
     if what == "chunks":
         for a, b in ((0, 2), (2, 7), (7, 11)):
             cache.append(key[:, :, a:b], value[:, :, a:b])
@@ -221,25 +221,25 @@ def treated(cache: Any, what: str, key: Any, value: Any) -> Any:
         cache.reset()
         cache.append(key, value)
     elif what == "fork":
-        # Two branches, on each of which the ranks agree; and then they are not on the same one.
+        # The ranks agree on two branches, and then continue different ones.
         cache.crop(10)
     return cache
 
 
-def astray(mesh, whats):
-    """What decode says when rank 1's cache was treated differently; None: nothing."""
+def diverging(mesh, whats):
+    """The error of decode when rank 1 called other methods; None if there is none."""
     found = []
     query, key, value = tokens(11, batch=2, heads=HEADS, widths=WIDTHS, dtype=torch.float32, seed=3)
     new = query[:, :, :1], key[:, :, :1], value[:, :, :1]
-    odd = mesh.get_local_rank() == 1
+    differs = mesh.get_local_rank() == 1
     for what in whats:
         cache = qkv.parallel.KVCache(2, HEADS[1], WIDTHS[0], value_width=WIDTHS[1], mesh=mesh)
-        cache = treated(cache, what if odd or what == "fork" else "", key, value)
+        cache = prepare(cache, what if differs or what == "fork" else "", key, value)
         if what == "fork":
             other = cache.fork()
             qkv.parallel.decode(*new, cache)
             qkv.parallel.decode(-new[0], -new[1], -new[2], other)
-            cache = other if odd else cache
+            cache = other if differs else cache
         try:
             qkv.parallel.decode(*new, cache)
             found.append(None)
@@ -252,15 +252,15 @@ def astray(mesh, whats):
     return found
 
 
-def test_memories_that_were_treated_differently_are_told(pool: RankPool) -> None:
-    said = {
-        "append": "the cache's past: other on rank 1 than on rank 0. Hint: every rank has to append the same tokens",
-        "reorder": "the cache's past: nothing on ranks 0, 2, reorder([1, 0]) #",
-        "crop": "the cache's past: nothing on ranks 0, 2, crop(9) #",
-        "fork": "the cache's past: decode #",
+def test_caches_that_differ_are_refused(pool: RankPool) -> None:
+    messages = {
+        "append": "the cache's tokens: other numbers on rank 1 than on rank 0. Hint: append the same tokens",
+        "reorder": "history of the cache: nothing on ranks 0, 2, reorder([1, 0]) #",
+        "crop": "history of the cache: nothing on ranks 0, 2, crop(9) #",
+        "fork": "history of the cache: decode #",
         "reset": None, "chunks": None, "crop back": None,
     }  # fmt: skip
-    for found in pool.run(astray, 3, whats=list(said)):
-        for (what, wanted), text in zip(said.items(), found, strict=True):
+    for found in pool.run(diverging, 3, whats=list(messages)):
+        for (what, wanted), text in zip(messages.items(), found, strict=True):
             assert (text is None) == (wanted is None), f"{what}: {text}"
             assert wanted is None or wanted in text, what

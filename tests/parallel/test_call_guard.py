@@ -1,4 +1,4 @@
-"""Calls of layers that were dealt out: ranks that differ all say so and go on, and whoever leaves is named."""
+"""Calls of sharded layers: ranks that differ all raise an error and go on, and a lost rank is named."""
 
 import contextlib
 import copy
@@ -11,16 +11,16 @@ import pytest
 import torch
 
 import qkv
-from parallel_layers import TOKENS, VOCABULARY, X, made, whole
 from qkv.parallel.call_guard import _checksums
-from ranks import JobFailed, RankPool
+from tests.helpers.parallel_layers import TOKENS, VOCABULARY, X, made, whole
+from tests.helpers.ranks import JobFailed, RankPool
 
-# By rank: what the second one is called with instead, and what both are told.
+# What rank 1 is called with instead, and part of the message on both ranks.
 DIFFERENCES: dict[str, tuple[str, Any, str]] = {
     "shape": ("attention", lambda x: {"x": x[:, :5]}, "x: float64 (3, 7, 24) on rank 0, float64 (3, 5, 24) on rank 1"),
     "dtype": ("attention", lambda x: {"x": x.float()}, "float32 (3, 7, 24) on rank 1"),
     "numbers": ("attention", lambda x: {"x": x.flip(0)}, "x: other numbers on rank 1 than on rank 0"),
-    "NaN": ("attention", lambda x: {"x": x.clone().fill_(torch.nan)}, "x, what is not finite: 0 on rank 0, 504 on"),
+    "NaN": ("attention", lambda x: {"x": x.clone().fill_(torch.nan)}, "x, non-finite numbers: 0 on rank 0, 504 on"),
     "gradient": ("attention", lambda x: {"x": x.clone().requires_grad_()}, "with a gradient on rank 1"),
     "mask": ("attention", lambda x: {"mask": qkv.Window(left=2)}, "mask: Causal() on rank 0, Window(2) on rank 1"),
     "option": ("attention", lambda x: {"return_weights": True}, "return_weights: False on rank 0, True on rank 1"),
@@ -32,29 +32,29 @@ DIFFERENCES: dict[str, tuple[str, Any, str]] = {
 
 
 def differing(mesh, what):
-    """What a rank is told, and how long it takes; then all call it alike."""
+    """The message and the seconds until it; then all ranks make the same call."""
     rank = mesh.get_local_rank()
     name, other, _ = DIFFERENCES[what]
     model, given, options = made(name)
     qkv.parallel.parallelize(model, mesh)
     arguments = {"x" if name == "attention" else "tokens": given[0]} | options
-    begin, said = time.monotonic(), None
+    begin, message = time.monotonic(), None
     try:
         model(**arguments | (other(given[0]) if rank else {}))
     except (qkv.errors.QkvError, TypeError) as error:
-        said = str(error)
+        message = str(error)
     seconds = time.monotonic() - begin
-    return said, seconds, model(*given, **options).detach()
+    return message, seconds, model(*given, **options).detach()
 
 
 @pytest.mark.parametrize("what", DIFFERENCES)
-def test_ranks_that_differ_all_say_so_and_go_on(pool: RankPool, what: str) -> None:
+def test_ranks_that_differ_all_raise_and_go_on(pool: RankPool, what: str) -> None:
     name, _, wanted = DIFFERENCES[what]
     model, given, options = made(name)
     want = model(*given, **options).detach()
-    for said, seconds, answer in pool.run(differing, 2, what=what):
-        assert said is not None
-        assert wanted in said
+    for message, seconds, answer in pool.run(differing, 2, what=what):
+        assert message is not None
+        assert wanted in message
         assert seconds < 5
         torch.testing.assert_close(answer, want, rtol=1e-10, atol=1e-10)
 
@@ -71,13 +71,13 @@ def modes(mesh, what):
                 layer.crop(7 - rank)
         if what == "weights" and rank:
             model.float()
-        door = (model, model.layers[0].attention)[what == "call" and rank]
+        module = (model, model.layers[0].attention)[what == "call" and rank]
         with torch.set_grad_enabled(what == "gradients" and rank == 1):
-            door(TOKENS[:, :1], cache=cache) if door is model else door(X, cache=cache[0])
+            module(TOKENS[:, :1], cache=cache) if module is model else module(X, cache=cache[0])
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("what", "message"),
     [
         ("training", "training: 34 of 34 modules on rank 0, 0 of 34 modules on rank 1"),
         ("cache", "tokens, width 3, float32) of lengths [6, 6, 6] on rank 1"),
@@ -86,15 +86,15 @@ def modes(mesh, what):
         ("gradients", "gradients: False on rank 0, True on rank 1"),
     ],
 )
-def test_modes_and_memories_that_differ(pool: RankPool, what: str, said: str) -> None:
+def test_modes_and_caches_that_differ(pool: RankPool, what: str, message: str) -> None:
     for failed in pool.run_or_errors(modes, 2, what=what):
         assert isinstance(failed, JobFailed)
         assert "Disagreement" in failed.kinds
-        assert said in failed.message
+        assert message in failed.message
 
 
 def close_enough(mesh, scale):
-    """Inputs that differ by rounding, and padding by anything."""
+    """Inputs that differ by rounding, and padding that differs."""
     rank = mesh.get_local_rank()
     model, (x,), options = made("encoder")
     model = qkv.parallel.parallelize(model.eval(), mesh)
@@ -118,7 +118,7 @@ def test_rounding_and_padding_may_differ(pool: RankPool) -> None:
 
 
 class Batches(torch.nn.Module):
-    """A module of somebody else's, with arguments of another kind."""
+    """A module outside of qkv.nn, with a dict and a list as arguments."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class Batches(torch.nn.Module):
         return self.layer(batch["x"] + sum(more), **options)
 
 
-def held(mesh, what):
+def call_batches(mesh, what):
     model, rank = qkv.parallel.parallelize(Batches(), mesh), mesh.get_local_rank()
     other = {what: 0.1 * rank}
     return model(
@@ -138,34 +138,34 @@ def held(mesh, what):
     ).detach()
 
 
-def test_what_other_modules_are_given(pool: RankPool) -> None:
-    first, second = pool.run(held, 2, what="nothing")
+def test_arguments_of_other_modules(pool: RankPool) -> None:
+    first, second = pool.run(call_batches, 2, what="nothing")
     assert torch.equal(first, second)
-    for what, said in (
+    for what, message in (
         ("dict", "batch['x']: other numbers"),
         ("list", "more[0]: other numbers"),
         ("options", "colour"),
     ):
-        for failed in pool.run_or_errors(held, 2, what=what):
-            assert said in failed.message
+        for failed in pool.run_or_errors(call_batches, 2, what=what):
+            assert message in failed.message
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (3, 7), (2, 3, 5), (0, 3)])
-def test_a_look_tells_numbers_apart_whatever_is_not_finite(shape: tuple[int, ...]) -> None:
+def test_checksums_differ_for_different_numbers(shape: tuple[int, ...]) -> None:
     x = torch.linspace(1, 2, max(1, torch.Size(shape).numel()))[: torch.Size(shape).numel()].view(shape)
     x.view(-1)[:1].fill_(torch.inf if x.numel() > 1 else 3.0)
-    bad, (far, numbers) = _checksums(x)
-    assert bad == str(int(x.numel() > 1))
-    assert _checksums(x.clone()) == (bad, (far, numbers))
-    seen = torch.tensor(numbers).view(torch.float64)
-    assert seen.isfinite().all()
+    nonfinite, (tolerance, numbers) = _checksums(x)
+    assert nonfinite == str(int(x.numel() > 1))
+    assert _checksums(x.clone()) == (nonfinite, (tolerance, numbers))
+    found = torch.tensor(numbers).view(torch.float64)
+    assert found.isfinite().all()
     for axis in range(x.dim()):
         other = torch.tensor(_checksums(x.flip(axis))[1][1]).view(torch.float64)
-        assert not x.numel() or ((other - seen).abs() > far * seen[-1]).any()
+        assert not x.numel() or ((other - found).abs() > tolerance * found[-1]).any()
 
 
 def copied(mesh, name):
-    """A copy asks for itself, and its weights get everybody's gradients."""
+    """A copy has its own guard, and its shared weights get the gradients of all ranks."""
     model, given, options = made(name)
     twin = copy.deepcopy(qkv.parallel.parallelize(model, mesh))
     with torch.no_grad():
@@ -190,8 +190,8 @@ def test_copies(pool: RankPool, name: str) -> None:
         torch.testing.assert_close(found[1], {name: p.grad for name, p in model.named_parameters()})
 
 
-def asked(mesh, name):
-    """How many tickets a rank sends for a call, and for tokens that are generated."""
+def agreements(mesh, name):
+    """How many agreement messages a rank sends for a call, and for generated tokens."""
     from qkv.parallel.transfer import TRAFFIC
 
     model: Any = qkv.parallel.parallelize(made(name)[0], mesh)
@@ -202,8 +202,8 @@ def asked(mesh, name):
     return once, TRAFFIC["agreement messages"] - before - once
 
 
-def test_only_the_outermost_call_asks(pool: RankPool) -> None:
-    assert pool.run(asked, 2, name="decoder") == [(1, 5)] * 2
+def test_only_the_outermost_call_is_compared(pool: RankPool) -> None:
+    assert pool.run(agreements, 2, name="decoder") == [(1, 5)] * 2
 
 
 def prompted(mesh):
@@ -211,20 +211,20 @@ def prompted(mesh):
     qkv.nn.generate(model, TOKENS + mesh.get_local_rank(), new=5)
 
 
-def elsewhere(mesh):
+def other_axis(mesh):
     qkv.parallel.parallelize(qkv.nn.Attention(24, 8), mesh, ("ranks", "rows")[mesh.get_local_rank()])
 
 
 def test_other_prompts_and_another_axis(pool: RankPool) -> None:
     for failed in pool.run_or_errors(prompted, 2):
         assert "tokens: <int64" in failed.message
-    first, second = pool.run_or_errors(elsewhere, 2)
+    first, second = pool.run_or_errors(other_axis, 2)
     assert "rank 1 refused the call" in first.message
     assert "axis: got 'rows'" in second.message
 
 
-def left_alone(mesh, how):
-    """A rank that ends, or gives up, in the middle of a call."""
+def leaving(mesh, how):
+    """A rank that ends, or raises, in the middle of a call."""
 
     def stop(*_):
         os._exit(1) if how == "ends" else time.sleep(5)
@@ -237,15 +237,15 @@ def left_alone(mesh, how):
 
 
 @pytest.mark.parametrize("how", ["ends", "gives up"])
-def test_a_rank_that_leaves_a_call_is_named(how: str) -> None:
+def test_a_lost_rank_is_named(how: str) -> None:
     frail = RankPool(timeout=2.0)
     try:
-        frail.start(left_alone, 4, how=how)
+        frail.start(leaving, 4, how=how)
         for rank in (0, 2, 3):
             assert frail._pipes[rank].poll(20)
-            good, (kinds, message, _) = pickle.loads(frail._pipes[rank].recv_bytes())
+            good, (kinds, text, _) = pickle.loads(frail._pipes[rank].recv_bytes())
             assert not good
             assert "PeerLost" in kinds
-            assert "rank 1 of axis 'ranks' (4 ranks)" in message
+            assert "rank 1 of axis 'ranks' (4 ranks)" in text
     finally:
         frail.close()

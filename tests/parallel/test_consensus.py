@@ -8,7 +8,7 @@ import torch
 import qkv
 from qkv.masks import Mask
 from qkv.parallel.fingerprint import mask_text, similarity_text, value_text
-from ranks import SIZE, JobFailed, RankPool
+from tests.helpers.ranks import SIZE, JobFailed, RankPool
 
 LENGTH = 7
 TOTAL = SIZE * LENGTH
@@ -100,7 +100,7 @@ def test_contents_of_masks_are_compared(pool: RankPool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "said"),
+    ("sizes", "difference"),
     [
         ({"batch": 2}, "batch: 1 on ranks 0, 1, 2, 2 on rank 3"),
         ({"heads_q": 9}, "heads: 6 of queries, 3 of keys and values on ranks 0, 1, 2, 9 of queries"),
@@ -109,10 +109,10 @@ def test_contents_of_masks_are_compared(pool: RankPool) -> None:
         ({"width_v": 2}, "width: 5, values 11 on ranks 0, 1, 2, 5, values 2 on rank 3"),
     ],
 )
-def test_sizes_that_differ(pool: RankPool, sizes, said: str) -> None:
+def test_sizes_that_differ(pool: RankPool, sizes, difference: str) -> None:
     for kind, message, seconds in pool.run(call, SIZE, sizes={3: sizes}):
         assert kind == "Disagreement"
-        assert said in message
+        assert difference in message
         assert seconds < SOON
 
 

@@ -1,4 +1,4 @@
-"""`parallel.decode` against the equation over plain lists, whatever the ranks, the chunks and the arguments."""
+"""`parallel.decode` compared with the equation over plain lists; merging by log-sum-exp."""
 
 import itertools
 from collections.abc import Iterator
@@ -10,20 +10,30 @@ import torch
 from torch import Tensor
 
 import qkv
-from decode_cases import BIASES, MASKS, SIMILARITIES, Scene, cut, make_bias, make_mask, make_similarity, tokens
-from decode_reference import HEADS, QUERIES, STORAGE, Plain, same_bits
 from qkv.backends.base import RUNS
 from qkv.cache.pages import PAGE
 from qkv.parallel import decoding
 from qkv.parallel.decoding import merge_by_lse
 from qkv.parallel.transfer import TRAFFIC
-from ranks import JobFailed, RankPool
+from tests.helpers.decode_cases import (
+    BIASES,
+    MASKS,
+    SIMILARITIES,
+    Scene,
+    cut,
+    make_bias,
+    make_mask,
+    make_similarity,
+    tokens,
+)
+from tests.helpers.decode_reference import HEADS, QUERIES, STORAGE, Plain, same_bits
+from tests.helpers.ranks import JobFailed, RankPool
 
 RANKS = (1, 2, 3, 4)
 
 
 def given(case: dict[str, Any]) -> tuple[list[Tensor], tuple[Tensor, ...], dict[str, Any], Any]:
-    """The past (key, value), the new tokens, decode's options and the rule that the mask stands for."""
+    """The cached key and value, the new tokens, the options of decode and the rule of the mask."""
     heads, widths, n, past = case.get("heads", (10, 2)), (11, 13), case.get("n", 1), case.get("past", 67)
     seed, dtype, batch = case.get("seed", 0), case.get("dtype", torch.float32), case.get("batch", 3)
     shape = {"batch": batch, "heads": heads, "widths": widths, "dtype": dtype, "whole": case.get("whole", False)}
@@ -49,8 +59,12 @@ def job(mesh, cases, small=False):
 
 @contextmanager
 def blocks(small: bool) -> Iterator[None]:
-    """Pieces of the past, of masks and of messages so small that a short call has many of them."""
-    names = [(decoding, "TILE", 1000), (decoding, "_PIECE", 64), (decoding, "_MOST", 1000)] if small else []
+    """Small pieces of the cache, of masks and of messages, so that a short call has many."""
+    names = (
+        [(decoding, "MAX_MASK_CELLS", 1000), (decoding, "_TOKENS_AT_ONCE", 64), (decoding, "_MAX_NUMBERS_SENT", 1000)]
+        if small
+        else []
+    )
     before = [getattr(module, name) for module, name, _ in names]
     for module, name, number in names:
         setattr(module, name, number)
@@ -147,7 +161,7 @@ def test_bias(pool: RankPool, ranks: int) -> None:
 
 
 def in_chunks(mesh, new, sizes, options):
-    """Everything that decode gave, and the bytes that a step sent to each other rank."""
+    """All results of decode, and the bytes that a step sent to each other rank."""
     cache = qkv.parallel.KVCache(2, 2, 11, mesh=mesh, value_width=13)
     edges, parts, sent = [0, *itertools.accumulate(sizes)], [], set()
     for a, b in itertools.pairwise(edges):
@@ -160,7 +174,7 @@ def in_chunks(mesh, new, sizes, options):
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_chunks_change_nothing_and_the_context_costs_no_bytes(pool: RankPool, ranks: int) -> None:
+def test_chunks_and_context_do_not_change_results_and_bytes(pool: RankPool, ranks: int) -> None:
     new = tokens(41, batch=2, heads=(6, 2), widths=(11, 13), dtype=torch.float32, seed=ranks)
     for similarity in (None, qkv.Argmax()):
         options: dict[str, Any] = {"similarity": similarity}
@@ -170,13 +184,13 @@ def test_chunks_change_nothing_and_the_context_costs_no_bytes(pool: RankPool, ra
             for out, sent in found:
                 same_bits(out, found[0][0])
                 torch.testing.assert_close(out, whole, rtol=1e-5, atol=2e-6)
-                # An answer and a log-sum-exp a query (for Argmax in float64, with a position), and what else is said.
+                # A result and a log-sum-exp of each query (for Argmax in float64, with a position), and the trailers.
                 row = 8 * (13 + 2) if similarity else 4 * (13 + 1)
                 for count, n in sent:
                     assert count - 2 * 6 * n * row == ranks * decoding._TRAILER * (8 if similarity else 4)
 
 
-def twins(mesh, key, value, query):
+def equal_keys(mesh, key, value, query):
     cache = qkv.parallel.KVCache(2, 3, 19, mesh=mesh)
     cache.append(key, value)
     with blocks(small=True):
@@ -185,7 +199,7 @@ def twins(mesh, key, value, query):
 
 @pytest.mark.parametrize("ranks", RANKS)
 def test_of_equal_keys_the_first_is_best(pool: RankPool, ranks: int) -> None:
-    """Wherever they are held; and rounding is no reason to prefer one of them."""
+    """On any rank, and despite rounding."""
     draw = torch.Generator().manual_seed(ranks)
     order = torch.randint(0, 3, (131,), generator=draw)
     key = torch.randn(2, 3, 3, 19, generator=draw)[:, :, order]
@@ -194,12 +208,12 @@ def test_of_equal_keys_the_first_is_best(pool: RankPool, ranks: int) -> None:
     plain = qkv.KVCache(2, 3, 19)
     plain.append(key, value)
     wanted = qkv.decode(query, query[:, :3], query[:, :3], plain, similarity=qkv.Argmax())
-    for out in pool.run(twins, ranks, key=key, value=value, query=query):
+    for out in pool.run(equal_keys, ranks, key=key, value=value, query=query):
         same_bits(out, wanted)
 
 
 def poisoned(mesh):
-    """What nobody sees cannot matter, and what somebody sees is not hidden by the merge."""
+    """Masked NaN cannot matter, and attended NaN is not lost in the merge."""
     cache = qkv.parallel.KVCache(2, 1, 3, mesh=mesh)
     x = torch.randn(2, 1, 9, 3)
     bad = x.clone()
@@ -212,41 +226,41 @@ def poisoned(mesh):
     clean.append(x, x)
     lengths = [1, 2]
     worse = new.clone()
-    worse[0, :, 1] = torch.nan  # does not count
-    seen = qkv.parallel.decode(new, new, new, cache.fork())
-    hidden = qkv.parallel.decode(worse, worse, worse, cache, mask=hide, lengths=lengths)
+    worse[0, :, 1] = torch.nan  # padding
+    attended = qkv.parallel.decode(new, new, new, cache.fork())
+    masked = qkv.parallel.decode(worse, worse, worse, cache, mask=hide, lengths=lengths)
     wanted = qkv.parallel.decode(new, new, new, clean.fork(), mask=hide, lengths=lengths)
-    # A value that is infinite behind a weight too small for a number.
+    # An infinite value whose weight underflows.
     far = clean.fork()
     far.append(torch.full((2, 1, 1, 3), -1e4), torch.full((2, 1, 1, 3), torch.inf))
     ones = torch.ones(2, 1, 1, 3)
-    return seen, hidden, wanted, qkv.parallel.decode(ones, ones, ones, far)
+    return attended, masked, wanted, qkv.parallel.decode(ones, ones, ones, far)
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_what_is_not_finite(pool: RankPool, ranks: int) -> None:
-    for seen, hidden, wanted, far in pool.run(poisoned, ranks):
-        assert bool(seen[0].isnan().all())
-        assert bool(seen[1].isfinite().all())
-        same_bits(hidden, wanted)
-        assert not hidden[0, :, 1].any()
+def test_nonfinite_numbers(pool: RankPool, ranks: int) -> None:
+    for attended, masked, wanted, far in pool.run(poisoned, ranks):
+        assert bool(attended[0].isnan().all())
+        assert bool(attended[1].isfinite().all())
+        same_bits(masked, wanted)
+        assert not masked[0, :, 1].any()
         assert not far.isfinite().any()
 
 
 def disagreeing(mesh, what):
-    """One rank does something else; afterwards the cache is as it was, and the next call is fine."""
+    """Rank 1 does something else; afterwards the cache is unchanged, and the next call works."""
     rank = mesh.get_local_rank()
-    odd = rank == 1
-    # Every rank's pages are full: what is appended takes new ones, which have to be given back.
+    differs = rank == 1
+    # The pages of every rank are full: new tokens take new pages, which must be released.
     past = PAGE * mesh.size()
-    cache: Any = qkv.parallel.KVCache(2, 1, 3, mesh=mesh, capacity=None if what != "capacity" or not odd else past)
+    cache: Any = qkv.parallel.KVCache(2, 1, 3, mesh=mesh, capacity=None if what != "capacity" or not differs else past)
     x = torch.randn(2, 2, past, 3)
     cache.append(x[:, :1], x[:, :1])
     before = cache.nbytes, cache._local.lengths.tolist()
-    n = 3 if what == "n" and odd else 2
+    n = 3 if what == "n" and differs else 2
     new = x[:, :, :n].clone()
     options: dict[str, Any] = {}
-    if odd:
+    if differs:
         if what == "mask":
             options["mask"] = qkv.Window(left=4)
         elif what == "similarity":
@@ -258,7 +272,7 @@ def disagreeing(mesh, what):
         elif what == "tokens":
             new = -new
         elif what == "write":
-            cache._local._write = lambda *_: (_ for _ in ()).throw(MemoryError("no room"))
+            cache._local._write = lambda *_: (_ for _ in ()).throw(MemoryError("no memory left"))
         elif what == "length":
             cache.append(x[:, :1, :1], x[:, :1, :1])
             before = cache.nbytes, cache._local.lengths.tolist()
@@ -268,9 +282,9 @@ def disagreeing(mesh, what):
     except (qkv.errors.QkvError, MemoryError) as raised:
         error = type(raised).__name__, str(raised)
     assert (cache.nbytes, cache._local.lengths.tolist()) == before
-    if odd and what == "write":
+    if differs and what == "write":
         del cache._local._write
-    if odd and what == "length":
+    if differs and what == "length":
         cache.crop(past)
     if what == "capacity":
         return error
@@ -283,7 +297,7 @@ def disagreeing(mesh, what):
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("what", "message"),
     [
         ("n", "query: (2, 2, 2, 3) float32 on ranks 0, 2, (2, 2, 3, 3) float32 on rank 1"),
         ("mask", "mask: None on ranks 0, 2, Window("),
@@ -293,15 +307,15 @@ def disagreeing(mesh, what):
         ("tokens", "tokens"),
     ],
 )
-def test_ranks_that_differ_are_told(pool: RankPool, what: str, said: str) -> None:
+def test_ranks_that_differ_all_raise(pool: RankPool, what: str, message: str) -> None:
     for error in pool.run(disagreeing, 3, what=what):
         assert error is not None
         assert error[0] == "Disagreement"
-        assert said in error[1]
+        assert message in error[1]
 
 
 def other_tokens(mesh, whats):
-    """What each rank hears when rank 1 has other tokens; None: it was not told."""
+    """The difference that is reported when rank 1 has other tokens; None if there is none."""
     found = []
     for what, dtype in [(what, dtype) for dtype in (torch.float32, torch.bfloat16) for what in whats]:
         query, key, value = tokens(5, batch=2, heads=(6, 3), widths=(11, 13), dtype=dtype, seed=1)
@@ -317,7 +331,7 @@ def other_tokens(mesh, whats):
             elif what == "rounding":
                 key *= 1 + 2 * torch.finfo(dtype).eps
             else:
-                value[1, :, 4] = torch.nan  # does not count
+                value[1, :, 4] = torch.nan  # padding
         try:
             qkv.parallel.decode(query, key, value, cache, lengths=counts)
             found.append(None)
@@ -327,36 +341,38 @@ def other_tokens(mesh, whats):
     return found
 
 
-def test_other_tokens_are_told_by_name(pool: RankPool) -> None:
-    said = {
+def test_other_tokens_are_named(pool: RankPool) -> None:
+    message = {
         "heads": "query", "offset": "value", "rows": "value", "older key": "key", "poison away": "query",
         "poison": None, "rounding": None, "padding": None,
     }  # fmt: skip
-    wanted = [name and f"{name}: other on rank 1 than on rank 0" for name in said.values()]
-    for found in pool.run(other_tokens, 3, whats=list(said)):
+    wanted = [name and f"{name}: other numbers on rank 1 than on rank 0" for name in message.values()]
+    for found in pool.run(other_tokens, 3, whats=list(message)):
         assert found == wanted * 2
 
 
 @pytest.mark.parametrize(
-    ("what", "own", "said"),
+    ("what", "own", "message"),
     [
         ("grad", ("BackendRefused", "requires grad"), "rank 1 refused the call: BackendRefused: query"),
         ("capacity", ("ShapeError", "capacity"), "rank 1 refused the call: ShapeError: key"),
-        ("write", ("MemoryError", "no room"), "rank 1 could not attend"),
+        ("write", ("MemoryError", "no memory left"), "rank 1 failed"),
     ],
 )
-def test_a_rank_that_fails_tells_the_others(pool: RankPool, what: str, own: tuple[str, str], said: str) -> None:
+def test_a_failure_of_one_rank_reaches_the_others(
+    pool: RankPool, what: str, own: tuple[str, str], message: str
+) -> None:
     first, second, third = pool.run(disagreeing, 3, what=what)
     assert second[0] == own[0]
     assert own[1] in second[1]
     for error in (first, third):
         assert error[0] == "Disagreement"
-        assert said in error[1]
+        assert message in error[1]
 
 
 def refused(mesh, cache):
     x = torch.randn(2, 2, 1, 3)
-    held: Any = (
+    other: Any = (
         qkv.LinearState(qkv.FeatureMap(qkv.features.elu1), 2, 2, 3) if cache == "state" else qkv.KVCache(2, 2, 3)
     )
     own: Any = qkv.parallel.KVCache(2, 2, 3, mesh=mesh)
@@ -364,24 +380,24 @@ def refused(mesh, cache):
         return getattr(qkv, cache)(x, x, x, cache=own)
     if cache == "polynomial":
         return qkv.parallel.decode(x, x, x, own, similarity=qkv.Polynomial())
-    return qkv.parallel.decode(x, x, x, held)
+    return qkv.parallel.decode(x, x, x, other)
 
 
 @pytest.mark.parametrize(
-    ("cache", "kind", "said"),
+    ("cache", "kind", "message"),
     [
-        ("state", "BackendRefused", "every rank can hold it whole"),
+        ("state", "BackendRefused", "every rank can store the whole"),
         ("local", "OptionTypeError", "a qkv.parallel.KVCache"),
         ("decode", "OptionTypeError", "got a qkv.parallel.KVCache, wanted a qkv.KVCache"),
-        ("explain", "OptionTypeError", "Hint: qkv.parallel.decode attends to it"),
+        ("explain", "OptionTypeError", "Hint: call qkv.parallel.decode"),
         ("polynomial", "BackendRefused", "serves Softmax and Argmax"),
     ],
 )
-def test_what_it_is_not_for(pool: RankPool, cache: str, kind: str, said: str) -> None:
+def test_refusals(pool: RankPool, cache: str, kind: str, message: str) -> None:
     for failed in pool.run_or_errors(refused, 2, cache=cache):
         assert isinstance(failed, JobFailed)
         assert failed.kinds[0] == kind
-        assert said in failed.message
+        assert message in failed.message
 
 
 NEVER = float("-inf")
@@ -395,7 +411,7 @@ def parts_of(query: Tensor, key: Tensor, value: Tensor, sizes: list[int]) -> lis
 @pytest.mark.parametrize("sizes", [[17], [1, 16], [5, 0, 7, 5], [0, 0, 17]], ids=str)
 @pytest.mark.parametrize("sink", [None, 0.7, 90.0])
 @pytest.mark.parametrize("scale", [1.0, 300.0])
-def test_merged_is_the_whole(sizes: list[int], sink: float | None, scale: float) -> None:
+def test_merged_parts_equal_the_whole(sizes: list[int], sink: float | None, scale: float) -> None:
     draw = torch.Generator().manual_seed(len(sizes))
     query, key, value = (torch.randn(2, 3, n, 5, generator=draw, dtype=torch.float64) for n in (7, 17, 17))
     joins = None if sink is None else torch.tensor(sink, dtype=torch.float64)
@@ -406,7 +422,7 @@ def test_merged_is_the_whole(sizes: list[int], sink: float | None, scale: float)
         torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
 
 
-def test_nothing_seen_is_nothing() -> None:
+def test_merging_empty_parts() -> None:
     nothing = torch.zeros(2, 3), torch.full((2,), NEVER)
     something = torch.tensor([[1.0, 2.0, 3.0]] * 2), torch.tensor([0.5, NEVER])
     out, lse = merge_by_lse([nothing, nothing])
@@ -420,8 +436,8 @@ def test_nothing_seen_is_nothing() -> None:
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("place", [0, 1])
-def test_what_is_not_finite_stays(bad: float, place: int) -> None:
-    """In an answer, in a log-sum-exp, and behind a weight too small for a number."""
+def test_merging_nonfinite_numbers(bad: float, place: int) -> None:
+    """In a result, in a log-sum-exp, and with a weight that underflows."""
     good = torch.ones(1, 2), torch.zeros(1)
     for part in ((torch.full((1, 2), bad), torch.tensor([-1e4])), (torch.ones(1, 2), torch.tensor([bad]))):
         parts = [part, good] if place == 0 else [good, part]

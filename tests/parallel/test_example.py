@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from ranks import free_port
+from tests.helpers.ranks import free_port
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "long_context.py"
 SMALL = ["--tokens", "389", "--heads", "3", "--width", "5", "--json"]
-PATIENCE = 120
+TIMEOUT = 120
 # 10.213.7.0/24 exists only between the namespaces that are made here.
 ADDRESSES = ["10.213.7.1", "10.213.7.2"]
 
@@ -45,7 +45,7 @@ def test_under_torchrun() -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -65,7 +65,7 @@ def run_here(monkeypatch, *arguments: str) -> None:
 
 
 def test_alone(monkeypatch, capsys) -> None:
-    """Without torchrun it runs as one rank, and says how to start more."""
+    """Without torchrun it runs as one rank, and prints how to start more."""
     run_here(monkeypatch, *SMALL[:-1], "--similarity", "polynomial")
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 80 for line in lines)
@@ -76,21 +76,21 @@ def test_alone(monkeypatch, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "message"),
     [
         ("--help", "torchrun --nproc-per-node 4 examples/long_context.py"),
         ("--tokens=0", "wanted a whole number from 1"),
     ],
 )
-def test_what_it_says_of_its_options(monkeypatch, capsys, argument: str, said: str) -> None:
+def test_help_and_errors_of_options(monkeypatch, capsys, argument: str, message: str) -> None:
     with pytest.raises(SystemExit):
         run_here(monkeypatch, argument)
     printed = capsys.readouterr()
-    assert said in printed.out + printed.err
+    assert message in printed.out + printed.err
 
 
 @pytest.mark.parametrize("sizes", [["--tokens", str(10**15)], ["--heads", str(10**18), "--width", str(10**18)]])
-def test_sizes_that_no_machine_holds(monkeypatch, sizes: list[str]) -> None:
+def test_sizes_beyond_any_memory(monkeypatch, sizes: list[str]) -> None:
     with pytest.raises(SystemExit, match="GB for the shards on this machine, which has") as ended:
         run_here(monkeypatch, *sizes)
     assert "\n" not in str(ended.value.code)
@@ -99,9 +99,9 @@ def test_sizes_that_no_machine_holds(monkeypatch, sizes: list[str]) -> None:
 def test_an_allocation_that_fails() -> None:
     """Fewer bytes than the machine has, more than the process may take."""
     tokens = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (4 * 4 * 64 * 4)
-    limit = tokens * 4 * 64 * 4  # one tensor, and no room for anything beside it
+    limit = tokens * 4 * 64 * 4  # enough for one tensor only
     if limit < 3 << 30:
-        pytest.skip("torch itself would find no room")
+        pytest.skip("not enough memory for torch itself")
     run = f"import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_AS, ({limit},) * 2); del sys.argv[0]; "
     run += "runpy.run_path(sys.argv[0], run_name='__main__')"
     done = subprocess.run(
@@ -109,11 +109,11 @@ def test_an_allocation_that_fails() -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr == "long_context: rank 0 has no cache left; fewer tokens, heads or numbers would do\n"
+    assert done.stderr == "long_context: rank 0 is out of memory; use fewer tokens or heads, or more ranks\n"
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has loaded is read from /proc")
@@ -122,12 +122,12 @@ def test_an_interruption_is_silent(seconds: float) -> None:
     run = [sys.executable, str(EXAMPLE), "--tokens", str(2**18)]
     with subprocess.Popen(run, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            until = time.monotonic() + PATIENCE
+            until = time.monotonic() + TIMEOUT
             while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text() and time.monotonic() < until:
                 time.sleep(0.01)
             time.sleep(seconds)
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=PATIENCE)
+            out, err = process.communicate(timeout=TIMEOUT)
         finally:
             process.kill()
     assert (process.returncode, out, err) == (-signal.SIGINT, "", "")
@@ -135,7 +135,7 @@ def test_an_interruption_is_silent(seconds: float) -> None:
 
 @pytest.fixture
 def namespaces() -> Iterator[list[tuple[str, str]]]:
-    """Two network namespaces with a cable between them: (name, interface) of each."""
+    """Two network namespaces with a link between them: (name, interface) of each."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and the command ip")
     places = [(f"qkv-{os.getpid()}-{end}", f"qkv{os.getpid() % 10**7}{end}") for end in "ab"]
@@ -161,7 +161,7 @@ def namespaces() -> Iterator[list[tuple[str, str]]]:
 
 
 def test_between_network_namespaces(namespaces: list[tuple[str, str]]) -> None:
-    """Nothing is shared but a cable: no loopback, no files."""
+    """Only a network link is shared: no loopback, no files."""
     port = str(free_port())
     processes = []
     try:
@@ -177,7 +177,7 @@ def test_between_network_namespaces(namespaces: list[tuple[str, str]]) -> None:
                     text=True,
                 )
             )
-        printed = [process.communicate(timeout=PATIENCE) for process in processes]
+        printed = [process.communicate(timeout=TIMEOUT) for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -7,7 +7,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, distribute_tensor
 
 import qkv
-from ranks import JobFailed, RankPool
+from tests.helpers.ranks import JobFailed, RankPool
 
 
 def shard(rank: int, **options) -> torch.Tensor:

@@ -1,10 +1,10 @@
-"""`gather`: the whole call on every rank's own queries."""
+"""The strategy `gather`: the whole call on every rank's own queries."""
 
 import pytest
 import torch
 
 import qkv
-from ranks import RankPool
+from tests.helpers.ranks import RankPool
 
 LENGTHS = {2: (11, 6), 3: (7, 0, 10), 4: (2, 5, 7, 3)}
 

@@ -1,11 +1,11 @@
-"""`heads`: the whole call on every rank's own heads."""
+"""The strategy `heads`: the whole call on every rank's own heads."""
 
 import pytest
 import torch
 
 import qkv
 from qkv.parallel.transfer import TRAFFIC
-from ranks import JobFailed, RankPool
+from tests.helpers.ranks import JobFailed, RankPool
 
 QUERIES = {1: (17,), 2: (11, 6), 3: (7, 0, 10), 4: (2, 5, 1, 9)}
 KEYS = {1: (13,), 2: (4, 9), 3: (6, 7, 0), 4: (0, 3, 8, 2)}
@@ -101,7 +101,7 @@ def test_key_and_value_heads_that_ranks_share(pool: RankPool, heads_kv: int) -> 
 
 @pytest.mark.parametrize("shape", [(2, 12, 17, 13), (12, 17, 1), (2, 1, 17, 13)], ids=str)
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_a_bias_with_rows_travels(pool: RankPool, ranks: int, shape) -> None:
+def test_a_bias_with_rows(pool: RankPool, ranks: int, shape) -> None:
     inputs = drawn(12, bias=shape, sink=(12,))
     grads, options = grads_like(inputs), {"mask": qkv.Causal(offset=-2)}
     found, want = pool.run(job, ranks, inputs=inputs, grads=grads, options=options), alone(inputs, grads, options)
@@ -112,7 +112,7 @@ def test_a_bias_with_rows_travels(pool: RankPool, ranks: int, shape) -> None:
 
 @pytest.mark.parametrize("shape", [(12, 1, 13), (1, 13), (2, 12, 17, 13)], ids=str)
 @pytest.mark.parametrize("sink", [(12,), (1,)], ids=str)
-def test_what_every_rank_has_whole_gets_the_ranks_own_part(pool: RankPool, shape, sink) -> None:
+def test_replicated_inputs_get_partial_gradients(pool: RankPool, shape, sink) -> None:
     inputs = drawn(4, bias=shape, sink=sink)
     grads = grads_like(inputs)
     found, want = pool.run(job, 4, inputs=inputs, grads=grads, options={}, rows=False), alone(inputs, grads, {})
@@ -131,7 +131,7 @@ def test_other_dtypes(pool: RankPool, dtype) -> None:
 
 
 def biases_of_different_shapes(mesh, inputs, bias):
-    """Rank 1 writes what is the same along an axis once, the others write it out."""
+    """Rank 1 has a bias that is broadcast, the others have it expanded."""
     rank, lengths = mesh.get_local_rank(), QUERIES[3]
     own = [apart(t, n, rank) for t, n in zip(inputs[:3], (lengths, KEYS[3], KEYS[3]), strict=True)]
     given = bias if rank == 1 else bias.expand(2, 12, lengths[rank], 13).contiguous()
@@ -151,7 +151,7 @@ def poisoned(mesh, inputs, options):
     return qkv.parallel.attention(*own, mesh=mesh, split="heads", **options)
 
 
-def test_what_is_masked_cannot_matter(pool: RankPool) -> None:
+def test_masked_keys_cannot_matter(pool: RankPool) -> None:
     inputs = drawn(12)
     want = qkv.attention(*inputs[:3], mask=qkv.Padding([9, 9]))
     for tensor in inputs[1:3]:
@@ -170,7 +170,7 @@ def test_dropped_weights_are_those_that_were_applied(pool: RankPool) -> None:
 
 
 def frozen(mesh, inputs):
-    """Only the values learn: nothing of queries and keys comes back."""
+    """Only the values require gradients: those of queries and keys are not sent."""
     rank, ranks = mesh.get_local_rank(), mesh.size()
     own = [apart(t, n, rank) for t, n in zip(inputs[:3], (QUERIES[ranks], KEYS[ranks], KEYS[ranks]), strict=True)]
     own[2].requires_grad_()
@@ -186,7 +186,7 @@ def test_bytes(pool: RankPool) -> None:
     inputs = drawn(2)
     for rank, (forward, backward, grad) in enumerate(pool.run(frozen, 4, inputs=inputs)):
         n, m, rest = QUERIES[4][rank], KEYS[4][rank], 17 - QUERIES[4][rank]
-        # 3 query heads to each of 3 others, a key/value head to each, and 3 heads of answers for the others' queries.
+        # 3 query heads to each of 3 others, a key/value head to each, and 3 heads of results for the others' queries.
         assert forward == 8 * 2 * (3 * 3 * n * 5 + 3 * m * (5 + 3) + 3 * rest * 3)
         assert backward == 8 * 2 * (3 * 3 * n * 3 + (13 - m) * 3)
         assert grad.shape == (2, 2, m, 3)
@@ -201,8 +201,8 @@ def refused(mesh, heads, heads_kv):
     ("heads", "heads_kv", "ranks", "reason"),
     [(7, 7, 3, "7 query heads"), (12, 3, 2, "3 key/value heads"), (12, 3, 4, "3 key/value heads")],
 )
-def test_heads_that_cannot_be_dealt_out(pool: RankPool, heads: int, heads_kv: int, ranks: int, reason: str) -> None:
+def test_heads_that_cannot_be_divided(pool: RankPool, heads: int, heads_kv: int, ranks: int, reason: str) -> None:
     for failed in pool.run_or_errors(refused, ranks, heads=heads, heads_kv=heads_kv):
         assert isinstance(failed, JobFailed)
         assert "BackendRefused" in failed.kinds
-        assert f"{reason} cannot be dealt out evenly to {ranks} ranks" in failed.message
+        assert f"{reason} cannot be divided evenly among {ranks} ranks" in failed.message

@@ -8,7 +8,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
 import qkv
-from ranks import JobFailed, RankPool
+from tests.helpers.ranks import JobFailed, RankPool
 
 BATCH, HEADS, KV, LEN_Q, LEN_K, WIDTH = 3, 4, 2, 13, 11, 5
 DENSE = torch.rand(BATCH, HEADS, LEN_Q, LEN_K, generator=torch.Generator().manual_seed(2)) < 0.7
@@ -43,10 +43,10 @@ def attend(*tensors: Any, **options: Any) -> Any:
 def job(mesh, tensors, placements, bias=None, bias_placements=None, sink=None, two=False, which=None, **options):
     """Everything of the whole: answers, then gradients of query, key, value, and of a bias and a sink."""
     mesh = grid() if two else mesh
-    if which is not None:  # functions do not travel to other processes
+    if which is not None:  # functions cannot be pickled
         options["mask"] = MASKS[which]
-    spread = [distribute_tensor(t, mesh, placements).requires_grad_() for t in tensors[:3]]
-    learned = list(spread)
+    dtensors = [distribute_tensor(t, mesh, placements).requires_grad_() for t in tensors[:3]]
+    learned = list(dtensors)
     if bias is not None:
         bias = bias.clone() if bias_placements is None else distribute_tensor(bias, mesh, bias_placements)
         options["bias"] = bias.requires_grad_()
@@ -54,7 +54,7 @@ def job(mesh, tensors, placements, bias=None, bias_placements=None, sink=None, t
     if sink is not None:
         learned.append(sink.clone().requires_grad_())
         options["similarity"] = qkv.Softmax(sink=learned[-1])
-    answer = attend(*spread, **options)
+    answer = attend(*dtensors, **options)
     answers = answer if isinstance(answer, tuple) else (answer,)
     for found in answers:
         assert isinstance(found, DTensor)
@@ -142,14 +142,14 @@ def test_biases_that_are_spread(pool: RankPool, shape, rows) -> None:
     compare(found, alone(tensors, bias))
 
 
-def uneven(mesh, tensors, lengths, told):
+def uneven(mesh, tensors, lengths, with_shape):
     rank = mesh.get_local_rank()
-    own, spread = [], []
+    own, dtensors = [], []
     for tensor, each in zip(tensors[:3], lengths, strict=True):
         own.append(tensor.split(each, dim=2)[rank].clone().requires_grad_())
-        size = {"shape": tensor.shape, "stride": tensor.stride()} if told else {}
-        spread.append(DTensor.from_local(own[-1], mesh, [Shard(2)], **size))
-    out = attend(*spread)
+        size = {"shape": tensor.shape, "stride": tensor.stride()} if with_shape else {}
+        dtensors.append(DTensor.from_local(own[-1], mesh, [Shard(2)], **size))
+    out = attend(*dtensors)
     out.to_local().sum().backward()
     return out.shape, out.to_local().detach(), [t.grad for t in own]
 
@@ -157,23 +157,23 @@ def uneven(mesh, tensors, lengths, told):
 def test_shards_of_any_lengths(pool: RankPool) -> None:
     tensors, _ = drawn()
     lengths = [(2, 11), (9, 2), (9, 2)]
-    found = pool.run(uneven, 2, tensors=tensors, lengths=lengths, told=True)
+    found = pool.run(uneven, 2, tensors=tensors, lengths=lengths, with_shape=True)
     tensors[3] = torch.ones_like(tensors[3])
     (out,), grads = alone(tensors)
     assert all(answer[0] == out.shape for answer in found)
     torch.testing.assert_close(torch.cat([answer[1] for answer in found], dim=2), out, rtol=1e-12, atol=1e-12)
     for place, grad in enumerate(grads):
         torch.testing.assert_close(torch.cat([answer[2][place] for answer in found], dim=2), grad)
-    for failed in pool.run_or_errors(uneven, 2, tensors=tensors, lengths=lengths, told=False):
+    for failed in pool.run_or_errors(uneven, 2, tensors=tensors, lengths=lengths, with_shape=False):
         assert isinstance(failed, JobFailed)
         assert "Disagreement" in failed.kinds
-    for failed in pool.run_or_errors(uneven, 2, tensors=tensors, lengths=[(6, 7), (5, 6), (5, 6)], told=False):
+    for failed in pool.run_or_errors(uneven, 2, tensors=tensors, lengths=[(6, 7), (5, 6), (5, 6)], with_shape=False):
         assert "query: (3, 4, 12, 5) as (Shard(dim=2),) on rank 0" in failed.message
 
 
 def fewer_than_ranks(mesh, tensors):
-    spread = [distribute_tensor(t, mesh, [Shard(2)]) for t in tensors[:3]]
-    return attend(*spread).full_tensor()
+    dtensors = [distribute_tensor(t, mesh, [Shard(2)]) for t in tensors[:3]]
+    return attend(*dtensors).full_tensor()
 
 
 def test_a_rank_with_nothing(pool: RankPool) -> None:
@@ -184,9 +184,9 @@ def test_a_rank_with_nothing(pool: RankPool) -> None:
 
 def named(mesh, tensors, which):
     mesh = grid()
-    spread = [distribute_tensor(t, mesh, [Replicate(), Shard(2)]) for t in tensors[:3]]
+    dtensors = [distribute_tensor(t, mesh, [Replicate(), Shard(2)]) for t in tensors[:3]]
     given = {"axis": "two"}, {"mesh": mesh, "axis": 1}, {"mesh": mesh["two"]}, {"mesh": mesh, "axis": -1}
-    return attend(*spread, **given[which]).full_tensor()
+    return attend(*dtensors, **given[which]).full_tensor()
 
 
 def test_mesh_and_axis_may_be_named(pool: RankPool) -> None:
@@ -197,7 +197,7 @@ def test_mesh_and_axis_may_be_named(pool: RankPool) -> None:
 
 
 def refused(mesh, placements, only=None, plain=(), two=True, odd=False, **options):
-    """only: the rank whose placements are these; the others split the sequence."""
+    """only: the rank with these placements; the others shard the sequence."""
     mesh = grid() if two else mesh
     usual = [Replicate(), Shard(2)] if two else [Shard(2)]
     heads = 3 if odd else HEADS
@@ -209,11 +209,11 @@ def refused(mesh, placements, only=None, plain=(), two=True, odd=False, **option
         if number in plain and (only is None or torch.distributed.get_rank() == only):
             tensors.append(torch.zeros(shape))
         else:
-            spread = torch.zeros(_local_shape(shape, mesh, mine))
+            dtensors = torch.zeros(_local_shape(shape, mesh, mine))
             tensors.append(
-                distribute_tensor(torch.zeros(shape), mesh, mine) if odd else DTensor.from_local(spread, mesh, mine)
+                distribute_tensor(torch.zeros(shape), mesh, mine) if odd else DTensor.from_local(dtensors, mesh, mine)
             )
-    if options.pop("spread_sink", False):
+    if options.pop("dtensor_sink", False):
         options["similarity"] = qkv.Softmax(sink=distribute_tensor(torch.zeros(heads), mesh, [Replicate()] * mesh.ndim))
     qkv.parallel.attention(*tensors, **options)
 
@@ -227,30 +227,30 @@ def _local_shape(shape, mesh, placements):
 
 
 @pytest.mark.parametrize(
-    ("said", "options"),
+    ("message", "options"),
     [
-        ("nothing splits", {"placements": [Replicate(), Replicate()]}),
+        ("a replicated DTensor", {"placements": [Replicate(), Replicate()]}),
         ("query: got Replicate() along axis 'one'", {"placements": [Replicate(), Shard(2)], "axis": "one"}),
         ("Partial(sum) of 4 dimensions along axis 'one'", {"placements": [Partial(), Shard(2)]}),
         ("Shard(dim=3) of 4 dimensions along axis 'two'", {"placements": [Replicate(), Shard(3)]}),
-        ("split along axis 'one' and axis 'two'", {"placements": [Shard(2), Shard(2)]}),
+        ("sharded along axis 'one' and axis 'two'", {"placements": [Shard(2), Shard(2)]}),
         ("key: got Shard(dim=1) along axis 'two', wanted Shard(dim=2)",
          {"placements": [[Replicate(), Shard(2)], [Replicate(), Shard(1)], [Replicate(), Shard(2)]]}),
         ("axis 'one', wanted axis 'two'", {"placements": [Shard(1), Shard(2)], "axis": "one"}),
-        ("value without a mesh", {"placements": [Replicate(), Shard(2)], "plain": (2,)}),
+        ("plain tensors for value", {"placements": [Replicate(), Shard(2)], "plain": (2,)}),
         ("3 heads on 2 ranks", {"placements": [Replicate(), Shard(1)], "odd": True}),
         ("split: got 'ring'", {"placements": [Replicate(), Shard(1)], "split": "ring"}),
         ("bias: got shape (2, 1, 1)", {"placements": [Shard(1), Shard(2)], "bias": torch.zeros(2, 1, 1)}),
-        ("sink: got a DTensor", {"placements": [Replicate(), Shard(2)], "spread_sink": True}),
+        ("sink: got a DTensor", {"placements": [Replicate(), Shard(2)], "dtensor_sink": True}),
         ("mask: got a torch.bool tensor", {"placements": [Shard(0), Shard(2)], "mask": torch.tensor([True])}),
         ("mask", {"placements": [Shard(0), Shard(2)], "mask": qkv.Padding([9, 1])}),
     ],
 )  # fmt: skip
-def test_refusals(pool: RankPool, said: str, options) -> None:
+def test_refusals(pool: RankPool, message: str, options) -> None:
     for failed in pool.run_or_errors(refused, 4, **options):
         assert isinstance(failed, JobFailed)
         assert "QkvError" in failed.kinds
-        assert said in failed.message, failed.message
+        assert message in failed.message, failed.message
 
 
 def test_a_refusal_of_one_rank_reaches_the_others(pool: RankPool) -> None:

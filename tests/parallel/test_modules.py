@@ -1,4 +1,4 @@
-"""Head parallel layers: the answers, gradients, caches and tokens of one process."""
+"""Tensor parallel layers: the results, gradients, caches and tokens of one process."""
 
 from functools import partial
 from typing import Any
@@ -10,12 +10,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 import qkv
-from parallel_layers import KV, MODELS, TOKENS, made, whole
-from ranks import JobFailed, RankPool
+from tests.helpers.parallel_layers import KV, MODELS, TOKENS, made, whole
+from tests.helpers.ranks import JobFailed, RankPool
 
 
 def trained(mesh, name):
-    """The answer, all gradients by name, and which of the weights are dealt out."""
+    """The answer, all gradients by name, and which of the weights are sharded."""
     model, given, options = made(name, seed=mesh.get_local_rank() if mesh is not None else 0)
     if mesh is not None:
         assert qkv.parallel.parallelize(model, mesh) is model
@@ -115,7 +115,7 @@ def clipped(mesh, name):
     model, given, options = made(name)
     qkv.parallel.parallelize(model, mesh)
     model(*given, **options).square().sum().backward()
-    kinds = [[w for w in model.parameters() if hasattr(w, "full_tensor") == dealt] for dealt in (True, False)]
+    kinds = [[w for w in model.parameters() if hasattr(w, "full_tensor") == sharded] for sharded in (True, False)]
     kinds = [weights for weights in kinds if weights]
     optimizer = torch.optim.SGD([{"params": weights} for weights in kinds], foreach=True, lr=0.1)
     norms = [nn.utils.get_total_norm([w.grad for w in weights if w.grad is not None]) for weights in kinds]
@@ -136,7 +136,7 @@ def test_clipping(pool: RankPool) -> None:
         torch.testing.assert_close(found[1], [w.detach() for w in model.parameters()])
 
 
-def test_drawing_needs_a_seed(pool: RankPool) -> None:
+def test_sampling_needs_a_seed(pool: RankPool) -> None:
     for failed in pool.run_or_errors(generated, 2, name="decoder", temperature=0.7):
         assert "seed: got None for a model on several ranks" in failed.message
 
@@ -174,7 +174,7 @@ def saved(mesh, path):
         return model(tokens)
 
 
-def test_a_file_holds_the_whole(pool: RankPool, tmp_path) -> None:
+def test_a_file_has_all_heads(pool: RankPool, tmp_path) -> None:
     for rank, answer in enumerate(pool.run(saved, 2, path=str(tmp_path))):
         with torch.no_grad():
             torch.testing.assert_close(qkv.nn.load(tmp_path / f"{rank}.safetensors")(TOKENS), answer)
@@ -215,25 +215,25 @@ def shared():
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("what", "message"),
     [
-        ("heads", "module: got 7 heads, wanted a number that the 2 ranks divide"),
+        ("heads", "module: got 7 heads, wanted a multiple of the 2 ranks"),
         ("kv_heads", "module: got 1 kv_heads"),
         ("hidden", "module: got 13 hidden"),
-        ("foreign", "a Linear without any, wanted Attention or FeedForward"),
+        ("foreign", "a Linear without layers of qkv.nn, wanted a module that contains an Attention"),
         ("none", "module: got str"),
         ("different", "key.weight: float32 (12, 24) on rank 0, float32 (24, 24) on rank 1"),
-        ("twice", "spread already"),
+        ("twice", "got sharded weights"),
         ("adapted", "a Sequential as 'query'"),
         ("shared", "that layers share"),
         ("dropout", "0.1 while training"),
     ],
 )
-def test_refusals(pool: RankPool, what: str, said: str) -> None:
+def test_refusals(pool: RankPool, what: str, message: str) -> None:
     for failed in pool.run_or_errors(refused, 2, what=what):
         assert isinstance(failed, JobFailed)
         assert "QkvError" in failed.kinds
-        assert said in failed.message
+        assert message in failed.message
 
 
 def test_a_refusal_of_one_rank_reaches_the_others(pool: RankPool) -> None:

@@ -1,4 +1,4 @@
-"""`ring`: the answer of one process, whoever holds which tokens."""
+"""The strategy `ring`: the result of one process, for any shards."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 import qkv
 from qkv.backends.base import RUNS
 from qkv.parallel.transfer import TRAFFIC
-from ranks import RankPool
+from tests.helpers.ranks import RankPool
 
 LENGTHS = {2: (11, 6), 3: (7, 0, 10), 4: (2, 5, 7, 3)}
 EVEN = {2: (9, 8), 3: (6, 6, 5), 4: (4, 4, 4, 5)}
@@ -22,7 +22,7 @@ MASKS = [
 
 
 def with_mask(options):
-    """A mask may be named by its place in MASKS: functions do not travel."""
+    """A mask may be given by its index in MASKS, since functions cannot be pickled."""
     return {**options, "mask": MASKS[options["mask"]]} if isinstance(options.get("mask"), int) else options
 
 
@@ -88,8 +88,10 @@ def test_equals_one_process(pool: RankPool, ranks: int, mask, lengths) -> None:
         {"bias": torch.linspace(-1, 1, 17 * 17, dtype=torch.float64).view(17, 17)},
         {"bias": torch.linspace(-1, 1, 6 * 17, dtype=torch.float64).view(6, 17, 1)},
         {"backend": "reference"},
+        {"backend": "blockwise"},
+        {"backend": "sdpa"},
     ],
-    ids=["softcap", "sink", "lse", "bias", "narrow bias", "dense"],
+    ids=["softcap", "sink", "lse", "bias", "narrow bias", "reference", "blockwise", "sdpa"],
 )
 def test_options(pool: RankPool, options) -> None:
     for ranks in (2, 4):
@@ -98,8 +100,8 @@ def test_options(pool: RankPool, options) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_dtypes(pool: RankPool, dtype) -> None:
-    near = {"rtol": 2e-5, "atol": 2e-5} if dtype is torch.float32 else {"rtol": 3e-2, "atol": 3e-2}
-    runs = check(pool, 3, EVEN[3], {"mask": qkv.Causal()}, dtype, **near)
+    tolerance = {"rtol": 2e-5, "atol": 2e-5} if dtype is torch.float32 else {"rtol": 3e-2, "atol": 3e-2}
+    runs = check(pool, 3, EVEN[3], {"mask": qkv.Causal()}, dtype, **tolerance)
     assert all(run["parallel.flash"] for run in runs)
 
 
@@ -111,7 +113,7 @@ def sending(mesh, mask, lengths):
     return TRAFFIC["data bytes"]
 
 
-def test_a_window_sends_only_what_it_sees(pool: RankPool) -> None:
+def test_a_window_sends_only_attended_keys(pool: RankPool) -> None:
     lengths = (7, 7, 7, 7)
     token = 2 * 3 * (5 + 5) * 4
     assert pool.run(sending, 4, mask=None, lengths=lengths) == [3 * 7 * token] * 4

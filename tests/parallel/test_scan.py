@@ -1,4 +1,4 @@
-"""`scan`: sums over keys travel, and every rank answers its own queries as one process would."""
+"""The strategy `scan`: sums over keys are sent, and the result is that of one process."""
 
 import time
 from functools import cache
@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 import qkv
-from linear_reference import close, draw, learned, quadratic, similarities
 from qkv import ops, parallel
 from qkv.backends.base import RUNS
 from qkv.errors import OptionError
 from qkv.parallel.scan import bytes_sent
 from qkv.parallel.transfer import TRAFFIC
-from ranks import JobFailed, RankPool
+from tests.helpers.linear_reference import close, draw, learned, quadratic, similarities
+from tests.helpers.ranks import JobFailed, RankPool
 
 # For each number of ranks, shards of queries and of keys that end together.
 SHARDS = {1: [(17,)], 2: [(11, 6)], 3: [(7, 0, 10)], 4: [(2, 5, 7, 3), (0, 13, 4, 0)]}
@@ -28,7 +28,7 @@ MASKS = ("all", "causal", "padding", "both", "shifted")
 
 
 def mask_of(name: str, length: int) -> tuple[Any, int | None, Tensor | None]:
-    """The mask, and what it says: the offset, and the keys that count."""
+    """The mask, its offset, and the keys that it keeps."""
     keep = torch.rand(2, length, generator=torch.Generator().manual_seed(length)) < 0.6
     keep[0, : length // 3] = False
     keep[1] = False if name == "padding" else keep[1]
@@ -42,7 +42,7 @@ def mask_of(name: str, length: int) -> tuple[Any, int | None, Tensor | None]:
 
 
 def job(mesh, tensors, grad, shards, calls, split="scan", backend="auto", pause=0.0) -> list[Any]:
-    """For each call: the answer and the derivatives of the rank's shards, and which engine ran."""
+    """For each call: the result and the gradients of the rank's shards, and what ran."""
     rank, found = mesh.get_local_rank(), []
     time.sleep(pause * rank)
     for similarity, mask in calls:
@@ -198,7 +198,7 @@ def test_what_is_attended_is_not_hidden(pool: RankPool, similarity: str, dtype: 
         tensors[place][1, 2, 8, 3] = number
         for mask in (qkv.Causal(), None):
             found = pool.run(of_poison, 3, tensors=tensors, shards=[7, 0, 10], mask=mask, similarity=similarity)
-            assert all(ran.get("parallel.scan.odd") == 1 for _, _, ran in found)
+            assert all(ran.get("parallel.scan.nonfinite") == 1 for _, _, ran in found)
             out = torch.cat([out for out, _, _ in found], dim=2)
             right = qkv.attention(*tensors, similarity=similarities()[similarity], mask=mask, backend="linear")
             torch.testing.assert_close(out, right, rtol=tolerance, atol=tolerance, equal_nan=True)
@@ -206,7 +206,7 @@ def test_what_is_attended_is_not_hidden(pool: RankPool, similarity: str, dtype: 
                 assert bool(out[:, :, :8].isfinite().all())
 
 
-def test_what_nobody_sees_yet_cannot_matter(pool: RankPool) -> None:
+def test_keys_after_the_last_attended_one_cannot_matter(pool: RankPool) -> None:
     (query, key, value), _ = drawn(17, torch.float64)
     key[:, :, 12:], value[:, :, 12:] = nan, nan
     found = pool.run(
@@ -274,7 +274,7 @@ def test_the_parts_of_a_maps_gradient_add_up(pool: RankPool, mask: Any) -> None:
         torch.testing.assert_close(sum(parts), parameter.grad, rtol=1e-11, atol=1e-11)
 
 
-def test_the_order_of_arrival_does_not_show(pool: RankPool) -> None:
+def test_delays_do_not_change_a_bit(pool: RankPool) -> None:
     tensors, grad = drawn(17, torch.float32)
     given = {"tensors": tensors, "grad": grad, "shards": ([2, 5, 7, 3],) * 2}
     calls = [("elu1", None), ("elu1", qkv.Causal())]
@@ -284,25 +284,25 @@ def test_the_order_of_arrival_does_not_show(pool: RankPool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mask", "keys", "says"),
+    ("mask", "keys", "message"),
     [
-        (qkv.Causal(), [6, 11], "on rank 0, query 6 sees the first 7 keys, and the ranks up to it have 6"),
-        (qkv.Causal(-3), [7, 10], "on rank 1, query 7 sees the first 5 keys, and the ranks before it have 7"),
-        (qkv.Causal() & qkv.Window(left=3), [7, 10], "a Window lets go of keys again"),
+        (qkv.Causal(), [6, 11], "on rank 0, query 6 attends to the first 7 keys, but the ranks up to it have 6"),
+        (qkv.Causal(-3), [7, 10], "on rank 1, query 7 attends to the first 5 keys, but the ranks before it have 7"),
+        (qkv.Causal() & qkv.Window(left=3), [7, 10], "a Window drops earlier keys"),
     ],
     ids=repr,
 )
-def test_refuses_what_sums_cannot_say(pool: RankPool, mask: Any, keys: list[int], says: str) -> None:
+def test_refusals(pool: RankPool, mask: Any, keys: list[int], message: str) -> None:
     tensors, grad = drawn(17, torch.float64)
     given = {"tensors": tensors, "grad": grad, "shards": ([7, 10], keys), "calls": [("elu1", mask)]}
     for answer in pool.run_or_errors(job, 2, **given):
         assert isinstance(answer, JobFailed)
         assert "BackendRefused" in answer.kinds
-        assert says in answer.message
+        assert message in answer.message
     pool.run(job, 2, **given, split="auto")
 
 
-def test_refuses_another_form(pool: RankPool) -> None:
+def test_another_backend_is_refused(pool: RankPool) -> None:
     tensors, grad = drawn(17, torch.float64)
     given = {"tensors": tensors, "grad": grad, "shards": ([7, 10],) * 2, "calls": [("elu1", None)]}
     assert all(
@@ -331,5 +331,5 @@ def test_maps_that_differ_are_named_and_second_derivatives_refused(pool: RankPoo
     for answer in pool.run_or_errors(of_other_maps, 2):
         assert isinstance(answer, JobFailed)
         assert "Disagreement" in answer.kinds
-        assert "features of the map: 11, with parameters that learn on rank 0, 12" in answer.message
+        assert "features of the map: 11, with trained parameters on rank 0, 12" in answer.message
     assert pool.run(of_second_derivatives, 2) == ["refused"] * 2

@@ -9,7 +9,7 @@ import qkv
 from qkv.cost.communication import LEAST_PIECE, PIECES, Link, Spread, wire
 from qkv.parallel import ring
 from qkv.parallel.strategy import MAX_COUNTED_RANKS
-from ranks import RankPool
+from tests.helpers.ranks import RankPool
 
 ELU, POWER = qkv.FeatureMap(qkv.features.elu1), qkv.Polynomial(2)
 EVEN = {2: (12, 12), 3: (8, 8, 8), 4: (6, 6, 6, 6)}

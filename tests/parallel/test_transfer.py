@@ -15,7 +15,7 @@ from qkv.errors import OptionError, OptionTypeError, PeerLost, QkvError
 from qkv.parallel import failure, transfer
 from qkv.parallel.failure import ABANDONED, peer_lost, timeout_of
 from qkv.parallel.transfer import AGREEMENT, DATA, RESULTS, TRAFFIC, Axis, Message, all_gather, read_axis, start
-from ranks import SIZE, RankPool
+from tests.helpers.ranks import SIZE, RankPool
 
 
 def attend(mesh, **options):
@@ -153,17 +153,17 @@ def alone(rank: int = 0, size: int = 4) -> Axis:
 
 def test_buffers_of_a_failed_transfer_are_kept() -> None:
     """The transport may still write into them."""
-    room, before = torch.zeros(3), len(ABANDONED)
-    pending = transfer.Pending(alone(), [(2, "from", Late()), (1, "from", Late())], [room])
+    buffer, before = torch.zeros(3), len(ABANDONED)
+    pending = transfer.Pending(alone(), [(2, "from", Late()), (1, "from", Late())], [buffer])
     with pytest.raises(PeerLost, match="did not respond within the timeout of 3 s") as caught:
         pending.wait()
-    assert any(held[0] is room for _, held in ABANDONED[before:])
+    assert any(buffers[0] is buffer for _, buffers in ABANDONED[before:])
     assert caught.value.peers == [1, 2]
     assert str(caught.value).endswith("(Timed out waiting 3000ms)")
     before = len(ABANDONED)
-    pending = transfer.Pending(alone(), [(2, "from", Late())], [room])
+    pending = transfer.Pending(alone(), [(2, "from", Late())], [buffer])
     del pending  # without wait, after an error
-    assert any(held[0] is room for _, held in ABANDONED[before:])
+    assert any(buffers[0] is buffer for _, buffers in ABANDONED[before:])
 
 
 class Store:

@@ -7,7 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from bank_checks import (
+from qkv.cost import count
+from qkv.problems.decoding import family as decoding
+from qkv.problems.decoding.costs import cost_part
+from qkv.problems.decoding.listing import KINDS, LINES, SHAPES, Setting
+from tests.helpers.bank_checks import (
     as_text,
     chains_hold,
     planted_mistakes_are_named,
@@ -16,10 +20,6 @@ from bank_checks import (
     variants_differ,
     words_are_there,
 )
-from qkv.cost import count
-from qkv.problems.decoding import family as decoding
-from qkv.problems.decoding.costs import cost_part
-from qkv.problems.decoding.listing import KINDS, LINES, SHAPES, Setting
 
 SIZES = {"b": 2, "d": 12, "h": 6, "n": 5, "q": 2, "k": 2, "v": 2, "g": 3, "r": 2}
 

@@ -7,7 +7,11 @@ from itertools import product
 
 import pytest
 
-from bank_checks import (
+from qkv.problems.heads import family as heads
+from qkv.problems.heads.costs import LETTER_SETS, Sizes, cost_part, crossing_part, growth
+from qkv.problems.heads.reach import REACHES, number_part, seen_part
+from qkv.theory.reach import apart, fields, shifted
+from tests.helpers.bank_checks import (
     as_text,
     chains_hold,
     planted_mistakes_are_named,
@@ -16,10 +20,6 @@ from bank_checks import (
     variants_differ,
     words_are_there,
 )
-from qkv.problems.heads import family as heads
-from qkv.problems.heads.costs import LETTER_SETS, Sizes, cost_part, crossing_part, growth
-from qkv.problems.heads.reach import REACHES, number_part, seen_part
-from qkv.theory.reach import apart, fields, shifted
 
 
 @pytest.mark.parametrize("seed", seeds())

@@ -4,7 +4,6 @@ from itertools import combinations_with_replacement
 
 import pytest
 
-from problem_checks import assert_proved, assert_sound, assert_varied, told
 from qkv.cost import count
 from qkv.maths import compare, parse
 from qkv.maths.values.evaluate import evaluate
@@ -15,6 +14,7 @@ from qkv.problems.kernels.features import FeatureMap, profile
 from qkv.problems.kernels.parts import map_part, squared_kernel_assumed
 from qkv.problems.kernels.setting import Setting
 from qkv.similarity import Polynomial
+from tests.helpers.problem_checks import assert_proved, assert_sound, assert_varied, told
 
 SEEDS = range(3)
 

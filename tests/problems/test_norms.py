@@ -7,7 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from bank_checks import (
+from qkv.problems.norms import family as norms
+from qkv.problems.norms.axes import NORMS, depends, differing
+from qkv.problems.norms.claims import CLAIMS, claim_part
+from qkv.problems.norms.numbers import KINDS, drawn, numeric_part
+from tests.helpers.bank_checks import (
     as_text,
     chains_hold,
     planted_mistakes_are_named,
@@ -16,10 +20,6 @@ from bank_checks import (
     variants_differ,
     words_are_there,
 )
-from qkv.problems.norms import family as norms
-from qkv.problems.norms.axes import NORMS, depends, differing
-from qkv.problems.norms.claims import CLAIMS, claim_part
-from qkv.problems.norms.numbers import KINDS, drawn, numeric_part
 
 
 @pytest.mark.parametrize("seed", seeds(4))

@@ -2,11 +2,11 @@
 
 import pytest
 
-from bank_checks import as_text
 from qkv.problems.decoding import family as decoding
 from qkv.problems.heads import family as heads
 from qkv.problems.kernels import family as kernels
 from qkv.problems.saturation import family as saturation
+from tests.helpers.bank_checks import as_text
 
 SEEDS = range(45)
 

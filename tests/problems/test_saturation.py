@@ -6,11 +6,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from problem_checks import assert_proved, assert_sound, assert_varied, told
 from qkv.maths import compare
 from qkv.problems.saturation.family import make, recognised
 from qkv.problems.saturation.numbers import Case, fraction
 from qkv.theory.saturation import jacobian_norm
+from tests.helpers.problem_checks import assert_proved, assert_sound, assert_varied, told
 
 SEEDS = range(12)
 

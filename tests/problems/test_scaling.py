@@ -5,11 +5,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from problem_checks import assert_proved, assert_sound, assert_varied, told
 from qkv.maths import compare, parse
 from qkv.maths.moments import moments
 from qkv.maths.values.evaluate import evaluate
 from qkv.problems.scaling.family import NAME, PROBLEMS, SCALAR, make, recognised
+from tests.helpers.problem_checks import assert_proved, assert_sound, assert_varied, told
 
 SEEDS = range(4, 7)
 

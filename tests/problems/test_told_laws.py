@@ -4,12 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from bank_checks import as_text
 from qkv.maths import compare
 from qkv.problems.by_hand import family as by_hand
 from qkv.problems.kernels.family import recognised as kernels_of
 from qkv.problems.saturation.family import recognised as saturation_of
 from qkv.problems.scaling import family as scaling
+from tests.helpers.bank_checks import as_text
 
 
 def answers(found):

@@ -1,4 +1,4 @@
-"""Prices are found again where they are known, and a calibration measures real calls."""
+"""Calibration: known prices are recovered, and real calls are measured."""
 
 import random
 from pathlib import Path
@@ -62,14 +62,14 @@ def test_every_engine_that_auto_may_take_has_probes() -> None:
     """Whatever the size, the engines of the backends are among those that a calibration measures."""
     engines = {prepare(probe).work.engine for probe in probes(3)}
     kinds = ("softmax", "polynomial", "feature_map")
-    assert {f"{backend}.{kind}" for backend in ("reference", "blocks") for kind in kinds} | {
+    assert {f"{backend}.{kind}" for backend in ("reference", "blockwise") for kind in kinds} | {
         "reference.argmax",
         "argmax",
     } <= engines
     assert {
-        f"flash.{block}.{dtype}" for block in (1, 32, 64, 256) for dtype in ("float32", "bfloat16", "float16")
+        f"sdpa.{block}.{dtype}" for block in (1, 32, 64, 256) for dtype in ("float32", "bfloat16", "float16")
     } <= engines
-    assert {"attend", "attend.few", "linear.native", "linear.scores", "linear.scores.power"} <= engines
+    assert {"native", "native.few", "linear.native", "linear.scores", "linear.scores.power"} <= engines
     assert {f"cache.{kind}.{dtype}" for kind in ("few", "many") for dtype in ("float32", "int8")} <= engines
 
 

@@ -1,4 +1,4 @@
-"""Timed steps of decoding: real caches of the sizes that were asked for, and bounds before anything is made."""
+"""`time_steps`: caches of the requested sizes, and limits that are checked first."""
 
 import pytest
 import torch

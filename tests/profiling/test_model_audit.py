@@ -1,4 +1,4 @@
-"""What other tools are known to get wrong, verified on the tools; and explanations that hold to the last flop."""
+"""`audit`: known errors of other tools, verified on the tools, and exact explanations of differences."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Ranks of this machine: every split that can run is a point, with bytes as the formulas have them."""
+"""`measure_ranks`: every split that can run is measured, with the bytes of the formulas."""
 
 import pytest
 

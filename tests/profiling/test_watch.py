@@ -1,4 +1,4 @@
-"""What torch executes, seen at the dispatcher: known answers, and torch's flash kernel found out by its own numbers."""
+"""`watch`: known counts, and torch's flash kernel."""
 
 import json
 import threading

@@ -1,15 +1,10 @@
-"""How many calls Hypothesis draws: the same 100 in every test run. Campaigns draw thousands of new ones."""
+"""Hypothesis settings: every test run draws the same 100 calls; campaigns draw thousands of new ones."""
 
-import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-# Under --import-mode=importlib a folder of tests is no package; what campaigns share with these tests is here.
-sys.path.insert(0, str(Path(__file__).parent))
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("qkv", max_examples=100, derandomize=True, deadline=None, suppress_health_check=_SLOW)

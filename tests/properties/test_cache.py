@@ -3,9 +3,10 @@
 `make test` draws the same walks every time; `python -m campaigns caches` takes over 50,000 new steps.
 """
 
-from cache_walks import Caches
 from hypothesis import settings
-from state_walks import States
+
+from tests.helpers.cache_walks import Caches
+from tests.helpers.state_walks import States
 
 TestCaches = Caches.TestCase
 TestCaches.settings = settings(TestCaches.settings, max_examples=50, stateful_step_count=20)

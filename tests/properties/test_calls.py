@@ -4,19 +4,19 @@
 """
 
 import pytest
-from call_properties import (
-    auto_is_the_form_that_explain_names,
-    can_be_held_to,
-    every_form_agrees_with_the_oracle,
-    the_promise_holds,
-    weights_agree_with_the_oracle,
-)
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from qkv.testing import CallCase, Spec
 from qkv.testing.contract import Check, checks
 from qkv.testing.strategies import calls
+from tests.helpers.call_properties import (
+    auto_is_the_form_that_explain_names,
+    can_be_held_to,
+    every_form_agrees_with_the_oracle,
+    the_promise_holds,
+    weights_agree_with_the_oracle,
+)
 
 
 @given(calls())

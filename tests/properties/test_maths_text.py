@@ -5,14 +5,11 @@
 
 import random
 import sys
-from pathlib import Path
 
 import pytest
 
-# campaigns/ is not part of the package: it is found beside it.
-sys.path.insert(0, str(Path(__file__).parents[2]))
+# campaigns/ is not part of the package: it is next to the package.
 from campaigns.maths_texts import KINDS, SYMBOLS, VALID, check, grown, mutated
-
 from qkv.errors import Unreadable
 from qkv.maths.parsing.parse import parse
 from qkv.maths.printing import latex, plain

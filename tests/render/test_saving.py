@@ -23,7 +23,7 @@ def test_files_are_whole_and_nothing_else_is_left(tmp_path, ending):
     assert {path: path.read_bytes() for path in made} == again
 
 
-def test_figures_stand_beside_markdown_and_latex(tmp_path):
+def test_figures_of_markdown_and_latex_are_separate_files(tmp_path):
     *figures, page = save(DOCUMENT, tmp_path / "a b.md")
     assert "![one](a%20b-1.svg)" in page.read_text()
     assert all(ElementTree.parse(figure) for figure in figures)
@@ -67,7 +67,7 @@ def test_what_cannot_be_written_is_said_before_the_work(tmp_path):
     for name, why in (("x.doc", endings), ("x", "ends in"), ("folder.html", "a file")):
         with pytest.raises(OptionError, match=why):
             writable(tmp_path / name, "--report")
-    with pytest.raises(OptionError, match="folder that is there"):
+    with pytest.raises(OptionError, match="existing folder"):
         writable(tmp_path / "nowhere" / "x.html")
     assert writable(tmp_path / "x.html") == tmp_path / "x.html"
     assert not (tmp_path / "x.html").exists()

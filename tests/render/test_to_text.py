@@ -1,4 +1,4 @@
-"""Drawings are rectangles that hold every sign of the formula, and chains break at relations where room ends."""
+"""Drawings are rectangles that hold every sign of the formula, and wide chains break at relations."""
 
 import re
 import subprocess
@@ -65,21 +65,21 @@ def test_every_node_is_drawn_as_a_rectangle(samples):
 def test_a_chain_goes_on_below_and_loses_nothing():
     box = boxes_of(parse(" = ".join(["[[1,2],[3,4]]"] * 6), {}))
     whole = drawn(box)
-    for room in (60, 30, 20):
-        parts = broken(box, room)
-        assert all(part.width <= room for part in parts)
+    for width in (60, 30, 20):
+        parts = broken(box, width)
+        assert all(part.width <= width for part in parts)
         assert len(parts) > 1
         assert sum(re.sub(r"\s", "", "".join(part.lines)).count("⎡") for part in parts) == 6
     assert broken(box, whole.width) == (whole,)
 
 
-@pytest.mark.parametrize("room", [12, 20, 40, 80])
-def test_formulas_stand_beside_each_other_while_there_is_room(room):
+@pytest.mark.parametrize("width", [12, 20, 40, 80])
+def test_formulas_are_next_to_each_other_while_they_fit(width):
     made = [boxes_of(parse(f"[[{n},2],[3,4]]", {})) for n in range(5)]
-    rows = list(side_by_side(made, room))
-    assert all(row.width <= room for row in rows)
+    rows = list(side_by_side(made, width))
+    assert all(row.width <= width for row in rows)
     assert sum("".join(row.lines).count("⎡") for row in rows) == 5
-    assert len(rows) == {12: 5, 20: 3, 40: 2, 80: 1}[room]
+    assert len(rows) == {12: 5, 20: 3, 40: 2, 80: 1}[width]
 
 
 def test_what_needs_more_than_a_line():

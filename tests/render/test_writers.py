@@ -171,11 +171,11 @@ DOT = r"\mu^T \mu"
 SYMBOLS = {"mu": "vector[d]"}
 
 
-def test_formulas_beside_each_other_and_room_to_write():
+def test_formulas_next_to_each_other_and_blank_lines():
     row = Formula(Maths(DOT, SYMBOLS), (Maths("d", SYMBOLS), Maths("{mu^", SYMBOLS)))
     document = Document("t", (row, BlankLines(3), Formula(row.maths, row.more[:1])))
     assert Reader(html(document)).tags.count("math") == 4
-    assert html(document).count('<div class="room"></div>') == 3
+    assert html(document).count('<div class="blank"></div>') == 3
     assert latex(document).count("\\qquad") == 3
     assert r"\vspace{4.5\baselineskip}" in latex(document)
     assert markdown(document).count("<br>") == 3

@@ -113,7 +113,7 @@ def test_a_drag_is_the_definition_before_and_after(kind: str, training: bool) ->
 
 
 def test_slopes_that_vanish_by_chance_are_told_from_those_that_are_not_there() -> None:
-    # Of two numbers only the order is left where ε is nothing beside their spread.
+    # Of two numbers only the order is left where ε is negligible against their deviation.
     two = change_input([[1.0, 500.0]], 0, 0, 0.0, epsilon=1e-12)
     assert not np.any(two.depends)
     assert np.all(two.expected)

@@ -13,7 +13,7 @@ from qkv.errors import OptionError
 from qkv.problems import Misconception, named, names
 from qkv.tutor.dialogue import MOST_CORRECTIONS, Dialogue, opening
 from qkv.tutor.tally import Tally, by_problem, mistakes, rows, tallied
-from tutor_toy import HINTS, answered, make, right
+from tests.helpers.tutor_toy import HINTS, answered, make, right
 
 ESCAPED = (r"\:", r"\(", "data:image")  # what the writer of Markdown makes of signs and of figures
 WRONG = {"a": "-1", "b": "-1", "c": "x = -1; y = -1"}

@@ -12,7 +12,7 @@ import pytest
 from qkv.errors import OptionError
 from qkv.tutor import inspect_task
 from qkv.tutor.dialogue import opening
-from tutor_toy import BEHAVIOURS, make, mock
+from tests.helpers.tutor_toy import BEHAVIOURS, make, mock
 
 SEEDS = 2
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qkv.tutor.replies import LONGEST, answers, judged
-from tutor_toy import make
+from tests.helpers.tutor_toy import make
 
 DRESSES = [
     "Answer (a): {}",

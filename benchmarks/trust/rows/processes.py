@@ -1,4 +1,4 @@
-"""Rows 45 to 48: threads, a fork, Ctrl-C, no cache left, no native library. Each has a process of its own."""
+"""Rows 45 to 48: threads, a fork, Ctrl-C, out of memory, no native library. Each has a process of its own."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def forked(subject: Subject) -> str:
     return "right in the child" if code == 0 else "refused in the child at once"
 
 
-@row(47, "Ctrl-C in the middle; no cache left", alone=True)
+@row(47, "Ctrl-C in the middle; out of memory", alone=True)
 def interrupted(subject: Subject) -> str:
     tensors = problem(subject)
     want = right(tensors).out
@@ -205,7 +205,7 @@ with tempfile.TemporaryDirectory() as folder:
 torch.set_num_threads(2)
 from qkv.testing.oracle import oracle
 q, k, v = (torch.randn(2, 3, 65, 8) for _ in range(3))
-for backend in ("auto", "reference", "sdpa"):
+for backend in ("auto", "reference", "blockwise", "sdpa"):
     found = qkv.attention(q, k, v, backend=backend)
     torch.testing.assert_close(found.double(), oracle(q, k, v).out, atol=1e-4, rtol=1e-4)
 """

@@ -96,7 +96,7 @@ def widths_that_disagree(subject: Subject) -> str:
     return _refuses(subject, query, numbers((*key.shape[:-1], 9)), value)
 
 
-@row(18, "values of a width of their own")
+@row(18, "values of another width than the keys")
 def values_of_their_own_width(subject: Subject) -> str:
     if not subject.own_value_width:
         raise NotOffered("documented: values have the keys' width")

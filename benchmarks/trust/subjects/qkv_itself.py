@@ -1,4 +1,4 @@
-"""qkv: every softmax backend by name, and auto."""
+"""qkv: `auto` and the softmax backends for whole sequences by name."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 import qkv
-from qkv.errors import QkvError
+from qkv.errors import BackendRefused, QkvError
 
+from ..verdict import NotOffered
 from . import Subject
 
 
@@ -34,7 +35,7 @@ def mask_of(keep: Any, lengths: Any, causal: bool, corner: int | None, window: A
 class Qkv(Subject):
     name, short = "qkv", "qkv"
     packages = ("qkv",)
-    ways = ("auto", "reference", "sdpa")
+    ways = ("auto", "reference", "blockwise", "sdpa")
     error = QkvError
     dtypes = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -44,9 +45,15 @@ class Qkv(Subject):
             options.pop("corner", None), options.pop("window", None),
         )  # fmt: skip
         similarity = qkv.Softmax(scale=options.pop("scale", None), softcap=options.pop("softcap", None))
-        return qkv.attention(
-            query, key, value, similarity=similarity, mask=mask, backend=way, return_lse=lse, **options
-        )
+        try:
+            return qkv.attention(
+                query, key, value, similarity=similarity, mask=mask, backend=way, return_lse=lse, **options
+            )
+        except BackendRefused as refusal:
+            # PyTorch's flash kernel has no softcap and no dropout; `auto` and the other backends have to answer.
+            if way == "sdpa":
+                raise NotOffered(str(refusal)) from refusal
+            raise
 
     def lse(self, way: str, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
         return self.attend(way, query, key, value, lse=True, **options)[1]

@@ -65,7 +65,8 @@ class Backend:
         summary: The algorithm in a line, for `explain`.
         bound: For each dtype, the largest error against float64, in ulp of the largest attended |v|, beyond the
             rounding of the answer itself.
-        keeps: What may change while the same inputs still give the same bits, such as "threads" or "layouts".
+        same_bits_across: What may change while the same inputs still give the same bits: "runs", "threads", "batch"
+            (the other rows of the batch), "layouts".
         reasons_against: Why a call cannot run here; empty if it can. Reads sizes, dtypes and options only.
         cost: What the call costs here.
         run: Computes the call.
@@ -74,7 +75,7 @@ class Backend:
     name: str
     summary: str
     bound: Mapping[torch.dtype, float]
-    keeps: tuple[str, ...]
+    same_bits_across: tuple[str, ...]
     reasons_against: Callable[[AttentionInputs], tuple[str, ...]]
     cost: Callable[[AttentionInputs], Cost]
     run: Callable[[AttentionInputs], Result]

@@ -73,7 +73,7 @@ SDPA = Backend(
     summary="PyTorch's flash kernel on pieces of the mask, no matrix of scores",
     # The kernel's exp is accurate to 20 ulp, and weights are rounded to half precision before the second product.
     bound={torch.float64: 32.0, torch.float32: 48.0, torch.bfloat16: 3.0, torch.float16: 3.0},
-    keeps=("runs at the same number of threads", "layouts"),
+    same_bits_across=("runs at the same number of threads", "layouts"),
     reasons_against=reasons_against,
     cost=cost,
     run=run,

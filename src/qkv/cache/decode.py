@@ -363,10 +363,10 @@ def explain_step(
         extent, size = step.extent, compute_dtype(query.dtype).itemsize
         pairs = extent.cells
         tokens = extent.batch * cache.heads * extent.len_k
-        held = cache.nbytes
+        cache_bytes = cache.nbytes
         reasons = native_reasons_against(step)
         work = product_flops(pairs, cache.width + (0 if step.is_argmax else cache.value_width))
-        cost = Cost(work, held, 0, 8e-6, work=partial(_step_work, step, cache, held))
+        cost = Cost(work, cache_bytes, 0, 8e-6, work=partial(_step_work, step, cache, cache_bytes))
         native = Candidate("native", reasons, None if reasons else cost, comparable_seconds([cost])[0])
         # The torch path gathers all tokens into tensors of the compute dtype.
         copied = tokens * (cache.width + cache.value_width) * size
@@ -375,30 +375,32 @@ def explain_step(
         few = call.backend == "reference"
         # `attention`'s native backend would run the same kernel on a copy.
         backends = [c for c in through_torch.candidates if c.backend != "native"]
-        others = [c if c.cost is None else _with_gathering_cost(c, held, copied, few) for c in backends]
+        others = [c if c.cost is None else _with_gathering_cost(c, cache_bytes, copied, few) for c in backends]
     text = describe(call._replace(mask=step.mask, query=query))
     backend = through_torch.backend if reasons else "native"
     machine = active_machine()
-    machine = None if reasons or machine is None or machine.seconds(_step_work(step, cache, held)) is None else machine
+    machine = (
+        None if reasons or machine is None or machine.seconds(_step_work(step, cache, cache_bytes)) is None else machine
+    )
     summary = f"decode after {int(step.past.max())} tokens: {text}"
     return Choice(backend, "auto", (native, *others), summary, machine=machine)
 
 
-def _step_work(step: DecodeInputs, cache: KVCache, held: int) -> Work:
+def _step_work(step: DecodeInputs, cache: KVCache, cache_bytes: int) -> Work:
     extent, heads = step.extent, cache.heads
     sizes = Sizes(extent.batch, extent.heads, heads, extent.len_q, extent.len_k, cache.width, cache.value_width)
     softcap = isinstance(step.similarity, Softmax) and step.similarity.softcap is not None
     storage = str(cache.dtype).removeprefix("torch.")
-    return cache_work(sizes, step.past.tolist(), storage, held, softcap, step.is_argmax)
+    return cache_work(sizes, step.past.tolist(), storage, cache_bytes, softcap, step.is_argmax)
 
 
-def _with_gathering_cost(candidate: Candidate, held: int, copied: int, few: bool) -> Candidate:
+def _with_gathering_cost(candidate: Candidate, cache_bytes: int, copied: int, few: bool) -> Candidate:
     """Add the cost of gathering pages into tensors to the cost of a backend."""
     cost = candidate.cost
     assert cost is not None
     if few and candidate.backend != "reference":
         return Candidate(candidate.backend, (f"up to {_FEW_SCORES} scores the reference backend is used",), None)
-    traffic, extra = cost.traffic + held + 2 * copied, cost.extra + copied
+    traffic, extra = cost.traffic + cache_bytes + 2 * copied, cost.extra + copied
     whole = Cost(cost.flops, traffic, extra, cost.overhead + 50e-6)
     return Candidate(candidate.backend, (), whole, candidate.seconds + whole.seconds - cost.seconds)
 

@@ -70,7 +70,7 @@ class PageLayout(NamedTuple):
 def page_layout(dtype: torch.dtype, heads: int, width: int, value_width: int) -> PageLayout:
     """The layout of a page.
 
-    >>> layout_of(torch.bfloat16, heads=2, width=5, value_width=17).page_bytes
+    >>> page_layout(torch.bfloat16, heads=2, width=5, value_width=17).page_bytes
     9856
     """
     size, pair = dtype.itemsize, 2 if dtype is torch.bfloat16 else 1
@@ -152,7 +152,7 @@ def quantize(x: Float[Tensor, "*tokens width"]) -> tuple[Int[Tensor, "*tokens wi
 
     A token of zeros has scale 0. A token with a non-finite element has scale NaN, so all of it becomes NaN.
 
-    >>> q, scale = quantized(torch.tensor([[254.0, -3.0, 0.0], [0.0, 0.0, 0.0]]))
+    >>> q, scale = quantize(torch.tensor([[254.0, -3.0, 0.0], [0.0, 0.0, 0.0]]))
     >>> q.tolist(), scale.tolist()
     ([[127, -2, 0], [0, 0, 0]], [2.0, 0.0])
     """
@@ -168,7 +168,7 @@ def quantize(x: Float[Tensor, "*tokens width"]) -> tuple[Int[Tensor, "*tokens wi
 def dequantize(q: Int[Tensor, "*tokens width"], scale: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens width"]:
     """scale · q in float32.
 
-    >>> dequantized(torch.tensor([[127, -2]], dtype=torch.int8), torch.tensor([2.0]))
+    >>> dequantize(torch.tensor([[127, -2]], dtype=torch.int8), torch.tensor([2.0]))
     tensor([[254.,  -4.]])
     """
     return q.to(torch.float32) * scale.unsqueeze(-1)
@@ -183,7 +183,7 @@ _ADDRESS = itemgetter(0)
 class LockOwner:
     """Owns a `lock` that guards changes. A forked child process gets a new lock.
 
-    >>> shared = Locked()
+    >>> shared = LockOwner()
     >>> with shared.lock:
     ...     pass
     """
@@ -208,7 +208,7 @@ if hasattr(os, "register_at_fork"):
 class PagePool(LockOwner):
     """Allocates pages of one size for a cache and its forks. Callers hold `lock`.
 
-    >>> pool = Pool(page_bytes=128)
+    >>> pool = PagePool(page_bytes=128)
     >>> one, other = pool.take(2)
     >>> pool.share([one])
     >>> pool.release([one, other])  # `one` still has an owner

@@ -530,8 +530,8 @@ class TorchSums:
         features, values = self._map_tokens(key, value, keep)
         mapped = self._maps.query(query.to(self._dtype)).reshape(batch, heads, heads_q // heads * n, -1)
         rows = torch.arange(n, device=query.device).repeat(heads_q // heads).unsqueeze(1) + offset
-        seen = torch.arange(key.shape[2], device=query.device) <= rows
-        y = (mapped @ features.mT).masked_fill(~seen, 0.0) @ values
+        causal = torch.arange(key.shape[2], device=query.device) <= rows
+        y = (mapped @ features.mT).masked_fill(~causal, 0.0) @ values
         y = y if sums is None else y + mapped @ sums
         numerator, denominator = y[..., :-1], y[..., -1:]
         if self._maps.normalize:

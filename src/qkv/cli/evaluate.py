@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from ..cost.readable import WIDE, in_columns, wrap_lines
-from ..errors import OptionError, QkvError, complaint
+from ..errors import MissingExtra, OptionError, QkvError, complaint
 from ..render.escapes import clean, json_text
 from ..tutor.tally import Tally, by_problem, mistakes, rows
 from .errors import UsageError
@@ -48,7 +48,7 @@ def run(options: Options, as_json: bool) -> None:
     """Hold the conversations and print the summary."""
     try:
         from ..tutor.inspect_task import qkv_tutor
-    except OptionError as error:  # inspect-ai is not installed
+    except MissingExtra as error:
         raise UsageError(str(error)) from None
     try:
         names = [name for words in options.problems for name in words.split(",")] or None

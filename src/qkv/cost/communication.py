@@ -200,7 +200,7 @@ def pair_flops(spread: Spread, pairs: Number, *, backward: bool = False) -> Numb
 
 def _ring(s: Spread) -> Wire:
     """Every rank sends its keys and values to the ranks that attend to them. Under a causal mask, rank r computes the
-    first half of its own queries and the second half of rank R − 1 − r's, so that all ranks have equal work."""
+    first half of its queries and the second half of rank R − 1 − r's, so that all ranks have equal work."""
     share, keys = s.shard, s.batch * s.kv_heads * (s.width + s.value_width)
     if s.swaps:
         all_keys, most = share * _over_whole(s.ranks * (3 * s.ranks - 2), 4), (s.ranks - 1) * share

@@ -332,9 +332,9 @@ def _say(value: float, unit: str = "", digits: int = 4) -> str:
 
 def _remarks(heat: Heat) -> str:
     """What the colours do not show."""
-    seen = [value for value, _, _ in heat.unmasked()]
-    blank = heat.size[0] * heat.size[1] - sum(map(sum, heat.masked)) - len(seen)
-    beyond = sum(not heat.low <= value <= heat.high for value in seen)
+    unmasked = [value for value, _, _ in heat.unmasked()]
+    blank = heat.size[0] * heat.size[1] - sum(map(sum, heat.masked)) - len(unmasked)
+    beyond = sum(not heat.low <= value <= heat.high for value in unmasked)
     sentences = [f"Not a number: {blank}."] if blank else []
     sentences += [f"Beyond the ends of the colours: {beyond}."] if beyond else []
     return " ".join(sentences)

@@ -95,7 +95,7 @@ class LazyMask(Tensor):
             keep = self.keep
             if keep is None or not torch.equal(keep[:, :length], past) or not bool(keep[:, length:].all()):
                 return False
-            self._extends = past, length  # every layer asks the same
+            self._extends = past, length  # every layer makes the same call
         return True
 
     def cells(self) -> Tensor:
@@ -162,11 +162,11 @@ def _real_positions(keep: Tensor | None, rules: MaskRules, sizes: MaskSizes) -> 
         raise MaskError(complaint("attention_mask", f"{keep.shape[1]} columns", wanted))
     stop = sizes.keys_from + sizes.keys
     missing = stop - keep.shape[1]
-    seen = keep if missing >= 0 else keep[:, :stop]
+    in_range = keep if missing >= 0 else keep[:, :stop]
     if sizes.keys_from:
-        seen = seen[:, sizes.keys_from :]
+        in_range = in_range[:, sizes.keys_from :]
     # Keys beyond the mask are unused slots of a static cache, which come after every query.
-    if (missing <= 0 or rules.causal) and bool(seen.all()):
+    if (missing <= 0 or rules.causal) and bool(in_range.all()):
         return None
     return torch.nn.functional.pad(keep, (0, missing)) if missing > 0 else keep[:, :stop]
 

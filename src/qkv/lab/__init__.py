@@ -1,4 +1,4 @@
-"""The lab: one local page on which attention can be touched. Every number on it is computed by the library.
+"""The lab: a local web page for exploring attention. Every number on it is computed by the library.
 
 `qkv lab` opens it; `make_app` is the ASGI app behind its guard.
 """

@@ -186,7 +186,7 @@ def run_layers(
     """Run all layers and the final norm; return the output and, with return_weights, the weights of each layer."""
     weights = []
     for i, block in enumerate(stack.blocks):
-        answer = block(
+        result = block(
             x,
             None if contexts is None else contexts[i],
             mask=mask,
@@ -198,10 +198,10 @@ def run_layers(
             return_weights=return_weights,
         )
         if return_weights:
-            x, seen = answer
-            weights.append(seen)
+            x, layer_weights = result
+            weights.append(layer_weights)
         else:
-            x = answer
+            x = result
     return stack.apply_final_norm(x), weights
 
 

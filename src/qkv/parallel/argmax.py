@@ -1,6 +1,6 @@
 """The strategy `argmax`: queries are sent, their best keys are returned, and at the end one value for each query.
 
-Every rank finds the best of its own keys for the queries of every other rank. The rank of a query compares the returned
+Every rank finds its best key for each query of every other rank. The rank of a query compares the returned
 keys by the same sums that found them, so that the answer is that of a single process, near ties included. Only the
 value of the best key is sent.
 """

@@ -41,7 +41,7 @@ class KVCache:
     """Keys and values of earlier tokens for `qkv.parallel.decode`, sharded over the ranks of a mesh axis.
 
     Every rank makes a cache with the same sizes and calls the same methods with the same tokens; each stores its part
-    in a local `qkv.KVCache`, so that R ranks have room for R times as many tokens. In each row the numbers of tokens of
+    in a local `qkv.KVCache`, so that R ranks store R times as many tokens. In each row the numbers of tokens of
     the ranks differ by at most one. No method sends a message: if ranks call different methods, the next `decode`
     raises `Disagreement`. With fewer tokens than ranks some ranks store nothing. After an error the cache is unchanged.
     `nbytes` is that of this rank; all other attributes are the same on all ranks.

@@ -321,8 +321,8 @@ def decode(
     """Append n tokens to a sharded cache, and attend from them to all tokens in it.
 
     V'_i = Σ_r e^(lse_ri) V'_ri / Σ_r e^(lse_ri), where V'_ri and lse_ri are the result and the log-sum-exp of rank r
-    over its own tokens; a sink is added once. With `Argmax` the best of the ranks' best keys is taken, the lowest position
-    among equals.
+    over its own tokens; a sink is added once. With `Argmax` the best of the ranks' best keys is taken, the lowest
+    position among equals.
 
     Every rank makes the same call with the same tokens and gets the same bits. Each rank sends
     batch · heads_q · n · (value_width + 1) numbers, and 13 · R that compare the tokens, to each other rank, or, from 8
@@ -476,7 +476,7 @@ class _PartialResult:
         width = self.out.shape[3]
         found = [each.split(sizes) for each in every]
         parts: list[Any] = [(out.view(-1, width), *others) for out, *others, _ in found]
-        trailers = torch.stack([each[-1] for each in found]).sum(0)  # each rank has a row of its own
+        trailers = torch.stack([each[-1] for each in found]).sum(0)  # each rank fills another row
         whole = merge_by_lse(parts) if self.at is None else _best_of_ranks(parts)
         return torch.cat([*(t.reshape(-1) for t in whole), trailers])
 

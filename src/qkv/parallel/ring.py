@@ -205,7 +205,7 @@ def _block_inputs(
     lo, hi = max(lo, keys[0]), min(hi, keys[1])
     if lo >= hi or not tile.query.numel():
         return None
-    seen = slice(lo - keys[0], hi - keys[0])
+    attended = slice(lo - keys[0], hi - keys[0])
     similarity = sharded.call.similarity
     assert isinstance(similarity, Softmax)
     if similarity.sink is not None:  # added once, at the end
@@ -214,9 +214,9 @@ def _block_inputs(
     bias = tile.bias
     if bias is not None and bias.shape[3] > 1:
         bias = bias[..., lo:hi]
-    key, value = key[:, :, seen], value[:, :, seen]
+    key, value = key[:, :, attended], value[:, :, attended]
     backend = sharded.call.backend
-    return read_inputs(tile.query, key, value, similarity, mask, bias, 0.0, backend, True, False), seen
+    return read_inputs(tile.query, key, value, similarity, mask, bias, 0.0, backend, True, False), attended
 
 
 def attend_block(
@@ -249,7 +249,7 @@ def add_block_gradients(
         block = _block_inputs(sharded, tile, key, value, keys)
         if block is None:
             continue
-        call, seen = block
+        call, attended = block
         assert tile.grad_out is not None
         assert tile.grad_query is not None
         if _flash_applies(call, tile, grad_bias):
@@ -259,11 +259,11 @@ def add_block_gradients(
             RUNS["parallel.autograd"] += 1
             *found, more_bias = _autograd_gradients(call, tile, grad_bias is not None)
             if grad_bias is not None and more_bias is not None:
-                lo = keys[0] + seen.start
+                lo = keys[0] + attended.start
                 _bias_slice(grad_bias, tile.positions[0] - first, call, lo).add_(more_bias)
         tile.grad_query.add_(found[0])
-        grad_key[:, :, seen].add_(found[1])
-        grad_value[:, :, seen].add_(found[2])
+        grad_key[:, :, attended].add_(found[1])
+        grad_value[:, :, attended].add_(found[2])
 
 
 def _bias_slice(grad_bias: Tensor, row: int, call: AttentionInputs, lo: int) -> Tensor:

@@ -215,9 +215,9 @@ class InputProjections(nn.Module):
             self.norm = nn.RMSNorm(w if model.qk_norm == "head" else h * w)
             self.key_norm = nn.RMSNorm(w if model.qk_norm == "head" else g * w)
         self.rotation = Rotary(0 if reads_source else model.rotary, shape.new)
-        held = shape.past + shape.new if reads_source else shape.past  # a source as long as the target
-        self.register_buffer("past_key", torch.empty(shape.batch, g, held, w))
-        self.register_buffer("past_value", torch.empty(shape.batch, g, held, v))
+        past = shape.past + shape.new if reads_source else shape.past  # a source as long as the target
+        self.register_buffer("past_key", torch.empty(shape.batch, g, past, w))
+        self.register_buffer("past_value", torch.empty(shape.batch, g, past, v))
 
     def forward(self, x: Tensor, source: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         m, wide = self.model, self.model.qk_norm == "wide"
@@ -350,10 +350,10 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, keep: Tensor | None = None, source: Tensor | None = None) -> Tensor:
         norms = list(self.norms)
         inward, scores, outward = self.own
-        seen = norms.pop(0)(x) if norms else x
-        found = outward(scores(*inward(seen), keep))
+        normed = norms.pop(0)(x) if norms else x
+        found = outward(scores(*inward(normed), keep))
         if not norms:  # attention and network in parallel
-            return x + found + self.network(seen)
+            return x + found + self.network(normed)
         x = x + found
         if self.cross:
             inward, scores, outward = self.cross

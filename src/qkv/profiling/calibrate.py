@@ -112,9 +112,9 @@ def _roofline_points(wanted: Sequence[Probe], measured: Sequence[Measured]) -> t
 def _bytes_moved(probe: Probe) -> int:
     """Bytes of queries, keys, values and outputs, each once."""
     item = getattr(torch, probe.dtype).itemsize
-    held = item if probe.storage is None else getattr(torch, probe.storage).itemsize
+    stored_item = item if probe.storage is None else getattr(torch, probe.storage).itemsize
     rows = probe.batch * probe.heads * probe.len_q * (probe.width + probe.width_v)
-    return item * rows + held * probe.batch * probe.heads_kv * probe.len_k * (probe.width + probe.width_v)
+    return item * rows + stored_item * probe.batch * probe.heads_kv * probe.len_k * (probe.width + probe.width_v)
 
 
 def fit_prices(measured: Sequence[Measured]) -> tuple[dict[str, Price], dict[str, float]]:

@@ -141,7 +141,7 @@ def _tool_rows(tool: Tool, model: Model, known: StageCount) -> Iterator[Row]:
 def _viewer_rows(model: Model, known: StageCount, context: int) -> Iterator[Row]:
     theirs = viewer_count(model, known.batch, context, known.stage)
     yield from _flops_rows(VIEWER, known, {**dict.fromkeys(known.parts, 0), **theirs.flops}, 0)
-    bytes_rows = [("bytes held by the cache", known.held, theirs.cache_held)]
+    bytes_rows = [("bytes held by the cache", known.cached, theirs.cache_held)]
     if known.stage == "decode":
         bytes_rows = [("bytes read from the cache, flash", known.read, theirs.cache_read)]
     bytes_rows.append(("bytes stored by flash attention", known.stored, theirs.flash_stored))
@@ -385,7 +385,7 @@ class StageCount:
     past: int
     ledger: Ledger
     parts: dict[str, PartCount]
-    held: PartCount
+    cached: PartCount
     read: PartCount
     stored: PartCount
 
@@ -423,8 +423,8 @@ def count_stage(model: Model, stage: str, batch: int, context: int) -> StageCoun
         )
         for name in {**found, **theirs.flops}
     }
-    held = model.cache_bytes(context, batch, ITEM)
-    open_held = everywhere.cache_bytes(context, batch, ITEM)
+    cached = model.cache_bytes(context, batch, ITEM)
+    unwindowed_bytes = everywhere.cache_bytes(context, batch, ITEM)
     plain, wide = (
         model.layers * ITEM * 2 * batch * context * count for count in (keys, model.heads * (d // model.heads))
     )
@@ -432,9 +432,9 @@ def count_stage(model: Model, stage: str, batch: int, context: int) -> StageCoun
     first = NO_CACHE if model.kind == "encoder" else narrow
     return StageCount(
         stage, batch, new, past, ledger, items,
-        PartCount("the cache", held, 0, ((WINDOW, open_held), (first, plain))),
-        PartCount("the cache", held, 0,
-                  ((WINDOW, open_held), (narrow, plain), (QUERY_HEADS, wide), (KEYS_ONLY, wide // 2))),
+        PartCount("the cache", cached, 0, ((WINDOW, unwindowed_bytes), (first, plain))),
+        PartCount("the cache", cached, 0,
+                  ((WINDOW, unwindowed_bytes), (narrow, plain), (QUERY_HEADS, wide), (KEYS_ONLY, wide // 2))),
         PartCount("the outputs", found["scores"].written, 0, ((SQUARE, square), (TWICE, 2 * square))),
     )  # fmt: skip
 

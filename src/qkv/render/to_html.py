@@ -42,14 +42,14 @@ _PAGE = (
     f"th,td{{border-color:{DARK_RULE}}}.reason{{color:{DARK_SOFT}}}.proved{{color:{_DARK_GREEN}}}"
     f".tested{{color:{_DARK_AMBER}}}.refuted{{color:{_DARK_RED}}}aside.refuted{{color:inherit;border-color:{_DARK_RED}}}"
     f"aside.correction{{border-color:{_DARK_AMBER}}}}}"
-    ".beside{display:flex;flex-wrap:wrap;gap:.5rem 2.5rem;justify-content:center}"
+    ".formulas{display:flex;flex-wrap:wrap;gap:.5rem 2.5rem;justify-content:center}"
     # Drawn brackets are as high as the matrix without a mathematics font; screen readers still get the signs.
     ".brackets>mo{font-size:0}.brackets>mtable{border:0 solid;border-width:0 .09em;padding:0 .25em;margin:0 .15em;"
     "background:linear-gradient(currentColor,currentColor) 0 0/.35em .09em no-repeat,"
     "linear-gradient(currentColor,currentColor) 100% 0/.35em .09em no-repeat,"
     "linear-gradient(currentColor,currentColor) 0 100%/.35em .09em no-repeat,"
     "linear-gradient(currentColor,currentColor) 100% 100%/.35em .09em no-repeat}"
-    ".break{break-after:page}.room{height:1.6rem}"
+    ".break{break-after:page}.blank{height:1.6rem}"
     "@media print{body{margin:0;max-width:none}.scroll{overflow:visible}figure .qkv-wide{min-width:0}"
     "figure,tr,aside{break-inside:avoid}h1,h2,h3,h4{break-after:avoid}h1{font-size:1.4rem}h2{margin-top:1.2rem}}"
 )
@@ -124,7 +124,7 @@ class _Blocks:
             case d.Formula(more=()):
                 return tag("div", _formula(block.maths), class_="scroll")
             case d.Formula():
-                return tag("div", *map(_formula, block.all), class_="scroll beside")
+                return tag("div", *map(_formula, block.all), class_="scroll formulas")
             case d.Derivation():
                 return _derivation(block)
             case d.Table():
@@ -140,7 +140,7 @@ class _Blocks:
             case d.PageBreak():
                 return '<div class="break"></div>'
             case d.BlankLines(lines=lines):
-                return '<div class="room"></div>' * lines
+                return '<div class="blank"></div>' * lines
 
     def _figure(self, figure: d.Figure) -> str:
         self.figures += 1

@@ -110,7 +110,7 @@ def drawn(box: b.Box) -> Drawing:
         case b.Sign(text=text, place=place):
             return _line(_sign(text, place))
         case b.Row(parts=parts):
-            return beside(_spread(parts))
+            return joined(_spread(parts))
         case b.Scripts():
             return _scripts(box)
         case b.Over(top=top, bottom=bottom):
@@ -119,7 +119,7 @@ def drawn(box: b.Box) -> Drawing:
             lines = (*_centred(above, wide), "─" * wide, *_centred(below, wide))
             return Drawing(lines, len(above.lines))
         case b.Root(body=body):
-            return beside((_line("√"), drawn(body if _atom(body) else b.Fence("(", body, ")"))))
+            return joined((_line("√"), drawn(body if _atom(body) else b.Fence("(", body, ")"))))
         case b.Fence(left=left, body=body, right=right):
             return _fenced(left, drawn(body), right)
         case b.Big(sign=sign, below=below, above=above):
@@ -162,11 +162,11 @@ def side_by_side(boxes: Sequence[b.Box], width: int, gap: int = 4) -> Iterator[D
         for each in broken(box, width):
             wide = sum(one.width for one in row) + gap + each.width
             if row and wide > width:
-                yield beside(row)
+                yield joined(row)
                 row = []
             row += [Drawing(tuple(" " * gap for _ in each.lines), each.base), each] if row else [each]
     if row:
-        yield beside(row)
+        yield joined(row)
 
 
 def has_grid(box: b.Box) -> bool:
@@ -185,7 +185,7 @@ def has_grid(box: b.Box) -> bool:
     return False
 
 
-def beside(drawings: Iterable[Drawing]) -> Drawing:
+def joined(drawings: Iterable[Drawing]) -> Drawing:
     """Drawings from left to right, aligned at their bases."""
     parts = [part for part in drawings if part.width]
     if not parts:
@@ -248,7 +248,7 @@ def _scripts(box: b.Scripts) -> Drawing:
     middle = max(0, len(base.lines) - len(upper) - len(lower))
     wide = max(map(len, (*upper, *lower)))
     side = tuple(line.ljust(wide) for line in (*upper, *([""] * middle), *lower))
-    return beside((base, Drawing(side, base.base + max(0, len(side) - len(base.lines)))))
+    return joined((base, Drawing(side, base.base + max(0, len(side) - len(base.lines)))))
 
 
 def _small(script: Drawing, signs: dict[str, str], mark: str) -> str:
@@ -267,7 +267,7 @@ def _small_lines(script: Drawing, signs: dict[str, str]) -> Iterable[str]:
 def _fenced(left: str, body: Drawing, right: str) -> Drawing:
     if body.flat:
         return _line(f"{left}{body.lines[0]}{right}")
-    return beside((_tall(left, body), _space(body), body, _space(body), _tall(right, body)))
+    return joined((_tall(left, body), _space(body), body, _space(body), _tall(right, body)))
 
 
 def _space(body: Drawing) -> Drawing:
@@ -284,7 +284,7 @@ def _grid(rows: Sequence[Sequence[b.Box]]) -> Drawing:
     widths = [max(column) for column in zip(*([cell.width for cell in row] for row in cells), strict=True)]
     lines: list[str] = []
     for row in cells:
-        line = beside(
+        line = joined(
             _padded(cell, wide, bool(place)) for place, (cell, wide) in enumerate(zip(row, widths, strict=True))
         )
         lines += line.lines

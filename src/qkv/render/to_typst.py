@@ -25,9 +25,9 @@ _START = """\
 #let refuted(it) = text(fill: rgb("#b3261e"), weight: "bold", it)
 #let soft(it) = text(fill: rgb("#535a63"), size: 0.92em, it)
 #let whole(it) = { set par(leading: 0.45em); it }
-#let fitted(it) = layout(room => {
+#let fitted(it) = layout(area => {
   let wide = measure(it).width
-  if wide > room.width { scale(100% * (room.width / wide), reflow: true, whole(box(it))) } else { whole(it) }
+  if wide > area.width { scale(100% * (area.width / wide), reflow: true, whole(box(it))) } else { whole(it) }
 })
 #let aside(colour, it) = block(stroke: (left: 2.5pt + rgb(colour)), inset: (left: 10pt, y: 4pt), width: 100%, it)
 #text(size: 1.6em, weight: "bold", {title})

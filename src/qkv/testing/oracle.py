@@ -95,12 +95,12 @@ def oracle(
     rule = _row_function(similarity, heads)
     out, lse, weights = [q.new_empty(0, v.shape[3])], [q.new_empty(0)], [q.new_empty(0, scores[3])]
     for b, h, i in product(range(batch), range(heads), range(len_q)):
-        seen = attended[b, h, i].nonzero().flatten()
-        plus = 0.0 if added is None else added[b, h, i][seen]
-        row = rule(q[b, h, i], k[b, h // group][seen], v[b, h // group][seen], plus, h)
+        keys = attended[b, h, i].nonzero().flatten()
+        plus = 0.0 if added is None else added[b, h, i][keys]
+        row = rule(q[b, h, i], k[b, h // group][keys], v[b, h // group][keys], plus, h)
         out.append(row[0][None])
         lse.append(row[1][None])
-        weights.append(q.new_zeros(1, scores[3]).index_copy(1, seen, row[2][None]))
+        weights.append(q.new_zeros(1, scores[3]).index_copy(1, keys, row[2][None]))
     return Oracle(
         _to_caller_dims(torch.cat(out).reshape(*scores[:3], v.shape[3]), dims),
         _to_caller_dims(torch.cat(lse).reshape(scores[:3]), dims) if isinstance(similarity, Softmax) else None,
@@ -219,8 +219,8 @@ def _to_four_dims(tensor: Tensor, dims: int) -> Tensor:
 def _scores_to_four_dims(tensor: Tensor, scores: tuple[int, int, int, int], dims: int) -> Tensor:
     """Broadcast, right-aligned, to scores in the caller's dimensions; then to four dimensions."""
     batch, _, len_q, len_k = scores
-    seen = scores if dims == 4 else (batch, len_q, len_k) if dims == 3 else (len_q, len_k)
-    return _to_four_dims(tensor.expand(seen), dims)
+    shape = scores if dims == 4 else (batch, len_q, len_k) if dims == 3 else (len_q, len_k)
+    return _to_four_dims(tensor.expand(shape), dims)
 
 
 def _to_caller_dims(tensor: Tensor, dims: int) -> Tensor:

@@ -210,8 +210,8 @@ def largest_attended(value: Tensor, attended: Tensor) -> Tensor:
     per_key = per_key.amax(-1) if per_key.shape[-1] else per_key.sum(-1)
     if attended.dim() == 4 and value.shape[1]:
         per_key = per_key.repeat_interleave(attended.shape[1] // value.shape[1], dim=1)
-    spread = torch.where(attended, per_key.unsqueeze(-2), 0.0)
-    return spread.amax(-1) if spread.shape[-1] else spread.sum(-1)
+    values = torch.where(attended, per_key.unsqueeze(-2), 0.0)
+    return values.amax(-1) if values.shape[-1] else values.sum(-1)
 
 
 @dataclass(frozen=True)
@@ -378,17 +378,17 @@ def assert_argmax(actual: Tensor, query: Tensor, key: Tensor, value: Tensor, gol
     )
     for plane in range(len(q)):
         for i in range(q.shape[1]):
-            seen = attended[plane, i].nonzero().flatten()
-            scores = (k[plane, seen] * q[plane, i]).sum(-1)
+            keys = attended[plane, i].nonzero().flatten()
+            scores = (k[plane, keys] * q[plane, i]).sum(-1)
             where = f"{backend}: argmax in {str(query.dtype).removeprefix('torch.')}, plane {plane}, query {i}"
-            if not len(seen) or not bool(scores.isfinite().all()):
+            if not len(keys) or not bool(scores.isfinite().all()):
                 assert torch.equal(out[plane, i].double().isnan(), right[plane, i].isnan()), f"{where}: NaN differs"
                 assert torch.equal(out[plane, i].double().nan_to_num(), right[plane, i].nan_to_num()), where
                 continue
-            slack = slack_of * (k[plane, seen] * q[plane, i]).abs().sum(-1).max()
-            candidates = v[plane, seen[scores >= scores.max() - slack]]
+            slack = slack_of * (k[plane, keys] * q[plane, i]).abs().sum(-1).max()
+            candidates = v[plane, keys[scores >= scores.max() - slack]]
             equal = (candidates == out[plane, i]) | (candidates.isnan() & out[plane, i].isnan())
             assert bool(equal.all(-1).any()), (
                 f"{where}: got {out[plane, i].tolist()}, which is not the value of the best key, "
-                f"{candidates[0].tolist()} at {int(seen[scores.argmax()])}"
+                f"{candidates[0].tolist()} at {int(keys[scores.argmax()])}"
             )

@@ -82,7 +82,7 @@ def _general() -> list[Line]:
 
 def _vector_mean() -> list[Line]:
     return [
-        Line("E[q^T k]", r"the exercise `scaling`: $\mu$ is a vector", "", VECTOR_MEAN),
+        Line("E[q^T k]", r"the exercise scaling: $\mu$ is a vector", "", VECTOR_MEAN),
         Line(r"E[\sum_{i=1}^d q_i k_i]", "definition of the dot product"),
         Line(r"\sum_{i=1}^d E[q_i k_i]", "linearity of expectation"),
         Line(r"\sum_{i=1}^d E[q_i] E[k_i]", "independence of $q$ and $k$"),
@@ -106,7 +106,7 @@ def _vector_mean() -> list[Line]:
 
 def _scalar_mean() -> list[Line]:
     return [
-        Line("E[q^T k]", "the exercise `scaling-scalar`: every component has the same mean $m$", "", SCALAR_MEAN),
+        Line("E[q^T k]", "the exercise scaling-scalar: every component has the same mean $m$", "", SCALAR_MEAN),
         Line(r"\sum_{i=1}^d E[q_i] E[k_i]", "linearity and independence"),
         Line(r"\sum_{i=1}^d m^2", "the mean of every component is $m$"),
         Line("d m^2", "$d$ equal terms"),
@@ -128,7 +128,7 @@ def _standard() -> list[Line]:
         Line(
             r"\sum_{i=1}^d \sum_{j=1}^d E[q_i q_j] E[k_i k_j]",
             r"squared out, and independence of $q$ and $k$: the terms with different $i$ and $j$, which the solution "
-            "of `saturation` leaves out, are here",
+            "of saturation leaves out, are here",
         ),
         Line(
             r"\sum_{i=1}^d E[q_i^2] E[k_i^2]",
@@ -362,13 +362,13 @@ CORRECTIONS = (
     ),
     Correction(
         "scaling, summary",
-        "Large scores are said to make softmax very peaked or very flat.",
+        "Large scores make softmax very peaked or very flat.",
         r"Scores that grow only sharpen it: ratios $\frac{a_i}{a_j} = e^{z_i - z_j}$ move away from 1. Small scores "
         "flatten it.",
     ),
     Correction(
         "scaling (c), scaling-scalar (c)",
-        r"The variance of the scaled score is asked to be $\sigma = 1$.",
+        r"The variance of the scaled score is required to be $\sigma = 1$.",
         r"A variance is a $\sigma^2$; the two agree because $\sigma = 1$, and for no other positive value.",
     ),
     Correction(

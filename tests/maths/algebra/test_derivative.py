@@ -1,4 +1,4 @@
-"""Derivatives by rule, beside what is known of them."""
+"""Derivatives against known ones, and replacing a name in a sum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moments: against their closed forms, and against the recurrence of the normal law."""
+"""Moments against closed forms, and which products have a mean."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PROVED = [
     (NORMAL, r"Var(x^2)", r"2 s^4 + 4 m^2 s^2"),
     (NORMAL, r"Var(\|q\|^2)", r"2 d \sigma^4 + 4\sigma^2 \mu^T\mu"),
     (NORMAL, r"E[x y]", r"0"),
-    # what is sure to have a mean leaves no doubt about a zero beside it
+    # what is sure to have a mean leaves no doubt about a zero factor
     (NORMAL, r"E[y \exp(x)]", r"0"),
     (NORMAL, r"E[y |x|]", r"0"),
     (NORMAL, r"E[y / (1 + x^2)]", r"0"),

@@ -1,4 +1,4 @@
-"""Exponentials, logarithms, signs, maxima and powers that are no numbers: what comes apart, and what must not."""
+"""Powers, roots, absolute values, exponentials, logarithms, signs and maxima."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heads that hold sums: one head for one function, and what is known of signs."""
+"""One head for one function, and known signs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of trees in index notation: sums over axes, conditions, subscripts, what is written out, and calls."""
+"""Entries of trees in index notation, scopes, sizes, and products over an index."""
 
 from __future__ import annotations
 
@@ -361,9 +361,9 @@ def test_scopes_inside_each_other() -> None:
     assert inner.within({"i": ("c", 3)}).bound == {"i": ("c", 3), "j": ("c", 2)}
     assert inner.outside().bound == {}
     assert inner.naturals == inner.outside().naturals == {"n"}
-    held = inner.keeping("x").holding("y")
-    assert held.kept_names == {"x", "y"}
-    assert held.bound == inner.bound
+    kept = inner.keeping("x").keeping("y")
+    assert kept.kept_names == {"x", "y"}
+    assert kept.bound == inner.bound
     assert scope.bound == {}
 
 

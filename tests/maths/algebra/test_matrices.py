@@ -1,4 +1,4 @@
-"""Inverses, whole powers, determinants, largest entries and where they stand."""
+"""Inverses, whole powers, determinants, largest entries and their positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of monomials: adding, multiplying, binding an index, and what becomes of one product."""
+"""Sums of monomials, canonical bound indices, clearing denominators, and the work budget."""
 
 from __future__ import annotations
 

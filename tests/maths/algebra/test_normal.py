@@ -1,4 +1,4 @@
-"""Identities that must be proved, and near misses that must not be."""
+"""Identities that must be proved, near misses that must not be, and normal forms as text."""
 
 from __future__ import annotations
 

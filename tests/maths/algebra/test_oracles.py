@@ -1,15 +1,15 @@
-"""Whatever is proved must be so in numbers, and what is only rewritten must be proved."""
+"""What is proved must hold in numbers, and what is only rewritten must be proved."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from maths_calculus import Calculus
-from maths_trees import Trees, draw_values, evaluate
-from maths_values import evaluate_normal
 from qkv.maths.algebra.normal import NotNormal, TooLarge, normal, same
 from qkv.maths.tree import Node
+from tests.helpers.maths_calculus import Calculus
+from tests.helpers.maths_trees import Trees, draw_values, evaluate
+from tests.helpers.maths_values import evaluate_normal
 
 POINTS = 5
 

@@ -1,4 +1,4 @@
-"""What the factors of one product do to each other."""
+"""Rules for several factors of one product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A covariance is symmetric, whether or not what it is the covariance of occurs."""
+"""Declared covariances are symmetric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Growth in several variables, against brute force along many rays."""
+"""Growth in several variables, against brute force along many directions."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_the_three_classes_are_named():
     for one, (gold, wanted) in kinds.items():
         for other, (answer, given) in kinds.items():
             verdict = compare(gold, answer, PLACES)
-            reason = f"the rate is right, but {one} is asked and {other} is given: {given}, {wanted}"
+            reason = f"the rate is right, but {one} is expected and {other} is given: {given}, {wanted}"
             assert verdict.reason == (ALIKE if one == other else reason)
 
 

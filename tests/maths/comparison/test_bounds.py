@@ -1,4 +1,4 @@
-"""Inequalities: those that hold, those that do not, and those that are not tight where they should be."""
+"""Inequalities that hold, that fail, and that are not attained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values and points in words."""
+"""Values and points as text."""
 
 from __future__ import annotations
 

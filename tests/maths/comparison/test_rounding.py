@@ -122,7 +122,7 @@ def test_evidence_and_the_digits_in_the_reason():
     assert "2/3" in miss.reason
 
 
-def test_decimals_beside_names_are_exact():
+def test_decimals_with_names_are_exact():
     symbols = {"d": "natural"}
     assert compare("d/2", "0.5 d", symbols).evidence == "proved"
     assert compare("d/3", "0.33 d", symbols).kind == "different"
@@ -239,7 +239,7 @@ def test_what_matches(gold, answer, found):
         assert matching_evidence(reading(gold, False), reading(answer)) == "tested"
 
 
-def test_numbers_that_were_computed_have_room_for_their_last_digits():
+def test_computed_numbers_have_a_tolerance_in_their_last_digits():
     near = Fraction(1, 2) + Fraction(1, 10**50)
     one, other = WrittenNumber(near, Fraction(0), False, ""), WrittenNumber(Fraction(1, 2), Fraction(0), True, "")
     assert matching_evidence(one, other) == matching_evidence(other, one) == "tested"

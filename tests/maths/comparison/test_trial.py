@@ -1,4 +1,4 @@
-"""How long points are tried, what is said where they come to no end, and how a counterexample is made simple."""
+"""Trying points: when it stops, simple counterexamples, and small sizes in place of large ones."""
 
 from __future__ import annotations
 
@@ -201,9 +201,9 @@ def test_what_is_proved_is_found_without_points() -> None:
     assert not is_proved(tree("(x + y)^9"), tree("(y + x)^9 (x + 1) / (1 + x)"), 1)
 
 
-def test_a_witness_is_shown_only_where_it_is_asked_for() -> None:
+def test_a_counterexample_is_made_only_on_request() -> None:
     assert str(try_points(tree("x"), tree("2x")).counterexample) == "x = 2: 2 against 4"
-    unseen = try_points(tree("x"), tree("2x"), witness=False)
+    unseen = try_points(tree("x"), tree("2x"), simplify=False)
     assert (unseen.equal, unseen.counterexample) == (False, None)
     assert try_points(tree("x"), tree("y"), fixed={"x": ("as", "y")}).equal
     assert try_points(tree("x"), tree("3"), fixed={"x": Fraction(3)}).equal

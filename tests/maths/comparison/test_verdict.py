@@ -1,4 +1,4 @@
-"""Verdicts: the eleven rows of the probe, then every rule, by property where there is one."""
+"""Verdicts: labelled probes, every rule, any text at all, and rarely used paths."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_refusals_say_whose_they_are():
         (r"\mu^T\mu", r"d\mu^2"),
     ],
 )
-def test_the_reason_is_one_line_and_the_carets_are_beside_it(gold, answer):
+def test_the_reason_is_one_line_and_the_carets_are_separate(gold, answer):
     verdict = compare(gold, answer, SCORE)
     assert len(verdict.reason.splitlines()) == 1
     source, carets = verdict.where.splitlines()
@@ -544,7 +544,7 @@ REFUSED = [
     (r"x + v^2", "v^2", "a vector has no square"),
     (r"x + v", "x + v", "cannot be added|is a scalar"),
     (r"1 + x_2", "x_2", "no components"),
-    (r"O(n) + n", "O(n) + n", "stands alone"),
+    (r"O(n) + n", "O(n) + n", "asymptotic class"),
     (r"2 \cdot v_{1,2}", "v_{1,2}", "takes one index"),
     (r"1 + zeta", "zeta", "not declared"),
     (r"\prod_{j=2}^{p} v_j", r"\prod_{j=2}^{p} v_j", "runs from 1"),

@@ -1,4 +1,4 @@
-"""What a verdict says: its kind, its evidence, its words, its condition and its counterexample, case by case."""
+"""Kind, evidence, reason, condition and counterexample of verdicts, case by case."""
 
 from __future__ import annotations
 

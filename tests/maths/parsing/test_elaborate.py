@@ -1,4 +1,4 @@
-"""Lists, matrices, roots, products in angles, numbers and names: what each part of a text is made into."""
+"""Nodes, shapes and chains that texts become; refusals and suggestions."""
 
 from fractions import Fraction
 
@@ -226,7 +226,7 @@ def test_products_in_angles() -> None:
         ("1 + z_{ab}", "z_ab is not declared; x, y, n, u, s, A, Q, B, r, φ, σ, i, … are", ""),
     ],
 )
-def test_names_that_nobody_declared(text, reason, suggestion) -> None:
+def test_undeclared_names(text, reason, suggestion) -> None:
     with pytest.raises(IllTyped) as caught:
         parse(text, S)
     assert (caught.value.reason, caught.value.suggestion) == (reason, suggestion)
@@ -428,7 +428,7 @@ def test_a_zero_takes_the_shape_of_what_it_is_added_to(zero, other, shape) -> No
     assert parse("x + 0", ARITHMETIC).terms[1] == Number((), 0)  # pyright: ignore
 
 
-def test_a_written_list_is_turned_to_stand_beside_what_it_is_added_to() -> None:
+def test_a_written_list_is_transposed_to_fit_a_sum() -> None:
     assert parse("w + [1, 2, 3]^T", ARITHMETIC) == parse("w + (1, 2, 3)", ARITHMETIC)
     assert parse("[1, 2, 3]^T + w", ARITHMETIC) == parse("(1, 2, 3) + w", ARITHMETIC)
     row = parse("r + [1, 2, 3]^T", ARITHMETIC)

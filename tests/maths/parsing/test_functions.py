@@ -1,4 +1,4 @@
-"""Maps take a row as the vector that it is, and give a row of it."""
+"""Function calls, maps, and max_j, argmax_j, softmax_j over an index."""
 
 import math
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""The parser's tables are kept beside the grammar: they are what a fresh build gives, and run as lark runs them."""
+"""grammar.json is what generate.py makes from grammar.lark, and parses as lark does."""
 
 import random
 import sys

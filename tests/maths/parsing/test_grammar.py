@@ -1,4 +1,4 @@
-"""One statement: what stands in brackets around it, indicators, and texts that say two things."""
+"""One statement per text; spans, wrappers and depth of the syntax tree."""
 
 import pytest
 
@@ -115,7 +115,7 @@ W = {**S, "u": "vector[n]", "A": "matrix[n,n]", "i": "index[n]", "y": "scalar"}
     ],
 )
 @pytest.mark.parametrize("space", [r"\quad", r"\qquad"])
-def test_a_wide_space_beside_a_sign_parts_nothing(before, sign, after, space) -> None:
+def test_a_wide_space_next_to_a_sign_separates_nothing(before, sign, after, space) -> None:
     one = parse(f"{before} {sign} {after}", W)
     assert parse(f"{before} {space} {sign} {after}", W) == one
     assert parse(f"{before} {sign} {space} {after}", W) == one

@@ -1,4 +1,4 @@
-"""Numbers, places in square brackets, equation numbers and what stands before and after a text."""
+"""Numbers, brackets, styles, blocks and runs of letters."""
 
 import pytest
 
@@ -120,7 +120,7 @@ def test_square_brackets_are_places_only_after_what_has_axes() -> None:
 
 
 @pytest.mark.parametrize("text", ["x (4)", "x[4]"])
-def test_a_number_in_brackets_beside_something_is_a_factor(text) -> None:
+def test_a_number_in_brackets_is_a_factor(text) -> None:
     assert parse(text, S) == parse("x 4", S)
 
 
@@ -579,7 +579,7 @@ def test_lg_has_no_base_outside_of_an_order(text) -> None:
 def test_a_word_before_a_bracket_is_one_word(word) -> None:
     with pytest.raises(IllTyped, match=f"^{word} is not declared"):
         parse(f"{word}(x)", SPELT)
-    with pytest.raises(Unreadable, match=f"{word} is no function"):
+    with pytest.raises(Unreadable, match=f"{word} is not a function"):
         parse(f"O(n {word}(n))", SPELT)
 
 

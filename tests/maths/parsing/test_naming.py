@@ -1,4 +1,4 @@
-"""Characters: what stands for a letter or a sign, what only looks like one, and where in the text each came from."""
+"""Characters and their source positions; canonical names, and where a name ends."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Texts and what they mean: many spellings of one tree, shapes, and refusals that say where and why."""
+"""Many spellings of one tree, shapes, and refusals with their place."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -222,7 +222,7 @@ ILL_TYPED = [
     ("softmax(x)", "x is a scalar", "softmax(x)"),
     ("x^mu", "an exponent is a scalar", "mu"),
     (r"\log_q n", "the base of a logarithm is a scalar", "q"),
-    ("1 + O(n)", "stands alone", "1 + O(n)"),
+    ("1 + O(n)", "asymptotic class", "1 + O(n)"),
     (r"\mu*\mu", "μ μ: two columns have no product; did you mean μᵀμ or μ μᵀ?", r"\mu*\mu"),
     ("x + q k", "did you mean qᵀk?", "q k"),
     (r"\sum_i s_{i+1}", "nothing says how far i runs, so that i + 1 may lie outside of s", "i+1"),
@@ -243,7 +243,7 @@ def test_what_makes_no_sense_is_said_where_it_stands(text, said, place) -> None:
 
 
 UNREADABLE = [
-    ("", "nothing here"),
+    ("", "the text is empty"),
     ("the answer is d", "words"),
     ("n and d", "words"),
     ("I don't know", "words"),
@@ -252,7 +252,7 @@ UNREADABLE = [
     ("x)", ") closes nothing"),
     ("(x]", "] closes nothing"),
     (r"\frac{x}{d", "never closed"),
-    (r"\foo x", r"\foo is no command"),
+    (r"\foo x", r"\foo is not a command"),
     ("x^*", "the transpose is written ^T"),
     (r"A^\dagger", "the transpose is written ^T"),
     ("1,024", "write 1024"),
@@ -260,7 +260,7 @@ UNREADABLE = [
     (r"\mathbb{R}^d", "set of numbers"),
     (r"1 + \dots + n", "write the sum"),
     ("x^2^3", "two upper indices"),
-    ("2 +", "stops before it is complete"),
+    ("2 +", "the text is incomplete"),
     ("* 2", "was not expected"),
     ("x!", "factorials"),
     (r"\frac.5{2}", "a decimal in a fraction needs braces"),
@@ -270,13 +270,13 @@ UNREADABLE = [
     (r"Cov_k(q_1, k_1)", "an expectation over k alone is not read; q is random as well"),
     (r"\mathbb{E}_{q \sim \mathcal{N}(0, 1)}[q_1]", "a law below an expectation is not read"),
     (r"s_{i \sim j}", "a relation inside an expression"),
-    (r"\mathbb{E}_x[q^T k]", "x is none"),
+    (r"\mathbb{E}_x[q^T k]", "must be random"),
     (r"\begin{aligned} x &= d \\ n &= b \end{aligned}", "go on from each other"),
     (r"\begin{aligned} x", r"\begin is never closed"),
     (r"x \end{aligned}", "ends no block"),
     (r"x \cdot \cdot", "· was not expected"),
-    ("2 . 3", ". is no sign"),
-    ("mu.mu", ". is no sign"),
+    ("2 . 3", ". is not a sign"),
+    ("mu.mu", ". is not a sign"),
     (r"\sum_{i=7}^{n} x", "a sum runs from 1"),
     (r"\sum_{i=b}^{n} x", "a sum runs from 1"),
     (r"\prod_{i=2}^{n} s_i", "a sum runs from 1"),

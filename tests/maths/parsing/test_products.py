@@ -1,4 +1,4 @@
-"""What a bare 1 or 0 means beside a row, and products of written lists."""
+"""Juxtaposed products and the ways to write derivatives."""
 
 import pytest
 
@@ -139,8 +139,8 @@ def test_a_declared_d_over_naturals_or_alone_is_a_number() -> None:
     [
         (r"\frac{\partial}{\partial x}", "nothing to act on"),
         (r"\frac{\partial}{\partial x} \odot u", "nothing to act on"),
-        (r"\frac{\partial f}{\partial x^2}", "not as many"),
-        (r"\frac{\partial^2 f}{\partial x}", "not as many"),
+        (r"\frac{\partial f}{\partial x^2}", "the numbers of ∂ above and below differ"),
+        (r"\frac{\partial^2 f}{\partial x}", "the numbers of ∂ above and below differ"),
         (r"\frac{\partial^9 f}{\partial x^9}", "up to order 4"),
         (r"\frac{f}{\partial x}", "a derivative is written"),
         (r"\partial x \partial y", "∂ is read only in a derivative"),

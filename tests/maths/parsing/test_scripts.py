@@ -1,4 +1,4 @@
-"""Arithmetic in lower indices, against counting every place."""
+"""Subscript arithmetic against enumeration; components, powers, transposes and refusals."""
 
 from fractions import Fraction
 from itertools import product

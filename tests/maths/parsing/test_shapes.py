@@ -1,4 +1,4 @@
-"""Sizes that are not known yet, how deep a tree is, and how shapes are said."""
+"""Unknown sizes, depth, and the notation of messages and suggestions."""
 
 from fractions import Fraction
 

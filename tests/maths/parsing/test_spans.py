@@ -1,4 +1,4 @@
-"""Every part of what was read knows its place in the text, in ways of writing that are rare."""
+"""Every node has its span in the source, and trees of the labelled texts parse back."""
 
 import contextlib
 import dataclasses

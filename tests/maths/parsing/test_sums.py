@@ -1,4 +1,4 @@
-"""What a sum binds, and what is given to it from outside."""
+"""What a sum binds, its ranges and its conditions."""
 
 import math
 
@@ -332,7 +332,7 @@ def test_pairs_that_are_kept(text, kept) -> None:
         (r"\sum_{j=1}^{n} j \sum_{l=1}^{j} s_l", 2 * 1 + 5 * 2 + 10 * 3 + 17 * 4),
     ],
 )
-def test_sums_beside_a_given_index(text, value) -> None:
+def test_sums_with_a_given_index(text, value) -> None:
     assert evaluate(parse(text, W), {"n": 4}, VALUES) == value
 
 

@@ -1,4 +1,4 @@
-"""Every word and sign that is read, beside another way to write the same."""
+"""Every word and sign that is read, compared with another way to write the same."""
 
 import pytest
 
@@ -213,7 +213,7 @@ REFUSED = {
         r"x \to y", "x → y", r"x \rightarrow y", r"x \Rightarrow y", "x ⇒ y", r"x \implies y", "x ⟹ y",
         r"x \Longrightarrow y", r"x \iff y", "x ⇔ y", "x ⟺ y", r"x \mapsto y",
     ],
-    "stands between two statements": [r"x \therefore y", "x ∴ y"],
+    "∴ separates two statements": [r"x \therefore y", "x ∴ y"],
     "dots leave open": [r"x + \ldots + y", "x + … + y", r"x + \cdots + y", "x + ⋯ + y", r"x + \dots", r"x \vdots y"],
     "integrals are not read": [r"\int x", "∫ x"],
     "quantifiers are not read": [r"\forall x", "∀ x", r"\exists x", "∃ x"],

@@ -1,4 +1,4 @@
-"""Points: the first is simple, and together they leave no sign, no size and no coincidence of indices untried."""
+"""Points cover signs, sizes and coincident indices; drawn values; agreement at a point."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_what_has_a_value_only_at_positive_numbers_is_tried_there():
     assert compare(r"\max(\log x, \log y)", r"\log\max(x, y)", SYMBOLS)
 
 
-def test_a_counterexample_beside_a_written_number_is_brought_back_to_it():
+def test_a_counterexample_near_a_literal_is_simplified_to_it():
     assert str(compare(r"\min(n,512)", "n", SYMBOLS).counterexample) == "n = 513: 512 against 513"
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-import toy_problem
 from qkv.problems.printing.assignments import MOST, left_off, questions, recognised
+from tests.helpers import toy_problem
 
 BODY = "Some words.\n\n(a) Compute.\n\n1. Define this.\n2. Define that.\n"
 

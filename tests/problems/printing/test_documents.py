@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
-import toy_problem
 from qkv.errors import OptionError
 from qkv.problems.printing.documents import answered, labelled, letter_of, solution_document, spoken, statement_document
 from qkv.render import Formula, Heading, Items, Maths, Paragraph, Table, html, latex, markdown, notebook, pdf, show
+from tests.helpers import toy_problem
 
 
 def texts(document):

@@ -10,12 +10,12 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-import toy_problem
 from qkv.errors import OptionError
 from qkv.problems.printing import to_prairielearn
 from qkv.problems.printing.exports import export, fields, identifier, json_lines, save_export, solution_as_dict
 from qkv.problems.printing.to_moodle import moodle
 from qkv.problems.printing.to_qti import assessment, qti
+from tests.helpers import toy_problem
 
 PROBLEMS = [toy_problem.make(), toy_problem.make(1), toy_problem.make(2)]
 ASI = "{http://www.imsglobal.org/xsd/ims_qtiasiv1p2}"

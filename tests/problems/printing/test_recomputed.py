@@ -6,12 +6,12 @@ import io
 import numpy as np
 import pytest
 
-import toy_problem
 from qkv.maths import parse
 from qkv.problems import named
 from qkv.problems.by_hand.given import given
 from qkv.problems.printing.recomputed import cells, source
 from qkv.render import Code
+from tests.helpers import toy_problem
 
 SYMBOLS = {"W": "matrix[2,3]", "x": "vector[2]", "z": "vector[3]", "s": "scalar"}
 ROOM = {

@@ -1,8 +1,8 @@
 """A sheet asks and leaves room; its key answers the same questions; nothing of the key is on the sheet."""
 
-import toy_problem
 from qkv.problems.printing.sheets import TITLE, room_for, sheet_document
 from qkv.render import BlankLines, latex, markdown, pdf
+from tests.helpers import toy_problem
 
 
 def test_a_sheet_has_a_name_line_points_sizes_and_room():

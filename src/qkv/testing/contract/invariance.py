@@ -246,7 +246,7 @@ def other_batch_rows_do_not_matter(subject: Subject, case: BackendCase) -> None:
         tensor[1:] = 7 * tensor[1:] + 2
     after = run_case(subject, case, lse=True, **other)
     own = Answer(after.out[:1], None if after.lse is None else after.lse[:1])
-    if subject.keeps(case.backend, "batch companions"):
+    if subject.same_bits_across(case.backend, "batch"):
         _assert_same_answer(
             case, own, Answer(before.out[:1], None if before.lse is None else before.lse[:1]), "with other batch rows"
         )
@@ -274,7 +274,7 @@ def a_batch_row_alone_gives_the_same(subject: Subject, case: BackendCase) -> Non
     first = {name: call.kwargs[name][:1] for name in ("query", "key", "value")}
     together, alone = run_case(subject, case, lse=True), run_case(subject, case, lse=True, **first)
     own = Answer(together.out[:1], None if together.lse is None else together.lse[:1])
-    if subject.keeps(case.backend, "batch companions"):
+    if subject.same_bits_across(case.backend, "batch"):
         _assert_same_answer(case, alone, own, "alone")
     else:
         rest = None if together.lse is None or alone.lse is None else torch.cat([alone.lse, together.lse[1:]])
@@ -288,7 +288,7 @@ def threads_do_not_matter(subject: Subject, case: BackendCase) -> None:
         two = run_case(subject, case, lse=True)
     with _threads(1):
         one = run_case(subject, case, lse=True)
-    if subject.keeps(case.backend, "threads"):
+    if subject.same_bits_across(case.backend, "threads"):
         _assert_same_answer(case, one, two, "with one thread instead of two")
     else:
         assert_close(subject, case, one)

@@ -18,9 +18,9 @@ from ..call_case import CallCase, to_caller_dims
 
 
 class Claims(Protocol):
-    """What a backend publishes: `bound` in ulp for each dtype, and `keeps`, what does not change the bits.
+    """What a backend publishes: `bound` in ulp for each dtype, and `same_bits_across`, what does not change the bits.
 
-    qkv's backends are such objects. `keeps` may contain "threads", "batch companions" (the other rows of the
+    qkv's backends are such objects. `same_bits_across` may contain "threads", "batch" (the other rows of the
     batch) and "layouts"; what is not claimed is checked within the bound instead of bit by bit.
     """
 
@@ -28,19 +28,19 @@ class Claims(Protocol):
     def bound(self) -> Mapping[torch.dtype, float]: ...
 
     @property
-    def keeps(self) -> tuple[str, ...]: ...
+    def same_bits_across(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)
 class Published:
     """Claims for a backend that is not qkv's own.
 
-    >>> Published(bound={torch.float32: 4.0}).keeps
+    >>> Published(bound={torch.float32: 4.0}).same_bits_across
     ()
     """
 
     bound: Mapping[torch.dtype, float]
-    keeps: tuple[str, ...] = ()
+    same_bits_across: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Subject:
     def bound(self, backend: str) -> Mapping[torch.dtype, float]:
         return self.backends[backend].bound
 
-    def keeps(self, backend: str, what: str) -> bool:
-        return what in self.backends[backend].keeps
+    def same_bits_across(self, backend: str, what: str) -> bool:
+        return what in self.backends[backend].same_bits_across
 
 
 @dataclass(frozen=True)

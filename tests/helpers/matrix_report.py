@@ -13,7 +13,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                     cells[tuple(value)] = "ok" if outcome == "passed" else outcome.upper()
     if not cells:
         return
-    from tiny_models import CHECKS, TABLE, why_not
+    from tests.helpers.tiny_models import CHECKS, TABLE, why_not
 
     letters = "abcdefghijklmnopqrstuvwxyz"[: len(CHECKS)]
     rows = [["architecture", "kind", *letters]]

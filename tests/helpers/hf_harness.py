@@ -1,4 +1,4 @@
-"""What the tests of qkv.hf share: differences relative to the largest logit, generation, prefill in chunks."""
+"""Helpers of the tests of qkv.hf: differences relative to the largest logit, generation, prefill in chunks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import inspect
 from typing import Any
 
 import torch
-from tiny_models import LENGTHS, TABLE, TOLERANCE, eager, inputs, output_of, prompt
 from torch import Tensor
 from transformers.generation import GenerationMixin
+
+from tests.helpers.tiny_models import LENGTHS, TABLE, TOLERANCE, eager, inputs, output_of, prompt
 
 NEW = 9  # tokens generated: with a prompt of 13, rings of 5 turn more than once
 CHUNKS = (5, 1, 4, 3)

@@ -1,4 +1,4 @@
-"""Masks, similarities and biases with what they mean in absolute positions, and one decode checked from end to end."""
+"""Masks, similarities and biases in absolute positions, and a complete check of one decode call."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import qkv
-from decode_reference import HEADS, QUERIES, STORAGE, Keep, Plain, numbers
+from tests.helpers.decode_reference import HEADS, QUERIES, STORAGE, Keep, Plain, numbers
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def check_decode(
     """One decode after `past` tokens, against the plain list; what was given back."""
     shape = {"batch": batch, "heads": heads, "widths": widths, "dtype": dtype, "whole": whole}
     cache = qkv.KVCache(batch, heads[1], widths[0], value_width=widths[1], dtype=storage, window=window)
-    plain = Plain.beside(cache)
+    plain = Plain.like(cache)
     _, key, value = tokens(past, seed=2 * seed, **shape)
     cache.append(key, value)
     plain.append(key, value)

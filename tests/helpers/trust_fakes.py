@@ -4,6 +4,7 @@ import os
 import time
 
 import torch
+
 from benchmarks.trust.subjects import Subject
 from benchmarks.trust.subjects.torch_sdpa import TorchSdpa
 

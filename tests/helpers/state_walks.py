@@ -1,6 +1,6 @@
-"""Walks over a LinearState and its forks, each beside a plain list, for a few tests and for campaigns/caches.py.
+"""Random walks over a LinearState and its forks, compared with plain lists; for test_cache.py and campaigns/caches.py.
 
-Every rule that did its work is counted: one that had nothing to do, or no room to do it, is not.
+A rule counts only if it did something.
 """
 
 from collections import Counter
@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import qkv
-from linear_reference import append_rows, close, decode_rows, draw, lengths_of, no_rows, recalls, similarities
 from qkv import errors
+from tests.helpers.linear_reference import (
+    append_rows,
+    close,
+    decode_rows,
+    draw,
+    lengths_of,
+    no_rows,
+    recalls,
+    similarities,
+)
 
 WIDTH, VALUE_WIDTH = 4, 3
 SIMILARITIES = similarities(WIDTH)

@@ -12,10 +12,11 @@ import warnings
 from typing import Any
 
 import numpy as np
-from benchmarks.conformance.cases import Case, read
 from onnx import ModelProto, TensorProto, TypeProto, helper, numpy_helper
 from onnx.backend.test.case.node import function_testcase_helper
 from onnx.reference import ReferenceEvaluator
+
+from benchmarks.conformance.cases import Case, read
 
 BATCH, HEADS_KV, LEN_Q, LEN_K, WIDTH, WIDTH_V, PAST = 2, 3, 5, 7, 11, 13, 17
 # How far apart two ways of computing the same may be, by the dtype in which the coarser one rounds.
@@ -36,19 +37,19 @@ def drawn_attention(seed: int, *, spelt_out: bool = False) -> Case:
         array = numbers.standard_normal((BATCH, heads, length, width)).astype(dtype)
         return array.transpose(0, 2, 1, 3).reshape(BATCH, length, heads * width) if flat else array
 
-    said: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": HEADS_KV} if packed else {}
-    said |= {"is_causal": draw.randint(0, 1), "softcap": draw.choice((0.0, 1.5))}
+    attributes: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": HEADS_KV} if packed else {}
+    attributes |= {"is_causal": draw.randint(0, 1), "softcap": draw.choice((0.0, 1.5))}
     # The evaluator takes the root of a scale in float32: this one has an exact root.
-    said |= draw.choice(({}, {"scale": 0.25}))
+    attributes |= draw.choice(({}, {"scale": 0.25}))
     if opset == 25:
-        said |= {"left_window_size": draw.choice((-1, 0, 3)), "right_window_size": draw.choice((-1, 0, 2))}
+        attributes |= {"left_window_size": draw.choice((-1, 0, 3)), "right_window_size": draw.choice((-1, 0, 2))}
     precision = draw.choice((None, TensorProto.FLOAT, TensorProto.DOUBLE))
-    said |= {} if precision is None else {"softmax_precision": precision}
+    attributes |= {} if precision is None else {"softmax_precision": precision}
     inputs: dict[str, np.ndarray | None] = {
         "Q": normal(heads, LEN_Q, WIDTH),
         "K": normal(HEADS_KV, LEN_K, WIDTH),
         "V": normal(HEADS_KV, LEN_K, WIDTH_V),
-        "attn_mask": _mask(draw, numbers, (heads, total), dtype, bool(said["is_causal"]), opset),
+        "attn_mask": _mask(draw, numbers, (heads, total), dtype, bool(attributes["is_causal"]), opset),
     }
     outputs = ["Y"]
     if cache == "past":
@@ -59,11 +60,11 @@ def drawn_attention(seed: int, *, spelt_out: bool = False) -> Case:
         inputs |= {"past_key": None, "past_value": None}
         inputs["nonpad_kv_seqlen"] = numbers.integers(0, LEN_K + 1, BATCH)
     if draw.random() < 0.6:
-        said["qk_matmul_output_mode"] = draw.randint(0, 3)
+        attributes["qk_matmul_output_mode"] = draw.randint(0, 3)
         outputs += ["", "", "qk_matmul_output"] if len(outputs) == 1 else ["qk_matmul_output"]
     # The body makes 1/√width and the softmax of floats in float32.
     coarser = "float32" if spelt_out or precision == TensorProto.FLOAT else dtype.name
-    return evaluated("Attention", opset, inputs, outputs, said, coarser, spelt_out)
+    return evaluated("Attention", opset, inputs, outputs, attributes, coarser, spelt_out)
 
 
 def _mask(
@@ -77,7 +78,7 @@ def _mask(
     """None, booleans or numbers; axes of 1 or fewer axes; from opset 24 on too short for the keys at times."""
     if draw.random() < 0.3:
         return None
-    # The evaluator needs the axis of queries whole beside a causal mask.
+    # The evaluator needs the axis of queries whole with a causal mask.
     rows = LEN_Q if causal else draw.choice((1, LEN_Q))
     heads, columns = sizes
     columns -= draw.choice((0, 0, 2)) if opset >= 24 else 0
@@ -102,8 +103,13 @@ def drawn_linear(seed: int) -> Case:
         "value": normal(BATCH, LEN_K, HEADS_KV * WIDTH_V),
         "past_state": normal(BATCH, HEADS_KV, WIDTH, WIDTH_V) if draw.random() < 0.5 else None,
     }
-    said = {"q_num_heads": heads, "kv_num_heads": HEADS_KV, "update_rule": "linear", "scale": draw.choice((0.0, 0.7))}
-    return evaluated("LinearAttention", 27, inputs, ["output", "present_state"], said, "float32")
+    attributes = {
+        "q_num_heads": heads,
+        "kv_num_heads": HEADS_KV,
+        "update_rule": "linear",
+        "scale": draw.choice((0.0, 0.7)),
+    }
+    return evaluated("LinearAttention", 27, inputs, ["output", "present_state"], attributes, "float32")
 
 
 def evaluated(
@@ -111,13 +117,13 @@ def evaluated(
     opset: int,
     inputs: dict[str, np.ndarray | None],
     outputs: list[str],
-    said: dict[str, Any],
+    attributes: dict[str, Any],
     coarser: str,
     spelt_out: bool = False,
 ) -> Case:
     """The node as a case, with the evaluator's outputs as those that are wanted."""
     given = {name: array for name, array in inputs.items() if array is not None}
-    node = helper.make_node(operator, [name if name in given else "" for name in inputs], outputs, **said)
+    node = helper.make_node(operator, [name if name in given else "" for name in inputs], outputs, **attributes)
     protos = [numpy_helper.from_array(array, name) for name, array in given.items()]
     infos = [helper.make_tensor_value_info(p.name, p.data_type, list(p.dims)) for p in protos]
     results = [helper.make_tensor_value_info(name, protos[0].data_type, None) for name in outputs if name]

@@ -11,7 +11,6 @@ import sys
 import textwrap
 from dataclasses import dataclass
 from math import inf, nan
-from pathlib import Path
 from types import FunctionType
 
 import numpy as np
@@ -305,7 +304,7 @@ def run_zero_size(way, shapes, dtype, **given):
 
 def in_a_process_of_its_own(script):
     """Standard output; a crash of the interpreter comes back as a failure with its last words."""
-    paths = os.pathsep.join((str(Path(__file__).parent), *filter(None, sys.path)))
+    paths = os.pathsep.join(filter(None, sys.path))
     run = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(script)],
         env=os.environ | {"PYTHONPATH": paths},

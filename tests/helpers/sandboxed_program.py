@@ -1,6 +1,6 @@
 """What qkv is used for, in a process that watches itself: no network, no programs, no pickles, no writing elsewhere.
 
-    python tests/sandboxed_program.py FOLDER
+    python -m tests.helpers.sandboxed_program FOLDER
 
 FOLDER is the only place where anything may be written. Prints one line of JSON. No test: tests/faults runs it.
 """
@@ -97,7 +97,7 @@ def arithmetic() -> None:
 
 
 def commands() -> None:
-    from cli_calls import called
+    from tests.helpers.cli_calls import called
 
     chat = FOLDER / "chat.md"
     chat.write_text("Student: q and k have mean mu. (a) What is E[q^T k]?\n\nTutor: d mu^2.\n\nStudent: mu^T mu!")
@@ -172,5 +172,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     main()

@@ -28,7 +28,7 @@ from qkv.testing import CallCase, poisoned_memory
 from qkv.testing.contract import Published, Subject
 from qkv.testing.contract.correctness import oracle_gradients
 from qkv.testing.contract.subject import cotangent_like
-from ranks import JobFailed, RankPool
+from tests.helpers.ranks import JobFailed, RankPool
 
 SPLITS = ("auto", "ring", "gather", "heads", "scan", "argmax")
 # The backends that may run a rank's part of a call.

@@ -1,4 +1,4 @@
-"""What a normal form is in numbers, told without the algebra that made it."""
+"""The value of a normal form in numbers, without the algebra that made it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from maths_chance import average
-from maths_trees import ELEMENTWISE, MAPS, RANDOM, evaluate, length
 from qkv.maths.algebra.monomials import Frozen, Head, Ix
 from qkv.maths.algebra.normal import Normal
+from tests.helpers.maths_chance import average
+from tests.helpers.maths_trees import ELEMENTWISE, MAPS, RANDOM, evaluate, length
 
 
 def evaluate_normal(form: Normal, values: dict[str, Any]) -> Any:

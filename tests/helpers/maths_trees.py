@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from maths_chance import covariance, expectation, slope
 from qkv.maths.tree import (
     Add,
     Call,
@@ -39,6 +38,7 @@ from qkv.maths.tree import (
     Transpose,
     Type,
 )
+from tests.helpers.maths_chance import covariance, expectation, slope
 
 SIZES = {"d": 3, "n": 2}
 AXES: tuple[Size, ...] = ("d", "n", 2)

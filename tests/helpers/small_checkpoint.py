@@ -1,4 +1,4 @@
-"""A checkpoint folder of a tiny Llama with a tokenizer of words: what `load` and `qkv generate` are tried on."""
+"""A checkpoint folder of a tiny Llama with a word tokenizer, for tests of `load` and `qkv generate`."""
 
 import os
 

@@ -16,7 +16,7 @@ from torch import Tensor
 def multi_head_step(
     x: Tensor, keys: Tensor, values: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(y, keys, values) of one new token: every head has keys and values of its own.
+    """(y, keys, values) of one new token: every head has separate keys and values.
 
     x (b, d), keys (b, h, n, k), values (b, h, n, v); w_q and w_k (h, d, k), w_v (h, d, v), w_o (h, v, d).
     """

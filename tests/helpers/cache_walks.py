@@ -1,6 +1,6 @@
-"""Walks over a KVCache and its forks, each beside a plain list, for a few tests and for campaigns/caches.py.
+"""Random walks over a KVCache and its forks, compared with plain lists; for test_cache.py and campaigns/caches.py.
 
-Every rule that did its work is counted: one that had nothing to do, or no room to do it, is not.
+A rule counts only if it did something.
 """
 
 from collections import Counter
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import qkv
-from decode_cases import MASKS, SIMILARITIES, Scene, make_bias, make_mask, make_similarity, tokens
-from decode_reference import PAGE, QUERIES, STORAGE, Plain, holds, page_bytes, untouched
 from qkv import errors
+from tests.helpers.decode_cases import MASKS, SIMILARITIES, Scene, make_bias, make_mask, make_similarity, tokens
+from tests.helpers.decode_reference import PAGE, QUERIES, STORAGE, Plain, holds, page_bytes, untouched
 
 # One token mostly; now and then enough to fill a page to its last slot, or beyond.
 COUNTS = st.sampled_from((1, 1, 1, 2, 3, 5, 0, 29, 61, 63, 64, 65, 70))
@@ -40,7 +40,7 @@ class Caches(RuleBasedStateMachine):
         cache = qkv.KVCache(
             batch, heads[1], widths[0], value_width=widths[1], window=window, capacity=capacity, dtype=storage
         )
-        self.pairs = [(cache, Plain.beside(cache))]
+        self.pairs = [(cache, Plain.like(cache))]
 
     def take(self, which):
         return self.pairs[which % len(self.pairs)]

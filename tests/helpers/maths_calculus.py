@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from maths_trees import AXES, MAPS, NAMED, RANDOM, VECTORS, Trees, whole
 from qkv.maths.tree import (
     Add,
     Call,
@@ -20,6 +19,7 @@ from qkv.maths.tree import (
     Sum,
     Transpose,
 )
+from tests.helpers.maths_trees import AXES, MAPS, NAMED, RANDOM, VECTORS, Trees, whole
 
 
 class Calculus(Trees):

@@ -129,7 +129,6 @@ def _load(file: str) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    sys.path.insert(0, str(Path(__file__).parent))
     spec.loader.exec_module(module)
     return module
 

@@ -150,7 +150,7 @@ class Plain:
             self.reset()
 
     @classmethod
-    def beside(cls, cache: Any) -> "Plain":
+    def like(cls, cache: Any) -> "Plain":
         return cls(cache.batch, cache.heads, cache.width, cache.value_width, cache.dtype, cache.window)
 
     @property
@@ -357,7 +357,7 @@ def resident() -> int:
 def in_a_process(script: str, timeout: float = 100, **environment: str) -> str:
     """Standard output of a Python program that can import this file; a failure comes with its last words."""
     settings = {name: value for name, value in os.environ.items() if not name.startswith("QKV_")}
-    paths = os.pathsep.join((str(Path(__file__).parent), *filter(None, sys.path)))
+    paths = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
         [sys.executable, "-W", "error", "-X", "faulthandler", "-c", textwrap.dedent(script)],
         env=settings | {"PYTHONPATH": paths} | environment,

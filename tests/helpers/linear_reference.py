@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import qkv
-from decode_reference import numbers
 from qkv import features
+from tests.helpers.decode_reference import numbers
 
 # (heads_q, heads_kv)
 HEADS = {"mha": (3, 3), "gqa": (6, 3), "mqa": (5, 1)}

@@ -22,7 +22,7 @@ ROUNDING = 1e-12
 
 
 def random_in(node: Node) -> dict[str, Symbol]:
-    """The random names on whose values a tree depends: those under an expectation of its own are not among them."""
+    """The random names on whose values a tree depends: those inside an expectation are not among them."""
     if isinstance(node, Symbol):
         return {node.name: node} if node.type.law is not None else {}
     if isinstance(node, Expect | Covariance):

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from parallel_cases import Ranks, ShardedAttention, lengths
 from qkv.testing import CallCase, Spec
 from qkv.testing.call_case import DTYPES
 from qkv.testing.contract import pairwise
 from qkv.testing.contract.grid import MASKS as CONTRACT_MASKS
+from tests.helpers.parallel_cases import Ranks, ShardedAttention, lengths
 
 SIMILARITIES: dict[str, Spec | None] = {
     "softmax": None,

@@ -1,0 +1,1 @@
+"""What several tests share: references, generators of cases, processes and servers."""
