@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import qkv
 
-from .harness import race, report
+from .harness import compare, report
 
 
 def run() -> None:
@@ -29,7 +29,7 @@ def run() -> None:
         return one_hot((q @ k.transpose(-1, -2)).argmax(-1), length).to(v.dtype) @ v
 
     assert torch.equal(hard(), one_hot_product())
-    result = race(
+    result = compare(
         {
             "qkv hard": hard,
             "sdpa (softmax)": lambda: sdpa(q, k, v),
@@ -39,7 +39,7 @@ def run() -> None:
         },
         seconds=12.0,
     )
-    # The roof is a contestant like the others: the same rounds, the same median.
+    # The roof is a entry like the others: the same rounds, the same median.
     rate = 2 * 2048**3 / result.median("2048-cubed product")
     flops = 2 * heads * length * length * width
     rows, data = [], []
@@ -54,11 +54,11 @@ def run() -> None:
                 f"{result.spread(name):.0%}",
             ]
         )
-        data.append({"contestant": name, "seconds": seconds, "of_multiply_rate": flops / seconds / rate})
+        data.append({"entry": name, "seconds": seconds, "of_multiply_rate": flops / seconds / rate})
     report(
         "argmax",
         f"argmax attention, 1x{heads}x{length}x{width} float32; multiply rate {rate / 1e9:.0f} GFLOP/s",
-        ["contestant", "ms", "to qkv", "of the rate", "spread"],
+        ["entry", "ms", "to qkv", "of the rate", "spread"],
         rows,
         data,
     )

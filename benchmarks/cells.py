@@ -1,4 +1,4 @@
-"""One shape in one storage: make the caches, check every answer, race all contestants cold and warm."""
+"""One shape in one storage: make the caches, check every answer, race all entries cold and warm."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 import qkv
 from qkv.cost.machine import last_level_cache
 
-from .harness import Race
-from .peers import DTYPES, Peer, Step, Turn
+from .harness import Timings
+from .peers import DTYPES, Peer, Step, TimedCall
 from .roofs import Roof, Roofs
-from .rotation import caches, race
+from .rotation import caches, compare
 
 Shape = tuple[int, int, int, int, int]  # batch, query heads, key/value heads, past, width
-Entry = tuple[str, Peer, str]  # a contestant's name, the peer, its storage
+Entry = tuple[str, Peer, str]  # a entry's name, the peer, its storage
 
 # How far an answer may be from float64's, as a part of max |v|: rounding is allowed for, another answer is not.
 ALLOWED = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 8e-3, "int8": 2e-2}
@@ -33,7 +33,7 @@ class Qkv(Peer):
     storages = ("float32", "float16", "bfloat16", "int8")
     owns = True
 
-    def prepare(self, step: Step, storage: str) -> Turn:
+    def prepare(self, step: Step, storage: str) -> TimedCall:
         batch, heads, _, width = step.key.shape
         cache = qkv.KVCache(batch, heads, width, dtype=torch.int8 if storage == "int8" else DTYPES[storage])
         cache.append(step.past_key, step.past_value)
@@ -50,7 +50,7 @@ class Qkv(Peer):
                 steps = 0
                 cache.crop(past)
 
-        return Turn(lambda: decode(query, key, value, cache), undo)
+        return TimedCall(lambda: decode(query, key, value, cache), undo)
 
 
 def stored(shape: Shape, storage: str) -> int:
@@ -71,8 +71,8 @@ class Cell:
 
     shape: Shape
     storage: str
-    cold: Race
-    warm: Race
+    cold: Timings
+    warm: Timings
     roof: Roof
     rotation: int
     refused: dict[str, str]
@@ -114,9 +114,9 @@ class Cell:
 
 
 def measure(shape: Shape, entries: list[Entry], roofs: Roofs, *, quick: bool) -> Cell:
-    """Race the entries; the first is "qkv"."""
+    """Timings the entries; the first is "qkv"."""
     sources: dict[str, list[Step]] = {}
-    contestants: dict[str, list[Turn]] = {}
+    entries: dict[str, list[TimedCall]] = {}
     refused, errors = {}, {}
     storage = entries[0][2]
     gc.collect()
@@ -133,17 +133,17 @@ def measure(shape: Shape, entries: list[Entry], roofs: Roofs, *, quick: bool) ->
             steps += [steps[0].copy() for _ in range(counts[kept] - len(steps))]
             turns = [peer.prepare(step, kept) for step in steps]
         errors[name] = check(name, peer, turns[0], steps[0], kept)
-        contestants[name] = turns
+        entries[name] = turns
     first = len(roofs.taken)
     roofs.measure()
-    cold = race(contestants, rounds=3 if quick else 7, seconds=0.0 if quick else 1.5)
+    cold = compare(entries, rounds=3 if quick else 7, seconds=0.0 if quick else 1.5)
     roofs.measure()
-    warm = race({name: turns[:1] for name, turns in contestants.items()}, rounds=3 if quick else 5, seconds=0.0)
+    warm = compare({name: turns[:1] for name, turns in entries.items()}, rounds=3 if quick else 5, seconds=0.0)
     rotation = counts[storage] * stored(shape, storage)
     return Cell(shape, storage, cold, warm, roofs.best_since(first), rotation, refused, errors)
 
 
-def check(name: str, peer: Peer, turn: Turn, step: Step, storage: str) -> float:
+def check(name: str, peer: Peer, turn: TimedCall, step: Step, storage: str) -> float:
     """The error against float64 as a part of max |v|. A wrong answer stops the run."""
     out = peer.answer(turn.run())
     if turn.undo is not None:

@@ -1,6 +1,6 @@
-"""The checker beside Math-Verify and SymPy's reader: eleven probes, a labelled set, and how long a verdict takes.
+"""The checker next to Math-Verify and SymPy's reader: eleven probes, a labelled set, and how long a verdict takes.
 
-The labelled pairs (`tests/maths/labelled/*.toml`) were written from the description of the checker, by somebody who
+The labelled pairs (`tests/maths/labelled/*.toml`) were written from the description of the checker, by an author who
 had not seen its code, and committed before it first ran on them. A peer says yes or no, so it is asked only whether
 the two are equal; a text that it refuses counts as no. qkv has to give the right one of five verdicts.
 

@@ -17,13 +17,15 @@ from typing import Any
 import torch
 
 import qkv
+from qkv.cli.tour import equal_between
+from qkv.cli.tour import scores_to_sums as kernel_scores_to_sums
 from qkv.cost.machine import free_memory
+from qkv.features import feature_maps
 
-from .crossing import crossing
 from .decode import bar, ms
-from .harness import Race, report
-from .peers import Turn
-from .rotation import race, visit
+from .harness import Timings, report
+from .peers import TimedCall
+from .rotation import compare, visit
 
 SIMILARITIES: dict[str, Any] = {
     "elu+1": qkv.FeatureMap(qkv.features.elu1),
@@ -41,7 +43,9 @@ LONGEST = 2.0  # seconds of a call, beyond which a backend runs once, and not at
 CHEAP = 0.02  # seconds of a call, up to which a backend runs in rounds however far behind it is
 BUDGET = 240.0  # seconds for all
 NEAR = 1.15
-WANTED = 0.95
+TARGET = 0.95
+CROSSING_ROUNDS = 9
+LONGEST_CROSSING = 16384
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Entry:
     setting: Setting
     length: int
     chosen: str
-    race: Race = field(default_factory=lambda: Race({}))
+    race: Timings = field(default_factory=lambda: Timings({}))
     times: dict[str, float] = field(default_factory=dict)  # medians, or the only run
     left_out: dict[str, str] = field(default_factory=dict)
 
@@ -102,7 +106,7 @@ def measure(setting: Setting, length: int, before: Entry | None, *, quick: bool)
     entry = Entry(setting, length, choice.backend)
     torch.manual_seed(length)
     given = [torch.randn(1, setting.heads, length, setting.width) for _ in range(3)]
-    turns: dict[str, Turn] = {}
+    turns: dict[str, TimedCall] = {}
     for candidate in choice.candidates:
         name = candidate.backend
         if name not in BACKENDS or candidate.cost is None:
@@ -110,14 +114,14 @@ def measure(setting: Setting, length: int, before: Entry | None, *, quick: bool)
         if reason := _against(name, candidate.cost.extra, before):
             entry.left_out[name] = reason
             continue
-        turns[name] = Turn(lambda name=name: qkv.attention(*given, **setting.options(), backend=name))
+        turns[name] = TimedCall(lambda name=name: qkv.attention(*given, **setting.options(), backend=name))
         entry.times[name] = visit(turns[name])
     # Who is dear and far behind at once needs no rounds.
     least = min(entry.times.values(), default=0.0)
     close = {name: [turns[name]] for name, once in entry.times.items() if once <= max(CHEAP, min(3 * least, LONGEST))}
     if close:
         slow = max(entry.times[name] for name in close) > 0.1
-        entry.race = race(close, seconds=0.0, rounds=3 if quick or slow else 7)
+        entry.race = compare(close, seconds=0.0, rounds=3 if quick or slow else 7)
         entry.times |= {name: entry.race.median(name) for name in close}
     return entry
 
@@ -135,6 +139,27 @@ def _against(name: str, extra: int, before: Entry | None) -> str | None:
     if 3 * extra > free_memory():
         return f"takes {extra / 2**30:.0f} GiB and what torch makes on the way"
     return None
+
+
+def crossing(
+    similarity: Any, width: int, heads: int, causal: bool, counted: int, longest: int = LONGEST_CROSSING
+) -> str:
+    """The length at which the kernel's two algorithms take equally long, interpolated on two log scales."""
+    before: tuple[int, float] | None = None
+    for length in (max(2, round(counted * 2.0**power)) for power in range(-3, 4)):
+        if length > longest:
+            return f"> {before[0]}" if before else f"? (> {longest})"
+        now = length, scores_to_sums(similarity, width, heads, causal, length)
+        if now[1] >= 1:
+            return f"<= {length}" if before is None else f"{equal_between(before, now):.0f}"
+        before = now
+    return f"> {before[0]}" if before else "?"
+
+
+def scores_to_sums(similarity: Any, width: int, heads: int, causal: bool, length: int) -> float:
+    rule = feature_maps(similarity, width).rule
+    assert rule is not None
+    return kernel_scores_to_sums(rule, heads, length, causal=causal, rounds=CROSSING_ROUNDS)
 
 
 def show(title: str, columns: list[str], rows: list[list[str]], entries: list[Entry], more: list[dict]) -> None:
@@ -217,7 +242,7 @@ def run() -> None:
         more,
     )
     near = sum(entry.behind <= NEAR for entry in entries) / len(entries)
-    bars = [bar(f"auto within {NEAR - 1:.0%} of the fastest, of {len(entries)} calls", near, ".3f", least=WANTED)]
+    bars = [bar(f"auto within {NEAR - 1:.0%} of the fastest, of {len(entries)} calls", near, ".3f", least=TARGET)]
     title = "the choice of backend" + (" (quick: too short to count)" if quick else "")
     show(title, ["", "is", "bar", ""], bars, entries, [*more, {"bars": bars}])
     print(f"{time.perf_counter() - started:.0f} s")

@@ -20,10 +20,10 @@ import torch
 from qkv.cost.machine import last_level_cache
 
 from .cells import Cell, Qkv, Shape, measure, stored
-from .harness import Race, report
-from .peers import Peer, Step, Turn, everyone
+from .harness import Timings, report
+from .peers import Peer, Step, TimedCall, all_peers
 from .roofs import MEBI, Roofs, describe
-from .rotation import caches, race
+from .rotation import caches, compare
 
 TABLE: list[Shape] = [
     (1, 32, 32, 4096, 128),
@@ -77,11 +77,11 @@ def mean(ratios: list[float]) -> float:
     return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
 
 
-def best(result: Race) -> str:
+def best(result: Timings) -> str:
     return result.best_of([name for name in result.times if name != "qkv"])
 
 
-def best_half(result: Race) -> str:
+def best_half(result: Timings) -> str:
     return result.best_of([name for name in HALVES if name in result.times])
 
 
@@ -101,7 +101,7 @@ class Figure:
     def times(self, kind: str, storage: str, names: list[str], title: str) -> None:
         rows = []
         for cell in self.of(storage):
-            result: Race = getattr(cell, kind)
+            result: Timings = getattr(cell, kind)
             rows.append([label(cell.shape), *(ms(result.median(n)) if n in result.times else "-" for n in names)])
         self.show(title, ["ms", *names], rows)
 
@@ -146,30 +146,30 @@ class Figure:
         self.show("int8 to bfloat16, to its roof, error / max|v|; to q8_0; float16 to the best", columns, rows)
 
 
-def tiny_call(rounds: int) -> Race:
+def tiny_call(rounds: int) -> Timings:
     """A call at past 1, on one cache: what is left is the call itself."""
     step = Step.draw((1, 32, 8, 1, 128), "float32")
-    sdpa = next(peer for peer in everyone() if peer.name == "sdpa")
-    return race({peer.name: [peer.prepare(step, "float32")] for peer in (Qkv(), sdpa)}, rounds=rounds)
+    sdpa = next(peer for peer in all_peers() if peer.name == "sdpa")
+    return compare({peer.name: [peer.prepare(step, "float32")] for peer in (Qkv(), sdpa)}, rounds=rounds)
 
 
-def between_products(rounds: int) -> Race:
+def between_products(rounds: int) -> Timings:
     """The step alone, and between products of torch's, as in a model; only the step is timed."""
     shape, storage = TABLE[1], "bfloat16"
     step = Step.draw(shape, storage)
     alone = [Qkv().prepare(step, storage) for _ in range(caches(stored(shape, storage)))]
     rows, weights = torch.randn(8, 2048), torch.randn(2048, 2048)
 
-    def among(turn: Turn) -> Turn:
+    def among(turn: TimedCall) -> TimedCall:
         def undo() -> None:
             if turn.undo is not None:
                 turn.undo()
             torch.matmul(rows, weights)  # what follows this step,
             torch.matmul(rows, weights)  # and what comes before the next
 
-        return Turn(turn.run, undo)
+        return TimedCall(turn.run, undo)
 
-    return race({"alone": alone, "between": [among(turn) for turn in alone]}, rounds=rounds)
+    return compare({"alone": alone, "between": [among(turn) for turn in alone]}, rounds=rounds)
 
 
 def bar(name: str, value: float, shown: str, *, least: float | None = None, most: float | None = None) -> list[str]:
@@ -179,7 +179,7 @@ def bar(name: str, value: float, shown: str, *, least: float | None = None, most
     return [name, f"{value:{shown}}", wanted, "met" if met else "NOT MET"]
 
 
-def bars(figure: Figure, call: Race, between: Race) -> list[list[str]]:
+def bars(figure: Figure, call: Timings, between: Timings) -> list[list[str]]:
     wide, narrow = figure.of("float32", "bfloat16"), figure.of("int8")
     to_best = {
         storage: [cell.cold.ratio(best(cell.cold), "qkv") for cell in figure.of(storage)]
@@ -231,7 +231,7 @@ def refusals(cells: list[Cell]) -> None:
 def run() -> None:
     quick = "--quick" in sys.argv
     shapes, started = QUICK if quick else SHAPES, time.perf_counter()
-    peers: list[Peer] = [Qkv(), *everyone()]
+    peers: list[Peer] = [Qkv(), *all_peers()]
     by_name = {peer.name: peer for peer in peers}
     introduce(peers)
     if os.getloadavg()[0] > 0.7:

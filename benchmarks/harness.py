@@ -1,4 +1,4 @@
-"""Contestants run in turns in one process; ratios are taken round by round, so that a slow moment hits all."""
+"""Calls run in turns in one process; ratios are taken round by round, so that a slow moment hits all."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ RESULTS = Path("build/bench")
 
 
 @dataclass(frozen=True)
-class Race:
-    """Seconds per call: one number per contestant and round."""
+class Timings:
+    """Seconds per call: one number per entry and round."""
 
     times: dict[str, list[float]]
 
@@ -40,22 +40,22 @@ class Race:
         return min(names, key=self.median)
 
 
-def race(contestants: dict[str, Callable[[], object]], *, seconds: float = 2.0, rounds: int = 9) -> Race:
-    """Warm up, then run every contestant once a round, at least `rounds` rounds and at least `seconds` long."""
-    repeats = {name: _repeats(run) for name, run in contestants.items()}
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    names = list(contestants)
+def compare(entries: dict[str, Callable[[], object]], *, seconds: float = 2.0, rounds: int = 9) -> Timings:
+    """Warm up, then run every entry once a round, at least `rounds` rounds and at least `seconds` long."""
+    repeats = {name: _repeats(run) for name, run in entries.items()}
+    times: dict[str, list[float]] = {name: [] for name in entries}
+    names = list(entries)
     started, done = time.perf_counter(), 0
     while done < rounds or time.perf_counter() - started < seconds:
         # Another one begins each round: nobody always runs in the wake of the same neighbour.
         for name in names[done % len(names) :] + names[: done % len(names)]:
-            run, count = contestants[name], repeats[name]
+            run, count = entries[name], repeats[name]
             before = time.perf_counter()
             for _ in range(count):
                 run()
             times[name].append((time.perf_counter() - before) / count)
         done += 1
-    return Race(times)
+    return Timings(times)
 
 
 def _repeats(run: Callable[[], object]) -> int:

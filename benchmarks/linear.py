@@ -23,10 +23,10 @@ from qkv.cost.machine import free_memory
 
 from . import resident, tokens
 from .decode import bar
-from .harness import Race, report
+from .harness import Timings, report
 from .peers.linear import BLOCKS, CHUNKS, ELU1, Shape, Whole, for_elu1, for_quadratic
 from .roofs import Roof, Roofs, describe
-from .rotation import race
+from .rotation import compare
 
 LONGEST = 20.0  # seconds of a call, beyond which a peer is left out
 SLOW = 1.0  # seconds of a call, from which on a peer runs in the long race only
@@ -75,7 +75,7 @@ class Case:
         self.similarity = peers[0].similarity
         self.refused: dict[str, str] = {}
         self.errors: dict[str, float] = {}
-        self.often, self.every, self.roof = Race({}), Race({}), Roof(math.nan, math.nan)
+        self.often, self.every, self.roof = Timings({}), Timings({}), Roof(math.nan, math.nan)
 
     def run(self, roofs: Roofs, *, quick: bool) -> None:
         given = draw(self.shape)
@@ -97,24 +97,26 @@ class Case:
                 if took > LONGEST:
                     self.refused[peer.name] = f"a call takes {took:.0f} s, more than {LONGEST:.0f}"
                 else:
-                    calls[peer.name] = [peer.turn(part)]
+                    calls[peer.name] = [peer.timed_call(part)]
         first = len(roofs.taken)
         roofs.measure()
-        every = race(calls, seconds=0.0, rounds=3)
+        every = compare(calls, seconds=0.0, rounds=3)
         roofs.measure()
         fast = {name: call for name, call in calls.items() if name == "qkv" or every.median(name) < SLOW}
-        often = race(fast, seconds=0.5 if quick else 4.0, rounds=3 if quick else 9)
+        often = compare(fast, seconds=0.5 if quick else 4.0, rounds=3 if quick else 9)
         roofs.measure()
         self.roof = roofs.best_since(first)
         self.often, self.every = self._scaled(often), self._scaled(every)
 
-    def _scaled(self, found: Race) -> Race:
+    def _scaled(self, found: Timings) -> Timings:
         """As if all had been given all heads."""
         heads = self.shape[1]
-        return Race({name: [t * heads / self.heads.get(name, heads) for t in ts] for name, ts in found.times.items()})
+        return Timings(
+            {name: [t * heads / self.heads.get(name, heads) for t in ts] for name, ts in found.times.items()}
+        )
 
-    def of(self, name: str) -> Race:
-        """The race with the more rounds that this contestant took part in."""
+    def of(self, name: str) -> Timings:
+        """The race with the more rounds that this entry took part in."""
         return self.often if name in self.often.times else self.every
 
     def faster(self, name: str) -> float:

@@ -31,7 +31,7 @@ from transformers import AttentionInterface, DynamicCache, StaticCache
 import qkv
 
 from . import weights
-from .harness import Race, report
+from .harness import Timings, report
 from .rotation import QUIET
 
 PAST, ROOM = 4096, 96
@@ -109,16 +109,18 @@ def mask_of(batch: int, padding: int, total: int) -> torch.Tensor:
     return mask
 
 
-def step(model: Any, contestant: Contestant, batch: int, padding: int) -> torch.Tensor:
+def step(model: Any, entry: Contestant, batch: int, padding: int) -> torch.Tensor:
     """One more token, as `generate` asks for it."""
-    total = int(contestant.cache.get_seq_length()) + 1
+    total = int(entry.cache.get_seq_length()) + 1
     mask = mask_of(batch, padding, total).long()
     positions = mask.sum(1, keepdim=True) - 1
     tokens = torch.full((batch, 1), 7)
-    return model(tokens, attention_mask=mask, position_ids=positions, past_key_values=contestant.cache).logits
+    return model(tokens, attention_mask=mask, position_ids=positions, past_key_values=entry.cache).logits
 
 
-def decoding(model: Any, names: list[str], batch: int, padding: int) -> tuple[Race, dict[str, int], dict[str, float]]:
+def decoding(
+    model: Any, names: list[str], batch: int, padding: int
+) -> tuple[Timings, dict[str, int], dict[str, float]]:
     """Seconds a step, bytes of the caches, and seconds of a step in cache and attention alone."""
     field = {name: filled(model, name, batch, padding) for name in names}
     times: dict[str, list[float]] = {name: [] for name in names}
@@ -134,9 +136,9 @@ def decoding(model: Any, names: list[str], batch: int, padding: int) -> tuple[Ra
                 samples.append(time.perf_counter() - before)
             times[name].append(statistics.median(samples[1:]))
     agree(answers)
-    held = {name: bytes_of(contestant.cache) for name, contestant in field.items()}
+    held = {name: bytes_of(entry.cache) for name, entry in field.items()}
     shares = {name: share(model, field[name], batch, padding) for name in names if not name.startswith("eager")}
-    return Race(times), held, shares
+    return Timings(times), held, shares
 
 
 def agree(answers: dict[str, torch.Tensor]) -> None:
@@ -144,13 +146,13 @@ def agree(answers: dict[str, torch.Tensor]) -> None:
     exact = [answer for name, answer in answers.items() if name not in ("qkv bf16", "qkv int8")]
     for answer in exact[1:]:
         worst = float((answer - exact[0]).abs().max() / exact[0].abs().max())
-        assert worst < 1e-3, f"contestants disagree by {worst}"
+        assert worst < 1e-3, f"entries disagree by {worst}"
 
 
-def share(model: Any, contestant: Contestant, batch: int, padding: int) -> float:
+def share(model: Any, entry: Contestant, batch: int, padding: int) -> float:
     """Seconds of a step inside the cache's update and the attention function."""
     spent, registry = [0.0], AttentionInterface._global_mapping
-    function, update = registry[contestant.implementation], contestant.cache.update
+    function, update = registry[entry.implementation], entry.cache.update
 
     def clocked(run: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -161,17 +163,17 @@ def share(model: Any, contestant: Contestant, batch: int, padding: int) -> float
 
         return timed
 
-    model.set_attn_implementation(contestant.implementation)
-    registry[contestant.implementation], contestant.cache.update = clocked(function), clocked(update)
+    model.set_attn_implementation(entry.implementation)
+    registry[entry.implementation], entry.cache.update = clocked(function), clocked(update)
     samples = []
     try:
         for _ in range(ROUNDS):
             spent[0] = 0.0
-            step(model, contestant, batch, padding)
+            step(model, entry, batch, padding)
             samples.append(spent[0])
     finally:
-        registry[contestant.implementation] = function
-        del contestant.cache.update
+        registry[entry.implementation] = function
+        del entry.cache.update
     return statistics.median(samples[1:])
 
 
@@ -233,7 +235,7 @@ def prefill_table(quick: bool) -> None:
                         before = time.perf_counter()
                         model(tokens, past_key_values=cache)
                         times[name].append(time.perf_counter() - before)
-            race = Race({name: samples[2:] for name, samples in times.items()})
+            race = Timings({name: samples[2:] for name, samples in times.items()})
             ratios = {name: race.ratio(name, "sdpa") for name in ("qkv", "qkv, dyn")}
             ms = {name: 1e3 * race.median(name) for name in times}
             data.append({"model": title, "tokens": length, "ms": ms, "ratio": ratios})

@@ -15,7 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import qkv
 
-from .harness import race, report
+from .harness import compare, report
 
 IMPORT = "import time; t = time.perf_counter(); import qkv; print(time.perf_counter() - t)"
 FIRST = (
@@ -35,7 +35,7 @@ def run() -> None:
     }
     rows, data = [], []
     for name, (ours, theirs) in calls.items():
-        result = race({"qkv": ours, "sdpa": theirs}, rounds=201)
+        result = compare({"qkv": ours, "sdpa": theirs}, rounds=201)
         ours_us, theirs_us = result.median("qkv") * 1e6, result.median("sdpa") * 1e6
         rows.append(
             [

@@ -12,10 +12,10 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import qkv
 
-from .harness import race, report
+from .harness import compare, report
 
 SHAPES = [(8, 8, 1024, 64), (8, 8, 4096, 64), (8, 8, 2048, 128), (32, 8, 1024, 64)]
-Contestants = dict[str, Callable[[], object]]
+Calls = dict[str, Callable[[], object]]
 
 
 def inputs(heads: int, kv_heads: int, length: int, width: int, grad: bool = False) -> list[torch.Tensor]:
@@ -24,7 +24,7 @@ def inputs(heads: int, kv_heads: int, length: int, width: int, grad: bool = Fals
     return [torch.randn(1, h, length, width, requires_grad=grad) for h in sizes]
 
 
-def full(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Contestants:
+def full(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Calls:
     gqa = q.shape[1] != k.shape[1]
     return {
         "qkv": lambda: qkv.attention(q, k, v),
@@ -32,7 +32,7 @@ def full(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Contestants:
     }
 
 
-def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Contestants:
+def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Calls:
     gqa = q.shape[1] != k.shape[1]
     return {
         "qkv": lambda: qkv.attention(q, k, v, mask=qkv.Causal()),
@@ -40,7 +40,7 @@ def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Contestants:
     }
 
 
-def causal_padding(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Contestants:
+def causal_padding(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Calls:
     length = q.shape[2]
     real = 3 * length // 4
     mask = qkv.Causal() & qkv.Padding(lengths=[real])
@@ -55,19 +55,19 @@ def causal_padding(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Contest
     }
 
 
-def dropout(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Contestants:
+def dropout(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Calls:
     return {
         "qkv": lambda: qkv.attention(q, k, v, dropout=0.1),
         "sdpa dropout": lambda: sdpa(q, k, v, dropout_p=0.1),
     }
 
 
-def three_dimensions(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Contestants:
+def three_dimensions(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Calls:
     q, k, v = q[0], k[0], v[0]
     return {"qkv": lambda: qkv.attention(q, k, v), "sdpa 3-D": lambda: sdpa(q, k, v)}
 
 
-def learned_bias(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Contestants:
+def learned_bias(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Calls:
     bias = torch.randn(1, q.shape[1], q.shape[2], k.shape[2], requires_grad=True)
     q, k, v = (t.detach().requires_grad_() for t in (q, k, v))
 
@@ -80,7 +80,7 @@ def learned_bias(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Contestan
     }
 
 
-def training(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Contestants:
+def training(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Calls:
     q, k, v = (t.detach().requires_grad_() for t in (q, k, v))
 
     def step(out: torch.Tensor) -> None:
@@ -107,7 +107,7 @@ def run() -> None:
     ]
     rows, data = [], []
     for shape, name, make in cases:
-        result = race(make(*inputs(*shape)), seconds=3.0)
+        result = compare(make(*inputs(*shape)), seconds=3.0)
         best = result.best_of([peer for peer in result.times if peer != "qkv"])
         ratio = result.ratio("qkv", best)
         heads, kv_heads, length, width = shape

@@ -14,10 +14,10 @@ import time
 
 from qkv.cost.machine import free_memory, last_level_cache
 
-from .harness import Race
-from .peers import Turn
+from .harness import Timings
+from .peers import TimedCall
 
-# OpenMP's threads spin for about 7 ms after their work; a contestant with threads of its own must not share its
+# OpenMP's threads spin for about 7 ms after their work; a entry with threads of its own must not share its
 # cores with them.
 QUIET = 0.012
 SAMPLE = 6e-3  # a turn visits caches for about so long
@@ -33,15 +33,15 @@ def caches(size: int) -> int:
     return max(2, min(wanted if wanted <= MOST else FEW, room))
 
 
-def race(contestants: dict[str, list[Turn]], *, seconds: float = 2.0, rounds: int = 7) -> Race:
+def compare(entries: dict[str, list[TimedCall]], *, seconds: float = 2.0, rounds: int = 7) -> Timings:
     """All in turns, one after the other in each round, at least `rounds` rounds and `seconds` long.
 
-    A contestant's turn: silence, one visit that is not timed, then visits that are; their median is the sample.
+    A entry's turn: silence, one visit that is not timed, then visits that are; their median is the sample.
     One counter leads all of them from memory to cache, for they may share the same ones.
     """
-    visits = {name: _visits(turns) for name, turns in contestants.items()}
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    names, step, done = list(contestants), 0, 0
+    visits = {name: _visits(turns) for name, turns in entries.items()}
+    times: dict[str, list[float]] = {name: [] for name in entries}
+    names, step, done = list(entries), 0, 0
     gc.collect()
     gc.disable()
     try:
@@ -49,7 +49,7 @@ def race(contestants: dict[str, list[Turn]], *, seconds: float = 2.0, rounds: in
         while done < rounds or time.perf_counter() - started < seconds:
             for name in names[done % len(names) :] + names[: done % len(names)]:
                 time.sleep(QUIET)
-                turns, samples = contestants[name], []
+                turns, samples = entries[name], []
                 for _ in range(visits[name] + 1):
                     samples.append(visit(turns[step % len(turns)]))
                     step += 1
@@ -57,10 +57,10 @@ def race(contestants: dict[str, list[Turn]], *, seconds: float = 2.0, rounds: in
             done += 1
     finally:
         gc.enable()
-    return Race(times)
+    return Timings(times)
 
 
-def visit(turn: Turn) -> float:
+def visit(turn: TimedCall) -> float:
     """Seconds of one step; bringing the cache back is not counted."""
     before = time.perf_counter()
     out = turn.run()
@@ -71,7 +71,7 @@ def visit(turn: Turn) -> float:
     return after - before
 
 
-def _visits(turns: list[Turn]) -> int:
+def _visits(turns: list[TimedCall]) -> int:
     visit(turns[0])
     once = max(visit(turns[-1]), 1e-7)
     return max(1, min(300, round(SAMPLE / once)))

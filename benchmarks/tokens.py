@@ -14,10 +14,10 @@ import torch
 import qkv
 
 from .growth import round_up
-from .harness import Race
-from .peers import Turn
+from .harness import Timings
+from .peers import TimedCall
 from .peers.linear import CHUNKS, ELU1, QUADRATIC, for_elu1
-from .rotation import race
+from .rotation import compare
 
 PLOT = Path(__file__).parent / "plots" / "linear-tokens.svg"
 HEADS, WIDTH = 2, 64
@@ -30,19 +30,19 @@ STATE = "LinearState"
 COLOURS = {"qkv": "#1f6fb4", CHUNKS: "#c8541b"}
 
 
-def lengths(quick: bool) -> tuple[Race, list[int]]:
-    """qkv and torch's chunks at every length, all in the same rounds; a contestant's name is `who N`."""
+def lengths(quick: bool) -> tuple[Timings, list[int]]:
+    """qkv and torch's chunks at every length, all in the same rounds; a entry's name is `who N`."""
     peers = [peer for peer in for_elu1() if peer.name in COLOURS]
     taken = SHORT if quick else LENGTHS
-    contestants: dict[str, list[Turn]] = {}
+    entries: dict[str, list[TimedCall]] = {}
     for length in taken:
         torch.manual_seed(length)
         given = [torch.randn(1, HEADS, length, WIDTH) for _ in range(3)]
-        contestants |= {f"{peer.name} {length}": [peer.turn(given)] for peer in peers}
-    return race(contestants, seconds=1.0 if quick else 15.0, rounds=3 if quick else 7), taken
+        entries |= {f"{peer.name} {length}": [peer.timed_call(given)] for peer in peers}
+    return compare(entries, seconds=1.0 if quick else 15.0, rounds=3 if quick else 7), taken
 
 
-def per_token(result: Race, name: str, taken: list[int]) -> list[float]:
+def per_token(result: Timings, name: str, taken: list[int]) -> list[float]:
     """Nanoseconds a token, both heads, at each length."""
     return [result.median(f"{name} {length}") / length * 1e9 for length in taken]
 
@@ -97,18 +97,18 @@ def plot(title: str, taken: list[int], series: dict[str, list[float]]) -> str:
 SIMILARITIES = {"elu+1": ELU1, "(q·k+1)²": QUADRATIC}
 
 
-def steps(quick: bool) -> tuple[Race, tuple[int, int]] | None:
+def steps(quick: bool) -> tuple[Timings, tuple[int, int]] | None:
     """A decoding step at a short and at a long past, 1x8x64, each similarity; None where there is no LinearState."""
     if not hasattr(qkv, STATE):
         return None
     pasts = NEAR if quick else PASTS
-    contestants = {
+    entries = {
         f"{name} {past}": [_step(similarity, past)] for name, similarity in SIMILARITIES.items() for past in pasts
     }
-    return race(contestants, seconds=0.5 if quick else 3.0, rounds=5 if quick else 31), pasts
+    return compare(entries, seconds=0.5 if quick else 3.0, rounds=5 if quick else 31), pasts
 
 
-def _step(similarity: Any, past: int, heads: int = 8) -> Turn:
+def _step(similarity: Any, past: int, heads: int = 8) -> TimedCall:
     """qkv.decode on a state of `past` tokens; it appends, so that the past grows by one from step to step."""
     state = getattr(qkv, STATE)(similarity, 1, heads, WIDTH)
     source = torch.Generator().manual_seed(past)
@@ -120,4 +120,4 @@ def _step(similarity: Any, past: int, heads: int = 8) -> Turn:
         length = min(PIECE, past - start)
         state.append(normal(length), normal(length))
     query, key, value = normal(1), normal(1), normal(1)
-    return Turn(lambda: qkv.decode(query, key, value, state))
+    return TimedCall(lambda: qkv.decode(query, key, value, state))

@@ -1,7 +1,7 @@
-"""`python -m campaigns [name ...] [--minutes M] [--jobs N]`: go on with every campaign, or with those that are named.
+"""`python -m campaigns [name ...] [--minutes M] [--jobs N]`: continue all campaigns, or the named ones.
 
-With --seed and --count it is one batch of one campaign, in this process: how the runner starts batches, and how a
-finding is looked at again.
+With --seed and --count it runs one batch of one campaign, in this process: the runner starts batches in this way, and
+a finding can be run again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAMES = (
     "native",
     "sanitizers",
     "bits",
-    "storms",
+    "process_faults",
     "long_decoding",
 )
 
@@ -40,33 +40,35 @@ def named(name: str) -> Campaign:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m campaigns", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"one of {', '.join(NAMES)}; all when none is given")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="no new batch after so long")
-    parser.add_argument("--jobs", type=int, default=2, help="batches at once")
-    parser.add_argument("--keep", action="store_true", help="run nothing; keep what is not over in git's sight")
-    parser.add_argument("--seed", type=int, help="run one batch, here")
-    parser.add_argument("--count", type=int, help="how much of it; the campaign's own size of a batch when not given")
-    asked = parser.parse_args()
-    unknown = [name for name in asked.names if name not in NAMES]
+    parser.add_argument("names", nargs="*", metavar="name", help=f"some of {', '.join(NAMES)}; all by default")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no batch after this time")
+    parser.add_argument("--jobs", type=int, default=2, help="number of batches at once")
+    parser.add_argument(
+        "--keep", action="store_true", help="run nothing; write unfinished ledgers to campaigns/ledgers for git"
+    )
+    parser.add_argument("--seed", type=int, help="run one batch in this process")
+    parser.add_argument("--count", type=int, help="size of the batch; the campaign's batch size by default")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in NAMES]
     if unknown:
         parser.error(f"no campaign {', '.join(unknown)}; there are {', '.join(NAMES)}")
-    if asked.seed is not None:
-        if len(asked.names) != 1:
+    if options.seed is not None:
+        if len(options.names) != 1:
             parser.error("--seed goes with one name")
-        campaign = named(asked.names[0])
-        # A shell that put the campaign behind itself has it ignore this, and all that it starts: storms send it.
+        campaign = named(options.names[0])
+        # A background job of a shell ignores SIGINT, and so do its children; process_faults sends it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        batch = campaign.run(asked.seed, campaign.batch if asked.count is None else asked.count)
+        batch = campaign.run(options.seed, campaign.batch if options.count is None else options.count)
         print(MARK + json.dumps(asdict(batch)))
         return
-    if asked.keep:
-        for name in asked.names or NAMES:
+    if options.keep:
+        for name in options.names or NAMES:
             Ledger.of(name).keep(named(name).goal)
         return
-    # Asked to end, it ends its batches first.
+    # SIGTERM ends the batches first.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    until = time.monotonic() + 60 * asked.minutes
-    ledgers = [run_campaign(name, named(name), asked.jobs, until) for name in asked.names or NAMES]
+    until = time.monotonic() + 60 * options.minutes
+    ledgers = [run_campaign(name, named(name), options.jobs, until) for name in options.names or NAMES]
     for ledger in ledgers:
         goal = named(ledger.name).goal
         print(

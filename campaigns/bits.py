@@ -31,14 +31,14 @@ REPEATS = 250
 THREADS = (1, 2, 4)
 NAMES = ("query", "key", "value")
 SUBJECT = Subject.of_qkv()
-# (len_q, len_k): less than a tile, several of them, and few queries with a long past.
+# (len_q, len_k): less than a tile, several tiles, and few queries with a long past.
 LENGTHS = ((7, 11), (67, 71), (130, 257), (3, 700))
 STORED = ("float32", "float16", "bfloat16", "int8")
-ON_MEMORY = {"softmax": None, "softcap and sink": qkv.Softmax(softcap=2.5, sink=0.5), "argmax": qkv.Argmax()}
+CACHE_SIMILARITIES = {"softmax": None, "softcap and sink": qkv.Softmax(softcap=2.5, sink=0.5), "argmax": qkv.Argmax()}
 
 
 class Cell(NamedTuple):
-    """where: a backend, or a cache and how it stores."""
+    """where: a backend, or a cache and its storage."""
 
     where: str
     similarity: str
@@ -47,7 +47,7 @@ class Cell(NamedTuple):
 
 @cache
 def cells() -> tuple[Cell, ...]:
-    """Every backend with every similarity and dtype that it takes, and every cache."""
+    """Every backend with every similarity and dtype that it accepts, and every cache."""
     found = []
     for backend in BACKENDS:
         for name in SIMILARITIES:
@@ -55,7 +55,7 @@ def cells() -> tuple[Cell, ...]:
                 if _accepted(backend, CallCase(similarity=SIMILARITIES[name], dtype=dtype)):
                     found.append(Cell(backend, name, dtype))
     for stored in STORED:
-        found += [Cell(f"KVCache {stored}", name, dtype) for name in ON_MEMORY for dtype in DTYPES]
+        found += [Cell(f"KVCache {stored}", name, dtype) for name in CACHE_SIMILARITIES for dtype in DTYPES]
     maps = ("polynomial", "elu1", "positive_random")
     return (*found, *(Cell("LinearState", name, dtype) for name in maps for dtype in DTYPES))
 
@@ -69,7 +69,7 @@ def _accepted(backend: str, call: CallCase) -> bool:
 
 
 def same_bits(found: Tensor, wanted: Tensor, what: str) -> None:
-    """Every bit, those of NaN and of −0 included."""
+    """Compare every bit, also of NaN and −0."""
     as_whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[wanted.element_size()]
     one, other = (tensor.detach().contiguous().view(as_whole) for tensor in (found, wanted))
     if not torch.equal(one, other):
@@ -81,15 +81,15 @@ def same_bits(found: Tensor, wanted: Tensor, what: str) -> None:
 
 
 def run(seed: int, count: int) -> Batch:
-    """About `count` repeats: the cells that are next in the round, a new call in each."""
+    """About `count` repeats: the next cells, with a new call in each."""
     before, tally = torch.get_num_threads(), Counter()
     every = cells()
     many = max(1, round(count / (REPEATS * len(THREADS))))
     try:
         for at in range(seed * many, (seed + 1) * many):
             cell = every[at % len(every)]
-            # Another call each time that the round comes to this cell.
-            tally.update(_repeated(cell, random.Random(f"{cell} {at // len(every)}"), REPEATS))
+            # Another call in each round over all cells.
+            tally.update(repeat_cell(cell, random.Random(f"{cell} {at // len(every)}"), REPEATS))
             tally["cells"] += 1
     finally:
         torch.set_num_threads(before)
@@ -97,16 +97,16 @@ def run(seed: int, count: int) -> Batch:
     return Batch(compared, {**dict(sorted(tally.items())), "first cell": (seed * many) % len(every)})
 
 
-def _repeated(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
+def repeat_cell(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
     if cell.where.startswith("KVCache"):
-        return _on_memory(cell, draw, repeats)
+        return _repeat_with_cache(cell, draw, repeats)
     if cell.where == "LinearState":
-        return _on_state(cell, draw, repeats)
-    return _of_form(cell, draw, repeats)
+        return _repeat_with_state(cell, draw, repeats)
+    return _repeat_call(cell, draw, repeats)
 
 
 def _drawn_call(cell: Cell, draw: random.Random) -> CallCase:
-    """A call that the backend takes: a mask that it refuses is drawn again, at last without one."""
+    """A call that the backend accepts: a refused mask is drawn again, at last without a mask."""
     for last in (False,) * 8 + (True,):
         batch, heads_q, heads_kv, dims = HEADS[draw.choice(("mha", "gqa", "mqa", "gqa", "batch", "sequence"))]
         # Functions of pairs and cubes of vectors take a hundred times as long as products.
@@ -131,40 +131,40 @@ def _drawn_call(cell: Cell, draw: random.Random) -> CallCase:
         )
         if _accepted(cell.where, call):
             return call
-    raise AssertionError(f"{cell}: took a plain call before, and refuses one now")
+    raise AssertionError(f"{cell}: accepted a plain call before, and refuses one now")
 
 
-def _of_form(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
+def _repeat_call(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
     call, keeps, tally = _drawn_call(cell, draw), BACKENDS[cell.where].same_bits_across, Counter()
     plain: dict[str, Any] = {**call.kwargs, **{name: call.kwargs[name].contiguous() for name in NAMES}}
-    asked = {"backend": cell.where, "return_lse": call.kind == "softmax"}
+    options = {"backend": cell.where, "return_lse": call.kind == "softmax"}
     wanted: tuple[Tensor, ...] = ()
-    slopes: dict[str, Tensor] = {}
-    with_slopes = cell.where in ("reference", "sdpa", "blockwise", "linear") and call.kind != "argmax"
+    gradients_wanted: dict[str, Tensor] = {}
+    with_gradients = cell.where in ("reference", "sdpa", "blockwise", "linear") and call.kind != "argmax"
     for threads in THREADS:
         torch.set_num_threads(threads)
         if not wanted or "threads" not in keeps:
-            wanted = _parts(qkv.attention(**plain, **asked))
-            slopes = gradients(SUBJECT, BackendCase(cell.where, call)) if with_slopes else {}
+            wanted = _parts(qkv.attention(**plain, **options))
+            gradients_wanted = gradients(SUBJECT, BackendCase(cell.where, call)) if with_gradients else {}
         names = list(LAYOUTS)
         for repeat in range(repeats):
             layout, what = names[repeat % len(names)], f"{cell}, {call!r}, {threads} threads, repeat {repeat}"
-            room = torch.empty(draw.randrange(1, 4096))  # so that what is allocated lies elsewhere
+            filler = torch.empty(draw.randrange(1, 4096))  # moves the next allocations to other addresses
             given = {**plain, **{name: LAYOUTS[layout](plain[name]) for name in NAMES}}
-            beside = "batch" in keeps and call.dims > 2 and call.batch > 1 and repeat % 3 == 0
-            if beside:
-                given |= {name: _among_others(given[name], repeat) for name in NAMES}
-            found = _parts(qkv.attention(**given, **asked))
+            other_rows = "batch" in keeps and call.dims > 2 and call.batch > 1 and repeat % 3 == 0
+            if other_rows:
+                given |= {name: _change_other_rows(given[name], repeat) for name in NAMES}
+            found = _parts(qkv.attention(**given, **options))
             for part, right in zip(found, wanted, strict=True):
-                same = (part[:1], right[:1]) if beside else (part, right)
-                same_bits(*same, f"{what}, layout {layout}{', beside others' if beside else ''}")
+                same = (part[:1], right[:1]) if other_rows else (part, right)
+                same_bits(*same, f"{what}, layout {layout}{', other rows' if other_rows else ''}")
             tally["repeats"] += 1
-            tally["beside others"] += beside
-            if slopes and repeat % 10 == 0:
+            tally["other rows"] += other_rows
+            if gradients_wanted and repeat % 10 == 0:
                 for name, slope in gradients(SUBJECT, BackendCase(cell.where, call)).items():
-                    same_bits(slope, slopes[name], f"{what}, gradient of {name}")
+                    same_bits(slope, gradients_wanted[name], f"{what}, gradient of {name}")
                 tally["gradients"] += 1
-            del room
+            del filler
     return tally
 
 
@@ -172,8 +172,8 @@ def _parts(answer: Any) -> tuple[Tensor, ...]:
     return tuple(answer) if isinstance(answer, tuple) else (answer,)
 
 
-def _among_others(tensor: Tensor, repeat: int) -> Tensor:
-    """Row 0 as it is, in rows of other numbers."""
+def _change_other_rows(tensor: Tensor, repeat: int) -> Tensor:
+    """Row 0 unchanged, other numbers in the other rows."""
     other = tensor.clone()
     other[1:] = other[1:] * (2 + repeat % 5) - 1
     return other
@@ -200,9 +200,9 @@ def _filled(kv_cache: Any, key: Tensor, value: Tensor, parts: Iterator[slice]) -
     return kv_cache
 
 
-def _on_memory(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
-    """One step after a past that came in other chunks and beside other rows; float64 queries run on torch."""
-    stored, dtype, kind = getattr(torch, cell.where.split()[1]), DTYPES[cell.dtype], ON_MEMORY[cell.similarity]
+def _repeat_with_cache(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
+    """One step after a past that was appended in other chunks and batches; float64 queries run on torch."""
+    stored, dtype, kind = getattr(torch, cell.where.split()[1]), DTYPES[cell.dtype], CACHE_SIMILARITIES[cell.similarity]
     past, n = draw.choice((63, 300, 700)), draw.choice((1, 1, 5))
     window = draw.choice((None, None, 100))
     tensors = _sequence(past + n, 2, dtype, draw.randrange(9999))
@@ -225,19 +225,19 @@ def _on_memory(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
             what = f"{cell}, past {past} + {n}, window {window}, {threads} threads, repeat {repeat}"
             layout = LAYOUTS[names[repeat % len(names)]]
             if repeat % 25 == 24 and native:
-                # A single row, its past in other chunks.
+                # A single row, with its past appended in other chunks.
                 alone = _filled(made(1), *(tensor[:1] for tensor in tensors[1:]), _chunks(past, draw))
                 found = step(alone, lambda tensor, layout=layout: layout(tensor[:1]))
                 same_bits(found, wanted[:1], f"{what}, alone and in other chunks")
-                tally["beside others"] += 1
+                tally["other rows"] += 1
             else:
                 same_bits(step(kv_cache.fork(), layout), wanted, what)
             tally["repeats"] += 1
     return tally
 
 
-def _on_state(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
-    """The same tokens in the same calls, alone or beside another row."""
+def _repeat_with_state(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
+    """The same tokens in the same calls, alone or in a batch of two rows."""
     dtype = DTYPES[cell.dtype]
     similarity = CallCase(similarity=SIMILARITIES[cell.similarity], width=17, dtype=cell.dtype).built_similarity
     past = draw.choice((5, 40, 300))
@@ -259,7 +259,7 @@ def _on_state(cell: Cell, draw: random.Random, repeats: int) -> Counter[str]:
             if native and repeat % 3 == 0:
                 found = _two_steps(alone.fork(), tuple(tensor[:1] for tensor in tensors), past)
                 same_bits(found, wanted[:1], f"{what}, alone")
-                tally["beside others"] += 1
+                tally["other rows"] += 1
             else:
                 same_bits(_two_steps(both.fork(), tensors, past), wanted, what)
             tally["repeats"] += 1
@@ -272,7 +272,7 @@ def _two_steps(state: Any, tensors: tuple[Tensor, ...], past: int) -> Tensor:
 
 
 def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
-    """How much was compared, over how many cells, and how often each cell had its turn."""
+    """The number of comparisons, of cells, and of rounds over all cells."""
     tally: Counter[str] = Counter()
     for batch in figures:
         tally.update({name: number for name, number in batch.items() if name != "first cell"})
@@ -280,7 +280,7 @@ def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
         "repeats at each number of threads": REPEATS,
         "threads": list(THREADS),
         "calls compared": tally["repeats"],
-        "of them beside other numbers": tally["beside others"],
+        "of them with other rows in the batch": tally["other rows"],
         "backward passes compared": tally["gradients"],
         "kinds of calls": len(cells()),
         "rounds": round(tally["cells"] / len(cells()), 2),

@@ -1,4 +1,4 @@
-"""Files that are nearly those that somebody saved: headers that lie, bytes that are others, ends that are missing."""
+"""Damaged copies of valid files: wrong headers, changed bytes, missing ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SAME_SIZE = {"F32": "I32", "F16": "BF16", "BF16": "I16", "I64": "F64", "I8": "U8
 
 
 class _Trap:
-    """What a reader of pickles would run."""
+    """Code that a pickle reader would run."""
 
     def __reduce__(self) -> Any:
         return exec, ("raise SystemExit('a pickle was run')",)
@@ -57,7 +57,7 @@ def changed_json(chance: random.Random, data: Any) -> Any:
 
 
 def broken(chance: random.Random, data: bytes) -> bytes:
-    """Of a safetensors file, a GGUF file or JSON."""
+    """A damaged copy of a safetensors file, a GGUF file or JSON."""
     how = chance.random()
     if how < 0.2:
         return spoiled(chance, data)
@@ -69,7 +69,7 @@ def broken(chance: random.Random, data: bytes) -> bytes:
 
 
 def spoiled(chance: random.Random, data: bytes) -> bytes:
-    """Without a thought for what the bytes mean."""
+    """Damage that ignores the format."""
     match chance.randrange(6):
         case 0:
             return data[: chance.randint(0, len(data))]
@@ -109,7 +109,7 @@ def broken_safetensors(chance: random.Random, data: bytes) -> bytes:
             case 0:
                 header = changed_json(chance, header)
             case 1 if isinstance(entry, dict) and isinstance(entry.get("shape"), list):
-                # Another shape of as many numbers.
+                # Another shape with the same number of elements.
                 header[name] = {**entry, "shape": chance.choice((entry["shape"][::-1], [1, *entry["shape"]]))}
             case 2 if isinstance(entry, dict):
                 header[name] = {**entry, "dtype": SAME_SIZE.get(str(entry.get("dtype")), "U8")}
@@ -144,7 +144,7 @@ def broken_safetensors(chance: random.Random, data: bytes) -> bytes:
 
 
 def _in_metadata(chance: random.Random, metadata: dict[str, Any]) -> None:
-    """Texts there are numbers and words, and for a model JSON."""
+    """Change an entry of the metadata: a number, a word, or a model's JSON."""
     name = chance.choice([*metadata, "format"])
     try:
         inner = json.loads(metadata.get(name, ""))
@@ -157,7 +157,7 @@ def _in_metadata(chance: random.Random, metadata: dict[str, Any]) -> None:
 
 
 def broken_gguf(chance: random.Random, data: bytes) -> bytes:
-    """Lengths and counts stand everywhere in its tables, eight bytes each."""
+    """Change lengths and counts in the header, eight bytes each."""
     for _ in range(chance.choice((1, 1, 2))):
         at = chance.randrange(4, min(len(data) - 8, 600))
         new = chance.choice(

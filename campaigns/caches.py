@@ -1,7 +1,7 @@
-"""Any order of a cache's verbs: a KVCache and a LinearState are what a plain list would be.
+"""Any order of a cache's operations: KVCache and LinearState behave like a plain list.
 
-The walks are those of tests/properties, on orders that nobody has tried before. A step counts when its rule has done
-its work and what came of it was compared.
+The walks are those of tests/properties/test_cache.py, in new orders. A step counts if its rule did something and the
+result was compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLASSES = {"KVCache": cache_walks.Caches, "LinearState": state_walks.States}
 
 
 def run(seed: int, count: int) -> Batch:
-    """Half of the steps on each kind of cache, in as many walks as it takes."""
+    """Half of the steps on each kind of cache, in as many walks as needed."""
     torch.set_num_threads(1)
     figures: dict[str, dict[str, int]] = {}
     for at, (name, module) in enumerate(MACHINES.items()):
@@ -38,7 +38,7 @@ def run(seed: int, count: int) -> Batch:
 
 
 def _walk(machine: Any, seed: int, walks: int) -> None:
-    """Walks from this seed alone; one that fails is shrunk, and printed step by step."""
+    """Walks that depend on this seed only; a failing one is shrunk and printed step by step."""
     chosen = settings(
         max_examples=walks,
         stateful_step_count=WALK,
@@ -53,7 +53,7 @@ def _walk(machine: Any, seed: int, walks: int) -> None:
 
 
 def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
-    """How often each rule did its work, in all batches."""
+    """How often each rule did something, in all batches."""
     sums: dict[str, Counter[str]] = {}
     for batch in figures:
         for name, counts in batch.items():

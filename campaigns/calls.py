@@ -1,6 +1,6 @@
-"""Any call at all, drawn by Hypothesis: every backend that takes it agrees with the oracle, and every promise holds.
+"""Random calls, drawn by Hypothesis: every backend that accepts one agrees with the oracle, and every promise holds.
 
-The properties are those of tests/properties/test_calls.py, on calls that nobody has seen before.
+The properties are those of tests/properties/test_calls.py, on new calls.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tests.helpers import call_properties as properties
 
 from .campaign import Batch, Campaign
 
-# Out of ten calls: what each property gets. Promises take three times as long as the others.
+# Of ten calls: the share of each property. Promises take three times as long as the others.
 SHARES = {"agreement": 4, "auto": 2, "weights": 1, "promises": 3}
 
 
 class Tally:
-    """Calls that were carried out, counted when they are done: what Hypothesis threw away is not among them."""
+    """Counts of the calls that ran, without those that Hypothesis discarded."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -35,7 +35,7 @@ class Tally:
     def enter(self, name: str, call: CallCase, backends: list[str], check: str | None = None) -> None:
         self.done += 1
         masks = ["none"] if call.mask is None else sorted(call.mask.kinds())
-        told = {
+        axes = {
             "property": [name],
             "backend": backends,
             "backend, similarity, dtype": [f"{backend}, {call.kind}, {call.dtype}" for backend in backends],
@@ -49,7 +49,7 @@ class Tally:
             "dims": [str(call.dims)],
             "promise": [] if check is None else [check],
         }
-        for axis, values in told.items():
+        for axis, values in axes.items():
             self.counts.setdefault(axis, Counter()).update(values)
 
     @property
@@ -58,7 +58,7 @@ class Tally:
 
 
 def drawn(seed: int, examples: int, strategies: tuple[Any, ...], body: Callable[..., None]) -> None:
-    """`body` on so many new examples; one that fails is shrunk, and raised with the call that makes it again."""
+    """Run `body` on new examples; a failing one is shrunk, and raised with the code that reproduces it."""
     given_to_hypothesis = given(*strategies)(body)
     chosen = settings(
         max_examples=examples,
@@ -76,10 +76,10 @@ def run(seed: int, count: int) -> Batch:
     tally = Tally()
 
     def agreement(call: CallCase) -> None:
-        tally.enter("agreement", call, properties.every_form_agrees_with_the_oracle(call))
+        tally.enter("agreement", call, properties.every_backend_agrees_with_the_oracle(call))
 
     def auto(call: CallCase) -> None:
-        tally.enter("auto", call, properties.auto_is_the_form_that_explain_names(call))
+        tally.enter("auto", call, properties.auto_is_the_backend_that_explain_names(call))
 
     def weights(call: CallCase) -> None:
         tally.enter("weights", call, properties.weights_agree_with_the_oracle(call))
@@ -100,7 +100,7 @@ def run(seed: int, count: int) -> Batch:
 
 
 def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
-    """The counts of all batches added up."""
+    """The summed counts of all batches."""
     sums: dict[str, Counter[str]] = {}
     for batch in figures:
         for axis, counts in batch.items():

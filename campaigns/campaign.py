@@ -1,4 +1,4 @@
-"""What a campaign is: a goal, and a way to run one batch of it that raises when a promise breaks."""
+"""A campaign: a goal, and a function that runs one batch and raises if a promise does not hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Batch:
-    """What one batch did: how much of the goal, and what else is worth publishing."""
+    """The result of one batch: units done, and figures to publish."""
 
     done: int
     figures: dict[str, Any] = field(default_factory=dict)
@@ -17,10 +17,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Campaign:
-    """`run(seed, count)` works off about `count` units, drawn from `seed` alone, in a process of its own.
+    """`run(seed, count)` does about `count` units, drawn from `seed` only, in a separate process.
 
-    Whatever it raises, and a process that dies or outlives `limit` seconds, is a finding, kept under its seed: the next
-    start runs that seed again, and the campaign is over when the goal is reached and no finding is open.
+    An exception, a crash, and a process that runs longer than `limit` seconds are findings, kept with their seed: the
+    next start runs that seed again. The campaign is over when the goal is reached and no finding is open.
     """
 
     about: str
@@ -28,7 +28,7 @@ class Campaign:
     goal: int
     batch: int
     run: Callable[[int, int], Batch]
-    alone: bool = False  # measures time or cache: nothing else may run beside it
+    alone: bool = False  # measures time or memory: nothing else may run at the same time
     limit: int = 1800
-    # Turns the figures of all batches into those of the campaign; without it, the last batch's are kept.
+    # Makes the figures of the campaign from those of its batches; the default keeps the last batch's.
     gather: Callable[[list[dict[str, Any]]], dict[str, Any]] = lambda figures: figures[-1] if figures else {}

@@ -1,4 +1,4 @@
-"""Transcripts as programs, people and bad disks leave them: dialogues in every backend that is read, and damaged ones."""
+"""Transcripts as programs, people and bad disks leave them: dialogues in every form, and damaged ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .ledger import ROOT
 
 FOLDERS = ("tests/tutor/transcripts", "tests/tutor/second")
 NAMES = (("User", "Assistant"), ("Student", "Tutor"), ("Ines", "Tutor"), ("Ada", "Bo"), ("用户", "助手"), ("Q", "A"))
-BACKENDS = (
+FORMS = (
     "**{}:** {}", "**{}**: {}", "{}: {}", "### {}\n\n{}", "> **{}:** {}", "[{}]: {}", "{} said:\n{}", "[10:42] {}: {}",
     "🧑 {}: {}", "<|im_start|>{}\n{}<|im_end|>", "<{}>: {}", "- **{}**: {}", "1. {}: {}", "{} → {}", "{}：{}",
     "\\textbf{{{}:}} {}", "<h3>{}</h3><p>{}</p>", '<div data-message-author-role="{}">{}</div>',
@@ -57,11 +57,11 @@ def whole_ones() -> tuple[bytes, ...]:
 
 
 def marked(chance: random.Random) -> str:
-    """A dialogue with speakers in one backend, now and then in two."""
-    names, backend = chance.choice(NAMES), chance.choice(BACKENDS)
+    """A dialogue with speakers in one form, now and then in two."""
+    names, form = chance.choice(NAMES), chance.choice(FORMS)
     turns = []
     for turn in range(chance.randint(1, 7)):
-        style = backend if chance.random() < 0.9 else chance.choice(BACKENDS)
+        style = form if chance.random() < 0.9 else chance.choice(FORMS)
         turns.append(style.format(names[turn % 2], chance.choice(SAID)))
     lead = chance.choice(("", "", "# Report\n\nSome words.\n\n", "<html><body>"))
     return lead + chance.choice(("\n\n", "\n", "\r\n\r\n")).join(turns)

@@ -1,7 +1,7 @@
-"""Files that are loaded: caches, states, models, checkpoints of transformers and llama.cpp, configs and calibrations.
+"""Files that qkv loads: caches, states, models, checkpoints of transformers and llama.cpp, configs and calibrations.
 
-Each is whole and equal to what its file says, or refused with an error of qkv; in bounded time and memory, with the
-file as it was, and with nothing run, fetched or written.
+Each loads completely and equal to its file, or is refused with one of qkv's errors; in bounded time and memory, with
+the file unchanged, and with nothing run, fetched or written.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from .saved_files import ELU, POLYNOMIAL, saved_by_others, saved_by_qkv
 from .trials import Trial, address_space, gathered, try_all
 
 SECONDS = 4.0
-ADDRESSES = 3 << 30  # bytes beyond what torch and transformers have taken
-LONGEST_WORDS = 3000  # of an error
+ADDRESSES = 3 << 30  # bytes, more than torch and transformers have taken
+LONGEST_MESSAGE = 3000  # characters of an error
 WEIGHTS = "model.safetensors"
-# What Python tells of before it does it, and what no file may bring about.
+# Audit events of Python that no file may cause.
 FORBIDDEN = frozenset(
     ("pickle.find_class", "os.system", "os.exec", "os.fork", "os.posix_spawn", "subprocess.Popen", "socket.connect")
 )
 
 
 class Reader(NamedTuple):
-    """share: of the inputs; file: the name that it is saved by; check: of what was loaded, against the file."""
+    """share: of the inputs; file: its name; check: compares what was loaded with the file."""
 
     share: float
     file: str
@@ -61,42 +61,42 @@ def bits(data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     about = header.pop("__metadata__", None) or {}
     body = data[8 + size :]
     tensors = {name: (e["dtype"], e["shape"], body[slice(*e["data_offsets"])]) for name, e in header.items()}
-    # Any byte but 0 is true.
+    # Any byte other than 0 is True.
     return {n: (k, s, bytes(map(bool, b)) if k == "BOOL" else b) for n, (k, s, b) in tensors.items()}, about
 
 
 def saves_the_same(found: Any, path: Path) -> None:
-    """What was loaded is saved as what was there, and that once more as the same bytes."""
+    """Saving what was loaded gives a file with the same contents."""
     again, data = path.with_name("again"), path.read_bytes()
     save = qkv.nn.save if isinstance(found, torch.nn.Module) else type(found).save
     save(found, again)
     tensors, about = bits(again.read_bytes())
-    before, said = bits(data)
+    before, metadata = bits(data)
     assert tensors.keys() == before.keys()
     for name, tensor in tensors.items():
         assert tensor[:2] == before[name][:2], name
-        # Behind the last token of a row a cache has zeros, whatever its file had.
+        # After the last token of a row a cache has zeros; its file may have anything.
         if not isinstance(found, qkv.KVCache) or name in ("lengths", "starts"):
             assert tensor[2] == before[name][2], name
     if isinstance(found, qkv.KVCache):
-        holds_the_same(found, data)
+        has_same_tokens(found, data)
     for name in set(about) - {"description"}:
-        assert about[name] == said[name], name
+        assert about[name] == metadata[name], name
 
 
-def holds_the_same(cache: qkv.KVCache, data: bytes) -> None:
-    """Key for key and value for value, as far as a row is long."""
+def has_same_tokens(cache: qkv.KVCache, data: bytes) -> None:
+    """Compare the keys and values of each row, up to its length."""
     tensors = safetensors.torch.load(data)
     for row in range(cache.batch):
         start, stored = cache._stored_row(row)
-        held = int(tensors["lengths"][row]) - start
+        length = int(tensors["lengths"][row]) - start
         for name in ("key", "value", "key_scale", "value_scale"):
             if name in tensors:
-                one, other = getattr(stored, name)[:, :held], tensors[name][row, :, :held]
+                one, other = getattr(stored, name)[:, :length], tensors[name][row, :, :length]
                 assert one.contiguous().view(torch.uint8).equal(other.contiguous().view(torch.uint8)), name
 
 
-def tells_the_same(found: Any, path: Path) -> None:
+def reads_the_same(found: Any, path: Path) -> None:
     checkpoint, (tensors, _) = found
     entries, _ = bits(path.read_bytes())
     assert checkpoint.tensors.keys() == tensors.keys() == entries.keys()
@@ -131,7 +131,7 @@ READERS = {
     "state": Reader(0.1, "state", lambda path: qkv.LinearState.load(path, ELU), saves_the_same),
     "polynomial state": Reader(0.1, "state", lambda path: qkv.LinearState.load(path, POLYNOMIAL), saves_the_same),
     "model": Reader(0.2, "model", qkv.nn.load, saves_the_same),
-    "weights": Reader(0.1, WEIGHTS, lambda path: (open_checkpoint(path.parent), read_tensors(path)), tells_the_same),
+    "weights": Reader(0.1, WEIGHTS, lambda path: (open_checkpoint(path.parent), read_tensors(path)), reads_the_same),
     "config": Reader(0.08, "config.json", lambda path: config_model(path.read_bytes()), has_sizes),
     "machine": Reader(0.08, "machine.json", Machine.read, is_stored_the_same),
     "GGUF header": Reader(0.035, "model.gguf", read_header, has_names),
@@ -146,39 +146,39 @@ def drawn(chance: random.Random, seeds: dict[str, list[bytes]]) -> Trial:
     return Trial(kind, broken(chance, chance.choice(seeds[kind])))
 
 
-def kept(trial: Trial, folder: Path) -> bool:
-    """Whether it was loaded. Anything but what is promised is raised."""
+def check_promise(trial: Trial, folder: Path) -> bool:
+    """Whether the file was loaded, not refused; raises if a promise does not hold."""
     reader = READERS[trial.kind]
     path = folder / trial.kind / reader.file
     path.write_bytes(trial.given)
-    words = None
+    message = None
     try:
         with nothing_done(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of transformers, about sizes that are refused a moment later
+            warnings.simplefilter("ignore")  # transformers warns about sizes that are refused later
             found = reader.load(path)
     except QkvError as refused:
-        words = str(refused)
-    assert path.read_bytes() == trial.given, "the file is another now"
-    if words is None:
+        message = str(refused)
+    assert path.read_bytes() == trial.given, "the file has changed"
+    if message is None:
         reader.check(found, path)
         return True
-    assert len(words) < LONGEST_WORDS, words
-    assert "allocate" not in words, words
-    words.encode()
+    assert len(message) < LONGEST_MESSAGE, message
+    assert "allocate" not in message, message
+    message.encode()
     return False
 
 
 _WATCHED = [False]
 
 
-def _told(event: str, arguments: tuple[Any, ...]) -> None:
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if _WATCHED[0] and (event in FORBIDDEN or (event == "open" and str(arguments[1] or "r")[0] in "wax")):
-        raise AssertionError(f"a file brought about {event}{arguments!r}")
+        raise AssertionError(f"a file caused {event}{arguments!r}")
 
 
 @contextmanager
 def nothing_done() -> Iterator[None]:
-    """An AssertionError where anything is run, sent or written; what is imported meanwhile leaves no bytecode."""
+    """Raise AssertionError if anything is run, sent or written; imports write no bytecode meanwhile."""
     kept_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     _WATCHED[0] = True
     try:
@@ -188,27 +188,29 @@ def nothing_done() -> Iterator[None]:
 
 
 def run(seed: int, count: int) -> Batch:
-    # In cache, where there is such a place: a disk would be most of the time.
-    cache = Path("/dev/shm")
-    if not _told_once:
-        sys.addaudithook(_told)
-        _told_once.append(True)
-    with tempfile.TemporaryDirectory(dir=cache if cache.is_dir() else None) as name:
+    # In memory if possible: a disk would take most of the time.
+    in_memory = Path("/dev/shm")
+    if not _has_audit_hook:
+        sys.addaudithook(_audit)
+        _has_audit_hook.append(True)
+    with tempfile.TemporaryDirectory(dir=in_memory if in_memory.is_dir() else None) as name:
         folder = Path(name)
         seeds = {**saved_by_qkv(folder / "seeds"), **saved_by_others(folder)}
         for kind in READERS:
             (folder / kind).mkdir(exist_ok=True)
             for data in seeds[kind]:
-                # What was saved is loaded; and what is imported for it is there before cache is counted.
-                assert kept(Trial(kind, data), folder), kind
+                # A valid file loads; and its imports happen before memory is limited.
+                assert check_promise(Trial(kind, data), folder), kind
         with address_space(ADDRESSES):
             draw = lambda chance, pool: drawn(chance, seeds)  # noqa: E731
-            rooms = ("cache", "nn", "hf", "cost", "lab")
+            folders = ("cache", "nn", "hf", "cost", "lab")
             slow = ("transformers", "transformers' config", "GGUF")
-            return try_all(seed, count, draw, lambda trial: kept(trial, folder), rooms, SECONDS, untraced=slow)
+            return try_all(
+                seed, count, draw, lambda trial: check_promise(trial, folder), folders, SECONDS, untraced=slow
+            )
 
 
-_told_once: list[bool] = []
+_has_audit_hook: list[bool] = []
 
 CAMPAIGN = Campaign(
     about="a valid file loads with its contents, others are refused, in bounded memory; nothing is run or written",

@@ -1,4 +1,4 @@
-"""What a campaign has done so far, on disk after every batch; and the record of finished ones, in git."""
+"""The progress of a campaign, on disk after each batch, and the committed record of finished campaigns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qkv.cost.machine import processor_name
 
 ROOT = Path(__file__).parent.parent
 STATE = ROOT / "build" / "soak"
-# Ledgers of campaigns that are not over, in git: another machine can go on with them.
+# Ledgers of unfinished campaigns, in git: another machine can continue them.
 KEPT = ROOT / "campaigns" / "ledgers"
 RECORD = ROOT / "docs" / "campaigns.json"
 
@@ -45,7 +45,7 @@ class Ledger:
         write(state / f"{self.name}.json", asdict(self))
 
     def keep(self, goal: int, kept: Path = KEPT) -> None:
-        """For another machine, without the places of this one; what is over need not be kept."""
+        """Write the ledger for another machine, without paths of this one; remove it if the campaign is finished."""
         path = kept / f"{self.name}.json"
         if self.done >= goal and not self.open:
             path.unlink(missing_ok=True)
@@ -54,20 +54,20 @@ class Ledger:
             findings = {kind: [_in_short(one) for one in getattr(self, kind)] for kind in ("open", "mended")}
             path.write_text(json.dumps(asdict(self) | findings) + "\n", encoding="utf-8")
 
-    def enter(self, finding: dict[str, Any] | None, told: dict[str, Any]) -> None:
-        """What a batch told; `finding` is what the same seed gave before, which stays open until it passes."""
-        self.seconds += told["seconds"]
+    def enter(self, finding: dict[str, Any] | None, result: dict[str, Any]) -> None:
+        """Add the result of a batch; `finding` is the earlier failure of the same seed, open until the seed passes."""
+        self.seconds += result["seconds"]
         if finding is not None:
             self.open.remove(finding)
-        if "words" in told:
-            self.open.append(told)
+        if "words" in result:
+            self.open.append(result)
             return
         if finding is not None:
             self.mended.append({key: finding[key] for key in ("seed", "count", "words")})
-        self.done += told["done"]
+        self.done += result["done"]
         self.batches += 1
-        if told["figures"]:
-            self.figures.append(told["figures"])
+        if result["figures"]:
+            self.figures.append(result["figures"])
 
     def worked_at(self, commit: str) -> None:
         if commit not in self.commits:
@@ -75,7 +75,7 @@ class Ledger:
 
 
 def write(path: Path, data: object) -> None:
-    """Whole or not at all: a campaign may be stopped at any moment."""
+    """Replace the file in one step: a campaign may be stopped at any time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(f".{os.getpid()}")
     fresh.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -83,7 +83,7 @@ def write(path: Path, data: object) -> None:
 
 
 def commit() -> str:
-    """The commit that is checked out, with a + where files of the package differ from it."""
+    """The commit that is checked out, with a + if files of the package differ from it."""
 
     def git(*words: str) -> str:
         return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False).stdout
@@ -102,13 +102,13 @@ def machine() -> dict[str, Any]:
 
 
 def _in_short(finding: dict[str, Any]) -> dict[str, Any]:
-    """A finding for the record: how to make it again, and its last words, without the places of this machine."""
+    """A finding for the record: seed, count and the last line of its output, without paths of this machine."""
     lines = [line.strip() for line in finding["words"].replace(str(ROOT), ".").splitlines() if line.strip()]
     return {"seed": finding["seed"], "count": finding["count"], "words": lines[-1][:300] if lines else ""}
 
 
 def publish(ledger: Ledger, unit: str, about: str, figures: dict[str, Any], record: Path = RECORD) -> None:
-    """Into the record that is committed: one entry a campaign, the newest."""
+    """Write the campaign's entry in the committed record."""
     published = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
     published[ledger.name] = {
         "about": about,

@@ -1,4 +1,4 @@
-"""200,000 tokens through one cache: its size and the process's stay flat, and the answers stay right.
+"""200,000 tokens through one cache: memory stays flat, and errors stay within the bound.
 
 Each batch decodes with one cache: rings of three storage formats, linear states of three maps. At checkpoints the
 answer is compared with float64: a ring's with the equation over its last tokens as they are stored, a state's with a
@@ -27,11 +27,11 @@ from .campaign import Batch, Campaign
 TOKENS = 200_000
 HEADS, KV_HEADS, WIDTH = 4, 2, 16
 WINDOW = 500
-BLOCK = 1_000  # tokens that are drawn at a time, each block from a seed of its own
+BLOCK = 1_000  # tokens that are drawn at a time, each block from a separate seed
 CHECKPOINTS = (1_000, 10_000, 50_000, 100_000, 200_000)
 ELU1 = qkv.FeatureMap(qkv.features.elu1)
 RANDOM = qkv.FeatureMap(qkv.features.positive_random(WIDTH, 64, seed=3))
-MEMORIES: dict[str, Callable[[], Any]] = {
+CACHES: dict[str, Callable[[], Any]] = {
     "ring float32": lambda: qkv.KVCache(1, KV_HEADS, WIDTH, window=WINDOW),
     "ring bfloat16": lambda: qkv.KVCache(1, KV_HEADS, WIDTH, window=WINDOW, dtype=torch.bfloat16),
     "ring int8": lambda: qkv.KVCache(1, KV_HEADS, WIDTH, window=WINDOW, dtype=torch.int8),
@@ -39,8 +39,8 @@ MEMORIES: dict[str, Callable[[], Any]] = {
     "state polynomial": lambda: qkv.LinearState(qkv.Polynomial(2), 1, KV_HEADS, WIDTH),
     "state positive random": lambda: qkv.LinearState(RANDOM, 1, KV_HEADS, WIDTH),
 }
-# A page of the system's here and there is the allocator's; a page of tokens that is never let go would be 1.3 MB in
-# 10,000 tokens, and a Python object a token 0.5 MB.
+# The allocator may keep a few pages; a page of tokens that is never freed would be 1.3 MB in 10,000 tokens, and one
+# Python object a token 0.5 MB.
 MOST_SLOPE = 64 << 10
 MOST_GROWTH = 1 << 20
 
@@ -53,7 +53,7 @@ def block(number: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory."""
+    """Resident bytes of this process."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -66,7 +66,7 @@ def slope(series: list[tuple[int, int]]) -> float:
 
 
 def judge_memory(series: list[tuple[int, int]]) -> dict[str, float]:
-    """Raises where a process grows with the tokens; the first tenth is warming up."""
+    """Raise AssertionError if the process grows with the tokens; the first tenth does not count."""
     warm = [point for point in series if point[0] > series[-1][0] / 10]
     half = [b for t, b in warm if t >= series[-1][0] / 2]
     few = max(1, len(half) // 10)
@@ -78,13 +78,13 @@ def judge_memory(series: list[tuple[int, int]]) -> dict[str, float]:
 
 
 def judge_drift(errors: dict[str, float], most: float) -> None:
-    """Raises where an answer is too far from float64's, or is not a number."""
+    """Raise AssertionError if an answer is too far from float64's, or NaN."""
     if not all(error <= most for error in errors.values()):
         raise AssertionError(f"answers drift from float64's: {errors} ulp of the largest |v|, allowed {most}")
 
 
 def by_equation(cache: Any, number: int, at: int) -> Tensor:
-    """The answer to token `at` of a block, in float64, over the last tokens as a ring stores them."""
+    """The answer to token `at` of a block, in float64, over the last tokens as the cache stores them."""
     blocks = [block(n) for n in range(max(0, number - WINDOW // BLOCK - 1), number + 1)]
     key, value = (torch.cat([tensors[which] for tensors in blocks], dim=2) for which in (1, 2))
     end = key.shape[2] - BLOCK + at + 1
@@ -95,7 +95,7 @@ def by_equation(cache: Any, number: int, at: int) -> Tensor:
 
 
 def by_sums(state: Any, tensors: tuple[Tensor, ...], steps: int) -> Tensor:
-    """The last of these tokens' answers, by sums in float64: the others are only appended."""
+    """The answer to the last token, by sums in float64; the other tokens are only appended."""
     double = [tensor[:, :, :steps].double() for tensor in tensors]
     if steps > 1:
         state.append(*(tensor[:, :, :-1] for tensor in double[1:]))
@@ -103,8 +103,8 @@ def by_sums(state: Any, tensors: tuple[Tensor, ...], steps: int) -> Tensor:
 
 
 def decode(name: str, tokens: int) -> dict[str, Any]:
-    """`tokens` steps with one cache: what it took, and how far it went astray. A look at both after every block."""
-    cache, exact = MEMORIES[name](), None if name.startswith("ring") else MEMORIES[name]()
+    """`tokens` steps with one cache: memory and errors, checked after each block."""
+    cache, exact = CACHES[name](), None if name.startswith("ring") else CACHES[name]()
     series, errors, relative, sizes, spent, worst = [], {}, {}, set(), 0.0, 0.0
     for number in range(-(-tokens // BLOCK)):
         tensors = block(number)
@@ -136,29 +136,29 @@ def decode(name: str, tokens: int) -> dict[str, Any]:
 
 def run(seed: int, count: int) -> Batch:
     torch.set_num_threads(1)
-    name = list(MEMORIES)[seed % len(MEMORIES)]
-    told = decode(name, count)
-    series = told.pop("series")
-    # A short trial is all warming up.
+    name = list(CACHES)[seed % len(CACHES)]
+    result = decode(name, count)
+    series = result.pop("series")
+    # A short run has only the first tenth.
     flat = judge_memory(series) if len(series) >= 100 else {}
-    # What the backend that computes it publishes, however long ago it began.
+    # The published bound of the backend, for any number of tokens.
     backend = "native" if name.startswith("ring") else "linear"
-    judge_drift(told["error in ulp of the largest |v|"], BACKENDS[backend].bound[torch.float32])
-    # A ring holds a page more while it is writing one; a state never does.
-    sizes, most = told["bytes of the cache"], 2 if name.startswith("ring") else 1
+    judge_drift(result["error in ulp of the largest |v|"], BACKENDS[backend].bound[torch.float32])
+    # A ring has one more page while it fills one; a state has a fixed size.
+    sizes, most = result["bytes of the cache"], 2 if name.startswith("ring") else 1
     assert len(sizes) <= most, f"{name}: the cache's own size changes: {sizes}"
-    return Batch(count, told | flat)
+    return Batch(count, result | flat)
 
 
 def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
-    """By cache; of two runs with the same, the later one."""
-    return {told["cache"]: {key: value for key, value in told.items() if key != "cache"} for told in figures}
+    """By cache; of two runs with the same cache, the later one."""
+    return {batch["cache"]: {key: value for key, value in batch.items() if key != "cache"} for batch in figures}
 
 
 CAMPAIGN = Campaign(
     about="200,000 tokens decoded with each of six caches: memory stays flat, errors within the bound",
     unit="tokens",
-    goal=len(MEMORIES) * TOKENS,
+    goal=len(CACHES) * TOKENS,
     batch=TOKENS,
     run=run,
     alone=True,

@@ -1,4 +1,4 @@
-"""Texts for the reader of mathematics: a typed tree, or one of two errors with a place in the text, at once."""
+"""Texts for the parser of mathematics: a typed tree, or one of two errors with a place in the text, in bounded time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .campaign import Batch, Campaign
 from .maths_texts import SYMBOLS, VALID, any_characters, check, grafted, grown, jumbled, mutated, nested
 from .trials import Trial, gathered, try_all
 
-LONGEST = 3000  # characters: longer ones are refused by their length alone
+LONGEST = 3000  # characters: longer texts are refused by their length
 SHAPES = ("", "d", "n", "dd", "nd", "nn")
 
 
@@ -43,7 +43,7 @@ OTHERS = ((jumbled, 50), (any_characters, 25), (nested, 10), (sensible, 15))
 
 
 def declared(chance: random.Random) -> dict[str, str]:
-    """Declarations of which some say something else than they did."""
+    """Declarations of symbols, some of them changed."""
     symbols = dict(SYMBOLS)
     for name in chance.sample(list(symbols), 2):
         other = chance.choice(list(SYMBOLS.values()))
@@ -51,8 +51,8 @@ def declared(chance: random.Random) -> dict[str, str]:
     return symbols
 
 
-def kept(trial: Trial) -> bool:
-    """Whether it was read. Anything but what is promised is raised."""
+def check_promise(trial: Trial) -> bool:
+    """Whether the text was read, not refused; raises if a promise does not hold."""
     if trial.kind == "compare":
         verdict = compare(*trial.given, SYMBOLS)
         assert isinstance(verdict, Verdict)
@@ -71,7 +71,7 @@ def kept(trial: Trial) -> bool:
 
 
 def run(seed: int, count: int) -> Batch:
-    return try_all(seed, count, drawn, kept, ("maths",))
+    return try_all(seed, count, drawn, check_promise, ("maths",))
 
 
 CAMPAIGN = Campaign(

@@ -1,4 +1,4 @@
-"""Texts for the reader of mathematics, good, nearly good and hopeless, and what it promises for each of them."""
+"""Valid, nearly valid and invalid texts for the parser of mathematics, and what it promises for each."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ WRAPPERS = [
 
 
 def mutated(draw: random.Random, texts: Sequence[str] = VALID) -> str:
-    """A text, a valid one where none are given, with pieces dropped, doubled, swapped, put in or wrapped."""
+    """A text, valid by default, with pieces removed, repeated, swapped, inserted or wrapped."""
     text = draw.choice(texts)
     for _ in range(draw.randint(1, 4)):
         at, to = sorted((draw.randint(0, len(text)), draw.randint(0, len(text))))
@@ -120,8 +120,7 @@ def mutated(draw: random.Random, texts: Sequence[str] = VALID) -> str:
 
 
 def whole_pieces(text: str) -> list[tuple[int, int]]:
-    """Where the words, signs and brackets with all that is in them stand: what can be taken out and leaves no bracket
-    open."""
+    """Spans of the words, signs and bracketed parts: what can be removed without leaving a bracket open."""
     found, opened = [], []
     for token in _TOKEN.finditer(text):
         start, stop = token.span()
@@ -137,7 +136,7 @@ def whole_pieces(text: str) -> list[tuple[int, int]]:
 
 
 def grafted(draw: random.Random, texts: Sequence[str] = VALID) -> str:
-    """A text of which whole pieces are those of others: often well formed, and seldom of one type."""
+    """A text with pieces of other texts: often well formed, seldom well typed."""
     text = draw.choice(texts)
     for _ in range(draw.randint(1, 3)):
         at, to = draw.choice(whole_pieces(text))
@@ -171,7 +170,7 @@ def nested(draw: random.Random) -> str:
 
 
 def grown(draw: random.Random, shape: str = "", level: int = 3) -> str:
-    """A text that makes sense: a scalar (""), a vector of d or n, a matrix "dd", "nd" or "nn"."""
+    """A well-typed text: a scalar (""), a vector of d or n, a matrix "dd", "nd" or "nn"."""
 
     def more(of: str = "") -> str:
         return grown(draw, of, level - 1)
@@ -193,7 +192,7 @@ def grown(draw: random.Random, shape: str = "", level: int = 3) -> str:
             lambda: f"\\|{more(size)}\\|^2",
             lambda: f"\\frac{{{more()}}}{{{more()}}}",
             lambda: f"({more()})^{{{more()}}}",
-            # Another letter than below: in a sum over i, i ≠ j speaks of that i.
+            # Not the letter of the next rule: inside a sum over i, i ≠ j would mean that i.
             lambda: f"\\sum_{{l=1}}^{{{size}}} ({more(size)})_l",
             lambda: f"\\sum_{{i \\ne j}} ({more(size)})_i ({more(size)})_j",
             lambda: f"\\sqrt{{{more()}}}",
@@ -240,7 +239,7 @@ def every_part(node: Node) -> Iterator[Node]:
 
 
 def check(text: str, symbols: Mapping[str, str] = SYMBOLS) -> Node | None:
-    """A tree with whole shapes that is not too deep, or one of the two errors with a place inside the text."""
+    """A tree with valid shapes that is not too deep, or None for one of the two errors with a place inside the text."""
     refused = None
     try:
         node = parse(text, symbols)

@@ -1,9 +1,9 @@
-"""Fuzzing of the native kernels: libFuzzer writes calls as bytes, and each answer is held to its definition in float64.
+"""Fuzzing of the native kernels: libFuzzer generates calls as bytes, and each answer is compared with float64.
 
-The targets are those of native/fuzz. Of every batch a quarter runs under the address and undefined-behaviour
-sanitizers, the rest without them, four times as fast. The inputs that reached something new are kept in
-build/fuzz/corpus, and each batch starts from them; they are not counted again. An input that broke something stays in
-build/fuzz/findings, and every batch fails until it no longer does.
+The targets are those of native/fuzz. A quarter of each batch runs under the address and undefined-behaviour
+sanitizers, the rest without them, four times as fast. Inputs that reach new code are kept in build/fuzz/corpus, and
+each batch starts from them; they are not counted again. An input that fails stays in build/fuzz/findings, and every
+batch fails until it passes.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any
 from .campaign import Batch, Campaign
 from .native_builds import BUILD, built
 
-# Of a hundred executions: what each target gets.
+# Of a hundred executions: the share of each target.
 SHARES = {"memory": 34, "plain": 20, "linear": 20, "argmax": 12, "pack": 9, "finite": 5}
-SANITIZED = 4  # one of so many executions
+SANITIZED = 4  # one of this many executions
 OPTIONS = ("-DQKV_FUZZ=ON", "-DCMAKE_BUILD_TYPE=RelWithDebInfo")
 BUILDS = {
     "quick": (),
     "sanitized": ("-DQKV_SANITIZE=address,undefined,implicit-conversion",),
 }
 CORPUS, FINDINGS = BUILD / "fuzz" / "corpus", BUILD / "fuzz" / "findings"
-# No longer than a call's description is. Nothing is weighed by rarity, which took half of the time, and how often an
-# edge was taken is no news: sizes are drawn anyway, and ten times as many inputs would be tried again by every batch.
+# A call's description is at most 200 bytes. Entropic weights took half of the time, and edge counters would keep ten
+# times as many inputs, all of which every batch runs again.
 FLAGS = (
     "-max_len=200",
     "-len_control=0",
@@ -49,7 +49,7 @@ def run(seed: int, count: int) -> Batch:
         for place, (target, percent) in enumerate(SHARES.items()):
             program = folder / "native" / "fuzz" / f"fuzz_{target}"
             _try_findings_again(program, target)
-            # libFuzzer takes 0 for the time of day.
+            # libFuzzer reads 0 as: seed with the time.
             drawn = 1 + (seed * len(BUILDS) + number) * len(SHARES) + place
             fresh, again, seconds = fuzz(program, target, drawn, share * percent // 100)
             figures[target] += fresh
@@ -60,30 +60,30 @@ def run(seed: int, count: int) -> Batch:
 
 
 def fuzz(program: Path, target: str, seed: int, count: int) -> tuple[int, int, int]:
-    """How many new inputs it made and tried, how many it knew before, and how long that took."""
+    """The number of new inputs and of kept inputs that ran, and the seconds."""
     corpus = CORPUS / target
     corpus.mkdir(parents=True, exist_ok=True)
     FINDINGS.mkdir(parents=True, exist_ok=True)
     kept = sum(1 for _ in corpus.iterdir())
     command = [str(program), str(corpus), f"-seed={seed}", f"-runs={count + kept}", *FLAGS]
-    said = _said([*command, f"-artifact_prefix={FINDINGS / target}-"])
-    began = re.search(r"^#(\d+)\tINITED", said, re.MULTILINE)
-    ended = re.search(r"^stat::number_of_executed_units: *(\d+)", said, re.MULTILINE)
-    took = re.search(r"^Done \d+ runs in (\d+) second", said, re.MULTILINE)
+    output = _output_of([*command, f"-artifact_prefix={FINDINGS / target}-"])
+    began = re.search(r"^#(\d+)\tINITED", output, re.MULTILINE)
+    ended = re.search(r"^stat::number_of_executed_units: *(\d+)", output, re.MULTILINE)
+    took = re.search(r"^Done \d+ runs in (\d+) second", output, re.MULTILINE)
     if began is None or ended is None or took is None:
-        raise AssertionError(f"{target}: no count in what libFuzzer said\n{said[-2000:]}")
+        raise AssertionError(f"{target}: no count in the output of libFuzzer\n{output[-2000:]}")
     return int(ended[1]) - int(began[1]), int(began[1]), int(took[1])
 
 
 def _try_findings_again(program: Path, target: str) -> None:
-    """Inputs that once broke something: raises while they do; those that no longer do join the others."""
+    """Run inputs that once failed again: raise if one still fails, or else move it to the corpus."""
     for finding in sorted(FINDINGS.glob(f"{target}-*")):
-        _said([str(program), str(finding)])
-        if "sanitized" in program.parts:  # the last to try it
+        _output_of([str(program), str(finding)])
+        if "sanitized" in program.parts:  # the last build that runs it
             finding.rename(CORPUS / target / finding.name)
 
 
-def _said(command: list[str]) -> str:
+def _output_of(command: list[str]) -> str:
     environment = os.environ | {"UBSAN_OPTIONS": "print_stacktrace=1"}
     ended = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment)
     if ended.returncode != 0:

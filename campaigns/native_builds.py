@@ -1,4 +1,4 @@
-"""Builds of the native part for campaigns: each in a folder of its own below build/, one at a time."""
+"""Builds of the native code for campaigns: each in a separate folder below build/, one at a time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ BUILD = ROOT / "build"
 
 
 def built(name: str, *options: str, compiler: str | None = None) -> Path:
-    """The folder build/<name>, configured with these options of CMake and brought up to date.
+    """Configure and build the folder build/<name> with these CMake options.
 
-    Whoever comes while another process builds waits for it. RuntimeError with the compiler's last words.
+    Waits while another process builds it. Raises RuntimeError with the compiler's last output.
     """
     folder = BUILD / name
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Which lines an input reaches, so that those that reach something new can be kept and mutated further."""
+"""The lines that an input reaches, so that inputs that reach new lines can be kept and mutated further."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PACKAGE = Path(qkv.__file__).parent
 
 
 class Reached:
-    """`with reached:` counts; `new` says whether the last block took a step from line to line that none took before."""
+    """`with reached:` records lines; `new`: whether the last block went from a line to a line for the first time."""
 
     def __init__(self, folders: tuple[str, ...]) -> None:
-        self.places = tuple(str(PACKAGE / folder) for folder in folders)
+        self.folders = tuple(str(PACKAGE / folder) for folder in folders)
         self.steps: dict[CodeType, set[tuple[int, int]]] = {}
         self.lines: set[tuple[str, int]] = set()
         self.new = False
@@ -34,7 +34,7 @@ class Reached:
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code
-        if not code.co_flags & CO_OPTIMIZED or not code.co_filename.startswith(self.places):
+        if not code.co_flags & CO_OPTIMIZED or not code.co_filename.startswith(self.folders):
             return None
         self.steps.setdefault(code, set())
         return self._line
@@ -51,13 +51,13 @@ class Reached:
                     self.lines.add((code.co_filename, at))
         return self._line
 
-    def of_the_files(self) -> int:
-        """Lines of the functions in the files that were reached at all."""
+    def lines_of_files(self) -> int:
+        """Number of lines in functions of the files that were reached."""
         return sum(len(_inner_lines(file)) for file in {file for file, _ in self.lines})
 
 
 def _inner_lines(file: str) -> set[int]:
-    """Lines that run in functions, and not when the file is imported; without the first of each, which names it."""
+    """Lines inside functions, not those that run on import; without the `def` lines."""
     found: set[int] = set()
     todo = [compile(Path(file).read_text(encoding="utf-8"), file, "exec")]
     while todo:

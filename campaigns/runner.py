@@ -1,4 +1,4 @@
-"""Runs a campaign in batches, each in a process of its own, so that a crash is counted and not suffered."""
+"""Runs a campaign in batches, each in a separate process, so that a crash is a finding."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from .campaign import Campaign
 from .ledger import RECORD, ROOT, STATE, Ledger, commit, publish
 
-MARK = "campaign batch: "  # before the line in which a batch's process says what it did
-MOST_OPEN = 10  # findings, after which no new batch starts: the same fault would only be found again
-LAST_WORDS = 4000
+MARK = "campaign batch: "  # starts the line with the result of a batch's process
+MOST_OPEN = 10  # open findings after which no batch starts: it would find the same fault again
+MOST_OUTPUT = 4000  # characters of a failed batch that are kept
 
 Command = Callable[[str, int, int], list[str]]
 
 
-def of_campaigns(name: str, seed: int, count: int) -> list[str]:
+def batch_command(name: str, seed: int, count: int) -> list[str]:
     """The command of one batch."""
     options = ["--seed", str(seed), "--count", str(count)]
     return [sys.executable, "-X", "faulthandler", "-m", "campaigns", name, *options]
 
 
 class Batches:
-    """The processes that run now. Each leads a group of its own, which ends with it: a batch may start others."""
+    """The running processes. Each leads a process group that is killed with it, since a batch may start others."""
 
     def __init__(self, command: Command) -> None:
         self.command = command
-        self.processes: set[subprocess.Popen[str]] = set()
+        self.processes: set[subprocess.Popen[bytes]] = set()
 
     def run(self, name: str, seed: int, count: int, limit: float) -> dict[str, Any]:
-        """{"seed", "count", "seconds"} and either {"done", "figures"} or {"words"}, the last words of what failed."""
-        told: dict[str, Any] = {"seed": seed, "count": count}
-        # Threads that wait do not spin: several batches share the cores.
+        """{"seed", "count", "seconds"} and either {"done", "figures"} or {"words"}, the end of its output."""
+        result: dict[str, Any] = {"seed": seed, "count": count}
+        # Waiting threads must not spin: several batches share the cores.
         threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"), "OMP_WAIT_POLICY": "passive"}
         before = time.monotonic()
-        # A file, not a pipe: whoever a batch left behind could hold that open.
-        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        # A file, not a pipe, which a process that a batch left behind could keep open.
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
             process = subprocess.Popen(
                 self.command(name, seed, count),
                 cwd=ROOT,
                 env=os.environ | threads | {"HF_HUB_OFFLINE": "1"},
                 stdin=subprocess.DEVNULL,
-                stdout=said,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -62,17 +62,17 @@ class Batches:
                 process.wait(limit)
                 how = _ending(process.returncode)
             except subprocess.TimeoutExpired:
-                how = f"not over after {limit:g} s"
+                how = f"still running after {limit:g} s"
             finally:
                 _end(process)
                 self.processes.discard(process)
-            said.seek(0)
-            words = said.read()
-        told["seconds"] = round(time.monotonic() - before, 2)
+            output.seek(0)
+            words = output.read()
+        result["seconds"] = round(time.monotonic() - before, 2)
         lines = [line for line in words.splitlines() if line.startswith(MARK)]
         if process.returncode == 0 and lines:
-            return told | json.loads(lines[-1].removeprefix(MARK))
-        return told | {"words": f"{how}\n{words[-LAST_WORDS:]}"}
+            return result | json.loads(lines[-1].removeprefix(MARK))
+        return result | {"words": f"{how}\n{words[-MOST_OUTPUT:]}"}
 
     def end(self) -> None:
         for process in tuple(self.processes):
@@ -83,7 +83,7 @@ def _ending(code: int) -> str:
     return f"ended with {code}" if code >= 0 else f"ended by {signal.Signals(-code).name}"
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -95,11 +95,11 @@ def run_campaign(
     jobs: int,
     until: float,
     *,
-    command: Command = of_campaigns,
+    command: Command = batch_command,
     state: Path = STATE,
     record: Path = RECORD,
 ) -> Ledger:
-    """Works off what is left of the goal, findings of before first, until it is reached or the time is over."""
+    """Run open findings again, then new batches, until the goal or the time limit is reached."""
     ledger, jobs = Ledger.of(name, state), 1 if campaign.alone else jobs
     ledger.worked_at(commit())
     again, batches = list(ledger.open), Batches(command)
@@ -120,7 +120,7 @@ def run_campaign(
                 left = campaign.goal - ledger.done - sum(campaign.batch for old in running.values() if old is None)
                 if left <= 0 or len(ledger.open) >= MOST_OPEN:
                     return False
-                # A whole batch, be it more than is left: some do a little less than they are asked.
+                # A full batch even if less is left: some batches do a little less than `count`.
                 finding, seed, count = None, ledger.next_seed, campaign.batch
                 ledger.next_seed += 1
             running[pool.submit(batches.run, name, seed, count, campaign.limit)] = finding
@@ -137,7 +137,7 @@ def run_campaign(
                     ledger.save(state)
                     progress.update(bar, completed=ledger.done)
         finally:
-            batches.end()  # where this was stopped: a batch that is not over counts for nothing
+            batches.end()  # if this was stopped: an unfinished batch does not count
     if ledger.done >= campaign.goal:
         publish(ledger, campaign.unit, campaign.about, campaign.gather(ledger.figures), record)
     return ledger

@@ -1,7 +1,7 @@
-"""The sanitizers: addresses, undefined behaviour and threads, over the C++ tests and over the tests of Python.
+"""Address, undefined-behaviour and thread sanitizers, over the C++ tests and the Python tests.
 
-Each run is one job, chosen by its seed. For Python the extension is built once more with a sanitizer, in a folder of
-its own, and a finder puts it in the place of the installed one, in every process that a test starts as well.
+Each run is one job, chosen by its seed. For Python the extension is built with a sanitizer in a separate folder, and a
+finder loads it instead of the installed one, also in processes that a test starts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .native_builds import built
 
 TOOLS = Path(sys.executable).parent
 
-# What reaches the native library from Python.
+# Tests that reach the native library.
 REACHING = (
     "tests/ops",
     "tests/cache",
@@ -30,9 +30,9 @@ REACHING = (
     "tests/faults/test_caches.py",
     "tests/faults/test_bad_layouts.py",
 )
-# What a sanitizer cannot have: a measure of what malloc holds, since theirs holds what was freed.
+# Measures the memory that malloc holds; a sanitizer's allocator keeps freed memory.
 LEFT_OUT = "tests/backends/test_linear.py::test_features_of_a_whole_sequence_are_never_in_memory"
-# What runs kernels on several threads, the library's or the caller's.
+# Tests that run kernels on several threads, the library's or the caller's.
 THREADED = (
     "tests/ops/test_kernels.py",
     "tests/ops/test_loader.py",
@@ -42,7 +42,7 @@ THREADED = (
     "tests/cache/test_decode.py",
     "tests/faults/test_cache_processes.py",
 )
-_FINDER = '''"""Puts the extension of this folder in the place of the installed one."""
+_FINDER = '''"""Loads the extension of this folder instead of the installed one."""
 
 import importlib.util
 import sys
@@ -62,7 +62,7 @@ sys.meta_path.insert(0, Finder)
 
 
 def cpp_addresses() -> int:
-    """The C++ tests and the fuzzers' targets, with gcc."""
+    """The C++ tests and the fuzz targets, built with gcc."""
     folder = built(
         "native-tests", "-DQKV_TESTS=ON", "-DQKV_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"
     )
@@ -96,7 +96,7 @@ JOBS = (cpp_addresses, cpp_threads, python_addresses, python_threads)
 
 
 def run(seed: int, count: int) -> Batch:
-    """One job, whatever `count` says; what a sanitizer reports ends it."""
+    """One job, for any `count`; the report of a sanitizer ends it."""
     job = JOBS[seed % len(JOBS)]
     before = time.monotonic()
     tests = job()
@@ -104,30 +104,30 @@ def run(seed: int, count: int) -> Batch:
 
 
 def gather(figures: list[dict[str, Any]]) -> dict[str, Any]:
-    return {told["job"]: {"tests": told["tests"], "seconds": told["seconds"]} for told in figures}
+    return {batch["job"]: {"tests": batch["tests"], "seconds": batch["seconds"]} for batch in figures}
 
 
 def _ctest(folder: Path) -> int:
-    said = _said([str(TOOLS / "ctest"), "--test-dir", str(folder), "--output-on-failure"], {})
-    return int(re.findall(r"out of (\d+)", said)[-1])
+    output = _output_of([str(TOOLS / "ctest"), "--test-dir", str(folder), "--output-on-failure"], {})
+    return int(re.findall(r"out of (\d+)", output)[-1])
 
 
 def _pytest(sanitizer: str, tests: tuple[str, ...], **environment: str) -> int:
     folder = _extension(sanitizer)
     environment["PYTHONPATH"] = str(folder)
     where = "from qkv.ops.loader import load; print(load().native.__file__)"
-    loaded = _said([sys.executable, "-c", where], environment).splitlines()[-1]
+    loaded = _output_of([sys.executable, "-c", where], environment).splitlines()[-1]
     runtime = b"__tsan_init" if sanitizer == "thread" else b"__asan_init"
     if Path(loaded).parent != folder or runtime not in Path(loaded).read_bytes():
         raise AssertionError(f"{loaded} was loaded instead of the extension in {folder}")
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:xdist", "-p", "no:cacheprovider", "--timeout=1200"]
-    said = _said([*command, f"--deselect={LEFT_OUT}", *tests], environment)
-    return int(re.findall(r"(\d+) passed", said)[-1])
+    output = _output_of([*command, f"--deselect={LEFT_OUT}", *tests], environment)
+    return int(re.findall(r"(\d+) passed", output)[-1])
 
 
 def _extension(sanitizer: str) -> Path:
     """A folder for PYTHONPATH with the extension, built with the sanitizer."""
-    nanobind = _said([sys.executable, "-m", "nanobind", "--cmake_dir"], {}).strip()
+    nanobind = _output_of([sys.executable, "-m", "nanobind", "--cmake_dir"], {}).strip()
     name = f"sanitizers/{sanitizer.replace(',', '-')}"
     folder = built(
         name,
@@ -145,7 +145,7 @@ def _library(name: str) -> str:
     return subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip()
 
 
-def _said(command: list[str], environment: dict[str, str]) -> str:
+def _output_of(command: list[str], environment: dict[str, str]) -> str:
     ended = subprocess.run(
         command,
         cwd=ROOT,

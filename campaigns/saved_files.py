@@ -1,4 +1,4 @@
-"""Small files of every kind that qkv loads, to be broken: as qkv, transformers and llama.cpp's writer save them."""
+"""Small valid files of every kind that qkv loads, written by qkv, transformers and llama.cpp's GGUF writer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embed
 
 
 def saved_by_qkv(folder: Path) -> dict[str, list[bytes]]:
-    """Caches, states, models and the figures of a machine."""
+    """Caches, states, models and a machine's calibration."""
     folder.mkdir()
     torch.manual_seed(0)
     path = folder / "file"
@@ -59,7 +59,7 @@ def saved_by_qkv(folder: Path) -> dict[str, list[bytes]]:
 
 
 def saved_by_others(folder: Path) -> dict[str, list[bytes]]:
-    """Folders of a tiny Llama, one for each that is read, and its GGUF file; and the bytes of their parts."""
+    """Folders of a tiny Llama, one for each kind of reader, and its GGUF file; returns the bytes of their parts."""
     from tokenizers import Tokenizer, models
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 

@@ -99,9 +99,9 @@ def check(transcript: Transcript) -> None:
 
 
 def run(seed: int, count: int) -> Batch:
-    # In cache, where there is such a place: a disk would be most of the time.
-    cache = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=cache if cache.is_dir() else None) as name:
+    # In memory if possible: a disk would take most of the time.
+    in_memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=in_memory if in_memory.is_dir() else None) as name:
         folder = Path(name)
         return try_all(seed, count, drawn, lambda trial: kept(trial, folder), ("tutor",), SECONDS, untraced=("grade",))
 

@@ -1,4 +1,4 @@
-"""The loop of a campaign over inputs: each is drawn, tried within a limit of time and memory, and read or refused."""
+"""The loop of a campaign over inputs: each is drawn, run within limits of time and memory, and read or refused."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from .campaign import Batch
 from .reached import Reached
 
 MEBI = 1 << 20
-SECONDS = 2.0  # of this process' own time that an input may take
-GROWTH = 128 * MEBI  # by which an input may raise the peak of resident cache
-TRACED = 50  # one in so many of a kind runs under the tracer, and the first ones all
-FIRST, SLOWER = 50, 30  # how many those are, and how much slower the tracer may make one
+SECONDS = 2.0  # processor time that an input may take
+GROWTH = 128 * MEBI  # by which an input may raise the peak resident memory
+TRACED = 50  # one in this many of a kind runs under the tracer, and all of the first ones
+FIRST, SLOWER = 50, 30  # how many those are, and how much slower the tracer may make an input
 MOST_FINDINGS, SHOWN, SLOWEST = 5, 3000, 3
 
 
 class Trial(NamedTuple):
-    """kind: what takes it; given: the input itself, whose repr is enough to try it again."""
+    """kind: the reader; given: the input, whose repr is enough to run it again."""
 
     kind: str
     given: Any
 
 
 class TooLong(BaseException):
-    """Not an Exception: nobody is to mistake it for a fault of the input and go on."""
+    """Not an Exception, so that no handler takes it for a refused input."""
 
 
 class TooLarge(Exception):
@@ -53,12 +53,17 @@ def try_all(
     seconds: float = SECONDS,
     untraced: tuple[str, ...] = (),
 ) -> Batch:
-    """`count` trials. draw: from a source of chance and the pool of inputs that reached something new; check: whether
-    the input was read, not refused; what else it raises is a finding. folders: of the package, where lines are
-    counted; untraced: kinds that are too slow for that.
+    """Run `count` trials.
 
-    Goes on after a finding, so that a batch tells of several faults, and raises them all at the end, with their inputs:
-    the pool follows what the code does, so that another version of it is given other inputs by the same seed.
+    Args:
+        draw: makes a trial from a random source and the pool of inputs that reached new lines.
+        check: whether the input was read, not refused; an exception is a finding.
+        folders: of the package, where lines are counted.
+        seconds: processor time that an input may take.
+        untraced: kinds that are too slow for the tracer.
+
+    Continues after a finding, so that a batch reports several faults, and raises them all at the end with their inputs:
+    the pool depends on the code, so another version of it gets other inputs from the same seed.
     """
     chance, pool, reached = random.Random(seed), [], Reached(folders)
     outcomes: Counter[str] = Counter()
@@ -82,7 +87,7 @@ def try_all(
                     read = check(trial)
         except (Exception, TooLong) as error:
             frames = traceback.extract_tb(error.__traceback__)
-            findings.setdefault(f"{type(error).__name__} in {frames[-1].name}", _told(trial, error))
+            findings.setdefault(f"{type(error).__name__} in {frames[-1].name}", _described(trial, error))
             if len(findings) == MOST_FINDINGS:
                 break
             continue
@@ -103,13 +108,13 @@ def try_all(
             "slowest": sorted(slowest, reverse=True),
             "peak_mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
             "lines": len(reached.lines),
-            "lines_of_the_files": reached.of_the_files(),
+            "lines_of_the_files": reached.lines_of_files(),
             "pool": len(pool),
         },
     )
 
 
-def _told(trial: Trial, error: BaseException) -> str:
+def _described(trial: Trial, error: BaseException) -> str:
     given = repr(trial.given)
     given = given if len(given) <= SHOWN else f"{given[:SHOWN]} … {len(given)} characters"
     return f"{trial.kind}: {given}\n{''.join(traceback.format_exception(error, limit=-6))}"
@@ -130,7 +135,7 @@ def gathered(figures: list[dict[str, Any]]) -> dict[str, Any]:
         "outcomes": dict(sorted(outcomes.items())),
         "slowest": slowest,
         "peak_mebibytes": max(each["peak_mebibytes"] for each in figures),
-        # Of one batch, the best: each starts from nothing.
+        # The best of one batch: each starts with an empty pool.
         "lines": max(each["lines"] for each in figures),
         "lines_of_the_files": max(each["lines_of_the_files"] for each in figures),
     }
@@ -138,10 +143,10 @@ def gathered(figures: list[dict[str, Any]]) -> dict[str, Any]:
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """TooLong after so much processor time of this process: a busy machine is no finding."""
+    """Raise TooLong after this much processor time: a busy machine is not a finding."""
 
     def stop(number: int, frame: Any) -> None:
-        raise TooLong(f"not over after {seconds:g} s of processor time")
+        raise TooLong(f"still running after {seconds:g} s of processor time")
 
     old = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds)
@@ -154,17 +159,17 @@ def within(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def small() -> Iterator[None]:
-    """TooLarge where the peak of this process rises by more than any input needs."""
+    """Raise TooLarge if the peak memory of this process rises by more than GROWTH."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before << 10
     if more > GROWTH:
-        raise TooLarge(f"{more / MEBI:.0f} MiB more than anything before it")
+        raise TooLarge(f"{more / MEBI:.0f} MiB more than before it")
 
 
 @contextmanager
 def address_space(more: int) -> Iterator[None]:
-    """At most so many bytes beyond what this process has now: taking a file at its word is then a MemoryError."""
+    """Limit the address space to `more` bytes than now: to allocate what a file claims is then a MemoryError."""
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (now + more, hard))

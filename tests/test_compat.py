@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
 import qkv
-from campaigns.sdpa_calls import check, drawn
+from campaigns.compat import check, drawn
 from qkv.compat import scaled_dot_product_attention as ours
 from qkv.errors import DtypeError, MaskError, MaskTypeError, OptionError, OptionTypeError, QkvError, ShapeError
 
@@ -56,7 +56,7 @@ def test_random_calls_reach_what_torch_can_be_asked() -> None:
         "rows that see nothing": [
             call for call in calls if call.kind == "boolean mask" and not call.attn_mask.any(-1).all()
         ],
-        "learned masks": [call for call in calls if call.kind == "added mask" and call.learns[3]],
+        "learned masks": [call for call in calls if call.kind == "added mask" and call.requires_grad[3]],
         "odd layouts": [call for call in calls if not call.key.is_contiguous()],
     }
     assert all(len(found) >= 3 for found in reached.values()), {name: len(found) for name, found in reached.items()}

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(python|text)\n(.*?)```", README, re.DOTALL)
-TARGETS = sorted(set(re.findall(r"(?:`|^ {4})make ([a-z-]+)", README, re.MULTILINE)))
+TARGETS = sorted(set(re.findall(r"(?:`|^ {4}|; )make ([a-z-]+)", README, re.MULTILINE)))
 
 
 def test_examples_run_and_print_the_text_below_them() -> None:

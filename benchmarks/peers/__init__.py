@@ -76,8 +76,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One contestant on one cache: `run` is timed, `undo` brings the cache back and is not."""
+class TimedCall:
+    """One entry on one cache: `run` is timed, `undo` brings the cache back and is not."""
 
     run: Callable[[], Any]
     undo: Callable[[], object] | None = None
@@ -109,7 +109,7 @@ class Peer:
             return f"no {storage}"
         return None
 
-    def prepare(self, step: Step, storage: str) -> Turn:
+    def prepare(self, step: Step, storage: str) -> TimedCall:
         """One step on this cache. For int8 the step is in float32, and the cache is made here."""
         raise NotImplementedError
 
@@ -125,7 +125,7 @@ class Peer:
 FILES = ("torch_sdpa", "packed_sdpa", "huggingface", "flex", "onnx", "jax", "ggml", "listing")
 
 
-def everyone() -> list[Peer]:
+def all_peers() -> list[Peer]:
     """One object for each peer, installed or not."""
     peers: list[Peer] = []
     for name in FILES:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import Peer, Step, Turn
+from . import Peer, Step, TimedCall
 
 TYPE = {"float32": 0, "float16": 1, "int8": 8, "bfloat16": 30}  # enum ggml_type; int8 is its q8_0
 BLOCK = 32  # numbers that share a scale in q8_0
@@ -158,8 +158,8 @@ class Ggml(Peer):
         odd = storage == "int8" and step.query.shape[-1] % BLOCK
         return super().refuses(step, storage) or (f"q8_0 takes widths of whole blocks of {BLOCK}" if odd else None)
 
-    def prepare(self, step: Step, storage: str) -> Turn:
-        return Turn(_Graph(step, storage))
+    def prepare(self, step: Step, storage: str) -> TimedCall:
+        return TimedCall(_Graph(step, storage))
 
     def answer(self, out: Tensor) -> Tensor:
         return out.transpose(1, 2)

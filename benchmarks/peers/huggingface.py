@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import Peer, Step, Turn
+from . import Peer, Step, TimedCall
 
 PADDED = 3  # tokens of row 0 that count as padding
 
@@ -29,7 +29,7 @@ class HuggingFace(Peer):
         keep[0, : min(PADDED, step.past)] = False  # left padding, as generate() does it
         return keep
 
-    def prepare(self, step: Step, storage: str) -> Turn:
+    def prepare(self, step: Step, storage: str) -> TimedCall:
         from transformers.cache_utils import DynamicCache
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -49,7 +49,7 @@ class HuggingFace(Peer):
             return sdpa_attention_forward(module, query, joined_key, joined_value, mask, scaling=scaling)[0]
 
         undo()
-        return Turn(run, undo)
+        return TimedCall(run, undo)
 
     def answer(self, out: Tensor) -> Tensor:
         return out.transpose(1, 2)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import Peer, Step, Turn
+from . import Peer, Step, TimedCall
 
 
 @functools.cache
@@ -44,10 +44,10 @@ class Jax(Peer):
             return "its dot_general has no float16 with float32 sums on CPUs"
         return super().refuses(step, storage)
 
-    def prepare(self, step: Step, storage: str) -> Turn:
+    def prepare(self, step: Step, storage: str) -> TimedCall:
         attend = _attend()
         query, key, value = (_given(tensor) for tensor in (step.query, step.all_key, step.all_value))
-        return Turn(lambda: attend(query, key, value).block_until_ready())
+        return TimedCall(lambda: attend(query, key, value).block_until_ready())
 
     def answer(self, out: Any) -> Tensor:
         return torch.from_dlpack(out).transpose(1, 2)

@@ -1,7 +1,7 @@
-"""Whole sequences, causal: other libraries' linear attention, SDPA, and the plain ways in torch operations.
+"""Whole sequences, causal: other libraries' linear attention, SDPA, and plain torch operations.
 
-Each takes the same queries, keys and values. What it computes is its `similarity`; where a peer has features of its
-own, that is another answer than elu+1's, and it is checked against qkv's answer for those.
+Each takes the same queries, keys and values, and computes its `similarity`; a peer with other features than elu+1's is
+checked against qkv's answer for those.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import qkv
 
-from ..plain import blocked_quadratic, chunked, cumulative, recurrent
-from . import Peer, Turn
+from . import Peer, TimedCall
 
 ELU1 = qkv.FeatureMap(qkv.features.elu1)
 EXP = qkv.FeatureMap(torch.exp)
@@ -30,19 +29,19 @@ Shape = tuple[int, int, int, int]  # batch, heads, length, width
 
 
 class Whole(Peer):
-    """Causal attention over a sequence that is there as a whole."""
+    """Causal attention over a whole sequence."""
 
     similarity: Any = ELU1
-    library = False  # one of the libraries that the bar for linear peers is about
+    library = False  # whether it is one of the linear peers that the target is about
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def turn(self, given: list[Tensor]) -> Turn:
-        return Turn(lambda: self.attend(*given))
+    def timed_call(self, given: list[Tensor]) -> TimedCall:
+        return TimedCall(lambda: self.attend(*given))
 
     def needs(self, shape: Shape) -> int:
-        """Bytes beside inputs and output, in float32, where they are more than a few times those."""
+        """Bytes in addition to inputs and output, in float32, if they are more than a few times those."""
         return 0
 
 
@@ -99,7 +98,7 @@ def _transformer() -> Callable[..., Tensor]:
 
 
 class LinearTransformer(Whole):
-    """Queries are softmaxed, which the fraction takes back: its similarity is exp(q)·exp(k)."""
+    """It applies softmax to queries, which the fraction cancels: its similarity is exp(q)·exp(k)."""
 
     name = "lin-tr"
     title = "linear_attention_transformer causal_linear_attn(bucket_size=1): exp"
@@ -115,35 +114,94 @@ class LinearTransformer(Whole):
         return 2 * _states(shape) // self.bucket
 
 
-class BlindTransformer(LinearTransformer):
-    """Not causal attention: a query sees the buckets before its own and nothing of its own. Shown, not counted."""
+class BucketTransformer(LinearTransformer):
+    """Not causal attention: a query sees the buckets before its bucket only. Shown, not counted."""
 
     name = "lin-tr 64"
-    title = "the same, bucket_size=64: blind inside a bucket, another answer; not counted"
+    title = "the same, bucket_size=64: nothing inside a bucket, another answer; not counted"
     similarity = None
     library = False
     bucket = 64
 
 
+# Causal attention by features in plain torch operations, for users without a kernel:
+#     V'_i = φ(q_i)·Σ_{j≤i} φ(k_j) v_jᵀ / φ(q_i)·Σ_{j≤i} φ(k_j)
+# Features are given, (batch, heads, length, features), values are (batch, heads, length, width_v). All compute in the
+# dtype of the inputs.
+CHUNK = 128  # tokens
+ROWS = 512  # queries in a block of the N×N scores
+
+
+def recurrent(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Token by token, with the two sums as a state; no epsilon is added to the denominator."""
+    batch, heads, length, features = query.shape
+    kv_agg = value.new_zeros(batch, heads, features, value.shape[-1])
+    z_agg = value.new_zeros(batch, heads, features, 1)
+    out = torch.empty_like(value)
+    for i in range(length):
+        column = key[:, :, i, :, None]
+        kv_agg += column * value[:, :, i, None, :]
+        z_agg += column
+        row = query[:, :, i, None, :]
+        out[:, :, i] = ((row @ kv_agg) / (row @ z_agg))[:, :, 0]
+    return out
+
+
+def cumulative(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """einsum and cumsum: the state of every token is stored, length × features × width_v numbers a head."""
+    states = torch.einsum("bhnf,bhnv->bhnfv", key, value).cumsum(dim=2)
+    numerator = torch.einsum("bhnf,bhnfv->bhnv", query, states)
+    return numerator / torch.einsum("bhnf,bhnf->bhn", query, key.cumsum(dim=2))[..., None]
+
+
+def chunked(query: Tensor, key: Tensor, value: Tensor, chunk: int = CHUNK) -> Tensor:
+    """Quadratic inside a chunk, a state across chunks; a column of ones next to the values gives the denominator."""
+    batch, heads, length, features = query.shape
+    width = value.shape[-1]
+    value = torch.cat([value, value.new_ones(batch, heads, length, 1)], dim=-1)
+    state = value.new_zeros(batch, heads, features, width + 1)
+    out = value.new_empty(batch, heads, length, width)
+    for i in range(0, length, chunk):
+        q, k, v = (tensor[:, :, i : i + chunk] for tensor in (query, key, value))
+        sums = (q @ k.transpose(-1, -2)).tril_() @ v
+        sums += q @ state
+        state += k.transpose(-1, -2) @ v
+        torch.div(sums[..., :width], sums[..., width:], out=out[:, :, i : i + chunk])
+    return out
+
+
+def blocked_quadratic(query: Tensor, key: Tensor, value: Tensor, rows: int = ROWS) -> Tensor:
+    """(q·k + 1)² over the N×N matrix, some rows at a time, up to the last key that they see; without features."""
+    length, out = query.shape[2], torch.empty_like(value)
+    for i in range(0, length, rows):
+        end = min(i + rows, length)
+        weights = query[:, :, i:end] @ key[:, :, :end].transpose(-1, -2)
+        weights.add_(1).square_()
+        weights[..., i:].tril_()
+        numerator = weights @ value[:, :, :end]
+        torch.div(numerator, weights.sum(-1, keepdim=True), out=out[:, :, i:end])
+    return out
+
+
 class Plain(Whole):
-    """A plain way in torch operations, with a feature map that is applied to all tokens first."""
+    """Plain torch operations, with a feature map that is applied to all tokens first."""
 
     def __init__(
         self,
         name: str,
         title: str,
-        way: Callable[..., Tensor],
+        function: Callable[..., Tensor],
         phi: Callable[[Tensor], Tensor] | None,
         similarity: Any = ELU1,
         needs: Callable[[Shape], int] = lambda shape: 0,
     ) -> None:
-        self.name, self.title, self.way, self.phi, self.similarity = name, title, way, phi, similarity
+        self.name, self.title, self.function, self.phi, self.similarity = name, title, function, phi, similarity
         self._needs = needs
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         if self.phi is None:
-            return self.way(query, key, value)
-        return self.way(self.phi(query), self.phi(key), value)
+            return self.function(query, key, value)
+        return self.function(self.phi(query), self.phi(key), value)
 
     def needs(self, shape: Shape) -> int:
         return self._needs(shape)
@@ -155,7 +213,7 @@ def _states(shape: Shape) -> int:
 
 
 def _squares(shape: Shape) -> int:
-    """The features of (q·k + 1)², of queries and keys, and what making them takes."""
+    """The features of (q·k + 1)², of queries and keys, with their temporaries."""
     return 4 * 4 * math.prod(shape[:3]) * SQUARES.features(shape[3])
 
 
@@ -164,7 +222,7 @@ BLOCKS = "blocks"
 
 
 def for_elu1() -> list[Whole]:
-    """qkv first; then everybody who computes causal attention in linear time, and softmax's."""
+    """qkv first, then everything that computes causal attention in linear time, and SDPA."""
     phi = qkv.features.elu1
     return [
         Qkv(ELU1),
@@ -172,16 +230,16 @@ def for_elu1() -> list[Whole]:
         Sdpa(),
         Performer(),
         LinearTransformer(),
-        BlindTransformer(),
-        Plain("tokens", "torch: the recurrence of document 003, token by token; elu+1", recurrent, phi),
+        BucketTransformer(),
+        Plain("tokens", "torch: the recurrence, token by token; elu+1", recurrent, phi),
         Plain("cumsum", "torch: einsum, cumsum, einsum; elu+1", cumulative, phi, needs=lambda s: 2 * _states(s)),
     ]
 
 
 def for_quadratic() -> list[Whole]:
-    phi, said = SQUARES, "torch: features.polynomial(2) of all tokens, then chunks of 128"
+    phi, title = SQUARES, "torch: features.polynomial(2) of all tokens, then chunks of 128"
     return [
         Qkv(QUADRATIC),
         Plain(BLOCKS, "torch: (q·k + 1)² in blocks of 512 rows", blocked_quadratic, None, QUADRATIC),
-        Plain("features", said, chunked, phi, QUADRATIC, needs=_squares),
+        Plain("features", title, chunked, phi, QUADRATIC, needs=_squares),
     ]

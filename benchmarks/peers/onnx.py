@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import DTYPES, Peer, Step, Turn
+from . import DTYPES, Peer, Step, TimedCall
 
 # onnx.TensorProto's numbers; the binding takes them where numpy has no such type.
 ELEMENT = {"float32": 1, "float16": 10, "bfloat16": 16}
@@ -34,7 +34,7 @@ def _session(storage: str, threads: int) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # Its threads may spin within a step, as they do for its users, and not into the next contestant's turn.
+    # Its threads may spin within a step, as they do for its users, and not into the next entry's turn.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
@@ -53,7 +53,7 @@ class OnnxRuntime(Peer):
             return f"onnxruntime: {str(error).split(' : ')[-1][:58]}"
         return None
 
-    def prepare(self, step: Step, storage: str) -> Turn:
+    def prepare(self, step: Step, storage: str) -> TimedCall:
         session = _session(storage, torch.get_num_threads())
         out = torch.empty(step.query.shape, dtype=DTYPES[storage])
         binding = session.io_binding()
@@ -65,7 +65,7 @@ class OnnxRuntime(Peer):
             session.run_with_iobinding(binding)
             return out
 
-        return Turn(run)
+        return TimedCall(run)
 
 
 PEERS = [OnnxRuntime()]

@@ -1,5 +1,5 @@
-"""Do the tests notice when the code is wrong? `make mutation`, or `python -m campaigns.mutation [room ...]`.
+"""Do the tests detect wrong code? `make mutation`, or `python -m campaigns.mutation [target ...]`.
 
-mutmut's operators change one place of a file at a time; a change that no test notices is a survivor, and either has a
-reason in docs/mutation.json or is a missing test.
+mutmut's operators change one place of a file at a time. A change that no test detects is a survivor: it has a reason in
+docs/mutation.json, or a test is missing.
 """

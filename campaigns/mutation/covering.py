@@ -1,4 +1,4 @@
-"""Which tests execute which line: one run of a room's tests under coverage.py, a context for every test."""
+"""Which tests execute which line: one run of a target's tests under coverage.py, with a context for each test."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from .server import Finder, in_child, pytest_in_here
 
 @dataclass(frozen=True)
 class Covering:
-    """For every file and line the tests that execute it; the seconds of each test; and what tests import late."""
+    """For each file and line the tests that execute it; the seconds of each test; modules that tests import late."""
 
     lines: dict[str, dict[int, list[str]]]
     seconds: dict[str, float]
     modules: list[str]
 
     def of(self, mutant: Mutant) -> list[str]:
-        """The tests that execute what was changed, quickest first; for what an import executes all of the file's, and
-        of a file without functions every test.
+        """The tests that execute the change, quickest first; all of the file's for code that runs on import, and every
+        test for a file without functions.
 
-        Of one function's many cases the first three come before the rest: they are the most alike.
+        The first three cases of each test function come before the other cases, which are similar.
         """
         known = self.lines.get(mutant.file, {})
         lines = range(mutant.line, mutant.last + 1) if mutant.inside else known
@@ -48,7 +48,7 @@ class Covering:
 
 
 def covering(root: Path, store: Path, files: Sequence[str], tests: Sequence[str]) -> Covering:
-    """Kept in `store`: only files of tests that are new or were changed run again, and all when the code was."""
+    """Kept in `store`: only new and changed test files run again, and all of them if the code changed."""
     digests = {path: _digest([root / path]) for path in _expanded(root, tests)}
     code = _digest([root / file for file in files])
     known: dict[str, Any] = json.loads(store.read_text(encoding="utf-8")) if store.exists() else {}
@@ -58,12 +58,12 @@ def covering(root: Path, store: Path, files: Sequence[str], tests: Sequence[str]
     if fresh:
         store.parent.mkdir(parents=True, exist_ok=True)
         part = store.with_suffix(".part")
-        told = in_child(root, lambda: _cover(root, part, files, fresh), 7200)
-        if told.get("kind") != "covered":
-            raise RuntimeError(f"the run of {', '.join(fresh)} under coverage ended so: {told}")
-    of_now = {test for test in known["seconds"] if test.partition("::")[0] in set(digests) - set(fresh)}
-    known["seconds"] = {test: seconds for test, seconds in known["seconds"].items() if test in of_now}
-    for test in set(known["lines"]) - of_now:
+        result = in_child(root, lambda: _cover(root, part, files, fresh), 7200)
+        if result.get("kind") != "covered":
+            raise RuntimeError(f"the run of {', '.join(fresh)} under coverage ended with {result}")
+    current = {test for test in known["seconds"] if test.partition("::")[0] in set(digests) - set(fresh)}
+    known["seconds"] = {test: seconds for test, seconds in known["seconds"].items() if test in current}
+    for test in set(known["lines"]) - current:
         del known["lines"][test]
     if fresh:
         found = json.loads(part.read_text(encoding="utf-8"))
@@ -86,7 +86,7 @@ def _digest(paths: Sequence[Path]) -> str:
 
 
 def _expanded(root: Path, tests: Sequence[str]) -> list[str]:
-    """The files of tests in these places; in the package every file may have examples."""
+    """The test files in these paths; every file of the package may have doctests."""
     found = []
     for place in tests:
         here = root / place
@@ -115,7 +115,7 @@ def _cover(root: Path, store: Path, files: Sequence[str], tests: Sequence[str]) 
 
 
 class _Contexts:
-    """A plugin: a context for every test that passes, and no answer that an earlier test left in a cache."""
+    """A plugin: a coverage context for each test that passes, with the package's lru_caches cleared before it."""
 
     def __init__(self, measured: coverage.Coverage) -> None:
         self.measured, self.seconds = measured, {}

@@ -13,7 +13,7 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider, WhitespaceInclusivePositionProvider
 from mutmut.mutation.mutators import mutation_operators
 
-# What is said to people is no behaviour: its words may change.
+# The wording of messages is not behaviour.
 MESSAGES = {"complaint"}
 MESSAGE_NAMES = {"hint", "given", "wanted"}
 

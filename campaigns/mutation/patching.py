@@ -1,7 +1,7 @@
-"""A mutant without an import: functions of a module that is loaded get the code of the changed file.
+"""A mutant without an import: functions of a loaded module get the code of the changed file.
 
-It takes a tenth of the time of an import. What was computed when files were imported stays as it was, so only what is
-noticed counts: a mutant that lives is tried again in a process that imports the changed file.
+This takes a tenth of the time of an import. Values that were computed on import do not change, so only a detected
+mutant counts: one that is not detected runs again in a process that imports the changed file.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def _functions(code: CodeType) -> Iterator[CodeType]:
 
 
 def forget(package: str) -> None:
-    """No function of the package remembers an answer."""
+    """Clear every lru_cache of the package."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == package:
             for thing in list(vars(module).values()):
-                for held in (thing, *(vars(thing).values() if isinstance(thing, type) else ())):
-                    if type(held) is functools._lru_cache_wrapper:
-                        held.cache_clear()
+                for member in (thing, *(vars(thing).values() if isinstance(thing, type) else ())):
+                    if type(member) is functools._lru_cache_wrapper:
+                        member.cache_clear()
 
 
 class Loaded:
-    """The functions of some files, as they are in this process now."""
+    """The functions of some files that are loaded in this process."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         names = {str(file) for file in files}
@@ -50,7 +50,7 @@ class Loaded:
                 self.functions.setdefault(_key(thing.__code__), []).append(thing)
 
     def patch(self, file: Path, code: str) -> bool:
-        """Whether some function of the file is another one now."""
+        """Replace the code of changed functions; whether any changed."""
         forget("qkv")
         changed = False
         for new in _functions(compile(code, str(file), "exec", dont_inherit=True)):

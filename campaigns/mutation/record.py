@@ -1,4 +1,4 @@
-"""The record that is committed: what was tried, what was noticed, and why the rest was not."""
+"""The committed record: mutants that ran, were detected, and survived with a reason."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rich.table import Table
 from ..ledger import ROOT, commit, machine, write
 
 RECORD = ROOT / "docs" / "mutation.json"
-EQUIVALENT = "equivalent: "  # how the reason of a survivor begins that nobody could notice
+EQUIVALENT = "equivalent: "  # how the reason of a survivor without effect begins
 
 
 def interval(killed: int, run: int) -> tuple[float, float]:
-    """Wilson's interval of 95% for a share that was seen in a sample."""
+    """Wilson's 95% interval of a share in a sample."""
     if run == 0:
         return 0.0, 1.0
     z, share = 1.959964, killed / run
@@ -31,7 +31,7 @@ def _record() -> dict[str, Any]:
 
 
 def publish(name: str, made: int, results: Sequence[dict[str, Any]], seed: int) -> None:
-    """One entry a room, the newest; a survivor that was there before keeps its reason."""
+    """Write the entry of a target; a survivor that was there before keeps its reason."""
     record = _record()
     known = {
         (old["file"], old["was"], old["now"]): old["why"] for old in record.get(name, {"survivors": []})["survivors"]
@@ -66,16 +66,16 @@ def publish(name: str, made: int, results: Sequence[dict[str, Any]], seed: int) 
 
 
 def table() -> None:
-    shown = Table("room", "made", "run", "killed", "rate", "95%", "equivalent", "rate without", "unexplained")
-    for name, room in _record().items():
-        ends = room["interval"]
+    shown = Table("target", "made", "run", "killed", "rate", "95%", "equivalent", "rate without", "unexplained")
+    for name, entry in _record().items():
+        ends = entry["interval"]
         shown.add_row(
             name,
-            *(f"{room[key]:,}" for key in ("made", "run", "killed")),
-            f"{room['rate']:.1%}",
+            *(f"{entry[key]:,}" for key in ("made", "run", "killed")),
+            f"{entry['rate']:.1%}",
             f"{ends[0]:.1%} to {ends[1]:.1%}" if ends else "all",
-            str(room["equivalent"]),
-            f"{room['rate_without_equivalent']:.1%}",
-            str(room["unexplained"]),
+            str(entry["equivalent"]),
+            f"{entry['rate_without_equivalent']:.1%}",
+            str(entry["unexplained"]),
         )
     Console().print(shown)

@@ -1,4 +1,4 @@
-"""A warm process without qkv that forks a child for every run of pytest, with one file of the package changed."""
+"""A process that has imported everything but qkv, and forks a child for each run of pytest with one file changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from typing import Any
 
 from .patching import Loaded
 
-# What tests and package import anyway; everything but the package itself.
+# Modules that the tests and the package import anyway.
 WARM = [
     "numpy",
     "torch",
@@ -45,13 +45,13 @@ WARM = [
     "jaxtyping._pytest_plugin",
     "schemathesis.pytest.plugin",
 ]
-SECONDS = 5.0  # that a run may always take, beside three times what its tests took before
-GIGABYTES = 6  # that a run may take beside what the server has
+SECONDS = 5.0  # time limit of a run, plus three times the seconds that its tests took before
+GIGABYTES = 6  # memory limit of a run, more than the server has
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run of tests ended: "survived", "killed" by a test or an import, "timeout"; "lived": not noticed as yet."""
+    """How a run of tests ended: "survived", "killed" by a test or an import, "timeout"; "lived": not yet detected."""
 
     kind: str
     by: str = ""
@@ -68,9 +68,9 @@ class _Loader(SourceFileLoader):
 
 
 class Finder:
-    """The package as it is in this checkout, whatever is installed, with one file changed.
+    """The package in this checkout, not the installed one, with one file changed.
 
-    What is compiled is left to the finders that come after.
+    Compiled extensions are left to the next finders.
     """
 
     def __init__(self, source: Path, changed: dict[Path, str]) -> None:
@@ -91,7 +91,7 @@ class Finder:
 
 
 class Changed(Finder):
-    """Only the files that are changed."""
+    """Only the changed files."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         spec = super().find_spec(name, path, target)
@@ -99,7 +99,7 @@ class Changed(Finder):
 
 
 class Picked:
-    """A plugin that keeps the tests that are asked for, in their order, and remembers the first that fails."""
+    """A plugin that runs the given tests in their order, and keeps the name of the first that fails."""
 
     def __init__(self, tests: Sequence[str], changed: Changed | None = None) -> None:
         self.place = {name: place for place, name in enumerate(tests)}
@@ -107,7 +107,7 @@ class Picked:
         self.changed = changed
 
     def pytest_sessionstart(self) -> None:
-        # pytest itself imports a file whose examples it is asked for, and would take it from the disk.
+        # pytest imports a file with doctests itself, and would read it from the disk.
         if self.changed is not None:
             sys.meta_path.insert(0, self.changed)
 
@@ -124,13 +124,13 @@ class Picked:
 
 
 def warm_up(modules: Sequence[str] = WARM) -> None:
-    """Imports once what every child would import, and hides it from the children's garbage collectors."""
+    """Import what every child needs once, and freeze it so that the children's garbage collectors skip it."""
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     sys.dont_write_bytecode = False
     for name in modules:
         importlib.import_module(name)
     engine: Any = importlib.import_module("hypothesis.internal.conjecture.engine")
-    engine.MAX_SHRINKS, engine.MAX_SHRINKING_SECONDS = 0, 0  # that it fails is all that is asked
+    engine.MAX_SHRINKS, engine.MAX_SHRINKING_SECONDS = 0, 0  # only the failure counts
     gc.collect()
     gc.freeze()
 
@@ -139,27 +139,27 @@ def pytest_in_here(paths: Sequence[str], plugin: object) -> int:
     import pytest
 
     options = ["-x", "-q", "--tb=no", "-p", "no:xdist", "-p", "no:cacheprovider", "-W"]
-    room = f"--basetemp={tempfile.gettempdir()}/mutation-{os.getpid()}"
-    return int(pytest.main([*options, "ignore:Module already imported", room, *paths], plugins=[plugin]))
+    scratch = f"--basetemp={tempfile.gettempdir()}/mutation-{os.getpid()}"
+    return int(pytest.main([*options, "ignore:Module already imported", scratch, *paths], plugins=[plugin]))
 
 
 def run_tests(root: Path, tests: Sequence[str], changed: dict[Path, str], seconds: float) -> Outcome:
-    """Run these tests until one fails, in a child that imports the package with files changed."""
+    """Run tests until one fails, in a child that imports the package with files changed."""
 
     def work() -> dict[str, str]:
         sys.meta_path.insert(0, Finder(root / "src", changed))
         picked = Picked(tests, Changed(root / "src", changed))
         code = pytest_in_here(list(dict.fromkeys(name.partition("::")[0] for name in tests)), picked)
-        # 5 says that none of these tests is there any more, which is no failure of one.
+        # 5: none of these tests exists any more, which is not a failure.
         return {"kind": "survived"} if code in (0, 5) else {"kind": "killed", "by": picked.failed or f"pytest: {code}"}
 
     before = time.monotonic()
-    told = in_child(root, work, SECONDS + 3 * seconds)
-    return Outcome(**told, seconds=round(time.monotonic() - before, 2))
+    result = in_child(root, work, SECONDS + 3 * seconds)
+    return Outcome(**result, seconds=round(time.monotonic() - before, 2))
 
 
 class Collected:
-    """A plugin: once the tests of `paths` are collected, `each` is called in place of running them."""
+    """A plugin: when the tests are collected, `each` is called instead of running them."""
 
     def __init__(
         self, root: Path, files: Sequence[Path], modules: Sequence[str], each: Callable[[Collected], None]
@@ -170,7 +170,7 @@ class Collected:
     def pytest_collection_finish(self, session: Any) -> None:
         self.session, self.items = session, {item.nodeid: item for item in session.items}
         for name in self.modules:
-            with contextlib.suppress(ImportError):  # a part of torch that is no module of its own
+            with contextlib.suppress(ImportError):  # some attributes of torch are listed as modules
                 importlib.import_module(name)
         self.loaded = Loaded(self.files)
 
@@ -179,8 +179,7 @@ class Collected:
         return True
 
     def run_tests(self, tests: Sequence[str], file: Path, code: str, seconds: float) -> Outcome:
-        """As the function of this name does, where functions of a file that is loaded can be changed: "lived" if not
-        noticed."""
+        """Like the function of this name, with functions of a loaded file replaced; "lived" if not detected."""
 
         def work() -> dict[str, str]:
             if not self.loaded.patch(file, code):
@@ -195,12 +194,12 @@ class Collected:
             return {"kind": "lived"}
 
         before = time.monotonic()
-        told = in_child(self.root, work, SECONDS + 3 * seconds)
-        return Outcome(**told, seconds=round(time.monotonic() - before, 2))
+        result = in_child(self.root, work, SECONDS + 3 * seconds)
+        return Outcome(**result, seconds=round(time.monotonic() - before, 2))
 
 
 def collect(root: Path, paths: Sequence[str], plugin: Collected) -> None:
-    """Collect the tests of `paths` in this process, and let the plugin work with them."""
+    """Collect the tests of `paths` in this process for the plugin."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.chdir(root)
     sys.path.insert(0, str(root))
@@ -209,7 +208,7 @@ def collect(root: Path, paths: Sequence[str], plugin: Collected) -> None:
 
 
 def in_child(root: Path, work: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """What `work` returns in a process of its own; a child that dies was killed, one that goes on for ever is ended."""
+    """The result of `work` in a child process: "killed" if the child dies, "timeout" if it takes too long."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -220,19 +219,19 @@ def in_child(root: Path, work: Callable[[], dict[str, Any]], seconds: float) -> 
         finally:
             os._exit(0)
     os.close(writing)
-    # A busy machine is no failure: the limit is the child's own time, and by the clock there is four times as much, and
-    # never less than half a minute.
-    heard = bool(select.select([reading], [], [], max(30.0, 4 * seconds))[0])
-    said = os.read(reading, 1 << 16) if heard else b""
+    # A busy machine is not a failure: the limit is processor time. The wall-clock limit is four times that, at least
+    # half a minute.
+    answered = bool(select.select([reading], [], [], max(30.0, 4 * seconds))[0])
+    answer = os.read(reading, 1 << 16) if answered else b""
     os.close(reading)
     try:
         os.killpg(child, signal.SIGKILL)
     except ProcessLookupError:
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    if said:
-        return json.loads(said)
-    over = not heard or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU)
+    if answer:
+        return json.loads(answer)
+    over = not answered or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU)
     return {"kind": "timeout"} if over else {"kind": "killed", "by": f"the process ended with {status}"}
 
 

@@ -11,9 +11,9 @@ from benchmarks.cells import flops, stored
 from benchmarks.decode import SHAPES, TABLE, bar, label, mean, ms
 from benchmarks.growth import SHAPES as GROWN
 from benchmarks.growth import binned, jumps, plot, steps_of_listing, steps_of_qkv, straight
-from benchmarks.peers import Turn
+from benchmarks.peers import TimedCall
 from benchmarks.roofs import MEBI, Roof
-from benchmarks.rotation import FEW, caches, race
+from benchmarks.rotation import FEW, caches, compare
 from qkv.cost.machine import last_level_cache
 
 
@@ -47,10 +47,10 @@ def test_a_rotation_exceeds_the_cache_four_times(monkeypatch: pytest.MonkeyPatch
 def test_a_race_visits_all_memories_and_times_only_the_step() -> None:
     seen: list[int] = []
 
-    def turn(i: int) -> Turn:
-        return Turn(lambda: seen.append(i), lambda: time.sleep(0.002))
+    def turn(i: int) -> TimedCall:
+        return TimedCall(lambda: seen.append(i), lambda: time.sleep(0.002))
 
-    result = race({"a": [turn(0), turn(1), turn(2)]}, rounds=3, seconds=0.0)
+    result = compare({"a": [turn(0), turn(1), turn(2)]}, rounds=3, seconds=0.0)
     assert set(seen) == {0, 1, 2}
     assert len(result.times["a"]) == 3
     assert result.median("a") < 0.001

@@ -9,7 +9,7 @@ import torch
 import qkv
 from benchmarks import choice, crossing, linear, resident, tokens
 from benchmarks.choice import Entry, Setting, offenders
-from benchmarks.harness import Race
+from benchmarks.harness import Timings
 from benchmarks.peers.linear import ELU1, QUADRATIC, Whole, for_elu1, for_quadratic
 
 SHAPE = (2, 3, 256, 5)  # of two chunks, of whole buckets
@@ -77,7 +77,7 @@ def test_flops() -> None:
 
 def test_a_peer_with_fewer_heads_is_scaled() -> None:
     case = linear.Case((1, 8, 64, 4), for_quadratic(), {"blocks": 2})
-    scaled = case._scaled(Race({"qkv": [1.0, 2.0], "blocks": [1.0, 3.0]}))
+    scaled = case._scaled(Timings({"qkv": [1.0, 2.0], "blocks": [1.0, 3.0]}))
     assert scaled.times == {"qkv": [1.0, 2.0], "blocks": [4.0, 12.0]}
 
 

@@ -2,18 +2,18 @@
 
 import pytest
 import torch
+from benchmarks.peers.listing import Listing, multiquery
 
 import qkv
 from benchmarks.cells import ALLOWED, Qkv, check
-from benchmarks.peers import FILES, Peer, Step, everyone
+from benchmarks.peers import FILES, Peer, Step, all_peers
 from benchmarks.peers.ggml import Ggml
 from benchmarks.peers.jax import Jax
-from benchmarks.peers.listing import Listing, multiquery
 
 # batch, query heads, key/value heads, past, width: groups 3, 5, 1 and all, widths that fill no register
 SHAPES = [(2, 15, 5, 37, 96), (1, 20, 4, 513, 64), (1, 7, 7, 33, 80), (3, 6, 1, 29, 128), (1, 8, 2, 1, 256)]
 STORAGES = ("float32", "float16", "bfloat16", "int8")
-PEERS = [Qkv(), *everyone()]
+PEERS = [Qkv(), *all_peers()]
 
 # What other libraries say while they are imported or compiled is theirs.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -1,4 +1,4 @@
-"""The long campaigns, a little of each: they do what they say, and notice a leak, a drift, a wrong bit and a crash."""
+"""A short run of each long campaign: it counts what it does, and detects a leak, a drift, a wrong bit and a crash."""
 
 import random
 import signal
@@ -6,8 +6,9 @@ import signal
 import pytest
 import torch
 
-from campaigns import bits, caches, calls, long_decoding, storms
-from campaigns.storm_kinds import WAYS, way_of
+from campaigns import bits, caches, calls, long_decoding, process_faults
+from campaigns.process_fault_kinds import EXIT_CODES, exit_kind
+from qkv.backends import BACKENDS
 
 
 def test_a_few_calls_are_drawn_and_counted() -> None:
@@ -22,7 +23,7 @@ def test_a_call_that_fails_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(call: object) -> list[str]:
         raise AssertionError("this call fails")
 
-    monkeypatch.setattr(calls.properties, "every_form_agrees_with_the_oracle", fails)
+    monkeypatch.setattr(calls.properties, "every_backend_agrees_with_the_oracle", fails)
     with pytest.raises(AssertionError, match="this call fails"):
         calls.run(0, 1)
 
@@ -34,23 +35,23 @@ def test_a_few_steps_are_walked_and_counted() -> None:
     assert caches.gather([batch.figures])["LinearState"]["steps"] == sum(batch.figures["LinearState"].values())
 
 
-@pytest.mark.parametrize("where", ["reference", "linear", "native", "KVCache int8", "LinearState"])
+@pytest.mark.parametrize("where", ["reference", "blockwise", "linear", "native", "KVCache int8", "LinearState"])
 def test_repeats_are_compared(where: str) -> None:
     cell = next(one for one in bits.cells() if one.where == where and one.dtype == "float32")
     before = torch.get_num_threads()
-    tally = bits._repeated(cell, random.Random(2), repeats=3)
+    tally = bits.repeat_cell(cell, random.Random(2), repeats=3)
     torch.set_num_threads(before)
     assert tally["repeats"] == 3 * len(bits.THREADS)
 
 
-def test_every_form_and_dtype_has_cells() -> None:
+def test_every_backend_and_dtype_has_cells() -> None:
     every = bits.cells()
-    assert {cell.where for cell in every} >= {"reference", "sdpa", "linear", "argmax", "native", "LinearState"}
+    assert {cell.where for cell in every} >= {*BACKENDS, "LinearState"}
     assert {cell.dtype for cell in every} == set(bits.DTYPES)
     assert len(every) == len(set(every))
 
 
-def test_a_wrong_bit_is_noticed() -> None:
+def test_a_wrong_bit_is_detected() -> None:
     wanted = torch.randn(3, 5)
     found = wanted.clone()
     bits.same_bits(found, wanted, "the same")
@@ -62,7 +63,7 @@ def test_a_wrong_bit_is_noticed() -> None:
 
 
 def flat(leak: float = 0.0, jump: int = 0) -> list[tuple[int, int]]:
-    """Bytes after every thousand tokens: warming up, some noise, and what is asked for."""
+    """Bytes after every thousand tokens: a start-up phase, noise, and the given leak and jump."""
     noise = random.Random(0)
     return [
         (t, 250_000_000 + min(t, 5_000) * 1_000 + noise.randrange(9) * 4096 + int(leak * t) + jump * (t > 150_000))
@@ -70,7 +71,7 @@ def flat(leak: float = 0.0, jump: int = 0) -> list[tuple[int, int]]:
     ]
 
 
-def test_a_leak_is_noticed_and_noise_is_none() -> None:
+def test_a_leak_is_detected_and_noise_is_not() -> None:
     assert abs(long_decoding.judge_memory(flat())["bytes in 10,000 tokens"]) < 10_000
     assert round(long_decoding.slope([(0, 7), (10_000, 107), (20_000, 207)])) == 100
     for leak in (10, 100):
@@ -80,33 +81,33 @@ def test_a_leak_is_noticed_and_noise_is_none() -> None:
         long_decoding.judge_memory(flat(jump=2_000_000))
 
 
-def test_a_drift_is_noticed() -> None:
+def test_a_drift_is_detected() -> None:
     long_decoding.judge_drift({"1000": 0.2, "10000": 31.9}, 32.0)
     for wrong in (32.1, float("nan"), float("inf")):
         with pytest.raises(AssertionError, match="drift from float64"):
             long_decoding.judge_drift({"1000": 0.2, "10000": wrong}, 32.0)
 
 
-@pytest.mark.parametrize("seed", range(len(long_decoding.MEMORIES)))
-def test_every_memory_decodes(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(len(long_decoding.CACHES)))
+def test_every_cache_decodes(seed: int) -> None:
     batch = long_decoding.run(seed, 1_100)
     assert batch.done == 1_100
     assert set(batch.figures["error in ulp of the largest |v|"]) == {"1000", "1100", "worst of all looks"}
     assert long_decoding.gather([batch.figures]).keys() == {batch.figures["cache"]}
 
 
-def test_ends_that_were_not_meant_are_noticed() -> None:
-    seeds = {way: next(seed for seed in range(999) if way_of(seed) == way) for way in WAYS}
-    storms.judge("fork", 1, 0, "")
-    storms.judge("exit", seeds["SIGTERM"], -signal.SIGTERM, "")
-    storms.judge("exit", seeds["raises"], 1, "Traceback\nRuntimeError: this storm ends with an error\n")
-    for kind, seed, code, said, words in (
-        ("fork", 1, None, "", "not over"),
+def test_wrong_exits_are_detected() -> None:
+    seeds = {way: next(seed for seed in range(999) if exit_kind(seed) == way) for way in EXIT_CODES}
+    process_faults.judge("fork", 1, 0, "")
+    process_faults.judge("exit", seeds["SIGTERM"], -signal.SIGTERM, "")
+    process_faults.judge("exit", seeds["raises"], 1, "Traceback\nRuntimeError: this process ends with an error\n")
+    for kind, seed, code, stderr, words in (
+        ("fork", 1, None, "", "still running"),
         ("fork", 1, -11, "", "ended with -11 instead of 0"),
         ("exit", seeds["sys.exit"], -6, "terminate called", "ended with -6 instead of 7"),
-        ("exit", seeds["sys.exit"], 7, "nanobind: leaked 1 instances!", "said what it should not"),
-        ("exit", seeds["raises"], 1, "RuntimeError: another", "said what it should not"),
-        ("threads", 1, 0, "a warning", "said what it should not"),
+        ("exit", seeds["sys.exit"], 7, "nanobind: leaked 1 instances!", "unexpected text"),
+        ("exit", seeds["raises"], 1, "RuntimeError: another", "unexpected text"),
+        ("threads", 1, 0, "a warning", "unexpected text"),
     ):
         with pytest.raises(AssertionError, match=words):
-            storms.judge(kind, seed, code, said)
+            process_faults.judge(kind, seed, code, stderr)

@@ -1,4 +1,4 @@
-"""The fork server and the mutants of a toy: one is noticed, one lives, one hangs."""
+"""The fork server and the mutants of a small package: one is detected, one survives, one hangs; the targets exist."""
 
 import json
 import os
@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from campaigns.mutation.mutants import Mutant, mutants_of, sample
-from campaigns.mutation.record import interval
+from campaigns.mutation.record import RECORD, interval
+from campaigns.mutation.targets import TARGETS
 
 ROOT = Path(__file__).parents[2]
 TOY = '''"""Counts down."""
@@ -73,13 +74,13 @@ def changed_to(mutants: list[Mutant], toy: Path, line: str) -> Mutant:
     return found
 
 
-def test_a_mutant_is_noticed_lives_or_hangs(toy: Path):
+def test_a_mutant_is_detected_survives_or_hangs(toy: Path):
     mutants = mutants_of(toy, "src/toy/__init__.py")
     wanted = {
         "found = None": ["killed", "tests/test_toy.py::test_down"],
         "return 8": ["survived", ""],
         "n += 1": ["timeout", ""],
-        "return 2 / n": ["killed", "src/toy/__init__.py::toy.twice"],  # by an example in the file that is changed
+        "return 2 / n": ["killed", "src/toy/__init__.py::toy.twice"],  # by a doctest of the changed file
     }
     changes = [TOY, *(changed_to(mutants, toy, line).applied(toy) for line in wanted)]
     ended = subprocess.run(
@@ -108,7 +109,18 @@ def test_a_sample_is_the_beginning_of_a_larger_one(toy: Path):
 
 
 def test_the_interval_of_a_share():
-    """Wilson's, as in every table of it: 8 of 10."""
+    """Wilson's interval of 8 in 10, from a published table."""
     low, high = interval(8, 10)
     assert (round(low, 3), round(high, 3)) == (0.49, 0.943)
     assert interval(0, 0) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_paths_of_a_target_exist(name: str):
+    target = TARGETS[name]
+    assert [path for path in (*target.files, *target.tests) if not (ROOT / path).exists()] == []
+    assert target.files_in(ROOT)
+
+
+def test_the_record_has_every_target():
+    assert set(json.loads(RECORD.read_text(encoding="utf-8"))) == set(TARGETS)

@@ -1,4 +1,4 @@
-"""The runner of campaigns: what breaks is kept under its seed, what was done is done, and nothing outlives it."""
+"""The runner of campaigns: a failure is kept with its seed, finished work is not repeated, no process is left."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from campaigns.ledger import ROOT, Ledger
 from campaigns.runner import MARK, MOST_OPEN, run_campaign
 
 FOREVER = float("inf")
-# A batch as a process: it writes down its seed, and does what a file of its seed's name says.
+# A batch as a process: it logs its seed, and does what the file named by its seed says.
 PROGRAM = f"""
 import os, pathlib, signal, subprocess, sys, time
 folder, seed, count = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 with (folder / "started").open("a") as log:
     print(seed, os.getpid(), file=log)
-deed = folder / seed
-what = deed.read_text() if deed.exists() else ""
+action = folder / seed
+what = action.read_text() if action.exists() else ""
 if what == "dies":
     os.kill(os.getpid(), signal.SIGSEGV)
 if what == "raises":
@@ -49,7 +49,7 @@ ran(pathlib.Path(sys.argv[3]))
 
 def fake(**options) -> Campaign:
     def run(seed: int, count: int) -> Batch:
-        raise AssertionError("batches are processes of their own")
+        raise AssertionError("batches run in separate processes")
 
     given = {"goal": 30, "batch": 10, "limit": 60, "gather": lambda figures: {"seeds": [e["seed"] for e in figures]}}
     return Campaign("what it is about", "things", run=run, **given | options)
@@ -71,7 +71,7 @@ def started(folder: Path) -> list[int]:
 
 
 def alive(group: int) -> list[str]:
-    """The processes of a group that are not over."""
+    """The running processes of a group."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -92,10 +92,10 @@ def test_a_goal_that_is_reached_is_published_and_nothing_more_is_run(tmp_path):
     assert started(tmp_path) == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("deed", "words"), [("dies", "ended by SIGSEGV"), ("raises", "a promise is broken"),
+@pytest.mark.parametrize(("action", "words"), [("dies", "ended by SIGSEGV"), ("raises", "a promise is broken"),
                                              ("says nothing", "ended with 0")])  # fmt: skip
-def test_what_breaks_is_open_under_its_seed_until_it_passes(tmp_path, deed, words):
-    (tmp_path / "1").write_text(deed)
+def test_what_breaks_is_open_under_its_seed_until_it_passes(tmp_path, action, words):
+    (tmp_path / "1").write_text(action)
     ledger = ran(tmp_path)
     assert ledger.done == 30
     assert [finding["seed"] for finding in ledger.open] == [1]
@@ -114,7 +114,7 @@ def test_a_batch_that_hangs_is_ended_with_all_that_it_started(tmp_path):
     before = time.monotonic()
     ledger = ran(tmp_path, goal=10, limit=3)
     assert time.monotonic() - before < 60
-    assert "not over after 3 s" in ledger.open[0]["words"]
+    assert "still running after 3 s" in ledger.open[0]["words"]
     assert ledger.done == 10
     assert not alive(int((tmp_path / "started").read_text().split()[1]))
 

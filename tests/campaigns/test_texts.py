@@ -1,4 +1,4 @@
-"""The campaigns over texts and files: a few hundred inputs of each, and broken promises that they notice."""
+"""The campaigns over texts and files: a few hundred inputs of each, and faults that they detect."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_turn_that_cannot_be_saved_is_a_finding(monkeypatch):
         transcripts.run(0, 50)
 
 
-def test_a_memory_that_is_not_what_its_file_says_is_a_finding(monkeypatch):
+def test_a_cache_that_differs_from_its_file_is_a_finding(monkeypatch):
     def other(path):
         cache = load(path)
         if cache.length:
@@ -76,13 +76,13 @@ def test_a_memory_that_is_not_what_its_file_says_is_a_finding(monkeypatch):
         checkpoints.run(0, 10)
 
 
-@pytest.mark.parametrize("deed", [lambda path: path.with_name("more").write_text("x"),
+@pytest.mark.parametrize("action", [lambda path: path.with_name("more").write_text("x"),
                                   lambda path: __import__("subprocess").run(["true"], check=True),
                                   lambda path: __import__("pickle").loads(TRAP)])  # fmt: skip
-def test_a_loader_that_does_something_is_a_finding(monkeypatch, deed):
-    reader = checkpoints.READERS["machine"]._replace(load=deed)
+def test_a_loader_that_does_something_is_a_finding(monkeypatch, action):
+    reader = checkpoints.READERS["machine"]._replace(load=action)
     monkeypatch.setitem(checkpoints.READERS, "machine", reader)
-    with pytest.raises(AssertionError, match="a file brought about"):
+    with pytest.raises(AssertionError, match="a file caused"):
         checkpoints.run(0, 10)
 
 
@@ -119,7 +119,7 @@ try_all(0, 3, lambda chance, pool: Trial("kind", 300 << 20), large, ())
 
 
 def test_an_input_that_takes_too_much_memory_is_a_finding():
-    """In a process of its own, started by a small one: a peak is handed down to what a process starts."""
+    """In a new process, started by a shell: a child inherits the peak memory of its parent."""
     shell = ["sh", "-c", '"$0" -c "$1"; exit', sys.executable, HUNGRY]
     ended = subprocess.run(shell, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert ended.stdout == "3\n"
@@ -127,7 +127,7 @@ def test_an_input_that_takes_too_much_memory_is_a_finding():
     assert f"kind: {300 << 20}" in ended.stderr
 
 
-def test_a_batch_tells_of_several_faults():
+def test_a_batch_reports_several_faults():
     def faults(trial: Trial) -> bool:
         return {"a": one, "b": other}[trial.given]()
 
@@ -143,7 +143,7 @@ def test_a_batch_tells_of_several_faults():
     assert "second" in str(caught.value)
 
 
-def test_what_reaches_new_lines_is_told_from_what_does_not():
+def test_new_lines_are_detected():
     reached = Reached(("maths",))
     news = []
     for text in ("x", "x", "1/x", "x + 1/x", "(("):
@@ -152,7 +152,7 @@ def test_what_reaches_new_lines_is_told_from_what_does_not():
         news.append(reached.new)
     assert news[0]
     assert news[2]
-    assert 50 < len(reached.lines) < reached.of_the_files()
+    assert 50 < len(reached.lines) < reached.lines_of_files()
 
 
 def test_pieces_are_whole():

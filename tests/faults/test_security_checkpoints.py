@@ -97,7 +97,7 @@ def test_an_index_that_leads_out_of_its_folder_is_refused(copy, sprung, name):
     (copy / "model.safetensors").unlink()
     (copy / "evil.bin").write_bytes(trap(sprung))
     (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"model.norm.weight": name}}))
-    refused(copy, "a file")
+    refused(copy, "the file name")
 
 
 def test_an_adapter_next_to_the_weights_is_refused(copy, sprung):
@@ -111,8 +111,8 @@ def test_an_adapter_next_to_the_weights_is_refused(copy, sprung):
 @pytest.mark.parametrize("name", ["num_hidden_layers", "text_config"])
 def test_more_layers_than_tensors_are_refused_at_once(copy, tmp_path, name, count):
     change(copy / "config.json", **{name: {"num_layers": count} if name == "text_config" else count})
-    refused(copy, "layers beyond 1000")
-    with pytest.raises(OptionError, match="layers beyond 1000"):
+    refused(copy, "layers above 1000")
+    with pytest.raises(OptionError, match="layers above 1000"):
         convert(copy, tmp_path / "converted", kv_heads=1)
 
 
@@ -142,7 +142,7 @@ def test_a_gguf_file_of_a_million_layers_is_refused_at_once(tmp_path):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    refused(tmp_path / "model.gguf", "num_hidden_layers beyond 1000")
+    refused(tmp_path / "model.gguf", "num_hidden_layers above 1000")
 
 
 @pytest.mark.parametrize("count", [2**62, 2**31])

@@ -10,7 +10,7 @@ from qkv.testing.contract.subject import assert_same_bits, run_case
 SUBJECT = Subject.of_qkv()
 
 
-def every_form_agrees_with_the_oracle(call: CallCase) -> list[str]:
+def every_backend_agrees_with_the_oracle(call: CallCase) -> list[str]:
     """The backends that took the call."""
     ran = []
     for backend in SUBJECT.backends:
@@ -24,7 +24,7 @@ def every_form_agrees_with_the_oracle(call: CallCase) -> list[str]:
     return ran
 
 
-def auto_is_the_form_that_explain_names(call: CallCase) -> list[str]:
+def auto_is_the_backend_that_explain_names(call: CallCase) -> list[str]:
     """That backend."""
     chosen = explain(**call.kwargs).backend
     out = attention(**call.kwargs)

@@ -5,6 +5,9 @@ from math import nan
 
 import pytest
 import torch
+
+import qkv
+from qkv import nn
 from tests.helpers.frozen_reference import (
     PLACES,
     SIMILARITIES,
@@ -19,9 +22,6 @@ from tests.helpers.frozen_reference import (
     refused,
     within,
 )
-
-import qkv
-from qkv import nn
 
 BATCH, N, M = 3, 7, 11
 WIDTH, HEADS, HEAD_WIDTH = 22, 6, 4

@@ -4,6 +4,9 @@ import copy
 
 import pytest
 import torch
+
+import qkv
+from qkv import nn
 from tests.helpers.frozen_reference import (
     ACTIVATIONS,
     NORMS,
@@ -20,9 +23,6 @@ from tests.helpers.frozen_reference import (
     refused,
     within,
 )
-
-import qkv
-from qkv import nn
 
 BATCH, N, M = 3, 7, 11
 WIDTH, HEADS = 22, 6

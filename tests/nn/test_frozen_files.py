@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from tests.helpers.frozen_reference import PLACES, integers, numbers, randomize, refused
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 import qkv
 from qkv import errors, nn
+from tests.helpers.frozen_reference import PLACES, integers, numbers, randomize, refused
 
 BATCH, N, M = 3, 7, 11
 WIDTH, HEADS, VOCABULARY = 24, 6, 13

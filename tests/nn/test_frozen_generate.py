@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 import torch
-from tests.helpers.frozen_reference import PLACES, close, integers, numbers, randomize, refused
 
 from qkv import nn
+from tests.helpers.frozen_reference import PLACES, close, integers, numbers, randomize, refused
 
 WIDTH, HEADS, VOCABULARY = 24, 6, 13
 BATCH, N, NEW = 3, 5, 7

@@ -5,6 +5,10 @@ import math
 
 import pytest
 import torch
+
+import qkv
+from qkv import nn
+from tests.helpers.decode_reference import in_a_process
 from tests.helpers.frozen_reference import (
     PLACES,
     STORED,
@@ -22,10 +26,6 @@ from tests.helpers.frozen_reference import (
     slopes,
     waves,
 )
-
-import qkv
-from qkv import nn
-from tests.helpers.decode_reference import in_a_process
 
 BATCH, N = 3, 13
 

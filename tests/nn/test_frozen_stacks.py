@@ -5,6 +5,8 @@ from math import nan
 
 import pytest
 import torch
+
+from qkv import nn
 from tests.helpers.frozen_reference import (
     PLACES,
     STORED,
@@ -25,8 +27,6 @@ from tests.helpers.frozen_reference import (
     unembed,
     within,
 )
-
-from qkv import nn
 
 BATCH, N, M = 3, 7, 11
 WIDTH, HEADS, LAYERS, VOCABULARY = 24, 6, 2, 13

@@ -11,22 +11,22 @@ from qkv.testing import CallCase, Spec
 from qkv.testing.contract import Check, checks
 from qkv.testing.strategies import calls
 from tests.helpers.call_properties import (
-    auto_is_the_form_that_explain_names,
+    auto_is_the_backend_that_explain_names,
     can_be_held_to,
-    every_form_agrees_with_the_oracle,
+    every_backend_agrees_with_the_oracle,
     the_promise_holds,
     weights_agree_with_the_oracle,
 )
 
 
 @given(calls())
-def test_every_form_agrees_with_the_oracle(call: CallCase) -> None:
-    every_form_agrees_with_the_oracle(call)
+def test_every_backend_agrees_with_the_oracle(call: CallCase) -> None:
+    every_backend_agrees_with_the_oracle(call)
 
 
 @given(calls())
-def test_auto_is_the_form_that_explain_names(call: CallCase) -> None:
-    auto_is_the_form_that_explain_names(call)
+def test_auto_is_the_backend_that_explain_names(call: CallCase) -> None:
+    auto_is_the_backend_that_explain_names(call)
 
 
 @given(calls(kinds=["softmax"]))
@@ -47,7 +47,7 @@ def test_sums_of_similarities_below_the_smallest_normal_number(dims: int) -> Non
     similarity = Spec("feature_map", map="positive_random", normalize=True)
     call = CallCase(len_q=33, len_k=33, width=1, width_v=1, dims=dims, dtype="float64", similarity=similarity,
                     values="large")  # fmt: skip
-    assert "linear" in every_form_agrees_with_the_oracle(call)
+    assert "linear" in every_backend_agrees_with_the_oracle(call)
     piece = call.error_bounds.parts["out"]
     assert bool((piece.condition > 1e9 * piece.magnitude).any())
     assert bool((piece.condition < 100 * piece.magnitude).any())  # and nothing is given away where sums are normal

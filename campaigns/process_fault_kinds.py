@@ -1,6 +1,6 @@
-"""Storms: what goes on at once in one process, and how it has to end. Everything is drawn from a seed.
+"""Process faults: what happens at the same time in one process, and how it has to end. All is drawn from a seed.
 
-A storm runs in a process of its own (storm_process.py). What it finds wrong it raises, which ends the process with 1.
+Each runs in a separate process (process_fault_worker.py). A failed check raises, and the process ends with 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 import qkv
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 16
-LIMIT = 40  # seconds that a process of a storm may take
+LIMIT = 40  # seconds that a process may take
 ELU1, SQUARE = qkv.FeatureMap(qkv.features.elu1), qkv.Polynomial(2)
 
 
@@ -35,8 +35,8 @@ def token(seed: int, n: int = 1) -> tuple[Tensor, Tensor, Tensor]:
     return numbers(3 * seed, HEADS, n), numbers(3 * seed + 1, KV_HEADS, n), numbers(3 * seed + 2, KV_HEADS, n)
 
 
-def new_memory(draw: random.Random) -> Any:
-    """A cache with a prompt in it, of any kind."""
+def new_cache(draw: random.Random) -> Any:
+    """A cache of any kind, with a prompt."""
     kind = draw.choice(("float32", "bfloat16", "int8", "ring", "elu1", "square"))
     if kind in ("elu1", "square"):
         cache = qkv.LinearState(ELU1 if kind == "elu1" else SQUARE, 1, KV_HEADS, WIDTH)
@@ -49,7 +49,7 @@ def new_memory(draw: random.Random) -> Any:
 
 
 def walk(cache: Any, seed: int, steps: int) -> list[Tensor]:
-    """What a cache answers to so many tokens, with a branch now and then that must not matter."""
+    """The answers of `steps` decoding steps; forks that are changed on the way must not matter."""
     found = []
     for t in range(steps):
         found.append(qkv.decode(*token(seed + t), cache))
@@ -66,7 +66,7 @@ def same(found: list[Tensor], wanted: list[Tensor], what: str) -> None:
 
 
 def plain_calls(draw: random.Random) -> list[Callable[[], Tensor]]:
-    """Calls without a cache, by native backends: torch's own operators are not for a forked child, nor for an exit."""
+    """Calls without a cache on native backends: torch's operators do not work in a forked child or during an exit."""
     q, k, v = token(draw.randrange(1000), draw.choice((1, 33, 257)))
     return [
         lambda: qkv.attention(q, k, v, backend="native"),
@@ -75,8 +75,8 @@ def plain_calls(draw: random.Random) -> list[Callable[[], Tensor]]:
     ]
 
 
-def busily(draw: random.Random, stop: threading.Event, daemon: bool) -> list[threading.Thread]:
-    """Threads that are in kernels nearly all the time, each with a cache and calls of its own."""
+def start_busy_threads(draw: random.Random, stop: threading.Event, daemon: bool) -> list[threading.Thread]:
+    """Threads that run kernels nearly all the time, each with a separate cache and separate calls."""
 
     def work(cache: Any, calls: list[Callable[[], Tensor]], seed: int) -> None:
         fresh = token(seed)
@@ -88,15 +88,15 @@ def busily(draw: random.Random, stop: threading.Event, daemon: bool) -> list[thr
 
     threads = []
     for _ in range(draw.randint(1, 3)):
-        at = new_memory(draw), plain_calls(draw), draw.randrange(1000)
-        threads.append(threading.Thread(target=work, args=at, daemon=daemon))
+        args = new_cache(draw), plain_calls(draw), draw.randrange(1000)
+        threads.append(threading.Thread(target=work, args=args, daemon=daemon))
     for thread in threads:
         thread.start()
     return threads
 
 
 def in_child(run: Callable[[], None]) -> None:
-    """`run` in a forked child, which must end by itself and in time."""
+    """Run in a forked child, which must end in time."""
     child = os.fork()
     if child == 0:
         signal.alarm(LIMIT // 2)
@@ -110,11 +110,11 @@ def in_child(run: Callable[[], None]) -> None:
     assert code == 0, f"the forked child ended with {code}" + (": it hung" if code == -signal.SIGALRM else "")
 
 
-def fork_storm(draw: random.Random) -> None:
-    """Forks while other threads decode and attend: the child goes on with every cache, the parent too."""
-    calm, shared, seed = new_memory(draw), new_memory(draw), draw.randrange(1000)
+def fork_fault(draw: random.Random) -> None:
+    """Fork while other threads decode: child and parent can both continue with every cache."""
+    idle, shared, seed = new_cache(draw), new_cache(draw), draw.randrange(1000)
     calls = plain_calls(draw)
-    wanted, answers = walk(calm.fork(), seed, 9), [call() for call in calls]
+    wanted, answers = walk(idle.fork(), seed, 9), [call() for call in calls]
     stop = threading.Event()
 
     def keep_shared_busy() -> None:
@@ -123,31 +123,31 @@ def fork_storm(draw: random.Random) -> None:
             if shared.length > 3000:
                 shared.reset()
 
-    def go_on() -> None:
-        same(walk(calm.fork(), seed, 9), wanted, "a fork of the cache in a child")
+    def continue_in_child() -> None:
+        same(walk(idle.fork(), seed, 9), wanted, "a fork of the cache in a child")
         same([call() for call in calls], answers, "calls in a child")
         before = shared.length
         qkv.decode(*token(seed), shared)
-        assert shared.length == before + 1, f"{before} tokens and one are {shared.length}"
+        assert shared.length == before + 1, f"{shared.length} tokens after a step from {before}"
 
     busy = threading.Thread(target=keep_shared_busy)
     busy.start()
-    threads = busily(draw, stop, daemon=False)
+    threads = start_busy_threads(draw, stop, daemon=False)
     try:
         for _ in range(6):
             time.sleep(draw.random() / 200)
-            in_child(go_on)
-            same(walk(calm.fork(), seed, 9), wanted, "the parent after a fork")
+            in_child(continue_in_child)
+            same(walk(idle.fork(), seed, 9), wanted, "the parent after a fork")
     finally:
         stop.set()
         for thread in (busy, *threads):
             thread.join(LIMIT)
 
 
-def thread_storm(draw: random.Random) -> None:
-    """8 to 16 threads, each with a fork of one cache, all with another; the number of kernel threads changes."""
+def thread_fault(draw: random.Random) -> None:
+    """8 to 16 threads, each with a fork of one cache, all with a shared one; the number of kernel threads changes."""
     count, seed = draw.randint(8, 16), draw.randrange(1000)
-    cache, shared = new_memory(draw), qkv.KVCache(1, 1, WIDTH)
+    cache, shared = new_cache(draw), qkv.KVCache(1, 1, WIDTH)
     calls = plain_calls(draw)
     alone, answers = [walk(cache.fork(), seed + 50 * n, 12) for n in range(count)], [call() for call in calls]
     failed: list[BaseException] = []
@@ -184,16 +184,16 @@ def thread_storm(draw: random.Random) -> None:
     if failed:
         raise failed[0]
     key, value = shared.tensors()
-    assert torch.equal(key, value), "a key without its own value"
+    assert torch.equal(key, value), "a key with another token's value"
     assert bool((key == key[..., :1]).all()), "a torn token"
     assert bool((key > 0).all()), "a token of a branch"
-    held = key[0, 0, :, 0].tolist()
-    assert len(set(held)) == len(held), "a token twice"
+    marks = key[0, 0, :, 0].tolist()
+    assert len(set(marks)) == len(marks), "a token twice"
 
 
-def interrupt_storm(draw: random.Random) -> None:
-    """SIGINT at any moment: a step is in the cache whole or not at all, and what follows is right to a bit."""
-    cache, seed = new_memory(draw), draw.randrange(1000)
+def interrupt_fault(draw: random.Random) -> None:
+    """SIGINT at any moment: a step is in the cache completely or not at all, and later steps have the right bits."""
+    cache, seed = new_cache(draw), draw.randrange(1000)
     model, start = cache.fork(), cache.length
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     wanted = [qkv.decode(*token(seed + t), model) for t in range(400)]
@@ -220,11 +220,11 @@ def interrupt_storm(draw: random.Random) -> None:
 def pool_task(seed: int) -> list[Tensor]:
     torch.set_num_threads(1)
     draw = random.Random(seed)
-    return walk(new_memory(draw), seed, 9) + [call() for call in plain_calls(draw)]
+    return walk(new_cache(draw), seed, 9) + [call() for call in plain_calls(draw)]
 
 
-def _pool_storm(draw: random.Random, method: str) -> None:
-    """A pool of processes that answer what this one answers."""
+def _pool_fault(draw: random.Random, method: str) -> None:
+    """A pool of processes that give the same answers as this one."""
     seeds = [draw.randrange(1000) for _ in range(6)]
     with multiprocessing.get_context(method).Pool(2) as pool:
         found = pool.map_async(pool_task, seeds).get(LIMIT)
@@ -233,7 +233,7 @@ def _pool_storm(draw: random.Random, method: str) -> None:
 
 
 class Teardown:
-    """Holds caches until the modules are taken apart, and lets go of them there."""
+    """Keep caches until the interpreter clears the modules, and reset them there."""
 
     def __init__(self, *caches: Any) -> None:
         self.caches = caches
@@ -243,8 +243,8 @@ class Teardown:
             cache.reset()
 
 
-HELD: list[Any] = []
-WAYS = {
+KEPT: list[Any] = []
+EXIT_CODES = {
     "falls off its end": 0,
     "sys.exit": 7,
     "os._exit": 9,
@@ -257,19 +257,19 @@ WAYS = {
 }
 
 
-def way_of(seed: int) -> str:
-    return random.Random(seed).choice(list(WAYS))
+def exit_kind(seed: int) -> str:
+    return random.Random(seed).choice(list(EXIT_CODES))
 
 
-def exit_storm(draw: random.Random) -> None:
-    """A process that ends, in one of many ways, while daemon threads are in the middle of kernels."""
-    way, cache, seed = draw.choice(list(WAYS)), new_memory(draw), draw.randrange(1000)
+def exit_fault(draw: random.Random) -> None:
+    """A process that ends, in one of many ways, while daemon threads run kernels."""
+    way, cache, seed = draw.choice(list(EXIT_CODES)), new_cache(draw), draw.randrange(1000)
     wanted = walk(cache.fork(), seed, 5)
     if draw.random() < 0.8:
-        busily(draw, threading.Event(), daemon=True)
+        start_busy_threads(draw, threading.Event(), daemon=True)
     time.sleep(draw.random() / 50)
 
-    def last_words() -> None:
+    def decode_at_exit() -> None:
         try:
             same(walk(cache, seed, 5), wanted, "an atexit handler")
         except BaseException:
@@ -277,32 +277,32 @@ def exit_storm(draw: random.Random) -> None:
 
     match way:
         case "sys.exit" | "os._exit":
-            (sys.exit if way == "sys.exit" else os._exit)(WAYS[way])
+            (sys.exit if way == "sys.exit" else os._exit)(EXIT_CODES[way])
         case "raises":
-            raise RuntimeError("this storm ends with an error")
+            raise RuntimeError("this process ends with an error")
         case "SIGTERM" | "SIGINT":
             os.kill(os.getpid(), getattr(signal, way))
             time.sleep(LIMIT)
         case "sys.exit in a thread":
             threading.Thread(target=sys.exit, args=(5,)).start()
         case "atexit handlers that decode":
-            atexit.register(last_words)
+            atexit.register(decode_at_exit)
         case "caches that outlive the modules":
-            HELD.append(Teardown(cache, cache.fork(), new_memory(draw)))
+            KEPT.append(Teardown(cache, cache.fork(), new_cache(draw)))
 
 
 KINDS: dict[str, Callable[[random.Random], None]] = {
-    "fork": fork_storm,
-    "threads": thread_storm,
-    "interrupt": interrupt_storm,
-    "exit": exit_storm,
-    "pool of forks": lambda draw: _pool_storm(draw, "fork"),
-    "pool of a fork server": lambda draw: _pool_storm(draw, "forkserver"),
-    "pool of spawned": lambda draw: _pool_storm(draw, "spawn"),
+    "fork": fork_fault,
+    "threads": thread_fault,
+    "interrupt": interrupt_fault,
+    "exit": exit_fault,
+    "pool of forks": lambda draw: _pool_fault(draw, "fork"),
+    "pool of a fork server": lambda draw: _pool_fault(draw, "forkserver"),
+    "pool of spawned": lambda draw: _pool_fault(draw, "spawn"),
 }
 
 
-def storm(kind: str, seed: int) -> None:
-    """One storm, here. The process is not good for anything else afterwards."""
+def cause_fault(kind: str, seed: int) -> None:
+    """Cause one fault in this process, which must not be used for anything else afterwards."""
     warnings.simplefilter("error")
     KINDS[kind](random.Random(seed))

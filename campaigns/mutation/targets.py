@@ -1,4 +1,4 @@
-"""What is changed, and whose tests have to notice."""
+"""The files that are mutated, and the tests that have to detect it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Room:
-    """`files` and folders that are changed; `tests` that are run; `sample`: how many mutants, all when None."""
+class Target:
+    """`files` and folders that are mutated; `tests` that run; `sample`: the number of mutants, None for all."""
 
     files: tuple[str, ...]
     tests: tuple[str, ...]
@@ -23,11 +23,10 @@ class Room:
         return [path.relative_to(root).as_posix() for path in found]
 
 
-CALLS = (
-    "tests/test_call.py",
-    "tests/test_call_fields.py",
-    "tests/test_api.py",
-    "tests/test_choice.py",
+INPUTS = (
+    "tests/test_inputs.py",
+    "tests/test_functional.py",
+    "tests/backends/test_dispatch.py",
     "tests/faults/test_bad_shapes.py",
     "tests/faults/test_bad_sizes.py",
     "tests/faults/test_bad_masks.py",
@@ -40,17 +39,17 @@ COUNTS = (
     "tests/cost/test_counting_by_loops.py",
     "tests/cost/test_variants.py",
 )
-MEMORIES = ("tests/faults/test_caches.py", "tests/faults/test_cache_files.py", "tests/properties/test_cache.py")
+CACHES = ("tests/faults/test_caches.py", "tests/faults/test_cache_files.py", "tests/properties/test_cache.py")
 DECODING = ("tests/cache/test_decode.py",)
 
-ROOMS = {
-    "call": Room(("src/qkv/inputs.py",), (*CALLS, "src/qkv/inputs.py")),
+TARGETS = {
+    "inputs": Target(("src/qkv/inputs.py",), (*INPUTS, "src/qkv/inputs.py")),
     # `qkv.cost.count` is in counting, and adds up in ledger.
-    "count": Room(
+    "count": Target(
         ("src/qkv/cost/counting.py", "src/qkv/cost/ledger.py"),
         (*COUNTS, "src/qkv/cost/counting.py", "src/qkv/cost/ledger.py"),
     ),
-    "masks": Room(
+    "masks": Target(
         ("src/qkv/masks",),
         (
             "tests/masks",
@@ -61,10 +60,10 @@ ROOMS = {
         ),
         400,
     ),
-    "cache": Room(
+    "cache": Target(
         ("src/qkv/cache",),
-        ("tests/cache", *MEMORIES, *DECODING, "src/qkv/cache"),
+        ("tests/cache", *CACHES, *DECODING, "src/qkv/cache"),
         400,
     ),
-    "maths": Room(("src/qkv/maths",), ("tests/maths", "tests/properties/test_maths_text.py", "src/qkv/maths"), 600),
+    "maths": Target(("src/qkv/maths",), ("tests/maths", "tests/properties/test_maths_text.py", "src/qkv/maths"), 600),
 }
