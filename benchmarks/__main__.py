@@ -1,4 +1,4 @@
-"""`python -m benchmarks [name ...] [--quick]`: all figures, or those that are named; the last nine can be quick."""
+"""`python -m benchmarks [name ...] [--quick]`: measure all figures, or the named ones; JSON goes to build/bench."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ FIGURES = (
 
 
 def main() -> None:
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(f"{__doc__}\n\nNames: {', '.join(FIGURES)}")
+        return
     names = [name for name in sys.argv[1:] if name != "--quick"] or list(FIGURES)
     unknown = [name for name in names if name not in FIGURES]
     if unknown:
-        sys.exit(f"benchmarks: no figure {', '.join(unknown)}; there are {', '.join(FIGURES)}")
+        sys.exit(f"benchmarks: no figure {', '.join(unknown)}; choose from {', '.join(FIGURES)}")
     print("  ".join(f"{key} {value}" for key, value in machine().items()))
     for name in names:
         importlib.import_module(f"benchmarks.{name}").run()

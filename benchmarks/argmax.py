@@ -1,6 +1,6 @@
-"""Argmax attention: the fused kernel beside softmax by torch, a one-hot product and the bare scores.
+"""Argmax attention: the fused kernel, torch's softmax attention, a one-hot product and the scores alone.
 
-The bar: 75% of the multiply rate on the flops of the scores, about 1.8 times as fast as torch's softmax
+The target: 75% of the multiply rate on the flops of the scores, about 1.8 times as fast as torch's softmax
 attention; extra memory that does not grow with len_q times len_k.
 """
 
@@ -22,24 +22,24 @@ def run() -> None:
     similarity = qkv.Argmax()
     square = torch.randn(2048, 2048)
 
-    def hard() -> torch.Tensor:
+    def argmax() -> torch.Tensor:
         return qkv.attention(q, k, v, similarity=similarity)
 
     def one_hot_product() -> torch.Tensor:
         return one_hot((q @ k.transpose(-1, -2)).argmax(-1), length).to(v.dtype) @ v
 
-    assert torch.equal(hard(), one_hot_product())
+    assert torch.equal(argmax(), one_hot_product())
     result = compare(
         {
-            "qkv hard": hard,
+            "qkv argmax": argmax,
             "sdpa (softmax)": lambda: sdpa(q, k, v),
             "one-hot product": one_hot_product,
-            "bare scores": lambda: q @ k.transpose(-1, -2),
+            "scores only": lambda: q @ k.transpose(-1, -2),
             "2048-cubed product": lambda: square @ square,
         },
         seconds=12.0,
     )
-    # The roof is a entry like the others: the same rounds, the same median.
+    # The roof is measured like the others: the same rounds, the same median.
     rate = 2 * 2048**3 / result.median("2048-cubed product")
     flops = 2 * heads * length * length * width
     rows, data = [], []
@@ -49,8 +49,8 @@ def run() -> None:
             [
                 name,
                 f"{seconds * 1e3:.0f}",
-                f"{result.ratio(name, 'qkv hard'):.2f}x",
-                f"{flops / seconds / rate:.0%}" if name in ("qkv hard", "bare scores") else "",
+                f"{result.ratio(name, 'qkv argmax'):.2f}x",
+                f"{flops / seconds / rate:.0%}" if name in ("qkv argmax", "scores only") else "",
                 f"{result.spread(name):.0%}",
             ]
         )

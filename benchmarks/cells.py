@@ -1,4 +1,4 @@
-"""One shape in one storage: make the caches, check every answer, race all entries cold and warm."""
+"""One shape in one storage: make the caches, check every answer, and compare all entries cold and warm."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .roofs import Roof, Roofs
 from .rotation import caches, compare
 
 Shape = tuple[int, int, int, int, int]  # batch, query heads, key/value heads, past, width
-Entry = tuple[str, Peer, str]  # a entry's name, the peer, its storage
+Entry = tuple[str, Peer, str]  # name, peer, storage
 
-# How far an answer may be from float64's, as a part of max |v|: rounding is allowed for, another answer is not.
+# The error that an answer may have against float64, over max |v|: enough for rounding, too little for another answer.
 ALLOWED = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 8e-3, "int8": 2e-2}
-GROWTH = 16  # steps that a cache of qkv's takes before it is cropped
+GROWTH = 16  # steps of a qkv cache before it is cropped
 
 
 class Qkv(Peer):
-    """qkv.decode on a KVCache. The cache grows from visit to visit, as in use, and is cropped now and then."""
+    """qkv.decode on a KVCache. The cache grows from step to step, as in use, and is cropped now and then."""
 
     name = "qkv"
     title = "qkv.decode on a KVCache; the append is counted"
@@ -39,7 +39,7 @@ class Qkv(Peer):
         cache.append(step.past_key, step.past_value)
         query, key, value, past = step.query, step.key, step.value, step.past
         decode, steps = qkv.decode, 0
-        # The step after a round number of tokens opens a page, which the system clears: one step in 64 of those in use.
+        # The first step opens a page, which the system clears; in use that is one step in 64.
         decode(query, key, value, cache)
         cache.crop(past)
 
@@ -67,7 +67,7 @@ def flops(shape: Shape) -> int:
 
 @dataclass(frozen=True)
 class Cell:
-    """Who ran, who did not and why, how long it took. The storage is that of "qkv", and so are roof and bytes."""
+    """Times of the entries, and reasons of those that did not run. Storage, roof and bytes are those of "qkv"."""
 
     shape: Shape
     storage: str
@@ -84,7 +84,7 @@ class Cell:
 
     @property
     def bound(self) -> str:
-        """What the roof is made of; "cache" where the rotation fits into the caches and no roof is reached."""
+        """What limits the roof; "cache" if the rotation fits into the processor's caches."""
         if not self.is_cold:
             return "cache"
         return self.roof.bound(stored(self.shape, self.storage), flops(self.shape))
@@ -98,7 +98,7 @@ class Cell:
         return self.limit / self.cold.median("qkv")
 
     def data(self) -> dict[str, Any]:
-        races = {"cold": self.cold, "warm": self.warm}
+        results = {"cold": self.cold, "warm": self.warm}
         return {
             "shape": self.shape,
             "storage": self.storage,
@@ -108,19 +108,19 @@ class Cell:
             "of_roof": self.of_roof,
             "refused": self.refused,
             "errors": self.errors,
-            "medians": {kind: {name: result.median(name) for name in result.times} for kind, result in races.items()},
-            "times": {kind: result.times for kind, result in races.items()},
+            "medians": {kind: {name: result.median(name) for name in result.times} for kind, result in results.items()},
+            "times": {kind: result.times for kind, result in results.items()},
         }
 
 
 def measure(shape: Shape, entries: list[Entry], roofs: Roofs, *, quick: bool) -> Cell:
-    """Timings the entries; the first is "qkv"."""
+    """Compare the entries; the first is "qkv"."""
     sources: dict[str, list[Step]] = {}
-    entries: dict[str, list[TimedCall]] = {}
+    calls: dict[str, list[TimedCall]] = {}
     refused, errors = {}, {}
     storage = entries[0][2]
     gc.collect()
-    counts = {kept: caches(stored(shape, kept)) for _, _, kept in entries}  # while all the cache is free
+    counts = {kept: caches(stored(shape, kept)) for _, _, kept in entries}  # while all memory is free
     for name, peer, kept in entries:
         given = "float32" if kept == "int8" else kept
         steps = sources.setdefault(given, [Step.draw(shape, given)])
@@ -128,26 +128,26 @@ def measure(shape: Shape, entries: list[Entry], roofs: Roofs, *, quick: bool) ->
             refused[name] = reason
             continue
         if peer.owns or kept == "int8":
-            turns = [peer.prepare(steps[0], kept) for _ in range(counts[kept])]
+            own = [peer.prepare(steps[0], kept) for _ in range(counts[kept])]
         else:
             steps += [steps[0].copy() for _ in range(counts[kept] - len(steps))]
-            turns = [peer.prepare(step, kept) for step in steps]
-        errors[name] = check(name, peer, turns[0], steps[0], kept)
-        entries[name] = turns
+            own = [peer.prepare(step, kept) for step in steps]
+        errors[name] = check(name, peer, own[0], steps[0], kept)
+        calls[name] = own
     first = len(roofs.taken)
     roofs.measure()
-    cold = compare(entries, rounds=3 if quick else 7, seconds=0.0 if quick else 1.5)
+    cold = compare(calls, rounds=3 if quick else 7, seconds=0.0 if quick else 1.5)
     roofs.measure()
-    warm = compare({name: turns[:1] for name, turns in entries.items()}, rounds=3 if quick else 5, seconds=0.0)
+    warm = compare({name: own[:1] for name, own in calls.items()}, rounds=3 if quick else 5, seconds=0.0)
     rotation = counts[storage] * stored(shape, storage)
     return Cell(shape, storage, cold, warm, roofs.best_since(first), rotation, refused, errors)
 
 
-def check(name: str, peer: Peer, turn: TimedCall, step: Step, storage: str) -> float:
-    """The error against float64 as a part of max |v|. A wrong answer stops the run."""
-    out = peer.answer(turn.run())
-    if turn.undo is not None:
-        turn.undo()
+def check(name: str, peer: Peer, call: TimedCall, step: Step, storage: str) -> float:
+    """The error against float64 over max |v|. A wrong answer stops the run."""
+    out = peer.answer(call.run())
+    if call.undo is not None:
+        call.undo()
     error = float((out.double() - step.exact(peer.keep(step))).abs().max() / step.all_value.abs().max())
     if not error <= ALLOWED[storage]:
         raise AssertionError(f"{name} in {storage} is {error:.1e} of max |v| away from the answer in float64")

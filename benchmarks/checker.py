@@ -1,8 +1,8 @@
-"""The checker next to Math-Verify and SymPy's reader: eleven probes, a labelled set, and how long a verdict takes.
+"""The checker, Math-Verify and SymPy's parser: eleven probes, a labelled set, and the time of a verdict.
 
 The labelled pairs (`tests/maths/labelled/*.toml`) were written from the description of the checker, by an author who
-had not seen its code, and committed before it first ran on them. A peer says yes or no, so it is asked only whether
-the two are equal; a text that it refuses counts as no. qkv has to give the right one of five verdicts.
+had not seen its code, and committed before it first ran on them. A peer answers yes or no, so it only has to say
+whether the two are equal; a text that it refuses counts as no. qkv has to give the right one of five verdicts.
 
 `python -m benchmarks checker`. About two minutes, most of them the peers'.
 """
@@ -51,26 +51,26 @@ def labelled() -> list[Pair]:
 def math_verify() -> Callable[[str, str], bool | None]:
     from math_verify import parse, verify
 
-    def says(gold: str, answer: str) -> bool | None:
+    def decide(gold: str, answer: str) -> bool | None:
         left, right = (parse(f"${text}$", raise_on_error=False) for text in (gold, answer))
         return verify(left, right, raise_on_error=False) if left and right else None
 
-    return says
+    return decide
 
 
 def sympy_reader() -> Callable[[str, str], bool | None]:
     import sympy
     from sympy.parsing.latex import parse_latex
 
-    def says(gold: str, answer: str) -> bool | None:
+    def decide(gold: str, answer: str) -> bool | None:
         left, right = (parse_latex(text) for text in (gold, answer))
         return bool(sympy.simplify(left - right) == 0)
 
-    return says
+    return decide
 
 
-def asked(says: Callable[[str, str], bool | None], gold: str, answer: str) -> bool | None:
-    """What a peer says within its time; None where it refuses, fails or takes too long."""
+def answer_of(peer: Callable[[str, str], bool | None], gold: str, answer: str) -> bool | None:
+    """A peer's answer; None if it refuses, fails or takes too long."""
 
     def late(*_: object) -> None:
         raise TimeoutError
@@ -78,15 +78,15 @@ def asked(says: Callable[[str, str], bool | None], gold: str, answer: str) -> bo
     signal.signal(signal.SIGALRM, late)
     signal.alarm(PEER_SECONDS)
     try:
-        return says(gold, answer)
-    except Exception:  # whatever it raises, it gave no verdict
+        return peer(gold, answer)
+    except Exception:  # any exception means no verdict
         return None
     finally:
         signal.alarm(0)
 
 
-def word(said: bool | None) -> str:
-    return {True: "yes", False: "no", None: "refused"}[said]
+def word(answer: bool | None) -> str:
+    return {True: "yes", False: "no", None: "refused"}[answer]
 
 
 def timed(gold: str, answer: str, symbols: dict[str, str]) -> tuple[Verdict, float]:
@@ -97,11 +97,11 @@ def timed(gold: str, answer: str, symbols: dict[str, str]) -> tuple[Verdict, flo
 
 def command_seconds() -> list[float]:
     """How long `qkv check` takes as a process, from start to end."""
-    ask = [sys.executable, "-m", "qkv", "check", r"d\mu^2", "--gold", r"\mu^T\mu", "--let", "mu: vector[d]"]
+    command = [sys.executable, "-m", "qkv", "check", r"d\mu^2", "--gold", r"\mu^T\mu", "--let", "mu: vector[d]"]
     took = []
     for _ in range(PROCESSES):
         before = time.perf_counter()
-        subprocess.run(ask, capture_output=True, check=False)
+        subprocess.run(command, capture_output=True, check=False)
         took.append(time.perf_counter() - before)
     return took
 
@@ -113,8 +113,8 @@ def run() -> None:
     for probe in probes["probe"]:
         gold, answer = probe["gold"], probe["answer"]
         verdict = compare(gold, answer, probes["symbols"])
-        said = {name: word(asked(peer, gold, answer)) for name, peer in peers.items()}
-        rows.append([gold, answer, word(probe["equal"]), verdict.kind, *said.values()])
+        answers = {name: word(answer_of(peer, gold, answer)) for name, peer in peers.items()}
+        rows.append([gold, answer, word(probe["equal"]), verdict.kind, *answers.values()])
     probes_right = sum((row[3] == "equal") == (row[2] == "yes") for row in rows)
     columns = ["gold", "answer", "right", "qkv", *peers]
     report(
@@ -131,9 +131,9 @@ def run() -> None:
             proved_wrong += verdict.evidence == "proved"
     right_of, refused = {"qkv": len(pairs) - len(wrong)}, {"qkv": 0}
     for name, peer in peers.items():
-        said = [asked(peer, pair.gold, pair.answer) for pair in pairs]
-        right_of[name] = sum(bool(s) == (pair.kind == "equal") for s, pair in zip(said, pairs, strict=True))
-        refused[name] = sum(s is None for s in said)
+        answers = [answer_of(peer, pair.gold, pair.answer) for pair in pairs]
+        right_of[name] = sum(bool(s) == (pair.kind == "equal") for s, pair in zip(answers, pairs, strict=True))
+        refused[name] = sum(s is None for s in answers)
     columns = ["checker", "right", "of", "refused"]
     shown = [[name, str(count), str(len(pairs)), str(refused[name])] for name, count in right_of.items()]
     report("checker-pairs", "Labelled pairs", columns, shown, [{"right": right_of, "refused": refused}])

@@ -1,7 +1,7 @@
-"""Which backend auto takes beside the backend that is the fastest, over a grid of 200 calls that have a linear backend.
+"""The backend that auto chooses and the fastest one, over 200 calls that the linear backend accepts.
 
-The bar: auto's backend within 15% of the fastest on at least 95% of the calls. And N*, the length from which on sums of
-features are cheaper than scores: as the cost model counts it, and as it was measured.
+The target: auto's backend within 15% of the fastest on at least 95% of the calls. And N*, the length from which on sums
+of features are cheaper than scores: counted by the cost model, and measured.
 
 `python -m benchmarks choice`, or with --quick short lengths. About four minutes.
 """
@@ -25,7 +25,7 @@ from qkv.features import feature_maps
 from .decode import bar, ms
 from .harness import Timings, report
 from .peers import TimedCall
-from .rotation import compare, visit
+from .rotation import compare, time_call
 
 SIMILARITIES: dict[str, Any] = {
     "elu+1": qkv.FeatureMap(qkv.features.elu1),
@@ -36,11 +36,11 @@ SIMILARITIES: dict[str, Any] = {
 LENGTHS = (16, 64, 256, 1024, 4096, 16384)
 SHORT = (16, 64, 256)
 HEADS = {8: 8, 16: 4, 32: 2, 64: 1}  # by width
-MANY = (128, 64, 32)  # one more call for each ladder: length, width, heads
+MANY = (128, 64, 32)  # one more call for each similarity and mask: length, width, heads
 BACKENDS = ("reference", "blockwise", "linear")
-BEHIND = 10.0  # a backend so many times as slow as the fastest does not run at four times the length
+BEHIND = 10.0  # a backend this many times as slow as the fastest does not run at the next length
 LONGEST = 2.0  # seconds of a call, beyond which a backend runs once, and not at greater lengths
-CHEAP = 0.02  # seconds of a call, up to which a backend runs in rounds however far behind it is
+CHEAP = 0.02  # seconds of a call, up to which a backend runs in rounds however slow it is
 BUDGET = 240.0  # seconds for all
 NEAR = 1.15
 TARGET = 0.95
@@ -50,7 +50,7 @@ LONGEST_CROSSING = 16384
 
 @dataclass(frozen=True)
 class Setting:
-    """One ladder of lengths."""
+    """The options of calls at several lengths."""
 
     similarity: str
     width: int
@@ -61,7 +61,7 @@ class Setting:
         return {"similarity": SIMILARITIES[self.similarity], "mask": qkv.Causal() if self.causal else None}
 
     def explain(self, length: int) -> qkv.Choice:
-        """Sizes decide, so that one number stands for all."""
+        """Only sizes matter, so an expanded number is enough."""
         one = torch.zeros(1).expand(1, self.heads, length, self.width)
         return qkv.explain(one, one, one, **self.options())
 
@@ -71,12 +71,12 @@ class Setting:
 
 @dataclass
 class Entry:
-    """One call: the backend that auto takes, seconds of each backend that ran, and why others did not."""
+    """One call: the backend that auto chooses, the seconds of each backend, and why others did not run."""
 
     setting: Setting
     length: int
     chosen: str
-    race: Timings = field(default_factory=lambda: Timings({}))
+    rounds: Timings = field(default_factory=lambda: Timings({}))
     times: dict[str, float] = field(default_factory=dict)  # medians, or the only run
     left_out: dict[str, str] = field(default_factory=dict)
 
@@ -86,9 +86,9 @@ class Entry:
 
     @property
     def behind(self) -> float:
-        """How many times as long as the fastest the chosen backend takes; ∞ where it was too far behind to run."""
-        if {self.chosen, self.fastest} <= self.race.times.keys():
-            return self.race.ratio(self.chosen, self.fastest)
+        """The time of the chosen backend over that of the fastest; ∞ if it was too slow to run."""
+        if {self.chosen, self.fastest} <= self.rounds.times.keys():
+            return self.rounds.ratio(self.chosen, self.fastest)
         return self.times.get(self.chosen, math.inf) / self.times[self.fastest]
 
 
@@ -106,7 +106,7 @@ def measure(setting: Setting, length: int, before: Entry | None, *, quick: bool)
     entry = Entry(setting, length, choice.backend)
     torch.manual_seed(length)
     given = [torch.randn(1, setting.heads, length, setting.width) for _ in range(3)]
-    turns: dict[str, TimedCall] = {}
+    calls: dict[str, TimedCall] = {}
     for candidate in choice.candidates:
         name = candidate.backend
         if name not in BACKENDS or candidate.cost is None:
@@ -114,20 +114,20 @@ def measure(setting: Setting, length: int, before: Entry | None, *, quick: bool)
         if reason := _against(name, candidate.cost.extra, before):
             entry.left_out[name] = reason
             continue
-        turns[name] = TimedCall(lambda name=name: qkv.attention(*given, **setting.options(), backend=name))
-        entry.times[name] = visit(turns[name])
-    # Who is dear and far behind at once needs no rounds.
+        calls[name] = TimedCall(lambda name=name: qkv.attention(*given, **setting.options(), backend=name))
+        entry.times[name] = time_call(calls[name])
+    # A slow backend that is far behind needs no rounds.
     least = min(entry.times.values(), default=0.0)
-    close = {name: [turns[name]] for name, once in entry.times.items() if once <= max(CHEAP, min(3 * least, LONGEST))}
+    close = {name: [calls[name]] for name, once in entry.times.items() if once <= max(CHEAP, min(3 * least, LONGEST))}
     if close:
         slow = max(entry.times[name] for name in close) > 0.1
-        entry.race = compare(close, seconds=0.0, rounds=3 if quick or slow else 7)
-        entry.times |= {name: entry.race.median(name) for name in close}
+        entry.rounds = compare(close, seconds=0.0, rounds=3 if quick or slow else 7)
+        entry.times |= {name: entry.rounds.median(name) for name in close}
     return entry
 
 
 def _against(name: str, extra: int, before: Entry | None) -> str | None:
-    """Why a backend does not run; what is dear at a length is so at a longer one, but for linear, which overtakes."""
+    """Why a backend does not run: one that is slow at a length is slow at a longer one, except linear."""
     if before is not None and name != "linear":
         if name in before.left_out:
             return before.left_out[name]
@@ -137,7 +137,7 @@ def _against(name: str, extra: int, before: Entry | None) -> str | None:
         if before.length >= 256 and took > BEHIND * least:
             return f"at {before.length} tokens it was more than {BEHIND:.0f} times as slow as {before.fastest}"
     if 3 * extra > free_memory():
-        return f"takes {extra / 2**30:.0f} GiB and what torch makes on the way"
+        return f"takes {extra / 2**30:.0f} GiB and temporaries of torch"
     return None
 
 
@@ -171,7 +171,7 @@ def show(title: str, columns: list[str], rows: list[list[str]], entries: list[En
             "fastest": entry.fastest,
             "behind": entry.behind if math.isfinite(entry.behind) else None,
             "seconds": entry.times,
-            "rounds": entry.race.times,
+            "rounds": entry.rounds.times,
             "left_out": entry.left_out,
         }
         for entry in entries
@@ -179,7 +179,7 @@ def show(title: str, columns: list[str], rows: list[list[str]], entries: list[En
     report("choice", title, columns, rows, [*data, *more])
 
 
-def offenders(entries: list[Entry], most: int = 15) -> list[list[str]]:
+def slow_choices(entries: list[Entry], most: int = 15) -> list[list[str]]:
     """The calls where auto is furthest behind."""
     worst = sorted((entry for entry in entries if entry.behind > NEAR), key=lambda entry: -entry.behind)
     return [
@@ -191,7 +191,7 @@ def offenders(entries: list[Entry], most: int = 15) -> list[list[str]]:
             entry.fastest,
             ms(entry.times[entry.fastest]),
             f"{entry.behind:.2f}x",
-            f"{max(map(entry.race.spread, entry.race.times), default=math.nan):.0%}",
+            f"{max(map(entry.rounds.spread, entry.rounds.times), default=math.nan):.0%}",
         ]
         for entry in worst[:most]
     ]
@@ -200,20 +200,20 @@ def offenders(entries: list[Entry], most: int = 15) -> list[list[str]]:
 def run() -> None:
     quick, started = "--quick" in sys.argv, time.perf_counter()
     lengths = SHORT if quick else LENGTHS
-    entries, ladders, late = [], {}, 0
+    entries, by_setting, late = [], {}, 0
     for setting in settings(quick):
-        ladder: list[Entry] = []
+        series: list[Entry] = []
         for length in lengths:
             if time.perf_counter() - started > BUDGET:
                 late += 1
                 continue
-            entry = measure(setting, length, ladder[-1] if ladder else None, quick=quick)
+            entry = measure(setting, length, series[-1] if series else None, quick=quick)
             if entry.times:
-                ladder.append(entry)
+                series.append(entry)
             else:
                 print(f"{setting}, {length} tokens: no backend ran; {entry.left_out}")
-        ladders[setting] = ladder
-        entries += ladder
+        by_setting[setting] = series
+        entries += series
     length, width, heads = MANY
     entries += [measure(Setting(name, width, heads, causal), length, None, quick=quick) for name, causal in KINDS]
     for backend in BACKENDS:
@@ -221,13 +221,13 @@ def run() -> None:
         if reasons:
             print(f"{backend} was left out in {len(reasons)} calls: first, {reasons[0]}")
     if late:
-        print(f"\n{late} calls were not measured: {BUDGET:.0f} s were over")
-    rows = offenders(entries)
+        print(f"\n{late} calls were not measured: {BUDGET:.0f} s were used up")
+    rows = slow_choices(entries)
     if rows:
         title = f"auto's backend more than {NEAR - 1:.0%} behind the fastest, ms; the worst"
         show(title, ["", "N", "auto", "ms", "fastest", "ms", "behind", "±"], rows, entries, [])
     crossings = []
-    for setting in ladders:
+    for setting in by_setting:
         counted = setting.explain(128).crossover
         assert counted is not None
         one = SIMILARITIES[setting.similarity], setting.width, setting.heads, setting.causal

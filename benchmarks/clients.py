@@ -1,7 +1,7 @@
-"""Many readers of the lab at once: each asks one thing after another over a connection of its own.
+"""Many clients of the lab at once: each sends one request after another over a separate connection.
 
-What a light view answers depends on the question alone, so that every answer under load is held, byte for byte, to the
-one that a single reader got before.
+The answer of a light view depends on the request only, so every answer under load is compared, byte for byte, with the
+one that a single client got before.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from qkv.lab.fields import Choice, Flag, Number, typed
 from qkv.lab.view import View
 from qkv.lab.views import NAMES, view
 
-PATIENCE = 30.0  # seconds for one answer, beyond which it counts as none
+TIMEOUT = 30.0  # seconds for one answer
 STATIC = ("/static/lab.js", "/static/lab.css", "/api/openapi.json")
 
 
 @dataclass
 class Load:
-    """What became of all questions: seconds each, and what went wrong how often."""
+    """The results of all requests: seconds each, and counts of failures."""
 
     seconds: list[float] = field(default_factory=list)
     wrong: Counter[str] = field(default_factory=Counter)
@@ -45,7 +45,7 @@ class Load:
 
 @contextmanager
 def served() -> Iterator[tuple[int, int]]:
-    """The port and the process of a lab that runs."""
+    """The port and the process of a running lab."""
     command = [sys.executable, "-m", "qkv", "lab", "--port", "0", "--no-browser"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -60,7 +60,7 @@ def served() -> Iterator[tuple[int, int]]:
 
 
 def resident(process: int) -> int:
-    """Bytes of memory that a process and those that came of it hold."""
+    """Resident bytes of a process and its children."""
     total = 0
     waiting = [process]
     for each in waiting:
@@ -71,18 +71,18 @@ def resident(process: int) -> int:
 
 
 def light() -> list[View]:
-    """The views that answer at once, in the state that they open with."""
+    """The views that answer at once in their initial state."""
     return [each for each in map(view, NAMES) if not _heavy(each, {})]
 
 
 def _heavy(view: View, state: dict[str, str]) -> bool:
-    """Whether this is for the process of heavy work; what cannot be read is not."""
+    """Whether the state needs the process for heavy work; a state that cannot be read does not."""
     read = typed(view.fields, state).state
     return read is not None and view.is_heavy(read)
 
 
 def states(view: View, many: int) -> Iterator[dict[str, str]]:
-    """The state that a view opens with, then states in which a field or two have other texts."""
+    """The initial state of a view, then states with other texts in a field or two."""
     draw = random.Random(view.name)
     yield {}
     movable = [each for each in view.fields if isinstance(each, Number | Choice | Flag)]
@@ -101,7 +101,7 @@ def _text(of: Number | Choice | Flag, draw: random.Random) -> str:
 
 
 async def questions(port: int, views: list[View], each: int) -> list[tuple[bytes, bytes | None]]:
-    """Requests and the bodies that answer them; a state that a view refuses is left out. None: any body will do."""
+    """Requests and their answers' bodies, None for any body; a state that a view refuses is left out."""
     found: list[tuple[bytes, bytes | None]] = [(_get(port, path), None) for path in STATIC]
     line = await asyncio.open_connection("127.0.0.1", port, limit=1 << 26)
     for shown in views:
@@ -109,14 +109,14 @@ async def questions(port: int, views: list[View], each: int) -> list[tuple[bytes
             if _heavy(shown, state):
                 continue
             by_api = _get(port, f"/api/{shown.name}?{urlencode(state)}")
-            status, body = await asked(line, by_api)
+            status, body = await request_once(line, by_api)
             if status == 422:
                 continue
             assert status == 200, (shown.name, state, body[:200])
             found.append((by_api, body))
             found.append((_get(port, f"/{shown.name}?{urlencode(state)}"), None))
             part = _post(port, f"/part/{shown.name}", json.dumps(state).encode())
-            status, body = await asked(line, part)
+            status, body = await request_once(line, part)
             assert status == 200, (shown.name, state, body[:200])
             found.append((part, body))
     line[1].close()
@@ -133,7 +133,7 @@ def _post(port: int, path: str, body: bytes) -> bytes:
     return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body
 
 
-async def asked(line: tuple[asyncio.StreamReader, asyncio.StreamWriter], request: bytes) -> tuple[int, bytes]:
+async def request_once(line: tuple[asyncio.StreamReader, asyncio.StreamWriter], request: bytes) -> tuple[int, bytes]:
     """Status and body."""
     reader, writer = line
     writer.write(request)
@@ -149,7 +149,7 @@ async def asked(line: tuple[asyncio.StreamReader, asyncio.StreamWriter], request
 
 
 async def load(port: int, clients: int, seconds: float, known: list[tuple[bytes, bytes | None]]) -> Load:
-    """So many clients, each asking known questions in an order of its own until the time is over."""
+    """`clients` clients, each sending known requests in random order until the time is over."""
     found = Load(questions=len(known))
     end = time.monotonic() + seconds
     await asyncio.gather(*(_client(port, random.Random(number), known, end, found) for number in range(clients)))
@@ -164,9 +164,9 @@ async def _client(
         request, wanted = draw.choice(known)
         began = time.perf_counter()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 line = line or await asyncio.open_connection("127.0.0.1", port, limit=1 << 26)
-                status, body = await asked(line, request)
+                status, body = await request_once(line, request)
         except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError) as error:
             found.wrong[type(error).__name__] += 1
             if line is not None:

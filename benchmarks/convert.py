@@ -1,7 +1,7 @@
-"""From multi-head to multi-query attention: what pooling key and value heads costs, and what training brings back.
+"""From multi-head to multi-query attention: the loss from pooling key and value heads, and the gain from training.
 
-stories15M has 6 heads and no keys or values in common. Its perplexity is taken on stories that it sampled itself, so
-what it has before is the entropy of its own text. Training is AdamW on other samples of it, a few minutes on one core.
+stories15M has 6 heads and shares no keys or values. Its perplexity is measured on stories that it sampled, so it starts
+at the entropy of the model's text. Training is AdamW on other samples of it, a few minutes on one core.
 SmolLM2 (9/3 heads, weights that were quantised) is read from GGUF, and measured on a book.
 """
 
@@ -23,7 +23,7 @@ import qkv
 from . import weights
 from .harness import report
 
-START = 1  # the token that begins a story
+START = 1  # the start token
 LENGTH = 128
 BATCH = 4
 TRAINED = 100  # steps
@@ -31,7 +31,7 @@ RATE = 5e-4
 
 
 def sampled(model: Any, stories: int, seed: int) -> Tensor:
-    """Stories of LENGTH tokens from the model's own distribution, behind the token that begins them."""
+    """Stories of LENGTH tokens from the model's own distribution, after the start token."""
     generator = torch.Generator().manual_seed(seed)
     tokens, past = torch.full((stories, 1), START), None
     with torch.no_grad():
@@ -56,7 +56,7 @@ def perplexity(model: Any, tokens: Tensor) -> float:
 
 
 def train(model: Any, tokens: Tensor, steps: int) -> None:
-    """Each story is seen once; the rate rises for a tenth of the steps, and falls to 0."""
+    """Train on each story once; the learning rate rises for a tenth of the steps, then falls to 0."""
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.0)
     warm = max(1, steps // 10)

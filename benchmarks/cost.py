@@ -1,9 +1,9 @@
-"""The cost model beside what it models: formula against count, prediction against the clock, the planner's own time.
+"""The cost model and measurements: formula and count, predicted and measured time, the time of the planner.
 
-Counts: random calls over backends, similarities, masks, head layouts and dtypes; what the backend says it executes, against
-what torch's operators and the native kernels were seen to execute. Predictions: calls that prices are fitted to and
-calls of other sizes that are predicted from them are measured in the same rounds; and, since a shared machine drifts,
-also with a calibration that was made before.
+Counts: random calls over backends, similarities, masks, head layouts and dtypes; the operations that a backend declares
+and those that torch's operators and the native kernels executed. Predictions: calls that prices are fitted to and calls
+of other sizes that are predicted from them are measured in the same rounds; and, since the speed of a shared machine
+changes, also with an earlier calibration.
 
 `python -m benchmarks cost`, or with --quick fewer calls. About five minutes.
 """
@@ -38,12 +38,12 @@ from .harness import report
 COUNTED = 600
 FITTED = 24  # calls for each kind that prices are fitted to
 ROUNDS = 16
-MEDIAN, LATE = 0.10, 0.25  # bars: errors in the middle, and at nine tenths
-WANTED_SECONDS = 0.5
+MEDIAN, LATE = 0.10, 0.25  # targets: median error, and error at the 90th percentile
+PLAN_SECONDS = 0.5
 
 
 def formula_is_count(calls: int) -> tuple[int, int]:
-    """Of so many calls, how many execute just what the formula says."""
+    """How many calls execute exactly what the formula says, and the number of calls."""
     right = 0
     for probe in prime_size_probes(calls, seed=2026):
         call = prepare(probe)
@@ -54,31 +54,33 @@ def formula_is_count(calls: int) -> tuple[int, int]:
 
 
 def predictions(prices: dict[str, Price], calls: list[Probe], measured: list[Measured]) -> list[dict]:
-    """Each call as it was predicted and as it was measured."""
+    """The predicted and the measured time of each call."""
     found = []
     for probe, (work, took) in zip(calls, measured, strict=True):
-        said = prices[work.engine].seconds(work)
+        predicted = prices[work.engine].seconds(work)
         found.append(
             {
                 "engine": work.engine,
                 "dtype": probe.dtype,
                 "call": f"{probe.batch}x{probe.heads}/{probe.heads_kv} {probe.len_q}x{probe.len_k} w{probe.width}"
                 f"{' causal' if probe.mask is not None else ''}",
-                "predicted": said,
+                "predicted": predicted,
                 "measured": took,
-                "error": abs(said / took - 1),
+                "error": abs(predicted / took - 1),
             }
         )
     return found
 
 
-def in_turns(fitted_to: list[Probe], tests: list[Probe], rounds: int) -> tuple[list[Measured], list[Measured]]:
-    """Calls that prices are fitted to and calls that are predicted, in the same rounds: the machine is the same for
-    both. Of the first, which are many, a quarter takes its turn each time."""
+def measure_in_rounds(fitted_to: list[Probe], tests: list[Probe], rounds: int) -> tuple[list[Measured], list[Measured]]:
+    """Measure calls that prices are fitted to and calls that are predicted in the same rounds.
+
+    Of the first, which are many, a quarter runs in each round.
+    """
     some: list[list[Measured]] = [[] for _ in fitted_to]
     others: list[list[Measured]] = [[] for _ in tests]
-    for turn in range(rounds):
-        own = range(turn % 4, len(fitted_to), 4)
+    for number in range(rounds):
+        own = range(number % 4, len(fitted_to), 4)
         found = measure_probes([*(fitted_to[place] for place in own), *tests], 1)
         for place, taken in zip(own, found, strict=False):
             some[place].append(taken)
@@ -106,7 +108,7 @@ def by_engine(found: list[dict]) -> list[list[str]]:
 
 
 def planner_seconds() -> float:
-    """A whole process of `qkv plan`, in the middle of some."""
+    """The median time of a process of `qkv plan`."""
     command = [
         str(Path(sys.executable).with_name("qkv")),
         "plan",
@@ -130,7 +132,7 @@ def run() -> None:
     took = time.perf_counter() - started
     tests = list(probes(2 if quick else 6, seed=1))
     later = predictions(dict(machine.prices), tests, measure_probes(tests, 3))
-    fitted_to, measured = in_turns(list(probes(6 if quick else FITTED)), tests, 3 if quick else ROUNDS)
+    fitted_to, measured = measure_in_rounds(list(probes(6 if quick else FITTED)), tests, 3 if quick else ROUNDS)
     found = predictions(fit_prices(fitted_to)[0], tests, measured)
     errors = [entry["error"] for entry in found]
     report("cost", "predicted against measured time", ["engine", "calls", "median", "worst"], by_engine(found), found)
@@ -145,10 +147,10 @@ def run() -> None:
     bars = [
         bar(f"formula = count, of {counted} calls", right / counted, ".3f", least=1.0),
         bar(f"prediction off by, median of {len(errors)} calls", statistics.median(errors), ".4f", most=MEDIAN),
-        bar("the same at nine tenths", quantile(errors, 0.9), ".4f", most=LATE),
+        bar("the same at the 90th percentile", quantile(errors, 0.9), ".4f", most=LATE),
         [f"calibrated {took:.0f} s before: median", f"{statistics.median(after):.3f}", "", ""],
-        ["the same at nine tenths", f"{quantile(after, 0.9):.3f}", "", ""],
-        bar("qkv plan, seconds as a process", planner_seconds(), ".2f", most=WANTED_SECONDS),
+        ["the same at the 90th percentile", f"{quantile(after, 0.9):.3f}", "", ""],
+        bar("qkv plan, seconds as a process", planner_seconds(), ".2f", most=PLAN_SECONDS),
     ]
     title = "the cost model" + (" (quick: too few to count)" if quick else "")
     report("cost", title, ["", "is", "bar", ""], bars, [{"bars": bars}, *found])

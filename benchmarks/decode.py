@@ -1,6 +1,6 @@
-"""One decoding step, a token after a long past: qkv and every peer in the same rounds, beside the machine's limit.
+"""One decoding step, a token after a long past: qkv and every peer in the same rounds, and the machine's limit.
 
-The bars: at least 2.4 times as fast as the best peer of each shape and dtype in geometric mean and never slower;
+The targets: at least 2.4 times as fast as the best peer of each shape and dtype in geometric mean and never slower;
 5 times as fast as torch's SDPA as users call it; 80% of the roof on the shapes of TABLE; int8 1.6 times as fast
 as bfloat16 where bandwidth is the limit, with an error of at most 1% of max |v|; under 15 µs a call at past 1.
 
@@ -46,7 +46,7 @@ SHAPES: list[Shape] = [
 ]
 QUICK: list[Shape] = [TABLE[1], TABLE[2], TABLE[4], (1, 32, 8, 17, 128)]
 
-# The race of narrow storages: qkv's int8 first, as "qkv", then ggml's q8_0, and all that have 16 bits.
+# The comparison of narrow storages: qkv's int8 first, as "qkv", then ggml's q8_0, and all that have 16 bits.
 NARROW = {
     "qkv": ("qkv", "int8"),
     "g-q8": ("ggml", "int8"),
@@ -160,20 +160,20 @@ def between_products(rounds: int) -> Timings:
     alone = [Qkv().prepare(step, storage) for _ in range(caches(stored(shape, storage)))]
     rows, weights = torch.randn(8, 2048), torch.randn(2048, 2048)
 
-    def among(turn: TimedCall) -> TimedCall:
+    def among(call: TimedCall) -> TimedCall:
         def undo() -> None:
-            if turn.undo is not None:
-                turn.undo()
+            if call.undo is not None:
+                call.undo()
             torch.matmul(rows, weights)  # what follows this step,
             torch.matmul(rows, weights)  # and what comes before the next
 
-        return TimedCall(turn.run, undo)
+        return TimedCall(call.run, undo)
 
-    return compare({"alone": alone, "between": [among(turn) for turn in alone]}, rounds=rounds)
+    return compare({"alone": alone, "between": [among(call) for call in alone]}, rounds=rounds)
 
 
 def bar(name: str, value: float, shown: str, *, least: float | None = None, most: float | None = None) -> list[str]:
-    """A row: what was measured, the bar, whether it is met. What was not measured (NaN) does not meet it."""
+    """A row: the measured value, the target, and whether it is met; a value that was not measured (NaN) is not."""
     met = value >= least if least is not None else most is not None and value <= most
     wanted = f">= {least:{shown}}" if least is not None else f"<= {most:{shown}}"
     return [name, f"{value:{shown}}", wanted, "met" if met else "NOT MET"]
@@ -216,7 +216,7 @@ def introduce(peers: list[Peer]) -> None:
 
 
 def refusals(cells: list[Cell]) -> None:
-    """Who did not run where, and why; nothing is left out in silence."""
+    """Print which entries did not run, where and why."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for cell in cells:
         for name, reason in cell.refused.items():
@@ -235,7 +235,7 @@ def run() -> None:
     by_name = {peer.name: peer for peer in peers}
     introduce(peers)
     if os.getloadavg()[0] > 0.7:
-        print(f"load average {os.getloadavg()[0]:.1f}: other programs run; do not trust these figures")
+        print(f"load average {os.getloadavg()[0]:.1f}: other programs are running, these figures are not reliable")
     roofs, figure = Roofs(), Figure()
     print(f"last-level cache {last_level_cache() / MEBI:.0f} MiB; cold figures rotate over four times that")
     names = list(by_name)

@@ -1,6 +1,6 @@
-"""4,096 steps from an empty cache: qkv.decode beside the documents' listing, which copies its cache at each step.
+"""4,096 steps from an empty cache: qkv.decode, and a textbook listing, which copies its cache at each step.
 
-The bars: at least 10 times as fast as the listing over all steps; time per step linear in the past, no jumps.
+The targets: at least 10 times as fast as the listing over all steps; time per step linear in the past, no jumps.
 The plots go to benchmarks/plots/growth-*.svg.
 """
 
@@ -20,13 +20,13 @@ import torch
 import qkv
 
 from .harness import report
-from .peers.listing import multihead, multiquery
+from .peers.pytorch import multihead, multiquery
 from .rotation import QUIET
 
 PLOTS = Path(__file__).parent / "plots"
 STEPS = 4096
 BIN = 64  # steps in a point of the plot
-# batch, query heads, key/value heads, width: the documents' two listings
+# batch, query heads, key/value heads, width: the two listings
 SHAPES = {"mha": (1, 16, 16, 128), "mqa": (1, 32, 1, 128)}
 
 
@@ -81,7 +81,7 @@ def straight(points: np.ndarray) -> tuple[float, float, float]:
 
 
 def jumps(times: np.ndarray, times_as_long: float = 3.0) -> int:
-    """Steps that take `times_as_long` times their neighbours' median in every pass: the past was moved."""
+    """Steps that take more than `times_as_long` times the median around them in every pass: the past was copied."""
     usual = np.repeat(binned(times), BIN)
     return int((times[: len(usual)] > times_as_long * usual).sum())
 
@@ -153,11 +153,11 @@ def run() -> None:
         taken: dict[str, list[list[float]]] = {"qkv": [], "listing": []}
         for done in range(passes):
             taken["qkv"].append(steps_of_qkv(shape, steps))
-            if done == 0 or quick:  # a minute
+            if done == 0 or quick:  # it takes a minute
                 taken["listing"].append(steps_of_listing(shape, steps))
-        totals = {who: statistics.median(map(sum, runs)) for who, runs in taken.items()}
+        totals = {entry: statistics.median(map(sum, runs)) for entry, runs in taken.items()}
         # A step that another program interrupts is slow in one pass, a jump is slow in all of them.
-        least = {who: np.array(runs).min(axis=0) for who, runs in taken.items()}
+        least = {entry: np.array(runs).min(axis=0) for entry, runs in taken.items()}
         start, slope, off = straight(binned(least["qkv"]))
         faster = totals["listing"] / totals["qkv"]
         if not quick:

@@ -1,4 +1,4 @@
-"""Calls run in turns in one process; ratios are taken round by round, so that a slow moment hits all."""
+"""Entries run alternately in one process; ratios are taken per round, so that a slow moment affects all of them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Timings:
         return statistics.median(self.times[name])
 
     def spread(self, name: str) -> float:
-        """Half the distance between the quartiles, as a part of the median."""
+        """Half the interquartile range over the median."""
         low, _, high = statistics.quantiles(self.times[name], n=4)
         return (high - low) / 2 / self.median(name)
 
     def ratio(self, name: str, to: str) -> float:
-        """How many times as long `name` takes as `to`: the median over rounds."""
+        """The median over rounds of the time of `name` over that of `to`."""
         return statistics.median(a / b for a, b in zip(self.times[name], self.times[to], strict=True))
 
     def best_of(self, names: list[str]) -> str:
@@ -41,13 +41,13 @@ class Timings:
 
 
 def compare(entries: dict[str, Callable[[], object]], *, seconds: float = 2.0, rounds: int = 9) -> Timings:
-    """Warm up, then run every entry once a round, at least `rounds` rounds and at least `seconds` long."""
+    """Warm up, then run each entry once a round, for at least `rounds` rounds and `seconds` seconds."""
     repeats = {name: _repeats(run) for name, run in entries.items()}
     times: dict[str, list[float]] = {name: [] for name in entries}
     names = list(entries)
     started, done = time.perf_counter(), 0
     while done < rounds or time.perf_counter() - started < seconds:
-        # Another one begins each round: nobody always runs in the wake of the same neighbour.
+        # Each round starts with another entry, so that none always runs after the same one.
         for name in names[done % len(names) :] + names[: done % len(names)]:
             run, count = entries[name], repeats[name]
             before = time.perf_counter()
@@ -81,7 +81,7 @@ def machine() -> dict[str, object]:
 
 
 def report(name: str, title: str, columns: list[str], rows: list[list[str]], data: list[dict]) -> None:
-    """A table here, the numbers in build/bench/<name>.json."""
+    """Print a table, and write the numbers to build/bench/<name>.json."""
     widths = [max(len(column), *(len(row[i]) for row in rows)) for i, column in enumerate(columns)]
     print(f"\n{title}")
     for row in [columns, ["-" * w for w in widths], *rows]:

@@ -1,7 +1,7 @@
-"""The lab under load and in a browser: 50 readers at once for a minute, first paint, an edit, the weight of a page.
+"""The lab under load and in a browser: 50 clients at once for a minute, first paint, an edit, the weight of a page.
 
-Every light view is asked in many states by page, by part and by API; an answer that differs from what a single reader
-got is an error, as is any status but 200. Memory is that of the server and the process of heavy work, at a sixth of the
+Every light view is requested in many states by page, by part and by API; an answer that differs from a single client's
+is an error, as is any status but 200. Memory is that of the server and the process of heavy work, at a sixth of the
 time and at its end. The browser is Chromium through Playwright, cold for every first paint.
 
 `python -m benchmarks lab`; `--quick` takes 3 s and few edits.
@@ -63,7 +63,7 @@ class Minute:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a browser saw: milliseconds, bytes."""
+    """Measurements of a browser: milliseconds, bytes."""
 
     paints: list[float]
     edits: list[float]
@@ -72,7 +72,7 @@ class Seen:
 
 
 def _wait_for_paint(page: Page) -> None:
-    """Asked again and again: a function that the page itself would poll is text, which its policy does not evaluate."""
+    """Poll from here: the page's content security policy does not evaluate a function sent as text."""
     while page.evaluate(PAINT) is None:
         page.wait_for_timeout(10)
 
@@ -85,7 +85,7 @@ def run() -> None:
     _report_load(minute)
     rows = [
         bar("wrong answers", sum(minute.found.wrong.values()), ".0f", most=0),
-        bar("cache at the end / at a sixth of the time", minute.late / minute.early, ".2f", most=1.1),
+        bar("memory at the end / at a sixth of the time", minute.late / minute.early, ".2f", most=1.1),
         bar("font, kB", FONT.stat().st_size / 1e3, ".0f", most=200),
     ]
     if seen is None:
@@ -125,7 +125,7 @@ def _report_load(minute: Minute) -> None:
     row += [f"{minute.early / MEBI:.0f}, then {minute.late / MEBI:.0f}"]
     data = {"wrong": dict(found.wrong), "answers": len(found.seconds), "seconds": minute.seconds, **milliseconds}
     data |= {"memory_early": minute.early, "memory_late": minute.late}
-    report("lab-load", f"{CLIENTS} readers at once", columns, [row], [data])
+    report("lab-load", f"{CLIENTS} clients at once", columns, [row], [data])
     for what, often in found.wrong.most_common(5):
         print(f"  {often} x {what}")
 
@@ -149,7 +149,7 @@ def _seen(address: str, paints: int, edits: int) -> Seen | None:
 
 
 def _in(browser: Browser, look: Callable):
-    """What `look` finds on a page of a browser that knows nothing yet."""
+    """The result of `look` on a page of a new browser context."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     try:
         return look(context.new_page())
@@ -170,14 +170,14 @@ def _edited(address: str, many: int) -> Callable:
     def look(page) -> list[float]:
         page.goto(f"{address}/walk")
         page.wait_for_selector("#result:not([data-pending]) data")
-        page.evaluate(EDIT, "7")  # the first waits for what is loaded once
+        page.evaluate(EDIT, "7")  # the first edit waits for what is loaded once
         return [page.evaluate(EDIT, str(number + 2)) for number in range(many)]
 
     return look
 
 
 def _weight(address: str) -> Callable:
-    """Bytes of everything that a page brings along, as they come over the line, without the font."""
+    """Bytes of everything that a page loads, as transferred, without the font."""
 
     def look(page) -> int:
         brought = []

@@ -1,7 +1,7 @@
-"""Causal attention by features over whole sequences: qkv beside the libraries and plain ways that do the same.
+"""Causal attention by features over whole sequences: qkv, other libraries, and plain torch operations.
 
-The bars, in float32: elu+1 at 1x8x16384x64 at least 50 times as fast as SDPA, 3 times as torch's chunks, 5 times as
-the best linear peer; (q·k + 1)² at least twice as fast as the N×N backend in blocks at 8,192 tokens and 6 times at
+The targets, in float32: elu+1 at 1x8x16384x64 at least 50 times as fast as SDPA, 3 times as torch's chunks, 5 times as
+the best linear peer; (q·k + 1)² at least twice as fast as the N×N scores in blocks at 8,192 tokens and 6 times at
 32,768; each at 60% of the multiply rate; extra memory that does not grow with the length; time per token flat from
 1,024 to 262,144 tokens; a decoding step at past 1,000,000 within 10% of one at past 1,000.
 
@@ -29,9 +29,9 @@ from .roofs import Roof, Roofs, describe
 from .rotation import compare
 
 LONGEST = 20.0  # seconds of a call, beyond which a peer is left out
-SLOW = 1.0  # seconds of a call, from which on a peer runs in the long race only
-TAIL = 16  # queries whose answers are checked: the last ones, which see everything
-ALLOWED = 1e-2  # of the largest answer; sums of 32,768 numbers in float32 are allowed for, another answer is not
+SLOW = 1.0  # seconds of a call, from which on a peer runs in the first comparison only
+TAIL = 16  # queries whose answers are checked: the last ones, which see all keys
+ALLOWED = 1e-2  # of the largest answer: enough for sums of 32,768 float32 numbers, too little for another answer
 FLAT = 1.25
 MEBI = 1 << 20
 
@@ -50,7 +50,7 @@ def draw(shape: Shape) -> list[torch.Tensor]:
 
 
 def error(peer: Whole, out: torch.Tensor, given: list[torch.Tensor]) -> float:
-    """How far the last answers are from float64's, as a part of the largest. A wrong answer stops the run."""
+    """The error of the last answers against float64, over the largest. A wrong answer stops the run."""
     if peer.similarity is None:
         return math.nan
     q, k, v = (tensor.double() for tensor in given)
@@ -64,10 +64,10 @@ def error(peer: Whole, out: torch.Tensor, given: list[torch.Tensor]) -> float:
 
 
 class Case:
-    """One similarity and shape: who ran, who did not and why, how long it took.
+    """One similarity and shape: the times of the peers, and the reasons of those that did not run.
 
-    All run in the long race; those that are fast also run in a race of their own with more rounds. heads: a peer that
-    is given fewer of them, for the sake of time; its times are scaled to all.
+    All run in the first comparison; the fast ones also run in a second one with more rounds. heads: the number of heads
+    of a peer that gets fewer to save time; its times are scaled to all.
     """
 
     def __init__(self, shape: Shape, peers: list[Whole], heads: dict[str, int]) -> None:
@@ -109,18 +109,18 @@ class Case:
         self.often, self.every = self._scaled(often), self._scaled(every)
 
     def _scaled(self, found: Timings) -> Timings:
-        """As if all had been given all heads."""
+        """The times scaled to all heads."""
         heads = self.shape[1]
         return Timings(
             {name: [t * heads / self.heads.get(name, heads) for t in ts] for name, ts in found.times.items()}
         )
 
     def of(self, name: str) -> Timings:
-        """The race with the more rounds that this entry took part in."""
+        """The comparison with the most rounds that has this entry."""
         return self.often if name in self.often.times else self.every
 
     def faster(self, name: str) -> float:
-        """How many times as fast as this one qkv is; NaN when it did not run."""
+        """How many times as fast as this one qkv is; NaN if it did not run."""
         return self.of(name).ratio(name, "qkv") if name in self.every.times else math.nan
 
     def best_library(self) -> str | None:
@@ -182,10 +182,10 @@ class Figure:
         sizes, rate = "x".join(map(str, case.shape)), case.roof.rate / 1e9
         title = f"{name}, causal, {sizes} float32; multiply rate {rate:.0f} GFLOP/s"
         self.show(title, ["", "ms", "±", "n", "qkv faster", "of the rate", "error"], case.rows())
-        for who, heads in case.heads.items():
-            print(f"  {who} was given {heads} of {case.shape[1]} heads; its times are scaled to all of them")
-        for who, reason in case.refused.items():
-            print(f"  not run: {who}: {reason}")
+        for peer, heads in case.heads.items():
+            print(f"  {peer} got {heads} of {case.shape[1]} heads; its times are scaled to all of them")
+        for peer, reason in case.refused.items():
+            print(f"  not run: {peer}: {reason}")
         print(f"  ({time.perf_counter() - before:.0f} s)", flush=True)
         return case
 
@@ -210,7 +210,7 @@ class Figure:
                 bar(f"(q·k+1)², {length}: part of the multiply rate", case.of_rate, ".2f", least=0.6),
             ]
 
-    def cache(self, *, quick: bool) -> None:
+    def memory(self, *, quick: bool) -> None:
         if reason := resident.absent():
             print(f"\nmemory is not measured: {reason}")
             return
@@ -218,10 +218,10 @@ class Figure:
         for name in resident.NAMES:
             low, high = (resident.extra(name, length) for length in (short, 4 * short))
             rows.append([name, f"{low / MEBI:.2f}", f"{high / MEBI:.2f}"])
-            self.data.append({"cache": name, "lengths": [short, 4 * short], "extra_bytes": [low, high]})
-            said = f"{name}: MiB more at {4 * short} than at {short}"
-            self.bars.append(bar(said, (high - low) / MEBI, ".2f", most=1.0))
-        title = "peak memory beside inputs and output, 1x8xNx64, MiB, a fresh process each"
+            self.data.append({"memory": name, "lengths": [short, 4 * short], "extra_bytes": [low, high]})
+            label = f"{name}: MiB more at {4 * short} than at {short}"
+            self.bars.append(bar(label, (high - low) / MEBI, ".2f", most=1.0))
+        title = "peak memory in addition to inputs and output, 1x8xNx64, MiB, a new process each"
         self.show(title, ["", f"N={short}", f"N={4 * short}"], rows)
 
     def per_token(self, *, quick: bool) -> None:
@@ -244,7 +244,7 @@ class Figure:
     def steps(self, *, quick: bool) -> None:
         found = tokens.steps(quick)
         if found is None:
-            print("\ndecoding is not measured: LinearState is not there")
+            print("\ndecoding is not measured: LinearState is missing")
             return
         result, (near, far) = found
         rows = []
@@ -267,16 +267,16 @@ def run() -> None:
     quick, started = "--quick" in sys.argv, time.perf_counter()
     introduce([*for_elu1(), *for_quadratic()])
     if os.getloadavg()[0] > 0.7:
-        print(f"load average {os.getloadavg()[0]:.1f}: other programs run; do not trust these figures")
+        print(f"load average {os.getloadavg()[0]:.1f}: other programs are running, these figures are not reliable")
     roofs, figure = Roofs(), Figure()
     figure.elu1(roofs, quick=quick)
     figure.quadratic(roofs, quick=quick)
-    figure.cache(quick=quick)
+    figure.memory(quick=quick)
     figure.per_token(quick=quick)
     figure.steps(quick=quick)
     print(f"\n{describe(roofs)}")
     figure.data.append({"bars": figure.bars})
-    title = "how many times as fast as …, and the other bars"
+    title = "how many times as fast as …, and the other targets"
     figure.show(title + (" (quick: too short to count)" if quick else ""), ["", "is", "bar", ""], figure.bars)
     print(f"{time.perf_counter() - started:.0f} s")
 

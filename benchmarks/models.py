@@ -1,12 +1,12 @@
-"""Whole models: a decoding step, attention's share of it, prefill, the cache's bytes, and what int8 does to perplexity.
+"""Whole models: a decoding step, attention's share of it, prefill, cache bytes, and the perplexity with int8.
 
 Models: SmolLM2-135M (real weights, 30 layers, 9 heads on 3), a random Llama with 8 query heads on each key/value
 head, and one of GPT-2's shape (12 heads on 12). Peers: transformers with sdpa and eager attention, dynamic and static
-caches, in the same weights and the same run. Caches are filled with the same random tokens; steps are timed, prompts
-apart.
+caches, in the same weights and the same run. Caches are filled with the same random tokens; steps and
+prompts are timed separately.
 
-The bars: tokens a second at past 4,096 against the better peer: batch 1 1.3x, batch 8 2.2x, one row left-padded 3.5x;
-attention's own share 5x; cache bytes 0.55x in bf16 and 0.30x in int8; perplexity with int8 within 0.5%; prefill
+The targets: tokens a second at past 4,096 against the better peer: batch 1 1.3x, batch 8 2.2x, one row left-padded
+3.5x; attention's own share 5x; cache bytes 0.55x in bf16 and 0.30x in int8; perplexity with int8 within 0.5%; prefill
 within 3%.
 """
 
@@ -34,8 +34,8 @@ from . import weights
 from .harness import Timings, report
 from .rotation import QUIET
 
-PAST, ROOM = 4096, 96
-ROUNDS, STEPS = 5, 3  # steps in a turn; the first is not timed
+PAST, FREE = 4096, 96
+ROUNDS, STEPS = 5, 3  # steps in a sample; the first is not timed
 STORAGE = {"qkv f32": torch.float32, "qkv bf16": torch.bfloat16, "qkv int8": torch.int8}
 PEERS = {
     "sdpa": ("sdpa", False),
@@ -46,7 +46,7 @@ PEERS = {
 CASES = {"1": (1, 0), "8": (8, 0), "8 pad": (8, 1000)}  # batch, and padding on the left of the first row
 
 
-class Contestant(NamedTuple):
+class Entry(NamedTuple):
     """An implementation and its cache, ready for the next token."""
 
     implementation: str
@@ -82,8 +82,8 @@ def shape_of(model: Any) -> tuple[int, int, int]:
     return config.num_hidden_layers, getattr(config, "num_key_value_heads", heads), config.hidden_size // heads
 
 
-def filled(model: Any, name: str, batch: int, padding: int) -> Contestant:
-    """A cache with PAST tokens, the first `padding` of row 0 no tokens at all."""
+def filled(model: Any, name: str, batch: int, padding: int) -> Entry:
+    """A cache with PAST tokens; the first `padding` of row 0 are padding."""
     layers, heads, width = shape_of(model)
     generator = torch.Generator().manual_seed(0)
     key, value = (torch.randn(batch, heads, PAST, width, generator=generator) for _ in range(2))
@@ -95,12 +95,12 @@ def filled(model: Any, name: str, batch: int, padding: int) -> Contestant:
             layer.lazy_initialization(key, value)
             layer.cache.append(key, value, visible.sum(1), padding="left")
             layer.record_append(PAST, visible if padding else None, visible if padding else None, False)
-        return Contestant("qkv", cache)
+        return Entry("qkv", cache)
     implementation, static = PEERS[name]
-    cache = StaticCache(model.config, max_cache_len=PAST + ROOM) if static else DynamicCache(config=model.config)
+    cache = StaticCache(model.config, max_cache_len=PAST + FREE) if static else DynamicCache(config=model.config)
     for layer in range(layers):
         cache.update(key, value, layer)
-    return Contestant(implementation, cache)
+    return Entry(implementation, cache)
 
 
 def mask_of(batch: int, padding: int, total: int) -> torch.Tensor:
@@ -109,8 +109,8 @@ def mask_of(batch: int, padding: int, total: int) -> torch.Tensor:
     return mask
 
 
-def step(model: Any, entry: Contestant, batch: int, padding: int) -> torch.Tensor:
-    """One more token, as `generate` asks for it."""
+def step(model: Any, entry: Entry, batch: int, padding: int) -> torch.Tensor:
+    """One more token, as in `generate`."""
     total = int(entry.cache.get_seq_length()) + 1
     mask = mask_of(batch, padding, total).long()
     positions = mask.sum(1, keepdim=True) - 1
@@ -136,20 +136,20 @@ def decoding(
                 samples.append(time.perf_counter() - before)
             times[name].append(statistics.median(samples[1:]))
     agree(answers)
-    held = {name: bytes_of(entry.cache) for name, entry in field.items()}
+    sizes = {name: bytes_of(entry.cache) for name, entry in field.items()}
     shares = {name: share(model, field[name], batch, padding) for name in names if not name.startswith("eager")}
-    return Timings(times), held, shares
+    return Timings(times), sizes, shares
 
 
 def agree(answers: dict[str, torch.Tensor]) -> None:
-    """Whoever computes in float32 gives the same logits."""
+    """Check that all entries that compute in float32 give the same logits."""
     exact = [answer for name, answer in answers.items() if name not in ("qkv bf16", "qkv int8")]
     for answer in exact[1:]:
         worst = float((answer - exact[0]).abs().max() / exact[0].abs().max())
-        assert worst < 1e-3, f"entries disagree by {worst}"
+        assert worst < 1e-3, f"float32 entries differ by {worst}"
 
 
-def share(model: Any, entry: Contestant, batch: int, padding: int) -> float:
+def share(model: Any, entry: Entry, batch: int, padding: int) -> float:
     """Seconds of a step inside the cache's update and the attention function."""
     spent, registry = [0.0], AttentionInterface._global_mapping
     function, update = registry[entry.implementation], entry.cache.update
@@ -191,17 +191,17 @@ def steps_table(quick: bool) -> None:
         for case, (batch, padding) in CASES.items():
             gc.collect()
             with torch.no_grad():
-                race, held, shares = decoding(model, names, batch, padding)
-            best = race.best_of(list(PEERS))
+                result, sizes, shares = decoding(model, names, batch, padding)
+            best = result.best_of(list(PEERS))
             peer_share = min(shares[name] for name in ("sdpa", "sdpa st."))
             figures = {
-                "ms": {name: 1e3 * race.median(name) for name in names},
-                "spread": {name: race.spread(name) for name in names},
+                "ms": {name: 1e3 * result.median(name) for name in names},
+                "spread": {name: result.spread(name) for name in names},
                 "best_peer": best,
-                "ratio": {name: race.ratio(best, name) for name in STORAGE},
+                "ratio": {name: result.ratio(best, name) for name in STORAGE},
                 "attention_ms": {name: 1e3 * seconds for name, seconds in shares.items()},
                 "attention_ratio": {name: peer_share / shares[name] for name in STORAGE},
-                "bytes": held,
+                "bytes": sizes,
             }
             data.append({"model": title, "case": case, **figures})
             ms, ratio, own = figures["ms"], figures["ratio"], figures["attention_ratio"]
@@ -235,9 +235,9 @@ def prefill_table(quick: bool) -> None:
                         before = time.perf_counter()
                         model(tokens, past_key_values=cache)
                         times[name].append(time.perf_counter() - before)
-            race = Timings({name: samples[2:] for name, samples in times.items()})
-            ratios = {name: race.ratio(name, "sdpa") for name in ("qkv", "qkv, dyn")}
-            ms = {name: 1e3 * race.median(name) for name in times}
+            result = Timings({name: samples[2:] for name, samples in times.items()})
+            ratios = {name: result.ratio(name, "sdpa") for name in ("qkv", "qkv, dyn")}
+            ms = {name: 1e3 * result.median(name) for name in times}
             data.append({"model": title, "tokens": length, "ms": ms, "ratio": ratios})
             shown = [f"{number:.0f}" for number in ms.values()] + [f"{ratio:.3f}" for ratio in ratios.values()]
             rows.append([title, str(length), *shown])
@@ -249,7 +249,7 @@ def prefill_table(quick: bool) -> None:
 
 
 def perplexities() -> None:
-    """Of SmolLM2 on a book, with every key and value that attention sees rounded as the cache keeps it."""
+    """Perplexity of SmolLM2 on a book, with every key and value rounded as the cache stores it."""
     model = smollm2()
     model.set_attn_implementation("qkv")
     path = weights.smollm2()

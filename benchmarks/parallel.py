@@ -1,8 +1,8 @@
-"""Attention over ranks: equal answers, cache, bytes on the wire and speed, with real processes on this machine.
+"""Attention over ranks: equal answers, memory, bytes on the wire and speed, with real processes on this machine.
 
-Answers of 2, 3 and 4 ranks are held to float64 in one process. Memory is the highest number of resident bytes from
-before the inputs are made, inputs and answer included. Bytes are those that the loopback device carried, headers
-included. For the speed, one process with two threads and two ranks with one thread each run in turns.
+Answers of 2, 3 and 4 ranks are compared with float64 in one process. Memory is the peak of resident bytes, inputs and
+answer included. Bytes are those of the loopback device, headers included. For the speed, one process with two threads
+and two ranks with one thread each run alternately.
 
 `python -m benchmarks parallel`; `--quick` takes short sequences and few rounds.
 """
@@ -61,14 +61,14 @@ def split_answer(mesh, name: str, mask: str, lengths: tuple[int, ...]) -> list[t
 
 
 def equality(quick: bool) -> list[list[str]]:
-    """The largest difference from float64, in units of the bound of the backend that one process would take."""
+    """The largest difference from float64, in units of the bound of the backend that one process uses."""
     rows = []
     for size, lengths in LENGTHS.items():
-        with ranks(size) as crew:
+        with ranks(size) as group:
             for name, similarity in SIMILARITIES.items():
                 worst, worst_gradient = 0.0, 0.0
                 for mask in MASKS if not quick else ("causal",):
-                    found = crew.run(split_answer, name, mask, lengths)
+                    found = group.run(split_answer, name, mask, lengths)
                     got = [torch.cat([each[place] for each in found], dim=2) for place in range(4)]
                     exact, single = _one_process(similarity, MASKS[mask], torch.float64), None
                     backend = qkv.explain(
@@ -96,7 +96,7 @@ def _one_process(similarity: Any, mask: Any, dtype: torch.dtype) -> list[torch.T
 
 
 def peak(mesh, length: int, heads: int, causal: bool) -> int:
-    """The highest resident cache of this rank beyond what it held before, for a context of `length`."""
+    """The growth of the peak resident memory of this rank, for a context of `length`."""
     mask = qkv.Causal() if causal else None
     small = [torch.randn(1, heads, 256, WIDTH) for _ in range(3)]
     alone = mesh is None
@@ -126,8 +126,8 @@ def alone(_, length: int, heads: int, causal: bool) -> int:
         torch.set_num_threads(1)
 
 
-def cache(quick: bool) -> tuple[list[list[str]], list[float]]:
-    """A process and four ranks, each new, so that no other call's cache is in the way."""
+def memory(quick: bool) -> tuple[list[list[str]], list[float]]:
+    """One process and four ranks, all new, so that no other call's memory counts."""
     length, heads = (16384, 2) if quick else (131072, 2)
     rows, ratios = [], []
     for causal in (False, True):
@@ -142,7 +142,7 @@ def cache(quick: bool) -> tuple[list[list[str]], list[float]]:
 
 
 def once(mesh, length: int, name: str, causal: bool, split: str) -> dict[str, Any]:
-    """Bytes and messages that this rank says it sent in one call, and its seconds."""
+    """Bytes and messages that this rank counted in one call, and its seconds."""
     from qkv.parallel.transfer import TRAFFIC
 
     own = length // mesh.size()
@@ -154,14 +154,14 @@ def once(mesh, length: int, name: str, causal: bool, split: str) -> dict[str, An
     return {"seconds": time.perf_counter() - started, **TRAFFIC}
 
 
-def carried(crew: Ranks, *arguments: Any) -> tuple[int, list[dict[str, Any]]]:
+def carried(group: Ranks, *arguments: Any) -> tuple[int, list[dict[str, Any]]]:
     before = on_the_wire()
-    found = crew.run(once, *arguments)
+    found = group.run(once, *arguments)
     return on_the_wire() - before, found
 
 
 def ring_formula(length: int, size: int, causal: bool) -> int:
-    """Bytes that all ranks together send: keys and values that are seen, and queries and answers that change places."""
+    """Bytes that all ranks together send: keys and values that are attended, and queries and answers that move."""
     sizes: dict[str, Any] = {"batch": 1, "heads": HEADS, "kv_heads": KV_HEADS, "width": WIDTH, "value_width": WIDTH}
     return wire("ring", Spread(**sizes, tokens=length, ranks=size, causal=causal)).total
 
@@ -169,18 +169,23 @@ def ring_formula(length: int, size: int, causal: bool) -> int:
 def bytes_sent(quick: bool) -> tuple[list[list[str]], list[float], float]:
     rows, off = [], []
     length = 4096 if quick else 16384
-    with ranks(4) as crew:
+    with ranks(4) as group:
         for causal in (False, True):
-            seen, _ = carried(crew, length, "softmax", causal, "ring")
-            said = ring_formula(length, 4, causal)
-            off.append(abs(seen / said - 1))
+            seen, _ = carried(group, length, "softmax", causal, "ring")
+            predicted = ring_formula(length, 4, causal)
+            off.append(abs(seen / predicted - 1))
             rows.append(
-                [f"ring, {'causal' if causal else 'full'}, {length}", str(said), str(seen), f"{seen / said:.4f}"]
+                [
+                    f"ring, {'causal' if causal else 'full'}, {length}",
+                    str(predicted),
+                    str(seen),
+                    f"{seen / predicted:.4f}",
+                ]
             )
         found = []
         for long in (length, 16 * length):
             for name in ("elu1", "polynomial") if not quick else ("elu1",):
-                seen, each = carried(crew, long, name, True, "scan")
+                seen, each = carried(group, long, name, True, "scan")
                 found.append((name, sum(rank.get("data bytes", 0) for rank in each), seen))
                 rows.append([f"scan, {name}, {long}", str(found[-1][1]), str(seen), f"{seen / found[-1][1]:.4f}"])
     by_name = {name: {sent for other, sent, _ in found if other == name} for name, _, _ in found}
@@ -188,7 +193,7 @@ def bytes_sent(quick: bool) -> tuple[list[list[str]], list[float], float]:
 
 
 def speed(quick: bool) -> tuple[list[list[str]], dict[str, float], list[dict[str, Any]]]:
-    """One process with two threads and two ranks with one, in turns."""
+    """One process with two threads and ranks with one thread each, alternately."""
     length, rounds = (4096, 3) if quick else (16384, 7)
     q, k, v = drawn(length, torch.float32)[:3]
     rows, ratios, points = [], {}, []
@@ -200,12 +205,12 @@ def speed(quick: bool) -> tuple[list[list[str]], dict[str, float], list[dict[str
             qkv.attention(q, k, v, mask=mask)
             two.run(once, length, "softmax", causal, "ring")
             four.run(once, length, "softmax", causal, "ring")
-            for turn in range(rounds):
+            for number in range(rounds):
                 started = time.perf_counter()
                 qkv.attention(q, k, v, mask=mask)
                 times["one"].append(time.perf_counter() - started)
-                for name, crew in (("two", two), ("four", four)) if turn % 2 else (("four", four), ("two", two)):
-                    found = crew.run(once, length, "softmax", causal, "ring")
+                for name, group in (("two", two), ("four", four)) if number % 2 else (("four", four), ("two", two)):
+                    found = group.run(once, length, "softmax", causal, "ring")
                     times[name].append(max(rank["seconds"] for rank in found))
             kind = "causal" if causal else "full"
             each = [a / b for a, b in zip(times["one"], times["two"], strict=True)]
@@ -223,7 +228,7 @@ def speed(quick: bool) -> tuple[list[list[str]], dict[str, float], list[dict[str
 
 
 def picture(quick: bool) -> None:
-    """Scaling on paper to thousands of machines, with what was measured here on the same axes: scaling.svg."""
+    """Predicted scaling to thousands of machines, with the measurements of this machine: scaling.svg."""
     points = measure_ranks(4, 2048 if quick else 8192)
     write_points(points, RESULTS / "parallel-points.json")
     found = qkv.cost.plan("llama-3-8b", "h100-sxm", context=1_000_000, machines=4096, link="25GBps").scaling
@@ -251,12 +256,12 @@ def run() -> None:
         equal,
         [dict(zip(("case", "answer", "gradient"), row, strict=True)) for row in equal],
     )
-    held, shares = cache(quick)
-    report("parallel-memory", "Peak cache, MiB", ["context", "one process", "each of 4", "ratio"], held,
-           [dict(zip(("case", "one", "each", "ratio"), row, strict=True)) for row in held])  # fmt: skip
+    peaks, shares = memory(quick)
+    report("parallel-memory", "Peak memory, MiB", ["context", "one process", "each of 4", "ratio"], peaks,
+           [dict(zip(("case", "one", "each", "ratio"), row, strict=True)) for row in peaks])  # fmt: skip
     sent, off, kinds = bytes_sent(quick)
     report("parallel-bytes", "Bytes on the wire, 4 ranks", ["split", "formula or sent", "loopback", "ratio"], sent,
-           [dict(zip(("case", "said", "wire", "ratio"), row, strict=True)) for row in sent])  # fmt: skip
+           [dict(zip(("case", "formula", "wire", "ratio"), row, strict=True)) for row in sent])  # fmt: skip
     timed, ratios, points = speed(quick)
     report("parallel-speed", "Seconds a call, forward", ["context", "1 x 2 threads", "2 ranks", "4 ranks", "2 to 1",
     "spread"],
@@ -270,5 +275,5 @@ def run() -> None:
         bar("scan: different byte counts over lengths", kinds, ".0f", most=1.0),
         *(bar(f"two ranks to one process, {kind}", value, ".3f", least=0.85) for kind, value in ratios.items()),
     ]
-    report("parallel", "Bars", ["bar", "measured", "wanted", ""], rows,
-           [dict(zip(("bar", "measured", "wanted", "met"), row, strict=True)) for row in rows])  # fmt: skip
+    report("parallel", "Targets", ["figure", "measured", "target", ""], rows,
+           [dict(zip(("figure", "measured", "target", "met"), row, strict=True)) for row in rows])  # fmt: skip

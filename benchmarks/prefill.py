@@ -1,6 +1,6 @@
-"""Softmax over whole sequences: qkv beside every sensible way to call torch's scaled_dot_product_attention.
+"""Softmax over whole sequences: qkv, and every sensible way to call torch's scaled_dot_product_attention.
 
-The bar: never more than 3% slower than the best of them, and faster where torch takes its math path.
+The target: never more than 3% slower than the best of them, and faster where torch takes its math path.
 """
 
 from __future__ import annotations

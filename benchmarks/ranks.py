@@ -1,4 +1,4 @@
-"""Processes in a gloo group on this machine, one thread each, that run one function after the other."""
+"""Processes in a gloo group on this machine, one thread each, that run functions one after the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 LOOPBACK = Path("/proc/net/dev")
-PATIENCE = 600.0
+TIMEOUT = 600.0
 
 
 class Ranks:
@@ -19,13 +19,13 @@ class Ranks:
         self._pipes = pipes
 
     def run(self, job: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """job(mesh, *arguments) on every rank, and what each of them returned."""
+        """Run job(mesh, *arguments) on every rank; returns the results."""
         for pipe in self._pipes:
             pipe.send((job, arguments))
         found = []
         for rank, pipe in enumerate(self._pipes):
-            if not pipe.poll(PATIENCE):
-                raise TimeoutError(f"rank {rank} did not answer within {PATIENCE:g} s")
+            if not pipe.poll(TIMEOUT):
+                raise TimeoutError(f"rank {rank} did not answer within {TIMEOUT:g} s")
             good, answer = pipe.recv()
             if not good:
                 raise RuntimeError(f"rank {rank}: {answer}")
@@ -35,7 +35,7 @@ class Ranks:
 
 @contextmanager
 def ranks(size: int) -> Iterator[Ranks]:
-    """So many processes, ended on the way out."""
+    """`size` processes, ended on exit."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         pipes, processes = [], []
@@ -67,7 +67,7 @@ def _serve(pipe: Any, rank: int, size: int, store: str) -> None:
 
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    wait = timedelta(seconds=PATIENCE)
+    wait = timedelta(seconds=TIMEOUT)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=wait)
     mesh = init_device_mesh("cpu", (size,), mesh_dim_names=("ranks",))
     while True:

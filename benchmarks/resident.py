@@ -1,7 +1,7 @@
-"""Memory that one call takes beside its inputs and its output, at its worst moment, in a process of its own.
+"""Peak memory that one call takes in addition to its inputs and its output, in a separate process.
 
-Linux counts the resident pages of a process and remembers their highest number (VmHWM), which can be set back to
-now. getrusage's ru_maxrss does not serve: exec hands a parent's highest on to its child.
+Linux keeps the peak of the resident pages of a process (VmHWM), and can reset it. getrusage's ru_maxrss is not usable:
+exec passes a parent's peak on to its child.
 
 `python -m benchmarks.resident elu1 8192` prints bytes for 1x8x8192x64.
 """
@@ -19,7 +19,7 @@ NAMES = ("elu1", "quadratic")
 
 def absent() -> str | None:
     """Why nothing can be measured here, or None."""
-    return None if CLEAR.exists() else "only Linux tells the peak of resident cache since a moment"
+    return None if CLEAR.exists() else "only Linux can reset the peak of resident memory"
 
 
 def extra(name: str, length: int) -> int:

@@ -1,8 +1,8 @@
-"""What the machine can do at most: bytes read in a second, float32 multiplications in a second.
+"""The machine's limits: bytes read and float32 operations in a second.
 
 A kernel that has to read `bytes` and to do `flops` cannot be faster than max(bytes / bandwidth, flops / rate).
-The reading is torch's own (a dot product of two halves, a matrix times a vector, a sum), over more than four
-times the last-level cache, in small and in huge pages; the best way counts.
+Reading is measured with torch (a dot product of two halves, a matrix times a vector, a sum), over more than four times
+the last-level cache, in small and in huge pages; the fastest counts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Roof:
 
 
 class Roofs:
-    """Measures now and again through a run, for a shared machine is not the same all along."""
+    """Measures several times during a run, since the speed of a shared machine changes."""
 
     def __init__(self) -> None:
         size = min(4 * last_level_cache() + 64 * MEBI, free_memory() // 8) // HUGE * HUGE
@@ -77,10 +77,10 @@ def _small(size: int) -> torch.Tensor:
 
 
 def _huge(size: int) -> torch.Tensor:
-    cache = mmap.mmap(-1, size + HUGE)
+    pages = mmap.mmap(-1, size + HUGE)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        cache.madvise(mmap.MADV_HUGEPAGE)
-    raw = torch.frombuffer(cache, dtype=torch.uint8)
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    raw = torch.frombuffer(pages, dtype=torch.uint8)
     start = -raw.data_ptr() % HUGE
     return raw[start : start + size].view(torch.float32).fill_(1.0)
 

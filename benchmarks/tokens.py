@@ -1,6 +1,6 @@
 """Time per token of causal linear attention, over the length; and of a decoding step, over the past.
 
-Both are to be flat: the plot goes to benchmarks/plots/linear-tokens.svg.
+Both should be flat: the plot goes to benchmarks/plots/linear-tokens.svg.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COLOURS = {"qkv": "#1f6fb4", CHUNKS: "#c8541b"}
 
 
 def lengths(quick: bool) -> tuple[Timings, list[int]]:
-    """qkv and torch's chunks at every length, all in the same rounds; a entry's name is `who N`."""
+    """qkv and torch's chunks at every length, all in the same rounds; an entry's name is `peer N`."""
     peers = [peer for peer in for_elu1() if peer.name in COLOURS]
     taken = SHORT if quick else LENGTHS
     entries: dict[str, list[TimedCall]] = {}
@@ -98,7 +98,7 @@ SIMILARITIES = {"elu+1": ELU1, "(q·k+1)²": QUADRATIC}
 
 
 def steps(quick: bool) -> tuple[Timings, tuple[int, int]] | None:
-    """A decoding step at a short and at a long past, 1x8x64, each similarity; None where there is no LinearState."""
+    """A decoding step at a short and at a long past, 1x8x64, for each similarity; None without LinearState."""
     if not hasattr(qkv, STATE):
         return None
     pasts = NEAR if quick else PASTS

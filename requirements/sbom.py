@@ -28,7 +28,7 @@ sys.exit(str(wrong) if wrong else 0)
 
 
 def described() -> dict[str, Any]:
-    """Everything that is installed beside this Python, with the project in the middle."""
+    """Everything that is installed with this Python, with the project as the root."""
     tool = ROOT / "build" / "tools" / "bin" / "cyclonedx-py"
     words = ("environment", "--pyproject", ROOT / "pyproject.toml", "--mc-type", "library", "--spec-version", "1.6")
     command = [tool, *words, "--output-reproducible", "--output-format", "JSON", sys.executable]

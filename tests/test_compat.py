@@ -1,4 +1,4 @@
-"""torch's `scaled_dot_product_attention` by qkv: the same results, and errors that name torch's arguments."""
+"""`compat.scaled_dot_product_attention`: the same results, and errors that name torch's arguments."""
 
 import warnings
 from collections import Counter
@@ -28,6 +28,7 @@ def four(heads: int = 2, heads_kv: int = 2, width_v: int = 7, dtype: torch.dtype
     return tensors((3, heads, 5, 7), (3, heads_kv, 11, 7), (3, heads_kv, 11, width_v), dtype=dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_random_calls_give_torchs_answers_and_gradients(seed: int) -> None:
     worst = max(check(drawn(seed, number)) for number in range(CALLS // 5))

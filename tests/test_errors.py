@@ -1,4 +1,4 @@
-"""Every error is qkv's own and one of Python's."""
+"""Every error is a QkvError and also a built-in exception."""
 
 import inspect
 

@@ -127,6 +127,7 @@ def test_the_mean_over_seeds_is_the_exponential(orthogonal: bool, scale: float |
     assert bool((ratios > 0).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [None, 0.3])
 def test_orthogonal_draws_have_the_smaller_error(scale: float | None) -> None:
     """By a tenth here, and three times what 1,000 seeds leave to chance."""

@@ -192,6 +192,7 @@ GRADCHECK = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("case", GRADCHECK, ids="-".join)
 def test_gradients_are_derivatives(case: tuple[str, str], dropout: float) -> None:
@@ -233,6 +234,7 @@ def test_gradients_of_bias_sink_and_lse(backend: str) -> None:
     assert gradcheck(sink_alone, (sink,))
 
 
+@pytest.mark.slow
 def test_dropout_keeps_the_mean_and_follows_the_seed() -> None:
     query, key, value = inputs(torch.float32, len_q=64, len_k=64)
     for backend in ("reference", "blockwise"):
@@ -282,6 +284,7 @@ class TestVarlen:
 
 
 class TestTracing:
+    @pytest.mark.slow
     def test_compile_makes_one_graph_with_the_same_answer(self) -> None:
         """In a new process: the shape checks that tests switch on cannot be traced."""
         program = Path(__file__).parent / "helpers" / "compiled_program.py"

@@ -1,4 +1,4 @@
-"""The front door: light to import, and what it lists is what there is."""
+"""`import qkv`: it loads quickly, and `__all__` lists exactly the public names."""
 
 import subprocess
 import sys
@@ -38,10 +38,12 @@ def test_unknown_names_are_refused() -> None:
         qkv.atention  # noqa: B018
 
 
+@pytest.mark.slow
 def test_star_import() -> None:
     assert python("from qkv import *; print(attention.__name__, Causal.__name__)") == "attention Causal"
 
 
+@pytest.mark.slow
 def test_attention_is_the_function_whatever_was_touched_before() -> None:
     firsts = [
         "qkv.testing.contract.checks()",

@@ -1,4 +1,4 @@
-"""The project speaks the plain English of its field: no words of the old dialect, and no long lines in documents."""
+"""Texts use the plain English of the field: no banned words, and no long lines in documents."""
 
 import re
 from pathlib import Path
@@ -65,7 +65,7 @@ def texts() -> list[Path]:
 
 
 @pytest.mark.parametrize("word", BANNED)
-def test_no_word_of_the_old_dialect(word: str) -> None:
+def test_no_banned_word(word: str) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in texts()

@@ -1,4 +1,4 @@
-"""The textbook's steps are qkv.decode with projections around it; and what its printed subscripts compute instead."""
+"""The textbook's decode steps equal projections and qkv.decode; its printed subscripts do not."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from tests.helpers.listings import linearized, multi_head_step, multi_query_step
 
 # Every axis another prime: batch, heads, model width, key width, value width.
 B, H, D, K, V = 2, 3, 11, 5, 7
-# As problem 4 of the third document prints them, for weights (b, h, n), values (b, n, v) and w_o (h, v, d).
+# The subscripts as printed and corrected, for weights (b, h, n), values (b, n, v) and w_o (h, v, d).
 PRINTED_VALUES, RIGHT_VALUES = "bhn,bhv->bhv", "bhn,bnv->bhv"
 PRINTED_OUTPUT, RIGHT_OUTPUT = "bhv,bdv->bd", "bhv,hvd->bd"
 

@@ -99,6 +99,7 @@ def faults(path):
     return found
 
 
+@pytest.mark.slow
 def test_no_pickle_eval_shell_or_network():
     """One test for all files, so that each is read once. An unused exception fails, too."""
     assert len(FILES) > 250
@@ -141,6 +142,7 @@ def test_the_search_accepts_similar_names(tmp_path):
     assert not faults(tmp_path / "file.py")
 
 
+@pytest.mark.slow
 def test_unsafe_options_are_never_passed():
     """No pickles in arrays, no code from a checkpoint, no shell, no templates without escaping."""
     given = {}
@@ -202,6 +204,7 @@ def rows():
     return [(threat.strip(), stops.strip(), re.findall(r"`([^`]+::[^`]+)`", tests)) for threat, stops, tests in cells]
 
 
+@pytest.mark.slow
 def test_every_threat_has_a_test_that_is_there():
     found = rows()
     assert len(found) >= 30

@@ -1,4 +1,4 @@
-"""The five kinds, frozen, and what they refuse."""
+"""The five kinds of similarity: immutable, and with checked options."""
 
 import math
 

@@ -1,1 +1,1 @@
-"""Cases that others have written, run through qkv. `python -m benchmarks.conformance` prints what came of them."""
+"""ONNX's published test cases, run in qkv: `python -m benchmarks.conformance`."""

@@ -1,6 +1,6 @@
 """`python -m benchmarks.conformance`: ONNX's cases through qkv and, if it is installed, onnxruntime.
 
-A table here, every case that did not pass with its reason in build/conformance.json. Half a minute, mostly onnx's own.
+Prints a table, and writes every case that did not pass, with its reason, to build/conformance.json. Half a minute.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import onnx
 from ..harness import machine
 from . import runtime
 from .cases import FILES, base_cases
-from .outcomes import DIFFERS, FAILED, REFUSED, of_attention, of_linear, of_steps, told
+from .outcomes import DIFFERS, FAILED, REFUSED, of_attention, of_linear, of_steps, summarize
 
 RESULT = Path("build/conformance.json")
 WIDTH = 80
@@ -31,18 +31,18 @@ WAYS = {
 
 
 def measured() -> dict[str, Any]:
-    """Everything that the table shows. The loader of all operators is asked whether there are more cases."""
+    """Everything that the table shows; the loader of all operators counts the cases."""
     found: dict[str, Any] = {"onnx": onnx.__version__, "onnxruntime": runtime.version(), "machine": machine()}
     found["cases"] = {operator: len(base_cases(operator, everything=True)) for operator in FILES}
-    ways = {way: {"operator": operator, **told(run())} for way, (operator, run) in WAYS.items()}
+    ways = {way: {"operator": operator, **summarize(run())} for way, (operator, run) in WAYS.items()}
     if found["onnxruntime"]:
         for operator, name in (("Attention", "attention"), ("LinearAttention", "linear")):
-            ways[f"onnxruntime, {name}"] = {"operator": name, **told(runtime.outcomes(operator))}
+            ways[f"onnxruntime, {name}"] = {"operator": name, **summarize(runtime.outcomes(operator))}
     return found | {"ways": ways}
 
 
 def table(found: dict[str, Any]) -> list[str]:
-    """At most 80 columns; the reasons that stand for most of the cases that did not pass are below."""
+    """At most 80 columns, then the reasons of the cases that did not pass."""
     lines = [f"ONNX's node cases, onnx {found['onnx']}: {found['cases']}", ""]
     lines.append(f"{'':24}{'operator':>10}{'passed':>8}{'of':>5}{'refused':>9}{'differs':>9}{'failed':>8}")
     for way, row in found["ways"].items():
@@ -64,7 +64,7 @@ def table(found: dict[str, Any]) -> list[str]:
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:
-    """In at most three lines; the file has all of it."""
+    """At most three lines; the file has all of it."""
     indents = {"initial_indent": indent, "subsequent_indent": indent}
     return textwrap.wrap(text, WIDTH, max_lines=3, placeholder=" …", **indents)
 

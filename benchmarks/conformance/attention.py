@@ -1,4 +1,4 @@
-"""ONNX's Attention, of opsets 23 to 25, said in qkv's slots. Nothing is computed here: names and layouts change."""
+"""ONNX's Attention, opsets 23 to 25, as calls of qkv: only names and layouts change."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ import qkv
 
 from .cases import Case, Refused, to_array
 
-# What qk_matmul_output shows, in the order of the arithmetic.
+# The modes of qk_matmul_output, in the order of the computation.
 PRODUCTS, CAPPED, MASKED, WEIGHTS = range(4)
 
 
 def answers(case: Case, backend: str = "auto") -> dict[str, np.ndarray]:
-    """What the node gives, by the names of its outputs. backend: qkv's, for the answer Y."""
+    """The outputs of the node, by name. backend: qkv's, for the output Y."""
     dtype, call = tensor(case, "Q").dtype, arguments(case)
     given = {"Y": as_given(case, qkv.attention(**call, backend=backend).to(dtype))}
     if "present_key" in case.wanted:
-        given["present_key"], given["present_value"] = memory_of(case, with_new=True).tensors()
+        given["present_key"], given["present_value"] = cache_of(case, with_new=True).tensors()
     if "qk_matmul_output" in case.wanted:
         given["qk_matmul_output"] = _scores(call, case.attributes["qk_matmul_output_mode"]).to(dtype)
     return {name: to_array(given[name]) for name in case.wanted}
 
 
 def arguments(case: Case) -> dict[str, Any]:
-    """The call of `qkv.attention` that the node is: everything but the backend."""
+    """The arguments of `qkv.attention` for the node, without the backend."""
     query, key, value = tensor(case, "Q"), tensor(case, "K"), tensor(case, "V")
     if value.dtype is not query.dtype:
         raise Refused("qkv takes one dtype for query, key and value")
     past = 0
     if "past_key" in case.inputs:
         past = case.inputs["past_key"].shape[2]
-        key, value = memory_of(case, with_new=True).tensors()
+        key, value = cache_of(case, with_new=True).tensors()
     mask, bias = mask_and_bias(case, query.shape[2], key.shape[2], past)
-    # Scores and sums of halves are float32 in qkv anyway; what asks for more gets float64 from end to end.
+    # qkv computes scores and sums of half precision in float32; a node with double precision gets float64.
     if case.attributes.get("softmax_precision") == onnx.TensorProto.DOUBLE:
         query, key, value, bias = (t if t is None else t.double() for t in (query, key, value, bias))
     similarity = similarity_of(case)
@@ -67,7 +67,7 @@ def as_given(case: Case, out: Tensor) -> Tensor:
     return out.transpose(1, 2).flatten(2) if case.inputs["Q"].ndim == 3 else out
 
 
-def memory_of(case: Case, *, with_new: bool) -> qkv.KVCache:
+def cache_of(case: Case, *, with_new: bool) -> qkv.KVCache:
     """The node's past in a cache, and its new keys and values."""
     key, value = tensor(case, "K"), tensor(case, "V")
     batch, heads, _, width = key.shape
@@ -88,8 +88,8 @@ def similarity_of(case: Case) -> qkv.Softmax:
 
 
 def mask_and_bias(case: Case, len_q: int, len_k: int, past: int) -> tuple[qkv.masks.Mask | None, Tensor | None]:
-    """What may be attended, and what is added to the scores. past: the position of the first query."""
-    said, masks = case.attributes, []
+    """The mask, and the bias of the scores. past: the position of the first query."""
+    attributes, masks = case.attributes, []
     dense, bias = given_mask(case, len_k)
     if dense is not None:
         masks.append(dense)
@@ -97,9 +97,9 @@ def mask_and_bias(case: Case, len_q: int, len_k: int, past: int) -> tuple[qkv.ma
     lengths = case.tensor("nonpad_kv_seqlen")
     if lengths is not None:
         masks.append(qkv.Padding(lengths=lengths))
-        masks += _diagonals_by_row(bool(said["is_causal"]), left, right, lengths - len_q)
+        masks += _diagonals_by_row(bool(attributes["is_causal"]), left, right, lengths - len_q)
     else:
-        if said["is_causal"]:
+        if attributes["is_causal"]:
             masks.append(qkv.Causal(offset=past))
         if left is not None or right is not None:
             masks.append(qkv.Window(left, right, offset=past))
@@ -107,7 +107,7 @@ def mask_and_bias(case: Case, len_q: int, len_k: int, past: int) -> tuple[qkv.ma
 
 
 def given_mask(case: Case, len_k: int) -> tuple[qkv.Dense | None, Tensor | None]:
-    """attn_mask: booleans are a mask and numbers a bias. One that is too short says that the rest is not attended."""
+    """attn_mask: booleans are a mask and numbers a bias. The keys after one that is too short are masked."""
     mask = case.tensor("attn_mask")
     if mask is None:
         return None, None
@@ -119,14 +119,14 @@ def given_mask(case: Case, len_k: int) -> tuple[qkv.Dense | None, Tensor | None]
 
 
 def window(case: Case) -> tuple[int | None, int | None]:
-    """How many keys to the left and to the right; None is without limit, which ONNX says with -1."""
+    """The number of keys to the left and to the right; None for no limit, which is -1 in ONNX."""
     sides = (case.attributes.get(name, -1) for name in ("left_window_size", "right_window_size"))
     left, right = (side if side >= 0 else None for side in sides)
     return left, right
 
 
 def _diagonals_by_row(causal: bool, left: int | None, right: int | None, offsets: Tensor) -> list[qkv.masks.Mask]:
-    """`Causal` and `Window` where each batch row has an offset of its own."""
+    """`Causal` and `Window` with an offset for each batch row."""
     rules = []
     if causal:
         rules.append(lambda ahead: ahead <= 0)
@@ -140,10 +140,10 @@ def _diagonals_by_row(causal: bool, left: int | None, right: int | None, offsets
 
 
 def _scores(call: dict[str, Any], mode: int) -> Tensor:
-    """qk_matmul_output. A score is the logarithm of its weight plus that of the sum below the fraction."""
+    """qk_matmul_output. A score is the logarithm of its weight plus the log-sum-exp."""
     if mode == WEIGHTS:
         return qkv.attention(**call, return_weights=True)[1]
-    # In float64, so that the way there and back costs no digit of the dtype that is asked for.
+    # In float64, so that log and exp lose no digit of the output dtype.
     whole = {name: call[name].double() for name in ("query", "key", "value")}
     softmax: qkv.Softmax = call["similarity"]
     whole["similarity"] = softmax if mode >= CAPPED else qkv.Softmax(scale=softmax.scale)
@@ -151,3 +151,40 @@ def _scores(call: dict[str, Any], mode: int) -> Tensor:
         whole |= {"mask": call["mask"], "bias": None if call["bias"] is None else call["bias"].double()}
     _, lse, weights = qkv.attention(**whole, return_lse=True, return_weights=True)
     return weights.log() + lse.unsqueeze(-1)
+
+
+def step_answers(case: Case) -> dict[str, np.ndarray]:
+    """Y of a node that is a decoding step, by `qkv.decode`; raises `Refused` for other nodes.
+
+    A step is causal, and its queries belong to the last keys. With past_key the cache has the past and takes the new
+    tokens; with nonpad_kv_seqlen it is ragged: the first keys of each batch row are its past, the others are new.
+    """
+    query, key, value = (tensor(case, name) for name in "QKV")
+    lengths, len_q = case.tensor("nonpad_kv_seqlen"), query.shape[2]
+    if not case.attributes["is_causal"]:
+        raise Refused("a step is causal")
+    cache = cache_of(case, with_new=False)
+    if lengths is not None:
+        if bool((lengths < len_q).any()):
+            raise Refused("more queries than keys")
+        cache.append(key, value, lengths=lengths - len_q)
+        places = (lengths - len_q)[:, None] + torch.arange(len_q)
+        key, value = (_taken(t, places) for t in (key, value))
+    elif key.shape[2] != len_q:
+        raise Refused("a step has as many queries as new keys")
+    total = cache.length + len_q
+    # The cache ends with the longest row.
+    dense, bias = given_mask(case, max(total, tensor(case, "K").shape[2]))
+    mask: qkv.masks.Mask | None = None if dense is None else qkv.Dense(dense.keep[..., :total])
+    if window(case) != (None, None):
+        around = qkv.Window(*window(case), offset=0)
+        mask = around if mask is None else mask & around
+    bias = None if bias is None else bias[..., :total]
+    out = qkv.decode(query, key, value, cache, similarity=similarity_of(case), mask=mask, bias=bias)
+    return {"Y": to_array(as_given(case, out))}
+
+
+def _taken(tokens: Tensor, places: Tensor) -> Tensor:
+    """tokens (batch, heads, length, width) at places (batch, n)."""
+    index = places[:, None, :, None].expand(-1, tokens.shape[1], -1, tokens.shape[3])
+    return tokens.gather(2, index)

@@ -1,4 +1,4 @@
-"""The node cases that the onnx package carries, read into arrays with the names of the operator's definition."""
+"""The node test cases of the onnx package, read into arrays with the names of the operator's definition."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import torch
 from onnx import helper
 from torch import Tensor
 
-ROOM = "onnx.backend.test.case.node"
-# Where the cases of an operator are written: the loader of all operators takes ten times as long.
+PACKAGE = "onnx.backend.test.case.node"
+# The module with the cases of an operator: the loader of all operators takes ten times as long.
 FILES = {"Attention": "attention", "LinearAttention": "linear_attention"}
-# What the files of other operators say while they compute their cases, on purpose, at the edges of a type.
-LOUD = (
+# Warnings of other operators' cases at the limits of a type.
+WARNINGS = (
     "overflow encountered in cast",
     "invalid value encountered in divide",
     "divide by zero encountered in divide",
@@ -29,7 +29,7 @@ LOUD = (
 
 
 class Refused(Exception):
-    """What a case asks for is outside the equation, or of what qkv takes; the text says why."""
+    """The case is outside the equation, or of the inputs that qkv accepts; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,18 @@ class Case:
 
 @functools.cache
 def base_cases(operator: str, *, everything: bool = False) -> tuple[Case, ...]:
-    """The cases of an operator, without those in which it is spelt out in others.
+    """The cases of an operator, without those in which it is expanded into other operators.
 
-    everything: through the loader of all operators, to see that no case is anywhere else.
+    everything: use the loader of all operators, to check that no case is in another module.
     """
-    with _left_as_it_was():
+    with _restore_numpy_state():
         if everything:
             from onnx.backend.test.loader import load_node_model_tests
 
             found = load_node_model_tests()
         else:
-            importlib.import_module(f"{ROOM}.{FILES[operator]}")
-            found = importlib.import_module(ROOM)._NodeTestCases
+            importlib.import_module(f"{PACKAGE}.{FILES[operator]}")
+            found = importlib.import_module(PACKAGE)._NodeTestCases
     wanted = (test for test in found if _is_of(operator, test))
     return tuple(read(test.model, *test.data_sets[0], test.rtol, test.atol) for test in wanted)
 
@@ -75,12 +75,12 @@ def _is_of(operator: str, test: Any) -> bool:
 
 
 @contextmanager
-def _left_as_it_was() -> Iterator[None]:
-    """The files draw their numbers from numpy's own stream, which is put back, and some of them warn."""
+def _restore_numpy_state() -> Iterator[None]:
+    """The modules use numpy's global random state, which is restored, and some of them warn."""
     state = np.random.get_state()
     with warnings.catch_warnings():
-        for message in LOUD:
-            warnings.filterwarnings("ignore", message, RuntimeWarning, module=rf"{ROOM}\.")
+        for message in WARNINGS:
+            warnings.filterwarnings("ignore", message, RuntimeWarning, module=rf"{PACKAGE}\.")
         try:
             yield
         finally:
@@ -88,7 +88,7 @@ def _left_as_it_was() -> Iterator[None]:
 
 
 def read(model: onnx.ModelProto, inputs: list[Any], outputs: list[Any], rtol: float, atol: float) -> Case:
-    """A model of one node, with the arrays that go in and those that should come out."""
+    """A model of one node, with its inputs and expected outputs."""
     (node,) = model.graph.node
     (opset,) = [entry.version for entry in model.opset_import if entry.domain == node.domain]
     schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
@@ -118,7 +118,7 @@ def _named(parameters: Any, used: Any, arrays: list[Any]) -> dict[str, np.ndarra
 
 
 def to_tensor(array: np.ndarray) -> Tensor:
-    """A copy; torch knows numpy's bfloat16 only by its bits."""
+    """A copy; torch reads numpy's bfloat16 as bits."""
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
     return torch.from_numpy(array.copy())

@@ -1,7 +1,7 @@
-"""ONNX's LinearAttention, of opset 27, where it is the equation: V'_i = Σ_j (q_i·k_j) v_j, causal and undivided.
+"""ONNX's LinearAttention, opset 27, where it is the equation V'_i = Σ_j (q_i·k_j) v_j, causal and not normalized.
 
-A `LinearState` is made of tokens and answers queries; ONNX passes the sum Σ_j k_j v_jᵀ itself. Unit vectors turn one
-into the other: as keys they carry a sum's rows in, and as queries they read them out.
+A `LinearState` takes tokens and answers queries; ONNX passes the sum Σ_j k_j v_jᵀ. Unit vectors convert them: as keys
+they put the rows of a sum into the state, as queries they read them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OUTSIDE = {
 
 
 def answers(case: Case) -> dict[str, np.ndarray]:
-    """What the node gives, by the names of its outputs."""
+    """The outputs of the node, by name."""
     rule = case.attributes["update_rule"].decode()
     if rule != "linear":
         raise Refused(OUTSIDE[rule])
@@ -39,7 +39,7 @@ def answers(case: Case) -> dict[str, np.ndarray]:
     if past is not None:
         state.append(units, past.float())
     out = qkv.decode(query, key, value, state)
-    # Keys of zero add nothing while the sum is read.
+    # Keys of zero add nothing to the sum.
     total = qkv.decode(units, torch.zeros_like(units), value.new_zeros(batch, heads, width, value.shape[3]), state)
     scale = case.attributes["scale"] or 1 / math.sqrt(width)
     found = {

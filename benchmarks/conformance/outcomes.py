@@ -1,4 +1,4 @@
-"""Every case through qkv, and what came of it."""
+"""The outcome of each case in qkv."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qkv.errors import BackendRefused
 from qkv.testing import oracle
 from qkv.testing.tolerance import assert_close_to_oracle, error_bounds
 
-from . import attention, linear, stepping
+from . import attention, linear
 from .cases import Case, Refused, base_cases, to_tensor
 
 PASSED, REFUSED, DIFFERS, FAILED = "passed", "refused", "differs", "failed"
@@ -24,11 +24,11 @@ PASSED, REFUSED, DIFFERS, FAILED = "passed", "refused", "differs", "failed"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one case.
+    """The outcome of one case.
 
     passed: every output within the case's own tolerances, in its shape and dtype, as onnx's runner compares them.
-    refused: it is not run; detail says why. differs: half precision that is as near to the float64 answer as the backend
-    promises, but not as near to the expected numbers, which were rounded after every operation. failed: neither.
+    refused: it did not run; detail says why. differs: half precision within the backend's bound of the float64 answer,
+    but not of the expected numbers, which were rounded after every operation. failed: neither.
     """
 
     name: str
@@ -41,7 +41,7 @@ def outcome(
     found: Callable[[Case], dict[str, np.ndarray]],
     excuse: Callable[[Case, dict[str, np.ndarray]], str | None] = lambda *_: None,
 ) -> Outcome:
-    """found: the outputs. excuse: why outputs that differ from the expected ones are right all the same, or None."""
+    """found: makes the outputs. excuse: why outputs that differ from the expected ones are right, or None."""
     try:
         outputs = found(case)
     except (Refused, BackendRefused) as refusal:
@@ -55,7 +55,7 @@ def outcome(
 
 
 def compare(case: Case, outputs: dict[str, np.ndarray]) -> None:
-    """As onnx compares: shape, dtype, and the case's tolerances; two ulp for bfloat16."""
+    """Compare as onnx does: shape, dtype, and the case's tolerances; two ulp for bfloat16."""
     wanted = {name: case.wanted[name] for name in outputs}
     Runner.assert_similar_outputs(list(wanted.values()), list(outputs.values()), case.rtol, case.atol)
 
@@ -69,8 +69,10 @@ def of_attention(backend: str = "auto") -> list[Outcome]:
 
 
 def of_steps() -> list[Outcome]:
-    """Those cases of Attention that are a step of a decoder, through a cache and `qkv.decode`."""
-    return [found for case in base_cases("Attention") if (found := outcome(case, stepping.answers)).kind != REFUSED]
+    """The cases of Attention that are a decoding step, with a cache and `qkv.decode`."""
+    return [
+        found for case in base_cases("Attention") if (found := outcome(case, attention.step_answers)).kind != REFUSED
+    ]
 
 
 def of_linear() -> list[Outcome]:
@@ -79,7 +81,7 @@ def of_linear() -> list[Outcome]:
 
 
 def near_float64(case: Case, outputs: dict[str, np.ndarray], backend: str = "auto") -> str | None:
-    """In half precision: how far Y is from the float64 oracle, if not farther than the backend promises."""
+    """In half precision: the error of Y against the float64 oracle, if it is within the backend's bound."""
     if case.inputs["Q"].dtype.itemsize != 2:
         return None
     call = attention.arguments(case)
@@ -98,10 +100,10 @@ def near_float64(case: Case, outputs: dict[str, np.ndarray], backend: str = "aut
 
 def summary(backend: str = "auto") -> dict[str, dict[str, Any]]:
     """{"attention": {"passed": n, "of": m, "refused": {name: why}, "differs": {name: why}, …}, "linear": …}."""
-    return {"attention": told(of_attention(backend)), "linear": told(of_linear())}
+    return {"attention": summarize(of_attention(backend)), "linear": summarize(of_linear())}
 
 
-def told(outcomes: list[Outcome]) -> dict[str, Any]:
-    """How many passed, and of every other case its name and why."""
+def summarize(outcomes: list[Outcome]) -> dict[str, Any]:
+    """The number that passed, and the name and reason of every other case."""
     named = {kind: {o.name: o.detail for o in outcomes if o.kind == kind} for kind in (REFUSED, DIFFERS, FAILED)}
     return {"passed": sum(o.kind == PASSED for o in outcomes), "of": len(outcomes), **named}

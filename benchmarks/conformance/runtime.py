@@ -1,7 +1,7 @@
 """The same cases through onnxruntime's CPU provider, if it is installed, in a process that may crash.
 
-`python -m benchmarks.conformance.runtime Attention name ...` runs cases one after the other and says after each what
-came of it; whoever started it sees which one took the process down, and goes on behind it.
+`python -m benchmarks.conformance.runtime Attention name ...` runs cases one after the other and prints the
+outcome of each, so that the parent process sees which one crashed, and continues after it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def version() -> str | None:
 
 
 def outcomes(operator: str, program: Sequence[str] = PROGRAM) -> list[Outcome]:
-    """What came of every case of an operator; one that takes its process down has failed.
+    """The outcome of each case of an operator; one that crashes its process has failed.
 
     program: how the process is started; the operator and the names of cases follow.
     """
@@ -50,7 +50,7 @@ def outcomes(operator: str, program: Sequence[str] = PROGRAM) -> list[Outcome]:
 
 
 def _batch(command: list[str], count: int) -> tuple[str, list[Outcome]]:
-    """How the process ended, if not well, and what it had said of the first cases by then."""
+    """How the process failed, or "", and the outcomes that it printed."""
     try:
         child = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=ROOT, check=False)
         text, ended = child.stdout, f"the process ended with {child.returncode}" if child.returncode else ""
@@ -59,12 +59,12 @@ def _batch(command: list[str], count: int) -> tuple[str, list[Outcome]]:
     lines = [line.removeprefix(ENDS) for line in text.splitlines() if line.startswith(ENDS)]
     ran = [Outcome(**json.loads(line)) for line in lines]
     if not ended and len(ran) < count:
-        ended = "the process said nothing of it"
+        ended = "the process printed no outcome"
     return ended, ran
 
 
-def _text(said: bytes | str | None) -> str:
-    return said.decode(errors="replace") if isinstance(said, bytes) else said or ""
+def _text(output: bytes | str | None) -> str:
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
 
 
 def _answers(case: Case) -> dict[str, np.ndarray]:
@@ -76,7 +76,7 @@ def _answers(case: Case) -> dict[str, np.ndarray]:
     try:
         session = onnxruntime.InferenceSession(case.model.SerializeToString(), options, ["CPUExecutionProvider"])
         return dict(zip(case.wanted, session.run(None, feeds), strict=True))
-    except Exception as error:  # it raises classes of its own, with no root in common but this
+    except Exception as error:  # its exception classes have no other common base
         raise Refused(_last_clause(error)) from error
 
 

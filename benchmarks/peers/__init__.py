@@ -1,4 +1,4 @@
-"""Other libraries' decoding steps behind one small interface, so that all of them run in the same race."""
+"""Other libraries' decoding steps behind one interface, so that all run in the same comparison."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 @dataclass(frozen=True)
 class Step:
-    """One decoding step: what is remembered, one new token, and its query.
+    """One decoding step: the past, one new token, and its query.
 
     query                (batch, heads_q, 1, width)
     key, value           (batch, heads_kv, 1, width), the new token
     past_key, past_value (batch, heads_kv, past, width), contiguous
-    all_key, all_value   (batch, heads_kv, past + 1, width), contiguous: for those who are spared the append
+    all_key, all_value   (batch, heads_kv, past + 1, width), contiguous: for peers that do not append
     """
 
     query: Tensor
@@ -53,7 +53,7 @@ class Step:
         )
 
     def copy(self) -> Step:
-        """The same numbers in other cache."""
+        """The same numbers in other memory."""
         return Step(**{name: tensor.clone() for name, tensor in vars(self).items()})
 
     @property
@@ -65,7 +65,7 @@ class Step:
         return self.query.shape[1] // self.key.shape[1]
 
     def exact(self, keep: Tensor | None = None) -> Tensor:
-        """The answer in float64: softmax(q kᵀ / √width) v, over the keys that `keep` (batch, past + 1) lets through."""
+        """The answer in float64: softmax(q kᵀ / √width) v, over the keys that `keep` (batch, past + 1) allows."""
         query, key, value = (tensor.double() for tensor in (self.query, self.all_key, self.all_value))
         batch, heads, _, width = query.shape
         rows = query.view(batch, heads // self.group, self.group, width)
@@ -77,20 +77,20 @@ class Step:
 
 @dataclass(frozen=True)
 class TimedCall:
-    """One entry on one cache: `run` is timed, `undo` brings the cache back and is not."""
+    """One call on one cache: `run` is timed, `undo` restores the cache and is not timed."""
 
     run: Callable[[], Any]
     undo: Callable[[], object] | None = None
 
 
 class Peer:
-    """A library's decoding step. A file of this folder holds one or two."""
+    """A library's decoding step."""
 
     name = ""
     title = ""
     package = "torch"
     storages: tuple[str, ...] = ("float32", "float16", "bfloat16")
-    owns = False  # whether prepare makes a cache of its own (for int8 all do)
+    owns = False  # whether prepare makes a new cache (for int8 all do)
 
     def absent(self) -> str | None:
         """Why this peer cannot run here at all, or None."""
@@ -104,7 +104,7 @@ class Peer:
         return f"{self.package} {metadata.version(self.package)}"
 
     def refuses(self, step: Step, storage: str) -> str | None:
-        """Why this step is not its kind, or None. Asked before prepare."""
+        """Why the peer cannot run this step, or None; called before prepare."""
         if storage not in self.storages:
             return f"no {storage}"
         return None
@@ -114,19 +114,19 @@ class Peer:
         raise NotImplementedError
 
     def answer(self, out: Any) -> Tensor:
-        """What run returned, as (batch, heads_q, 1, width)."""
+        """The result of run as (batch, heads_q, 1, width)."""
         return out
 
     def keep(self, step: Step) -> Tensor | None:
-        """The keys it attends to, (batch, past + 1), when these are not all."""
+        """The keys it attends to, (batch, past + 1), or None for all."""
         return None
 
 
-FILES = ("torch_sdpa", "packed_sdpa", "huggingface", "flex", "onnx", "jax", "ggml", "listing")
+FILES = ("pytorch", "huggingface", "onnx", "jax", "ggml")
 
 
 def all_peers() -> list[Peer]:
-    """One object for each peer, installed or not."""
+    """One object for each peer, also if it is not installed."""
     peers: list[Peer] = []
     for name in FILES:
         peers += importlib.import_module(f"{__name__}.{name}").PEERS

@@ -1,7 +1,7 @@
-"""ggml's flash_attn_ext, called by ctypes in the shared libraries that llama-cpp-python carries.
+"""ggml's flash_attn_ext, called with ctypes from the shared libraries of llama-cpp-python.
 
-One graph of one node for each cache. float32, float16 and bfloat16 read torch's cache as it is (the layouts
-agree); q8_0, its 8-bit storage, is made by ggml's own quantiser. Queries and sums are float32.
+One graph of one node for each cache. float32, float16 and bfloat16 read torch's memory (the layouts agree); q8_0, its
+8-bit storage, is made by ggml's quantiser. Queries and sums are float32.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class _Parameters(c.Structure):
 
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ggml_version": (c.c_char_p, []),
-    "ggml_tensor_overhead": (c.c_size_t, []),
+    "ggml_memoryoverhead": (c.c_size_t, []),
     "ggml_graph_overhead_custom": (c.c_size_t, [c.c_size_t, c.c_bool]),
     "ggml_row_size": (c.c_size_t, [c.c_int, c.c_int64]),
     "ggml_init": (c.c_void_p, [_Parameters]),
     "ggml_free": (None, [c.c_void_p]),
-    "ggml_new_tensor_4d": (c.c_void_p, [c.c_void_p, c.c_int, *[c.c_int64] * 4]),
+    "ggml_new_memory4d": (c.c_void_p, [c.c_void_p, c.c_int, *[c.c_int64] * 4]),
     "ggml_flash_attn_ext": (c.c_void_p, [*[c.c_void_p] * 5, *[c.c_float] * 3]),
     "ggml_new_graph_custom": (c.c_void_p, [c.c_void_p, c.c_size_t, c.c_bool]),
     "ggml_build_forward_expand": (None, [c.c_void_p, c.c_void_p]),
     "ggml_quantize_chunk": (c.c_size_t, [c.c_int, c.c_void_p, c.c_void_p, *[c.c_int64] * 3, c.c_void_p]),
     "ggml_backend_cpu_buffer_from_ptr": (c.c_void_p, [c.c_void_p, c.c_size_t]),
     "ggml_backend_buffer_free": (None, [c.c_void_p]),
-    "ggml_backend_tensor_alloc": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "ggml_backend_memoryalloc": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "ggml_backend_graph_compute": (c.c_int, [c.c_void_p, c.c_void_p]),
     "ggml_backend_cpu_init": (c.c_void_p, []),
     "ggml_backend_cpu_set_n_threads": (None, [c.c_void_p, c.c_int]),
@@ -50,14 +50,14 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 class _Library:
-    """The functions above, from whichever of ggml's libraries has them."""
+    """The functions above, from the library of ggml that has them."""
 
     def __init__(self) -> None:
         spec = util.find_spec("llama_cpp")
         if spec is None or not spec.submodule_search_locations:
             raise OSError("llama_cpp is not installed")
         folder = Path(next(iter(spec.submodule_search_locations))) / "lib"
-        # torch is loaded already, so its OpenMP runtime serves ggml too: one pool, no two that fight.
+        # torch is loaded already, so ggml uses its OpenMP runtime: one pool of threads, not two.
         parts = [c.CDLL(str(folder / f"lib{part}.so")) for part in ("ggml-base", "ggml-cpu")]
         for name, (result, arguments) in SIGNATURES.items():
             function = next((getattr(part, name) for part in parts if hasattr(part, name)), None)
@@ -104,20 +104,20 @@ class _Graph:
         if storage == "int8":
             key, value = _quantised(key), _quantised(value)
         self.out = torch.empty(batch, 1, heads, width)
-        self.held = (query, key, value)
-        size = 8 * library.ggml_tensor_overhead() + library.ggml_graph_overhead_custom(8, False)
+        self.inputs = (query, key, value)
+        size = 8 * library.ggml_memoryoverhead() + library.ggml_graph_overhead_custom(8, False)
         context = library.ggml_init(_Parameters(size, None, True))
 
         def tensor(kind: str, length: int, heads: int) -> Any:
-            return library.ggml_new_tensor_4d(context, TYPE[kind], width, length, heads, batch)
+            return library.ggml_new_memory4d(context, TYPE[kind], width, length, heads, batch)
 
         nodes = [tensor("float32", 1, heads), tensor(storage, total, kv_heads), tensor(storage, total, kv_heads)]
         nodes.append(library.ggml_flash_attn_ext(context, *nodes, None, width**-0.5, 0.0, 0.0))
         buffers = []
-        for node, cache in zip(nodes, (*self.held, self.out), strict=True):
-            buffers.append(library.ggml_backend_cpu_buffer_from_ptr(cache.data_ptr(), cache.nbytes))
-            if library.ggml_backend_tensor_alloc(buffers[-1], node, cache.data_ptr()):
-                raise MemoryError("ggml_backend_tensor_alloc")
+        for node, memory in zip(nodes, (*self.inputs, self.out), strict=True):
+            buffers.append(library.ggml_backend_cpu_buffer_from_ptr(memory.data_ptr(), memory.nbytes))
+            if library.ggml_backend_memoryalloc(buffers[-1], node, memory.data_ptr()):
+                raise MemoryError("ggml_backend_memoryalloc")
         self.graph = library.ggml_new_graph_custom(context, 8, False)
         library.ggml_build_forward_expand(self.graph, nodes[-1])
         self.backend, self.compute = _backend(torch.get_num_threads()), library.ggml_backend_graph_compute
@@ -155,8 +155,8 @@ class Ggml(Peer):
         return f"ggml {_library().ggml_version().decode()} in {self.package} {metadata.version(self.package)}"
 
     def refuses(self, step: Step, storage: str) -> str | None:
-        odd = storage == "int8" and step.query.shape[-1] % BLOCK
-        return super().refuses(step, storage) or (f"q8_0 takes widths of whole blocks of {BLOCK}" if odd else None)
+        partial = storage == "int8" and step.query.shape[-1] % BLOCK
+        return super().refuses(step, storage) or (f"q8_0 needs widths in multiples of {BLOCK}" if partial else None)
 
     def prepare(self, step: Step, storage: str) -> TimedCall:
         return TimedCall(_Graph(step, storage))

@@ -1,4 +1,4 @@
-"""Hugging Face's step: transformers' own DynamicCache (it concatenates) and its own call of SDPA.
+"""transformers' step: DynamicCache, which concatenates, and its call of SDPA.
 
 With a padding mask transformers repeats the key/value heads before it calls SDPA; without one it does not.
 """
@@ -26,7 +26,7 @@ class HuggingFace(Peer):
         if not self.padded:
             return None
         keep = torch.ones(step.query.shape[0], step.past + 1, dtype=torch.bool)
-        keep[0, : min(PADDED, step.past)] = False  # left padding, as generate() does it
+        keep[0, : min(PADDED, step.past)] = False  # left padding, as in generate()
         return keep
 
     def prepare(self, step: Step, storage: str) -> TimedCall:

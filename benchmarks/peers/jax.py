@@ -15,17 +15,17 @@ from . import Peer, Step, TimedCall
 
 @functools.cache
 def _attend() -> Callable[..., Any]:
-    # Read once, when JAX makes its pool of threads.
+    # JAX reads it once, when it makes its pool of threads.
     os.environ.setdefault("PJRT_NPROC", str(torch.get_num_threads()))
     import jax
 
     return jax.jit(jax.nn.dot_product_attention)
 
 
-def _given(tensor: Tensor) -> Any:
+def _to_jax(tensor: Tensor) -> Any:
     """(batch, heads, length, width) in torch -> (batch, length, heads, width) in memory that JAX owns.
 
-    Shared cache would need Python to be let go, and JAX does that in threads that may outlive the interpreter.
+    Shared memory is released by JAX in threads that may outlive the interpreter.
     """
     import jax.numpy as jnp
     from jax.dlpack import from_dlpack
@@ -46,7 +46,7 @@ class Jax(Peer):
 
     def prepare(self, step: Step, storage: str) -> TimedCall:
         attend = _attend()
-        query, key, value = (_given(tensor) for tensor in (step.query, step.all_key, step.all_value))
+        query, key, value = (_to_jax(tensor) for tensor in (step.query, step.all_key, step.all_value))
         return TimedCall(lambda: attend(query, key, value).block_until_ready())
 
     def answer(self, out: Any) -> Tensor:

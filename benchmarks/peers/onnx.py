@@ -10,13 +10,13 @@ from torch import Tensor
 
 from . import DTYPES, Peer, Step, TimedCall
 
-# onnx.TensorProto's numbers; the binding takes them where numpy has no such type.
+# onnx.TensorProto's numbers; the binding takes them for types that numpy does not have.
 ELEMENT = {"float32": 1, "float16": 10, "bfloat16": 16}
 
 
 @functools.cache
 def _session(storage: str, threads: int) -> Any:
-    """A model of one node. Sizes stay open, so that one session serves all shapes."""
+    """A model of one node. Sizes are symbolic, so that one session serves all shapes."""
     import onnxruntime as ort
     from onnx import TensorProto, helper
 
@@ -34,7 +34,7 @@ def _session(storage: str, threads: int) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # Its threads may spin within a step, as they do for its users, and not into the next entry's turn.
+    # Its threads may spin within a step, as they do for users, but not while the next entry runs.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 

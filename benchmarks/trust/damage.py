@@ -1,4 +1,4 @@
-"""Safetensors files, damaged in the ways of row 49."""
+"""Ways to damage a safetensors file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def parts(path: Path) -> tuple[dict[str, Any], bytes]:
-    """(header, the bytes behind it)."""
+    """(header, the bytes after it)."""
     blob = path.read_bytes()
     size = struct.unpack("<Q", blob[:8])[0]
     return json.loads(blob[8 : 8 + size]), blob[8 + size :]
@@ -43,7 +43,7 @@ def huge_header(path: Path) -> None:
 
 
 def overlapping(path: Path) -> None:
-    """The second tensor begins a number too early."""
+    """The second tensor starts one number too early."""
     header, body = parts(path)
     second = header[_tensors(header)[1]]["data_offsets"]
     second[0], second[1] = second[0] - 4, second[1] - 4
@@ -51,7 +51,7 @@ def overlapping(path: Path) -> None:
 
 
 def twice(path: Path) -> None:
-    """A name that is there twice, and says the same both times."""
+    """A name that occurs twice with the same entry."""
     header, body = parts(path)
     first = _tensors(header)[0]
     text = json.dumps(header)
@@ -67,7 +67,7 @@ def pickled(path: Path) -> None:
 
 
 def missing(path: Path) -> None:
-    """The last tensor, and its bytes."""
+    """Remove the last tensor and its bytes."""
     header, body = parts(path)
     last = _tensors(header)[-1]
     start, _ = header.pop(last)["data_offsets"]
@@ -76,7 +76,7 @@ def missing(path: Path) -> None:
 
 def too_many(path: Path) -> None:
     header, body = parts(path)
-    header["stranger.weight"] = {"dtype": "F32", "shape": [2], "data_offsets": [len(body), len(body) + 8]}
+    header["unknown.weight"] = {"dtype": "F32", "shape": [2], "data_offsets": [len(body), len(body) + 8]}
     put(path, header, body + b"\0" * 8)
 
 
@@ -102,7 +102,7 @@ def endless_link(path: Path) -> None:
 
 
 def pipe(path: Path) -> None:
-    """A link to a pipe that nobody writes to."""
+    """A link to a pipe without a writer."""
     path.unlink()
     os.mkfifo(path.with_name("pipe"))
     path.symlink_to(path.with_name("pipe"))
@@ -110,7 +110,7 @@ def pipe(path: Path) -> None:
 
 DAMAGE: dict[str, Callable[[Path], None]] = {
     "truncated": truncated, "empty": empty, "a header of 2^63": huge_header, "overlapping offsets": overlapping,
-    "a name twice": twice, "bytes behind the end": extra_bytes, "a pickle": pickled, "a tensor missing": missing,
+    "a name twice": twice, "bytes after the end": extra_bytes, "a pickle": pickled, "a tensor missing": missing,
     "a tensor too many": too_many, "NaN in the weights": not_a_number, "a link to nowhere": dangling_link,
     "a link to itself": link_to_itself, "a link to /dev/zero": endless_link, "a link to a pipe": pipe,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Small problems, and what attention should make of them: qkv.testing's oracle, in float64 and one query at a time."""
+"""Small inputs and the right answers: qkv.testing's oracle, in float64 and one query at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def numbers(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: in
 def problem(
     subject: Subject, dtype: torch.dtype = torch.float32, seed: int = 0, **sizes: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value; grouped heads for those who have them."""
+    """Query, key and value; grouped heads if the subject has them."""
     n = SIZES | sizes
     if not subject.grouped and "heads_kv" not in sizes:
         n["heads_kv"] = n["heads_q"]
@@ -38,30 +38,30 @@ def problem(
 
 
 def right(tensors: Any, **options: Any) -> Oracle:
-    """What the subject should have given to the same options."""
+    """The right answer for the same options."""
     similarity = Softmax(scale=options.get("scale"), softcap=options.get("softcap"))
     return oracle(*tensors[:3], similarity=similarity, mask=options.get("keep"), bias=options.get("bias"))
 
 
 def by_way(subject: Subject, probe: Callable[[str], str | None]) -> str:
-    """All ways of the subject have to pass."""
+    """Run the probe on all ways of the subject; all have to pass."""
     return each({way: lambda way=way: probe(way) for way in subject.ways})
 
 
 def answers(subject: Subject, tensors: Any, dtype: torch.dtype, want: Tensor | None = None, **options: Any) -> str:
     """Every way gives the oracle's answer (or `want`)."""
-    wanted = right(tensors, **options).out if want is None else want
+    expected = right(tensors, **options).out if want is None else want
 
     def probe(way: str) -> None:
-        close(subject.attend(way, *tensors, **options), wanted, dtype)
+        close(subject.attend(way, *tensors, **options), expected, dtype)
 
     by_way(subject, probe)
     return "equal to the float64 oracle"
 
 
-def learns(subject: Subject, tensors: Any, wanted: list[Tensor], way: str, **options: Any) -> list[Tensor]:
-    """Result and gradients, each held to `wanted`; returns them."""
-    got = subject.learnt(way, tuple(tensors), cotangent(wanted[0]), **options)
+def check_gradients(subject: Subject, tensors: Any, wanted: list[Tensor], way: str, **options: Any) -> list[Tensor]:
+    """Compare result and gradients with `wanted`; returns them."""
+    got = subject.gradients(way, tuple(tensors), cotangent(wanted[0]), **options)
     for what, found, want in zip(("the result", "dq", "dk", "dv", "dbias"), got, wanted, strict=False):
         close(found, want, tensors[0].dtype, what)
     return got
@@ -72,7 +72,7 @@ def cotangent(out: Tensor) -> Tensor:
 
 
 def right_gradients(tensors: Any, **options: Any) -> list[Tensor]:
-    """The oracle's result, and its gradients by query, key and value, and by a fourth tensor that is the bias."""
+    """The oracle's result, and its gradients by query, key, value and, as a fourth tensor, bias."""
     leaves = [tensor.detach().double().requires_grad_() for tensor in tensors]
     if len(leaves) == 4:
         options["bias"] = leaves[3]

@@ -1,4 +1,4 @@
-"""Puts rows to subjects, each subject in a process that is started again after a crash, a signal or a hang."""
+"""Runs rows on subjects, each subject in a process that is restarted after a crash, a signal or a hang."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from .rows import Row
 from .verdict import CRASH
 
 ROOT = Path(__file__).parents[2]
-START = 120.0  # seconds in which a library has to be imported
+START = 120.0  # seconds for the import of a library
 
 
 class Worker:
-    """One process for one subject, with the last words of what it printed."""
+    """One process for one subject, with the end of its output."""
 
     def __init__(self, subject: str) -> None:
         reads, writes = os.pipe()
-        self.words = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the process runs
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the process runs
         environment = os.environ | {"HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
         environment.setdefault("OMP_NUM_THREADS", "1")
         self.process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-m", f"{__package__}.worker", subject, str(writes)],
-            cwd=ROOT, env=environment, pass_fds=(writes,), stdin=subprocess.PIPE, stdout=self.words, stderr=self.words,
-            start_new_session=True,
+            cwd=ROOT, env=environment, pass_fds=(writes,), stdin=subprocess.PIPE, stdout=self.output,
+            stderr=self.output, start_new_session=True,
         )  # fmt: skip
         os.close(writes)
         self.answers = os.fdopen(reads, "rb", buffering=0)
         self.rest = b""
         if self._line(START) != b"ready":
-            raise RuntimeError(f"the process of {subject} did not start:\n{self.last_words()}")
+            raise RuntimeError(f"the process of {subject} did not start:\n{self.last_output()}")
 
     def _line(self, seconds: float) -> bytes | None:
         """The next line, or None at the end of the pipe; TimeoutError when it takes longer."""
@@ -56,7 +56,7 @@ class Worker:
         return line
 
     def ask(self, row: Row, seconds: float) -> dict[str, Any]:
-        """The verdict; after a crash or a hang this process is gone."""
+        """The verdict; after a crash or a hang the process has ended."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(f"{row.number}\n".encode())
@@ -71,23 +71,23 @@ class Worker:
             return json.loads(line)
         code = self.process.wait()
         how = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-        words = self.last_words().strip().splitlines()
+        words = self.last_output().strip().splitlines()
         self.end()
         return {"verdict": CRASH, "seen": f"the process {how}" + (f": {words[0][:160]}" if words else "")}
 
-    def last_words(self) -> str:
-        self.words.seek(0)
-        return self.words.read()[-4000:].decode("utf-8", "replace")
+    def last_output(self) -> str:
+        self.output.seek(0)
+        return self.output.read()[-4000:].decode("utf-8", "replace")
 
     def end(self) -> None:
-        """With all that it started."""
+        """Kill the process and its children."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         with contextlib.suppress(ProcessLookupError):  # it and its children are gone
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.answers.close()
-        self.words.close()
+        self.output.close()
 
     @property
     def alive(self) -> bool:
@@ -95,7 +95,7 @@ class Worker:
 
 
 def run_subject(name: str, rows: Iterable[Row], limit: float | None = None) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """Row after row in one process, and in one of its own where the row asks for it or the last one died."""
+    """Run rows in one process; in a new one if the row needs it or the last one died."""
     worker: Worker | None = None
     try:
         for row in rows:

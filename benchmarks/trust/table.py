@@ -1,4 +1,4 @@
-"""What was found: counts for each subject, a table of 80 columns, and the files in build."""
+"""The results: counts for each subject, a table of 80 columns, and the files in build."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Found = dict[str, dict[int, dict[str, Any]]]
 
 
 def counts(found: Found) -> dict[str, dict[str, int]]:
-    """{"right", "wrong", "crash"} of each subject; what it does not offer is not counted."""
+    """{"right", "wrong", "crash"} of each subject; rows that it does not offer are not counted."""
     return {
-        name: {kind: sum(told["verdict"] == kind for told in by_row.values()) for kind in (RIGHT, WRONG, CRASH)}
+        name: {kind: sum(result["verdict"] == kind for result in by_row.values()) for kind in (RIGHT, WRONG, CRASH)}
         for name, by_row in found.items()
     }
 
@@ -51,12 +51,13 @@ def line(row: Row, subjects: list[Subject], found: Found) -> str:
 def write(found: Found, about: dict[str, Any]) -> None:
     COUNTS.parent.mkdir(parents=True, exist_ok=True)
     COUNTS.write_text(json.dumps(counts(found), indent=2) + "\n", encoding="utf-8")
-    details = {name: {str(row): told for row, told in sorted(by_row.items())} for name, by_row in found.items()}
+    details = {name: {str(row): result for row, result in sorted(by_row.items())} for name, by_row in found.items()}
     text = json.dumps({"about": about, "rows": details}, indent=2, ensure_ascii=False)
     DETAILS.write_text(text + "\n", encoding="utf-8")
 
 
 def read() -> tuple[Found, dict[str, Any]]:
-    """What the last whole run wrote."""
-    told = json.loads(DETAILS.read_text(encoding="utf-8"))
-    return {name: {int(row): one for row, one in rows.items()} for name, rows in told["rows"].items()}, told["about"]
+    """The results of the last complete run."""
+    last = json.loads(DETAILS.read_text(encoding="utf-8"))
+    found = {name: {int(row): one for row, one in rows.items()} for name, rows in last["rows"].items()}
+    return found, last["about"]

@@ -1,4 +1,4 @@
-"""What a probe may find, and the few ways in which it looks."""
+"""The verdicts of a probe, and its comparisons."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor
 RIGHT, WRONG, CRASH, NONE = "right", "wrong", "crash", "not offered"
 MARKS = {RIGHT: "✓", WRONG: "✗", CRASH: "☠", NONE: "·"}
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 5e-3}
-# Of a library's own sources, and what onnxruntime says before it comes to the point.
+# Source paths, and the prefixes of onnxruntime's messages.
 _PLACES = re.compile(r"\[ONNXRuntimeError\] : \d+ : |Non-zero status code .*? Status Message: |/\S+/|\S+\.cc:\d+ ")
-LONGEST = 300  # signs of what was seen
+LONGEST = 300  # characters of what was seen
 
 
 class Wrong(Exception):
@@ -22,21 +22,21 @@ class Wrong(Exception):
 
 
 class Crashed(Exception):
-    """It took a process with it, or hung: seen in a process that the probe started itself."""
+    """A process that the probe started crashed or hung."""
 
 
 class NotOffered(Exception):
-    """The subject has nothing that the row is about."""
+    """The subject does not have the feature of the row."""
 
 
-def told(error: BaseException) -> str:
+def in_one_line(error: BaseException) -> str:
     """An error in one line of bounded length."""
     text = _PLACES.sub("", " ".join(str(error).split()))
     return f"{type(error).__name__}: {text}"[:200] if text else type(error).__name__
 
 
 def each(cases: Mapping[str, Callable[[], str | None]]) -> str:
-    """Runs all cases and says the last thing seen; raises Wrong with everything that failed."""
+    """Run all cases and return the last observation; raises Wrong with everything that failed."""
     failed, seen, tried, missing = [], "", 0, ""
     for name, run in cases.items():
         try:
@@ -48,8 +48,8 @@ def each(cases: Mapping[str, Callable[[], str | None]]) -> str:
             failed.append(f"{name}: {wrong}")
         except Crashed:
             raise
-        except Exception as error:  # whatever a library raises where a result is due
-            failed.append(f"{name}: raised {told(error)}")
+        except Exception as error:  # any exception instead of a result
+            failed.append(f"{name}: raised {in_one_line(error)}")
         tried += 1
     if failed:
         raise Wrong("; ".join(failed))
@@ -59,22 +59,22 @@ def each(cases: Mapping[str, Callable[[], str | None]]) -> str:
 
 
 def refused(run: Callable[[], Any], own: type[BaseException] = Exception) -> str:
-    """The words of the refusal; `own` is the type that it has to be of."""
+    """The message of the refusal, which has to be of type `own`."""
     try:
         run()
     except (NotOffered, Wrong, Crashed):
         raise
     except own as error:
         if not str(error).strip():
-            raise Wrong(f"refused without a word, by {type(error).__name__}") from error
-        return f"refused: {told(error)}"
+            raise Wrong(f"refused without a message, by {type(error).__name__}") from error
+        return f"refused: {in_one_line(error)}"
     except Exception as error:
-        raise Wrong(f"refused by a stray {told(error)}") from error
-    raise Wrong("accepted in silence")
+        raise Wrong(f"refused by an unexpected {in_one_line(error)}") from error
+    raise Wrong("accepted without an error")
 
 
 def close(got: Tensor, want: Tensor, dtype: torch.dtype, what: str = "the result") -> None:
-    """Within the dtype's tolerance of the largest number; NaN and infinity exactly in their places."""
+    """Compare within the dtype's tolerance of the largest number; NaN and infinity have to be at the same places."""
     got, want = got.detach().double(), want.detach().double()
     if got.shape != want.shape:
         raise Wrong(f"{what} has shape {tuple(got.shape)}, not {tuple(want.shape)}")
@@ -105,7 +105,7 @@ def same_bits(got: Tensor, want: Tensor, what: str) -> None:
 
 
 def zeros(tensor: Tensor, what: str) -> None:
-    """Exactly 0, NaN included among what is not."""
+    """Check that all numbers are exactly 0."""
     if tensor.isnan().any():
         raise Wrong(f"{what} is NaN")
     if (tensor != 0).any():

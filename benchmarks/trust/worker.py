@@ -1,6 +1,6 @@
-"""The process that probes: reads numbers of rows from its input, and writes a verdict for each to a pipe of its own.
+"""The process that runs probes: reads numbers of rows from its input, and writes a verdict for each to a pipe.
 
-What a library prints goes elsewhere; what kills this process is the verdict that its parent writes down.
+Libraries may print to standard output; if this process dies, its parent records a crash.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from .rows import Row, rows
 from .subjects import Subject, named
-from .verdict import CRASH, LONGEST, NONE, RIGHT, WRONG, Crashed, NotOffered, Wrong, told
+from .verdict import CRASH, LONGEST, NONE, RIGHT, WRONG, Crashed, NotOffered, Wrong, in_one_line
 
 
 def judge(row: Row, subject: Subject) -> dict[str, Any]:
@@ -26,8 +26,8 @@ def judge(row: Row, subject: Subject) -> dict[str, Any]:
         verdict, seen = WRONG, str(wrong)
     except Crashed as crash:
         verdict, seen = CRASH, str(crash)
-    except Exception as error:  # whatever a library raises where a result is due
-        verdict, seen = WRONG, f"raised {told(error)}"
+    except Exception as error:  # any exception instead of a result
+        verdict, seen = WRONG, f"raised {in_one_line(error)}"
     seen = " ".join(seen.split())
     return {"verdict": verdict, "seen": seen if len(seen) <= LONGEST else seen[: LONGEST - 1] + "…"}
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple, Never, NoReturn
+from typing import Any, NamedTuple, Never, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -38,10 +38,6 @@ from .masks.grid import Grid, TorchGrid, as_integer, describe, shape_of
 from .masks.joined import Joined
 from .similarity import AnySimilarity, Argmax, Similarity, Softmax, as_similarity
 
-if TYPE_CHECKING:
-    from .cache.kv import KVCache
-    from .cache.state import LinearState
-
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _DTYPE_SET = frozenset(DTYPES)
 BACKEND_NAMES = ("auto", "reference", "sdpa", "blockwise", "linear", "argmax", "native")
@@ -49,6 +45,27 @@ _MAX_INT64 = 2**63 - 1
 ALIGNMENT = 64  # bytes; torch allocates tensors at multiples of it
 # Looked up once: following the attributes costs as much as the call.
 is_compiling, _forward_ad, _PARAMETER = torch.compiler.is_compiling, torch.autograd.forward_ad, torch.nn.Parameter
+
+
+class _CacheSizes(Protocol):
+    """The parts of a `KVCache` or `LinearState` that validation reads."""
+
+    _dtype_device: tuple[torch.dtype, torch.device] | None
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def value_width(self) -> int: ...
+
+
+class _Lengths(_CacheSizes, Protocol):
+    """A `KVCache`: also how many tokens each row holds."""
+
+    _lengths: np.ndarray
 
 
 class AttentionInputs(NamedTuple):
@@ -478,7 +495,7 @@ def read_decode_inputs(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    cache: KVCache,
+    cache: _Lengths,
     similarity: AnySimilarity | None,
     mask: Mask | None,
     bias: Tensor | None,
@@ -533,7 +550,7 @@ def check_cache_similarity(similarity: AnySimilarity | None) -> Softmax | Argmax
     raise BackendRefused(complaint("similarity", repr(chosen), "Softmax or Argmax", f"{reason}; {hint}"), (reason,))
 
 
-def check_query(query: Tensor, key: Tensor, cache: KVCache | LinearState) -> None:
+def check_query(query: Tensor, key: Tensor, cache: _CacheSizes) -> None:
     """Check the query against the cache and a key that fits the cache."""
     batch, heads, n, width = query.shape
     if (batch, width) != (cache.batch, cache.width):
@@ -671,14 +688,14 @@ def check_size(argument: str, given: Any, least: int = 1) -> int:
     return number
 
 
-def check_new_tokens(cache: KVCache | LinearState, key: Tensor, value: Tensor) -> None:
+def check_new_tokens(cache: _CacheSizes, key: Tensor, value: Tensor) -> None:
     """Refuse keys and values of any kind that do not fit the cache."""
     for name, tensor in (("key", key), ("value", value)):
         check_plain_tensor(name, tensor)
     check_cache_fit(cache, key, value)
 
 
-def check_cache_fit(cache: KVCache | LinearState, key: Tensor, value: Tensor, query_heads: int | None = None) -> None:
+def check_cache_fit(cache: _CacheSizes, key: Tensor, value: Tensor, query_heads: int | None = None) -> None:
     """Refuse tensors whose sizes, dtypes or devices do not fit the cache."""
     if key.dtype is not value.dtype or key.device != value.device:
         given = f"{value.dtype} on {value.device} with key's {key.dtype} on {key.device}"
@@ -702,7 +719,7 @@ def check_cache_fit(cache: KVCache | LinearState, key: Tensor, value: Tensor, qu
         raise DtypeError(complaint("key", given, f"{dtype} on {device}, as the cache was given before", hint))
 
 
-def _hint_at_cache_sizes(cache: KVCache | LinearState, shape: Sequence[int], query_heads: int | None) -> str:
+def _hint_at_cache_sizes(cache: _CacheSizes, shape: Sequence[int], query_heads: int | None) -> str:
     """For a key or value that does not fit: the likely mistake, if the shapes show one."""
     if len(shape) != 4:
         return ""

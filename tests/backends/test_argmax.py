@@ -52,6 +52,7 @@ def by_definition(query, key, value, mask) -> torch.Tensor:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_the_best_key_and_the_lowest_index_of_equal_keys(name: str, dtype: torch.dtype) -> None:
@@ -115,6 +116,7 @@ def test_bits_do_not_depend_on_threads_or_the_rest_of_the_batch(threads) -> None
     assert torch.equal(alone, answers[0][1:2])
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_product_of_lengths() -> None:
     """The matrix of scores would take 4 GB; the output takes 2 MB."""
     code = (

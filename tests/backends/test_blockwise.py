@@ -30,6 +30,7 @@ def inputs():
     return [torch.randn(shape, dtype=torch.float64).requires_grad_() for shape in shapes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 1 << 9, 1 << 12, 1 << 20])
 @pytest.mark.parametrize("name", CASES)
 def test_block_size_does_not_matter(name: str, size: int, monkeypatch) -> None:
@@ -45,6 +46,7 @@ def test_block_size_does_not_matter(name: str, size: int, monkeypatch) -> None:
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["blockwise", "sdpa"])  # sdpa takes these gradients from `block_gradients`
 @pytest.mark.parametrize("size", [1 << 9, 1 << 20])
 def test_learned_bias_sink_and_lse_have_gradients(backend: str, size: int, monkeypatch) -> None:

@@ -61,6 +61,7 @@ def test_lengths_that_are_no_multiple_of_a_chunk(name: str, causal: bool) -> Non
         close(linear(*tensors, SIMILARITIES[name], qkv.Causal() if causal else None), wanted, what=f"length {n}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["elu1", "polynomial 3"])
 def test_a_thousand_tokens_against_the_recurrence(name: str) -> None:
     tensors = draw(1000, batch=1, heads=(1, 1), seed=8)
@@ -70,6 +71,7 @@ def test_a_thousand_tokens_against_the_recurrence(name: str) -> None:
     torch.testing.assert_close(found.double(), wanted, atol=1e-3 if name != "elu1" else 1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["elu1", "elu1 undivided", "two-sided", "polynomial 2", "polynomial 3"])
 @pytest.mark.parametrize(("len_q", "len_k"), [(5, 13), (67, 131), (131, 67), (1, 300), (300, 1), (64, 65)])
 def test_cross_attention_with_any_offset(name: str, len_q: int, len_k: int) -> None:
@@ -94,6 +96,7 @@ def test_query_heads_share_key_heads(heads: tuple[int, int], name: str, causal: 
     close(linear(*tensors, SIMILARITIES[name], qkv.Causal() if causal else None), wanted)
 
 
+@pytest.mark.slow
 @by_similarity
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_every_dtype(similarity: Any, dtype: torch.dtype) -> None:
@@ -123,6 +126,7 @@ def test_long_sums_keep_their_digits(name: str) -> None:
         close(linear(*tensors, SIMILARITIES[name], mask), quadratic(*tensors, SIMILARITIES[name], offset=offset))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degree", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("offset", [1.0, 0.0, 0.5, -1.0, -3.0])
 @by_causal
@@ -297,6 +301,7 @@ PEAK = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grad", [False, True], ids=["forward", "backward"])
 def test_features_of_a_whole_sequence_are_never_in_memory(grad: bool) -> None:
     """3,072 more tokens take the memory of inputs, outputs and gradients, far less than that of φ(K)."""
@@ -372,6 +377,7 @@ def test_lengths_of_zero_and_one(similarity: Any) -> None:
     close(linear(*draw(3, 1), similarity), quadratic(*draw(3, 1), similarity))
 
 
+@pytest.mark.slow
 @by_similarity
 @by_bad
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
@@ -390,6 +396,7 @@ def test_padded_keys_and_values_do_not_change_a_bit(similarity: Any, bad: float,
         same_bits(linear(query, *dirty, similarity, mask), clean)
 
 
+@pytest.mark.slow
 @by_similarity
 @by_bad
 def test_later_keys_do_not_change_a_bit(similarity: Any, bad: float) -> None:
@@ -407,6 +414,7 @@ def test_later_keys_do_not_change_a_bit(similarity: Any, bad: float) -> None:
         same_bits(linear(query[:, :, :rows], dirty_key, dirty_value, similarity, qkv.Causal(offset)), part)
 
 
+@pytest.mark.slow
 @by_few
 @pytest.mark.parametrize("offset", [None, 0, 3], ids=["all", "causal", "causal 3"])
 def test_attended_nan_is_never_hidden(similarity: Any, offset: int | None) -> None:
@@ -564,6 +572,7 @@ def gradients(out: Tensor, inputs: Any, seed: int = 70) -> tuple[Tensor, ...]:
     return torch.autograd.grad(out, inputs, numbers(tuple(out.shape), seed=seed).to(out.dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("similarity", SMOOTH.values(), ids=SMOOTH)
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 def test_first_derivatives_match_finite_differences(similarity: Any, mask: Any) -> None:
@@ -575,6 +584,7 @@ def test_first_derivatives_match_finite_differences(similarity: Any, mask: Any) 
 CURVED = {name: s for name, s in SMOOTH.items() if not (isinstance(s, qkv.Polynomial) and s.degree == 0)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("similarity", CURVED.values(), ids=CURVED)
 @pytest.mark.parametrize("mask", [MASKS["all"], MASKS["both"]], ids=["all", "both"])
 def test_second_derivatives_match_finite_differences(similarity: Any, mask: Any) -> None:
@@ -582,6 +592,7 @@ def test_second_derivatives_match_finite_differences(similarity: Any, mask: Any)
     assert torch.autograd.gradgradcheck(lambda q, k, v: linear(q, k, v, similarity, mask), tensors, fast_mode=True)
 
 
+@pytest.mark.slow
 @by_similarity
 @by_offset
 @pytest.mark.parametrize("n", [67, 131])
@@ -708,6 +719,7 @@ def test_fully_masked_rows_pass_no_gradient(name: str) -> None:
     assert all(bool(grad.isfinite().all()) for grad in (dq, dk, dv))
 
 
+@pytest.mark.slow
 @by_similarity
 @by_offset
 @pytest.mark.parametrize("bad", [nan, inf, 1e30])
@@ -760,6 +772,7 @@ def test_gradients_add_up_over_two_uses() -> None:
         assert torch.equal(one, three)
 
 
+@pytest.mark.slow
 def test_gradients_of_a_polynomial_have_the_same_bits_with_many_threads(threads: Any) -> None:
     threads(4)
     similarity, tensors = qkv.Polynomial(3, -0.5), draw(67, 71, heads=(3, 3), widths=(16, 16))
@@ -798,6 +811,7 @@ def test_long_calls_are_linear(similarity: Any, mask: Any) -> None:
     assert explained.crossover <= 16384
 
 
+@pytest.mark.slow
 @by_dispatched
 @by_mask
 def test_longer_calls_stay_linear(similarity: Any, mask: Any) -> None:
@@ -860,6 +874,7 @@ def test_softmax_is_never_linear() -> None:
     assert explained.reasons["linear"]
 
 
+@pytest.mark.slow
 @by_mask
 def test_auto_agrees_with_the_equation_for_short_and_long_calls(mask: Any) -> None:
     for n in (3, 1500):

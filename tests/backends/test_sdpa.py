@@ -94,6 +94,7 @@ def test_the_output_is_writable_and_inputs_do_not_change() -> None:
     assert all(torch.equal(a, b) for a, b in zip(tensors, copies, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", NONFINITE)
 @pytest.mark.parametrize("which", ["query", "key", "value"])
 @pytest.mark.parametrize("with_bias", [False, True], ids=["", "bias"])

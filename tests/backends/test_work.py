@@ -11,6 +11,7 @@ from qkv.profiling.watch import watch
 PARTS = 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_predicted_flops_are_executed_flops(part: int) -> None:
     for probe in prime_size_probes(64, seed=part):

@@ -44,13 +44,13 @@ def test_a_rotation_exceeds_the_cache_four_times(monkeypatch: pytest.MonkeyPatch
     assert last_level_cache() >= MEBI
 
 
-def test_a_race_visits_all_memories_and_times_only_the_step() -> None:
+def test_a_comparison_rotates_over_all_caches_and_times_only_the_step() -> None:
     seen: list[int] = []
 
-    def turn(i: int) -> TimedCall:
+    def call(i: int) -> TimedCall:
         return TimedCall(lambda: seen.append(i), lambda: time.sleep(0.002))
 
-    result = compare({"a": [turn(0), turn(1), turn(2)]}, rounds=3, seconds=0.0)
+    result = compare({"a": [call(0), call(1), call(2)]}, rounds=3, seconds=0.0)
     assert set(seen) == {0, 1, 2}
     assert len(result.times["a"]) == 3
     assert result.median("a") < 0.001

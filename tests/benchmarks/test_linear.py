@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import qkv
-from benchmarks import choice, crossing, linear, resident, tokens
-from benchmarks.choice import Entry, Setting, offenders
+from benchmarks import choice, linear, resident, tokens
+from benchmarks.choice import Entry, Setting, slow_choices
 from benchmarks.harness import Timings
 from benchmarks.peers.linear import ELU1, QUADRATIC, Whole, for_elu1, for_quadratic
 
@@ -17,7 +17,7 @@ PEERS = [*for_elu1(), *for_quadratic()]
 # performer adds 1e-6 to the sums below its fractions.
 ALLOWED = {"performer": 1e-5}
 
-# What other libraries say while they are imported is theirs.
+# Warnings of other libraries on import are not ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -53,12 +53,12 @@ def test_plain_ways_take_any_length(length: int) -> None:
             torch.testing.assert_close(peer.attend(q, k, v), exact, atol=1e-10, rtol=1e-10)
 
 
-def test_a_bucket_that_is_blind_is_another_answer() -> None:
-    blind = next(peer for peer in PEERS if peer.name == "lin-tr 64")
-    if reason := blind.absent():
+def test_a_peer_without_its_bucket_gives_another_answer() -> None:
+    bucketed = next(peer for peer in PEERS if peer.name == "lin-tr 64")
+    if reason := bucketed.absent():
         pytest.skip(reason)
-    assert not blind.library
-    assert not blind.attend(*given())[:, :, :64].any()
+    assert not bucketed.library
+    assert not bucketed.attend(*given())[:, :, :64].any()
 
 
 def test_a_wrong_answer_stops_the_run() -> None:
@@ -87,7 +87,7 @@ def test_what_is_not_measured_is_not_met() -> None:
     assert case.best_library() is None
 
 
-def test_memory_is_told_by_a_fresh_process() -> None:
+def test_memory_is_measured_in_a_new_process() -> None:
     if reason := resident.absent():
         pytest.skip(reason)
     assert abs(resident.extra("elu1", 1024)) < 64 << 20
@@ -108,28 +108,28 @@ def test_steps_fill_a_state_in_pieces() -> None:
     assert len(found[0].times) == 4
 
 
-def ladder(*times: tuple[int, float, float]) -> list[Entry]:
+def entries_of(*times: tuple[int, float, float]) -> list[Entry]:
     """Entries of (length, seconds of reference, seconds of linear)."""
     setting = Setting("elu+1", 8, 8, False)
     return [Entry(setting, n, "linear", times={"reference": slow, "linear": fast}) for n, slow, fast in times]
 
 
 def test_the_crossing_lies_between_two_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ratios that grow with the length, as scores do beside sums."""
-    monkeypatch.setattr(crossing, "scores_to_sums", lambda *setting: (setting[-1] / 300) ** 2)
-    assert crossing.crossing(ELU1, 8, 1, True, 128) == "300"
-    assert crossing.crossing(ELU1, 8, 1, True, 9000) == "<= 1125"
-    assert crossing.crossing(ELU1, 8, 1, True, 16, longest=64) == "> 64"
+    """The ratio of scores to sums grows with the length."""
+    monkeypatch.setattr(choice, "scores_to_sums", lambda *setting: (setting[-1] / 300) ** 2)
+    assert choice.crossing(ELU1, 8, 1, True, 128) == "300"
+    assert choice.crossing(ELU1, 8, 1, True, 9000) == "<= 1125"
+    assert choice.crossing(ELU1, 8, 1, True, 16, longest=64) == "> 64"
 
 
 def test_both_ways_of_the_kernel_are_timed() -> None:
-    assert crossing.scores_to_sums(ELU1, 8, 1, True, 16) > 0
+    assert choice.scores_to_sums(ELU1, 8, 1, True, 16) > 0
 
 
-def test_offenders_are_more_than_a_little_behind() -> None:
-    entries = ladder((16, 1.0, 1.1), (64, 1.0, 3.0), (256, 5.0, 1.0))
+def test_slow_choices_are_more_than_a_little_behind() -> None:
+    entries = entries_of((16, 1.0, 1.1), (64, 1.0, 3.0), (256, 5.0, 1.0))
     assert [entry.behind for entry in entries] == pytest.approx([1.1, 3.0, 1.0])
-    assert [row[1] for row in offenders(entries)] == ["64"]
+    assert [row[1] for row in slow_choices(entries)] == ["64"]
 
 
 def test_the_grid() -> None:
@@ -145,7 +145,7 @@ def test_what_is_slow_runs_once_and_no_longer_sequences(monkeypatch: pytest.Monk
     monkeypatch.setattr(choice, "LONGEST", 0.0)
     monkeypatch.setattr(choice, "CHEAP", 0.0)
     entry = choice.measure(setting, 16, None, quick=True)
-    assert entry.race.times == {}
+    assert entry.rounds.times == {}
     assert set(entry.times) == {"reference", "blockwise", "linear"}
     longer = choice.measure(setting, 64, entry, quick=True)
     assert set(longer.times) == {"linear"}

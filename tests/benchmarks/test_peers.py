@@ -2,20 +2,20 @@
 
 import pytest
 import torch
-from benchmarks.peers.listing import Listing, multiquery
 
 import qkv
 from benchmarks.cells import ALLOWED, Qkv, check
-from benchmarks.peers import FILES, Peer, Step, all_peers
+from benchmarks.peers import Peer, Step, all_peers
 from benchmarks.peers.ggml import Ggml
 from benchmarks.peers.jax import Jax
+from benchmarks.peers.pytorch import Listing, multiquery
 
 # batch, query heads, key/value heads, past, width: groups 3, 5, 1 and all, widths that fill no register
 SHAPES = [(2, 15, 5, 37, 96), (1, 20, 4, 513, 64), (1, 7, 7, 33, 80), (3, 6, 1, 29, 128), (1, 8, 2, 1, 256)]
 STORAGES = ("float32", "float16", "bfloat16", "int8")
 PEERS = [Qkv(), *all_peers()]
 
-# What other libraries say while they are imported or compiled is theirs.
+# Warnings of other libraries on import or compilation are not ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -54,10 +54,10 @@ def test_peer_is_right(peer: Peer, shape: tuple[int, int, int, int, int], storag
     if reason := peer.refuses(step, storage):
         assert len(reason) > 5
         return
-    turn = peer.prepare(step, storage)
-    assert check(peer.name, peer, turn, step, storage) <= ALLOWED[storage]
+    call = peer.prepare(step, storage)
+    assert check(peer.name, peer, call, step, storage) <= ALLOWED[storage]
     if peer.name != "qkv":  # qkv's cache grows from step to step
-        assert check(peer.name, peer, turn, step, storage) <= ALLOWED[storage]
+        assert check(peer.name, peer, call, step, storage) <= ALLOWED[storage]
 
 
 @pytest.mark.slow
@@ -69,11 +69,10 @@ def test_flex_is_right() -> None:
     check("flex", peer, peer.prepare(step, "float32"), step, "float32")
 
 
-def test_who_takes_what() -> None:
+def test_what_each_peer_refuses() -> None:
     grouped, ungrouped = step_of(SHAPES[0], "float32"), step_of(SHAPES[2], "float32")
     peers = {peer.name: peer for peer in PEERS}
     assert set(peers) == {"qkv", "sdpa", "pack", "hf", "hf+p", "flex", "onnx", "jax", "ggml", "list"}
-    assert len(FILES) == 8
     assert "pack" in (peers["pack"].refuses(ungrouped, "float32") or "")
     assert peers["pack"].refuses(grouped, "float32") is None
     assert "MHA and MQA" in (Listing().refuses(grouped, "float32") or "")
@@ -101,12 +100,12 @@ def test_a_peer_that_is_missing_says_so() -> None:
 def test_qkv_grows_and_is_cropped() -> None:
     """The cache takes steps as in use, and never goes far from the past that the table names."""
     step = step_of(SHAPES[3], "float32")
-    turn = Qkv().prepare(step, "float32")
+    call = Qkv().prepare(step, "float32")
     exact = step.exact().float()
-    assert turn.undo is not None
+    assert call.undo is not None
     for visit in range(40):
-        out = turn.run()
-        turn.undo()
+        out = call.run()
+        call.undo()
         if visit % 16 == 0:
             torch.testing.assert_close(out, exact, atol=1e-5, rtol=1e-5)
 

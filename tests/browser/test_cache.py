@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from qkv.cost.variants import VARIANTS, past
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"batch": 1, "heads": 32, "kv_heads": 8, "width": 128, "cache": "bfloat16"}
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 FORMULAS = """
   <p class="probe"><span id="line">x</span>
   <math><mrow id="tall"><mo id="bracket" form="prefix" fence="true" stretchy="true">[</mo>

@@ -10,6 +10,8 @@ from playwright.sync_api import Browser, Page
 
 from tests.helpers.browser_lab import numbers, ready, type_into
 
+pytestmark = pytest.mark.slow
+
 INK = "rgb(28, 31, 35)"  # of the light theme
 
 

@@ -11,6 +11,8 @@ import qkv
 from qkv.figures import readable
 from qkv.theory import similarities
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("softmax", "polynomial", "elu1", "random", "argmax")
 
 

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow
+
 X = [[1.0, 2.0, 4.0, 9.0], [3.0, -1.0, 0.0, 2.0], [5.0, 1.0, 2.0, -4.0]]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from qkv.cost import config_model, plan
 from qkv.lab.views.plan import EXAMPLE
 
+pytestmark = pytest.mark.slow
+
 
 def agrees(found: dict[str, tuple[str, str]], wanted) -> None:
     plain = wanted.as_dict()

@@ -7,6 +7,8 @@ from playwright.sync_api import expect
 from qkv.problems import named
 from qkv.problems.discreet import discreet_reason
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_answer_is_judged_while_it_is_typed(opened, edit, ready):
     page = opened("practice", problem="scaling")

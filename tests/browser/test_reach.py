@@ -1,6 +1,10 @@
 """Reach in a browser: another output by mouse and by keyboard, and the numbers that the library finds for it."""
 
+import pytest
+
 from qkv.theory.reach import apart, paths, shifted
+
+pytestmark = pytest.mark.slow
 
 
 def reached(looks, output: int) -> list[int]:

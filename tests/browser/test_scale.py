@@ -6,6 +6,8 @@ import pytest
 
 from qkv.theory.draws import SoftmaxDraws, predicted_moments
 
+pytestmark = pytest.mark.slow
+
 
 def lit(page) -> set[str]:
     """The ids of numbers that are lit, and the chains of lines that are."""

@@ -8,6 +8,8 @@ from playwright.sync_api import expect
 
 from qkv import tutor
 
+pytestmark = pytest.mark.slow
+
 CHAT = Path(__file__).parents[1] / "tutor" / "transcripts" / "02-scaling-plain.txt"
 
 

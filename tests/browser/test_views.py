@@ -13,6 +13,8 @@ from qkv.lab.numbers import at
 from qkv.lab.views import NAMES
 from tests.helpers.browser_lab import NARROW, SCREENS, SHOWN, WIDE, numbers, ready, type_into
 
+pytestmark = pytest.mark.slow
+
 # Edits that lead every view to other numbers than the ones it starts with.
 EDITS = {
     "walk": {"x": "1,0,1;0,2,0;1,1,3", "scale": "root"},

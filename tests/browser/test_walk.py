@@ -27,6 +27,7 @@ def test_edits_show_what_the_library_computes(opened, edit, shown) -> None:
     assert "heads and kvheads 1 and 1" in page.locator("#p-heads").inner_text()
 
 
+@pytest.mark.slow
 def test_pointing_at_a_cell_lights_up_what_made_it(opened) -> None:
     page = opened("walk")
     page.hover('[data-key="scores-0:1:0"]')
@@ -42,6 +43,7 @@ def test_pointing_at_a_cell_lights_up_what_made_it(opened) -> None:
     assert page.locator(".lit, .lit-2").count() == 0
 
 
+@pytest.mark.slow
 def test_the_keyboard_alone_walks(opened, ready) -> None:
     page = opened("walk")
     page.focus("[data-step='0']")
@@ -66,6 +68,7 @@ def test_the_keyboard_alone_walks(opened, ready) -> None:
     assert page.evaluate("() => document.activeElement.dataset.key") == "scores-0:1:2"
 
 
+@pytest.mark.slow
 def test_a_matrix_that_grows_takes_the_others_along(opened, ready, shown) -> None:
     page = opened("walk", numbers="decimal")
     page.click('[data-field="x"] [data-grow="column"]')

@@ -50,6 +50,7 @@ def sequence(n, *, batch=3, heads=(10, 2), widths=(11, 13), dtype=torch.float32,
     return tokens(n, batch=batch, heads=heads, widths=widths, dtype=dtype, seed=seed)
 
 
+@pytest.mark.slow
 @by_storage
 @by_dtype
 @by_heads
@@ -58,6 +59,7 @@ def test_every_storage_and_every_dtype(storage, dtype, heads):
         check_decode(storage=storage, dtype=dtype, heads=heads, past=past, n=n, seed=past + n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 def test_every_similarity_with_every_mask(similarity):
     for at, mask in enumerate(MASKS):
@@ -75,6 +77,7 @@ def test_every_mask_with_every_dtype(mask):
         check_decode(storage=storage, dtype=dtype, n=5, mask=mask, past=130, window=70, seed=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", BIASES)
 def test_every_bias(bias):
     for storage, dtype in zip(STORAGE * 2, (*QUERIES, *QUERIES[::-1]), strict=True):
@@ -82,6 +85,7 @@ def test_every_bias(bias):
             check_decode(storage=storage, dtype=dtype, n=n, bias=bias, mask=mask, similarity="everything")
 
 
+@pytest.mark.slow
 @by_storage
 def test_argmax_takes_the_first_of_equal_keys(storage):
     """Whole numbers: scores are exact, and ties are everywhere."""
@@ -99,6 +103,7 @@ def test_argmax_takes_the_first_of_equal_keys(storage):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 80, 96, 128, 131])
 def test_widths_leave_rests_of_every_size(width):
     for storage, value_width in zip(STORAGE, (width, 16, 17, width + 1), strict=True):
@@ -107,6 +112,7 @@ def test_widths_leave_rests_of_every_size(width):
             check_decode(storage=storage, widths=(value_width, width), n=n, batch=1, heads=(3, 1), seed=width)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 32, 33])
 def test_groups_of_every_size(group):
     for storage in STORAGE:
@@ -115,7 +121,7 @@ def test_groups_of_every_size(group):
 
 
 @pytest.mark.parametrize("past", [0, 1, 2, 15, 16, 17, 62, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1021])
-def test_pasts_that_end_beside_a_page(past):
+def test_pasts_that_end_near_a_page_boundary(past):
     for at, n in enumerate((1, 2, 63, 64, 65)):
         check_decode(storage=STORAGE[(at + past) % 4], past=past, n=n, batch=2, heads=(3, 1), widths=(5, 7), seed=past)
 
@@ -182,7 +188,7 @@ def test_prefill_chunked_prefill_and_steps_give_the_same_bits(storage, dtype):
         {"similarity": qkv.Argmax()},
         {"mask": qkv.Predicate(lambda b, h, i, j: (i + 3 * j + h) % 5 != 0)},
     )
-    # Queries of other dtypes are widened at the door: two of the ways are enough for them.
+    # Queries of other dtypes are widened first: two of the options are enough for them.
     for given, window in itertools.product(options if dtype is torch.float32 else options[1:3], (None, 70)):
         answers = [decode_in_chunks(new(storage, batch=2, window=window), tensors, c, **given) for c in CHUNKS]
         for chunks, answer in zip(CHUNKS, answers, strict=True):
@@ -214,6 +220,7 @@ def attend_once(storage, tensors, past, **options):
     return qkv.decode(*cut(tensors, past, tensors[0].shape[2]), cache, **options)
 
 
+@pytest.mark.slow
 @by_storage
 @by_native_dtype
 def test_thread_count_does_not_matter_to_a_bit(storage, dtype, threads):
@@ -247,6 +254,7 @@ def test_batch_companions_do_not_matter_to_a_bit(storage, dtype):
             same_bits(out[row : row + 1], qkv.decode(*(t[row : row + 1] for t in fresh), alone), f"row {row}")
 
 
+@pytest.mark.slow
 @by_storage
 @by_native_dtype
 def test_layout_does_not_matter_to_a_bit(storage, dtype):
@@ -276,7 +284,7 @@ def test_layout_does_not_matter_to_a_bit(storage, dtype):
         same_bits(run(*wide), run(*(w.contiguous() for w in wide)), f"axis {axis} expanded")
 
 
-def test_memory_that_nobody_wrote_is_not_read():
+def test_uninitialized_memory_is_not_read():
     for storage in STORAGE:
         tensors = sequence(70)
         wanted = decode_in_chunks(new(storage), tensors, [67, 1, 2])
@@ -330,6 +338,7 @@ print(battery(), ops.isa(), ops.calls())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", [isa for isa in ops.isas() if isa != ops.isa()])
 def test_every_other_instruction_set(isa):
     said = in_a_process(BATTERY, QKV_ISA=isa)
@@ -337,11 +346,13 @@ def test_every_other_instruction_set(isa):
     assert "'cache_attend': 0" not in said
 
 
+@pytest.mark.slow
 def test_without_the_native_library():
     said = in_a_process(BATTERY, QKV_NATIVE="0")
     assert " none " in said
 
 
+@pytest.mark.slow
 def test_masks_are_read_in_absolute_positions_of_each_row():
     """Rows of different lengths: windows, predicates and whole-sequence tensors follow each row's own position."""
     for storage, dtype in zip(STORAGE, QUERIES, strict=True):
@@ -386,7 +397,7 @@ def test_bias_counts_new_queries_and_absolute_keys_in_ragged_rows():
         plain.decode(*fresh, bias=bias, lengths=counts, padding=padding).check(found)
 
 
-def test_a_bias_in_float32_beside_half_precision():
+def test_a_bias_in_float32_with_half_precision():
     """As attention takes it: the dtype of the query or of its arithmetic."""
     for dtype in (torch.float16, torch.bfloat16):
         cache, plain, tensors = new(), Plain(3, 2, 11, 13), sequence(5, dtype=dtype)
@@ -394,6 +405,7 @@ def test_a_bias_in_float32_beside_half_precision():
         plain.decode(*tensors, bias=bias).check(qkv.decode(*tensors, cache, bias=bias))
 
 
+@pytest.mark.slow
 @by_storage
 def test_attended_nan_is_never_hidden(storage):
     """In exactly the rows that may see it; a value's in its own column, but a whole vector in int8."""
@@ -425,6 +437,7 @@ def test_attended_nan_is_never_hidden(storage):
     assert int(found.isnan().sum()) == 13
 
 
+@pytest.mark.slow
 @by_storage
 def test_masked_nan_cannot_matter(storage):
     """Keys and values that no query sees hold NaN, infinity and 1e30; the bits stay the same."""
@@ -610,7 +623,7 @@ def test_append_refuses_gradients_too_or_keeps_none():
 
 
 def test_torch_func_is_refused_with_the_reason():
-    """Gradients by another door, and batches that nobody sees: refused, and the cache stays as it was."""
+    """torch.func.grad and vmap are refused, and the cache is unchanged."""
     query, key, value = sequence(1)
     cache = new()
     cache.append(*sequence(3)[1:])

@@ -33,6 +33,7 @@ def there_and_back(cache, path):
     return qkv.KVCache.load(path)
 
 
+@pytest.mark.slow
 @by_storage
 @pytest.mark.parametrize("options", [{}, {"window": 40}, {"capacity": 300}, {"window": 70, "capacity": 300}], ids=str)
 def test_it_comes_back_bit_for_bit(storage, options, tmp_path):
@@ -51,6 +52,7 @@ def test_it_comes_back_bit_for_bit(storage, options, tmp_path):
         plain.decode(*step).check(found)
 
 
+@pytest.mark.slow
 @by_storage
 def test_an_empty_cache(storage, tmp_path):
     cache, plain = both(storage)
@@ -87,7 +89,7 @@ def test_numbers_that_are_not_finite_come_back_too(storage, tmp_path):
 
 
 def test_what_is_gone_is_not_written(tmp_path):
-    """Cropped tokens are nobody's business any more."""
+    """Cropped tokens are not in the file."""
     secret = 123456.75
     cache, _ = both()
     cache.append(*sequence(66)[1:])
@@ -128,7 +130,7 @@ def test_saving_does_not_touch_the_cache(tmp_path):
 
 
 def test_the_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
-    """temporary file beside it → fsync → rename."""
+    """A temporary file in the same directory → fsync → rename."""
     happened = []
     target = tmp_path / "cache.safetensors"
     fsync, replace, rename = os.fsync, os.replace, os.rename
@@ -136,7 +138,7 @@ def test_the_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     def record(name, run):
         def wrapped(*args, **kwargs):
             if name == "rename":
-                assert Path(args[0]).parent == tmp_path, "the temporary file is not beside its target"
+                assert Path(args[0]).parent == tmp_path, "the temporary file is not in the directory of its target"
             happened.append(name)
             return run(*args, **kwargs)
 

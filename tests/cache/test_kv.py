@@ -208,7 +208,7 @@ class TestCapacity:
         with untouched(cache), pytest.raises(errors.QkvError, match="10"):
             cache.append(*pairs(1), lengths=torch.tensor([0, 0, 1]))
 
-    def test_room_comes_back(self):
+    def test_crop_frees_capacity(self):
         cache, plain = both(capacity=10, n=10)
         cache.crop(4)
         plain.crop(4)
@@ -454,6 +454,7 @@ def test_pages_are_shared_until_they_are_written():
     assert forked.nbytes == 0
 
 
+@pytest.mark.slow
 @by_storage
 def test_crop_of_one_and_new_tokens_leave_the_other_alone(storage):
     for n, kept in itertools.product((66, 128, 140), (0, 3, 63, 64, 65)):
@@ -480,6 +481,7 @@ def test_reorder_of_one_leaves_the_other_alone():
     holds(forked, model)
 
 
+@pytest.mark.slow
 @by_storage
 def test_the_first_may_go_away(storage):
     """The child's pages are not used again by anybody while it lives."""

@@ -98,7 +98,7 @@ def test_one_head_or_token_does_not_change_another():
         same_bits(one, other)
 
 
-def test_keys_and_values_have_scales_of_their_own():
+def test_keys_and_values_have_separate_scales():
     key, value = pairs(5)
     cache, other = new(), new()
     cache.append(key, value)
@@ -162,6 +162,7 @@ def test_error_against_float64_on_gaussian_numbers(width, dtype):
     assert error - rounding <= 1e-2 * float(value.abs().max().double())
 
 
+@pytest.mark.slow
 def test_answers_over_what_was_kept_are_exact_to_float32():
     """The scales are folded into the products; no other error joins the quantisation."""
     cache = qkv.KVCache(2, 3, 128, value_width=96, dtype=torch.int8)

@@ -49,6 +49,7 @@ def poisoned(tensors, lengths, padding):
     return copies
 
 
+@pytest.mark.slow
 @by_storage
 @by_padding
 def test_each_row_equals_its_unpadded_self(storage, padding):

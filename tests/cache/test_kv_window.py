@@ -40,6 +40,7 @@ def steps(cache, plain, sizes, seed=0):
         plain.decode(*fresh).check(qkv.decode(*fresh, cache))
 
 
+@pytest.mark.slow
 @by_storage
 @pytest.mark.parametrize("window", [1, 2, 5, 63, 64, 65, 100, 128])
 def test_the_last_keys_and_no_other(storage, window):
@@ -49,6 +50,7 @@ def test_the_last_keys_and_no_other(storage, window):
     assert cache.length == 331
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [1, 7, 64])
 def test_more_tokens_at_once_than_the_window_holds(window):
     for past in (0, 1, 63, 200):
@@ -174,6 +176,7 @@ def refused(cache, n):
     return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [1, 5, 64, 100])
 @pytest.mark.parametrize("length", [3, 64, 130, 331])
 def test_going_back_is_exact_or_refused(window, length):

@@ -12,7 +12,7 @@ import torch
 import qkv
 from qkv import ops
 from qkv.cache import KVCache
-from qkv.cache import pages as pages_room
+from qkv.cache import pages as pages_module
 from qkv.cache.pages import (
     PAGE,
     STORAGE_CODE,
@@ -100,6 +100,7 @@ def test_the_header_tells_of_values_that_are_not_finite(storage) -> None:
     assert marks.tolist() == [0, 0]
 
 
+@pytest.mark.slow
 @by_storage
 @by_width
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
@@ -183,6 +184,7 @@ def large():
 class TestThePastIsNeverCopied:
     """Measured by what the process has in memory, with a margin for a chunk of the pool and torch's own."""
 
+    @pytest.mark.slow
     def test_by_growing(self):
         cache, key = large()
         before = resident()
@@ -211,6 +213,7 @@ class TestThePastIsNeverCopied:
             qkv.decode(*(key[:, :, :1],) * 3, forked)
         assert resident() - before < 40 * MB
 
+    @pytest.mark.slow
     def test_what_is_let_go_is_used_again(self):
         cache, key = large()
         cache.reset()
@@ -237,6 +240,7 @@ class TestThePastIsNeverCopied:
         assert resident() - before < 110 * MB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["qkv.LinearState(qkv.Polynomial(2), 1, 1, 16)", "qkv.KVCache(1, 1, 16, window=500)"])
 def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not(cache: str) -> None:
     said = in_a_process(
@@ -329,10 +333,10 @@ def test_a_failed_allocation_names_its_bytes_and_changes_nothing(monkeypatch) ->
     before = cache.tensors()
 
     def fail(*sizes, **options):
-        raise RuntimeError("DefaultCPUAllocator: can't allocate cache")
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pages_room.torch, "empty", fail)
+        patch.setattr(pages_module.torch, "empty", fail)
         with pytest.raises(MemoryError, match=f"{2 * cache._layout.page_bytes} bytes"):
             cache.append(*pair(1))
     assert cache.lengths.tolist() == [64, 64]
@@ -351,7 +355,7 @@ def test_a_generous_chunk_that_fails_gives_way_to_a_small_one(monkeypatch) -> No
             raise RuntimeError("no")
         return real(size, *rest, **options)
 
-    monkeypatch.setattr(pages_room.torch, "empty", small_only)
+    monkeypatch.setattr(pages_module.torch, "empty", small_only)
     cache.append(*pair(1, 1))
     assert cache.length == 513
 
@@ -445,6 +449,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 70])
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(("owner", "name"), POINTS, ids=lambda thing: getattr(thing, "__name__", thing))

@@ -90,6 +90,7 @@ def test_sizes_that_are_none(name: str, given: Any) -> None:
         qkv.LinearState(SIMILARITIES["elu1"], **sizes)
 
 
+@pytest.mark.slow
 @by_similarity
 @by_dtype
 def test_prefill_chunks_and_steps_are_one(name: str, dtype: torch.dtype) -> None:
@@ -183,6 +184,7 @@ def poisoned(tensors: Any, lengths: list[int], padding: str) -> list[Tensor]:
     return copies
 
 
+@pytest.mark.slow
 @by_similarity
 @by_padding
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=name_of)
@@ -375,7 +377,7 @@ def test_three_hundred_tokens_at_once_then_one(name: str, dtype: torch.dtype) ->
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_an_append_of_nothing_changes_nothing(dtype: torch.dtype) -> None:
+def test_an_append_of_no_tokens_changes_nothing(dtype: torch.dtype) -> None:
     state = qkv.LinearState(SUMMED_SIMILARITIES["elu1"], 2, 1, 8)
     key = torch.rand(2, 1, 40, 8, dtype=dtype)
     state.append(key, key)
@@ -429,6 +431,7 @@ def agree(state: Any, rows: Rows, seed: int, n: int = 1, dtype: torch.dtype = to
     assert state.batch == len(rows)
 
 
+@pytest.mark.slow
 @by_some
 @by_past
 def test_a_fork_goes_its_own_way(name: str, past: int) -> None:
@@ -444,6 +447,7 @@ def test_a_fork_goes_its_own_way(name: str, past: int) -> None:
     agree(state, rows, 41)
 
 
+@pytest.mark.slow
 @by_some
 @by_past
 @pytest.mark.parametrize("index", [[1, 0], [1, 1], [0], [1, 0, 0, 1, 1]], ids=str)
@@ -593,6 +597,7 @@ def there_and_back(state: Any, path: Path) -> Any:
     return qkv.LinearState.load(path, state.similarity)
 
 
+@pytest.mark.slow
 @by_some
 @pytest.mark.parametrize("past", [0, 2, 700])
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)

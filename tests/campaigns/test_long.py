@@ -19,6 +19,7 @@ def test_a_few_calls_are_drawn_and_counted() -> None:
     assert twice["dtype"] == {name: 2 * count for name, count in batch.figures["dtype"].items()}
 
 
+@pytest.mark.slow
 def test_a_call_that_fails_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(call: object) -> list[str]:
         raise AssertionError("this call fails")
@@ -35,6 +36,7 @@ def test_a_few_steps_are_walked_and_counted() -> None:
     assert caches.gather([batch.figures])["LinearState"]["steps"] == sum(batch.figures["LinearState"].values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["reference", "blockwise", "linear", "native", "KVCache int8", "LinearState"])
 def test_repeats_are_compared(where: str) -> None:
     cell = next(one for one in bits.cells() if one.where == where and one.dtype == "float32")
@@ -88,6 +90,7 @@ def test_a_drift_is_detected() -> None:
             long_decoding.judge_drift({"1000": 0.2, "10000": wrong}, 32.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(len(long_decoding.CACHES)))
 def test_every_cache_decodes(seed: int) -> None:
     batch = long_decoding.run(seed, 1_100)

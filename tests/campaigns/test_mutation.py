@@ -74,6 +74,7 @@ def changed_to(mutants: list[Mutant], toy: Path, line: str) -> Mutant:
     return found
 
 
+@pytest.mark.slow
 def test_a_mutant_is_detected_survives_or_hangs(toy: Path):
     mutants = mutants_of(toy, "src/toy/__init__.py")
     wanted = {

@@ -92,6 +92,7 @@ def test_a_goal_that_is_reached_is_published_and_nothing_more_is_run(tmp_path):
     assert started(tmp_path) == [0, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("action", "words"), [("dies", "ended by SIGSEGV"), ("raises", "a promise is broken"),
                                              ("says nothing", "ended with 0")])  # fmt: skip
 def test_what_breaks_is_open_under_its_seed_until_it_passes(tmp_path, action, words):
@@ -109,6 +110,7 @@ def test_what_breaks_is_open_under_its_seed_until_it_passes(tmp_path, action, wo
     assert started(tmp_path) == [0, 1, 2, 3, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_batch_that_hangs_is_ended_with_all_that_it_started(tmp_path):
     (tmp_path / "0").write_text("hangs")
     before = time.monotonic()
@@ -119,6 +121,7 @@ def test_a_batch_that_hangs_is_ended_with_all_that_it_started(tmp_path):
     assert not alive(int((tmp_path / "started").read_text().split()[1]))
 
 
+@pytest.mark.slow
 def test_where_everything_breaks_it_stops(tmp_path):
     for seed in range(MOST_OPEN + 5):
         (tmp_path / str(seed)).write_text("raises")
@@ -137,6 +140,7 @@ def test_several_at_once_reach_the_goal_and_no_batch_more(tmp_path):
     assert sorted(started(tmp_path)) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_after_a_stop_it_goes_on_where_it_was(tmp_path):
     (tmp_path / "0").write_text("raises")
     (tmp_path / "2").write_text("hangs")
@@ -159,6 +163,7 @@ def test_after_a_stop_it_goes_on_where_it_was(tmp_path):
     assert started(tmp_path) == [0, 1, 2, 0, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_finding_is_not_forgotten_by_a_stop_before_it_is_tried_again(tmp_path):
     for seed in (0, 1):
         (tmp_path / str(seed)).write_text("raises")

@@ -19,6 +19,7 @@ from campaigns.trials import TooLong, Trial, gathered, try_all
 from qkv.maths import parse
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("campaign", "count"), [(mathematics, 400), (transcripts, 300), (checkpoints, 250)])
 def test_a_few_hundred_inputs_are_read_or_refused(campaign, count, monkeypatch):
     monkeypatch.setattr(trials, "FIRST", 3)
@@ -32,6 +33,7 @@ def test_a_few_hundred_inputs_are_read_or_refused(campaign, count, monkeypatch):
     assert figures["slowest"][0][0] <= trials.SECONDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("thrown", "words"), [(KeyError("a name"), "KeyError"), (RecursionError(), "RecursionError")])
 def test_a_parser_that_raises_something_else_is_a_finding(monkeypatch, thrown, words):
     def broken(text: str, symbols: object) -> None:
@@ -76,6 +78,7 @@ def test_a_cache_that_differs_from_its_file_is_a_finding(monkeypatch):
         checkpoints.run(0, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", [lambda path: path.with_name("more").write_text("x"),
                                   lambda path: __import__("subprocess").run(["true"], check=True),
                                   lambda path: __import__("pickle").loads(TRAP)])  # fmt: skip
@@ -90,6 +93,7 @@ def always(given: object):
     return lambda chance, pool: Trial("kind", given)
 
 
+@pytest.mark.slow
 def test_an_input_that_takes_too_long_is_a_finding_by_its_processor_time():
     def slow(trial: Trial) -> bool:
         until = time.process_time() + 60
@@ -118,6 +122,7 @@ try_all(0, 3, lambda chance, pool: Trial("kind", 300 << 20), large, ())
 """
 
 
+@pytest.mark.slow
 def test_an_input_that_takes_too_much_memory_is_a_finding():
     """In a new process, started by a shell: a child inherits the peak memory of its parent."""
     shell = ["sh", "-c", '"$0" -c "$1"; exit', sys.executable, HUNGRY]

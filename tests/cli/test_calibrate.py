@@ -1,4 +1,4 @@
-"""`qkv calibrate`: figures are measured once, kept, and shown."""
+"""`qkv calibrate`: figures are measured once, stored and printed."""
 
 import json
 from dataclasses import replace

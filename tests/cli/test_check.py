@@ -1,4 +1,4 @@
-"""`qkv check`: the verdict in words, in JSON and in the exit code, for any answer and for the bank; wrong calls."""
+"""`qkv check`: the verdict as text, as JSON and as exit code, for any answer and for the bank; bad arguments."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""`qkv evaluate`: the table and the JSON of an examination by Inspect's mock model; refusals take one line."""
+"""`qkv evaluate`: the table and JSON for Inspect's mock model; errors are one line."""
 
 import gc
 import json
@@ -50,6 +50,7 @@ def mocked(run, monkeypatch):
     gc.collect()
 
 
+@pytest.mark.slow
 def test_the_table_fits_a_terminal_and_says_what_failed(mocked, tmp_path):
     def breaks(problem, said):
         if problem.seed == 1:
@@ -68,6 +69,7 @@ def test_the_table_fits_a_terminal_and_says_what_failed(mocked, tmp_path):
     assert list((tmp_path / "kept").iterdir())
 
 
+@pytest.mark.slow
 def test_nothing_but_failures_is_an_error(mocked):
     def breaks(problem, said):
         raise RuntimeError("no connection")
@@ -79,6 +81,7 @@ def test_nothing_but_failures_is_an_error(mocked):
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_json_has_the_counts_the_rows_and_the_mistakes(mocked):
     code, out, err = mocked(lost, "--limit", "1", "--json", "--corrections", "1")
     assert (code, err) == (0, "")

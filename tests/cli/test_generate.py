@@ -1,4 +1,4 @@
-"""`qkv generate`: streams text, tells figures, and ends bad input in one line."""
+"""`qkv generate`: streams text, prints figures, and reports bad input in one line."""
 
 import json
 import shutil
@@ -27,6 +27,7 @@ def checkpoint(tmp_path_factory) -> str:
     return str(write(tmp_path_factory.mktemp("checkpoints") / "whole"))
 
 
+@pytest.mark.slow
 def test_it_streams_text_and_tells_figures(checkpoint):
     done = started(checkpoint, "--prompt", "one two three", "--new", "7", "--compare")
     assert done.returncode == 0, done.stderr

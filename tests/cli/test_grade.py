@@ -1,4 +1,4 @@
-"""`qkv grade`: tables in 80 columns, JSON, a page for the class; broken calls end with 2."""
+"""`qkv grade`: tables in 80 columns, JSON, a page for the class; bad arguments exit with 2."""
 
 from __future__ import annotations
 

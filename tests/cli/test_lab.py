@@ -1,4 +1,4 @@
-"""`qkv lab` as it is typed; what the server does is in tests/lab."""
+"""The command `qkv lab`; tests/lab has the tests of the server."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ def lab(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_its_address_as_json() -> None:
     command = [sys.executable, "-m", "qkv", "lab", "--no-browser", "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -26,6 +27,7 @@ def test_its_address_as_json() -> None:
     assert said["address"].startswith("http://127.0.0.1:")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["nowhere", "file"])
 def test_models_must_be_in_a_folder(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("")

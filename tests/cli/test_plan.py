@@ -1,4 +1,4 @@
-"""`qkv plan`: the answer in a terminal, as JSON, as CSV and drawn; wrong words end in one line."""
+"""`qkv plan`: the answer as text, JSON, CSV and chart; bad arguments are reported in one line."""
 
 import csv
 import io
@@ -49,6 +49,7 @@ def test_json_has_what_the_table_shows(run):
     assert {"variants", "crossings", "bottleneck", "largest_batch", "largest_context", "ridge"} <= set(found)
 
 
+@pytest.mark.slow
 def test_several_stand_side_by_side(run):
     code, out, _ = run("--model", "llama-3-8b", *LLAMA[2:], "--model", "gpt2", "--hardware", "a100-80gb")
     assert code == 0
@@ -102,6 +103,7 @@ def test_the_list_has_every_name(run):
     assert known["hardware"]["h100-sxm"]["source"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [LLAMA, [*LLAMA, "--model", "mistral-7b"], ["--model", "bert-base"]])
 def test_drawings(run, tmp_path, words):
     for name in ("plan.svg", "plan.HTML"):

@@ -1,4 +1,4 @@
-"""`qkv practice`: a conversation that can be ended at any time, checked, remembered and summed up."""
+"""`qkv practice`: a session can be ended at any time; answers are checked, stored and summarised."""
 
 import io
 import json

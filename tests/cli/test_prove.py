@@ -1,4 +1,4 @@
-"""`qkv prove`: the table, one claim in full, JSON, reports; a wrong line and a claim that stops make it fail."""
+"""`qkv prove`: the table, one claim in full, JSON and reports; wrong lines and claims that raise make it fail."""
 
 import contextlib
 import json

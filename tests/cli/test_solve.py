@@ -1,4 +1,4 @@
-"""`qkv solve`: worked solutions in the terminal, in JSON and in files; what cannot be done is said in a line."""
+"""`qkv solve`: worked solutions as text, JSON and files; errors are one line."""
 
 import json
 import subprocess
@@ -67,6 +67,7 @@ def test_files_of_every_kind(run, tmp_path):
     assert names[0].read_text().count("Summary of answers") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -186,6 +187,7 @@ def test_help_has_an_example(run):
     assert "Example: qkv solve" in run("--help")[1]
 
 
+@pytest.mark.slow
 def test_neither_torch_nor_sympy_is_loaded():
     program = (
         "import sys; sys.argv = ['qkv', 'solve', '--brief']\n"

@@ -1,8 +1,10 @@
-"""`qkv tour`: quick, right, readable in 80 columns, and usable by programs."""
+"""`qkv tour`: it is fast, its results are right, it fits 80 columns, and it has JSON."""
 
 import json
 import subprocess
 import sys
+
+import pytest
 
 from tests.helpers.cli_calls import called
 
@@ -28,6 +30,7 @@ def test_it_shows_the_worked_example_in_80_columns() -> None:
         assert words in done.stdout
 
 
+@pytest.mark.slow
 def test_json_is_json_and_nothing_else() -> None:
     done = run("tour", "--json")
     assert done.returncode == 0, done.stderr
@@ -37,6 +40,7 @@ def test_json_is_json_and_nothing_else() -> None:
     assert numbers["choice"]["backend"] == "native"
 
 
+@pytest.mark.slow
 def test_help_has_an_example_and_needs_no_torch() -> None:
     done = run("tour", "--help")
     assert "Example: qkv tour" in done.stdout
@@ -52,7 +56,7 @@ def test_version_and_wrong_words() -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_a_reader_who_leaves_is_no_error_to_speak_of() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     code = "from qkv.cli import main; main()"
     done = subprocess.run(
         f"{sys.executable} -c '{code}' tour --json | head -c 10",

@@ -71,6 +71,7 @@ def test_cases_cover_every_opset_and_output() -> None:
     assert Counter(case.inputs["Q"].dtype.name for case in cases) == {"float32": 82, "float16": 6, "bfloat16": 5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", sorted(REFUSALS))
 def test_every_case_passes_or_is_listed(backend: str) -> None:
     outcomes = of_attention(backend)

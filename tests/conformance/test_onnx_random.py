@@ -1,4 +1,4 @@
-"""Random nodes: the adapter and onnx's evaluator agree on them."""
+"""The adapter and onnx's evaluator agree on random nodes."""
 
 from collections import Counter
 
@@ -18,6 +18,7 @@ def shows_raw_scores_under_a_cap(case: Case) -> bool:
     return "qk_matmul_output" in case.wanted and options["qk_matmul_output_mode"] == 0 and options["softcap"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spelt_out", [False, True], ids=["evaluator", "body"])
 def test_attention_agrees_with_onnx(spelt_out: bool) -> None:
     for seed in range(DRAWS):

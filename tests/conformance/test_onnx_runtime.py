@@ -9,7 +9,7 @@ import pytest
 from benchmarks.conformance import runtime
 from benchmarks.conformance.__main__ import table
 from benchmarks.conformance.cases import base_cases
-from benchmarks.conformance.outcomes import FAILED, PASSED, Outcome, told
+from benchmarks.conformance.outcomes import FAILED, PASSED, Outcome, summarize
 
 NAMES = [case.name for case in base_cases("LinearAttention")]
 
@@ -32,7 +32,7 @@ def test_a_case_that_ends_its_process_is_counted_and_the_others_run(tmp_path: Pa
     found = runtime.outcomes("LinearAttention", (sys.executable, str(program)))
     assert [outcome.name for outcome in found] == NAMES
     lost = {outcome.name: outcome.detail for outcome in found if outcome.kind != PASSED}
-    assert lost == {NAMES[2]: "the process ended with -9", NAMES[-1]: "the process said nothing of it"}
+    assert lost == {NAMES[2]: "the process ended with -9", NAMES[-1]: "the process printed no outcome"}
     assert all(outcome.kind == FAILED for outcome in found if outcome.name in lost)
 
 
@@ -47,7 +47,7 @@ def test_onnxruntime_runs_in_another_process() -> None:
 
 def test_the_table_fits_a_terminal_and_names_what_is_not_installed() -> None:
     outcomes = [Outcome(NAMES[0], PASSED), Outcome(NAMES[1], FAILED, "word " * 99), Outcome(NAMES[2], FAILED, "why")]
-    way = {"operator": "attention", **told(outcomes)}
+    way = {"operator": "attention", **summarize(outcomes)}
     found = {"onnx": "1.23.2", "onnxruntime": None, "cases": {"Attention": 93}, "ways": {"qkv, steps of a cache": way}}
     lines = table(json.loads(json.dumps(found)))
     assert max(map(len, lines)) <= 80

@@ -82,6 +82,7 @@ def check_gradients(subject: Subject, case: BackendCase) -> None:
                 raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["softmax", "argmax", "polynomial", "feature_map", "similarity"])
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_every_pair_of_properties(ranks: Ranks, kind: str, size: int) -> None:
@@ -98,6 +99,7 @@ def test_every_pair_of_properties(ranks: Ranks, kind: str, size: int) -> None:
     assert {"auto", "gather"} <= ran
 
 
+@pytest.mark.slow
 def test_every_split_ran_on_every_number_of_ranks() -> None:
     """No strategy is refused for all cases of a dtype or a number of ranks."""
     for split in NAMED:
@@ -145,6 +147,7 @@ def runs_all(split: str, trial: Trial, check: Check) -> bool:
     return all(refused(split, trial._replace(call=call), check.wants) is None for call in made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", checks(), ids=lambda check: check.name)
 def test_promise(ranks: Ranks, check: Check) -> None:
     """Each check of the contract on a call for each split."""
@@ -159,6 +162,7 @@ def test_promise(ranks: Ranks, check: Check) -> None:
             assert report.of("passed") or check.name in OTHER_LENGTHS, f"{trial!r}: {report.refusals[0].detail}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", NAMED)
 def test_the_requested_strategy_runs(ranks: Ranks, split: str) -> None:
     for name, call in MADE_FOR.items():
@@ -168,6 +172,7 @@ def test_the_requested_strategy_runs(ranks: Ranks, split: str) -> None:
             assert [split in one["runs"] for one in reports] == [True, True], f"{split} on a call for {name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", NAMED)
 def test_delays_do_not_change_a_bit(ranks: Ranks, split: str) -> None:
     """Random delays of ranks and messages do not change the result."""
@@ -184,6 +189,7 @@ def test_delays_do_not_change_a_bit(ranks: Ranks, split: str) -> None:
             assert_same_bits(grad, grads[name], f"{split}: gradient of {name}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", NAMED)
 def test_masked_keys_of_other_ranks_cannot_matter(ranks: Ranks, split: str) -> None:
     """Masked NaN and infinity, most of them on other ranks, do not change a bit of the result."""
@@ -200,6 +206,7 @@ def test_masked_keys_of_other_ranks_cannot_matter(ranks: Ranks, split: str) -> N
         torch.testing.assert_close(grad, wanted[name], rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", NAMED)
 def test_an_attended_nan_of_another_rank_propagates(ranks: Ranks, split: str) -> None:
     """A key of rank 2 is attended by the later queries of rank 2 and all of rank 3, in its batch row."""
@@ -214,6 +221,7 @@ def test_an_attended_nan_of_another_rank_propagates(ranks: Ranks, split: str) ->
     torch.testing.assert_close(dirty[~attending], clean[~attending], rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", NAMED)
 def test_queries_that_attend_to_nothing(ranks: Ranks, split: str) -> None:
     """Exactly 0, log-sum-exp −inf and gradient 0, while other queries and other ranks attend to keys."""
@@ -232,6 +240,7 @@ def test_queries_that_attend_to_nothing(ranks: Ranks, split: str) -> None:
     assert all(bool(grad.isfinite().all()) for grad in grads.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", NAMED)
 def test_every_rank_has_every_gradient(ranks: Ranks, split: str) -> None:
     """A rank without queries, without keys or with nothing to attend to gets zeros and not None."""
@@ -250,6 +259,7 @@ def test_every_rank_has_every_gradient(ranks: Ranks, split: str) -> None:
             assert not missing, f"{split}, {mask}, {attention}: no gradient for {missing}"
 
 
+@pytest.mark.slow
 def test_half_precision_where_gradients_cancel(ranks: Ranks) -> None:
     """A sink takes nearly all weight: p (dp − Σ p dp) of the keys is lost if the sum is computed from a rounded out."""
     sink, mask = Spec("softmax", sink="heads", seed=4), Spec("dense", seed=11, axes="bk")
@@ -260,6 +270,7 @@ def test_half_precision_where_gradients_cancel(ranks: Ranks) -> None:
     assert check(ranks, Trial(call, (1, 4, 2, 3), (1, 4, 2, 3)), ("gather", "ring"), exactly=True) == ["gather", "ring"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", SPLITS)
 def test_weights(ranks: Ranks, split: str) -> None:
     """(out, lse, weights) with each rank's own rows and all keys; a strategy without the matrix refuses."""
@@ -276,6 +287,7 @@ def test_weights(ranks: Ranks, split: str) -> None:
                 run_case(subject, case, lse=True, weights=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", NAMED)
 def test_a_backend_runs_or_is_refused_on_every_rank(ranks: Ranks, split: str) -> None:
     """The backend of each rank can be requested; linear has no softmax, and argmax nothing else."""
@@ -290,6 +302,7 @@ def test_a_backend_runs_or_is_refused_on_every_rank(ranks: Ranks, split: str) ->
         torch.testing.assert_close(out, qkv.attention(**call.kwargs, backend=right), rtol=1e-5, atol=1e-5)  # pyright: ignore
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["auto", "gather", "heads"])
 def test_dropout(ranks: Ranks, split: str) -> None:
     """A fraction p of the weights is 0, the others are divided by 1 − p, and out is their product with the values."""
@@ -310,6 +323,7 @@ def sent(ranks: Ranks, split: str, call: CallCase, shards: tuple[int, ...]) -> i
     return sum(one["traffic"]["data bytes"] for one in reports)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["ring", "gather"])
 def test_bytes_of_keys_and_values(ranks: Ranks, split: str) -> None:
     """Every key and value is sent once to every other rank; outside of a window it is not sent."""
@@ -324,6 +338,7 @@ def test_bytes_of_keys_and_values(ranks: Ranks, split: str) -> None:
     assert sent(ranks, split, call.replace(mask=Spec("window", left=0, right=0, offset=0)), (1, 1)) == 0
 
 
+@pytest.mark.slow
 def test_bytes_of_a_scan_do_not_depend_on_the_length(ranks: Ranks) -> None:
     for mask in (Spec("causal"), None):
         short = MADE_FOR["scan"].replace(len_q=64, len_k=64, mask=mask)

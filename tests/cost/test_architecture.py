@@ -1,4 +1,4 @@
-"""Parameters, caches and the cost of a model: against brute force, against torch's count of a real one, as formulas."""
+"""Parameters, caches and costs of models, against brute force, torch's counts and formulas."""
 
 import itertools
 import json
@@ -317,6 +317,7 @@ def test_active_parameters_are_the_published_ones(name):
     assert 0.97 * low <= ACTIVE[name] * 1e9 <= 1.03 * model.active_parameters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DEFAULT_CONFIGS)
 def test_transformers_builds_models_of_the_same_size(name):
     import torch

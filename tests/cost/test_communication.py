@@ -1,4 +1,4 @@
-"""Communication: splits against a count of which keys each rank needs; links as typed; measured points in files."""
+"""Communication: splits against a count of the keys that each rank needs; parsing of links; measurements in files."""
 
 import itertools
 import json
@@ -136,6 +136,7 @@ def test_one_rank_sends_nothing(split):
         assert (found.total, found.sent, found.messages) == (0, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("kind", [(False, None), (True, None), (True, 5)])
 @pytest.mark.parametrize("learns", [False, True])

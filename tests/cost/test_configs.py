@@ -1,4 +1,4 @@
-"""config.json of every covered architecture: as many parameters as transformers builds; clear words for the rest."""
+"""config.json of every supported architecture: the number of parameters in transformers; clear errors for others."""
 
 import json
 import math
@@ -80,6 +80,7 @@ def test_every_family_is_compared_with_transformers():
     assert set(SMALL) == set(FAMILIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "at"), CASES)
 def test_parameters_are_those_of_the_real_architecture(kind, at, tmp_path):
     import torch

@@ -546,6 +546,7 @@ def test_the_ratio_of_memory_to_work_is_shazeers() -> None:
             assert 0.1 < found.traffic / found.products / ratio(past, batch) < 2.0
 
 
+@pytest.mark.slow
 def test_formulas_of_layers_give_their_numbers() -> None:
     made = random.Random(7)
     for _ in range(20):

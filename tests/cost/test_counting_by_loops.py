@@ -305,6 +305,7 @@ FACES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("similarity", "backend", "mask", "training"), FACES)
 def test_formula_with_numbers_put_in_is_the_count(similarity, backend, mask, training):
     b, h, g, n, s, d, m = names = symbols("b h g n s d m")

@@ -1,4 +1,4 @@
-"""A ledger adds up its lines, for numbers and for symbols, and says them in JSON."""
+"""A ledger adds up its lines, numbers or symbols, and converts to JSON."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Machines: calibrations are stored, read, checked and used; hardware has the figures of its data sheets."""
+"""Machines: calibrations are stored, read, checked and used; known hardware has the figures of its data sheet."""
 
 import json
 import math

@@ -82,6 +82,7 @@ def counted_call(function) -> Executed:
     return work
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_attention(isa: str, seed: int) -> None:
     source = random.Random(f"plain {seed}")
@@ -108,6 +109,7 @@ def test_a_mask_that_is_no_band_is_computed_as_a_whole(isa: str) -> None:
         assert work == native_flops.attention(ops.geometry(), sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_cached_attention(isa: str, seed: int) -> None:
     source = random.Random(f"cache {seed}")
@@ -169,6 +171,7 @@ def test_argmax(isa: str, seed: int) -> None:
 KERNEL_MAPS = [*map(NativeMap, MAPS[:4]), *(NativeMap("power", *power) for power in ((1, 0.0), (2, 1.0), (4, 0.5)))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", KERNEL_MAPS, ids=str)
 def test_linear(isa: str, features: NativeMap, monkeypatch: pytest.MonkeyPatch) -> None:
     source = random.Random(str(features))

@@ -42,6 +42,7 @@ def test_the_time_of_a_part_is_the_longer_of_two():
     assert found.ridge == 7e9 / 5e8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOME)
 def test_bytes_are_exact_integers(name):
     model = models()[name]
@@ -56,6 +57,7 @@ def test_bytes_are_exact_integers(name):
         assert all(type(part["bytes"]) is int for part in plain["parts"].values())
 
 
+@pytest.mark.slow
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(0, 5), st.integers(300_000, 3_000_000))
 @settings(max_examples=60, deadline=None)
 def test_what_is_largest_fits_and_one_more_does_not(context, batch, windowed, memory):
@@ -198,6 +200,7 @@ def test_csv_has_every_number():
     assert {row["model"] for row in rows} == {"llama-3-8b"}
 
 
+@pytest.mark.slow
 def test_formulas_are_what_the_code_makes():
     import qkv.cost
 
@@ -370,6 +373,7 @@ SAMPLE = sample(60)
 ITEM = {"float32": 8, "bfloat16": 4, "float16": 4, "int8": 2, "int4": 1}  # halves of a byte
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "machine", "options"), SAMPLE)
 def test_numbers_of_a_plan_agree_with_one_another(name, machine, options):
     found, model, sheet = plan(name, machine, **options), MODELS[name], HARDWARE[machine]
@@ -398,6 +402,7 @@ def test_numbers_of_a_plan_agree_with_one_another(name, machine, options):
         assert sum(part["bytes"] for part in parts.values()) >= read * ITEM[options["weights"]] // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "machine", "options"), SAMPLE[:25])
 def test_the_largest_batch_and_context_fit_and_one_more_does_not(name, machine, options):
     found = plan(name, machine, **options)
@@ -438,6 +443,7 @@ def two_sides(crossing: str, found: dict) -> tuple[float, float]:
     }[crossing]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crossing", ["cache_over_projections", "linear_smaller", "linear_faster"])
 @pytest.mark.parametrize("batch", [1, 13, 997])
 @pytest.mark.parametrize("where", ["llama-3-8b h100-sxm", "llama-7b t4", "deepseek-v2-lite a100-40gb", "t5-base t4"])
@@ -467,6 +473,7 @@ def test_where_the_cache_is_as_large_as_the_weights(name, batch):
     assert weights / token - 2 <= at <= 2 * model.parameters / token + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama-7b", "llama-3-8b", "gpt-2-xl"])
 def test_from_the_crossing_on_decoding_computes(name):
     def times(batch):
@@ -497,6 +504,7 @@ def numbers(value, key=""):
         yield key, value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_every_model_prints_in_eighty_columns_and_survives_json(name):
     found = plan(name, "rtx-4090", weights="int4", cache="int8", batch=3)

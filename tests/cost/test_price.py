@@ -1,4 +1,4 @@
-"""Costs order the backends; bytes read well."""
+"""Costs order the backends; sizes are formatted with units."""
 
 import pytest
 

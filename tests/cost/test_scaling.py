@@ -105,6 +105,7 @@ def test_heads_that_do_not_divide_have_a_reason():
     assert two.splits["heads"].seconds is not None
 
 
+@pytest.mark.slow
 def test_the_best_fits_if_any_does():
     """Over a slow link, heads are fastest here, and need most memory."""
 
@@ -125,6 +126,7 @@ def test_the_best_fits_if_any_does():
     assert (none.best, none.fits) == ("heads", False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [TINY, replace(TINY, window=13, window_layers=3), replace(TINY, kv_heads=1), "llama-3-8b", "deepseek-v2-lite"],
@@ -200,6 +202,7 @@ def test_refusals(options, error, word):
             plan("t5-base", "t4", machines=2)
 
 
+@pytest.mark.slow
 def test_text_is_narrow_and_says_what_the_rows_say():
     for name, machines in (("llama-3-8b", 4096), ("gpt-oss-20b", 2**20), ("deepseek-v3", 3), ("bert-base", 5)):
         found = plan(name, "h100-sxm", context=2**18, machines=machines, link="25gbe")

@@ -1,4 +1,4 @@
-"""Θ-classes: constants go, dominated terms go, and nothing else does."""
+"""Θ-classes: constants and dominated terms are dropped, and nothing else."""
 
 import pytest
 import sympy
@@ -79,7 +79,7 @@ def test_text_is_never_evaluated(text_given: str, tmp_path, monkeypatch) -> None
     assert not list(tmp_path.iterdir())
 
 
-def test_a_symbol_of_somebody_else_is_the_size_of_that_name() -> None:
+def test_a_user_defined_symbol_is_the_size_of_that_name() -> None:
     other = sympy.Symbol("n")
     assert as_size(other) == n
     assert as_size(2 * other + sympy.Symbol("d", real=True)) == 2 * n + d

@@ -108,6 +108,7 @@ def test_flash_kernel_under_a_causal_mask_by_hand() -> None:
     assert seen.products == sum(torch_flops.flash_flops(5, keys, 31, 12, causal) for keys, causal in pieces)
 
 
+@pytest.mark.slow
 @SEEDS
 def test_blocks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(200 + seed)
@@ -136,6 +137,7 @@ def test_block_pairs_are_those_of_the_backend(monkeypatch: pytest.MonkeyPatch) -
         assert torch_flops.block_pairs(drawn.sizes, blockwise.BLOCK_SCORES, mask.band(drawn.extent)) == pairs
 
 
+@pytest.mark.slow
 @SEEDS
 def test_chunks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(300 + seed)

@@ -1,4 +1,4 @@
-"""Rows 23 to 26 of the table of bad inputs: tensors that lie otherwise in memory."""
+"""Rows 23 to 26 of the table of bad inputs: non-contiguous, expanded, misaligned and shared tensors."""
 
 import inspect
 from math import nan
@@ -92,6 +92,7 @@ def check_layout(way, dtype, layout, sizes, each=False, **options):
             same_bits(got[1], want[1])
 
 
+@pytest.mark.slow
 @by_way
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_row_23_layout_does_not_matter_to_a_bit(way, layout):
@@ -103,6 +104,7 @@ def test_row_23_layout_does_not_matter_to_a_bit(way, layout):
         check_layout(way, dtype, layout, POWERS, mask=qkv.Causal())
 
 
+@pytest.mark.slow
 @by_way
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_row_23_layout_of_the_mask(way, layout):
@@ -113,6 +115,7 @@ def test_row_23_layout_of_the_mask(way, layout):
     same_bits(got, want)
 
 
+@pytest.mark.slow
 @by_softmax
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_row_23_layout_of_the_bias(way, layout):
@@ -125,6 +128,7 @@ def test_row_23_layout_of_the_bias(way, layout):
         same_bits(lse, want_lse)
 
 
+@pytest.mark.slow
 @by_way
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_row_23_gradients_through_layouts(way, layout):
@@ -152,6 +156,7 @@ def test_row_23_incoming_gradient_of_any_layout(way):
         close(one, other, torch.float64)
 
 
+@pytest.mark.slow
 @by_way
 @pytest.mark.parametrize("axes", [(0,), (0, 1), (2,), (3,), (0, 1, 2, 3)], ids=str)
 def test_row_24_expanded_keys_and_values(way, axes):
@@ -172,6 +177,7 @@ def test_row_24_expanded_keys_and_values(way, axes):
             close(one_gradient, other, dtype, loose=5)
 
 
+@pytest.mark.slow
 @by_way
 @pytest.mark.parametrize("shape", [(1, 1, 5, 7), (2, 1, 1, 7), (1, 6, 5, 1), (1, 1, 1, 7)], ids=str)
 def test_row_24_expanded_masks_and_queries(way, shape):
@@ -199,6 +205,7 @@ def test_row_24_expanded_bias(way, shape):
         close(gradients(got, (base,))[0], summed, dtype, loose=20)
 
 
+@pytest.mark.slow
 @by_way
 @pytest.mark.parametrize("by", [1, 3])
 def test_row_25_misaligned_pointers(way, by):

@@ -55,6 +55,7 @@ def test_row_11_the_two_readings_do_run(way):
     close(out, way.reference(q, k, v, keep=(j <= i)[:, :5]).out, torch.float64)
 
 
+@pytest.mark.slow
 @by_dtype
 @by_way
 @pytest.mark.parametrize(("len_q", "len_k"), [(7, 5), (5, 1)])
@@ -94,6 +95,7 @@ def test_row_27_masks_never_widen_the_scores(way, shape):
     way.refuses(SHAPE_KINDS, ("mask", *shape), q, k, v, mask=lambda: qkv.Dense(keep))
 
 
+@pytest.mark.slow
 @by_dtype
 @by_way
 def test_row_27_rank_three_is_heads_where_batch_equals_heads(way, dtype):
@@ -118,6 +120,7 @@ def test_row_27_rank_three_is_batch_for_three_dimensions(way):
     close(alone, want[1], torch.float64)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, derandomize=True, database=None)
 @given(ones=st.lists(st.booleans(), min_size=4, max_size=4), rank=st.integers(0, 4))
 @by_way
@@ -147,6 +150,7 @@ def test_row_29_a_mask_does_not_learn(way, wrap):
     way.refuses(errors.MaskTypeError, ("mask", "float32", "bias="), q, k, v, mask=lambda: wrap(mask))
 
 
+@pytest.mark.slow
 @by_softmax
 @pytest.mark.parametrize("shape", [(2, 6, 5, 7), (6, 5, 7), (2, 1, 1, 7), (7,), ()], ids=str)
 @pytest.mark.parametrize("masked", [False, True], ids=("full", "masked"))
@@ -204,6 +208,7 @@ def test_row_30_window_of_zero_is_only_itself(way, dtype):
     close(out, v[:, :, 2:].repeat_interleave(2, dim=1), dtype)
 
 
+@pytest.mark.slow
 @some
 @given(
     left=st.none() | st.integers(0, 20),
@@ -241,6 +246,7 @@ def test_row_30_windows_refused(way, side):
         way.refuses(MASK_KINDS, (side, size), q, k, v, mask=lambda bad=bad: qkv.Window(**bad))
 
 
+@pytest.mark.slow
 @some
 @given(lengths=st.tuples(st.integers(0, 7), st.integers(0, 7)))
 @example(lengths=(0, 7))

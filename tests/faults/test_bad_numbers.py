@@ -24,6 +24,7 @@ from tests.helpers.faults_reference import (
 )
 
 
+@pytest.mark.slow
 @by_way
 @pytest.mark.parametrize("name", [None, "dense", "causal", "lengths"])
 def test_row_05_nan_in_one_query_stays_in_its_row(way, name):
@@ -41,6 +42,7 @@ def test_row_05_nan_in_one_query_stays_in_its_row(way, name):
             close(lse, want.lse, dtype)
 
 
+@pytest.mark.slow
 @by_way
 @pytest.mark.parametrize("name", ["dense", "causal", "drop", "segments", "or"])
 def test_row_06_nan_key_reaches_exactly_the_rows_that_attend_it(way, name):
@@ -65,6 +67,7 @@ def test_row_06_nan_key_late_in_a_long_memory(way):
     assert torch.equal(out.isnan().any(-1), (torch.arange(37) >= 20).expand(1, 2, 37))
 
 
+@pytest.mark.slow
 @by_dtype
 @by_way
 @pytest.mark.parametrize("bad", [nan, inf])

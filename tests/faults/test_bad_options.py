@@ -31,6 +31,7 @@ WITH_WEIGHTS = [way for way in SOFTMAX if way.backend in ("reference", "auto")] 
 WITH_DROPOUT = [way for way in SOFTMAX if way.backend != "sdpa"]  # PyTorch's flash kernel has no dropout
 
 
+@pytest.mark.slow
 @by_softmax
 @pytest.mark.parametrize("scale", [0.0, 0, -0.7, -1, 1e-3])
 def test_row_32_scales(way, scale):

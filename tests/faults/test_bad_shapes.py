@@ -18,7 +18,7 @@ from tests.helpers.faults_reference import (
     by_way,
     close,
     gradients,
-    in_a_process_of_its_own,
+    in_separate_process,
     leaves,
     numbers,
     problem,
@@ -53,6 +53,7 @@ def short(dtype):
     return str(dtype).removeprefix("torch.")
 
 
+@pytest.mark.slow
 @by_way
 @pytest.mark.parametrize("name", ROW_13)
 def test_row_13_nothing_to_answer(way, name):
@@ -60,6 +61,7 @@ def test_row_13_nothing_to_answer(way, name):
         run_zero_size(way, zero_sizes()[name], dtype)
 
 
+@pytest.mark.slow
 @by_way
 @pytest.mark.parametrize("name", ROW_13)
 def test_row_13_nothing_to_answer_under_masks(way, name):
@@ -108,8 +110,9 @@ def test_row_13_and_14_do_not_enter_the_native_library(way):
         assert ops.calls() == before
 
 
+@pytest.mark.slow
 def test_row_13_and_14_do_not_crash_the_interpreter():
-    said = in_a_process_of_its_own("""
+    said = in_separate_process("""
         import torch
         from tests.helpers.faults_reference import DTYPES, WAYS, run_zero_size, zero_sizes
         count = 0
@@ -153,7 +156,7 @@ def test_row_17_query_and_key_have_other_widths(way, dims):
 
 @by_way
 @pytest.mark.parametrize("width_v", [1, 11, 29])
-def test_row_18_values_have_a_width_of_their_own(way, width_v):
+def test_row_18_values_of_another_width(way, width_v):
     for dtype in DTYPES:
         inputs = leaves(*way.problem(dtype, width_v=width_v))
         out, lse = way.attend(*inputs)

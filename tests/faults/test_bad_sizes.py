@@ -10,9 +10,10 @@ import torch
 
 import qkv
 from qkv import errors
-from tests.helpers.faults_reference import by_way, close, in_a_process_of_its_own, same_bits
+from tests.helpers.faults_reference import by_way, close, in_separate_process, same_bits
 
 
+@pytest.mark.slow
 @by_way
 def test_row_37_more_than_65536_queries(way):
     count = 2**16 + 1
@@ -27,6 +28,7 @@ def test_row_37_more_than_65536_queries(way):
     assert not out[:, :, :65530].any()
 
 
+@pytest.mark.slow
 @by_way
 def test_row_37_more_than_65536_sequences(way):
     sizes = {"heads_q": 2, "heads_kv": 1, "len_q": 1, "len_k": 3, "width": 5, "width_v": 2}
@@ -75,12 +77,13 @@ def test_row_37_mask_offsets_beyond_31_bits(way, desert):
     same_bits(got, want)
 
 
+@pytest.mark.slow
 def test_row_37_expanded_keys_of_more_than_two_to_the_31_numbers():
     """65537 sequences share one cache by stride 0: 2^31 + 2^15 numbers of keys that nothing may copy.
 
     It runs in a process that may take 4 GB more than torch itself; a copy of the keys would be 8.6 GB.
     """
-    said = in_a_process_of_its_own("""
+    said = in_separate_process("""
         import json, resource
         import torch
         from tests.helpers.faults_reference import ARGMAX, SOFTMAX, numbers

@@ -1,4 +1,4 @@
-"""Rows 1 to 4 of the table of bad inputs: rows with nothing to attend to, and poison that is not attended."""
+"""Rows 1 to 4 of the table of bad inputs: fully masked rows, and NaN or infinity at masked keys."""
 
 from math import inf, log, nan
 
@@ -50,6 +50,7 @@ def check(way, clean, given_inputs, keep, dtype, **options):
     assert not got_grads[2][lost].any()
 
 
+@pytest.mark.slow
 @by_way
 @pytest.mark.parametrize("name", ["dense", "early", "lengths", "segments", "predicate"])
 def test_row_01_empty_row_is_zero_and_disturbs_nothing(way, name):
@@ -107,6 +108,7 @@ def test_row_01_weights_of_an_empty_row_are_zero(similarity, backend, dtype):
     close(out, weights.double() @ v.double().repeat_interleave(2, dim=1), dtype)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, derandomize=True, database=None)
 @given(data=st.data())
 @by_way
@@ -122,6 +124,7 @@ def test_row_01_any_boolean_mask(way, data):
         close(lse, want.lse, torch.float64)
 
 
+@pytest.mark.slow
 @by_dtype
 @by_softmax
 @pytest.mark.parametrize("shape", [(2, 6, 5, 7), (6, 5, 7), (5, 7)], ids=str)
@@ -156,6 +159,7 @@ def test_row_03_finite_logits_of_minus_1e5_are_ordinary(way, dtype):
     assert float((lse - want).abs().max()) < 0.02
 
 
+@pytest.mark.slow
 @by_dtype
 @by_softmax
 @pytest.mark.parametrize("low", [-1e5, "lowest"])
@@ -174,6 +178,7 @@ def test_row_03_finite_bias_is_no_mask(way, dtype, low):
     close(ones, torch.ones(ones.shape), dtype)
 
 
+@pytest.mark.slow
 @by_dtype
 @by_way
 @pytest.mark.parametrize("name", MASKS)
@@ -185,6 +190,7 @@ def test_row_04_poison_at_masked_keys_and_values(way, dtype, name):
     check(way, clean, (q, poisoned(k, lost), poisoned(v, lost)), keep, dtype, mask=mask)
 
 
+@pytest.mark.slow
 @by_way
 @pytest.mark.parametrize("poison", [nan, inf, -inf, 1e30])
 @pytest.mark.parametrize("where", ["key", "value"])
@@ -224,6 +230,7 @@ def test_row_04_poison_in_the_bias_at_masked_places(way, dtype):
         close(got, expected, dtype, loose=5)
 
 
+@pytest.mark.slow
 @by_way
 @pytest.mark.parametrize("name", ["causal", "lengths"])
 def test_row_04_poison_over_a_long_memory(way, name):

@@ -191,7 +191,7 @@ def test_row_49_metadata_that_is_gone_or_means_nothing(saved):
         refuses_to_load(saved)
 
 
-def test_row_49_somebody_elses_safetensors(tmp_path):
+def test_row_49_a_safetensors_file_of_another_program(tmp_path):
     path = tmp_path / "weights.safetensors"
     save_file({"model.embed_tokens.weight": torch.zeros(4, 4)}, path)
     assert "KVCache" in refuses_to_load(path) or "cache" in refuses_to_load(path)

@@ -75,6 +75,7 @@ def test_row_45_threads_on_forks_of_one_cache(storage):
     holds(cache, plain)
 
 
+@pytest.mark.slow
 @by_storage
 def test_row_45_threads_on_one_cache(storage):
     """Calls take turns: every token is stored whole and once, and every answer is right for where its token stands."""
@@ -138,8 +139,9 @@ def test_row_45_every_verb_at_once():
     assert len(set(cache.lengths.tolist())) == 1
 
 
+@pytest.mark.slow
 def test_row_46_a_forked_process_goes_on_with_the_cache():
-    """Child and parent each go their own way, with two threads in the parent; nobody hangs."""
+    """Child and parent use the cache independently, with two threads in the parent; neither hangs."""
     said = in_a_process(
         """
         import os, signal, warnings
@@ -200,6 +202,7 @@ def test_row_46_a_forked_process_goes_on_with_the_cache():
     assert said.strip() == "done"
 
 
+@pytest.mark.slow
 def test_row_46_a_process_forked_while_another_thread_decodes():
     """Whatever lock that thread held, the child neither waits for it nor finds half a token."""
     said = in_a_process(
@@ -248,6 +251,7 @@ def test_row_46_a_process_forked_while_another_thread_decodes():
     assert said.strip() == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 70])
 def test_row_47_ctrl_c_at_any_moment(window):
     """Interrupted up to 80 times: a step is in the cache whole or not at all, and the next one is right."""
@@ -296,6 +300,7 @@ def test_row_47_ctrl_c_at_any_moment(window):
     assert int(said) >= 10
 
 
+@pytest.mark.slow
 def test_row_47_allocation_failure():
     """RLIMIT_AS: MemoryError with the bytes that were asked for; the cache is as it was, and nothing leaks."""
     said = in_a_process(
@@ -365,6 +370,7 @@ def test_row_47_allocation_failure():
         assert re.search(r"\d{4,}|\d+(\.\d+)? ?[KMGT]i?B", said[name]), f"how many bytes? {said[name]}"
 
 
+@pytest.mark.slow
 def test_row_48_without_the_native_library():
     """Everything works through torch, and explain says why it is not native."""
     said = in_a_process(

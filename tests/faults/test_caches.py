@@ -132,6 +132,7 @@ def test_row_39_a_fixed_cache_refuses_and_stays_as_it_was(storage):
     refuses(cache, errors.QkvError, ("66",), lambda: qkv.decode(*sequence(1), cache))
 
 
+@pytest.mark.slow
 @by_storage
 @pytest.mark.parametrize("window", [3, 64, 100])
 def test_row_40_appends_across_the_seam(storage, window):
@@ -142,6 +143,7 @@ def test_row_40_appends_across_the_seam(storage, window):
         holds(cache, plain)
 
 
+@pytest.mark.slow
 @by_storage
 def test_row_40_more_at_once_than_the_window(storage):
     for window, n in ((3, 64), (64, 65), (64, 200), (1, 2)):

@@ -1,4 +1,4 @@
-"""Rows 51 and 52 of the table of faults: a command line that is misused, and a worksheet that nobody could work."""
+"""Rows 51 and 52 of the table of faults: misuse of the command line, and worksheets that cannot be solved."""
 
 import json
 import os
@@ -68,6 +68,7 @@ def test_row_51_every_command_takes_debug(command):
     assert "--debug" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READS)
 def test_row_51_a_file_that_cannot_be_read(name, tmp_path):
     """A folder where a file should be: not even root can read it."""
@@ -85,8 +86,9 @@ def test_row_51_no_permission_to_write(name):
     one_line(called(*words), 1, 2)
 
 
+@pytest.mark.slow
 def test_row_51_stdout_is_closed():
-    """By whoever reads it, or from the start: no traceback, and nothing at exit."""
+    """Closed by the reader or from the start: no traceback, and no output at exit."""
     reads, writes = os.pipe()
     os.close(reads)
     command = [sys.executable, "-m", "qkv", "solve", "--json"]
@@ -103,7 +105,7 @@ def test_row_51_stdout_is_closed():
 
 def test_row_51_a_fault_of_our_own_is_one_line_and_debug_shows_where(monkeypatch):
     def fail(*_):
-        raise KeyError("nobody thought of this\nnor of that")
+        raise KeyError("an unexpected fault\non two lines")
 
     monkeypatch.setattr("qkv.cli.solve.run", fail)
     said = one_line(called("solve"), 1)
@@ -129,6 +131,7 @@ def test_row_52_a_worksheet_with_a_million_keys():
         read_matrix("1 0; " * ROWS)
 
 
+@pytest.mark.slow
 def test_row_52_the_command_states_the_cap(tmp_path):
     file = tmp_path / "large.json"
     rows = [[1, 0]] * 10**5

@@ -1,6 +1,6 @@
-"""Row 50 of the table of faults, against a lab that runs: strangers, paths, sizes, markup, and clients that dawdle.
+"""Row 50 of the table of faults, against a running lab: foreign origins, paths, sizes, markup and slow clients.
 
-tests/lab/test_guard*.py go into each of these at length.
+tests/lab/test_guard*.py test each of these in detail.
 """
 
 import json
@@ -28,12 +28,14 @@ def refused(answer, *statuses):
     assert "Traceback" not in answer.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "169.254.169.254"])
 def test_row_50_a_foreign_host_header(lab, host):
     for path in ("/", "/walk", "/api/openapi.json"):
         refused(lab.ask(path, headers={"Host": host}), 400, 403, 421)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost.evil.example"])
 def test_row_50_a_post_from_another_origin(lab, origin):
     refused(lab.post("/api/walk", b"{}", Origin=origin), 403)
@@ -65,8 +67,9 @@ def test_row_50_markup_in_a_token(lab):
     assert "&lt;script&gt;" in page.text
 
 
+@pytest.mark.slow
 def test_row_50_a_slow_client(lab):
-    """It is shown the door, and nobody waits for it meanwhile."""
+    """It is disconnected, and other clients do not wait for it."""
     with closing(lab.connect(patience(20))) as line:
         line.sendall(f"POST /api/walk HTTP/1.1\r\nHost: {lab.host}\r\nContent-Length: 100\r\n\r\n{{".encode())
         before = time.monotonic()
@@ -76,6 +79,7 @@ def test_row_50_a_slow_client(lab):
         assert time.monotonic() - before < patience(15)
 
 
+@pytest.mark.slow
 def test_row_50_it_binds_to_loopback_alone(lab):
     listening = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):

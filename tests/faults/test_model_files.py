@@ -60,13 +60,14 @@ def kind(request, tmp_path_factory):
     return name, file, folder, load
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_row_49_damage_of_every_kind_is_refused(kind, damage, tmp_path):
     name, file, whole, load = kind
     folder = Path(shutil.copytree(whole, tmp_path / "copy"))
     DAMAGE[damage](folder / file)
     if damage == "NaN in the weights" and name in ("KVCache", "LinearState"):
-        load(folder)  # tokens are what somebody gave, and no weights
+        load(folder)  # a cache may contain NaN: its tokens are the caller's data
         return
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
     # A link that leads to no file is a file that cannot be read.
@@ -87,6 +88,7 @@ def test_row_49_a_model_that_diverged_is_not_saved(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork")  # of Python 3.12: the child only saves
 def test_row_49_a_power_cut_while_saving(tmp_path):
     """A child saves two models in turn and is killed in the middle: the file is one of them, whole."""

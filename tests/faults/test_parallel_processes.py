@@ -1,4 +1,4 @@
-"""Ranks that die or stall in the middle of calls: every other rank says so, in time, and names the rank."""
+"""Ranks that die or stall during calls: every other rank raises an error in time that names the rank."""
 
 import os
 import pickle
@@ -14,6 +14,8 @@ import qkv
 from qkv.errors import PeerLost
 from qkv.parallel.transfer import Message, read_axis, start
 from tests.helpers.ranks import SIZE, RankPool
+
+pytestmark = pytest.mark.slow
 
 TIMEOUT = 3.0
 MARGIN = 2.0  # for a machine that is busy

@@ -1,6 +1,10 @@
 """A few faults of campaigns/process_faults.py: forks, threads, interrupts and process exits while kernels run."""
 
+import pytest
+
 from campaigns import process_faults
+
+pytestmark = pytest.mark.slow
 
 ENDS = "sys.exit", "raises", "atexit handlers that decode", "caches that outlive the modules"
 

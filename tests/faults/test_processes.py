@@ -40,6 +40,7 @@ def test_row_45_threads_on_one_problem(way):
             same_bits(one, other)
 
 
+@pytest.mark.slow
 def test_row_46_attention_in_a_forked_child_of_a_process_with_threads():
     """torch's operators would wait without end for OpenMP's threads, which the child lacks: it stays on one thread."""
     said = in_a_process(
@@ -76,6 +77,7 @@ def test_row_46_attention_in_a_forked_child_of_a_process_with_threads():
     assert said.strip() == "done"
 
 
+@pytest.mark.slow
 def test_row_47_ctrl_c_in_the_middle_of_attention():
     """KeyboardInterrupt arrives once the kernel is back, and the next call is right."""
     said = in_a_process(
@@ -104,6 +106,7 @@ def test_row_47_ctrl_c_in_the_middle_of_attention():
     assert int(said) == 3 * len(WAYS)
 
 
+@pytest.mark.slow
 def test_row_47_allocation_failure_in_attention():
     """RLIMIT_AS: MemoryError that names the bytes, whatever the backend; then the same call with less is right."""
     said = in_a_process(
@@ -163,6 +166,7 @@ WITHOUT = """
 """
 
 
+@pytest.mark.slow
 def test_row_48_attention_without_the_native_library():
     """auto runs torch's backends and explain says why; a native backend that is named is refused with the reason."""
     explained, by_name = in_a_process(WITHOUT, QKV_NATIVE="0").splitlines()[-2:]
@@ -171,6 +175,7 @@ def test_row_48_attention_without_the_native_library():
     assert "native" in by_name
 
 
+@pytest.mark.slow
 def test_row_48_a_native_library_that_does_not_load():
     """As in a wheel for another machine: the import fails, and the reason is told as the loader gave it."""
     broken = """
@@ -195,6 +200,7 @@ def test_row_48_an_instruction_set_that_there_is_not(isa):
     assert_speaks(caught.value, errors.OptionError, "QKV_ISA", "portable")
 
 
+@pytest.mark.slow
 def test_row_48_two_openmp_runtimes():
     """A second runtime in the process changes nothing: qkv brings none, and takes torch's."""
     said = in_a_process(

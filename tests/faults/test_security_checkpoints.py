@@ -116,6 +116,7 @@ def test_more_layers_than_tensors_are_refused_at_once(copy, tmp_path, name, coun
         convert(copy, tmp_path / "converted", kv_heads=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["hidden_size", "intermediate_size", "vocab_size", "head_dim", "num_attention_heads", "num_key_value_heads"]
 )
@@ -173,6 +174,7 @@ def test_a_pipe_is_not_waited_for(copy, tmp_path):
     refused(tmp_path / "only.gguf")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "template",
     [

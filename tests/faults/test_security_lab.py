@@ -23,6 +23,7 @@ def cache(lab):
     return int(pages) * resource.getpagesize()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packing", ["gzip", "deflate"])
 def test_a_packed_body_is_not_unpacked(lab, packing):
     """100 MB of zeros in 440 kB: refused as what it is on the wire, and nothing of it is unpacked."""

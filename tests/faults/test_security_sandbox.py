@@ -1,4 +1,4 @@
-"""What qkv is used for, run where network, programs, pickles and foreign folders would be noticed or are not there."""
+"""Typical uses of qkv in a sandbox that detects network access, programs, pickles and writes to other folders."""
 
 import json
 import os
@@ -51,6 +51,7 @@ def told(tmp_path_factory):
     return json.loads(ended.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_started_unpickled_or_written_elsewhere(told):
     assert told["done"] == ["arithmetic", "commands", "lab", "checkpoint"]
     assert told["found"] == []
@@ -99,6 +100,7 @@ def test_the_watch_sees_what_it_watches_for(line, says, tmp_path):
     assert ended.stdout.startswith(says), ended.stderr
 
 
+@pytest.mark.slow
 def test_the_system_sees_no_call_for_network_or_programs(tmp_path):
     """strace, where it is installed: what C libraries do passes no hook of Python."""
     if shutil.which("strace") is None:

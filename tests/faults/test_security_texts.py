@@ -1,4 +1,4 @@
-"""Untrusted texts and figures: answers, transcripts, numbers in files, names. None is executed, none takes minutes."""
+"""Untrusted texts and figures: answers, transcripts, numbers in files, names. None is executed, and none takes long."""
 
 import contextlib
 import csv
@@ -39,6 +39,7 @@ def in_time():
 # Answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -75,6 +76,7 @@ def test_no_answer_is_run_and_none_takes_long(text):
         assert not compare(gold, text, SYMBOLS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["(a) ", "= ", "d mu^2 ", "because ", "1, ", "0.", "```\n", "| ", "[1,2],", "or "])
 def test_long_answers_to_a_question_of_the_bank_end(unit):
     part = named("scaling").part("a")
@@ -84,6 +86,7 @@ def test_long_answers_to_a_question_of_the_bank_end(unit):
 # Transcripts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     ["Student: ", "Problem 1\n", "(a) ", "a: b\n", "```\n", "<!--", "<p>", "&amp;", "> ", "**", "$", "| a ", "1. ",

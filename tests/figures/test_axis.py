@@ -1,4 +1,4 @@
-"""Ticks are round, dense and inside the axis; numbers read well."""
+"""Ticks are round numbers, close enough and inside the axis; numbers are formatted."""
 
 import math
 import re
@@ -51,6 +51,7 @@ def test_log_axes_hold_their_values_and_ticks(values, unit):
     check(scale)
 
 
+@pytest.mark.slow
 @given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9), st.lists(real, max_size=5))
 def test_given_ends_are_kept(low, width, values):
     if low + width - low <= 1e-5 * max(-low, low + width):

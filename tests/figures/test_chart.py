@@ -84,6 +84,7 @@ def apart(a, b):
     return a[2] <= b[0] + 0.1 or b[2] <= a[0] + 0.1 or a[3] <= b[1] + 0.1 or b[3] <= a[1] + 0.1
 
 
+@pytest.mark.slow
 @few
 @given(axes, axes, st.lists(marks, max_size=6), names, st.integers(240, 900), st.integers(160, 700))
 def test_any_chart(x, y, shown, title, width, height):

@@ -1,4 +1,4 @@
-"""Heat maps say their values in colours, in words and, where asked, in figures that can be read in both themes."""
+"""Heat maps show values as colours, as text and, on request, as numbers that are legible in both themes."""
 
 import itertools
 import math
@@ -82,6 +82,7 @@ def test_masked_cells_are_hatched_whatever_they_hold():
     assert "pattern" not in heat_map("t", [[1, 2]])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_anything_is_drawn_within_the_figure(data):
@@ -131,6 +132,7 @@ def test_each_step_of_colour_is_further_from_the_paper(ramp, paper):
     assert all(b > a * 1.04 for a, b in itertools.pairwise(apart))
 
 
+@pytest.mark.slow
 def test_long_names_are_cut_and_crowded_ones_left_out():
     long = ["incomprehensibilities of the third kind"] * 3
     svg = heat_map("t", [[1, 2, 3]] * 3, rows=long, columns=long)

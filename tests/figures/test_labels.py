@@ -58,14 +58,14 @@ def test_labels_overlap_nothing(dots, data):
         assert a.right < b.left or b.right < a.left or a.bottom < b.top or b.bottom < a.top
 
 
-def test_a_label_without_room_becomes_a_number():
+def test_a_label_without_space_becomes_a_number():
     space = LabelSpace(Box(0, 0, 60, 60))
     assert ">1<" in space.label_dot((30, 30), "much too long for so small a frame")
     assert space.numbered == ["much too long for so small a frame"]
     assert space.label_dot((30, 30), "b") != ""
 
 
-def test_a_full_room_takes_no_label():
+def test_a_full_space_takes_no_label():
     space = LabelSpace(Box(0, 0, 60, 60))
     for n in range(0, 60, 4):
         space.take_segment((0, n), (60, n))

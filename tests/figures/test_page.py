@@ -64,7 +64,7 @@ def test_the_policy_lets_in_the_style_sheet_and_nothing_else():
     assert "prefers-color-scheme:dark" in style[1]
 
 
-def test_the_same_chart_twice_has_ids_of_its_own():
+def test_the_same_chart_twice_has_different_ids():
     ids = [value for name, value in Reader(page("t", [svg(), svg()])).attributes if name == "id"]
     assert len(ids) == len(set(ids)) == 4
     asked = [value for name, value in Reader(page("t", [svg(), svg()])).attributes if name == "aria-labelledby"]

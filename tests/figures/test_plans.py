@@ -1,4 +1,4 @@
-"""Charts of plans: the curves and dots are the plan's own numbers, and both charts are one file."""
+"""Charts of plans: curves and dots are the numbers of the plan, and both charts are in one file."""
 
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -133,7 +133,7 @@ def test_a_plans_picture_has_it():
     assert "Speed over machines" not in picture([plan("gpt-2", "t4")], html=False)
 
 
-def test_the_note_has_the_context_of_its_own_plan():
+def test_the_note_has_the_context_of_its_plan():
     plans = [plan(name, "t4", context=context, machines=4) for name, context in (("gpt-2", 389), ("llama-3-8b", 4099))]
     svg = picture(plans, html=False).split("Speed over machines: ")
     of = {part.split(" on ")[0]: part for part in svg[1:] if "context" in part}

@@ -1,1 +1,1 @@
-"""What several tests share: references, generators of cases, processes and servers."""
+"""Shared by several tests: references, generators of cases, processes and servers."""

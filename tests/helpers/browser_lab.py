@@ -1,4 +1,4 @@
-"""What the browser tests share: where Chromium is, when a page is ready, and how its numbers are read."""
+"""Shared by the browser tests: the path of Chromium, waiting for a page, and reading its numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SLOW = 30_000  # milliseconds that a busy machine may take
 
 
 class Watched:
-    """What went wrong on a page."""
+    """Collects the errors of a page."""
 
     def __init__(self, context: BrowserContext, lab: str) -> None:
         self.wrong: list[str] = []
@@ -48,7 +48,7 @@ class Watched:
         route.abort()
 
     def _failed(self, request) -> None:
-        # An edit aborts the question before it, and that is meant.
+        # An edit aborts the request before it, as intended.
         if "ERR_ABORTED" not in (request.failure or ""):
             self.wrong.append(f"failed: {request.url} {request.failure}")
 
@@ -71,7 +71,7 @@ def numbers(page: Page) -> dict[str, tuple[str, str]]:
 
 
 def type_into(page: Page, field: str, text: str) -> None:
-    """Types into a field as a reader does, and waits for what comes of it."""
+    """Type into a field as a user does, and wait for the result."""
     counted = page.evaluate(_COUNT)
     place = page.locator(f'#controls [name="{field}"]')
     kind = place.evaluate("e => e.tagName === 'SELECT' ? 'select' : e.type")

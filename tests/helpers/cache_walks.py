@@ -1,6 +1,6 @@
 """Random walks over a KVCache and its forks, compared with plain lists; for test_cache.py and campaigns/caches.py.
 
-A rule counts only if it did something.
+A rule is counted only if it changed or checked something.
 """
 
 from collections import Counter
@@ -15,16 +15,16 @@ from qkv import errors
 from tests.helpers.decode_cases import MASKS, SIMILARITIES, Scene, make_bias, make_mask, make_similarity, tokens
 from tests.helpers.decode_reference import PAGE, QUERIES, STORAGE, Plain, holds, page_bytes, untouched
 
-# One token mostly; now and then enough to fill a page to its last slot, or beyond.
+# Mostly one token; sometimes enough to fill a page exactly, or more.
 COUNTS = st.sampled_from((1, 1, 1, 2, 3, 5, 0, 29, 61, 63, 64, 65, 70))
 SEEDS = st.integers(0, 999)
 MOST = 400
-# How often each rule did its work in this process.
+# How often each rule was applied in this process.
 DONE: Counter[str] = Counter()
 
 
 class Caches(RuleBasedStateMachine):
-    """Up to four caches, forks of one another, each beside its plain list."""
+    """Up to four caches, forks of one another, each with its plain list."""
 
     @initialize(
         storage=st.sampled_from(STORAGE),
@@ -49,7 +49,7 @@ class Caches(RuleBasedStateMachine):
         return tokens(n, batch=batch, heads=self.heads, widths=self.widths, dtype=self.dtype, seed=seed)
 
     def ragged(self, n, seed, batch, padding):
-        """Options for the call, and its tensors with NaN and infinity wherever a token does not count."""
+        """Options for the call, and its tensors with NaN and infinity at padding."""
         tensors = [tensor.clone() for tensor in self.fresh(n, seed, batch)]
         if padding is None:
             return tensors, tensors, {}
@@ -116,7 +116,7 @@ class Caches(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 3), seed=SEEDS, times=st.integers(1, 9))
     def steps(self, which, seed, times):
-        """One token after the other, as a model decodes: the second knows what the first has checked."""
+        """One token after another, as a model decodes: later steps reuse the checks of the first."""
         cache, plain = self.take(which)
         for t in range(times):
             if not self.fits(plain, 1, {})[0]:
@@ -130,7 +130,7 @@ class Caches(RuleBasedStateMachine):
         cache, plain = self.take(which)
         n = round(share * plain.length)
         if plain.window is not None and any(length > n for length in plain.lengths):
-            # Not every token of a ring is still there: exact or refused.
+            # A window has evicted tokens: the crop is exact or refused.
             try:
                 cache.crop(n)
             except errors.QkvError:
@@ -143,7 +143,7 @@ class Caches(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 3), n=COUNTS, seed=SEEDS)
     def poison_and_crop(self, which, n, seed):
-        """Tokens full of NaN, written and taken back."""
+        """Append tokens of NaN, then crop them."""
         cache, plain = self.take(which)
         fits, _ = self.fits(plain, n, {})
         if not fits or len(set(plain.lengths)) > 1 or plain.window is not None:

@@ -11,7 +11,7 @@ SUBJECT = Subject.of_qkv()
 
 
 def every_backend_agrees_with_the_oracle(call: CallCase) -> list[str]:
-    """The backends that took the call."""
+    """Return the backends that accepted the call."""
     ran = []
     for backend in SUBJECT.backends:
         try:
@@ -25,7 +25,7 @@ def every_backend_agrees_with_the_oracle(call: CallCase) -> list[str]:
 
 
 def auto_is_the_backend_that_explain_names(call: CallCase) -> list[str]:
-    """That backend."""
+    """Return that backend."""
     chosen = explain(**call.kwargs).backend
     out = attention(**call.kwargs)
     assert_same_bits(out, attention(**call.kwargs, backend=chosen), f"auto and {chosen}")  # pyright: ignore
@@ -38,7 +38,7 @@ def auto_is_the_backend_that_explain_names(call: CallCase) -> list[str]:
 
 
 def weights_agree_with_the_oracle(call: CallCase) -> list[str]:
-    """The one backend that has weights."""
+    """Return the one backend that computes weights."""
     assert_close(
         SUBJECT,
         BackendCase("reference", call),
@@ -48,12 +48,12 @@ def weights_agree_with_the_oracle(call: CallCase) -> list[str]:
 
 
 def can_be_held_to(call: CallCase, check: Check) -> bool:
-    """Whether the check has something to look at, and not so much that one call takes seconds."""
+    """Whether the check applies to the call, and does not take seconds."""
     return 0 < call.attended.numel() <= 3000 and check.applies(call)
 
 
 def the_promise_holds(call: CallCase, check: Check) -> list[str]:
-    """The backends that were held to it."""
+    """Return the backends that were checked."""
     report = run(SUBJECT, [call], only=[check.name])
     report.raise_for_failures()
     return [outcome.case.backend for outcome in report.of("passed")]

@@ -1,4 +1,4 @@
-"""The command line in this process: starting Python with torch and transformers takes seconds; few tests need it."""
+"""The command line, run in this process: a new one takes seconds to import torch and transformers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from qkv.cli import main
 
 
 def called(*words: str) -> subprocess.CompletedProcess[str]:
-    """What a process with these words would print and return."""
+    """Return what a process with these arguments would print, and its exit code."""
     out, err, code = io.StringIO(), io.StringIO(), 0
-    argued = mock.patch.object(sys, "argv", ["qkv", *words])
-    with argued, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    argv = mock.patch.object(sys, "argv", ["qkv", *words])
+    with argv, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             main()
         except SystemExit as end:

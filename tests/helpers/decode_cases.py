@@ -177,7 +177,7 @@ def cut(tensors: Iterable[Tensor], first: int, last: int) -> tuple[Tensor, ...]:
 
 
 def decode_in_chunks(cache: Any, tensors: Sequence[Tensor], sizes: Iterable[int], **options: Any) -> Tensor:
-    """Everything that decode gave, in one tensor."""
+    """Return the results of all decode calls, concatenated."""
     edges = [0, *itertools.accumulate(sizes)]
     assert edges[-1] == tensors[0].shape[2]
     parts = [qkv.decode(*cut(tensors, a, b), cache, **options) for a, b in itertools.pairwise(edges)]
@@ -202,7 +202,7 @@ def check_decode(
     seed: int = 0,
     whole: bool = False,
 ) -> Tensor:
-    """One decode after `past` tokens, against the plain list; what was given back."""
+    """Compare one decode call after `past` tokens with the plain list, and return its result."""
     shape = {"batch": batch, "heads": heads, "widths": widths, "dtype": dtype, "whole": whole}
     cache = qkv.KVCache(batch, heads[1], widths[0], value_width=widths[1], dtype=storage, window=window)
     plain = Plain.like(cache)
@@ -229,7 +229,7 @@ def check_decode(
 
 
 def battery() -> int:
-    """A walk through everything that decode does, in a few seconds; how many calls were checked."""
+    """Check all features of decode in a few seconds, and return the number of checked calls."""
     count = 0
     for storage in STORAGE:
         for dtype in QUERIES:

@@ -44,7 +44,7 @@ def numbers(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: in
 
 
 def quantized(x: Tensor) -> tuple[Tensor, Tensor]:
-    """int8 codes and float32 scales (..., 1) of each vector; NaN for the scale of one that is not finite."""
+    """int8 codes and float32 scales (..., 1) of each vector; the scale of a non-finite vector is NaN."""
     x = x.to(torch.float32)
     scale = x.abs().amax(-1, keepdim=True) / 127
     safe = torch.where((scale > 0) & scale.isfinite(), scale, 1.0)
@@ -62,7 +62,7 @@ def stored(x: Tensor, storage: torch.dtype) -> Tensor:
 
 @dataclass
 class Expected:
-    """The right answer, (batch, heads_q, n, value_width), and what an answer's error is measured by."""
+    """The right result, (batch, heads_q, n, value_width), and the unit in which errors are measured."""
 
     out: Tensor
     seen: Tensor
@@ -74,7 +74,7 @@ class Expected:
     values: Tensor | None = None
 
     def check(self, found: Tensor, exact: bool = False) -> None:
-        """`exact`: the scores were whole numbers, and Argmax must take the first of equals."""
+        """`exact`: the scores are whole numbers, and Argmax must choose the first of equal ones."""
         assert found.shape == self.out.shape, f"shape {tuple(found.shape)}, not {tuple(self.out.shape)}"
         if not found.numel() or not self.seen.shape[-1]:
             assert not found.any(), "a query with nothing to see must get exactly 0"
@@ -85,7 +85,7 @@ class Expected:
             self._check_softmax(found)
 
     def _check_softmax(self, found: Tensor) -> None:
-        """Within BOUND ulp of the largest attended |v|, or what rounding the scores alone may do."""
+        """Within BOUND ulp of the largest attended |v|, or the error that rounding the scores causes."""
         dtype = found.dtype
         inner = torch.float64 if dtype is torch.float64 and self.storage is not torch.int8 else torch.float32
         rounding = torch.maximum(BOUND * ulp(self.reach, inner), 2 * torch.finfo(inner).eps * self.sizes * self.reach)
@@ -102,7 +102,7 @@ class Expected:
         )
 
     def _check_argmax(self, found: Tensor, exact: bool) -> None:
-        """Every row is the value of a key whose score is the best within rounding."""
+        """Every row is the value of a key whose score is the maximum up to rounding."""
         scores, values, seen = self.scores, self.values, self.seen
         assert scores is not None
         assert values is not None
@@ -162,7 +162,7 @@ class Plain:
         return max(self.lengths)
 
     def append(self, key: Tensor, value: Tensor, lengths: Any = None, padding: str = "right") -> Tensor:
-        """The absolute position of each new token, (batch, n); −1 for what does not count."""
+        """The absolute position of each new token, (batch, n); −1 for padding."""
         n = key.shape[2]
         keys, values = stored(key, self.dtype), stored(value, self.dtype)
         positions = torch.full((self.batch, n), -1)
@@ -255,7 +255,7 @@ def largest(x: Tensor) -> Tensor:
 
 
 def by_softmax(scores: Tensor, v: Tensor, seen: Tensor, similarity: Any, width: int, bias: Tensor | None) -> Tensor:
-    """Σ_j exp(s_j) v_j / (Σ_j exp(s_j) + exp(sink)), over the keys that are seen."""
+    """Σ_j exp(s_j) v_j / (Σ_j exp(s_j) + exp(sink)), over the attended keys."""
     logits = scores * (1 / math.sqrt(width) if similarity.scale is None else similarity.scale)
     if similarity.softcap is not None:
         logits = similarity.softcap * torch.tanh(logits / similarity.softcap)
@@ -277,7 +277,7 @@ def by_softmax(scores: Tensor, v: Tensor, seen: Tensor, similarity: Any, width: 
     weights = powers[..., :-1] / torch.where(total == 0, 1.0, total)
     out = weights @ torch.where(v.isfinite(), v, 0.0)
     if not bool(v.isfinite().all()):
-        # However small a weight is, it is positive: what is not finite behind it counts.
+        # A weight is positive however small it is, so a non-finite value in an attended token shows.
         counts = live.double()
         lies, up, down = (counts @ (mark.double()) > 0 for mark in (v.isnan(), v == inf, v == -inf))
         out = torch.where(up, inf, torch.where(down, -inf, out))
@@ -305,12 +305,12 @@ def same_bits(found: Tensor, wanted: Tensor, what: str = "") -> None:
     assert torch.equal(one, other), f"{what}: {int((one != other).sum())} of {one.numel()} numbers differ"
 
 
-def held(cache: Any) -> tuple[Tensor, Tensor]:
+def contents(cache: Any) -> tuple[Tensor, Tensor]:
     return tuple(t.clone() for t in cache.tensors())  # pyright: ignore
 
 
 def holds(cache: Any, plain: Plain) -> None:
-    """Lengths, and the contents that a next query may see: bit for bit what was rounded at append."""
+    """Compare lengths and contents: the same bits as when each token was rounded at append."""
     assert cache.lengths.tolist() == plain.lengths
     assert cache.length == plain.length
     assert cache.batch == plain.batch
@@ -323,18 +323,18 @@ def holds(cache: Any, plain: Plain) -> None:
             got, want = found[b, :, first:length], wanted[b, :, first:length].to(dtype)
             assert torch.equal(got.isnan(), want.isnan())
             assert torch.equal(got.nan_to_num(7.0), want.nan_to_num(7.0)), f"row {b} holds other numbers"
-            assert not found[b, :, length:].any(), "nothing is held beyond a row's length"
-            # Evicted: zeros, or still what it was where its page is still there.
+            assert not found[b, :, length:].any(), "slots beyond a row's length must be zero"
+            # An evicted token is zero, or unchanged while its page is in use.
             gone, was = found[b, :, :first], wanted[b, :, :first].to(dtype)
             assert bool(((gone == 0) | (gone == was) | (gone.isnan() & was.isnan())).all())
 
 
 @contextmanager
 def untouched(cache: Any) -> Iterator[None]:
-    """Whatever happens inside, the cache is afterwards exactly as it was."""
-    before = cache.batch, cache.length, cache.lengths.tolist(), cache.nbytes, held(cache)
+    """Check that the cache is unchanged after the block."""
+    before = cache.batch, cache.length, cache.lengths.tolist(), cache.nbytes, contents(cache)
     yield
-    after = cache.batch, cache.length, cache.lengths.tolist(), cache.nbytes, held(cache)
+    after = cache.batch, cache.length, cache.lengths.tolist(), cache.nbytes, contents(cache)
     assert before[:4] == after[:4]
     for one, other in zip(before[4], after[4], strict=True):
         same_bits(one, other, "the cache's contents")
@@ -355,7 +355,7 @@ def resident() -> int:
 
 
 def in_a_process(script: str, timeout: float = 100, **environment: str) -> str:
-    """Standard output of a Python program that can import this file; a failure comes with its last words."""
+    """Run a Python program that can import this file and return its output; a failure shows its errors."""
     settings = {name: value for name, value in os.environ.items() if not name.startswith("QKV_")}
     paths = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Attention from outside: float64, one query at a time, and only the attended keys are ever read.
+"""An independent reference for attention: float64, one query at a time, reading attended keys only.
 
 Written from the specification alone, so that an error in qkv cannot hide in the code that checks it.
 """
@@ -30,7 +30,7 @@ MASKS = ["dense", "causal", "early", "lengths", "keep", "drop", "window", "segme
 
 @dataclass(frozen=True)
 class Way:
-    """A similarity and the backend it is asked for in."""
+    """A similarity and the backend that computes it."""
 
     name: str
     backend: str
@@ -55,7 +55,7 @@ class Way:
         return reference(query, key, value, similarity=self.name, **given)
 
     def expected(self, inputs, keep=None, bias=None, **given):
-        """Result, log-sum-exp and gradients by query, key and value; remembered, as all backends ask for them."""
+        """Result, log-sum-exp and gradients by query, key and value; cached, because all backends need them."""
         tensors = [tensor.detach().double() for tensor in (*inputs, keep, bias) if tensor is not None]
         numbers_of = (tensor.numpy().tobytes() for tensor in tensors)
         case = (self.name, *numbers_of, *(tensor.shape for tensor in tensors), *given.items())
@@ -66,7 +66,7 @@ class Way:
         return EXPECTED[case]
 
     def attend(self, query, key, value, *, lse=None, **given):
-        """(out, lse or None), after checking what every call owes: dtype and shape, also when nothing is learnt."""
+        """Return (out, lse or None), after checking dtypes and shapes; a call without lse and gradients must agree."""
         both = lse is None and self.softmax and not given.get("dropout")
         lse = self.softmax if lse is None else lse
         given.setdefault("similarity", self.similarity())
@@ -174,7 +174,7 @@ def reference(query, key, value, *, similarity="softmax", keep=None, bias=None, 
 
 
 def close(got, want, dtype, loose=1.0):
-    """Equal within the dtype's tolerance of the largest number; NaN and infinity exactly in their places."""
+    """Equal within the dtype's tolerance of the largest number; NaN and infinity at the same places."""
     got, want = got.detach().double(), want.detach().double()
     assert got.shape == want.shape
     assert torch.equal(got.isnan(), want.isnan())
@@ -200,13 +200,13 @@ def leaves(*tensors):
 
 
 def gradients(out, inputs, seed=99):
-    """Of <out, fixed random numbers>; zeros where the graph has no path, as Argmax may have it."""
+    """Of <out, fixed random numbers>; zeros where the graph has no path (Argmax)."""
     cotangent = numbers(out.shape, seed=seed).to(out.dtype)
     return torch.autograd.grad(out, inputs, cotangent, materialize_grads=True)
 
 
 def make_mask(name, keep_seed=5):
-    """The mask and what it keeps, for SIZES; most keep some keys from everybody, some leave rows empty."""
+    """The mask and what it keeps, for SIZES; most mask some keys for all queries, some mask all keys of a query."""
     b, h, i, j = torch.meshgrid(*(torch.arange(n) for n in (2, 6, 5, 7)), indexing="ij")
     if name == "dense":
         keep = numbers((2, 6, 5, 7), seed=keep_seed) > -0.3
@@ -256,7 +256,7 @@ def poisoned(tensor, where):
 
 
 def refuses(kind, words, *tensors, **options):
-    """attention and explain alike refuse the call in qkv's words; a function given for an option makes it."""
+    """attention and explain both refuse the call with qkv's message; options may be functions that make the value."""
     for run in (qkv.attention, qkv.explain):
         with pytest.raises(errors.QkvError) as caught:
             made = {name: it() if isinstance(it, FunctionType) else it for name, it in options.items()}
@@ -265,17 +265,17 @@ def refuses(kind, words, *tensors, **options):
 
 
 def assert_speaks(error, kind, *words):
-    """It is of the kind, a ValueError or TypeError, says what was wanted, and says each of `words`."""
+    """Check the error's class, that it is a ValueError or TypeError, and that its message has each of `words`."""
     assert isinstance(error, kind), type(error)
     assert isinstance(error, (ValueError, TypeError))
     text = str(error)
     assert "wanted" in text.lower(), text
     for word in words:
-        assert re.search(rf"(?<!\w){re.escape(str(word))}(?!\w)", text), f"{word!r} is not said in: {text}"
+        assert re.search(rf"(?<!\w){re.escape(str(word))}(?!\w)", text), f"{word!r} is not in: {text}"
 
 
 def zero_sizes():
-    """What row 13 and row 14 call with: (name, shapes of query, key and value)."""
+    """The cases of rows 13 and 14: (name, shapes of query, key and value)."""
     return {
         "batch": ((0, 6, 5, 11), (0, 3, 7, 11), (0, 3, 7, 13)),
         "heads_q": ((2, 0, 5, 11), (2, 3, 7, 11), (2, 3, 7, 13)),
@@ -302,8 +302,8 @@ def run_zero_size(way, shapes, dtype, **given):
         assert not gradient.any()
 
 
-def in_a_process_of_its_own(script):
-    """Standard output; a crash of the interpreter comes back as a failure with its last words."""
+def in_separate_process(script):
+    """Run a script and return its standard output; a crash of the interpreter fails with its output."""
     paths = os.pathsep.join(filter(None, sys.path))
     run = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(script)],

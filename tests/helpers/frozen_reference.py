@@ -1,6 +1,6 @@
-"""Transformers from first principles, in float64 and plain torch: what the frozen tests of `qkv.nn` compare with.
+"""Transformers written out in float64 and plain torch: the reference of the frozen tests of `qkv.nn`.
 
-Nothing here computes with qkv; its classes appear only where a test needs one to hand over.
+Nothing here computes with qkv; its classes appear only as arguments for tests.
 """
 
 import math
@@ -30,7 +30,7 @@ def integers(high: int, *shape: int, seed: int = 0) -> Tensor:
 
 
 def randomize(module: Any, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 1.0) -> Any:
-    """Every parameter drawn anew, matrices about variance-preserving: nothing hides behind an initialisation."""
+    """Draw every parameter at random, so that no default initialisation hides an error."""
     module = module.to(dtype)
     with torch.no_grad():
         for at, parameter in enumerate(module.parameters()):
@@ -44,7 +44,7 @@ def randomize(module: Any, seed: int = 0, dtype: torch.dtype = torch.float64, sc
 
 @contextmanager
 def refused(*words: str) -> Iterator[None]:
-    """One sentence of qkv's own, which is also one of Python's own errors."""
+    """Expect an error of qkv that is also a built-in one, with a message of one sentence."""
     with pytest.raises(errors.QkvError) as caught:
         yield
     assert isinstance(caught.value, ValueError | TypeError)
@@ -61,7 +61,7 @@ def close(found: Tensor, wanted: Tensor, tolerance: dict[str, float] | None = No
     torch.testing.assert_close(found.double(), wanted.double(), **(tolerance or TIGHT))
 
 
-# Similarities: function(q, k, seen, bias) → (numerators (b, h, n, m), what joins the sum below the fraction)
+# Similarities: function(q, k, seen, bias) → (numerators (b, h, n, m), what is added to the denominator)
 
 
 def dots(q: Tensor, k: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def soft(scale: float | None = None, softcap: float | None = None, sink: Any = N
     return similarity
 
 
-def hard(q: Tensor, k: Tensor, seen: Tensor, bias: Tensor | None) -> tuple[Tensor, Any]:
+def argmax(q: Tensor, k: Tensor, seen: Tensor, bias: Tensor | None) -> tuple[Tensor, Any]:
     scores = torch.where(seen, dots(q, k), -math.inf)
     return torch.nn.functional.one_hot(scores.argmax(-1), k.shape[2]).double(), 0.0
 
@@ -102,7 +102,7 @@ def cauchy(q: Tensor, k: Tensor) -> Tensor:
     return 1 / (1 + (q[..., :, None, :] - k[..., None, :, :]).square().sum(-1))
 
 
-# name → (how qkv is asked, the reference, whether the weights are divided by their sum); for six query heads
+# name → (qkv's similarity, the reference, whether the weights are divided by their sum); for six query heads
 SIMILARITIES: dict[str, tuple[Callable[[], Any], Callable[..., Any], bool]] = {
     "default": (lambda: None, soft(), True),
     "softmax": (lambda: qkv.Softmax(scale=0.7, softcap=1.3, sink=0.2), soft(0.7, 1.3, 0.2), True),
@@ -111,7 +111,7 @@ SIMILARITIES: dict[str, tuple[Callable[[], Any], Callable[..., Any], bool]] = {
         soft(sink=torch.linspace(-1, 1, 6, dtype=torch.float64)),
         True,
     ),
-    "argmax": (lambda: qkv.Argmax(), hard, True),
+    "argmax": (lambda: qkv.Argmax(), argmax, True),
     "quadratic": (lambda: qkv.Polynomial(2, 0.5), power(2, 0.5), True),
     "quartic": (lambda: qkv.Polynomial(4, 1.5), power(4, 1.5), True),
     "elu": (lambda: qkv.FeatureMap(qkv.features.elu1), mapped(elu_plus_one), True),
@@ -128,7 +128,7 @@ def attend(
     similarity: str = "default",
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j) over the j that are seen; query head h reads h // group."""
+    """V'_i = Σ_j sim(q_i, k_j) v_j / Σ_j sim(q_i, k_j) over the attended j; query head h reads h // group."""
     group = q.shape[1] // k.shape[1]
     k, v = (t.repeat_interleave(group, 1) for t in (k, v))
     shape = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
@@ -225,7 +225,7 @@ def waves(n: int, width: int, base: float = 10000.0) -> Tensor:
 
 @dataclass(frozen=True)
 class Place:
-    """One kind of position: how qkv is asked for it, and what it does to input, queries and keys, and scores."""
+    """One kind of position: qkv's object, and its effect on input, queries and keys, and scores."""
 
     make: Callable[..., Any]  # (heads, width)
     added: Callable[[Any, int, int], Tensor] | None = None  # (object, n, width) → (n, width)
@@ -265,7 +265,7 @@ PLACES = {
 }
 
 
-# Layers, read off the modules' own weights
+# Layers, with the weights of the modules
 
 
 def affine(linear: Any, x: Tensor) -> Tensor:
@@ -366,7 +366,7 @@ def embedding_of(model: Any, vocabulary: int) -> Tensor:
 
 
 def unembed(model: Any, x: Tensor, outputs: int) -> Tensor:
-    """By the one Linear outside of the blocks that has so many outputs; without one, by the embedding."""
+    """Use the one Linear outside the blocks with this number of outputs; without one, the embedding."""
     inside = {id(m) for block in blocks_of(model) for m in block.modules()}
     for module in model.modules():
         if isinstance(module, torch.nn.Linear) and id(module) not in inside and module.out_features == outputs:

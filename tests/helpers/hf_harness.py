@@ -38,7 +38,7 @@ def run(model: Any, given: dict[str, Tensor], **more: Any) -> Any:
 
 
 def generate(model: Any, given: dict[str, Tensor], n: int = NEW, **more: Any) -> Any:
-    """Greedy unless told otherwise. The class's own generate is GenerationMixin's, but for Whisper's long-form one."""
+    """Greedy by default. Every class has GenerationMixin's generate, except Whisper with its long-form one."""
     return GenerationMixin.generate(
         model,
         **given,
@@ -57,7 +57,7 @@ def wanted_generation(name: str, side: str | None) -> tuple[Tensor, Tensor]:
 
 
 def greedy(model: Any, name: str, side: str | None, **more: Any) -> tuple[Tensor, Tensor]:
-    """(tokens, logits of each step): generate's, or steps by hand where generate would read a padding's logits."""
+    """(tokens, logits of each step): by generate, or step by step where generate would read the logits of padding."""
     if side == "right" and TABLE[name].kind == "decoder":
         return by_hand(model, name, **more)
     out = generate(model, prompt(name, side), **more)
@@ -128,13 +128,13 @@ def in_chunks(model: Any, name: str, given: dict[str, Tensor], cache: Any, chunk
 
 @functools.cache
 def wanted_in_chunks(name: str, side: str | None, chunks: tuple[int, ...]) -> Tensor:
-    """Eager in the same chunks: some architectures count other positions then (M2M-100 behind padding)."""
+    """Eager attention in the same chunks, which change positions in some architectures (M2M-100 with padding)."""
     return in_chunks(eager(name), name, inputs(name, side)[0], None, chunks)
 
 
 @functools.cache
 def wanted_forward(name: str, side: str | None) -> Tensor:
-    """What eager attention says of the whole batch at once."""
+    """The output of eager attention for the whole batch."""
     given, _ = inputs(name, side)
     more = {"use_cache": False} if TABLE[name].generates else {}
     return output_of(run(eager(name), given, **more))

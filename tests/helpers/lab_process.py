@@ -1,4 +1,4 @@
-"""The lab as a process of its own, and requests to it that no well-behaved client would send."""
+"""The lab in a separate process, and malformed or hostile requests to it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Lab:
         return socket.create_connection(("127.0.0.1", self.port), timeout=seconds)
 
     def raw(self, *pieces: bytes, method: str = "GET", seconds: float = 20.0) -> Answer | None:
-        """What is answered to these bytes; None where the connection is closed without a word."""
+        """Return the answer to these bytes; None if the connection is closed without one."""
         with closing(self.connect(seconds)) as line:
             try:
                 for piece in pieces:
@@ -66,7 +66,7 @@ class Lab:
         body: bytes | None = None,
         seconds: float = 20.0,
     ) -> Answer:
-        """A request by hand: the path goes out as it is, and `headers` may replace Host (or leave it out, as "")."""
+        """Send a request with the path unchanged; `headers` may replace Host (or omit it, as "")."""
         lines = {"Host": self.host, "Connection": "close", **(headers or {})}
         if body is not None:
             lines.setdefault("Content-Length", str(len(body)))
@@ -95,7 +95,7 @@ def answered(line: socket.socket, method: str = "GET") -> Answer | None:
 
 @contextmanager
 def running(*command: str) -> Iterator[Lab]:
-    """A lab that runs, by default as `qkv lab` does; it prints its address."""
+    """Run a lab, by default with the command `qkv lab`; it prints its address."""
     process = subprocess.Popen(
         [sys.executable, *(command or COMMAND)],
         stdout=subprocess.PIPE,
@@ -104,7 +104,7 @@ def running(*command: str) -> Iterator[Lab]:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     told: list[str] = []
-    # A pipe that nobody reads would hold the server up once it is full.
+    # A full pipe without a reader would block the server.
     reading = threading.Thread(target=lambda: told.extend(process.stdout or ()), daemon=True)
     reading.start()
     try:
@@ -146,7 +146,7 @@ def _until_it_answers(lab: Lab, seconds: float = 30.0) -> None:
 
 
 def descendants(process: int) -> set[int]:
-    """The processes that came of this one, all generations."""
+    """Return the ids of all descendants of a process."""
     parents: dict[int, int] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -162,12 +162,12 @@ def descendants(process: int) -> set[int]:
 
 
 def patience(seconds: float) -> float:
-    """Seconds on a machine that others use as well: longer by the queue for its cores."""
+    """Scale a time limit by the load of the machine."""
     return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def limited(**limits: float) -> tuple[str, str]:
-    """Another server with limits of its own: slow clients are shown the door sooner than in `qkv lab`."""
+    """A command that runs the server with other limits, e.g. to disconnect slow clients sooner than `qkv lab`."""
     wanted = ", ".join(f"{name}={value!r}" for name, value in limits.items())
     program = "from qkv.lab.guard import Limits; from qkv.lab.running import run"
     return "-c", f"{program}; run(port=0, limits=Limits({wanted}))"

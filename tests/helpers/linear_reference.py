@@ -1,10 +1,10 @@
-"""Linear attention in float64, as plainly as it can be written, twice.
+"""Linear attention in float64, written out in two ways.
 
-Over all pairs:     V'_i = Σ_j φ(q_i)·ψ(k_j) v_j / Σ_j φ(q_i)·ψ(k_j), over the keys j that query i sees
+Over all pairs:     V'_i = Σ_j φ(q_i)·ψ(k_j) v_j / Σ_j φ(q_i)·ψ(k_j), over the keys j that query i attends to
 As a recurrence:    S_t = S_{t−1} + ψ(k_t) v_tᵀ,  z_t = z_{t−1} + ψ(k_t),  V'_i = φ(q_i)ᵀS / φ(q_i)·z
 
 φ = ψ for a feature map. For (q·k + c)ⁿ, φ(q) is the n-fold outer product of (q, 1), ψ(k) that of (k, c).
-Written from the specification alone. Where a sum below the fraction is exactly zero the row is zero.
+Written from the specification alone. Where a denominator is exactly zero the row is zero.
 """
 
 import copy
@@ -25,12 +25,12 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 WIDTH, VALUE_WIDTH = 7, 5
 
 Map = Callable[[Tensor], Tensor]
-# The right answer, and what its error is measured by: Σ_j size_j (|v_j| + |V'_i|) / |Σ_j sim_j|.
+# The right result, and the unit in which errors are measured: Σ_j size_j (|v_j| + |V'_i|) / |Σ_j sim_j|.
 Answer = tuple[Tensor, Tensor]
 
 
 def two_sided(x: Tensor) -> Tensor:
-    """A map that qkv does not know."""
+    """A feature map that is not one of qkv's."""
     return torch.cat([F.softplus(x), F.softplus(-x)], dim=-1)
 
 
@@ -107,7 +107,7 @@ def quadratic(
     offset: int | None = None,
     keep: Tensor | None = None,
 ) -> Answer:
-    """All pairs, head by head. offset: query i sees key j ≤ i + offset. keep: (batch, len_k)."""
+    """All pairs, head by head. offset: query i attends to keys j ≤ i + offset. keep: (batch, len_k)."""
     q, k, v = query.double(), key.double(), value.double()
     (batch, heads, len_q, _), len_k, group = q.shape, k.shape[2], q.shape[1] // k.shape[1]
     keep = torch.ones(batch, len_k, dtype=torch.bool) if keep is None else keep
@@ -126,7 +126,7 @@ def quadratic(
 
 
 def weighted(similarity: Any, sims: Tensor, sizes: Tensor, values: Tensor, seen: Tensor) -> Answer:
-    """The rows of one head. What is not seen is left out of the sums, not multiplied by zero: it may be NaN."""
+    """The rows of one head. Masked keys are left out of the sums, not multiplied by zero: they may be NaN."""
     above = torch.where(seen[:, :, None], sims[:, :, None] * values, 0.0).sum(1)
     total = torch.where(seen, sims, 0.0).sum(1, keepdim=True)
     with torch.no_grad():
@@ -200,7 +200,7 @@ ALLOWED = {
 
 
 def close(found: Tensor, wanted: Answer, allowed: float | None = None, what: str = "") -> None:
-    """NaN and infinities where they belong, zero where the answer is exactly zero, the rest within what is allowed."""
+    """NaN and infinities at the same places, exact zeros, and the rest within the allowed error."""
     out, reach = wanted
     assert found.shape == out.shape, f"shape {tuple(found.shape)}, not {tuple(out.shape)}"
     odd = ~out.isfinite()
@@ -250,7 +250,7 @@ def decode_rows(
     lengths: list[int] | None = None,
     padding: str = "right",
 ) -> Answer:
-    """Append to the plain list, then attend: zero for the tokens that do not count."""
+    """Append to the plain list, then attend: padding gets zero."""
     n = query.shape[2]
     pasts = [keys.shape[1] for keys, _ in rows]
     append_rows(rows, key, value, lengths, padding)
@@ -267,7 +267,7 @@ def lengths_of(rows: Rows) -> list[int]:
 
 
 def recalls(state: Any, seed: int = 91, dtype: torch.dtype = torch.float32) -> Tensor:
-    """What a fork of the state answers to a fixed token: whatever changes the past changes this."""
+    """The result of a fork for a fixed token: it changes when the past changes."""
     widths = state.width, state.value_width
     step = draw(1, batch=state.batch, heads=(state.heads, state.heads), widths=widths, seed=seed, dtype=dtype)
     return qkv.decode(*step, state.fork())

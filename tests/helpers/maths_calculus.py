@@ -23,7 +23,7 @@ from tests.helpers.maths_trees import AXES, MAPS, NAMED, RANDOM, VECTORS, Trees,
 
 
 class Calculus(Trees):
-    """Trees as before, of which every other node is of the new kinds; random names stand under expectations only."""
+    """Trees in which every other node is of these kinds; random names occur in expectations only."""
 
     drawn = False
 

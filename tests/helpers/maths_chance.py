@@ -1,4 +1,4 @@
-"""Expectations and slopes in numbers: every law is replaced by one of few outcomes that has the same moments."""
+"""Expectations and slopes in numbers: every law is replaced by a discrete one with the same moments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qkv.maths.tree import Covariance, Derivative, Expect, Node, Part, Symbol, c
 Values: TypeAlias = dict[str, Any]
 Evaluate: TypeAlias = Callable[[Node, Values], Any]
 
-# Five places have the moments of a normal variable up to order 9; two uneven ones have its mean and variance only.
+# Five points match the moments of a normal variable up to order 9; two uneven ones match mean and variance only.
 PLACES, WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 NORMAL = list(zip(PLACES, WEIGHTS / WEIGHTS.sum(), strict=True))
 UNEVEN = [(2.0, 0.2), (-0.5, 0.8)]
@@ -59,7 +59,7 @@ def covariance(node: Covariance, values: Values, of: Evaluate) -> Any:
     times = np.outer if node.left.shape else np.multiply
     together = average(symbols, values, of, lambda inner: times(of(node.left, inner), of(node.right, inner)))
     found = together - times(expectation(node.left, values, of), expectation(node.right, values, of))
-    # What is independent has no covariance at all: what rounding leaves must not have a sign.
+    # Independent variables have covariance 0: a rounding error must not give it a sign.
     return np.where(np.abs(found) < ROUNDING * (1 + np.abs(together)), 0.0, found)
 
 

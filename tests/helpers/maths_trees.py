@@ -1,4 +1,4 @@
-"""Random typed trees, sound ways to rewrite them, and what they are in numbers: an oracle for normal forms."""
+"""Random typed trees, rewritings that keep their value, and their values: an oracle for normal forms."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _sum(node: Sum, values: dict[str, Any]) -> Any:
 
 
 class Trees:
-    """Random trees, and random rewritings of them that change nothing, from one source of chance."""
+    """Random trees, and random rewritings that keep their value, from one generator."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -282,7 +282,7 @@ class Trees:
         return Part((), self.tree((one.size, other.size), depth - 1, bound), (one, other))
 
     def rewritten(self, node: Node) -> Node:
-        """The same value, written in another way here and there."""
+        """Return a tree with the same value that is written differently in places."""
         return (
             self._step(_rebuilt(node, self.rewritten)) if self.chance.random() < 0.7 else _rebuilt(node, self.rewritten)
         )
@@ -332,7 +332,7 @@ class Trees:
         return node
 
     def altered(self, node: Node) -> Node:
-        """The tree with one of its leaves changed, which as a rule changes its value."""
+        """The tree with one of its leaves changed, which usually changes its value."""
         spots = _paths(node)
         return _replaced(node, self.chance.choice(spots), self.leaf) if spots else node
 

@@ -4,7 +4,7 @@ import pytest
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Workers send what they recorded along with their reports: the process that prints never ran a test."""
+    """Workers send their records with their reports, because the process that prints runs no tests."""
     cells: dict[tuple[str, ...], str] = {}
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in terminalreporter.stats.get(outcome, []):

@@ -1,4 +1,4 @@
-"""Attention and LinearAttention nodes drawn at random, with what onnx itself makes of them, in two ways.
+"""Random Attention and LinearAttention nodes, with onnx's results for them, computed in two ways.
 
 The evaluator has a function for each operator; the definition of Attention also spells it out in smaller operators,
 which the evaluator runs one by one. The two share little but the matrix product.
@@ -19,12 +19,12 @@ from onnx.reference import ReferenceEvaluator
 from benchmarks.conformance.cases import Case, read
 
 BATCH, HEADS_KV, LEN_Q, LEN_K, WIDTH, WIDTH_V, PAST = 2, 3, 5, 7, 11, 13, 17
-# How far apart two ways of computing the same may be, by the dtype in which the coarser one rounds.
+# The allowed difference of two computations, by the dtype of the less exact one.
 TOLERANCE = {"float64": (1e-9, 1e-11), "float32": (1e-4, 1e-5)}
 
 
 def drawn_attention(seed: int, *, spelt_out: bool = False) -> Case:
-    """One node of opset 23, 24 or 25: layout, heads, mask, past, lengths, window, cap and scores by chance."""
+    """One node of opset 23, 24 or 25: layout, heads, mask, past, lengths, window, softcap and scores at random."""
     draw, numbers = random.Random(seed), np.random.default_rng(seed)
     opset = draw.choice((23, 24, 25))
     cache = draw.choice(("none", "past") if opset == 23 else ("none", "past", "lengths"))
@@ -75,7 +75,7 @@ def _mask(
     causal: bool,
     opset: int,
 ) -> np.ndarray | None:
-    """None, booleans or numbers; axes of 1 or fewer axes; from opset 24 on too short for the keys at times."""
+    """None, booleans or numbers; axes of 1 or fewer axes; from opset 24 on sometimes shorter than the keys."""
     if draw.random() < 0.3:
         return None
     # The evaluator needs the axis of queries whole with a causal mask.
@@ -90,7 +90,7 @@ def _mask(
 
 
 def drawn_linear(seed: int) -> Case:
-    """One node with the rule that is within the equation, with and without a past."""
+    """One node with the update rule that qkv computes, with and without a past."""
     draw, numbers = random.Random(seed), np.random.default_rng(seed)
     heads = HEADS_KV * draw.choice((1, 2, 5))
 
@@ -121,7 +121,7 @@ def evaluated(
     coarser: str,
     spelt_out: bool = False,
 ) -> Case:
-    """The node as a case, with the evaluator's outputs as those that are wanted."""
+    """Return the node as a case, with the evaluator's outputs as the expected ones."""
     given = {name: array for name, array in inputs.items() if array is not None}
     node = helper.make_node(operator, [name if name in given else "" for name in inputs], outputs, **attributes)
     protos = [numpy_helper.from_array(array, name) for name, array in given.items()]
@@ -138,7 +138,7 @@ def evaluated(
 
 
 def _in_smaller_operators(model: ModelProto) -> ModelProto:
-    """The model with its node replaced by the body that the operator's definition has for it."""
+    """Return the model with its node replaced by the function body of the operator's definition."""
     (node,) = copy.deepcopy(model).graph.node
     kinds = {info.name: info.type for info in model.graph.input}
     types = [kinds.get(name, TypeProto()) for name in node.input]

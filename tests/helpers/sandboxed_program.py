@@ -1,8 +1,9 @@
-"""What qkv is used for, in a process that watches itself: no network, no programs, no pickles, no writing elsewhere.
+"""Typical uses of qkv in a process that audits itself: no network, programs, pickles or writes to other folders.
 
     python -m tests.helpers.sandboxed_program FOLDER
 
-FOLDER is the only place where anything may be written. Prints one line of JSON. No test: tests/faults runs it.
+FOLDER is the only place where anything may be written. Prints one line of JSON.
+Run by tests/faults/test_security_sandbox.py.
 """
 
 import ctypes
@@ -30,7 +31,7 @@ writers: set[str] = set()  # of code: files whose functions compiled a text
 
 
 def without_network() -> bool:
-    """Leave every network of this machine for one that has a loopback interface and nothing else."""
+    """Move to a network namespace that has only a loopback interface."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET) and libc.unshare(CLONE_NEWUSER | CLONE_NEWNET):
         return False
@@ -66,7 +67,7 @@ def watch(event: str, given: tuple) -> None:
 
 
 def caller() -> str:
-    """The file whose function asked for what is watched."""
+    """Return the file of the function that caused the event."""
     frame = sys._getframe(2)
     return frame.f_code.co_filename
 

@@ -1,4 +1,4 @@
-"""The checker of annotations that tests switch on."""
+"""The type checker that tests enable."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,5 +9,5 @@ F = TypeVar("F", bound=Callable)
 
 
 def outermost(function: F) -> F:
-    """beartype, but for a function inside another: it would be compiled anew at every call, and none says a shape."""
+    """Apply beartype, except to nested functions: they would be compiled at every call, and none has shapes."""
     return function if "<locals>" in function.__qualname__ else beartype(function)

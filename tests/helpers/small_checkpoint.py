@@ -12,7 +12,7 @@ WORDS = ["<pad>", "</s>", "<unk>", *("one two three four five six seven eight ni
 
 
 def write(folder, **options):
-    """The folder, with positions for 41 tokens."""
+    """Write the checkpoint and return its folder; it has positions for 41 tokens."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "vocab_size": len(WORDS)}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 41}

@@ -1,6 +1,6 @@
 """Random walks over a LinearState and its forks, compared with plain lists; for test_cache.py and campaigns/caches.py.
 
-A rule counts only if it did something.
+A rule is counted only if it changed or checked something.
 """
 
 from collections import Counter
@@ -25,16 +25,16 @@ from tests.helpers.linear_reference import (
 
 WIDTH, VALUE_WIDTH = 4, 3
 SIMILARITIES = similarities(WIDTH)
-# One token mostly; 16 fill what is kept of recent tokens to the last place, 129 go beyond what stands beside sums.
+# Mostly one token; 16 fill the buffer of recent tokens exactly, 129 exceed what is kept in addition to the sums.
 COUNTS = st.sampled_from((1, 1, 1, 2, 3, 5, 0, 15, 16, 17, 33, 129))
 SEEDS = st.integers(0, 999)
 MOST = 300
-# How often each rule did its work in this process.
+# How often each rule was applied in this process.
 DONE: Counter[str] = Counter()
 
 
 class States(RuleBasedStateMachine):
-    """Up to four states, forks of one another, each beside its plain list."""
+    """Up to four states, forks of one another, each with its plain list."""
 
     @initialize(
         name=st.sampled_from(sorted(SIMILARITIES)),
@@ -55,7 +55,7 @@ class States(RuleBasedStateMachine):
         return draw(n, batch=batch, heads=self.heads, widths=widths, dtype=self.dtype, seed=seed)
 
     def ragged(self, n, seed, batch, padding):
-        """The tensors, the same with NaN and infinity wherever a token does not count, and how many count."""
+        """The tensors, the same with NaN and infinity at padding, and the numbers of real tokens."""
         tensors = self.fresh(n, seed, batch)
         if padding is None:
             return tensors, tensors, None
@@ -89,7 +89,7 @@ class States(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 3), seed=SEEDS, times=st.integers(1, 9))
     def steps(self, which, seed, times):
-        """One token after the other, as a model decodes."""
+        """One token after another, as a model decodes."""
         state, rows = self.take(which)
         for t in range(times):
             if max(lengths_of(rows)) >= MOST:
@@ -105,7 +105,7 @@ class States(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 3), back=st.integers(0, 40))
     def crop(self, which, back):
-        """What was summed is there no more: exact, or refused and as it was."""
+        """Summed tokens cannot be removed: the crop is exact, or it is refused and changes nothing."""
         state, rows = self.take(which)
         n = max(0, state.length - back)
         before = recalls(state, dtype=self.dtype)
@@ -121,7 +121,7 @@ class States(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 3), n=COUNTS)
     def poison_and_crop(self, which, n):
-        """Tokens full of NaN, summed or not, and back to where there were none."""
+        """Append tokens of NaN, then crop them, whether they are in the sums or not."""
         state, rows = self.take(which)
         if len(set(lengths_of(rows))) > 1:
             return

@@ -4,7 +4,7 @@ Default initialisation hides everything: scores near 0 make every softmax unifor
 changes no digit. Here weights are drawn anew from a generator that the parameter's name seeds: scores have a spread of
 several units, norms are near 1, sinks and relative biases are of order 1, biases are not 0.
 
-TABLE names each architecture once: how it is built, what its attention has, what it can be asked for, and how often
+TABLE names each architecture once: how it is built, what its attention has, which calls it supports, and how often
 one forward calls its attention. CHECKS are the columns of the matrix; `why_not` says why a cell is not applicable.
 """
 
@@ -131,7 +131,7 @@ QUERY_KEY = (
 
 
 def draw(model: nn.Module, gain: float) -> None:
-    """Weights anew; the same for a parameter of the same name and shape, whatever else the model has."""
+    """Draw new weights, which depend on a parameter's name and shape only."""
     norms = {name for name, module in model.named_modules() if "norm" in type(module).__name__.lower()}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -166,7 +166,7 @@ def draw(model: nn.Module, gain: float) -> None:
 
 @functools.cache
 def eager(name: str) -> Any:
-    """The reference: the model's own eager attention. Shared: leave it as it is."""
+    """The reference: the model's eager attention. Shared: do not change it."""
     tiny = TABLE[name]
     model = tiny.build("eager")
     draw(model, tiny.gain)
@@ -188,7 +188,7 @@ def variant(name: str, **changes: Any) -> Any:
 
 @functools.cache
 def ours(name: str) -> Any:
-    """The same weights on what is tested. Shared: leave it as it is."""
+    """The same weights with qkv's attention. Shared: do not change it."""
     register()
     tiny = TABLE[name]
     model = tiny.build(IMPLEMENTATION)
@@ -212,7 +212,7 @@ def attention_modules(model: nn.Module, classes: Iterable[str]) -> list[nn.Modul
 
 
 def expected_served(tiny: Tiny, model: nn.Module) -> Counter[str]:
-    """What layer_calls() must hold after one forward: class names with layer numbers where the module has one."""
+    """The expected layer_calls() after one forward: class names with layer numbers where the module has one."""
     found: Counter[str] = Counter()
     for module in attention_modules(model, tiny.layers):
         layer = getattr(module, "layer_idx", None)
@@ -303,7 +303,7 @@ def output_of(out: Any) -> Tensor:
 # ------------------------------------------------------------------------------------------------------ the builders
 
 TOKENS = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": None}
-ROOM = {"max_position_embeddings": 211}
+POSITIONS = {"max_position_embeddings": 211}
 
 
 def bert_like(cls: str, **more: Any) -> Any:
@@ -315,7 +315,7 @@ def bert_like(cls: str, **more: Any) -> Any:
         "intermediate_size": 53,
         "tie_word_embeddings": False,
     }
-    return getattr(transformers, cls)(**{**TOKENS, **ROOM, **given, **more})
+    return getattr(transformers, cls)(**{**TOKENS, **POSITIONS, **given, **more})
 
 
 def llama_like(cls: str, **more: Any) -> Any:
@@ -329,7 +329,7 @@ def llama_like(cls: str, **more: Any) -> Any:
         "num_key_value_heads": 2,
         "tie_word_embeddings": False,
     }
-    return getattr(transformers, cls)(**{**TOKENS, **ROOM, **given, **more})
+    return getattr(transformers, cls)(**{**TOKENS, **POSITIONS, **given, **more})
 
 
 def alternating(n: int, kinds: tuple[str, ...] = ("sliding_attention", "full_attention")) -> list[str]:
@@ -338,7 +338,7 @@ def alternating(n: int, kinds: tuple[str, ...] = ("sliding_attention", "full_att
 
 def distilbert() -> Any:
     return transformers.DistilBertConfig(
-        vocab_size=101, dim=55, n_heads=5, n_layers=3, hidden_dim=53, **ROOM, **TOKENS, tie_word_embeddings=False
+        vocab_size=101, dim=55, n_heads=5, n_layers=3, hidden_dim=53, **POSITIONS, **TOKENS, tie_word_embeddings=False
     )
 
 
@@ -387,7 +387,7 @@ def opt() -> Any:
         ffn_dim=53,
         num_attention_heads=5,
         word_embed_proj_dim=55,
-        **ROOM,
+        **POSITIONS,
         **TOKENS,
         tie_word_embeddings=False,
     )
@@ -499,7 +499,7 @@ def t5gemma() -> Any:
         "layer_types": alternating(2),
         "attn_logit_softcapping": 3.0,
         **TOKENS,
-        **ROOM,
+        **POSITIONS,
     }
     decoder = {**part, "num_hidden_layers": 3, "layer_types": alternating(3), "is_decoder": True}
     return transformers.T5GemmaConfig(encoder=part, decoder=decoder, vocab_size=101, **TOKENS)
@@ -519,7 +519,7 @@ def bart_like(cls: str, **more: Any) -> Any:
         "forced_eos_token_id": None,
         "tie_word_embeddings": False,
     }
-    return getattr(transformers, cls)(**{**TOKENS, **ROOM, **given, **more})
+    return getattr(transformers, cls)(**{**TOKENS, **POSITIONS, **given, **more})
 
 
 def whisper() -> Any:

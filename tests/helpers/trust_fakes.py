@@ -1,4 +1,4 @@
-"""Subjects that do wrong on purpose, for tests of the runner of benchmarks/trust."""
+"""Subjects with deliberate faults, for tests of the runner of benchmarks/trust."""
 
 import os
 import time
@@ -6,11 +6,11 @@ import time
 import torch
 
 from benchmarks.trust.subjects import Subject
-from benchmarks.trust.subjects.torch_sdpa import TorchSdpa
+from benchmarks.trust.subjects.pytorch import TorchSdpa
 
 
 class Fake(TorchSdpa):
-    """Right, until one row's call: four dimensions with values of width 13 (row 18)."""
+    """Correct except for the call of row 18: four dimensions with values of width 13."""
 
     def attend(self, way, query, key, value, **options):
         if value.shape[-1] == 13:
@@ -40,7 +40,7 @@ class Errs(Fake):
 
 class Raises(Fake):
     def misbehave(self, query, value):
-        raise KeyError("of its own")
+        raise KeyError("unexpected")
 
 
 class OffersNothing(Subject):

@@ -1,4 +1,4 @@
-"""qkv.hf.cache: what it holds, what it costs, and that every operation on it is transformers' own, seen from outside.
+"""qkv.hf.cache: contents, bytes, and operations that behave as those of transformers' caches.
 
 An operation is judged by what comes after it: the same operation on a DynamicCache under eager attention, then the
 same continuation, must give the same logits.
@@ -94,11 +94,13 @@ def padded(name, side="left"):
 # ------------------------------------------------------------------------------------------------------- operations
 
 
+@pytest.mark.slow
 @by_decoder
 def test_steps_and_chunks_agree(name):
     Both(name).go_on(3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["left", "right"])
 @by_decoder
 def test_steps_and_chunks_agree_behind_padding(name, side):
@@ -108,6 +110,7 @@ def test_steps_and_chunks_agree_behind_padding(name, side):
 REORDERINGS = ([2, 0, 1], [1, 1, 1], [0, 0, 2], [0, 1, 2])
 
 
+@pytest.mark.slow
 @by_decoder
 @pytest.mark.parametrize("index", REORDERINGS, ids=str)
 def test_reorder_cache(name, index):
@@ -125,6 +128,7 @@ def test_reorder_cache_behind_padding(name):
     both.go_on(3)
 
 
+@pytest.mark.slow
 @by_decoder
 @pytest.mark.parametrize("repeats", [1, 2, 3])
 def test_batch_repeat_interleave(name, repeats):
@@ -133,6 +137,7 @@ def test_batch_repeat_interleave(name, repeats):
     both.go_on(3 * repeats)
 
 
+@pytest.mark.slow
 @by_decoder
 @pytest.mark.parametrize("index", [[1], [2, 0], [0, 0, 1, 2]], ids=str)
 def test_batch_select_indices(name, index):
@@ -143,7 +148,7 @@ def test_batch_select_indices(name, index):
 
 @pytest.mark.parametrize("name", ["llama", "mistral"])
 def test_repeat_then_select_behind_padding(name):
-    """What contrastive search does: candidates beside one another, then the best of each."""
+    """What contrastive search does: repeat each row for its candidates, then keep the best of each."""
     both = padded(name)
     both.do("batch_repeat_interleave", 2)
     both.feed(token_ids(6, 1, seed=9))
@@ -162,6 +167,7 @@ def test_operations_on_an_empty_cache():
     close(step(ours("llama"), cache, token_ids(4, 5)), output_of(run(eager("llama"), {"input_ids": token_ids(4, 5)})))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FULL)
 @pytest.mark.parametrize("count", [1, 3, 10])
 def test_crop_then_continue_is_never_having_seen_them(name, count):
@@ -300,7 +306,7 @@ def test_a_model_in_bfloat16_keeps_bfloat16():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8], ids=["float32", "int8"])
 def test_padding_costs_nothing(dtype):
-    """A row of 900 tokens beside a row of 100: the bytes of 1000 tokens, not of 1800."""
+    """A row of 900 tokens with a row of 100: the bytes of 1000 tokens, not of 1800."""
     config = of_width_64(num_hidden_layers=1)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="qkv").eval()
     one = nbytes(model, dtype, n=1000)
@@ -337,6 +343,7 @@ def test_sliding_layers_are_rings(dtype):
     assert all(layer.cache.window is None for layer in whole.layers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mistral", "gemma3", "gpt_oss", "gemma2", "starcoder2", "cohere2"])
 def test_generation_over_five_windows(name):
     given = prompt(name, "left")
@@ -347,6 +354,7 @@ def test_generation_over_five_windows(name):
     assert found.sequences.tolist() == wanted.sequences.tolist()
 
 
+@pytest.mark.slow
 @by_dtype
 @by_decoder
 def test_logits_of_the_storage_formats(name, dtype):
@@ -366,6 +374,7 @@ def test_logits_of_the_storage_formats(name, dtype):
 # ---------------------------------------------------------------------------------------------- assisted decoding
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "mistral", "gpt2", "gemma3", "gpt_oss"])
 def test_prompt_lookup_gives_the_same_greedy_tokens(name):
     """Candidates from the prompt itself, checked several at once, those that fail cropped again."""
@@ -415,6 +424,7 @@ def test_sampling_draws_the_same_tokens():
 # ----------------------------------------------------------------------------------------------- threads, copies
 
 
+@pytest.mark.slow
 def test_two_threads_with_two_caches():
     names = ("llama", "gpt_oss")
     wanted = {name: generate(eager(name), prompt(name, "left")).sequences.tolist() for name in names}

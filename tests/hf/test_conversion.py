@@ -63,6 +63,7 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -248,6 +249,7 @@ DAMAGE: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_damaged_checkpoint_is_refused_in_one_sentence(what: str, source: Path, tmp_path: Path) -> None:
     damage, words = DAMAGE[what]
@@ -258,6 +260,7 @@ def test_a_damaged_checkpoint_is_refused_in_one_sentence(what: str, source: Path
     assert left(tmp_path) == ["source"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [OSError("full"), KeyboardInterrupt()], ids=["disk", "interrupt"])
 def test_an_error_while_writing_leaves_nothing(error: BaseException, source: Path, tmp_path: Path, monkeypatch) -> None:
     def fails(*_: Any) -> None:
@@ -270,7 +273,7 @@ def test_an_error_while_writing_leaves_nothing(error: BaseException, source: Pat
         assert left(tmp_path) == ["source"]
 
 
-@pytest.mark.slow  # a process of its own
+@pytest.mark.slow  # a separate process
 def test_a_killed_conversion_leaves_no_target_and_the_next_one_clears_up(source: Path, tmp_path: Path) -> None:
     program = """
         import os, signal, sys

@@ -70,7 +70,7 @@ def test_a_table_of_classes_is_refused_before_it_is_looked_into():
 
 
 def test_a_model_that_computes_with_an_additive_mask_gets_one():
-    """DeepSeek-V4 joins numbers of its own to the mask; as booleans they would turn it round."""
+    """DeepSeek-V4 adds numbers to the mask; as booleans they would invert it."""
     qkv.hf.register()
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(
@@ -135,17 +135,17 @@ def build(config, implementation):
     return model.eval()
 
 
-# ------------------------------------------------------------------------------- models with attention of their own
+# -------------------------------------------------------------------------------- models with custom attention code
 
 
 @by_foreign
-def test_models_with_attention_of_their_own_are_refused_when_built(name):
+def test_models_with_custom_attention_are_refused_when_built(name):
     with pytest.raises(BackendRefused, match=name):
         build(FOREIGN[name](), "qkv")
 
 
 @by_foreign
-def test_models_with_attention_of_their_own_are_refused_when_switched(name):
+def test_models_with_custom_attention_are_refused_when_switched(name):
     model = build(FOREIGN[name](), "eager")
     given = {"input_ids": token_ids(2, 7)}
     before = output_of(run(model, given))
@@ -156,7 +156,7 @@ def test_models_with_attention_of_their_own_are_refused_when_switched(name):
 
 
 @by_foreign
-def test_models_with_attention_of_their_own_are_refused_when_loaded(name, tmp_path):
+def test_models_with_custom_attention_are_refused_when_loaded(name, tmp_path):
     model = build(FOREIGN[name](), "eager")
     model.save_pretrained(tmp_path)
     with pytest.raises(BackendRefused, match=name):
@@ -314,15 +314,15 @@ OTHERS = {"other kv heads": {"num_key_value_heads": 3}, "another width": {"head_
 @pytest.mark.parametrize("other", OTHERS)
 def test_the_cache_of_another_model_is_refused(other):
     """Nothing is broadcast. An empty cache may also do as if it had been made for the model."""
-    stranger = build(llama_like("LlamaConfig", **{"head_dim": 14, **OTHERS[other]}), "qkv")
+    other_model = build(llama_like("LlamaConfig", **{"head_dim": 14, **OTHERS[other]}), "qkv")
     given = {"input_ids": token_ids(2, 3)}
     with pytest.raises(QkvError):
-        run(stranger, given, past_key_values=filled())
+        run(other_model, given, past_key_values=filled())
     try:
-        found = run(stranger, given, past_key_values=qkv.hf.cache(ours("llama")))
+        found = run(other_model, given, past_key_values=qkv.hf.cache(ours("llama")))
     except QkvError:
         return
-    close(output_of(found), output_of(run(stranger, given, use_cache=False)))
+    close(output_of(found), output_of(run(other_model, given, use_cache=False)))
 
 
 def test_a_cache_of_a_model_with_fewer_layers_is_refused():
@@ -407,6 +407,7 @@ def test_no_repeats_are_refused():
 # -------------------------------------------------------------------------------------- training, without a cache
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss", "bert", "t5", "bart", "mistral", "vit", "modernbert"])
 def test_gradients_are_those_of_eager(name):
     given, _ = inputs(name)
@@ -573,6 +574,7 @@ class Masks(TorchDispatchMode):
         return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "mistral", "gemma3"])
 @pytest.mark.parametrize("side", [None, "left", "right"], ids=["whole", "left", "right"])
 def test_no_mask_of_every_pair_is_made(name, side):

@@ -43,6 +43,7 @@ def logits(parts):
     return torch.cat([part.logits for part in parts], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 5])
 @pytest.mark.parametrize("cuts", [[], [4], [3, 7, 8, 9, 15]])
 @pytest.mark.parametrize("where", ["left", "right", "middle", "anywhere", "a whole row", "later"])
@@ -108,7 +109,7 @@ def test_the_mask_of_a_past_token_may_not_change():
                 ours(tokens[:, 5:], attention_mask=torch.tensor([after] * 2), past_key_values=cache)
 
 
-def test_cells_of_the_callers_own_beside_a_cache():
+def test_a_four_dimensional_mask_with_a_cache():
     eager, ours = models()
     tokens = torch.randint(1, 61, (2, 9), generator=torch.Generator().manual_seed(1))
     keep = torch.rand(2, 1, 9, 9, generator=torch.Generator().manual_seed(3)) > 0.4
@@ -177,7 +178,7 @@ def test_layers_that_hold_different_numbers_of_tokens_are_found_out():
         assert torch.equal(ours(tokens, past_key_values=cache).logits, wanted)
 
 
-def test_autocast_beside_a_cache():
+def test_autocast_with_a_cache():
     """Rotary positions leave queries and keys in float32, and values are bfloat16."""
     _, ours = models()
     tokens = torch.randint(1, 61, (2, 9), generator=torch.Generator().manual_seed(1))

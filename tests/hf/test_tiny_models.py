@@ -1,4 +1,4 @@
-"""The tiny models are fit to judge by: every feature shows in their logits, and float32 leaves room in the tolerance.
+"""The tiny models are suitable for comparisons: every feature changes their logits, and float32 errors are small.
 
 Nothing here needs qkv: eager attention is compared with eager attention.
 """
@@ -44,6 +44,7 @@ def without(name, feature):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "feature"), HAVING, ids=lambda word: word)
 def test_every_feature_matters(name, feature):
     given, _ = inputs(name)
@@ -56,6 +57,7 @@ def test_every_feature_matters(name, feature):
 SCALED = [tiny.name for tiny in TABLE.values() if tiny.name != "modernbert"]  # its scale is written into the call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCALED)
 def test_scores_matter(name):
     """Scores 10 % larger are another model: softmax is neither uniform nor saturated."""
@@ -77,6 +79,7 @@ def padded():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "side"), padded(), ids=lambda word: word)
 def test_padding_matters(name, side):
     """Padding that is attended to shows at real tokens."""
@@ -89,7 +92,7 @@ def test_padding_matters(name, side):
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_float32_leaves_room_in_the_tolerance(name):
+def test_float32_error_is_below_the_tolerance(name):
     given, _ = inputs(name)
     wide = {key: value.double() if value.is_floating_point() else value for key, value in given.items()}
     exact = output_of(run(deepcopy(eager(name)).double(), wide))

@@ -38,6 +38,7 @@ def test_there_are_ten_views():
     assert set(VIEWS) == TEN
 
 
+@pytest.mark.slow
 def test_the_description_is_openapi(lab, described, schema):
     answer = lab.ask("/api/openapi.json")
     assert answer.headers.get_content_type() == "application/json"
@@ -70,6 +71,7 @@ def resolved(described, schema):
     return schema
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(VIEWS))
 def test_a_view_answers_as_described(lab, described, name):
     """The default state, by GET and by POST, with every text that GET tells of sent back."""
@@ -93,6 +95,7 @@ def test_a_view_answers_as_described(lab, described, name):
             assert json.loads(answer.text)["python"] == told["python"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("name", LIGHT)
 def test_drawn_requests_are_answered_as_described(schema, name, method):

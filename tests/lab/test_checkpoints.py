@@ -195,6 +195,7 @@ def test_it_stops_when_nobody_waits(folder, nothing_packaged):
     assert checkpoints.maps(checkpoint, "one two", Work()).tokens == ["one", "two"], "and goes on for the next"
 
 
+@pytest.mark.slow
 def test_a_slow_model_goes_on_being_read(folder, nothing_packaged, monkeypatch):
     (checkpoint,) = checkpoints.available()
     go_on, load = Event(), checkpoints._read

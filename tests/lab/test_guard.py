@@ -45,6 +45,7 @@ class Page(HTMLParser):
 # Host and Origin
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", DOORS)
 @pytest.mark.parametrize(
     "host",
@@ -296,6 +297,7 @@ def test_every_answer_is_guarded(lab):
         assert not [secret for secret in SECRETS if secret in answer.text]
 
 
+@pytest.mark.slow
 def test_pages_hold_to_their_policy(lab):
     described = lab.ask("/api/openapi.json").text
     names = set(re.findall(r'"/api/([a-z]+)"', described))
@@ -359,6 +361,7 @@ def test_a_body_over_the_cap_without_a_length_is_refused(small):
     assert answer.status == 413
 
 
+@pytest.mark.slow
 def test_a_body_below_the_cap_is_read(small):
     body = b"{}" + b" " * 19_000
     assert small.post("/api/walk", body).status == 200
@@ -437,6 +440,7 @@ def unfinished(lab):
     return "\r\n".join([*lines, "", ""]).encode()
 
 
+@pytest.mark.slow
 def test_a_body_that_trickles_is_given_up(small):
     took, answer = drip(small, unfinished(small), b" ", 0.1, 60.0)
     assert took < patience(4.0)
@@ -454,6 +458,7 @@ def test_slow_clients_do_not_stand_in_the_way(lab):
         assert time.monotonic() - started < min(patience(2.0), Limits().body_seconds)
 
 
+@pytest.mark.slow
 def test_headers_that_trickle_are_given_up(small):
     assert Limits().header_seconds <= 15
     request = f"GET / HTTP/1.1\r\nHost: {small.host}\r\nX: ".encode()
@@ -535,6 +540,7 @@ ENDLESS = [
 LARGE = ["1000000000", "1e9", "-1000000000", "", " ", "1/0"]
 
 
+@pytest.mark.slow
 def test_numbers_have_their_range(lab, views):
     for name, view in views.items():
         for field in (each for each in view.fields if isinstance(each, Number)):
@@ -596,6 +602,7 @@ def markup(answer):
     return [value for name, value in last.items() if isinstance(value, str) and value.lstrip().startswith("<")]
 
 
+@pytest.mark.slow
 def test_markup_in_every_field_is_shown_and_never_obeyed(lab, views):
     shown = 0
     for name, view in views.items():
@@ -621,6 +628,7 @@ def test_what_was_typed_is_kept(lab, views):
             assert "1e999x" in page.text, (name, field.name)
 
 
+@pytest.mark.slow
 def test_a_field_given_twice_and_a_strange_field_are_no_crash(lab, views):
     for name, view in views.items():
         first = view.fields[0].name
@@ -641,6 +649,7 @@ def test_a_field_given_twice_and_a_strange_field_are_no_crash(lab, views):
 # Files
 
 
+@pytest.mark.slow
 def test_no_text_names_a_file(lab, views, tmp_path):
     """A path in a field is a text like any other: what lies there is not read."""
     secret = "canary-5f3a9c"
@@ -666,6 +675,7 @@ def test_no_text_names_a_file(lab, views, tmp_path):
 # Work at once, and for how long
 
 
+@pytest.mark.slow
 def test_work_beyond_capacity_is_refused_and_the_rest_goes_on(small, views):
     """Two wait for the process that does heavy work; all others are told to come again."""
     heavy = [name for name, view in views.items() if view.heavy is True]
@@ -723,6 +733,7 @@ def listening(processes):
     return found
 
 
+@pytest.mark.slow
 def test_it_listens_on_loopback_alone():
     with running() as lab:
         lab.ask("/walk")
@@ -739,6 +750,7 @@ def test_it_listens_on_loopback_alone():
                 socket.create_connection((here, lab.port), timeout=2).close()
 
 
+@pytest.mark.slow
 def test_the_address_that_it_prints_is_open_at_once():
     """Who waits for the line and then asks must not be refused."""
     command = [sys.executable, *COMMAND]
@@ -775,6 +787,7 @@ def busy(lab: Lab):
         one.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("state", ["just begun", "idle", "busy"])
 def test_it_ends_when_it_is_told_to(asked, state):
@@ -807,6 +820,7 @@ def test_a_port_in_use_is_said_in_a_line():
     assert "Traceback" not in lines[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("port", ["99999", "-1", "abc", "65536"])
 def test_a_port_that_is_none_is_refused(port):
     ended = lab_with("--port", port)

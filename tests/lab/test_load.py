@@ -23,6 +23,7 @@ def found():
         yield asyncio.run(both())
 
 
+@pytest.mark.slow
 def test_fifty_readers_at_once_see_no_error(found):
     answers, _ = found
     assert not answers.wrong

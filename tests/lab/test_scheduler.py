@@ -89,6 +89,7 @@ def test_time_is_capped() -> None:
         asyncio.run(asked(Scheduler(Limits()), toy(compute, seconds=0.1)))
 
 
+@pytest.mark.slow
 def test_more_than_may_wait_is_refused() -> None:
     def compute(state, work):
         time.sleep(0.2)
@@ -112,6 +113,7 @@ def heavy(scheduler: Scheduler, seed: int):
     return scheduler.ask(view("practice"), given, quiet, draw=False, heavy=True)
 
 
+@pytest.mark.slow
 def test_heavy_work_runs_elsewhere_and_ends_with_the_scheduler() -> None:
     async def scene() -> int:
         scheduler = Scheduler(Limits())
@@ -126,6 +128,7 @@ def test_heavy_work_runs_elsewhere_and_ends_with_the_scheduler() -> None:
     assert not alive(asyncio.run(scene()))
 
 
+@pytest.mark.slow
 def test_nobody_gets_the_answer_to_the_question_of_another() -> None:
     """Whenever a reader leaves, before the process has started or in the middle of an answer."""
 
@@ -145,6 +148,7 @@ def test_nobody_gets_the_answer_to_the_question_of_another() -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_replaced() -> None:
     async def scene() -> None:
         scheduler = Scheduler(Limits())
@@ -164,6 +168,7 @@ def test_a_worker_that_dies_is_replaced() -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.slow
 def test_more_heavy_work_than_may_wait_is_refused() -> None:
     async def scene() -> list:
         scheduler = Scheduler(Limits(heavy_waiting=2))

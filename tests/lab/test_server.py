@@ -93,6 +93,7 @@ def loads(html: str) -> Loads:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_loads_only_from_here_and_runs_nothing_inline(client: Client, name: str) -> None:
     answer = client.ask("GET", f"/{name}")
@@ -106,6 +107,7 @@ def test_a_page_loads_only_from_here_and_runs_nothing_inline(client: Client, nam
     assert sum(each.num_bytes_downloaded for each in (answer, *others)) < 150_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIGHT)
 def test_page_part_and_api_tell_the_same(client: Client, name: str) -> None:
     api = client.ask("GET", f"/api/{name}").json()
@@ -125,6 +127,7 @@ def test_page_part_and_api_tell_the_same(client: Client, name: str) -> None:
                 assert float(value) == wanted, path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIGHT)
 def test_a_saved_view_needs_nothing_and_runs_nothing(client: Client, name: str) -> None:
     answer = client.ask("GET", f"/save/{name}")
@@ -138,6 +141,7 @@ def test_a_saved_view_needs_nothing_and_runs_nothing(client: Client, name: str) 
     assert not {each for each in outside if "w3.org" not in each}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_typed_is_kept_and_escaped(client: Client, name: str) -> None:
     for field in view(name).fields:

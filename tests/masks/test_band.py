@@ -31,6 +31,7 @@ def keys_of(band, b, i, len_k):
     ]
 
 
+@pytest.mark.slow
 @some
 @given(band=bands, len_k=sizes, i=sizes)
 def test_intervals(band, len_k, i):
@@ -40,6 +41,7 @@ def test_intervals(band, len_k, i):
         assert list(range(lo, hi)) == keys_of(band, b, i, len_k)
 
 
+@pytest.mark.slow
 @some
 @given(band=bands, len_k=sizes, i0=sizes, i1=sizes)
 def test_unions_and_intersections_over_rows(band, len_k, i0, i1):

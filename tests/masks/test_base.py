@@ -120,6 +120,7 @@ def test_population_takes_sizes_or_an_extent():
     assert Padding(keep=[[True, False, True], [True, True, True]]).population(len_q=5) == 25
 
 
+@pytest.mark.slow
 def test_tiles_can_be_traced():
     """Compilers see masks that were made outside and masks that are made inside, with sizes that vary."""
     lengths, keep = torch.tensor([3, 7]), torch.arange(14).view(2, 7) % 3 != 0

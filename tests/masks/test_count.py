@@ -13,6 +13,7 @@ from qkv.masks.count import alternatives, blocks, reach
 from qkv.masks.grid import NumpyGrid
 
 
+@pytest.mark.slow
 def test_packed_documents_are_rectangles():
     ids = np.repeat(np.arange(1000), 1000)
     assert Segments(ids).population() == 1000 * 1000**2
@@ -107,6 +108,7 @@ def test_bands_are_counted_at_any_size() -> None:
     assert reach(Causal(offset=-3), Extent(1, 1, n, n), groups=1) == (n - 3, n - 3)
 
 
+@pytest.mark.slow
 def test_a_million_packed_tokens_take_no_square() -> None:
     ids = np.repeat(np.arange(100), 10**4)
     assert reach(Causal() & Segments(ids, ids), Extent(1, 2, 10**6, 10**6), groups=1) == (2 * 10**6, 10**6)

@@ -19,6 +19,7 @@ def grid_of(picture):
     return ["".join(sign for sign in line if sign in "■·▒") for line in rows]
 
 
+@pytest.mark.slow
 @some
 @given(len_q=st.integers(1, 90), len_k=st.integers(1, 200), offset=st.integers(-9, 99), width=st.integers(24, 100))
 def test_pictures_fit_and_count(len_q, len_k, offset, width):

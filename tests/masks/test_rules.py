@@ -1,9 +1,10 @@
-"""Every kind and any composition of them against rules that are written here a second time, cell by cell."""
+"""Every kind of mask and random compositions, against independent rules for each cell."""
 
 import copy
 from itertools import product
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -159,6 +160,7 @@ def table(extent, rule):
     return cells
 
 
+@pytest.mark.slow
 @some
 @given(case=cases(), data=st.data())
 def test_tiles_are_the_rule_cell_by_cell(case, data):
@@ -185,6 +187,7 @@ def test_allows_is_the_rule(case):
     assert np.array_equal(got, table(extent, rule))
 
 
+@pytest.mark.slow
 @some
 @given(case=cases())
 def test_bands_are_the_rule_where_there_are_bands(case):
@@ -220,6 +223,7 @@ def test_keys_kept_is_the_rule_where_only_keys_matter(case):
         assert np.array_equal(np.broadcast_to(kept.numpy()[:, None, None], want.shape), want)
 
 
+@pytest.mark.slow
 @some
 @given(case=cases())
 def test_signatures_copies_and_pictures_of_everything(case):

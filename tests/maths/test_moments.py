@@ -522,6 +522,7 @@ def test_formulas_are_what_enumeration_finds(expression):
     assert evaluate(parse(found.variance, FRIENDS), MOMENT_SIZES, values) == exact.variance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expression", ["q^T k", "q^T A k + b^T q - k^T a + c", "x a^T q", "q^T B r + w^T r"])
 def test_every_step_follows_from_the_one_before(expression):
     steps = moments(expression, FRIENDS).steps

@@ -114,6 +114,7 @@ def caches():
             yield pytest.param(make, qkv.Polynomial(2), id=f"polynomial-{name}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("positions", "similarity"), list(caches()))
 @pytest.mark.parametrize("padding", ["right", "left"])
 @torch.no_grad()
@@ -139,7 +140,7 @@ def test_ragged_rows_with_a_cache_are_the_rows_alone(positions, similarity, padd
 
 
 @torch.no_grad()
-def test_a_mask_beside_a_cache_is_in_absolute_positions() -> None:
+def test_a_mask_with_a_cache_is_in_absolute_positions() -> None:
     layer, x = layer_of(positions=Rotary(), similarity=qkv.Argmax()), draw(1, N, WIDTH)
     cache, mask = layer.cache(batch=1), qkv.Window(left=1)
     steps = [layer(x[:, i : i + 1], cache=cache, mask=mask) for i in range(N)]
@@ -175,7 +176,7 @@ def test_a_map_that_is_a_module_and_a_sink_train() -> None:
         parameter = layer.get_parameter(name)
         assert parameter.grad is not None
         assert parameter.grad.abs().min() > 0
-        # A copy has weights of its own, and uses them.
+        # A copy has separate weights, and uses them.
         before = layer(x)
         with torch.no_grad():
             twin.get_parameter(name).add_(1.0)
@@ -185,6 +186,7 @@ def test_a_map_that_is_a_module_and_a_sink_train() -> None:
         assert torch.equal(twin(x), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positions", list(POSITIONS.values()), ids=list(POSITIONS))
 def test_gradients_are_the_numeric_ones(positions) -> None:
     torch.manual_seed(0)

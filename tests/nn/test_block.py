@@ -17,7 +17,7 @@ def draw(*shape: int) -> torch.Tensor:
 def block_of(**options) -> Block:
     torch.manual_seed(0)
     block = Block(WIDTH, HEADS, **options).double()
-    # Norms that do something of their own.
+    # Random norm parameters, so that each norm has an effect.
     for parameter in block.norms.parameters():
         torch.nn.init.normal_(parameter)
     return block
@@ -116,6 +116,7 @@ def test_a_cache_goes_to_the_self_attention(layout) -> None:
     torch.testing.assert_close(torch.cat(steps, 1), wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradients_are_the_numeric_ones() -> None:
     torch.manual_seed(0)
     block = Block(4, 2, cross=True, feed_forward="gated", hidden=3, norm="rms", positions=Rotary()).double()

@@ -69,6 +69,7 @@ def path(tmp_path):
     return tmp_path / "model.safetensors"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_the_same_model_again(name, dtype, path) -> None:

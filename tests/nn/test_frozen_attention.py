@@ -151,6 +151,7 @@ def test_positions(place, mask):
 CHUNKS = ([N], [1] * N, [3, 4], [1, 5, 1], [6, 1])
 
 
+@pytest.mark.slow
 @by_group
 @by_place
 def test_in_chunks_with_a_cache(kv_heads, place):
@@ -180,6 +181,7 @@ def test_storage(storage, dtype, place):
     close(torch.cat(parts, 1), wanted, {"atol": loose, "rtol": loose})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("similarity", ["softmax", "sinks", "argmax", "elu", "sums", "quadratic", "quartic"])
 @pytest.mark.parametrize("place", ["none", "rotary", "rotary, part", "sinusoidal", "learned"])
 def test_every_similarity_with_its_cache(similarity, place):
@@ -200,6 +202,7 @@ def test_every_similarity_with_its_cache(similarity, place):
 RAGGED = [(place, name) for place in PLACES for name in ("default", "elu") if name != "elu" or not PLACES[place].bias]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("place", "similarity"), RAGGED)
 @pytest.mark.parametrize("padding", ["right", "left"])
 def test_rows_of_different_lengths_are_the_rows_alone(place, padding, similarity):
@@ -235,7 +238,7 @@ def test_rows_of_different_lengths_are_the_rows_alone(place, padding, similarity
         close(torch.cat(found[b])[None], wanted, STORED)
 
 
-def test_masks_beside_a_cache_are_in_absolute_positions():
+def test_masks_with_a_cache_are_in_absolute_positions():
     module, _ = build(3, place="rotary")
     seen = causal(N) & (AT[:, None] - AT <= 2)
     wanted, _ = multihead(module, tokens(), HEADS, 3, seen=seen, place="rotary")
@@ -309,13 +312,13 @@ REFUSED = {
     "an unknown side": lambda: (
         lambda a: a(tokens(), cache=a.cache(BATCH), lengths=torch.tensor([1, 2, 3]), padding="middle")
     )(build()[0]),
-    "weights beside a cache": lambda: (lambda a: a(tokens(), cache=memorized(a), return_weights=True))(build()[0]),
-    "a context beside a cache": lambda: (lambda a: a(tokens(), tokens(), cache=memorized(a)))(build()[0]),
+    "weights with a cache": lambda: (lambda a: a(tokens(), cache=memorized(a), return_weights=True))(build()[0]),
+    "a context with a cache": lambda: (lambda a: a(tokens(), tokens(), cache=memorized(a)))(build()[0]),
     "a cache of another batch": lambda: (lambda a: a(tokens(), cache=a.cache(2)))(build()[0]),
     "lengths beyond the tokens": lambda: (
         lambda a: a(tokens(), cache=memorized(a), lengths=torch.tensor([1, 2, N + 1]))
     )(build()[0]),
-    "ALiBi beside a state": lambda: (lambda a: a(tokens(), cache=memorized(a)))(
+    "ALiBi with a state": lambda: (lambda a: a(tokens(), cache=memorized(a)))(
         build(place="alibi", similarity="elu")[0]
     ),
     "ALiBi and argmax": lambda: build(place="alibi", similarity="argmax")[0](tokens()),

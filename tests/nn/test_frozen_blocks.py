@@ -232,6 +232,7 @@ def check_gradients(module, *inputs, **options):
     assert torch.autograd.gradcheck(run, given, atol=1e-6, fast_mode=True)
 
 
+@pytest.mark.slow
 @by_layout
 @by_norm
 def test_gradients_of_blocks(layout, norm):
@@ -303,9 +304,11 @@ REFUSED = {
     "an unknown activation": lambda: nn.FeedForward(24, activation="sine"),
     "no hidden features": lambda: nn.FeedForward(24, 0),
     "dropout below 0": lambda: nn.FeedForward(24, dropout=-0.1),
-    "a context for nobody": lambda: build()(tokens(), tokens(1)),
+    "a context without cross attention": lambda: build()(tokens(), tokens(1)),
     "no context for cross attention": lambda: build(cross=True)(tokens()),
-    "a context mask for nobody": lambda: build()(tokens(), context_mask=qkv.Padding(lengths=torch.tensor([1, 2, 3]))),
+    "a context mask without cross attention": lambda: build()(
+        tokens(), context_mask=qkv.Padding(lengths=torch.tensor([1, 2, 3]))
+    ),
 }
 
 

@@ -102,10 +102,11 @@ def kept(path, name="decoder", seed=0):
 
 
 def lone(path):
-    """Nothing is left beside the file."""
+    """The directory contains only the file."""
     assert [entry.name for entry in Path(path).parent.iterdir()] == [Path(path).name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_it_comes_back_bit_for_bit(name, tmp_path):
     path = tmp_path / "model.safetensors"
@@ -246,6 +247,7 @@ def test_truncated_files(tmp_path):
             nn.load(path)
 
 
+@pytest.mark.slow
 def test_flipped_bytes_in_the_header(tmp_path):
     """All bits of a byte: never text any more. One bit: refused, or a model, and never anything else."""
     path = tmp_path / "model"
@@ -324,6 +326,7 @@ def test_other_metadata(tmp_path):
     nn.load(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["decoder", "batch norm", "positions: buckets"])
 def test_other_weights(name, tmp_path):
     path = tmp_path / "model"

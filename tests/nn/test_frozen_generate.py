@@ -68,6 +68,7 @@ def check(found, model, rows, *, sources=None, greedy=True, tolerance=2e-3):
         close(found.scores[b], picked.sum(), {"atol": count * tolerance, "rtol": 1e-3})
 
 
+@pytest.mark.slow
 @by_place
 def test_greedy_is_the_model_over_the_whole_sequence(place):
     model = decoder(place=place)
@@ -87,6 +88,7 @@ def test_greedy_is_the_model_over_the_whole_sequence(place):
     assert torch.equal(found.tokens, rows[:, N:])
 
 
+@pytest.mark.slow
 @by_place
 @by_padding
 def test_padded_prompts_are_the_rows_alone(place, padding):
@@ -195,7 +197,7 @@ def test_sampling_repeats_by_its_seed():
     state = torch.get_rng_state()
     again = nn.generate(model, prompt(), new=NEW, temperature=1.5, seed=3)
     assert torch.equal(again.tokens, runs[0])
-    assert torch.equal(torch.get_rng_state(), state), "a seed is a generator of its own"
+    assert torch.equal(torch.get_rng_state(), state), "a seed must not change the global generator"
     check(again, model, prompt(), greedy=False)
 
 
@@ -264,6 +266,7 @@ def all_endings(vocabulary, steps, stop):
         yield tokens[:cut]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [(), (1,), (0, 2)], ids=str)
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
 @by_padding

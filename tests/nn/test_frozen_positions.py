@@ -126,7 +126,7 @@ def test_rotary_turns_queries_and_keys_and_nothing_else(kind):
 
 @pytest.mark.parametrize("kind", ["rotary", "rotary, interleaved", "rotary, part", "alibi", "buckets"])
 def test_only_distances_count(kind):
-    """Shifted by a prefix that nobody sees, the answers are the same."""
+    """Shifted by a fully masked prefix, the answers are the same."""
     module = randomize(nn.Attention(24, 6, positions=PLACES[kind].make(6, 24)))
     x, prefix = numbers(BATCH, N, 24), numbers(BATCH, 5, 24, seed=1)
     keep = torch.ones(BATCH, N + 5, dtype=torch.bool)
@@ -181,7 +181,7 @@ def test_learned_ends_where_it_ends():
 
 
 def test_learned_counts_each_row_on_its_own():
-    """A row with room left may go on beside one that is full, as long as it is only the former that is given more."""
+    """A row with positions left can grow next to a full one, if only the former gets new tokens."""
     module = randomize(nn.Attention(14, 1, positions=nn.Learned(5, 14)))
     cache = module.cache(2)
     x = numbers(2, 5, 14)
@@ -220,7 +220,7 @@ def test_other_dtypes(place, dtype):
     close(found, wanted, {"atol": loose, "rtol": loose})
 
 
-# In a process of its own: conftest's hook, which checks shapes at every call, is nothing that dynamo can trace.
+# In a separate process: dynamo cannot trace conftest's hook, which checks shapes at every call.
 COMPILED = """
 import copy, json
 import torch
@@ -274,6 +274,7 @@ def compiled():
     return json.loads(in_a_process(f"CASES = {CASES!r}\n{COMPILED}").splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [f"{name}, {place}" for name, places in CASES.items() for place in places])
 def test_it_compiles_to_one_graph(case, compiled):
     assert compiled[case] == "held", compiled[case]

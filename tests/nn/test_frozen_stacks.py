@@ -93,6 +93,7 @@ def test_decoder(place, layout):
     close(found, unembed(model, x, VOCABULARY))
 
 
+@pytest.mark.slow
 @by_place
 @by_layout
 def test_encoder(place, layout):
@@ -122,10 +123,11 @@ def test_encoder_with_words_and_classes():
     close(model(words()), unembed(model, everything.mean(1), 5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["none", "sinusoidal", "learned", "rotary", "alibi", "buckets"])
 @by_layout
 def test_encoder_decoder(place, layout):
-    """Positions belong to self-attention: cross-attention has none of its own."""
+    """Positions belong to self-attention: cross-attention has none."""
     ahead = PLACES[place].make(HEADS, WIDTH)
     model, at = build(nn.EncoderDecoder, place=place, layout=layout, decoder_layers=3, decoder_positions=ahead)
     source, target = words(M, 1), words()
@@ -151,6 +153,7 @@ def disturbed(tokens, keep, seed):
     return torch.where(keep, tokens, words(tokens.shape[1], seed))
 
 
+@pytest.mark.slow
 @by_place
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "encoder-decoder"])
 def test_padding_cannot_matter(kind, place):
@@ -251,6 +254,7 @@ def test_a_decoder_that_reads_a_context():
     close(torch.cat(parts, 1), wanted, STORED)
 
 
+@pytest.mark.slow
 @by_place
 def test_with_caches(place):
     model, _ = build(nn.Decoder, place=place)
@@ -264,6 +268,7 @@ def test_with_caches(place):
         close(found, wanted, STORED)
 
 
+@pytest.mark.slow
 @by_place
 @pytest.mark.parametrize("side", ["right by lengths", "right", "left"])
 def test_rows_of_different_lengths_with_caches(place, side):
@@ -324,12 +329,12 @@ def test_autocast_and_training(kind):
 
 
 REFUSED = {
-    "a hole in keep beside a cache": lambda m: m(words(), keep=torch.arange(N).expand(3, N) != 3, cache=m.cache(3)),
-    "both sides beside a cache": lambda m: m(
+    "a hole in keep with a cache": lambda m: m(words(), keep=torch.arange(N).expand(3, N) != 3, cache=m.cache(3)),
+    "padding on both sides with a cache": lambda m: m(
         words(), keep=torch.stack([torch.arange(N) < 3, torch.arange(N) > 3, torch.arange(N) < 9]), cache=m.cache(3)
     ),
-    "a context for nobody": lambda m: m(words(), context=numbers(BATCH, M, WIDTH)),
-    "weights beside a cache": lambda m: m(words(), cache=m.cache(3), return_weights=True),
+    "a context without cross attention": lambda m: m(words(), context=numbers(BATCH, M, WIDTH)),
+    "weights with a cache": lambda m: m(words(), cache=m.cache(3), return_weights=True),
     "floats for words": lambda m: m(numbers(BATCH, N, WIDTH)),
     "lengths beyond the tokens": lambda m: m(words(), torch.tensor([1, 2, N + 1])),
     "too few caches": lambda m: m(words(), cache=m.cache(3)[:1]),

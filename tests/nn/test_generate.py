@@ -62,13 +62,14 @@ PAIRS += [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("positions", "similarity"), PAIRS)
 @pytest.mark.parametrize("padding", ["left", "right"])
 def test_greedy_is_the_whole_model_again(positions, similarity, padding) -> None:
     model = decoder_of(positions=positions(), similarity=similarity, dropout=0.5)
     prompt, lengths, n, new = prompt_of(3, 6), [2, 6, 5], 6, 7
     rows = [prompt[b, :count].tolist() for b, count in enumerate(lengths)]
-    padded = torch.full((3, n), -100)  # no token, and nobody may look at it
+    padded = torch.full((3, n), -100)  # not a token: must not be read
     for b, row in enumerate(rows):
         padded[b, slice(n - len(row), n) if padding == "left" else slice(0, len(row))] = torch.tensor(row)
     made = generate(model, padded, new=new, lengths=lengths, padding=padding)
@@ -82,6 +83,7 @@ def test_greedy_is_the_whole_model_again(positions, similarity, padding) -> None
     assert made.cache_bytes > 0
 
 
+@pytest.mark.slow
 def test_encoder_decoder() -> None:
     model = pair_of()
     source, prompt = prompt_of(2, 7), prompt_of(2, 3)
@@ -111,6 +113,7 @@ def test_rows_stop_on_their_own() -> None:
     assert first.tokens.shape[1] == int(first.lengths[0]) < 6
 
 
+@pytest.mark.slow
 def test_samples_are_seeded_and_scored_without_filters() -> None:
     model, prompt = decoder_of(positions=Rotary()).eval(), prompt_of(2, 4)
     options = {"new": 5, "temperature": 2.0, "top_k": 20, "top_p": 0.9}
@@ -151,6 +154,7 @@ def test_distributions_by_hand() -> None:
     assert drawn.tolist() == pytest.approx([0, 4 / 9, 2 / 9, 3 / 9], abs=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", [1.0, 0.0, 2.5, -1.0])
 @pytest.mark.parametrize("similarity", [None, ELU1], ids=["softmax", "elu1"])
 @torch.no_grad()

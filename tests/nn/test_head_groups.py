@@ -45,7 +45,7 @@ def test_a_kept_head_is_taken_as_it_is() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_the_mean_is_rounded_at_the_end(dtype: torch.dtype) -> None:
-    # Sums in the weight's own dtype would lose the small ones beside the large one.
+    # Sums in the weight's own dtype would lose the small terms next to the large one.
     weight = torch.tensor([1.0] + 7 * [2.0**-8], dtype=dtype)
     exact = sum(map(Fraction, weight.tolist())) / 8
     assert pooled(weight, 8, 1).item() == torch.tensor(float(exact), dtype=torch.float64).to(dtype).item()
@@ -114,6 +114,7 @@ def answer(model: torch.nn.Module) -> torch.Tensor:
         return model(tokens, tokens[:, :3]) if isinstance(model, nn.EncoderDecoder) else model(tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(models()))
 @pytest.mark.parametrize("kv_heads", [2, 1])
 def test_a_model_with_equal_heads_answers_as_before(name: str, kv_heads: int, tmp_path) -> None:

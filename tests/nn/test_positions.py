@@ -104,7 +104,7 @@ def test_relative_bias_is_t5s(bidirectional, buckets, farthest) -> None:
         ours.weight.copy_(t5.relative_attention_bias.weight.normal_())
         wanted = t5.compute_bias(211, 307)[0]
         assert torch.equal(ours(PositionRange(0, 211, 211), 307, torch.float32, HERE), wanted)
-        # Later queries, and rows of a batch at places of their own.
+        # Later queries, and rows of a batch at different positions.
         assert torch.equal(ours(PositionRange(torch.tensor(200), 11, 211), 307, torch.float32, HERE), wanted[:, 200:])
         rows = ours(PositionRange(torch.tensor([3, 101]), 13, 114), 307, torch.float32, HERE)
         assert torch.equal(rows, torch.stack([wanted[:, 3:16], wanted[:, 101:114]]))

@@ -293,8 +293,9 @@ print("all the same")
 """
 
 
+@pytest.mark.slow
 def test_compiled_in_one_graph() -> None:
-    # In a process of its own: here beartype looks at every call, which no compiler can follow.
+    # In a separate process: here beartype checks every call, which dynamo cannot trace.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment)
     assert done.stdout == "all the same\n", done.stderr
@@ -318,6 +319,7 @@ def test_autocast_float64_copies_and_state_dicts(positions) -> None:
     torch.testing.assert_close(half.double(), model(tokens), rtol=0.05, atol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("similarity", [None, ELU1], ids=["softmax", "elu1"])
 def test_gradients_are_the_numeric_ones(similarity) -> None:
     torch.manual_seed(0)
@@ -330,6 +332,7 @@ def test_gradients_are_the_numeric_ones(similarity) -> None:
     assert torch.autograd.gradcheck(run, tuple(p.detach().clone().requires_grad_() for p in model.parameters()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("similarity", "steps"), [(None, 40), (ELU1, 90)], ids=["softmax", "elu1"])
 def test_learns_to_copy(similarity, steps) -> None:
     torch.manual_seed(0)

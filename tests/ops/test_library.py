@@ -37,6 +37,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8], ids=["float32", "int8"])
 def test_opcheck(options: dict, dtype: torch.dtype) -> None:
@@ -127,6 +128,7 @@ IN_A_GRAPH = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", IN_A_GRAPH.values(), ids=IN_A_GRAPH)
 def test_options_in_a_graph(compiled, options: dict) -> None:
     step = compiled(lambda q, k, v, cache: qkv.decode(q, k, v, cache, **options))
@@ -144,6 +146,7 @@ def test_two_caches_share_a_graph(compiled) -> None:
     assert len(compiled.graphs) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [qkv.Window(left=2), qkv.Padding(lengths=[3, 4]), qkv.Causal(offset=-1)], ids=repr)
 def test_masks_that_need_the_length_are_refused(compiled, mask: qkv.masks.Mask) -> None:
     cache = make_cache()

@@ -44,6 +44,7 @@ def test_the_capabilities_need_no_torch() -> None:
     assert done.stdout.strip() == "False", done.stderr
 
 
+@pytest.mark.slow
 def test_one_thread_until_torch_is_imported() -> None:
     done = python(
         "from qkv import ops; print(len(ops.reasons_for_one_thread()));"
@@ -52,6 +53,7 @@ def test_one_thread_until_torch_is_imported() -> None:
     assert done.stdout.split("\n")[:2] == ["1", "()"], done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", ops.isas())
 def test_every_instruction_set_gives_the_same_answer_for_integers(isa: str) -> None:
     code = (
@@ -72,6 +74,7 @@ def test_an_unknown_instruction_set_is_refused() -> None:
     assert "OptionError: QKV_ISA: got 'avx1024', wanted one of" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_native_library_can_be_turned_off() -> None:
     code = (
         "import torch; from qkv import ops;"
@@ -341,6 +344,7 @@ def test_pages_are_those_of_a_cache() -> None:
     assert ops.geometry().page_tokens == PAGE
 
 
+@pytest.mark.slow
 def test_counting_and_geometry_need_the_native_library() -> None:
     code = """
 from qkv import ops

@@ -34,6 +34,7 @@ sys.exit(7)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["step", "many queries", "argmax"])
 def test_a_daemon_thread_in_a_kernel_does_not_abort_the_process(call: str) -> None:
     done = subprocess.run([sys.executable, "-c", DAEMON, call], capture_output=True, text=True, timeout=60)
@@ -56,6 +57,7 @@ builtins.last = Last(cache)  # deleted after all modules
 """
 
 
+@pytest.mark.slow
 def test_a_cache_can_be_reset_while_the_interpreter_shuts_down() -> None:
     done = subprocess.run([sys.executable, "-c", CACHE_AT_EXIT], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
@@ -81,6 +83,7 @@ assert torch.equal(ops.argmax_scores(query, query), wanted)
 """
 
 
+@pytest.mark.slow
 def test_forked_child_works_on_one_thread() -> None:
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,8 @@ from qkv.backends.base import RUNS
 from qkv.parallel import transfer
 from tests.helpers.ranks import JobFailed, RankPool
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = {1: (19,), 2: (13, 6), 3: (8, 0, 11), 4: (2, 5, 9, 3)}
 FEWER = {1: (17,), 2: (4, 13), 3: (6, 11, 0), 4: (3, 3, 4, 7)}  # keys with other shards than the queries
 SEED = torch.Generator().manual_seed(7)

@@ -13,6 +13,8 @@ from tests.helpers.decode_cases import tokens
 from tests.helpers.decode_reference import STORAGE, Plain, page_bytes, same_bits
 from tests.helpers.ranks import RankPool
 
+pytestmark = pytest.mark.slow
+
 RANKS = (1, 2, 3, 4)
 HEADS, WIDTHS = (6, 2), (5, 7)
 

@@ -15,6 +15,8 @@ from qkv.parallel.call_guard import _checksums
 from tests.helpers.parallel_layers import TOKENS, VOCABULARY, X, made, whole
 from tests.helpers.ranks import JobFailed, RankPool
 
+pytestmark = pytest.mark.slow
+
 # What rank 1 is called with instead, and part of the message on both ranks.
 DIFFERENCES: dict[str, tuple[str, Any, str]] = {
     "shape": ("attention", lambda x: {"x": x[:, :5]}, "x: float64 (3, 7, 24) on rank 0, float64 (3, 5, 24) on rank 1"),

@@ -116,6 +116,7 @@ def test_dtypes_and_heads(pool: RankPool, ranks: int) -> None:
     check(pool, ranks, cases[ranks - 1 :: 4] + cases[-1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", RANKS)
 def test_masks_in_absolute_positions(pool: RankPool, ranks: int) -> None:
     cases: list[dict[str, Any]] = []
@@ -128,6 +129,7 @@ def test_masks_in_absolute_positions(pool: RankPool, ranks: int) -> None:
     check(pool, ranks, cases, small=ranks % 2 == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", RANKS)
 def test_similarities_windows_and_few_tokens(pool: RankPool, ranks: int) -> None:
     """Whole numbers: Argmax must take the first of equals, which other ranks hold too."""
@@ -139,6 +141,7 @@ def test_similarities_windows_and_few_tokens(pool: RankPool, ranks: int) -> None
     check(pool, ranks, [case | {"whole": True} for case in cases[ranks % 2 :: 2]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", RANKS)
 def test_ragged_rows(pool: RankPool, ranks: int) -> None:
     kinds = itertools.product(("left", "right"), (None, 9), ("none", "window", "predicate"), (1, 9), ("sink", "argmax"))
@@ -150,6 +153,7 @@ def test_ragged_rows(pool: RankPool, ranks: int) -> None:
     check(pool, ranks, cases[ranks % 5 :: 5], small=ranks % 2 == 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", RANKS)
 def test_bias(pool: RankPool, ranks: int) -> None:
     cases = [
@@ -173,6 +177,7 @@ def in_chunks(mesh, new, sizes, options):
     return torch.cat(parts, dim=2), sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", RANKS)
 def test_chunks_and_context_do_not_change_results_and_bytes(pool: RankPool, ranks: int) -> None:
     new = tokens(41, batch=2, heads=(6, 2), widths=(11, 13), dtype=torch.float32, seed=ranks)

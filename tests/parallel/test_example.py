@@ -15,6 +15,8 @@ import pytest
 
 from tests.helpers.ranks import free_port
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "long_context.py"
 SMALL = ["--tokens", "389", "--heads", "3", "--width", "5", "--json"]
 TIMEOUT = 120

@@ -9,6 +9,8 @@ from torch.distributed.tensor import Replicate, distribute_tensor
 import qkv
 from tests.helpers.ranks import JobFailed, RankPool
 
+pytestmark = pytest.mark.slow
+
 
 def shard(rank: int, **options) -> torch.Tensor:
     return torch.randn(1, 2, 5, 7, generator=torch.Generator().manual_seed(rank), **options)

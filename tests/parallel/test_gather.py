@@ -6,6 +6,8 @@ import torch
 import qkv
 from tests.helpers.ranks import RankPool
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = {2: (11, 6), 3: (7, 0, 10), 4: (2, 5, 7, 3)}
 
 

@@ -7,6 +7,8 @@ import qkv
 from qkv.parallel.transfer import TRAFFIC
 from tests.helpers.ranks import JobFailed, RankPool
 
+pytestmark = pytest.mark.slow
+
 QUERIES = {1: (17,), 2: (11, 6), 3: (7, 0, 10), 4: (2, 5, 1, 9)}
 KEYS = {1: (13,), 2: (4, 9), 3: (6, 7, 0), 4: (0, 3, 8, 2)}
 MASKS = [

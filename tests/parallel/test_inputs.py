@@ -1,4 +1,4 @@
-"""DTensors in, DTensors out: the answer and the gradients of one process, whatever the placements."""
+"""DTensors as inputs and results: the result and gradients of one process, for any placements."""
 
 from typing import Any
 
@@ -9,6 +9,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 
 import qkv
 from tests.helpers.ranks import JobFailed, RankPool
+
+pytestmark = pytest.mark.slow
 
 BATCH, HEADS, KV, LEN_Q, LEN_K, WIDTH = 3, 4, 2, 13, 11, 5
 DENSE = torch.rand(BATCH, HEADS, LEN_Q, LEN_K, generator=torch.Generator().manual_seed(2)) < 0.7

@@ -13,6 +13,8 @@ import qkv
 from tests.helpers.parallel_layers import KV, MODELS, TOKENS, made, whole
 from tests.helpers.ranks import JobFailed, RankPool
 
+pytestmark = pytest.mark.slow
+
 
 def trained(mesh, name):
     """The answer, all gradients by name, and which of the weights are sharded."""

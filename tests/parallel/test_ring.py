@@ -71,6 +71,7 @@ def check(pool: RankPool, ranks: int, lengths, options, dtype=torch.float64, **t
     return [each[2] for each in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("mask", range(len(MASKS)), ids=lambda place: repr(MASKS[place]))
 @pytest.mark.parametrize("lengths", [EVEN, LENGTHS], ids=["even", "uneven"])

@@ -18,6 +18,8 @@ from qkv.parallel.transfer import TRAFFIC
 from tests.helpers.linear_reference import close, draw, learned, quadratic, similarities
 from tests.helpers.ranks import JobFailed, RankPool
 
+pytestmark = pytest.mark.slow
+
 # For each number of ranks, shards of queries and of keys that end together.
 SHARDS = {1: [(17,)], 2: [(11, 6)], 3: [(7, 0, 10)], 4: [(2, 5, 7, 3), (0, 13, 4, 0)]}
 SOME = {

@@ -43,6 +43,7 @@ def many_counted(mesh, cases):
 MASKS = [None, qkv.Causal(), qkv.Causal() & qkv.Window(left=4), qkv.Padding([24, 11])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_the_predicted_bytes_are_sent(pool: RankPool, ranks: int) -> None:
     cases = []
@@ -61,6 +62,7 @@ def test_the_predicted_bytes_are_sent(pool: RankPool, ranks: int) -> None:
         assert predicted[0].total == sum(answers[at][1] for answers in found), case
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_with_equal_shards_the_cost_is_that_of_the_formulas(pool: RankPool, ranks: int) -> None:
     cases = [
@@ -209,6 +211,7 @@ def measured(mesh):
     return before, found, after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_all_ranks_have_the_same_figures(pool: RankPool, ranks: int) -> None:
     found = pool.run(measured, ranks)

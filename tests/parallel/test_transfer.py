@@ -17,6 +17,8 @@ from qkv.parallel.failure import ABANDONED, peer_lost, timeout_of
 from qkv.parallel.transfer import AGREEMENT, DATA, RESULTS, TRAFFIC, Axis, Message, all_gather, read_axis, start
 from tests.helpers.ranks import SIZE, RankPool
 
+pytestmark = pytest.mark.slow
+
 
 def attend(mesh, **options):
     tensor = torch.ones(1, 1, 3, 2)

@@ -94,6 +94,7 @@ def test_variants_agree_with_numpy(variants):
         assert [float(entry) for entry in found[0][0]] == pytest.approx(output, rel=6e-5)
 
 
+@pytest.mark.slow
 def test_own_answers_are_right_and_planted_ones_are_named(document, variants):
     for problem in (document, *variants[:2]):
         for part in problem.parts:

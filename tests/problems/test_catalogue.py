@@ -22,11 +22,13 @@ def bank():
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("seed", SEEDS)
 class TestEveryProblem:
+    @pytest.mark.slow
     def test_its_solution_is_right_by_its_own_checker(self, bank, name, seed):
         problem = bank[name, seed]
         for solved in problem.solve().parts:
             assert problem.check(solved.part.name, solved.answer).kind == "right", (solved.part.name, solved.answer)
 
+    @pytest.mark.slow
     def test_every_planted_mistake_is_seen_by_name_and_is_no_right_answer(self, bank, name, seed):
         for part in bank[name, seed].parts:
             for known in part.misconceptions:
@@ -35,6 +37,7 @@ class TestEveryProblem:
                 assert not outcome
                 assert known.name in MISCONCEPTIONS
 
+    @pytest.mark.slow
     def test_every_link_of_every_chain_holds(self, bank, name, seed):
         for solved in bank[name, seed].solve().parts:
             for step in solved.steps:
@@ -51,12 +54,14 @@ class TestEveryProblem:
             if len(part.answer.text) > 8:
                 assert not any(part.answer.text in hint for hint in part.hints[:2])
 
+    @pytest.mark.slow
     def test_nonsense_is_unread_and_never_wrong(self, bank, name, seed):
         for part in bank[name, seed].parts:
             for nonsense in ("", "   ", "I do not know", "$$", r"\frac{", "((((", "\x00"):
                 assert part.check(nonsense).kind in ("unread", "incomplete"), (part.name, nonsense)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_neighbours_differ_in_structure_and_seeds_repeat(name):
     variants = [problems.named(name, seed) for seed in range(20)]

@@ -13,6 +13,7 @@ def plain(text):
     return re.sub(r"[\s\\{}$]", "", text).replace("−", "-")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "seed"), [(name, place) for place, name in enumerate(names())])
 def test_no_known_mistake_is_answered_with_the_right_values(name, seed):
     for part in named(name, seed).parts:

@@ -67,6 +67,7 @@ def test_what_cannot_be_taken_is_refused_in_words(words, said):
         given(**{**WEIGHTS, **words})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_any_small_matrices_agree_with_numpy(seed):
     draw = np.random.default_rng(seed)
@@ -153,6 +154,7 @@ def large(tokens, width=3, out=2, **more):
     return given(q=q, k=k, v=v, **more), weights / weights.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tokens", "out"), [(2, 1), (7, 2), (12, 2), (30, 2), (64, 1)])
 def test_large_matrices_keep_their_names_and_numbers(tokens, out):
     problem, weights = large(tokens, out=out)

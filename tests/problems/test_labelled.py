@@ -7,6 +7,8 @@ import pytest
 
 from qkv import problems
 
+pytestmark = pytest.mark.slow
+
 FILES = sorted((Path(__file__).parent / "labelled").glob("*.toml"))
 ENTRIES = [entry for path in FILES for entry in tomllib.loads(path.read_text(encoding="utf-8"))["answer"]]
 

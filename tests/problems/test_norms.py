@@ -22,6 +22,7 @@ from tests.helpers.bank_checks import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(4))
 def test_every_part(seed: int | None) -> None:
     problem = norms.make(seed)

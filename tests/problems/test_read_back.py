@@ -8,6 +8,8 @@ from qkv.problems.kernels import family as kernels
 from qkv.problems.saturation import family as saturation
 from tests.helpers.bank_checks import as_text
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(45)
 
 

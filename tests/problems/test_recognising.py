@@ -54,6 +54,7 @@ def broken(draw: random.Random, text: str, other: str) -> str:
     return "".join(draw.choice(NOISE) if draw.random() < 0.02 else sign for sign in text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_nothing_raises_whatever_the_text(statements, seed):
     draw = random.Random(seed)

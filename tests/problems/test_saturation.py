@@ -25,6 +25,7 @@ def test_variants_are_sound(document):
         assert_sound(problem)
 
 
+@pytest.mark.slow
 def test_steps_are_proved(document):
     for problem in (document, *map(make, range(1, 4))):
         assert_proved(problem)

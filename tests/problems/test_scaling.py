@@ -21,12 +21,14 @@ def test_the_documents_answers(name):
     assert summary == {"a": r"\mu^T \mu" if name == NAME else r"D_k \mu^2", "b": width, "c": rf"\sqrt{{{width}}}"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_variants_are_sound(name):
     for seed in (None, *SEEDS):
         assert_sound(make(name, seed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_steps_are_proved(name):
     for seed in (None, *SEEDS):

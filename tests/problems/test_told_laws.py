@@ -73,6 +73,7 @@ UNKNOWN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", READ)
 def test_scaling_with_its_own_law(text):
     found = scaling.recognised(text)
@@ -237,6 +238,7 @@ def test_what_no_instance_can_say(told):
     assert by_hand.recognised(f"{TOKENS} {told}\n(a) Find the attention scores of token 1.") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [by_hand, scaling], ids=lambda family: family.NAME)
 def test_own_questions_are_read_back_in_full(family):
     for name, make in family.PROBLEMS.items():

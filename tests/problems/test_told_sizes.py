@@ -212,6 +212,7 @@ def test_norms_that_cannot_be_told(text: str) -> None:
 CHAIN = "||y - beta 1|| = ||gamma z|| = gamma ||z|| = gamma sqrt(d)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "kind"),
     [

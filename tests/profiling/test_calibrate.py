@@ -41,13 +41,14 @@ def test_noise_does_not_throw_the_fit_off() -> None:
     assert errors[len(errors) // 2] < 0.08
 
 
-def test_a_unit_that_nobody_has_costs_nothing() -> None:
+def test_a_unit_without_measurements_costs_nothing() -> None:
     works = [work._replace(far=0.0, pairs=0.0) for work in some_works(40, False)]
     found = fit_price([Measured(work, KNOWN.seconds(work)) for work in works])
     assert found.far == found.pair == 0.0
     assert all(price > 0 for price in (found.call, found.step, found.product, found.row, found.near))
 
 
+@pytest.mark.slow
 def test_real_calls_are_measured_and_priced() -> None:
     wanted = [probe for probe in probes(3) if probe.backend in ("native", "reference")][:12]
     said = []
@@ -58,6 +59,7 @@ def test_real_calls_are_measured_and_priced() -> None:
     assert prices.keys() == errors.keys() == {taken.work.engine for taken in visits}
 
 
+@pytest.mark.slow
 def test_every_engine_that_auto_may_take_has_probes() -> None:
     """Whatever the size, the engines of the backends are among those that a calibration measures."""
     engines = {prepare(probe).work.engine for probe in probes(3)}
@@ -81,6 +83,7 @@ def test_the_same_seed_gives_the_same_calls() -> None:
     assert [plain(p) for p in probes(2)] != [plain(p) for p in probes(2, seed=1)]
 
 
+@pytest.mark.slow
 def test_a_whole_calibration_of_few_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real thing, with one call of each kind: every roof, every engine, and dots for a roofline."""
     monkeypatch.setattr("qkv.profiling.calibrate.CALLS_PER_KIND", 1)

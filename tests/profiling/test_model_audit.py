@@ -127,6 +127,7 @@ def test_flop_counter_mode_counts_the_whole_rectangle(causal):
     assert attention(META, queries=11, keys=13) == 3 * 6 * 11 * 13 * 4 * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_every_difference_is_explained_to_the_last_flop_and_byte(audits, name):
     found = audits[name]
@@ -149,6 +150,7 @@ def test_what_torch_multiplies_is_what_qkv_counts(audits, name):
             assert hidden == 0
 
 
+@pytest.mark.slow
 def test_a_layer_is_the_sum_of_its_pieces():
     for model in MODELS.values():
         for shape in (Shape(BATCH, CONTEXT, 0), Shape(BATCH, 1, CONTEXT)):
@@ -231,7 +233,7 @@ def test_a_number_that_no_cause_leads_to_is_called_unexplained():
     assert row.sentence.endswith("unexplained: +10%.")
 
 
-def test_what_a_tool_counts_beside_the_parts_is_called_unexplained(monkeypatch):
+def test_what_a_tool_counts_outside_the_parts_is_called_unexplained(monkeypatch):
     def counts_more(module, inputs):
         return META.count(module, inputs) + 7 * (type(module).__name__ == "Layer")
 
@@ -241,6 +243,7 @@ def test_what_a_tool_counts_beside_the_parts_is_called_unexplained(monkeypatch):
     assert all("unexplained: +" in row.sentence for row in found)
 
 
+@pytest.mark.slow
 def test_tools_that_are_not_there_are_named(monkeypatch):
     monkeypatch.setattr(audit_modules, "find_spec", lambda name: None if name in ("calflops", "fvcore") else object())
     found = audit(PLAIN, context=5)

@@ -7,6 +7,7 @@ from qkv.errors import OptionError
 from qkv.profiling import ranks
 
 
+@pytest.mark.slow
 def test_points():
     """1, 2, and the number that was asked for, whose shards of 21, 21 and 22 tokens are of the same call."""
     found = ranks.measure_ranks(3, tokens=64)

@@ -91,6 +91,7 @@ def executed_by_nan(n: int, m: int, dtype: torch.dtype) -> tuple[int, int]:
     return forward, backward
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(("n", "m"), [(1031, 1543), (523, 1109), (199, 211), (41, 523), (787, 523)])
 def test_tiles_of_the_flash_kernel_by_what_a_nan_reaches(n: int, m: int, dtype: torch.dtype) -> None:
@@ -220,7 +221,7 @@ def test_sparse_tensors_are_not_taken_for_dense_ones() -> None:
 
 
 @pytest.mark.skipif(not ops.available(), reason="no native library")
-def test_kernels_of_qkv_have_a_line_of_their_own() -> None:
+def test_kernels_of_qkv_have_a_separate_line() -> None:
     x = torch.randn(2, 3, 37, 7)
     with watch() as seen:
         qkv.attention(x, x, x, similarity=qkv.Argmax(), backend="argmax")

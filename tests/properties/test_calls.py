@@ -1,4 +1,4 @@
-"""Any call at all: every backend that accepts it agrees with the oracle.
+"""Random calls: every backend that accepts a call agrees with the oracle.
 
 `make test` draws the same 100 calls every time; `python -m campaigns calls` draws over 100,000 new ones.
 """
@@ -24,17 +24,20 @@ def test_every_backend_agrees_with_the_oracle(call: CallCase) -> None:
     every_backend_agrees_with_the_oracle(call)
 
 
+@pytest.mark.slow
 @given(calls())
 def test_auto_is_the_backend_that_explain_names(call: CallCase) -> None:
     auto_is_the_backend_that_explain_names(call)
 
 
+@pytest.mark.slow
 @given(calls(kinds=["softmax"]))
 def test_weights_agree_with_the_oracle(call: CallCase) -> None:
     weights_agree_with_the_oracle(call)
 
 
 # Ties and poison are a matter of single checks, which make their own.
+@pytest.mark.slow
 @given(calls(values=["gaussian"]), st.sampled_from(checks()))
 def test_every_promise_holds_for_any_call(call: CallCase, check: Check) -> None:
     assume(can_be_held_to(call, check))

@@ -1,4 +1,4 @@
-"""Any text at all: it is read into a tree whose every part has a shape, or refused with a reason and a place in it.
+"""Random texts: each is parsed into a tree in which every node has a shape, or refused with a reason and position.
 
 `make test` reads the same few thousand texts every time; `python -m campaigns mathematics` reads a million new ones.
 """
@@ -15,6 +15,7 @@ from qkv.maths.parsing.parse import parse
 from qkv.maths.printing import latex, plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_text_is_read_or_refused(kind) -> None:
     draw = random.Random(kind.__name__)
@@ -26,6 +27,7 @@ def test_any_text_is_read_or_refused(kind) -> None:
             raise AssertionError(f"parse({text!r}, SYMBOLS) went wrong: {failed!r}") from failed
 
 
+@pytest.mark.slow
 def test_what_was_read_is_written_so_that_it_reads_the_same() -> None:
     draw = random.Random("written")
     shapes = ("", "d", "n", "dd", "nd", "nn")
@@ -42,6 +44,7 @@ def test_a_million_characters_are_refused_at_once() -> None:
         parse("(" * 1_000_000, SYMBOLS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_reading_takes_a_bounded_number_of_steps(kind) -> None:
     """Counted in calls of Python functions, which do not depend on the machine."""

@@ -1,4 +1,4 @@
-"""Trees of every kind of node, built by hand: what is drawn does not depend on what can be read."""
+"""Trees with every kind of node, built by hand, so that tests of rendering do not depend on the parser."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""What is drawn means what was written: the boxes, read again as LaTeX, are equal to the text that they came from."""
+"""Layout keeps the meaning: the boxes, converted to LaTeX and parsed, are equal to the original text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""MathML: what each node becomes, and that a page of it is valid."""
+"""MathML of each node, and valid pages."""
 
 from xml.etree import ElementTree
 

@@ -1,4 +1,4 @@
-"""A notebook is JSON of format 4.5; Python stands in cells that run, everything else in Markdown."""
+"""A notebook is JSON of format 4.5, with Python in code cells and everything else in Markdown cells."""
 
 import json
 import re
@@ -21,7 +21,7 @@ def cells(*blocks, title="Report"):
     return [(cell["cell_type"], "".join(cell["source"])) for cell in whole["cells"]]
 
 
-def test_sections_and_code_have_cells_of_their_own():
+def test_sections_and_code_have_separate_cells():
     found = cells(
         Paragraph("words"), Code("1 + 1\n2", "python"), Formula(Maths("d", {"d": "natural"})), PageBreak(),
         Heading("Next"), Code("not run"), BlankLines(2), Figure(DRAWN, "one"),

@@ -1,4 +1,4 @@
-"""Drawings are rectangles that hold every sign of the formula, and wide chains break at relations."""
+"""Formulas as text are rectangles with every sign of the formula, and wide chains break at relations."""
 
 import re
 import subprocess

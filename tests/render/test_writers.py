@@ -1,4 +1,4 @@
-"""Every writer shows all that a document says, whatever it says, and nothing else."""
+"""Every writer writes the complete content of any document, and nothing else."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""Which similarity functions and feature maps are refused, and what is reported about others."""
+"""Similarity functions and feature maps: which are refused, and the report about others."""
 
 import pytest
 import torch

@@ -253,6 +253,7 @@ BY_NAME = {one.name: one for one in checks()}
 PAIRS = [(mutant, name) for mutant, (_, names) in MUTANTS.items() for name in names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mutant", "name"), PAIRS, ids=lambda part: part.replace(" ", "-"))
 def test_the_check_catches_the_mutant(mutant: str, name: str) -> None:
     good, bad = Subject(correct, CLAIMS), Subject(MUTANTS[mutant][0], CLAIMS)
@@ -276,6 +277,7 @@ def test_checks_state_their_promise() -> None:
         assert one.wants <= {"lse", "weights", "grad"}
 
 
+@pytest.mark.slow
 def test_refusals_are_counted_with_their_reasons() -> None:
     def without_two_dimensions(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
         if query.dim() == 2:
@@ -326,6 +328,7 @@ def test_every_possible_pair_occurs() -> None:
         assert {(row[one], row[two]) for row in rows} == wanted, (one, two)
 
 
+@pytest.mark.slow
 def test_cases_are_few_and_always_the_same() -> None:
     rows = pairwise(AXES, _possible)
     assert rows == pairwise(AXES, _possible)
@@ -338,7 +341,16 @@ def test_every_similarity_occurs_with_every_dtype_without_a_mask() -> None:
     assert basic >= set(itertools.product(SIMILARITIES.values(), DTYPES))
 
 
+@pytest.mark.slow
 def test_empty_rows_and_masked_keys_are_common() -> None:
     cases = contract_cases()
     assert sum(bool((~case.attended.any(-1)).any()) for case in cases) > 20
     assert sum(bool((~case.attended).any()) for case in cases) > 80
+
+
+def test_quick_cases_are_some_of_the_full_ones_and_have_every_value() -> None:
+    full, quick = contract_cases(2), contract_cases(1)
+    assert len(quick) < len(full) / 8
+    assert set(quick) < set(full)
+    for field in ("similarity", "dtype", "bias"):
+        assert {getattr(call, field) for call in quick} == {getattr(call, field) for call in full}

@@ -1,4 +1,4 @@
-"""Poison fills what is not attended, and layouts hold the same numbers at other addresses."""
+"""Poison fills masked positions, and layouts have the same numbers at other addresses."""
 
 import math
 

@@ -1,5 +1,6 @@
-"""Drawn calls print as the code that makes them again, and cover every kind."""
+"""Random calls have a repr that recreates them, and cover every kind."""
 
+import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 
@@ -12,6 +13,7 @@ quick = settings(
 )
 
 
+@pytest.mark.slow
 @quick
 @given(calls())
 def test_a_call_prints_as_the_code_that_makes_it_again(case: CallCase) -> None:
@@ -25,6 +27,7 @@ def test_a_call_prints_as_the_code_that_makes_it_again(case: CallCase) -> None:
     assert torch.equal(again.attended, case.attended)
 
 
+@pytest.mark.slow
 def test_every_kind_is_drawn() -> None:
     seen: dict[str, set[object]] = {}
 

@@ -168,6 +168,7 @@ def test_softmax_is_the_default() -> None:
     assert torch.equal(left.parts["out"].magnitude, right.parts["out"].magnitude)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", sorted(HEADS))
 @pytest.mark.parametrize("similarity", sorted(SIMILARITIES))
 def test_the_naive_computation_is_the_oracle_in_float64(similarity: str, heads: str) -> None:

@@ -1,4 +1,4 @@
-"""Claims are made once for all tests of a process: their evidence and their checks are the costly part."""
+"""Claims are made once per process, because their evidence and checks are slow."""
 
 from collections.abc import Callable
 

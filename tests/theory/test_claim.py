@@ -1,4 +1,4 @@
-"""A claim that is wrong is red, with the point that refutes it; and what is said in words can be read."""
+"""A wrong claim fails with a counterexample, and its text is readable."""
 
 import re
 import sys
@@ -91,6 +91,7 @@ def pieces(blocks: list[d.Block]) -> Iterator[d.Inline]:
                 yield from (piece for step in steps for piece in (step.maths, *d.inlines(step.reason)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", theory.claims())
 def test_formulas_among_the_words_are_read(name: str, made) -> None:
     said = list(pieces(_blocks(Outcome(name, made(name), "", 0.0), drawn=False)))

@@ -1,4 +1,4 @@
-"""Drawn scores and their predicted law, by hand and by counting."""
+"""Random scores and their predicted law, against results by hand and counts."""
 
 import math
 import statistics

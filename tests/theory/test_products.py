@@ -28,6 +28,7 @@ def claim(made):
     return made("products")
 
 
+@pytest.mark.slow
 def test_every_line_that_has_no_decimals_is_proved(claim) -> None:
     for line, verdict in zip(claim.derivation, claim.checks, strict=True):
         assert verdict is None or verdict.evidence == "proved" or "0." in line.text, line.text

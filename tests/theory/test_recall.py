@@ -13,6 +13,7 @@ def runs() -> list[Run]:
     return [train(name, similarity, 13, 3, 30) for name, similarity in similarities().items()]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run(runs: list[Run]) -> None:
     assert train("softmax", similarities()["softmax"], 13, 3, 30) == runs[0]
     assert train("softmax", similarities()["softmax"], 13, 4, 30) != runs[0]

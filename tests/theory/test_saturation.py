@@ -28,6 +28,7 @@ def claim(made):
     return made("saturation")
 
 
+@pytest.mark.slow
 def test_equalities_are_proved(claim):
     tried = [
         line.text
@@ -87,6 +88,7 @@ def twice_as_large(*drawn, scaled):
     return weights, gap, 2 * size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "refuted"),
     [

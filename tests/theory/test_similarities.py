@@ -1,4 +1,4 @@
-"""Similarities on the same data, held to NumPy and to the formulas of the claims."""
+"""Similarities on the same data, against NumPy and the formulas of the claims."""
 
 import math
 from fractions import Fraction

@@ -166,6 +166,7 @@ def test_a_wrong_correction_is_never_the_right_answer():
     assert "should be: 1\n" in held(Dialogue(problem), [answered({"a": "12"})])[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_problem_of_the_bank_can_be_examined(name):
     problem = named(name, 1)

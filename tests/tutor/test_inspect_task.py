@@ -67,6 +67,7 @@ def examined(monkeypatch, tmp_path, toys):
 
 
 # What Inspect gives to tenacity, and the streams.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The 'initial' parameter is deprecated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning")
 def test_metrics_are_what_is_known_of_the_models(examined):

@@ -46,6 +46,7 @@ def graded(path):
 
 
 class TestLedger:
+    @pytest.mark.slow
     @pytest.mark.parametrize("label", [rows_of(each) for each in LABELLED])
     def test_rows_have_the_labelled_status_and_turn(self, label):
         found = {(row["problem"], row["part"]): row for row in graded(label["path"])["rows"]}

@@ -1,4 +1,4 @@
-"""The rows of the table of faults, a probe each: it returns what was seen, and raises what is wrong."""
+"""The rows of the table of faults, with a probe each: it returns what it saw, and raises if it is wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Probe = Callable[[Any], str | None]
 @dataclass(frozen=True)
 class Row:
     number: int
-    title: str  # of at most 44 signs, for the table
+    title: str  # at most 44 characters, for the table
     probe: Probe
     alone: bool = False  # in a process that does nothing before or after it
     seconds: int = 240  # until it counts as hung

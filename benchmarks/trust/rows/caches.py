@@ -1,4 +1,4 @@
-"""Rows 39 to 44: what a cache keeps, lets go, takes back and refuses, held to a plain list of all tokens."""
+"""Rows 39 to 44: what a cache keeps, drops, restores and refuses, compared with a plain list of all tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import row
 
 
 class Past:
-    """A subject's cache beside all tokens that it was ever given."""
+    """A subject's cache, and all tokens that it was given."""
 
     def __init__(self, subject: Subject, kind: str, size: int | None = None) -> None:
         self.subject, self.window = subject, size if kind == "ring" else None
@@ -45,8 +45,8 @@ class Past:
 HEADS = ((6, 0), (3, 1), (3, 2))
 
 
-def _goes_on(past: Past, count: int) -> None:
-    """What was refused left nothing behind. The rows do not ask for it: only qkv, which promises it, is held to it."""
+def _continues(past: Past, count: int) -> None:
+    """A refused step changed nothing; only qkv promises it, so only qkv is checked."""
     if past.subject.name == "qkv":
         past.step(count)
 
@@ -61,7 +61,7 @@ def beyond_capacity(subject: Subject) -> str:
         past = Past(subject, "fixed", 6)
         past.step(4)
         words = refused(lambda: past.cache.step(*past.tokens(3)), subject.error if subject.name == "qkv" else Exception)
-        _goes_on(past, 2)
+        _continues(past, 2)
         return words
 
     return each(
@@ -73,8 +73,8 @@ def beyond_capacity(subject: Subject) -> str:
     )
 
 
-@row(40, "ring: appends across the seam, or larger")
-def across_the_seam(subject: Subject) -> str:
+@row(40, "ring: appends across the wrap, or larger")
+def across_the_wrap(subject: Subject) -> str:
     def run(window: int, counts: tuple[int, ...]) -> None:
         past = Past(subject, "ring", window)
         for count in counts:
@@ -82,16 +82,16 @@ def across_the_seam(subject: Subject) -> str:
 
     each(
         {
-            "across the seam": lambda: run(9, (5, 3, 4, 1, 7, 2)),
+            "across the wrap": lambda: run(9, (5, 3, 4, 1, 7, 2)),
             "more than the window at once": lambda: run(4, (2, 9, 1, 13, 2)),
         }
     )
     return "equal to the last w keys computed anew"
 
 
-@row(41, "going back after the seam, or too far")
+@row(41, "going back after the wrap, or too far")
 def going_back(subject: Subject) -> str:
-    def after_the_seam() -> str:
+    def after_the_wrap() -> str:
         past = Past(subject, "ring", 9)
         for count in (8, 8, 4):
             past.step(count)
@@ -100,9 +100,9 @@ def going_back(subject: Subject) -> str:
         except Exception as error:
             if not isinstance(error, subject.error):
                 raise Wrong(f"refused by a stray {type(error).__name__}") from error
-            return "refused after the seam"
+            return "refused after the wrap"
         past.step(2)
-        return "exact after the seam"
+        return "exact after the wrap"
 
     def plain() -> None:
         past = Past(subject, "growing")
@@ -114,10 +114,10 @@ def going_back(subject: Subject) -> str:
         past = Past(subject, "growing")
         past.step(5)
         words = refused(lambda: past.cache.back(6), subject.error)
-        _goes_on(past, 1)
+        _continues(past, 1)
         return words
 
-    return each({"after the seam": after_the_seam, "before it": plain, "6 of 5 tokens": too_far})
+    return each({"after the wrap": after_the_wrap, "before it": plain, "6 of 5 tokens": too_far})
 
 
 @row(42, "reset, then reuse; stale slots of NaN")
@@ -147,7 +147,7 @@ def changes_between_steps(subject: Subject) -> str:
         past.step(3)
         fresh: list[Any] = [make(tensor) for tensor in past.tokens(1)]
         words = refused(lambda: past.cache.step(*fresh), subject.error)
-        _goes_on(past, 1)
+        _continues(past, 1)
         return words
 
     return each(
@@ -163,7 +163,7 @@ def changes_between_steps(subject: Subject) -> str:
 
 @row(44, "rows of other lengths, padded on the left")
 def left_padding(subject: Subject) -> str:
-    """Each row of a causal batch equals itself alone; the queries of the padding are nobody's."""
+    """Each row of a causal batch equals itself alone; the queries of the padding do not count."""
     query, key, value = problem(subject, len_q=7)
     real = torch.arange(7) >= torch.tensor([4, 0])[:, None]
     keep = (torch.ones(7, 7, dtype=torch.bool).tril() & real[:, None, None, :]).expand(2, 6, 7, 7)

@@ -1,4 +1,4 @@
-"""Rows 50 to 52: the lab's server, the command line, and worksheets that nobody could work through."""
+"""Rows 50 to 52: the lab's server, the command line, and worksheets that are too long."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _only_qkv(subject: Subject, what: str) -> None:
 
 @contextmanager
 def _lab() -> Iterator[int]:
-    """The port of a lab that has little patience with slow clients."""
+    """The port of a lab with short timeouts."""
     program = "from qkv.lab.guard import Limits; from qkv.lab.running import run; "
     program += "run(port=0, limits=Limits(header_seconds=1.0, body_seconds=1.0, seconds=5.0))"
     with subprocess.Popen(
@@ -42,7 +42,7 @@ def _lab() -> Iterator[int]:
                 if found := re.search(r"http://127\.0\.0\.1:(\d+)/", line):
                     yield int(found[1])
                     return
-            raise Wrong("the lab told no address")
+            raise Wrong("the lab printed no address")
         finally:
             process.terminate()
 
@@ -67,7 +67,7 @@ def _status(found: tuple[int, str], *wanted: int) -> None:
 @row(50, "lab: hosts, origins, ../, 10^9, HTML, slow", seconds=240)
 def the_lab(subject: Subject) -> str:
     _only_qkv(subject, "no lab")
-    asked = json.dumps({"x": "1 2; 3 4"})
+    body = json.dumps({"x": "1 2; 3 4"})
     kind = {"Content_Type": "application/json"}
     with _lab() as port:
 
@@ -84,8 +84,8 @@ def the_lab(subject: Subject) -> str:
             with closing(socket.create_connection(("127.0.0.1", port), timeout=30)) as line:
                 line.sendall(b"POST /api/walk HTTP/1.1\r\nHost: 127.0.0.1\r\n")
                 before = time.monotonic()
-                _status(_ask(port, "/walk"), 200)  # nobody else waits
-                line.recv(4096)  # until it is shown the door
+                _status(_ask(port, "/walk"), 200)  # other clients do not wait
+                line.recv(4096)  # until it is disconnected
                 if time.monotonic() - before > 25:
                     raise Wrong("a client that sends nothing is waited for")
 
@@ -99,9 +99,9 @@ def the_lab(subject: Subject) -> str:
             {
                 "foreign Host": lambda: _status(_ask(port, "/", Host="evil.example"), 400, 403, 421),
                 "cross-origin POST": lambda: _status(
-                    _ask(port, "/api/walk", "POST", asked, Origin="http://evil.example", **kind), 403
+                    _ask(port, "/api/walk", "POST", body, Origin="http://evil.example", **kind), 403
                 ),
-                "its own POST": lambda: _status(_ask(port, "/api/walk", "POST", asked, **kind), 200, 422),
+                "its own POST": lambda: _status(_ask(port, "/api/walk", "POST", body, **kind), 200, 422),
                 "../": lambda: _status(_ask(port, "/static/../../../../../../etc/passwd"), 400, 403, 404),
                 "sizes of 10^9": huge,
                 "HTML in a token": markup,
@@ -109,7 +109,7 @@ def the_lab(subject: Subject) -> str:
                 "binds 127.0.0.1 only": elsewhere,
             }
         )
-    return "403, 400 or 413 for strangers, paths and sizes; text is escaped; slow clients are shown the door"
+    return "403, 400 or 413 for foreign hosts, paths and sizes; text is escaped; slow clients are disconnected"
 
 
 def _qkv(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -118,24 +118,24 @@ def _qkv(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
 
 
 def _one_line(done: subprocess.CompletedProcess[str], *codes: int) -> str:
-    told = done.stderr.strip()
+    message = done.stderr.strip()
     if done.returncode not in codes:
-        raise Wrong(f"ended with {done.returncode}, not {' or '.join(map(str, codes))}: {told[:100]}")
-    if len(told.splitlines()) != 1 or "Traceback" in told:
-        raise Wrong(f"{len(told.splitlines())} lines: {told[:100]}")
-    return f"exit {done.returncode}: {told}"
+        raise Wrong(f"ended with {done.returncode}, not {' or '.join(map(str, codes))}: {message[:100]}")
+    if len(message.splitlines()) != 1 or "Traceback" in message:
+        raise Wrong(f"{len(message.splitlines())} lines: {message[:100]}")
+    return f"exit {done.returncode}: {message}"
 
 
 @row(51, "CLI: flags, files, closed stdout, no access", seconds=240)
 def the_command_line(subject: Subject) -> str:
-    _only_qkv(subject, "no command line of attention")
+    _only_qkv(subject, "no command line")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "is a folder.md")
         folder.mkdir()
 
         def nowhere() -> None:
             _one_line(_qkv("solve", "--to", f"{scratch}/not/there/out.md"), 1, 2)
-            # Nobody may write there, not even root.
+            # Not even root may write there.
             _one_line(_qkv("solve", "--to", "/proc/self/out.md"), 1, 2)
 
         def closed() -> None:

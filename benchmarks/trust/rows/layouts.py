@@ -1,4 +1,4 @@
-"""Rows 23 to 26: the same numbers in other cache."""
+"""Rows 23 to 26: the same numbers in other memory layouts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor
 
 from ..inputs import answers, by_way, cotangent, problem, right, right_gradients
 from ..subjects import Subject
-from ..verdict import NotOffered, Wrong, close, each, refused, same_bits, told
+from ..verdict import NotOffered, Wrong, close, each, in_one_line, refused, same_bits
 from . import row
 
 
 def _between(tensor: Tensor, steps: tuple[int, ...], start: int = 0) -> Tensor:
     """The same numbers, `steps` apart along each axis, in memory that is otherwise NaN."""
     shape = [size * step + start for size, step in zip(tensor.shape, steps, strict=True)]
-    room = torch.full(shape, float("nan"), dtype=tensor.dtype)
-    view = room[tuple(slice(start, None, step) for step in steps)]
+    memory = torch.full(shape, float("nan"), dtype=tensor.dtype)
+    view = memory[tuple(slice(start, None, step) for step in steps)]
     view = view[tuple(slice(0, size) for size in tensor.shape)]
     view.copy_(tensor)
     return view
@@ -34,12 +34,12 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "heads before batch": lambda t: _swapped(t, 0, 1),
     "every second token": lambda t: _between(t, (1, 1, 2, 1)),
     "every second number": lambda t: _between(t, (1, 1, 1, 2)),
-    "a slice that begins at 3": lambda t: _between(t, (1, 1, 1, 1), 3),
+    "a slice that starts at 3": lambda t: _between(t, (1, 1, 1, 1), 3),
 }
 
 
 def _same(subject: Subject, change: Callable[[Tensor], Tensor], at: tuple[int, ...] = (0, 1, 2)) -> str:
-    # A width that no vector register divides evenly, lengths beyond one tile.
+    # A width that is no multiple of a vector register, lengths beyond one tile.
     tensors = problem(subject, len_q=37, len_k=70, width=24)
 
     def probe(way: str) -> None:
@@ -64,7 +64,7 @@ def expanded(subject: Subject) -> str:
     def probe(way: str) -> None:
         whole = subject.attend(way, query, k.contiguous(), v.contiguous(), keep=keep.contiguous())
         same_bits(subject.attend(way, query, k, v, keep=keep), whole, "against the contiguous call")
-        if not subject.learns or not subject.takes_strides:
+        if not subject.has_gradients or not subject.takes_strides:
             return
         base = [tensor[:1].clone().requires_grad_() for tensor in (key, value)]
         out = subject.attend(way, query, *(tensor.expand(3, -1, -1, -1) for tensor in base), keep=keep)
@@ -74,15 +74,15 @@ def expanded(subject: Subject) -> str:
             close(found, want.sum(0, keepdim=True), torch.float32, f"{name} of the base")
 
     by_way(subject, probe)
-    return "equal to the bit" + (", and the base has the summed gradient" if subject.learns else "")
+    return "equal to the bit" + (", and the base has the summed gradient" if subject.has_gradients else "")
 
 
 @row(25, "data one element off alignment")
 def misaligned(subject: Subject) -> str:
     def off(tensor: Tensor) -> Tensor:
-        room = torch.full((tensor.numel() + 1,), float("nan"), dtype=tensor.dtype)
-        room[1:] = tensor.flatten()
-        return room[1:].view(tensor.shape)
+        memory = torch.full((tensor.numel() + 1,), float("nan"), dtype=tensor.dtype)
+        memory[1:] = tensor.flatten()
+        return memory[1:].view(tensor.shape)
 
     _same(subject, off)
     return "equal to the bit"
@@ -93,7 +93,7 @@ def shared_memory(subject: Subject) -> str:
     query, key, value = problem(subject, heads_kv=6, len_q=7)
     if subject.name == "onnxruntime":
         return _bound_output(query, key, value)
-    # A library without out= refuses the word; its adapter may do so first.
+    # A library without out= refuses the argument; its adapter may do so first.
     with contextlib.suppress(NotOffered):
         by_way(subject, lambda way: refused(lambda: subject.attend(way, query, key, value, out=query), TypeError))
     before = query.clone()
@@ -104,7 +104,7 @@ def shared_memory(subject: Subject) -> str:
 
 
 def _bound_output(query: Tensor, key: Tensor, value: Tensor) -> str:
-    """onnxruntime writes where its output is bound to: here, onto the query."""
+    """onnxruntime writes to the bound output: here, the query's memory."""
     from ..subjects.onnx_runtime import ELEMENT, session
 
     want = right((query, key, value)).out
@@ -116,7 +116,7 @@ def _bound_output(query: Tensor, key: Tensor, value: Tensor) -> str:
     binding.bind_output("out", "cpu", 0, ELEMENT[query.dtype], list(query.shape), query.data_ptr())
     try:
         running.run_with_iobinding(binding)
-    except Exception as error:  # a refusal of any kind is what the row asks for
-        return f"refused: {told(error)}"
+    except Exception as error:  # the row asks for any refusal
+        return f"refused: {in_one_line(error)}"
     close(query, want, torch.float32, "the output bound onto the query")
     return "an output bound onto the query is right"

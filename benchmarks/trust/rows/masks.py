@@ -8,7 +8,7 @@ import torch
 
 import qkv
 
-from ..inputs import answers, by_way, learns, problem, right, right_gradients
+from ..inputs import answers, by_way, check_gradients, problem, right, right_gradients
 from ..subjects import Subject
 from ..verdict import NotOffered, Wrong, each, refused
 from . import row
@@ -18,12 +18,12 @@ def _all_refuse(subject: Subject, tensors: tuple[torch.Tensor, ...], make: Calla
     return by_way(subject, lambda way: refused(lambda: subject.attend(way, *tensors, **make()), subject.error))
 
 
-@row(11, "causal, 3 queries on 7 keys, no offset said")
+@row(11, "causal, 3 queries on 7 keys, no offset")
 def causal_without_an_offset(subject: Subject) -> str:
-    said = _all_refuse(subject, problem(subject, len_q=3), lambda: {"causal": True})
+    seen = _all_refuse(subject, problem(subject, len_q=3), lambda: {"causal": True})
     if subject.name == "qkv" and not ("offset=0" in (text := _whole(subject)) and "offset=4" in text):
         raise Wrong("the refusal does not name both readings")
-    return said
+    return seen
 
 
 def _whole(subject: Subject) -> str:
@@ -56,7 +56,7 @@ def masks_that_do_not_fit(subject: Subject) -> str:
         "of 4 queries for 5": lambda: _all_refuse(subject, tensors, lambda: ones(2, 1, 4, 7)),
         "of batch 3 for 2": lambda: _all_refuse(subject, tensors, lambda: ones(3, 1, 5, 7)),
     }
-    if subject.grouped:  # the adapter of a layer spreads masks itself
+    if subject.grouped:  # the adapter of a layer expands masks
         cases["of batch 3 for 1"] = lambda: _all_refuse(subject, one, lambda: ones(3, 1, 5, 7))
         cases["of rank 3, batch = heads"] = lambda: _aligned(subject)
     return each(cases)
@@ -73,7 +73,7 @@ def _aligned(subject: Subject) -> str:
         try:
             out = subject.attend(way, *tensors, keep=keep)
         except Exception:
-            if subject.name == "qkv":  # its documents say how it is read
+            if subject.name == "qkv":  # its documentation defines how it is read
                 raise
             return
         if not torch.allclose(out.double(), want, atol=1e-4):
@@ -88,18 +88,18 @@ def masks_that_are_not_boolean(subject: Subject) -> str:
     cases: dict[str, Callable[[], str | None]] = {
         "uint8": lambda: _all_refuse(subject, tensors, lambda: {"keep": torch.ones(2, 6, 5, 7, dtype=torch.uint8)})
     }
-    if subject.name in ("qkv", "jax.nn"):  # the others say that a float mask is added: 0 and 1 are such numbers
+    if subject.name in ("qkv", "jax.nn"):  # in the others a float mask is added to scores, and 0 and 1 are valid
         cases["float"] = lambda: _all_refuse(subject, tensors, lambda: {"keep": torch.ones(2, 6, 5, 7)})
     return each(cases)
 
 
 @row(29, "bias that learns; mask that would")
-def a_bias_learns(subject: Subject) -> str:
+def a_bias_check_gradients(subject: Subject) -> str:
     tensors = (*problem(subject), torch.randn(2, 6, 5, 7, generator=torch.Generator().manual_seed(4)))
     wanted = right_gradients(tensors)
 
     def probe(way: str) -> None:
-        learns(subject, tensors, wanted, way)
+        check_gradients(subject, tensors, wanted, way)
 
     by_way(subject, probe)
     if subject.name == "qkv":

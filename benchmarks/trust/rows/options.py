@@ -29,7 +29,7 @@ def scales(subject: Subject) -> str:
 
     def defined(scale: float) -> str:
         if subject.name == "onnxruntime":
-            raise NotOffered("its standard multiplies query and key with the root of the scale")
+            raise NotOffered("its standard multiplies query and key by the square root of the scale")
         return answers(subject, tensors, torch.float32, scale=scale)
 
     return each(
@@ -73,12 +73,14 @@ def dropouts(subject: Subject) -> str:
     )
 
 
-def _similar(subject: Subject) -> None:
+def _only_qkv(subject: Subject) -> None:
     if subject.name != "qkv":
         raise NotOffered("softmax only")
 
 
-def _forms(similarity: Any, tensors: tuple[Tensor, ...], backends: tuple[str, ...] = ("auto", "reference")) -> None:
+def _check_backends(
+    similarity: Any, tensors: tuple[Tensor, ...], backends: tuple[str, ...] = ("auto", "reference")
+) -> None:
     want = oracle(*tensors, similarity=similarity).out
     for backend in backends:
         close(
@@ -91,7 +93,7 @@ def _forms(similarity: Any, tensors: tuple[Tensor, ...], backends: tuple[str, ..
 
 @row(34, "polynomial degree 0, -1, 1.5; odd degrees")
 def polynomials(subject: Subject) -> str:
-    _similar(subject)
+    _only_qkv(subject)
     tensors = problem(subject, torch.float64)
     balanced = torch.ones(1, 1, 1, 2).double(), torch.tensor([[[[1.0, 0.0], [-1.0, 0.0]]]]).double()
     value = torch.ones(1, 1, 2, 3).double()
@@ -104,8 +106,8 @@ def polynomials(subject: Subject) -> str:
     each(
         refusals
         | {
-            "0": lambda: _forms(qkv.Polynomial(degree=0), tensors),
-            "3": lambda: _forms(qkv.Polynomial(degree=3, offset=0.5), tensors),
+            "0": lambda: _check_backends(qkv.Polynomial(degree=0), tensors),
+            "3": lambda: _check_backends(qkv.Polynomial(degree=3, offset=0.5), tensors),
             "a sum of 0": lambda: zeros(
                 qkv.attention(*balanced, value, similarity=qkv.Polynomial(degree=1, offset=0.0)), "the row"
             ),
@@ -116,7 +118,7 @@ def polynomials(subject: Subject) -> str:
 
 @row(35, "feature maps with a normaliser of any sign")
 def normalisers(subject: Subject) -> str:
-    _similar(subject)
+    _only_qkv(subject)
     tensors = problem(subject, torch.float64)
     negative = qkv.FeatureMap(lambda x: x)
     tiny = torch.full((1, 1, 1, 1), 1e-30).double()
@@ -131,7 +133,7 @@ def normalisers(subject: Subject) -> str:
     dead = -tensors[0].abs(), tensors[1], tensors[2]
     each(
         {
-            "negative": lambda: _forms(negative, tensors),
+            "negative": lambda: _check_backends(negative, tensors),
             "zero": lambda: zeros(qkv.attention(*dead, similarity=relu), "the result"),
             "no hidden epsilon": no_epsilon,
         }
@@ -141,12 +143,12 @@ def normalisers(subject: Subject) -> str:
 
 @row(36, "argmax ties")
 def ties(subject: Subject) -> str:
-    _similar(subject)
+    _only_qkv(subject)
     tensors = problem(subject, torch.float64, len_k=70)
     key = tensors[1].clone()
     key[:, :, 41], key[:, :, 69] = key[:, :, 3], key[:, :, 3]
     tensors = tensors[0], key, tensors[2]
-    _forms(qkv.Argmax(), tensors, ("auto", "reference", "argmax"))
+    _check_backends(qkv.Argmax(), tensors, ("auto", "reference", "argmax"))
     leaves = [tensor.clone().requires_grad_() for tensor in tensors]
     qkv.attention(*leaves, similarity=qkv.Argmax()).sum().backward()
     if leaves[2].grad is None or leaves[2].grad[:, :, [41, 69]].any():

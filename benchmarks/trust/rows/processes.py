@@ -1,4 +1,4 @@
-"""Rows 45 to 48: threads, a fork, Ctrl-C, out of memory, no native library. Each has a process of its own."""
+"""Rows 45 to 48: threads, a fork, Ctrl-C, out of memory, no native library. Each runs in a separate process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import torch
 
 from ..inputs import by_way, problem, right
 from ..subjects import Subject
-from ..verdict import Crashed, NotOffered, Wrong, close, each, same_bits, told
+from ..verdict import Crashed, NotOffered, Wrong, close, each, in_one_line, same_bits
 from . import row
-from .sizes import room
+from .sizes import address_space
 
-PATIENCE = 30  # seconds for a call of milliseconds
+TIMEOUT = 30  # seconds for a call of milliseconds
 LARGE = {"batch": 2, "heads_q": 6, "len_q": 256, "len_k": 256, "width": 64}
 
 
@@ -51,7 +51,7 @@ def threads(subject: Subject) -> str:
         found: list[list[torch.Tensor]] = [[], []]
         failed = _in_threads(2, lambda number: found[number].extend(subject.attend(way, *tensors) for _ in range(20)))
         if failed:
-            raise Wrong(f"a thread ended with {told(failed[0])}")
+            raise Wrong(f"a thread ended with {in_one_line(failed[0])}")
         for out in found[0] + found[1]:
             same_bits(out, want, "in a thread")
 
@@ -73,13 +73,13 @@ def threads(subject: Subject) -> str:
         if failed:
             if isinstance(failed[0], subject.error) and subject.name == "qkv":
                 return "refused"
-            raise Wrong(f"a thread ended with {told(failed[0])}")
+            raise Wrong(f"a thread ended with {in_one_line(failed[0])}")
         if cache.length != 801:
-            raise Wrong(f"{cache.length} of 801 tokens are in the cache, and nothing was said")
+            raise Wrong(f"{cache.length} of 801 tokens are in the cache, and no error was raised")
         return "every token is there once"
 
     each({"one problem": lambda: by_way(subject, reading), "one cache": writing})
-    return "the same bits in both threads; a cache that two threads append to holds every token once"
+    return "the same bits in both threads; a cache that two threads append to has every token once"
 
 
 @row(46, "fork after a call, and a call in the child", alone=True)
@@ -101,7 +101,7 @@ def forked(subject: Subject) -> str:
             code = 3
         finally:
             os._exit(code)
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -110,7 +110,7 @@ def forked(subject: Subject) -> str:
     else:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        raise Crashed(f"the call in the child hangs ({PATIENCE} s)")
+        raise Crashed(f"the call in the child hangs ({TIMEOUT} s)")
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         raise Crashed(f"the child died of signal {-code}")
@@ -145,22 +145,22 @@ def interrupted(subject: Subject) -> str:
         heads = {"heads_kv": 1}
         scores = problem(subject, batch=1, heads_q=1, len_q=24000, len_k=24000, width=8, **heads)
         sound(way)
-        with room(3 * 10**8):
+        with address_space(3 * 10**8):
             for given in [scores, *_wide(subject)]:
                 try:
                     subject.attend(way, *given)
-                except Exception:  # any clean exception will do: what counts is that there is a process left
+                except Exception:  # any exception is right, as long as the process survives
                     continue
         sound(way)
 
-    # A process that a shell started behind it is born deaf to Ctrl-C.
+    # A background job of a shell ignores SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     return (
         each(
             {
                 "Ctrl-C": lambda: by_way(subject, ctrl_c),
-                "no cache": lambda: by_way(subject, no_memory),
+                "no memory": lambda: by_way(subject, no_memory),
             }
         )
         and "the exception arrives, and the next call is right"
@@ -168,7 +168,7 @@ def interrupted(subject: Subject) -> str:
 
 
 def _wide(subject: Subject) -> list[list[torch.Tensor]]:
-    """Inputs of a few numbers whose result has 10^9: its cache cannot be had."""
+    """Expanded inputs whose result has 10^9 numbers, which cannot be allocated."""
     if not subject.takes_strides:
         return []
     shapes = ((1, 4096, 4096, 64), (1, 4096, 1, 64), (1, 4096, 1, 64))
@@ -220,18 +220,18 @@ def script(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @row(48, "no native library, a wrong ISA, two OpenMPs", alone=True)
 def without_the_native_library(subject: Subject) -> str:
     if subject.name != "qkv":
-        raise NotOffered("it cannot be left out")
+        raise NotOffered("it has no switch for this")
     run = script(WITHOUT, QKV_NATIVE="0")
     if run.returncode != 0:
         raise Wrong(f"without the native library: {run.stderr.strip().splitlines()[-1]}")
     explained, by_name = run.stdout.splitlines()[-2:]
     for line in (explained, by_name):
         if "QKV_NATIVE=0" not in line:
-            raise Wrong(f"the reason is not told: {line}")
+            raise Wrong(f"the reason is missing: {line}")
     wrong = script("import qkv, torch; qkv.ops.isa()", QKV_ISA="sve9")
     if wrong.returncode == 0 or "QKV_ISA" not in wrong.stderr:
         raise Wrong("QKV_ISA=sve9 is not refused")
     two = script(TWO_RUNTIMES)
     if two.returncode != 0:
-        raise Wrong(f"beside another OpenMP: {two.stderr.strip().splitlines()[-1]}")
-    return "torch's backends run and explain says why; what is asked for by name is refused; a second OpenMP changes nothing"
+        raise Wrong(f"with a second OpenMP: {two.stderr.strip().splitlines()[-1]}")
+    return "torch's backends run, and explain says why; `native` by name is refused; a second OpenMP changes nothing"

@@ -1,4 +1,4 @@
-"""Rows 13 to 22: sizes of zero, sizes that disagree, dtypes and tensors that are none of attention's."""
+"""Rows 13 to 22: sizes of zero, sizes that disagree, dtypes and tensors that attention does not take."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def _nothing(subject: Subject, shapes: tuple[tuple[int, ...], ...]) -> str:
         if tuple(out.shape) != wanted:
             raise Wrong(f"shape {tuple(out.shape)} instead of {wanted}")
         zeros(out, "the result")
-        if not subject.learns:
+        if not subject.has_gradients:
             return
-        got = subject.learnt(way, tensors, torch.ones(wanted))
+        got = subject.gradients(way, tensors, torch.ones(wanted))
         for name, tensor, gradient in zip(("dq", "dk", "dv"), tensors, got[1:], strict=True):
             if gradient.shape != tensor.shape:
                 raise Wrong(f"{name} has shape {tuple(gradient.shape)}")
             zeros(gradient, name)
 
     by_way(subject, probe)
-    return "empty, of the right shape" + (", and differentiable" if subject.learns else "")
+    return "empty, of the right shape" + (", and differentiable" if subject.has_gradients else "")
 
 
 @row(13, "batch 0, heads 0, no queries")
@@ -97,7 +97,7 @@ def widths_that_disagree(subject: Subject) -> str:
 
 
 @row(18, "values of another width than the keys")
-def values_of_their_own_width(subject: Subject) -> str:
+def values_of_another_width(subject: Subject) -> str:
     if not subject.own_value_width:
         raise NotOffered("documented: values have the keys' width")
     return answers(subject, problem(subject, width_v=13), torch.float32)
@@ -143,7 +143,7 @@ def dtypes_that_are_none(subject: Subject) -> str:
 @row(22, "other devices, nested, sparse, quantised")
 def tensors_that_are_none(subject: Subject) -> str:
     if subject.name in ("onnxruntime", "jax.nn"):
-        raise NotOffered("takes arrays of its own only")
+        raise NotOffered("takes its own arrays only")
     query, key, value = problem(subject)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -155,9 +155,9 @@ def tensors_that_are_none(subject: Subject) -> str:
         "sparse query": lambda: _refuses(subject, query.to_sparse(), key, value),
         "quantised query": lambda: _refuses(subject, quantised, key, value),
     }
-    if subject.grouped:  # the adapter of a layer cannot fold what is nested
+    if subject.grouped:  # the adapter of a layer cannot reshape nested tensors
         cases["nested query"] = lambda: _refuses(subject, nested, key, value)
-    if subject.name == "qkv":  # torch computes shapes there, and says so
+    if subject.name == "qkv":  # torch computes shapes only, as documented
         meta = [tensor.to("meta") for tensor in (query, key, value)]
         cases["everything on meta"] = lambda: _refuses(subject, *meta)
     return each(cases)

@@ -17,8 +17,8 @@ from . import row
 
 
 @contextmanager
-def room(more: int) -> Iterator[None]:
-    """A process that may take `more` bytes of address space beside what it has."""
+def address_space(more: int) -> Iterator[None]:
+    """Limit the address space of this process to `more` bytes than now."""
     pages = int(open("/proc/self/statm").read().split()[0])  # noqa: SIM115 - closed by the count of references
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, hard))
@@ -38,14 +38,14 @@ def _many_queries(subject: Subject) -> str:
 
 
 def _far_apart(subject: Subject) -> str:
-    """Three items, 2^30 numbers apart: the last begins at 2^31, and only 64-bit offsets find it."""
+    """Three items, 2^30 numbers apart: the last starts at 2^31, which only 64-bit offsets reach."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
-    desert = torch.frombuffer(mmap.mmap(-1, 4 * (2**31 + 2**22), flags=flags), dtype=torch.float32)
+    sparse = torch.frombuffer(mmap.mmap(-1, 4 * (2**31 + 2**22), flags=flags), dtype=torch.float32)
 
     def far(tensor: Tensor, axis: int, start: int) -> Tensor:
         strides = list(tensor.stride())
         strides[axis] = 2**30
-        return desert.as_strided(tensor.shape, strides, start).copy_(tensor)
+        return sparse.as_strided(tensor.shape, strides, start).copy_(tensor)
 
     def probe(way: str, axis: int) -> None:
         sizes = {"batch": 1, "heads_q": 1, "heads_kv": 1, "len_q": 2, "len_k": 2}
@@ -81,5 +81,5 @@ def sizes_that_overflow(subject: Subject) -> str:
         tensors = [torch.ones(1, 1, 1, 1).expand(shape) for shape in shapes[name]]
         return by_way(subject, lambda way: refused(lambda: subject.attend(way, *tensors), subject.error))
 
-    with room(4 * 10**9):
+    with address_space(4 * 10**9):
         return each({name: lambda name=name: probe(name) for name in shapes})

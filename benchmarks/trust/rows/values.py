@@ -1,4 +1,4 @@
-"""Rows 1 to 10: what is not a number, what is not finite, and what is very large."""
+"""Rows 1 to 10: NaN, infinity and very large numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import inf, nan
 
 import torch
 
-from ..inputs import answers, by_way, learns, problem, right, right_gradients
+from ..inputs import answers, by_way, check_gradients, problem, right, right_gradients
 from ..subjects import Subject
 from ..verdict import NotOffered, Wrong, close, each, zeros
 from . import row
@@ -27,8 +27,8 @@ def _empty_row(subject: Subject, **option: torch.Tensor) -> str:
         out = subject.attend(way, *tensors, **option)
         zeros(out[0, :, 2], "the row")
         close(out, right(tensors, **option).out, torch.float32, "the rest")
-        if subject.learns:
-            got = learns(subject, tensors, right_gradients(tensors, **option), way, **option)
+        if subject.has_gradients:
+            got = check_gradients(subject, tensors, right_gradients(tensors, **option), way, **option)
             zeros(got[1][0, :, 2], "dq of the row")
         try:
             lse = subject.lse(way, *tensors, **option)
@@ -80,7 +80,7 @@ def _shifted(tensors: tuple[torch.Tensor, ...], bias: torch.Tensor) -> torch.Ten
 
 
 def _one_hot_or_mean(subject: Subject, tensors: tuple[torch.Tensor, ...]) -> str:
-    """Keys whose components are equal have scores far apart: the best one takes all."""
+    """Keys whose components are equal have scores far apart: the largest gets all the weight."""
     return answers(subject, tensors, torch.float32)
 
 
@@ -96,8 +96,8 @@ def poison_behind_the_mask(subject: Subject) -> str:
             if name in where:
                 tensor[:, :, 3] = poison
         close(subject.attend(way, query, k, v, keep=keep), wanted[0], torch.float32)
-        if subject.learns:
-            learns(subject, (query, k, v), wanted, way, keep=keep)
+        if subject.has_gradients:
+            check_gradients(subject, (query, k, v), wanted, way, keep=keep)
 
     cases = {
         f"{way}, {poison} in the {where}": lambda way=way, poison=poison, where=where: probe(way, poison, where)
@@ -105,7 +105,7 @@ def poison_behind_the_mask(subject: Subject) -> str:
         for poison, where in ((nan, "key"), (inf, "key"), (nan, "value"), (-inf, "key and value"))
     }
     each(cases)
-    return "no influence, forward and backward" if subject.learns else "no influence"
+    return "no influence, forward and backward" if subject.has_gradients else "no influence"
 
 
 @row(5, "NaN in one query")

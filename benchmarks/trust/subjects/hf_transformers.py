@@ -1,5 +1,5 @@
-"""transformers: the attention functions that its models call, eager and sdpa, with masks as its own mask_utils make
-them (True attends for sdpa, finfo.min is added for eager), and its caches."""
+"""transformers: the attention functions of its models, eager and sdpa, with masks as its masking_utils make them (True
+attends for sdpa, finfo.min is added for eager), and its caches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import Subject, only
 
 
 class _Layer(torch.nn.Module):
-    """What the attention functions read of a layer."""
+    """The attributes of a layer that the attention functions read."""
 
     def __init__(self, groups: int, width: int) -> None:
         super().__init__()
@@ -40,14 +40,14 @@ class Transformers(Subject):
             lowest = torch.finfo(query.dtype).min
             keep = torch.where(keep, torch.zeros((), dtype=query.dtype), lowest) if keep.dtype == torch.bool else keep
         mask = keep if bias is None else bias if keep is None else bias + keep
-        said: dict[str, Any] = {"dropout": options.get("dropout") or 0.0, "scaling": options.get("scale")}
-        layer.train(said["dropout"] != 0.0)
+        given: dict[str, Any] = {"dropout": options.get("dropout") or 0.0, "scaling": options.get("scale")}
+        layer.train(given["dropout"] != 0.0)
         if options.get("softcap") is not None:
             if way == "sdpa":
                 raise NotOffered("sdpa refuses softcap")
-            said["softcap"] = options["softcap"]
+            given["softcap"] = options["softcap"]
         run = sdpa_attention_forward if way == "sdpa" else eager_attention_forward
-        return run(layer, query, key, value, mask, **said)[0].transpose(1, 2)
+        return run(layer, query, key, value, mask, **given)[0].transpose(1, 2)
 
     def _window(self, query: Tensor, key: Tensor, window: tuple[int, int]) -> Tensor:
         """Its window counts the query itself, and is causal."""
@@ -59,11 +59,11 @@ class Transformers(Subject):
         return mask
 
     def cache(self, kind: str, size: int | None = None) -> Any:
-        return Memory(kind, size)
+        return TransformersCache(kind, size)
 
 
-class Memory:
-    """A layer of its caches, and sdpa on what it returns with the mask of absolute positions."""
+class TransformersCache:
+    """A layer of its caches, and sdpa on its tensors with a mask of absolute positions."""
 
     def __init__(self, kind: str, size: int | None) -> None:
         from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, StaticLayer
@@ -83,7 +83,7 @@ class Memory:
             query.shape[0], count, span, q_offset=before, kv_offset=offset, mask_function=rule,
             allow_is_causal_skip=False,
         )  # fmt: skip
-        return SUBJECT.attend("sdpa", query, keys, values, keep=mask)
+        return SUBJECTS[0].attend("sdpa", query, keys, values, keep=mask)
 
     def append(self, key: Tensor, value: Tensor) -> None:
         self.cache.update(key, value)
@@ -99,4 +99,4 @@ class Memory:
         self.cache.reset()
 
 
-SUBJECT = Transformers()
+SUBJECTS = [Transformers()]

@@ -1,4 +1,4 @@
-"""onnxruntime's Attention operator: a model of one node, of opset 23, or of 24 where lengths are given."""
+"""onnxruntime's Attention operator: a model of one node, of opset 23, or 24 if lengths are given."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from . import Subject, only
-from .jax_nn import returned
-from .torch_sdpa import joined
+from .jax_nn import to_tensor
+from .pytorch import joined
 
 # onnx.TensorProto's numbers
 ELEMENT = {
@@ -43,7 +43,7 @@ class OnnxRuntime(Subject):
     name, short = "onnxruntime", "ORT"
     packages = ("onnxruntime", "onnx")
     dtypes = (torch.float32, torch.float16)
-    learns = False
+    has_gradients = False
     takes_strides = False
 
     def attend(self, way: str, query: Any, key: Any, value: Any, **options: Any) -> Tensor:
@@ -54,11 +54,11 @@ class OnnxRuntime(Subject):
             tensors["mask"] = mask
         if options.get("lengths") is not None:
             tensors["lengths"] = torch.as_tensor(options["lengths"])
-        said: dict[str, Any] = {"is_causal": 1} if options.get("causal") else {}
-        said |= {name: float(options[name]) for name in ("scale", "softcap") if options.get(name) is not None}
-        running = session(tensors, 24 if "lengths" in tensors else 23, **said)
+        given: dict[str, Any] = {"is_causal": 1} if options.get("causal") else {}
+        given |= {name: float(options[name]) for name in ("scale", "softcap") if options.get(name) is not None}
+        running = session(tensors, 24 if "lengths" in tensors else 23, **given)
         fed = {name: np.asarray(tensor.detach().numpy()) for name, tensor in tensors.items()}
-        return returned(running.run(None, fed)[0])
+        return to_tensor(running.run(None, fed)[0])
 
 
-SUBJECT = OnnxRuntime()
+SUBJECTS = [OnnxRuntime()]

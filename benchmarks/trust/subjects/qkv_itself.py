@@ -59,11 +59,11 @@ class Qkv(Subject):
         return self.attend(way, query, key, value, lse=True, **options)[1]
 
     def cache(self, kind: str, size: int | None = None) -> Any:
-        return Memory(kind, size)
+        return QkvCache(kind, size)
 
 
-class Memory:
-    """A KVCache that is made with the first token, as its sizes are those of the token."""
+class QkvCache:
+    """A KVCache, made with the first token, which has its sizes."""
 
     def __init__(self, kind: str, size: int | None) -> None:
         self.limits = {"growing": {}, "ring": {"window": size}, "fixed": {"capacity": size}}[kind]
@@ -86,11 +86,11 @@ class Memory:
         return self.cache.length
 
     def back(self, tokens: int) -> None:
-        """Forget the last so many."""
+        """Remove the last `tokens` tokens."""
         self.cache.crop(self.cache.length - tokens)
 
     def reset(self) -> None:
         self.cache.reset()
 
 
-SUBJECT = Qkv()
+SUBJECTS = [Qkv()]

@@ -397,7 +397,7 @@ _MAX_FEATURE_ELEMENTS = 1 << 19
 
 
 class Sums(Protocol):
-    """Computes with sums Σ φ(k) (v, 1)ᵀ, kept in a tensor of its own layout; None is the sum over no tokens."""
+    """Computes with sums Σ φ(k) (v, 1)ᵀ, in a tensor whose layout only the class knows; None is the empty sum."""
 
     def head_bytes(self) -> int: ...
 

@@ -39,6 +39,7 @@ def result(**texts):
     return found.result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (64, 1), (64, 64), (12, 4)])
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_every_edge(heads, kv_heads, dtype):

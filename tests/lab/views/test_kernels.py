@@ -68,6 +68,7 @@ def test_what_is_said_now_lies_on_the_curves():
     assert result_of(features=100)["random"]["now"]["features"] == 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", ["no", "yes"])
 @pytest.mark.parametrize(("width", "degree", "offset"), [(2, 1, 0), (64, 2, 1), (256, 4, 4)])
 def test_sums_pay_where_the_formula_on_the_page_says(width, degree, offset, causal):
@@ -104,6 +105,7 @@ def edges(field):
     return [field.write(field.low), field.write(field.high)]
 
 
+@pytest.mark.slow
 def test_every_state_can_be_computed_and_shown():
     """All shapes of data with both masks, and every other field at one of its ends."""
     draw = random.Random(5)

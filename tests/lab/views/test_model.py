@@ -90,6 +90,7 @@ def test_a_row_and_the_mean_of_all():
 TEXTS = ("a", "The cat sat.", "😀" * 40, "<b>&amp;</b>\n\ttab", "\x00\u202e", "ß" * 2000)
 
 
+@pytest.mark.slow
 @needs_minilm
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 def test_every_result_is_json_and_can_be_drawn(text):
@@ -147,6 +148,7 @@ def test_without_transformers_the_page_says_what_to_install(monkeypatch):
     assert caught.value.field == "checkpoint"
 
 
+@pytest.mark.slow
 @needs_minilm
 @pytest.mark.parametrize(
     "texts", [{}, {"layer": "6", "head": "12", "query": "2", "text": 'He said "no\\n".'}, {"text": "cat " * 300}]

@@ -49,6 +49,7 @@ def by_hand(x: np.ndarray, stored: np.ndarray, norm: str, mode: str, eps: float,
     return gamma * (x - mean) / np.sqrt(variance + eps) + beta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("norm", "mode"), MODES)
 def test_outputs_are_the_definition_at_the_edges_of_every_field(norm: str, mode: str) -> None:
     draw = random.Random(norm + mode)

@@ -42,6 +42,7 @@ def result(**texts):
 KINDS = ["gpt-2", "bert-base", "t5-small", "llama-3-8b", "mixtral-8x7b", "gemma-3-4b", "deepseek-v3", "falcon-7b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", KINDS)
 def test_it_is_what_the_command_says(model):
     texts = {"model": model, "hardware": "t4", "context": 777, "batch": 3, "weights": "int4", "cache": "int8"}
@@ -58,6 +59,7 @@ def test_every_preset_can_be_chosen():
     assert set(fields["hardware"].options) == set(hardware())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", [1, 1 << 24])
 @pytest.mark.parametrize("batch", [1, 1 << 16])
 @pytest.mark.parametrize("model", ["bert-base", "t5-small", "deepseek-v3"])

@@ -49,6 +49,7 @@ def test_the_menu_has_every_problem_under_its_title():
     assert all(TITLES[name].startswith(problem.title) for name, problem in bank().items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_part_with_its_answer_hints_and_solution(name):
     for numbers, seed in (("documents", None), ("fresh", LAST_SEED)):
@@ -67,6 +68,7 @@ def test_every_part_with_its_answer_hints_and_solution(name):
             assert after == (problem.parts[place + 1].name if place + 1 < len(problem.parts) else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_known_mistakes_are_named_and_the_right_answer_is_not_told(name):
     problem = named(name, 5)
@@ -167,6 +169,7 @@ def test_the_program_prints_what_the_page_says(texts):
         assert said[-1] == part.answer.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "part", "junk"),
     [

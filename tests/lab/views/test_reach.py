@@ -41,6 +41,7 @@ def walked(looks: list, output: int, residual: bool) -> list[set[int]]:
     return levels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", LOOKS)
 def test_levels_are_what_a_walk_finds(pattern: str) -> None:
     draw = random.Random(pattern)

@@ -32,6 +32,7 @@ def page(state, result):
 EDGES = list(itertools.product(("1", "2", "1024"), ("-2", "0", "2"), ("0.1", "3"), ("2", "256")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "mu", "sigma", "keys"), EDGES[::5])
 def test_any_state_is_json_and_is_drawn(d, mu, sigma, keys):
     state, result = made(d=d, mu=mu, sigma=sigma, keys=keys, samples="1000", scaled="yes", sweep="entropy")

@@ -91,6 +91,7 @@ def agrees(state: dict[str, Any], result: dict[str, Any]) -> None:
     assert np.array(result["output"]) == pytest.approx(np.concatenate(joined, axis=1), abs=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_state_is_what_numpy_makes_of_it(shape: str) -> None:
     for number, (similarity, mask) in enumerate(product(SIMILARITIES, MASKS)):
@@ -102,6 +103,7 @@ def test_every_state_is_what_numpy_makes_of_it(shape: str) -> None:
         json.dumps(result, allow_nan=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", ["-8", "-1", "0", "1", "8"])
 @pytest.mark.parametrize("edge", [{"left": "0", "right": "0"}, {"left": "8", "right": "8"}, {"mask": "causal"}])
 def test_edges_of_masks_and_powers(shift: str, edge: dict[str, str]) -> None:
@@ -110,6 +112,7 @@ def test_edges_of_masks_and_powers(shift: str, edge: dict[str, str]) -> None:
         agrees(*asked(**texts | edge))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 def test_the_largest_and_the_smallest_entries(similarity: str) -> None:
     for numbers, scale in product(("exact", "decimal"), ("none", "root")):
@@ -120,6 +123,7 @@ def test_the_largest_and_the_smallest_entries(similarity: str) -> None:
         json.dumps(found.result, allow_nan=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", ["0", "-0.0", "1e-9", "-10", "0.123456789012", "2.5"])
 def test_any_constant_has_a_formula(offset: str) -> None:
     for degree in ("0", "1", "5"):
@@ -269,6 +273,7 @@ def test_refusals_name_the_heads_that_fit() -> None:
         asked(**{**SHAPES["two heads"], "heads": "3"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 def test_the_page_shows_the_result_and_the_program_prints_it(shape: str, similarity: str) -> None:

@@ -161,6 +161,7 @@ UNPROVED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topic", PROVED)
 def test_functions_come_apart(topic: str) -> None:
     for left, right in PROVED[topic]:

@@ -176,6 +176,7 @@ def test_near_misses_are_not(left: str, right: str) -> None:
     assert not same(b, a)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", sorted({left for left, _ in EQUAL}))
 def test_adding_one_or_doubling_is_noticed(text: str) -> None:
     node = parse(text, NAMES)

@@ -149,6 +149,7 @@ def test_what_is_proved_holds_in_numbers_with_calculus() -> None:
     assert said, "no pair was proved: the test says nothing"
 
 
+@pytest.mark.slow
 def test_what_is_rewritten_is_proved_with_calculus() -> None:
     missed, asked = 0, 0
     for seed in range(1000, 1070):

@@ -40,6 +40,7 @@ TURNED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize(("gold", "answer"), TURNED)
 def test_a_covariance_may_be_turned_over(gold, answer, law):

@@ -116,6 +116,7 @@ def test_a_rate_that_cannot_be_told_is_refused(node):
         outgrowth(growth(node), growth(N))
 
 
+@pytest.mark.slow
 def test_dominance_agrees_with_brute_force_on_rays():
     draw = random.Random(3)
     names = ("b", "d", "n")

@@ -17,6 +17,7 @@ from qkv.maths.values.points import Point, vocabulary
 SYMBOLS = {"u": "vector[d]", "v": "vector[d]", "d": "natural", "a": "scalar", "s": "positive", "x": "vector[n]"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("left", "relation", "right", "attained"),
     [

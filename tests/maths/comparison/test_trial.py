@@ -1,4 +1,4 @@
-"""Trying points: when it stops, simple counterexamples, and small sizes in place of large ones."""
+"""Trials at points: when they stop, simple counterexamples, and small sizes in place of large ones."""
 
 from __future__ import annotations
 

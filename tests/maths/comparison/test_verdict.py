@@ -109,6 +109,7 @@ def expression(draw: random.Random, depth: int) -> tuple[str, Callable[[dict[str
     )
 
 
+@pytest.mark.slow
 def test_random_expressions_equal_themselves_and_differ_only_where_numpy_says_so():
     for seed in range(25):
         draw = random.Random(seed)
@@ -381,6 +382,7 @@ def declared(draw: random.Random) -> dict[str, str]:
     return {**vectors, **matrices, **random_names, **rest, "a": f"vector[{size}] = softmax(s)"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_every_pair_has_a_verdict(seed):
     draw = random.Random(seed)

@@ -260,7 +260,7 @@ def test_signs_numbers_and_places(text, same) -> None:
             parse(text, M)
 
 
-def test_a_declared_sum_sign_with_an_index_of_its_own() -> None:
+def test_a_declared_sum_sign_with_a_separate_index() -> None:
     both = {**M, "Sigma_q": "matrix[d,d]", "Pi_q": "positive", "Sigma_p": "matrix[d,d]", "Pi_p": "positive"}
     assert parse(r"\Sigma_q \mu", both) == parse(r"(\Sigma_q) \mu", both)
     assert parse(r"\Sigma_q \mu", both).shape == ("d",)

@@ -1,4 +1,4 @@
-"""Many spellings of one tree, shapes, and refusals with their place."""
+"""Many spellings of one tree, shapes, and refusals with their position."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -474,6 +474,7 @@ def nodes(tree: Node) -> Iterator[Node]:
                 yield from nodes(part)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("one", "other"), NOTATIONS)
 def test_two_notations_are_one_thing(one: str, other: str) -> None:
     assert compare(one, other, SYMBOLS).kind == "equal"

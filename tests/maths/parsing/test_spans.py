@@ -242,6 +242,7 @@ def nodes(tree: Node) -> Iterator[Node]:
         yield from nodes(part)
 
 
+@pytest.mark.slow
 @by_part
 def test_every_node_has_a_place_inside_that_of_what_it_is_a_part_of(part: int) -> None:
     for text, _, tree in trees(part):
@@ -254,6 +255,7 @@ def test_every_node_has_a_place_inside_that_of_what_it_is_a_part_of(part: int) -
                     assert start <= child.span[0] < child.span[1] <= stop, (text, node, child)
 
 
+@pytest.mark.slow
 @by_part
 def test_the_place_of_a_name_is_that_name(part: int) -> None:
     for text, symbols, tree in trees(part):
@@ -265,6 +267,7 @@ def test_the_place_of_a_name_is_that_name(part: int) -> None:
                     assert node.type.kind == "map" or node.name not in symbols, (text, node)
 
 
+@pytest.mark.slow
 @by_part
 def test_what_is_written_reads_as_what_was_read(part: int) -> None:
     for text, symbols, tree in trees(part):

@@ -145,6 +145,7 @@ def tree(draw: random.Random, shape: tuple[str, ...], depth: int) -> tuple[Node,
     return Outer(shape, a, b), lambda x: np.outer(f(x), g(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(), ("d",), ("n",), ("n", "d"), ("d", "d")])
 def test_random_trees_are_what_numpy_says(shape):
     for seed in range(60):

@@ -79,6 +79,7 @@ def test_same_knows_texts_that_cannot_be_typed():
     assert squeezed(r"\mathbf{W}_Q^\top \mathbf X") == squeezed("W_Q^T X")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "junk",
     [

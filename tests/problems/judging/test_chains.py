@@ -75,6 +75,7 @@ def test_a_planted_mistake_is_known_in_another_writing():
     assert not PROOF.same("(Q K^T)_{ij} = q_j^T k_i", PROOF.text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "junk",
     [

@@ -26,6 +26,7 @@ CHOSEN = ("Ideas", "Condition", "Choice", "Choices", "Leading", "Masks", "Scenar
 QUERY = 'einsum("bd,hdq->bhq", x, W_q)'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "part"), GIVEN)
 def test_a_denied_answer_is_not_right(name, part):
     asked = bank()[name].part(part)
@@ -39,6 +40,7 @@ def test_a_denied_answer_is_not_right(name, part):
     assert not said, (right, said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "part"), GIVEN)
 def test_a_harmless_frame_makes_nothing_wrong(name, part):
     asked = bank()[name].part(part)

@@ -63,6 +63,7 @@ def test_a_notebook_runs(monkeypatch):
     assert said.count(" right: ") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [None, 0, 1, 2])
 def test_attention_by_hand_is_computed_again(seed):
     code, said = run(named("by-hand", seed))

@@ -114,6 +114,7 @@ def test_splitting_leaves_brackets_alone():
     assert split_outside("(1, 2), [3, 4], 5", ",") == ["(1, 2)", " [3, 4]", " 5"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "junk",
     [
