@@ -1,6 +1,6 @@
 """Looks up every locked version in the database of known vulnerabilities; one that is found fails.
 
-Where the database cannot be reached, that is said in a line and nothing else happens.
+If the database cannot be reached, it prints a line and succeeds.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ PATIENCE = 3.0  # seconds
 
 def is_there() -> bool:
     """Whether the database answers a question as it should."""
-    asked = json.dumps({"package": {"name": "jinja2", "ecosystem": "PyPI"}, "version": "2.4"}).encode()
-    request = urllib.request.Request(DATABASE, asked, {"Content-Type": "application/json"})
+    query = json.dumps({"package": {"name": "jinja2", "ecosystem": "PyPI"}, "version": "2.4"}).encode()
+    request = urllib.request.Request(DATABASE, query, {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return bool(json.load(answer).get("vulns"))  # this old version is known to have some

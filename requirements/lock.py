@@ -83,8 +83,8 @@ def tools() -> dict[str, tuple[str, str]]:
     """Pins of what is installed nowhere here, as pip would choose them today."""
     words = ("install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-")
     found = subprocess.run((sys.executable, "-m", "pip", *words, *TOOLS), check=True, stdout=subprocess.PIPE).stdout
-    told = [each["metadata"] for each in json.loads(found)["install"]]
-    return {str(canonicalize_name(each["name"])): (each["name"], each["version"]) for each in told}
+    packages = [each["metadata"] for each in json.loads(found)["install"]]
+    return {str(canonicalize_name(each["name"])): (each["name"], each["version"]) for each in packages}
 
 
 class Index:
@@ -135,11 +135,11 @@ def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
     # A checkout has the lab and PDFs from the start; a wheel alone brings neither.
-    asked = {**extras, "run": [*project["project"]["dependencies"], *extras["lab"], *extras["pdf"]]}
-    asked["peers"] = ["onnx", "onnxruntime", "jax"]  # of make trust; make bench has more
-    asked["build"] = [*project["build-system"]["requires"], "cmake", "ninja"]
+    needed = {**extras, "run": [*project["project"]["dependencies"], *extras["lab"], *extras["pdf"]]}
+    needed["peers"] = ["onnx", "onnxruntime", "jax"]  # of make trust; make bench has more
+    needed["build"] = [*project["build-system"]["requires"], "cmake", "ninja"]
     for stage, (extra, before) in STAGES.items():
-        names = resolved(asked[extra])
+        names = resolved(needed[extra])
         chosen[stage] = names - UNLOCKED - set().union(*(chosen[each] for each in before))
         missing = sorted(chosen[stage] - pinned.keys())
         if missing:

@@ -49,8 +49,8 @@ def pruned(found: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    asked = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
-    wanted = resolved(asked)
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    wanted = resolved(dependencies)
     found = pruned(described(), wanted)
     missing = wanted - {canonicalize_name(each["name"]) for each in found["components"]}
     if missing:

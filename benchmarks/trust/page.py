@@ -49,7 +49,7 @@ def faults(facts: Facts) -> str:
         "without weights. For the other libraries any exception counts as a refusal, and a documented",
         "convention counts as right unless the row is about it.",
         "",
-        " · ".join(f"{MARKS[kind]} {said}" for kind, said in LEGEND),
+        " · ".join(f"{MARKS[kind]} {meaning}" for kind, meaning in LEGEND),
         "",
         "| | fault | " + " | ".join(names) + " |",
         "| ---: | --- |" + " :-: |" * len(names),
@@ -66,11 +66,11 @@ def evidence(facts: Facts) -> str:
     """An entry for every wrong answer and every crash."""
     lines = ["### What went wrong", ""]
     for subject in facts.subjects:
-        bad = {number: told for number, told in facts.found[subject.name].items() if told["verdict"] in (WRONG, CRASH)}
+        bad = {number: result for number, result in facts.found[subject.name].items() if result["verdict"] in (WRONG, CRASH)}
         if bad:
             lines += [f"**{subject.name}**", ""]
-            for number, told in sorted(bad.items()):
-                entry = f"{number}, {facts.rows[number].title}: {MARKS[told['verdict']]} {_plain(told['seen'])}"
+            for number, result in sorted(bad.items()):
+                entry = f"{number}, {facts.rows[number].title}: {MARKS[result['verdict']]} {_plain(result['seen'])}"
                 lines += records.wrapped(entry, "- ")
             lines.append("")
     if len(lines) == 2:

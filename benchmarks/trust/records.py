@@ -40,10 +40,10 @@ def _section(title: str, words: str, *blocks: list[str]) -> str:
 
 def conformance(_: object) -> str | None:
     """ONNX's test cases, with each backend and cache."""
-    told = _read(CONFORMANCE)
-    if not told:
+    record = _read(CONFORMANCE)
+    if not record:
         return None
-    ways = told["ways"]
+    ways = record["ways"]
     counts = ("passed", "of", "refused", "differs", "failed")
     rows = [
         [
@@ -53,29 +53,29 @@ def conformance(_: object) -> str | None:
         for name, way in ways.items()
     ]
     reasons = [
-        f"{name}, `{case}`: {said}"
+        f"{name}, `{case}`: {reason}"
         for name, way in ways.items()
         if name.startswith("qkv")
         for kind in ("differs", "failed")
-        for case, said in way[kind].items()
+        for case, reason in way[kind].items()
     ]
     refused: dict[str, list[str]] = {}
     for name, way in ways.items():
         if name.startswith("qkv"):
-            for case, said in way["refused"].items():
-                refused.setdefault(f"{name}: {said}", []).append(f"`{case}`")
-    reasons += [f"{said} ({', '.join(cases)})" for said, cases in refused.items()]
+            for case, reason in way["refused"].items():
+                refused.setdefault(f"{name}: {reason}", []).append(f"`{case}`")
+    reasons += [f"{reason} ({', '.join(cases)})" for reason, cases in refused.items()]
     lines = [line for reason in reasons for line in wrapped(reason, "- ")]
     words = f"""`python -m benchmarks.conformance`: every base case of Attention and LinearAttention in onnx
-    {told["onnx"]}, compared as onnx's runner compares, and the same cases with onnxruntime. *Differs*: outside the
+    {record["onnx"]}, compared as onnx's runner compares, and the same cases with onnxruntime. *Differs*: outside the
     tolerance of the case, but as close to float64 as the backend's bound."""
     return _section("ONNX's test cases", words, _table(["", *counts], rows), lines)
 
 
 def campaigns(_: object) -> str | None:
     """What `make soak` has done."""
-    told = _read(CAMPAIGNS)
-    if not told:
+    record = _read(CAMPAIGNS)
+    if not record:
         return None
     rows = [
         [
@@ -85,9 +85,9 @@ def campaigns(_: object) -> str | None:
             str(len(one["mended"])),
             f"{one['seconds'] / 60:,.0f}",
         ]
-        for name, one in told.items()
+        for name, one in record.items()
     ]
-    machines = sorted({f"{one['machine']['cpu']}, {one['machine']['cores']} cores" for one in told.values()})
+    machines = sorted({f"{one['machine']['cpu']}, {one['machine']['cores']} cores" for one in record.values()})
     words = """`make soak` (`python -m campaigns`), resumable; the full record, with seeds, commits and coverage, is
     [campaigns.json](campaigns.json). *Fixed*: batches that failed once and pass since the fault was fixed."""
     table = _table(["campaign", "done", "open", "fixed", "minutes"], rows)
@@ -96,8 +96,8 @@ def campaigns(_: object) -> str | None:
 
 def long_runs(_: object) -> str | None:
     """Memory and drift over 200,000 tokens."""
-    told = _read(CAMPAIGNS).get("long_decoding")
-    if not told:
+    record = _read(CAMPAIGNS).get("long_decoding")
+    if not record:
         return None
     rows = [
         [
@@ -108,9 +108,9 @@ def long_runs(_: object) -> str | None:
             f"{one[ULP]['worst of all looks']:.2f}",
             " ".join(f"{error:.0e}" for error in one[RELATIVE].values()),
         ]
-        for name, one in told["figures"].items()
+        for name, one in record["figures"].items()
     ]
-    after = ", ".join(f"{int(n):,}" for one in list(told["figures"].values())[:1] for n in one[RELATIVE])
+    after = ", ".join(f"{int(n):,}" for one in list(record["figures"].values())[:1] for n in one[RELATIVE])
     columns = [
         "cache",
         "tokens",
@@ -127,11 +127,11 @@ def long_runs(_: object) -> str | None:
 
 def mutants(_: object) -> str | None:
     """How many of the planted faults the tests detect."""
-    told = _read(MUTATION)
-    if not told:
+    record = _read(MUTATION)
+    if not record:
         return None
     rows = []
-    for name, one in told.items():
+    for name, one in record.items():
         ends = one["interval"]
         rows.append(
             [

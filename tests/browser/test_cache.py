@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from qkv.cost.variants import VARIANTS, past
 
 pytestmark = pytest.mark.slow

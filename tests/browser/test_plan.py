@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from qkv.cost import config_model, plan
 from qkv.lab.views.plan import EXAMPLE
 

@@ -188,7 +188,7 @@ def contract_cases(strength: int = 2) -> tuple[CallCase, ...]:
     """The cases of the contract, always the same; cached, so that the oracle answers each once.
 
     Args:
-        strength: 2 for cases in which every pair of axis values occurs; 1 for a few of them, in which every value occurs.
+        strength: 2: every pair of axis values occurs in a case. 1: a few of these cases, in which every value occurs.
     """
     basic = {"mask": "none", "heads": "gqa", "size": "tiny", "bias": "none"}
     rows = [
