@@ -24,7 +24,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cache, partial, reduce
+from functools import partial, reduce
 from operator import and_, or_
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,36 +47,6 @@ class Case(NamedTuple):
     name: str
     run: Callable[[], Any]
     threads: int = 1
-
-
-def call(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
-    """function(*given, **options) with today's names, in a tree from before the renaming as well.
-
-    This is the bridge over the renaming. Delete it with `has_backend` when no older tree is compared any more.
-    """
-    old = {"reference": "dense", "sdpa": "streaming", "blockwise": "streaming", "argmax": "hard", "native": "decode"}
-    known, name = inspect.signature(function).parameters, options.get("backend")
-    if name in old and not has_backend(name):
-        options["backend"] = old[name]
-    for new, before in (("backend", "form"), ("cache", "memory"), ("cache_dtype", "memory_dtype")):
-        if new in options and new not in known and before in known:
-            options[before] = options.pop(new)
-    answer = function(*given, **options)
-    if not hasattr(answer, "candidates"):  # only what `explain` returns has them
-        return answer
-    similarity = options.get("similarity") or qkv.Softmax()
-    plain = isinstance(similarity, qkv.Softmax) and similarity.softcap is None and not options.get("dropout")
-    names = {before: new for new, before in old.items()} | {"streaming": "sdpa" if plain else "blockwise"}
-    name = answer.backend if hasattr(answer, "backend") else answer.form
-    return SimpleNamespace(backend=names.get(name, name))
-
-
-@cache
-def has_backend(name: str) -> bool:
-    similarity = {"argmax": qkv.Argmax(), "blockwise": qkv.Softmax(softcap=1.0)}.get(name)
-    options: Any = {"backend" if "backend" in inspect.signature(qkv.attention).parameters else "form": name}
-    x = torch.ones(1, 1, 2, 2)
-    return not isinstance(attempt(qkv.attention, x, x, x, similarity=similarity, **options), str)
 
 
 def attempt(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
@@ -147,7 +117,7 @@ SINGLE: dict[str, Callable[[Any, random.Random], Any]] = {
     "causal": lambda r, draw: qkv.Causal() if r.len_q == r.len_k else qkv.Causal(offset=r.len_k - r.len_q),
     "causal offset": lambda r, draw: qkv.Causal(offset=draw.randrange(-3, 7)),
     "window": lambda r, draw: qkv.Window(draw.randrange(7), draw.randrange(5), offset=r.len_k - r.len_q),
-    "open window": lambda r, draw: qkv.Window(left=5),  # takes the offset of the Causal beside it
+    "open window": lambda r, draw: qkv.Window(left=5),  # takes the offset of the Causal that it is joined with
     "lengths": lambda r, draw: qkv.Padding([draw.randrange(r.len_k + 1) for _ in range(r.batch)]),
     "keep": lambda r, draw: qkv.Padding(keep=keep(draw, r.batch, r.len_k)),
     "drop": lambda r, draw: qkv.Padding(drop=keep(draw, r.batch, r.len_k)),
@@ -270,9 +240,9 @@ def attention(r: Any, backend: str) -> Any:
     leaves = [leaf.requires_grad_(r.gradient) for leaf in given if isinstance(leaf, Tensor)]
     options |= {"return_lse": r.lse, "return_weights": r.weights}
     if not backend:
-        return call(qkv.explain, *tensors, **options).backend
+        return qkv.explain(*tensors, **options).backend
     torch.manual_seed(r.seed)
-    return with_gradients(call(qkv.attention, *tensors, **options, backend=backend), leaves, r.seed + 7)
+    return with_gradients(qkv.attention(*tensors, **options, backend=backend), leaves, r.seed + 7)
 
 
 def varlen(seed: int, backend: str) -> Any:
@@ -286,7 +256,7 @@ def varlen(seed: int, backend: str) -> Any:
     tensors = [normal(seed + i, *shape, dtype=dtype) for i, shape in enumerate(shapes)]
     tensors = [tensor.requires_grad_(seed % 2 > 0 and backend != "native") for tensor in tensors]
     options = {"similarity": similarity_of(name, 7, 6, seed), "mask": draw.choice((None, qkv.Causal(offset=seed % 3)))}
-    return with_gradients(call(qkv.varlen, *tensors, *edges, **options, backend=backend), tensors, seed)
+    return with_gradients(qkv.varlen(*tensors, *edges, **options, backend=backend), tensors, seed)
 
 
 def compat(seed: int) -> Any:
@@ -349,7 +319,7 @@ def sequence(seed: int, linear: bool, ending: str = "contents") -> Any:
         elif verb == "bias":
             shape = draw.choice(((1,), (heads, n, 1), (cache.batch, 1, 1, 1)))
             decode(n, bias=normal(next(counter), *shape[:-1], cache.length + n, dtype=dtype))
-        elif verb == "fork":  # the cache that was forked goes on by a token of its own
+        elif verb == "fork":  # the cache that was forked continues with another token
             others.append(cache)
             cache = cache.fork()
             results.append(attempt(others[-1].append, *tokens(1)[1:]))
@@ -362,7 +332,7 @@ def sequence(seed: int, linear: bool, ending: str = "contents") -> Any:
         else:
             cache.snapshot()
     if ending == "chosen":
-        return call(qkv.explain, *tokens(1), cache=cache, similarity=similarity).backend
+        return qkv.explain(*tokens(1), cache=cache, similarity=similarity).backend
     if ending == "saved":
         with tempfile.TemporaryDirectory() as folder:
             cache.save(path := Path(folder) / "cache")
@@ -402,13 +372,13 @@ def module(seed: int, kind: str) -> Any:
         return with_gradients(model(tokens, lengths), list(model.parameters()), seed)
     if kind == "generate":
         how = draw.choice(({}, {"temperature": 0.8, "top_k": 7, "seed": 5}, {"beams": 3, "stop": 4}, {"stop": (3, 5)}))
-        made = call(nn.generate, model, tokens, new=13, lengths=lengths, **how, cache_dtype=stored)
+        made = nn.generate(model, tokens, new=13, lengths=lengths, **how, cache_dtype=stored)
         return [made.tokens, made.lengths, made.scores]
     new = partial(qkv.LinearState, similarity) if name in SUMMED else partial(qkv.KVCache, dtype=stored)
     caches = [new(2, kv_heads, 10) for _ in range(2)]
     parts = ((tokens[:, :7], None), (tokens[:, 7:8], None), (tokens[:, 8:], [3, 1]))
     with torch.no_grad():
-        return [call(model.eval().forward, part, counts, cache=caches) for part, counts in parts]
+        return [model.eval().forward(part, counts, cache=caches) for part, counts in parts]
 
 
 # Arguments that spoil attention(x, x, x), where x has the shape (2, 3, 5, 7).
@@ -458,7 +428,7 @@ def refused(text: str, function: Callable[..., Any] | None = None) -> Any:
     names |= {"c": qkv.KVCache(2, 3, 7), "s": qkv.LinearState(qkv.Polynomial(), 2, 3, 7), "x": x}
     names |= {"d": qkv.nn.Decoder(12, 3, 1, vocabulary=31), "p": torch.ones(1, 2, dtype=torch.int64)}
     found = eval(text, names)
-    found = found if function is None else call(function, **({"query": x, "key": x, "value": x} | found))
+    found = found if function is None else function(**({"query": x, "key": x, "value": x} | found))
     return found if isinstance(found, Tensor) else "accepted"
 
 
@@ -497,7 +467,7 @@ def cases() -> Iterator[Case]:
 
 
 def fingerprint() -> dict[str, Any]:
-    """What bits depend on beside qkv."""
+    """What bits depend on besides qkv."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().split("\n\n")[0].splitlines() if file.exists() else []
     about = {name.strip(): text.strip() for name, _, text in (line.partition(":") for line in lines)}

@@ -1,10 +1,10 @@
-"""Writes the lists of this folder: what the stages of the set-up install, with the SHA-256 of each file that may be it.
+"""Writes the lists of this folder: the packages of each stage of the set-up, with the SHA-256 of each allowed file.
 
     make lock
 
-Versions are those of constraints.txt; what belongs to a stage is what the installed packages say that they need; the
-index tells the hashes of all files of a release, so that a wheel of another processor is known too. torch is left out:
-see SECURITY.md.
+Versions are those of constraints.txt; a stage has the dependencies that the installed packages declare; the hashes of
+all files of a release come from the index, so that wheels of other processors are allowed. torch is left out: see
+SECURITY.md.
 """
 
 from __future__ import annotations

@@ -66,7 +66,11 @@ def evidence(facts: Facts) -> str:
     """An entry for every wrong answer and every crash."""
     lines = ["### What went wrong", ""]
     for subject in facts.subjects:
-        bad = {number: result for number, result in facts.found[subject.name].items() if result["verdict"] in (WRONG, CRASH)}
+        bad = {
+            number: result
+            for number, result in facts.found[subject.name].items()
+            if result["verdict"] in (WRONG, CRASH)
+        }
         if bad:
             lines += [f"**{subject.name}**", ""]
             for number, result in sorted(bad.items()):
