@@ -50,7 +50,7 @@ def check_star_and_help() -> None:
 def check_commands() -> None:
     for arguments, code, text in (
         (("--help",), 0, "plan"),
-        (("check", r"d\mu^2", "--gold", r"\mu^T\mu", "--let", "mu: vector[d]"), 0, "conditional"),
+        (("check", r"d\mu^2", "--gold", r"\mu^T\mu", "--let", "mu: vector[d]"), 1, "conditional"),
         (("plan", "--model", "llama-3-8b", "--context", "8192", "--hardware", "h100-sxm"), 0, "token"),
         (("generate", "nowhere", "--prompt", "x"), 1, "pip install 'qkv[hf]'"),
         (("lab", "--port", "0"), 1, "pip install 'qkv[lab]'"),

@@ -61,7 +61,7 @@ class MissingExtra(QkvError, ImportError):
     """A package that an optional part of qkv needs is not installed. Not an argument's fault: only an ImportError."""
 
     def __init__(self, part: str, package: str, extra: str) -> None:
-        super().__init__(f"{part} needs {package}, which is not installed. Hint: pip install 'qkv[{extra}]'.")
+        super().__init__(f"{part} needs {package}; not installed here. Hint: pip install 'qkv[{extra}]'.")
 
 
 class MathsError(QkvError, ValueError):

@@ -41,6 +41,7 @@ from .similarity import AnySimilarity, Argmax, Similarity, Softmax, as_similarit
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _DTYPE_SET = frozenset(DTYPES)
 BACKEND_NAMES = ("auto", "reference", "sdpa", "blockwise", "linear", "argmax", "native")
+_BACKEND_HINT = "sdpa is torch's flash kernel, native is qkv's; leave it out to let qkv choose"
 _MAX_INT64 = 2**63 - 1
 ALIGNMENT = 64  # bytes; torch allocates tensors at multiples of it
 # Looked up once: following the attributes costs as much as the call.
@@ -278,7 +279,7 @@ def _check_options(similarity: AnySimilarity, backend: str, return_lse: bool, re
         if flag is not True and flag is not False:
             raise OptionTypeError(complaint(name, repr(flag), "True or False"))
     if not isinstance(backend, str) or backend not in BACKEND_NAMES:
-        raise OptionError(complaint("backend", repr(backend), "one of " + ", ".join(BACKEND_NAMES)))
+        raise OptionError(complaint("backend", repr(backend), "one of " + ", ".join(BACKEND_NAMES), _BACKEND_HINT))
     if return_lse and not isinstance(similarity, Softmax):
         given = f"True with {similarity!r}"
         raise OptionError(complaint("return_lse", given, "False", "only Softmax has a log-sum-exp of scores"))

@@ -133,3 +133,12 @@ def test_repr_is_the_constructor_call():
         assert eval(repr(mask)) == mask
     for mask in (Causal() & Window(2), (Causal(1) | Window(2)) & Causal(3), Causal(1) | (Window(2) & Causal(3))):
         assert eval(repr(mask)) == mask
+
+
+@pytest.mark.parametrize("mask", [Causal, Window])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_offsets_fit_into_64_bits(mask, sign) -> None:
+    """A larger offset would wrap around in a kernel."""
+    mask(offset=sign * 2**62)
+    with pytest.raises(OptionError, match=r"offset: got -?9223372036854775808, wanted an integer between"):
+        mask(offset=sign * 2**63)

@@ -8,11 +8,13 @@ from __future__ import annotations
 import io
 import os
 import sys
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 
 from .. import __version__
+from ..errors import MissingExtra
 from ..render.escapes import PLAIN, clean
 from .errors import ClickError, Debug, add_debug_option, debugging, message, reset_debugging, set_debugging
 
@@ -84,6 +86,8 @@ def generate(
     formats = ("f32", "f16", "bf16", "int8")
     if kv_cache not in formats:
         raise typer.BadParameter(f"{kv_cache!r} is none of {', '.join(formats)}", param_hint="--kv-cache")
+    if find_spec("transformers") is None:
+        raise MissingExtra("qkv generate", "transformers", "hf")
     from .generate import Options, show, show_json
 
     options = Options(model, prompt, new, kv_cache, compare, temperature, top_k, top_p, seed, chat)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> object:
     if name not in _MODULE_OF_NAME:
-        raise AttributeError(f"module 'qkv.hf' has no attribute {name!r}; dir(qkv.hf) lists the names")
+        raise AttributeError(f"module 'qkv.hf' has no attribute {name!r}; it has {', '.join(__all__)}")
     if importlib.util.find_spec("transformers") is None:
         raise MissingExtra(f"qkv.hf.{name}", "transformers", "hf")
     thing = getattr(importlib.import_module(f".{_MODULE_OF_NAME[name]}", __name__), name)

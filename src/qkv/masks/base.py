@@ -353,5 +353,6 @@ def _hint_for_numbers(values: Any) -> str:
         return BOOLEANS_ONLY
     booleans = "mask.bool()" if is_tensor(values) else "numpy.asarray(mask) != 0"
     if array.ndim <= 2:
-        return f"for 1 = attend and 0 = padding, (batch, len_k), write qkv.Padding(keep={booleans}); {BOOLEANS_ONLY}"
+        padding = f"for 1 = attend and 0 = padding, (batch, len_k), write qkv.Padding(keep={booleans})"
+        return f"{padding}; for a row of each query, (len_q, len_k), qkv.Dense({booleans}); {BOOLEANS_ONLY}"
     return f"for 1 = attend and 0 = masked, write qkv.Dense({booleans}); {BOOLEANS_ONLY}"

@@ -9,6 +9,8 @@ from qkv.masks.band import Band
 from qkv.masks.base import Mask
 from qkv.masks.grid import as_integer
 
+_MAX_OFFSET = 1 << 62
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -44,6 +46,14 @@ class _Diagonal(Mask):
         return Band(*self._limits())
 
 
+def _offset(given: int) -> int:
+    """An integer that kernels can add to a position in 64 bits."""
+    offset = as_integer("offset", given)
+    if abs(offset) > _MAX_OFFSET:
+        raise OptionError(complaint("offset", given, "an integer between -2^62 and 2^62"))
+    return offset
+
+
 class Causal(_Diagonal):
     """Each token attends to itself and earlier tokens: query i to key j when `j <= i + offset`.
 
@@ -66,7 +76,7 @@ Causal(offset=2) aligns the last query with the last key (bottom-right).
     __slots__ = ()
 
     def __init__(self, offset: int | None = None) -> None:
-        offset = None if offset is None else as_integer("offset", offset)
+        offset = None if offset is None else _offset(offset)
         self._set_fields(("Causal", offset), offset=offset)
 
     def __repr__(self) -> str:
@@ -119,7 +129,7 @@ Hint: 0 keeps the query's own position only, None is no limit.
 
     def __init__(self, left: int | None = None, right: int | None = None, offset: int | None = None) -> None:
         left, right = _side("left", left), _side("right", right)
-        offset = None if offset is None else as_integer("offset", offset)
+        offset = None if offset is None else _offset(offset)
         self._set_fields(("Window", left, right, offset), left=left, right=right, offset=offset)
 
     def __repr__(self) -> str:

@@ -79,7 +79,7 @@ def compiler() -> ModuleType:
     try:
         import typst
     except ImportError:
-        raise MissingExtra("a PDF (.html needs nothing)", "typst", "pdf") from None
+        raise MissingExtra("a PDF", "typst", "pdf") from None
     return typst
 
 
