@@ -47,11 +47,8 @@ class _Diagonal(Mask):
 
 
 def _offset(given: int) -> int:
-    """An integer that kernels can add to a position in 64 bits."""
-    offset = as_integer("offset", given)
-    if abs(offset) > _MAX_OFFSET:
-        raise OptionError(complaint("offset", given, "an integer between -2^62 and 2^62"))
-    return offset
+    """The offset, limited so that kernels can add it to a position in 64 bits: beyond, all keys or none are allowed."""
+    return max(-_MAX_OFFSET, min(_MAX_OFFSET, as_integer("offset", given)))
 
 
 class Causal(_Diagonal):
