@@ -144,3 +144,13 @@ def test_large_offsets_do_not_wrap_around_in_a_kernel(backend, offset) -> None:
     expected = qkv.attention(x, x, x, backend=backend) if offset > 0 else torch.zeros_like(x)
     torch.testing.assert_close(everything, expected)
     assert not qkv.attention(x, x, x, mask=Window(1, 1, offset=offset), backend=backend).any()
+
+
+def test_swapped_heads_and_lengths_are_suspected() -> None:
+    query, key = torch.randn(2, 17, 6, 5), torch.randn(2, 17, 3, 5)  # (batch, length, heads, width)
+    with pytest.raises(MaskError, match=r"transpose\(1, 2\)"):
+        qkv.attention(query, key, key, mask=Causal())
+    qkv.attention(query.transpose(1, 2), key.transpose(1, 2), key.transpose(1, 2), mask=Causal())
+    with pytest.raises(MaskError) as caught:
+        qkv.attention(torch.randn(2, 2, 6, 5), torch.randn(2, 2, 3, 5), torch.randn(2, 2, 3, 5), mask=Causal())
+    assert "transpose" not in str(caught.value)

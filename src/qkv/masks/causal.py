@@ -196,4 +196,7 @@ def _ambiguous_offset(extent: Extent, kind: str, spelled: Callable[[int], str]) 
         f"{spelled(0)} aligns the first query with the first key (top-left); "
         f"{spelled(extent.len_k - extent.len_q)} aligns the last query with the last key (bottom-right)"
     )
+    if extent.heads > extent.len_q > extent.len_k > 0 == extent.len_q % extent.len_k:
+        # Fewer "tokens" than "heads", in the proportion of query heads to key/value heads.
+        hint = f"if the tensors are (batch, length, heads, width), .transpose(1, 2) them; otherwise {hint}"
     return MaskError(complaint(f"{kind} mask", given, "equal lengths or an offset", hint))
