@@ -9,7 +9,7 @@ from playwright.sync_api import BrowserContext, Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-SCREENS = Path(__file__).parents[1] / "build" / "screens"
+SCREENS = Path(__file__).parents[2] / "build" / "screens"
 WIDE, NARROW = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
 SHOWN = {"width": 1200, "height": 760}
 SLOW = 30_000  # milliseconds that a busy machine may take
