@@ -238,10 +238,26 @@ class Order(Node):
 
 @dataclass(frozen=True)
 class Relation(Node):
-    """A chain: members with a sign ("=", "≈", "<=", "<", ">=", ">", "!=") between each two."""
+    """A chain: members with a sign ("=", "≈", "<=", "<", ">=", ">", "!=", "in") between each two."""
 
     members: tuple[Node, ...]
     signs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Interval(Node):
+    """An interval of numbers; `closed` says of each end whether it belongs to the interval."""
+
+    low: Node
+    high: Node
+    closed: tuple[bool, bool]
+
+
+@dataclass(frozen=True)
+class Collection(Node):
+    """Several statements or values without an order: a set {1, 2}, a system of equations, named answers."""
+
+    parts: tuple[Node, ...]
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -254,8 +270,10 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Written(entries=many) | Add(terms=many) | Multiply(factors=many) | Call(arguments=many):
             return many
-        case Relation(members=many):
+        case Relation(members=many) | Collection(parts=many):
             return many
+        case Interval(low=a, high=b):
+            return (a, b)
         case Divide(top=a, bottom=b) | Power(base=a, exponent=b) | Derivative(body=a, target=b):
             return (a, b)
         case Contract() | Outer() | Hadamard() | Delta() | Covariance():
@@ -282,6 +300,10 @@ def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
             return replace(node, arguments=tuple(map(change, node.arguments)))
         case Relation():
             return replace(node, members=tuple(map(change, node.members)))
+        case Collection():
+            return replace(node, parts=tuple(map(change, node.parts)))
+        case Interval():
+            return replace(node, low=change(node.low), high=change(node.high))
         case Divide():
             return replace(node, top=change(node.top), bottom=change(node.bottom))
         case Power():
