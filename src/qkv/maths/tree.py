@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import count
 from typing import TypeAlias
 
 Size: TypeAlias = int | str
@@ -95,6 +96,14 @@ class Written(Node):
     """A vector (shape (n,)) or a matrix (shape (n, m)) given by its entries, which are scalars, row by row."""
 
     entries: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Table(Node):
+    """The vector or matrix whose entry at `indices` is `body`; proofs write arrays by their entries."""
+
+    indices: tuple[Index, ...]
+    body: Node
 
 
 @dataclass(frozen=True)
@@ -278,7 +287,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return (a, b)
         case Contract() | Outer() | Hadamard() | Delta() | Covariance():
             return (node.left, node.right)
-        case Transpose() | Expect() | PlusMinus() | Order():
+        case Transpose() | Expect() | PlusMinus() | Order() | Table():
             return (node.body,)
         case Part(body=body, indices=indices):
             return (body, *(index for index in indices if index is not None))
@@ -310,7 +319,7 @@ def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
             return replace(node, base=change(node.base), exponent=change(node.exponent))
         case Contract() | Outer() | Hadamard() | Delta() | Covariance():
             return replace(node, left=change(node.left), right=change(node.right))
-        case Transpose() | Expect() | PlusMinus() | Order():
+        case Transpose() | Expect() | PlusMinus() | Order() | Table():
             return replace(node, body=change(node.body))
         case Part():
             kept = tuple(None if index is None else change(index) for index in node.indices)
@@ -416,3 +425,46 @@ def free_indices(*nodes: Node) -> dict[str, Index]:
     for node in nodes:
         visit(node, frozenset())
     return found
+
+
+def parts(node: Node) -> list[Node]:
+    """The children that a place in a tree counts."""
+    found: list[Node] = []
+    rebuilt(node, lambda child: found.append(child) or child)
+    return found
+
+
+def with_subtree(node: Node, place: tuple[int, ...], new: Node) -> Node:
+    """The tree with `new` at a place, given by the positions of children from the root."""
+    if not place:
+        return new
+    positions = count()
+    return rebuilt(node, lambda child: with_subtree(child, place[1:], new) if next(positions) == place[0] else child)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rewriting: at `place` (the positions of children from the root) of `side`, `rule` gives `result`."""
+
+    side: str
+    rule: str
+    place: tuple[int, ...]
+    result: Node
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The steps of a proof that `gold` and `answer` are equal and defined in the same places.
+
+    `symmetric` are matrices that are symmetric by their declaration as covariances. Steps of the side "both" multiply
+    both trees by a matrix whose inverse is written in one of them, from the left (place (0,)) or the right ((1,)); the
+    last one, "equal", says that what is left is arithmetic.
+    """
+
+    gold: Node
+    answer: Node
+    steps: tuple[Step, ...]
+    symmetric: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"Certificate({len(self.steps)} steps)"

@@ -176,6 +176,9 @@ def entry(node: t.Node, at: tuple[Ix, ...], scope: Scope) -> Poly:
             return delta(*at)
         case t.Written():
             return _written_entry(node, at, scope)
+        case t.Table(indices=indices, body=body):
+            names = (index.name for index in indices)
+            return entry(body, (), scope.within(dict(zip(names, at, strict=True))))
         case t.Add(terms=terms):
             return add(*(entry(term, at, scope) for term in terms))
         case t.Multiply(factors=factors):
