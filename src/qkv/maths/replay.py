@@ -1051,7 +1051,7 @@ class Replayer:
         """Whether 1 + vᵀA⁻¹u ≠ 0 is needed where (A + u vᵀ)⁻¹ is written: det(A + u vᵀ) = det(A)(1 + vᵀA⁻¹u)."""
         for base in self.inverted if need[0] == "!=" else ():
             terms = base.terms if isinstance(base, t.Add) and len(base.terms) == 2 else ()
-            for rest, outer in permutations(terms):
+            for rest, outer in permutations(terms, 2):
                 if not isinstance(outer, t.Outer):
                     continue
                 inverse, factor = t.Power(base.shape, rest, MINUS), number(1)
