@@ -6,9 +6,11 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import count
 
-from qkv.maths.replay import RULES
-from qkv.maths.tree import Add, Call, Certificate, Multiply, Node, Number, Step, Symbol, parts, with_subtree
+from qkv.maths.tree import Add, Call, Certificate, Multiply, Node, Number, Symbol, parts, rebuilt
+
+RULES = ("definition", "exponential", "logarithm", "absolute value", "power", "expectation", "derivative")
 
 
 def places(node: Node, at: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Node]]:
@@ -18,9 +20,16 @@ def places(node: Node, at: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ..
         yield from places(child, (*at, position))
 
 
-def changed_tree(node: Node, draw: random.Random) -> Node | None:
-    """The tree with one node changed: another number, name or function, one term or factor less; None if none fits."""
-    found: list[tuple[tuple[int, ...], Node]] = []
+def with_subtree(node: Node, place: tuple[int, ...], new: Node) -> Node:
+    if not place:
+        return new
+    position = count()
+    return rebuilt(node, lambda child: with_subtree(child, place[1:], new) if next(position) == place[0] else child)
+
+
+def changed_tree(node: Node, draw: random.Random) -> Node:
+    """The tree with one node changed: another number, name or function, one term or factor less."""
+    found: list[tuple[tuple[int, ...], Node]] = [((), Multiply(node.shape, (Number((), Fraction(2)), node)))]
     names = [part for _, part in places(node) if isinstance(part, Symbol)]
     for at, part in places(node):
         match part:
@@ -35,36 +44,24 @@ def changed_tree(node: Node, draw: random.Random) -> Node | None:
                 found.append((at, replace(part, factors=factors[1:])))
             case Call(name="exp" | "abs"):
                 found.append((at, replace(part, name={"exp": "abs", "abs": "exp"}[part.name])))
-    return with_subtree(node, *draw.choice(found)) if found else None
+    return with_subtree(node, *draw.choice(found))
 
 
-def changed_step(step: Step, draw: random.Random) -> Step | None:
-    """A step with another result, rule, place or side."""
-    match draw.randrange(6):
-        case 0:
-            return replace(step, rule=draw.choice([rule for rule in (*RULES, "multiply") if rule != step.rule]))
-        case 1:
-            return replace(step, place=(*step.place, 0) if draw.random() < 0.5 else (*step.place[:-1], 7))
-        case 2:
-            return replace(step, side={"gold": "answer", "answer": "gold", "both": "gold"}[step.side])
-    tree = changed_tree(step.result, draw)
-    return None if tree is None or tree == step.result else replace(step, result=tree)
-
-
-def mutations(certificate: Certificate, draw: random.Random, count: int) -> Iterator[Certificate]:
-    """Up to `count` changed certificates."""
-    for _ in range(count):
-        kind = draw.randrange(8)
-        if kind == 0:
-            yield replace(certificate, steps=certificate.steps[:-1])
-        elif kind == 1:
-            side = draw.choice(("gold", "answer"))
+def mutations(certificate: Certificate, draw: random.Random, most: int) -> Iterator[Certificate]:
+    """Up to `most` changed certificates: of another claim, or with a step of another rule, place or side."""
+    for _ in range(most):
+        kind = draw.randrange(5 if certificate.steps else 2)
+        if kind < 2:
+            side = ("gold", "answer")[kind]
             tree = changed_tree(getattr(certificate, side), draw)
-            if tree is not None and tree != getattr(certificate, side):
-                yield replace(certificate, gold=tree) if side == "gold" else replace(certificate, answer=tree)
+            yield replace(certificate, gold=tree) if side == "gold" else replace(certificate, answer=tree)
+            continue
+        place = draw.randrange(len(certificate.steps))
+        step = certificate.steps[place]
+        if kind == 2:
+            step = replace(step, rule=draw.choice([rule for rule in RULES if rule != step.rule]))
+        elif kind == 3:
+            step = replace(step, place=(*step.place, 7))
         else:
-            place = draw.randrange(len(certificate.steps))
-            step = changed_step(certificate.steps[place], draw)
-            if step is not None:
-                before, after = certificate.steps[:place], certificate.steps[place + 1 :]
-                yield replace(certificate, steps=(*before, step, *after))
+            step = replace(step, side={"gold": "answer", "answer": "gold"}[step.side], place=(*step.place, 3))
+        yield replace(certificate, steps=(*certificate.steps[:place], step, *certificate.steps[place + 1 :]))

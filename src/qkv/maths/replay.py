@@ -1,9 +1,8 @@
-"""Replay a certificate: check every step of a proof by rules that share only the tree with the prover.
+"""Replay a certificate: check a proof by rules that share only the tree with the prover.
 
-A step names a rule and a place in one of two trees and gives what stands there afterwards; the rule decides whether
-both mean the same wherever they are defined. At the end the two trees must be equal as polynomials of their entries, in
-which every function that no step rewrote is an unknown, and they must be defined in the same places. Nothing is
-evaluated at points.
+Two trees are proved equal if their entries are equal as polynomials, in which every function is an unknown unless a
+step of the certificate applies a rule at its place, and if the two are defined in the same places. Nothing is evaluated
+at points.
 
 Entries are sums of terms: a coefficient, bound variables, and powers of atoms. A slot is ("v", k), a variable that a
 sum or an axis binds, ("f", name), a free index, or ("c", k), a whole number. A variable is bound once, so that no
@@ -14,14 +13,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count, permutations, product
 from math import comb, gcd, lcm
 from typing import Any, NamedTuple, TypeAlias
 
 from qkv.maths import tree as t
-from qkv.maths.tree import Certificate, Step, parts, with_subtree
+from qkv.maths.tree import Certificate, parts
 
 WORK = 60_000
 WRITTEN_OUT, LARGEST_POWER = 12, 12
@@ -30,6 +30,9 @@ MINUS = t.Number((), Fraction(-1))
 NO_LAW = t.Law(MINUS, MINUS, False)
 ENTRYWISE = frozenset({"exp", "log", "abs", "sign", "relu", "floor", "ceil", "factorial", "sin", "cos", "tan"})
 NOT_NEGATIVE = frozenset({"abs", "exp", "relu", "norm", "norm_F", "norm1", "norm_inf"})
+DEFINED = frozenset({"softmax", "norm", "norm_F", "norm1", "relu", "max", "min"})
+WAYS = ("multiply from the left", "multiply from the right")
+FOLDED = ("folded",)  # a place at which no step is taken
 KINKED = frozenset({"abs", "relu", "max", "min", "norm1", "norm_inf", "floor", "ceil", "sign", "argmax"})
 
 
@@ -46,32 +49,31 @@ def replay(certificate: Certificate) -> None:
     """Check a certificate.
 
     Raises:
-        Refused: If a step does not follow from its rule, or the steps do not prove the claim.
+        Refused: If a step does not fit its place, or the steps do not prove the claim.
     """
-    trees = {"gold": certificate.gold, "answer": certificate.answer}
-    check, done = Replayer(certificate), False
     try:
-        check.require_same_domains(certificate.gold, certificate.answer)
-        for step in certificate.steps:
-            require(not done, "a step after the end")
-            if (step.side, step.rule) == ("both", "multiply"):
-                trees = {side: check.multiplied(tree, step) for side, tree in trees.items()}
-                continue
-            if (step.side, step.rule, step.place) == ("both", "equal", ()):
-                check.env, done = {}, step.result == trees["answer"]
-                require(check.same_arrays(trees["gold"], trees["answer"]), "the two sides are not equal at the end")
-                continue
-            require(step.side in trees and step.rule in RULES, f"no rule {step.rule} for {step.side}")
-            before = check.enter(trees[step.side], step.place)
-            require(before != step.result and before.shape == step.result.shape, "nothing changes, or the shape does")
-            check.require_defined(step.result)
-            RULES[step.rule](check, before, step.result)
-            trees[step.side] = with_subtree(trees[step.side], step.place, step.result)
+        Replayer(certificate).check(certificate.gold, certificate.answer)
     except Refused:
         raise
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
         raise Refused(f"the certificate is malformed: {type(problem).__name__}") from None
-    require(done, "the steps do not come to an end")
+
+
+def rule_for(node: t.Node) -> str | None:
+    """The rule that rewrites a node; None for arithmetic and for what stays an unknown."""
+    match node:
+        case t.Symbol():
+            return "definition" if node.type.definition is not None else None
+        case t.Call(map=None):
+            laws = {"exp": "exponential", "log": "logarithm", "abs": "absolute value"}
+            return laws.get(node.name, "definition" if node.name in DEFINED else None)
+        case t.Power():
+            return "power" if not isinstance(node.exponent, t.Number) else None
+        case t.Expect() | t.Covariance():
+            return "expectation"
+        case t.Derivative():
+            return "derivative"
+    return None
 
 
 Slot: TypeAlias = tuple[str, Any]
@@ -108,6 +110,9 @@ class Array(NamedTuple):
 
 Renaming: TypeAlias = dict[Slot, Slot | None]
 Others: TypeAlias = frozenset[Slot]
+Below: TypeAlias = Callable[..., Poly]
+Entries: TypeAlias = Callable[[Slots], Poly]
+Place: TypeAlias = tuple[Any, ...]
 # What must hold: a sign (">", ">=", "!="), a sum, and the variables for all values of which it must hold.
 Need: TypeAlias = tuple[str, Poly, Others]
 
@@ -174,13 +179,49 @@ class Replayer:
         self.free = t.free_indices(certificate.gold, certificate.answer)
         self.symmetric = certificate.symmetric
         self.env: dict[str, Slot] = {}
-        self.unfolding = False  # whether functions and names stand for their definitions
+        self.rules = {(step.side, *step.place): step.rule for step in certificate.steps}
+        require(len(self.rules) == len(certificate.steps), "two steps at one place")
+        self.used: set[Place] = set()
         self.given: list[Need] = []
         self.inverted: list[t.Node] = []
 
     def spend(self, units: int = 1) -> None:
         self.left -= units
         require(self.left >= 0, "the certificate takes too much work to check")
+
+    def check(self, gold: t.Node, answer: t.Node) -> None:
+        """Refuse the certificate unless its steps prove the claim."""
+        self.require_same_domains(gold, answer)
+        sides = [lambda at: self.entry(gold, at, ("gold",)), lambda at: self.entry(answer, at, ("answer",))]
+        shape = gold.shape
+        for place, way in ((p, WAYS.index(rule)) for p, rule in self.rules.items() if rule in WAYS):
+            node = {"gold": gold, "answer": answer}[place[0]]
+            for position in place[1:]:
+                node = parts(node)[position]
+            base = parts(node)[0]
+            inverse = isinstance(node, t.Power) and node.exponent == MINUS and base in self.inverted
+            require(inverse and len(shape) == 2 and base.shape[1 - way] == shape[way], "no inverse that fits")
+            sides = [self.multiplied(side, base, (*place, 0), way) for side in sides]
+            self.used.add(place)
+        sizes = zip(shape, answer.shape, strict=True)
+        require(all(x == y or self.equal(self.size(x), self.size(y)) for x, y in sizes), "the shapes differ")
+        for at in self.slots_of(shape):
+            require(self.equal(sides[0](at), sides[1](at)), "the two sides are not equal")
+        require(self.used >= set(self.rules), "a step at a place where its rule is of no use")
+
+    def multiplied(self, side: Entries, base: t.Node, place: Place, way: int) -> Entries:
+        """The entries of a side times a matrix, from the left (0) or the right (1)."""
+        matrix = partial(self.entry, base, place=place)
+        return self.chained(side, matrix, base.shape) if way else self.chained(matrix, side, base.shape)
+
+    def applies(self, node: t.Node, place: Place) -> bool:
+        """Whether a step of the certificate applies the rule of a node at its place."""
+        rule = self.rules.get(place) if place else "any"
+        if rule is None or rule in WAYS:
+            return False
+        require(not place or rule == rule_for(node), f"the rule {rule} does not fit its place")
+        self.used.add(place)
+        return True
 
     # Indices and sizes
 
@@ -191,10 +232,9 @@ class Replayer:
 
     def slots_of(self, shape: t.Shape) -> Iterator[Slots]:
         """Slots that cover every entry of an array: numbers along short axes, one variable along others."""
-        short = [isinstance(size, int) and size <= WRITTEN_OUT for size in shape]
-        numbers = [[("c", k + 1) for k in range(int(size))] if s else [] for s, size in zip(short, shape, strict=True)]
-        axes = [row if s else [self.variable(size)] for row, s, size in zip(numbers, short, shape, strict=True)]
-        return product(*axes)
+        short = [size if isinstance(size, int) and size <= WRITTEN_OUT else None for size in shape]
+        numbers = [None if size is None else [("c", k + 1) for k in range(size)] for size in short]
+        return product(*(row or [self.variable(size)] for row, size in zip(numbers, shape, strict=True)))
 
     def size(self, size: t.Size) -> Poly:
         """A size from its text: terms of names with whole powers."""
@@ -215,14 +255,13 @@ class Replayer:
             return self.outside(symbol.type.definition)
         return lone(Atom("name", name))
 
-    def outside(self, node: t.Node, at: Slots = ()) -> Poly:
-        """The entry of a definition or a law: no index around its use is visible, and functions are unfolded."""
-        env, unfolding = self.env, self.unfolding
-        self.env, self.unfolding = {}, True
+    def outside(self, node: t.Node, at: Slots = (), place: Place = ()) -> Poly:
+        """The entry of a definition or a law: no index around its use is visible."""
+        env, self.env = self.env, {}
         try:
-            return self.entry(node, at)
+            return self.entry(node, at, place)
         finally:
-            self.env, self.unfolding = env, unfolding
+            self.env = env
 
     def range_of(self, slot: Slot) -> Poly:
         """The size of what a slot runs over; a number as a size is itself."""
@@ -230,10 +269,7 @@ class Replayer:
             return number(slot[1])
         if slot not in self.sizes:
             index, symbol = self.free.get(slot[1]), self.symbols.get(slot[1])
-            size = index.size if index is not None else symbol.type.shape[0] if symbol and symbol.type.shape else None
-            if size is None:
-                raise Refused(f"nothing says how far {slot[1]} runs")
-            self.sizes[slot] = self.size(size)
+            self.sizes[slot] = self.size(index.size if index is not None else symbol.type.shape[0] if symbol else 0)
         return self.sizes[slot]
 
     def same_size(self, x: Slot, y: Slot) -> bool:
@@ -243,17 +279,6 @@ class Replayer:
         """Whether a slot certainly lies between 1 and `size`."""
         gap = self.add(size, scale(self.range_of(slot), -1))
         return (slot[0] != "c" or slot[1] > 0) and self.sign(gap) > 0
-
-    def enter(self, node: t.Node, place: tuple[int, ...]) -> t.Node:
-        """The node at a place; the ranges of the indices that are bound around it are noted."""
-        self.env = {}
-        for position in place:
-            for index in node.indices if isinstance(node, t.Sum | t.Table) else ():
-                self.env[index.name] = self.variable(index.size)
-            below = parts(node)
-            require(0 <= position < len(below), f"there is no place {place}")
-            node = below[position]
-        return node
 
     def inside(self, names: Mapping[str, Slot], made: Callable[[], Any]) -> Any:
         """What `made` gives where `names` are bound."""
@@ -501,6 +526,8 @@ class Replayer:
         orders = [(a.slots, a.args), *([(a.slots[::-1], a.args)] if self.is_symmetric(a) else [])]
         if a.kind == "inverse":  # the inverse of a transpose is the transpose of the inverse
             orders.append((a.slots[::-1], (a.args[0]._replace(axes=a.args[0].axes[::-1]),)))
+        if is_call(a, "max", "min") and len(a.args) < 5:
+            orders = [(a.slots, args) for args in permutations(a.args)]
         for slots, args in orders:
             found = self.matched_slots(slots, b.slots, opened, others)
             if found is not None:
@@ -545,7 +572,8 @@ class Replayer:
                 return rest is not None
             below = self.denominator(rest)
             if below is None:
-                rest = self.without_order(rest)
+                ordered = self.without_order(rest)
+                rest = self.squared(rest) if ordered is None else ordered
             else:
                 atom, low = below
                 rest = self.add(*(self.term(m.coefficient, m.bound, (*m.factors, (atom, -low))) for m in rest))
@@ -556,6 +584,14 @@ class Replayer:
         low = [(k, a) for m in poly for a, k in m.factors if a.kind == "poly" and variables(a).isdisjoint(m.bound)]
         atoms = [atom for power, atom in low if power < 0]
         return (atoms[0], min(k for k, a in low if self.same_atom(a, atoms[0]))) if atoms else None
+
+    def squared(self, poly: Poly) -> Poly | None:
+        """a² − b² for a − b, which are zero together because neither a nor b is negative; None if that is not known."""
+        a, b = sorted((m for m in poly), key=lambda m: -m.coefficient) if len(poly) == 2 else (Term(ONE), Term(ONE))
+        sides = ((a,), scale((b,), -1))
+        roots = any(k.denominator % 2 == 0 for m in poly for _, k in m.factors)
+        fine = roots and all(map(self.sign, sides))
+        return self.subtract(*(self.power(side, 2) for side in sides)) if fine else None
 
     def without_order(self, poly: Poly) -> Poly | None:
         """The sum with one [x < y] of two bound variables turned, where that cancels; None if there is none."""
@@ -639,10 +675,24 @@ class Replayer:
         if e.denominator == 1 and e > 0:
             require(e <= LARGEST_POWER, "a power that is too large to multiply out")
             return self.multiply(*([poly] * int(e)))
+        content, rest = self.content(poly)
+        if len(rest) == 1 and not rest[0].bound:
+            return self.multiply(self.term_power(content, e), self.term_power(rest[0], e))
+        body = Atom("poly", "", (), (Array((), rest),))
+        return self.multiply(self.term_power(content, e), self.raised(body, e))
+
+    def content(self, poly: Poly) -> tuple[Term, Poly]:
+        """A positive factor of all terms, and the rest."""
         values = [term.coefficient for term in poly]
-        content = Fraction(gcd(*(v.numerator for v in values)), lcm(*(v.denominator for v in values)))
-        body = Atom("poly", "", (), (Array((), scale(poly, 1 / content)),))
-        return self.multiply(self.numeric_power(content, e), self.raised(body, e))
+        value = Fraction(gcd(*(v.numerator for v in values)), lcm(*(v.denominator for v in values)))
+        common: list[tuple[Atom, Fraction]] = []
+        for atom in {atom: None for atom, _ in poly[0].factors if self.atom_sign(atom) == 2}:
+            low = min(next((k for a, k in term.factors if a == atom), Fraction(0)) for term in poly)
+            if low and all(variables(atom).isdisjoint(term.bound) for term in poly):
+                common.append((atom, low))
+        inverse = tuple((atom, -low) for atom, low in common)
+        rest = self.add(*(self.term(m.coefficient / value, m.bound, (*m.factors, *inverse)) for m in poly))
+        return Term(value, (), tuple(common)), rest
 
     def term_power(self, term: Term, e: Fraction) -> Poly:
         if e.denominator == 1:
@@ -661,28 +711,32 @@ class Replayer:
             outer.append(lone(Atom("poly", "", (), (Array((), inner),)), e))
         return self.multiply(*outer)
 
-    def numeric_power(self, value: Fraction, e: Fraction) -> Poly:
-        """A positive rational to a rational power, by prime factors."""
-        if e.denominator == 1:
-            return number(value ** int(e))
-        factors: list[tuple[Atom, Fraction]] = []
+    def primes(self, value: Fraction) -> Iterator[tuple[int, int]]:
+        """The prime factors of a positive number, one by one, each with the power 1 or -1."""
         for whole, way in ((value.numerator, 1), (value.denominator, -1)):
             p = 2
             while whole > 1:
                 self.spend()
                 p = p if p * p <= whole else whole
-                while whole % p == 0:
-                    factors.append((Atom("prime", str(p)), way * e))
+                if whole % p:
+                    p += 1
+                else:
+                    yield p, way
                     whole //= p
-                p += 1
-        return self.term(ONE, (), tuple(factors))
+
+    def numeric_power(self, value: Fraction, e: Fraction) -> Poly:
+        """A positive rational to a rational power."""
+        if e.denominator == 1:
+            return number(value ** int(e))
+        return self.term(ONE, (), tuple((Atom("prime", str(p)), way * e) for p, way in self.primes(value)))
 
     def absolute(self, poly: Poly) -> Poly:
         """|x| of a product, factor by factor; of a sum, an atom."""
         if self.sign(poly):
             return poly
         if len(poly) != 1 or poly[0].bound:
-            return self.function("abs", poly if poly[0].coefficient > 0 else scale(poly, -1))
+            first = min(poly, key=term_outline)
+            return self.function("abs", scale(poly, 1 if first.coefficient > 0 else -1))
         made = [number(abs(poly[0].coefficient))]
         for atom, k in poly[0].factors:
             known = self.factor_sign(atom, k)
@@ -701,71 +755,120 @@ class Replayer:
                 made.append(self.raised(Atom("call", "exp", (), (inner,)), term.coefficient))
         return self.multiply(*made)
 
+    def logarithm(self, poly: Poly) -> Poly:
+        """log of a sum; of a product, the sum of the logarithms of what is known to be positive."""
+        require(bool(poly), "the logarithm of zero has no value")
+        content, rest = self.content(poly)
+        factors = [
+            *content.factors,
+            *(pair for term in rest if len(rest) == 1 and not term.bound for pair in term.factors),
+        ]
+        made = [scale(self.function("log", number(p)), way) for p, way in self.primes(content.coefficient)]
+        stuck: list[tuple[Atom, Fraction]] = []
+        for atom, k in factors:
+            if is_call(atom, "exp"):
+                made.append(scale(atom.args[0].body, k))
+            elif self.atom_sign(atom) or k.denominator % 2 == 0:
+                inner = atom.args[0].body if atom.kind == "poly" else lone(atom)
+                made.append(scale(self.function("log", inner), k))
+            elif k.denominator == 1 and k % 2 == 0:
+                made.append(scale(self.function("log", self.absolute(lone(atom))), k))
+            else:
+                stuck.append((atom, k))
+        several = len(rest) > 1 or any(term.bound for term in rest)
+        sign = min(term.coefficient for term in rest)
+        if several or stuck or sign < 0:
+            made.append(self.function("log", rest if several else (Term(sign, (), tuple(stuck)),)))
+        return self.add(*made)
+
     def function(self, name: str, inner: Poly) -> Poly:
         """A function of a scalar as an unknown."""
         require(bool(inner) or name != "log", "the logarithm of zero has no value")
-        if not inner and name == "abs":
-            return ()
-        return self.atom("abs" if name == "abs" else "call", "" if name == "abs" else name, (), (Array((), inner),))
+        kind = ("abs", "") if name == "abs" else ("call", name)
+        return self.atom(*kind, (), (Array((), inner),)) if inner or name != "abs" else ()
 
     # From trees to entries
 
-    def entry(self, node: t.Node, at: Slots = ()) -> Poly:
-        """The entry of a tree at one slot for each axis; functions are unknowns unless they are being unfolded."""
+    def entry(self, node: t.Node, at: Slots = (), place: Place = ()) -> Poly:
+        """The entry of a tree at one slot for each axis; without a place, every rule is applied."""
         self.spend()
+        if len({id(child) for child in parts(node)}) < len(parts(node)):
+            node = t.rebuilt(node, replace)  # every child has a place of its own
+        below = {id(child): (*place, k) for k, child in enumerate(parts(node))} if place else {}
+
+        def of(child: t.Node, at: Slots = ()) -> Poly:
+            return self.entry(child, at, below.get(id(child), ()))
+
+        found = self.rewritten(node, at, place, of) if rule_for(node) and self.applies(node, place) else None
+        if found is not None:
+            return found
         match node:
-            case t.Number():
-                return number(node.value)
+            case t.Number(value=value):
+                return number(value)
             case t.Constant(name="e" | "pi"):
                 return self.atom("call", "pi") if node.name == "pi" else self.exponential(number(1))
-            case t.Symbol() if node.type.definition is not None and self.unfolding:
-                return self.outside(node.type.definition, at)
-            case t.Symbol(type=t.Type(kind="index"), shape=()):
-                return self.atom("place", "", (("f", node.name),))
             case t.Symbol():
-                return self.atom("name", node.name, at)
+                index = node.type.kind == "index" and not node.shape
+                return self.atom("place", "", (("f", node.name),)) if index else self.atom("name", node.name, at)
             case t.Index():
                 return self.atom("place", "", (self.slot(node),))
-            case t.Special(name="identity"):
-                return self.atom("delta", "", at)
             case t.Special():
-                return number(node.name == "ones")
+                return self.atom("delta", "", at) if node.name == "identity" else number(node.name == "ones")
             case t.Written():
-                return self.written_entry(node, at)
-            case t.Table():
-                names = dict(zip((index.name for index in node.indices), at, strict=True))
-                return self.inside(names, lambda: self.entry(node.body))
+                return self.written_entry(node, at, of)
             case t.Add():
-                return self.add(*(self.entry(term, at) for term in node.terms))
+                return self.add(*(of(term, at) for term in node.terms))
             case t.Multiply():
-                return self.multiply(*(self.entry(factor, at if factor.shape else ()) for factor in node.factors))
+                return self.multiply(*(of(factor, at if factor.shape else ()) for factor in node.factors))
             case t.Divide():
-                return self.multiply(self.entry(node.top, at), self.power(self.entry(node.bottom), -1))
+                return self.multiply(of(node.top, at), self.power(of(node.bottom), -1))
             case t.Contract(left=left, right=right):
                 rows = len(node.shape) - (len(right.shape) - 1)
                 first = at[:rows] if rows else (("c", 1),) * (len(left.shape) - 1)
-                both = lambda k: self.multiply(self.entry(left, first + k), self.entry(right, k + at[rows:]))  # noqa: E731
-                return self.summed(left.shape[-1:], both)
-            case t.Outer():
-                return self.multiply(self.entry(node.left, at[:1]), self.entry(node.right, at[1:]))
-            case t.Hadamard():
-                return self.multiply(self.entry(node.left, at), self.entry(node.right, at))
+                return self.summed(
+                    left.shape[-1:], lambda k: self.multiply(of(left, first + k), of(right, k + at[rows:]))
+                )
+            case t.Outer() | t.Hadamard():
+                first, second = (at[:1], at[1:]) if isinstance(node, t.Outer) else (at, at)
+                return self.multiply(of(node.left, first), of(node.right, second))
             case t.Transpose(body=body):
                 turned = at[::-1] if len(body.shape) == len(at) == 2 else at[1:]
-                return self.entry(body, turned if len(at) == 2 else (("c", 1), at[0]))
+                return of(body, turned if len(at) == 2 else (("c", 1), at[0]))
             case t.Part():
-                return self.part_entry(node, at)
+                return of(node.body, self.part_slots(node, at))
             case t.Power():
-                return self.power_entry(node, at)
+                return self.power_entry(node, at, of)
             case t.Sum():
-                return self.sum_entry(node, at)
+                return self.sum_entry(node, at, of)
             case t.Delta():
                 return self.atom("delta", "", (self.slot(node.left), self.slot(node.right)))
             case t.Call():
-                return self.call_entry(node, at)
+                return self.call_entry(node, at, of)
             case t.Expect() | t.Covariance() | t.Derivative():
-                return self.atom("call", type(node).__name__, at, map(self.array, parts(node)))
+                return self.atom("call", type(node).__name__, at, (self.array(child, of) for child in parts(node)))
         raise Refused(f"{type(node).__name__} has no entries")
+
+    def rewritten(self, node: t.Node, at: Slots, place: Place, of: Below) -> Poly | None:
+        """What the rule of a node gives; None where the node stays an unknown."""
+        match node:
+            case t.Symbol(type=t.Type(definition=t.Node() as definition)):
+                return self.outside(definition, at, (*place, 0) if place else ())
+            case t.Call():
+                return self.unfolded(node, at, of)
+            case t.Power() if not node.shape:
+                base, above = of(node.base), of(node.exponent)
+                positive = constant(above) is None and self.sign(base) == 2
+                return self.exponential(self.multiply(above, self.logarithm(base))) if positive else None
+            case t.Expect():
+                return mean(self, of(node.body, at))
+            case t.Covariance():
+                cut = len(node.left.shape)
+                left, right = of(node.left, at[:cut]), of(node.right, at[cut:])
+                both = mean(self, self.multiply(left, right))
+                return self.subtract(both, self.multiply(mean(self, left), mean(self, right)))
+            case t.Derivative():
+                return derivative(self, node, at, of)
+        return None
 
     def slot(self, node: t.Node) -> Slot:
         if isinstance(node, t.Number) and node.value.denominator == 1:
@@ -775,53 +878,55 @@ class Replayer:
         name = getattr(node, "name", "")
         return self.env.get(name, ("f", name)) if isinstance(node, t.Index) else ("f", name)
 
-    def array(self, node: t.Node) -> Array:
+    def array(self, node: t.Node, of: Below) -> Array:
         axes = tuple(self.variable(size) for size in node.shape)
-        return Array(axes, self.entry(node, axes))
+        return Array(axes, of(node, axes))
 
     def summed(self, shape: t.Shape, body: Callable[[Slots], Poly]) -> Poly:
         """Σ of `body` over all positions of a shape."""
         return self.add(*(self.bind(body(at), (slot for slot in at if slot[0] == "v")) for at in self.slots_of(shape)))
 
-    def written_entry(self, node: t.Written, at: Slots) -> Poly:
+    def written_entry(self, node: t.Written, at: Slots, of: Below) -> Poly:
         made = []
         for item, where in zip(node.entries, product(*(range(1, int(size) + 1) for size in node.shape)), strict=True):
             marks = [self.atom("delta", "", (slot, ("c", k))) for slot, k in zip(at, where, strict=True)]
-            made.append(self.multiply(*marks, self.entry(item)) if all(marks) else ())
+            made.append(self.multiply(*marks, of(item)) if all(marks) else ())
         return self.add(*made)
 
-    def part_entry(self, node: t.Part, at: Slots) -> Poly:
+    def part_slots(self, node: t.Part, at: Slots) -> Slots:
         rest = list(at)
         if len(node.indices) == 2 and node.indices[1] is None and node.indices[0] is not None and len(at) == 2:
             rest = rest[1:]  # the row as (1, d)
         indices = (*node.indices, *[None] * (len(node.body.shape) - len(node.indices)))
-        return self.entry(node.body, tuple(rest.pop(0) if index is None else self.slot(index) for index in indices))
+        return tuple(rest.pop(0) if index is None else self.slot(index) for index in indices)
 
-    def power_entry(self, node: t.Power, at: Slots) -> Poly:
-        above = self.entry(node.exponent)
+    def power_entry(self, node: t.Power, at: Slots, of: Below) -> Poly:
+        above = of(node.exponent)
         exponent = constant(above)
         if not node.shape:
-            base = self.entry(node.base)
-            if exponent is not None:
-                return self.power(base, exponent)
-            return self.atom("call", "power", (), (Array((), base), Array((), above)))
+            base = of(node.base)
+            args = (Array((), base), Array((), above))
+            return self.power(base, exponent) if exponent is not None else self.atom("call", "power", (), args)
         if exponent == -1:
-            base = self.array(node.base)
+            base = self.array(node.base, of)
             require(bool(base.body), "the inverse of zero has no value")
             return self.atom("inverse", "", at, (base,))
         require(exponent in range(LARGEST_POWER), "a matrix to a power that is not read")
-        chain: t.Node = t.Special(node.shape, "identity")
+        entries: Entries = partial(self.atom, "delta", "")
         for _ in range(int(exponent or 0)):
-            chain = t.Contract(node.shape, chain, node.base)
-        return self.entry(chain, at)
+            entries = self.chained(entries, partial(of, node.base), node.shape)
+        return entries(at)
 
-    def sum_entry(self, node: t.Sum, at: Slots) -> Poly:
+    def chained(self, left: Entries, right: Entries, shape: t.Shape) -> Entries:
+        return lambda at: self.summed(shape[:1], lambda k: self.multiply(left(at[:1] + k), right(k + at[1:])))
+
+    def sum_entry(self, node: t.Sum, at: Slots, of: Below) -> Poly:
         names, sizes = [index.name for index in node.indices], tuple(index.size for index in node.indices)
         require(not node.product, "a product of many factors")
 
         def term() -> Poly:
             kept = [self.condition(sign, self.slot(a), self.slot(b)) for sign, a, b in node.conditions]
-            return self.multiply(*kept, self.entry(node.body, at)) if all(kept) else ()
+            return self.multiply(*kept, of(node.body, at)) if all(kept) else ()
 
         return self.summed(sizes, lambda slots: self.inside(dict(zip(names, slots, strict=True)), term))
 
@@ -832,71 +937,54 @@ class Replayer:
         found = self.atom("delta" if sign in ("=", "!=") else "less", "", (x, y))
         return found if sign in ("=", "<", ">") else self.subtract(number(1), found)
 
-    def call_entry(self, node: t.Call, at: Slots) -> Poly:
+    def call_entry(self, node: t.Call, at: Slots, of: Below) -> Poly:
+        """A function as an unknown; what is linear in its argument is arithmetic."""
         if node.map is not None:
-            return self.atom("map", node.map.name, at, map(self.array, node.arguments))
-        if node.name == "less":
-            return self.atom("less", "", map(self.slot, node.arguments))
-        if self.unfolding or node.name in ("sqrt", "trace", "sum", "diag"):
-            found = self.unfolded(node, at)
-            if found is not None:
-                return found
+            return self.atom("map", node.map.name, at, (self.array(arg, of) for arg in node.arguments))
+        if node.name in ("sqrt", "trace", "sum", "diag"):
+            return self.unfolded(node, at, of) or ()
         if node.name in ENTRYWISE:
-            return self.function(node.name, self.entry(node.arguments[0], at))
+            return self.function(node.name, of(node.arguments[0], at))
         if node.name == "softmax":
             below = self.variable(node.shape[-1])
-            inner = self.entry(node.arguments[0], (*at[:-1], below))
+            inner = of(node.arguments[0], (*at[:-1], below))
             return self.atom("call", "softmax", at[-1:], (Array((below,), inner),))
-        return self.atom("call", node.name, at, map(self.array, node.arguments))
+        return self.atom("call", node.name, at, (self.array(arg, of) for arg in node.arguments))
 
-    def unfolded(self, node: t.Call, at: Slots) -> Poly | None:
-        """What a function is by its definition and the laws of exp, abs and roots; None if it stays an unknown."""
+    def unfolded(self, node: t.Call, at: Slots, of: Below) -> Poly | None:
+        """What a function is by its definition and its laws; None if it stays an unknown."""
         first, whole = node.arguments[0], node.arguments[0].shape
         match node.name:
-            case "sqrt":
-                return self.power(self.entry(first, at), HALF)
-            case "exp":
-                return self.exponential(self.entry(first, at))
-            case "abs":
-                return self.absolute(self.entry(first, at))
-            case "relu":
-                return scale(self.add(self.entry(first, at), self.absolute(self.entry(first, at))), HALF)
+            case "sqrt" | "relu":
+                inner = of(first, at)
+                return self.power(inner, HALF) if node.name == "sqrt" else self.larger(inner, (), 1)
+            case "exp" | "log" | "abs":
+                laws = {"exp": self.exponential, "log": self.logarithm, "abs": self.absolute}
+                return laws[node.name](of(first, at))
             case "softmax":
-                below = self.summed(whole[-1:], lambda k: self.exponential(self.entry(first, at[:-1] + k)))
-                return self.multiply(self.exponential(self.entry(first, at)), self.power(below, -1))
+                below = self.summed(whole[-1:], lambda k: self.exponential(of(first, at[:-1] + k)))
+                return self.multiply(self.exponential(of(first, at)), self.power(below, -1))
             case "norm" | "norm_F":
-                return self.power(self.squares(first), HALF)
+                return self.power(self.summed(whole, lambda at: self.power(of(first, at), 2)), HALF)
             case "norm1":
-                return self.summed(whole, lambda at: self.absolute(self.entry(first, at)))
+                return self.summed(whole, lambda at: self.absolute(of(first, at)))
             case "trace" | "sum":
                 shape, twice = (whole[:1], 2) if node.name == "trace" else (whole, 1)
-                return self.summed(shape, lambda at: self.entry(first, at * twice))
-            case "diag" if len(at) == 2:
-                return self.multiply(self.atom("delta", "", at), self.entry(first, at[:1]))
+                return self.summed(shape, lambda at: of(first, at * twice))
             case "diag":
-                return self.entry(first, at * 2)
-            case "max" | "min" if len(node.arguments) == 2 and not whole:
-                a, b = map(self.entry, node.arguments)
-                gap = self.absolute(self.subtract(a, b))
-                return scale(self.add(a, b, gap if node.name == "max" else scale(gap, -1)), HALF)
+                return (
+                    self.multiply(self.atom("delta", "", at), of(first, at[:1])) if len(at) == 2 else of(first, at * 2)
+                )
+        if len(node.arguments) == 2 and not whole and node.name in ("max", "min"):
+            return self.larger(of(first), of(node.arguments[1]), 1 if node.name == "max" else -1)
         return None
+
+    def larger(self, a: Poly, b: Poly, sign: int) -> Poly:
+        """The larger of two, or the smaller for the sign -1."""
+        return scale(self.add(a, b, scale(self.absolute(self.subtract(a, b)), sign)), HALF)
 
     def squares(self, node: t.Node) -> Poly:
         return self.summed(node.shape, lambda at: self.power(self.entry(node, at), 2))
-
-    def same_arrays(self, a: t.Node, b: t.Node) -> bool:
-        """Whether all entries of two trees of one shape are equal."""
-        sizes = zip(a.shape, b.shape, strict=False)
-        if len(a.shape) != len(b.shape) or not all(x == y or self.equal(self.size(x), self.size(y)) for x, y in sizes):
-            return False
-        return all(self.equal(self.entry(a, at), self.entry(b, at)) for at in self.slots_of(a.shape))
-
-    def multiplied(self, node: t.Node, step: Step) -> t.Node:
-        """A side times a matrix whose inverse is written in the claim."""
-        require(step.result in self.inverted and step.place in ((0,), (1,)), "no inverse of this matrix is written")
-        first, second = (step.result, node) if step.place == (0,) else (node, step.result)
-        require(len(node.shape) == 2 and first.shape[1] == second.shape[0], "the matrix does not fit")
-        return t.Contract((first.shape[0], second.shape[1]), first, second)
 
     # Domains
 
@@ -906,7 +994,7 @@ class Replayer:
         A declared name has a value of its kind, so what its definition needs is given. An inverse that is written
         exists, unless the form of the matrix shows that it is singular.
         """
-        self.unfolding, given = True, []
+        given: list[Need] = []
         for symbol in self.symbols.values():
             definition = symbol.type.definition
             kind = {"positive": ">", "natural": ">", "nonnegative": ">="}.get(symbol.type.kind)
@@ -920,15 +1008,6 @@ class Replayer:
                 fine = any(self.implies(have, need) for have in (*other, *given)) or self.is_rank_one_factor(need)
                 require(fine, "one side may be undefined where the other has a value")
         self.given += [*sides[0], *sides[1]]
-        self.unfolding = False
-
-    def require_defined(self, result: t.Node) -> None:
-        """Refuse the result of a step that may be undefined where the claim is defined."""
-        self.unfolding, env, inverted = True, self.env, list(self.inverted)
-        needs = list(self.needs(result, env))
-        self.unfolding, self.env, self.inverted = False, env, inverted
-        fine = all(any(self.implies(have, need) for have in self.given) for need in needs)
-        require(fine, "the result of a step may be undefined")
 
     def needs(self, node: t.Node, env: Mapping[str, Slot]) -> Iterator[Need]:
         """What must hold for a tree to have a value."""
@@ -944,10 +1023,10 @@ class Replayer:
             case t.Power():
                 above = self.entry(node.exponent)
                 value = constant(above)
-                signs = {">": value is None and not (self.is_whole(above) and self.sign(above))}
-                signs |= {"!=": value is not None and value < 0}
-                signs |= {">=": value is not None and value.denominator % 2 == 0}
-                for sign in (sign for sign, wanted in signs.items() if wanted):
+                signs = [">"] if value is None and not (self.is_whole(above) and self.sign(above)) else []
+                signs += ["!="] if value is not None and value < 0 else []
+                signs += [">="] if value is not None and value.denominator % 2 == 0 else []
+                for sign in signs:
                     yield from self.need(sign, node.base, (), free)
             case t.Call(name="log" | "sqrt", map=None):
                 at = tuple(self.variable(size) for size in node.shape)
@@ -958,7 +1037,7 @@ class Replayer:
                 yield (node.name, self.entry(node.arguments[0]), free)
             case t.Derivative():
                 yield from self.slope_needs(node.body, free)
-        if isinstance(node, t.Sum | t.Table):
+        if isinstance(node, t.Sum):
             env = {**env, **{index.name: self.variable(index.size) for index in node.indices}}
         for child in parts(node):
             yield from self.needs(child, env)
@@ -977,9 +1056,7 @@ class Replayer:
 
     def need(self, sign: str, node: t.Node, at: Slots, free: Others) -> Iterator[Need]:
         """The needs of a sign of an entry; names that show it are not unfolded."""
-        self.unfolding = False
-        known = self.sign(self.entry(node, at)) or self.tree_sign(node)
-        self.unfolding = True
+        known = self.sign(self.entry(node, at, FOLDED)) or self.tree_sign(node)
         inner = self.entry(node, at)
         if known == 0 or (known == 1 and sign != ">="):
             yield from self.split_need(sign, inner, free)
@@ -992,12 +1069,12 @@ class Replayer:
             case t.Power(exponent=t.Number(value=value), shape=()):
                 return int(value.denominator % 2 == 0 or (value.denominator == 1 and value % 2 == 0))
             case t.Add(shape=()) | t.Multiply(shape=()) | t.Divide(shape=()):
-                return int(all(self.tree_sign(child) or self.sign(self.entry(child)) for child in parts(node)))
+                return int(
+                    all(self.tree_sign(child) or self.sign(self.entry(child, (), FOLDED)) for child in parts(node))
+                )
             case t.Sum(shape=()):
                 names = {index.name: self.variable(index.size) for index in node.indices}
                 return self.inside(names, lambda: self.tree_sign(node.body))
-            case t.Contract(left=t.Transpose(body=left), right=right, shape=()):
-                return int(left == right)
         return int(isinstance(node, t.Call) and node.map is None and node.name in NOT_NEGATIVE)
 
     def is_whole(self, poly: Poly) -> bool:
@@ -1020,7 +1097,7 @@ class Replayer:
                 return all(self.may_have_inverse(child) for child in parts(node) if len(child.shape) == 2)
             case t.Sum():
                 return all(isinstance(index.size, str) for index in node.indices)
-        return isinstance(node, t.Power | t.Written | t.Table) or getattr(node, "name", "") in ("identity", "diag")
+        return isinstance(node, t.Power | t.Written) or getattr(node, "name", "") in ("identity", "diag")
 
     def split_need(self, sign: str, poly: Poly, free: Others) -> Iterator[Need]:
         """A need in its simplest parts; what is certain is left out."""
@@ -1072,64 +1149,8 @@ class Replayer:
 
     def monic(self, poly: Poly) -> Poly:
         """The sum divided by the size of its largest coefficient and by positive factors of all its terms."""
-        for atom in {atom for term in poly for atom, _ in term.factors if self.atom_sign(atom) == 2}:
-            low = min(next((k for a, k in term.factors if a == atom), Fraction(0)) for term in poly)
-            if low and all(variables(atom).isdisjoint(term.bound) for term in poly):
-                poly = self.add(*(self.term(m.coefficient, m.bound, (*m.factors, (atom, -low))) for m in poly))
-        return scale(poly, 1 / max(abs(term.coefficient) for term in poly)) if poly else poly
-
-
-def by_definition(check: Replayer, before: t.Node, after: t.Node) -> None:
-    """A name becomes its definition; a function what it stands for, by the laws of exp, abs and roots."""
-    if isinstance(before, t.Symbol):
-        require(before.type.definition == after, "this is not the definition of the name")
-        return
-    require(isinstance(before, t.Call) and before.map is None, "nothing to unfold")
-    check.unfolding = True
-    require(check.same_arrays(before, after), "not what the function stands for")
-    check.unfolding = False
-
-
-def by_logarithm(check: Replayer, before: t.Node, after: t.Node) -> None:
-    """log x = Σ c log(y) + z because x = Π y^c · exp(z); what is under the logarithms is positive."""
-    if not isinstance(before, t.Call) or before.name != "log":
-        raise Refused("not a logarithm")
-    for at in check.slots_of(before.shape):
-        made = check.exponential(check.entry(after, at))
-        require(check.equal(made, check.entry(before.arguments[0], at)), "not the logarithms of the factors")
-
-
-def by_power(check: Replayer, before: t.Node, after: t.Node) -> None:
-    """A root is the number of the same sign with the same power; |x| is the nonnegative number with the square x²."""
-    for at in check.slots_of(before.shape):
-        result = check.entry(after, at)
-        if isinstance(before, t.Call) and before.name in ("sqrt", "abs"):
-            inner, exponent = check.entry(before.arguments[0], at), HALF if before.name == "sqrt" else ONE
-            degree = 2
-        elif isinstance(before, t.Power) and not before.shape:
-            inner, above = check.entry(before.base), check.entry(before.exponent)
-            require(constant(above) is not None, "a power that is not a number")
-            exponent = constant(above) or Fraction(0)
-            degree = exponent.denominator
-        else:
-            raise Refused("no root and no power")
-        same = check.equal(check.power(result, degree), check.power(inner, exponent * degree))
-        require(same and (degree % 2 == 1 or check.sign(result) > 0), "not the root")
-
-
-def by_expectation(check: Replayer, before: t.Node, after: t.Node) -> None:
-    """E is linear; independent names separate; moments by the law of each name; Cov(x, y) = E[xy] − E[x] E[y]."""
-    for at in check.slots_of(before.shape):
-        if isinstance(before, t.Expect):
-            made = mean(check, check.entry(before.body, at))
-        elif isinstance(before, t.Covariance):
-            cut = len(before.left.shape)
-            left, right = check.entry(before.left, at[:cut]), check.entry(before.right, at[cut:])
-            made = check.multiply(mean(check, left), mean(check, right))
-            made = check.subtract(mean(check, check.multiply(left, right)), made)
-        else:
-            raise Refused("not an expectation")
-        require(check.equal(made, check.entry(after, at)), "not the expectation")
+        rest = self.content(poly)[1]
+        return scale(rest, 1 / max(abs(term.coefficient) for term in rest))
 
 
 def laws(check: Replayer, atom: Atom) -> frozenset[str]:
@@ -1164,7 +1185,8 @@ def mean_of_term(check: Replayer, term: Term) -> Poly:
             require(atom.kind == "abs" and power == 1, "an expectation that is not of a polynomial")
             forms.append((atom.args[0].body, False))
     forms += [(exponent, True)] if exponent else []
-    require(bool(groups) + len(forms) < 2, "an expectation of several functions")
+    moved = {name for form, _ in forms for m in form for atom, _ in m.factors for name in laws(check, atom)}
+    require(len(forms) < 2 and moved.isdisjoint(groups), "an expectation of functions that depend on each other")
     made = [check.term(ONE, (), tuple(fixed)), *(moment(check, name, tuple(at)) for name, at in groups.items())]
     for form, above in forms:  # linear in normal names
         for inner in form:
@@ -1196,24 +1218,19 @@ def moment(check: Replayer, name: str, slots: tuple[Slots, ...]) -> Poly:
     return check.add(*made)
 
 
-def by_derivative(check: Replayer, before: t.Node, after: t.Node) -> None:
+def derivative(check: Replayer, node: t.Derivative, at: Slots, of: Below) -> Poly:
     """The product rule and the chain rule, by one component of a name."""
-    if not isinstance(before, t.Derivative):
-        raise Refused("not a derivative")
-    target, cut = before.target, len(before.body.shape)
+    target, cut = node.target, len(node.body.shape)
     symbol = target.body if isinstance(target, t.Part) else target
     if not isinstance(symbol, t.Symbol) or symbol.name in check.symmetric:
         raise Refused("a derivative by what is not a free name")
     kind = symbol.type
     require(kind.definition is None and kind.law is None and kind.kind not in ("natural", "index"), "no free name")
-    hidden = any(isinstance(node, t.Expect | t.Covariance) for node in t.walk(before.body))
-    require(not hidden, "a derivative of an expectation")
-    for at in check.slots_of(before.shape):
-        rest, indices = list(at[cut:]), target.indices if isinstance(target, t.Part) else ()
-        indices = (*indices, *[None] * (len(symbol.shape) - len(indices)))
-        chosen = tuple(rest.pop(0) if index is None else check.slot(index) for index in indices)
-        made = differentiated(check, check.entry(before.body, at[:cut]), symbol.name, chosen)
-        require(not rest and check.equal(made, check.entry(after, at)), "not the derivative")
+    rest, indices = list(at[cut:]), target.indices if isinstance(target, t.Part) else ()
+    indices = (*indices, *[None] * (len(symbol.shape) - len(indices)))
+    chosen = tuple(rest.pop(0) if index is None else check.slot(index) for index in indices)
+    require(not rest, "a derivative by a row")
+    return differentiated(check, of(node.body, at[:cut]), symbol.name, chosen)
 
 
 def differentiated(check: Replayer, poly: Poly, name: str, slots: Slots) -> Poly:
@@ -1232,6 +1249,7 @@ def slope(check: Replayer, atom: Atom, name: str, slots: Slots) -> Poly:
         require(definition is None or name not in t.names(definition), "a derivative of a name that is not unfolded")
         pairs = zip(atom.slots, slots, strict=True) if atom.name == name else ()
         return check.multiply(*(check.atom("delta", "", pair) for pair in pairs)) if atom.name == name else ()
+    require(not is_call(atom, "Expect", "Covariance", "Derivative"), "a derivative of an expectation")
     bodies = [differentiated(check, arg.body, name, slots) for arg in atom.args]
     if not any(bodies):
         return ()
@@ -1239,15 +1257,3 @@ def slope(check: Replayer, atom: Atom, name: str, slots: Slots) -> Poly:
     require(atom.kind == "poly" or is_call(atom, "exp", "log"), "a derivative that is not known")
     outer = lone(atom) if is_call(atom, "exp") else check.power(atom.args[0].body, -1 if atom.kind == "call" else 0)
     return check.multiply(outer, bodies[0])
-
-
-def by_inverse(check: Replayer, before: t.Node, after: t.Node) -> None:
-    """A matrix is the inverse if its product with the matrix is the identity."""
-    if not isinstance(before, t.Power) or len(before.shape) != 2 or before.exponent != MINUS:
-        raise Refused("not an inverse")
-    chain = t.Contract(before.shape, before.base, after)
-    require(check.same_arrays(chain, t.Special(before.shape, "identity")), "the product is not the identity")
-
-
-_ALL = (by_definition, by_logarithm, by_power, by_expectation, by_derivative, by_inverse)
-RULES = {rule.__name__.removeprefix("by_"): rule for rule in _ALL}

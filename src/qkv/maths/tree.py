@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import count
 from typing import TypeAlias
 
 Size: TypeAlias = int | str
@@ -96,14 +95,6 @@ class Written(Node):
     """A vector (shape (n,)) or a matrix (shape (n, m)) given by its entries, which are scalars, row by row."""
 
     entries: tuple[Node, ...]
-
-
-@dataclass(frozen=True)
-class Table(Node):
-    """The vector or matrix whose entry at `indices` is `body`; proofs write arrays by their entries."""
-
-    indices: tuple[Index, ...]
-    body: Node
 
 
 @dataclass(frozen=True)
@@ -287,7 +278,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return (a, b)
         case Contract() | Outer() | Hadamard() | Delta() | Covariance():
             return (node.left, node.right)
-        case Transpose() | Expect() | PlusMinus() | Order() | Table():
+        case Transpose() | Expect() | PlusMinus() | Order():
             return (node.body,)
         case Part(body=body, indices=indices):
             return (body, *(index for index in indices if index is not None))
@@ -319,7 +310,7 @@ def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
             return replace(node, base=change(node.base), exponent=change(node.exponent))
         case Contract() | Outer() | Hadamard() | Delta() | Covariance():
             return replace(node, left=change(node.left), right=change(node.right))
-        case Transpose() | Expect() | PlusMinus() | Order() | Table():
+        case Transpose() | Expect() | PlusMinus() | Order():
             return replace(node, body=change(node.body))
         case Part():
             kept = tuple(None if index is None else change(index) for index in node.indices)
@@ -434,31 +425,24 @@ def parts(node: Node) -> list[Node]:
     return found
 
 
-def with_subtree(node: Node, place: tuple[int, ...], new: Node) -> Node:
-    """The tree with `new` at a place, given by the positions of children from the root."""
-    if not place:
-        return new
-    positions = count()
-    return rebuilt(node, lambda child: with_subtree(child, place[1:], new) if next(positions) == place[0] else child)
-
-
 @dataclass(frozen=True)
 class Step:
-    """One rewriting: at `place` (the positions of children from the root) of `side`, `rule` gives `result`."""
+    """One step of a proof: `rule` rewrites the node at `place` (the positions of children from the root) of `side`.
+
+    The child of a name is its definition. "multiply from the left" and "multiply from the right" multiply both sides by
+    the matrix whose inverse stands at the place.
+    """
 
     side: str
     rule: str
     place: tuple[int, ...]
-    result: Node
 
 
 @dataclass(frozen=True)
 class Certificate:
     """The steps of a proof that `gold` and `answer` are equal and defined in the same places.
 
-    `symmetric` are matrices that are symmetric by their declaration as covariances. Steps of the side "both" multiply
-    both trees by a matrix whose inverse is written in one of them, from the left (place (0,)) or the right ((1,)); the
-    last one, "equal", says that what is left is arithmetic.
+    `symmetric` are the matrices that are symmetric by their declaration as covariances.
     """
 
     gold: Node

@@ -12,12 +12,12 @@ from math import prod
 from typing import Any
 
 from qkv.errors import MathsError, OptionError, OptionTypeError, complaint
-from qkv.maths.algebra.symmetry import declared_symmetric
 from qkv.maths.comparison.counterexample import Counterexample, value_text
 from qkv.maths.comparison.trial import scaled_value, shrink
 from qkv.maths.comparison.verdict import Verdict, check_arguments, final_value, refusal, same_shape, shape_mismatch
 from qkv.maths.parsing.parse import parse
 from qkv.maths.sizes import names_in
+from qkv.maths.symmetry import declared_symmetric
 from qkv.maths.tree import Node, Order, PlusMinus, Symbol
 from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, decimal, digits, entries, plain_entries
 from qkv.maths.values.points import Point, Vocabulary, point, points, vocabulary, with_defined_sizes

@@ -13,12 +13,12 @@ from functools import lru_cache
 from typing import Any
 
 from qkv.errors import IllTyped, MathsError, OptionError, OptionTypeError, complaint, point_at
-from qkv.maths.algebra.symmetry import declared_symmetric
 from qkv.maths.comparison.counterexample import Counterexample, pretty_symbol, value_text
 from qkv.maths.comparison.trial import decide, differ, is_slow, try_as_sets, try_points
 from qkv.maths.parsing.parse import parse
 from qkv.maths.printing import plain
 from qkv.maths.sizes import names_in, size_value
+from qkv.maths.symmetry import declared_symmetric
 from qkv.maths.tree import (
     Multiply,
     Node,

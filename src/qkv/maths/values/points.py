@@ -11,8 +11,8 @@ from hashlib import blake2b
 from math import prod
 from typing import Any
 
-from qkv.maths.algebra.symmetry import symmetric
 from qkv.maths.sizes import names_in, size_value, whole_size
+from qkv.maths.symmetry import symmetric
 from qkv.maths.tree import (
     Call,
     Covariance,

@@ -6,7 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.maths.algebra.symmetry import (
+from qkv.maths.comparison.bounds import holds
+from qkv.maths.comparison.verdict import compare
+from qkv.maths.parsing.parse import parse
+from qkv.maths.symmetry import (
     NONE,
     chain,
     declared_symmetric,
@@ -16,9 +19,6 @@ from qkv.maths.algebra.symmetry import (
     symmetric_names,
     transposed,
 )
-from qkv.maths.comparison.bounds import holds
-from qkv.maths.comparison.verdict import compare
-from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import Call, Multiply, Number, Special, Transpose
 from qkv.maths.types import declare
 

@@ -1,1 +1,0 @@
-"""Normal forms in index notation: sums of monomials whose bound indices have canonical names."""
