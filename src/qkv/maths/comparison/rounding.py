@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from qkv.maths.comparison.counterexample import Counterexample, number_text
-from qkv.maths.comparison.trial import Outcome
+from qkv.maths.comparison.trial import Outcome, decide
 from qkv.maths.tree import Multiply, Node, Number, Transpose, Written, rebuilt, walk
 from qkv.maths.values.arithmetic import DIGITS, ZERO, Undefined, Unevaluable, digits, fraction, plain_entries
 from qkv.maths.values.points import agree_to_digits, points, vocabulary
@@ -172,7 +172,9 @@ def compare_numbers(gold: Node, answer: Node) -> tuple[Outcome, str] | None:
         if found == "tested":
             evidence = "tested"
             reasons.append(where + _agreement_text(first, second))
-    return Outcome(True, evidence), reasons[0] if reasons else "the numbers are the same"
+    if evidence == "proved":
+        return decide(gold, answer), "the numbers are the same"
+    return Outcome(True, evidence), reasons[0]
 
 
 def _more_digits(gold: WrittenNumber, answer: WrittenNumber) -> str:

@@ -1,0 +1,490 @@
+"""Equations, inequalities, systems, intervals and sets: compared by the points at which they hold.
+
+Two equations are the same if left − right of one is left − right of the other times a factor that is never 0; two
+inequalities, if that factor is positive. Where no such factor is found, points decide: solutions of either are found
+name by name, and one at which only one of the two holds tells them apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from qkv.maths import tree as t
+from qkv.maths.comparison.counterexample import Counterexample
+from qkv.maths.comparison.domains import is_positive, zeros
+from qkv.maths.comparison.trial import ENOUGH_KINKED, Outcome, decide
+from qkv.maths.printing import plain
+from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, decimal, effort, plain_entries
+from qkv.maths.values.points import Point, Vocabulary, agree_at, point, points, vocabulary
+
+if TYPE_CHECKING:
+    from qkv.maths.comparison.verdict import Verdict
+
+REVERSED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+EQUALITIES = ("=", "≈")
+STARTS, ENOUGH_SOLUTIONS, SOLVE_EFFORT = 8, 4, 60_000
+MINUS_ONE = t.Number((), Fraction(-1))
+ZERO = t.Number((), Fraction(0))
+
+
+@dataclass(frozen=True)
+class Statement:
+    """left = right ("="), left ≠ right ("!="), left > right (">") or left ≥ right (">=")."""
+
+    left: t.Node
+    sign: str
+    right: t.Node
+
+    @property
+    def gap(self) -> t.Node:
+        """left − right."""
+        if isinstance(self.right, t.Number) and not self.right.value:
+            return self.left
+        return t.Add(self.left.shape, (self.left, product(MINUS_ONE, self.right)))
+
+    def holds_at(self, place: Point) -> bool | None:
+        """Whether it holds at a point; None if the precision does not tell."""
+        right = self.right
+        if right.shape != self.left.shape and right == ZERO:
+            right = t.Special(self.left.shape, "zeros")
+        same = agree_at(place, self.left, right)
+        if self.sign in ("=", "!=") or same is not False:
+            return same if same is None or self.sign in ("=", ">=") else not same
+        a, b = (list(plain_entries(place.value(side, DIGITS))) for side in (self.left, right))
+        return all(decimal(x) > decimal(y) for x, y in zip(a, b, strict=True))
+
+    def __str__(self) -> str:
+        signs = {"=": "=", "!=": "≠", ">": ">", ">=": "≥"}
+        return f"{plain(self.left)} {signs[self.sign]} {plain(self.right)}"
+
+
+def product(*factors: t.Node) -> t.Node:
+    return t.Multiply(next((factor.shape for factor in factors if factor.shape), ()), factors)
+
+
+def is_chain(node: t.Node) -> bool:
+    """Whether a node is a chain of equalities."""
+    return isinstance(node, t.Relation) and all(sign in EQUALITIES for sign in node.signs)
+
+
+def head(node: t.Node) -> str | None:
+    """The lone name that `name = value` or `name ∈ set` gives a value; None for anything else."""
+    if not isinstance(node, t.Relation) or not (is_chain(node) or node.signs == ("in",)):
+        return None
+    first = node.members[0]
+    named = isinstance(first, (t.Symbol, t.Index)) and first.name not in t.names(node.members[-1])
+    return first.name if named else None
+
+
+def is_statement(node: t.Node) -> bool:
+    return isinstance(node, t.Relation) or (
+        isinstance(node, t.Collection) and all(isinstance(part, t.Relation) for part in node.parts)
+    )
+
+
+def values_of(gold: t.Node, answer: t.Node) -> tuple[t.Node, t.Node]:
+    """Both without the left sides that may be dropped: a lone name, the same in both or absent in one.
+
+    A chain of several equalities, and an equality that holds everywhere, are judged by their last member.
+    """
+    first, second = head(gold), head(answer)
+    if first is not None and second is not None:
+        return (last(gold), last(answer)) if first == second else (gold, answer)
+    if first is not None and not is_statement(answer):
+        return last(gold), answer
+    if second is not None and not is_statement(gold):
+        return gold, last(answer)
+    if is_derivation(gold) and (not is_statement(answer) or is_chain(answer)):
+        gold = last(gold)
+    if not is_statement(gold) and is_derivation(answer):
+        answer = last(answer)
+    return gold, answer
+
+
+def is_derivation(node: t.Node) -> bool:
+    """Whether a chain computes a value: several equalities, or one that is not false at any point."""
+    if not is_chain(node):
+        return False
+    assert isinstance(node, t.Relation)
+    if node.signs != ("=",) or any(isinstance(member, (t.Order, t.PlusMinus)) for member in node.members):
+        return True
+    left, right = node.members
+    if left.shape != right.shape:
+        return False
+    from qkv.maths.comparison.rounding import compare_numbers
+
+    compared = compare_numbers(left, right)
+    return (decide(left, right) if compared is None else compared[0]).equal is not False
+
+
+def last(node: t.Node) -> t.Node:
+    """The last member of a chain, marked as rounded after ≈; any other node itself."""
+    if not isinstance(node, t.Relation):
+        return node
+    from qkv.maths.comparison.rounding import mark_rounded
+
+    return mark_rounded(node.members[-1]) if node.signs[-1] == "≈" else node.members[-1]
+
+
+def statements(node: t.Node) -> list[Statement] | None:
+    """The statements of a chain, a membership or a system; None if a part of it is something else."""
+    if isinstance(node, t.Collection):
+        parts = [statements(part) for part in node.parts]
+        return None if None in parts else [one for part in parts for one in part or ()]
+    if not isinstance(node, t.Relation):
+        return None
+    found: list[Statement] = []
+    for left, sign, right in zip(node.members, node.signs, node.members[1:], strict=False):
+        inside = as_interval(right) if sign == "in" else None
+        if inside is not None:
+            for end, closed, flip in ((inside.low, inside.closed[0], False), (inside.high, inside.closed[1], True)):
+                if not infinite(end):
+                    sides = (end, left) if flip else (left, end)
+                    found.append(Statement(sides[0], ">=" if closed else ">", sides[1]))
+            continue
+        if sign == "in" or any(isinstance(side, (t.Order, t.Interval, t.Collection)) for side in (left, right)):
+            return None
+        if sign in ("<", "<="):
+            left, sign, right = right, REVERSED[sign], left
+        if sign == "=" and any(isinstance(n, t.PlusMinus) for n in t.walk(left, right)):
+            both = [Statement(with_sign(left, by), "=", with_sign(right, by)).gap for by in (1, -1)]
+            left, right = product(*both), ZERO
+        found.append(Statement(left, "=" if sign == "≈" else sign, right))
+    return found
+
+
+def with_sign(node: t.Node, sign: int) -> t.Node:
+    """`node` with every ± replaced by one sign."""
+    if isinstance(node, t.PlusMinus):
+        inner = with_sign(node.body, sign)
+        return inner if sign > 0 else product(MINUS_ONE, inner)
+    return t.rebuilt(node, lambda child: with_sign(child, sign))
+
+
+def as_interval(node: t.Node) -> t.Interval | None:
+    """An interval, also one that was read as a pair in brackets; None for anything else."""
+    if isinstance(node, t.Interval):
+        return node
+    brackets = getattr(node, "brackets", "")
+    if isinstance(node, t.Written) and node.shape in ((2,), (1, 2)) and brackets in ("(", "["):
+        return t.Interval((), *node.entries, (brackets == "[",) * 2, span=node.span)
+    return None
+
+
+def infinite(node: t.Node) -> int:
+    """1 for ∞, −1 for −∞, 0 for anything else."""
+    match node:
+        case t.Constant(name="infinity"):
+            return 1
+        case t.Multiply(factors=(t.Number(value=value), t.Constant(name="infinity"))):
+            return (value > 0) - (value < 0)
+    return 0
+
+
+def differ_as_intervals(gold: t.Node, answer: t.Node) -> bool:
+    """Whether two pairs of numbers are written in different brackets, as intervals are: (0, 1) and [0, 1]."""
+    first, second = (as_interval(node) for node in (gold, answer))
+    if first is None or second is None or first.closed == second.closed:
+        return False
+    return all(is_number_pair(pair) for pair in (first, second))
+
+
+def is_number_pair(pair: t.Interval) -> bool:
+    from qkv.maths.comparison.rounding import is_numeric, written_numbers
+
+    if not is_numeric(pair.low) or not is_numeric(pair.high):
+        return False
+    try:
+        return written_numbers(pair.low)[0].value < written_numbers(pair.high)[0].value
+    except (Undefined, Unevaluable):
+        return bool(infinite(pair.low) or infinite(pair.high))
+
+
+def compare_relations(
+    gold: t.Node, answer: t.Node, found: Verdict, compare_values: Callable[[t.Node, t.Node, Verdict], Verdict]
+) -> Verdict:
+    """The verdict if at least one side is a relation, a system, an interval or a set."""
+    first, second = statements(gold), statements(answer)
+    if first is not None and second is not None:
+        return compare_statements(first, second, found)
+    intervals = [as_interval(node.members[-1] if is_membership(node) else node) for node in (gold, answer)]
+    if intervals[0] is not None and intervals[1] is not None:
+        return compare_intervals(intervals[0], intervals[1], found, compare_values)
+    listed = [node for node in (gold, answer) if isinstance(node, t.Collection) and statements(node) is None]
+    if len(listed) == 2:
+        return compare_sets(listed[0].parts, listed[1].parts, found, compare_values)
+    if is_membership(gold) or is_membership(answer):
+        return replace(found, kind="unreadable", reason="qkv cannot compare this set with the other")
+    kinds = [kind_of(node) for node in (gold, answer)]
+    if kinds[0] == kinds[1]:
+        return replace(found, kind="unreadable", reason=f"qkv cannot compare {kinds[0]} with another")
+    reason = f"{kinds[0]} is expected, not {kinds[1]}"
+    return replace(found, kind="different", evidence="refuted", reason=reason)
+
+
+def is_membership(node: t.Node) -> bool:
+    return isinstance(node, t.Relation) and node.signs == ("in",)
+
+
+def kind_of(node: t.Node) -> str:
+    match node:
+        case t.Relation():
+            return "an equation" if is_chain(node) else "an inequality"
+        case t.Interval():
+            return "an interval"
+        case t.Collection():
+            return "a system" if is_statement(node) else "a set"
+    return "a value"
+
+
+def compare_intervals(
+    gold: t.Interval, answer: t.Interval, found: Verdict, compare_values: Callable[[t.Node, t.Node, Verdict], Verdict]
+) -> Verdict:
+    ends = [compare_values(a, b, found) for a, b in ((gold.low, answer.low), (gold.high, answer.high))]
+    wrong = next((end for end in ends if not end), None)
+    if wrong is not None:
+        which = "lower" if wrong is ends[0] else "upper"
+        return replace(wrong, reason=f"the {which} end of the interval: {wrong.reason}")
+    for closed, given, end, which in zip(
+        gold.closed, answer.closed, (gold.low, gold.high), ("lower", "upper"), strict=True
+    ):
+        if closed != given and not infinite(end):
+            reason = f"the {which} end {'belongs' if closed else 'does not belong'} to the interval that is expected"
+            return replace(found, kind="different", evidence="refuted", reason=reason)
+    return joined(ends, found, "the intervals are the same")
+
+
+def joined(verdicts: Sequence[Verdict], found: Verdict, reason: str) -> Verdict:
+    """The verdict that all parts are equal: proved if all of them are."""
+    certificates = tuple(verdict.certificate for verdict in verdicts)
+    proved = all(verdict.evidence == "proved" for verdict in verdicts) and None not in certificates
+    evidence = "proved" if proved else "tested"
+    return replace(found, kind="equal", evidence=evidence, reason=reason, certificate=certificates if proved else None)
+
+
+def compare_sets(
+    golds: Sequence[t.Node],
+    answers: Sequence[t.Node],
+    found: Verdict,
+    compare_values: Callable[[t.Node, t.Node, Verdict], Verdict],
+) -> Verdict:
+    """The verdict on two finite sets: each element of one is an element of the other."""
+    table = [[compare_values(gold, answer, found) for answer in answers] for gold in golds]
+    columns = [list(column) for column in zip(*table, strict=True)]
+    for lines, elements, whose in ((table, golds, "misses"), (columns, answers, "has, and should not have,")):
+        for line, element in zip(lines, elements, strict=True):
+            if any(line):
+                continue
+            if any(verdict.kind != "different" for verdict in line):
+                return next(verdict for verdict in line if verdict.kind != "different")
+            reason = f"the answer {whose} {plain(element)}"
+            return replace(found, kind="different", evidence="refuted", reason=reason)
+    chosen = [next(verdict for verdict in line if verdict) for line in [*table, *columns]]
+    return joined(chosen, found, "the sets have the same elements")
+
+
+def compare_statements(golds: Sequence[Statement], answers: Sequence[Statement], found: Verdict) -> Verdict:
+    """The verdict on two systems of statements, which hold at the same points if each is one of the other's."""
+    table = [[same_statement(gold, answer) for answer in answers] for gold in golds]
+    lines = [*table, *map(list, zip(*table, strict=True))]
+    chosen = [next((outcome for outcome in line if outcome.equal), None) for line in lines]
+    what = "equations" if all(one.sign == "=" for one in golds) else "relations"
+    if all(chosen):
+        certificates = tuple(outcome.certificate for outcome in chosen if outcome is not None)
+        proved = all(outcome is not None and outcome.evidence == "proved" for outcome in chosen)
+        reason = f"the {what} hold at the same points" + (", by algebra" if proved else " of those that were tried")
+        evidence = "proved" if proved else "tested"
+        return replace(
+            found, kind="equal", evidence=evidence, reason=reason, certificate=certificates if proved else None
+        )
+    condition = next((o.condition for line in lines for o in line if o.condition), None)
+    if condition is not None and len(golds) == len(answers) == 1:
+        reason = f"equal only if {condition}; elsewhere one of the two has no value"
+        return replace(found, kind="conditional", evidence="refuted", reason=reason, condition=condition)
+    outcome = try_statements(golds, answers)
+    if outcome.equal:
+        reason = f"the {what} hold at the same points of those that were tried"
+        return replace(found, kind="equal", evidence="tested", reason=reason)
+    if outcome.equal is None:
+        return replace(found, kind="unreadable", reason=f"qkv cannot tell whether the {what} hold at the same points")
+    place = outcome.counterexample
+    reason = missing_name(golds, answers) or f"not the same {what}: at {place.where if place else ''} {outcome.why}"
+    return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=place)
+
+
+def missing_name(golds: Sequence[Statement], answers: Sequence[Statement]) -> str | None:
+    """Which named answer is missing or extra, as text; None if both give the same names values, or other things."""
+    named = [
+        [one.left.name for one in many if isinstance(one.left, t.Symbol) and one.sign == "="]
+        for many in (golds, answers)
+    ]
+    if len(named[0]) != len(golds) or len(named[1]) != len(answers):
+        return None
+    missing, extra = ([n for n in named[a] if n not in named[1 - a]] for a in (0, 1))
+    if missing:
+        return f"the answer does not say what {' and '.join(missing)} is"
+    return f"the answer also gives {' and '.join(extra)}, which is not asked for" if extra else None
+
+
+def same_statement(gold: Statement, answer: Statement) -> Outcome:
+    """Whether two statements are the same up to a factor; undecided if no factor is found."""
+    undecided = Outcome(None, why="no factor is found")
+    order = gold.sign in REVERSED
+    if order != (answer.sign in REVERSED) or (not order and gold.sign != answer.sign):
+        return undecided
+    if order and gold.sign != answer.sign:
+        pair = [tightened(one) for one in (gold, answer)]
+        if pair[0] is None or pair[1] is None:
+            return undecided
+        gold, answer = pair[0], pair[1]
+    first, second = gold.gap, answer.gap
+    if first.shape != second.shape:
+        return undecided
+    best = undecided
+    for factor in factors_between(first, second, gold, answer):
+        if order and not is_positive(factor):
+            continue
+        outcome = decide(first, product(factor, second))
+        if outcome.equal:
+            return outcome
+        best = outcome if outcome.condition else best
+    if order and gold.sign == ">":
+        pair = [tightened(one) for one in (gold, answer)]
+        if pair[0] is not None and pair[1] is not None:
+            return same_statement(pair[0], pair[1])
+    return best
+
+
+def tightened(one: Statement) -> Statement | None:
+    """a > b as a ≥ b + 1 for whole numbers; ≥ as it is; None for other numbers."""
+    if one.sign == ">=":
+        return one
+    symbols = t.symbols_of(one.left, one.right).values()
+    parts = [n for n in t.walk(one.left, one.right) if not isinstance(n, t.Symbol)]
+    whole = all(
+        isinstance(n, (t.Add, t.Multiply)) or (isinstance(n, t.Number) and n.value.denominator == 1) for n in parts
+    )
+    if not whole or not symbols or any(symbol.type.kind != "natural" for symbol in symbols):
+        return None
+    return Statement(one.left, ">=", t.Add((), (one.right, t.Number((), Fraction(1)))))
+
+
+def factors_between(first: t.Node, second: t.Node, gold: Statement, answer: Statement) -> Iterator[t.Node]:
+    """Factors that may take `second` to `first` and are never 0: a constant times powers of positive names, and
+    the denominators of either. They are guesses, to be proved."""
+    words = vocabulary(first, second)
+    for attempt in range(STARTS):
+        start = ratio_at(words, attempt, {}, first, second)
+        if start is not None:
+            break
+    else:
+        return
+    constant, powers = start, []
+    for name in positive_names(words):
+        now = point(words, attempt, {})
+        value = Fraction(now.sizes[name]) if name in now.sizes else now.values[name]
+        other = ratio_at(words, attempt, {name: 2 * value}, first, second)
+        if other is None or other / start <= 0:
+            continue
+        exponent = Fraction(round(2 * math.log2(other / start)), 2)
+        if exponent and abs(exponent) <= 6:
+            constant /= float(value) ** float(exponent)
+            symbol = words.symbols.get(name) or t.Symbol((), name, t.Type("natural"))
+            powers.append(t.Power((), symbol, t.Number((), exponent)))
+    number = Fraction(constant).limit_denominator(10_000)
+    if number:
+        yield product(t.Number((), number), *powers)
+    for side, turned in ((gold, True), (answer, False)):
+        for node in (side.left, side.right):
+            for bottom in (n.bottom for n in t.walk(node) if isinstance(n, t.Divide)):
+                if is_positive(bottom):
+                    yield t.Divide((), t.Number((), Fraction(1)), bottom) if turned else bottom
+
+
+def positive_names(words: Vocabulary) -> list[str]:
+    """The names that are positive numbers, on which no array depends in its size."""
+    arrays = any(symbol.shape for symbol in words.symbols.values())
+    kinds = {name: symbol.type for name, symbol in words.symbols.items() if symbol.type.definition is None}
+    found = [name for name, kind in kinds.items() if kind.kind in ("positive", "natural")]
+    return [name for name in found if not arrays or name not in words.sized()]
+
+
+def ratio_at(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], first: t.Node, second: t.Node) -> float | None:
+    try:
+        place = point(words, attempt, fixed)
+        values = [list(plain_entries(place.value(node, DIGITS))) for node in (first, second)]
+        return next((float(a) / float(b) for a, b in zip(*values, strict=True) if a and b), None)
+    except (Undefined, Unevaluable, OverflowError, ZeroDivisionError):
+        return None
+
+
+def try_statements(golds: Sequence[Statement], answers: Sequence[Statement]) -> Outcome:
+    """Look for a point at which only one of two systems holds; equal if both have solutions and none is found."""
+    words = vocabulary(*(side for one in (*golds, *answers) for side in (one.left, one.right)))
+    agreed, solved = 0, [0, 0]
+    with effort(SOLVE_EFFORT):
+        for place, whose in trial_places(words, golds, answers):
+            try:
+                first, second = (all_hold(many, place) for many in (golds, answers))
+            except (Undefined, Unevaluable):
+                continue
+            if first is None or second is None:
+                continue
+            if first != second:
+                shown = Counterexample.at(place, words, str(first).lower(), str(second).lower())
+                why = "only the right one holds" if first else "only the answer holds"
+                return Outcome(False, "refuted", shown, why=why)
+            agreed += 1
+            if whose is not None:
+                solved[whose] += 1
+    # A system of several equations is solved jointly only in simple cases: no solution is no evidence.
+    enough = ENOUGH_SOLUTIONS if movable_count(words) > 1 else 1
+    if min(solved) >= enough and agreed >= ENOUGH_KINKED / 2:
+        return Outcome(True, "tested")
+    return Outcome(None, why="too few solutions are found")
+
+
+def movable_count(words: Vocabulary) -> int:
+    return len([s for s in words.symbols.values() if s.type.definition is None and s.type.kind != "map"])
+
+
+def all_hold(many: Sequence[Statement], place: Point) -> bool | None:
+    """Whether all hold at a point; None if that is not known."""
+    found = [one.holds_at(place) for one in many]
+    return False if False in found else None if None in found else True
+
+
+def trial_places(
+    words: Vocabulary, golds: Sequence[Statement], answers: Sequence[Statement]
+) -> Iterator[tuple[Point, int | None]]:
+    """Ordinary points, then for each system the points at which the two sides of its statements are equal."""
+    for place in points(words, ENOUGH_KINKED):
+        yield place, None
+    for whose, many in enumerate((golds, answers)):
+        for attempt in range(STARTS):
+            for fixed in solutions(words, attempt, list(many), {}):
+                try:
+                    yield point(words, attempt, fixed), whose
+                except (Undefined, Unevaluable):
+                    continue
+            for one in many if len(many) > 1 else ():
+                for fixed, _ in zeros(words, one.gap, attempt, {}):
+                    try:
+                        yield point(words, attempt, fixed), None
+                    except (Undefined, Unevaluable):
+                        continue
+
+
+def solutions(
+    words: Vocabulary, attempt: int, many: list[Statement], fixed: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Values that make both sides of each statement equal, one statement after the other."""
+    if not many:
+        yield dict(fixed)
+        return
+    for chosen, _ in zeros(words, many[0].gap, attempt, fixed):
+        yield from solutions(words, attempt, many[1:], chosen)
