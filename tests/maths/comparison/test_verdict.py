@@ -183,7 +183,8 @@ def test_what_was_read_has_no_carets():
 def test_chains_are_their_last_member():
     assert compare(r"\sqrt d", r"s = \sqrt{d}", SCORE)
     assert compare(r"\mu^T\mu", r"\sum_i \mu_i^2 = \|\mu\|^2", SCORE)
-    wrong_before = compare(r"\mu^T\mu", r"d\sigma = \|\mu\|^2", SCORE)
+    assert compare(r"\mu^T\mu", r"d\sigma = \|\mu\|^2", SCORE).kind == "different"
+    wrong_before = compare(r"\mu^T\mu", r"d\sigma = \mu^T\mu = \|\mu\|^2", SCORE)
     assert wrong_before
     assert "not equal" in wrong_before.reason
 

@@ -26,7 +26,7 @@ from qkv.maths.values.arithmetic import (
 )
 from qkv.maths.values.points import Point, Vocabulary, point, points, vocabulary
 
-PROBES = (Fraction(1), Fraction(2), Fraction(3), Fraction(4))
+PROBES = tuple(tuple(Fraction(sign * k) for k in (1, 2, 3, 4)) for sign in (1, -1))
 MOST_PLACES, MOST_COMBINATIONS, STARTS = 24, 64, 3
 DOMAIN_EFFORT = 20_000
 SIGNS = {"≠": lambda number: number != 0, "≥": lambda number: number >= 0, ">": lambda number: number > 0}
@@ -187,11 +187,14 @@ def zeros(
                     yield blank, name
             except (Undefined, Unevaluable):
                 pass
-        try:
-            samples = [value_at(moved(words, attempt, fixed, name, probe)) for probe in PROBES]
-        except (Undefined, Unevaluable):
-            continue
-        for root in _roots([sample[0] for sample in samples]):
+        roots: dict[Fraction, None] = {}
+        for probes in PROBES:
+            try:
+                samples = [value_at(moved(words, attempt, fixed, name, probe)) for probe in probes]
+            except (Undefined, Unevaluable):
+                continue
+            roots |= dict.fromkeys(_roots([sample[0] for sample in samples], probes[0]))
+        for root in roots:
             try:
                 chosen = moved(words, attempt, fixed, name, root)
                 if not any(value_at(chosen)):
@@ -200,8 +203,8 @@ def zeros(
                 continue
 
 
-def _roots(samples: list[Any]) -> list[Fraction]:
-    """The rational zeros of the quadratic with these values at 1, 2, 3 and 4; none if it is not one."""
+def _roots(samples: list[Any], step: Fraction) -> list[Fraction]:
+    """The rational zeros of the quadratic with these values at 1, 2, 3 and 4 steps; none if it is not one."""
     if not all(isinstance(sample, Fraction) for sample in samples):
         return []
     first, second, third, fourth = samples
@@ -211,12 +214,12 @@ def _roots(samples: list[Any]) -> list[Fraction]:
     if fourth != 16 * a + 4 * b + c or not (a or b):
         return []
     if not a:
-        return [-c / b]
+        return [-c / b * step]
     inside = b * b - 4 * a * c
     top, bottom = whole_root(abs(inside.numerator), 2), whole_root(inside.denominator, 2)
     if inside < 0 or top is None or bottom is None:
         return []
-    return [(-b + sign * Fraction(top, bottom)) / (2 * a) for sign in ((1, -1) if top else (1,))]
+    return [step * (-b + sign * Fraction(top, bottom)) / (2 * a) for sign in ((1, -1) if top else (1,))]
 
 
 def places_that_fail(words: Vocabulary, need: Need) -> Iterator[Point]:
@@ -267,13 +270,13 @@ def condition_text(found: list[Need]) -> str:
         for_all = " for every " + " and ".join(index.name for index in need.indices) if need.indices else ""
         if node.shape:
             for_all = " in every entry"
-        signs, _ = texts.setdefault(plain(node), (set(), for_all))
-        signs.add(sign)
-    parts = []
-    for text, (signs, for_all) in texts.items():
-        sign = next(iter(signs)) if len(signs) == 1 else ">"
-        parts.append(f"{text} {sign} 0{for_all}")
-    return " and ".join(parts)
+        shown, limit = plain(node), "0"
+        match node:
+            case t.Add(terms=(first, t.Number(value=value, unit=None))):
+                shown, limit = plain(first), plain(t.Number((), -value))
+        texts.setdefault(shown, (set(), f"{limit}{for_all}"))[0].add(sign)
+    signs = ((shown, next(iter(signs)) if len(signs) == 1 else ">", limit) for shown, (signs, limit) in texts.items())
+    return " and ".join(map(" ".join, signs))
 
 
 def simplified_need(sign: str, node: t.Node) -> tuple[str, t.Node]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from qkv.maths import tree as t
 from qkv.maths.comparison.counterexample import Counterexample
@@ -24,9 +24,12 @@ from qkv.maths.values.points import Point, Vocabulary, agree_at, point, points, 
 if TYPE_CHECKING:
     from qkv.maths.comparison.verdict import Verdict
 
+Comparison: TypeAlias = "Callable[[t.Node, t.Node, Verdict], Verdict]"
+
 REVERSED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 EQUALITIES = ("=", "≈")
 STARTS, ENOUGH_SOLUTIONS, SOLVE_EFFORT = 8, 4, 60_000
+SMOOTH = ("abs", "sqrt", "norm", "norm_F", "exp", "log", "trace", "sum")
 MINUS_ONE = t.Number((), Fraction(-1))
 ZERO = t.Number((), Fraction(0))
 
@@ -204,13 +207,11 @@ def is_number_pair(pair: t.Interval) -> bool:
         return bool(infinite(pair.low) or infinite(pair.high))
 
 
-def compare_relations(
-    gold: t.Node, answer: t.Node, found: Verdict, compare_values: Callable[[t.Node, t.Node, Verdict], Verdict]
-) -> Verdict:
+def compare_relations(gold: t.Node, answer: t.Node, found: Verdict, compare_values: Comparison) -> Verdict:
     """The verdict if at least one side is a relation, a system, an interval or a set."""
     first, second = statements(gold), statements(answer)
     if first is not None and second is not None:
-        return compare_statements(first, second, found)
+        return compare_statements(first, second, found, compare_values)
     intervals = [as_interval(node.members[-1] if is_membership(node) else node) for node in (gold, answer)]
     if intervals[0] is not None and intervals[1] is not None:
         return compare_intervals(intervals[0], intervals[1], found, compare_values)
@@ -241,9 +242,7 @@ def kind_of(node: t.Node) -> str:
     return "a value"
 
 
-def compare_intervals(
-    gold: t.Interval, answer: t.Interval, found: Verdict, compare_values: Callable[[t.Node, t.Node, Verdict], Verdict]
-) -> Verdict:
+def compare_intervals(gold: t.Interval, answer: t.Interval, found: Verdict, compare_values: Comparison) -> Verdict:
     ends = [compare_values(a, b, found) for a, b in ((gold.low, answer.low), (gold.high, answer.high))]
     wrong = next((end for end in ends if not end), None)
     if wrong is not None:
@@ -255,22 +254,28 @@ def compare_intervals(
         if closed != given and not infinite(end):
             reason = f"the {which} end {'belongs' if closed else 'does not belong'} to the interval that is expected"
             return replace(found, kind="different", evidence="refuted", reason=reason)
-    return joined(ends, found, "the intervals are the same")
+    return joined(ends, found)
 
 
-def joined(verdicts: Sequence[Verdict], found: Verdict, reason: str) -> Verdict:
+def joined(verdicts: Sequence[Verdict], found: Verdict) -> Verdict:
     """The verdict that all parts are equal: proved if all of them are."""
+    weakest = next((verdict for verdict in verdicts if verdict.evidence != "proved"), verdicts[0])
     certificates = tuple(verdict.certificate for verdict in verdicts)
-    proved = all(verdict.evidence == "proved" for verdict in verdicts) and None not in certificates
-    evidence = "proved" if proved else "tested"
-    return replace(found, kind="equal", evidence=evidence, reason=reason, certificate=certificates if proved else None)
+    proved = weakest.evidence == "proved" and None not in certificates
+    return replace(
+        found,
+        kind="equal",
+        evidence="proved" if proved else "tested",
+        reason=weakest.reason,
+        certificate=certificates if proved else None,
+    )
 
 
 def compare_sets(
     golds: Sequence[t.Node],
     answers: Sequence[t.Node],
     found: Verdict,
-    compare_values: Callable[[t.Node, t.Node, Verdict], Verdict],
+    compare_values: Comparison,
 ) -> Verdict:
     """The verdict on two finite sets: each element of one is an element of the other."""
     table = [[compare_values(gold, answer, found) for answer in answers] for gold in golds]
@@ -284,30 +289,25 @@ def compare_sets(
             reason = f"the answer {whose} {plain(element)}"
             return replace(found, kind="different", evidence="refuted", reason=reason)
     chosen = [next(verdict for verdict in line if verdict) for line in [*table, *columns]]
-    return joined(chosen, found, "the sets have the same elements")
+    return joined(chosen, found)
 
 
-def compare_statements(golds: Sequence[Statement], answers: Sequence[Statement], found: Verdict) -> Verdict:
+def compare_statements(
+    golds: Sequence[Statement], answers: Sequence[Statement], found: Verdict, compare_values: Comparison
+) -> Verdict:
     """The verdict on two systems of statements, which hold at the same points if each is one of the other's."""
-    table = [[same_statement(gold, answer) for answer in answers] for gold in golds]
+    table = [[same_statement(gold, answer, found, compare_values) for answer in answers] for gold in golds]
     lines = [*table, *map(list, zip(*table, strict=True))]
-    chosen = [next((outcome for outcome in line if outcome.equal), None) for line in lines]
+    chosen = [next((verdict for verdict in line if verdict), None) for line in lines]
+    if None not in chosen:
+        return joined([verdict for verdict in chosen if verdict], found)
     what = "equations" if all(one.sign == "=" for one in golds) else "relations"
-    if all(chosen):
-        certificates = tuple(outcome.certificate for outcome in chosen if outcome is not None)
-        proved = all(outcome is not None and outcome.evidence == "proved" for outcome in chosen)
-        reason = f"the {what} hold at the same points" + (", by algebra" if proved else " of those that were tried")
-        evidence = "proved" if proved else "tested"
-        return replace(
-            found, kind="equal", evidence=evidence, reason=reason, certificate=certificates if proved else None
-        )
-    condition = next((o.condition for line in lines for o in line if o.condition), None)
-    if condition is not None and len(golds) == len(answers) == 1:
-        reason = f"equal only if {condition}; elsewhere one of the two has no value"
-        return replace(found, kind="conditional", evidence="refuted", reason=reason, condition=condition)
+    conditional = [next((v for v in line if v.kind in ("equal", "conditional")), None) for line in table]
+    if len(golds) == len(answers) == 1 and conditional[0] is not None:
+        return conditional[0]
     outcome = try_statements(golds, answers)
     if outcome.equal:
-        reason = f"the {what} hold at the same points of those that were tried"
+        reason = f"the {what} hold at the same points, as far as tried"
         return replace(found, kind="equal", evidence="tested", reason=reason)
     if outcome.equal is None:
         return replace(found, kind="unreadable", reason=f"qkv cannot tell whether the {what} hold at the same points")
@@ -317,7 +317,9 @@ def compare_statements(golds: Sequence[Statement], answers: Sequence[Statement],
 
 
 def missing_name(golds: Sequence[Statement], answers: Sequence[Statement]) -> str | None:
-    """Which named answer is missing or extra, as text; None if both give the same names values, or other things."""
+    """Which named number is missing or extra, as text; None if both give the same names, or other things."""
+    if any(t.names(one.right) for one in (*golds, *answers)):
+        return None
     named = [
         [one.left.name for one in many if isinstance(one.left, t.Symbol) and one.sign == "="]
         for many in (golds, answers)
@@ -330,32 +332,48 @@ def missing_name(golds: Sequence[Statement], answers: Sequence[Statement]) -> st
     return f"the answer also gives {' and '.join(extra)}, which is not asked for" if extra else None
 
 
-def same_statement(gold: Statement, answer: Statement) -> Outcome:
-    """Whether two statements are the same up to a factor; undecided if no factor is found."""
-    undecided = Outcome(None, why="no factor is found")
+def same_statement(gold: Statement, answer: Statement, found: Verdict, compare_values: Comparison) -> Verdict:
+    """Whether two statements have the same sides, or the same difference up to a factor; unreadable if not known."""
+    undecided = replace(found, kind="unreadable", reason="qkv finds no factor between the two")
     order = gold.sign in REVERSED
     if order != (answer.sign in REVERSED) or (not order and gold.sign != answer.sign):
         return undecided
-    if order and gold.sign != answer.sign:
-        pair = [tightened(one) for one in (gold, answer)]
-        if pair[0] is None or pair[1] is None:
-            return undecided
-        gold, answer = pair[0], pair[1]
-    first, second = gold.gap, answer.gap
-    if first.shape != second.shape:
-        return undecided
-    best = undecided
-    for factor in factors_between(first, second, gold, answer):
-        if order and not is_positive(factor):
+    conditional = None
+    sides = (answer.left, answer.right)
+    for turned in [sides] if order else [sides, sides[::-1]]:
+        pairs = list(zip((gold.left, gold.right), turned, strict=True))
+        if gold.sign != answer.sign or any(a.shape != b.shape for a, b in pairs):
             continue
-        outcome = decide(first, product(factor, second))
+        both = [compare_values(a, b, found) for a, b in pairs]
+        if all(both):
+            return joined(both, found)
+        if conditional is None and all(verdict.kind in ("equal", "conditional") for verdict in both):
+            conditional = next(verdict for verdict in both if not verdict)
+    pair = [gold, answer] if gold.sign == answer.sign else [tightened(one) for one in (gold, answer)]
+    if None not in pair:
+        outcome = proportional(*pair)
+        if not outcome.equal and order and gold.sign == ">" == answer.sign:
+            pair = [tightened(one) for one in (gold, answer)]
+            outcome = proportional(*pair) if None not in pair else outcome
         if outcome.equal:
-            return outcome
-        best = outcome if outcome.condition else best
-    if order and gold.sign == ">":
-        pair = [tightened(one) for one in (gold, answer)]
-        if pair[0] is not None and pair[1] is not None:
-            return same_statement(pair[0], pair[1])
+            reason = "the two are the same by algebra" if outcome.evidence == "proved" else "the two are proportional"
+            return replace(found, evidence=outcome.evidence, reason=reason, certificate=outcome.certificate)
+        if outcome.condition:
+            reason = f"equal only if {outcome.condition}; elsewhere one of the two has no value"
+            return replace(found, kind="conditional", evidence="refuted", reason=reason, condition=outcome.condition)
+    return undecided if conditional is None else conditional
+
+
+def proportional(gold: Statement, answer: Statement) -> Outcome:
+    """Whether left − right of one is that of the other times a factor: never 0, and positive for inequalities."""
+    first, second = gold.gap, answer.gap
+    best = Outcome(None)
+    for factor in factors_between(first, second, gold, answer) if first.shape == second.shape else ():
+        if gold.sign not in REVERSED or is_positive(factor):
+            outcome = decide(first, product(factor, second))
+            if outcome.equal:
+                return outcome
+            best = outcome if outcome.condition else best
     return best
 
 
@@ -441,7 +459,10 @@ def try_statements(golds: Sequence[Statement], answers: Sequence[Statement]) -> 
             agreed += 1
             if whose is not None:
                 solved[whose] += 1
-    # A system of several equations is solved jointly only in simple cases: no solution is no evidence.
+    # Without a solution there is no evidence, nor if steps may hide some.
+    sides = t.walk(*(side for one in (*golds, *answers) for side in (one.left, one.right)))
+    if any(isinstance(n, t.Call) and n.name not in SMOOTH for n in sides):
+        return Outcome(None, why="solutions may be missed")
     enough = ENOUGH_SOLUTIONS if movable_count(words) > 1 else 1
     if min(solved) >= enough and agreed >= ENOUGH_KINKED / 2:
         return Outcome(True, "tested")
@@ -461,9 +482,7 @@ def all_hold(many: Sequence[Statement], place: Point) -> bool | None:
 def trial_places(
     words: Vocabulary, golds: Sequence[Statement], answers: Sequence[Statement]
 ) -> Iterator[tuple[Point, int | None]]:
-    """Ordinary points, then for each system the points at which the two sides of its statements are equal."""
-    for place in points(words, ENOUGH_KINKED):
-        yield place, None
+    """For each system the points at which the two sides of its statements are equal; then ordinary points."""
     for whose, many in enumerate((golds, answers)):
         for attempt in range(STARTS):
             for fixed in solutions(words, attempt, list(many), {}):
@@ -474,9 +493,11 @@ def trial_places(
             for one in many if len(many) > 1 else ():
                 for fixed, _ in zeros(words, one.gap, attempt, {}):
                     try:
-                        yield point(words, attempt, fixed), None
+                        yield point(words, attempt, fixed), whose if one.sign in REVERSED else None
                     except (Undefined, Unevaluable):
                         continue
+    for place in points(words, ENOUGH_KINKED):
+        yield place, None
 
 
 def solutions(

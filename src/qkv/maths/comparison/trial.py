@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
@@ -208,6 +209,12 @@ def decide(gold: t.Node, answer: t.Node, *, work: int | None = None) -> Outcome:
     small = shrink(gold, answer)
     tried = (gold, answer) if small is None else (small.gold, small.answer)
     outcome = prove_or_try(gold, answer, tried, small, work)
+    if outcome.equal is None and domain_difference(*tried) is not None:
+        # Too few points at which both have a value: those with positive vectors may be enough.
+        vectors = [s for s in t.symbols_of(*tried).values() if s.type.kind == "vector" and s.type.definition is None]
+        squares = {s.name: t.Hadamard(s.shape, s, s) for s in vectors if not s.type.random}
+        with suppress(ValueError):
+            outcome = try_points(*(t.substitute(side, squares) for side in tried)) if squares else outcome
     if not outcome.equal:
         return outcome
     if has_inverse(*tried) and not valued_beyond_one(*tried):
@@ -332,13 +339,14 @@ def try_with(
     enough = enough or (ENOUGH_KINKED if words.kinked and (words.symbols or words.indices) else ENOUGH_POINTS)
     most = most or (MOST_KINKED if words.kinked else MOST_POINTS)
     agreed, sizes, why, valued, unevaluable = 0, set(), "", False, 0
+    constant = not words.symbols and not words.indices
     for place in points(words, most, fixed=fixed):
         try:
             verdict = agree(place)
         except (Undefined, Unevaluable) as problem:
             why = str(problem)
             unevaluable += isinstance(problem, Unevaluable)
-            if unevaluable > 6 and not agreed:
+            if unevaluable > 7 and not agreed:
                 break
             continue
         valued = True
@@ -350,14 +358,12 @@ def try_with(
             return Outcome(False, "refuted", shown(place), valued=True)
         agreed += 1
         sizes.add(tuple(place.sizes.items()))
-        varied = len(sizes) >= ENOUGH_SIZES or fixed or not words.sizes
-        if (agreed >= enough and varied) or (not words.symbols and not words.indices):
+        if constant or (agreed >= enough and (len(sizes) >= ENOUGH_SIZES or fixed or not words.sizes)):
             break
-    # Points that cannot be evaluated may be those at which the two differ: most must be.
-    enough = enough if not words.kinked else min(enough, FEWEST_KINKED)
-    if agreed and (not words.symbols and not words.indices):
-        return Outcome(True, "tested", valued=True)
-    if agreed >= enough and unevaluable <= agreed and (len(sizes) >= ENOUGH_SIZES or fixed or not words.sizes):
+    # The two may differ where they cannot be evaluated, so at least half of the points must be.
+    varied = len(sizes) >= ENOUGH_SIZES or fixed or not words.sizes
+    fewest = min(enough, FEWEST_KINKED if words.kinked else ENOUGH_POINTS)
+    if agreed and (constant or (agreed >= max(fewest, unevaluable) and varied)):
         return Outcome(True, "tested", valued=True)
     why = why or "there are too few points at which both have a value"
     return Outcome(None, why=why, valued=valued or unevaluable > 0)

@@ -199,7 +199,7 @@ def compare_readings(golds: list[Any], answers: list[Any], found: Verdict) -> Ve
             condition = " and ".join(note for note, one in zip(notes, (gold, answer), strict=True) if one.note)
             reason = f"equal only if {condition}; as it is usually read: {standard.reason}"
             return replace(standard, kind="conditional", evidence="refuted", reason=reason, condition=condition)
-        undecided = undecided or (verdict if verdict.kind != "different" else None)
+        undecided = verdict if verdict.kind != "different" else undecided
     return undecided if undecided is not None and standard.kind == "different" else standard
 
 
@@ -683,8 +683,13 @@ def sign_condition(gold: t.Node, answer: t.Node, wrong: Verdict) -> Verdict | No
                     return None
                 return replace(place, values={**values, name: wanted * abs(values[name])})
 
-            if decide(first, second, work=CONDITION_WORK).equal:
+            outcome = decide(first, second, work=CONDITION_WORK)
+            if outcome.equal or outcome.condition:
                 text = f"{pretty_symbol(symbol)} {sign} 0"
+                if outcome.condition == f"{pretty_symbol(symbol)} ≠ 0":
+                    text = text.replace("≥", ">").replace("≤", "<")
+                elif outcome.condition:
+                    text = f"{text} and {outcome.condition}"
                 if not is_necessary(gold, answer, words, with_other_sign):
                     return replace(wrong, reason=condition_reason(text, False, wrong))
                 return replace(wrong, kind="conditional", condition=text, reason=condition_reason(text, True, wrong))
