@@ -1,17 +1,25 @@
-"""Decimals in answers: a decimal is rounded to the digits shown; whole numbers and fractions are exact."""
+"""Decimals are rounded to the digits shown, whole numbers and fractions are exact; quantities have units."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from math import prod
+from typing import TYPE_CHECKING, Any
 
+from qkv.maths import tree as t
 from qkv.maths.comparison.counterexample import Counterexample, number_text
 from qkv.maths.comparison.trial import Outcome, decide
 from qkv.maths.tree import Multiply, Node, Number, Transpose, Written, rebuilt, walk
 from qkv.maths.values.arithmetic import DIGITS, ZERO, Undefined, Unevaluable, digits, fraction, plain_entries
 from qkv.maths.values.points import agree_to_digits, points, vocabulary
+
+if TYPE_CHECKING:
+    from qkv.maths.comparison.relations import Comparison
+    from qkv.maths.comparison.verdict import Verdict
 
 PLACES = Fraction(1, 10**45)
 
@@ -202,3 +210,114 @@ def _difference_text(gold: WrittenNumber, answer: WrittenNumber) -> str:
     if answer.slack or gold.slack:
         return f"{answer.text} does not agree with {gold.text} in the digits shown"
     return f"the right value is {gold.text}, not {answer.text}"
+
+
+UNIT = "unit "
+THOUSANDS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+BINARY = {f"{prefix}i": 1024 ** (k + 1) for k, prefix in enumerate("KMGTP")}
+PARTS = {"m": Fraction(1, 10**3), "µ": Fraction(1, 10**6), "n": Fraction(1, 10**9)}
+
+
+def has_units(*nodes: Node) -> bool:
+    return any(isinstance(n, t.Symbol) and n.name.startswith(UNIT) for n in walk(*nodes))
+
+
+def without_units(node: Node) -> tuple[dict[str, Fraction], Node]:
+    """The powers of the units of a quantity, and its number in them; Unevaluable if the units of a sum differ."""
+    match node:
+        case t.Symbol(name=name) if name.startswith(UNIT):
+            return {name: Fraction(1)}, Number((), Fraction(1))
+        case t.Multiply(factors=many) | t.Add(terms=many):
+            parts = [without_units(one) for one in many]
+            powers = parts[0][0]
+            if isinstance(node, t.Add):
+                if any(other != powers for other, _ in parts):
+                    raise Unevaluable("a sum of quantities of different kinds")
+                return powers, replace(node, terms=tuple(number for _, number in parts))
+            for other, _ in parts[1:]:
+                powers = _joined_powers(powers, other, 1)
+            return powers, folded(replace(node, factors=tuple(number for _, number in parts)))
+        case t.Divide(top=top, bottom=bottom):
+            (over, a), (under, b) = without_units(top), without_units(bottom)
+            return _joined_powers(over, under, -1), folded(replace(node, top=a, bottom=b))
+        case t.Power(base=base, exponent=Number(value=by)) if not base.shape:
+            powers, number = without_units(base)
+            return {name: power * by for name, power in powers.items()}, replace(node, base=number)
+    if has_units(node):
+        raise Unevaluable("units inside a function")
+    return {}, node
+
+
+def _joined_powers(a: dict[str, Fraction], b: dict[str, Fraction], sign: int) -> dict[str, Fraction]:
+    total = {name: a.get(name, ZERO) + sign * b.get(name, ZERO) for name in {**a, **b}}
+    return {name: power for name, power in total.items() if power}
+
+
+def folded(node: Node) -> Node:
+    """A product or a quotient of numbers, at most one of them a decimal, as one number with as many digits."""
+    match node:
+        case t.Multiply(factors=many):
+            numbers = [one for one in many if isinstance(one, Number)]
+            by = [one.value for one in numbers]
+        case t.Divide(top=Number() as top, bottom=Number() as bottom) if bottom.value and bottom.unit is None:
+            numbers, by = [top], [top.value, 1 / bottom.value]
+        case _:
+            return node
+    decimals = [one for one in numbers if one.unit is not None]
+    if len(numbers) < len(t.children(node)) - (not isinstance(node, t.Multiply)) or len(decimals) > 1 or 0 in by:
+        return node
+    value = prod(by, start=Fraction(1))
+    unit = decimals[0].unit if decimals else None
+    scaled = None if unit is None else unit * abs(value / decimals[0].value)
+    return Number((), value, scaled, any(one.rounded for one in numbers))
+
+
+def units_text(powers: dict[str, Fraction]) -> str:
+    """The unit as it is written: FLOP/s.
+
+    >>> units_text({"unit FLOP": Fraction(1), "unit s": Fraction(-1)})
+    'FLOP/s'
+    """
+    over, under = ([n.removeprefix(UNIT) for n, power in powers.items() if power * side > 0] for side in (1, -1))
+    return "·".join(over) + "".join(f"/{name}" for name in under)
+
+
+def compare_quantities(gold: Node, answer: Node, found: Verdict, compare_values: Comparison) -> Verdict:
+    """The verdict if there are units: numbers in one unit, or a bare number beside a quantity."""
+    try:
+        (wanted, right), (given, mine) = without_units(gold), without_units(answer)
+    except Unevaluable as problem:
+        return replace(found, kind="unreadable", reason=f"qkv cannot compare the units: {problem}")
+    if wanted == given:
+        return compare_values(right, mine, found)
+    if wanted and given:
+        reason = f"{units_text(wanted)} is expected, not {units_text(given)}"
+        return replace(found, kind="different", evidence="refuted", reason=reason)
+    powers, whose = (wanted, "the answer") if wanted else (given, "the right one")
+    verdicts = []
+    for unit, size in usual_units(powers):
+        scale = Number((), 1 / Fraction(size))
+        sides = [
+            folded(t.Multiply((), (side, scale))) if powers_of else side
+            for side, powers_of in ((right, wanted), (mine, given))
+        ]
+        verdicts.append(compare_values(sides[0], sides[1], found))
+        if verdicts[-1]:
+            condition = f"{whose} is in {unit}"
+            reason = f"equal only if {condition}: {whose} has no unit"
+            return replace(found, kind="conditional", evidence="refuted", reason=reason, condition=condition)
+    worst = next((verdict for verdict in verdicts if verdict.kind != "different"), verdicts[0])
+    return replace(worst, reason=f"{whose} has no unit, the other is in {units_text(powers)}: {worst.reason}")
+
+
+def usual_units(powers: dict[str, Fraction]) -> Iterator[tuple[str, Fraction | int]]:
+    """The unit with its usual prefixes, and the size of each."""
+    text = units_text(powers)
+    prefixes: dict[str, Any] = {"": 1} if text.startswith("/") else THOUSANDS
+    if text.startswith("B"):
+        prefixes = {**THOUSANDS, **BINARY}
+        yield "bit" + text[1:], Fraction(1, 8)
+    if text == "s":
+        prefixes = {"": 1, **PARTS}
+    for prefix, size in prefixes.items():
+        yield prefix + text, size

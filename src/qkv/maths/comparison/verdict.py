@@ -338,6 +338,8 @@ def compare_values(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
 
     if isinstance(gold, t.Order) or isinstance(answer, t.Order):
         return compare_growth(gold, answer, found)
+    if rounding.has_units(gold, answer):
+        return rounding.compare_quantities(gold, answer, found, compare_values)
     if any(isinstance(node, t.PlusMinus) for node in t.walk(gold, answer)):
         return compare_two_valued(gold, answer, found)
     if relations.differ_as_intervals(gold, answer):
