@@ -9,7 +9,6 @@ import pytest
 from qkv.errors import OptionError, OptionTypeError
 from qkv.maths.comparison import verdict as verdicts
 from qkv.maths.comparison.verdict import Verdict, compare, equal, fresh_letters
-from qkv.maths.parsing.parse import parse
 
 S = {
     "x": "scalar",

@@ -16,6 +16,7 @@ from functools import lru_cache, reduce
 from math import lcm
 from typing import TYPE_CHECKING, TypeAlias
 
+from qkv.maths.certificate import prove
 from qkv.maths.comparison.counterexample import Counterexample, number_text, pretty_symbol
 from qkv.maths.comparison.trial import decide
 from qkv.maths.sizes import names_in
@@ -88,7 +89,9 @@ def positive_direction(gaps: Sequence[Sequence[Fraction]], width: int) -> list[F
     return found
 
 
-LOGARITHM, EXPONENTIAL = Fraction(1, 10**6), Fraction(10**6)
+# Far apart, so that no power that can be written is as small as a logarithm or as large as an exponential.
+LOGARITHM, EXPONENTIAL = Fraction(1, 10**12), Fraction(10**12)
+SMALLEST_POWER, LARGEST_POWER = Fraction(1, 10**6), Fraction(10**5)
 MOST_TERMS = 300
 LARGEST_PRIME = 10_000
 GROWTH_STEPS = ((1, 2, 3), (4, 5, 6), (8, 9, 10), (14, 15, 16))
@@ -129,6 +132,8 @@ class Growth:
         )
 
     def inverse(self) -> Growth:
+        if not self.top:
+            raise NoRate("a division by zero")
         return Growth(self.bottom, self.top, self.exact)
 
 
@@ -345,10 +350,10 @@ def growth_of_logarithm(inside: Growth) -> Terms:
     result: Terms = {}
     for term in dominant_terms(inside.top):
         for name, power in term:
-            if power < 0 or power < 100 * LOGARITHM:
+            if power < SMALLEST_POWER:
                 raise NoRate("a logarithm of what may be small")
             # The logarithm of an exponential is its exponent, of a power a logarithm.
-            inner = Fraction(1) if power > EXPONENTIAL / 1000 else LOGARITHM
+            inner = Fraction(1) if power > LARGEST_POWER else LOGARITHM
             result[frozenset({(name, inner)})] = Fraction(1)
     return result or {CONSTANT: Fraction(1)}
 
@@ -399,15 +404,20 @@ def compare_growth(gold: Node, answer: Node, found: Verdict) -> Verdict:
         )
         return replace(found, kind="different", evidence="refuted", reason=reason)
     reason = "both grow at the same rate" if isinstance(answer, Order) else "it grows at the expected rate"
-    return replace(found, kind="equal", evidence="proved", reason=reason)
+    # Only equal bodies have a certificate.
+    certificate = prove(gold.body, given)
+    evidence = "tested" if certificate is None else "proved"
+    return replace(found, kind="equal", evidence=evidence, reason=reason, certificate=certificate)
 
 
 def compare_unknown_rates(gold: Order, answer: Node, problem: str, found: Verdict) -> Verdict:
     """The verdict if a rate is unknown: equal bodies are still in the same class."""
     body = answer.body if isinstance(answer, Order) else answer
     alike = not isinstance(answer, Order) or answer.kind == gold.kind
-    if alike and decide(gold.body, body).equal:
-        return replace(found, kind="equal", evidence="proved", reason="both are the class of the same function")
+    outcome = decide(gold.body, body) if alike else None
+    if outcome is not None and outcome.equal:
+        how = {"evidence": outcome.evidence, "certificate": outcome.certificate}
+        return replace(found, kind="equal", reason="both are the class of the same function", **how)
     return replace(found, kind="unreadable", reason=f"qkv cannot tell the growth: {problem}")
 
 

@@ -160,11 +160,12 @@ def moved(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], name: str, 
     if symbol is None or not symbol.shape:
         return {**fixed, name: value}
     array = point(words, attempt, fixed).values[name]
-    return {**fixed, name: ("set", _with_first(array, value))}
+    return {**fixed, name: ("set", with_first(array, value - next(entries(array))))}
 
 
-def _with_first(array: Any, value: Fraction) -> Any:
-    return (_with_first(array[0], value), *array[1:]) if isinstance(array, tuple) else value
+def with_first(array: Any, more: Any) -> Any:
+    """An array with `more` added to its first entry."""
+    return (with_first(array[0], more), *array[1:]) if isinstance(array, tuple) else array + more
 
 
 def zeros(

@@ -7,15 +7,17 @@ name by name, and one at which only one of the two holds tells them apart.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from qkv.maths import tree as t
 from qkv.maths.comparison.counterexample import Counterexample
-from qkv.maths.comparison.domains import is_positive, zeros
+from qkv.maths.comparison.domains import KINDS, is_positive, with_first, zeros
 from qkv.maths.comparison.trial import ENOUGH_KINKED, Outcome, decide
 from qkv.maths.printing import plain
 from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, decimal, effort, plain_entries
@@ -29,6 +31,7 @@ Comparison: TypeAlias = "Callable[[t.Node, t.Node, Verdict], Verdict]"
 REVERSED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 EQUALITIES = ("=", "≈")
 STARTS, ENOUGH_SOLUTIONS, SOLVE_EFFORT = 8, 4, 60_000
+NEAR = Fraction(1, 10**9)
 SMOOTH = ("abs", "sqrt", "norm", "norm_F", "exp", "log", "trace", "sum")
 MINUS_ONE = t.Number((), Fraction(-1))
 ZERO = t.Number((), Fraction(0))
@@ -101,9 +104,9 @@ def values_of(gold: t.Node, answer: t.Node) -> tuple[t.Node, t.Node]:
         return last(gold), answer
     if second is not None and not is_statement(gold):
         return gold, last(answer)
-    if is_derivation(gold) and (not is_statement(answer) or is_chain(answer)):
+    if first is None and is_derivation(gold) and (not is_statement(answer) or is_chain(answer)):
         gold = last(gold)
-    if not is_statement(gold) and is_derivation(answer):
+    if second is None and not is_statement(gold) and is_derivation(answer):
         answer = last(answer)
     return gold, answer
 
@@ -457,11 +460,12 @@ def try_statements(golds: Sequence[Statement], answers: Sequence[Statement]) -> 
                 why = "only the right one holds" if first else "only the answer holds"
                 return Outcome(False, "refuted", shown, why=why)
             agreed += 1
-            if whose is not None:
+            if whose is not None and (first or any(one.sign in REVERSED for one in (golds, answers)[whose])):
                 solved[whose] += 1
-    # Without a solution there is no evidence, nor if steps may hide some.
+    # Without a solution there is no evidence, nor where some may be missed.
+    several = any(sum(one.sign == "=" for one in many) > 1 for many in (golds, answers))
     sides = t.walk(*(side for one in (*golds, *answers) for side in (one.left, one.right)))
-    if any(isinstance(n, t.Call) and n.name not in SMOOTH for n in sides):
+    if several or any(isinstance(n, t.Call) and n.name not in SMOOTH for n in sides):
         return Outcome(None, why="solutions may be missed")
     enough = ENOUGH_SOLUTIONS if movable_count(words) > 1 else 1
     if min(solved) >= enough and agreed >= ENOUGH_KINKED / 2:
@@ -482,22 +486,30 @@ def all_hold(many: Sequence[Statement], place: Point) -> bool | None:
 def trial_places(
     words: Vocabulary, golds: Sequence[Statement], answers: Sequence[Statement]
 ) -> Iterator[tuple[Point, int | None]]:
-    """For each system the points at which the two sides of its statements are equal; then ordinary points."""
-    for whose, many in enumerate((golds, answers)):
-        for attempt in range(STARTS):
-            for fixed in solutions(words, attempt, list(many), {}):
-                try:
-                    yield point(words, attempt, fixed), whose
-                except (Undefined, Unevaluable):
-                    continue
-            for one in many if len(many) > 1 else ():
-                for fixed, _ in zeros(words, one.gap, attempt, {}):
-                    try:
-                        yield point(words, attempt, fixed), whose if one.sign in REVERSED else None
-                    except (Undefined, Unevaluable):
-                        continue
+    """Solutions of each system and points at which one of its statements has equal sides; others; then their like."""
+    near: list[tuple[int, int, dict[str, Any]]] = []
+    for (whose, many), attempt in itertools.product(enumerate((golds, answers)), range(STARTS)):
+        found = [each for one in many for each in zeros(words, one.gap, attempt, {})]
+        near += [(whose, attempt, like) for fixed, name in found for like in neighbours(words, fixed, name)]
+        joint = solutions(words, attempt, list(many), {}) if len(many) > 1 else ()
+        for fixed in [*joint, *(fixed for fixed, _ in found)]:
+            with suppress(Undefined, Unevaluable):
+                yield point(words, attempt, fixed), whose
     for place in points(words, ENOUGH_KINKED):
         yield place, None
+    for whose, attempt, fixed in near:
+        with suppress(Undefined, Unevaluable):
+            yield point(words, attempt, fixed), whose
+
+
+def neighbours(words: Vocabulary, fixed: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
+    """The fixed values with a little more and a little less for `name`."""
+    value, step = fixed[name], Fraction(1) if name in words.sizes else NEAR
+    for by in (step, -step):
+        if isinstance(value, tuple):
+            yield {**fixed, name: ("set", with_first(value[1], by))}
+        elif KINDS.get(words.symbols[name].type.kind if name in words.symbols else "natural", bool)(value + by):
+            yield {**fixed, name: value + by}
 
 
 def solutions(
