@@ -3,51 +3,40 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import NoReturn
 
 from qkv.errors import IllTyped, Unreadable
-from qkv.maths.parsing import functions, products, scripts, shapes, sums
+from qkv.maths import tree
+from qkv.maths.parsing import functions, scripts, shapes, words
 from qkv.maths.parsing.grammar import Syntax, Token, is_rule, is_token, only, span_of, walk, without_brackets
-from qkv.maths.parsing.products import LARGEST_EXPONENT
 from qkv.maths.parsing.shapes import (
-    DEEPEST,
     OR,
     can_unify,
-    depth,
     describe_shape,
-    describe_size,
     is_transposed_list,
     node_text,
     pretty_name,
     product_text,
-    resolve_sizes,
     resolved_size,
     shortened,
     unify,
     unify_shapes,
     unknown_size,
 )
-from qkv.maths.parsing.words import FUNCTIONS
 from qkv.maths.sizes import NATURAL
 from qkv.maths.tree import (
     Add,
     Call,
-    Constant,
     Contract,
-    Divide,
-    Hadamard,
     Index,
     Multiply,
     Node,
     Number,
     Order,
     Outer,
-    PlusMinus,
-    Power,
-    Relation,
     Shape,
     Span,
     Special,
@@ -57,6 +46,7 @@ from qkv.maths.tree import (
     Written,
 )
 
+LARGEST_EXPONENT = 400
 _MOST_STEPS = 20_000
 
 
@@ -135,10 +125,10 @@ class Elaborator:
         span = (span_of(sign)[0], node.span[1])
         if sign.type == "MINUS":
             return self.negate(node, span)
-        return PlusMinus(node.shape, self.negate(node, span) if sign == "mp" else node, span=span)
+        return tree.PlusMinus(node.shape, self.negate(node, span) if sign == "mp" else node, span=span)
 
     def _product(self, part: Syntax) -> Node:
-        return products.product(self, part)
+        return product(self, part)
 
     def _operand(self, part: Syntax) -> Node:
         suffixes = [piece for piece in part.parts[1:] if isinstance(piece, Syntax)]
@@ -189,7 +179,7 @@ class Elaborator:
         return self.written([[self.term(e) for e in line if not is_token(e, "AMP")] for line in lines], part.span)
 
     def _fraction(self, part: Syntax) -> Node:
-        derivative = products.fraction_derivative(self, part)
+        derivative = scripts.fraction_derivative(self, part)
         if derivative is not None:
             return derivative
         made = functions.binomial if part[0] == "binom" else Elaborator.divide
@@ -224,7 +214,7 @@ class Elaborator:
         return functions.mapped(self, part)
 
     def _big(self, part: Syntax) -> Node:
-        return sums.big_operator(self, part)
+        return functions.big_operator(self, part)
 
     def _order(self, part: Syntax) -> Node:
         before, self.naturals = self.naturals, True
@@ -243,7 +233,7 @@ class Elaborator:
             self.ill_typed(
                 "|·| of a matrix is not read",
                 part.span,
-                OR.join(shapes.node_text(Call((), name, (body,))) for name in ("norm_F", "det")),
+                OR.join(node_text(Call((), name, (body,))) for name in ("norm_F", "det")),
             )
         return functions.norm(self, body, "", part.span)
 
@@ -264,7 +254,7 @@ class Elaborator:
             case "NAME" | "MAP":
                 return self.name(str(token), span)
             case "CONST":
-                return Constant((), str(token), span=span)
+                return tree.Constant((), str(token), span=span)
             case "ONES" | "ZEROS":
                 return Special((unknown_size(),), token.type.lower(), span=span)
             case "REFUSED":
@@ -298,7 +288,7 @@ class Elaborator:
             size = unknown_size()
             return Special((size, size), "identity", span=span)
         if name == "e":
-            return Constant((), "e", span=span)
+            return tree.Constant((), "e", span=span)
         if name in self.used:
             return self.free_index(name, span)
         return self.undeclared(name, span)
@@ -321,7 +311,9 @@ class Elaborator:
             self.ill_typed(f"{shown} is not declared, and a prime is part of a name", span, f"{bare}ᵀ{OR}{bare}")
         listed = ", ".join(map(pretty_name, names[:12])) + (", …" if len(names) > 12 else "")
         reason = f"{shown} is not declared" + (f"; {listed} {'are' if len(names) > 1 else 'is'}" if names else "")
-        similar = difflib.get_close_matches(name, FUNCTIONS, n=1, cutoff=0.75) if len(name) > 2 and not close else []
+        similar = (
+            difflib.get_close_matches(name, words.FUNCTIONS, n=1, cutoff=0.75) if len(name) > 2 and not close else []
+        )
         if similar:
             reason = f"{shown} is not declared; the function {similar[0]} is known"
         self.ill_typed(reason, span, pretty_name(close[0]) if close else "")
@@ -441,7 +433,7 @@ class Elaborator:
                 f"{self.text(right)} {describe_shape(right.shape)}",
                 span,
             )
-        return Hadamard(left.shape, left, right, span=span)
+        return tree.Hadamard(left.shape, left, right, span=span)
 
     def _matrix_product(self, left: Node, right: Node, scalars: list[Node], span: Span) -> Node:
         a = left.shape
@@ -462,7 +454,7 @@ class Elaborator:
         shown = shortened(product_text(left, right) or f"{self.text(left)} {self.text(right)}")
         if len(a) == len(b) == 1:
             alike = can_unify(a[0], b[0])
-            sizes = "" if alike else f" of sizes {describe_size(a[0])} and {describe_size(b[0])}"
+            sizes = "" if alike else f" of sizes {shapes.describe_size(a[0])} and {shapes.describe_size(b[0])}"
             inner = Contract((), Transpose((1, *a), left), right)
             products = [inner] * alike + [Outer((*a, *b), left, right)]
             meant = OR.join(filter(None, (node_text(_times_scalars(scalars, node, span)) for node in products)))
@@ -484,10 +476,10 @@ class Elaborator:
             square = len(bottom.shape) == 2 and can_unify(*bottom.shape)
             reason = f"{self.text(bottom)} is {describe_shape(bottom.shape)}, and nothing is divided by one"
             if square and (not top.shape or can_unify(top.shape[-1], bottom.shape[0])):
-                inverse = Power(bottom.shape, bottom, self.number(-1, bottom.span))
+                inverse = tree.Power(bottom.shape, bottom, self.number(-1, bottom.span))
                 self.ill_typed(reason, span, product_text(top, inverse))
             self.ill_typed(reason, bottom.span)
-        return Divide(top.shape, top, bottom, span=span)
+        return tree.Divide(top.shape, top, bottom, span=span)
 
     def transpose(self, node: Node, span: Span) -> Node:
         if not node.shape:
@@ -525,7 +517,7 @@ def _whole_text(elaborator: Elaborator, expected: Shape | None) -> Node:
         members[-1] = _mark_rounded(members[-1])
     if len(members) == 1:
         return members[0]
-    return Relation(members[-1].shape, tuple(members), tuple(kept), span=chain.span)
+    return tree.Relation(members[-1].shape, tuple(members), tuple(kept), span=chain.span)
 
 
 def _read_member(elaborator: Elaborator, part: Syntax | Token) -> Node:
@@ -572,7 +564,7 @@ def _finish_member(elaborator: Elaborator, node: Node, expected: Shape | None) -
     if expected is not None:
         node = elaborator.as_shape(node, expected)
         unify_shapes(node.shape, expected)
-    if depth(node, DEEPEST) > DEEPEST:
+    if shapes.depth(node, shapes.DEEPEST) > shapes.DEEPEST:
         elaborator.unreadable("this is nested too deeply, definitions included", node.span)
 
     def missing(one: Node) -> NoReturn:
@@ -582,7 +574,7 @@ def _finish_member(elaborator: Elaborator, node: Node, expected: Shape | None) -
         sign = {"ones": "1", "zeros": "0", "identity": "I"}.get(getattr(one, "name", ""), "1")
         elaborator.ill_typed(f"nothing says of what size {elaborator.text(one)} is: write {sign}_d", one.span)
 
-    return resolve_sizes(node, missing)
+    return shapes.resolve_sizes(node, missing)
 
 
 def _mark_rounded(node: Node) -> Node:
@@ -591,6 +583,95 @@ def _mark_rounded(node: Node) -> Node:
     if isinstance(node, Written):
         return Written(node.shape, tuple(_mark_rounded(entry) for entry in node.entries), span=node.span)
     return node
+
+
+def product(elaborator: Elaborator, part: Syntax) -> Node:
+    """The product of factors from left to right; ⊙ and ⊗ bind less tightly than juxtaposition, as in A u ⊙ B v."""
+    pieces = scripts.flatten_partials(part.parts)
+    scripts.refuse_many_derivatives(elaborator, pieces, part.span)
+    current: Node | None = None
+    for how, run in _split_runs(pieces):
+        value = _juxtaposed(elaborator, run, part.span)
+        span = (part.span[0], span_of(run[-1])[1])
+        current = value if current is None else elaborator.multiply(current, value, how, span)
+    assert current is not None
+    if isinstance(current, Transpose) and is_transposed_list(current) and len(part) > 1:
+        return current.body
+    return current
+
+
+def _split_runs(pieces: Sequence[Syntax | Token]) -> list[tuple[str, list[Syntax | Token]]]:
+    """The runs of factors between ⊙ and ⊗, each with the sign before it; a derivative acts on all that follows."""
+    runs: list[tuple[str, list[Syntax | Token]]] = [("", [])]
+    acting = False
+    for at, piece in enumerate(pieces):
+        acting = acting or scripts.derivative_acts(pieces, at)
+        if not acting and is_rule(piece, "operator") and is_token(piece[0], "ODOT", "OTIMES"):
+            runs.append((str(piece[0]), []))
+        else:
+            runs[-1][1].append(piece)
+    return runs
+
+
+def _juxtaposed(elaborator: Elaborator, pieces: list[Syntax | Token], span: Span) -> Node:
+    current: Node | None = None
+    operator, sign, at = "", None, 0
+    while at < len(pieces):
+        piece = pieces[at]
+        if is_rule(piece, "operator"):
+            operator = "/" if is_token(piece[0], "DIV") else str(piece[0])
+        elif is_rule(piece, "sign"):
+            sign = piece[0]
+        else:
+            if operator == "/" and current is None:
+                elaborator.unreadable("there is nothing before the division", span)
+            found = scripts.inline_derivative(elaborator, pieces, at, span)
+            value, at = found or (elaborator.term(piece), at)
+            current = _joined(elaborator, current, value, operator, sign, (span[0], span_of(pieces[at])[1]))
+            operator, sign = "", None
+        at += 1
+    assert current is not None
+    return current
+
+
+def _joined(
+    elaborator: Elaborator, current: Node | None, value: Node, operator: str, sign: Token | None, span: Span
+) -> Node:
+    if sign is not None:
+        value = elaborator.signed(sign, value)
+    if current is None:
+        return value
+    if operator == "/":
+        return elaborator.divide(current, value, span)
+    if operator in ("", "dot") and isinstance(value, Number):
+        value = _as_vector(current, value)
+    scientific = _scientific(current, value) if operator in ("", "times", "dot") else None
+    return scientific or elaborator.multiply(current, value, operator, span)
+
+
+def _as_vector(row: Node, number: Number) -> Node:
+    """A bare 1 or 0 after a row is the vector of ones or of zeros: qᵀ1."""
+    is_row = len(row.shape) == 2 and resolved_size(row.shape[0]) == 1
+    if not is_row or number.unit is not None or number.value not in (0, 1):
+        return number
+    return Special((unknown_size(),), "ones" if number.value else "zeros", span=number.span)
+
+
+def _scientific(left: Node, right: Node) -> Node | None:
+    """6.90 × 10^{-13} as one decimal, also as the last scalar of a product; None for anything else."""
+    power = scripts.power_of_ten(right)
+    if power is None or abs(power) > LARGEST_EXPONENT:
+        return None
+    if isinstance(left, Number) and left.unit is not None:
+        scale = Fraction(10) ** power
+        return Number((), left.value * scale, left.unit * scale, span=(left.span[0], right.span[1]))
+    if isinstance(left, Multiply):
+        last = max((at for at, factor in enumerate(left.factors) if not factor.shape), default=-1)
+        number = _scientific(left.factors[last], right) if last >= 0 else None
+        if number is not None:
+            factors = (*left.factors[:last], number, *left.factors[last + 1 :])
+            return Multiply(left.shape, factors, span=(left.span[0], right.span[1]))
+    return None
 
 
 def fits_transposed(a: Shape, b: Shape) -> bool:
@@ -629,4 +710,4 @@ def _multipliable(a: Shape, b: Shape) -> bool:
 
 
 def _times_text(shape: Shape) -> str:
-    return "×".join(describe_size(size) for size in shape)
+    return "×".join(shapes.describe_size(size) for size in shape)

@@ -7,26 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from qkv.errors import Unreadable
-from qkv.maths.parsing import naming
+from qkv.maths.parsing import naming, words
 from qkv.maths.parsing.grammar import Token, one_statement
 from qkv.maths.parsing.naming import CleanText
-from qkv.maths.parsing.words import (
-    ACCENTS,
-    BLOCKS,
-    FUNCTIONS,
-    JOINING,
-    MATRICES,
-    OLD_STYLES,
-    OPERATORS,
-    REFUSALS,
-    RELATIONS,
-    SENTENCES,
-    SKIPPED,
-    SPACES,
-    STYLES,
-    TEXTS,
-    UNREAD,
-)
+from qkv.maths.parsing.words import CLOSES, ENDS, FUNCTIONS, OPERATORS, RELATIONS, SKIPPED, STYLES, TEXTS
 from qkv.maths.tree import Type
 
 DEEPEST = 60
@@ -56,18 +40,6 @@ _SIZING = re.compile(
     + "|".join(f"{re.escape(word)}(?![A-Za-z])" if word.isalpha() else re.escape(word) for word in SKIPPED)
     + "))*"
 )
-CLOSES = {
-    "LPAR": "RPAR",
-    "LBRACK": "RBRACK",
-    "LBRACE": "RBRACE",
-    "LSET": "RSET",
-    "ROOT_L": "ROOT_R",
-    "LANGLE": "RANGLE",
-    "BEGIN": "END",
-    "NORM_L": "NORM_R",
-    "BAR_L": "BAR_R",
-    "BLOCK": "",  # closed by \\end, without a token
-}
 _ORDERS = ("O", "Theta", "Omega")
 _GAP_BELOW = re.compile(r"\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\]")
 _COLUMN_COUNT = re.compile(r"\s*\{\s*\d+\s*\}")
@@ -77,26 +49,6 @@ _BINARY = sorted({*RELATIONS, "cdot", "times", "odot", "otimes", "pm"} - {"=", "
 _CONTINUES = re.compile(
     r"(?:[\s&~]|\{\s*\}|\\(?:[,;:! ]|q?quad(?![A-Za-z])))*"
     rf"(?:[-+=<>/*]|!=|:=|\\(?:{'|'.join(_BINARY)})(?![A-Za-z])|\\end(?![A-Za-z])|\Z)"
-)
-ENDS = frozenset(
-    [
-        "NUMBER",
-        "NAME",
-        "CONST",
-        "TOP",
-        "ONES",
-        "ZEROS",
-        "REFUSED",
-        "RPAR",
-        "RBRACK",
-        "RBRACE",
-        "RSET",
-        "BAR_R",
-        "NORM_R",
-        "RANGLE",
-        "END",
-        "ALL",
-    ]
 )
 _SPACE = r"(?:\\[,;: ]|[~ ]|\{,\})"
 _GROUPED = re.compile(rf"[1-9]\d{{0,2}}(?:{_SPACE}\d{{3}})+(?!{_SPACE}?\d)(?:\.\d+)?")
@@ -118,22 +70,8 @@ _PLACES = re.compile(rf"\[{_PLACE}(?:,{_PLACE})?(?:\\right\s*)?\]")
 # A dot with spaces around it is a product, not the end of a sentence: mu . mu
 _SPACED_DOT = re.compile(r" \. +(?=[A-Za-z\\(|])")
 _GAP = re.compile(r"(?<=[\d.])\s+(?=[+-]?[\d.])")
-_OLD_STYLE = re.compile(rf"\{{\s*\\(?:{'|'.join(sorted(OLD_STYLES))})\s*([A-Za-z]+)\s*\}}")
+_OLD_STYLE = re.compile(rf"\{{\s*\\(?:{'|'.join(sorted(words.OLD_STYLES))})\s*([A-Za-z]+)\s*\}}")
 _BRACKETS = {"(": "LPAR", ")": "RPAR", "[": "LBRACK", "]": "RBRACK", "{": "LBRACE", "}": "RBRACE"}
-_FENCES = {
-    "{": "LSET",
-    "}": "RSET",
-    "lbrace": "LSET",
-    "rbrace": "RSET",
-    "lbrack": "LBRACK",
-    "rbrack": "RBRACK",
-    "langle": "LANGLE",
-    "rangle": "RANGLE",
-    "lVert": "NORM_L",
-    "rVert": "NORM_R",
-    "lvert": "BAR_L",
-    "rvert": "BAR_R",
-}
 
 
 @dataclass(frozen=True)
@@ -216,25 +154,12 @@ class Lexer:
         if self.text.startswith(".T", at) and self._last() in ENDS:
             self._put("SUP", "^", at, at + 1)
             return self._put("TOP", "T", at + 1, at + 2)
-        simple = {
-            "+": "PLUS",
-            "-": "MINUS",
-            "*": "TIMES",
-            "@": "TIMES",
-            "/": "DIV",
-            "^": "SUP",
-            "_": "SUB",
-            ",": "COMMA",
-            ";": "SEMI",
-            "&": "AMP",
-        }
         if self._is_layout(at):
             return at + 1
         if letter == "." and self._last() in ENDS and _SPACED_DOT.match(self.text, at - 1):
             return self._put(*OPERATORS["cdot"], at, at + 1)
-        if letter in simple:
-            value = "times" if letter in "*@" else letter
-            return self._put(simple[letter], value, at, at + 1)
+        if letter in words.SIMPLE:
+            return self._put(words.SIMPLE[letter], "times" if letter in "*@" else letter, at, at + 1)
         if letter == "'":
             raise self._unreadable("a prime belongs to the name before it; the transpose is written ^T", at, at + 1)
         if letter == "!":
@@ -354,12 +279,12 @@ class Lexer:
         word, end = found[1].rstrip("*") or "*", found.end()
         if word == "\\":
             return self._row(at, end)
-        if word in SPACES and (taken := naming.argument(self.text, end)):
+        if word in words.SPACES and (taken := naming.argument(self.text, end)):
             return taken[1]
         if word in ("|", "Vert", "vert"):
             return self._fence(word, at, end)
-        if word in _FENCES:
-            return self._put(_FENCES[word], word, at, end)
+        if word in words.FENCES:
+            return self._put(words.FENCES[word], word, at, end)
         if word in ("quad", "qquad"):
             self.wide.add(len(self.tokens))
         if word in SKIPPED:
@@ -369,7 +294,7 @@ class Lexer:
             return self._environment(word, at, end)
         if word in STYLES or word in TEXTS:
             return self._styled(word, at, end)
-        if word in ACCENTS:
+        if word in words.ACCENTS:
             return self._accented(word, at, end)
         return self._meaning(word, at, end)
 
@@ -377,8 +302,8 @@ class Lexer:
         """A command for a sign, a letter or a function."""
         if word == "sim" and self._within("sub"):  # E_{q ∼ p}
             return self._put("REL", "~", at, end)
-        if word in REFUSALS:
-            raise self._unreadable(REFUSALS[word], at, end)
+        if word in words.REFUSALS:
+            raise self._unreadable(words.REFUSALS[word], at, end)
         if word == "cdot" and self._within("sub") and self._alone(end):
             return self._put("ALL", ":", at, end)
         if word in OPERATORS:
@@ -444,11 +369,11 @@ class Lexer:
 
     def _environment(self, word: str, at: int, end: int) -> int:
         found = re.match(r"\s*\{([A-Za-z]+)\*?\}(\{[clr| ]*\})?", self.text[end:])
-        if found and found[1] in BLOCKS:
+        if found and found[1] in words.BLOCKS:
             return self._block(word, at, end + found.end())
         if found and found[1].endswith("cases"):
             raise self._unreadable("a value by cases is not read: give one expression", at, end)
-        if not found or found[1] not in MATRICES:
+        if not found or found[1] not in words.MATRICES:
             raise self._unreadable("only matrices are read between \\begin and \\end", at, end)
         return self._put("BEGIN" if word == "begin" else "END", found[1], at, end + found.end())
 
@@ -481,7 +406,7 @@ class Lexer:
         inside, stop = taken[0].strip(), taken[1]
         while nested := _STYLED.fullmatch(inside):
             word, inside = nested[1], nested[2].strip()
-        if word in TEXTS and inside in JOINING and inside not in self.names:
+        if word in TEXTS and inside in words.JOINING and inside not in self.names:
             raise self._unreadable("words in a sentence are not read, only mathematics", at, stop)
         named = self._named(word, inside, at, stop)
         return named if named > 0 else end
@@ -495,7 +420,7 @@ class Lexer:
         if word == "mathcal" and inside == "O" and self._opens(stop):
             return self._put("ORDER", "O", at, stop)
         if word == "mathbb" and inside in ("R", "N", "Z", "Q", "C"):
-            raise self._unreadable(REFUSALS["mathbb{R}"], at, stop)
+            raise self._unreadable(words.REFUSALS["mathbb{R}"], at, stop)
         if inside in ("0", "1"):
             return self._put("ONES" if inside == "1" else "ZEROS", inside, at, stop)
         if inside in ("T", "\\top") and self._raised():
@@ -522,7 +447,7 @@ class Lexer:
         base = naming.canonical_name(taken[0]) if taken else None
         if not taken or not base:
             raise self._unreadable(f"\\{word} goes over one name", at, end)
-        return self._word(f"{base}_{ACCENTS[word]}", at, taken[1], from_text=True)
+        return self._word(f"{base}_{words.ACCENTS[word]}", at, taken[1], from_text=True)
 
     def _unreadable(self, reason: str, start: int, stop: int) -> Unreadable:
         return Unreadable(reason, self.clean.source, self.clean.span(start, stop))
@@ -587,7 +512,7 @@ class Lexer:
         if self._last() == "SUP":
             size = len(run) if run in self.names or naming.greek_name(run) else 1
             return self._put("NAME", run[:size], at, at + size)
-        if run in SENTENCES and run not in self.names and self._among_words(at, end):
+        if run in words.SENTENCES and run not in self.names and self._among_words(at, end):
             raise self._unreadable("this reads like words, not like mathematics", at, end)
         if self._within("sub"):
             whole = run in self.names or run in self.sum_words or naming.greek_name(run)
@@ -654,7 +579,7 @@ class Lexer:
 
     def _pieces(self, run: str, end: int) -> list[int]:
         """The lengths of the names in a run of letters; the whole run if it cannot be split."""
-        if run in UNREAD and (self._opens(end) or self.text[end : end + 1] == " "):
+        if run in words.UNREAD and (self._opens(end) or self.text[end : end + 1] == " "):
             return [len(run)]
         for accepted in (self._is_name, self._is_word):
             sizes = self._split(run, end, accepted)
@@ -713,7 +638,7 @@ class Lexer:
             return self._put("BIG", "sum" if word == "Sigma" else "prod", start, end)
         if word in ("pi", "infinity", "inf"):
             return self._put("CONST", "pi" if word == "pi" else "infinity", start, end)
-        if self._in_order() and (word in UNREAD or (len(word) > 2 and word.isalpha() and self._opens(end))):
+        if self._in_order() and (word in words.UNREAD or (len(word) > 2 and word.isalpha() and self._opens(end))):
             raise self._unreadable(f"{word} is not a function that qkv reads", start, end)
         marks, stop = naming.primes(self.text, end)
         if len(word) > 1 and word.isalpha() and naming.greek_name(word) is None:

@@ -1,37 +1,24 @@
-"""Superscripts and subscripts: powers, transposes, inverses; components, rows, entries; arithmetic as in x_{t-1}."""
+"""Superscripts and subscripts: powers, components, arithmetic as in x_{t-1}; and derivatives, which have both."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from qkv.maths import tree
 from qkv.maths.parsing import functions, shapes
 from qkv.maths.parsing.grammar import Syntax, Token, is_rule, is_token, only, span_of, walk
 from qkv.maths.parsing.shapes import can_unify, describe_shape, describe_size, resolved_size, unify, unknown_size
 from qkv.maths.sizes import NATURAL, Polynomial, is_impossible, polynomial, size_node, size_of
-from qkv.maths.tree import (
-    Add,
-    Call,
-    Contract,
-    Delta,
-    Hadamard,
-    Index,
-    Multiply,
-    Node,
-    Number,
-    Part,
-    Power,
-    Shape,
-    Span,
-    Special,
-    Symbol,
-    Transpose,
-)
+from qkv.maths.tree import Add, Derivative, Index, Multiply, Node, Number, Part, Shape, Span, Special, Symbol, Transpose
 
 if TYPE_CHECKING:
     from qkv.maths.parsing.elaborate import Elaborator
+
+Piece: TypeAlias = Syntax | Token
 
 
 @dataclass(frozen=True)
@@ -120,7 +107,7 @@ def _never_negative(part: Polynomial | None) -> bool:
     return sum(part.values()) >= 0 and all(value > 0 for key, value in part.items() if key)
 
 
-def subscript_names(syntax: Syntax | Token) -> frozenset[str]:
+def subscript_names(syntax: Piece) -> frozenset[str]:
     """The single letters in subscripts anywhere; an undeclared one may be a free index."""
     found: set[str] = set()
     for part in walk(syntax):
@@ -129,7 +116,7 @@ def subscript_names(syntax: Syntax | Token) -> frozenset[str]:
     return frozenset(found)
 
 
-def script_entries(suffix: Syntax) -> list[Syntax | Token]:
+def script_entries(suffix: Syntax) -> list[Piece]:
     """The entries of a script, without its braces."""
     script = suffix[1]
     assert isinstance(script, Syntax)
@@ -140,7 +127,7 @@ def script_entries(suffix: Syntax) -> list[Syntax | Token]:
     return [script]
 
 
-def script_value(elaborator: Elaborator, part: Syntax | Token) -> Node:
+def script_value(elaborator: Elaborator, part: Piece) -> Node:
     """A script entry as a scalar: n, -1, {1/2}."""
     if is_rule(part, "entry", "script"):
         pieces = list(part)
@@ -153,13 +140,13 @@ def script_value(elaborator: Elaborator, part: Syntax | Token) -> Node:
     return elaborator.term(part)
 
 
-def _leaf(part: Syntax | Token) -> Any:
+def _leaf(part: Piece) -> Any:
     while isinstance(part, Syntax) and len(part) == 1 and part.kind in ("entry", "script", "chain"):
         part = part[0]
     return only(part)
 
 
-def with_scripts(elaborator: Elaborator, atom: Syntax | Token, suffixes: list[Syntax], span: Span) -> Node:
+def with_scripts(elaborator: Elaborator, atom: Piece, suffixes: list[Syntax], span: Span) -> Node:
     """An atom with its superscripts and subscripts, written in any order."""
     lower = [suffix for suffix in suffixes if is_token(suffix[0], "SUB")]
     upper = [suffix for suffix in suffixes if is_token(suffix[0], "SUP")]
@@ -172,7 +159,7 @@ def with_scripts(elaborator: Elaborator, atom: Syntax | Token, suffixes: list[Sy
     powers = 0
     if is_token(atom, "NAME") and atom == "e" and upper and _is_free(elaborator, "e") and not lower:
         exponent = script_value(elaborator, script_entries(upper[0])[0])
-        base: Node = Call(exponent.shape, "exp", (exponent,), span=span)
+        base: Node = tree.Call(exponent.shape, "exp", (exponent,), span=span)
         upper, powers = upper[1:], 1
     else:
         turned = bool(upper) and bool(lower) and suffixes.index(upper[0]) < suffixes.index(lower[0])
@@ -197,7 +184,7 @@ def with_upper_indices(elaborator: Elaborator, base: Node, upper: list[Syntax], 
     return base
 
 
-def script_letters(parts: list[Syntax | Token]) -> str:
+def script_letters(parts: list[Piece]) -> str:
     """The letters of a script, as in a name."""
     return "".join(str(leaf) for part in parts for leaf in walk(part) if isinstance(leaf, Token))
 
@@ -211,7 +198,7 @@ def _has_parts(elaborator: Elaborator, name: str) -> bool:
     return name in elaborator.scope or (kind is not None and bool(kind.shape))
 
 
-def _with_lower_index(elaborator: Elaborator, atom: Syntax | Token, lower: list[Syntax], span: Span) -> Node:
+def _with_lower_index(elaborator: Elaborator, atom: Piece, lower: list[Syntax], span: Span) -> Node:
     """The atom with its subscript, which has its own meaning on a norm, a 1, an I, a δ and a name."""
     if is_rule(atom, "norm", "bars"):
         which = script_letters(script_entries(lower[0])) if lower else ""
@@ -242,7 +229,7 @@ def _with_lower_index(elaborator: Elaborator, atom: Syntax | Token, lower: list[
     return _part(elaborator, atom, elaborator.term(atom), lower[0], span)
 
 
-def _could_index(elaborator: Elaborator, part: Syntax | Token | None) -> bool:
+def _could_index(elaborator: Elaborator, part: Piece | None) -> bool:
     """Whether a subscript of I is an index, as in I_{ij}, and not a size: a letter not declared as a number."""
     if not is_token(part, "NAME"):
         return False
@@ -252,7 +239,7 @@ def _could_index(elaborator: Elaborator, part: Syntax | Token | None) -> bool:
 
 def _sizes(elaborator: Elaborator, suffix: Syntax) -> Shape:
     """The sizes below a 1, a 0 or an I: d, n×d or n,d."""
-    parts: list[Syntax | Token] = []
+    parts: list[Piece] = []
     for entry in script_entries(suffix):
         leaf = _leaf(entry)
         operators = (
@@ -277,9 +264,9 @@ def _sizes(elaborator: Elaborator, suffix: Syntax) -> Shape:
     return tuple(sizes)
 
 
-def split_indices(entries: list[Syntax | Token]) -> list[Syntax | Token | None]:
+def split_indices(entries: list[Piece]) -> list[Piece | None]:
     """The indices in a script: i,j and ij and 12 are two each; : and · are a whole axis (None)."""
-    found: list[Syntax | Token | None] = []
+    found: list[Piece | None] = []
     for entry in entries:
         pieces = list(entry) if is_rule(entry, "entry") else [entry]
         for piece in pieces:
@@ -292,7 +279,7 @@ def split_indices(entries: list[Syntax | Token]) -> list[Syntax | Token | None]:
     return found
 
 
-def _part(elaborator: Elaborator, atom: Syntax | Token, base: Node, suffix: Syntax, span: Span) -> Node:
+def _part(elaborator: Elaborator, atom: Piece, base: Node, suffix: Syntax, span: Span) -> Node:
     """A component, a row, a column or an entry."""
     indices = split_indices(script_entries(suffix))
     shown = elaborator.text(base)
@@ -331,7 +318,7 @@ def _part_shape(shape: Shape, indices: tuple[Node | None, ...]) -> Shape:
     return (1, shape[1]) if indices[1] is None else ()
 
 
-def _part_index(elaborator: Elaborator, part: Syntax | Token, size: object, shown: str) -> Node:
+def _part_index(elaborator: Elaborator, part: Piece, size: object, shown: str) -> Node:
     """One index, whose range must be that of the axis that it selects from."""
     span = span_of(part)
     node = simplify_index(index_node(elaborator, part))
@@ -375,7 +362,7 @@ def _check_range(elaborator: Elaborator, node: Node, counted, size: object, show
         unify(one.size, size)
 
 
-def index_node(elaborator: Elaborator, part: Syntax | Token) -> Node:
+def index_node(elaborator: Elaborator, part: Piece) -> Node:
     """A letter or a number in a subscript; an undeclared letter is a free index."""
     leaf = _leaf(part)
     if isinstance(leaf, Token) and leaf.type == "NAME":
@@ -385,8 +372,8 @@ def index_node(elaborator: Elaborator, part: Syntax | Token) -> Node:
     return script_value(elaborator, part)
 
 
-def delta(elaborator: Elaborator, part: Syntax | Token) -> Node | None:
-    """i = j below a 1, as a Delta; None for anything else."""
+def delta(elaborator: Elaborator, part: Piece) -> Node | None:
+    """i = j below a 1, as a tree.Delta; None for anything else."""
     if not is_rule(part, "chain") or len(part) != 3 or not is_token(part[1], "REL") or part[1] != "=":
         return None
     sides = [only(side) for side in (part[0], part[2])]
@@ -396,7 +383,7 @@ def delta(elaborator: Elaborator, part: Syntax | Token) -> Node | None:
     return _delta_node(elaborator, part[0], part[2], span_of(part))
 
 
-def _delta_node(elaborator: Elaborator, left: Syntax | Token | None, right: Syntax | Token | None, span: Span) -> Node:
+def _delta_node(elaborator: Elaborator, left: Piece | None, right: Piece | None, span: Span) -> Node:
     if left is None or right is None:
         elaborator.ill_typed("δ takes two indices, as in δ_{ij}", span)
     a, b = index_node(elaborator, left), index_node(elaborator, right)
@@ -405,10 +392,10 @@ def _delta_node(elaborator: Elaborator, left: Syntax | Token | None, right: Synt
         elaborator.ill_typed(" and ".join(ends), span)
     if a.shape or b.shape:
         elaborator.ill_typed("only indices are compared here", span)
-    return Delta((), a, b, span=span)
+    return tree.Delta((), a, b, span=span)
 
 
-def _transposes(elaborator: Elaborator, entries: list[Syntax | Token], rank: int) -> bool:
+def _transposes(elaborator: Elaborator, entries: list[Piece], rank: int) -> bool:
     leaf = _leaf(entries[0])
     if is_token(leaf, "TOP"):
         return True
@@ -437,7 +424,7 @@ def with_upper_index(elaborator: Elaborator, base: Node, suffix: Syntax, span: S
 def _entrywise_square(elaborator: Elaborator, base: Node, exponent: Node, span: Span) -> Node:
     if not isinstance(exponent, Number) or exponent.value != 2:
         elaborator.unreadable("entry by entry only squares are read", span)
-    return Hadamard(base.shape, base, base, span=span)
+    return tree.Hadamard(base.shape, base, base, span=span)
 
 
 def power(elaborator: Elaborator, base: Node, exponent: Node, span: Span) -> Node:
@@ -448,7 +435,7 @@ def power(elaborator: Elaborator, base: Node, exponent: Node, span: Span) -> Nod
             f"{shown}: an exponent is a scalar, and this is {describe_shape(exponent.shape)}", exponent.span
         )
     if not base.shape:
-        return Power((), base, exponent, span=span)
+        return tree.Power((), base, exponent, span=span)
     square = isinstance(exponent, Number) and exponent.value == 2
     if len(base.shape) == 1 or resolved_size(base.shape[0]) == 1:
         kind = "vector" if len(base.shape) == 1 else "row"
@@ -463,17 +450,271 @@ def power(elaborator: Elaborator, base: Node, exponent: Node, span: Span) -> Nod
     if not isinstance(exponent, Number) or exponent.value.denominator != 1:
         elaborator.ill_typed(f"{shown}: a matrix has whole powers only", span)
     unify(*base.shape)
-    return Power(base.shape, base, exponent, span=span)
+    return tree.Power(base.shape, base, exponent, span=span)
 
 
 def _with_itself(node: Node) -> str:
     """xᵀx as text."""
-    return shapes.node_text(Contract((), Transpose((1, *node.shape[:1]), node), node))
+    return shapes.node_text(tree.Contract((), Transpose((1, *node.shape[:1]), node), node))
 
 
 def power_of_ten(node: Node) -> int | None:
     """k if this is 10^k, else None."""
     match node:
-        case Power(base=Number(value=ten, unit=None), exponent=Number(value=Fraction() as exponent)) if ten == 10:
+        case tree.Power(base=Number(value=ten, unit=None), exponent=Number(value=Fraction() as exponent)) if ten == 10:
             return int(exponent) if exponent.denominator == 1 else None
     return None
+
+
+_HIGHEST_ORDER = 4
+_MOST_DERIVATIVES = 12
+_WRITTEN = "a derivative is written \\frac{\\partial f}{\\partial x}"
+_Targets = list[tuple[Piece, int]]
+
+
+def flatten_partials(pieces: Sequence[Piece]) -> list[Piece]:
+    """The factors of a product, with each ∂ as a factor before what it applies to."""
+    found: list[Piece] = []
+    for piece in pieces:
+        inner = only(piece)
+        if is_rule(inner, "partial") and len(inner) == 2:
+            start, stop = span_of(inner[0])
+            found += [Syntax("partial", (inner[0],), (start, stop), 0), inner[1]]
+        else:
+            found.append(piece)
+    return found
+
+
+def derivative_acts(pieces: Sequence[Piece], at: int) -> bool:
+    """Whether a derivative operator is here, which acts on all that follows."""
+    inner = only(pieces[at])
+    if is_rule(inner, "fraction"):
+        above = _numerator(inner[1], "∂") or _numerator(inner[1], "d")
+        return above is not None and above[1] is None
+    bare = _derivative_order(pieces[at], "∂") is not None and at + 1 < len(pieces) and _divides(pieces[at + 1])
+    return bare or _nabla(pieces[at]) is not None
+
+
+def refuse_many_derivatives(elaborator: Elaborator, pieces: Sequence[Piece], span: Span) -> None:
+    """Refuse very many derivatives: each may contain all that follow it."""
+    if (
+        sum(derivative_acts(pieces, at) or _derivative_order(piece, "d") == 1 for at, piece in enumerate(pieces))
+        > _MOST_DERIVATIVES
+    ):
+        elaborator.unreadable(f"more than {_MOST_DERIVATIVES} derivatives in one product are not read", span)
+
+
+def fraction_derivative(elaborator: Elaborator, part: Syntax) -> Node | None:
+    """The derivative \\frac{∂f}{∂x}; None if this fraction is not a derivative."""
+    found = _of_fraction(elaborator, part)
+    if found is None:
+        return None
+    order, body, targets = found
+    if body is None:
+        elaborator.unreadable("this derivative has nothing to act on", part.span)
+    return _derivatives(elaborator, elaborator.term(body), order, targets, part.span)
+
+
+def inline_derivative(elaborator: Elaborator, pieces: list[Piece], at: int, span: Span) -> tuple[Node, int] | None:
+    """The derivative that begins at `at` in a product, and its last position; None if there is none."""
+    inner = only(pieces[at])
+    if is_rule(inner, "fraction"):
+        found = _of_fraction(elaborator, inner)
+        if found is None or found[1] is not None:
+            return None
+        return _apply_derivative(elaborator, pieces[at + 1 :], found[0], found[2], span), len(pieces) - 1
+    by = _nabla(pieces[at])
+    if by is not None:
+        node = _apply_derivative(elaborator, pieces[at + 1 :], 1, [(by, 1)], span)
+        if not isinstance(node, Derivative) or node.body.shape or len(node.shape) != 1:
+            elaborator.ill_typed("∇ is read of a scalar, with the vector below that it is taken by", span)
+        return node, len(pieces) - 1
+    for letter in ("∂", "d"):
+        found = _slash_derivative(elaborator, pieces, at, letter, span)
+        if found is not None:
+            return found
+    return None
+
+
+def _slash_derivative(
+    elaborator: Elaborator, pieces: list[Piece], at: int, letter: str, span: Span
+) -> tuple[Node, int] | None:
+    """∂f/∂x, or ∂/∂x before its argument."""
+    order = _derivative_order(pieces[at], letter)
+    if order is None:
+        return None
+    slashes = [place for place in range(at + 1, len(pieces) - 2) if _divides(pieces[place])]
+    slash = next((place for place in slashes if _derivative_order(pieces[place + 1], letter) == 1), None)
+    if slash is None:
+        return None
+    stop = slash + 1
+    while stop + 2 < len(pieces) and _derivative_order(pieces[stop + 2], letter) == 1 and 2 * order > stop + 1 - slash:
+        stop += 2
+    targets = _denominator(pieces[slash + 1 : stop + 2], letter)
+    if targets is None or (letter == "d" and not _is_differential(elaborator, order, targets, span)):
+        return None
+    if slash == at + 1:
+        return _apply_derivative(elaborator, pieces[stop + 2 :], order, targets, span), len(pieces) - 1
+    if _is_operator(pieces[at + 1]):
+        return None
+    body = elaborator.term(_product_syntax(pieces[at + 1 : slash]))
+    return _derivatives(elaborator, body, order, targets, span), stop + 1
+
+
+def _apply_derivative(elaborator: Elaborator, rest: list[Piece], order: int, targets: _Targets, span: Span) -> Node:
+    if not rest or _is_operator(rest[0]):
+        elaborator.unreadable("this derivative has nothing to act on", span)
+    return _derivatives(elaborator, elaborator.term(_product_syntax(rest)), order, targets, span)
+
+
+def _derivatives(elaborator: Elaborator, body: Node, order: int, targets: _Targets, span: Span) -> Node:
+    if not order or not all(times for _, times in targets):
+        elaborator.unreadable("a derivative is taken once or more, not 0 times: leave out the exponent 0", span)
+    if order != sum(times for _, times in targets):
+        elaborator.unreadable("the numbers of ∂ above and below differ", span)
+    if order > _HIGHEST_ORDER:
+        elaborator.unreadable(f"derivatives are read up to order {_HIGHEST_ORDER}", span)
+    for target, times in targets:
+        for _ in range(times):
+            body = derivative(elaborator, body, target, span)
+        if times > 1 and isinstance(body, Derivative) and body.target.shape:
+            elaborator.ill_typed("a second derivative is taken by scalars: name two components", span_of(target))
+    return body
+
+
+def derivative(elaborator: Elaborator, body: Node, target: Piece, span: Span) -> Node:
+    """∂ body / ∂ target."""
+    node = elaborator.term(target)
+    if not isinstance(node, Symbol) and not (isinstance(node, Part) and isinstance(node.body, Symbol)):
+        elaborator.ill_typed("a derivative is taken with respect to a name or a component of one", span_of(target))
+    if isinstance(body, Transpose) and len(body.body.shape) == len(node.shape) == 1:
+        body = body.body  # ∂aᵀ/∂s has the two axes of ∂a/∂s
+    if len(body.shape) + len(node.shape) > 2:
+        elaborator.ill_typed("this derivative has more than two axes: take that of a component", span)
+    return Derivative((*body.shape, *node.shape), body, node, span=span)
+
+
+def _of_fraction(elaborator: Elaborator, part: Syntax) -> tuple[int, Piece | None, _Targets] | None:
+    """The order, the body and the targets of a derivative written as a fraction."""
+    if part[0] == "binom":
+        return None
+    below = flatten_partials(_factors(part[2]))
+    targets = _denominator(below, "∂")
+    if targets is not None:
+        above = _numerator(part[1], "∂")
+        if above is None:
+            elaborator.unreadable(_WRITTEN, part.span)
+        return (*above, targets)
+    targets, above = _denominator(below, "d"), _numerator(part[1], "d")
+    if targets is None or above is None or not _is_differential(elaborator, above[0], targets, part.span):
+        return None
+    return (*above, targets)
+
+
+def _is_differential(elaborator: Elaborator, order: int, targets: _Targets, span: Span) -> bool:
+    """Whether d is not a name, so that dy/dx is a derivative; refused if it could be either."""
+    if elaborator.naturals or order != sum(times for _, times in targets):
+        return False
+    if "d" not in elaborator.types and "d" not in elaborator.scope:
+        return True
+    for target, _ in targets:
+        atom = only(target)
+        atom = atom[0] if is_rule(atom, "operand") else atom
+        kind = elaborator.types.get(str(atom))
+        if kind is not None and kind.kind != "natural":
+            reason = "d is declared, so that this is a quotient or a derivative: write \\partial for a derivative"
+            elaborator.unreadable(f"{reason}, and d \\cdot {script_letters([atom])} for a product", span)
+    return False
+
+
+def _numerator(part: Piece, letter: str) -> tuple[int, Piece | None] | None:
+    """The order of the ∂ or ∂^k at the beginning, and what follows it."""
+    part = _without_braces(part)
+    if is_rule(part, "expression"):
+        first = _numerator(part[0], letter)
+        if first is None or first[1] is None:
+            return None
+        return first[0], Syntax("expression", (first[1], *part.parts[1:]), part.span, part.depth)
+    pieces = flatten_partials(_factors(part))
+    order = _derivative_order(pieces[0], letter)
+    if order is None or (len(pieces) > 1 and _is_operator(pieces[1])):
+        return None
+    return order, _product_syntax(pieces[1:]) if len(pieces) > 1 else None
+
+
+def _denominator(pieces: list[Piece], letter: str) -> _Targets | None:
+    """The targets and their orders in ∂x ∂y^2; None for anything else."""
+    if not pieces or len(pieces) % 2:
+        return None
+    found: _Targets = []
+    for mark, target in zip(pieces[::2], pieces[1::2], strict=True):
+        atom, suffixes = (target[0], list(target.parts[1:])) if is_rule(target, "operand") else (target, [])
+        if (
+            _derivative_order(mark, letter) != 1
+            or _is_operator(target)
+            or (letter == "d" and not is_token(atom, "NAME"))
+        ):
+            return None
+        raised: list[Piece] = [one for one in suffixes if is_rule(one, "suffix") and is_token(one[0], "SUP")]
+        times = _whole(raised[0]) if len(raised) == 1 and isinstance(raised[0], Syntax) else None
+        if times is not None or (len(pieces) > 2 and len(raised) == 1 and script_letters(raised) == "^T"):
+            kept = (atom, *(suffix for suffix in suffixes if suffix is not raised[0]))
+            target = Syntax("operand", kept, span_of(target), 0)
+        found.append((target, 1 if times is None else times))
+    return found
+
+
+def _derivative_order(piece: Piece, letter: str) -> int | None:
+    """1 for ∂ (or d), k for ∂^k, else None."""
+    inner = only(piece)
+    if is_rule(inner, "operand") and len(inner) == 2 and is_token(inner[1][0], "SUP"):
+        return _whole(inner[1]) if _is_mark(only(inner[0]), letter) else None
+    return 1 if _is_mark(inner, letter) else None
+
+
+def _is_mark(part: Piece, letter: str) -> bool:
+    if letter == "d":
+        return is_token(part, "NAME") and part == "d"
+    return is_rule(part, "partial") and len(part) == 1 and part[0] == "partial"
+
+
+def _nabla(piece: Piece) -> Piece | None:
+    """u for ∇_u, else None."""
+    inner = only(piece)
+    if is_rule(inner, "operand") and len(inner) == 2 and is_token(inner[1][0], "SUB"):
+        sign = only(inner[0])
+        if is_rule(sign, "partial") and len(sign) == 1 and sign[0] == "nabla":
+            (entry, *more) = script_entries(inner[1])
+            return entry[0] if isinstance(entry, Syntax) and len(entry) == 1 and not more else None
+    return None
+
+
+def _whole(suffix: Syntax) -> int | None:
+    written = script_letters(script_entries(suffix))
+    return int(written) if written.isdecimal() and 0 < len(written) < 3 else None
+
+
+def _is_operator(piece: Piece) -> bool:
+    return is_rule(piece, "operator", "sign")
+
+
+def _divides(piece: Piece) -> bool:
+    return is_rule(piece, "operator") and is_token(piece[0], "DIV")
+
+
+def _product_syntax(pieces: Sequence[Piece]) -> Syntax:
+    span = (span_of(pieces[0])[0], span_of(pieces[-1])[1])
+    return Syntax("product", tuple(pieces), span, 0)
+
+
+def _factors(part: Piece) -> Sequence[Piece]:
+    part = _without_braces(part)
+    return part.parts if is_rule(part, "product") else (part,)
+
+
+def _without_braces(part: Piece) -> Piece:
+    """A part without braces and wrappers."""
+    part = only(part)
+    while is_rule(part, "group") and is_token(part[0], "LBRACE") and len(part[1]) == 1 and len(part[1][0]) == 1:
+        part = only(part[1][0][0])
+    return part
