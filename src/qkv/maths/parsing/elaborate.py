@@ -59,6 +59,7 @@ class Elaborator:
         syntax: The syntax tree of the text.
         naturals: Read undeclared names as naturals (in sizes and inside O).
         free: Indices that are given from outside, so that no sum binds them implicitly.
+        choice: Which of the readings in `other_readings` to take, instead of the standard one.
     """
 
     def __init__(
@@ -69,23 +70,31 @@ class Elaborator:
         *,
         naturals: bool = False,
         free: Collection[str] = (),
+        choice: str = "",
     ) -> None:
-        self.source = source
+        self.source, self.choice = source, choice
+        self.other_readings: dict[str, str] = {}
         self.types, self.naturals, self.given_free = types, naturals, frozenset(free)
         self.bound: dict[str, str] = {}
         self.free_spans: dict[str, Span] = {}
         self.scope: dict[str, Node] = {}
         self.free: dict[str, Index] = {}
         self.steps = 0
+        self.fresh: set[str] = set()
         self.used = scripts.subscript_names(syntax)
         self.syntax = syntax
 
     def unreadable(self, reason: str, span: Span) -> NoReturn:
         raise Unreadable(reason, self.source, span)
 
-    def whole(self, expected: Shape | None) -> Node:
-        """The tree of the whole text, with all sizes resolved."""
-        return _whole_text(self, expected)
+    def whole(self, expected: Shape | None, *, named: bool = False) -> Node:
+        """The tree of the whole text, with all sizes resolved; `named`: keep an undeclared name before an =."""
+        return _whole_text(self, expected, named)
+
+    def chosen(self, reading: str, note: str) -> bool:
+        """Whether to take another reading, which exists here; `note` says in words what it is."""
+        self.other_readings.setdefault(reading, note)
+        return self.choice == reading
 
     def term(self, part: Syntax | Token) -> Node:
         """The node of any part of the syntax that has a value."""
@@ -137,37 +146,37 @@ class Elaborator:
     def _group(self, part: Syntax) -> Node:
         rows = part[1]
         assert isinstance(rows, Syntax)
+        if functions.is_set(part):
+            self.unreadable("an interval or a set is an answer by itself, not a part of an expression", part.span)
         if len(rows) == 1 and len(rows[0]) == 1:
             inner = self.term(rows[0][0])
             listed = is_token(part[0], "LBRACK") and not is_rule(without_brackets(rows[0][0]), "matrix")
             if listed and isinstance(inner, Written) and len(inner.shape) == 1:
                 return Written((1, *inner.shape), inner.entries, span=part.span)
             return inner if is_token(part[0], "LBRACE") else replace(inner, span=part.span)
-        if is_token(part[0], "LSET"):
-            self.unreadable("a set of several values is not read", part.span)
         entries = [[self.term(e) for e in row if not is_token(e, "COMMA")] for row in rows if not is_token(row, "SEMI")]
         if len(entries) == 1:
-            return self._list(entries[0], part.span)
+            return self.listed(entries[0], part.span, str(part[0]))
         return self.written(entries, part.span)
 
-    def _list(self, entries: list[Node], span: Span) -> Node:
+    def listed(self, entries: list[Node], span: Span, brackets: str = "") -> Node:
         """(1, 4, 3) is a vector; a list of vectors of one size, [[1, 2], [3, 4]], is a matrix."""
         if all(isinstance(entry, Written) and len(entry.shape) == 1 for entry in entries):
             return self.written([list(entry.entries) for entry in entries if isinstance(entry, Written)], span)
-        self._scalars(entries)
-        return Written((len(entries),), tuple(entries), span=span)
+        self.scalars(entries)
+        return Written((len(entries),), tuple(entries), brackets if brackets in "([" else "", span=span)
 
     def written(self, rows: list[list[Node]], span: Span) -> Node:
         """A matrix from its rows; with one entry in each row, a vector."""
         width = len(rows[0])
         for row in rows:
-            self._scalars(row)
+            self.scalars(row)
             if len(row) != width:
                 self.ill_typed(f"the rows of this matrix have {width} and {len(row)} entries", span)
         entries = tuple(entry for row in rows for entry in row)
         return Written((len(rows),) if width == 1 else (len(rows), width), entries, span=span)
 
-    def _scalars(self, entries: list[Node]) -> None:
+    def scalars(self, entries: list[Node]) -> None:
         for entry in entries:
             if entry.shape:
                 self.ill_typed(
@@ -224,6 +233,9 @@ class Elaborator:
             self.ill_typed(f"a rate of growth is a scalar, and this is {describe_shape(body.shape)}", part.span)
         return Order((), str(part[0]), body, span=part.span)
 
+    def _floor(self, part: Syntax) -> Node:
+        return functions.known_call(self, str(part[0]), [self.term(part[1])], part.span)
+
     def _norm(self, part: Syntax) -> Node:
         return functions.norm(self, self.term(part[1]), "", part.span)
 
@@ -253,6 +265,10 @@ class Elaborator:
                 return self._number(token, span)
             case "NAME" | "MAP":
                 return self.name(str(token), span)
+            case "UNIT":
+                return self._unit(token, span)
+            case "REALS":
+                self.unreadable("a set of numbers is not an expression: give the value itself", span)
             case "CONST":
                 return tree.Constant((), str(token), span=span)
             case "ONES" | "ZEROS":
@@ -269,6 +285,26 @@ class Elaborator:
         digits = len(mantissa.partition(".")[2])
         unit = Fraction(1, 10**digits) * scale if "." in mantissa else None
         return Number((), Fraction(mantissa) * scale, unit, span=span)
+
+    def _unit(self, token: Token, span: Span) -> Node:
+        """A unit as a factor and base units with exponents."""
+        scale, powers = Fraction(1), dict[str, int]()
+        for word in token.split():
+            sign = -1 if word[0] == "/" else 1
+            factor, bases = words.UNITS[word.lstrip("/")]
+            if word.lstrip("/") == "KB" and self.chosen("KB", "KB read as 1024 bytes"):
+                factor = Fraction(1024)
+            scale *= factor**sign
+            for base, exponent in bases:
+                powers[base] = powers.get(base, 0) + sign * exponent
+        factors: list[Node] = [] if scale == 1 and any(powers.values()) else [self.number(scale, span)]
+        for base, exponent in powers.items():
+            symbol = Symbol((), f"unit {base}", Type("positive"), span=span)
+            if exponent:
+                factors.append(
+                    symbol if exponent == 1 else tree.Power((), symbol, self.number(exponent, span), span=span)
+                )
+        return factors[0] if len(factors) == 1 else Multiply((), tuple(factors), span=span)
 
     def name(self, name: str, span: Span) -> Node:
         """The node of a name: bound, declared, a free index, or a letter with a meaning such as I and e."""
@@ -301,22 +337,22 @@ class Elaborator:
     def undeclared(self, name: str, span: Span) -> NoReturn:
         names, shown = list(self.types), pretty_name(name)
         other = next((known for known in names if known.lower() == name.lower()), None)
-        if other:
-            self.ill_typed(
-                f"{shown} is not declared; {pretty_name(other)} is, and case matters", span, pretty_name(other)
-            )
         close = difflib.get_close_matches(name, names, n=1, cutoff=0.7) if len(name) > 2 else []
-        if "'" in name and name.rstrip("'") in names:
-            bare = pretty_name(name.rstrip("'"))
-            self.ill_typed(f"{shown} is not declared, and a prime is part of a name", span, f"{bare}ᵀ{OR}{bare}")
+        similar = difflib.get_close_matches(name, words.FUNCTIONS, n=1, cutoff=0.75) if len(name) > 2 else []
         listed = ", ".join(map(pretty_name, names[:12])) + (", …" if len(names) > 12 else "")
-        reason = f"{shown} is not declared" + (f"; {listed} {'are' if len(names) > 1 else 'is'}" if names else "")
-        similar = (
-            difflib.get_close_matches(name, words.FUNCTIONS, n=1, cutoff=0.75) if len(name) > 2 and not close else []
-        )
-        if similar:
-            reason = f"{shown} is not declared; the function {similar[0]} is known"
-        self.ill_typed(reason, span, pretty_name(close[0]) if close else "")
+        reason, suggestion = f"{shown} is not declared", pretty_name(close[0]) if close else ""
+        if other:
+            reason, suggestion = f"{reason}; {pretty_name(other)} is, and case matters", pretty_name(other)
+        elif "'" in name and name.rstrip("'") in names:
+            bare = pretty_name(name.rstrip("'"))
+            reason, suggestion = f"{reason}, and a prime is part of a name", f"{bare}ᵀ{OR}{bare}"
+        elif similar and not close:
+            reason = f"{reason}; the function {similar[0]} is known"
+        elif names:
+            reason = f"{reason}; {listed} {'are' if len(names) > 1 else 'is'}"
+        error = Unreadable(reason, self.source, span, suggestion)
+        error.undeclared = tuple(dict.fromkeys([name, *scripts.undeclared_names(self)]))
+        raise error
 
     def text(self, node: Node) -> str:
         """A node as messages show it."""
@@ -492,7 +528,7 @@ class Elaborator:
         return Call(node.shape, name, (node,), span=span)
 
 
-def _whole_text(elaborator: Elaborator, expected: Shape | None) -> Node:
+def _whole_text(elaborator: Elaborator, expected: Shape | None, named: bool) -> Node:
     """The tree of the whole text, with all sizes resolved."""
     syntax = elaborator.syntax
     chain = syntax[-1]
@@ -504,19 +540,27 @@ def _whole_text(elaborator: Elaborator, expected: Shape | None) -> Node:
     members: list[Node] = []
     kept: list[str] = []
     for place, part in enumerate(written):
+        lone = only(part)
+        after = signs[place - 1] if place else ""
         try:
-            member = _finish_member(elaborator, _read_member(elaborator, part), expected)
-        except IllTyped:
-            if not dropping or place == len(written) - 1 or not _is_head(part):
+            found = functions.set_node(elaborator, part, after == "in")
+            member = finish_member(elaborator, found or _read_member(elaborator, part), expected)
+        except (IllTyped, Unreadable) as error:
+            if (named or signs == ["in"]) and not place and is_token(lone, "NAME") and lone not in elaborator.types:
+                member = Symbol((), str(lone), Type("scalar"), span=span_of(lone))
+            elif dropping and place < len(written) - 1 and _is_head(part) and getattr(error, "undeclared", True):
+                continue
+            else:
                 raise
-            continue
         if members:
-            kept.append(signs[place - 1])
+            kept.append(after)
         members.append(member)
     if (signs and signs[-1] == "≈") or (prefixed and syntax[0] == "≈"):
         members[-1] = _mark_rounded(members[-1])
     if len(members) == 1:
         return members[0]
+    if "in" in signs and (signs != ["in"] or not isinstance(members[0], Symbol | tree.Part | Index)):
+        elaborator.unreadable("before ∈ a name is expected, and after it an interval, a set or a shape", chain.span)
     return tree.Relation(members[-1].shape, tuple(members), tuple(kept), span=chain.span)
 
 
@@ -558,7 +602,7 @@ def _starts_with_d(part: Syntax | Token) -> bool:
     return next((str(leaf) for leaf in walk(part) if is_token(leaf, "NAME")), "") == "d"
 
 
-def _finish_member(elaborator: Elaborator, node: Node, expected: Shape | None) -> Node:
+def finish_member(elaborator: Elaborator, node: Node, expected: Shape | None) -> Node:
     if isinstance(node, Transpose) and is_transposed_list(node):
         node = node.body
     if expected is not None:
@@ -579,9 +623,9 @@ def _finish_member(elaborator: Elaborator, node: Node, expected: Shape | None) -
 
 def _mark_rounded(node: Node) -> Node:
     if isinstance(node, Number):
-        return Number((), node.value, node.unit, True, span=node.span)
+        return replace(node, rounded=True)
     if isinstance(node, Written):
-        return Written(node.shape, tuple(_mark_rounded(entry) for entry in node.entries), span=node.span)
+        return replace(node, entries=tuple(map(_mark_rounded, node.entries)))
     return node
 
 
@@ -619,19 +663,52 @@ def _juxtaposed(elaborator: Elaborator, pieces: list[Syntax | Token], span: Span
     while at < len(pieces):
         piece = pieces[at]
         if is_rule(piece, "operator"):
-            operator = "/" if is_token(piece[0], "DIV") else str(piece[0])
+            operator = str(piece[0])
         elif is_rule(piece, "sign"):
             sign = piece[0]
         else:
-            if operator == "/" and current is None:
+            if operator in ("/", "//") and current is None:
                 elaborator.unreadable("there is nothing before the division", span)
             found = scripts.inline_derivative(elaborator, pieces, at, span)
+            if operator == "/" and not found and (stop := _divisor_end(elaborator, pieces, at)) > at:
+                found = (
+                    _juxtaposed(elaborator, pieces[at : stop + 1], (span_of(piece)[0], span_of(pieces[stop])[1])),
+                    stop,
+                )
             value, at = found or (elaborator.term(piece), at)
+            if _is_unit(piece) and isinstance(value, Number) and isinstance(current, Number):  # 12.5%
+                unit = current.unit and current.unit * value.value
+                value, current = (
+                    Number((), current.value * value.value, unit, span=(current.span[0], value.span[1])),
+                    None,
+                )
             current = _joined(elaborator, current, value, operator, sign, (span[0], span_of(pieces[at])[1]))
             operator, sign = "", None
         at += 1
     assert current is not None
     return current
+
+
+def _divisor_end(elaborator: Elaborator, pieces: list[Syntax | Token], at: int) -> int:
+    """The last of the factors side by side after a slash if all of them are read as the divisor, else `at`."""
+    stop = at
+    while (
+        stop + 1 < len(pieces) and not is_rule(pieces[stop + 1], "operator", "sign") and not _is_unit(pieces[stop + 1])
+    ):
+        stop += 1
+    if stop == at:
+        return at
+    below = elaborator.source[span_of(pieces[at])[0] : span_of(pieces[stop])[1]]
+    numeric = is_token(only(pieces[at]), "NUMBER") and is_token(only(pieces[at - 2]), "NUMBER")
+    if numeric and span_of(pieces[at])[1] < span_of(pieces[at + 1])[0]:
+        return at  # 1/2 x, with a space, is half of x
+    whole = elaborator.source[span_of(pieces[0])[0] : span_of(pieces[stop])[1]]
+    note = f"{shortened(whole)} read as {shortened(whole[: -len(below)])}({shortened(below)})"
+    return stop if elaborator.chosen("slash", note) else at
+
+
+def _is_unit(part: Syntax | Token) -> bool:
+    return is_token(only(part), "UNIT")
 
 
 def _joined(
@@ -641,8 +718,9 @@ def _joined(
         value = elaborator.signed(sign, value)
     if current is None:
         return value
-    if operator == "/":
-        return elaborator.divide(current, value, span)
+    if operator in ("/", "//"):
+        quotient = elaborator.divide(current, value, span)
+        return quotient if operator == "/" else functions.known_call(elaborator, "floor", [quotient], span)
     if operator in ("", "dot") and isinstance(value, Number):
         value = _as_vector(current, value)
     scientific = _scientific(current, value) if operator in ("", "times", "dot") else None

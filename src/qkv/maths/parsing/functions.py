@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _MOST_CHOSEN = 8
 _ENTRYWISE = frozenset(("exp", "log", "relu", "sign", "sqrt"))
 _EXTREMES = frozenset(("max", "min", "argmax"))
-_OF_VECTORS = frozenset(("softmax", "argmax", "diag", "norm", "sum"))
+_OF_VECTORS = frozenset(("softmax", "argmax", "diag", "norm", "sum", "mean", "logsumexp", "log_softmax"))
+_OF_SCALARS = frozenset(("floor", "ceil", "factorial", "sin", "cos", "tan"))
 
 
 def call(elaborator: Elaborator, part: Syntax) -> Node:
@@ -146,10 +147,16 @@ def known_call(elaborator: Elaborator, name: str, arguments: list[Node], span: S
     if name in _OF_VECTORS and len(arguments) > 1 and not any(argument.shape for argument in arguments):
         arguments = [tree.Written((len(arguments),), tuple(arguments), span=span)]  # softmax(1, 2, 3)
     body = _only_argument(elaborator, name, arguments, span)
-    if name in _ENTRYWISE:
+    if name in _ENTRYWISE or name == "abs":
         return Call(body.shape, name, (body,), span=span)
-    if name == "abs":
-        return Call(body.shape, "abs", (body,), span=span)
+    if name in _OF_SCALARS:
+        if body.shape:
+            elaborator.ill_typed(f"{name} is of a scalar, and this is {describe_shape(body.shape)}", span)
+        return Call((), name, (body,), span=span)
+    if name in ("sigmoid", "tanh"):
+        return _sigmoid(elaborator, name, body, span)
+    if name in ("mean", "logsumexp", "log_softmax"):
+        return _of_sums(elaborator, name, body, span)
     if name == "norm":
         return norm(elaborator, body, "", span)
     if name == "E":
@@ -157,6 +164,41 @@ def known_call(elaborator: Elaborator, name: str, arguments: list[Node], span: S
     if name == "Var":
         return _covariance(elaborator, body, body, span)
     return _shaped(elaborator, name, body, span)
+
+
+def _sigmoid(elaborator: Elaborator, name: str, body: Node, span: Span) -> Node:
+    """1/(1 + e^{-x}), and tanh(x) as 2/(1 + e^{-2x}) - 1; entry by entry, 1/y is e^{-log y}."""
+    one = Special(body.shape, "ones", span=span) if body.shape else elaborator.number(1, span)
+    times = elaborator.number(-1 if name == "sigmoid" else -2, span)
+    power = Call(body.shape, "exp", (elaborator.multiply(times, body, "", span),), span=span)
+    below = elaborator.add([one, power], span)
+    if body.shape:
+        log = elaborator.negate(Call(body.shape, "log", (below,), span=span), span)
+        found: Node = Call(body.shape, "exp", (log,), span=span)
+    else:
+        found = elaborator.divide(one, below, span)
+    if name == "sigmoid":
+        return found
+    return elaborator.add(
+        [elaborator.multiply(elaborator.number(2, span), found, "", span), elaborator.negate(one, span)], span
+    )
+
+
+def _of_sums(elaborator: Elaborator, name: str, body: Node, span: Span) -> Node:
+    """mean, logsumexp and log_softmax by the functions that the tree has."""
+    if name == "log_softmax":
+        return Call(body.shape, "log", (known_call(elaborator, "softmax", [body], span),), span=span)
+    if len(body.shape) != 1 and (name != "mean" or not body.shape):
+        elaborator.ill_typed(
+            f"{name} is of a vector, and {elaborator.text(body)} is {describe_shape(body.shape)}", span
+        )
+    if name == "logsumexp":
+        return Call((), "log", (Call((), "sum", (Call(body.shape, "exp", (body,), span=span),), span=span),), span=span)
+    counts = [resolved_size(size) for size in body.shape]
+    if not all(isinstance(count, int | str) for count in counts):
+        elaborator.unreadable("nothing says of how many entries this is the mean", span)
+    count = reduce(lambda left, right: Multiply((), (left, right), span=span), map(size_node, counts))
+    return elaborator.divide(Call((), "sum", (body,), span=span), count, span)
 
 
 def _shaped(elaborator: Elaborator, name: str, body: Node, span: Span) -> Node:
@@ -237,26 +279,113 @@ def binomial(elaborator: Elaborator, top: Node, bottom: Node, span: Span) -> Nod
 
 def mapped(elaborator: Elaborator, part: Syntax) -> Node:
     """The call of a declared map."""
-    token, rows = part[0], part[-1][1]
-    name = shapes.pretty_name(token)
-    kind: tree.Type = elaborator.types[str(token)]
+    rows = part[-1][1]
     arguments = [elaborator.term(piece) for piece in rows[0] if not is_token(piece, "COMMA")]
-    if len(rows) != 1 or len(arguments) != len(kind.arguments):
+    return map_call(elaborator, part[0], arguments if len(rows) == 1 else [], part.span)
+
+
+def map_call(elaborator: Elaborator, name: str, arguments: list[Node], span: Span) -> Node:
+    """The call of a declared map; of a vector, it acts on each row of a matrix."""
+    kind, shown = elaborator.types[str(name)], shapes.pretty_name(name)
+    if len(arguments) != len(kind.arguments):
         wanted = shapes.plural(len(kind.arguments), "argument")
-        elaborator.ill_typed(f"{name} takes {wanted}, not {len(arguments)}", part.span)
+        elaborator.ill_typed(f"{shown} takes {wanted}, not {len(arguments)}", span)
     from_row = False
     for place, shape in enumerate(kind.arguments):
         given = elaborator.as_shape(arguments[place], shape)
         if len(shape) == 1 and len(given.shape) == 2 and resolved_size(given.shape[0]) == 1:
             given, from_row = _as_column(elaborator, given), True
+        elif len(shape) == len(arguments) == 1 and len(given.shape) == 2 and unify(given.shape[1], *shape):
+            return _by_rows(elaborator, str(name), given, span)
         arguments[place] = given
         if not unify_shapes(given.shape, shape):
             described = describe_shape(given.shape)
-            reason = f"{name} takes {describe_shape(shape)}, and {elaborator.text(given)} is {described}"
+            reason = f"{shown} takes {describe_shape(shape)}, and {elaborator.text(given)} is {described}"
             elaborator.ill_typed(reason, given.span)
-    symbol = tree.Symbol((), str(token), kind, span=span_of(token))
-    made = Call(kind.shape, str(token), tuple(arguments), symbol, span=part.span)
-    return elaborator.transpose(made, part.span) if from_row and len(kind.shape) == 1 else made
+    made = Call(kind.shape, str(name), tuple(arguments), tree.Symbol((), str(name), kind, span=span), span=span)
+    return elaborator.transpose(made, span) if from_row and len(kind.shape) == 1 else made
+
+
+def _by_rows(elaborator: Elaborator, name: str, matrix: Node, span: Span) -> Node:
+    """A map of each row of a matrix: Σ_r e_r f(M_r)ᵀ, the matrix whose rows are f(M_1), f(M_2), …"""
+    size = matrix.shape[0]
+    index = Index((), fresh_name(elaborator, "r"), size, span=span)
+    value = map_call(elaborator, name, [Part(matrix.shape[1:], matrix, (index,), span=span)], span)
+    if len(value.shape) > 1:
+        elaborator.ill_typed(f"{shapes.pretty_name(name)} of each row would have more than two axes", span)
+    return stacked(elaborator, value, index, span)
+
+
+def stacked(elaborator: Elaborator, value: Node, index: Index, span: Span) -> Node:
+    """The vector or the matrix whose entries or rows are the values at `index`: Σ_r e_r f_rᵀ."""
+    size = index.size
+    unit = Part((size,), Special((size, size), "identity", span=span), (index,), span=span)
+    row = (
+        tree.Outer((size, *value.shape), unit, value, span=span)
+        if value.shape
+        else elaborator.multiply(value, unit, "", span)
+    )
+    return Sum(row.shape, (index,), row, span=span)
+
+
+def fresh_name(elaborator: Elaborator, name: str) -> str:
+    """A name like this one that no other index has."""
+    while name in elaborator.scope or name in elaborator.types or name in elaborator.fresh:
+        name += "'"
+    elaborator.fresh.add(name)
+    return name
+
+
+def is_set(part: Syntax) -> bool:
+    """Whether a group is an interval with two kinds of brackets, or a set of several values."""
+    several = len(part[1]) == 1 and len(part[1][0]) > 1
+    mixed = (part[0].type, part[2].type) in (("LPAR", "RBRACK"), ("LBRACK", "RPAR"))
+    return mixed or (several and is_token(part[0], "LSET", "LBRACE"))
+
+
+def set_node(elaborator: Elaborator, part: Syntax | Token, belongs: bool) -> Node | None:
+    """A whole member that is an interval, a set or a shape; None for anything else. `belongs`: it is after ∈."""
+    lone = only(part)
+    if is_rule(lone, "group") and len(lone[1]) == 1:
+        entries = [elaborator.term(e) for e in lone[1][0] if not is_token(e, "COMMA")] if len(lone[1][0]) > 1 else []
+        round_or_square = len(entries) == 2 and is_token(lone[0], "LPAR", "LBRACK")
+        if is_set(lone) or (round_or_square and (belongs or any(map(_is_infinite, entries)))):
+            if not round_or_square and not is_token(lone[0], "LSET", "LBRACE"):
+                elaborator.unreadable("an interval has two ends", lone.span)
+            elaborator.scalars(entries)
+            if round_or_square:
+                closed = (is_token(lone[0], "LBRACK"), is_token(lone[2], "RBRACK"))
+                return tree.Interval((), entries[0], entries[1], closed, span=lone.span)
+            return tree.Collection((), tuple(entries), span=lone.span)
+    if belongs:
+        return _shape_after_reals(elaborator, lone)
+    if is_rule(lone, "product") and all(
+        is_rule(piece, "operator") and is_token(piece[0], "TIMES") and piece[0] == "times" for piece in lone.parts[1::2]
+    ):
+        signs = [elaborator.source[slice(*span_of(piece))] for piece in lone.parts[1::2]]
+        sizes = [elaborator.term(piece) for piece in lone.parts[::2]] if not {"*", "@"} & set(signs) else []
+        note = f"{shapes.shortened(elaborator.source[slice(*lone.span)])} read as a shape"
+        if len(sizes) > 1 and all(map(_is_size, sizes)) and elaborator.chosen("shape", note):
+            return tree.Written((len(sizes),), tuple(sizes), span=lone.span)
+    return None
+
+
+def _is_infinite(node: Node) -> bool:
+    node = node.factors[-1] if isinstance(node, Multiply) else node
+    return isinstance(node, tree.Constant) and node.name == "infinity"
+
+
+def _is_size(node: Node) -> bool:
+    size = size_of(node) if not node.shape and scripts.power_of_ten(node) is None else None
+    return size is not None and not is_impossible(size) and not getattr(node, "unit", None)
+
+
+def _shape_after_reals(elaborator: Elaborator, part: Syntax | Token) -> Node:
+    """The sizes of ℝ^{n×d} as a list."""
+    if not is_rule(part, "operand") or len(part) != 2 or not is_token(part[0], "REALS") or part[1][0] != "^":
+        elaborator.unreadable("after ∈ an interval, a set or ℝ with sizes is expected", span_of(part))
+    sizes = tuple(size_node(size) for size in scripts.sizes_of(elaborator, part[1], 6))
+    return tree.Written((len(sizes),), sizes, span=part.span)
 
 
 def _as_column(elaborator: Elaborator, row: Node) -> Node:
@@ -386,7 +515,13 @@ def _bounds(elaborator: Elaborator, suffixes: list[Syntax], body: Syntax, part: 
     upper = [suffix for suffix in suffixes if is_token(suffix[0], "SUP")]
     if len(lower) > 1 or len(upper) > 1:
         elaborator.unreadable("a sum has one lower and one upper end", part.span)
-    for entry in scripts.script_entries(lower[0]) if lower else []:
+    entries = scripts.script_entries(lower[0]) if lower else []
+    unequal = _unequal_to_all(entries)
+    if unequal:  # k ≠ i, j binds k alone
+        bounds.bind(unequal[0])
+        bounds.pairs += [("!=", unequal[0], name) for name in unequal[1:]]
+        entries = []
+    for entry in entries:
         _condition(elaborator, bounds, entry, body)
     if not lower:
         unbound = sorted(_names_in(body) & elaborator.used - set(elaborator.types) - set(elaborator.scope))
@@ -398,6 +533,19 @@ def _bounds(elaborator: Elaborator, suffixes: list[Syntax], body: Syntax, part: 
     if not bounds.names:
         elaborator.unreadable("nothing is bound by this sum", part.span)
     return bounds
+
+
+def _unequal_to_all(entries: list[Syntax | Token]) -> list[str]:
+    """k, i and j for k ≠ i, j; nothing for anything else."""
+    if len(entries) < 2 or not is_rule(entries[0], "entry") or not is_rule(chain := entries[0][0], "chain"):
+        return []
+    parts = [
+        only(chain[0]),
+        only(chain[-1]),
+        *(only(entry[0]) if is_rule(entry, "entry") else entry for entry in entries[1:]),
+    ]
+    listed = len(chain) == 3 and chain[1] == "!=" and all(is_token(part, "NAME") for part in parts)
+    return [str(part) for part in parts] if listed else []
 
 
 def _names_in(part: Syntax | Token) -> set[str]:
@@ -592,18 +740,20 @@ def _from_other_start(
         return _written_out(elaborator, body, product, span, name, range(start, stop + 1))
     # A sum from 3 up to an index that is 1 has no first terms to subtract.
     latest = 2 if isinstance(high, Index) else _LATEST
-    if start is None or not 0 <= start <= latest or product:
+    if start is None or not 0 <= start <= latest or (product and isinstance(high, Index)):
         elaborator.unreadable(
             f"a sum runs from 1: let {pretty_name(name)} start there, or give both its ends as numbers", span
         )
     _one_index(elaborator, bounds, span)
     if start == 0 and name in _subscripts(body):
         elaborator.unreadable(f"components are counted from 1: let {pretty_name(name)} start there", span)
-    size = None if start or high is None else size_of(high)
-    if isinstance(size, str) and (before := re.fullmatch(r"(.*[^-+])-(\d+)", size)):
-        # Σ from 0 to n - 1 is over n places, each one less.
-        bounds.high[name] = size_node(before[1] if before[2] == "1" else f"{before[1]}-{int(before[2]) - 1}")
-        return _sum_node(elaborator, bounds, [], body, product, span, {}, shift=-1)
+    size = None if high is None or isinstance(high, Index) else size_of(high)
+    places = None if size is None else size_of(Add((), (size_node(size), elaborator.number(1 - start, span))))
+    long = size is None or scripts.never_negative(scripts.added(size, 1 - start))
+    if places is not None and (product or not long or (start == 0 and re.fullmatch(r".*[^-+]-\d+", str(size)))):
+        # Σ from 0 to n - 1 is over n places, each one less; Σ from 3 to n over n - 2 places, which may be none.
+        bounds.high[name] = size_node(places)
+        return _sum_node(elaborator, bounds, [], body, product, span, {}, shift=start - 1)
     whole = _from_one(elaborator, bounds, body, product, span)
     missing = range(1) if start == 0 else range(1, start)
     rest = _written_out(elaborator, body, product, span, name, missing)
@@ -658,7 +808,8 @@ def _sum_node(
     indices: dict[str, Index] = {}
     for name in bounds.names:
         if name not in same:
-            indices[name] = Index((), name, _end_size(elaborator, bounds.high.get(name)), span=span)
+            apart = fresh_name(elaborator, name) if name in before else name
+            indices[name] = Index((), apart, _end_size(elaborator, bounds.high.get(name)), span=span)
     elaborator.scope = {**before, **indices}
     if shift:
         elaborator.scope |= {n: elaborator.add([ix, elaborator.number(shift, span)], span) for n, ix in indices.items()}

@@ -86,9 +86,14 @@ def always_within(counted: LinearIndex, size: object) -> bool:
         one: Polynomial = {(): Fraction(1)}
         low = _add_multiple(low, one if times > 0 else most, times)
         high = _add_multiple(high, most if times > 0 else one, times)
-    return _never_negative(_add_multiple(low, {(): Fraction(1)}, Fraction(-1))) and _never_negative(
+    return never_negative(_add_multiple(low, {(): Fraction(1)}, Fraction(-1))) and never_negative(
         _add_multiple(polynomial(size_node(size)), high, Fraction(-1))
     )
+
+
+def added(size: Any, number: int) -> Polynomial | None:
+    """A size plus a number."""
+    return _add_multiple(polynomial(size_node(size)), {(): Fraction(number)}, Fraction(1))
 
 
 def _add_multiple(left: Polynomial | None, right: Polynomial | None, times: Fraction) -> Polynomial | None:
@@ -100,7 +105,7 @@ def _add_multiple(left: Polynomial | None, right: Polynomial | None, times: Frac
     return {key: value for key, value in total.items() if value}
 
 
-def _never_negative(part: Polynomial | None) -> bool:
+def never_negative(part: Polynomial | None) -> bool:
     """Whether the signs of the coefficients show that this is never negative."""
     if part is None or any(power < 0 for key in part for _, power in key):
         return False
@@ -114,6 +119,24 @@ def subscript_names(syntax: Piece) -> frozenset[str]:
         if is_rule(part, "suffix") and is_token(part[0], "SUB"):
             found |= {str(leaf) for leaf in walk(part) if is_token(leaf, "NAME") and len(str(leaf).rstrip("'")) == 1}
     return frozenset(found)
+
+
+def undeclared_names(elaborator: Elaborator) -> list[str]:
+    """The names in the text that are neither declared nor indices, with their subscripts."""
+    found: list[str] = []
+    pending: list[Piece] = [elaborator.syntax]
+    while pending:
+        part = pending.pop()
+        if is_token(part, "NAME") and _is_free(elaborator, part) and part not in elaborator.used | {"e", "I", "T"}:
+            found.append(str(part))
+        if not isinstance(part, Syntax):
+            continue
+        lower = [one for one in part if part.kind == "operand" and is_rule(one, "suffix") and is_token(one[0], "SUB")]
+        if lower and is_token(part[0], "NAME") and _is_free(elaborator, part[0]):
+            found.append(f"{part[0]}_{script_letters(script_entries(lower[0]))}")
+        elif part.kind != "suffix" or not is_token(part[0], "SUB"):
+            pending += reversed(part.parts)
+    return found
 
 
 def script_entries(suffix: Syntax) -> list[Piece]:
@@ -156,6 +179,13 @@ def with_scripts(elaborator: Elaborator, atom: Piece, suffixes: list[Syntax], sp
         joined = f"{atom}_{script_letters(script_entries(lower[0]))}"
         if joined in elaborator.types:  # σ^2_q is σ_q squared
             atom, lower = Token("NAME", joined, start_pos=span_of(atom)[0], end_pos=span[1]), []
+    if any(is_token(suffix[0], "BANG") for suffix in suffixes):
+        if not is_token(suffixes[-1][0], "BANG"):
+            elaborator.unreadable("show by brackets what the factorial is of", span)
+        inner = Syntax("operand", (atom, *suffixes[:-1]), span, 0) if suffixes[:-1] else atom
+        if upper:
+            elaborator.unreadable("show by brackets what the factorial is of", span)
+        return functions.known_call(elaborator, "factorial", [elaborator.term(inner)], span)
     powers = 0
     if is_token(atom, "NAME") and atom == "e" and upper and _is_free(elaborator, "e") and not lower:
         exponent = script_value(elaborator, script_entries(upper[0])[0])
@@ -208,12 +238,12 @@ def _with_lower_index(elaborator: Elaborator, atom: Piece, lower: list[Syntax], 
     name = str(atom) if is_token(atom, "NAME") else ""
     if is_token(atom, "ONES", "ZEROS"):
         indicator = delta(elaborator, _leaf(script_entries(lower[0])[0])) if is_token(atom, "ONES") else None
-        return indicator or Special(_sizes(elaborator, lower[0]), atom.type.lower(), span=span)
+        return indicator or Special(sizes_of(elaborator, lower[0]), atom.type.lower(), span=span)
     if name == "I" and _is_free(elaborator, name):
         indices = split_indices(script_entries(lower[0]))
         if len(indices) == 2 and all(_could_index(elaborator, index) for index in indices):
             return _delta_node(elaborator, indices[0], indices[1], span)
-        shape = _sizes(elaborator, lower[0])
+        shape = sizes_of(elaborator, lower[0])
         if len(shape) == 2 and not unify(*shape):
             elaborator.ill_typed("the identity is square", span)
         return Special((shape[0], shape[0]), "identity", span=span)
@@ -237,8 +267,8 @@ def _could_index(elaborator: Elaborator, part: Piece | None) -> bool:
     return part in elaborator.scope or (len(part.rstrip("'")) == 1 if kind is None else kind.kind == "index")
 
 
-def _sizes(elaborator: Elaborator, suffix: Syntax) -> Shape:
-    """The sizes below a 1, a 0 or an I: d, n×d or n,d."""
+def sizes_of(elaborator: Elaborator, suffix: Syntax, most: int = 2) -> Shape:
+    """The sizes below a 1, a 0 or an I, or above an ℝ: d, n×d or n,d."""
     parts: list[Piece] = []
     for entry in script_entries(suffix):
         leaf = _leaf(entry)
@@ -259,8 +289,8 @@ def _sizes(elaborator: Elaborator, suffix: Syntax) -> Shape:
             reason = f"{elaborator.text(node)} is not a size: write a whole number from 1, or a name such as d"
             elaborator.ill_typed(reason, span_of(part))
         sizes.append(size)
-    if len(sizes) > 2:
-        elaborator.ill_typed("more than two sizes", suffix.span)
+    if len(sizes) > most:
+        elaborator.ill_typed(f"more than {'two' if most == 2 else most} sizes", suffix.span)
     return tuple(sizes)
 
 
@@ -284,11 +314,11 @@ def _part(elaborator: Elaborator, atom: Piece, base: Node, suffix: Syntax, span:
     indices = split_indices(script_entries(suffix))
     shown = elaborator.text(base)
     if not base.shape:
-        name = (
-            shapes.pretty_name(f"{atom}_{script_letters(script_entries(suffix))}") if is_token(atom, "NAME") else shown
+        known = (
+            _could_index(elaborator, index) and index in (*elaborator.types, *elaborator.scope) for index in indices
         )
-        if isinstance(base, Symbol):
-            elaborator.ill_typed(f"{name} is not declared, and {shown} is a scalar, which has no components", span)
+        if isinstance(base, Symbol) and is_token(atom, "NAME") and not all(known):
+            elaborator.undeclared(f"{atom}_{script_letters(script_entries(suffix))}", span)
         elaborator.ill_typed(f"{shown} is a scalar, which has no components", span)
     if len(base.shape) == 2 and resolved_size(base.shape[0]) == 1 and len(indices) == 1:
         base = base.body if isinstance(base, Transpose) else elaborator.transpose(base, base.span)
