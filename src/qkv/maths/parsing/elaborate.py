@@ -277,7 +277,10 @@ class Elaborator:
                 self.unreadable(f"{token} as an upper index is not read; the transpose is written ^T", span)
         return self.unreadable(f"{token} was not expected here", span)
 
-    def _number(self, token: Token, span: Span) -> Number:
+    def _number(self, token: Token, span: Span) -> Node:
+        if "/" in token:
+            top, bottom = (self.number(int(digits), span) for digits in token.split("/"))
+            return tree.Divide((), top, bottom, span=span)
         mantissa, _, exponent = str(token).lower().partition("e")
         if len(exponent) > 5 or abs(int(exponent or 0)) > LARGEST_EXPONENT:
             self.unreadable(f"this exponent is beyond ±{LARGEST_EXPONENT}", span)
@@ -351,7 +354,8 @@ class Elaborator:
         elif names:
             reason = f"{reason}; {listed} {'are' if len(names) > 1 else 'is'}"
         error = Unreadable(reason, self.source, span, suggestion)
-        error.undeclared = tuple(dict.fromkeys([name, *scripts.undeclared_names(self)]))
+        found = [name, *scripts.undeclared_names(self)]
+        error.undeclared = tuple(dict.fromkeys(one for each in found for one in (each if len(each) == 2 else [each])))
         raise error
 
     def text(self, node: Node) -> str:
@@ -677,16 +681,19 @@ def _juxtaposed(elaborator: Elaborator, pieces: list[Syntax | Token], span: Span
                 )
             value, at = found or (elaborator.term(piece), at)
             if _is_unit(piece) and isinstance(value, Number) and isinstance(current, Number):  # 12.5%
-                unit = current.unit and current.unit * value.value
-                value, current = (
-                    Number((), current.value * value.value, unit, span=(current.span[0], value.span[1])),
-                    None,
-                )
+                value, current = _percent(elaborator, current, value), None
             current = _joined(elaborator, current, value, operator, sign, (span[0], span_of(pieces[at])[1]))
             operator, sign = "", None
         at += 1
     assert current is not None
     return current
+
+
+def _percent(elaborator: Elaborator, number: Number, part: Number) -> Node:
+    span = (number.span[0], part.span[1])
+    if number.unit is None:
+        return elaborator.divide(number, elaborator.number(1 / part.value, part.span), span)
+    return Number((), number.value * part.value, number.unit * part.value, span=span)
 
 
 def _divisor_end(elaborator: Elaborator, pieces: list[Syntax | Token], at: int) -> int:

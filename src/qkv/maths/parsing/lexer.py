@@ -53,7 +53,7 @@ _CONTINUES = re.compile(
 _SPACE = r"(?:\\[,;: ]|[~ ]|\{,\})"
 _GROUPED = re.compile(rf"[1-9]\d{{0,2}}(?:(?:{_SPACE}\d{{3}})+(?!{_SPACE}?\d)|(?:,\d{{3}})+(?!,?\d))(?:\.\d+)?")
 _MIXED = re.compile(r"(\d+)(?:\s+(\d+)\s*/\s*(\d+)|\s*\\[dt]?frac\s*(?:\{(\d+)\}\{(\d+)\}|(\d)\s*(\d)))(?![\d.!^])")
-_EXPONENT_AND_NAME = re.compile(r"(?:\d+\.?\d*|\.\d+)[eE][+-]?\d+[A-Za-z]")
+_EXPONENT_AND_NAME = re.compile(r"(?:\d+\.?\d*|\.\d+)[eE]\d+[A-Za-z]")
 _THOUSANDS = re.compile(r"(?:\d+(?:\.\d+)?)(k)(?![A-Za-z0-9_^'({\[])")
 _NUMBER = re.compile(
     r"(?:\d+(?:\.\d+|\.(?=\s*(?:[,;\])&]|\\\\|\\(?:right|end)(?![A-Za-z]))))?|\.\d+)"
@@ -61,13 +61,13 @@ _NUMBER = re.compile(
 )
 _SPACED_EXPONENT = re.compile(r"\d*\.\d+ [eE][+-]\d+(?![A-Za-z^.])")
 _WIDE, _WORD, _PER = r"(?:\s|~|\\[,;: ])*", r"(?:\\mu\s*s|[A-Za-z]+|\\?%)", r"(?:/|per(?![A-Za-z])|\\cdot(?![A-Za-z]))"
-_UNIT_PIECE = re.compile(rf"({_PER})?\s*({_WORD})")
+_UNIT_PIECE = re.compile(rf"\s*({_PER})?\s*({_WORD})")
 _UNIT = re.compile(
     rf"{_WIDE}({_PER})?{_WIDE}(?:({_WORD})(?![A-Za-z0-9_^'(\[])"
     rf"|\\(?:text|mathrm|textrm|mathsf|operatorname|mbox)\s*\{{\s*({_PER}?\s*{_WORD}(?:\s*{_PER}\s*{_WORD})*)\s*\}})"
 )
 _SYSTEM = re.compile(
-    r"\s*\\\{\s*\\begin\s*\{(?:array|aligned|gathered|split|matrix)\}(?:\{[clr]*\})?(?=.*\\right\s*\.)"
+    r"\s*\\\{\s*\\begin\s*\{(?:array|aligned|gathered|split|matrix)\}(?:\{[clr]*\})?(?=.*\\right\s*(?:\.|$))"
 )
 _TIMES = re.compile(r"[ \d]x(?=\s*[A-Za-z\d\\(])")
 _TEN = re.compile(r"10\s*(?:\^|\*\*)")
@@ -335,7 +335,8 @@ class Lexer:
 
     def _is_suffix(self, letter: str) -> bool:
         """Whether a letter that may be a unit is no name: not declared, and used after numbers only."""
-        return letter not in self.names and not re.search(rf"(?<![\d\sA-Za-z\\/]){letter}(?![A-Za-z])", self.text)
+        plain = _STYLED.sub(" ", self.text)
+        return letter not in self.names and not re.search(rf"(?<![\d\sA-Za-z\\/]){letter}(?![A-Za-z])", plain)
 
     def _literal(self, digits: str, at: int, end: int) -> int:
         """A number that does not follow another one: 2 3 is ambiguous."""
@@ -441,20 +442,22 @@ class Lexer:
         """Whether this is an & or the punctuation at the end of a line, which are layout only."""
         if self._in_matrix() or not _SKIPPED_IN_BLOCKS.match(self.text, at):
             return False
+        if self.open and self.open[-1].kind == "CASES" and not _CONTINUES.match(self.text, at + 1):
+            raise self._unreadable("a value by cases is not read: give one expression", at, at + 1)
         within = any(each.kind == "BLOCK" for each in self.open)
         return within or self._last() not in ENDS or _CONTINUES.match(self.text, at + 1) is not None
 
     def _environment(self, word: str, at: int, end: int) -> int:
         found = re.match(r"\s*\{([A-Za-z]+)\*?\}(\{[clr| ]*\})?", self.text[end:])
-        if found and found[1] in words.BLOCKS:
-            return self._block(word, at, end + found.end())
-        if word == "begin" and found and found[1].endswith("cases"):
-            self.open.append(Open("CASES", at, ""))
-            return end + found.end()
         if word == "end" and found and self.open and self.open[-1].kind == "CASES":
             self.open.pop()
             if self._last() == "COMMA":
                 self.tokens.pop()
+            return end + found.end()
+        if found and found[1] in words.BLOCKS:
+            return self._block(word, at, end + found.end())
+        if word == "begin" and found and found[1].endswith("cases"):
+            self.open.append(Open("CASES", at, ""))
             return end + found.end()
         if not found or found[1] not in words.MATRICES:
             raise self._unreadable("only matrices are read between \\begin and \\end", at, end)

@@ -31,14 +31,14 @@ _OPERATORS = {
     ast.MatMult: "matmul", ast.FloorDiv: "floor_divide",
 }  # fmt: skip
 _BINARY = {
-    **dict.fromkeys(("dot", "matmul", "mm", "mv", "inner", "vdot"), "matmul"),
-    **{name: name for name in ("add", "subtract", "multiply", "divide", "power", "floor_divide", "outer")},
-    **{"mul": "multiply", "div": "divide", "true_divide": "divide", "sub": "subtract", "pow": "power"},
-}
+    "dot": "matmul", "mm": "matmul", "mv": "matmul", "inner": "matmul", "vdot": "matmul", "mul": "multiply",
+    "div": "divide", "true_divide": "divide", "sub": "subtract", "pow": "power", "outer": "outer",
+} | {name: name for name in _OPERATORS.values()}  # fmt: skip
 _ALONG = frozenset(("sum", "mean", "softmax", "log_softmax", "logsumexp", "max", "min", "argmax"))
 _KNOWN = _ALONG | frozenset(
-    "exp log sqrt abs sign relu trace det diag sigmoid tanh sin cos tan floor ceil factorial".split()
-)
+    ("exp", "log", "sqrt", "abs", "sign", "relu", "trace", "det", "diag", "sigmoid", "tanh", "sin", "cos", "tan",
+     "floor", "ceil", "factorial")
+)  # fmt: skip
 
 
 def read(text: str, types: Mapping[str, Type], expected: Shape | None) -> Node | None:
@@ -102,13 +102,16 @@ class _Reader:
                 return self.elaborator.listed([self.node(entry) for entry in entries], span, bracket)
             case ast.Call():
                 return self.call(part, span)
-        self.refuse("this part of Python is not read as mathematics", part)
+        return self.refuse("this part of Python is not read as mathematics", part)
 
     def is_library(self, part: ast.expr) -> bool:
         """np, torch.nn.functional: a library, not a declared name."""
         while isinstance(part, ast.Attribute):
             part = part.value
-        return isinstance(part, ast.Name) and part.id in _PREFIXES and part.id not in self.elaborator.types
+        return isinstance(part, ast.Name) and part.id in _PREFIXES and not self.is_array(part.id)
+
+    def is_array(self, name: str) -> bool:
+        return name in self.elaborator.types and bool(self.elaborator.types[name].shape)
 
     def binary(self, how: str, left: Node, right: Node, span: Span) -> Node:
         """An operation of NumPy: entry by entry, a scalar with every entry."""
@@ -142,13 +145,11 @@ class _Reader:
 
     def power(self, base: Node, exponent: Node, span: Span) -> Node:
         exact = replace(exponent, unit=None) if isinstance(exponent, Number) else exponent
-        if not base.shape or not isinstance(exact, Number) or exact.value * 2 not in (1, 4):
-            return scripts.power(self.elaborator, base, exact, span)
-        return (
-            tree.Hadamard(base.shape, base, base, span=span)
-            if exact.value == 2
-            else Call(base.shape, "sqrt", (base,), span=span)
-        )
+        if isinstance(exact, Number) and exact.value * 2 == 1:
+            return Call(base.shape, "sqrt", (base,), span=span)
+        if base.shape and isinstance(exact, Number) and exact.value == 2:
+            return tree.Hadamard(base.shape, base, base, span=span)
+        return scripts.power(self.elaborator, base, exact, span)
 
     def call(self, part: ast.Call, span: Span) -> Node:
         function, arguments, make = part.func, list(part.args), self.elaborator
@@ -212,11 +213,7 @@ class _Reader:
             which = "F" if len(body.shape) == 2 and axis is None else "" if axis in (None, -1) else str(axis)
             return functions.norm(make, body, which, span)
         if axis is None or len(body.shape) < 2 or name not in _ALONG:
-            if (
-                axis not in (None, -1, 0)
-                or (kept and len(body.shape) == 2)
-                or (name == "softmax" and axis is None and len(body.shape) == 2)
-            ):
+            if axis not in (None, -1, 0) or (kept and len(body.shape) == 2):
                 self.refuse("this axis is not read", part)
             return functions.known_call(make, name, [body], span)
         if axis not in (-2, -1, 0, 1) or (kept and (name != "sum" or axis in (-2, 0))):
@@ -250,8 +247,9 @@ class _Reader:
         parts: list[Node] = []
         for letters, operand in zip(given, operands, strict=True):
             if len(letters) != len(operand.shape) or len(found[2]) > 2:
-                reason = f"{make.text(operand)} is {shapes.describe_shape(operand.shape)}, and {letters} are {len(letters)} axes"
-                make.unreadable(f"{reason}: only vectors and matrices are read", span)
+                reason = f"{letters} are {len(letters)} axes, and {make.text(operand)} is"
+                described = shapes.describe_shape(operand.shape)
+                make.unreadable(f"{reason} {described}: only vectors and matrices are read", span)
             for letter, size in zip(letters, operand.shape, strict=True):
                 fresh = indices.get(letter) or Index((), functions.fresh_name(make, letter), size, span=span)
                 if not shapes.unify(indices.setdefault(letter, fresh).size, size):

@@ -50,4 +50,5 @@ def _unit(text: str) -> Unit:
     return Fraction(factor), tuple((base.lstrip("/"), -1 if base[0] == "/" else 1) for base in bases)
 
 
-UNITS: dict[str, Unit] = {word: _unit(text) for text, words in _load("units.json").items() for word in words.split()}
+UNIT_NAMES: dict[Unit, list[str]] = {_unit(text): names.split() for text, names in _load("units.json").items()}
+UNITS = {name: unit for unit, names in UNIT_NAMES.items() for name in names}
