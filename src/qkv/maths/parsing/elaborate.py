@@ -532,9 +532,9 @@ class Elaborator:
         return Call(node.shape, name, (node,), span=span)
 
 
-def _whole_text(elaborator: Elaborator, expected: Shape | None, named: bool) -> Node:
+def _whole_text(build: Elaborator, expected: Shape | None, named: bool) -> Node:
     """The tree of the whole text, with all sizes resolved."""
-    syntax = elaborator.syntax
+    syntax = build.syntax
     chain = syntax[-1]
     assert isinstance(chain, Syntax)
     prefixed = is_rule(syntax, "prefixed")
@@ -547,10 +547,10 @@ def _whole_text(elaborator: Elaborator, expected: Shape | None, named: bool) -> 
         lone = only(part)
         after = signs[place - 1] if place else ""
         try:
-            found = functions.set_node(elaborator, part, after == "in")
-            member = finish_member(elaborator, found or _read_member(elaborator, part), expected)
+            found = functions.set_node(build, part, after == "in")
+            member = finish_member(build, found or _read_member(build, part), expected)
         except (IllTyped, Unreadable) as error:
-            if (named or signs == ["in"]) and not place and is_token(lone, "NAME") and lone not in elaborator.types:
+            if (named or signs == ["in"]) and not place and is_token(lone, "NAME") and lone not in build.types:
                 member = Symbol((), str(lone), Type("scalar"), span=span_of(lone))
             elif dropping and place < len(written) - 1 and _is_head(part) and getattr(error, "undeclared", True):
                 continue
@@ -564,19 +564,19 @@ def _whole_text(elaborator: Elaborator, expected: Shape | None, named: bool) -> 
     if len(members) == 1:
         return members[0]
     if "in" in signs and (signs != ["in"] or not isinstance(members[0], Symbol | tree.Part | Index)):
-        elaborator.unreadable("before ∈ a name is expected, and after it an interval, a set or a shape", chain.span)
+        build.unreadable("before ∈ a name is expected, and after it an interval, a set or a shape", chain.span)
     return tree.Relation(members[-1].shape, tuple(members), tuple(kept), span=chain.span)
 
 
-def _read_member(elaborator: Elaborator, part: Syntax | Token) -> Node:
+def _read_member(build: Elaborator, part: Syntax | Token) -> Node:
     """One member of a chain; an index that a sum binds must not occur outside it, unless declared or given as free."""
-    elaborator.bound, elaborator.free_spans = {}, {}
-    node = elaborator.term(part)
-    for name, span in elaborator.free_spans.items():
-        if name in elaborator.bound and name not in elaborator.given_free:
-            what, shown = elaborator.bound[name], pretty_name(name)
+    build.bound, build.free_spans = {}, {}
+    node = build.term(part)
+    for name, span in build.free_spans.items():
+        if name in build.bound and name not in build.given_free:
+            what, shown = build.bound[name], pretty_name(name)
             reason = f"{shown} is bound by the {what} only, and nothing declares it outside"
-            elaborator.ill_typed(f"{reason}; put brackets round all that the {what} is over if both are meant", span)
+            build.ill_typed(f"{reason}; put brackets round all that the {what} is over if both are meant", span)
     return node
 
 
@@ -606,21 +606,21 @@ def _starts_with_d(part: Syntax | Token) -> bool:
     return next((str(leaf) for leaf in walk(part) if is_token(leaf, "NAME")), "") == "d"
 
 
-def finish_member(elaborator: Elaborator, node: Node, expected: Shape | None) -> Node:
+def finish_member(build: Elaborator, node: Node, expected: Shape | None) -> Node:
     if isinstance(node, Transpose) and is_transposed_list(node):
         node = node.body
     if expected is not None:
-        node = elaborator.as_shape(node, expected)
+        node = build.as_shape(node, expected)
         unify_shapes(node.shape, expected)
     if shapes.depth(node, shapes.DEEPEST) > shapes.DEEPEST:
-        elaborator.unreadable("this is nested too deeply, definitions included", node.span)
+        build.unreadable("this is nested too deeply, definitions included", node.span)
 
     def missing(one: Node) -> NoReturn:
         if isinstance(one, Index):
             reason = f"nothing says how far {pretty_name(one.name)} runs: declare it as index[n], or write the range"
-            elaborator.ill_typed(f"{reason} of the sum", one.span)
+            build.ill_typed(f"{reason} of the sum", one.span)
         sign = {"ones": "1", "zeros": "0", "identity": "I"}.get(getattr(one, "name", ""), "1")
-        elaborator.ill_typed(f"nothing says of what size {elaborator.text(one)} is: write {sign}_d", one.span)
+        build.ill_typed(f"nothing says of what size {build.text(one)} is: write {sign}_d", one.span)
 
     return shapes.resolve_sizes(node, missing)
 
@@ -633,15 +633,15 @@ def _mark_rounded(node: Node) -> Node:
     return node
 
 
-def product(elaborator: Elaborator, part: Syntax) -> Node:
+def product(build: Elaborator, part: Syntax) -> Node:
     """The product of factors from left to right; ⊙ and ⊗ bind less tightly than juxtaposition, as in A u ⊙ B v."""
     pieces = scripts.flatten_partials(part.parts)
-    scripts.refuse_many_derivatives(elaborator, pieces, part.span)
+    scripts.refuse_many_derivatives(build, pieces, part.span)
     current: Node | None = None
     for how, run in _split_runs(pieces):
-        value = _juxtaposed(elaborator, run, part.span)
+        value = _juxtaposed(build, run, part.span)
         span = (part.span[0], span_of(run[-1])[1])
-        current = value if current is None else elaborator.multiply(current, value, how, span)
+        current = value if current is None else build.multiply(current, value, how, span)
     assert current is not None
     if isinstance(current, Transpose) and is_transposed_list(current) and len(part) > 1:
         return current.body
@@ -661,7 +661,7 @@ def _split_runs(pieces: Sequence[Syntax | Token]) -> list[tuple[str, list[Syntax
     return runs
 
 
-def _juxtaposed(elaborator: Elaborator, pieces: list[Syntax | Token], span: Span) -> Node:
+def _juxtaposed(build: Elaborator, pieces: list[Syntax | Token], span: Span) -> Node:
     current: Node | None = None
     operator, sign, at = "", None, 0
     while at < len(pieces):
@@ -672,46 +672,47 @@ def _juxtaposed(elaborator: Elaborator, pieces: list[Syntax | Token], span: Span
             sign = piece[0]
         else:
             if operator in ("/", "//") and current is None:
-                elaborator.unreadable("there is nothing before the division", span)
-            found = scripts.inline_derivative(elaborator, pieces, at, span)
-            if operator == "/" and not found and (stop := _divisor_end(elaborator, pieces, at)) > at:
-                found = (
-                    _juxtaposed(elaborator, pieces[at : stop + 1], (span_of(piece)[0], span_of(pieces[stop])[1])),
-                    stop,
-                )
-            value, at = found or (elaborator.term(piece), at)
+                build.unreadable("there is nothing before the division", span)
+            found = scripts.inline_derivative(build, pieces, at, span)
+            if operator == "/" and not found and (stop := _divisor_end(build, current, pieces, at)) > at:
+                found = (_juxtaposed(build, pieces[at : stop + 1], (span_of(piece)[0], span_of(pieces[stop])[1])), stop)
+            value, at = found or (build.term(piece), at)
             if _is_unit(piece) and isinstance(value, Number) and isinstance(current, Number):  # 12.5%
-                value, current = _percent(elaborator, current, value), None
-            current = _joined(elaborator, current, value, operator, sign, (span[0], span_of(pieces[at])[1]))
+                value, current = _percent(build, current, value), None
+            current = _joined(build, current, value, operator, sign, (span[0], span_of(pieces[at])[1]))
             operator, sign = "", None
         at += 1
     assert current is not None
     return current
 
 
-def _percent(elaborator: Elaborator, number: Number, part: Number) -> Node:
+def _percent(build: Elaborator, number: Number, part: Number) -> Node:
     span = (number.span[0], part.span[1])
     if number.unit is None:
-        return elaborator.divide(number, elaborator.number(1 / part.value, part.span), span)
+        return build.divide(number, build.number(1 / part.value, part.span), span)
     return Number((), number.value * part.value, number.unit * part.value, span=span)
 
 
-def _divisor_end(elaborator: Elaborator, pieces: list[Syntax | Token], at: int) -> int:
+def _divisor_end(build: Elaborator, current: Node | None, pieces: list[Syntax | Token], at: int) -> int:
     """The last of the factors side by side after a slash if all of them are read as the divisor, else `at`."""
     stop = at
-    while (
-        stop + 1 < len(pieces) and not is_rule(pieces[stop + 1], "operator", "sign") and not _is_unit(pieces[stop + 1])
-    ):
+    while stop + 1 < len(pieces) and not is_rule(pieces[stop + 1], "operator", "sign"):
+        if _is_unit(pieces[stop + 1]):
+            return stop + 1 if stop == at and _has_unit(current) else at  # 16 GB / 2 GB, but 1/2 GB
         stop += 1
     if stop == at:
         return at
-    below = elaborator.source[span_of(pieces[at])[0] : span_of(pieces[stop])[1]]
+    below = build.source[span_of(pieces[at])[0] : span_of(pieces[stop])[1]]
     numeric = is_token(only(pieces[at]), "NUMBER") and is_token(only(pieces[at - 2]), "NUMBER")
     if numeric and span_of(pieces[at])[1] < span_of(pieces[at + 1])[0]:
         return at  # 1/2 x, with a space, is half of x
-    whole = elaborator.source[span_of(pieces[0])[0] : span_of(pieces[stop])[1]]
+    whole = build.source[span_of(pieces[0])[0] : span_of(pieces[stop])[1]]
     note = f"{shortened(whole)} read as {shortened(whole[: -len(below)])}({shortened(below)})"
-    return stop if elaborator.chosen("slash", note) else at
+    return stop if build.chosen("slash", note) else at
+
+
+def _has_unit(node: Node | None) -> bool:
+    return node is not None and any(name.startswith("unit ") for name in tree.names(node))
 
 
 def _is_unit(part: Syntax | Token) -> bool:
@@ -719,19 +720,19 @@ def _is_unit(part: Syntax | Token) -> bool:
 
 
 def _joined(
-    elaborator: Elaborator, current: Node | None, value: Node, operator: str, sign: Token | None, span: Span
+    build: Elaborator, current: Node | None, value: Node, operator: str, sign: Token | None, span: Span
 ) -> Node:
     if sign is not None:
-        value = elaborator.signed(sign, value)
+        value = build.signed(sign, value)
     if current is None:
         return value
     if operator in ("/", "//"):
-        quotient = elaborator.divide(current, value, span)
-        return quotient if operator == "/" else functions.known_call(elaborator, "floor", [quotient], span)
+        quotient = build.divide(current, value, span)
+        return quotient if operator == "/" else functions.known_call(build, "floor", [quotient], span)
     if operator in ("", "dot") and isinstance(value, Number):
         value = _as_vector(current, value)
     scientific = _scientific(current, value) if operator in ("", "times", "dot") else None
-    return scientific or elaborator.multiply(current, value, operator, span)
+    return scientific or build.multiply(current, value, operator, span)
 
 
 def _as_vector(row: Node, number: Number) -> Node:

@@ -156,7 +156,8 @@ def _all_readings(text: str, given: _Given, others: bool) -> tuple[Reading, ...]
             continue
     with suppress(MathsError):
         node = python.read(text, given.types, given.expected) if others else None
-        found += [Reading(node, "read as Python")] if node is not None else []
+        last = standard.members[-1] if isinstance(standard, tree.Relation) else standard
+        found += [Reading(node, "read as Python")] if node not in (None, last) else []
     kept = [one for place, one in enumerate(found) if one.node not in (other.node for other in found[:place])]
     return tuple(kept[:_MOST_READINGS])
 

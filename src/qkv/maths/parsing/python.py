@@ -53,15 +53,15 @@ def read(text: str, types: Mapping[str, Type], expected: Shape | None) -> Node |
             parsed = ast.parse(text[start:].rstrip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
-    elaborator = Elaborator(text, types, Syntax("chain", (), (start, len(text)), 0))
-    return finish_member(elaborator, _Reader(elaborator, start).node(parsed), expected)
+    build = Elaborator(text, types, Syntax("chain", (), (start, len(text)), 0))
+    return finish_member(build, _Reader(build, start).node(parsed), expected)
 
 
 class _Reader:
-    """Builds the tree of one expression whose text begins at `start`, with the operations of the elaborator."""
+    """Builds the tree of one expression whose text begins at `start`, with the operations of the build."""
 
-    def __init__(self, elaborator: Elaborator, start: int) -> None:
-        self.elaborator, self.start, self.depth = elaborator, start, 0
+    def __init__(self, build: Elaborator, start: int) -> None:
+        self.elaborator, self.start, self.depth = build, start, 0
         self.row_sums: dict[int, Node] = {}  # the matrix of each sum along its rows that keeps its axis
 
     def span(self, part: ast.AST) -> Span:
@@ -131,7 +131,8 @@ class _Reader:
             if not left.shape or not right.shape:
                 make.ill_typed("@ is of vectors and matrices, and one of these is a scalar", span)
             if len(left.shape) == 1 and len(right.shape) == 2 and shapes.resolved_size(right.shape[0]) != 1:
-                return make.multiply(make.transpose(right, span), left, "", span)
+                turned = right.body if isinstance(right, tree.Transpose) else make.transpose(right, span)
+                return make.multiply(turned, left, "", span)
             return make.multiply(left, right, "dot" if len(left.shape) == len(right.shape) == 1 else "", span)
         if how == "power":
             return self.power(left, right, span)

@@ -121,18 +121,18 @@ def subscript_names(syntax: Piece) -> frozenset[str]:
     return frozenset(found)
 
 
-def undeclared_names(elaborator: Elaborator) -> list[str]:
+def undeclared_names(build: Elaborator) -> list[str]:
     """The names in the text that are neither declared nor indices, with their subscripts."""
     found: list[str] = []
-    pending: list[Piece] = [elaborator.syntax]
+    pending: list[Piece] = [build.syntax]
     while pending:
         part = pending.pop()
-        if is_token(part, "NAME") and _is_free(elaborator, part) and part not in elaborator.used | {"e", "I", "T"}:
+        if is_token(part, "NAME") and _is_free(build, part) and part not in build.used | {"e", "I", "T"}:
             found.append(str(part))
         if not isinstance(part, Syntax):
             continue
         lower = [one for one in part if part.kind == "operand" and is_rule(one, "suffix") and is_token(one[0], "SUB")]
-        if lower and is_token(part[0], "NAME") and _is_free(elaborator, part[0]):
+        if lower and is_token(part[0], "NAME") and _is_free(build, part[0]):
             found.append(f"{part[0]}_{script_letters(script_entries(lower[0]))}")
         elif part.kind != "suffix" or not is_token(part[0], "SUB"):
             pending += reversed(part.parts)
@@ -150,17 +150,17 @@ def script_entries(suffix: Syntax) -> list[Piece]:
     return [script]
 
 
-def script_value(elaborator: Elaborator, part: Piece) -> Node:
+def script_value(build: Elaborator, part: Piece) -> Node:
     """A script entry as a scalar: n, -1, {1/2}."""
     if is_rule(part, "entry", "script"):
         pieces = list(part)
         if len(pieces) == 2 and is_token(pieces[0], "MINUS"):
-            node = elaborator.term(pieces[1])
-            return elaborator.negate(node, (span_of(pieces[0])[0], node.span[1]))
+            node = build.term(pieces[1])
+            return build.negate(node, (span_of(pieces[0])[0], node.span[1]))
         if len(pieces) == 1:
-            return elaborator.term(pieces[0])
-        elaborator.unreadable("this index is not read", span_of(part))
-    return elaborator.term(part)
+            return build.term(pieces[0])
+        build.unreadable("this index is not read", span_of(part))
+    return build.term(part)
 
 
 def _leaf(part: Piece) -> Any:
@@ -169,48 +169,46 @@ def _leaf(part: Piece) -> Any:
     return only(part)
 
 
-def with_scripts(elaborator: Elaborator, atom: Piece, suffixes: list[Syntax], span: Span) -> Node:
+def with_scripts(build: Elaborator, atom: Piece, suffixes: list[Syntax], span: Span) -> Node:
     """An atom with its superscripts and subscripts, written in any order."""
     lower = [suffix for suffix in suffixes if is_token(suffix[0], "SUB")]
     upper = [suffix for suffix in suffixes if is_token(suffix[0], "SUP")]
     if len(lower) > 1:
-        elaborator.unreadable("two lower indices on one thing: write x_{i,j}", lower[1].span)
+        build.unreadable("two lower indices on one thing: write x_{i,j}", lower[1].span)
     if is_token(atom, "NAME") and lower and upper and suffixes.index(upper[0]) < suffixes.index(lower[0]):
         joined = f"{atom}_{script_letters(script_entries(lower[0]))}"
-        if joined in elaborator.types:  # σ^2_q is σ_q squared
+        if joined in build.types:  # σ^2_q is σ_q squared
             atom, lower = Token("NAME", joined, start_pos=span_of(atom)[0], end_pos=span[1]), []
     if any(is_token(suffix[0], "BANG") for suffix in suffixes):
         if not is_token(suffixes[-1][0], "BANG"):
-            elaborator.unreadable("show by brackets what the factorial is of", span)
+            build.unreadable("show by brackets what the factorial is of", span)
         inner = Syntax("operand", (atom, *suffixes[:-1]), span, 0) if suffixes[:-1] else atom
         if upper:
-            elaborator.unreadable("show by brackets what the factorial is of", span)
-        return functions.known_call(elaborator, "factorial", [elaborator.term(inner)], span)
+            build.unreadable("show by brackets what the factorial is of", span)
+        return functions.known_call(build, "factorial", [build.term(inner)], span)
     powers = 0
-    if is_token(atom, "NAME") and atom == "e" and upper and _is_free(elaborator, "e") and not lower:
-        exponent = script_value(elaborator, script_entries(upper[0])[0])
+    if is_token(atom, "NAME") and atom == "e" and upper and _is_free(build, "e") and not lower:
+        exponent = script_value(build, script_entries(upper[0])[0])
         base: Node = tree.Call(exponent.shape, "exp", (exponent,), span=span)
         upper, powers = upper[1:], 1
     else:
         turned = bool(upper) and bool(lower) and suffixes.index(upper[0]) < suffixes.index(lower[0])
-        if turned and _transposes(elaborator, script_entries(upper[0]), 2):
-            base = with_upper_index(elaborator, elaborator.term(atom), upper[0], span)
-            base = _part(elaborator, atom, base, lower[0], span)
+        if turned and _transposes(build, script_entries(upper[0]), 2):
+            base = with_upper_index(build, build.term(atom), upper[0], span)
+            base = _part(build, atom, base, lower[0], span)
             upper = upper[1:]
         else:
-            base = _with_lower_index(elaborator, atom, lower, span)
-    return with_upper_indices(elaborator, base, upper, span, powers)
+            base = _with_lower_index(build, atom, lower, span)
+    return with_upper_indices(build, base, upper, span, powers)
 
 
-def with_upper_indices(elaborator: Elaborator, base: Node, upper: list[Syntax], span: Span, powers: int = 0) -> Node:
+def with_upper_indices(build: Elaborator, base: Node, upper: list[Syntax], span: Span, powers: int = 0) -> Node:
     """Apply any number of transposes but only one power; `powers` of them are in the base already."""
     for suffix in upper:
-        powers += not _transposes(elaborator, script_entries(suffix), len(base.shape))
+        powers += not _transposes(build, script_entries(suffix), len(base.shape))
         if powers > 1:
-            elaborator.unreadable(
-                "two upper indices on one thing: show by brackets what is raised to what", suffix.span
-            )
-        base = with_upper_index(elaborator, base, suffix, span)
+            build.unreadable("two upper indices on one thing: show by brackets what is raised to what", suffix.span)
+        base = with_upper_index(build, base, suffix, span)
     return base
 
 
@@ -219,55 +217,55 @@ def script_letters(parts: list[Piece]) -> str:
     return "".join(str(leaf) for part in parts for leaf in walk(part) if isinstance(leaf, Token))
 
 
-def _is_free(elaborator: Elaborator, name: str) -> bool:
-    return name not in elaborator.types and name not in elaborator.scope and not elaborator.naturals
+def _is_free(build: Elaborator, name: str) -> bool:
+    return name not in build.types and name not in build.scope and not build.naturals
 
 
-def _has_parts(elaborator: Elaborator, name: str) -> bool:
-    kind = elaborator.types.get(name)
-    return name in elaborator.scope or (kind is not None and bool(kind.shape))
+def _has_parts(build: Elaborator, name: str) -> bool:
+    kind = build.types.get(name)
+    return name in build.scope or (kind is not None and bool(kind.shape))
 
 
-def _with_lower_index(elaborator: Elaborator, atom: Piece, lower: list[Syntax], span: Span) -> Node:
+def _with_lower_index(build: Elaborator, atom: Piece, lower: list[Syntax], span: Span) -> Node:
     """The atom with its subscript, which has its own meaning on a norm, a 1, an I, a δ and a name."""
     if is_rule(atom, "norm", "bars"):
         which = script_letters(script_entries(lower[0])) if lower else ""
-        return functions.norm(elaborator, elaborator.term(atom[1]), which, span)
+        return functions.norm(build, build.term(atom[1]), which, span)
     if not lower:
-        return elaborator.term(atom)
+        return build.term(atom)
     name = str(atom) if is_token(atom, "NAME") else ""
     if is_token(atom, "ONES", "ZEROS"):
-        indicator = delta(elaborator, _leaf(script_entries(lower[0])[0])) if is_token(atom, "ONES") else None
-        return indicator or Special(sizes_of(elaborator, lower[0]), atom.type.lower(), span=span)
-    if name == "I" and _is_free(elaborator, name):
+        indicator = delta(build, _leaf(script_entries(lower[0])[0])) if is_token(atom, "ONES") else None
+        return indicator or Special(sizes_of(build, lower[0]), atom.type.lower(), span=span)
+    if name == "I" and _is_free(build, name):
         indices = split_indices(script_entries(lower[0]))
-        if len(indices) == 2 and all(_could_index(elaborator, index) for index in indices):
-            return _delta_node(elaborator, indices[0], indices[1], span)
-        shape = sizes_of(elaborator, lower[0])
+        if len(indices) == 2 and all(_could_index(build, index) for index in indices):
+            return _delta_node(build, indices[0], indices[1], span)
+        shape = sizes_of(build, lower[0])
         if len(shape) == 2 and not unify(*shape):
-            elaborator.ill_typed("the identity is square", span)
+            build.ill_typed("the identity is square", span)
         return Special((shape[0], shape[0]), "identity", span=span)
-    if name == "delta" and _is_free(elaborator, name):
+    if name == "delta" and _is_free(build, name):
         indices = split_indices(script_entries(lower[0]))
         if len(indices) != 2:
-            elaborator.ill_typed("δ takes two indices, as in δ_{ij}", span)
-        return _delta_node(elaborator, indices[0], indices[1], span)
-    if name and elaborator.naturals and not _has_parts(elaborator, name):
+            build.ill_typed("δ takes two indices, as in δ_{ij}", span)
+        return _delta_node(build, indices[0], indices[1], span)
+    if name and build.naturals and not _has_parts(build, name):
         return Symbol((), f"{name}_{script_letters(script_entries(lower[0]))}", NATURAL, span=span)
-    if name and _is_free(elaborator, name):
-        elaborator.undeclared(f"{name}_{script_letters(script_entries(lower[0]))}", span)
-    return _part(elaborator, atom, elaborator.term(atom), lower[0], span)
+    if name and _is_free(build, name):
+        build.undeclared(f"{name}_{script_letters(script_entries(lower[0]))}", span)
+    return _part(build, atom, build.term(atom), lower[0], span)
 
 
-def _could_index(elaborator: Elaborator, part: Piece | None) -> bool:
+def _could_index(build: Elaborator, part: Piece | None) -> bool:
     """Whether a subscript of I is an index, as in I_{ij}, and not a size: a letter not declared as a number."""
     if not is_token(part, "NAME"):
         return False
-    kind = elaborator.types.get(str(part))
-    return part in elaborator.scope or (len(part.rstrip("'")) == 1 if kind is None else kind.kind == "index")
+    kind = build.types.get(str(part))
+    return part in build.scope or (len(part.rstrip("'")) == 1 if kind is None else kind.kind == "index")
 
 
-def sizes_of(elaborator: Elaborator, suffix: Syntax, most: int = 2) -> Shape:
+def sizes_of(build: Elaborator, suffix: Syntax, most: int = 2) -> Shape:
     """The sizes below a 1, a 0 or an I, or above an ℝ: d, n×d or n,d."""
     parts: list[Piece] = []
     for entry in script_entries(suffix):
@@ -281,16 +279,16 @@ def sizes_of(elaborator: Elaborator, suffix: Syntax, most: int = 2) -> Shape:
             parts.append(entry)
     sizes = []
     for part in parts:
-        node = script_value(elaborator, part)
+        node = script_value(build, part)
         size = size_of(node) if not node.shape else None
         if size is None:
-            elaborator.ill_typed("this is not a size", span_of(part))
+            build.ill_typed("this is not a size", span_of(part))
         if is_impossible(size):
-            reason = f"{elaborator.text(node)} is not a size: write a whole number from 1, or a name such as d"
-            elaborator.ill_typed(reason, span_of(part))
+            reason = f"{build.text(node)} is not a size: write a whole number from 1, or a name such as d"
+            build.ill_typed(reason, span_of(part))
         sizes.append(size)
     if len(sizes) > most:
-        elaborator.ill_typed(f"more than {'two' if most == 2 else most} sizes", suffix.span)
+        build.ill_typed(f"more than {'two' if most == 2 else most} sizes", suffix.span)
     return tuple(sizes)
 
 
@@ -309,30 +307,28 @@ def split_indices(entries: list[Piece]) -> list[Piece | None]:
     return found
 
 
-def _part(elaborator: Elaborator, atom: Piece, base: Node, suffix: Syntax, span: Span) -> Node:
+def _part(build: Elaborator, atom: Piece, base: Node, suffix: Syntax, span: Span) -> Node:
     """A component, a row, a column or an entry."""
     indices = split_indices(script_entries(suffix))
-    shown = elaborator.text(base)
+    shown = build.text(base)
     if not base.shape:
-        known = (
-            _could_index(elaborator, index) and index in (*elaborator.types, *elaborator.scope) for index in indices
-        )
+        known = (_could_index(build, index) and index in (*build.types, *build.scope) for index in indices)
         if isinstance(base, Symbol) and is_token(atom, "NAME") and not all(known):
-            elaborator.undeclared(f"{atom}_{script_letters(script_entries(suffix))}", span)
-        elaborator.ill_typed(f"{shown} is a scalar, which has no components", span)
+            build.undeclared(f"{atom}_{script_letters(script_entries(suffix))}", span)
+        build.ill_typed(f"{shown} is a scalar, which has no components", span)
     if len(base.shape) == 2 and resolved_size(base.shape[0]) == 1 and len(indices) == 1:
-        base = base.body if isinstance(base, Transpose) else elaborator.transpose(base, base.span)
+        base = base.body if isinstance(base, Transpose) else build.transpose(base, base.span)
     digits = indices[0] if len(indices) == 1 else None
     if len(base.shape) == 2 and is_token(digits, "NUMBER") and re.fullmatch(r"[1-9]{2}", str(digits)):
         start, stop = span_of(digits)
         indices = [Token("NUMBER", digit, start_pos=start, end_pos=stop) for digit in str(digits)]
     if len(indices) > len(base.shape):
         wanted = "one index" if len(base.shape) == 1 else "two indices"
-        elaborator.ill_typed(f"{shown} is {describe_shape(base.shape)} and takes {wanted}, not {len(indices)}", span)
+        build.ill_typed(f"{shown} is {describe_shape(base.shape)} and takes {wanted}, not {len(indices)}", span)
     if all(index is None for index in indices):
         return base
     nodes = tuple(
-        None if index is None else _part_index(elaborator, index, size, shown)
+        None if index is None else _part_index(build, index, size, shown)
         for index, size in zip(indices, base.shape, strict=False)
     )
     return Part(_part_shape(base.shape, nodes), base, nodes, span=span)
@@ -348,38 +344,36 @@ def _part_shape(shape: Shape, indices: tuple[Node | None, ...]) -> Shape:
     return (1, shape[1]) if indices[1] is None else ()
 
 
-def _part_index(elaborator: Elaborator, part: Piece, size: object, shown: str) -> Node:
+def _part_index(build: Elaborator, part: Piece, size: object, shown: str) -> Node:
     """One index, whose range must be that of the axis that it selects from."""
     span = span_of(part)
-    node = simplify_index(index_node(elaborator, part))
+    node = simplify_index(index_node(build, part))
     if isinstance(node, Index):
         if not can_unify(node.size, size):
             runs = f"{shapes.pretty_name(node.name)} runs to {describe_size(node.size)}"
-            elaborator.ill_typed(f"{runs} but {shown} has {shapes.plural(describe_size(size), 'component')}", span)
+            build.ill_typed(f"{runs} but {shown} has {shapes.plural(describe_size(size), 'component')}", span)
         unify(node.size, size)
     elif isinstance(node, Number):
         most = resolved_size(size)
         if node.value < 1 or node.value.denominator != 1:
-            elaborator.ill_typed("components are counted by whole numbers from 1", span)
+            build.ill_typed("components are counted by whole numbers from 1", span)
         if isinstance(most, int) and node.value > most:
             has = shapes.plural(most, "component")
-            elaborator.ill_typed(f"{shown} has {has}, and there is no number {node.value}", span)
+            build.ill_typed(f"{shown} has {has}, and there is no number {node.value}", span)
     elif (counted := linear_index(node)) is not None:
-        _check_range(elaborator, node, counted, size, shown, span)
+        _check_range(build, node, counted, size, shown, span)
     elif not (isinstance(node, Symbol) and node.type.kind == "natural"):
         described = describe_shape(node.shape) if isinstance(node, Symbol) else "an expression"
-        elaborator.ill_typed(
-            f"an index is a letter or a whole number, and {elaborator.text(node)} is {described}", span
-        )
+        build.ill_typed(f"an index is a letter or a whole number, and {build.text(node)} is {described}", span)
     return node
 
 
-def _check_range(elaborator: Elaborator, node: Node, counted, size: object, shown: str, span: Span) -> None:
+def _check_range(build: Elaborator, node: Node, counted, size: object, shown: str, span: Span) -> None:
     """Refuse t - 1 or n + 1 as a subscript if a sum over t may take it out of the axis."""
     if always_within(counted, resolved_size(size)):
         return
     for one in counted.indices:
-        if one.name in elaborator.scope or not can_unify(one.size, size):
+        if one.name in build.scope or not can_unify(one.size, size):
             name, end = shapes.pretty_name(one.name), resolved_size(one.size)
             runs = (
                 f"{name} runs to {describe_size(end)}"
@@ -387,81 +381,81 @@ def _check_range(elaborator: Elaborator, node: Node, counted, size: object, show
                 else f"nothing says how far {name} runs"
             )
             has = shapes.plural(describe_size(size), "component")
-            reason = f"{runs}, so that {elaborator.text(node)} may lie outside of {shown}, which has {has}"
-            elaborator.ill_typed(reason, span)
+            reason = f"{runs}, so that {build.text(node)} may lie outside of {shown}, which has {has}"
+            build.ill_typed(reason, span)
         unify(one.size, size)
 
 
-def index_node(elaborator: Elaborator, part: Piece) -> Node:
+def index_node(build: Elaborator, part: Piece) -> Node:
     """A letter or a number in a subscript; an undeclared letter is a free index."""
     leaf = _leaf(part)
     if isinstance(leaf, Token) and leaf.type == "NAME":
         name = str(leaf)
-        if name not in elaborator.scope and name not in elaborator.types and len(name.rstrip("'")) == 1:
-            return elaborator.free_index(name, span_of(leaf))
-    return script_value(elaborator, part)
+        if name not in build.scope and name not in build.types and len(name.rstrip("'")) == 1:
+            return build.free_index(name, span_of(leaf))
+    return script_value(build, part)
 
 
-def delta(elaborator: Elaborator, part: Piece) -> Node | None:
+def delta(build: Elaborator, part: Piece) -> Node | None:
     """i = j below a 1, as a tree.Delta; None for anything else."""
     if not is_rule(part, "chain") or len(part) != 3 or not is_token(part[1], "REL") or part[1] != "=":
         return None
     sides = [only(side) for side in (part[0], part[2])]
-    indices = [_could_index(elaborator, side) for side in sides]
+    indices = [_could_index(build, side) for side in sides]
     if not all(indices) and not (any(indices) and any(is_token(side, "NUMBER") for side in sides)):
-        elaborator.unreadable("below a 1 two indices are compared, or an index and a number", span_of(part))
-    return _delta_node(elaborator, part[0], part[2], span_of(part))
+        build.unreadable("below a 1 two indices are compared, or an index and a number", span_of(part))
+    return _delta_node(build, part[0], part[2], span_of(part))
 
 
-def _delta_node(elaborator: Elaborator, left: Piece | None, right: Piece | None, span: Span) -> Node:
+def _delta_node(build: Elaborator, left: Piece | None, right: Piece | None, span: Span) -> Node:
     if left is None or right is None:
-        elaborator.ill_typed("δ takes two indices, as in δ_{ij}", span)
-    a, b = index_node(elaborator, left), index_node(elaborator, right)
+        build.ill_typed("δ takes two indices, as in δ_{ij}", span)
+    a, b = index_node(build, left), index_node(build, right)
     if isinstance(a, Index) and isinstance(b, Index) and not unify(a.size, b.size):
         ends = [f"{shapes.pretty_name(one.name)} runs to {describe_size(one.size)}" for one in (a, b)]
-        elaborator.ill_typed(" and ".join(ends), span)
+        build.ill_typed(" and ".join(ends), span)
     if a.shape or b.shape:
-        elaborator.ill_typed("only indices are compared here", span)
+        build.ill_typed("only indices are compared here", span)
     return tree.Delta((), a, b, span=span)
 
 
-def _transposes(elaborator: Elaborator, entries: list[Piece], rank: int) -> bool:
+def _transposes(build: Elaborator, entries: list[Piece], rank: int) -> bool:
     leaf = _leaf(entries[0])
     if is_token(leaf, "TOP"):
         return True
-    return is_token(leaf, "NAME") and leaf == "T" and (rank > 0 or "T" not in elaborator.types)
+    return is_token(leaf, "NAME") and leaf == "T" and (rank > 0 or "T" not in build.types)
 
 
-def with_upper_index(elaborator: Elaborator, base: Node, suffix: Syntax, span: Span) -> Node:
+def with_upper_index(build: Elaborator, base: Node, suffix: Syntax, span: Span) -> Node:
     """A transpose, an inverse or a power."""
     entries = script_entries(suffix)
     if len(entries) > 1:
-        elaborator.unreadable("an upper index is one exponent", suffix.span)
-    if _transposes(elaborator, entries, len(base.shape)):
+        build.unreadable("an upper index is one exponent", suffix.span)
+    if _transposes(build, entries, len(base.shape)):
         if isinstance(base, Number) and base.value in (0, 1):
             base = Special((unknown_size(),), "ones" if base.value else "zeros", span=base.span)
-        return elaborator.transpose(base, span)
+        return build.transpose(base, span)
     entry = entries[0]
     if is_rule(entry, "entry") and is_token(entry[0], "ODOT"):
-        return _entrywise_square(elaborator, base, elaborator.term(entry[1]), span)
+        return _entrywise_square(build, base, build.term(entry[1]), span)
     leaves = [leaf for leaf in walk(entry) if isinstance(leaf, Token)]
     if len(leaves) == 2 and leaves[0].type == "MINUS" and leaves[1] == "T" and len(base.shape) == 2:
-        inverse = power(elaborator, base, elaborator.number(-1, suffix.span), span)
-        return elaborator.transpose(inverse, span)
-    return power(elaborator, base, script_value(elaborator, entry), span)
+        inverse = power(build, base, build.number(-1, suffix.span), span)
+        return build.transpose(inverse, span)
+    return power(build, base, script_value(build, entry), span)
 
 
-def _entrywise_square(elaborator: Elaborator, base: Node, exponent: Node, span: Span) -> Node:
+def _entrywise_square(build: Elaborator, base: Node, exponent: Node, span: Span) -> Node:
     if not isinstance(exponent, Number) or exponent.value != 2:
-        elaborator.unreadable("entry by entry only squares are read", span)
+        build.unreadable("entry by entry only squares are read", span)
     return tree.Hadamard(base.shape, base, base, span=span)
 
 
-def power(elaborator: Elaborator, base: Node, exponent: Node, span: Span) -> Node:
+def power(build: Elaborator, base: Node, exponent: Node, span: Span) -> Node:
     """A scalar to a scalar, or a square matrix to a whole number."""
-    shown = shapes.shortened(shapes.power_text(base, exponent) or elaborator.source[slice(*span)].strip())
+    shown = shapes.shortened(shapes.power_text(base, exponent) or build.source[slice(*span)].strip())
     if exponent.shape:
-        elaborator.ill_typed(
+        build.ill_typed(
             f"{shown}: an exponent is a scalar, and this is {describe_shape(exponent.shape)}", exponent.span
         )
     if not base.shape:
@@ -472,13 +466,13 @@ def power(elaborator: Elaborator, base: Node, exponent: Node, span: Span) -> Nod
         what = "square" if square else "powers"
         bare = base.body if isinstance(base, Transpose) and len(base.body.shape) == 1 else base
         if len(bare.shape) == 2:
-            bare = elaborator.transpose(bare, base.span)
-        elaborator.ill_typed(f"{shown}: a {kind} has no {what}", span, _with_itself(bare) if square else "")
+            bare = build.transpose(bare, base.span)
+        build.ill_typed(f"{shown}: a {kind} has no {what}", span, _with_itself(bare) if square else "")
     if not can_unify(*base.shape):
         reason = f"{shown}: {describe_shape(base.shape)} is not square and has no powers"
-        elaborator.ill_typed(reason, span, _with_itself(base) if square else "")
+        build.ill_typed(reason, span, _with_itself(base) if square else "")
     if not isinstance(exponent, Number) or exponent.value.denominator != 1:
-        elaborator.ill_typed(f"{shown}: a matrix has whole powers only", span)
+        build.ill_typed(f"{shown}: a matrix has whole powers only", span)
     unify(*base.shape)
     return tree.Power(base.shape, base, exponent, span=span)
 
@@ -525,49 +519,49 @@ def derivative_acts(pieces: Sequence[Piece], at: int) -> bool:
     return bare or _nabla(pieces[at]) is not None
 
 
-def refuse_many_derivatives(elaborator: Elaborator, pieces: Sequence[Piece], span: Span) -> None:
+def refuse_many_derivatives(build: Elaborator, pieces: Sequence[Piece], span: Span) -> None:
     """Refuse very many derivatives: each may contain all that follow it."""
     if (
         sum(derivative_acts(pieces, at) or _derivative_order(piece, "d") == 1 for at, piece in enumerate(pieces))
         > _MOST_DERIVATIVES
     ):
-        elaborator.unreadable(f"more than {_MOST_DERIVATIVES} derivatives in one product are not read", span)
+        build.unreadable(f"more than {_MOST_DERIVATIVES} derivatives in one product are not read", span)
 
 
-def fraction_derivative(elaborator: Elaborator, part: Syntax) -> Node | None:
+def fraction_derivative(build: Elaborator, part: Syntax) -> Node | None:
     """The derivative \\frac{∂f}{∂x}; None if this fraction is not a derivative."""
-    found = _of_fraction(elaborator, part)
+    found = _of_fraction(build, part)
     if found is None:
         return None
     order, body, targets = found
     if body is None:
-        elaborator.unreadable("this derivative has nothing to act on", part.span)
-    return _derivatives(elaborator, elaborator.term(body), order, targets, part.span)
+        build.unreadable("this derivative has nothing to act on", part.span)
+    return _derivatives(build, build.term(body), order, targets, part.span)
 
 
-def inline_derivative(elaborator: Elaborator, pieces: list[Piece], at: int, span: Span) -> tuple[Node, int] | None:
+def inline_derivative(build: Elaborator, pieces: list[Piece], at: int, span: Span) -> tuple[Node, int] | None:
     """The derivative that begins at `at` in a product, and its last position; None if there is none."""
     inner = only(pieces[at])
     if is_rule(inner, "fraction"):
-        found = _of_fraction(elaborator, inner)
+        found = _of_fraction(build, inner)
         if found is None or found[1] is not None:
             return None
-        return _apply_derivative(elaborator, pieces[at + 1 :], found[0], found[2], span), len(pieces) - 1
+        return _apply_derivative(build, pieces[at + 1 :], found[0], found[2], span), len(pieces) - 1
     by = _nabla(pieces[at])
     if by is not None:
-        node = _apply_derivative(elaborator, pieces[at + 1 :], 1, [(by, 1)], span)
+        node = _apply_derivative(build, pieces[at + 1 :], 1, [(by, 1)], span)
         if not isinstance(node, Derivative) or node.body.shape or len(node.shape) != 1:
-            elaborator.ill_typed("∇ is read of a scalar, with the vector below that it is taken by", span)
+            build.ill_typed("∇ is read of a scalar, with the vector below that it is taken by", span)
         return node, len(pieces) - 1
     for letter in ("∂", "d"):
-        found = _slash_derivative(elaborator, pieces, at, letter, span)
+        found = _slash_derivative(build, pieces, at, letter, span)
         if found is not None:
             return found
     return None
 
 
 def _slash_derivative(
-    elaborator: Elaborator, pieces: list[Piece], at: int, letter: str, span: Span
+    build: Elaborator, pieces: list[Piece], at: int, letter: str, span: Span
 ) -> tuple[Node, int] | None:
     """∂f/∂x, or ∂/∂x before its argument."""
     order = _derivative_order(pieces[at], letter)
@@ -581,50 +575,50 @@ def _slash_derivative(
     while stop + 2 < len(pieces) and _derivative_order(pieces[stop + 2], letter) == 1 and 2 * order > stop + 1 - slash:
         stop += 2
     targets = _denominator(pieces[slash + 1 : stop + 2], letter)
-    if targets is None or (letter == "d" and not _is_differential(elaborator, order, targets, span)):
+    if targets is None or (letter == "d" and not _is_differential(build, order, targets, span)):
         return None
     if slash == at + 1:
-        return _apply_derivative(elaborator, pieces[stop + 2 :], order, targets, span), len(pieces) - 1
+        return _apply_derivative(build, pieces[stop + 2 :], order, targets, span), len(pieces) - 1
     if _is_operator(pieces[at + 1]):
         return None
-    body = elaborator.term(_product_syntax(pieces[at + 1 : slash]))
-    return _derivatives(elaborator, body, order, targets, span), stop + 1
+    body = build.term(_product_syntax(pieces[at + 1 : slash]))
+    return _derivatives(build, body, order, targets, span), stop + 1
 
 
-def _apply_derivative(elaborator: Elaborator, rest: list[Piece], order: int, targets: _Targets, span: Span) -> Node:
+def _apply_derivative(build: Elaborator, rest: list[Piece], order: int, targets: _Targets, span: Span) -> Node:
     if not rest or _is_operator(rest[0]):
-        elaborator.unreadable("this derivative has nothing to act on", span)
-    return _derivatives(elaborator, elaborator.term(_product_syntax(rest)), order, targets, span)
+        build.unreadable("this derivative has nothing to act on", span)
+    return _derivatives(build, build.term(_product_syntax(rest)), order, targets, span)
 
 
-def _derivatives(elaborator: Elaborator, body: Node, order: int, targets: _Targets, span: Span) -> Node:
+def _derivatives(build: Elaborator, body: Node, order: int, targets: _Targets, span: Span) -> Node:
     if not order or not all(times for _, times in targets):
-        elaborator.unreadable("a derivative is taken once or more, not 0 times: leave out the exponent 0", span)
+        build.unreadable("a derivative is taken once or more, not 0 times: leave out the exponent 0", span)
     if order != sum(times for _, times in targets):
-        elaborator.unreadable("the numbers of ∂ above and below differ", span)
+        build.unreadable("the numbers of ∂ above and below differ", span)
     if order > _HIGHEST_ORDER:
-        elaborator.unreadable(f"derivatives are read up to order {_HIGHEST_ORDER}", span)
+        build.unreadable(f"derivatives are read up to order {_HIGHEST_ORDER}", span)
     for target, times in targets:
         for _ in range(times):
-            body = derivative(elaborator, body, target, span)
+            body = derivative(build, body, target, span)
         if times > 1 and isinstance(body, Derivative) and body.target.shape:
-            elaborator.ill_typed("a second derivative is taken by scalars: name two components", span_of(target))
+            build.ill_typed("a second derivative is taken by scalars: name two components", span_of(target))
     return body
 
 
-def derivative(elaborator: Elaborator, body: Node, target: Piece, span: Span) -> Node:
+def derivative(build: Elaborator, body: Node, target: Piece, span: Span) -> Node:
     """∂ body / ∂ target."""
-    node = elaborator.term(target)
+    node = build.term(target)
     if not isinstance(node, Symbol) and not (isinstance(node, Part) and isinstance(node.body, Symbol)):
-        elaborator.ill_typed("a derivative is taken with respect to a name or a component of one", span_of(target))
+        build.ill_typed("a derivative is taken with respect to a name or a component of one", span_of(target))
     if isinstance(body, Transpose) and len(body.body.shape) == len(node.shape) == 1:
         body = body.body  # ∂aᵀ/∂s has the two axes of ∂a/∂s
     if len(body.shape) + len(node.shape) > 2:
-        elaborator.ill_typed("this derivative has more than two axes: take that of a component", span)
+        build.ill_typed("this derivative has more than two axes: take that of a component", span)
     return Derivative((*body.shape, *node.shape), body, node, span=span)
 
 
-def _of_fraction(elaborator: Elaborator, part: Syntax) -> tuple[int, Piece | None, _Targets] | None:
+def _of_fraction(build: Elaborator, part: Syntax) -> tuple[int, Piece | None, _Targets] | None:
     """The order, the body and the targets of a derivative written as a fraction."""
     if part[0] == "binom":
         return None
@@ -633,27 +627,27 @@ def _of_fraction(elaborator: Elaborator, part: Syntax) -> tuple[int, Piece | Non
     if targets is not None:
         above = _numerator(part[1], "∂")
         if above is None:
-            elaborator.unreadable(_WRITTEN, part.span)
+            build.unreadable(_WRITTEN, part.span)
         return (*above, targets)
     targets, above = _denominator(below, "d"), _numerator(part[1], "d")
-    if targets is None or above is None or not _is_differential(elaborator, above[0], targets, part.span):
+    if targets is None or above is None or not _is_differential(build, above[0], targets, part.span):
         return None
     return (*above, targets)
 
 
-def _is_differential(elaborator: Elaborator, order: int, targets: _Targets, span: Span) -> bool:
+def _is_differential(build: Elaborator, order: int, targets: _Targets, span: Span) -> bool:
     """Whether d is not a name, so that dy/dx is a derivative; refused if it could be either."""
-    if elaborator.naturals or order != sum(times for _, times in targets):
+    if build.naturals or order != sum(times for _, times in targets):
         return False
-    if "d" not in elaborator.types and "d" not in elaborator.scope:
+    if "d" not in build.types and "d" not in build.scope:
         return True
     for target, _ in targets:
         atom = only(target)
         atom = atom[0] if is_rule(atom, "operand") else atom
-        kind = elaborator.types.get(str(atom))
+        kind = build.types.get(str(atom))
         if kind is not None and kind.kind != "natural":
             reason = "d is declared, so that this is a quotient or a derivative: write \\partial for a derivative"
-            elaborator.unreadable(f"{reason}, and d \\cdot {script_letters([atom])} for a product", span)
+            build.unreadable(f"{reason}, and d \\cdot {script_letters([atom])} for a product", span)
     return False
 
 
