@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from qkv.maths import tree as t
 from qkv.maths.comparison.counterexample import Counterexample
-from qkv.maths.comparison.domains import KINDS, is_positive, with_first, zeros
+from qkv.maths.comparison.domains import KINDS, Need, condition_text, is_positive, needs, with_first, zeros
 from qkv.maths.comparison.trial import ENOUGH_KINKED, Outcome, decide
 from qkv.maths.printing import plain
 from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, decimal, effort, plain_entries
@@ -97,6 +97,7 @@ def values_of(gold: t.Node, answer: t.Node) -> tuple[t.Node, t.Node]:
 
     A chain of several equalities, and an equality that holds everywhere, are judged by their last member.
     """
+    gold, answer = values_of_one_name(gold), values_of_one_name(answer)
     first, second = head(gold), head(answer)
     if first is not None and second is not None:
         return (last(gold), last(answer)) if first == second else (gold, answer)
@@ -109,6 +110,16 @@ def values_of(gold: t.Node, answer: t.Node) -> tuple[t.Node, t.Node]:
     if second is None and not is_statement(gold) and is_derivation(answer):
         answer = last(answer)
     return gold, answer
+
+
+def values_of_one_name(node: t.Node) -> t.Node:
+    """x = 1, x = −1 as x ∈ {1, −1}; any other node itself."""
+    if not isinstance(node, t.Collection) or len(node.parts) < 2 or None in map(head, node.parts):
+        return node
+    if len(set(map(head, node.parts))) > 1:
+        return node
+    named = t.children(node.parts[0])[0]
+    return t.Relation((), (named, t.Collection((), tuple(map(last, node.parts)))), ("in",), span=node.span)
 
 
 def is_derivation(node: t.Node) -> bool:
@@ -133,7 +144,10 @@ def last(node: t.Node) -> t.Node:
         return node
     from qkv.maths.comparison.rounding import mark_rounded
 
-    return mark_rounded(node.members[-1]) if node.signs[-1] == "≈" else node.members[-1]
+    value = node.members[-1]
+    if isinstance(value, t.Written) and node.members[0].shape:
+        value = replace(value, brackets="")  # the name says that it is a vector
+    return mark_rounded(value) if node.signs[-1] == "≈" else value
 
 
 def statements(node: t.Node) -> list[Statement] | None:
@@ -191,23 +205,24 @@ def infinite(node: t.Node) -> int:
     return 0
 
 
-def differ_as_intervals(gold: t.Node, answer: t.Node) -> bool:
-    """Whether two pairs of numbers are written in different brackets, as intervals are: (0, 1) and [0, 1]."""
+def compare_brackets(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict | None:
+    """The verdict on two pairs of numbers in different brackets, (0, 1) and [0, 1]; None for anything else.
+
+    They are intervals if they can be: an exact number, then a larger one.
+    """
+    from qkv.maths.comparison.rounding import has_decimals, is_numeric, written_numbers
+
     first, second = (as_interval(node) for node in (gold, answer))
     if first is None or second is None or first.closed == second.closed:
-        return False
-    return all(is_number_pair(pair) for pair in (first, second))
-
-
-def is_number_pair(pair: t.Interval) -> bool:
-    from qkv.maths.comparison.rounding import is_numeric, written_numbers
-
-    if not is_numeric(pair.low) or not is_numeric(pair.high):
-        return False
-    try:
-        return written_numbers(pair.low)[0].value < written_numbers(pair.high)[0].value
-    except (Undefined, Unevaluable):
-        return bool(infinite(pair.low) or infinite(pair.high))
+        return None
+    for pair in (first, second):
+        if not (is_numeric(pair.low) and is_numeric(pair.high)) or has_decimals(pair.low) or has_decimals(pair.high):
+            return None
+        with suppress(Undefined, Unevaluable):
+            if written_numbers(pair.low)[0].value >= written_numbers(pair.high)[0].value:
+                return None
+    reason = "the brackets differ: ( leaves an end out of an interval, [ keeps it"
+    return replace(found, kind="different", evidence="refuted", reason=reason)
 
 
 def compare_relations(gold: t.Node, answer: t.Node, found: Verdict, compare_values: Comparison) -> Verdict:
@@ -218,10 +233,16 @@ def compare_relations(gold: t.Node, answer: t.Node, found: Verdict, compare_valu
     intervals = [as_interval(node.members[-1] if is_membership(node) else node) for node in (gold, answer)]
     if intervals[0] is not None and intervals[1] is not None:
         return compare_intervals(intervals[0], intervals[1], found, compare_values)
-    listed = [node for node in (gold, answer) if isinstance(node, t.Collection) and statements(node) is None]
-    if len(listed) == 2:
-        return compare_sets(listed[0].parts, listed[1].parts, found, compare_values)
-    if is_membership(gold) or is_membership(answer):
+    for interval, other, turned in ((intervals[0], answer, False), (intervals[1], gold, True)):
+        free = t.symbols_of(other)
+        if interval is not None and len(free) == 1 and (second if not turned else first) is not None:
+            named = t.Relation((), (next(iter(free.values())), interval), ("in",))
+            sides = (other, named) if turned else (named, other)
+            return compare_relations(*sides, found, compare_values)
+    sets = [elements(node) for node in (gold, answer)]
+    if sets[0] is not None and sets[1] is not None:
+        return compare_sets(sets[0], sets[1], found, compare_values)
+    if any(is_membership(node) or isinstance(node, t.Written) for node in (gold, answer)):
         return replace(found, kind="unreadable", reason="qkv cannot compare this set with the other")
     kinds = [kind_of(node) for node in (gold, answer)]
     if kinds[0] == kinds[1]:
@@ -232,6 +253,16 @@ def compare_relations(gold: t.Node, answer: t.Node, found: Verdict, compare_valu
 
 def is_membership(node: t.Node) -> bool:
     return isinstance(node, t.Relation) and node.signs == ("in",)
+
+
+def elements(node: t.Node) -> tuple[t.Node, ...] | None:
+    """The elements of a set, a value as its one element, a ± as two; None for a statement or an interval."""
+    if isinstance(node, (t.Relation, t.Interval, t.Written)) or is_statement(node):
+        return None
+    if isinstance(node, t.Collection):
+        return node.parts
+    two = any(isinstance(n, t.PlusMinus) for n in t.walk(node))
+    return tuple(with_sign(node, sign) for sign in (1, -1)) if two else (node,)
 
 
 def kind_of(node: t.Node) -> str:
@@ -312,11 +343,19 @@ def compare_statements(
     if outcome.equal:
         reason = f"the {what} hold at the same points, as far as tried"
         return replace(found, kind="equal", evidence="tested", reason=reason)
+    if outcome.condition:
+        return conditional_on(outcome.condition, found)
     if outcome.equal is None:
         return replace(found, kind="unreadable", reason=f"qkv cannot tell whether the {what} hold at the same points")
     place = outcome.counterexample
     reason = missing_name(golds, answers) or f"not the same {what}: at {place.where if place else ''} {outcome.why}"
     return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=place)
+
+
+def conditional_on(condition: str, found: Verdict) -> Verdict:
+    """The verdict on two that are the same where both have a value."""
+    reason = f"equal only if {condition}; elsewhere one of the two has no value"
+    return replace(found, kind="conditional", evidence="refuted", reason=reason, condition=condition)
 
 
 def missing_name(golds: Sequence[Statement], answers: Sequence[Statement]) -> str | None:
@@ -362,8 +401,7 @@ def same_statement(gold: Statement, answer: Statement, found: Verdict, compare_v
             reason = "the two are the same by algebra" if outcome.evidence == "proved" else "the two are proportional"
             return replace(found, evidence=outcome.evidence, reason=reason, certificate=outcome.certificate)
         if outcome.condition:
-            reason = f"equal only if {outcome.condition}; elsewhere one of the two has no value"
-            return replace(found, kind="conditional", evidence="refuted", reason=reason, condition=outcome.condition)
+            return conditional_on(outcome.condition, found)
     return undecided if conditional is None else conditional
 
 
@@ -445,32 +483,31 @@ def ratio_at(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], first: t
 
 def try_statements(golds: Sequence[Statement], answers: Sequence[Statement]) -> Outcome:
     """Look for a point at which only one of two systems holds; equal if both have solutions and none is found."""
-    words = vocabulary(*(side for one in (*golds, *answers) for side in (one.left, one.right)))
-    agreed, solved = 0, [0, 0]
+    sides = [side for one in (*golds, *answers) for side in (one.left, one.right)]
+    words, needed = vocabulary(*sides), list(dict.fromkeys(need for side in sides for need in needs(side)))
+    agreed, solved, failing = 0, [0, 0], {}
     with effort(SOLVE_EFFORT):
-        for place, whose in trial_places(words, golds, answers):
-            try:
-                first, second = (all_hold(many, place) for many in (golds, answers))
-            except (Undefined, Unevaluable):
-                continue
-            if first is None or second is None:
-                continue
-            if first != second:
+        for place, whose in trial_places(words, golds, answers, needed):
+            first, second = (all_hold(many, place) for many in (golds, answers))
+            if first is not None and second is not None and first != second:
                 shown = Counterexample.at(place, words, str(first).lower(), str(second).lower())
                 why = "only the right one holds" if first else "only the answer holds"
                 return Outcome(False, "refuted", shown, why=why)
+            if first or second:
+                failing |= dict.fromkeys(need for need in needed if need.fails_at(place))
+            if first is None or second is None:
+                continue
             agreed += 1
             if whose is not None and (first or any(one.sign in REVERSED for one in (golds, answers)[whose])):
                 solved[whose] += 1
     # Without a solution there is no evidence, nor where some may be missed.
     several = any(sum(one.sign == "=" for one in many) > 1 for many in (golds, answers))
-    sides = t.walk(*(side for one in (*golds, *answers) for side in (one.left, one.right)))
-    if several or any(isinstance(n, t.Call) and n.name not in SMOOTH for n in sides):
+    if several or any(isinstance(n, t.Call) and n.name not in SMOOTH for n in t.walk(*sides)):
         return Outcome(None, why="solutions may be missed")
     enough = ENOUGH_SOLUTIONS if movable_count(words) > 1 else 1
-    if min(solved) >= enough and agreed >= ENOUGH_KINKED / 2:
-        return Outcome(True, "tested")
-    return Outcome(None, why="too few solutions are found")
+    if min(solved) < enough or agreed < ENOUGH_KINKED / 2:
+        return Outcome(None, why="too few solutions are found")
+    return Outcome(None, condition=condition_text(list(failing))) if failing else Outcome(True, "tested")
 
 
 def movable_count(words: Vocabulary) -> int:
@@ -478,20 +515,24 @@ def movable_count(words: Vocabulary) -> int:
 
 
 def all_hold(many: Sequence[Statement], place: Point) -> bool | None:
-    """Whether all hold at a point; None if that is not known."""
-    found = [one.holds_at(place) for one in many]
+    """Whether all hold at a point; None if that is not known, or there is no value."""
+    try:
+        found = [one.holds_at(place) for one in many]
+    except (Undefined, Unevaluable):
+        return None
     return False if False in found else None if None in found else True
 
 
 def trial_places(
-    words: Vocabulary, golds: Sequence[Statement], answers: Sequence[Statement]
+    words: Vocabulary, golds: Sequence[Statement], answers: Sequence[Statement], needed: Sequence[Need]
 ) -> Iterator[tuple[Point, int | None]]:
     """Solutions of each system and points at which one of its statements has equal sides; others; then their like."""
     near: list[tuple[int, int, dict[str, Any]]] = []
     for (whose, many), attempt in itertools.product(enumerate((golds, answers)), range(STARTS)):
         found = [each for one in many for each in zeros(words, one.gap, attempt, {})]
         near += [(whose, attempt, like) for fixed, name in found for like in neighbours(words, fixed, name)]
-        joint = solutions(words, attempt, list(many), {}) if len(many) > 1 else ()
+        edges = [[Statement(need.node, "=", ZERO), one] for need in needed if not need.indices for one in many]
+        joint = [fixed for system in [list(many), *edges] for fixed in solutions(words, attempt, system, {})]
         for fixed in [*joint, *(fixed for fixed, _ in found)]:
             with suppress(Undefined, Unevaluable):
                 yield point(words, attempt, fixed), whose

@@ -316,8 +316,9 @@ def usual_units(powers: dict[str, Fraction]) -> Iterator[tuple[str, Fraction | i
     prefixes: dict[str, Any] = {"": 1} if text.startswith("/") else THOUSANDS
     if text.startswith("B"):
         prefixes = {**THOUSANDS, **BINARY}
-        yield "bit" + text[1:], Fraction(1, 8)
     if text == "s":
         prefixes = {"": 1, **PARTS}
     for prefix, size in prefixes.items():
         yield prefix + text, size
+    if text.startswith("B"):
+        yield "bit" + text[1:], Fraction(1, 8)

@@ -18,7 +18,7 @@ from qkv.maths.algebra.symmetry import declared_symmetric
 from qkv.maths.comparison import relations, rounding
 from qkv.maths.comparison.counterexample import Counterexample, pretty_symbol, value_text
 from qkv.maths.comparison.trial import decide, differ, is_slow, try_as_sets, try_points
-from qkv.maths.parsing import parse as parsing
+from qkv.maths.parsing.parse import Reading, parse, readings
 from qkv.maths.printing import plain
 from qkv.maths.sizes import names_in, size_value
 from qkv.maths.types import declare
@@ -167,24 +167,15 @@ def compare_texts(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict
     return compare_readings(golds, answers, found)
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A way to read a text, and what it says in words if it is not the standard one."""
-
-    node: t.Node
-    note: str = ""
-
-
-def readings_of(text: str, symbols: Mapping[str, str], **options: Any) -> list[Any]:
+def readings_of(text: str, symbols: Mapping[str, str], **options: Any) -> list[Reading]:
     """The ways to read a text, the standard one first, with decimals marked as rounded if it begins with ≈."""
-    every = getattr(parsing, "readings", None)
-    found = [Reading(parsing.parse(text, symbols, **options))] if every is None else every(text, symbols, **options)
+    found = readings(text, symbols, **options)[:MOST_READINGS]
     if not APPROXIMATELY.match(text):
-        return found[:MOST_READINGS]
-    return [replace(one, node=rounding.mark_rounded(one.node)) for one in found[:MOST_READINGS]]
+        return found
+    return [replace(one, node=rounding.mark_rounded(one.node)) for one in found]
 
 
-def compare_readings(golds: list[Any], answers: list[Any], found: Verdict) -> Verdict:
+def compare_readings(golds: list[Reading], answers: list[Reading], found: Verdict) -> Verdict:
     """The verdict of the standard readings; of others if only they are right, with a condition that names them."""
     golds, answers = tuples_first(golds, answers), tuples_first(answers, golds)
     standard = compare_trees(golds[0].node, answers[0].node, found)
@@ -195,15 +186,17 @@ def compare_readings(golds: list[Any], answers: list[Any], found: Verdict) -> Ve
     for gold, answer in others:
         verdict = compare_trees(gold.node, answer.node, found)
         if verdict:
-            notes = [f"{text} is read as {one.note}" for text, one in ((found.gold, gold), (found.answer, answer))]
-            condition = " and ".join(note for note, one in zip(notes, (gold, answer), strict=True) if one.note)
+            notes = dict.fromkeys(
+                one.note.replace(" read as ", " is read as ", 1) for one in (gold, answer) if one.note
+            )
+            condition = " and ".join(notes)
             reason = f"equal only if {condition}; as it is usually read: {standard.reason}"
             return replace(standard, kind="conditional", evidence="refuted", reason=reason, condition=condition)
         undecided = verdict if verdict.kind != "different" else undecided
     return undecided if undecided is not None and standard.kind == "different" else standard
 
 
-def tuples_first(ones: list[Any], others: list[Any]) -> list[Any]:
+def tuples_first(ones: list[Reading], others: list[Reading]) -> list[Reading]:
     """The readings with tuples first if the other text is a tuple: n × m is a shape beside (n, m)."""
     if not isinstance(final_value(others[0].node), t.Written):
         return ones
@@ -220,17 +213,31 @@ def compare_renamed(
     right: dict[tuple[tuple[str, str], ...], Verdict] = {}
     for chosen in itertools.islice(itertools.permutations(targets, len(unknown)), MOST_RENAMINGS):
         renaming = dict(zip(unknown, chosen, strict=True))
-        extended = {**symbols, **{new: symbols.get(old, "natural") for new, old in renaming.items()}}
-        try:
-            wanted = final_value(gold)
-            given = parsing.parse(answer, extended, expected=wanted.shape, free=t.free_indices(wanted))
-            given = t.substitute(given, {n: t.Symbol(declared[o].shape, o, declared[o]) for n, o in renaming.items()})
-        except (MathsError, OptionError, ValueError):
-            continue
-        verdict = compare_trees(gold, given, refused)
+        given = read_renamed(gold, answer, symbols, renaming)
+        verdict = refused if given is None else compare_trees(gold, given, refused)
         if verdict:
             right[tuple(renaming.items())] = verdict
     return renamed_verdict(right, replace(refused, kind="unreadable"))
+
+
+def read_renamed(gold: t.Node, answer: str, symbols: Mapping[str, str], renaming: Mapping[str, str]) -> t.Node | None:
+    """The answer with names of the gold that it lacks in place of others; None if it cannot be read so."""
+    declared, wanted = declare(symbols).types, final_value(gold)
+    options: dict[str, Any] = {"expected": wanted.shape, "free": t.free_indices(wanted)}
+    extended = {**symbols, **{new: symbols.get(old, "natural") for new, old in renaming.items()}}
+    with suppress(MathsError, OptionError, ValueError):
+        given = parse(answer, extended, **options)
+        if t.names(given) & set(renaming.values()):
+            return None
+        return t.substitute(given, {n: t.Symbol(declared[o].shape, o, declared[o]) for n, o in renaming.items()})
+    # A size may be the range of a sum, which has no name of its own in the tree.
+    for new, old in renaming.items():
+        if re.search(rf"(?<![A-Za-z]){re.escape(old)}(?![A-Za-z])", answer):
+            return None
+        answer = re.sub(rf"(?<![A-Za-z\\]){re.escape(new)}(?![A-Za-z])", lambda _, old=old: old, answer)
+    with suppress(MathsError):
+        return parse(answer, symbols, **options)
+    return None
 
 
 def renamed_verdict(right: Mapping[tuple[tuple[str, str], ...], Verdict], refused: Verdict) -> Verdict:
@@ -342,9 +349,9 @@ def compare_values(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
         return rounding.compare_quantities(gold, answer, found, compare_values)
     if any(isinstance(node, t.PlusMinus) for node in t.walk(gold, answer)):
         return compare_two_valued(gold, answer, found)
-    if relations.differ_as_intervals(gold, answer):
-        reason = "the brackets differ: ( leaves an end out of an interval, [ keeps it"
-        return replace(found, kind="different", evidence="refuted", reason=reason)
+    brackets = relations.compare_brackets(gold, answer, found)
+    if brackets is not None:
+        return brackets
     limits = [relations.infinite(node) for node in (gold, answer)]
     if any(limits):
         kind, same = ("equal", "tested") if limits[0] == limits[1] else ("different", "refuted")
@@ -419,8 +426,7 @@ def compare_ordinary(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
         reason, certificate = f"the two are the same {how}", outcome.certificate
         return replace(found, kind="equal", evidence=outcome.evidence, reason=reason, certificate=certificate)
     if outcome.condition is not None:
-        reason = f"equal only if {outcome.condition}; elsewhere one of the two has no value"
-        return replace(found, kind="conditional", evidence="refuted", reason=reason, condition=outcome.condition)
+        return relations.conditional_on(outcome.condition, found)
     if outcome.equal is None:
         reason = f"qkv can neither prove nor test whether the two are the same: {outcome.why}"
         return replace(found, kind="unreadable", reason=reason)
@@ -548,7 +554,7 @@ def reread_as_scalars(gold: t.Node, answer: str, symbols: Mapping[str, str], fou
                 for dimension in names_in(size):
                     declared.setdefault(dimension, "natural")
         try:
-            given = final_value(parsing.parse(answer, declared, expected=right.shape, free=t.free_indices(right)))
+            given = final_value(parse(answer, declared, expected=right.shape, free=t.free_indices(right)))
         except (MathsError, OptionError):
             continue
         if given.shape != right.shape or isinstance(given, (t.Order, t.PlusMinus)) or not set(group) <= t.names(given):
