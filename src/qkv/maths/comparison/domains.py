@@ -6,7 +6,9 @@ An inverse matrix that is written is taken to exist, so that it needs nothing he
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -31,6 +33,21 @@ MOST_PLACES, MOST_COMBINATIONS, STARTS = 24, 64, 3
 DOMAIN_EFFORT = 20_000
 SIGNS = {"≠": lambda number: number != 0, "≥": lambda number: number >= 0, ">": lambda number: number > 0}
 KINDS = {"positive": SIGNS[">"], "nonnegative": SIGNS["≥"], "natural": lambda n: n >= 1 and n.denominator == 1}
+
+
+# What the definitions of the declared names need: those names have values.
+_ASSUMED: ContextVar[tuple[Need, ...]] = ContextVar("assumed", default=())
+
+
+@contextmanager
+def assuming(types: Iterable[t.Type]) -> Iterator[None]:
+    """Take it inside that the definitions of these types have values: z = x/σ says that σ is not 0."""
+    defined = [kind.definition for kind in types if kind.definition is not None]
+    token = _ASSUMED.set(tuple(need for definition in defined for need in needs(definition)))
+    try:
+        yield
+    finally:
+        _ASSUMED.reset(token)
 
 
 @dataclass(frozen=True)
@@ -247,7 +264,7 @@ def has_value(place: Point, node: t.Node) -> bool | None:
 
 def domain_difference(gold: t.Node, answer: t.Node) -> str | None:
     """The condition under which both have a value where one has none and the other has; None if there is none."""
-    first, second = needs(gold), needs(answer)
+    first, second = ([need for need in needs(node) if need not in _ASSUMED.get()] for node in (gold, answer))
     extra = [(need, gold, answer) for need in first if need not in second]
     extra += [(need, answer, gold) for need in second if need not in first]
     if not extra:
@@ -257,6 +274,8 @@ def domain_difference(gold: t.Node, answer: t.Node) -> str | None:
     for need, own, other in extra:
         with effort(DOMAIN_EFFORT):
             for place in places_that_fail(words, need):
+                if any(assumed.fails_at(place) for assumed in _ASSUMED.get()):
+                    continue
                 if need.fails_at(place) and has_value(place, own) is False and has_value(place, other):
                     found.append(need)
                     break

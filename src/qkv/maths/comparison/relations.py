@@ -206,23 +206,32 @@ def infinite(node: t.Node) -> int:
 
 
 def compare_brackets(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict | None:
-    """The verdict on two pairs of numbers in different brackets, (0, 1) and [0, 1]; None for anything else.
+    """The verdict on two pairs in different brackets: (0, 1) and [0, 1] are intervals, (2, 3) and [2, 3] are vectors.
 
-    They are intervals if they can be: an exact number, then a larger one.
+    With 0 as the lower end and another upper end they may be either; None for anything else.
     """
-    from qkv.maths.comparison.rounding import has_decimals, is_numeric, written_numbers
-
     first, second = (as_interval(node) for node in (gold, answer))
     if first is None or second is None or first.closed == second.closed:
         return None
-    for pair in (first, second):
-        if not (is_numeric(pair.low) and is_numeric(pair.high)) or has_decimals(pair.low) or has_decimals(pair.high):
-            return None
-        with suppress(Undefined, Unevaluable):
-            if written_numbers(pair.low)[0].value >= written_numbers(pair.high)[0].value:
-                return None
-    reason = "the brackets differ: ( leaves an end out of an interval, [ keeps it"
-    return replace(found, kind="different", evidence="refuted", reason=reason)
+    ends = [as_number(end) for pair in (first, second) for end in (pair.low, pair.high)]
+    if ends[0] is not None and ends[:2] == ends[2:] and ends[:2] in ([0, 1], [-1, 1], [-1, 0]):
+        reason = "the brackets differ: ( leaves an end out of an interval, [ keeps it"
+        return replace(found, kind="different", evidence="refuted", reason=reason)
+    if ends[0] == 0 == ends[2]:
+        condition = "both are vectors, not intervals"
+        reason = f"equal only if {condition}: the brackets differ"
+        return replace(found, kind="conditional", evidence="refuted", reason=reason, condition=condition)
+    return None
+
+
+def as_number(node: t.Node) -> Fraction | None:
+    """The exact number that a node is, with or without a sign; None for anything else."""
+    match node:
+        case t.Number(value=value, unit=None):
+            return value
+        case t.Multiply(factors=(t.Number(value=sign), t.Number(value=value, unit=None))) if sign == -1:
+            return -value
+    return None
 
 
 def compare_relations(gold: t.Node, answer: t.Node, found: Verdict, compare_values: Comparison) -> Verdict:

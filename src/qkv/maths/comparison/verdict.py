@@ -17,6 +17,7 @@ from qkv.maths import tree as t
 from qkv.maths.algebra.symmetry import declared_symmetric
 from qkv.maths.comparison import relations, rounding
 from qkv.maths.comparison.counterexample import Counterexample, pretty_symbol, value_text
+from qkv.maths.comparison.domains import assuming
 from qkv.maths.comparison.trial import decide, differ, is_slow, try_as_sets, try_points
 from qkv.maths.parsing.parse import Reading, parse, readings
 from qkv.maths.printing import plain
@@ -112,7 +113,8 @@ def compare(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
 
 @lru_cache(maxsize=256)
 def _compare_cached(gold: str, answer: str, items: tuple[tuple[str, str], ...], remarks: bool) -> Verdict:
-    with declared_symmetric(declare(dict(items)).types.values()), effort(COMPARE_EFFORT):
+    types = declare(dict(items)).types.values()
+    with declared_symmetric(types), assuming(types), effort(COMPARE_EFFORT):
         return compare_texts(gold, answer, dict(items))
 
 
@@ -349,9 +351,6 @@ def compare_values(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
         return rounding.compare_quantities(gold, answer, found, compare_values)
     if any(isinstance(node, t.PlusMinus) for node in t.walk(gold, answer)):
         return compare_two_valued(gold, answer, found)
-    brackets = relations.compare_brackets(gold, answer, found)
-    if brackets is not None:
-        return brackets
     limits = [relations.infinite(node) for node in (gold, answer)]
     if any(limits):
         kind, same = ("equal", "tested") if limits[0] == limits[1] else ("different", "refuted")
@@ -361,7 +360,9 @@ def compare_values(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
             evidence=same,
             reason="the two limits are " + ("the same" if same == "tested" else "not the same"),
         )
-    return compare_ordinary(gold, answer, found)
+    verdict = compare_ordinary(gold, answer, found)
+    brackets = relations.compare_brackets(gold, answer, found) if verdict else None
+    return verdict if brackets is None else brackets
 
 
 def compare_two_valued(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
