@@ -225,7 +225,8 @@ class _Types(Mapping[str, Type]):
     def _size(self, name: str, text: str) -> Size:
         node = self._read(name, text, None, naturals=True)
         size = size_of(node) if not node.shape else None
-        if size is None or is_impossible(size):
+        defined = isinstance(size, str) and not _NAME.search(size) and _NAME.search(text)  # d/n where both have values
+        if size is None or (is_impossible(size) and not defined):
             raise OptionError(complaint(f"symbols[{name!r}]", f"the size {text!r}", "a whole number from 1, d or n+1"))
         return size
 

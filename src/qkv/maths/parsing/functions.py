@@ -372,7 +372,8 @@ def _is_infinite(node: Node) -> bool:
 
 
 def _is_size(node: Node) -> bool:
-    size = size_of(node) if not node.shape and scripts.power_of_ten(node) is None else None
+    natural = all(symbol.type.kind == "natural" for symbol in symbols_of(node).values())
+    size = size_of(node) if natural and not node.shape and scripts.power_of_ten(node) is None else None
     return size is not None and not is_impossible(size) and not getattr(node, "unit", None)
 
 

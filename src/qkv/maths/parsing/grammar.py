@@ -139,7 +139,7 @@ def statements(tokens: list[Token], wide: Collection[int], names: Mapping[str, T
         return [statements(piece, (), names, source)[0] for piece in pieces]
     joined = next((tokens[at] for at in cuts if tokens[at] == "and"), None)
     if joined is not None:
-        raise Unreadable("these are two statements: give one", source, span_of(joined))
+        raise Unreadable("this reads like words, not like mathematics", source, span_of(joined))
     _refuse_two_statements(tokens, wide, levels, source)
     return [_read_indicators(_strip_outer_brackets(tokens, names), names)]
 

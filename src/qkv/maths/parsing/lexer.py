@@ -731,7 +731,7 @@ class Lexer:
             return self._put("FUNC" if opens else "BIG", word, start, end)
         if word == "sqrt":
             return self._put("SQRT", word, start, end)
-        if word in FUNCTIONS:
+        if word in FUNCTIONS and (word != "mean" or self._opens(end)):
             return self._put("FUNC", FUNCTIONS[word], start, end)
         if re.fullmatch(r"log\d+", word):
             return self._logarithm(word[3:], start, end)

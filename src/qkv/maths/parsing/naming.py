@@ -206,4 +206,4 @@ def name_readings(text: str, base: str, end: int) -> list[tuple[str, int]]:
 
 def is_reserved(word: str) -> bool:
     """Whether a word is reserved for qkv, so that it cannot be a size's name."""
-    return word in FUNCTIONS or word in ("sqrt", "sum", "prod")
+    return (word in FUNCTIONS and word != "mean") or word in ("sqrt", "sum", "prod")

@@ -132,7 +132,7 @@ def undeclared_names(build: Elaborator) -> list[str]:
         if not isinstance(part, Syntax):
             continue
         lower = [one for one in part if part.kind == "operand" and is_rule(one, "suffix") and is_token(one[0], "SUB")]
-        if lower and is_token(part[0], "NAME") and _is_free(build, part[0]):
+        if lower and is_token(part[0], "NAME") and not _has_parts(build, part[0]):
             found.append(f"{part[0]}_{script_letters(script_entries(lower[0]))}")
         elif part.kind != "suffix" or not is_token(part[0], "SUB"):
             pending += reversed(part.parts)
