@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from qkv.maths import tree as t
 from qkv.maths.comparison.counterexample import Counterexample
 from qkv.maths.comparison.domains import KINDS, Need, condition_text, is_positive, needs, with_first, zeros
+from qkv.maths.comparison.rounding import compare_numbers, has_decimals, mark_rounded
 from qkv.maths.comparison.trial import ENOUGH_KINKED, Outcome, decide
 from qkv.maths.printing import plain
 from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, decimal, effort, plain_entries
@@ -47,8 +48,11 @@ class Statement:
 
     @property
     def gap(self) -> t.Node:
-        """left − right."""
+        """left − right; of a product that is compared with 0, only the factors that may be 0 or negative."""
         if isinstance(self.right, t.Number) and not self.right.value:
+            if isinstance(self.left, t.Multiply):
+                kept = [one for one in self.left.factors if one.shape or not is_positive(one) or needs(one)]
+                return product(*kept) if kept else self.left
             return self.left
         return t.Add(self.left.shape, (self.left, product(MINUS_ONE, self.right)))
 
@@ -132,8 +136,6 @@ def is_derivation(node: t.Node) -> bool:
     left, right = node.members
     if left.shape != right.shape:
         return False
-    from qkv.maths.comparison.rounding import compare_numbers
-
     compared = compare_numbers(left, right)
     return (decide(left, right) if compared is None else compared[0]).equal is not False
 
@@ -142,8 +144,6 @@ def last(node: t.Node) -> t.Node:
     """The last member of a chain, marked as rounded after ≈; any other node itself."""
     if not isinstance(node, t.Relation):
         return node
-    from qkv.maths.comparison.rounding import mark_rounded
-
     value = node.members[-1]
     if isinstance(value, t.Written) and node.members[0].shape:
         value = replace(value, brackets="")  # the name says that it is a vector
@@ -356,9 +356,16 @@ def compare_statements(
         return conditional_on(outcome.condition, found)
     if outcome.equal is None:
         return replace(found, kind="unreadable", reason=f"qkv cannot tell whether the {what} hold at the same points")
+    if not all(map(decisive, golds, answers)) and has_decimals(*(one.gap for one in (*golds, *answers))):
+        return replace(found, kind="unreadable", reason=f"the {what} have decimals, which may be rounded")
     place = outcome.counterexample
     reason = missing_name(golds, answers) or f"not the same {what}: at {place.where if place else ''} {outcome.why}"
     return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=place)
+
+
+def decisive(gold: Statement, answer: Statement) -> bool:
+    """Whether decimals are compared as such: both give a name a number."""
+    return all(isinstance(one.left, t.Symbol) or isinstance(one.right, t.Symbol) for one in (gold, answer))
 
 
 def conditional_on(condition: str, found: Verdict) -> Verdict:
@@ -511,7 +518,8 @@ def try_statements(golds: Sequence[Statement], answers: Sequence[Statement]) -> 
                 solved[whose] += 1
     # Without a solution there is no evidence, nor where some may be missed.
     several = any(sum(one.sign == "=" for one in many) > 1 for many in (golds, answers))
-    if several or any(isinstance(n, t.Call) and n.name not in SMOOTH for n in t.walk(*sides)):
+    arrays = any(side.shape for side in sides)
+    if several or arrays or any(isinstance(n, t.Call) and n.name not in SMOOTH for n in t.walk(*sides)):
         return Outcome(None, why="solutions may be missed")
     enough = ENOUGH_SOLUTIONS if movable_count(words) > 1 else 1
     if min(solved) < enough or agreed < ENOUGH_KINKED / 2:
@@ -543,8 +551,12 @@ def trial_places(
         edges = [[Statement(need.node, "=", ZERO), one] for need in needed if not need.indices for one in many]
         joint = [fixed for system in [list(many), *edges] for fixed in solutions(words, attempt, system, {})]
         for fixed in [*joint, *(fixed for fixed, _ in found)]:
+            # An array of zeros solves too many equations to be evidence.
+            blank = any(
+                words.symbols[name].shape and value == 0 for name, value in fixed.items() if name in words.symbols
+            )
             with suppress(Undefined, Unevaluable):
-                yield point(words, attempt, fixed), whose
+                yield point(words, attempt, fixed), None if blank else whose
     for place in points(words, ENOUGH_KINKED):
         yield place, None
     for whose, attempt, fixed in near:

@@ -40,8 +40,8 @@ def is_numeric(node: Node) -> bool:
     return not words.sizes and not words.indices and all(s.type.definition is not None for s in words.symbols.values())
 
 
-def has_decimals(node: Node) -> bool:
-    return any(isinstance(n, Number) and (n.unit is not None or n.rounded) for n in walk(node))
+def has_decimals(*nodes: Node) -> bool:
+    return any(isinstance(n, Number) and (n.unit is not None or n.rounded) for n in walk(*nodes))
 
 
 def unit_of(node: Node) -> Fraction | None:
@@ -163,7 +163,7 @@ def matching_evidence(gold: WrittenNumber, answer: WrittenNumber) -> str | None:
 
 def compare_numbers(gold: Node, answer: Node) -> tuple[Outcome, str] | None:
     """The outcome and the reason for two numeric nodes of one shape, at least one with decimals; None for others."""
-    if not (is_numeric(gold) and is_numeric(answer) and (has_decimals(gold) or has_decimals(answer))):
+    if not (is_numeric(gold) and is_numeric(answer) and has_decimals(gold, answer)):
         return None
     evidence = "proved"
     reasons: list[str] = []
