@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from qkv.maths import tree as t
 from qkv.maths.comparison.counterexample import Counterexample, number_text
 from qkv.maths.comparison.trial import Outcome, decide
 from qkv.maths.tree import Multiply, Node, Number, Transpose, Written, rebuilt, walk
-from qkv.maths.values.arithmetic import DIGITS, ZERO, Undefined, Unevaluable, digits, fraction, plain_entries
-from qkv.maths.values.points import agree_to_digits, points, vocabulary
+from qkv.maths.values.arithmetic import DIGITS, ONE, ZERO, Undefined, Unevaluable, digits, fraction, plain_entries
+from qkv.maths.values.points import Point, agree_to_digits, points, vocabulary
 
 if TYPE_CHECKING:
     from qkv.maths.comparison.relations import Comparison
@@ -223,53 +223,31 @@ def has_units(*nodes: Node) -> bool:
 
 
 def without_units(node: Node) -> tuple[dict[str, Fraction], Node]:
-    """The powers of the units of a quantity, and its number in them; Unevaluable if the units of a sum differ."""
-    match node:
-        case t.Symbol(name=name) if name.startswith(UNIT):
-            return {name: Fraction(1)}, Number((), Fraction(1))
-        case t.Multiply(factors=many) | t.Add(terms=many):
-            parts = [without_units(one) for one in many]
-            powers = parts[0][0]
-            if isinstance(node, t.Add):
-                if any(other != powers for other, _ in parts):
-                    raise Unevaluable("a sum of quantities of different kinds")
-                return powers, replace(node, terms=tuple(number for _, number in parts))
-            for other, _ in parts[1:]:
-                powers = _joined_powers(powers, other, 1)
-            return powers, folded(replace(node, factors=tuple(number for _, number in parts)))
-        case t.Divide(top=top, bottom=bottom):
-            (over, a), (under, b) = without_units(top), without_units(bottom)
-            return _joined_powers(over, under, -1), folded(replace(node, top=a, bottom=b))
-        case t.Power(base=base, exponent=Number(value=by)) if not base.shape:
-            powers, number = without_units(base)
-            return {name: power * by for name, power in powers.items()}, replace(node, base=number)
-    if has_units(node):
-        raise Unevaluable("units inside a function")
-    return {}, node
-
-
-def _joined_powers(a: dict[str, Fraction], b: dict[str, Fraction], sign: int) -> dict[str, Fraction]:
-    total = {name: a.get(name, ZERO) + sign * b.get(name, ZERO) for name in {**a, **b}}
-    return {name: power for name, power in total.items() if power}
+    """The powers of the units of a quantity, and its number in them; Unevaluable if it is not one quantity."""
+    units = [name for name in t.symbols_of(node) if name.startswith(UNIT)]
+    powers: dict[str, Fraction] = {}
+    for place in points(vocabulary(node), 2, fixed=dict.fromkeys(units, ONE)):
+        for name in units:
+            values = [replace(place, values={**place.values, name: Fraction(by)}) for by in (1, 4)]
+            first, second = (fraction(next(plain_entries(each.value(node, DIGITS)))) for each in values)
+            power = Fraction(round(math.log(second / first, 4) * 4), 4) if first * second > 0 else None
+            if power is None or second != first * Fraction(4) ** power or powers.setdefault(name, power) != power:
+                raise Unevaluable("a sum of quantities of different kinds")
+    number = t.substitute(node, dict.fromkeys(units, Number((), ONE)))
+    return {name: power for name, power in powers.items() if power}, folded(number)
 
 
 def folded(node: Node) -> Node:
-    """A product or a quotient of numbers, at most one of them a decimal, as one number with as many digits."""
-    match node:
-        case t.Multiply(factors=many):
-            numbers = [one for one in many if isinstance(one, Number)]
-            by = [one.value for one in numbers]
-        case t.Divide(top=Number() as top, bottom=Number() as bottom) if bottom.value and bottom.unit is None:
-            numbers, by = [top], [top.value, 1 / bottom.value]
-        case _:
-            return node
-    decimals = [one for one in numbers if one.unit is not None]
-    if len(numbers) < len(t.children(node)) - (not isinstance(node, t.Multiply)) or len(decimals) > 1 or 0 in by:
+    """A product of numbers, at most one of them a decimal, as one number with as many digits; others as they are."""
+    numbers = [n for n in walk(node) if isinstance(n, Number)]
+    decimals = [n for n in numbers if n.unit is not None]
+    inside = all(isinstance(n, Number | t.Multiply | t.Divide | t.Power) for n in walk(node))
+    if not inside or len(decimals) > 1 or not all(n.value for n in numbers):
         return node
-    value = prod(by, start=Fraction(1))
+    value = fraction(next(plain_entries(Point({}, {}).value(node, DIGITS))))
     unit = decimals[0].unit if decimals else None
     scaled = None if unit is None else unit * abs(value / decimals[0].value)
-    return Number((), value, scaled, any(one.rounded for one in numbers))
+    return Number((), value, scaled, any(n.rounded for n in numbers))
 
 
 def units_text(powers: dict[str, Fraction]) -> str:
@@ -286,7 +264,7 @@ def compare_quantities(gold: Node, answer: Node, found: Verdict, compare_values:
     """The verdict if there are units: numbers in one unit, or a bare number beside a quantity."""
     try:
         (wanted, right), (given, mine) = without_units(gold), without_units(answer)
-    except Unevaluable as problem:
+    except (Undefined, Unevaluable) as problem:
         return replace(found, kind="unreadable", reason=f"qkv cannot compare the units: {problem}")
     if wanted == given:
         return compare_values(right, mine, found)
