@@ -360,32 +360,30 @@ def outgrowth(a: Growth, b: Growth) -> dict[str, Fraction] | None:
 def compare_growth(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
     """The verdict if one side or both are O, Θ or Ω."""
     if not isinstance(gold, t.Order):
-        reason = "a value is expected, and the answer only says how fast it grows"
-        return replace(found, kind="different", evidence="refuted", reason=reason)
+        return found.different("a value is expected, and the answer only says how fast it grows")
     given = answer.body if isinstance(answer, t.Order) else answer
     if given.shape:
-        reason = "a rate of growth is expected, and the answer is not a scalar"
-        return replace(found, kind="different", evidence="refuted", reason=reason)
+        return found.different("a rate of growth is expected, and the answer is not a scalar")
     try:
         right, mine = growth(gold.body), growth(given)
         if bool(right.top) != bool(mine.top):
             whose = "the right one" if mine.top else "the answer"
             reason = f"{whose} is 0 throughout, which is below every rate of growth, and the other is not"
-            return replace(found, kind="different", evidence="refuted", reason=reason)
+            return found.different(reason)
         faster, slower = outgrowth(mine, right), outgrowth(right, mine)
     except NoRate as problem:
         return compare_unknown_rates(gold, answer, str(problem), found)
     for direction_, how in ((faster, "faster"), (slower, "slower")):
         if direction_ is not None:
             reason, point = ratio_along(direction_, gold.body, given, how)
-            return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
+            return found.different(reason, point)
     if isinstance(answer, t.Order) and answer.kind != gold.kind:
         names = WORDS[gold.kind], WORDS[answer.kind]
         reason = (
             f"the rate is right, but {names[0]} is expected and {names[1]} is given: "
             f"{MEANINGS[answer.kind]}, {MEANINGS[gold.kind]}"
         )
-        return replace(found, kind="different", evidence="refuted", reason=reason)
+        return found.different(reason)
     reason = "both grow at the same rate" if isinstance(answer, t.Order) else "it grows at the expected rate"
     # Only equal bodies have a certificate.
     certificate = prove(gold.body, given)
@@ -401,7 +399,7 @@ def compare_unknown_rates(gold: t.Order, answer: t.Node, problem: str, found: Ve
     if outcome is not None and outcome.equal:
         how = {"evidence": outcome.evidence, "certificate": outcome.certificate}
         return replace(found, kind="equal", reason="both are the class of the same function", **how)
-    return replace(found, kind="unreadable", reason=f"qkv cannot tell the growth: {problem}")
+    return found.unread(f"qkv cannot tell the growth: {problem}")
 
 
 def ratio_along(

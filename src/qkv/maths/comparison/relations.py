@@ -215,12 +215,11 @@ def compare_brackets(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict | 
         return None
     ends = [as_number(end) for pair in (first, second) for end in (pair.low, pair.high)]
     if ends[0] is not None and ends[:2] == ends[2:] and ends[:2] in ([0, 1], [-1, 1], [-1, 0]):
-        reason = "the brackets differ: ( leaves an end out of an interval, [ keeps it"
-        return replace(found, kind="different", evidence="refuted", reason=reason)
+        return found.different("the brackets differ: ( leaves an end out of an interval, [ keeps it")
     if ends[0] == 0 == ends[2]:
         condition = "both are vectors, not intervals"
         reason = f"equal only if {condition}: the brackets differ"
-        return replace(found, kind="conditional", evidence="refuted", reason=reason, condition=condition)
+        return found.conditional(reason, condition)
     return None
 
 
@@ -252,12 +251,11 @@ def compare_relations(gold: t.Node, answer: t.Node, found: Verdict, compare_valu
     if sets[0] is not None and sets[1] is not None:
         return compare_sets(sets[0], sets[1], found, compare_values)
     if any(is_membership(node) or isinstance(node, t.Written) for node in (gold, answer)):
-        return replace(found, kind="unreadable", reason="qkv cannot compare this set with the other")
+        return found.unread("qkv cannot compare this set with the other")
     kinds = [kind_of(node) for node in (gold, answer)]
     if kinds[0] == kinds[1]:
-        return replace(found, kind="unreadable", reason=f"qkv cannot compare {kinds[0]} with another")
-    reason = f"{kinds[0]} is expected, not {kinds[1]}"
-    return replace(found, kind="different", evidence="refuted", reason=reason)
+        return found.unread(f"qkv cannot compare {kinds[0]} with another")
+    return found.different(f"{kinds[0]} is expected, not {kinds[1]}")
 
 
 def is_membership(node: t.Node) -> bool:
@@ -296,7 +294,7 @@ def compare_intervals(gold: t.Interval, answer: t.Interval, found: Verdict, comp
     ):
         if closed != given and not infinite(end):
             reason = f"the {which} end {'belongs' if closed else 'does not belong'} to the interval that is expected"
-            return replace(found, kind="different", evidence="refuted", reason=reason)
+            return found.different(reason)
     return joined(ends, found)
 
 
@@ -329,8 +327,7 @@ def compare_sets(
                 continue
             if any(verdict.kind != "different" for verdict in line):
                 return next(verdict for verdict in line if verdict.kind != "different")
-            reason = f"the answer {whose} {plain(element)}"
-            return replace(found, kind="different", evidence="refuted", reason=reason)
+            return found.different(f"the answer {whose} {plain(element)}")
     chosen = [next(verdict for verdict in line if verdict) for line in [*table, *columns]]
     return joined(chosen, found)
 
@@ -355,12 +352,12 @@ def compare_statements(
     if outcome.condition:
         return conditional_on(outcome.condition, found)
     if outcome.equal is None:
-        return replace(found, kind="unreadable", reason=f"qkv cannot tell whether the {what} hold at the same points")
+        return found.unread(f"qkv cannot tell whether the {what} hold at the same points")
     if not all(map(decisive, golds, answers)) and has_decimals(*(one.gap for one in (*golds, *answers))):
-        return replace(found, kind="unreadable", reason=f"the {what} have decimals, which may be rounded")
+        return found.unread(f"the {what} have decimals, which may be rounded")
     place = outcome.counterexample
     reason = missing_name(golds, answers) or f"not the same {what}: at {place.where if place else ''} {outcome.why}"
-    return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=place)
+    return found.different(reason, place)
 
 
 def decisive(gold: Statement, answer: Statement) -> bool:
@@ -371,7 +368,7 @@ def decisive(gold: Statement, answer: Statement) -> bool:
 def conditional_on(condition: str, found: Verdict) -> Verdict:
     """The verdict on two that are the same where both have a value."""
     reason = f"equal only if {condition}; elsewhere one of the two has no value"
-    return replace(found, kind="conditional", evidence="refuted", reason=reason, condition=condition)
+    return found.conditional(reason, condition)
 
 
 def missing_name(golds: Sequence[Statement], answers: Sequence[Statement]) -> str | None:
@@ -392,7 +389,7 @@ def missing_name(golds: Sequence[Statement], answers: Sequence[Statement]) -> st
 
 def same_statement(gold: Statement, answer: Statement, found: Verdict, compare_values: Comparison) -> Verdict:
     """Whether two statements have the same sides, or the same difference up to a factor; unreadable if not known."""
-    undecided = replace(found, kind="unreadable", reason="qkv finds no factor between the two")
+    undecided = found.unread("qkv finds no factor between the two")
     order = gold.sign in REVERSED
     if order != (answer.sign in REVERSED) or (not order and gold.sign != answer.sign):
         return undecided

@@ -265,12 +265,11 @@ def compare_quantities(gold: Node, answer: Node, found: Verdict, compare_values:
     try:
         (wanted, right), (given, mine) = without_units(gold), without_units(answer)
     except (Undefined, Unevaluable) as problem:
-        return replace(found, kind="unreadable", reason=f"qkv cannot compare the units: {problem}")
+        return found.unread(f"qkv cannot compare the units: {problem}")
     if wanted == given:
         return compare_values(right, mine, found)
     if wanted and given:
-        reason = f"{units_text(wanted)} is expected, not {units_text(given)}"
-        return replace(found, kind="different", evidence="refuted", reason=reason)
+        return found.different(f"{units_text(wanted)} is expected, not {units_text(given)}")
     powers, whose = (wanted, "the answer") if wanted else (given, "the right one")
     verdicts = []
     for unit, size in usual_units(powers):
@@ -283,7 +282,7 @@ def compare_quantities(gold: Node, answer: Node, found: Verdict, compare_values:
         if verdicts[-1]:
             condition = f"{whose} is in {unit}"
             reason = f"equal only if {condition}: {whose} has no unit"
-            return replace(found, kind="conditional", evidence="refuted", reason=reason, condition=condition)
+            return found.conditional(reason, condition)
     worst = next((verdict for verdict in verdicts if verdict.kind != "different"), verdicts[0])
     return replace(worst, reason=f"{whose} has no unit, the other is in {units_text(powers)}: {worst.reason}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -71,6 +71,15 @@ class Verdict:
 
     def __bool__(self) -> bool:
         return self.kind == "equal"
+
+    def different(self, reason: str, counterexample: Counterexample | None = None) -> Verdict:
+        return replace(self, kind="different", evidence="refuted", reason=reason, counterexample=counterexample)
+
+    def conditional(self, reason: str, condition: str) -> Verdict:
+        return replace(self, kind="conditional", evidence="refuted", reason=reason, condition=condition)
+
+    def unread(self, reason: str) -> Verdict:
+        return replace(self, kind="unreadable", reason=reason)
 
     def as_dict(self) -> dict[str, Any]:
         """The fields for JSON; the numbers of the counterexample are texts."""
@@ -209,17 +218,36 @@ def compare_renamed(
     gold: t.Node, answer: str, symbols: Mapping[str, str], unknown: Iterable[str], refused: Verdict
 ) -> Verdict:
     """The verdict on an answer with names that are not declared: right if one renaming alone makes it right."""
-    unknown = tuple(dict.fromkeys(unknown))
-    declared = declare(symbols).types
-    targets = [name for name in vocabulary_names(gold) if name in declared and declared[name].definition is None]
-    right: dict[tuple[tuple[str, str], ...], Verdict] = {}
+    declared, words = declare(symbols).types, vocabulary(gold)
+    targets = [n for n in dict.fromkeys([*words.symbols, *words.sizes]) if n in declared and not declared[n].definition]
+    return only_renaming(
+        tuple(dict.fromkeys(unknown)),
+        targets,
+        lambda renaming: read_renamed(gold, answer, symbols, renaming),
+        gold,
+        replace(refused, kind="unreadable"),
+    )
+
+
+def only_renaming(
+    unknown: Sequence[str],
+    targets: Sequence[str],
+    renamed: Callable[[dict[str, str]], t.Node | None],
+    gold: t.Node,
+    refused: Verdict,
+) -> Verdict:
+    """The verdict if exactly one renaming of the unknown names makes the answer right; else the refusal."""
+    right = []
     for chosen in itertools.islice(itertools.permutations(targets, len(unknown)), MOST_RENAMINGS):
         renaming = dict(zip(unknown, chosen, strict=True))
-        given = read_renamed(gold, answer, symbols, renaming)
-        verdict = refused if given is None else compare_trees(gold, given, refused)
-        if verdict:
-            right[tuple(renaming.items())] = verdict
-    return renamed_verdict(right, replace(refused, kind="unreadable"))
+        given = renamed(renaming)
+        if given is not None and compare_trees(gold, given, refused):
+            right.append(renaming)
+    if len(right) != 1:
+        return refused
+    condition = " and ".join(f"{new} means {old}" for new, old in right[0].items())
+    verdict = refused.conditional(f"equal only if {condition}, which nothing declares", condition)
+    return replace(verdict, renaming=tuple(right[0].items()), where="", suggestion=None)
 
 
 def read_renamed(gold: t.Node, answer: str, symbols: Mapping[str, str], renaming: Mapping[str, str]) -> t.Node | None:
@@ -242,23 +270,6 @@ def read_renamed(gold: t.Node, answer: str, symbols: Mapping[str, str], renaming
     return None
 
 
-def renamed_verdict(right: Mapping[tuple[tuple[str, str], ...], Verdict], refused: Verdict) -> Verdict:
-    if len(right) != 1:
-        return replace(refused, evidence=None, suggestion=None if right else refused.suggestion)
-    (renaming,) = right
-    condition = " and ".join(f"{new} means {old}" for new, old in renaming)
-    reason = f"equal only if {condition}, which nothing declares"
-    return replace(
-        refused, kind="conditional", evidence="refuted", reason=reason, condition=condition, renaming=renaming, where=""
-    )
-
-
-def vocabulary_names(*nodes: t.Node) -> list[str]:
-    """The names and the sizes of trees."""
-    words = vocabulary(*nodes)
-    return list(dict.fromkeys([*words.symbols, *words.sizes]))
-
-
 def compare_renamed_sizes(gold: t.Order, answer: t.Node, symbols: Mapping[str, str], found: Verdict) -> Verdict | None:
     """The verdict if the answer has sizes that are neither declared nor in the gold, and lacks as many of it."""
     declared, given = declare(symbols).types, final_value(answer)
@@ -267,16 +278,15 @@ def compare_renamed_sizes(gold: t.Order, answer: t.Node, symbols: Mapping[str, s
     lacking = [name for name in used if name not in answered]
     if not unknown or not lacking:
         return None
-    right = {}
-    for chosen in itertools.islice(itertools.permutations(lacking, len(unknown)), MOST_RENAMINGS):
-        verdict = compare_trees(
-            gold, t.substitute(given, {n: used[o] for n, o in zip(unknown, chosen, strict=True)}), found
-        )
-        if verdict:
-            right[tuple(zip(unknown, chosen, strict=True))] = verdict
-    names = " and ".join(unknown)
-    reason = f"nothing declares {names}, and the right answer does not mention {'them' if len(unknown) > 1 else 'it'}"
-    return renamed_verdict(right, replace(found, kind="unreadable", reason=reason))
+    whose = "them" if len(unknown) > 1 else "it"
+    reason = f"nothing declares {' and '.join(unknown)}, and the right answer does not mention {whose}"
+    return only_renaming(
+        unknown,
+        lacking,
+        lambda renaming: t.substitute(given, {new: used[old] for new, old in renaming.items()}),
+        gold,
+        found.unread(reason),
+    )
 
 
 def check_arguments(gold: object, answer: object, symbols: object) -> None:
@@ -380,7 +390,7 @@ def compare_two_valued(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
         extra = golds if len(golds) == 2 else answers
         if compare_ordinary(extra[0], extra[1], found).kind == "equal":
             return compare_ordinary(golds[0], answers[0], found)
-        return replace(found, kind="different", evidence="refuted", reason=reason)
+        return found.different(reason)
     first = compare_ordinary(golds[0], answers[0], found)
     if not same_shape(golds[0], answers[0]):
         return first
@@ -394,10 +404,9 @@ def compare_two_valued(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
         return replace(found, kind="equal", evidence="tested", reason=reason)
     if outcome.equal is None:
         reason = f"qkv can neither prove nor test whether the two have the same values: {outcome.why}"
-        return replace(found, kind="unreadable", reason=reason)
+        return found.unread(reason)
     point = outcome.counterexample
-    reason = f"not the same two values: {point}"
-    return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
+    return found.different(f"not the same two values: {point}", point)
 
 
 def compare_ordinary(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
@@ -406,7 +415,7 @@ def compare_ordinary(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
     if not same_shape(gold, answer):
         point = first_values(gold, answer) if _EXPLAIN.get() else None
         reason = shape_mismatch(gold, answer)
-        return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
+        return found.different(reason, point)
     compared = rounding.compare_numbers(gold, answer)
     if compared is not None:
         outcome, reason = compared
@@ -429,8 +438,7 @@ def compare_ordinary(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
     if outcome.condition is not None:
         return relations.conditional_on(outcome.condition, found)
     if outcome.equal is None:
-        reason = f"qkv can neither prove nor test whether the two are the same: {outcome.why}"
-        return replace(found, kind="unreadable", reason=reason)
+        return found.unread(f"qkv can neither prove nor test whether the two are the same: {outcome.why}")
     point = outcome.counterexample
     wrong = replace(found, kind="different", evidence="refuted", counterexample=point, reason=f"not the same: {point}")
     if not _EXPLAIN.get():
@@ -582,7 +590,7 @@ def conditional_verdict(
     meaning = " or ".join(f"scalar {name}" for name in shown.values())
     value = example_value(right)
     reason = f"equal only if {text}" + (f"; with {value} and no {meaning} is meant" if value else "")
-    return replace(found, kind="conditional", evidence="refuted", reason=reason, condition=text)
+    return found.conditional(reason, text)
 
 
 def example_value(gold: t.Node) -> str:
