@@ -177,7 +177,8 @@ def moved(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], name: str, 
     if symbol is None or not symbol.shape:
         return {**fixed, name: value}
     array = point(words, attempt, fixed).values[name]
-    return {**fixed, name: ("set", with_first(array, value - next(entries(array))))}
+    now: Any = next(entries(array))
+    return {**fixed, name: ("set", with_first(array, value - now))}
 
 
 def with_first(array: Any, more: Any) -> Any:

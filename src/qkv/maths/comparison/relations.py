@@ -85,9 +85,10 @@ def head(node: t.Node) -> str | None:
     """The lone name that `name = value` or `name ∈ set` gives a value; None for anything else."""
     if not isinstance(node, t.Relation) or not (is_chain(node) or node.signs == ("in",)):
         return None
-    first = node.members[0]
-    named = isinstance(first, (t.Symbol, t.Index)) and first.name not in t.names(node.members[-1])
-    return first.name if named else None
+    match node.members:
+        case (t.Symbol(name=name) | t.Index(name=name), *_, value) if name not in t.names(value):
+            return name
+    return None
 
 
 def is_statement(node: t.Node) -> bool:
@@ -191,7 +192,8 @@ def as_interval(node: t.Node) -> t.Interval | None:
         return node
     brackets = getattr(node, "brackets", "")
     if isinstance(node, t.Written) and node.shape in ((2,), (1, 2)) and brackets in ("(", "["):
-        return t.Interval((), *node.entries, (brackets == "[",) * 2, span=node.span)
+        low, high = node.entries
+        return t.Interval((), low, high, (brackets == "[", brackets == "["), span=node.span)
     return None
 
 
@@ -238,7 +240,7 @@ def compare_relations(gold: t.Node, answer: t.Node, found: Verdict, compare_valu
     first, second = statements(gold), statements(answer)
     if first is not None and second is not None:
         return compare_statements(first, second, found, compare_values)
-    intervals = [as_interval(node.members[-1] if is_membership(node) else node) for node in (gold, answer)]
+    intervals = [as_interval(last(node) if is_membership(node) else node) for node in (gold, answer)]
     if intervals[0] is not None and intervals[1] is not None:
         return compare_intervals(intervals[0], intervals[1], found, compare_values)
     for interval, other, turned in ((intervals[0], answer, False), (intervals[1], gold, True)):
@@ -404,17 +406,15 @@ def same_statement(gold: Statement, answer: Statement, found: Verdict, compare_v
             return joined(both, found)
         if conditional is None and all(verdict.kind in ("equal", "conditional") for verdict in both):
             conditional = next(verdict for verdict in both if not verdict)
-    pair = [gold, answer] if gold.sign == answer.sign else [tightened(one) for one in (gold, answer)]
-    if None not in pair:
-        outcome = proportional(*pair)
-        if not outcome.equal and order and gold.sign == ">" == answer.sign:
-            pair = [tightened(one) for one in (gold, answer)]
-            outcome = proportional(*pair) if None not in pair else outcome
-        if outcome.equal:
-            reason = "the two are the same by algebra" if outcome.evidence == "proved" else "the two are proportional"
-            return replace(found, evidence=outcome.evidence, reason=reason, certificate=outcome.certificate)
-        if outcome.condition:
-            return conditional_on(outcome.condition, found)
+    outcome = proportional(gold, answer) if gold.sign == answer.sign else Outcome(None)
+    if ">" in (gold.sign, answer.sign) and not outcome.equal:
+        whole = [one for one in map(tightened, (gold, answer)) if one is not None]
+        outcome = proportional(*whole) if len(whole) == 2 else outcome
+    if outcome.equal:
+        reason = "the two are the same by algebra" if outcome.evidence == "proved" else "the two are proportional"
+        return replace(found, evidence=outcome.evidence, reason=reason, certificate=outcome.certificate)
+    if outcome.condition:
+        return conditional_on(outcome.condition, found)
     return undecided if conditional is None else conditional
 
 
