@@ -261,7 +261,7 @@ def units_text(powers: dict[str, Fraction]) -> str:
 
 
 def compare_quantities(gold: Node, answer: Node, found: Verdict, compare_values: Comparison) -> Verdict:
-    """The verdict if there are units: numbers in one unit, or a bare number beside a quantity."""
+    """The verdict if there are units: numbers in one unit, or a bare number and a quantity."""
     try:
         (wanted, right), (given, mine) = without_units(gold), without_units(answer)
     except (Undefined, Unevaluable) as problem:

@@ -208,7 +208,7 @@ def compare_readings(golds: list[Reading], answers: list[Reading], found: Verdic
 
 
 def tuples_first(ones: list[Reading], others: list[Reading]) -> list[Reading]:
-    """The readings with tuples first if the other text is a tuple: n × m is a shape beside (n, m)."""
+    """The readings with tuples first if the other text is a tuple: n × m is a shape if (n, m) is wanted."""
     if not isinstance(final_value(others[0].node), t.Written):
         return ones
     return sorted(ones, key=lambda one: not isinstance(final_value(one.node), t.Written))
@@ -260,7 +260,7 @@ def read_renamed(gold: t.Node, answer: str, symbols: Mapping[str, str], renaming
         if t.names(given) & set(renaming.values()):
             return None
         return t.substitute(given, {n: t.Symbol(declared[o].shape, o, declared[o]) for n, o in renaming.items()})
-    # A size may be the range of a sum, which has no name of its own in the tree.
+    # A size may be the range of a sum, which the tree keeps as text.
     for new, old in renaming.items():
         if re.search(rf"(?<![A-Za-z]){re.escape(old)}(?![A-Za-z])", answer):
             return None
@@ -378,12 +378,7 @@ def compare_values(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
 def compare_two_valued(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
     """The verdict on trees with ±, whose pairs of values are compared as sets: by proof, or point by point."""
 
-    golds, answers = (
-        [relations.with_sign(node, sign) for sign in (1, -1)]
-        if any(isinstance(n, t.PlusMinus) for n in t.walk(node))
-        else [node]
-        for node in (gold, answer)
-    )
+    golds, answers = (list(relations.elements(node) or [node]) for node in (gold, answer))
     if len(golds) != len(answers):
         count = {1: "one value", 2: "two values (±)"}
         reason = f"the answer has {count[len(answers)]}, the right one has {count[len(golds)]}"
@@ -394,10 +389,9 @@ def compare_two_valued(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
     first = compare_ordinary(golds[0], answers[0], found)
     if not same_shape(golds[0], answers[0]):
         return first
-    for order in (answers, answers[::-1]):
-        both = [compare_ordinary(a, b, found) for a, b in zip(golds, order, strict=True)]
-        if all(both):
-            return next((verdict for verdict in both if verdict.evidence == "tested"), both[0])
+    verdict = relations.compare_sets(golds, answers, found, compare_ordinary)
+    if verdict:
+        return verdict
     outcome = try_as_sets(golds, answers)
     if outcome.equal:
         reason = "the two have the same two values at every point that was tried"
