@@ -74,7 +74,9 @@ class MathsError(QkvError, ValueError):
 
 
 class Unreadable(MathsError):
-    """A text that qkv cannot read as mathematics."""
+    """A text that qkv cannot read as mathematics; `undeclared` lists its names that are not declared, if that is why."""
+
+    undeclared: tuple[str, ...] = ()
 
 
 class IllTyped(MathsError, TypeError):

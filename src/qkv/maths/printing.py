@@ -5,41 +5,15 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from qkv.maths.parsing.words import ACCENTS, GREEK, RAISED
+from qkv.maths import tree
+from qkv.maths.parsing.words import ACCENTS, GREEK, RAISED, UNIT_NAMES
 from qkv.maths.sizes import size_node
-from qkv.maths.tree import (
-    Add,
-    Call,
-    Constant,
-    Contract,
-    Covariance,
-    Delta,
-    Derivative,
-    Divide,
-    Expect,
-    Hadamard,
-    Index,
-    Multiply,
-    Node,
-    Number,
-    Order,
-    Outer,
-    Part,
-    PlusMinus,
-    Power,
-    Relation,
-    Size,
-    Special,
-    Sum,
-    Symbol,
-    Transpose,
-    Written,
-)
+from qkv.maths.tree import Add, Contract, Divide, Hadamard, Multiply, Node, Number, PlusMinus, Power, Special, Symbol
 
 # How tightly a text binds: a sum, a product that ends in a Σ, a product, a power, an atom that takes any script.
 SUM, OPEN_SUM, PRODUCT, POWER, ATOM = range(5)
 
-_LATEX_SIGNS = {"=": "=", "≈": "\\approx", "<=": "\\le", "<": "<", ">=": "\\ge", ">": ">", "!=": "\\ne"}
+_LATEX_SIGNS = {"=": "=", "≈": "\\approx", "<=": "\\le", "<": "<", ">=": "\\ge", ">": ">", "!=": "\\ne", "in": "\\in"}
 _NAMES = {"trace": "tr"}
 _COMMANDS = frozenset(("exp", "log", "max", "min", "det"))
 
@@ -50,14 +24,18 @@ class Latex:
     signs = _LATEX_SIGNS
     dot, odot = "\\cdot", "\\odot"
     plus_minus = "\\pm "
+    braces, reals = ("\\{", "\\}"), "\\mathbb{R}"
 
     def whole(self, node: Node) -> str:
-        if isinstance(node, Relation):
+        if isinstance(node, tree.Relation):
             text = self.at(node.members[0], SUM)
             for sign, member in zip(node.signs, node.members[1:], strict=True):
-                text += f" {self.signs[sign]} {self.at(member, SUM)}"
+                shown = self.at(member, SUM)
+                if sign == "in" and isinstance(member, tree.Written):
+                    shown = self.reals + self.upper(self.times_sign.join(self.at(one, POWER) for one in member.entries))
+                text += f" {self.signs[sign]} {shown}"
             return text
-        entries = node.entries if isinstance(node, Written) else (node,)
+        entries = node.entries if isinstance(node, tree.Written) else (node,)
         rounded = all(isinstance(entry, Number) and entry.rounded for entry in entries)
         return f"{self.signs['≈']} {self.at(node, SUM)}" if rounded else self.at(node, SUM)
 
@@ -85,10 +63,11 @@ class Latex:
     def over(self, top: str, bottom: str) -> tuple[str, int]:
         return f"\\frac{{{top}}}{{{bottom}}}", ATOM
 
-    def _constant(self, node: Constant) -> tuple[str, int]:
+    def _constant(self, node: tree.Constant) -> tuple[str, int]:
         return {"pi": "\\pi", "e": "e", "infinity": "\\infty"}[node.name], POWER if node.name == "e" else ATOM
 
     def name(self, name: str) -> str:
+        name = name.removeprefix("unit ")
         base, _, lower = name.partition("_")
         base, marks = base.rstrip("'"), "'" * (len(base) - len(base.rstrip("'")))
         if lower in ACCENTS.values():
@@ -111,10 +90,10 @@ class Latex:
     def _symbol(self, node: Symbol) -> tuple[str, int]:
         return self.name(node.name), ATOM
 
-    def _index(self, node: Index) -> tuple[str, int]:
+    def _index(self, node: tree.Index) -> tuple[str, int]:
         return self.name(node.name), ATOM
 
-    def size(self, size: Size) -> str:
+    def size(self, size: tree.Size) -> str:
         return self.at(size_node(size), SUM)
 
     def _special(self, node: Special) -> tuple[str, int]:
@@ -127,7 +106,7 @@ class Latex:
     def special(self, name: str) -> str:
         return {"ones": "\\mathbf{1}", "zeros": "\\mathbf{0}", "identity": "I"}[name]
 
-    def _written(self, node: Written) -> tuple[str, int]:
+    def _written(self, node: tree.Written) -> tuple[str, int]:
         entries = [self.at(entry, SUM) for entry in node.entries]
         if len(node.shape) == 1 and len(entries) > 1:
             return f"({', '.join(entries)})", ATOM
@@ -137,6 +116,15 @@ class Latex:
 
     def rows(self, rows: list[list[str]]) -> str:
         return "\\begin{pmatrix} " + " \\\\ ".join(" & ".join(row) for row in rows) + " \\end{pmatrix}"
+
+    def _interval(self, node: tree.Interval) -> tuple[str, int]:
+        left, right = "(["[node.closed[0]], ")]"[node.closed[1]]
+        return f"{left}{self.at(node.low, SUM)}, {self.at(node.high, SUM)}{right}", ATOM
+
+    def _collection(self, node: tree.Collection) -> tuple[str, int]:
+        parts = ", ".join(map(self.whole, node.parts))
+        related = any(isinstance(part, tree.Relation) for part in node.parts)
+        return (parts, SUM) if related else (f"{self.braces[0]}{parts}{self.braces[1]}", ATOM)
 
     def _add(self, node: Add) -> tuple[str, int]:
         text = ""
@@ -161,11 +149,28 @@ class Latex:
                 return f"-{self.at(inner, OPEN_SUM)}", SUM
             positive = Number((), -first.value, first.unit, first.rounded)
             return f"-{self.text(Multiply(node.shape, (positive, *rest)))[0]}", SUM
+        if shown := self.with_unit(node):
+            return shown, PRODUCT
         text, binding = "", PRODUCT
         for place, factor in enumerate(node.factors):
             piece, binding = self.factor(factor, first=place == 0, last=place == len(node.factors) - 1)
             text = self.side_by_side(text, piece)
         return text, OPEN_SUM if binding == OPEN_SUM else PRODUCT
+
+    def with_unit(self, node: Multiply) -> str:
+        """A product that ends in units, such as 0.54 GB/s; "" for any other."""
+        units = [unit for factor in node.factors if (unit := _unit(factor))]
+        rest, (first, *others) = node.factors[: len(node.factors) - len(units)], units or [("", 0)]
+        names = UNIT_NAMES.get((Fraction(1), (first,)), [""])
+        if len(rest) > 1 and isinstance(rest[-1], Number) and (rest[-1].value, (first,)) in UNIT_NAMES:
+            rest, names = rest[:-1], UNIT_NAMES[rest[-1].value, (first,)]
+        below = others if names[0] else units
+        if not rest or not units or any(map(_unit, rest)) or any(power != -1 for _, power in below):
+            return ""
+        lone = rest[0] if len(rest) == 1 else Multiply((), rest)
+        name = names[0] if isinstance(lone, Number) else max(names, key=len)
+        shown = f" {self.letters(name)}" if name else ""
+        return self.at(lone, PRODUCT) + shown + "".join(f"/{self.letters(base)}" for base, _ in below)
 
     def factor(self, node: Node, *, first: bool, last: bool) -> tuple[str, int]:
         """A factor of a product: a Σ only as the last one, a quotient only as the first."""
@@ -206,7 +211,7 @@ class Latex:
     def _contract(self, node: Contract) -> tuple[str, int]:
         return self.side_by_side(self.left(node.left), self.at(node.right, POWER)), PRODUCT
 
-    def _outer(self, node: Outer) -> tuple[str, int]:
+    def _outer(self, node: tree.Outer) -> tuple[str, int]:
         return self.side_by_side(self.left(node.left), self._transposed(node.right)), PRODUCT
 
     def _transposed(self, node: Node) -> str:
@@ -221,19 +226,19 @@ class Latex:
     def _power(self, node: Power) -> tuple[str, int]:
         return self.at(node.base, ATOM) + self.upper(self.at(node.exponent, SUM)), POWER
 
-    def _transpose(self, node: Transpose) -> tuple[str, int]:
+    def _transpose(self, node: tree.Transpose) -> tuple[str, int]:
         return self._transposed(node.body), POWER
 
-    def _part(self, node: Part) -> tuple[str, int]:
+    def _part(self, node: tree.Part) -> tuple[str, int]:
         base = self.at(node.body, ATOM)
         name = node.body.name if isinstance(node.body, Symbol) else ""
         summed = name in ("Sigma", "Pi") and len(node.indices) == 1  # Σ_i followed by something reads as a sum
-        if isinstance(node.body, Part) or "_" in name or summed:
+        if isinstance(node.body, tree.Part) or "_" in name or summed:
             base = f"({base})"
         indices = ",".join(":" if index is None else self.at(index, SUM) for index in node.indices)
         return base + self.lower(indices), ATOM
 
-    def _call(self, node: Call) -> tuple[str, int]:
+    def _call(self, node: tree.Call) -> tuple[str, int]:
         body = ", ".join(self.at(argument, SUM) for argument in node.arguments)
         if node.map is not None:
             return f"{self.name(node.name)}({body})", ATOM
@@ -261,7 +266,7 @@ class Latex:
 
     big = ("\\sum", "\\prod")
 
-    def _sum(self, node: Sum) -> tuple[str, int]:
+    def _sum(self, node: tree.Sum) -> tuple[str, int]:
         sign = self.big[node.product]
         le = self.signs["<="]
         if len(node.indices) == 1 and not node.conditions:
@@ -273,32 +278,40 @@ class Latex:
             sign += self.lower(", ".join(ranges))
         return f"{sign} {self.at(node.body, OPEN_SUM)}", OPEN_SUM
 
-    def _delta(self, node: Delta) -> tuple[str, int]:
+    def _delta(self, node: tree.Delta) -> tuple[str, int]:
         return self.letters("delta") + self.lower(f"{self.at(node.left, SUM)},{self.at(node.right, SUM)}"), POWER
 
-    def _expect(self, node: Expect) -> tuple[str, int]:
+    def _expect(self, node: tree.Expect) -> tuple[str, int]:
         return f"{self.expectation}[{self.at(node.body, SUM)}]", ATOM
 
     expectation = "\\mathbb{E}"
 
-    def _covariance(self, node: Covariance) -> tuple[str, int]:
+    def _covariance(self, node: tree.Covariance) -> tuple[str, int]:
         left, right = self.at(node.left, SUM), self.at(node.right, SUM)
         if node.left == node.right:
             return f"{self.function('Var')}({left})", ATOM
         return f"{self.function('Cov')}({left}, {right})", ATOM
 
-    def _derivative(self, node: Derivative) -> tuple[str, int]:
+    def _derivative(self, node: tree.Derivative) -> tuple[str, int]:
         body, target = self.at(node.body, ATOM), self.at(node.target, ATOM)
         return f"\\frac{{\\partial {body}}}{{\\partial {target}}}", POWER
 
     def _plusminus(self, node: PlusMinus) -> tuple[str, int]:
         return f"{self.plus_minus}{self.at(node.body, OPEN_SUM)}", SUM
 
-    def _order(self, node: Order) -> tuple[str, int]:
+    def _order(self, node: tree.Order) -> tuple[str, int]:
         return f"{self.letters(node.kind)}({self.at(node.body, SUM)})", ATOM
 
-    def _relation(self, node: Relation) -> tuple[str, int]:
+    def _relation(self, node: tree.Relation) -> tuple[str, int]:
         return self.whole(node), SUM
+
+
+def _unit(node: Node) -> tuple[str, int] | None:
+    """The base unit that this is and its exponent, or None."""
+    base, exponent = (node.base, node.exponent) if isinstance(node, Power) else (node, None)
+    if not isinstance(base, Symbol) or not base.name.startswith("unit "):
+        return None
+    return base.name.removeprefix("unit "), int(exponent.value) if isinstance(exponent, Number) else 1
 
 
 def short_name(name: str) -> str:
@@ -336,7 +349,7 @@ def _places(denominator: int) -> int | None:
     return None
 
 
-_UNICODE_SIGNS = {"=": "=", "≈": "≈", "<=": "≤", "<": "<", ">=": "≥", ">": ">", "!=": "≠"}
+_UNICODE_SIGNS = {"=": "=", "≈": "≈", "<=": "≤", "<": "<", ">=": "≥", ">": ">", "!=": "≠", "in": "∈"}
 _UP = {letter: sign for sign, letter in RAISED.items() if letter in "0123456789-"}
 
 
@@ -346,6 +359,7 @@ class Plain(Latex):
     signs = _UNICODE_SIGNS
     dot, odot = "·", "⊙"
     plus_minus = "±"
+    braces, reals = "{}", "ℝ"
     times_sign = "×"
     transposed = "ᵀ"
     big = ("∑", "∏")
@@ -357,10 +371,11 @@ class Plain(Latex):
     def over(self, top: str, bottom: str) -> tuple[str, int]:
         return f"{top}/{bottom}", PRODUCT
 
-    def _constant(self, node: Constant) -> tuple[str, int]:
+    def _constant(self, node: tree.Constant) -> tuple[str, int]:
         return {"pi": "π", "e": "e", "infinity": "∞"}[node.name], POWER if node.name == "e" else ATOM
 
     def name(self, name: str) -> str:
+        name = name.removeprefix("unit ")
         base, mark, lower = name.partition("_")
         bare = base.rstrip("'")
         return self.letters(bare) + base[len(bare) :] + mark + self.letters(lower)
@@ -385,9 +400,9 @@ class Plain(Latex):
         return "[" + ", ".join(f"[{', '.join(row)}]" for row in rows) + "]"
 
     def divides(self, node: Node) -> bool:
-        while isinstance(node, Contract | Outer):
+        while isinstance(node, Contract | tree.Outer):
             node = node.left
-        return isinstance(node, Divide | Derivative)
+        return isinstance(node, Divide | tree.Derivative)
 
     def side_by_side(self, left: str, right: str) -> str:
         if not left:
@@ -406,7 +421,7 @@ class Plain(Latex):
         return short_name(name)
 
     def root(self, argument: Node, body: str) -> tuple[str, int]:
-        simple = isinstance(argument, Symbol | Constant) or (isinstance(argument, Number) and body.isdigit())
+        simple = isinstance(argument, Symbol | tree.Constant) or (isinstance(argument, Number) and body.isdigit())
         return (f"√{body}" if simple else f"√({body})"), ATOM
 
     def norm(self, body: str, lower: str) -> tuple[str, int]:
@@ -420,7 +435,7 @@ class Plain(Latex):
     def bars(self, body: str) -> tuple[str, int]:
         return (f"abs({body})" if re.search(r"[‖|]", body) else f"|{body}|"), ATOM
 
-    def _derivative(self, node: Derivative) -> tuple[str, int]:
+    def _derivative(self, node: tree.Derivative) -> tuple[str, int]:
         return f"∂{self.at(node.body, ATOM)}/∂{self.at(node.target, ATOM)}", PRODUCT
 
 

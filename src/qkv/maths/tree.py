@@ -92,9 +92,13 @@ class Special(Node):
 
 @dataclass(frozen=True)
 class Written(Node):
-    """A vector (shape (n,)) or a matrix (shape (n, m)) given by its entries, which are scalars, row by row."""
+    """A vector (shape (n,)) or a matrix (shape (n, m)) given by its entries, which are scalars, row by row.
+
+    `brackets` is "(" or "[" if the entries were written in these, which may have meant an interval or a shape.
+    """
 
     entries: tuple[Node, ...]
+    brackets: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -172,7 +176,8 @@ class Call(Node):
 
     exp log relu abs sign sqrt (entry by entry), softmax (of a vector, of each row of a matrix), max min (of a vector:
     its largest entry; of several scalars: the largest of them), argmax (of a vector: the first position, from 1), norm
-    (2-norm of a vector), norm1, norm_inf, norm_F (of a matrix), trace, diag (both ways), sum (of all entries), det.
+    (2-norm of a vector), norm1, norm_inf, norm_F (of a matrix), trace, diag (both ways), sum (of all entries), det,
+    floor, ceil, factorial, sin, cos, tan (of scalars).
     """
 
     name: str

@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Any
 
 from qkv.errors import MathsError, OptionError, OptionTypeError, complaint
+from qkv.maths.symmetry import symmetric_in, symmetric_names
 from qkv.maths.parsing import naming
 from qkv.maths.parsing.parse import DEEPEST, depth, read
 from qkv.maths.parsing.shapes import describe_shape
-from qkv.maths.sizes import NATURAL, size_of
-from qkv.maths.symmetry import symmetric_in, symmetric_names
+from qkv.maths.sizes import NATURAL, is_impossible, size_of
 from qkv.maths.tree import Law, Multiply, Node, Number, Shape, Size, Special, Type, Written
 
 _KIND = re.compile(r"\s*(random\s+)?(scalar|real|positive|nonnegative|natural|vector|matrix|index|map)(?![A-Za-z])\s*")
@@ -225,7 +225,8 @@ class _Types(Mapping[str, Type]):
     def _size(self, name: str, text: str) -> Size:
         node = self._read(name, text, None, naturals=True)
         size = size_of(node) if not node.shape else None
-        if size is None or (size < 1 if isinstance(size, int) else not _NAME.search(text)):
+        defined = isinstance(size, str) and not _NAME.search(size) and _NAME.search(text)  # d/n where both have values
+        if size is None or (is_impossible(size) and not defined):
             raise OptionError(complaint(f"symbols[{name!r}]", f"the size {text!r}", "a whole number from 1, d or n+1"))
         return size
 

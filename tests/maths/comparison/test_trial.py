@@ -15,7 +15,6 @@ from qkv.maths.comparison.trial import (
     differ,
     differing_values,
     is_polynomial,
-    is_proved,
     is_slow,
     may_be_undefined,
     shrink,
@@ -85,7 +84,8 @@ def test_enough_and_most_are_taken_as_they_are_given() -> None:
     assert (outcome.equal, outcome.why) == (None, "there are too few points at which both have a value")
     assert outcome.valued
     assert len(asked.places) == 5
-    assert try_with(words, Asked(True), lambda place: None, most=6).equal
+    assert try_with(words, Asked(True), lambda place: None, most=9).equal is None
+    assert try_with(words, Asked(True), lambda place: None, most=10).equal
     asked = Asked(True)
     assert try_with(vocabulary(tree("u^T u")), asked, lambda place: None, enough=1).equal
     assert len({place.sizes["d"] for place in asked.places}) == 3
@@ -117,10 +117,12 @@ def test_what_is_in_the_way_is_said() -> None:
     assert (outcome.equal, outcome.valued) == (None, True)
     outcome = try_with(vocabulary(tree("|x|")), asked := Asked(Undefined("nowhere")), lambda place: None)
     assert len(asked.places) == 90
-    some = Asked(Undefined("here not"), True, True, True, True, True, True, Undefined("here not"))
+    some = Asked(Undefined("here not"), *[True] * 10, Undefined("here not"))
     assert try_with(words, some, lambda place: None).equal
-    few = Asked(Undefined("here not"), True, True, True, True, True, Undefined("here not"))
+    few = Asked(Undefined("here not"), *[True] * 9, Undefined("here not"))
     assert try_with(words, few, lambda place: None).equal is None
+    most = Asked(*[Unevaluable("no way"), True] * 9, Unevaluable("no way"))
+    assert try_with(words, most, lambda place: None).equal is None
     later = Asked(True, Unevaluable("no way"))
     assert try_with(words, later, lambda place: None).equal is None
     assert len(later.places) == 50
@@ -195,10 +197,11 @@ def test_decisions(gold, answer, equal, evidence) -> None:
         assert outcome.why
 
 
-def test_what_is_proved_is_found_without_points() -> None:
-    assert is_proved(tree("(x + y)^2"), tree("x^2 + 2xy + y^2"))
-    assert not is_proved(tree("(x + y)^2"), tree("x^2 + y^2"))
-    assert not is_proved(tree("(x + y)^9"), tree("(y + x)^9 (x + 1) / (1 + x)"), 1)
+def test_what_is_proved_has_a_certificate() -> None:
+    outcome = decide(tree("(x + y)^2"), tree("x^2 + 2xy + y^2"))
+    assert (outcome.equal, outcome.evidence) == (True, "proved")
+    assert outcome.certificate is not None
+    assert decide(tree("(x + y)^2"), tree("x^2 + y^2")).certificate is None
 
 
 def test_a_counterexample_is_made_only_on_request() -> None:

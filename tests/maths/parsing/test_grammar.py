@@ -2,7 +2,7 @@
 
 import pytest
 
-from qkv.errors import IllTyped, Unreadable
+from qkv.errors import MathsError, Unreadable
 from qkv.maths.parsing.grammar import Syntax, is_rule, is_token, only, span_of, syntax_tree, walk, without_brackets
 from qkv.maths.parsing.parse import parse, tokens
 from qkv.maths.tree import Delta, Relation
@@ -63,7 +63,7 @@ def test_no_other_equation_is_a_factor(text) -> None:
     [
         (r"2\sqrt{d} \text{ where } c = \sqrt d", "words"),
         (r"x = -\sqrt d \text{ or } t = \sqrt d", "words"),
-        (r"x = 2 \text{ and } c = 3", "words"),
+        (r"x = 2 \text{ and } c", "words"),
         (r"\mu = 0 \quad \sigma = 1", "two statements"),
         (r"\mu = 0 \qquad \sigma = 1", "two statements"),
         (r"x \neq d = \sqrt d", "≠ in a chain"),
@@ -91,7 +91,7 @@ def test_what_a_value_is_called_may_go_unread(head) -> None:
 
 @pytest.mark.parametrize("text", ["t t = 3", r"\frac{y}{2} = x", "2 y = x", "y + 1 = x", "s x + 1 = d"])
 def test_what_is_no_name_must_make_sense(text) -> None:
-    with pytest.raises(IllTyped):
+    with pytest.raises(MathsError):
         parse(text, S)
 
 
@@ -134,7 +134,7 @@ def test_a_wide_space_next_to_a_sign_separates_nothing(before, sign, after, spac
         (r"x = \langle s, u \rangle \quad y = n", "these are two statements: give one", "y = n"),
         (r"s = \begin{pmatrix} 1 \\ 2 \end{pmatrix} \quad y = n", "these are two statements: give one", "y = n"),
         (
-            r"x = d, \quad y = n",
+            r"x = d, \quad y",
             "a comma separates the entries of a vector in brackets: write 1024 for 1,024, and (1, 2) for a vector",
             ",",
         ),

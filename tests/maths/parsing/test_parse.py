@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from qkv.errors import IllTyped, OptionTypeError, QkvError, Unreadable
+from qkv.errors import IllTyped, MathsError, OptionTypeError, QkvError, Unreadable
 from qkv.maths import compare, latex, plain
 from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import Constant, Index, Node, Number, Order, PlusMinus, Relation, Written
@@ -207,7 +207,7 @@ ILL_TYPED = [
     (r"\sum_{i=1}^{n} \mu_i", "i runs to n but μ has d components", "i"),
     (r"\sum_{i=1}^{3} \mu_i", "i runs to 3 but μ has d components", "i"),
     ("w_5", "w has 3 components, and there is no number 5", "5"),
-    ("x_i", "x is a scalar, which has no components", "x_i"),
+    ("x_i", "x_i is not declared", "x_i"),
     ("mu_{ij}", "takes one index, not 2", "mu_{ij}"),
     ("x/mu", "nothing is divided by one", "mu"),
     ("exp(phi)", "φ is a map: write φ(x)", "phi"),
@@ -234,9 +234,10 @@ ILL_TYPED = [
 
 @pytest.mark.parametrize(("text", "said", "place"), ILL_TYPED)
 def test_what_makes_no_sense_is_said_where_it_stands(text, said, place) -> None:
-    with pytest.raises(IllTyped) as caught:
+    with pytest.raises(MathsError) as caught:
         parse(text, S)
     error = caught.value
+    assert isinstance(error, Unreadable if "is not declared" in error.reason else IllTyped)
     assert said in str(error)
     assert text[slice(*error.span)] == place
     assert str(error).splitlines()[-1].strip("^ ") == ""
@@ -255,14 +256,12 @@ UNREADABLE = [
     (r"\foo x", r"\foo is not a command"),
     ("x^*", "the transpose is written ^T"),
     (r"A^\dagger", "the transpose is written ^T"),
-    ("1,024", "write 1024"),
-    (r"x \in \mathbb{R}", "membership"),
+    (r"x \in \mathbb{R}", "after ∈"),
     (r"\mathbb{R}^d", "set of numbers"),
     (r"1 + \dots + n", "write the sum"),
     ("x^2^3", "two upper indices"),
     ("2 +", "the text is incomplete"),
     ("* 2", "was not expected"),
-    ("x!", "factorials"),
     (r"\frac.5{2}", "a decimal in a fraction needs braces"),
     (r"\binom .5x", "a decimal in a fraction needs braces"),
     (r"\binom{n}{d}", "a binomial coefficient is read up to"),
@@ -279,7 +278,6 @@ UNREADABLE = [
     ("mu.mu", ". is not a sign"),
     (r"\sum_{i=7}^{n} x", "a sum runs from 1"),
     (r"\sum_{i=b}^{n} x", "a sum runs from 1"),
-    (r"\prod_{i=2}^{n} s_i", "a sum runs from 1"),
     (r"\sum_{i=0}^{n-1} s_i", "components are counted from 1"),
     (r"\sum_{j=3}^{i} A_{ij}", "a sum runs from 1"),
     ("\u0430 + d", "CYRILLIC SMALL LETTER A, which only looks like a"),
@@ -500,12 +498,10 @@ def test_a_notation_is_written_as_it_was_meant(text: str) -> None:
         ("x + \u05d0", Unreadable, "\u05d0", "U\\+05D0|not read"),
         ("x\u2028+ y", Unreadable, "\u2028", "U\\+2028"),
         ("x\u2029+ y", Unreadable, "\u2029", "U\\+2029"),
-        ("1 + n!", Unreadable, "!", "factorials are not read"),
         (r"1 + \sum_{j=1}^{\infty} 2^{-j}", IllTyped, r"\infty", "a sum runs to"),
-        ("1 + x₁", IllTyped, "x₁", "no components"),
+        ("1 + x₁", Unreadable, "x₁", "x_1 is not declared"),
         ("2 v u", IllTyped, "v u", "two columns have no product"),
         ("v + A", IllTyped, "v + A", "vector"),
-        ("phi(A)", IllTyped, "A", "matrix"),
     ],
 )
 def test_what_cannot_be_read_is_pointed_at(text: str, error: type[QkvError], place: str, words: str) -> None:

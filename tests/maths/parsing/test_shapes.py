@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from qkv.errors import IllTyped
+from qkv.errors import IllTyped, MathsError
 from qkv.maths.parsing.parse import parse
 from qkv.maths.parsing.shapes import (
     UnknownSize,
@@ -196,7 +196,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("text", "mends"), MISTAKES)
 def test_suggestions_make_sense(text, mends) -> None:
-    with pytest.raises(IllTyped) as caught:
+    with pytest.raises(MathsError) as caught:
         parse(text, S)
     error = caught.value
     assert error.suggestion
@@ -209,7 +209,7 @@ def test_suggestions_make_sense(text, mends) -> None:
 
 @pytest.mark.parametrize("text", [text for text, _ in MISTAKES])
 def test_reasons_and_suggestions_are_in_unicode(text) -> None:
-    with pytest.raises(IllTyped) as caught:
+    with pytest.raises(MathsError) as caught:
         parse(text, S)
     assert "\\" not in caught.value.reason + caught.value.suggestion
     assert caught.value.source == text

@@ -48,7 +48,7 @@ def test_what_is_used_outside_a_sum_is_given_to_it() -> None:
     inner = parse(r"\sum_i \sum_{i < j} A_{ij}", S).body  # pyright: ignore
     assert [index.name for index in inner.indices] == ["j"]
     anew = parse(r"\sum_{i \ne j} s_i s_j \sum_{i \ne j} A_{ij}", S).body.factors[-1]  # pyright: ignore
-    assert [index.name for index in anew.indices] == ["i", "j"]
+    assert [index.name for index in anew.indices] == ["i'", "j'"]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_components_counted_from_elsewhere() -> None:
 
 
 def test_what_is_no_index_elsewhere_is_none_below_a_sum() -> None:
-    with pytest.raises(IllTyped, match="ξ is not declared"):
+    with pytest.raises(Unreadable, match="ξ is not declared"):
         parse(r"\sum_{j \le \xi} s_j", S)
     assert free_indices(parse(r"\sum_{j \le l} s_j", S)).keys() == {"l"}
 
@@ -201,12 +201,6 @@ W = {**S, "x": "scalar", "u": "vector[d]", "w": "vector[3]", "i": "index[n]", "m
             Unreadable,
         ),
         (
-            r"1 + \prod_{j=2}^{n} s_j",
-            "a sum runs from 1: let j start there, or give both its ends as numbers",
-            r"\prod_{j=2}^{n} s_j",
-            Unreadable,
-        ),
-        (
             r"1 + \sum_{j=x}^{n} s_j",
             "a sum runs from 1: let j start there, or give both its ends as numbers",
             r"\sum_{j=x}^{n} s_j",
@@ -266,7 +260,8 @@ def test_sums_that_are_refused(text, reason, place, kind) -> None:
         (r"\sum_{j=1,l=1}^{n} A_{jl}", r"\sum_{j,l} A_{jl}"),
         (r"\sum_{j > l} A_{jl}", r"\sum_{j, l, l < j} A_{jl}"),
         (r"\sum_{j=2}^{n} s_j", r"\sum_j s_j - s_1"),
-        (r"\sum_{j=4}^{n} s_j", r"\sum_j s_j - (s_1 + s_2 + s_3)"),
+        (r"\sum_{j=4}^{n} s_j", r"\sum_{j=1}^{n-3} s_{j+3}"),
+        (r"\prod_{j=2}^{n} s_j", r"\prod_{j=1}^{n-1} s_{j+1}"),
         (r"\sum_{j=0}^{n} x^j", r"\sum_{j=1}^{n} x^j + x^0"),
         (r"\sum_{j=2}^{4} s_j", "s_2 + s_3 + s_4"),
         (r"\prod_{j=2}^{4} s_j", "s_2 s_3 s_4"),

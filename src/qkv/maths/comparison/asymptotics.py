@@ -16,27 +16,11 @@ from functools import lru_cache, reduce
 from math import lcm
 from typing import TYPE_CHECKING, TypeAlias
 
+from qkv.maths import tree as t
+from qkv.maths.certificate import prove
 from qkv.maths.comparison.counterexample import Counterexample, number_text, pretty_symbol
 from qkv.maths.comparison.trial import decide
 from qkv.maths.sizes import names_in
-from qkv.maths.tree import (
-    Add,
-    Call,
-    Constant,
-    Divide,
-    Index,
-    Multiply,
-    Node,
-    Number,
-    Order,
-    Power,
-    Sum,
-    Symbol,
-    Type,
-    free_indices,
-    symbols_of,
-    walk,
-)
 from qkv.maths.values.arithmetic import Undefined, Unevaluable, digits, divide, fraction, plain_entries
 from qkv.maths.values.evaluate import evaluate
 
@@ -88,7 +72,9 @@ def positive_direction(gaps: Sequence[Sequence[Fraction]], width: int) -> list[F
     return found
 
 
-LOGARITHM, EXPONENTIAL = Fraction(1, 10**6), Fraction(10**6)
+# Far apart, so that no power that can be written is as small as a logarithm or as large as an exponential.
+LOGARITHM, EXPONENTIAL = Fraction(1, 10**12), Fraction(10**12)
+SMALLEST_POWER, LARGEST_POWER = Fraction(1, 10**6), Fraction(10**5)
 MOST_TERMS = 300
 LARGEST_PRIME = 10_000
 GROWTH_STEPS = ((1, 2, 3), (4, 5, 6), (8, 9, 10), (14, 15, 16))
@@ -129,6 +115,8 @@ class Growth:
         )
 
     def inverse(self) -> Growth:
+        if not self.top:
+            raise NoRate("a division by zero")
         return Growth(self.bottom, self.top, self.exact)
 
 
@@ -211,43 +199,43 @@ def outgrowing_direction(term: Term, others: list[Term]) -> dict[str, Fraction] 
     return None if found is None else dict(zip(names, found, strict=True))
 
 
-def growth(node: Node) -> Growth:
+def growth(node: t.Node) -> Growth:
     """The growth of an expression whose names are all sizes."""
     if node.shape:
         raise NoRate("it is not a scalar")
     if not grows(node):
         return constant_growth(node)
     match node:
-        case Symbol(name=name, type=type_):
+        case t.Symbol(name=name, type=type_):
             if type_.definition is not None:
                 return growth(type_.definition)
             return Growth({frozenset({(name, Fraction(1))}): Fraction(1)}, ONE)
-        case Index(size=size) if isinstance(size, str) and names_in(size) == (size,):
+        case t.Index(size=size) if isinstance(size, str) and names_in(size) == (size,):
             return Growth({frozenset({(size, Fraction(1))}): Fraction(1)}, ONE, exact=False)
-        case Add(terms=many):
+        case t.Add(terms=many):
             return reduce(Growth.plus, map(growth, many))
-        case Multiply(factors=many):
+        case t.Multiply(factors=many):
             return reduce(Growth.times, map(growth, many))
-        case Divide(top=a, bottom=b):
+        case t.Divide(top=a, bottom=b):
             return growth(a).times(growth(b).inverse())
-        case Power(base=base, exponent=exponent):
+        case t.Power(base=base, exponent=exponent):
             return growth_of_power(base, exponent)
-        case Call(name=name, arguments=arguments):
+        case t.Call(name=name, arguments=arguments):
             return growth_of_call(name, arguments)
-        case Sum(indices=indices, body=body, product=False, conditions=()):
+        case t.Sum(indices=indices, body=body, product=False, conditions=()):
             inside = growth(body)
-            if free_indices(body) and list(inside.bottom) != [CONSTANT]:
+            if t.free_indices(body) and list(inside.bottom) != [CONSTANT]:
                 raise NoRate("a sum over an index that it divides by")
             return reduce(Growth.times, map(growth, indices), inside)
     raise NoRate("it is not a sum of products of powers and logarithms")
 
 
-def grows(node: Node) -> bool:
+def grows(node: t.Node) -> bool:
     """Whether a node has an index or a name that is not defined by numbers alone."""
-    return any(isinstance(n, Index) or (isinstance(n, Symbol) and n.type.definition is None) for n in walk(node))
+    return any(isinstance(n, t.Index) or (isinstance(n, t.Symbol) and n.type.definition is None) for n in t.walk(node))
 
 
-def constant_growth(node: Node) -> Growth:
+def constant_growth(node: t.Node) -> Growth:
     """The growth of a node without names, which is constant."""
     try:
         value = fraction(evaluate(node, {}, {}))
@@ -256,7 +244,7 @@ def constant_growth(node: Node) -> Growth:
     return Growth({CONSTANT: value} if value else {}, ONE)
 
 
-def growth_of_power(base: Node, exponent: Node) -> Growth:
+def growth_of_power(base: t.Node, exponent: t.Node) -> Growth:
     if grows(exponent):
         if grows(base):
             raise NoRate("a name to the power of a name")
@@ -266,26 +254,26 @@ def growth_of_power(base: Node, exponent: Node) -> Growth:
     return raise_growth(inside if by > 0 else inside.inverse(), abs(by))
 
 
-def logarithm_of(base: Node) -> Fraction:
+def logarithm_of(base: t.Node) -> Fraction:
     """The logarithm of a constant from those of its primes, so that log 4 is exactly twice log 2."""
     match base:
-        case Number(value=value) if value > 0:
+        case t.Number(value=value) if value > 0:
             return _of_whole(value.numerator) - _of_whole(value.denominator)
-        case Symbol(type=Type(definition=Node() as definition)):
+        case t.Symbol(type=t.Type(definition=t.Node() as definition)):
             return logarithm_of(definition)
-        case Constant(name="e"):
+        case t.Constant(name="e"):
             return Fraction(1)
-        case Multiply(factors=factors) if not any(isinstance(f, Number) and f.value <= 0 for f in factors):
+        case t.Multiply(factors=factors) if not any(isinstance(f, t.Number) and f.value <= 0 for f in factors):
             return sum(map(logarithm_of, factors), Fraction(0))
-        case Divide(top=top, bottom=bottom):
+        case t.Divide(top=top, bottom=bottom):
             return logarithm_of(top) - logarithm_of(bottom)
-        case Power(base=inner, exponent=Number(value=by)):
+        case t.Power(base=inner, exponent=t.Number(value=by)):
             return by * logarithm_of(inner)
-        case Call(name="sqrt", arguments=(inner,)):
+        case t.Call(name="sqrt", arguments=(inner,)):
             return logarithm_of(inner) / 2
-        case Call(name="exp", arguments=(Number(value=by),)):
+        case t.Call(name="exp", arguments=(t.Number(value=by),)):
             return by
-    return constant_growth(Call((), "log", (base,))).top.get(CONSTANT, Fraction(0))
+    return constant_growth(t.Call((), "log", (base,))).top.get(CONSTANT, Fraction(0))
 
 
 def _of_whole(number: int) -> Fraction:
@@ -306,7 +294,7 @@ def _of_prime(prime: int) -> Fraction:
         return Fraction(Decimal(prime).ln())
 
 
-def growth_of_exponential(rate: Fraction, exponent: Node) -> Growth:
+def growth_of_exponential(rate: Fraction, exponent: t.Node) -> Growth:
     """The growth of exp(rate · exponent) for an exponent that is linear in the names."""
     inside = growth(exponent)
     if list(inside.bottom) != [CONSTANT] or not inside.exact:
@@ -323,11 +311,11 @@ def growth_of_exponential(rate: Fraction, exponent: Node) -> Growth:
     return Growth({key: Fraction(1)}, ONE, exact=CONSTANT not in inside.top)
 
 
-def growth_of_call(name: str, arguments: tuple[Node, ...]) -> Growth:
+def growth_of_call(name: str, arguments: tuple[t.Node, ...]) -> Growth:
     if name == "exp":
         return growth_of_exponential(Fraction(1), arguments[0])
     if name == "sqrt":
-        return growth_of_power(arguments[0], Number((), Fraction(1, 2)))
+        return growth_of_power(arguments[0], t.Number((), Fraction(1, 2)))
     inside = [replace(growth(argument), exact=False) for argument in arguments]
     if name == "log":
         return Growth(growth_of_logarithm(inside[0]), ONE, exact=False)
@@ -345,10 +333,10 @@ def growth_of_logarithm(inside: Growth) -> Terms:
     result: Terms = {}
     for term in dominant_terms(inside.top):
         for name, power in term:
-            if power < 0 or power < 100 * LOGARITHM:
+            if power < SMALLEST_POWER:
                 raise NoRate("a logarithm of what may be small")
             # The logarithm of an exponential is its exponent, of a power a logarithm.
-            inner = Fraction(1) if power > EXPONENTIAL / 1000 else LOGARITHM
+            inner = Fraction(1) if power > LARGEST_POWER else LOGARITHM
             result[frozenset({(name, inner)})] = Fraction(1)
     return result or {CONSTANT: Fraction(1)}
 
@@ -369,51 +357,56 @@ def outgrowth(a: Growth, b: Growth) -> dict[str, Fraction] | None:
     return next((found for term in left if (found := outgrowing_direction(term, right)) is not None), None)
 
 
-def compare_growth(gold: Node, answer: Node, found: Verdict) -> Verdict:
+def compare_growth(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
     """The verdict if one side or both are O, Θ or Ω."""
-    if not isinstance(gold, Order):
-        reason = "a value is expected, and the answer only says how fast it grows"
-        return replace(found, kind="different", evidence="refuted", reason=reason)
-    given = answer.body if isinstance(answer, Order) else answer
+    if not isinstance(gold, t.Order):
+        return found.different("a value is expected, and the answer only says how fast it grows")
+    given = answer.body if isinstance(answer, t.Order) else answer
     if given.shape:
-        reason = "a rate of growth is expected, and the answer is not a scalar"
-        return replace(found, kind="different", evidence="refuted", reason=reason)
+        return found.different("a rate of growth is expected, and the answer is not a scalar")
     try:
         right, mine = growth(gold.body), growth(given)
         if bool(right.top) != bool(mine.top):
             whose = "the right one" if mine.top else "the answer"
             reason = f"{whose} is 0 throughout, which is below every rate of growth, and the other is not"
-            return replace(found, kind="different", evidence="refuted", reason=reason)
+            return found.different(reason)
         faster, slower = outgrowth(mine, right), outgrowth(right, mine)
     except NoRate as problem:
         return compare_unknown_rates(gold, answer, str(problem), found)
     for direction_, how in ((faster, "faster"), (slower, "slower")):
         if direction_ is not None:
             reason, point = ratio_along(direction_, gold.body, given, how)
-            return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
-    if isinstance(answer, Order) and answer.kind != gold.kind:
+            return found.different(reason, point)
+    if isinstance(answer, t.Order) and answer.kind != gold.kind:
         names = WORDS[gold.kind], WORDS[answer.kind]
         reason = (
             f"the rate is right, but {names[0]} is expected and {names[1]} is given: "
             f"{MEANINGS[answer.kind]}, {MEANINGS[gold.kind]}"
         )
-        return replace(found, kind="different", evidence="refuted", reason=reason)
-    reason = "both grow at the same rate" if isinstance(answer, Order) else "it grows at the expected rate"
-    return replace(found, kind="equal", evidence="proved", reason=reason)
+        return found.different(reason)
+    reason = "both grow at the same rate" if isinstance(answer, t.Order) else "it grows at the expected rate"
+    # Only equal bodies have a certificate.
+    certificate = prove(gold.body, given)
+    evidence = "tested" if certificate is None else "proved"
+    return replace(found, kind="equal", evidence=evidence, reason=reason, certificate=certificate)
 
 
-def compare_unknown_rates(gold: Order, answer: Node, problem: str, found: Verdict) -> Verdict:
+def compare_unknown_rates(gold: t.Order, answer: t.Node, problem: str, found: Verdict) -> Verdict:
     """The verdict if a rate is unknown: equal bodies are still in the same class."""
-    body = answer.body if isinstance(answer, Order) else answer
-    alike = not isinstance(answer, Order) or answer.kind == gold.kind
-    if alike and decide(gold.body, body).equal:
-        return replace(found, kind="equal", evidence="proved", reason="both are the class of the same function")
-    return replace(found, kind="unreadable", reason=f"qkv cannot tell the growth: {problem}")
+    body = answer.body if isinstance(answer, t.Order) else answer
+    alike = not isinstance(answer, t.Order) or answer.kind == gold.kind
+    outcome = decide(gold.body, body) if alike else None
+    if outcome is not None and outcome.equal:
+        how = {"evidence": outcome.evidence, "certificate": outcome.certificate}
+        return replace(found, kind="equal", reason="both are the class of the same function", **how)
+    return found.unread(f"qkv cannot tell the growth: {problem}")
 
 
-def ratio_along(ray_: Mapping[str, Fraction], gold: Node, answer: Node, how: str) -> tuple[str, Counterexample | None]:
+def ratio_along(
+    ray_: Mapping[str, Fraction], gold: t.Node, answer: t.Node, how: str
+) -> tuple[str, Counterexample | None]:
     """The reason with the ratio of the two along a direction, and the last point of it."""
-    symbols = symbols_of(gold, answer)
+    symbols = t.symbols_of(gold, answer)
     free = [name for name, s in symbols.items() if s.type.definition is None]
     shown = {name: pretty_symbol(symbols[name]) for name in free}
     scale = lcm(1, *(weight.denominator for weight in ray_.values()))

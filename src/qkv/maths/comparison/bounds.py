@@ -104,12 +104,11 @@ def check_at_points(first: Node, relation: str, second: Node, words: Vocabulary,
             continue
         if not fine:
             where = simplest_failure(first, relation, second, words, place)
-            reason = f"the bound fails: {where}, which is not {RELATIONS[relation]}"
-            return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=where)
+            return found.different(f"the bound fails: {where}, which is not {RELATIONS[relation]}", where)
         tried += 1
     if tried >= (FEWEST if words.symbols or words.indices else 1):
         return replace(found, evidence="tested", reason=f"it holds at all of {tried} points, extreme ones among them")
-    return replace(found, kind="unreadable", reason=f"qkv cannot test the bound: {why}")
+    return found.unread(f"qkv cannot test the bound: {why}")
 
 
 def is_ordered(a: Any, relation: str, b: Any) -> bool:
@@ -276,15 +275,13 @@ def check_attained(
     try:
         a, b = place.value(first, DIGITS), place.value(second, DIGITS)
     except (Undefined, Unevaluable) as problem:
-        reason = f"the point at which the bound should be attained gives no value: {problem}"
-        return replace(found, kind="different", evidence="refuted", reason=reason)
+        return found.different(f"the point at which the bound should be attained gives no value: {problem}")
     point = Counterexample.at(place, words, a, b)
     with digits(DIGITS):
         pairs = [(decimal(x), decimal(y)) for x, y in zip(plain_entries(a), plain_entries(b), strict=True)]
         different = any(abs(x - y) > Decimal(10) ** -30 * max(abs(x), abs(y), Decimal(1)) for x, y in pairs)
     if different:
-        reason = f"the bound holds where it was tried but is not attained: {point}"
-        return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
+        return found.different(f"the bound holds where it was tried but is not attained: {point}", point)
     where = str(point).rsplit(":", 1)[0]
     return replace(found, reason=f"{found.reason}, and both are {value_text(a)} at {where}")
 

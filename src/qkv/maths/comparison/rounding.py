@@ -1,17 +1,25 @@
-"""Decimals in answers: a decimal is rounded to the digits shown; whole numbers and fractions are exact."""
+"""Decimals are rounded to the digits shown, whole numbers and fractions are exact; quantities have units."""
 
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
+from qkv.maths import tree as t
 from qkv.maths.comparison.counterexample import Counterexample, number_text
-from qkv.maths.comparison.trial import Outcome
+from qkv.maths.comparison.trial import Outcome, decide
 from qkv.maths.tree import Multiply, Node, Number, Transpose, Written, rebuilt, walk
-from qkv.maths.values.arithmetic import DIGITS, ZERO, Undefined, Unevaluable, digits, fraction, plain_entries
-from qkv.maths.values.points import agree_to_digits, points, vocabulary
+from qkv.maths.values.arithmetic import DIGITS, ONE, ZERO, Undefined, Unevaluable, digits, fraction, plain_entries
+from qkv.maths.values.points import Point, agree_to_digits, points, vocabulary
+
+if TYPE_CHECKING:
+    from qkv.maths.comparison.relations import Comparison
+    from qkv.maths.comparison.verdict import Verdict
 
 PLACES = Fraction(1, 10**45)
 
@@ -32,8 +40,8 @@ def is_numeric(node: Node) -> bool:
     return not words.sizes and not words.indices and all(s.type.definition is not None for s in words.symbols.values())
 
 
-def has_decimals(node: Node) -> bool:
-    return any(isinstance(n, Number) and (n.unit is not None or n.rounded) for n in walk(node))
+def has_decimals(*nodes: Node) -> bool:
+    return any(isinstance(n, Number) and (n.unit is not None or n.rounded) for n in walk(*nodes))
 
 
 def unit_of(node: Node) -> Fraction | None:
@@ -155,7 +163,7 @@ def matching_evidence(gold: WrittenNumber, answer: WrittenNumber) -> str | None:
 
 def compare_numbers(gold: Node, answer: Node) -> tuple[Outcome, str] | None:
     """The outcome and the reason for two numeric nodes of one shape, at least one with decimals; None for others."""
-    if not (is_numeric(gold) and is_numeric(answer) and (has_decimals(gold) or has_decimals(answer))):
+    if not (is_numeric(gold) and is_numeric(answer) and has_decimals(gold, answer)):
         return None
     evidence = "proved"
     reasons: list[str] = []
@@ -172,7 +180,9 @@ def compare_numbers(gold: Node, answer: Node) -> tuple[Outcome, str] | None:
         if found == "tested":
             evidence = "tested"
             reasons.append(where + _agreement_text(first, second))
-    return Outcome(True, evidence), reasons[0] if reasons else "the numbers are the same"
+    if evidence == "proved":
+        return decide(gold, answer), "the numbers are the same"
+    return Outcome(True, evidence), reasons[0]
 
 
 def _more_digits(gold: WrittenNumber, answer: WrittenNumber) -> str:
@@ -200,3 +210,92 @@ def _difference_text(gold: WrittenNumber, answer: WrittenNumber) -> str:
     if answer.slack or gold.slack:
         return f"{answer.text} does not agree with {gold.text} in the digits shown"
     return f"the right value is {gold.text}, not {answer.text}"
+
+
+UNIT = "unit "
+THOUSANDS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+BINARY = {f"{prefix}i": 1024 ** (k + 1) for k, prefix in enumerate("KMGTP")}
+PARTS = {"m": Fraction(1, 10**3), "µ": Fraction(1, 10**6), "n": Fraction(1, 10**9)}
+
+
+def has_units(*nodes: Node) -> bool:
+    return any(isinstance(n, t.Symbol) and n.name.startswith(UNIT) for n in walk(*nodes))
+
+
+def without_units(node: Node) -> tuple[dict[str, Fraction], Node]:
+    """The powers of the units of a quantity, and its number in them; Unevaluable if it is not one quantity."""
+    units = [name for name in t.symbols_of(node) if name.startswith(UNIT)]
+    powers: dict[str, Fraction] = {}
+    for place in points(vocabulary(node), 2, fixed=dict.fromkeys(units, ONE)):
+        for name in units:
+            values = [replace(place, values={**place.values, name: Fraction(by)}) for by in (1, 4)]
+            first, second = (fraction(next(plain_entries(each.value(node, DIGITS)))) for each in values)
+            power = Fraction(round(math.log(second / first, 4) * 4), 4) if first * second > 0 else None
+            if power is None or second != first * Fraction(4) ** power or powers.setdefault(name, power) != power:
+                raise Unevaluable("a sum of quantities of different kinds")
+    number = t.substitute(node, dict.fromkeys(units, Number((), ONE)))
+    return {name: power for name, power in powers.items() if power}, folded(number)
+
+
+def folded(node: Node) -> Node:
+    """A product of numbers, at most one of them a decimal, as one number with as many digits; others as they are."""
+    numbers = [n for n in walk(node) if isinstance(n, Number)]
+    decimals = [n for n in numbers if n.unit is not None]
+    inside = all(isinstance(n, Number | t.Multiply | t.Divide | t.Power) for n in walk(node))
+    if not inside or len(decimals) > 1 or not all(n.value for n in numbers):
+        return node
+    value = fraction(next(plain_entries(Point({}, {}).value(node, DIGITS))))
+    unit = decimals[0].unit if decimals else None
+    scaled = None if unit is None else unit * abs(value / decimals[0].value)
+    return Number((), value, scaled, any(n.rounded for n in numbers))
+
+
+def units_text(powers: dict[str, Fraction]) -> str:
+    """The unit as it is written: FLOP/s.
+
+    >>> units_text({"unit FLOP": Fraction(1), "unit s": Fraction(-1)})
+    'FLOP/s'
+    """
+    over, under = ([n.removeprefix(UNIT) for n, power in powers.items() if power * side > 0] for side in (1, -1))
+    return "·".join(over) + "".join(f"/{name}" for name in under)
+
+
+def compare_quantities(gold: Node, answer: Node, found: Verdict, compare_values: Comparison) -> Verdict:
+    """The verdict if there are units: numbers in one unit, or a bare number and a quantity."""
+    try:
+        (wanted, right), (given, mine) = without_units(gold), without_units(answer)
+    except (Undefined, Unevaluable) as problem:
+        return found.unread(f"qkv cannot compare the units: {problem}")
+    if wanted == given:
+        return compare_values(right, mine, found)
+    if wanted and given:
+        return found.different(f"{units_text(wanted)} is expected, not {units_text(given)}")
+    powers, whose = (wanted, "the answer") if wanted else (given, "the right one")
+    verdicts = []
+    for unit, size in usual_units(powers):
+        scale = Number((), 1 / Fraction(size))
+        sides = [
+            folded(t.Multiply((), (side, scale))) if powers_of else side
+            for side, powers_of in ((right, wanted), (mine, given))
+        ]
+        verdicts.append(compare_values(sides[0], sides[1], found))
+        if verdicts[-1]:
+            condition = f"{whose} is in {unit}"
+            reason = f"equal only if {condition}: {whose} has no unit"
+            return found.conditional(reason, condition)
+    worst = next((verdict for verdict in verdicts if verdict.kind != "different"), verdicts[0])
+    return replace(worst, reason=f"{whose} has no unit, the other is in {units_text(powers)}: {worst.reason}")
+
+
+def usual_units(powers: dict[str, Fraction]) -> Iterator[tuple[str, Fraction | int]]:
+    """The unit with its usual prefixes, and the size of each."""
+    text = units_text(powers)
+    prefixes: dict[str, Any] = {"": 1} if text.startswith("/") else THOUSANDS
+    if text.startswith("B"):
+        prefixes = {**THOUSANDS, **BINARY}
+    if text == "s":
+        prefixes = {"": 1, **PARTS}
+    for prefix, size in prefixes.items():
+        yield prefix + text, size
+    if text.startswith("B"):
+        yield "bit" + text[1:], Fraction(1, 8)

@@ -7,43 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from qkv.maths import tree as t
 from qkv.maths.comparison.counterexample import Counterexample, either_text
-from qkv.maths.tree import (
-    Add,
-    Call,
-    Contract,
-    Covariance,
-    Delta,
-    Divide,
-    Expect,
-    Hadamard,
-    Index,
-    Law,
-    Multiply,
-    Node,
-    Number,
-    Outer,
-    Part,
-    Power,
-    Shape,
-    Size,
-    Special,
-    Sum,
-    Symbol,
-    Transpose,
-    Type,
-    Written,
-    children,
-    rebuilt,
-    walk,
-)
+from qkv.maths.comparison.domains import domain_difference, has_value
 from qkv.maths.values.arithmetic import DIGITS, FINEST, TooNear, Undefined, Unevaluable, effort, plain_entries
 from qkv.maths.values.points import Point, Vocabulary, agree_at, points, vocabulary, with_defined_sizes
+
+if TYPE_CHECKING:
+    from qkv.maths.certificate import Certificate
 
 LARGEST_KEPT = 8
 LARGEST_SHRUNK = 16
@@ -54,15 +31,15 @@ HARMLESS_NUMBERS = frozenset({Fraction(0), Fraction(1), Fraction(2), Fraction(1,
 class Shrunk:
     """Two trees with small sizes in place of large ones, and the mapping of sizes."""
 
-    gold: Node
-    answer: Node
+    gold: t.Node
+    answer: t.Node
     sizes: Mapping[int, int]
 
     def __str__(self) -> str:
         return " and ".join(f"{small} in place of {large}" for large, small in self.sizes.items())
 
 
-def shrink(gold: Node, answer: Node, step: int = 0) -> Shrunk | None:
+def shrink(gold: t.Node, answer: t.Node, step: int = 0) -> Shrunk | None:
     """The trees with every large size made small; None if there is none, or if it also occurs as a number.
 
     Sizes keep their order and their parity, on which a value may depend; another `step` gives other sizes.
@@ -72,14 +49,14 @@ def shrink(gold: Node, answer: Node, step: int = 0) -> Shrunk | None:
     subscripts: set[int] = set()
     if not sizes_are_hidden(gold, answer):
         return None
-    for node in walk(gold, answer):
-        if isinstance(node, Number):
+    for node in t.walk(gold, answer):
+        if isinstance(node, t.Number):
             numbers |= {abs(node.value.numerator), node.value.denominator}
-        if isinstance(node, Part):
-            subscripts |= {int(index.value) for index in node.indices if isinstance(index, Number)}
-        if isinstance(node, Written):
+        if isinstance(node, t.Part):
+            subscripts |= {int(index.value) for index in node.indices if isinstance(index, t.Number)}
+        if isinstance(node, t.Written):
             numbers |= {size for size in node.shape if isinstance(size, int)}
-        if isinstance(node, Sum):
+        if isinstance(node, t.Sum):
             numbers |= {index.size for index in counted_indices(node) if isinstance(index.size, int)}
         for size in sizes_of(node):
             if isinstance(size, int):
@@ -100,85 +77,99 @@ def shrink(gold: Node, answer: Node, step: int = 0) -> Shrunk | None:
     return Shrunk(with_sizes(gold, chosen), with_sizes(answer, chosen), chosen)
 
 
-def sizes_are_hidden(*trees: Node) -> bool:
+def sizes_are_hidden(*trees: t.Node) -> bool:
     """Whether no literal can be the result of a size, as 55 may be a sum to 10.
 
     In polynomials of the entries alone a size has no such result, and any number is allowed.
     """
-    if all(is_polynomial(node) for node in walk(*trees)):
+    if all(is_polynomial(node) for node in t.walk(*trees)):
         return True
-    subscripts = {id(index) for node in walk(*trees) if isinstance(node, Part) for index in node.indices}
+    subscripts = {id(index) for node in t.walk(*trees) if isinstance(node, t.Part) for index in node.indices}
     return all(
-        abs(n.value) in HARMLESS_NUMBERS for n in walk(*trees) if isinstance(n, Number) and id(n) not in subscripts
+        abs(n.value) in HARMLESS_NUMBERS for n in t.walk(*trees) if isinstance(n, t.Number) and id(n) not in subscripts
     )
 
 
-def is_polynomial(node: Node) -> bool:
+def is_polynomial(node: t.Node) -> bool:
     match node:
-        case Call(name=name):
+        case t.Call(name=name):
             return name in ("trace", "sum", "norm", "norm_F")
-        case Special():
+        case t.Special():
             return node.name == "zeros" or not node.shape
-        case Power(exponent=Number(value=value)):
+        case t.Power(exponent=t.Number(value=value)):
             return value > 0
-        case Sum():
+        case t.Sum():
             return not node.product and not counted_indices(node)
     return isinstance(
-        node, (Number, Symbol, Index, Part, Add, Multiply, Divide, Contract, Outer, Hadamard, Transpose, Delta)
+        node,
+        (
+            t.Number,
+            t.Symbol,
+            t.Index,
+            t.Part,
+            t.Add,
+            t.Multiply,
+            t.Divide,
+            t.Contract,
+            t.Outer,
+            t.Hadamard,
+            t.Transpose,
+            t.Delta,
+        ),
     )
 
 
-def counted_indices(node: Sum) -> list[Index]:
+def counted_indices(node: t.Sum) -> list[t.Index]:
     """The indices of a sum whose count or value matters: those that occur outside subscripts."""
-    inside = list(walk(node.body, *(side for _, a, b in node.conditions for side in (a, b))))
-    subscripts = [index for n in inside if isinstance(n, Part) for index in n.indices]
-    subscripts += [side for n in inside if isinstance(n, Delta) for side in (n.left, n.right)]
-    as_subscript = {index.name for index in subscripts if isinstance(index, Index)}
+    inside = list(t.walk(node.body, *(side for _, a, b in node.conditions for side in (a, b))))
+    subscripts = [index for n in inside if isinstance(n, t.Part) for index in n.indices]
+    subscripts += [side for n in inside if isinstance(n, t.Delta) for side in (n.left, n.right)]
+    as_subscript = {index.name for index in subscripts if isinstance(index, t.Index)}
     places = {id(index) for index in subscripts}
-    bare = {n.name for n in inside if isinstance(n, Index) and id(n) not in places}
+    bare = {n.name for n in inside if isinstance(n, t.Index) and id(n) not in places}
     return [index for index in node.indices if index.name in bare or index.name not in as_subscript]
 
 
-def sizes_of(node: Node) -> tuple[Size, ...]:
+def sizes_of(node: t.Node) -> tuple[t.Size, ...]:
     sizes = node.shape
-    if isinstance(node, Index):
+    if isinstance(node, t.Index):
         sizes += (node.size,)
-    named = node if isinstance(node, Symbol) else node.map if isinstance(node, Call) else None
+    named = node if isinstance(node, t.Symbol) else node.map if isinstance(node, t.Call) else None
     if named is not None:
         sizes += (*named.type.shape, *(size for shape in named.type.arguments for size in shape))
     return sizes
 
 
-def with_sizes(tree: Node, sizes: Mapping[int, int]) -> Node:
+def with_sizes(tree: t.Node, sizes: Mapping[int, int]) -> t.Node:
     """`tree` with other sizes, in the types of its names too."""
-    resized_types: dict[str, Type] = {}
+    resized_types: dict[str, t.Type] = {}
 
-    def shape_of(shape: Shape) -> Shape:
+    def shape_of(shape: t.Shape) -> t.Shape:
         return tuple(sizes.get(size, size) if isinstance(size, int) else size for size in shape)
 
-    def type_of(name: str, type: Type) -> Type:  # noqa: A002
+    def type_of(name: str, type: t.Type) -> t.Type:  # noqa: A002
         if name not in resized_types:
             law, definition = type.law, type.definition
             resized_types[name] = replace(
                 type,
                 shape=shape_of(type.shape),
                 arguments=tuple(map(shape_of, type.arguments)),
-                law=None if law is None else Law(change(law.mean), change(law.covariance), law.normal),
+                law=None if law is None else t.Law(change(law.mean), change(law.covariance), law.normal),
                 definition=None if definition is None else change(definition),
             )
         return resized_types[name]
 
-    def change(node: Node) -> Node:
-        changed = replace(rebuilt(node, change), shape=shape_of(node.shape))
-        if isinstance(changed, Symbol):
+    def change(node: t.Node) -> t.Node:
+        changed = replace(t.rebuilt(node, change), shape=shape_of(node.shape))
+        if isinstance(changed, t.Symbol):
             return replace(changed, type=type_of(changed.name, changed.type))
-        if isinstance(changed, Call) and changed.map is not None:
+        if isinstance(changed, t.Call) and changed.map is not None:
             named = change(changed.map)
-            return replace(changed, map=named) if isinstance(named, Symbol) else changed
-        if isinstance(changed, Index):
+            return replace(changed, map=named) if isinstance(named, t.Symbol) else changed
+        if isinstance(changed, t.Index):
             return replace(changed, size=shape_of((changed.size,))[0])
-        if isinstance(changed, Sum):
-            kept = tuple(index for index in map(change, changed.indices) if isinstance(index, Index))
+        if isinstance(changed, t.Sum):
+            kept = tuple(index for index in map(change, changed.indices) if isinstance(index, t.Index))
             return replace(changed, indices=kept)
         return changed
 
@@ -186,7 +177,7 @@ def with_sizes(tree: Node, sizes: Mapping[int, int]) -> Node:
 
 
 ENOUGH_POINTS, ENOUGH_SIZES, MOST_POINTS = 10, 3, 50
-ENOUGH_KINKED, MOST_KINKED = 60, 90
+ENOUGH_KINKED, FEWEST_KINKED, MOST_KINKED = 60, 30, 90
 SIMPLIFY_EFFORT, TRY_EFFORT = 30_000, 60_000
 # Factors for the value of a random name, to see whether a root of it can have a negative argument.
 ROOT_FACTORS = tuple(sign * size for size in (Fraction(1), Fraction(1000), Fraction(1, 1000)) for sign in (1, -1))
@@ -197,7 +188,7 @@ class Outcome:
     """The outcome of proof and trial; `equal` is None if neither decided, and `why` is the reason.
 
     `small` has the trees that were tried in place of large ones. `valued`: both had a value at some point, or could
-    not be evaluated at all.
+    not be evaluated at all. `condition`: the two are equal where both have a value, which is only under this condition.
     """
 
     equal: bool | None
@@ -206,33 +197,56 @@ class Outcome:
     why: str = ""
     small: Shrunk | None = None
     valued: bool = False
+    condition: str | None = None
+    certificate: Certificate | None = field(default=None, compare=False, repr=False)
 
 
-def decide(gold: Node, answer: Node, *, work: int | None = None) -> Outcome:
+def decide(gold: t.Node, answer: t.Node) -> Outcome:
     """Try two points, which is cheaper than a proof that must fail; then prove, then try more points.
 
-    `work` limits the cost of the proof.
+    Two that are equal must also have a value in the same places. `work` limits the cost of the proof.
     """
     small = shrink(gold, answer)
-    tries = [(gold, answer)] if small is None else [(small.gold, small.answer)]
+    tried = (gold, answer) if small is None else (small.gold, small.answer)
+    outcome = prove_or_try(gold, answer, tried, small)
+    if outcome.equal is None and domain_difference(*tried) is not None:
+        # Too few points at which both have a value: those with positive vectors may be enough.
+        vectors = [s for s in t.symbols_of(*tried).values() if s.type.kind == "vector" and s.type.definition is None]
+        squares = {s.name: t.Hadamard(s.shape, s, s) for s in vectors if not s.type.random}
+        with suppress(ValueError):
+            outcome = try_points(*(t.substitute(side, squares) for side in tried)) if squares else outcome
+    if not outcome.equal:
+        return outcome
+    if has_inverse(*tried) and not valued_beyond_one(*tried):
+        return Outcome(None, why="an inverse has no value at any point that was tried with sizes of 2 or more")
+    condition = domain_difference(*tried)
+    if condition is not None:
+        return Outcome(None, why=f"one of them has no value unless {condition}", condition=condition)
+    return outcome
+
+
+def prove_or_try(gold: t.Node, answer: t.Node, tried: tuple[t.Node, t.Node], small: Shrunk | None) -> Outcome:
+    """The outcome wherever both have a value; `tried` are the trees of which points are tried."""
+    from qkv.maths.certificate import prove
+
     valued = is_slow(gold, answer) and not may_be_undefined(gold, answer)
     if not is_slow(gold, answer):
-        quick = try_points(*tries[0], most=2)
+        quick = try_points(*tried, most=2)
         if quick.equal is False:
             return with_sizes_noted(quick, small)
         valued = quick.valued
-    if is_proved(gold, answer, work):
+    certificate = prove(gold, answer)
+    if certificate is not None:
         # A tree without a value anywhere is not equal to anything, even if the algebra cancels.
-        if averages_negative_root(*tries[0]):
+        if averages_negative_root(*tried):
             return Outcome(None, why="an expectation of a root of what may be negative")
-        if valued or try_points(*tries[0], enough=1).valued:
-            return Outcome(True, "proved")
+        if valued or try_points(*tried, enough=1).valued:
+            return Outcome(True, "proved", certificate=certificate)
         return Outcome(None, why="neither of them has a value at any point that was tried")
     other = None if small is None else shrink(gold, answer, step=1)
-    if other is not None:
-        tries.append((other.gold, other.answer))
+    pairs = [tried] if other is None else [tried, (other.gold, other.answer)]
     outcomes = []
-    for pair in tries:
+    for pair in pairs:
         with effort(TRY_EFFORT):
             outcomes.append(try_points(*pair))
     for outcome, where in zip(outcomes, (small, other), strict=False):
@@ -241,7 +255,19 @@ def decide(gold: Node, answer: Node, *, work: int | None = None) -> Outcome:
     return with_sizes_noted(outcomes[0], small)
 
 
-def differ(gold: Node, answer: Node) -> bool:
+def has_inverse(*nodes: t.Node) -> bool:
+    """Whether there is the inverse of a matrix."""
+    powers = [n.exponent for n in t.walk(*nodes) if isinstance(n, t.Power) and n.shape]
+    return any(not isinstance(exponent, t.Number) or exponent.value < 0 for exponent in powers)
+
+
+def valued_beyond_one(gold: t.Node, answer: t.Node) -> bool:
+    """Whether both have a value at some point at which no size is 1."""
+    places = [place for place in points(vocabulary(gold, answer), 12) if all(s > 1 for s in place.sizes.values())]
+    return any(has_value(place, gold) and has_value(place, answer) for place in places)
+
+
+def differ(gold: t.Node, answer: t.Node) -> bool:
     """Whether the two differ at some tried point."""
     small = shrink(gold, answer)
     pair = (gold, answer) if small is None else (small.gold, small.answer)
@@ -259,15 +285,9 @@ def with_sizes_noted(outcome: Outcome, small: Shrunk | None) -> Outcome:
     return replace(outcome, small=small)
 
 
-def is_proved(gold: Node, answer: Node, work: int | None = None) -> bool:
-    from qkv.maths.certificate import prove
-
-    return prove(gold, answer) is not None
-
-
 def try_points(
-    gold: Node,
-    answer: Node,
+    gold: t.Node,
+    answer: t.Node,
     *,
     fixed: Mapping[str, Any] | None = None,
     enough: int | None = None,
@@ -286,7 +306,7 @@ def try_points(
     return try_with(words, agree, shown, fixed=fixed, enough=enough, most=most)
 
 
-def try_as_sets(golds: Sequence[Node], answers: Sequence[Node]) -> Outcome:
+def try_as_sets(golds: Sequence[t.Node], answers: Sequence[t.Node]) -> Outcome:
     """Compare two pairs of values as sets, point by point."""
     words = vocabulary(*golds, *answers)
 
@@ -316,58 +336,59 @@ def try_with(
     """Evaluate `agree` at points until it is False, or True often enough."""
     enough = enough or (ENOUGH_KINKED if words.kinked and (words.symbols or words.indices) else ENOUGH_POINTS)
     most = most or (MOST_KINKED if words.kinked else MOST_POINTS)
-    agreed, sizes, why, valued = 0, set(), "", False
-    evaluable = True
+    agreed, sizes, why, valued, unevaluable = 0, set(), "", False, 0
+    constant = not words.symbols and not words.indices
     for place in points(words, most, fixed=fixed):
         try:
             verdict = agree(place)
         except (Undefined, Unevaluable) as problem:
             why = str(problem)
-            if isinstance(problem, Unevaluable):
-                evaluable = False
-                if not agreed and place.attempt > 6:
-                    break
+            unevaluable += isinstance(problem, Unevaluable)
+            if unevaluable > 7 and not agreed:
+                break
             continue
         valued = True
         if verdict is None:
             why = "the digits that qkv computes with do not tell the two apart"
+            unevaluable += 1
             continue
         if not verdict:
             return Outcome(False, "refuted", shown(place), valued=True)
         agreed += 1
         sizes.add(tuple(place.sizes.items()))
-        if not words.symbols and not words.indices:
-            return Outcome(True, "tested", valued=True)
-        if agreed >= enough and (len(sizes) >= ENOUGH_SIZES or fixed or not words.sizes):
-            return Outcome(True, "tested", valued=True)
-    if agreed >= min(enough, 6) and (len(sizes) >= ENOUGH_SIZES or fixed or not words.sizes):
+        if constant or (agreed >= enough and (len(sizes) >= ENOUGH_SIZES or fixed or not words.sizes)):
+            break
+    # The two may differ where they cannot be evaluated, so at least half of the points must be.
+    varied = len(sizes) >= ENOUGH_SIZES or fixed or not words.sizes
+    fewest = min(enough, FEWEST_KINKED if words.kinked else ENOUGH_POINTS)
+    if agreed and (constant or (agreed >= max(fewest, unevaluable) and varied)):
         return Outcome(True, "tested", valued=True)
     why = why or "there are too few points at which both have a value"
-    return Outcome(None, why=why, valued=valued or not evaluable)
+    return Outcome(None, why=why, valued=valued or unevaluable > 0)
 
 
-def is_slow(*nodes: Node) -> bool:
+def is_slow(*nodes: t.Node) -> bool:
     """Whether an expectation needs a grid, so that each trial is slow."""
-    bodies = [below for n in walk(*nodes) if isinstance(n, (Expect, Covariance)) for below in children(n)]
-    squared = {id(n.base) for n in walk(*bodies) if isinstance(n, Power) and whole_power(n, 2)}
+    bodies = [below for n in t.walk(*nodes) if isinstance(n, (t.Expect, t.Covariance)) for below in t.children(n)]
+    squared = {id(n.base) for n in t.walk(*bodies) if isinstance(n, t.Power) and whole_power(n, 2)}
     smooth = ("trace", "sum", "diag")
-    found = (n for n in walk(*bodies) if isinstance(n, Call) and n.name not in smooth)
+    found = (n for n in t.walk(*bodies) if isinstance(n, t.Call) and n.name not in smooth)
     return any(not (n.name in ("norm", "norm_F") and id(n) in squared) for n in found)
 
 
-def averages_negative_root(*nodes: Node) -> bool:
+def averages_negative_root(*nodes: t.Node) -> bool:
     """Whether an expectation has a root whose argument can be negative: (√x)² is x only where √x has a value."""
-    bodies = [below for n in walk(*nodes) if isinstance(n, (Expect, Covariance)) for below in children(n)]
-    calls = [n.arguments[0] for n in walk(*bodies) if isinstance(n, Call) and n.name == "sqrt"]
-    powers = [n.base for n in walk(*bodies) if isinstance(n, Power) and not n.shape and _even_root(n.exponent)]
+    bodies = [below for n in t.walk(*nodes) if isinstance(n, (t.Expect, t.Covariance)) for below in t.children(n)]
+    calls = [n.arguments[0] for n in t.walk(*bodies) if isinstance(n, t.Call) and n.name == "sqrt"]
+    powers = [n.base for n in t.walk(*bodies) if isinstance(n, t.Power) and not n.shape and _even_root(n.exponent)]
     return any(map(_can_be_negative, calls + powers))
 
 
-def _even_root(exponent: Node) -> bool:
-    return isinstance(exponent, Number) and exponent.value.denominator % 2 == 0
+def _even_root(exponent: t.Node) -> bool:
+    return isinstance(exponent, t.Number) and exponent.value.denominator % 2 == 0
 
 
-def _can_be_negative(inside: Node) -> bool:
+def _can_be_negative(inside: t.Node) -> bool:
     """Whether at every point some values of the normal names make it negative."""
     words = vocabulary(inside)
     free = [name for name, symbol in words.symbols.items() if symbol.type.law is not None and symbol.type.law.normal]
@@ -391,23 +412,23 @@ def scaled_value(value: Any, by: Fraction) -> Any:
     return tuple(scaled_value(part, by) for part in value) if isinstance(value, tuple) else value * by
 
 
-def whole_power(node: Power, step: int = 1) -> bool:
+def whole_power(node: t.Power, step: int = 1) -> bool:
     """Whether the exponent is a positive multiple of `step`."""
     exponent = node.exponent
-    return isinstance(exponent, Number) and exponent.value > 0 and exponent.value % step == 0
+    return isinstance(exponent, t.Number) and exponent.value > 0 and exponent.value % step == 0
 
 
-def may_be_undefined(*nodes: Node) -> bool:
+def may_be_undefined(*nodes: t.Node) -> bool:
     """Whether there is a division, a root or a logarithm, so that there may be no value."""
     return any(
-        isinstance(n, Divide)
-        or (isinstance(n, Power) and not whole_power(n))
-        or (isinstance(n, Call) and n.name == "log")
-        for n in walk(*nodes)
+        isinstance(n, t.Divide)
+        or (isinstance(n, t.Power) and not whole_power(n))
+        or (isinstance(n, t.Call) and n.name == "log")
+        for n in t.walk(*nodes)
     )
 
 
-def simple_counterexample(words: Vocabulary, place: Point, gold: Node, answer: Node) -> Counterexample:
+def simple_counterexample(words: Vocabulary, place: Point, gold: t.Node, answer: t.Node) -> Counterexample:
     """A counterexample at a simpler point, found one name at a time, at which the two still differ."""
     best = place
     if not is_slow(gold, answer):
@@ -417,7 +438,7 @@ def simple_counterexample(words: Vocabulary, place: Point, gold: Node, answer: N
         return Counterexample.at(best, words, *differing_values(best, gold, answer))
 
 
-def differing_values(place: Point, gold: Node, answer: Node) -> list[Any]:
+def differing_values(place: Point, gold: t.Node, answer: t.Node) -> list[Any]:
     """Both values at a point, with as many digits as it takes to see that they differ."""
     values: list[Any] = []
     for precision in (DIGITS, 8 * DIGITS, FINEST):
@@ -430,7 +451,7 @@ def differing_values(place: Point, gold: Node, answer: Node) -> list[Any]:
     return values
 
 
-def simplified(words: Vocabulary, best: Point, gold: Node, answer: Node) -> Point:
+def simplified(words: Vocabulary, best: Point, gold: t.Node, answer: t.Node) -> Point:
     for simpler in simplifications(words, best):
         changed = simpler(best)
         if changed is None:

@@ -4,39 +4,25 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from qkv.errors import IllTyped, MathsError, OptionError, OptionTypeError, complaint, point_at
+from qkv.maths import tree as t
+from qkv.maths.symmetry import declared_symmetric
+from qkv.maths.comparison import relations, rounding
 from qkv.maths.comparison.counterexample import Counterexample, pretty_symbol, value_text
+from qkv.maths.comparison.domains import assuming
 from qkv.maths.comparison.trial import decide, differ, is_slow, try_as_sets, try_points
-from qkv.maths.parsing.parse import parse
+from qkv.maths.parsing.parse import Reading, parse, readings
 from qkv.maths.printing import plain
 from qkv.maths.sizes import names_in, size_value
-from qkv.maths.symmetry import declared_symmetric
-from qkv.maths.tree import (
-    Multiply,
-    Node,
-    Number,
-    Order,
-    Part,
-    PlusMinus,
-    Relation,
-    Special,
-    Symbol,
-    Type,
-    free_indices,
-    names,
-    rebuilt,
-    substitute,
-    symbols_of,
-    walk,
-)
+from qkv.maths.types import declare
 from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, effort, spend
 from qkv.maths.values.points import Point, Vocabulary, agree_at, points, vocabulary, with_defined_sizes
 
@@ -45,7 +31,7 @@ COMPARE_EFFORT, SHOW_EFFORT = (
     160_000,
     5_000,
 )  # products of numbers: for a comparison, and for values that are only shown
-INEQUALITIES = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "!=": "!="}
+MOST_READINGS, MOST_RENAMINGS = 4, 24
 
 # Whether to search for the condition under which a wrong answer would be right.
 _EXPLAIN: ContextVar[bool] = ContextVar("remarks", default=True)
@@ -65,6 +51,10 @@ class Verdict:
         answer: The answer as it was given.
         suggestion: A well-typed text that was probably meant instead of an ill-typed one.
         where: For a refused text, its line with carets below the error.
+        renaming: Pairs of a name of the answer and the name of the gold that it stands for, if the answer is right
+            under that renaming.
+        certificate: For a proved verdict, the proof that `qkv.maths.certificate` can replay; several of them, in a
+            tuple, for several equations.
     """
 
     kind: str
@@ -76,15 +66,27 @@ class Verdict:
     answer: str = ""
     suggestion: str | None = None
     where: str = ""
+    renaming: tuple[tuple[str, str], ...] = ()
+    certificate: Any = field(default=None, compare=False, repr=False)
 
     def __bool__(self) -> bool:
         return self.kind == "equal"
+
+    def different(self, reason: str, counterexample: Counterexample | None = None) -> Verdict:
+        return replace(self, kind="different", evidence="refuted", reason=reason, counterexample=counterexample)
+
+    def conditional(self, reason: str, condition: str) -> Verdict:
+        return replace(self, kind="conditional", evidence="refuted", reason=reason, condition=condition)
+
+    def unread(self, reason: str) -> Verdict:
+        return replace(self, kind="unreadable", reason=reason)
 
     def as_dict(self) -> dict[str, Any]:
         """The fields for JSON; the numbers of the counterexample are texts."""
         found = None if self.counterexample is None else self.counterexample.as_dict()
         names = ("kind", "evidence", "reason", "condition", "gold", "answer", "suggestion", "where")
-        return {name: getattr(self, name) for name in names} | {"counterexample": found}
+        shown = {name: getattr(self, name) for name in names} | {"counterexample": found}
+        return shown | {"renaming": dict(self.renaming), "certificate": self.certificate is not None}
 
     def __str__(self) -> str:
         how = f" ({self.evidence})" if self.evidence else ""
@@ -120,9 +122,8 @@ def compare(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
 
 @lru_cache(maxsize=256)
 def _compare_cached(gold: str, answer: str, items: tuple[tuple[str, str], ...], remarks: bool) -> Verdict:
-    from qkv.maths.types import declare
-
-    with declared_symmetric(declare(dict(items)).types.values()), effort(COMPARE_EFFORT):
+    types = declare(dict(items)).types.values()
+    with declared_symmetric(types), assuming(types), effort(COMPARE_EFFORT):
         return compare_texts(gold, answer, dict(items))
 
 
@@ -152,33 +153,140 @@ def equal(gold: str, answer: str, symbols: Mapping[str, str]) -> bool:
 
 def compare_texts(gold: str, answer: str, symbols: Mapping[str, str]) -> Verdict:
     """`compare` with arguments that were checked."""
-
     found = Verdict("equal", None, "", gold=gold, answer=answer)
     try:
-        right = with_rounding(gold, parse(gold, symbols))
+        golds = readings_of(gold, symbols)
     except MathsError as error:
         return replace(refusal(error, found, "the gold itself is refused: "), suggestion=None)
+    right = golds[0].node
+    wanted = final_value(right)
     try:
-        wanted = final_value(right)
-        given = with_rounding(answer, parse(answer, symbols, expected=wanted.shape, free=free_indices(wanted)))
-    except IllTyped as error:
+        answers = readings_of(answer, symbols, expected=wanted.shape, free=t.free_indices(wanted))
+    except MathsError as error:
+        unknown = getattr(error, "undeclared", ())
+        if unknown:
+            return compare_renamed(right, answer, symbols, unknown, refusal(error, found))
         refused = refusal(error, found)
-        if not _EXPLAIN.get():
+        if not isinstance(error, IllTyped) or not _EXPLAIN.get():
             return refused
         conditional = reread_as_scalars(right, answer, symbols, replace(found, where=refused.where))
         return refused if conditional is None else conditional
-    except MathsError as error:
-        return refusal(error, found)
-    return compare_trees(right, given, found)
+    if isinstance(wanted, t.Order):
+        renamed = compare_renamed_sizes(wanted, answers[0].node, symbols, found)
+        if renamed is not None:
+            return renamed
+    return compare_readings(golds, answers, found)
 
 
-def with_rounding(text: str, node: Node) -> Node:
-    """The tree of a text, with its decimals marked as rounded if the text begins with ≈."""
-    if not APPROXIMATELY.match(text) or isinstance(node, Relation):
-        return node
-    from qkv.maths.comparison.rounding import mark_rounded
+def readings_of(text: str, symbols: Mapping[str, str], **options: Any) -> list[Reading]:
+    """The ways to read a text, the standard one first, with decimals marked as rounded if it begins with ≈."""
+    found = readings(text, symbols, **options)[:MOST_READINGS]
+    if not APPROXIMATELY.match(text):
+        return found
+    return [replace(one, node=rounding.mark_rounded(one.node)) for one in found]
 
-    return mark_rounded(node)
+
+def compare_readings(golds: list[Reading], answers: list[Reading], found: Verdict) -> Verdict:
+    """The verdict of the standard readings; of others if only they are right, with a condition that names them."""
+    golds, answers = tuples_first(golds, answers), tuples_first(answers, golds)
+    standard = compare_trees(golds[0].node, answers[0].node, found)
+    others = list(itertools.product(golds, answers))[1:]
+    if standard or not others:
+        return standard
+    undecided = None
+    for gold, answer in others:
+        verdict = compare_trees(gold.node, answer.node, found)
+        if verdict:
+            notes = dict.fromkeys(
+                one.note.replace(" read as ", " is read as ", 1) for one in (gold, answer) if one.note
+            )
+            condition = " and ".join(notes)
+            reason = f"equal only if {condition}; as it is usually read: {standard.reason}"
+            return replace(standard, kind="conditional", evidence="refuted", reason=reason, condition=condition)
+        undecided = verdict if verdict.kind != "different" else undecided
+    return undecided if undecided is not None and standard.kind == "different" else standard
+
+
+def tuples_first(ones: list[Reading], others: list[Reading]) -> list[Reading]:
+    """The readings with tuples first if the other text is a tuple: n × m is a shape if (n, m) is wanted."""
+    if not isinstance(final_value(others[0].node), t.Written):
+        return ones
+    return sorted(ones, key=lambda one: not isinstance(final_value(one.node), t.Written))
+
+
+def compare_renamed(
+    gold: t.Node, answer: str, symbols: Mapping[str, str], unknown: Iterable[str], refused: Verdict
+) -> Verdict:
+    """The verdict on an answer with names that are not declared: right if one renaming alone makes it right."""
+    declared, words = declare(symbols).types, vocabulary(gold)
+    targets = [n for n in dict.fromkeys([*words.symbols, *words.sizes]) if n in declared and not declared[n].definition]
+    return only_renaming(
+        tuple(dict.fromkeys(unknown)),
+        targets,
+        lambda renaming: read_renamed(gold, answer, symbols, renaming),
+        gold,
+        replace(refused, kind="unreadable"),
+    )
+
+
+def only_renaming(
+    unknown: Sequence[str],
+    targets: Sequence[str],
+    renamed: Callable[[dict[str, str]], t.Node | None],
+    gold: t.Node,
+    refused: Verdict,
+) -> Verdict:
+    """The verdict if exactly one renaming of the unknown names makes the answer right; else the refusal."""
+    right = []
+    for chosen in itertools.islice(itertools.permutations(targets, len(unknown)), MOST_RENAMINGS):
+        renaming = dict(zip(unknown, chosen, strict=True))
+        given = renamed(renaming)
+        if given is not None and compare_trees(gold, given, refused):
+            right.append(renaming)
+    if len(right) != 1:
+        return refused
+    condition = " and ".join(f"{new} means {old}" for new, old in right[0].items())
+    verdict = refused.conditional(f"equal only if {condition}, which nothing declares", condition)
+    return replace(verdict, renaming=tuple(right[0].items()), where="", suggestion=None)
+
+
+def read_renamed(gold: t.Node, answer: str, symbols: Mapping[str, str], renaming: Mapping[str, str]) -> t.Node | None:
+    """The answer with names of the gold that it lacks in place of others; None if it cannot be read so."""
+    declared, wanted = declare(symbols).types, final_value(gold)
+    options: dict[str, Any] = {"expected": wanted.shape, "free": t.free_indices(wanted)}
+    extended = {**symbols, **{new: symbols.get(old, "natural") for new, old in renaming.items()}}
+    with suppress(MathsError, OptionError, ValueError):
+        given = parse(answer, extended, **options)
+        if t.names(given) & set(renaming.values()):
+            return None
+        return t.substitute(given, {n: t.Symbol(declared[o].shape, o, declared[o]) for n, o in renaming.items()})
+    # A size may be the range of a sum, which the tree keeps as text.
+    for new, old in renaming.items():
+        if re.search(rf"(?<![A-Za-z]){re.escape(old)}(?![A-Za-z])", answer):
+            return None
+        answer = re.sub(rf"(?<![A-Za-z\\]){re.escape(new)}(?![A-Za-z])", lambda _, old=old: old, answer)
+    with suppress(MathsError):
+        return parse(answer, symbols, **options)
+    return None
+
+
+def compare_renamed_sizes(gold: t.Order, answer: t.Node, symbols: Mapping[str, str], found: Verdict) -> Verdict | None:
+    """The verdict if the answer has sizes that are neither declared nor in the gold, and lacks as many of it."""
+    declared, given = declare(symbols).types, final_value(answer)
+    used, answered = t.symbols_of(gold), t.symbols_of(given)
+    unknown = [name for name in answered if name not in used and name not in declared]
+    lacking = [name for name in used if name not in answered]
+    if not unknown or not lacking:
+        return None
+    whose = "them" if len(unknown) > 1 else "it"
+    reason = f"nothing declares {' and '.join(unknown)}, and the right answer does not mention {whose}"
+    return only_renaming(
+        unknown,
+        lacking,
+        lambda renaming: t.substitute(given, {new: used[old] for new, old in renaming.items()}),
+        gold,
+        found.unread(reason),
+    )
 
 
 def check_arguments(gold: object, answer: object, symbols: object) -> None:
@@ -206,39 +314,30 @@ def refusal(error: MathsError, found: Verdict, whose: str = "") -> Verdict:
     return replace(found, kind=kind, reason=line, suggestion=error.suggestion.split(" or ")[0] or None, where=where)
 
 
-def final_value(node: Node) -> Node:
+def final_value(node: t.Node) -> t.Node:
     """The last member of a chain, marked as rounded after ≈; any other node itself."""
-    if not isinstance(node, Relation):
-        return node
-    last = node.members[-1]
-    if node.signs[-1] == "≈":
-        from qkv.maths.comparison.rounding import mark_rounded
-
-        return mark_rounded(last)
-    return last
+    return relations.last(node)
 
 
-def compare_trees(gold: Node, answer: Node, found: Verdict) -> Verdict:
+def compare_trees(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
     """The verdict on two trees."""
-    if isinstance(gold, Relation) and gold.signs[-1] in INEQUALITIES:
-        return compare_inequalities(gold, answer, found)
-    if isinstance(answer, Relation) and answer.signs[-1] in INEQUALITIES:
-        return replace(found, kind="different", evidence="refuted", reason="a value is expected, not an inequality")
-    verdict = compare_values(final_value(gold), final_value(answer), found)
-    return check_chain(answer, verdict)
+    first, second = relations.values_of(gold, answer)
+    if any(isinstance(node, (t.Relation, t.Collection, t.Interval)) for node in (first, second)):
+        return relations.compare_relations(first, second, found, compare_values)
+    return check_chain(answer, compare_values(first, second, found))
 
 
-def check_chain(answer: Node, verdict: Verdict) -> Verdict:
+def check_chain(answer: t.Node, verdict: Verdict) -> Verdict:
     """The verdict on the end of a chain, with a note if an earlier member is not equal to it."""
-    if not isinstance(answer, Relation):
+    if not isinstance(answer, t.Relation):
         return verdict
 
     last = final_value(answer)
     for member, sign in zip(answer.members, answer.signs, strict=False):
-        if sign != "=" or isinstance(member, (Order, PlusMinus)) or isinstance(last, (Order, PlusMinus)):
+        if sign != "=" or isinstance(member, (t.Order, t.PlusMinus)) or isinstance(last, (t.Order, t.PlusMinus)):
             continue
         # A name without a definition is being defined here; a decimal at the end may be the rounded value.
-        if (isinstance(member, Symbol) and member.type.definition is None) or is_rounded_from(member, last):
+        if (isinstance(member, t.Symbol) and member.type.definition is None) or is_rounded_from(member, last):
             continue
         if member.shape == last.shape and differ(member, last):
             note = f"only the end of the chain is judged: it is not equal to {short_text(member)} before it"
@@ -246,119 +345,94 @@ def check_chain(answer: Node, verdict: Verdict) -> Verdict:
     return verdict
 
 
-def is_rounded_from(member: Node, last: Node) -> bool:
+def is_rounded_from(member: t.Node, last: t.Node) -> bool:
     """Whether the end of a chain is the member rounded to the digits shown."""
-    from qkv.maths.comparison.rounding import compare_numbers
-
-    compared = compare_numbers(member, last) if member.shape == last.shape else None
+    compared = rounding.compare_numbers(member, last) if member.shape == last.shape else None
     return compared is not None and compared[0].equal is True
 
 
-def compare_inequalities(gold: Relation, answer: Node, found: Verdict) -> Verdict:
-    """The verdict on two inequalities, which are equal if their sides are, in the same or the reversed order."""
-    wanted = (gold.members[-2], gold.signs[-1], gold.members[-1])
-    if not isinstance(answer, Relation) or answer.signs[-1] not in INEQUALITIES:
-        return replace(found, kind="different", evidence="refuted", reason="an inequality is expected, not a value")
-    sign, sides = answer.signs[-1], answer.members[-2:]
-    # ≠ is symmetric: either order may be meant.
-    orders = [order for read, order in ((sign, sides), (INEQUALITIES[sign], sides[::-1])) if read == wanted[1]]
-    if not orders:
-        return replace(found, kind="different", evidence="refuted", reason=f"{wanted[1]} is expected, not {sign}")
-    wrong: list[Verdict] = []
-    for order in orders:
-        both = [compare_values(a, b, found) for a, b in zip((wanted[0], wanted[2]), order, strict=True)]
-        if all(both):
-            return next((verdict for verdict in both if verdict.evidence == "tested"), both[0])
-        wrong += [verdict for verdict in both if not verdict]
-    return wrong[0]
-
-
-def compare_values(gold: Node, answer: Node, found: Verdict) -> Verdict:
+def compare_values(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
     """The verdict on two trees that are not chains."""
     from qkv.maths.comparison.asymptotics import compare_growth
 
-    if isinstance(gold, Order) or isinstance(answer, Order):
+    if isinstance(gold, t.Order) or isinstance(answer, t.Order):
         return compare_growth(gold, answer, found)
-    if any(any(plus_minus_nodes(node)) for node in (gold, answer)):
+    if rounding.has_units(gold, answer):
+        return rounding.compare_quantities(gold, answer, found, compare_values)
+    if any(isinstance(node, t.PlusMinus) for node in t.walk(gold, answer)):
         return compare_two_valued(gold, answer, found)
-    return compare_ordinary(gold, answer, found)
+    limits = [relations.infinite(node) for node in (gold, answer)]
+    if any(limits):
+        kind, same = ("equal", "tested") if limits[0] == limits[1] else ("different", "refuted")
+        return replace(
+            found,
+            kind=kind,
+            evidence=same,
+            reason="the two limits are " + ("the same" if same == "tested" else "not the same"),
+        )
+    verdict = compare_ordinary(gold, answer, found)
+    brackets = relations.compare_brackets(gold, answer, found) if verdict else None
+    return verdict if brackets is None else brackets
 
 
-def plus_minus_nodes(node: Node):
-
-    return (n for n in walk(node) if isinstance(n, PlusMinus))
-
-
-def with_sign(node: Node, sign: int) -> Node:
-    """`node` with every ± replaced by one sign."""
-
-    if isinstance(node, PlusMinus):
-        inner = with_sign(node.body, sign)
-        return inner if sign > 0 else Multiply(inner.shape, (Number((), Fraction(-1)), inner))
-    return rebuilt(node, lambda child: with_sign(child, sign))
-
-
-def compare_two_valued(gold: Node, answer: Node, found: Verdict) -> Verdict:
+def compare_two_valued(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
     """The verdict on trees with ±, whose pairs of values are compared as sets: by proof, or point by point."""
 
-    golds, answers = (
-        [with_sign(node, sign) for sign in (1, -1)] if list(plus_minus_nodes(node)) else [node]
-        for node in (gold, answer)
-    )
+    golds, answers = (list(relations.elements(node) or [node]) for node in (gold, answer))
     if len(golds) != len(answers):
         count = {1: "one value", 2: "two values (±)"}
         reason = f"the answer has {count[len(answers)]}, the right one has {count[len(golds)]}"
         extra = golds if len(golds) == 2 else answers
         if compare_ordinary(extra[0], extra[1], found).kind == "equal":
             return compare_ordinary(golds[0], answers[0], found)
-        return replace(found, kind="different", evidence="refuted", reason=reason)
+        return found.different(reason)
     first = compare_ordinary(golds[0], answers[0], found)
     if not same_shape(golds[0], answers[0]):
         return first
-    for order in (answers, answers[::-1]):
-        both = [compare_ordinary(a, b, found) for a, b in zip(golds, order, strict=True)]
-        if all(both):
-            return next((verdict for verdict in both if verdict.evidence == "tested"), both[0])
+    verdict = relations.compare_sets(golds, answers, found, compare_ordinary)
+    if verdict:
+        return verdict
     outcome = try_as_sets(golds, answers)
     if outcome.equal:
         reason = "the two have the same two values at every point that was tried"
         return replace(found, kind="equal", evidence="tested", reason=reason)
     if outcome.equal is None:
         reason = f"qkv can neither prove nor test whether the two have the same values: {outcome.why}"
-        return replace(found, kind="unreadable", reason=reason)
+        return found.unread(reason)
     point = outcome.counterexample
-    reason = f"not the same two values: {point}"
-    return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
+    return found.different(f"not the same two values: {point}", point)
 
 
-def compare_ordinary(gold: Node, answer: Node, found: Verdict) -> Verdict:
+def compare_ordinary(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
     """The verdict by shapes, then decimals as written, then proof, then trial, then a condition."""
-    from qkv.maths.comparison.rounding import compare_numbers, within_rounding
-
     gold, answer = as_column(gold), as_column(answer)
     if not same_shape(gold, answer):
         point = first_values(gold, answer) if _EXPLAIN.get() else None
         reason = shape_mismatch(gold, answer)
-        return replace(found, kind="different", evidence="refuted", reason=reason, counterexample=point)
-    compared = compare_numbers(gold, answer)
+        return found.different(reason, point)
+    compared = rounding.compare_numbers(gold, answer)
     if compared is not None:
         outcome, reason = compared
         kind = "equal" if outcome.equal else "different"
+        point = outcome.counterexample
+        certificate = outcome.certificate
         return replace(
-            found, kind=kind, evidence=outcome.evidence, reason=reason, counterexample=outcome.counterexample
+            found, kind=kind, evidence=outcome.evidence, reason=reason, counterexample=point, certificate=certificate
         )
     outcome = decide(gold, answer)
-    if outcome.equal is False and within_rounding(gold, answer):
+    if outcome.equal is False and rounding.within_rounding(gold, answer):
         reason = "the two are the same within the rounding of the numbers after ≈"
         return replace(found, kind="equal", evidence="tested", reason=reason)
     if outcome.equal:
         how = "by algebra" if outcome.evidence == "proved" else "at every point that was tried, in several sizes"
         if outcome.small is not None:
             how = f"at every point that was tried, with {outcome.small} and other sizes"
-        return replace(found, kind="equal", evidence=outcome.evidence, reason=f"the two are the same {how}")
+        reason, certificate = f"the two are the same {how}", outcome.certificate
+        return replace(found, kind="equal", evidence=outcome.evidence, reason=reason, certificate=certificate)
+    if outcome.condition is not None:
+        return relations.conditional_on(outcome.condition, found)
     if outcome.equal is None:
-        reason = f"qkv can neither prove nor test whether the two are the same: {outcome.why}"
-        return replace(found, kind="unreadable", reason=reason)
+        return found.unread(f"qkv can neither prove nor test whether the two are the same: {outcome.why}")
     point = outcome.counterexample
     wrong = replace(found, kind="different", evidence="refuted", counterexample=point, reason=f"not the same: {point}")
     if not _EXPLAIN.get():
@@ -372,17 +446,17 @@ def compare_ordinary(gold: Node, answer: Node, found: Verdict) -> Verdict:
     return replace(wrong, reason=f"{wrong.reason}; they agree where {where}, not in general") if where else wrong
 
 
-def as_column(node: Node) -> Node:
+def as_column(node: t.Node) -> t.Node:
     """A matrix of one column as a vector, and a 1×1 matrix as a scalar."""
-    one = Number((), Fraction(1))
+    one = t.Number((), Fraction(1))
     if node.shape == (1, 1):
-        return Part((), node, (one, one))
+        return t.Part((), node, (one, one))
     if len(node.shape) == 2 and node.shape[1] == 1:
-        return Part(node.shape[:1], node, (None, one))
+        return t.Part(node.shape[:1], node, (None, one))
     return node
 
 
-def same_shape(gold: Node, answer: Node) -> bool:
+def same_shape(gold: t.Node, answer: t.Node) -> bool:
     """Whether two shapes are equal, as texts or after substituting definitions."""
     if gold.shape == answer.shape:
         return True
@@ -405,7 +479,7 @@ def same_shape(gold: Node, answer: Node) -> bool:
     return tried > 2
 
 
-def first_values(gold: Node, answer: Node) -> Counterexample | None:
+def first_values(gold: t.Node, answer: t.Node) -> Counterexample | None:
     """The values of both at the first point where both have one; None if none of the first few has."""
 
     words = vocabulary(gold, answer)
@@ -415,12 +489,12 @@ def first_values(gold: Node, answer: Node) -> Counterexample | None:
     return None
 
 
-def shape_mismatch(gold: Node, answer: Node) -> str:
+def shape_mismatch(gold: t.Node, answer: t.Node) -> str:
     expected = f"{describe_shape_of(gold)} is wanted (as {short_text(gold)} is)"
     return f"{short_text(answer)} is {describe_shape_of(answer)}, and {expected}"
 
 
-def describe_shape_of(node: Node) -> str:
+def describe_shape_of(node: t.Node) -> str:
     match node.shape:
         case ():
             return "a scalar"
@@ -431,7 +505,7 @@ def describe_shape_of(node: Node) -> str:
     return "a matrix " + "×".join(map(str, node.shape))
 
 
-def short_text(node: Node) -> str:
+def short_text(node: t.Node) -> str:
 
     text = plain(node)
     return text if len(text) <= 60 else f"{text[:57]}…"
@@ -440,18 +514,17 @@ def short_text(node: Node) -> str:
 LETTERS = ("m", "c", "t", "a", "b", "u", "w", "s")
 MOST_VECTORS, MOST_SPECIAL = 5, 24
 REMARK_EFFORT = 8_000  # products for a remark that a verdict can do without
-CONDITION_WORK = 6_000
 MOST_OUTSIDE = 24
 
 
-def plain_vectors(*nodes: Node) -> dict[str, Symbol]:
+def plain_vectors(*nodes: t.Node) -> dict[str, t.Symbol]:
     """The vectors that are neither random nor defined."""
-    found = symbols_of(*nodes).items()
+    found = t.symbols_of(*nodes).items()
     return {name: s for name, s in found if s.type.kind == "vector" and not s.type.random and s.type.definition is None}
 
 
-def constant_vector(symbol: Symbol, scalar: Symbol) -> Node:
-    return Multiply(symbol.shape, (scalar, Special(symbol.shape, "ones")))
+def constant_vector(symbol: t.Symbol, scalar: t.Symbol) -> t.Node:
+    return t.Multiply(symbol.shape, (scalar, t.Special(symbol.shape, "ones")))
 
 
 def fresh_letters(taken: set[str]) -> Iterator[str]:
@@ -460,7 +533,7 @@ def fresh_letters(taken: set[str]) -> Iterator[str]:
     )
 
 
-def vector_groups(vectors: Mapping[str, Symbol]) -> Iterator[tuple[str, ...]]:
+def vector_groups(vectors: Mapping[str, t.Symbol]) -> Iterator[tuple[str, ...]]:
     """Each vector by itself, then all of them together."""
     for name in vectors:
         yield (name,)
@@ -468,11 +541,11 @@ def vector_groups(vectors: Mapping[str, Symbol]) -> Iterator[tuple[str, ...]]:
         yield tuple(vectors)
 
 
-def reread_as_scalars(gold: Node, answer: str, symbols: Mapping[str, str], found: Verdict) -> Verdict | None:
+def reread_as_scalars(gold: t.Node, answer: str, symbols: Mapping[str, str], found: Verdict) -> Verdict | None:
     """The verdict on an ill-typed answer read with scalars in place of vectors; None if that is wrong too."""
 
     right = final_value(gold)
-    if isinstance(right, (Order, PlusMinus)) or (isinstance(gold, Relation) and gold.signs[-1] not in ("=", "≈")):
+    if isinstance(right, (t.Order, t.PlusMinus)) or (isinstance(gold, t.Relation) and gold.signs[-1] not in ("=", "≈")):
         return None
     vectors = plain_vectors(right)
     for group in vector_groups(dict(itertools.islice(vectors.items(), MOST_VECTORS))):
@@ -483,35 +556,37 @@ def reread_as_scalars(gold: Node, answer: str, symbols: Mapping[str, str], found
                 for dimension in names_in(size):
                     declared.setdefault(dimension, "natural")
         try:
-            given = final_value(parse(answer, declared, expected=right.shape, free=free_indices(right)))
+            given = final_value(parse(answer, declared, expected=right.shape, free=t.free_indices(right)))
         except (MathsError, OptionError):
             continue
-        if given.shape != right.shape or isinstance(given, (Order, PlusMinus)) or not set(group) <= names(given):
+        if given.shape != right.shape or isinstance(given, (t.Order, t.PlusMinus)) or not set(group) <= t.names(given):
             continue
-        scalars = {name: Symbol((), name, Type("scalar")) for name in group}
-        swapped = substitute(right, {name: constant_vector(vectors[name], scalars[name]) for name in group})
-        if decide(swapped, given, work=CONDITION_WORK).equal and not is_degenerate(given, group):
+        scalars = {name: t.Symbol((), name, t.Type("scalar")) for name in group}
+        swapped = t.substitute(right, {name: constant_vector(vectors[name], scalars[name]) for name in group})
+        if decide(swapped, given).equal and not is_degenerate(given, group):
             return conditional_verdict(group, vectors, right, given, found)
     return None
 
 
 def conditional_verdict(
-    group: tuple[str, ...], vectors: Mapping[str, Symbol], right: Node, given: Node, found: Verdict
+    group: tuple[str, ...], vectors: Mapping[str, t.Symbol], right: t.Node, given: t.Node, found: Verdict
 ) -> Verdict:
     """The verdict on an answer that is right if these vectors are constant."""
-    taken = names(right, given) | {size for s in vectors.values() for part in s.shape for size in names_in(part)}
+    taken = t.names(right, given) | {size for s in vectors.values() for part in s.shape for size in names_in(part)}
     letters = dict(zip(group, fresh_letters(taken), strict=False))
-    common = plain(substitute(given, {name: Symbol((), letter, Type("scalar")) for name, letter in letters.items()}))
+    common = plain(
+        t.substitute(given, {name: t.Symbol((), letter, t.Type("scalar")) for name, letter in letters.items()})
+    )
     shown = {name: pretty_symbol(vectors[name]) for name in group}
     where = ", ".join(f"{shown[name]} = {letters[name]}·1" for name in group)
     text = f"every component of {' and of '.join(shown.values())} is the same ({where}, then both are {common})"
     meaning = " or ".join(f"scalar {name}" for name in shown.values())
     value = example_value(right)
     reason = f"equal only if {text}" + (f"; with {value} and no {meaning} is meant" if value else "")
-    return replace(found, kind="conditional", evidence="refuted", reason=reason, condition=text)
+    return found.conditional(reason, text)
 
 
-def example_value(gold: Node) -> str:
+def example_value(gold: t.Node) -> str:
     """The right value at a simple point: "μ = (1, 2) the right value is 5"."""
     words = vocabulary(gold)
     for place in points(words, 3):
@@ -529,7 +604,7 @@ def example_value(gold: Node) -> str:
     return ""
 
 
-def matters(gold: Node, place: Point, name: str, value: Any) -> bool:
+def matters(gold: t.Node, place: Point, name: str, value: Any) -> bool:
     """Whether the value at a point changes with the value of `name`."""
     now = place.values[name]
     if callable(now):
@@ -544,22 +619,22 @@ def doubled(value: Any) -> Any:
     return tuple(map(doubled, value)) if isinstance(value, tuple) else 2 * value + 1
 
 
-def find_condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
+def find_condition(gold: t.Node, answer: t.Node, wrong: Verdict) -> Verdict | None:
     """The verdict with the condition under which a wrong answer of the right shape is right; None if there is none."""
     if is_slow(gold, answer):
         return None
     vectors = {name: s for name, s in plain_vectors(gold, answer).items() if name not in indexed_names(gold)}
-    used, answered = names(gold), names(answer)
+    used, answered = t.names(gold), t.names(answer)
     words = vocabulary(gold, answer)
     for group in vector_groups(dict(itertools.islice(vectors.items(), MOST_VECTORS))):
         equal = dict.fromkeys(group, 3)
         if not set(group) <= used or not try_points(gold, answer, fixed=equal, enough=2, simplify=False).equal:
             continue
-        letters = dict(zip(group, fresh_letters(names(gold, answer)), strict=False))
-        scalars = {name: Symbol((), letter, Type("scalar")) for name, letter in letters.items()}
+        letters = dict(zip(group, fresh_letters(t.names(gold, answer)), strict=False))
+        scalars = {name: t.Symbol((), letter, t.Type("scalar")) for name, letter in letters.items()}
         constants = {name: constant_vector(vectors[name], scalars[name]) for name in group}
         try:
-            first, second = substitute(gold, constants), substitute(answer, constants)
+            first, second = t.substitute(gold, constants), t.substitute(answer, constants)
         except ValueError:
             continue
         mentioned = [letter for name, letter in letters.items() if name in answered]
@@ -567,7 +642,7 @@ def find_condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
         def varied(place: Point, group: tuple[str, ...] = group) -> Point | None:
             return place if any(len(set(place.values[name])) > 1 for name in group) else None
 
-        if decide(first, second, work=CONDITION_WORK).equal and not is_degenerate(first, mentioned):
+        if decide(first, second).equal and not is_degenerate(first, mentioned):
             shown = [pretty_symbol(vectors[name]) for name in group]
             where = ", ".join(f"{name} = {letter}·1" for name, letter in zip(shown, letters.values(), strict=True))
             text = f"every component of {' and of '.join(shown)} is the same ({where})"
@@ -576,39 +651,39 @@ def find_condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
     return sign_condition(gold, answer, wrong)
 
 
-def indexed_names(gold: Node) -> set[str]:
+def indexed_names(gold: t.Node) -> set[str]:
     """The names of which the gold takes a component by a free index; another index there is wrong, not conditional."""
-    free = free_indices(gold)
+    free = t.free_indices(gold)
     found: set[str] = set()
-    for node in walk(gold):
-        if isinstance(node, Part) and free.keys() & free_indices(*filter(None, node.indices)):
-            found |= names(node.body)
+    for node in t.walk(gold):
+        if isinstance(node, t.Part) and free.keys() & t.free_indices(*filter(None, node.indices)):
+            found |= t.names(node.body)
     return found
 
 
-def is_degenerate(common: Node, scalars: Iterable[str]) -> bool:
+def is_degenerate(common: t.Node, scalars: Iterable[str]) -> bool:
     """Whether the common value at constant vectors does not depend on one of the constants.
 
     softmax(s) and softmax(2s) are both uniform at every constant s, which is not a useful condition.
     """
-    others = fresh_letters(names(common))
-    changed = [substitute(common, {name: Symbol((), next(others), Type("scalar"))}) for name in scalars]
+    others = fresh_letters(t.names(common))
+    changed = [t.substitute(common, {name: t.Symbol((), next(others), t.Type("scalar"))}) for name in scalars]
     return any(try_points(common, other, simplify=False).equal for other in changed)
 
 
-def sign_condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
+def sign_condition(gold: t.Node, answer: t.Node, wrong: Verdict) -> Verdict | None:
     """The verdict if the answer is right for one sign of a number and wrong for the other; None if there is none."""
     words = vocabulary(gold, answer)
-    for name, symbol in symbols_of(gold, answer).items():
+    for name, symbol in t.symbols_of(gold, answer).items():
         if symbol.type.kind != "scalar" or symbol.type.random or symbol.type.definition is not None:
             continue
-        positive = Symbol((), name, Type("nonnegative"))
-        for sign, value in (("≥", positive), ("≤", Multiply((), (Number((), Fraction(-1)), positive)))):
+        positive = t.Symbol((), name, t.Type("nonnegative"))
+        for sign, value in (("≥", positive), ("≤", t.Multiply((), (t.Number((), Fraction(-1)), positive)))):
             probe = {name: Fraction(3 if sign == "≥" else -3)}
             if try_points(gold, answer, fixed=probe, enough=2, simplify=False).equal is not True:
                 continue
             try:
-                first, second = substitute(gold, {name: value}), substitute(answer, {name: value})
+                first, second = t.substitute(gold, {name: value}), t.substitute(answer, {name: value})
             except ValueError:
                 continue
 
@@ -618,15 +693,20 @@ def sign_condition(gold: Node, answer: Node, wrong: Verdict) -> Verdict | None:
                     return None
                 return replace(place, values={**values, name: wanted * abs(values[name])})
 
-            if decide(first, second, work=CONDITION_WORK).equal:
+            outcome = decide(first, second)
+            if outcome.equal or outcome.condition:
                 text = f"{pretty_symbol(symbol)} {sign} 0"
+                if outcome.condition == f"{pretty_symbol(symbol)} ≠ 0":
+                    text = text.replace("≥", ">").replace("≤", "<")
+                elif outcome.condition:
+                    text = f"{text} and {outcome.condition}"
                 if not is_necessary(gold, answer, words, with_other_sign):
                     return replace(wrong, reason=condition_reason(text, False, wrong))
                 return replace(wrong, kind="conditional", condition=text, reason=condition_reason(text, True, wrong))
     return None
 
 
-def is_necessary(gold: Node, answer: Node, words: Vocabulary, outside: Callable[[Point], Point | None]) -> bool:
+def is_necessary(gold: t.Node, answer: t.Node, words: Vocabulary, outside: Callable[[Point], Point | None]) -> bool:
     """Whether the two differ at every tried point at which the condition does not hold."""
     for place in points(words, MOST_OUTSIDE):
         try:
@@ -644,7 +724,7 @@ def condition_reason(text: str, only: bool, wrong: Verdict) -> str:
     return f"equal if {text}, not in general: {wrong.counterexample}"
 
 
-def special_case(gold: Node, answer: Node) -> str | None:
+def special_case(gold: t.Node, answer: t.Node) -> str | None:
     """A special value for which a wrong answer is right, as text: "σ = 1"; None if there is none."""
     if is_slow(gold, answer):
         return None

@@ -3,51 +3,40 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import NoReturn
 
 from qkv.errors import IllTyped, Unreadable
-from qkv.maths.parsing import functions, products, scripts, shapes, sums
+from qkv.maths import tree
+from qkv.maths.parsing import functions, scripts, shapes, words
 from qkv.maths.parsing.grammar import Syntax, Token, is_rule, is_token, only, span_of, walk, without_brackets
-from qkv.maths.parsing.products import LARGEST_EXPONENT
 from qkv.maths.parsing.shapes import (
-    DEEPEST,
     OR,
     can_unify,
-    depth,
     describe_shape,
-    describe_size,
     is_transposed_list,
     node_text,
     pretty_name,
     product_text,
-    resolve_sizes,
     resolved_size,
     shortened,
     unify,
     unify_shapes,
     unknown_size,
 )
-from qkv.maths.parsing.words import FUNCTIONS
 from qkv.maths.sizes import NATURAL
 from qkv.maths.tree import (
     Add,
     Call,
-    Constant,
     Contract,
-    Divide,
-    Hadamard,
     Index,
     Multiply,
     Node,
     Number,
     Order,
     Outer,
-    PlusMinus,
-    Power,
-    Relation,
     Shape,
     Span,
     Special,
@@ -57,6 +46,7 @@ from qkv.maths.tree import (
     Written,
 )
 
+LARGEST_EXPONENT = 400
 _MOST_STEPS = 20_000
 
 
@@ -69,6 +59,7 @@ class Elaborator:
         syntax: The syntax tree of the text.
         naturals: Read undeclared names as naturals (in sizes and inside O).
         free: Indices that are given from outside, so that no sum binds them implicitly.
+        choice: Which of the readings in `other_readings` to take, instead of the standard one.
     """
 
     def __init__(
@@ -79,23 +70,31 @@ class Elaborator:
         *,
         naturals: bool = False,
         free: Collection[str] = (),
+        choice: str = "",
     ) -> None:
-        self.source = source
+        self.source, self.choice = source, choice
+        self.other_readings: dict[str, str] = {}
         self.types, self.naturals, self.given_free = types, naturals, frozenset(free)
         self.bound: dict[str, str] = {}
         self.free_spans: dict[str, Span] = {}
         self.scope: dict[str, Node] = {}
         self.free: dict[str, Index] = {}
         self.steps = 0
+        self.fresh: set[str] = set()
         self.used = scripts.subscript_names(syntax)
         self.syntax = syntax
 
     def unreadable(self, reason: str, span: Span) -> NoReturn:
         raise Unreadable(reason, self.source, span)
 
-    def whole(self, expected: Shape | None) -> Node:
-        """The tree of the whole text, with all sizes resolved."""
-        return _whole_text(self, expected)
+    def whole(self, expected: Shape | None, *, named: bool = False) -> Node:
+        """The tree of the whole text, with all sizes resolved; `named`: keep an undeclared name before an =."""
+        return _whole_text(self, expected, named)
+
+    def chosen(self, reading: str, note: str) -> bool:
+        """Whether to take another reading, which exists here; `note` says in words what it is."""
+        self.other_readings.setdefault(reading, note)
+        return self.choice == reading
 
     def term(self, part: Syntax | Token) -> Node:
         """The node of any part of the syntax that has a value."""
@@ -135,10 +134,10 @@ class Elaborator:
         span = (span_of(sign)[0], node.span[1])
         if sign.type == "MINUS":
             return self.negate(node, span)
-        return PlusMinus(node.shape, self.negate(node, span) if sign == "mp" else node, span=span)
+        return tree.PlusMinus(node.shape, self.negate(node, span) if sign == "mp" else node, span=span)
 
     def _product(self, part: Syntax) -> Node:
-        return products.product(self, part)
+        return product(self, part)
 
     def _operand(self, part: Syntax) -> Node:
         suffixes = [piece for piece in part.parts[1:] if isinstance(piece, Syntax)]
@@ -147,37 +146,37 @@ class Elaborator:
     def _group(self, part: Syntax) -> Node:
         rows = part[1]
         assert isinstance(rows, Syntax)
+        if functions.is_set(part):
+            self.unreadable("an interval or a set is an answer by itself, not a part of an expression", part.span)
         if len(rows) == 1 and len(rows[0]) == 1:
             inner = self.term(rows[0][0])
             listed = is_token(part[0], "LBRACK") and not is_rule(without_brackets(rows[0][0]), "matrix")
             if listed and isinstance(inner, Written) and len(inner.shape) == 1:
                 return Written((1, *inner.shape), inner.entries, span=part.span)
             return inner if is_token(part[0], "LBRACE") else replace(inner, span=part.span)
-        if is_token(part[0], "LSET"):
-            self.unreadable("a set of several values is not read", part.span)
         entries = [[self.term(e) for e in row if not is_token(e, "COMMA")] for row in rows if not is_token(row, "SEMI")]
         if len(entries) == 1:
-            return self._list(entries[0], part.span)
+            return self.listed(entries[0], part.span, str(part[0]))
         return self.written(entries, part.span)
 
-    def _list(self, entries: list[Node], span: Span) -> Node:
+    def listed(self, entries: list[Node], span: Span, brackets: str = "") -> Node:
         """(1, 4, 3) is a vector; a list of vectors of one size, [[1, 2], [3, 4]], is a matrix."""
         if all(isinstance(entry, Written) and len(entry.shape) == 1 for entry in entries):
             return self.written([list(entry.entries) for entry in entries if isinstance(entry, Written)], span)
-        self._scalars(entries)
-        return Written((len(entries),), tuple(entries), span=span)
+        self.scalars(entries)
+        return Written((len(entries),), tuple(entries), brackets if brackets in "([" else "", span=span)
 
     def written(self, rows: list[list[Node]], span: Span) -> Node:
         """A matrix from its rows; with one entry in each row, a vector."""
         width = len(rows[0])
         for row in rows:
-            self._scalars(row)
+            self.scalars(row)
             if len(row) != width:
                 self.ill_typed(f"the rows of this matrix have {width} and {len(row)} entries", span)
         entries = tuple(entry for row in rows for entry in row)
         return Written((len(rows),) if width == 1 else (len(rows), width), entries, span=span)
 
-    def _scalars(self, entries: list[Node]) -> None:
+    def scalars(self, entries: list[Node]) -> None:
         for entry in entries:
             if entry.shape:
                 self.ill_typed(
@@ -189,7 +188,7 @@ class Elaborator:
         return self.written([[self.term(e) for e in line if not is_token(e, "AMP")] for line in lines], part.span)
 
     def _fraction(self, part: Syntax) -> Node:
-        derivative = products.fraction_derivative(self, part)
+        derivative = scripts.fraction_derivative(self, part)
         if derivative is not None:
             return derivative
         made = functions.binomial if part[0] == "binom" else Elaborator.divide
@@ -224,7 +223,7 @@ class Elaborator:
         return functions.mapped(self, part)
 
     def _big(self, part: Syntax) -> Node:
-        return sums.big_operator(self, part)
+        return functions.big_operator(self, part)
 
     def _order(self, part: Syntax) -> Node:
         before, self.naturals = self.naturals, True
@@ -233,6 +232,9 @@ class Elaborator:
         if body.shape:
             self.ill_typed(f"a rate of growth is a scalar, and this is {describe_shape(body.shape)}", part.span)
         return Order((), str(part[0]), body, span=part.span)
+
+    def _floor(self, part: Syntax) -> Node:
+        return functions.known_call(self, str(part[0]), [self.term(part[1])], part.span)
 
     def _norm(self, part: Syntax) -> Node:
         return functions.norm(self, self.term(part[1]), "", part.span)
@@ -243,7 +245,7 @@ class Elaborator:
             self.ill_typed(
                 "|·| of a matrix is not read",
                 part.span,
-                OR.join(shapes.node_text(Call((), name, (body,))) for name in ("norm_F", "det")),
+                OR.join(node_text(Call((), name, (body,))) for name in ("norm_F", "det")),
             )
         return functions.norm(self, body, "", part.span)
 
@@ -263,15 +265,22 @@ class Elaborator:
                 return self._number(token, span)
             case "NAME" | "MAP":
                 return self.name(str(token), span)
+            case "UNIT":
+                return self._unit(token, span)
+            case "REALS":
+                self.unreadable("a set of numbers is not an expression: give the value itself", span)
             case "CONST":
-                return Constant((), str(token), span=span)
+                return tree.Constant((), str(token), span=span)
             case "ONES" | "ZEROS":
                 return Special((unknown_size(),), token.type.lower(), span=span)
             case "REFUSED":
                 self.unreadable(f"{token} as an upper index is not read; the transpose is written ^T", span)
         return self.unreadable(f"{token} was not expected here", span)
 
-    def _number(self, token: Token, span: Span) -> Number:
+    def _number(self, token: Token, span: Span) -> Node:
+        if "/" in token:
+            top, bottom = (self.number(int(digits), span) for digits in token.split("/"))
+            return tree.Divide((), top, bottom, span=span)
         mantissa, _, exponent = str(token).lower().partition("e")
         if len(exponent) > 5 or abs(int(exponent or 0)) > LARGEST_EXPONENT:
             self.unreadable(f"this exponent is beyond ±{LARGEST_EXPONENT}", span)
@@ -279,6 +288,26 @@ class Elaborator:
         digits = len(mantissa.partition(".")[2])
         unit = Fraction(1, 10**digits) * scale if "." in mantissa else None
         return Number((), Fraction(mantissa) * scale, unit, span=span)
+
+    def _unit(self, token: Token, span: Span) -> Node:
+        """A unit as a factor and base units with exponents."""
+        scale, powers = Fraction(1), dict[str, int]()
+        for word in token.split():
+            sign = -1 if word[0] == "/" else 1
+            factor, bases = words.UNITS[word.lstrip("/")]
+            if word.lstrip("/") == "KB" and self.chosen("KB", "KB read as 1024 bytes"):
+                factor = Fraction(1024)
+            scale *= factor**sign
+            for base, exponent in bases:
+                powers[base] = powers.get(base, 0) + sign * exponent
+        factors: list[Node] = [] if scale == 1 and any(powers.values()) else [self.number(scale, span)]
+        for base, exponent in powers.items():
+            symbol = Symbol((), f"unit {base}", Type("positive"), span=span)
+            if exponent:
+                factors.append(
+                    symbol if exponent == 1 else tree.Power((), symbol, self.number(exponent, span), span=span)
+                )
+        return factors[0] if len(factors) == 1 else Multiply((), tuple(factors), span=span)
 
     def name(self, name: str, span: Span) -> Node:
         """The node of a name: bound, declared, a free index, or a letter with a meaning such as I and e."""
@@ -298,7 +327,7 @@ class Elaborator:
             size = unknown_size()
             return Special((size, size), "identity", span=span)
         if name == "e":
-            return Constant((), "e", span=span)
+            return tree.Constant((), "e", span=span)
         if name in self.used:
             return self.free_index(name, span)
         return self.undeclared(name, span)
@@ -311,20 +340,23 @@ class Elaborator:
     def undeclared(self, name: str, span: Span) -> NoReturn:
         names, shown = list(self.types), pretty_name(name)
         other = next((known for known in names if known.lower() == name.lower()), None)
-        if other:
-            self.ill_typed(
-                f"{shown} is not declared; {pretty_name(other)} is, and case matters", span, pretty_name(other)
-            )
         close = difflib.get_close_matches(name, names, n=1, cutoff=0.7) if len(name) > 2 else []
-        if "'" in name and name.rstrip("'") in names:
-            bare = pretty_name(name.rstrip("'"))
-            self.ill_typed(f"{shown} is not declared, and a prime is part of a name", span, f"{bare}ᵀ{OR}{bare}")
+        similar = difflib.get_close_matches(name, words.FUNCTIONS, n=1, cutoff=0.75) if len(name) > 2 else []
         listed = ", ".join(map(pretty_name, names[:12])) + (", …" if len(names) > 12 else "")
-        reason = f"{shown} is not declared" + (f"; {listed} {'are' if len(names) > 1 else 'is'}" if names else "")
-        similar = difflib.get_close_matches(name, FUNCTIONS, n=1, cutoff=0.75) if len(name) > 2 and not close else []
-        if similar:
-            reason = f"{shown} is not declared; the function {similar[0]} is known"
-        self.ill_typed(reason, span, pretty_name(close[0]) if close else "")
+        reason, suggestion = f"{shown} is not declared", pretty_name(close[0]) if close else ""
+        if other:
+            reason, suggestion = f"{reason}; {pretty_name(other)} is, and case matters", pretty_name(other)
+        elif "'" in name and name.rstrip("'") in names:
+            bare = pretty_name(name.rstrip("'"))
+            reason, suggestion = f"{reason}, and a prime is part of a name", f"{bare}ᵀ{OR}{bare}"
+        elif similar and not close:
+            reason = f"{reason}; the function {similar[0]} is known"
+        elif names:
+            reason = f"{reason}; {listed} {'are' if len(names) > 1 else 'is'}"
+        error = Unreadable(reason, self.source, span, suggestion)
+        found = [name, *scripts.undeclared_names(self)]
+        error.undeclared = tuple(dict.fromkeys(one for each in found for one in (each if len(each) == 2 else [each])))
+        raise error
 
     def text(self, node: Node) -> str:
         """A node as messages show it."""
@@ -441,7 +473,7 @@ class Elaborator:
                 f"{self.text(right)} {describe_shape(right.shape)}",
                 span,
             )
-        return Hadamard(left.shape, left, right, span=span)
+        return tree.Hadamard(left.shape, left, right, span=span)
 
     def _matrix_product(self, left: Node, right: Node, scalars: list[Node], span: Span) -> Node:
         a = left.shape
@@ -462,7 +494,7 @@ class Elaborator:
         shown = shortened(product_text(left, right) or f"{self.text(left)} {self.text(right)}")
         if len(a) == len(b) == 1:
             alike = can_unify(a[0], b[0])
-            sizes = "" if alike else f" of sizes {describe_size(a[0])} and {describe_size(b[0])}"
+            sizes = "" if alike else f" of sizes {shapes.describe_size(a[0])} and {shapes.describe_size(b[0])}"
             inner = Contract((), Transpose((1, *a), left), right)
             products = [inner] * alike + [Outer((*a, *b), left, right)]
             meant = OR.join(filter(None, (node_text(_times_scalars(scalars, node, span)) for node in products)))
@@ -484,10 +516,10 @@ class Elaborator:
             square = len(bottom.shape) == 2 and can_unify(*bottom.shape)
             reason = f"{self.text(bottom)} is {describe_shape(bottom.shape)}, and nothing is divided by one"
             if square and (not top.shape or can_unify(top.shape[-1], bottom.shape[0])):
-                inverse = Power(bottom.shape, bottom, self.number(-1, bottom.span))
+                inverse = tree.Power(bottom.shape, bottom, self.number(-1, bottom.span))
                 self.ill_typed(reason, span, product_text(top, inverse))
             self.ill_typed(reason, bottom.span)
-        return Divide(top.shape, top, bottom, span=span)
+        return tree.Divide(top.shape, top, bottom, span=span)
 
     def transpose(self, node: Node, span: Span) -> Node:
         if not node.shape:
@@ -500,9 +532,9 @@ class Elaborator:
         return Call(node.shape, name, (node,), span=span)
 
 
-def _whole_text(elaborator: Elaborator, expected: Shape | None) -> Node:
+def _whole_text(build: Elaborator, expected: Shape | None, named: bool) -> Node:
     """The tree of the whole text, with all sizes resolved."""
-    syntax = elaborator.syntax
+    syntax = build.syntax
     chain = syntax[-1]
     assert isinstance(chain, Syntax)
     prefixed = is_rule(syntax, "prefixed")
@@ -512,31 +544,39 @@ def _whole_text(elaborator: Elaborator, expected: Shape | None) -> Node:
     members: list[Node] = []
     kept: list[str] = []
     for place, part in enumerate(written):
+        lone = only(part)
+        after = signs[place - 1] if place else ""
         try:
-            member = _finish_member(elaborator, _read_member(elaborator, part), expected)
-        except IllTyped:
-            if not dropping or place == len(written) - 1 or not _is_head(part):
+            found = functions.set_node(build, part, after == "in")
+            member = finish_member(build, found or _read_member(build, part), expected)
+        except (IllTyped, Unreadable) as error:
+            if (named or signs == ["in"]) and not place and is_token(lone, "NAME") and lone not in build.types:
+                member = Symbol((), str(lone), Type("scalar"), span=span_of(lone))
+            elif dropping and place < len(written) - 1 and _is_head(part) and getattr(error, "undeclared", True):
+                continue
+            else:
                 raise
-            continue
         if members:
-            kept.append(signs[place - 1])
+            kept.append(after)
         members.append(member)
     if (signs and signs[-1] == "≈") or (prefixed and syntax[0] == "≈"):
         members[-1] = _mark_rounded(members[-1])
     if len(members) == 1:
         return members[0]
-    return Relation(members[-1].shape, tuple(members), tuple(kept), span=chain.span)
+    if "in" in signs and (signs != ["in"] or not isinstance(members[0], Symbol | tree.Part | Index)):
+        build.unreadable("before ∈ a name is expected, and after it an interval, a set or a shape", chain.span)
+    return tree.Relation(members[-1].shape, tuple(members), tuple(kept), span=chain.span)
 
 
-def _read_member(elaborator: Elaborator, part: Syntax | Token) -> Node:
+def _read_member(build: Elaborator, part: Syntax | Token) -> Node:
     """One member of a chain; an index that a sum binds must not occur outside it, unless declared or given as free."""
-    elaborator.bound, elaborator.free_spans = {}, {}
-    node = elaborator.term(part)
-    for name, span in elaborator.free_spans.items():
-        if name in elaborator.bound and name not in elaborator.given_free:
-            what, shown = elaborator.bound[name], pretty_name(name)
+    build.bound, build.free_spans = {}, {}
+    node = build.term(part)
+    for name, span in build.free_spans.items():
+        if name in build.bound and name not in build.given_free:
+            what, shown = build.bound[name], pretty_name(name)
             reason = f"{shown} is bound by the {what} only, and nothing declares it outside"
-            elaborator.ill_typed(f"{reason}; put brackets round all that the {what} is over if both are meant", span)
+            build.ill_typed(f"{reason}; put brackets round all that the {what} is over if both are meant", span)
     return node
 
 
@@ -566,31 +606,158 @@ def _starts_with_d(part: Syntax | Token) -> bool:
     return next((str(leaf) for leaf in walk(part) if is_token(leaf, "NAME")), "") == "d"
 
 
-def _finish_member(elaborator: Elaborator, node: Node, expected: Shape | None) -> Node:
+def finish_member(build: Elaborator, node: Node, expected: Shape | None) -> Node:
     if isinstance(node, Transpose) and is_transposed_list(node):
         node = node.body
     if expected is not None:
-        node = elaborator.as_shape(node, expected)
+        node = build.as_shape(node, expected)
         unify_shapes(node.shape, expected)
-    if depth(node, DEEPEST) > DEEPEST:
-        elaborator.unreadable("this is nested too deeply, definitions included", node.span)
+    if shapes.depth(node, shapes.DEEPEST) > shapes.DEEPEST:
+        build.unreadable("this is nested too deeply, definitions included", node.span)
 
     def missing(one: Node) -> NoReturn:
         if isinstance(one, Index):
             reason = f"nothing says how far {pretty_name(one.name)} runs: declare it as index[n], or write the range"
-            elaborator.ill_typed(f"{reason} of the sum", one.span)
+            build.ill_typed(f"{reason} of the sum", one.span)
         sign = {"ones": "1", "zeros": "0", "identity": "I"}.get(getattr(one, "name", ""), "1")
-        elaborator.ill_typed(f"nothing says of what size {elaborator.text(one)} is: write {sign}_d", one.span)
+        build.ill_typed(f"nothing says of what size {build.text(one)} is: write {sign}_d", one.span)
 
-    return resolve_sizes(node, missing)
+    return shapes.resolve_sizes(node, missing)
 
 
 def _mark_rounded(node: Node) -> Node:
     if isinstance(node, Number):
-        return Number((), node.value, node.unit, True, span=node.span)
+        return replace(node, rounded=True)
     if isinstance(node, Written):
-        return Written(node.shape, tuple(_mark_rounded(entry) for entry in node.entries), span=node.span)
+        return replace(node, entries=tuple(map(_mark_rounded, node.entries)))
     return node
+
+
+def product(build: Elaborator, part: Syntax) -> Node:
+    """The product of factors from left to right; ⊙ and ⊗ bind less tightly than juxtaposition, as in A u ⊙ B v."""
+    pieces = scripts.flatten_partials(part.parts)
+    scripts.refuse_many_derivatives(build, pieces, part.span)
+    current: Node | None = None
+    for how, run in _split_runs(pieces):
+        value = _juxtaposed(build, run, part.span)
+        span = (part.span[0], span_of(run[-1])[1])
+        current = value if current is None else build.multiply(current, value, how, span)
+    assert current is not None
+    if isinstance(current, Transpose) and is_transposed_list(current) and len(part) > 1:
+        return current.body
+    return current
+
+
+def _split_runs(pieces: Sequence[Syntax | Token]) -> list[tuple[str, list[Syntax | Token]]]:
+    """The runs of factors between ⊙ and ⊗, each with the sign before it; a derivative acts on all that follows."""
+    runs: list[tuple[str, list[Syntax | Token]]] = [("", [])]
+    acting = False
+    for at, piece in enumerate(pieces):
+        acting = acting or scripts.derivative_acts(pieces, at)
+        if not acting and is_rule(piece, "operator") and is_token(piece[0], "ODOT", "OTIMES"):
+            runs.append((str(piece[0]), []))
+        else:
+            runs[-1][1].append(piece)
+    return runs
+
+
+def _juxtaposed(build: Elaborator, pieces: list[Syntax | Token], span: Span) -> Node:
+    current: Node | None = None
+    operator, sign, at = "", None, 0
+    while at < len(pieces):
+        piece = pieces[at]
+        if is_rule(piece, "operator"):
+            operator = str(piece[0])
+        elif is_rule(piece, "sign"):
+            sign = piece[0]
+        else:
+            if operator in ("/", "//") and current is None:
+                build.unreadable("there is nothing before the division", span)
+            found = scripts.inline_derivative(build, pieces, at, span)
+            if operator == "/" and not found and (stop := _divisor_end(build, current, pieces, at)) > at:
+                found = (_juxtaposed(build, pieces[at : stop + 1], (span_of(piece)[0], span_of(pieces[stop])[1])), stop)
+            value, at = found or (build.term(piece), at)
+            if _is_unit(piece) and isinstance(value, Number) and isinstance(current, Number):  # 12.5%
+                value, current = _percent(build, current, value), None
+            current = _joined(build, current, value, operator, sign, (span[0], span_of(pieces[at])[1]))
+            operator, sign = "", None
+        at += 1
+    assert current is not None
+    return current
+
+
+def _percent(build: Elaborator, number: Number, part: Number) -> Node:
+    span = (number.span[0], part.span[1])
+    if number.unit is None:
+        return build.divide(number, build.number(1 / part.value, part.span), span)
+    return Number((), number.value * part.value, number.unit * part.value, span=span)
+
+
+def _divisor_end(build: Elaborator, current: Node | None, pieces: list[Syntax | Token], at: int) -> int:
+    """The last of the factors side by side after a slash if all of them are read as the divisor, else `at`."""
+    stop = at
+    while stop + 1 < len(pieces) and not is_rule(pieces[stop + 1], "operator", "sign"):
+        if _is_unit(pieces[stop + 1]):
+            return stop + 1 if stop == at and _has_unit(current) else at  # 16 GB / 2 GB, but 1/2 GB
+        stop += 1
+    if stop == at:
+        return at
+    below = build.source[span_of(pieces[at])[0] : span_of(pieces[stop])[1]]
+    numeric = is_token(only(pieces[at]), "NUMBER") and is_token(only(pieces[at - 2]), "NUMBER")
+    if numeric and span_of(pieces[at])[1] < span_of(pieces[at + 1])[0]:
+        return at  # 1/2 x, with a space, is half of x
+    whole = build.source[span_of(pieces[0])[0] : span_of(pieces[stop])[1]]
+    note = f"{shortened(whole)} read as {shortened(whole[: -len(below)])}({shortened(below)})"
+    return stop if build.chosen("slash", note) else at
+
+
+def _has_unit(node: Node | None) -> bool:
+    return node is not None and any(name.startswith("unit ") for name in tree.names(node))
+
+
+def _is_unit(part: Syntax | Token) -> bool:
+    return is_token(only(part), "UNIT")
+
+
+def _joined(
+    build: Elaborator, current: Node | None, value: Node, operator: str, sign: Token | None, span: Span
+) -> Node:
+    if sign is not None:
+        value = build.signed(sign, value)
+    if current is None:
+        return value
+    if operator in ("/", "//"):
+        quotient = build.divide(current, value, span)
+        return quotient if operator == "/" else functions.known_call(build, "floor", [quotient], span)
+    if operator in ("", "dot") and isinstance(value, Number):
+        value = _as_vector(current, value)
+    scientific = _scientific(current, value) if operator in ("", "times", "dot") else None
+    return scientific or build.multiply(current, value, operator, span)
+
+
+def _as_vector(row: Node, number: Number) -> Node:
+    """A bare 1 or 0 after a row is the vector of ones or of zeros: qᵀ1."""
+    is_row = len(row.shape) == 2 and resolved_size(row.shape[0]) == 1
+    if not is_row or number.unit is not None or number.value not in (0, 1):
+        return number
+    return Special((unknown_size(),), "ones" if number.value else "zeros", span=number.span)
+
+
+def _scientific(left: Node, right: Node) -> Node | None:
+    """6.90 × 10^{-13} as one decimal, also as the last scalar of a product; None for anything else."""
+    power = scripts.power_of_ten(right)
+    if power is None or abs(power) > LARGEST_EXPONENT:
+        return None
+    if isinstance(left, Number) and left.unit is not None:
+        scale = Fraction(10) ** power
+        return Number((), left.value * scale, left.unit * scale, span=(left.span[0], right.span[1]))
+    if isinstance(left, Multiply):
+        last = max((at for at, factor in enumerate(left.factors) if not factor.shape), default=-1)
+        number = _scientific(left.factors[last], right) if last >= 0 else None
+        if number is not None:
+            factors = (*left.factors[:last], number, *left.factors[last + 1 :])
+            return Multiply(left.shape, factors, span=(left.span[0], right.span[1]))
+    return None
 
 
 def fits_transposed(a: Shape, b: Shape) -> bool:
@@ -629,4 +796,4 @@ def _multipliable(a: Shape, b: Shape) -> bool:
 
 
 def _times_text(shape: Shape) -> str:
-    return "×".join(describe_size(size) for size in shape)
+    return "×".join(shapes.describe_size(size) for size in shape)

@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 from qkv.errors import Unreadable
 from qkv.maths.parsing.shapes import pretty_name
-from qkv.maths.parsing.words import SIGNS
+from qkv.maths.parsing.words import CLOSES, SIGNS
 from qkv.maths.tree import Span, Type
 
 TABLES = Path(__file__).parent / "grammar.json"
@@ -116,13 +116,11 @@ def _flat(parts: list[Any]) -> list[Any]:
 
 
 _OPENING = {"LPAR": "RPAR", "LBRACK": "RBRACK", "LBRACE": "RBRACE", "LSET": "RSET"}
-_ANY_OPENING = frozenset((*_OPENING, "ROOT_L", "LANGLE", "BEGIN", "NORM_L", "BAR_L"))
-_CLOSING = frozenset((*_OPENING.values(), "ROOT_R", "RANGLE", "END", "NORM_R", "BAR_R"))
 _JOINING_TOKENS = frozenset(("REL", "PLUS", "MINUS", "PM", "TIMES", "DIV", "ODOT", "OTIMES", "OVER", "COMMA"))
 
 
-def one_statement(tokens: list[Token], wide: Collection[int], names: Mapping[str, Type], source: str) -> list[Token]:
-    """The tokens of one statement, without outer brackets; two statements are refused.
+def statements(tokens: list[Token], wide: Collection[int], names: Mapping[str, Type], source: str) -> list[list[Token]]:
+    """The tokens of each statement, without outer brackets; where the split is not certain, they are refused.
 
     Args:
         tokens: The tokens of the text.
@@ -130,12 +128,45 @@ def one_statement(tokens: list[Token], wide: Collection[int], names: Mapping[str
         names: Declared names and their types.
         source: The text, for error messages.
     """
-    _refuse_two_statements(tokens, wide, source)
-    return _read_indicators(_strip_outer_brackets(tokens, names), names)
-
-
-def _refuse_two_statements(tokens: list[Token], wide: Collection[int], source: str) -> None:
     levels = _levels(tokens)
+    cuts = [at for at, token in enumerate(tokens) if token.type in ("COMMA", "SEMI") and not levels[at]]
+    if not cuts and _last_group(tokens) == 0 and "REL" in (token.type for token in tokens):
+        inner = statements(tokens[1:-1], (), names, source) if len(_split_tokens(tokens[1:-1])) > 1 else []
+        if len(inner) > 1:
+            return inner
+    pieces = _split_tokens(tokens)
+    if cuts and all(map(_relates, pieces)) and not any(map(_shares_a_sign, pieces, pieces[1:])):
+        return [statements(piece, (), names, source)[0] for piece in pieces]
+    joined = next((tokens[at] for at in cuts if tokens[at] == "and"), None)
+    if joined is not None:
+        raise Unreadable("this reads like words, not like mathematics", source, span_of(joined))
+    _refuse_two_statements(tokens, wide, levels, source)
+    return [_read_indicators(_strip_outer_brackets(tokens, names), names)]
+
+
+def _split_tokens(tokens: list[Token]) -> list[list[Token]]:
+    """The tokens between the outer commas and semicolons."""
+    pieces: list[list[Token]] = [[]]
+    for token, level in zip(tokens, _levels(tokens), strict=True):
+        if token.type in ("COMMA", "SEMI") and not level:
+            pieces.append([])
+        else:
+            pieces[-1].append(token)
+    return pieces
+
+
+def _relates(tokens: list[Token]) -> bool:
+    return len(tokens) > 2 and any(
+        token.type == "REL" and not level for token, level in zip(tokens, _levels(tokens), strict=True)
+    )
+
+
+def _shares_a_sign(left: list[Token], right: list[Token]) -> bool:
+    """0 < i, j < n compares both names with both ends: not two statements."""
+    return left[-2] != "=" and left[-2].type == "REL" and right[1].type == "REL" and right[1] != "="
+
+
+def _refuse_two_statements(tokens: list[Token], wide: Collection[int], levels: list[int], source: str) -> None:
     relations = [at for at, token in enumerate(tokens) if token.type == "REL" and levels[at] == 0]
     for at in sorted(wide):
         inside = 0 < at < len(tokens) and levels[at] == 0 and tokens[at - 1].type not in _JOINING_TOKENS
@@ -144,17 +175,16 @@ def _refuse_two_statements(tokens: list[Token], wide: Collection[int], source: s
             raise Unreadable("these are two statements: give one", source, span)
     unequal = [at for at in relations if tokens[at] == "!="]
     if unequal and len(relations) > 1:
-        token = tokens[unequal[0]]
-        raise Unreadable("≠ in a chain leaves open what is meant", source, (token.start_pos, token.end_pos))
+        raise Unreadable("≠ in a chain leaves open what is meant", source, span_of(tokens[unequal[0]]))
 
 
 def _levels(tokens: list[Token]) -> list[int]:
     """The number of brackets open around each token; a bracket itself is at the outer level."""
     levels, level = [], 0
     for token in tokens:
-        level -= token.type in _CLOSING
+        level -= token.type in CLOSES.values()
         levels.append(level)
-        level += token.type in _ANY_OPENING
+        level += token.type in CLOSES
     return levels
 
 
@@ -178,7 +208,7 @@ def _last_group(tokens: list[Token]) -> int:
     if len(tokens) < 3 or tokens[-1].type not in _OPENING.values():
         return -1
     levels = _levels(tokens)
-    return max(at for at in range(len(tokens) - 1) if levels[at] == 0 and tokens[at].type in _ANY_OPENING)
+    return max(at for at in range(len(tokens) - 1) if levels[at] == 0 and tokens[at].type in CLOSES)
 
 
 def _compares(tokens: list[Token], names: Mapping[str, Type]) -> bool:
@@ -228,11 +258,11 @@ def _is_argument(tokens: list[Token]) -> bool:
     if not before or before[-1].type in ("SUB", "SUP", "SQRT", "FRAC"):
         return bool(before)
     start = len(before) - 1
-    if before[-1].type in _ANY_OPENING:
+    if before[-1].type in CLOSES:
         return False
-    if before[-1].type in _CLOSING:
+    if before[-1].type in CLOSES.values():
         levels = _levels(before)
-        opening = (at for at in range(start) if levels[at] == levels[-1] and before[at].type in _ANY_OPENING)
+        opening = (at for at in range(start) if levels[at] == levels[-1] and before[at].type in CLOSES)
         start = max(opening, default=0)
     return start > 0 and before[start - 1].type == "FRAC"
 
@@ -245,7 +275,21 @@ def _marks(token: Token, names: Mapping[str, Type]) -> bool:
 DEEPEST = 40
 _AS_SIGN = {command: sign for sign, command in reversed(SIGNS.items()) if command.startswith("\\")}
 _DEEPENING = frozenset(
-    ("group", "fraction", "root", "applied", "big", "norm", "bars", "angle", "matrix", "partial", "script", "over")
+    (
+        "group",
+        "fraction",
+        "root",
+        "applied",
+        "big",
+        "norm",
+        "bars",
+        "angle",
+        "matrix",
+        "partial",
+        "script",
+        "over",
+        "floor",
+    )
 )
 
 

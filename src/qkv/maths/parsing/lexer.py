@@ -7,26 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from qkv.errors import Unreadable
-from qkv.maths.parsing import naming
-from qkv.maths.parsing.grammar import Token, one_statement
+from qkv.maths.parsing import naming, words
+from qkv.maths.parsing.grammar import Token, statements
 from qkv.maths.parsing.naming import CleanText
-from qkv.maths.parsing.words import (
-    ACCENTS,
-    BLOCKS,
-    FUNCTIONS,
-    JOINING,
-    MATRICES,
-    OLD_STYLES,
-    OPERATORS,
-    REFUSALS,
-    RELATIONS,
-    SENTENCES,
-    SKIPPED,
-    SPACES,
-    STYLES,
-    TEXTS,
-    UNREAD,
-)
+from qkv.maths.parsing.words import CLOSES, ENDS, FUNCTIONS, OPERATORS, RELATIONS, SKIPPED, STYLES, TEXTS
 from qkv.maths.tree import Type
 
 DEEPEST = 60
@@ -56,18 +40,6 @@ _SIZING = re.compile(
     + "|".join(f"{re.escape(word)}(?![A-Za-z])" if word.isalpha() else re.escape(word) for word in SKIPPED)
     + "))*"
 )
-CLOSES = {
-    "LPAR": "RPAR",
-    "LBRACK": "RBRACK",
-    "LBRACE": "RBRACE",
-    "LSET": "RSET",
-    "ROOT_L": "ROOT_R",
-    "LANGLE": "RANGLE",
-    "BEGIN": "END",
-    "NORM_L": "NORM_R",
-    "BAR_L": "BAR_R",
-    "BLOCK": "",  # closed by \\end, without a token
-}
 _ORDERS = ("O", "Theta", "Omega")
 _GAP_BELOW = re.compile(r"\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\]")
 _COLUMN_COUNT = re.compile(r"\s*\{\s*\d+\s*\}")
@@ -78,33 +50,26 @@ _CONTINUES = re.compile(
     r"(?:[\s&~]|\{\s*\}|\\(?:[,;:! ]|q?quad(?![A-Za-z])))*"
     rf"(?:[-+=<>/*]|!=|:=|\\(?:{'|'.join(_BINARY)})(?![A-Za-z])|\\end(?![A-Za-z])|\Z)"
 )
-ENDS = frozenset(
-    [
-        "NUMBER",
-        "NAME",
-        "CONST",
-        "TOP",
-        "ONES",
-        "ZEROS",
-        "REFUSED",
-        "RPAR",
-        "RBRACK",
-        "RBRACE",
-        "RSET",
-        "BAR_R",
-        "NORM_R",
-        "RANGLE",
-        "END",
-        "ALL",
-    ]
-)
 _SPACE = r"(?:\\[,;: ]|[~ ]|\{,\})"
-_GROUPED = re.compile(rf"[1-9]\d{{0,2}}(?:{_SPACE}\d{{3}})+(?!{_SPACE}?\d)(?:\.\d+)?")
+_GROUPED = re.compile(rf"[1-9]\d{{0,2}}(?:(?:{_SPACE}\d{{3}})+(?!{_SPACE}?\d)|(?:,\d{{3}})+(?!,?\d))(?:\.\d+)?")
+_MIXED = re.compile(r"(\d+)(?:\s+(\d+)\s*/\s*(\d+)|\s*\\[dt]?frac\s*(?:\{(\d+)\}\{(\d+)\}|(\d)\s*(\d)))(?![\d.!^])")
+_EXPONENT_AND_NAME = re.compile(r"(?:\d+\.?\d*|\.\d+)[eE]\d+[A-Za-z]")
+_THOUSANDS = re.compile(r"(?:\d+(?:\.\d+)?)(k)(?![A-Za-z0-9_^'({\[])")
 _NUMBER = re.compile(
     r"(?:\d+(?:\.\d+|\.(?=\s*(?:[,;\])&]|\\\\|\\(?:right|end)(?![A-Za-z]))))?|\.\d+)"
     r"(?:[eE](?:[+-]\d+|\d+(?![A-Za-z]))(?!\^))?"
 )
 _SPACED_EXPONENT = re.compile(r"\d*\.\d+ [eE][+-]\d+(?![A-Za-z^.])")
+_WIDE, _WORD, _PER = r"(?:\s|~|\\[,;: ])*", r"(?:\\mu\s*s|[A-Za-z]+|\\?%)", r"(?:/|per(?![A-Za-z])|\\cdot(?![A-Za-z]))"
+_UNIT_PIECE = re.compile(rf"\s*({_PER})?\s*({_WORD})")
+_UNIT = re.compile(
+    rf"{_WIDE}({_PER})?{_WIDE}(?:({_WORD})(?![A-Za-z0-9_^'(\[])"
+    rf"|\\(?:text|mathrm|textrm|mathsf|operatorname|mbox)\s*\{{\s*({_PER}?\s*{_WORD}(?:\s*{_PER}\s*{_WORD})*)\s*\}})"
+)
+_SYSTEM = re.compile(
+    r"\s*\\\{\s*\\begin\s*\{(?:array|aligned|gathered|split|matrix)\}(?:\{[clr]*\})?(?=.*\\right\s*(?:\.|$))"
+)
+_TIMES = re.compile(r"[ \d]x(?=\s*[A-Za-z\d\\(])")
 _TEN = re.compile(r"10\s*(?:\^|\*\*)")
 _COMMAND = re.compile(r"\\([A-Za-z]+\*?|.)", re.DOTALL)
 _RELATION = re.compile(r"<=|>=|!=|==|:=|=|<|>")
@@ -118,22 +83,8 @@ _PLACES = re.compile(rf"\[{_PLACE}(?:,{_PLACE})?(?:\\right\s*)?\]")
 # A dot with spaces around it is a product, not the end of a sentence: mu . mu
 _SPACED_DOT = re.compile(r" \. +(?=[A-Za-z\\(|])")
 _GAP = re.compile(r"(?<=[\d.])\s+(?=[+-]?[\d.])")
-_OLD_STYLE = re.compile(rf"\{{\s*\\(?:{'|'.join(sorted(OLD_STYLES))})\s*([A-Za-z]+)\s*\}}")
+_OLD_STYLE = re.compile(rf"\{{\s*\\(?:{'|'.join(sorted(words.OLD_STYLES))})\s*([A-Za-z]+)\s*\}}")
 _BRACKETS = {"(": "LPAR", ")": "RPAR", "[": "LBRACK", "]": "RBRACK", "{": "LBRACE", "}": "RBRACE"}
-_FENCES = {
-    "{": "LSET",
-    "}": "RSET",
-    "lbrace": "LSET",
-    "rbrace": "RSET",
-    "lbrack": "LBRACK",
-    "rbrack": "RBRACK",
-    "langle": "LANGLE",
-    "rangle": "RANGLE",
-    "lVert": "NORM_L",
-    "rVert": "NORM_R",
-    "lvert": "BAR_L",
-    "rvert": "BAR_R",
-}
 
 
 @dataclass(frozen=True)
@@ -170,7 +121,7 @@ class Lexer:
         self.arguments: set[int] = set()  # digits that are arguments of a fraction
         self.after_places = -1  # the number of tokens after q[1]
 
-    def run(self) -> list[Token]:
+    def run(self) -> list[list[Token]]:
         before = _LEADING.match(self.text)
         at = before.end() if before else 0
         while at < len(self.text):
@@ -180,7 +131,7 @@ class Lexer:
             what = self.clean.source[slice(*self.clean.span(place, end))].strip()
             raise self._unreadable(f"{what} is never closed", place, end)
         self._refuse_prose()
-        return one_statement(self.tokens, self.wide, self.names, self.clean.source)
+        return statements(self.tokens, self.wide, self.names, self.clean.source)
 
     def _step(self, at: int) -> int:
         letter = self.text[at]
@@ -190,6 +141,8 @@ class Lexer:
             return self.number[1]
         if letter in " ~$":
             return at + 1
+        if self._last() in ENDS and (letter.isalpha() or letter in "\\%/") and (stop := self._unit(at)) > 0:
+            return stop
         if letter.isdigit() or (letter == "." and self.text[at + 1 : at + 2].isdigit()):
             return self._number(at)
         if letter.isalpha():
@@ -211,34 +164,23 @@ class Lexer:
             return self._put("REFUSED", "*", at, at + 1)
         if letter in ":*" and self._within("sub"):
             return self._put("ALL", ":", at, at + 1)
+        if self.text.startswith("//", at):
+            return self._put("DIV", "//", at, at + 2)
+        if letter == "!" and self._last() in ENDS - {"BANG", "UNIT"}:
+            return self._put("BANG", "!", at, at + 1)
         if self.text.startswith("**", at):
             return self._put("SUP", "^", at, at + 2)
         if self.text.startswith(".T", at) and self._last() in ENDS:
             self._put("SUP", "^", at, at + 1)
             return self._put("TOP", "T", at + 1, at + 2)
-        simple = {
-            "+": "PLUS",
-            "-": "MINUS",
-            "*": "TIMES",
-            "@": "TIMES",
-            "/": "DIV",
-            "^": "SUP",
-            "_": "SUB",
-            ",": "COMMA",
-            ";": "SEMI",
-            "&": "AMP",
-        }
         if self._is_layout(at):
             return at + 1
         if letter == "." and self._last() in ENDS and _SPACED_DOT.match(self.text, at - 1):
             return self._put(*OPERATORS["cdot"], at, at + 1)
-        if letter in simple:
-            value = "times" if letter in "*@" else letter
-            return self._put(simple[letter], value, at, at + 1)
+        if letter in words.SIMPLE:
+            return self._put(words.SIMPLE[letter], "times" if letter in "*@" else letter, at, at + 1)
         if letter == "'":
             raise self._unreadable("a prime belongs to the name before it; the transpose is written ^T", at, at + 1)
-        if letter == "!":
-            raise self._unreadable("factorials are not read", at, at + 1)
         raise self._unreadable(f"{letter} is not a sign that qkv reads here", at, at + 1)
 
     def _bracket(self, at: int) -> int:
@@ -306,6 +248,45 @@ class Lexer:
             return len(name) == 1
         return self.names[name].kind in ("index", "natural")
 
+    def _unit(self, at: int) -> int:
+        """A unit of measurement, such as GB/s or tokens per second, as one token; -1 if there is none."""
+        if self._within("sub", "sup") or any(token.type == "ORDER" for token in self.tokens):
+            return -1
+        found: list[str] = []
+        stop, counted = at, self._after_number()
+        while taken := _UNIT.match(self.text, stop):
+            pieces = _UNIT_PIECE.findall(taken[2] or taken[3])
+            for place, (sign, written) in enumerate(pieces):
+                word, sign = re.sub(r"\\mu\s*", "u", written).lstrip("\\"), sign or ("" if place else taken[1] or "")
+                wanted = sign != "\\cdot" or bool(found)
+                if not wanted or not self._is_unit(word, taken.end(), counted or bool(found), sign in ("/", "per")):
+                    return self._put("UNIT", " ".join(found), at, stop) if found and not place else -1
+                found.append(f"/{word}" if sign in ("/", "per") else word)
+            stop = taken.end()
+        return self._put("UNIT", " ".join(found), at, stop) if found else -1
+
+    def _is_unit(self, word: str, end: int, counted: bool, divided: bool) -> bool:
+        """Whether a word is a unit here: never if it is made of declared names; short ones only after a number."""
+        if word not in words.UNITS or self._split(word, -1, lambda name, _: name in self.names) is not None:
+            return False
+        if word == "%":
+            return not divided and not re.match(r"\s*[A-Za-z0-9(]", self.text[end:])
+        if divided:
+            return word not in ("B", "h", "min") and (len(word) > 1 or self._is_suffix(word))
+        if len(word) == 1:
+            alone = re.match(rf"{_WIDE}(?:$|[-+=<>,;/)\]}}&$]|\\(?!mu)|per\b|and\b)", self.text[end:])
+            return counted and alone is not None and self._is_suffix(word)
+        return counted or ((len(word) > 2 or word[-1] == "B") and word not in FUNCTIONS)
+
+    def _after_number(self) -> bool:
+        """Whether the last token ends a number, or a power of one, such as 10^9."""
+        kinds = [token.type for token in self.tokens]
+        if kinds[-1] == "RBRACE":
+            start = max((place for place, kind in enumerate(kinds) if kind == "LBRACE"), default=0)
+            return kinds[max(start - 2, 0) : start] == ["NUMBER", "SUP"]
+        scripted = len(kinds) > 1 and kinds[-2] in ("SUB", "SUP")
+        return kinds[-1] in ("NUMBER", "UNIT") and (not scripted or kinds[-3:] == ["NUMBER", "SUP", "NUMBER"])
+
     def _bar(self, at: int) -> int:
         top = self.open[-1].kind if self.open else ""
         ended = self._last() in ENDS
@@ -318,25 +299,44 @@ class Lexer:
         found = _NUMBER.match(self.text, at)
         if not found:  # digits of other scripts were refused before
             raise self._unreadable("this is not a number", at, at + 1)
+        scripted = self._last() in ("SUB", "SUP")
         if self._last() == "FRAC":
             if not self.text[at].isdigit():
                 raise self._unreadable("a decimal in a fraction needs braces: \\frac{0.5}{d}", at, found.end())
             return self._digit(self._digit(at))
-        grouped = _GROUPED.match(self.text, at) if self._last() not in ("SUB", "SUP") else None
+        if "e" not in self.names and _EXPONENT_AND_NAME.match(self.text, at):
+            raise self._unreadable("this may be a power of ten or a product: put a sign between", at, found.end() + 1)
+        grouped = _GROUPED.match(self.text, at) if not scripted else None
         apart = _SPACED_EXPONENT.match(self.text, at) if "e" not in self.names else None
-        if grouped and not any(grouped.start() <= gap < grouped.end() for gap in self.gaps):
-            return self._literal(re.sub(_SPACE, "", grouped[0]), at, grouped.end())
+        if grouped and not self._separates(grouped):
+            return self._literal(re.sub(rf"{_SPACE}|,", "", grouped[0]), at, grouped.end())
         if apart:
             return self._literal(apart[0].replace(" ", ""), at, apart.end())
-        if re.match(r"_\d", self.text[found.end() :]) and self._last() not in ("SUB", "SUP"):
+        mixed = _MIXED.match(self.text, at) if self._last() not in ENDS | {"SUB", "SUP", "DIV", "SQRT"} else None
+        if mixed and at not in self.gaps:
+            whole, top, bottom = (int(digits) for digits in mixed.groups() if digits)
+            if top < bottom:
+                return self._put("NUMBER", f"{whole * bottom + top}/{bottom}", at, mixed.end())
+        if re.match(r"_\d", self.text[found.end() :]) and not scripted:
             raise self._unreadable("digits are not grouped by _: write 1000, or \\mathbf{1}_{3} for ones", at, at + 1)
-        if (
-            found[0] in ("0", "1")
-            and re.match(r"\s*_", self.text[found.end() :])
-            and self._last() not in ("SUB", "SUP")
-        ):
+        if found[0] in ("0", "1") and re.match(r"\s*_", self.text[found.end() :]) and not scripted:
             return self._put("ONES" if found[0] == "1" else "ZEROS", found[0], at, found.end())
+        thousands = _THOUSANDS.match(self.text, at)
+        if thousands and not scripted and not self._within("sub", "sup") and self._is_suffix("k"):
+            return self._literal(f"{thousands[0][:-1]}e3", at, thousands.end())
         return self._literal(found[0].removesuffix("."), at, found.end())
+
+    def _separates(self, number: re.Match[str]) -> bool:
+        """Whether what may group the digits of a number separates entries: (1,200) is a list of two."""
+        if any(number.start() <= gap < number.end() for gap in self.gaps):
+            return True
+        listed = bool(self.open) and self.open[-1].kind in ("LPAR", "LBRACK", "LSET")
+        return listed and "," in number[0].replace("{,}", "") and not re.search(r",0\d\d", number[0])
+
+    def _is_suffix(self, letter: str) -> bool:
+        """Whether a letter that may be a unit is no name: not declared, and used after numbers only."""
+        plain = _STYLED.sub(" ", self.text)
+        return letter not in self.names and not re.search(rf"(?<![\d\sA-Za-z\\/]){letter}(?![A-Za-z])", plain)
 
     def _literal(self, digits: str, at: int, end: int) -> int:
         """A number that does not follow another one: 2 3 is ambiguous."""
@@ -354,12 +354,15 @@ class Lexer:
         word, end = found[1].rstrip("*") or "*", found.end()
         if word == "\\":
             return self._row(at, end)
-        if word in SPACES and (taken := naming.argument(self.text, end)):
+        if word in words.SPACES and (taken := naming.argument(self.text, end)):
             return taken[1]
         if word in ("|", "Vert", "vert"):
             return self._fence(word, at, end)
-        if word in _FENCES:
-            return self._put(_FENCES[word], word, at, end)
+        if word in words.FENCES:
+            return self._put(words.FENCES[word], word, at, end)
+        if word == "left" and (system := _SYSTEM.match(self.text, end)):
+            self.open.append(Open("CASES", at, ""))
+            return system.end()
         if word in ("quad", "qquad"):
             self.wide.add(len(self.tokens))
         if word in SKIPPED:
@@ -369,7 +372,7 @@ class Lexer:
             return self._environment(word, at, end)
         if word in STYLES or word in TEXTS:
             return self._styled(word, at, end)
-        if word in ACCENTS:
+        if word in words.ACCENTS:
             return self._accented(word, at, end)
         return self._meaning(word, at, end)
 
@@ -377,8 +380,8 @@ class Lexer:
         """A command for a sign, a letter or a function."""
         if word == "sim" and self._within("sub"):  # E_{q ∼ p}
             return self._put("REL", "~", at, end)
-        if word in REFUSALS:
-            raise self._unreadable(REFUSALS[word], at, end)
+        if word in words.REFUSALS:
+            raise self._unreadable(words.REFUSALS[word], at, end)
         if word == "cdot" and self._within("sub") and self._alone(end):
             return self._put("ALL", ":", at, end)
         if word in OPERATORS:
@@ -439,16 +442,24 @@ class Lexer:
         """Whether this is an & or the punctuation at the end of a line, which are layout only."""
         if self._in_matrix() or not _SKIPPED_IN_BLOCKS.match(self.text, at):
             return False
+        if self.open and self.open[-1].kind == "CASES" and not _CONTINUES.match(self.text, at + 1):
+            raise self._unreadable("a value by cases is not read: give one expression", at, at + 1)
         within = any(each.kind == "BLOCK" for each in self.open)
         return within or self._last() not in ENDS or _CONTINUES.match(self.text, at + 1) is not None
 
     def _environment(self, word: str, at: int, end: int) -> int:
         found = re.match(r"\s*\{([A-Za-z]+)\*?\}(\{[clr| ]*\})?", self.text[end:])
-        if found and found[1] in BLOCKS:
+        if word == "end" and found and self.open and self.open[-1].kind == "CASES":
+            self.open.pop()
+            if self._last() == "COMMA":
+                self.tokens.pop()
+            return end + found.end()
+        if found and found[1] in words.BLOCKS:
             return self._block(word, at, end + found.end())
-        if found and found[1].endswith("cases"):
-            raise self._unreadable("a value by cases is not read: give one expression", at, end)
-        if not found or found[1] not in MATRICES:
+        if word == "begin" and found and found[1].endswith("cases"):
+            self.open.append(Open("CASES", at, ""))
+            return end + found.end()
+        if not found or found[1] not in words.MATRICES:
             raise self._unreadable("only matrices are read between \\begin and \\end", at, end)
         return self._put("BEGIN" if word == "begin" else "END", found[1], at, end + found.end())
 
@@ -469,6 +480,8 @@ class Lexer:
         end = gap.end() if gap else end
         if self._in_matrix():
             return self._put("ROW", "row", at, end)
+        if self.open and self.open[-1].kind == "CASES":
+            return self._put("COMMA", "and", at, end) if self._last() != "COMMA" else end
         if self._last() in ENDS and not _CONTINUES.match(self.text, end):
             raise self._unreadable("the lines of a block go on from each other, with = or a sign", at, end)
         return end
@@ -481,7 +494,9 @@ class Lexer:
         inside, stop = taken[0].strip(), taken[1]
         while nested := _STYLED.fullmatch(inside):
             word, inside = nested[1], nested[2].strip()
-        if word in TEXTS and inside in JOINING and inside not in self.names:
+        if word in TEXTS and inside == "and" and (stop := self._and(at, stop)) > 0:
+            return stop
+        if word in TEXTS and inside in words.JOINING and inside not in self.names:
             raise self._unreadable("words in a sentence are not read, only mathematics", at, stop)
         named = self._named(word, inside, at, stop)
         return named if named > 0 else end
@@ -494,8 +509,10 @@ class Lexer:
             return self._put("FUNC", "Var", at, stop)
         if word == "mathcal" and inside == "O" and self._opens(stop):
             return self._put("ORDER", "O", at, stop)
+        if word == "mathbb" and inside == "R" and self.tokens and self.tokens[-1] == "in":
+            return self._put("REALS", "R", at, stop)
         if word == "mathbb" and inside in ("R", "N", "Z", "Q", "C"):
-            raise self._unreadable(REFUSALS["mathbb{R}"], at, stop)
+            raise self._unreadable(words.REFUSALS["mathbb{R}"], at, stop)
         if inside in ("0", "1"):
             return self._put("ONES" if inside == "1" else "ZEROS", inside, at, stop)
         if inside in ("T", "\\top") and self._raised():
@@ -522,7 +539,7 @@ class Lexer:
         base = naming.canonical_name(taken[0]) if taken else None
         if not taken or not base:
             raise self._unreadable(f"\\{word} goes over one name", at, end)
-        return self._word(f"{base}_{ACCENTS[word]}", at, taken[1], from_text=True)
+        return self._word(f"{base}_{words.ACCENTS[word]}", at, taken[1], from_text=True)
 
     def _unreadable(self, reason: str, start: int, stop: int) -> Unreadable:
         return Unreadable(reason, self.clean.source, self.clean.span(start, stop))
@@ -535,13 +552,18 @@ class Lexer:
                 raise self._unreadable(f"brackets are nested more than {DEEPEST} deep", start, stop)
             self.open.append(Open(kind, start, mark))
         elif kind in CLOSES.values():
-            if not self.open or CLOSES[self.open[-1].kind] != kind:
+            if not self.open or (CLOSES[self.open[-1].kind] != kind and not self._ends_interval(kind, start)):
                 raise self._unreadable(self._closes_nothing(start, stop), start, stop)
             closed = self.open.pop()
             self.tokens.append(Token(kind, value, start_pos=first, end_pos=last))
             return self._digit(stop) if closed.mark == "fraction" else stop
         self.tokens.append(Token(kind, value, start_pos=first, end_pos=last))
         return stop
+
+    def _ends_interval(self, kind: str, at: int) -> bool:
+        """Whether this bracket closes one of another kind, as in [0, 1)."""
+        mixed = (self.open[-1].kind, kind) in (("LPAR", "RBRACK"), ("LBRACK", "RPAR"))
+        return mixed and self.text.count(",", self.open[-1].place, at) == 1
 
     def _closes_nothing(self, start: int, stop: int) -> str:
         reason = f"{self.text[start:stop]} closes nothing that is open"
@@ -579,6 +601,12 @@ class Lexer:
         if not found:
             raise self._unreadable("this is not a letter that qkv reads", at, at + 1)
         run, end = found[0], found.end()
+        if run == "and" and (stop := self._and(at, end)) > 0:
+            return stop
+        if run == "R" and "R" not in self.names and self.tokens and self.tokens[-1] == "in":
+            return self._put("REALS", "R", at, end)
+        if run == "x" and "x" not in self.names and self._last() in ENDS and _TIMES.match(self.text, at - 1):
+            return self._put("TIMES", "times", at, end)
         based = _LOG_BASE.match(self.text, at) if run == "log" else None
         if based and "log" not in self.names:
             return self._logarithm(based[2], at, based.end())
@@ -587,7 +615,7 @@ class Lexer:
         if self._last() == "SUP":
             size = len(run) if run in self.names or naming.greek_name(run) else 1
             return self._put("NAME", run[:size], at, at + size)
-        if run in SENTENCES and run not in self.names and self._among_words(at, end):
+        if run in words.SENTENCES and run not in self.names and self._among_words(at, end):
             raise self._unreadable("this reads like words, not like mathematics", at, end)
         if self._within("sub"):
             whole = run in self.names or run in self.sum_words or naming.greek_name(run)
@@ -600,6 +628,12 @@ class Lexer:
         for size in sizes:
             at = self._word(self.text[at : at + size], at, at + size)
         return at
+
+    def _and(self, at: int, end: int) -> int:
+        """The word "and" between two statements, as a comma; -1 if it is not."""
+        if "and" in self.names or any(opened.kind not in ("BLOCK", "CASES") for opened in self.open) or not self.tokens:
+            return -1
+        return end if self._last() in ("COMMA", "SEMI") else self._put("COMMA", "and", at, end)
 
     def _among_words(self, at: int, end: int) -> bool:
         """Whether spaces separate this run of letters from others."""
@@ -654,7 +688,7 @@ class Lexer:
 
     def _pieces(self, run: str, end: int) -> list[int]:
         """The lengths of the names in a run of letters; the whole run if it cannot be split."""
-        if run in UNREAD and (self._opens(end) or self.text[end : end + 1] == " "):
+        if run in words.UNREAD and (self._opens(end) or self.text[end : end + 1] == " "):
             return [len(run)]
         for accepted in (self._is_name, self._is_word):
             sizes = self._split(run, end, accepted)
@@ -697,7 +731,7 @@ class Lexer:
             return self._put("FUNC" if opens else "BIG", word, start, end)
         if word == "sqrt":
             return self._put("SQRT", word, start, end)
-        if word in FUNCTIONS:
+        if word in FUNCTIONS and (word != "mean" or self._opens(end)):
             return self._put("FUNC", FUNCTIONS[word], start, end)
         if re.fullmatch(r"log\d+", word):
             return self._logarithm(word[3:], start, end)
@@ -713,7 +747,7 @@ class Lexer:
             return self._put("BIG", "sum" if word == "Sigma" else "prod", start, end)
         if word in ("pi", "infinity", "inf"):
             return self._put("CONST", "pi" if word == "pi" else "infinity", start, end)
-        if self._in_order() and (word in UNREAD or (len(word) > 2 and word.isalpha() and self._opens(end))):
+        if self._in_order() and (word in words.UNREAD or (len(word) > 2 and word.isalpha() and self._opens(end))):
             raise self._unreadable(f"{word} is not a function that qkv reads", start, end)
         marks, stop = naming.primes(self.text, end)
         if len(word) > 1 and word.isalpha() and naming.greek_name(word) is None:

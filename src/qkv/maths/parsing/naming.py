@@ -6,34 +6,18 @@ import re
 import unicodedata
 
 from qkv.errors import Unreadable
-from qkv.maths.parsing.words import (
-    ACCENTS,
-    FUNCTIONS,
-    GREEK,
-    LONGEST,
-    LOWERED,
-    OLD_STYLES,
-    RAISED,
-    SIGNS,
-    STYLES,
-    TEXTS,
-    VARIANTS,
-)
-
-# Letters of other alphabets that look like Latin ones, for the message; other foreign letters are refused too.
-_LOOKS_LIKE = dict(
-    zip("аеорсухіјѕԁһӏАВЕКМНОРСТХІЈЅΑΒΕΖΗΙΚΜΝΟΡΤΧο", "aeopcyxijsdhlABEKMHOPCTXIJSABEZHIKMNOPTXo", strict=True)
-)
+from qkv.maths.parsing import words
+from qkv.maths.parsing.words import FUNCTIONS, SIGNS, STYLES, TEXTS
 
 
 class CleanText:
     """`text` in ASCII LaTeX, and the position in `source` of each of its characters."""
 
     def __init__(self, source: str) -> None:
-        if len(source) > LONGEST:
+        if len(source) > words.LONGEST:
             shown = source[:60]
             raise Unreadable(
-                f"{len(source):,} characters are too many: at most {LONGEST:,} are read", shown, (0, len(shown))
+                f"{len(source):,} characters are too many: at most {words.LONGEST:,} are read", shown, (0, len(shown))
             )
         self.source = source
         self._letters: list[str] = []
@@ -59,7 +43,7 @@ class CleanText:
         if " " <= letter <= "~":
             self._put(letter, at)
             return at + 1
-        for table, mark in ((RAISED, "^"), (LOWERED, "_")):
+        for table, mark in ((words.RAISED, "^"), (words.LOWERED, "_")):
             if letter in table:
                 return self._scripts(at, table, mark)
         if letter in SIGNS:
@@ -91,8 +75,8 @@ def _printable(source: str) -> str:
 def _refusal(letter: str) -> str:
     code = f"U+{ord(letter):04X}"
     name = unicodedata.name(letter, "a character without a name")
-    if letter in _LOOKS_LIKE:
-        return f"{letter} is {code} {name}, which only looks like {_LOOKS_LIKE[letter]}: type the Latin letter"
+    if letter in words.LOOKS_LIKE:
+        return f"{letter} is {code} {name}, which only looks like {words.LOOKS_LIKE[letter]}: type the Latin letter"
     kind = unicodedata.category(letter)
     if unicodedata.bidirectional(letter) in ("R", "AL", "RLE", "RLO", "LRE", "LRO", "PDF", "RLI", "LRI", "FSI", "PDI"):
         return f"{code} {name} changes or follows the direction of writing, and is not read"
@@ -102,7 +86,7 @@ def _refusal(letter: str) -> str:
 
 
 _STYLE = re.compile(
-    r"\\(?:" + "|".join(sorted(STYLES | TEXTS | OLD_STYLES, key=len, reverse=True)) + r")(?![A-Za-z])\*?"
+    r"\\(?:" + "|".join(sorted(STYLES | TEXTS | words.OLD_STYLES, key=len, reverse=True)) + r")(?![A-Za-z])\*?"
 )
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _PRIMES = re.compile(r"\s*(?:'+|\^\s*\\prime(?![A-Za-z])|\^\s*\{\s*(?:\\prime\s*)+\})")
@@ -113,8 +97,8 @@ CANONICAL = re.compile(r"[A-Za-z]+'*(_[A-Za-z0-9]+)?'*")
 
 def greek_name(word: str) -> str | None:
     """The canonical name of a Greek letter, or None."""
-    word = VARIANTS.get(word, word)
-    return word if word in GREEK else None
+    word = words.VARIANTS.get(word, word)
+    return word if word in words.GREEK else None
 
 
 def canonical_name(written: str) -> str | None:
@@ -123,14 +107,12 @@ def canonical_name(written: str) -> str | None:
     >>> canonical_name(r"d_{\\text{model}}"), canonical_name("μ_q"), canonical_name("x'"), canonical_name("2x")
     ('d_model', 'mu_q', "x'", None)
     """
-    from qkv.errors import Unreadable
-
     try:
         text = CleanText(written).text
     except Unreadable:
         return None
     text = _STYLE.sub("", text)
-    for accent, name in ACCENTS.items():
+    for accent, name in words.ACCENTS.items():
         text = re.sub(rf"\\{accent}(?![A-Za-z])\s*(?:\{{([^{{}}]*)\}}|(\\?[A-Za-z]+))", rf"\1\2_{name}", text)
     text = text.replace("\\prime", "'").replace("^", "")
     text = re.sub(r"^([^_]*)\\_", r"\1_", text)  # d\_model is d_model, and d_{a\_b} is d_ab
@@ -224,4 +206,4 @@ def name_readings(text: str, base: str, end: int) -> list[tuple[str, int]]:
 
 def is_reserved(word: str) -> bool:
     """Whether a word is reserved for qkv, so that it cannot be a size's name."""
-    return word in FUNCTIONS or word in ("sqrt", "sum", "prod")
+    return (word in FUNCTIONS and word != "mean") or word in ("sqrt", "sum", "prod")

@@ -1,11 +1,15 @@
-"""`parse`: from a text and the types of its names to a typed tree."""
+"""`parse` and `readings`: from a text and the types of its names to typed trees."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 
 from qkv.errors import IllTyped, MathsError, OptionTypeError, Unreadable, complaint
+from qkv.maths import tree
+from qkv.maths.parsing import python
 from qkv.maths.parsing.elaborate import Elaborator
 from qkv.maths.parsing.grammar import Token, syntax_tree
 from qkv.maths.parsing.lexer import Lexer
@@ -13,11 +17,18 @@ from qkv.maths.parsing.naming import CleanText
 from qkv.maths.parsing.shapes import DEEPEST, OR, depth
 from qkv.maths.tree import Node, Shape, Type
 
-__all__ = ["DEEPEST", "depth", "parse", "read", "tokens"]
+__all__ = ["DEEPEST", "Reading", "depth", "parse", "read", "readings", "tokens"]
 
-LONGEST_CACHED = (
-    1000  # characters; trees of shorter texts are cached, because one formula is compared with many answers
-)
+_LONGEST_CACHED = 1000  # characters; trees of shorter texts are cached: one formula is compared with many answers
+_MOST_READINGS = 4
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A tree that a text may mean; `note` says how it was read, and is empty for the standard reading."""
+
+    node: Node
+    note: str
 
 
 def parse(text: str, symbols: Mapping[str, str], *, expected: Shape | None = None, free: Collection[str] = ()) -> Node:
@@ -40,22 +51,70 @@ def parse(text: str, symbols: Mapping[str, str], *, expected: Shape | None = Non
     >>> parse("mu^T mu", {"mu": "vector[d]"}).shape, parse("μμᵀ", {"mu": "vector[d]"}).shape
     ((), ('d', 'd'))
     """
+    return _readings(text, symbols, expected, free, False)[0].node
+
+
+def readings(
+    text: str, symbols: Mapping[str, str], *, expected: Shape | None = None, free: Collection[str] = ()
+) -> list[Reading]:
+    """All trees that a text may mean, at most four, the standard one (that of `parse`) first.
+
+    Args, Raises: As `parse`.
+
+    Returns:
+        The readings, each with a note in words.
+
+    >>> [reading.note for reading in readings("1/2d", {"d": "natural"})]
+    ['', '1/2d read as 1/(2d)']
+    """
+    return list(_readings(text, symbols, expected, free, True))
+
+
+def _readings(
+    text: str, symbols: Mapping[str, str], expected: Shape | None, free: Collection[str], others: bool
+) -> tuple[Reading, ...]:
     from qkv.maths.types import declare
 
     if not isinstance(text, str):
         raise OptionTypeError(complaint("text", type(text).__name__, "a text"))
-    declared = declare(symbols)
-    if len(text) > LONGEST_CACHED or not isinstance(symbols, Mapping):
-        return read(text, declared.types, declared.maps, expected=expected, free=free)
-    return _parse_cached(text, tuple(symbols.items()), expected, frozenset(free))
+    types = declare(symbols)
+    if len(text) > _LONGEST_CACHED or not isinstance(symbols, Mapping):
+        return _all_readings(text, _Given(types.types, types.maps, expected, free), others)
+    return _cached(text, tuple(symbols.items()), expected, frozenset(free), others)
 
 
 @lru_cache(maxsize=1024)
-def _parse_cached(text: str, items: tuple[tuple[str, str], ...], expected: Shape | None, free: frozenset[str]) -> Node:
+def _cached(
+    text: str, items: tuple[tuple[str, str], ...], expected: Shape | None, free: frozenset[str], others: bool
+) -> tuple[Reading, ...]:
     from qkv.maths.types import declare
 
-    declared = declare(dict(items))
-    return read(text, declared.types, declared.maps, expected=expected, free=free)
+    types = declare(dict(items))
+    return _all_readings(text, _Given(types.types, types.maps, expected, free), others)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What is known before a text is read: types, maps, the expected shape, free indices."""
+
+    types: Mapping[str, Type]
+    maps: Collection[str]
+    expected: Shape | None
+    free: Collection[str]
+    naturals: bool = False
+
+    def read(self, text: str, choice: str = "") -> tuple[Node, dict[str, str]]:
+        """The tree of a text, and the names and notes of its other readings."""
+        found = _statements(text, self.types, self.maps)
+        notes: dict[str, str] = {}
+        nodes: list[Node] = []
+        for part in found:
+            elaborator = Elaborator(
+                text, self.types, syntax_tree(part, text), naturals=self.naturals, free=self.free, choice=choice
+            )
+            nodes.append(elaborator.whole(self.expected if len(found) == 1 else None, named=len(found) > 1))
+            notes |= elaborator.other_readings
+        return (nodes[0] if len(nodes) == 1 else tree.Collection((), tuple(nodes), span=(0, len(text)))), notes
 
 
 def read(
@@ -68,23 +127,48 @@ def read(
     free: Collection[str] = (),
 ) -> Node:
     """`parse` with types that are parsed already. `naturals`: undeclared names are naturals."""
+    return _all_readings(text, _Given(types, maps, expected, free, naturals), False)[0].node
 
-    def read_text(written: str) -> Node:
-        found = tokens(written, types, maps)
-        return Elaborator(written, types, syntax_tree(found, written), naturals=naturals, free=free).whole(expected)
 
+def _all_readings(text: str, given: _Given, others: bool) -> tuple[Reading, ...]:
     try:
-        return read_text(text)
-    except IllTyped as error:
-        if not error.suggestion:
-            raise
-        raise IllTyped(
-            error.reason, error.source, error.span, _workable_suggestions(error, read_text, expected)
-        ) from None
+        standard, notes = given.read(text)
+    except MathsError as error:
+        try:
+            node = python.read(text, given.types, given.expected)
+        except MathsError:
+            if not isinstance(error, IllTyped):
+                raise
+            node = None
+        if node is not None:
+            return (Reading(node, ""),)
+        if error.suggestion:
+            improved = type(error)(error.reason, error.source, error.span, _workable_suggestions(error, given))
+            if isinstance(improved, Unreadable) and isinstance(error, Unreadable):
+                improved.undeclared = error.undeclared
+            raise improved from None
+        raise
+    found = [Reading(standard, "")]
+    for choice, note in notes.items() if others else ():
+        try:
+            found.append(Reading(given.read(text, choice)[0], note))
+        except MathsError:
+            continue
+    with suppress(MathsError):
+        node = python.read(text, given.types, given.expected) if others else None
+        last = standard.members[-1] if isinstance(standard, tree.Relation) else standard
+        found += [Reading(node, "read as Python")] if node not in (None, last) else []
+    kept = [one for place, one in enumerate(found) if one.node not in (other.node for other in found[:place])]
+    return tuple(kept[:_MOST_READINGS])
 
 
 def tokens(text: str, types: Mapping[str, Type], maps: Collection[str]) -> list[Token]:
-    """The tokens of a text; an || that is never closed as a norm, as in ||x| + 1|, is read as two bars."""
+    """The tokens of a text."""
+    return [token for statement in _statements(text, types, maps) for token in statement]
+
+
+def _statements(text: str, types: Mapping[str, Type], maps: Collection[str]) -> list[list[Token]]:
+    """The tokens of each statement; an || that is never closed as a norm, as in ||x| + 1|, is read as two bars."""
     clean = CleanText(text)
     try:
         return Lexer(clean, types, maps).run()
@@ -98,23 +182,19 @@ def tokens(text: str, types: Mapping[str, Type], maps: Collection[str]) -> list[
         raise
 
 
-def _workable_suggestions(error: IllTyped, read_text: Callable[[str], Node], expected: Shape | None) -> str:
+def _workable_suggestions(error: MathsError, given: _Given) -> str:
     """The suggestions that are well-typed in place; if none is, those that are well-typed alone.
 
     Suggestions of the expected shape come first.
     """
     start, stop = error.span
-    options = error.suggestion.split(OR)
     for before, after in ((error.source[:start] + "(", ")" + error.source[stop:]), ("", "")):
-        trees = [(option, _try_reading(before + option + after, read_text)) for option in options if option]
-        found = [(option, tree.shape == expected) for option, tree in trees if tree is not None]
+        found: list[tuple[str, bool]] = []
+        for option in filter(None, error.suggestion.split(OR)):
+            try:
+                found.append((option, given.read(before + option + after)[0].shape == given.expected))
+            except MathsError:
+                continue
         if found:
             return OR.join(option for option, _ in sorted(found, key=lambda each: not each[1]))
     return ""
-
-
-def _try_reading(text: str, read_text: Callable[[str], Node]) -> Node | None:
-    try:
-        return read_text(text)
-    except MathsError:
-        return None
