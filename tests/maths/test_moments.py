@@ -147,7 +147,7 @@ def test_shapes_of_transposes():
     assert transposed(ROW) == Transpose(("d",), ROW)
     assert transposed(A) == Transpose(("e", "d"), A)
     assert transposed(Special((1, "d"), "ones")) == ONES
-    assert transposed(ONES) == Special((1, "d"), "ones")
+    assert transposed(ONES) == Transpose((1, "d"), ONES)
     assert transposed(Special(("d", "e"), "zeros")) == Special(("e", "d"), "zeros")
     assert transposed(Transpose(("e", "d"), A)) == A
     assert transposed(Outer(("d", "e"), U, W)) == Outer(("e", "d"), W, U)

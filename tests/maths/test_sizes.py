@@ -7,9 +7,9 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+
 from qkv.maths.algebra.indices import Scope, size_poly
 from qkv.maths.algebra.monomials import NotNormal
-
 from qkv.maths.sizes import (
     canonical_size,
     names_in,

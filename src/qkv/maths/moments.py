@@ -16,219 +16,177 @@ equality is decided by normal forms.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import reduce
 from itertools import product as combinations
 from typing import NamedTuple
 
 from qkv.errors import OptionError, complaint
+from qkv.maths import tree as t
 from qkv.maths.parsing.parse import parse
 from qkv.maths.printing import latex
-from qkv.maths.tree import (
-    Add,
-    Call,
-    Contract,
-    Covariance,
-    Divide,
-    Expect,
-    Index,
-    Multiply,
-    Node,
-    Number,
-    Outer,
-    Part,
-    Power,
-    Size,
-    Special,
-    Sum,
-    Symbol,
-    Transpose,
-    Type,
-    children,
-)
+from qkv.maths.sizes import size_node as dimension
 
 
-def number(value: int | Fraction) -> Number:
-    return Number((), Fraction(value))
+def number(value: int | Fraction) -> t.Number:
+    return t.Number((), Fraction(value))
 
 
-def resolve(node: Node) -> Node:
+def resolve(node: t.Node) -> t.Node:
     """A name replaced by its definition, as long as it has one."""
-    while isinstance(node, Symbol) and node.type.definition is not None:
+    while isinstance(node, t.Symbol) and node.type.definition is not None:
         node = node.type.definition
     return node
 
 
-def is_zero(node: Node) -> bool:
+def is_zero(node: t.Node) -> bool:
     node = resolve(node)
-    if isinstance(node, Multiply):
+    if isinstance(node, t.Multiply):
         return any(is_zero(factor) for factor in node.factors)
-    return node == Special(node.shape, "zeros") or (isinstance(node, Number) and node.value == 0)
+    return node == t.Special(node.shape, "zeros") or (isinstance(node, t.Number) and node.value == 0)
 
 
-def is_identity(node: Node) -> bool:
+def is_identity(node: t.Node) -> bool:
     node = resolve(node)
-    return isinstance(node, Special) and node.name == "identity"
+    return isinstance(node, t.Special) and node.name == "identity"
 
 
-def zero_of(shape: tuple[Size, ...]) -> Node:
-    return Special(shape, "zeros") if shape else number(0)
+def zero_of(shape: tuple[t.Size, ...]) -> t.Node:
+    return t.Special(shape, "zeros") if shape else number(0)
 
 
-def split(node: Node) -> tuple[list[Node], Node | None]:
+def split(node: t.Node) -> tuple[list[t.Node], t.Node | None]:
     """The scalar factors of a node, and its vector or matrix (None for a scalar)."""
-    node = resolve(node) if isinstance(resolve(node), Multiply | Special | Number) else node
-    if isinstance(node, Multiply):
+    node = resolve(node) if isinstance(resolve(node), t.Multiply | t.Special | t.Number) else node
+    if isinstance(node, t.Multiply):
         parts = [split(factor) for factor in node.factors]
         bodies = [body for _, body in parts if body is not None]
         return [scalar for scalars, _ in parts for scalar in scalars], bodies[0] if bodies else None
-    if isinstance(node, Divide) and node.shape:
+    if isinstance(node, t.Divide) and node.shape:
         scalars, body = split(node.top)
-        return [*scalars, Power((), node.bottom, number(-1))], body
+        return [*scalars, t.Power((), node.bottom, number(-1))], body
     return ([], node) if node.shape else ([node], None)
 
 
-def times(*nodes: Node) -> Node:
+def times(*nodes: t.Node) -> t.Node:
     """The product of scalars and at most one vector or matrix: numbers first, powers of one base merged.
 
-    >>> sigma = Power((), Symbol((), "sigma", Type("positive")), number(2))
-    >>> times(sigma, number(1), sigma) == Power((), Symbol((), "sigma", Type("positive")), number(4))
+    >>> sigma = t.Power((), t.Symbol((), "sigma", t.Type("positive")), number(2))
+    >>> times(sigma, number(1), sigma) == t.Power(sigma.shape, sigma.base, number(4))
     True
     """
-    scalars: list[Node] = []
-    bodies: list[Node] = []
+    scalars: list[t.Node] = []
+    bodies: list[t.Node] = []
     for node in nodes:
         found, body = split(node)
         scalars += found
         bodies += [] if body is None else [body]
     shape = bodies[0].shape if bodies else ()
     coefficient = Fraction(1)
-    powers: dict[Node, Fraction] = {}
+    powers: dict[t.Node, Fraction] = {}
     for scalar in scalars:
         base, exponent = scalar, Fraction(1)
-        if isinstance(scalar, Power) and isinstance(scalar.exponent, Number):
+        if isinstance(scalar, t.Power) and isinstance(scalar.exponent, t.Number):
             base, exponent = scalar.base, scalar.exponent.value
-        if isinstance(base, Number) and base.unit is None and exponent.denominator == 1 and base.value:
+        if isinstance(base, t.Number) and base.unit is None and exponent.denominator == 1 and base.value:
             coefficient *= base.value ** int(exponent)
         else:
             powers[base] = powers.get(base, Fraction(0)) + exponent
     if coefficient == 0 or any(is_zero(factor) for factor in (*powers, *bodies)):
         return zero_of(shape)
-    above = [Power((), b, number(e)) if e != 1 else b for b, e in powers.items() if e > 0]
-    below = [Power((), b, number(-e)) if e != -1 else b for b, e in powers.items() if e < 0]
+    above = [t.Power((), b, number(e)) if e != 1 else b for b, e in powers.items() if e > 0]
+    below = [t.Power((), b, number(-e)) if e != -1 else b for b, e in powers.items() if e < 0]
     factors = [*([number(coefficient)] if coefficient != 1 else []), *above, *bodies]
-    top = factors[0] if len(factors) == 1 else Multiply(shape, tuple(factors)) if factors else number(1)
+    top = factors[0] if len(factors) == 1 else t.Multiply(shape, tuple(factors)) if factors else number(1)
     if not below:
         return top
-    return Divide(shape, top, below[0] if len(below) == 1 else Multiply((), tuple(below)))
+    return t.Divide(shape, top, below[0] if len(below) == 1 else t.Multiply((), tuple(below)))
 
 
-def plus(*nodes: Node) -> Node:
+def plus(*nodes: t.Node) -> t.Node:
     """The sum, with equal terms collected.
 
-    >>> x = Symbol((), "x", Type("scalar"))
-    >>> plus(x, number(0), x) == Multiply((), (number(2), x))
+    >>> x = t.Symbol((), "x", t.Type("scalar"))
+    >>> plus(x, number(0), x) == t.Multiply((), (number(2), x))
     True
     """
-    collected: dict[Node, Fraction] = {}
+    collected: dict[t.Node, Fraction] = {}
     for node in nodes:
-        for term in node.terms if isinstance(node, Add) else (node,):
+        for term in node.terms if isinstance(node, t.Add) else (node,):
             if is_zero(term):
                 continue
             coefficient, rest = Fraction(1), term
-            if isinstance(term, Multiply) and isinstance(term.factors[0], Number) and term.factors[0].unit is None:
+            if isinstance(term, t.Multiply) and isinstance(term.factors[0], t.Number) and term.factors[0].unit is None:
                 coefficient, others = term.factors[0].value, term.factors[1:]
-                rest = others[0] if len(others) == 1 else Multiply(term.shape, others)
+                rest = others[0] if len(others) == 1 else t.Multiply(term.shape, others)
             collected[rest] = collected.get(rest, Fraction(0)) + coefficient
     terms = [times(number(coefficient), rest) for rest, coefficient in collected.items() if coefficient]
     if len(terms) < 2:
         return terms[0] if terms else zero_of(nodes[0].shape)
-    return Add(nodes[0].shape, tuple(terms))
+    return t.Add(nodes[0].shape, tuple(terms))
 
 
-def transposed(node: Node) -> Node:
+def body_of(node: t.Node) -> tuple[list[t.Node], t.Node]:
+    """The scalar factors of a vector or matrix, and the vector or matrix."""
     scalars, body = split(node)
     assert body is not None
-    turned = body.shape[::-1] if len(body.shape) == 2 and body.shape[0] != 1 else (1, *body.shape)
-    turned = body.shape[1:] if len(body.shape) == 2 and body.shape[0] == 1 else turned
-    if isinstance(body, Transpose):
+    return scalars, body
+
+
+def transposed(node: t.Node) -> t.Node:
+    scalars, body = body_of(node)
+    turned = (1, *body.shape) if len(body.shape) == 1 else body.shape[:0:-1] if body.shape[0] == 1 else body.shape[::-1]
+    if isinstance(body, t.Transpose):
         body = body.body
-    elif isinstance(body, Outer):
-        body = Outer(turned, body.right, body.left)
-    elif isinstance(body, Contract) and len(body.shape) == 2 and len(body.right.shape) == 2:
+    elif isinstance(body, t.Outer):
+        body = t.Outer(turned, body.right, body.left)
+    elif isinstance(body, t.Contract) and len(body.shape) == 2 and len(body.right.shape) == 2:
         body = product(transposed(body.right), transposed(body.left))
-    elif isinstance(body, Special):
-        body = Special(turned, body.name)
+    elif isinstance(body, t.Special) and len(body.shape) == 2:
+        body = t.Special(turned, body.name)
     else:
-        body = Transpose(turned, body)
+        body = t.Transpose(turned, body)
     return times(*scalars, body)
 
 
-def product(left: Node, right: Node) -> Node:
+def product(left: t.Node, right: t.Node) -> t.Node:
     """A matrix times a matrix or a vector; a row times a column is a scalar."""
-    left_scalars, left_body = split(left)
-    right_scalars, right_body = split(right)
-    assert left_body is not None
-    assert right_body is not None
-    shape = (left_body.shape[0], *right_body.shape[1:])
-    if left_body.shape[0] == 1 and len(right_body.shape) == 1:
-        shape = ()
-    if is_zero(left_body) or is_zero(right_body):
+    (left_scalars, one), (right_scalars, other) = body_of(left), body_of(right)
+    shape = () if one.shape[0] == 1 and len(other.shape) == 1 else (one.shape[0], *other.shape[1:])
+    if is_zero(one) or is_zero(other):
         return zero_of(shape)
-    if is_identity(left_body):
-        body = right_body
-    elif is_identity(right_body):
-        body = left_body
-    elif isinstance(left_body, Outer):
-        body = (
-            times(dot(left_body.right, right_body), left_body.left)
-            if len(right_body.shape) == 1
-            else Outer(shape, left_body.left, product(transposed(right_body), left_body.right))
-        )
+    if is_identity(one) or is_identity(other):
+        body = other if is_identity(one) else one
+    elif isinstance(one, t.Outer) and len(other.shape) == 1:
+        body = times(dot(one.right, other), one.left)
+    elif isinstance(one, t.Outer):
+        body = t.Outer(shape, one.left, product(transposed(other), one.right))
     else:
-        body = Contract(shape, left_body, right_body)
+        body = t.Contract(shape, one, other)
     return times(*left_scalars, *right_scalars, body)
 
 
-def dot(left: Node, right: Node) -> Node:
-    """leftᵀ right of two vectors, or the product of two scalars."""
-    if left.shape == ():
+def dot(left: t.Node, right: t.Node) -> t.Node:
+    """leftᵀ right of two vectors, a matrix times a vector, or a product with a scalar."""
+    if not left.shape or not right.shape:
         return times(left, right)
-    left_scalars, left_body = split(left)
-    right_scalars, right_body = split(right)
-    assert left_body is not None
-    assert right_body is not None
-    if is_zero(left_body) or is_zero(right_body):
-        return number(0)
-    ones = [isinstance(resolve(body), Special) for body in (left_body, right_body)]
-    scalars = (*left_scalars, *right_scalars)
-    if all(ones):
-        return times(*scalars, dimension(left_body.shape[0]))
-    return times(*scalars, Contract((), Transpose((1, *left_body.shape), left_body), right_body))
+    if len(left.shape) == 2:
+        return product(left, right)
+    (a, one), (b, other) = body_of(left), body_of(right)
+    if all(resolve(body) == t.Special(body.shape, "ones") for body in (one, other)):
+        return times(*a, *b, dimension(one.shape[0]))
+    return product(transposed(left), right)
 
 
-def trace(matrix: Node) -> Node:
-    scalars, body = split(matrix)
-    assert body is not None
+def trace(matrix: t.Node) -> t.Node:
+    scalars, body = body_of(matrix)
     if is_zero(body):
         return number(0)
-    if is_identity(body):
-        return times(*scalars, dimension(body.shape[0]))
-    if isinstance(body, Outer):
+    if isinstance(body, t.Outer):
         return times(*scalars, dot(body.right, body.left))
-    return times(*scalars, Call((), "trace", (body,)))
-
-
-def dimension(size: Size) -> Node:
-    """A size as a scalar: 3, d, or the expression of a text such as n+1."""
-    if isinstance(size, int):
-        return number(size)
-    if re.fullmatch(r"[^\W\d]\w*'*", size):
-        return Symbol((), size, Type("natural"))
-    names = re.findall(r"[^\W\d]\w*'*", size)
-    return parse(size, dict.fromkeys(names, "natural"))
+    return times(*scalars, dimension(body.shape[0]) if is_identity(body) else t.Call((), "trace", (body,)))
 
 
 MOST_TERMS = 200
@@ -243,38 +201,37 @@ class BilinearForm:
     a vector is a vector.
     """
 
-    names: dict[str, Symbol]
-    constant: Node
-    linear: dict[str, Node] = field(default_factory=dict)
-    pairs: dict[tuple[str, str], Node] = field(default_factory=dict)
+    names: dict[str, t.Symbol]
+    constant: t.Node
+    linear: dict[str, t.Node] = field(default_factory=dict)
+    pairs: dict[tuple[str, str], t.Node] = field(default_factory=dict)
 
 
-@dataclass
-class Affine:
-    """constant + Σ_r linear[r] r, for a vector; linear[r] is a matrix (a vector, if r is a scalar)."""
-
-    constant: Node
-    linear: dict[str, Node]
-
-
-def random_symbols(node: Node) -> dict[str, Symbol]:
+def random_symbols(node: t.Node) -> dict[str, t.Symbol]:
     """The random names in a node, in source order; those inside E or Cov do not count."""
-    found: dict[str, Symbol] = {}
+    found: dict[str, t.Symbol] = {}
     pending = [node]
     while pending:
         here = resolve(pending.pop())
-        if isinstance(here, Symbol):
+        if isinstance(here, t.Symbol):
             if here.type.random:
                 found.setdefault(here.name, here)
-        elif not isinstance(here, Expect | Covariance):
-            pending += reversed(children(here))
+        elif not isinstance(here, t.Expect | t.Covariance):
+            pending += reversed(t.children(here))
     return found
 
 
-class FormReader:
-    """Reads trees as bilinear forms; `text` is the source, for error messages."""
+Form = dict[tuple[str, ...], t.Node]
 
-    def __init__(self, text: str, names: dict[str, Symbol]) -> None:
+
+class FormReader:
+    """Reads trees as forms: the coefficient of each product of random names, () for the constant.
+
+    The coefficient of a name in a vector is a matrix (a vector, if the name is a scalar). `text` is the source, for
+    error messages.
+    """
+
+    def __init__(self, text: str, names: dict[str, t.Symbol]) -> None:
         self.text, self.names = text, names
         self.places = {name: place for place, name in enumerate(names)}
 
@@ -282,202 +239,129 @@ class FormReader:
         hint = "write it with qᵀk, qᵀAk, aᵀq, sums of these, with numbers or fixed names as factors"
         return OptionError(complaint("expression", self.text, f"at most bilinear in independent vectors: {why}", hint))
 
-    def scalar(self, node: Node, depth: int = 0) -> BilinearForm:
+    def read(self, node: t.Node, depth: int = 0) -> Form:
+        """A scalar or a vector, or the transpose of a row, as a form."""
         if depth > DEEPEST:
             raise self.refusal("it is nested too deeply")
         node = resolve(node)
         if not random_symbols(node):
-            return BilinearForm(self.names, node)
+            return {(): transposed(node) if len(node.shape) == 2 else node}
         match node:
-            case Symbol():
-                return BilinearForm(self.names, number(0), {node.name: number(1)})
-            case Add(terms=terms):
-                return self.added([self.scalar(term, depth + 1) for term in terms])
-            case Multiply(factors=factors):
-                form = BilinearForm(self.names, number(1))
-                for factor in factors:
-                    form = self.multiplied(form, self.scalar(factor, depth + 1))
-                return form
-            case Divide(top=top, bottom=bottom) if not random_symbols(bottom):
-                share = BilinearForm(self.names, Divide((), number(1), bottom))
-                return self.multiplied(share, self.scalar(top, depth + 1))
-            case Contract(left=left, right=right):
-                return self.dotted(self.vector(left, depth + 1), self.vector(right, depth + 1))
-            case Call(name="sum", arguments=(body,)):
-                ones = Affine(Special(body.shape, "ones"), {})
-                return self.dotted(ones, self.vector(body, depth + 1))
-            case Sum(indices=(index,), conditions=(), product=False, body=body):
+            case t.Symbol():
+                one = t.Special((*node.shape, *node.shape), "identity") if node.shape else number(1)
+                return {(node.name,): one}
+            case t.Transpose(body=body):
+                return self.read(body, depth + 1)
+            case t.Add(terms=terms):
+                return self.added([self.read(term, depth + 1) for term in terms])
+            case t.Multiply(factors=factors):
+                forms = [self.read(factor, depth + 1) for factor in factors]
+                # A vector has at most one random factor, which is itself or linear in scalar names.
+                chances = [factor for factor in factors if random_symbols(factor)]
+                scalars = [key for f, form in zip(factors, forms, strict=True) if not f.shape for key in form]
+                wide = any(len(key) > 1 or any(self.names[name].shape for name in key) for key in scalars)
+                if node.shape and (len(chances) > 1 or wide):
+                    raise self.refusal("a vector is multiplied by more than one random factor")
+                return reduce(self.multiplied, forms)
+            case t.Divide(top=top, bottom=bottom) if not random_symbols(bottom):
+                return self.multiplied({(): t.Divide((), number(1), bottom)}, self.read(top, depth + 1))
+            case t.Contract(left=left, right=right) if not node.shape:
+                return self.dotted(self.read(left, depth + 1), self.read(right, depth + 1))
+            case t.Contract(left=left, right=right) if len(right.shape) == 1 and not random_symbols(left):
+                return {key: product(left, value) for key, value in self.read(right, depth + 1).items()}
+            case t.Contract(left=left, right=right) if left.shape[:1] == (1,) and not random_symbols(right):
+                return {key: product(transposed(right), value) for key, value in self.read(left, depth + 1).items()}
+            case t.Call(name="sum", arguments=(body,)):
+                return self.dotted({(): t.Special(body.shape, "ones")}, self.read(body, depth + 1))
+            case t.Sum(indices=(index,), conditions=(), product=False, body=body):
                 return self.summed(index, body, depth)
         raise self.refusal(f"{', '.join(random_symbols(node))} occurs in something that is not linear in it")
 
-    def vector(self, node: Node, depth: int) -> Affine:
-        """A vector, or the transpose of a row, as an affine form."""
-        if depth > DEEPEST:
-            raise self.refusal("it is nested too deeply")
-        node = resolve(node)
-        if not random_symbols(node):
-            return Affine(transposed(node) if len(node.shape) == 2 else node, {})
-        match node:
-            case Symbol():
-                return Affine(zero_of(node.shape), {node.name: Special((*node.shape, *node.shape), "identity")})
-            case Transpose(body=body):
-                return self.vector(body, depth + 1)
-            case Add(terms=terms):
-                parts = [self.vector(term, depth + 1) for term in terms]
-                linear: dict[str, Node] = {}
-                for part in parts:
-                    for name, matrix in part.linear.items():
-                        linear[name] = plus(linear[name], matrix) if name in linear else matrix
-                return Affine(plus(*(part.constant for part in parts)), linear)
-            case Multiply(factors=factors):
-                return self.stretched(factors, depth)
-            case Divide(top=top, bottom=bottom) if not random_symbols(bottom):
-                return self.scaled(Divide((), number(1), bottom), self.vector(top, depth + 1))
-            case Contract(left=left, right=right) if len(right.shape) == 1 and not random_symbols(left):
-                return self.mapped(left, self.vector(right, depth + 1))
-            case Contract(left=left, right=right) if left.shape[0] == 1 and not random_symbols(right):
-                return self.mapped(transposed(right), self.vector(left, depth + 1))
-        raise self.refusal(f"{', '.join(random_symbols(node))} occurs in something that is not linear in it")
-
-    def stretched(self, factors: tuple[Node, ...], depth: int) -> Affine:
-        """A vector times scalars, of which at most one factor is random."""
-        body = next(factor for factor in factors if factor.shape)
-        scalars = [factor for factor in factors if not factor.shape]
-        sure = times(number(1), *(scalar for scalar in scalars if not random_symbols(scalar)))
-        chances = [scalar for scalar in scalars if random_symbols(scalar)]
-        if not chances:
-            return self.scaled(sure, self.vector(body, depth + 1))
-        form = self.scalar(chances[0], depth + 1)
-        if (
-            len(chances) > 1
-            or form.pairs
-            or random_symbols(body)
-            or any(self.names[name].shape for name in form.linear)
-        ):
-            raise self.refusal("a vector is multiplied by more than one random factor")
-        fixed = self.vector(body, depth + 1).constant
-        linear = {name: times(sure, coefficient, fixed) for name, coefficient in form.linear.items()}
-        return Affine(times(sure, form.constant, fixed), linear)
-
-    def scaled(self, scalar: Node, form: Affine) -> Affine:
-        return Affine(times(scalar, form.constant), {name: times(scalar, m) for name, m in form.linear.items()})
-
-    def mapped(self, matrix: Node, form: Affine) -> Affine:
-        return Affine(product(matrix, form.constant), {name: product(matrix, m) for name, m in form.linear.items()})
-
-    def summed(self, index: Index, body: Node, depth: int) -> BilinearForm:
+    def summed(self, index: t.Index, body: t.Node, depth: int) -> Form:
         """Σ_i u_i v_i as uᵀv, Σ_i u_i as 1ᵀu."""
-        factors = body.factors if isinstance(body, Multiply) else (body,)
-        parts = [f.body for f in factors if isinstance(f, Part) and f.indices == (index,) and len(f.body.shape) == 1]
-        others = [f for f in factors if not (isinstance(f, Part) and f.indices == (index,))]
-        if not 1 <= len(parts) <= 2 or len(parts) + len(others) < len(factors) or any(map(_has_index, others)):
+        factors = body.factors if isinstance(body, t.Multiply) else (body,)
+        parts = [f.body for f in factors if isinstance(f, t.Part) and f.indices == (index,) and len(f.body.shape) == 1]
+        others = [f for f in factors if not (isinstance(f, t.Part) and f.indices == (index,))]
+        if (
+            not 1 <= len(parts) <= 2
+            or len(parts) + len(others) < len(factors)
+            or any(isinstance(n, t.Index) for n in t.walk(*others))
+        ):
             raise self.refusal(f"the sum over {index.name} is not a dot product")
-        left = self.vector(parts[0], depth + 1)
-        right = self.vector(parts[1], depth + 1) if len(parts) == 2 else Affine(Special((index.size,), "ones"), {})
-        return self.multiplied(self.scalar(times(number(1), *others), depth + 1), self.dotted(left, right))
+        left = self.read(parts[0], depth + 1)
+        ones: Form = {(): t.Special((index.size,), "ones")}
+        right = self.read(parts[1], depth + 1) if len(parts) == 2 else ones
+        return self.multiplied(self.read(times(number(1), *others), depth + 1), self.dotted(left, right))
 
-    def added(self, forms: list[BilinearForm]) -> BilinearForm:
-        total = BilinearForm(self.names, plus(*(form.constant for form in forms)))
+    def added(self, forms: list[Form]) -> Form:
+        total: Form = {}
         for form in forms:
-            for name, coefficient in form.linear.items():
-                self.put(total, name, coefficient)
-            for pair, coefficient in form.pairs.items():
-                self.put_pair(total, *pair, coefficient)
-        if len(total.linear) + len(total.pairs) > MOST_TERMS:
+            for key, coefficient in form.items():
+                self.put(total, key, coefficient)
+        if len(total) > MOST_TERMS:
             raise self.refusal(f"it has more than {MOST_TERMS} terms")
         return total
 
-    def multiplied(self, one: BilinearForm, other: BilinearForm) -> BilinearForm:
-        if (one.pairs and (other.linear or other.pairs)) or (other.pairs and one.linear):
-            raise self.refusal("three or more random factors are multiplied")
-        form = BilinearForm(self.names, times(one.constant, other.constant))
-        for sure, chance in ((one.constant, other), (other.constant, one)):
-            for name, coefficient in chance.linear.items():
-                self.put(form, name, times(sure, coefficient))
-            for pair, coefficient in chance.pairs.items():
-                self.put_pair(form, *pair, times(sure, coefficient))
-        for r, a in one.linear.items():
-            for s, b in other.linear.items():
+    def multiplied(self, one: Form, other: Form) -> Form:
+        form: Form = {}
+        for r, a in one.items():
+            for s, b in other.items():
                 both = a.shape and b.shape
-                self.put_pair(form, r, s, Outer((*a.shape, *b.shape), a, b) if both else times(a, b))
+                self.put(form, r + s, t.Outer((*a.shape, *b.shape), a, b) if both else times(a, b))
         return form
 
-    def dotted(self, left: Affine, right: Affine) -> BilinearForm:
-        form = BilinearForm(self.names, dot(left.constant, right.constant))
-        for sure, chance in ((left.constant, right), (right.constant, left)):
-            for name, matrix in chance.linear.items():
-                scalar = not self.names[name].shape
-                self.put(form, name, dot(matrix, sure) if scalar else product(transposed(matrix), sure))
-        for r, m in left.linear.items():
-            for s, n in right.linear.items():
+    def dotted(self, left: Form, right: Form) -> Form:
+        form: Form = {}
+        for r, m in left.items():
+            for s, n in right.items():
                 if len(m.shape) == len(n.shape) == 1:
-                    self.put_pair(form, r, s, dot(m, n))
+                    self.put(form, r + s, dot(m, n))
                 elif len(m.shape) == 1:
-                    self.put_pair(form, r, s, product(transposed(n), m))
+                    self.put(form, r + s, product(transposed(n), m))
                 else:
-                    self.put_pair(form, r, s, product(transposed(m), n))
+                    self.put(form, r + s, product(transposed(m), n))
         return form
 
-    def put(self, form: BilinearForm, name: str, coefficient: Node) -> None:
-        form.linear[name] = plus(form.linear[name], coefficient) if name in form.linear else plus(coefficient)
-
-    def put_pair(self, form: BilinearForm, r: str, s: str, coefficient: Node) -> None:
-        if r == s:
-            raise self.refusal(f"{r} is multiplied by itself, whose variance needs its fourth moments")
-        if self.places[r] > self.places[s]:
-            r, s = s, r
+    def put(self, form: Form, key: tuple[str, ...], coefficient: t.Node) -> None:
+        if len(key) > 2:
+            raise self.refusal("three or more random factors are multiplied")
+        if len(key) == 2 and key[0] == key[1]:
+            raise self.refusal(f"{key[0]} is multiplied by itself, whose variance needs its fourth moments")
+        if len(key) == 2 and self.places[key[0]] > self.places[key[1]]:
+            key = key[::-1]
             coefficient = transposed(coefficient) if len(coefficient.shape) == 2 else coefficient
-        form.pairs[r, s] = plus(form.pairs[r, s], coefficient) if (r, s) in form.pairs else plus(coefficient)
+        form[key] = plus(form[key], coefficient) if key in form else plus(coefficient)
 
 
-def _has_index(node: Node) -> bool:
-    pending = [node]
-    while pending:
-        here = pending.pop()
-        if isinstance(here, Index):
-            return True
-        pending += children(here)
-    return False
-
-
-def form_of(node: Node, text: str) -> BilinearForm:
+def form_of(node: t.Node, text: str) -> BilinearForm:
     """A scalar as a bilinear form; OptionError if it is not one."""
     if node.shape:
         raise OptionError(complaint("expression", text, "a scalar", "moments are those of one number, such as qᵀk"))
-    form = FormReader(text, random_symbols(node)).scalar(node)
-    zeros = {name for name, coefficient in form.linear.items() if _is_nothing(coefficient)}
-    form.linear = {name: coefficient for name, coefficient in form.linear.items() if name not in zeros}
-    form.pairs = {pair: coefficient for pair, coefficient in form.pairs.items() if not _is_nothing(coefficient)}
-    return form
+    names = random_symbols(node)
+    form = FormReader(text, names).read(node)
+    kept = {key: coefficient for key, coefficient in form.items() if key and not _is_nothing(coefficient)}
+    linear = {key[0]: coefficient for key, coefficient in kept.items() if len(key) == 1}
+    pairs = {(key[0], key[1]): coefficient for key, coefficient in kept.items() if len(key) == 2}
+    return BilinearForm(names, form.get((), number(0)), linear, pairs)
 
 
-def _is_nothing(node: Node) -> bool:
-    return node == zero_of(node.shape) or split(node)[1] == Special(node.shape, "zeros")
+def _is_nothing(node: t.Node) -> bool:
+    return node == zero_of(node.shape) or split(node)[1] == t.Special(node.shape, "zeros")
 
 
 MOST_CASES = 200_000
+APART = "linearity; between two parts a deviation of mean zero is independent of the rest"
 
-ANY_LAW = {
-    "q": "random vector[d] ~ (mu_q, Sigma_q)",
-    "k": "random vector[d] ~ (mu_k, Sigma_k)",
-    "mu_q": "vector[d]",
-    "mu_k": "vector[d]",
-    "Sigma_q": "matrix[d,d]",
-    "Sigma_k": "matrix[d,d]",
-}
-VECTOR_MEAN = {
-    "q": "random vector[d] ~ N(mu, sigma^2 I)",
-    "k": "random vector[d] ~ N(mu, sigma^2 I)",
-    "mu": "vector[d]",
-    "sigma": "positive",
-}
-SCALAR_MEAN = {
-    "q": "random vector[d] ~ N(m 1_d, sigma^2 I)",
-    "k": "random vector[d] ~ N(m 1_d, sigma^2 I)",
-    "m": "scalar",
-    "sigma": "positive",
-}
-STANDARD = {"q": "random vector[d] ~ N(0, I)", "k": "random vector[d] ~ N(0, I)", "d": "natural"}
+
+def _both(law: str) -> dict[str, str]:
+    return {name: f"random vector[d] ~ {law}".replace("?", name) for name in "qk"}
+
+
+ANY_LAW = _both("(mu_?, Sigma_?)") | dict.fromkeys(("mu_q", "mu_k"), "vector[d]")
+ANY_LAW |= dict.fromkeys(("Sigma_q", "Sigma_k"), "matrix[d,d]")
+VECTOR_MEAN = _both("N(mu, sigma^2 I)") | {"mu": "vector[d]", "sigma": "positive"}
+SCALAR_MEAN = _both("N(m 1_d, sigma^2 I)") | {"m": "scalar", "sigma": "positive"}
+STANDARD = _both("N(0, I)") | {"d": "natural"}
 
 
 class MomentStep(NamedTuple):
@@ -520,54 +404,38 @@ def moments(expression: str, symbols: Mapping[str, str]) -> Moments:
     return Moments(latex(_mean(form)), latex(_variance(form)), steps)
 
 
-def _mean_steps(node: Node, form: BilinearForm) -> list[MomentStep]:
-    names = form.names
-    terms = [
-        *([] if is_zero(form.constant) else [form.constant]),
-        *(Expect((), dot(b, names[r])) for r, b in form.linear.items()),
-        *(Expect((), _pair_product(names[r], a, names[s])) for (r, s), a in form.pairs.items()),
-    ]
-    apart = [
-        form.constant,
-        *(dot(b, _expected(names[r])) for r, b in form.linear.items()),
-        *(_pair_product(_expected(names[r]), a, _expected(names[s])) for (r, s), a in form.pairs.items()),
-    ]
+def _mean_steps(node: t.Node, form: BilinearForm) -> list[MomentStep]:
+    means = {name: t.Expect(symbol.shape, symbol) for name, symbol in form.names.items()}
+    constant = [] if is_zero(form.constant) else [form.constant]
+    terms = [*constant, *(t.Expect((), term) for term in _terms(form, form.linear, form.names))]
+    apart = [*constant, *(term for term in _terms(form, form.linear, means) if not is_zero(term))]
     independent = "linearity, and independence of what is multiplied" if form.pairs else "linearity of expectation"
     chain = [
-        (Expect((), node), "what is asked"),
+        (t.Expect((), node), "what is asked"),
         (_sum_of(terms), "linearity of expectation"),
-        (_sum_of([term for term in apart if not is_zero(term)]), independent),
+        (_sum_of(apart), independent),
         (_mean(form), "the means"),
     ]
     return _chain_steps(chain)
 
 
-def _variance_steps(node: Node, form: BilinearForm) -> list[MomentStep]:
-    names = form.names
-    rest = {name: _minus(symbol, _law(symbol).mean) for name, symbol in names.items()}
-    parts = [
-        *(dot(g, rest[r]) for r, g in _slopes(form).items() if not is_zero(g)),
-        *(_pair_product(rest[r], a, rest[s]) for (r, s), a in form.pairs.items()),
-    ]
+def _variance_steps(node: t.Node, form: BilinearForm) -> list[MomentStep]:
+    rest = {name: _minus(symbol, _law(symbol).mean) for name, symbol in form.names.items()}
+    parts = _terms(form, {name: g for name, g in _slopes(form).items() if not is_zero(g)}, rest)
     left_over = _minus(node, _mean(form))
-    apart = [
-        (left_over, "what is left when the mean is taken away"),
-        (_sum_of(parts), "every vector as its mean and a deviation"),
-    ]
+    apart = [(left_over, "what is left when the mean is taken away")]
+    apart.append((_sum_of(parts), "every vector as its mean and a deviation"))
     chain = [
-        (Covariance((), node, node), "what is asked"),
-        (Expect((), _square(left_over)), "definition of variance"),
-        (
-            _sum_of([Expect((), _square(part)) for part in parts]),
-            "linearity; between two parts a deviation of mean zero is independent of the rest",
-        ),
+        (t.Covariance((), node, node), "what is asked"),
+        (t.Expect((), t.Power((), left_over, number(2))), "definition of variance"),
+        (_sum_of([t.Expect((), t.Power((), part, number(2))) for part in parts]), APART),
         (_variance(form), "definition of covariance, and independence of what is multiplied"),
     ]
     deviation = _chain_steps(apart)
     return [*(deviation if deviation[0].text != deviation[-1].text else []), *_chain_steps(chain)]
 
 
-def _chain_steps(chain: list[tuple[Node, str]]) -> list[MomentStep]:
+def _chain_steps(chain: list[tuple[t.Node, str]]) -> list[MomentStep]:
     """The steps of a chain, without lines that repeat the one before."""
     steps: list[MomentStep] = []
     for node, reason in chain:
@@ -578,83 +446,64 @@ def _chain_steps(chain: list[tuple[Node, str]]) -> list[MomentStep]:
     return steps if len(steps) > 1 else [*steps, MomentStep(steps[0].text, "as it stands")]
 
 
-def _law(symbol: Symbol):
+def _law(symbol: t.Symbol):
     law = symbol.type.law
     assert law is not None
     return law
 
 
-def _expected(symbol: Symbol) -> Node:
-    return Expect(symbol.shape, symbol)
+def _minus(node: t.Node, other: t.Node) -> t.Node:
+    return node if is_zero(other) else t.Add(node.shape, (node, times(number(-1), other)))
 
 
-def _minus(node: Node, other: Node) -> Node:
-    return node if is_zero(other) else Add(node.shape, (node, times(number(-1), other)))
-
-
-def _square(node: Node) -> Node:
-    return Power((), node, number(2))
-
-
-def _sum_of(terms: Sequence[Node]) -> Node:
+def _sum_of(terms: Sequence[t.Node]) -> t.Node:
     if len(terms) < 2:
         return terms[0] if terms else number(0)
-    return Add((), tuple(terms))
+    return t.Add((), tuple(terms))
 
 
-def _pair_product(left: Node, coefficient: Node, right: Node) -> Node:
+def _pair_product(left: t.Node, coefficient: t.Node, right: t.Node) -> t.Node:
     """leftᵀ A right, for vectors or scalars."""
-    if len(coefficient.shape) == 2:
-        return dot(left, product(coefficient, right))
-    if left.shape or right.shape:
-        return times(dot(coefficient, left), right) if left.shape else times(left, dot(coefficient, right))
-    return times(coefficient, left, right)
+    if left.shape and not right.shape:
+        return times(dot(coefficient, left), right)
+    return dot(left, dot(coefficient, right))
 
 
-def _mean(form: BilinearForm) -> Node:
+def _terms(form: BilinearForm, linear: dict[str, t.Node], values: Mapping[str, t.Node]) -> list[t.Node]:
+    """The linear terms and the pairs, with these values for the names."""
+    pairs = [_pair_product(values[r], a, values[s]) for (r, s), a in form.pairs.items()]
+    return [*(dot(b, values[r]) for r, b in linear.items()), *pairs]
+
+
+def _mean(form: BilinearForm) -> t.Node:
     means = {name: _law(symbol).mean for name, symbol in form.names.items()}
-    return plus(
-        form.constant,
-        *(dot(b, means[r]) for r, b in form.linear.items()),
-        *(_pair_product(means[r], a, means[s]) for (r, s), a in form.pairs.items()),
-    )
+    return plus(form.constant, *_terms(form, form.linear, means))
 
 
-def _slopes(form: BilinearForm) -> dict[str, Node]:
+def _slopes(form: BilinearForm) -> dict[str, t.Node]:
     """g_r: the coefficient of the deviation of each name when all others are at their means."""
-    slopes: dict[str, list[Node]] = {name: [] for name in form.names}
-    for name, coefficient in form.linear.items():
-        slopes[name].append(coefficient)
+    slopes: dict[str, list[t.Node]] = {name: [form.linear[name]] if name in form.linear else [] for name in form.names}
     for (r, s), a in form.pairs.items():
-        mean_r, mean_s = _law(form.names[r]).mean, _law(form.names[s]).mean
-        slopes[r].append(_against(a, mean_s, bool(form.names[r].shape)))
-        slopes[s].append(_against(transposed(a) if len(a.shape) == 2 else a, mean_r, bool(form.names[s].shape)))
+        slopes[r].append(dot(a, _law(form.names[s]).mean))
+        slopes[s].append(dot(transposed(a) if len(a.shape) == 2 else a, _law(form.names[r]).mean))
     return {name: plus(*terms) for name, terms in slopes.items() if terms}
 
 
-def _against(coefficient: Node, mean: Node, wants_vector: bool) -> Node:
-    if len(coefficient.shape) == 2:
-        return product(coefficient, mean)
-    return times(coefficient, mean) if wants_vector or not coefficient.shape else dot(coefficient, mean)
-
-
-def _variance(form: BilinearForm) -> Node:
+def _variance(form: BilinearForm) -> t.Node:
     spread = {name: _law(symbol).covariance for name, symbol in form.names.items()}
     slopes = [_quadratic(g, spread[r]) for r, g in _slopes(form).items() if not is_zero(g)]
     pairs = [_pair_variance(spread[r], a, spread[s]) for (r, s), a in form.pairs.items()]
     return plus(number(0), *pairs, *slopes)
 
 
-def _quadratic(slope: Node, covariance: Node) -> Node:
-    if not slope.shape:
-        return times(slope, slope, covariance)
-    return dot(slope, product(covariance, slope))
+def _quadratic(slope: t.Node, covariance: t.Node) -> t.Node:
+    return dot(slope, dot(covariance, slope))
 
 
-def _pair_variance(left: Node, coefficient: Node, right: Node) -> Node:
+def _pair_variance(left: t.Node, coefficient: t.Node, right: t.Node) -> t.Node:
     """E[(zᵀAw)²] of independent z, w with mean zero."""
     if len(coefficient.shape) == 2:
-        if isinstance(coefficient, Outer):
+        if isinstance(coefficient, t.Outer):
             return times(_quadratic(coefficient.left, left), _quadratic(coefficient.right, right))
         return trace(product(left, product(coefficient, product(right, transposed(coefficient)))))
     if left.shape or right.shape:
@@ -689,13 +538,13 @@ class Discrete:
         total = sum(weights)
         self.chances = tuple(weight / total for weight in weights)
         width = range(len(self.points[0]))
-        cases = list(zip(self.points, self.chances, strict=True))
-        self.mean = tuple(sum((c * p[i] for p, c in cases), Fraction(0)) for i in width)
+
+        def average(of: Callable[[tuple[Fraction, ...]], Fraction]) -> Fraction:
+            return sum((c * of(p) for p, c in zip(self.points, self.chances, strict=True)), Fraction(0))
+
+        mean = self.mean = tuple(average(lambda p, i=i: p[i]) for i in width)
         self.covariance = tuple(
-            tuple(
-                sum((c * (p[i] - self.mean[i]) * (p[j] - self.mean[j]) for p, c in cases), Fraction(0)) for j in width
-            )
-            for i in width
+            tuple(average(lambda p, i=i, j=j: (p[i] - mean[i]) * (p[j] - mean[j])) for j in width) for i in width
         )
 
 
@@ -795,8 +644,5 @@ def sample_moments(values) -> SampleMoments:
     variance = float((centred**2).sum() / (samples - 1))
     fourth = float((centred**4).mean())
     return SampleMoments(
-        mean,
-        math.sqrt(variance / samples),
-        variance,
-        math.sqrt(max(fourth - variance**2, 0.0) / samples),
+        mean, math.sqrt(variance / samples), variance, math.sqrt(max(fourth - variance**2, 0.0) / samples)
     )

@@ -216,6 +216,14 @@ def whole_size(size: Size, sizes: Mapping[str, int]) -> int:
     return int(found)
 
 
+def whole_range(size: Size, sizes: Mapping[str, int]) -> int:
+    """The number of terms of a sum to a size: 0 if that is negative; raises Undefined if it is not whole."""
+    found = size_value(size, sizes)
+    if found.denominator != 1:
+        raise Undefined(f"the size {size} is {found}")
+    return max(0, int(found))
+
+
 def size_node(size: Size) -> Node:
     """A size as a typed tree in which the names are naturals.
 

@@ -107,8 +107,10 @@ def test_what_is_no_polynomial() -> None:
         lambda: power(X, Decimal(2)),
         lambda: power(TWO, X),
         lambda: sign(X),
-        lambda: function("exp", X),
-        lambda: function("abs", X),
+        lambda: function("exp", multiply(X, X)),
+        lambda: function("abs", multiply(X, X)),
+        lambda: function("abs", function("exp", X)),
+        lambda: function("sin", X),
     ):
         with pytest.raises(NotPolynomial):
             fault()

@@ -309,10 +309,9 @@ RANDOM_SYMBOLS = {
 @pytest.mark.parametrize(
     ("gold", "answer"),
     [
-        ("E[|g|]", "0.7937"),
-        ("E[|g|]", "0.9"),
+        ("E[|g^3|]", "1.6"),
         ("E[sign(g) g]", "0.7937"),
-        ("E[relu(h)]", "m"),
+        ("E[relu(h) |h|]", "m"),
         ("E[1/g]", "0"),
         ("E[g/h]", "0"),
         ("E[g/h]", "E[g/h]"),
@@ -457,10 +456,16 @@ def test_slopes_of_an_expectation() -> None:
         ("E[e^{-g^2}]", 1 / math.sqrt(3)),
         ("Var(e^g)", math.exp(2) - math.exp(1)),
         ("Cov(g, e^g)", math.exp(0.5)),
+        ("E[|g|]", math.sqrt(2 / math.pi)),
+        (r"E[\max(g, 0)]", 1 / math.sqrt(2 * math.pi)),
+        (r"E[\min(g, 0)]", -1 / math.sqrt(2 * math.pi)),
+        ("E[|h|]", 2 * math.sqrt(2 / math.pi) * math.exp(-9 / 8) + 3 * math.erf(3 / math.sqrt(8))),
+        ("E[h^2 e^{g}]", 13 * math.exp(0.5)),
+        ("E[h e^{h/2}]", 5 * math.exp(2)),
         (r"E[\log(1 + e^{g})] - E[\log(1 + e^{-g})]", 0),
     ],
 )
-def test_expectations_on_a_grid(text, value) -> None:
+def test_expectations_that_are_not_polynomials(text, value) -> None:
     found = evaluate(parse(text, RANDOM_SYMBOLS), {}, {"m": Fraction(3), "s": Fraction(2)})
     assert float(found) == pytest.approx(value, rel=1e-9, abs=1e-12)
 
@@ -470,12 +475,12 @@ def test_expectations_on_a_grid(text, value) -> None:
     [
         ("E[e^p]", Unevaluable, "only the mean and covariance of p are known"),
         ("E[p^3]", Unevaluable, "only the mean and covariance of p are known"),
-        ("E[|g|]", Unevaluable, "what has a kink"),
-        (r"E[\max(g, 0)]", Unevaluable, "what has a kink"),
-        (r"E[\min(g, 0)]", Unevaluable, "what has a kink"),
+        ("E[|g^3|]", Unevaluable, "what has a kink"),
+        (r"E[\max(g^2, 1)]", Unevaluable, "what has a kink"),
+        (r"E[\min(g, g^3)]", Unevaluable, "what has a kink"),
         ("E[1/g]", Undefined, "division by zero|by what may be zero"),
         (r"E[\log g]", Undefined, "a logarithm of what is not positive"),
-        ("E[e^{v_1 + v_2 + v_3}]", Unevaluable, "too many dimensions"),
+        (r"E[\log(1 + e^{v_1 + v_2 + v_3})]", Unevaluable, "too many dimensions"),
         ("g", Unevaluable, "g has no value"),
     ],
 )
@@ -775,9 +780,9 @@ def test_what_has_no_value(text, values, kind, said) -> None:
 def test_errors_are_those_of_grids_only() -> None:
     assert evaluate_with_error(parse("x", TEXT_SYMBOLS), TEXT_SIZES, VALUES) == (5, Decimal(0))
     normal = {"g": "random scalar ~ N(0, 1)"}
-    found, error = evaluate_with_error(parse("E[e^g]", normal), {}, {})
-    assert 0 < error < Decimal("1e-20")
-    assert float(found) == pytest.approx(math.exp(0.5), rel=1e-15)
+    found, error = evaluate_with_error(parse("E[1/(4 + g^2)]", normal), {}, {})
+    assert 0 < error < Decimal("1e-2")
+    assert float(found) == pytest.approx(0.2105, rel=1e-2)
     assert evaluate_with_error(parse("E[g^2]", normal), {}, {}) == (1, Decimal(0))
 
 

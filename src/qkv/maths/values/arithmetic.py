@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow, localcontext
 from decimal import getcontext as context
 from fractions import Fraction
-from math import isqrt
+from functools import lru_cache
+from math import ceil, factorial, floor, isqrt
 from typing import Any, TypeAlias
 
 DIGITS, FINEST = 60, 1_500
@@ -22,6 +23,9 @@ BITS_PER_UNIT = 1_000
 LONGEST_ROOT = 2_000
 LARGEST_EXPONENT = 2_000
 MOST_TERMS = 6_000
+ENTRYWISE = frozenset(["exp", "log", "relu", "abs", "sign", "sqrt", "floor", "ceil", "factorial", "sin", "cos", "tan"])
+SPECIAL_LIMIT = 10**40
+LARGEST_FACTORIAL = 200
 
 ZERO, ONE, HALF = Fraction(0), Fraction(1), Fraction(1, 2)
 
@@ -56,6 +60,14 @@ class Dual:
     level: int
     value: Scalar
     slope: Scalar
+
+
+class Form(str):
+    """In place of a variable: exp or the absolute value of a linear form, constant + Σ coefficient · variable."""
+
+    kind: str
+    constant: PlainNumber
+    slopes: dict[tuple[str, int], PlainNumber]
 
 
 PlainNumber: TypeAlias = Fraction | Decimal
@@ -208,6 +220,17 @@ def multiply(a: Scalar, b: Scalar) -> Scalar:
     return _times(a, b)
 
 
+def linear_form(kind: str, x: Polynomial) -> Polynomial:
+    """exp or the absolute value of a polynomial of degree 1, as a variable; NotPolynomial for others."""
+    slopes = {monomial[0][0]: c for monomial, c in x.terms.items() if monomial}
+    degree = max(sum(order for _, order in monomial) for monomial in x.terms)
+    if degree > 1 or any(isinstance(name, Form) for name, _ in slopes):
+        raise NotPolynomial
+    form = Form(f"{kind} {sorted(x.terms.items(), key=repr)}")
+    form.kind, form.constant, form.slopes = kind, x.terms.get((), ZERO), slopes
+    return Polynomial({(((form, 0), 1),): ONE})
+
+
 def negative(a: Scalar) -> Scalar:
     return multiply(Fraction(-1), a)
 
@@ -322,6 +345,13 @@ def function(name: str, x: Scalar) -> Scalar:
     """exp, log, sqrt, abs, relu or sign of a number."""
     if name == "sqrt":
         return power(x, HALF)
+    if isinstance(x, Polynomial) and plain_number(x) is None:
+        if name == "relu":
+            return multiply(HALF, add(x, linear_form("abs", x)))
+        if name in ("exp", "abs"):
+            return linear_form(name, x)
+    if name in ("floor", "ceil", "factorial"):
+        return step_function(name, x)
     if name in ("abs", "relu", "sign"):
         side = sign(x)
         if isinstance(x, Dual) and side == 0 and name != "sign":
@@ -331,6 +361,8 @@ def function(name: str, x: Scalar) -> Scalar:
         return multiply(Fraction(side if name == "abs" else max(side, 0)), x)
     if isinstance(x, Dual):
         value = function(name, x.value)
+        if name in ("sin", "cos", "tan"):
+            return Dual(x.level, value, multiply(trigonometric_slope(name, x.value, value), x.slope))
         return Dual(x.level, value, multiply(value, x.slope) if name == "exp" else divide(x.slope, x.value))
     number = plain_number(x)
     if number is None:
@@ -343,11 +375,55 @@ def function(name: str, x: Scalar) -> Scalar:
         if number <= 0:
             raise Undefined("a logarithm of what is not positive")
         return decimal(number).ln() if number != 1 else ZERO
+    if name in ("sin", "cos", "tan"):
+        return special(name, number) if number else Fraction(name == "cos")
     raise Unevaluable(f"{name} has no value here")
 
 
+@lru_cache(maxsize=4096)
+def _special(name: str, x: str, count: int) -> Decimal:
+    import mpmath
+
+    with mpmath.workdps(count + 20 + len(x.split("e")[0])):
+        return Decimal(str(mpmath.nstr(getattr(mpmath, name)(mpmath.mpf(x)), count + 10)))
+
+
+def special(name: str, x: PlainNumber) -> Decimal:
+    """A function of mpmath, rounded to the digits of the context; of a number below 10⁴⁰, to keep the period."""
+    if abs(x) > SPECIAL_LIMIT:
+        raise Undefined("a number that is too large")
+    return +_special(name, str(decimal(x)).lower(), context().prec)
+
+
+def trigonometric_slope(name: str, x: Scalar, value: Scalar) -> Scalar:
+    if name == "tan":
+        return add(ONE, multiply(value, value))
+    return function("cos", x) if name == "sin" else negative(function("sin", x))
+
+
+def step_function(name: str, x: Scalar) -> Fraction:
+    """floor, ceil, or the factorial of a small natural; there is no derivative at a step."""
+    if isinstance(x, Dual):
+        raise Undefined("no derivative of a step")
+    number = plain_number(x)
+    if number is None:
+        raise NotPolynomial
+    if name != "factorial":
+        if is_vanishing(number - round(number)):
+            raise TooNear("too near to a whole number to be rounded")
+        return Fraction(floor(number) if name == "floor" else ceil(number))
+    if number < 0 or number != int(number):
+        raise Undefined("a factorial of what is not natural")
+    if number > LARGEST_FACTORIAL:
+        raise Unevaluable("a factorial that is too large")
+    return Fraction(factorial(int(number)))
+
+
 def maximum(a: Scalar, b: Scalar) -> Scalar:
-    return a if sign(subtract(a, b)) >= 0 else b
+    apart = subtract(a, b)
+    if isinstance(apart, Polynomial) and plain_number(apart) is None:
+        return multiply(HALF, add(add(a, b), linear_form("abs", apart)))
+    return a if sign(apart) >= 0 else b
 
 
 def componentwise(change: Callable[..., Scalar], *arrays: Any) -> Any:
@@ -504,36 +580,24 @@ def seed_dual(array: Any, path: tuple[int, ...], level: int) -> Any:
 
 def swap_axes(array: Any, inner: int, outer: int) -> Any:
     """Nested tuples with the `inner` axes moved before the `outer` ones."""
-    if not outer or not inner:
-        return array
-
-    def depth(value: Any) -> int:
-        return 1 + depth(value[0]) if isinstance(value, tuple) else 0
-
-    def swapped(array: Any, inner: int) -> Any:
-        if not inner:
-            return array
-        return tuple(swapped(pick(array, i, outer), inner - 1) for i in range(len(first(array, outer))))
-
-    def first(array: Any, levels: int) -> Any:
-        return first(array[0], levels - 1) if levels else array
 
     def pick(array: Any, place: int, levels: int) -> Any:
         return tuple(pick(part, place, levels - 1) for part in array) if levels else array[place]
 
-    return swapped(array, inner) if depth(array) == inner + outer else array
+    if not outer or not inner or axes_of(array) != inner + outer:
+        return array
+    first = array
+    for _ in range(outer):
+        first = first[0]
+    parts = [pick(array, i, outer) for i in range(len(first))]
+    return tuple(swap_axes(part, inner - 1, outer) for part in parts)
+
+
+HOLDS = {"<": (-1,), "<=": (-1, 0), "≤": (-1, 0), ">": (1,), ">=": (0, 1), "≥": (0, 1), "=": (0,), "==": (0,)}
 
 
 def holds(relation: str, a: Any, b: Any) -> bool:
-    side = sign(subtract(a, b))
-    return {
-        "<": side < 0,
-        "<=": side <= 0,
-        ">": side > 0,
-        ">=": side >= 0,
-        "!=": side != 0,
-        "=": side == 0,
-    }[relation.replace("≠", "!=").replace("≤", "<=").replace("≥", ">=").replace("==", "=")]
+    return sign(subtract(a, b)) in HOLDS.get(relation, (-1, 1))
 
 
 def softmax(x: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
@@ -568,11 +632,6 @@ def constant_value(name: str) -> Decimal:
     raise Undefined("infinity is not a number")
 
 
-def arctangent_of_inverse(inverse_of: int) -> Decimal:
-    total, term, odd = Decimal(0), Decimal(1) / inverse_of, 1
-    while term:
-        total += term / odd if odd % 4 == 1 else -term / odd
-        term, odd = term / inverse_of**2, odd + 2
-        if odd > 1000:
-            break
-    return decimal(total)
+def arctangent_of_inverse(whole: int) -> Decimal:
+    terms = range(context().prec + 10)
+    return sum(((-1) ** k * Decimal(whole) ** (-2 * k - 1) / (2 * k + 1) for k in terms), Decimal(0))

@@ -14,75 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, DecimalException, Overflow
 from fractions import Fraction
-from math import prod
+from math import comb, prod
 from typing import Any
 
-from qkv.maths.sizes import whole_size
-from qkv.maths.tree import (
-    Add,
-    Call,
-    Constant,
-    Contract,
-    Covariance,
-    Delta,
-    Derivative,
-    Divide,
-    Expect,
-    Hadamard,
-    Index,
-    Multiply,
-    Node,
-    Number,
-    Outer,
-    Part,
-    Power,
-    Size,
-    Special,
-    Sum,
-    Symbol,
-    Transpose,
-    Written,
-    parts_of,
-    symbols_of,
-)
-from qkv.maths.values.arithmetic import (
-    DIGITS,
-    HALF,
-    ONE,
-    ZERO,
-    Dual,
-    NotPolynomial,
-    Polynomial,
-    Scalar,
-    Undefined,
-    Unevaluable,
-    add,
-    argmax,
-    as_exact,
-    componentwise,
-    constant_value,
-    contract,
-    determinant,
-    digits,
-    divide,
-    entries,
-    extent,
-    extreme,
-    function,
-    holds,
-    matrix_power,
-    multiply,
-    power,
-    relative_difference,
-    scale_product,
-    seed_dual,
-    sign,
-    softmax,
-    spend,
-    subtract,
-    swap_axes,
-    transpose,
-)
+from qkv.maths import tree as t
+from qkv.maths.sizes import whole_range, whole_size
+from qkv.maths.values import arithmetic as arith
+from qkv.maths.values.arithmetic import ONE, ZERO, Scalar, Unevaluable, add, componentwise, entries, multiply, sign
 
 # The trapezoidal rule with a normal density has an error of exp(-2π²/h²), nearly full precision for smooth bodies.
 # Every second point makes a coarser grid; its difference from the fine grid estimates the error.
@@ -97,10 +35,21 @@ class Variable:
     variance: Scalar
     normal: bool
 
-    def moment(self, order: int) -> Scalar:
+    def moment(self, order: int, tilt: Scalar = ZERO) -> Scalar:
+        """E[zⁿ exp(c z)] with c the tilt: exp(c² s²/2) E[(z + c s²)ⁿ]."""
+        if isinstance(tilt, Fraction) and not tilt:
+            return self.central_moment(order)
+        shift = multiply(tilt, self.variance)
+        total: Scalar = ZERO
+        for k in range(order + 1):
+            rest = multiply(Fraction(comb(order, k)), self.central_moment(k))
+            total = add(total, multiply(rest, arith.power(shift, Fraction(order - k))))
+        return multiply(total, arith.function("exp", multiply(multiply(tilt, shift), arith.HALF)))
+
+    def central_moment(self, order: int) -> Scalar:
         if order % 2:
             return ZERO
-        result = power(self.variance, Fraction(order // 2))
+        result = arith.power(self.variance, Fraction(order // 2))
         for odd in range(1, order, 2):
             result = multiply(Fraction(odd), result)
         return result
@@ -118,22 +67,22 @@ def ldl(covariance: tuple[tuple[Scalar, ...], ...]) -> tuple[list[list[Scalar]],
     middle: list[Scalar] = []
     for i in range(size):
         for j in range(i):
-            mirror = subtract(covariance[i][j], covariance[j][i])
+            mirror = arith.subtract(covariance[i][j], covariance[j][i])
             if isinstance(mirror, Fraction) and mirror:
-                raise Undefined("a covariance that is not symmetric")
+                raise arith.Undefined("a covariance that is not symmetric")
             rest = covariance[i][j]
             for k in nonzero_places(lower[i], j):
-                rest = subtract(rest, multiply(multiply(lower[i][k], middle[k]), lower[j][k]))
+                rest = arith.subtract(rest, multiply(multiply(lower[i][k], middle[k]), lower[j][k]))
             if sign(middle[j]) == 0:
                 if sign(rest) != 0:
-                    raise Undefined("no covariance")
+                    raise arith.Undefined("no covariance")
                 continue
-            lower[i][j] = divide(rest, middle[j])
+            lower[i][j] = arith.divide(rest, middle[j])
         rest = covariance[i][i]
         for k in nonzero_places(lower[i], i):
-            rest = subtract(rest, multiply(multiply(lower[i][k], lower[i][k]), middle[k]))
+            rest = arith.subtract(rest, multiply(multiply(lower[i][k], lower[i][k]), middle[k]))
         if sign(rest) < 0:
-            raise Undefined("a negative variance")
+            raise arith.Undefined("a negative variance")
         middle.append(rest)
     return lower, middle
 
@@ -159,7 +108,7 @@ class RandomVector:
 
     def symbolic(self) -> Any:
         variables: list[Scalar] = [
-            Polynomial({(((self.name, j), 1),): ONE}) if _varies(variable.variance) else ZERO
+            arith.Polynomial({(((self.name, j), 1),): ONE}) if _varies(variable.variance) else ZERO
             for j, variable in enumerate(self.variables)
         ]
         return self.at(variables)
@@ -167,7 +116,7 @@ class RandomVector:
 
 def _varies(variance: Scalar) -> bool:
     """Whether a variance is nonzero, or is differentiated."""
-    return isinstance(variance, Dual) or bool(sign(variance))
+    return isinstance(variance, arith.Dual) or bool(sign(variance))
 
 
 def random_vector(name: str, mean: Any, covariance: Any, *, normal: bool) -> RandomVector:
@@ -180,28 +129,60 @@ def random_vector(name: str, mean: Any, covariance: Any, *, normal: bool) -> Ran
 
 def expectation(x: Scalar, variables: dict[tuple[str, int], Variable]) -> Scalar:
     """The expectation of a polynomial in the variables, term by term."""
-    if isinstance(x, Dual):
+    if isinstance(x, arith.Dual):
         # The moments vary too if a law is differentiated by its parameters: then both parts are dual.
-        slope = multiply(Dual(x.level, ZERO, ONE), expectation(x.slope, variables))
+        slope = multiply(arith.Dual(x.level, ZERO, ONE), expectation(x.slope, variables))
         return add(expectation(x.value, variables), slope)
-    if not isinstance(x, Polynomial):
+    if not isinstance(x, arith.Polynomial):
         return x
     total: Scalar = ZERO
     for monomial, coefficient in x.terms.items():
         term: Scalar = coefficient
         kept: list[tuple[tuple[str, int], int]] = []
         unknown: dict[str, int] = {}
-        for variable, order in monomial:
+        powers = {variable: order for variable, order in monomial if not isinstance(variable[0], arith.Form)}
+        tilts: dict[tuple[str, int], Scalar] = {}
+        for (form, _), order in ((v, order) for v, order in monomial if isinstance(v[0], arith.Form)):
+            assert isinstance(form, arith.Form)
+            known = [variables.get(variable) for variable in form.slopes]
+            if not all(v is not None and v.normal for v in known):
+                raise Unevaluable(needs_more_moments(" and ".join(sorted({name for name, _ in form.slopes}))))
+            if form.kind == "abs":
+                if order > 1 or not powers.keys().isdisjoint(form.slopes) or len(monomial) > 1 + len(powers):
+                    raise arith.NotPolynomial
+                term = multiply(term, absolute_mean(form, variables))
+                continue
+            term = multiply(term, arith.function("exp", multiply(Fraction(order), form.constant)))
+            for variable, slope in form.slopes.items():
+                tilts[variable] = add(tilts.get(variable, ZERO), multiply(Fraction(order), slope))
+        for variable in dict.fromkeys((*powers, *tilts)):
+            order = powers.get(variable, 0)
             if variable in variables:
                 if not variables[variable].normal:
                     unknown[variable[0]] = unknown.get(variable[0], 0) + order
                     if unknown[variable[0]] > 2:
                         raise Unevaluable(needs_more_moments(variable[0]))
-                term = multiply(term, variables[variable].moment(order))
+                term = multiply(term, variables[variable].moment(order, tilts.get(variable, ZERO)))
             else:
                 kept.append((variable, order))
-        total = add(total, multiply(term, Polynomial({tuple(kept): ONE})) if kept else term)
+        total = add(total, multiply(term, arith.Polynomial({tuple(kept): ONE})) if kept else term)
     return total
+
+
+def absolute_mean(form: arith.Form, variables: dict[tuple[str, int], Variable]) -> Scalar:
+    """E|m + s z| of a standard normal z: s √(2/π) exp(−m²/2s²) + m erf(m/(s√2))."""
+    variance: Scalar = ZERO
+    for variable, slope in form.slopes.items():
+        variance = add(variance, multiply(multiply(slope, slope), variables[variable].variance))
+    if sign(variance) == 0:
+        return arith.function("abs", form.constant)
+    ratio = arith.divide(multiply(form.constant, form.constant), multiply(Fraction(2), variance))
+    around = arith.divide(multiply(Fraction(2), variance), arith.constant_value("pi"))
+    found = multiply(arith.power(around, arith.HALF), arith.function("exp", arith.negative(ratio)))
+    mean = arith.plain_number(arith.power(ratio, arith.HALF))
+    if mean is None:
+        raise Unevaluable("a derivative of the mean of an absolute value")
+    return add(found, multiply(arith.function("abs", form.constant), arith.special("erf", mean))) if mean else found
 
 
 def needs_more_moments(name: str) -> str:
@@ -228,7 +209,7 @@ def grid_expectation(
             drawn[c.name][j] = value
         return body({c.name: c.at(drawn[c.name]) for c in chances})
 
-    spreads = [power(c.variables[j].variance, HALF) for c, j in live]
+    spreads = [arith.power(c.variables[j].variance, arith.HALF) for c, j in live]
     for signs in itertools.product((ZERO, ONE, -ONE), repeat=len(live)):
         try:
             value_at([multiply(side * FAR_OUT, spread) for side, spread in zip(signs, spreads, strict=True)])
@@ -249,12 +230,12 @@ def grid_expectation(
         if not any(place % 2 for place in places):
             coarse = join(coarse, weight, value)
             coarse_mass = add(coarse_mass, weight)
-    return join(None, divide(ONE, mass), total), join(None, divide(ONE, coarse_mass), coarse)
+    return join(None, arith.divide(ONE, mass), total), join(None, arith.divide(ONE, coarse_mass), coarse)
 
 
 def _grid(spread: Scalar, step: Fraction, reach: int) -> list[tuple[Scalar, Scalar]]:
     places = [step * k for k in range(-reach, reach + 1)]
-    return [(multiply(spread, x), function("exp", -x * x / 2)) for x in places]
+    return [(multiply(spread, x), arith.function("exp", -x * x / 2)) for x in places]
 
 
 class Sides:
@@ -263,38 +244,42 @@ class Sides:
     def __init__(self) -> None:
         self.sides: dict[tuple[Any, ...], Any] = {}
 
-    def note(self, key: tuple[Any, ...], node: Node, value: Any) -> None:
+    def note(self, key: tuple[Any, ...], node: t.Node, value: Any) -> None:
         found = side_of(node, value)
         if found is None or self.sides.setdefault(key, found) == found:
             return
-        if isinstance(node, (Divide, Power)):
-            raise Undefined("an expectation of a quotient by what may be zero")
+        if isinstance(node, (t.Divide, t.Power)):
+            raise arith.Undefined("an expectation of a quotient by what may be zero")
         raise Unevaluable("an expectation of what has a kink")
 
 
-def side_of(node: Node, value: Any) -> Any:
+def side_of(node: t.Node, value: Any) -> Any:
     """What must not change for `node` to be smooth: the sign of a denominator, the position of a maximum."""
     match node:
-        case Divide():
+        case t.Divide():
             return sign(value)
-        case Power(exponent=Number(value=exponent)) if exponent < 0 or exponent.denominator > 1:
+        case t.Power(exponent=t.Number(value=exponent)) if exponent < 0 or exponent.denominator > 1:
             return None if isinstance(value, tuple) else sign(value)
-        case Call(name="abs" | "relu" | "sign" | "norm1" | "norm_inf" | "sqrt"):
+        case t.Call(name="floor" | "ceil"):
+            return tuple(arith.function(node.name, entry) for entry in entries(value))
+        case t.Call(name="abs" | "relu" | "sign" | "norm1" | "norm_inf" | "sqrt"):
             return tuple(map(sign, entries(value)))
-        case Call(name="max"):
-            return argmax(tuple(entries(value)))
-        case Call(name="min"):
-            return argmax(tuple(subtract(Fraction(0), entry) for entry in entries(value)))
-        case Call(name="argmax"):
+        case t.Call(name="max"):
+            return arith.argmax(tuple(entries(value)))
+        case t.Call(name="min"):
+            return arith.argmax(tuple(arith.subtract(Fraction(0), entry) for entry in entries(value)))
+        case t.Call(name="argmax"):
             rows = value[0] if isinstance(value[0][0], tuple) else value
-            return tuple(map(argmax, rows))
+            return tuple(map(arith.argmax, rows))
     return None
 
 
 MOST_STEPS = 30_000
 
 
-def evaluate(node: Node, sizes: Mapping[str, int], values: Mapping[str, Any], *, precision: int = DIGITS) -> Any:
+def evaluate(
+    node: t.Node, sizes: Mapping[str, int], values: Mapping[str, Any], *, precision: int = arith.DIGITS
+) -> Any:
     """The value of a tree at a point.
 
     Args:
@@ -320,16 +305,16 @@ def evaluate(node: Node, sizes: Mapping[str, int], values: Mapping[str, Any], *,
 
 
 def evaluate_with_error(
-    node: Node, sizes: Mapping[str, int], values: Mapping[str, Any], *, precision: int = DIGITS
+    node: t.Node, sizes: Mapping[str, int], values: Mapping[str, Any], *, precision: int = arith.DIGITS
 ) -> tuple[Any, Decimal]:
     """`evaluate`, and the relative error of expectations on a grid; 0 if there was none."""
-    with digits(precision):
+    with arith.digits(precision):
         try:
-            here = Evaluator(sizes, {name: as_exact(value) for name, value in values.items()})
+            here = Evaluator(sizes, {name: arith.as_exact(value) for name, value in values.items()})
             return here.value(node), max(here.errors, default=Decimal(0))
         except DecimalException as error:
-            raise Undefined("a number that is too large") from error
-        except NotPolynomial as error:
+            raise arith.Undefined("a number that is too large") from error
+        except arith.NotPolynomial as error:
             raise Unevaluable("a random name outside of an expectation") from error
 
 
@@ -355,86 +340,71 @@ class Evaluator:
 
     def count(self, steps: int) -> None:
         self.steps[0] += steps
-        spend(steps)
+        arith.spend(steps)
         if self.steps[0] > MOST_STEPS:
             raise Unevaluable("it takes too many steps to evaluate")
 
-    def indices_in(self, node: Node) -> tuple[str, ...]:
+    def indices_in(self, node: t.Node) -> tuple[str, ...]:
         """The index names at or below `node`, on which its value may depend."""
         found = self.used.get(id(node))
         if found is None:
-            own = {node.name} if isinstance(node, Index) else set()
-            found = tuple(sorted(own.union(*map(self.indices_in, parts_of(node)))))
+            own = {node.name} if isinstance(node, t.Index) else set()
+            found = tuple(sorted(own.union(*map(self.indices_in, t.parts_of(node)))))
             self.used[id(node)] = found
         return found
 
-    def value(self, node: Node) -> Any:
+    def value(self, node: t.Node) -> Any:
         key = (id(node), tuple(self.bound.get(name) for name in self.indices_in(node)))
         if key not in self.known:
             self.count(1 + prod(map(self.length, node.shape)) // 4)
             self.known[key] = self.found(node)
         return self.known[key]
 
-    def length(self, size: Size) -> int:
+    def length(self, size: t.Size) -> int:
         return whole_size(size, self.sizes)
 
-    def found(self, node: Node) -> Any:
+    def found(self, node: t.Node) -> Any:
         match node:
-            case Number():
+            case t.Number():
                 return node.value
-            case Symbol():
-                return self.symbol(node)
-            case Index():
-                return self.index(node)
-            case Constant():
-                return constant_value(node.name)
-            case Special():
-                return self.special(node)
-            case Written():
+            case t.Symbol() | t.Index() | t.Special() | t.Part() | t.Call() | t.Sum() | t.Covariance() | t.Derivative():
+                return getattr(self, type(node).__name__.lower())(node)
+            case t.Constant():
+                return arith.constant_value(node.name)
+            case t.Written():
                 flat = [self.value(entry) for entry in node.entries]
                 if len(node.shape) == 1:
                     return tuple(flat)
                 width = self.length(node.shape[1])
                 return tuple(tuple(flat[i : i + width]) for i in range(0, len(flat), width))
-            case Add():
+            case t.Add():
                 return self.total(self.value(term) for term in node.terms)
-            case Multiply():
-                return scale_product([self.value(factor) for factor in node.factors])
-            case Divide():
+            case t.Multiply():
+                return arith.scale_product([self.value(factor) for factor in node.factors])
+            case t.Divide():
                 bottom = self.with_side_noted(node, self.value(node.bottom))
-                return componentwise(lambda x: divide(x, bottom), self.value(node.top))
-            case Contract():
-                return contract(self.value(node.left), self.value(node.right), len(node.shape), self.count)
-            case Outer():
+                return componentwise(lambda x: arith.divide(x, bottom), self.value(node.top))
+            case t.Contract():
+                return arith.contract(self.value(node.left), self.value(node.right), len(node.shape), self.count)
+            case t.Outer():
                 left, right = self.value(node.left), self.value(node.right)
                 return tuple(tuple(multiply(a, b) for b in right) for a in left)
-            case Hadamard():
+            case t.Hadamard():
                 return componentwise(multiply, self.value(node.left), self.value(node.right))
-            case Power(base=Call(name="norm" | "norm_F") as norm, exponent=Number(value=power)) if power in (2, 4):
+            case t.Power(base=t.Call(name="norm" | "norm_F") as norm, exponent=t.Number(value=by)) if by in (2, 4):
                 # A polynomial, so that its expectation does not need a root.
-                squares = self.total(multiply(x, x) for x in entries(self.value(norm.arguments[0])))
-                return self.powered(squares, power / 2)
-            case Power():
+                return self.powered(self.total(multiply(x, x) for x in entries(self.value(norm.arguments[0]))), by / 2)
+            case t.Power():
                 return self.powered(self.with_side_noted(node, self.value(node.base)), self.value(node.exponent))
-            case Transpose():
-                return transpose(self.value(node.body), len(node.body.shape), len(node.shape))
-            case Part():
-                return self.part(node)
-            case Call():
-                return self.call(node)
-            case Sum():
-                return self.summed(node)
-            case Delta():
+            case t.Transpose():
+                return arith.transpose(self.value(node.body), len(node.body.shape), len(node.shape))
+            case t.Delta():
                 return Fraction(self.value(node.left) == self.value(node.right))
-            case Expect():
+            case t.Expect():
                 return self.expected(node.body)
-            case Covariance():
-                return self.covariance(node)
-            case Derivative():
-                return self.derivative(node)
         raise Unevaluable(f"{type(node).__name__} has no single value")
 
-    def symbol(self, node: Symbol) -> Any:
+    def symbol(self, node: t.Symbol) -> Any:
         if node.name in self.values:
             return self.values[node.name]
         if node.type.definition is not None:
@@ -445,15 +415,15 @@ class Evaluator:
             return Fraction(self.bound[node.name])
         raise Unevaluable(f"{node.name} has no value")
 
-    def index(self, node: Index) -> Fraction:
+    def index(self, node: t.Index) -> Fraction:
         found = self.bound[node.name] if node.name in self.bound else self.values.get(node.name)
         if found is None:
             raise Unevaluable(f"the index {node.name} has no value")
         if not 1 <= found <= self.length(node.size):
-            raise Undefined(f"{node.name} is out of range")
+            raise arith.Undefined(f"{node.name} is out of range")
         return Fraction(found)
 
-    def special(self, node: Special) -> Any:
+    def special(self, node: t.Special) -> Any:
         lengths = [self.length(size) for size in node.shape]
         if node.name == "identity":
             return tuple(tuple(Fraction(i == j) for j in range(lengths[1])) for i in range(lengths[0]))
@@ -470,15 +440,17 @@ class Evaluator:
         return result
 
     def powered(self, base: Any, exponent: Any) -> Any:
-        return matrix_power(base, exponent, self.count) if isinstance(base, tuple) else power(base, exponent)
+        return (
+            arith.matrix_power(base, exponent, self.count) if isinstance(base, tuple) else arith.power(base, exponent)
+        )
 
-    def place(self, node: Node, length: int) -> int:
+    def place(self, node: t.Node, length: int) -> int:
         found = self.value(node)
         if not isinstance(found, Fraction) or found.denominator != 1 or not 1 <= found <= length:
-            raise Undefined("a subscript that is out of range")
+            raise arith.Undefined("a subscript that is out of range")
         return int(found) - 1
 
-    def part(self, node: Part) -> Any:
+    def part(self, node: t.Part) -> Any:
         array = self.value(node.body)
         first = node.indices[0]
         if first is None:
@@ -492,7 +464,7 @@ class Evaluator:
         second = node.indices[1]
         return (row,) if second is None else row[self.place(second, len(row))]
 
-    def call(self, node: Call) -> Any:
+    def call(self, node: t.Call) -> Any:
         arguments = [self.value(argument) for argument in node.arguments]
         if node.map is not None:
             known = self.values.get(node.map.name)
@@ -502,20 +474,20 @@ class Evaluator:
         x = arguments[0]
         self.with_side_noted(node, tuple(arguments))
         match node.name:
-            case "exp" | "log" | "relu" | "abs" | "sign" | "sqrt":
-                return componentwise(lambda entry: function(node.name, entry), x)
+            case name if name in arith.ENTRYWISE:
+                return componentwise(lambda entry: arith.function(node.name, entry), x)
             case "softmax":
-                return tuple(map(softmax, x)) if isinstance(x[0], tuple) else softmax(x)
+                return tuple(map(arith.softmax, x)) if isinstance(x[0], tuple) else arith.softmax(x)
             case "max" | "min":
-                return extreme(list(entries(tuple(arguments))), node.name)
+                return arith.extreme(list(entries(tuple(arguments))), node.name)
             case "argmax":
-                return tuple(map(argmax, x)) if isinstance(x[0], tuple) else argmax(x)
+                return tuple(map(arith.argmax, x)) if isinstance(x[0], tuple) else arith.argmax(x)
             case "norm" | "norm_F":
-                return power(self.total(multiply(entry, entry) for entry in entries(x)), HALF)
+                return arith.power(self.total(multiply(entry, entry) for entry in entries(x)), arith.HALF)
             case "norm1":
-                return self.total(function("abs", entry) for entry in entries(x))
+                return self.total(arith.function("abs", entry) for entry in entries(x))
             case "norm_inf":
-                return extreme([function("abs", entry) for entry in entries(x)], "max")
+                return arith.extreme([arith.function("abs", entry) for entry in entries(x)], "max")
             case "trace":
                 return self.total(x[i][i] for i in range(len(x)))
             case "diag":
@@ -525,24 +497,25 @@ class Evaluator:
             case "sum":
                 return self.total(entries(x))
             case "det":
-                return determinant(x, self.count)
+                return arith.determinant(x, self.count)
         raise Unevaluable(f"{node.name} cannot be evaluated")
 
-    def with_side_noted(self, node: Node, value: Any) -> Any:
+    def with_side_noted(self, node: t.Node, value: Any) -> Any:
         """`value`, the argument of a node with a kink or a pole; on a grid its side is recorded."""
         if self.sides is not None:
             self.sides.note((id(node), *(self.bound.get(name) for name in self.indices_in(node))), node, value)
         return value
 
-    def summed(self, node: Sum) -> Any:
-        ranges = [range(1, self.length(index.size) + 1) for index in node.indices]
+    def sum(self, node: t.Sum) -> Any:
+        # A sum to 0 or below is empty.
+        ranges = [range(1, whole_range(index.size, self.sizes) + 1) for index in node.indices]
         self.count(prod(map(len, ranges)))
         before = dict(self.bound)
         result = None
         try:
             for places in itertools.product(*ranges):
                 self.bound.update(zip((index.name for index in node.indices), places, strict=True))
-                if all(holds(sign_, self.value(a), self.value(b)) for sign_, a, b in node.conditions):
+                if all(arith.holds(sign_, self.value(a), self.value(b)) for sign_, a, b in node.conditions):
                     term = self.value(node.body)
                     join = multiply if node.product else add
                     result = term if result is None else componentwise(join, result, term)
@@ -555,19 +528,19 @@ class Evaluator:
             array = (array,) * self.length(size)
         return array
 
-    def chances(self, *bodies: Node) -> list[RandomVector]:
+    def chances(self, *bodies: t.Node) -> list[RandomVector]:
         found = []
-        for name, symbol in symbols_of(*bodies).items():
+        for name, symbol in t.symbols_of(*bodies).items():
             law = symbol.type.law
             if law is not None and symbol.type.definition is None:
                 mean, covariance = self.value(law.mean), self.value(law.covariance)
                 found.append(random_vector(name, mean, covariance, normal=law.normal))
         return found
 
-    def expected(self, body: Node) -> Any:
+    def expected(self, body: t.Node) -> Any:
         return self.averaged([body], lambda inside: inside.value(body))
 
-    def averaged(self, bodies: list[Node], of: Callable[[Evaluator], Any]) -> Any:
+    def averaged(self, bodies: list[t.Node], of: Callable[[Evaluator], Any]) -> Any:
         """The expectation of `of` over the random names in `bodies`."""
         chances = self.chances(*bodies)
         if not chances:
@@ -576,22 +549,22 @@ class Evaluator:
         try:
             inside = self.with_values(**{c.name: c.symbolic() for c in chances})
             return componentwise(lambda x: expectation(x, variables), of(inside))
-        except NotPolynomial:
+        except arith.NotPolynomial:
             outer, self.sides = self.sides, self.sides or Sides()
             try:
                 # The tiny weights far out must not raise the precision.
-                with extent():
+                with arith.extent():
                     fine, coarse = grid_expectation(chances, lambda drawn: of(self.with_values(**drawn)), self.weighted)
             finally:
                 self.sides = outer
-            self.errors.extend(map(relative_difference, entries(fine), entries(coarse)))
+            self.errors.extend(map(arith.relative_difference, entries(fine), entries(coarse)))
             return fine
 
     def weighted(self, total: Any, weight: Scalar, value: Any) -> Any:
         term = componentwise(lambda x: multiply(weight, x), value)
         return term if total is None else componentwise(add, total, term)
 
-    def covariance(self, node: Covariance) -> Any:
+    def covariance(self, node: t.Covariance) -> Any:
         def times(a: Any, b: Any) -> Any:
             # Every entry of one times every entry of the other: a number, a vector or a matrix.
             return componentwise(lambda x: componentwise(lambda y: multiply(x, y), b), a)
@@ -600,20 +573,21 @@ class Evaluator:
             return times(inside.value(node.left), inside.value(node.right))
 
         means = times(self.expected(node.left), self.expected(node.right))
-        return componentwise(subtract, self.averaged([node.left, node.right], both), means)
+        return componentwise(arith.subtract, self.averaged([node.left, node.right], both), means)
 
-    def derivative(self, node: Derivative) -> Any:
-        target, places = (node.target.body, node.target.indices) if isinstance(node.target, Part) else (node.target, ())
-        if not isinstance(target, Symbol):
+    def derivative(self, node: t.Derivative) -> Any:
+        part = node.target
+        target, places = (part.body, part.indices) if isinstance(part, t.Part) else (part, ())
+        if not isinstance(target, t.Symbol):
             raise Unevaluable("a derivative by something that is not a name")
         here = self.value(target)
         level = self.level + 1
 
         def slope(x: Scalar) -> Scalar:
-            return x.slope if isinstance(x, Dual) and x.level == level else ZERO
+            return x.slope if isinstance(x, arith.Dual) and x.level == level else ZERO
 
         def along(path: tuple[int, ...]) -> Any:
-            inside = self.with_values(**{target.name: seed_dual(here, path, level)})
+            inside = self.with_values(**{target.name: arith.seed_dual(here, path, level)})
             inside.level = level
             return componentwise(slope, inside.value(node.body))
 
@@ -629,4 +603,4 @@ class Evaluator:
                 raise Unevaluable("a derivative by a whole row")
             path = (*path, self.place(place, len(inner)))
             inner = inner[path[-1]]
-        return swap_axes(every(inner, path), len(node.body.shape), len(node.shape) - len(node.body.shape))
+        return arith.swap_axes(every(inner, path), len(node.body.shape), len(node.shape) - len(node.body.shape))

@@ -11,45 +11,11 @@ from hashlib import blake2b
 from math import prod
 from typing import Any
 
-from qkv.maths.sizes import names_in, size_value, whole_size
+from qkv.maths import tree as t
 from qkv.maths.symmetry import symmetric
-from qkv.maths.tree import (
-    Call,
-    Covariance,
-    Expect,
-    Index,
-    Node,
-    Number,
-    Part,
-    Power,
-    Shape,
-    Size,
-    Symbol,
-    Type,
-    free_indices,
-    parts_of,
-    symbols_of,
-    walk,
-)
-from qkv.maths.values.arithmetic import (
-    DIGITS,
-    FINEST,
-    ONE,
-    ZERO,
-    PlainNumber,
-    Scalar,
-    TooNear,
-    Undefined,
-    Unevaluable,
-    add,
-    decimal,
-    digits,
-    entries,
-    extent,
-    multiply,
-    plain_entries,
-    spend,
-)
+from qkv.maths.sizes import names_in, size_value, whole_size
+from qkv.maths.values import arithmetic as arith
+from qkv.maths.values.arithmetic import DIGITS, ONE, ZERO, PlainNumber, Scalar, Undefined, decimal, digits, multiply
 from qkv.maths.values.evaluate import evaluate, evaluate_with_error
 
 SCALARS = (2, 3, 5, 7, 4, 6)
@@ -81,9 +47,9 @@ def draw_scalar(
         return Fraction(SCALARS[place % len(SCALARS)])
     late = attempt > PATTERNED_ATTEMPTS
     size: Fraction = choose(MANY_MAGNITUDES if late else FEW_MAGNITUDES, attempt, name, "size")
-    if constants and late and hashed(attempt, name, "constant") % 3 == 0:
-        size = near_constant(constants, attempt, name) or size
-    if kind != "positive" and late and hashed(attempt, name, "zero") % 12 == 0:
+    if constants and late and (attempt + place) % 3 == 0:
+        size = near_constant(constants, attempt) or size
+    if kind != "positive" and late and (attempt + 5 * place) % 12 == 0:
         return ZERO
     if kind != "scalar" or positive or (late and attempt % 3 == 2):
         return size
@@ -91,17 +57,18 @@ def draw_scalar(
     return -size if below else size
 
 
-def near_constant(constants: Sequence[Fraction], attempt: int, name: str) -> Fraction:
-    """A number at, near or beyond a literal, at which a kink may be."""
-    number = choose(constants, attempt, name, "which")
-    return abs(choose((number - 1, number, number + 1, 2 * number, number * number, number / 2), attempt, name, "near"))
+def near_constant(constants: Sequence[Fraction], attempt: int) -> Fraction:
+    """A number beyond, below, at or near a literal, at which a kink may be; consecutive attempts take every one."""
+    way, which = divmod(attempt // 3, len(constants))
+    number = constants[which]
+    return abs((2 * number, number / 2, number + 1, number - 1, number, number * number)[way % 6])
 
 
 def draw_natural(name: str, attempt: int, least: int, constants: Sequence[Fraction]) -> int:
     """A natural that is not the size of an axis, so that it may be large."""
     whole_constants = [number for number in constants if number.denominator == 1]
     if whole_constants and attempt > PATTERNED_ATTEMPTS and hashed(attempt, name, "constant") % 3 == 0:
-        return max(1, int(near_constant(whole_constants, attempt, name)))
+        return max(1, int(near_constant(whole_constants, attempt)))
     return choose(NATURALS, attempt, name, "size") if attempt > 1 else least
 
 
@@ -124,15 +91,18 @@ def draw_array(
     ordered: bool = False,
     positive: bool = False,
     simple: bool = False,
+    tied: bool = False,
     scale: Fraction = ONE,
 ) -> Any:
     """Entries that differ as far as possible: 1, 2, 3, … if `ordered`, else drawn; all times `scale`.
 
-    `simple`: small entries that are easy to follow by hand, some of them equal.
+    `simple`: small entries that are easy to follow by hand, some of them equal; `tied`: some equal, of both signs.
     """
     total = entry_count(shape)
     if ordered:
         flat = list(range(1, total + 1))
+    elif tied:
+        flat = draw.choices((-2, 1, 3), k=total)
     elif simple:
         flat = [1, *draw.choices((0, 1, 2, 3), k=total - 1)] if total else []
     else:
@@ -146,8 +116,8 @@ def entry_count(shape: tuple[int, ...]) -> int:
     """The number of entries of an array; Unevaluable if there are too many."""
     total = prod(shape)
     if total > MOST_ENTRIES:
-        raise Unevaluable("it has too many entries to try points")
-    spend(total)
+        raise arith.Unevaluable("it has too many entries to try points")
+    arith.spend(total)
     return total
 
 
@@ -155,7 +125,7 @@ def as_nested(flat: Iterator[Any], shape: tuple[int, ...]) -> Any:
     return tuple(as_nested(flat, shape[1:]) for _ in range(shape[0])) if shape else next(flat)
 
 
-def filled_array(value: Any, shape: Shape, sizes: Mapping[str, int]) -> Any:
+def filled_array(value: Any, shape: t.Shape, sizes: Mapping[str, int]) -> Any:
     lengths_of = tuple(whole_size(size, sizes) for size in shape)
     total = entry_count(lengths_of)
     return as_nested(iter([Fraction(value)] * total), lengths_of)
@@ -173,30 +143,32 @@ def definite_matrix(size: int, draw: random.Random, attempt: int, scale: Fractio
     return tuple(tuple(sum((a * b for a, b in zip(r, s, strict=True)), ZERO) for s in rows) for r in rows)
 
 
-def random_map(type: Type, sizes: Mapping[str, int], seed: int) -> Callable[..., Any]:  # noqa: A002
-    """A cubic polynomial with whole coefficients, as a map without special properties."""
+def random_map(type: t.Type, sizes: Mapping[str, int], seed: int) -> Callable[..., Any]:  # noqa: A002
+    """A cubic polynomial with whole coefficients, as a map without special properties; the first ones increase."""
     shape = tuple(whole_size(size, sizes) for size in type.shape)
     total = entry_count(shape)
+    signs = (1,) if seed < SIGNED_MAPS else (1, -1)
 
     def component(number: int, inputs: list[Scalar]) -> Scalar:
         draw = random.Random(1000 * seed + number)
-        result: Scalar = Fraction(draw.randint(1, 9))
+        result: Scalar = Fraction(draw.randint(1, 9) * draw.choice(signs))
         running: Scalar = ONE
         for entry in inputs:
             square = multiply(entry, entry)
             for term in (entry, square, multiply(running, entry), multiply(square, entry)):
-                result = add(result, multiply(Fraction(draw.randint(1, 5)), term))
-            running = add(running, multiply(Fraction(draw.randint(1, 3)), entry))
+                result = arith.add(result, multiply(Fraction(draw.randint(1, 5) * draw.choice(signs)), term))
+            running = arith.add(running, multiply(Fraction(draw.randint(1, 3)), entry))
         return result
 
     def apply(*arguments: Any) -> Any:
-        inputs = list(entries(arguments))
+        inputs = list(arith.entries(arguments))
         return as_nested(iter([component(number, inputs) for number in range(total)]), shape)
 
     return apply
 
 
-KINKS = ("max", "min", "abs", "sign", "relu", "argmax", "norm1", "norm_inf")
+SIGNED_MAPS = 7
+KINKS = ("max", "min", "abs", "sign", "relu", "argmax", "norm1", "norm_inf", "floor", "ceil")
 MOST_CONSTANTS = 6
 
 
@@ -208,21 +180,25 @@ class Point:
     values: Mapping[str, Any]
     attempt: int = 0
 
-    def value(self, node: Node, precision: int) -> Any:
+    def value(self, node: t.Node, precision: int) -> Any:
         return self.with_error(node, precision)[0]
 
-    def with_error(self, node: Node, precision: int) -> tuple[Any, Decimal]:
+    def with_error(self, node: t.Node, precision: int) -> tuple[Any, Decimal]:
         return evaluate_with_error(node, self.sizes, self.values, precision=precision)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What needs a value before the trees have one: names, sizes, free indices; and which points suit them."""
+    """What needs a value before the trees have one: names, sizes, free indices; and which points suit them.
 
-    symbols: Mapping[str, Symbol]
+    `texts` are the sizes of axes and the ranges of sums, `axes` the former, which are at least 1.
+    """
+
+    symbols: Mapping[str, t.Symbol]
     sizes: tuple[str, ...]
     texts: tuple[str, ...]
-    indices: Mapping[str, Index]
+    axes: tuple[str, ...]
+    indices: Mapping[str, t.Index]
     least: int
     covariances: frozenset[str]
     outside: frozenset[str]
@@ -235,75 +211,89 @@ class Vocabulary:
         return {name for text in self.texts for name in names_in(text)}
 
 
-def vocabulary(*trees: Node) -> Vocabulary:
+def vocabulary(*trees: t.Node) -> Vocabulary:
     """The names, sizes and free indices of the trees, through definitions and laws."""
-    symbols = symbols_of(*trees)
+    symbols = t.symbols_of(*trees)
     sizes: dict[str, None] = {}
     texts: dict[str, None] = {}
-    constants: dict[Fraction, None] = {}
+    axes: dict[str, None] = {}
     least, kinked, steep = 2, False, False
 
-    def size(text: Size) -> None:
+    def size(text: t.Size, axis: bool = True) -> None:
         if isinstance(text, str):
             texts.setdefault(text)
+            axes.update({text: None} if axis else {})
             for name in names_in(text):
                 sizes.setdefault(name)
 
-    for node in walk(*trees):
+    for node in t.walk(*trees):
         for part in node.shape:
             size(part)
-        if isinstance(node, Index):
-            size(node.size)
-        if isinstance(node, Number) and node.value:
-            constants.setdefault(abs(node.value))
+        if isinstance(node, t.Index):
+            size(node.size, axis=False)
         kinked = kinked or has_kink(node)
         steep = steep or is_steep(node)
-        if isinstance(node, Part):
-            written = [i.value for i in node.indices if isinstance(i, Number) and i.value.denominator == 1]
+        if isinstance(node, t.Part):
+            written = [i.value for i in node.indices if isinstance(i, t.Number) and i.value.denominator == 1]
             least = max([least, *(int(value) for value in written if value <= 9)])
-        if isinstance(node, Symbol):
+        if isinstance(node, t.Symbol):
             if node.type.kind == "natural":
                 sizes.setdefault(node.name)
             for shape in (node.type.shape, *node.type.arguments):
                 for part in shape:
                     size(part)
     undefined = tuple(name for name in sizes if name not in symbols or symbols[name].type.definition is None)
-    free = free_indices(*trees)
+    free = t.free_indices(*trees)
     covariances = symmetric(symbol.type for symbol in symbols.values()).known
-    far = tuple(constants)[:MOST_CONSTANTS] if kinked else ()
-    kept = (symbols, undefined, tuple(texts), free, least, covariances, names_outside(*trees))
+    for index in free.values():
+        size(index.size)
+    far = tuple(dict.fromkeys(constants_in(*trees)))[:MOST_CONSTANTS] if kinked else ()
+    kept = (symbols, undefined, tuple(texts), tuple(axes), free, least, covariances, names_outside(*trees))
     return Vocabulary(*kept, kinked=kinked, steep=steep, constants=far)
 
 
-def has_kink(node: Node) -> bool:
-    """Whether a node may have a kink: a maximum, an absolute value, a root of a square."""
-    if isinstance(node, Call):
+def constants_in(*trees: t.Node) -> Iterator[Fraction]:
+    """The absolute values of the parts without names, such as 10⁶ as a whole, rounded to fractions."""
+    for node in trees:
+        if not node.shape and not any(isinstance(n, t.Symbol | t.Index) for n in t.walk(node)):
+            try:
+                value = next(arith.plain_entries(evaluate(node, {}, {})))
+                yield from [abs(Fraction(value).limit_denominator(1000))] if value else []
+            except (Undefined, arith.Unevaluable):
+                continue
+        else:
+            yield from constants_in(*t.parts_of(node))
+
+
+def has_kink(node: t.Node) -> bool:
+    """Whether a node may have a kink: a maximum, an absolute value, a root of a square, a power that may be one."""
+    if isinstance(node, t.Call):
         return node.name in KINKS or node.name == "sqrt"
-    if isinstance(node, Power) and isinstance(node.exponent, Number):
-        return node.exponent.value.denominator != 1
+    if isinstance(node, t.Power) and not node.shape:
+        return not isinstance(node.exponent, t.Number) or node.exponent.value.denominator != 1
     return False
 
 
-def is_steep(node: Node) -> bool:
+def is_steep(node: t.Node) -> bool:
     """Whether a node maps large numbers to numbers with too many digits."""
-    if isinstance(node, Call):
+    if isinstance(node, t.Call):
         return node.name in ("exp", "softmax")
-    return isinstance(node, Power) and not isinstance(node.exponent, Number) and not node.shape
+    return isinstance(node, t.Power) and not isinstance(node.exponent, t.Number) and not node.shape
 
 
-def names_outside(*trees: Node) -> frozenset[str]:
+def names_outside(*trees: t.Node) -> frozenset[str]:
     """The names that occur outside of expectations, where a random one needs a value."""
     found: set[str] = set()
     pending = list(trees)
     while pending:
         node = pending.pop()
-        if isinstance(node, (Expect, Covariance)):
+        if isinstance(node, (t.Expect, t.Covariance)):
             continue
-        if isinstance(node, Symbol):
+        if isinstance(node, t.Symbol):
             if node.name in found:
                 continue
             found.add(node.name)
-        pending.extend(parts_of(node))
+        pending.extend(t.parts_of(node))
     return frozenset(found)
 
 
@@ -314,11 +304,16 @@ def points(
 
     A fixed value is a number, nested tuples, or ("as", name) for the value of another name.
     """
-    for attempt in range(count):
+    found = 0
+    for attempt in range(2 * count):
         try:
-            yield point(words, attempt, fixed or {}, positive)
-        except (Undefined, Unevaluable):
+            place = point(words, attempt, fixed or {}, positive)
+        except (Undefined, arith.Unevaluable):
             continue
+        yield place
+        found += 1
+        if found == count:
+            return
 
 
 def point(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], positive: bool = False) -> Point:
@@ -327,7 +322,7 @@ def point(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], positive: b
     values: dict[str, Any] = {}
     vectors = numbers = 0
     positive = positive or (attempt > PATTERNED_ATTEMPTS and attempt % 3 == 2)
-    pointers: dict[Size, list[str]] = {}
+    pointers: dict[t.Size, list[str]] = {}
     for place, (name, symbol) in enumerate(words.symbols.items()):
         kind = symbol.type.kind
         if symbol.type.definition is not None or name in sizes:
@@ -349,7 +344,10 @@ def point(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], positive: b
             # The first point is shown in counterexamples, so it is simple; the next has entries that are all different.
             simple = len(shape) == 2 and (first or (words.steep and attempt == 1))
             size = array_scale(words, name, attempt)
-            values[name] = draw_array(shape, draw, ordered=ordered, positive=first, simple=simple, scale=size)
+            tied = words.kinked and attempt % 7 == 5
+            values[name] = draw_array(
+                shape, draw, ordered=ordered, positive=first, simple=simple, tied=tied, scale=size
+            )
             vectors += len(shape) == 1 and not symbol.type.random
         else:
             values[name] = draw_scalar(kind, name, attempt, numbers if attempt else place, words.constants, positive)
@@ -392,7 +390,7 @@ def with_defined_sizes(words: Vocabulary, found: Point) -> Point:
             if not isinstance(value, Fraction) or value.denominator != 1:
                 raise Undefined(f"{name} is not whole")
             sizes[name] = int(value)
-    for text in words.texts:
+    for text in words.axes:
         whole_size(text, sizes)
     return replace(found, sizes=sizes)
 
@@ -412,26 +410,30 @@ def draw_sizes(words: Vocabulary, attempt: int, fixed: Mapping[str, Any]) -> dic
         base = [words.least + (attempt // 5) % 2] * count
     sizes = dict(zip(words.sizes, base, strict=True))
     sized = words.sized()
+    # At the fifth point all sizes are 1, at later ones a single one of them.
+    small = [name for name in words.sizes if name in sized]
+    chosen = turn == 4 or (attempt == 7 and len(small) > 1)
+    alone = small[attempt // 2 % len(small)] if small and attempt > 4 and chosen else None
     for name in words.sizes:
         if name not in sized:
             sizes[name] = draw_natural(name, attempt, sizes[name], words.constants)
-        elif turn == 4 and (attempt < 5 or hashed(attempt, name, "size") % 2):
+        elif attempt == 4 or name == alone:
             sizes[name] = 1
     for name, value in fixed.items():
         if name in sizes:
             sizes[name] = (
-                sizes[value[1]] if isinstance(value, tuple) and value[1] in sizes else _whole_value(value, sizes, name)
+                sizes[value[1]]
+                if isinstance(value, tuple) and value[1] in sizes
+                else int(value)
+                if isinstance(value, (int, Fraction))
+                else sizes[name]
             )
     _divide_evenly(words, sizes, fixed)
     defined = {name for name, symbol in words.symbols.items() if symbol.type.definition is not None}
-    for text in words.texts:
+    for text in words.axes:
         if not defined.intersection(names_in(text)):
             whole_size(text, sizes)
     return sizes
-
-
-def _whole_value(value: Any, sizes: Mapping[str, int], name: str) -> int:
-    return int(value) if isinstance(value, (int, Fraction)) else sizes[name]
 
 
 def _divide_evenly(words: Vocabulary, sizes: dict[str, int], fixed: Mapping[str, Any]) -> None:
@@ -450,7 +452,7 @@ ROUGH_ERROR = Decimal("1e-45")
 STEADY_GAP, SHRUNK_DIGITS, SPARE_DIGITS = Decimal("1e-6"), 40, 20
 
 
-def agree_at(place: Point, gold: Node, answer: Node) -> bool | None:
+def agree_at(place: Point, gold: t.Node, answer: t.Node) -> bool | None:
     """Whether both have the same value at a point; None if the precision does not decide.
 
     A gap that shrinks with more digits is rounding; one that stays is a difference. The precision must cover the
@@ -459,7 +461,7 @@ def agree_at(place: Point, gold: Node, answer: Node) -> bool | None:
     precision = DIGITS
     try:
         pairs, error, reached = values_of_both(place, gold, answer, precision)
-    except TooNear:
+    except arith.TooNear:
         precision = 8 * DIGITS
         pairs, error, reached = values_of_both(place, gold, answer, precision)
     if error > ROUGH_ERROR:
@@ -469,7 +471,7 @@ def agree_at(place: Point, gold: Node, answer: Node) -> bool | None:
     gaps = differences(pairs, precision)
     while any(gaps) or reached + SPARE_DIGITS > precision:
         precision = 2 * precision if any(gaps) else max(2 * precision, reached + DIGITS)
-        if precision > FINEST:
+        if precision > arith.FINEST:
             return None
         pairs, _, reached = values_of_both(place, gold, answer, precision)
         finer = differences(pairs, precision)
@@ -482,11 +484,15 @@ def agree_at(place: Point, gold: Node, answer: Node) -> bool | None:
 
 
 def values_of_both(
-    place: Point, gold: Node, answer: Node, precision: int
+    place: Point, gold: t.Node, answer: t.Node, precision: int
 ) -> tuple[list[tuple[PlainNumber, PlainNumber]], Decimal, int]:
-    with extent() as reached:
+    with arith.extent() as reached:
         (first, rough), (second, rougher) = place.with_error(gold, precision), place.with_error(answer, precision)
-    return list(zip(plain_entries(first), plain_entries(second), strict=True)), max(rough, rougher), reached[0]
+    return (
+        list(zip(arith.plain_entries(first), arith.plain_entries(second), strict=True)),
+        max(rough, rougher),
+        reached[0],
+    )
 
 
 def differences(pairs: list[tuple[PlainNumber, PlainNumber]], precision: int) -> list[Decimal]:
@@ -504,15 +510,10 @@ def gap_vanishes(before: Decimal, after: Decimal) -> bool | None:
 def roughly_agree(pairs: list[tuple[PlainNumber, PlainNumber]], error: Decimal) -> bool | None:
     """Whether numbers with an error agree (True), differ clearly (False), or neither (None)."""
     with digits(DIGITS):
-        gap = max(relative_gap(a, b) for a, b in pairs)
+        gap = max(arith.relative_difference(a, b) for a, b in pairs)
         if gap <= max(10 * error, ROUGH_ERROR) and error < Decimal("1e-6"):
             return True
         return False if gap > max(30 * error, Decimal("1e-4")) else None
-
-
-def relative_gap(a: PlainNumber, b: PlainNumber) -> Decimal:
-    x, y = decimal(a), decimal(b)
-    return abs(x - y) / max(abs(x), abs(y)) if x != y else Decimal(0)
 
 
 def agree_to_digits(a: PlainNumber, b: PlainNumber, count: int) -> bool:
