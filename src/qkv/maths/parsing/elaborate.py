@@ -340,9 +340,7 @@ class Elaborator:
             return terms[0]
         if any(isinstance(term, Order) for term in terms):
             return self._orders(terms, span)
-        widest = max(
-            terms, key=lambda term: (not shapes.is_transposed_list(term), len(term.shape), not _is_zeros(term))
-        )
+        widest = max(terms, key=lambda one: (not shapes.is_transposed_list(one), len(one.shape), not _is_zeros(one)))
         shaped = [self.as_shape(term, widest.shape) for term in terms]
         for term, given in zip(shaped, terms, strict=True):
             if not shapes.unify_shapes(term.shape, widest.shape):
@@ -365,7 +363,7 @@ class Elaborator:
             return Special(shape, "zeros", span=node.span)
         if _is_zeros(node) and len(node.shape) != len(shape) and shape:
             return Special(shape, "zeros", span=node.span)
-        if len(shape) == 1 and isinstance(node, tree.Transpose) and shapes.is_transposed_list(node):
+        if len(shape) == 1 and shapes.is_transposed_list(node):
             return node.body
         return node
 
@@ -412,12 +410,7 @@ class Elaborator:
 
     def _array_product(self, first: Node, second: Node, how: str, scalars: list[Node], span: Span) -> Node:
         """The product of two vectors or matrices; `scalars` are its scalar factors, repeated in suggestions."""
-        if (
-            how == "dot"
-            and isinstance(first, Written)
-            and isinstance(second, tree.Transpose)
-            and shapes.is_transposed_list(second)
-        ):
+        if how == "dot" and isinstance(first, Written) and shapes.is_transposed_list(second):
             second = second.body  # a list is one vector, transposed or not
         if how == "dot" and len(first.shape) == len(second.shape) == 1:
             if not unify(first.shape[0], second.shape[0]):
@@ -440,12 +433,7 @@ class Elaborator:
 
     def _matrix_product(self, left: Node, right: Node, scalars: list[Node], span: Span) -> Node:
         a = left.shape
-        if (
-            len(a) == 2
-            and isinstance(right, tree.Transpose)
-            and shapes.is_transposed_list(right)
-            and not can_unify(a[1], 1)
-        ):
+        if len(a) == 2 and shapes.is_transposed_list(right) and not can_unify(a[1], 1):
             right = right.body
         b = right.shape
         if len(a) == 1 and len(b) == 2 and resolved_size(b[0]) == 1:
@@ -572,7 +560,7 @@ def _starts_with_d(part: Syntax | Token) -> bool:
 
 
 def finish_member(build: Elaborator, node: Node, expected: Shape | None) -> Node:
-    if isinstance(node, tree.Transpose) and shapes.is_transposed_list(node):
+    if shapes.is_transposed_list(node):
         node = node.body
     if expected is not None:
         node = build.as_shape(node, expected)
@@ -608,7 +596,7 @@ def product(build: Elaborator, part: Syntax) -> Node:
         span = (part.span[0], span_of(run[-1])[1])
         current = value if current is None else build.multiply(current, value, how, span)
     assert current is not None
-    if isinstance(current, tree.Transpose) and shapes.is_transposed_list(current) and len(part) > 1:
+    if shapes.is_transposed_list(current) and len(part) > 1:
         return current.body
     return current
 

@@ -139,34 +139,21 @@ class Lexer:
         again = self._last() == "RBRACE" and self.after_places == len(self.tokens)
         if not found or not (again or self._has_axes()):
             return -1
-        entries = [entry.strip() for entry in found[0].strip("[]").removesuffix("\\right").split(",")]
-        names = [name for entry in entries for name in re.findall(r"[A-Za-z]\w*", entry)]
-        if not all(map(self._is_place, names)) or (len(entries) == 2 and self.text[at - 1] == " "):
+        inside = found[0].strip("[]").removesuffix("\\right")
+        pieces = list(like.place_token.finditer(self.text, at + 1, at + 1 + len(inside)))
+        names = [piece[0] for piece in pieces if piece[0][0].isalpha()]
+        if not all(map(self._is_place, names)) or ("," in inside and self.text[at - 1] == " "):
             return -1
         if again:
-            self.tokens.pop()
-            self._put("COMMA", ",", at, at + 1)
+            self.open.append(Open("LBRACE", at, "sub"))
+            self.tokens[-1] = Token("COMMA", ",", *self.clean.span(at, at + 1))
         else:
             self._put("SUB", "_", at, at + 1)
             self._put("LBRACE", "{", at, at + 1)
-        place = at + 1
-        while place < found.end() - 1:
-            letter = self.text[place]
-            word = re.compile(r"\d+|[A-Za-z]\w*").match(self.text, place)
-            if word:
-                place = self._put("NUMBER" if letter.isdigit() else "NAME", word[0], place, word.end())
-            elif letter == ":":
-                place = self._put("ALL", ":", place, place + 1)
-            elif letter in ",+-":
-                kind = {",": "COMMA", "+": "PLUS", "-": "MINUS"}[letter]
-                place = self._put(kind, letter, place, place + 1)
-            else:
-                place += 1 if letter == " " else len("\\right")
-        if again:
-            first, last = self.clean.span(place, found.end())
-            self.tokens.append(Token("RBRACE", "}", start_pos=first, end_pos=last))
-        else:
-            self._put("RBRACE", "}", place, found.end())
+        for piece in pieces:
+            kind = "NUMBER" if piece[0].isdigit() else "NAME" if piece[0][0].isalpha() else "ALL"
+            self._put(words.SIMPLE.get(piece[0], kind), piece[0], piece.start(), piece.end())
+        self._put("RBRACE", "}", found.end() - 1, found.end())
         self.after_places = len(self.tokens)
         return found.end()
 

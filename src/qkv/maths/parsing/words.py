@@ -46,6 +46,7 @@ RAISED, LOWERED, LOOKS_LIKE = (dict(zip(*_DATA[name], strict=True)) for name in 
 PYTHON: dict[str, Any] = _DATA["python"]  # names of Python, NumPy and PyTorch
 # Kinds of tokens: those that end an operand, closing brackets by their opening ones, and single signs.
 ENDS, CLOSES, FENCES, SIMPLE = _words("ends"), _DATA["closes"], _DATA["fences"], _DATA["simple"]
+DEEPENING = _words("deepening")  # rules of the grammar that count as a level of nesting
 
 
 def _unit(text: str) -> Unit:
