@@ -230,7 +230,7 @@ class Lexer:
             return self._literal(re.sub(r"[^\d.]", "", grouped[0]), at, grouped.end())
         if apart:
             return self._literal(apart[0].replace(" ", ""), at, apart.end())
-        mixed = like.mixed.match(self.text, at) if self._last() not in ENDS | {"SUB", "SUP", "DIV", "SQRT"} else None
+        mixed = like.mixed.match(self.text, at) if self._last() not in ("NUMBER", "SUB", "SUP", "DIV", "SQRT") else None
         if mixed and at not in self.gaps:
             whole, top, bottom = (int(digits) for digits in mixed.groups() if digits)
             if top < bottom:

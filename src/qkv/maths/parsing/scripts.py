@@ -289,10 +289,10 @@ def split_indices(entries: list[Piece]) -> list[Piece | None]:
     found: list[Piece | None] = []
     for entry in entries:
         for piece in entry.parts if is_rule(entry, "entry") else (entry,):
-            leaf = _leaf(piece)
-            simple = is_rule(leaf, "product") and all(is_token(only(part), "NAME", "NUMBER") for part in leaf)
-            whole = None if is_token(leaf, "ALL") else leaf
-            found.extend([only(part) for part in leaf] if simple else [whole])
+            leaf: Piece = _leaf(piece)
+            parts = [only(part) for part in leaf.parts] if is_rule(leaf, "product") else []
+            simple = bool(parts) and all(is_token(part, "NAME", "NUMBER") for part in parts)
+            found.extend(parts if simple else [None if is_token(leaf, "ALL") else leaf])
     return found
 
 
