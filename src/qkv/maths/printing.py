@@ -15,7 +15,6 @@ SUM, OPEN_SUM, PRODUCT, POWER, ATOM = range(5)
 
 _LATEX_SIGNS = {"=": "=", "≈": "\\approx", "<=": "\\le", "<": "<", ">=": "\\ge", ">": ">", "!=": "\\ne", "in": "\\in"}
 _NAMES = {"trace": "tr"}
-_COMMANDS = frozenset(("exp", "log", "max", "min", "det"))
 
 
 class Latex:
@@ -129,16 +128,15 @@ class Latex:
     def _add(self, node: Add) -> tuple[str, int]:
         text = ""
         for term in node.terms:
+            piece, binding = self.text(term)
             if isinstance(term, PlusMinus) and text:
                 text += f" {self.plus_minus.strip()} {self.at(term.body, OPEN_SUM)}"
-                continue
-            piece, binding = self.text(term)
-            if isinstance(term, Add | PlusMinus):
-                piece = f"({piece})"
+            elif isinstance(term, Add | PlusMinus):
+                text += f" + ({piece})" if text else f"({piece})"
             elif binding == SUM and text:
                 text += f" - {piece[1:]}"
-                continue
-            text += f" + {piece}" if text else piece
+            else:
+                text += f" + {piece}" if text else piece
         return text, SUM
 
     def _multiply(self, node: Multiply) -> tuple[str, int]:
@@ -188,7 +186,8 @@ class Latex:
         """Two texts side by side, as a product."""
         if not left:
             return right
-        return f"{left} {self.dot} {right}" if right[0].isdigit() else f"{left} {right}"
+        mixed = left[-1].isdigit() and right.startswith("\\frac")  # 2 \\frac{1}{2} is a mixed number
+        return f"{left} {self.dot} {right}" if mixed or right[0].isdigit() else f"{left} {right}"
 
     def _divide(self, node: Divide) -> tuple[str, int]:
         bottom = self.no_differential(node.bottom, self.at(node.bottom, SUM))
@@ -230,8 +229,7 @@ class Latex:
         return self._transposed(node.body), POWER
 
     def _part(self, node: tree.Part) -> tuple[str, int]:
-        base = self.at(node.body, ATOM)
-        name = node.body.name if isinstance(node.body, Symbol) else ""
+        base, name = self.at(node.body, ATOM), getattr(node.body, "name", "") if isinstance(node.body, Symbol) else ""
         summed = name in ("Sigma", "Pi") and len(node.indices) == 1  # Σ_i followed by something reads as a sum
         if isinstance(node.body, tree.Part) or "_" in name or summed:
             base = f"({base})"
@@ -251,8 +249,8 @@ class Latex:
         return f"{self.function(node.name)}({body})", ATOM
 
     def function(self, name: str) -> str:
-        name = short_name(name)
-        return f"\\{name}" if name in _COMMANDS else f"\\operatorname{{{name}}}"
+        name = _NAMES.get(name, name)
+        return f"\\{name}" if name in ("exp", "log", "max", "min", "det") else f"\\operatorname{{{name}}}"
 
     def root(self, argument: Node, body: str) -> tuple[str, int]:
         return f"\\sqrt{{{body}}}", ATOM
@@ -312,11 +310,6 @@ def _unit(node: Node) -> tuple[str, int] | None:
     if not isinstance(base, Symbol) or not base.name.startswith("unit "):
         return None
     return base.name.removeprefix("unit "), int(exponent.value) if isinstance(exponent, Number) else 1
-
-
-def short_name(name: str) -> str:
-    """The usual short name of a function."""
-    return _NAMES.get(name, name)
 
 
 def _begins_with_number(node: Node) -> bool:
@@ -418,19 +411,15 @@ class Plain(Latex):
         return f"{top}/{self.no_differential(node.bottom, self.at(node.bottom, POWER))}", PRODUCT
 
     def function(self, name: str) -> str:
-        return short_name(name)
+        return _NAMES.get(name, name)
 
     def root(self, argument: Node, body: str) -> tuple[str, int]:
         simple = isinstance(argument, Symbol | tree.Constant) or (isinstance(argument, Number) and body.isdigit())
         return (f"√{body}" if simple else f"√({body})"), ATOM
 
     def norm(self, body: str, lower: str) -> tuple[str, int]:
-        text = f"norm({body})" if re.search(r"[‖|]", body) else f"‖{body}‖"
-        lower = "∞" if lower == "\\infty" else lower
-        if lower and text.startswith("norm"):
-            text = f"norm{self.lower(lower)}({body})"
-            return text, ATOM
-        return (text + self.lower(lower) if lower else text), ATOM
+        below = self.lower("∞" if lower == "\\infty" else lower) if lower else ""
+        return (f"norm{below}({body})" if re.search(r"[‖|]", body) else f"‖{body}‖{below}"), ATOM
 
     def bars(self, body: str) -> tuple[str, int]:
         return (f"abs({body})" if re.search(r"[‖|]", body) else f"|{body}|"), ATOM

@@ -16,7 +16,7 @@ from qkv.maths.parsing import naming
 from qkv.maths.parsing.parse import DEEPEST, depth, read
 from qkv.maths.parsing.shapes import describe_shape
 from qkv.maths.sizes import NATURAL, is_impossible, size_of
-from qkv.maths.tree import Law, Multiply, Node, Number, Shape, Size, Special, Type, Written
+from qkv.maths.tree import Law, Multiply, Node, Number, Shape, Size, Special, Type, Written, symbols_of
 
 _KIND = re.compile(r"\s*(random\s+)?(scalar|real|positive|nonnegative|natural|vector|matrix|index|map)(?![A-Za-z])\s*")
 _SIZES = re.compile(r"\s*(?:\[([^\[\]]*)\]|\(([^()]*)\))\s*")
@@ -277,8 +277,6 @@ def check_declarations(types: Mapping[str, Type]) -> None:
 
 
 def _check_law(name: str, kind: Type, known: frozenset[str]) -> None:
-    from qkv.maths.tree import symbols_of
-
     law = kind.law
     assert law is not None
     where = f"symbols[{name!r}]"
@@ -315,7 +313,6 @@ def _check_definition(name: str, kind: Type) -> None:
 
 def _constant_value(node: Node) -> Any:
     """The value of a node without free names; None if it needs names or has no value."""
-    from qkv.maths.tree import symbols_of
     from qkv.maths.values.arithmetic import Undefined, Unevaluable
     from qkv.maths.values.evaluate import evaluate
 

@@ -6,26 +6,14 @@ import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import reduce
 from typing import NoReturn
 
 from qkv.errors import IllTyped, Unreadable
 from qkv.maths import tree
 from qkv.maths.parsing import functions, scripts, shapes, words
 from qkv.maths.parsing.grammar import Syntax, Token, is_rule, is_token, only, span_of, walk, without_brackets
-from qkv.maths.parsing.shapes import (
-    OR,
-    can_unify,
-    describe_shape,
-    is_transposed_list,
-    node_text,
-    pretty_name,
-    product_text,
-    resolved_size,
-    shortened,
-    unify,
-    unify_shapes,
-    unknown_size,
-)
+from qkv.maths.parsing.shapes import OR, can_unify, describe_shape, node_text, pretty_name, resolved_size, unify
 from qkv.maths.sizes import NATURAL
 from qkv.maths.tree import (
     Add,
@@ -36,13 +24,10 @@ from qkv.maths.tree import (
     Node,
     Number,
     Order,
-    Outer,
     Shape,
     Span,
     Special,
     Symbol,
-    Transpose,
-    Type,
     Written,
 )
 
@@ -65,7 +50,7 @@ class Elaborator:
     def __init__(
         self,
         source: str,
-        types: Mapping[str, Type],
+        types: Mapping[str, tree.Type],
         syntax: Syntax,
         *,
         naturals: bool = False,
@@ -87,10 +72,6 @@ class Elaborator:
     def unreadable(self, reason: str, span: Span) -> NoReturn:
         raise Unreadable(reason, self.source, span)
 
-    def whole(self, expected: Shape | None, *, named: bool = False) -> Node:
-        """The tree of the whole text, with all sizes resolved; `named`: keep an undeclared name before an =."""
-        return _whole_text(self, expected, named)
-
     def chosen(self, reading: str, note: str) -> bool:
         """Whether to take another reading, which exists here; `note` says in words what it is."""
         self.other_readings.setdefault(reading, note)
@@ -104,6 +85,8 @@ class Elaborator:
             self.unreadable("this takes too many steps to read", span_of(part))
         if isinstance(part, Token):
             return self._token(part)
+        if part.kind in _ELSEWHERE:
+            return _ELSEWHERE[part.kind](self, part)
         handler = getattr(self, f"_{part.kind}", None)
         if handler is None:
             self.unreadable("this is not an expression", part.span)
@@ -120,12 +103,9 @@ class Elaborator:
         for piece in part:
             if is_rule(piece, "sign"):
                 signs.append(piece[0])
-                continue
-            term = self.term(piece)
-            for sign in reversed(signs):
-                term = self.signed(sign, term)
-            terms.append(term)
-            signs = []
+            else:
+                terms.append(reduce(lambda term, sign: self.signed(sign, term), reversed(signs), self.term(piece)))
+                signs = []
         return self.add(terms, part.span)
 
     def signed(self, sign: Token | None, node: Node) -> Node:
@@ -135,9 +115,6 @@ class Elaborator:
         if sign.type == "MINUS":
             return self.negate(node, span)
         return tree.PlusMinus(node.shape, self.negate(node, span) if sign == "mp" else node, span=span)
-
-    def _product(self, part: Syntax) -> Node:
-        return product(self, part)
 
     def _operand(self, part: Syntax) -> Node:
         suffixes = [piece for piece in part.parts[1:] if isinstance(piece, Syntax)]
@@ -179,9 +156,8 @@ class Elaborator:
     def scalars(self, entries: list[Node]) -> None:
         for entry in entries:
             if entry.shape:
-                self.ill_typed(
-                    f"an entry is a scalar, and {self.text(entry)} is {describe_shape(entry.shape)}", entry.span
-                )
+                described = describe_shape(entry.shape)
+                self.ill_typed(f"an entry is a scalar, and {self.text(entry)} is {described}", entry.span)
 
     def _matrix(self, part: Syntax) -> Node:
         lines = [line for line in part if is_rule(line, "line")]
@@ -200,7 +176,7 @@ class Elaborator:
     def _root(self, part: Syntax) -> Node:
         body = self.term(part[-1])
         if len(part) == 2:
-            return self.entrywise("sqrt", body, part.span)
+            return Call(body.shape, "sqrt", (body,), span=part.span)
         degree = self.term(part[2])
         if body.shape or degree.shape:
             self.ill_typed("this root is taken of scalars only", part.span)
@@ -209,21 +185,6 @@ class Elaborator:
 
     def _partial(self, part: Syntax) -> Node:
         self.unreadable("∂ is read only in a derivative, \\frac{\\partial f}{\\partial x_j}, and ∇ as ∇_x f", part.span)
-
-    def _call(self, part: Syntax) -> Node:
-        return functions.call(self, part)
-
-    def _applied(self, part: Syntax) -> Node:
-        return functions.applied(self, part)
-
-    def _bare(self, part: Syntax) -> Node:
-        return self._product(part)
-
-    def _mapped(self, part: Syntax) -> Node:
-        return functions.mapped(self, part)
-
-    def _big(self, part: Syntax) -> Node:
-        return functions.big_operator(self, part)
 
     def _order(self, part: Syntax) -> Node:
         before, self.naturals = self.naturals, True
@@ -242,16 +203,13 @@ class Elaborator:
     def _bars(self, part: Syntax) -> Node:
         body = self.term(part[1])
         if len(body.shape) == 2 and body.shape[0] != 1:
-            self.ill_typed(
-                "|·| of a matrix is not read",
-                part.span,
-                OR.join(node_text(Call((), name, (body,))) for name in ("norm_F", "det")),
-            )
+            meant = OR.join(node_text(Call((), name, (body,))) for name in ("norm_F", "det"))
+            self.ill_typed("|·| of a matrix is not read", part.span, meant)
         return functions.norm(self, body, "", part.span)
 
     def _angle(self, part: Syntax) -> Node:
         left, right = self.term(part[1]), self.term(part[3])
-        if len(left.shape) == len(right.shape) == 2 and unify_shapes(left.shape, right.shape):
+        if len(left.shape) == len(right.shape) == 2 and shapes.unify_shapes(left.shape, right.shape):
             inner = Contract((left.shape[1], right.shape[1]), self.transpose(left, left.span), right, span=part.span)
             return Call((), "trace", (inner,), span=part.span)
         if len(left.shape) != 1 or len(right.shape) != 1:
@@ -272,7 +230,7 @@ class Elaborator:
             case "CONST":
                 return tree.Constant((), str(token), span=span)
             case "ONES" | "ZEROS":
-                return Special((unknown_size(),), token.type.lower(), span=span)
+                return Special((shapes.unknown_size(),), token.type.lower(), span=span)
             case "REFUSED":
                 self.unreadable(f"{token} as an upper index is not read; the transpose is written ^T", span)
         return self.unreadable(f"{token} was not expected here", span)
@@ -302,11 +260,9 @@ class Elaborator:
                 powers[base] = powers.get(base, 0) + sign * exponent
         factors: list[Node] = [] if scale == 1 and any(powers.values()) else [self.number(scale, span)]
         for base, exponent in powers.items():
-            symbol = Symbol((), f"unit {base}", Type("positive"), span=span)
-            if exponent:
-                factors.append(
-                    symbol if exponent == 1 else tree.Power((), symbol, self.number(exponent, span), span=span)
-                )
+            symbol = Symbol((), f"unit {base}", tree.Type("positive"), span=span)
+            power = tree.Power((), symbol, self.number(exponent, span), span=span)
+            factors += [symbol if exponent == 1 else power] if exponent else []
         return factors[0] if len(factors) == 1 else Multiply((), tuple(factors), span=span)
 
     def name(self, name: str, span: Span) -> Node:
@@ -324,7 +280,7 @@ class Elaborator:
         if self.naturals:
             return Symbol((), name, NATURAL, span=span)
         if name == "I":
-            size = unknown_size()
+            size = shapes.unknown_size()
             return Special((size, size), "identity", span=span)
         if name == "e":
             return tree.Constant((), "e", span=span)
@@ -333,7 +289,7 @@ class Elaborator:
         return self.undeclared(name, span)
 
     def free_index(self, name: str, span: Span) -> Index:
-        known = self.free.setdefault(name, Index((), name, unknown_size(), span=span))
+        known = self.free.setdefault(name, Index((), name, shapes.unknown_size(), span=span))
         self.free_spans.setdefault(name, span)
         return Index((), name, known.size, span=span)
 
@@ -360,7 +316,7 @@ class Elaborator:
 
     def text(self, node: Node) -> str:
         """A node as messages show it."""
-        return shortened(node_text(node) or self.source[slice(*node.span)].strip())
+        return shapes.shortened(node_text(node) or self.source[slice(*node.span)].strip())
 
     def ill_typed(self, reason: str, span: Span, suggestion: str = "") -> NoReturn:
         raise IllTyped(reason, self.source, span, suggestion)
@@ -384,10 +340,10 @@ class Elaborator:
             return terms[0]
         if any(isinstance(term, Order) for term in terms):
             return self._orders(terms, span)
-        widest = max(terms, key=lambda term: (not is_transposed_list(term), len(term.shape), not _is_zeros(term)))
+        widest = max(terms, key=lambda one: (not shapes.is_transposed_list(one), len(one.shape), not _is_zeros(one)))
         shaped = [self.as_shape(term, widest.shape) for term in terms]
         for term, given in zip(shaped, terms, strict=True):
-            if not unify_shapes(term.shape, widest.shape):
+            if not shapes.unify_shapes(term.shape, widest.shape):
                 self._refuse_sum(given, widest, terms)
         flat: list[Node] = []
         for term in shaped:
@@ -407,7 +363,7 @@ class Elaborator:
             return Special(shape, "zeros", span=node.span)
         if _is_zeros(node) and len(node.shape) != len(shape) and shape:
             return Special(shape, "zeros", span=node.span)
-        if len(shape) == 1 and isinstance(node, Transpose) and is_transposed_list(node):
+        if len(shape) == 1 and shapes.is_transposed_list(node):
             return node.body
         return node
 
@@ -454,20 +410,20 @@ class Elaborator:
 
     def _array_product(self, first: Node, second: Node, how: str, scalars: list[Node], span: Span) -> Node:
         """The product of two vectors or matrices; `scalars` are its scalar factors, repeated in suggestions."""
-        if how == "dot" and isinstance(first, Written) and isinstance(second, Transpose) and is_transposed_list(second):
+        if how == "dot" and isinstance(first, Written) and shapes.is_transposed_list(second):
             second = second.body  # a list is one vector, transposed or not
         if how == "dot" and len(first.shape) == len(second.shape) == 1:
             if not unify(first.shape[0], second.shape[0]):
                 self._refuse_product(first, second, scalars, span)
-            return Contract((), Transpose((1, *first.shape), first, span=first.span), second, span=span)
+            return Contract((), tree.Transpose((1, *first.shape), first, span=first.span), second, span=span)
         if how == "otimes":
             if len(first.shape) != 1 or len(second.shape) != 1:
                 self.ill_typed("⊗ is the outer product of two vectors", span)
-            return Outer((*first.shape, *second.shape), first, second, span=span)
+            return tree.Outer((*first.shape, *second.shape), first, second, span=span)
         return self._matrix_product(first, second, scalars, span)
 
     def _hadamard(self, left: Node, right: Node, span: Span) -> Node:
-        if not unify_shapes(left.shape, right.shape):
+        if not shapes.unify_shapes(left.shape, right.shape):
             self.ill_typed(
                 f"⊙ takes two factors of one shape, and {self.text(left)} is {describe_shape(left.shape)}, "
                 f"{self.text(right)} {describe_shape(right.shape)}",
@@ -477,12 +433,12 @@ class Elaborator:
 
     def _matrix_product(self, left: Node, right: Node, scalars: list[Node], span: Span) -> Node:
         a = left.shape
-        if len(a) == 2 and isinstance(right, Transpose) and is_transposed_list(right) and not can_unify(a[1], 1):
+        if len(a) == 2 and shapes.is_transposed_list(right) and not can_unify(a[1], 1):
             right = right.body
         b = right.shape
         if len(a) == 1 and len(b) == 2 and resolved_size(b[0]) == 1:
-            inner = right.body if isinstance(right, Transpose) else Transpose((b[1],), right, span=right.span)
-            return Outer((a[0], b[1]), left, inner, span=span)
+            inner = right.body if isinstance(right, tree.Transpose) else tree.Transpose((b[1],), right, span=right.span)
+            return tree.Outer((a[0], b[1]), left, inner, span=span)
         if len(a) == 2 and len(b) == 1 and unify(a[1], b[0]):
             return Contract(() if resolved_size(a[0]) == 1 else (a[0],), left, right, span=span)
         if len(a) == 2 and len(b) == 2 and unify(a[1], b[0]):
@@ -491,23 +447,23 @@ class Elaborator:
 
     def _refuse_product(self, left: Node, right: Node, scalars: list[Node], span: Span) -> NoReturn:
         a, b = left.shape, right.shape
-        shown = shortened(product_text(left, right) or f"{self.text(left)} {self.text(right)}")
+        shown = shapes.shortened(shapes.product_text(left, right) or f"{self.text(left)} {self.text(right)}")
         if len(a) == len(b) == 1:
             alike = can_unify(a[0], b[0])
             sizes = "" if alike else f" of sizes {shapes.describe_size(a[0])} and {shapes.describe_size(b[0])}"
-            inner = Contract((), Transpose((1, *a), left), right)
-            products = [inner] * alike + [Outer((*a, *b), left, right)]
+            inner = Contract((), tree.Transpose((1, *a), left), right)
+            products = [inner] * alike + [tree.Outer((*a, *b), left, right)]
             meant = OR.join(filter(None, (node_text(_times_scalars(scalars, node, span)) for node in products)))
             self.ill_typed(f"{shown}: two columns{sizes} have no product", span, meant)
         pairs = [(left, self._toggle_transpose(right)), (self._toggle_transpose(left), right), (right, left)]
         fitting = next(((x, y) for x, y in pairs if _multipliable(x.shape, y.shape)), None)
-        meant = product_text(*fitting) if fitting else ""
+        meant = shapes.product_text(*fitting) if fitting else ""
         if fitting and scalars:
             meant = node_text(_times_scalars(scalars, self._matrix_product(*fitting, scalars, span), span))
         self.ill_typed(f"{shown}: ({_times_text(a)})({_times_text(b)}) do not fit", span, meant)
 
     def _toggle_transpose(self, node: Node) -> Node:
-        return node.body if isinstance(node, Transpose) else self.transpose(node, node.span)
+        return node.body if isinstance(node, tree.Transpose) else self.transpose(node, node.span)
 
     def divide(self, top: Node, bottom: Node, span: Span) -> Node:
         if isinstance(top, Order) or isinstance(bottom, Order):
@@ -517,7 +473,7 @@ class Elaborator:
             reason = f"{self.text(bottom)} is {describe_shape(bottom.shape)}, and nothing is divided by one"
             if square and (not top.shape or can_unify(top.shape[-1], bottom.shape[0])):
                 inverse = tree.Power(bottom.shape, bottom, self.number(-1, bottom.span))
-                self.ill_typed(reason, span, product_text(top, inverse))
+                self.ill_typed(reason, span, shapes.product_text(top, inverse))
             self.ill_typed(reason, bottom.span)
         return tree.Divide(top.shape, top, bottom, span=span)
 
@@ -525,15 +481,12 @@ class Elaborator:
         if not node.shape:
             return node
         if len(node.shape) == 1:
-            return Transpose((1, *node.shape), node, span=span)
-        return Transpose(_transposed_shape(node.shape), node, span=span)
-
-    def entrywise(self, name: str, node: Node, span: Span) -> Node:
-        return Call(node.shape, name, (node,), span=span)
+            return tree.Transpose((1, *node.shape), node, span=span)
+        return tree.Transpose(_transposed_shape(node.shape), node, span=span)
 
 
-def _whole_text(build: Elaborator, expected: Shape | None, named: bool) -> Node:
-    """The tree of the whole text, with all sizes resolved."""
+def whole_text(build: Elaborator, expected: Shape | None, named: bool) -> Node:
+    """The tree of the whole text, with all sizes resolved; `named`: keep an undeclared name before an =."""
     syntax = build.syntax
     chain = syntax[-1]
     assert isinstance(chain, Syntax)
@@ -551,7 +504,7 @@ def _whole_text(build: Elaborator, expected: Shape | None, named: bool) -> Node:
             member = finish_member(build, found or _read_member(build, part), expected)
         except (IllTyped, Unreadable) as error:
             if (named or signs == ["in"]) and not place and is_token(lone, "NAME") and lone not in build.types:
-                member = Symbol((), str(lone), Type("scalar"), span=span_of(lone))
+                member = Symbol((), str(lone), tree.Type("scalar"), span=span_of(lone))
             elif dropping and place < len(written) - 1 and _is_head(part) and getattr(error, "undeclared", True):
                 continue
             else:
@@ -607,11 +560,11 @@ def _starts_with_d(part: Syntax | Token) -> bool:
 
 
 def finish_member(build: Elaborator, node: Node, expected: Shape | None) -> Node:
-    if isinstance(node, Transpose) and is_transposed_list(node):
+    if shapes.is_transposed_list(node):
         node = node.body
     if expected is not None:
         node = build.as_shape(node, expected)
-        unify_shapes(node.shape, expected)
+        shapes.unify_shapes(node.shape, expected)
     if shapes.depth(node, shapes.DEEPEST) > shapes.DEEPEST:
         build.unreadable("this is nested too deeply, definitions included", node.span)
 
@@ -643,7 +596,7 @@ def product(build: Elaborator, part: Syntax) -> Node:
         span = (part.span[0], span_of(run[-1])[1])
         current = value if current is None else build.multiply(current, value, how, span)
     assert current is not None
-    if isinstance(current, Transpose) and is_transposed_list(current) and len(part) > 1:
+    if shapes.is_transposed_list(current) and len(part) > 1:
         return current.body
     return current
 
@@ -707,7 +660,7 @@ def _divisor_end(build: Elaborator, current: Node | None, pieces: list[Syntax | 
     if numeric and span_of(pieces[at])[1] < span_of(pieces[at + 1])[0]:
         return at  # 1/2 x, with a space, is half of x
     whole = build.source[span_of(pieces[0])[0] : span_of(pieces[stop])[1]]
-    note = f"{shortened(whole)} read as {shortened(whole[: -len(below)])}({shortened(below)})"
+    note = f"{shapes.shortened(whole)} read as {shapes.shortened(whole[: -len(below)])}({shapes.shortened(below)})"
     return stop if build.chosen("slash", note) else at
 
 
@@ -740,7 +693,7 @@ def _as_vector(row: Node, number: Number) -> Node:
     is_row = len(row.shape) == 2 and resolved_size(row.shape[0]) == 1
     if not is_row or number.unit is not None or number.value not in (0, 1):
         return number
-    return Special((unknown_size(),), "ones" if number.value else "zeros", span=number.span)
+    return Special((shapes.unknown_size(),), "ones" if number.value else "zeros", span=number.span)
 
 
 def _scientific(left: Node, right: Node) -> Node | None:
@@ -797,3 +750,9 @@ def _multipliable(a: Shape, b: Shape) -> bool:
 
 def _times_text(shape: Shape) -> str:
     return "×".join(shapes.describe_size(size) for size in shape)
+
+
+_ELSEWHERE = {
+    "product": product, "bare": product, "call": functions.call, "applied": functions.applied,
+    "mapped": functions.mapped, "big": functions.big_operator,
+}  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import reduce
 from math import factorial
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from qkv.maths import tree
 from qkv.maths.parsing import scripts, shapes
 from qkv.maths.parsing.grammar import Syntax, Token, is_rule, is_token, only, span_of, walk
-from qkv.maths.parsing.shapes import can_unify, describe_shape, is_zero, pretty_name, resolved_size, unify, unify_shapes
+from qkv.maths.parsing.shapes import describe_shape, is_zero, pretty_name, resolved_size, unify, unify_shapes
 from qkv.maths.sizes import is_impossible, size_node, size_of
 from qkv.maths.tree import Add, Call, Index, Multiply, Node, Number, Part, Span, Special, Sum, Transpose, symbols_of
 
@@ -84,27 +83,20 @@ def _below_one_letter(lower: Syntax) -> bool:
 
 def _with_lower(build: Elaborator, name: str, lower: list[Syntax], arguments: list[Node], span: Span) -> Node:
     """A call with a subscript: the base of a logarithm, the kind of a norm, the names an expectation is over."""
-    node: Node
     if lower and name == "log":
         base = scripts.script_value(build, scripts.script_entries(lower[0])[0])
         if base.shape:
             build.ill_typed(f"the base of a logarithm is a scalar, and this is {describe_shape(base.shape)}", base.span)
         top = known_call(build, "log", arguments, span)
-        node = build.divide(top, Call((), "log", (base,), span=base.span), span)
-    elif lower and name == "norm":
-        node = norm(
-            build,
-            _only_argument(build, name, arguments, span),
-            scripts.script_letters(scripts.script_entries(lower[0])),
-            span,
-        )
-    elif lower and name not in ("E", "Var", "Cov", "softmax"):
+        return build.divide(top, Call((), "log", (base,), span=base.span), span)
+    if lower and name == "norm":
+        which = scripts.script_letters(scripts.script_entries(lower[0]))
+        return norm(build, _only_argument(build, name, arguments, span), which, span)
+    if lower and name in ("E", "Var", "Cov"):
+        _check_random_names(build, lower[0], arguments)
+    elif lower and name != "softmax":
         build.unreadable(f"a lower index on {name} is not read", lower[0].span)
-    else:
-        if lower and name in ("E", "Var", "Cov"):
-            _check_random_names(build, lower[0], arguments)
-        node = known_call(build, name, arguments, span)
-    return node
+    return known_call(build, name, arguments, span)
 
 
 def _check_random_names(build: Elaborator, lower: Syntax, arguments: list[Node]) -> None:
@@ -199,25 +191,17 @@ def _of_sums(build: Elaborator, name: str, body: Node, span: Span) -> Node:
 
 def _shaped(build: Elaborator, name: str, body: Node, span: Span) -> Node:
     shape, text, described = body.shape, build.text(body), describe_shape(body.shape)
-    if name == "softmax":
-        if not shape:
-            build.ill_typed(f"softmax acts on a vector or on the rows of a matrix, and {text} is a scalar", span)
-        return Call(shape, name, (body,), span=span)
-    if name in ("trace", "det"):
-        if len(shape) != 2 or not can_unify(*shape):
-            build.ill_typed(f"{name} takes a square matrix, and {text} is {described}", span)
-        unify(*shape)
-        return Call((), name, (body,), span=span)
-    if name == "diag":
-        if len(shape) == 1:
-            return Call((shape[0], shape[0]), name, (body,), span=span)
-        if len(shape) != 2 or not can_unify(*shape):
-            build.ill_typed(f"diag takes a vector or a square matrix, and {text} is {described}", span)
-        unify(*shape)
-        return Call((shape[0],), name, (body,), span=span)
+    square = name in ("trace", "det", "diag") and len(shape) == 2 and unify(*shape)
+    if name == "softmax" and not shape:
+        build.ill_typed(f"softmax acts on a vector or on the rows of a matrix, and {text} is a scalar", span)
+    if name in ("trace", "det") and not square:
+        build.ill_typed(f"{name} takes a square matrix, and {text} is {described}", span)
+    if name == "diag" and len(shape) != 1 and not square:
+        build.ill_typed(f"diag takes a vector or a square matrix, and {text} is {described}", span)
     if name == "argmax" and len(shape) != 1:
         build.ill_typed(f"argmax takes a vector, and {text} is {described}", span)
-    return Call((), name, (body,), span=span)
+    made = {"softmax": shape, "diag": shape * 2 if len(shape) == 1 else shape[:1]}.get(name, ())
+    return Call(made, name, (body,), span=span)
 
 
 def _extreme(build: Elaborator, name: str, arguments: list[Node], span: Span) -> Node:
@@ -316,17 +300,13 @@ def stacked(build: Elaborator, value: Node, index: Index, span: Span) -> Node:
     """The vector or the matrix whose entries or rows are the values at `index`: Σ_r e_r f_rᵀ."""
     size = index.size
     unit = Part((size,), Special((size, size), "identity", span=span), (index,), span=span)
-    row = (
-        tree.Outer((size, *value.shape), unit, value, span=span)
-        if value.shape
-        else build.multiply(value, unit, "", span)
-    )
+    row = tree.Outer((size, *value.shape), unit, value, span=span) if value.shape else Multiply((size,), (value, unit))
     return Sum(row.shape, (index,), row, span=span)
 
 
 def fresh_name(build: Elaborator, name: str) -> str:
     """A name like this one that no other index has."""
-    while name in build.scope or name in build.types or name in build.fresh:
+    while name in (*build.scope, *build.types, *build.used, *build.fresh):
         name += "'"
     build.fresh.add(name)
     return name
@@ -526,7 +506,10 @@ def _bounds(build: Elaborator, suffixes: list[Syntax], body: Syntax, part: Synta
             build.unreadable("this sum does not say over what: write \\sum_i", part.span)
         bounds.bind(unbound[0])
     if upper:
-        _read_upper_end(build, bounds, scripts.script_entries(upper[0])[0], part.span)
+        end = scripts.script_value(build, scripts.script_entries(upper[0])[0])
+        bounds.high = {**dict.fromkeys(bounds.names, end), **bounds.high}
+        if end.shape:
+            build.ill_typed("a sum runs to a scalar", end.span)
     if not bounds.names:
         build.unreadable("nothing is bound by this sum", part.span)
     return bounds
@@ -536,11 +519,8 @@ def _unequal_to_all(entries: list[Syntax | Token]) -> list[str]:
     """k, i and j for k ≠ i, j; nothing for anything else."""
     if len(entries) < 2 or not is_rule(entries[0], "entry") or not is_rule(chain := entries[0][0], "chain"):
         return []
-    parts = [
-        only(chain[0]),
-        only(chain[-1]),
-        *(only(entry[0]) if is_rule(entry, "entry") else entry for entry in entries[1:]),
-    ]
+    others = [only(entry[0]) if is_rule(entry, "entry") else entry for entry in entries[1:]]
+    parts = [only(chain[0]), only(chain[-1]), *others]
     listed = len(chain) == 3 and chain[1] == "!=" and all(is_token(part, "NAME") for part in parts)
     return [str(part) for part in parts] if listed else []
 
@@ -554,10 +534,7 @@ def _condition(build: Elaborator, bounds: Range, entry: Syntax | Token, body: Sy
     chain = entry[0] if is_rule(entry, "entry") and len(entry) == 1 else entry
     if not is_rule(chain, "chain"):
         leaf = only(chain)
-        leaf = leaf[0] if is_rule(leaf, "script") and len(leaf) == 1 else leaf
-        if not is_token(leaf, "NAME"):
-            build.unreadable("below a sum there must be an index", span_of(entry))
-        bounds.bind(str(leaf))
+        _bare_names(build, bounds, leaf[0] if is_rule(leaf, "script") and len(leaf) == 1 else leaf)
         return
     members = [only(piece) for piece in chain if not is_token(piece, "REL")]
     signs = [str(piece) for piece in chain if is_token(piece, "REL")]
@@ -598,7 +575,9 @@ def _bound_here(build: Elaborator, bounds: Range, members: list, signs: list[str
     fresh = [name for name in candidates if name not in free and name not in build.scope]
     if not fresh and not bounds.names:  # a sum binds something, if need be again what an outer sum binds
         fresh = candidates
-    given = {name for name in fresh if _is_declared_index(build, name)} | free | set(bounds.names)
+    given = (
+        {name for name in fresh if name in build.types and build.types[name].kind == "index"} | free | set(bounds.names)
+    )
     summed = _names_in(body) & set(fresh)
     if summed:
         given |= set(fresh) - summed
@@ -610,11 +589,6 @@ def _is_end(build: Elaborator, name: str) -> bool:
     """Whether a name is declared as a number, which may be the end of a sum."""
     kind = build.types.get(name)
     return name not in build.scope and kind is not None and not kind.shape and kind.kind not in ("index", "map")
-
-
-def _is_declared_index(build: Elaborator, name: str) -> bool:
-    kind = build.types.get(name)
-    return kind is not None and kind.kind == "index"
 
 
 def _free_outside(build: Elaborator, body: Syntax) -> set[str]:
@@ -650,9 +624,8 @@ def _read_pair(build, bounds: Range, left, sign: str, right, bound: set[str], sp
     if a and a == b:
         build.unreadable(f"{a} is compared with itself", span)
     if a and b and _is_index(build, a, bound) and _is_index(build, b, bound):
-        for name in (a, b):
-            if name in bound:
-                bounds.bind(name)
+        for name in [name for name in (a, b) if name in bound]:
+            bounds.bind(name)
         bounds.pairs.append((_FLIPPED[sign], b, a) if sign in (">", ">=") else (_FLIPPED[sign], a, b))
         return
     less = sign in ("<", "<=")
@@ -675,14 +648,6 @@ def _is_index(build: Elaborator, name: str, bound: set[str]) -> bool:
     return (len(name) == 1 or not name.isalpha()) if kind is None else kind.kind == "index"
 
 
-def _read_upper_end(build: Elaborator, bounds: Range, part: Syntax | Token, span: Span) -> None:
-    end = scripts.script_value(build, part)
-    for other in bounds.names:
-        bounds.high.setdefault(other, end)
-    if end.shape:
-        build.ill_typed("a sum runs to a scalar", end.span)
-
-
 def _expand(build: Elaborator, bounds: Range, body: Syntax, product: bool, span: Span) -> Node:
     for name, low in bounds.low.items():
         if not isinstance(low, Number) or low.value != 1:
@@ -694,8 +659,10 @@ def _expand(build: Elaborator, bounds: Range, body: Syntax, product: bool, span:
 
 def _from_one(build: Elaborator, bounds: Range, body: Syntax, product: bool, span: Span) -> Node:
     equal = [pair for pair in bounds.pairs if pair[0] == "<="]
-    for name in list(bounds.high):
-        _triangle(bounds, name, equal)
+    for name, end in list(bounds.high.items()):
+        if isinstance(end, Index):  # Σ_{j=1}^{i} is Σ over j ≤ i
+            equal.append(("<=", name, end.name))
+            del bounds.high[name]
     others = [pair for pair in bounds.pairs if pair[0] != "<="]
     if equal and len(equal) + len(others) > 1:
         build.unreadable("a ≤ between indices cannot be combined with another comparison of indices", span)
@@ -708,17 +675,7 @@ def _from_one(build: Elaborator, bounds: Range, body: Syntax, product: bool, spa
         build.unreadable("a ≤ below a sum compares an index that it binds", span)
     replaced, kept = (a, b) if a in bounds.names else (b, a)
     diagonal = _sum_node(build, bounds, [], body, product, span, {replaced: kept})
-    if product:
-        return Multiply((), (whole, diagonal), span=span)
-    return Add(whole.shape, (whole, diagonal), span=span)
-
-
-def _triangle(bounds: Range, name: str, equal: list[tuple[str, str, str]]) -> None:
-    """Σ_{j=1}^{i} is Σ over j ≤ i."""
-    end = bounds.high[name]
-    if isinstance(end, Index):
-        equal.append(("<=", name, end.name))
-        del bounds.high[name]
+    return Multiply((), (whole, diagonal), span=span) if product else Add(whole.shape, (whole, diagonal), span=span)
 
 
 def _from_other_start(build: Elaborator, bounds: Range, body: Syntax, product: bool, span: Span, name: str) -> Node:
@@ -736,9 +693,8 @@ def _from_other_start(build: Elaborator, bounds: Range, body: Syntax, product: b
     # A sum from 3 up to an index that is 1 has no first terms to subtract.
     latest = 2 if isinstance(high, Index) else _LATEST
     if start is None or not 0 <= start <= latest or (product and isinstance(high, Index)):
-        build.unreadable(
-            f"a sum runs from 1: let {pretty_name(name)} start there, or give both its ends as numbers", span
-        )
+        reason = f"a sum runs from 1: let {pretty_name(name)} start there, or give both its ends as numbers"
+        build.unreadable(reason, span)
     _one_index(build, bounds, span)
     if start == 0 and name in _subscripts(body):
         build.unreadable(f"components are counted from 1: let {pretty_name(name)} start there", span)
@@ -768,30 +724,22 @@ def _one_index(build: Elaborator, bounds: Range, span: Span) -> None:
 
 def _subscripts(body: Syntax) -> set[str]:
     """The letters that are subscripts by themselves."""
-    found: set[str] = set()
-    for part in walk(body):
-        if is_rule(part, "suffix") and is_token(part[0], "SUB"):
-            found |= {
-                str(leaf) for leaf in scripts.split_indices(scripts.script_entries(part)) if is_token(leaf, "NAME")
-            }
-    return found
+    below = [part for part in walk(body) if is_rule(part, "suffix") and is_token(part[0], "SUB")]
+    leaves = [leaf for part in below for leaf in scripts.split_indices(scripts.script_entries(part))]
+    return {str(leaf) for leaf in leaves if is_token(leaf, "NAME")}
 
 
 def _written_out(build, body: Syntax, product: bool, span: Span, name: str, values: range) -> Node:
-    before = build.scope
-    terms: list[Node] = []
+    before, terms = build.scope, list[Node]()
     for value in values:
-        build.scope = {**before, name: Number((), Fraction(value), span=span)}
+        build.scope = {**before, name: build.number(value, span)}
         terms.append(build.term(body))
     build.scope = before
     if not terms:
         return build.number(1 if product else 0, span)
     if not product:
         return build.add(terms, span)
-    total = terms[0]
-    for term in terms[1:]:
-        total = build.multiply(total, term, "", span)
-    return total
+    return reduce(lambda total, term: build.multiply(total, term, "", span), terms)
 
 
 def _sum_node(
@@ -817,9 +765,8 @@ def _sum_node(
     )
     for _, a, b in conditions:
         if isinstance(a, Index) and isinstance(b, Index) and not unify(a.size, b.size):
-            build.ill_typed(
-                f"{pretty_name(a.name)} and {pretty_name(b.name)} run to different ends and are compared", span
-            )
+            names = f"{pretty_name(a.name)} and {pretty_name(b.name)}"
+            build.ill_typed(f"{names} run to different ends and are compared", span)
     build.scope = before
     if product and inner.shape:
         build.ill_typed("a product over an index is of scalars", span)

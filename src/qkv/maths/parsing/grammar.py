@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 from qkv.errors import Unreadable
 from qkv.maths.parsing.shapes import pretty_name
-from qkv.maths.parsing.words import CLOSES, SIGNS
+from qkv.maths.parsing.words import CLOSES, DEEPENING, SIGNS
 from qkv.maths.tree import Span, Type
 
 TABLES = Path(__file__).parent / "grammar.json"
@@ -130,12 +130,16 @@ def statements(tokens: list[Token], wide: Collection[int], names: Mapping[str, T
     """
     levels = _levels(tokens)
     cuts = [at for at, token in enumerate(tokens) if token.type in ("COMMA", "SEMI") and not levels[at]]
-    if not cuts and _last_group(tokens) == 0 and "REL" in (token.type for token in tokens):
-        inner = statements(tokens[1:-1], (), names, source) if len(_split_tokens(tokens[1:-1])) > 1 else []
+    if not cuts and _last_group(tokens) == 0 and all(map(_relates, _split_tokens(tokens[1:-1]))):
+        inner = statements(tokens[1:-1], (), names, source)
         if len(inner) > 1:
             return inner
     pieces = _split_tokens(tokens)
-    if cuts and all(map(_relates, pieces)) and not any(map(_shares_a_sign, pieces, pieces[1:])):
+    if (
+        cuts
+        and all(len(one) > 2 and _relates(one) for one in pieces)
+        and not any(map(_shares_a_sign, pieces, pieces[1:]))
+    ):
         return [statements(piece, (), names, source)[0] for piece in pieces]
     joined = next((tokens[at] for at in cuts if tokens[at] == "and"), None)
     if joined is not None:
@@ -156,9 +160,8 @@ def _split_tokens(tokens: list[Token]) -> list[list[Token]]:
 
 
 def _relates(tokens: list[Token]) -> bool:
-    return len(tokens) > 2 and any(
-        token.type == "REL" and not level for token, level in zip(tokens, _levels(tokens), strict=True)
-    )
+    """Whether there is a relation outside all brackets."""
+    return any(token.type == "REL" and not level for token, level in zip(tokens, _levels(tokens), strict=True))
 
 
 def _shares_a_sign(left: list[Token], right: list[Token]) -> bool:
@@ -197,10 +200,8 @@ def _strip_outer_brackets(tokens: list[Token], names: Mapping[str, Type]) -> lis
     inner, around = tokens[start + 1 : -1], tokens[start]
     while _last_group(inner) == 0:
         inner, around = inner[1:-1], inner[0]
-    levels = _levels(inner)
-    chained = any(token.type == "REL" and not level for token, level in zip(inner, levels, strict=True))
     indicator = around.type == "LBRACK" and _compares(inner, names) and inner[0].type == inner[2].type == "NAME"
-    return _strip_outer_brackets(tokens[:start] + inner, names) if chained and not indicator else tokens
+    return _strip_outer_brackets(tokens[:start] + inner, names) if _relates(inner) and not indicator else tokens
 
 
 def _last_group(tokens: list[Token]) -> int:
@@ -228,27 +229,22 @@ def _could_index(token: Token, names: Mapping[str, Type]) -> bool:
 
 
 def _read_indicators(tokens: list[Token], names: Mapping[str, Type]) -> list[Token]:
+    """1[i = j], I(i = j) and [i = j] as 1_{i = j}."""
     made: list[Token] = []
-    at = 0
-    while at < len(tokens):
-        token, inner = tokens[at], tokens[at + 1 : at + 4]
-        opens = token.type in ("LPAR", "LBRACK", "LSET") and at + 4 < len(tokens)
-        if not opens or tokens[at + 4].type != _OPENING[token.type] or not _compares(inner, names):
-            made.append(token)
-            at += 1
-            continue
+    while tokens:
+        token, *inner = tokens[:5]
+        opens = token.type in ("LPAR", "LBRACK", "LSET") and _compares(inner[:3], names) and len(inner) == 4
         marked = bool(made) and not _is_argument(made) and _marks(made[-1], names)
-        if not marked and token.type != "LBRACK":
+        if opens and inner[3].type == _OPENING[token.type] and (marked or token.type == "LBRACK"):
+            start = made.pop().start_pos if marked else token.start_pos
+            made.append(Token("ONES", "1", start, token.end_pos))
+            made += [
+                Token(kind, sign, token.start_pos, token.end_pos) for kind, sign in (("SUB", "_"), ("LBRACE", "{"))
+            ]
+            made += [*inner[:3], Token("RBRACE", "}", *span_of(inner[3]))]
+        else:
             made.append(token)
-            at += 1
-            continue
-        start = made.pop().start_pos if marked else token.start_pos
-        made.append(Token("ONES", "1", start, token.end_pos))
-        made.append(Token("SUB", "_", token.start_pos, token.end_pos))
-        made.append(Token("LBRACE", "{", token.start_pos, token.end_pos))
-        last = tokens[at + 4]
-        made += [*inner, Token("RBRACE", "}", last.start_pos, last.end_pos)]
-        at += 5
+        tokens = tokens[5 if made[-1].type == "RBRACE" and made[-1] is not token else 1 :]
     return made
 
 
@@ -274,23 +270,6 @@ def _marks(token: Token, names: Mapping[str, Type]) -> bool:
 
 DEEPEST = 40
 _AS_SIGN = {command: sign for sign, command in reversed(SIGNS.items()) if command.startswith("\\")}
-_DEEPENING = frozenset(
-    (
-        "group",
-        "fraction",
-        "root",
-        "applied",
-        "big",
-        "norm",
-        "bars",
-        "angle",
-        "matrix",
-        "partial",
-        "script",
-        "over",
-        "floor",
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -370,7 +349,7 @@ def _syntax_node(kind: str, parts: Sequence[Syntax | Token]) -> Syntax:
     span = (min(s for s, _ in spans), max(e for _, e in spans)) if spans else (0, 0)
     below = max((part.depth for part in parts if isinstance(part, Syntax)), default=0)
     made = Syntax(kind, tuple(parts), span, below)
-    if kind in _DEEPENING and _inner_group(made) is None:
+    if kind in DEEPENING and _inner_group(made) is None:
         made = Syntax(kind, made.parts, span, below + 1)
     if made.depth > DEEPEST:
         raise TooDeep(span)

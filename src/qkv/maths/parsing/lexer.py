@@ -10,80 +10,11 @@ from qkv.errors import Unreadable
 from qkv.maths.parsing import naming, words
 from qkv.maths.parsing.grammar import Token, statements
 from qkv.maths.parsing.naming import CleanText
-from qkv.maths.parsing.words import CLOSES, ENDS, FUNCTIONS, OPERATORS, RELATIONS, SKIPPED, STYLES, TEXTS
+from qkv.maths.parsing.words import CLOSES, ENDS, FUNCTIONS, OPERATORS, RELATIONS, TEXTS, like
 from qkv.maths.tree import Type
 
 DEEPEST = 60
-_LETTERS = re.compile(r"[A-Za-z]+")
-_SNAKE = re.compile(r"[A-Za-z]{3,}_[A-Za-z]{2,}(?![A-Za-z0-9_])")
-# Commands that cannot be the argument of log3: log3 \\cdot x is a product.
-_NO_ARGUMENT = "|".join(
-    ["right", "end", *filter(str.isalpha, RELATIONS)]
-    + [word for word, (kind, _) in OPERATORS.items() if kind in ("TIMES", "DIV", "ODOT", "OTIMES", "PM", "OVER", "ROW")]
-)
-_LOG_BASE = re.compile(
-    r"(log)(\d+(?:\.\d+)?)(?=\s*[(\[{]|\s*\\(?:left|[Bb]ig)"
-    rf"|\s+(?:[A-Za-z0-9]|\\(?!\\|(?:{_NO_ARGUMENT})(?![A-Za-z]))))"
-)
-_TRAILING = re.compile(r"(?:\\[,;:!)\] ]|[\s.,;$`]|\*\*)+$")
-_EQUATION_NUMBER = re.compile(
-    r"(?:[.,;]|\\(?:q?quad|hfill)(?![A-Za-z]))(?:[\s~.,;]|\\(?:[,;:! ]|(?:q?quad|hfill)(?![A-Za-z])))*"
-    r"(?:\\(?:text|mathrm|textrm|mbox)\s*\{\s*)?\(\s*\d+(?:\.\d+)*[a-z]?\s*\)(?:\s*\})?"
-    r"(?=[\s.,;$`*]*(?:\\[)\]][\s.,;]*)?(?:\\end(?![A-Za-z])|$))"
-)
-# A word as the index of a sum; a run of typical index letters is several indices.
-_RUN = r"\s*(?![ijklmnst]+(?![A-Za-z]))([A-Za-z]{2,})\s*"
-_LE = r"(?:[≤<]|\\leq?(?![A-Za-z]))"
-_RUNS = re.compile(rf"_\s*\{{{_RUN}=|{_LE}{_RUN}(?={_LE})")
-_SIZING = re.compile(
-    r"(?:[\s~]|\{\s*\}|\\(?:"
-    + "|".join(f"{re.escape(word)}(?![A-Za-z])" if word.isalpha() else re.escape(word) for word in SKIPPED)
-    + "))*"
-)
 _ORDERS = ("O", "Theta", "Omega")
-_GAP_BELOW = re.compile(r"\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\]")
-_COLUMN_COUNT = re.compile(r"\s*\{\s*\d+\s*\}")
-_STYLED = re.compile(rf"\\({'|'.join(sorted(STYLES | TEXTS, key=len, reverse=True))})\s*\{{([^{{}}]*)\}}")
-_SKIPPED_IN_BLOCKS = re.compile(r"&|[.,;]\s*\\(?:\\|end(?![A-Za-z]))")
-_BINARY = sorted({*RELATIONS, "cdot", "times", "odot", "otimes", "pm"} - {"=", "<", ">", "<=", ">=", "!=", "==", ":="})
-_CONTINUES = re.compile(
-    r"(?:[\s&~]|\{\s*\}|\\(?:[,;:! ]|q?quad(?![A-Za-z])))*"
-    rf"(?:[-+=<>/*]|!=|:=|\\(?:{'|'.join(_BINARY)})(?![A-Za-z])|\\end(?![A-Za-z])|\Z)"
-)
-_SPACE = r"(?:\\[,;: ]|[~ ]|\{,\})"
-_GROUPED = re.compile(rf"[1-9]\d{{0,2}}(?:(?:{_SPACE}\d{{3}})+(?!{_SPACE}?\d)|(?:,\d{{3}})+(?!,?\d))(?:\.\d+)?")
-_MIXED = re.compile(r"(\d+)(?:\s+(\d+)\s*/\s*(\d+)|\s*\\[dt]?frac\s*(?:\{(\d+)\}\{(\d+)\}|(\d)\s*(\d)))(?![\d.!^])")
-_EXPONENT_AND_NAME = re.compile(r"(?:\d+\.?\d*|\.\d+)[eE]\d+[A-Za-z]")
-_THOUSANDS = re.compile(r"(?:\d+(?:\.\d+)?)(k)(?![A-Za-z0-9_^'({\[])")
-_NUMBER = re.compile(
-    r"(?:\d+(?:\.\d+|\.(?=\s*(?:[,;\])&]|\\\\|\\(?:right|end)(?![A-Za-z]))))?|\.\d+)"
-    r"(?:[eE](?:[+-]\d+|\d+(?![A-Za-z]))(?!\^))?"
-)
-_SPACED_EXPONENT = re.compile(r"\d*\.\d+ [eE][+-]\d+(?![A-Za-z^.])")
-_WIDE, _WORD, _PER = r"(?:\s|~|\\[,;: ])*", r"(?:\\mu\s*s|[A-Za-z]+|\\?%)", r"(?:/|per(?![A-Za-z])|\\cdot(?![A-Za-z]))"
-_UNIT_PIECE = re.compile(rf"\s*({_PER})?\s*({_WORD})")
-_UNIT = re.compile(
-    rf"{_WIDE}({_PER})?{_WIDE}(?:({_WORD})(?![A-Za-z0-9_^'(\[])"
-    rf"|\\(?:text|mathrm|textrm|mathsf|operatorname|mbox)\s*\{{\s*({_PER}?\s*{_WORD}(?:\s*{_PER}\s*{_WORD})*)\s*\}})"
-)
-_SYSTEM = re.compile(
-    r"\s*\\\{\s*\\begin\s*\{(?:array|aligned|gathered|split|matrix)\}(?:\{[clr]*\})?(?=.*\\right\s*(?:\.|$))"
-)
-_TIMES = re.compile(r"[ \d]x(?=\s*[A-Za-z\d\\(])")
-_TEN = re.compile(r"10\s*(?:\^|\*\*)")
-_COMMAND = re.compile(r"\\([A-Za-z]+\*?|.)", re.DOTALL)
-_RELATION = re.compile(r"<=|>=|!=|==|:=|=|<|>")
-_LEADING = re.compile(
-    r"(?:\\[,;:!(\[ ]|[\s$`]|\*\*|=>|\\(?:Rightarrow|Longrightarrow|implies|therefore|iff)(?![A-Za-z]))*"
-)
-# Possessive quantifiers: digits without a closing bracket must not cause backtracking.
-_NUMBER_LIST = re.compile(r"\[(?:[\s.+\-/;]|\d++(?:[eE][+-]?\d++)?)*+\]")
-_PLACE = r"\s*(?:(?::|\d+|[A-Za-z]\w*(?:\s*[+-]\s*\d+)?))\s*"
-_PLACES = re.compile(rf"\[{_PLACE}(?:,{_PLACE})?(?:\\right\s*)?\]")
-# A dot with spaces around it is a product, not the end of a sentence: mu . mu
-_SPACED_DOT = re.compile(r" \. +(?=[A-Za-z\\(|])")
-_GAP = re.compile(r"(?<=[\d.])\s+(?=[+-]?[\d.])")
-_OLD_STYLE = re.compile(rf"\{{\s*\\(?:{'|'.join(sorted(words.OLD_STYLES))})\s*([A-Za-z]+)\s*\}}")
 _BRACKETS = {"(": "LPAR", ")": "RPAR", "[": "LBRACK", "]": "RBRACK", "{": "LBRACE", "}": "RBRACE"}
 
 
@@ -108,11 +39,11 @@ class Lexer:
         self, clean: CleanText, names: Mapping[str, Type], maps: Collection[str], *, single: bool = False
     ) -> None:
         self.clean, self.names, self.maps, self.single = clean, names, maps, single
-        after = _TRAILING.search(clean.text)
+        after = like.trailing.search(clean.text)
         self.text = clean.text[: after.start()] if after else clean.text
-        number = _EQUATION_NUMBER.search(self.text)
+        number = like.equation_number.search(self.text)
         self.number = number.span() if number else (-1, -1)
-        self.sum_words = {word for words in _RUNS.findall(self.text) for word in words if word}
+        self.sum_words = {word for words in like.runs.findall(self.text) for word in words if word}
         self.tokens: list[Token] = []
         self.open: list[Open] = []
         self.gaps: set[int] = set()
@@ -122,7 +53,7 @@ class Lexer:
         self.after_places = -1  # the number of tokens after q[1]
 
     def run(self) -> list[list[Token]]:
-        before = _LEADING.match(self.text)
+        before = like.leading.match(self.text)
         at = before.end() if before else 0
         while at < len(self.text):
             at = self._step(at)
@@ -157,7 +88,7 @@ class Lexer:
 
     def _sign(self, at: int) -> int:
         letter = self.text[at]
-        relation = _RELATION.match(self.text, at)
+        relation = like.relation.match(self.text, at)
         if relation:
             return self._put("REL", RELATIONS[relation[0]], at, relation.end())
         if letter == "*" and (self._last() == "SUP" or (self._last() == "LBRACE" and self._within("sup"))):
@@ -175,7 +106,7 @@ class Lexer:
             return self._put("TOP", "T", at + 1, at + 2)
         if self._is_layout(at):
             return at + 1
-        if letter == "." and self._last() in ENDS and _SPACED_DOT.match(self.text, at - 1):
+        if letter == "." and self._last() in ENDS and self.text[at - 1] == " " and like.spaced_dot.match(self.text, at):
             return self._put(*OPERATORS["cdot"], at, at + 1)
         if letter in words.SIMPLE:
             return self._put(words.SIMPLE[letter], "times" if letter in "*@" else letter, at, at + 1)
@@ -187,7 +118,7 @@ class Lexer:
         letter = self.text[at]
         if letter == "{" and re.match(r"\{\s*\}", self.text[at:]):
             return self.text.index("}", at) + 1
-        old = _OLD_STYLE.match(self.text, at) if letter == "{" and not self._within("order") else None
+        old = like.old_style.match(self.text, at) if letter == "{" and not self._within("order") else None
         if old and self._last() not in ("SUB", "SUP") and (stop := self._named("mathrm", old[1], at, old.end())) > 0:
             return stop
         if letter == "[":
@@ -195,47 +126,34 @@ class Lexer:
                 return self._put("ROOT_L", "[", at, at + 1)
             if (places := self._places(at)) > 0:
                 return places
-            numbers = _NUMBER_LIST.match(self.text, at)
+            numbers = like.number_list.match(self.text, at)
             if numbers and not self._within("sub", "sup"):
-                self.gaps |= {found.start() for found in _GAP.finditer(self.text, at, numbers.end())}
+                self.gaps |= {found.start() for found in like.gap.finditer(self.text, at, numbers.end())}
         if letter == "]" and self.open and self.open[-1].kind == "ROOT_L":
             return self._put("ROOT_R", "]", at, at + 1)
         return self._put(_BRACKETS[letter], letter, at, at + 1)
 
     def _places(self, at: int) -> int:
         """q[1] and Q[i,:] after the name of a vector or a matrix, as subscripts; -1 for anything else."""
-        found = _PLACES.match(self.text, at)
+        found = like.places.match(self.text, at)
         again = self._last() == "RBRACE" and self.after_places == len(self.tokens)
         if not found or not (again or self._has_axes()):
             return -1
-        entries = [entry.strip() for entry in found[0].strip("[]").removesuffix("\\right").split(",")]
-        names = [name for entry in entries for name in re.findall(r"[A-Za-z]\w*", entry)]
-        if not all(map(self._is_place, names)) or (len(entries) == 2 and self.text[at - 1] == " "):
+        inside = found[0].strip("[]").removesuffix("\\right")
+        pieces = list(like.place_token.finditer(self.text, at + 1, at + 1 + len(inside)))
+        names = [piece[0] for piece in pieces if piece[0][0].isalpha()]
+        if not all(map(self._is_place, names)) or ("," in inside and self.text[at - 1] == " "):
             return -1
         if again:
-            self.tokens.pop()
-            self._put("COMMA", ",", at, at + 1)
+            self.open.append(Open("LBRACE", at, "sub"))
+            self.tokens[-1] = Token("COMMA", ",", *self.clean.span(at, at + 1))
         else:
             self._put("SUB", "_", at, at + 1)
             self._put("LBRACE", "{", at, at + 1)
-        place = at + 1
-        while place < found.end() - 1:
-            letter = self.text[place]
-            word = re.compile(r"\d+|[A-Za-z]\w*").match(self.text, place)
-            if word:
-                place = self._put("NUMBER" if letter.isdigit() else "NAME", word[0], place, word.end())
-            elif letter == ":":
-                place = self._put("ALL", ":", place, place + 1)
-            elif letter in ",+-":
-                kind = {",": "COMMA", "+": "PLUS", "-": "MINUS"}[letter]
-                place = self._put(kind, letter, place, place + 1)
-            else:
-                place += 1 if letter == " " else len("\\right")
-        if again:
-            first, last = self.clean.span(place, found.end())
-            self.tokens.append(Token("RBRACE", "}", start_pos=first, end_pos=last))
-        else:
-            self._put("RBRACE", "}", place, found.end())
+        for piece in pieces:
+            kind = "NUMBER" if piece[0].isdigit() else "NAME" if piece[0][0].isalpha() else "ALL"
+            self._put(words.SIMPLE.get(piece[0], kind), piece[0], piece.start(), piece.end())
+        self._put("RBRACE", "}", found.end() - 1, found.end())
         self.after_places = len(self.tokens)
         return found.end()
 
@@ -254,8 +172,8 @@ class Lexer:
             return -1
         found: list[str] = []
         stop, counted = at, self._after_number()
-        while taken := _UNIT.match(self.text, stop):
-            pieces = _UNIT_PIECE.findall(taken[2] or taken[3])
+        while taken := like.unit.match(self.text, stop):
+            pieces = like.unit_piece.findall(taken[2] or taken[3])
             for place, (sign, written) in enumerate(pieces):
                 word, sign = re.sub(r"\\mu\s*", "u", written).lstrip("\\"), sign or ("" if place else taken[1] or "")
                 wanted = sign != "\\cdot" or bool(found)
@@ -274,7 +192,7 @@ class Lexer:
         if divided:
             return word not in ("B", "h", "min") and (len(word) > 1 or self._is_suffix(word))
         if len(word) == 1:
-            alone = re.match(rf"{_WIDE}(?:$|[-+=<>,;/)\]}}&$]|\\(?!mu)|per\b|and\b)", self.text[end:])
+            alone = like.no_factor.match(self.text, end)
             return counted and alone is not None and self._is_suffix(word)
         return counted or ((len(word) > 2 or word[-1] == "B") and word not in FUNCTIONS)
 
@@ -296,7 +214,7 @@ class Lexer:
         return self._put("BAR_R" if top == "BAR_L" and ended else "BAR_L", "|", at, at + 1)
 
     def _number(self, at: int) -> int:
-        found = _NUMBER.match(self.text, at)
+        found = like.number.match(self.text, at)
         if not found:  # digits of other scripts were refused before
             raise self._unreadable("this is not a number", at, at + 1)
         scripted = self._last() in ("SUB", "SUP")
@@ -304,15 +222,15 @@ class Lexer:
             if not self.text[at].isdigit():
                 raise self._unreadable("a decimal in a fraction needs braces: \\frac{0.5}{d}", at, found.end())
             return self._digit(self._digit(at))
-        if "e" not in self.names and _EXPONENT_AND_NAME.match(self.text, at):
+        if "e" not in self.names and like.exponent_name.match(self.text, at):
             raise self._unreadable("this may be a power of ten or a product: put a sign between", at, found.end() + 1)
-        grouped = _GROUPED.match(self.text, at) if not scripted else None
-        apart = _SPACED_EXPONENT.match(self.text, at) if "e" not in self.names else None
+        grouped = like.grouped.match(self.text, at) if not scripted else None
+        apart = like.spaced_exponent.match(self.text, at) if "e" not in self.names else None
         if grouped and not self._separates(grouped):
-            return self._literal(re.sub(rf"{_SPACE}|,", "", grouped[0]), at, grouped.end())
+            return self._literal(re.sub(r"[^\d.]", "", grouped[0]), at, grouped.end())
         if apart:
             return self._literal(apart[0].replace(" ", ""), at, apart.end())
-        mixed = _MIXED.match(self.text, at) if self._last() not in ENDS | {"SUB", "SUP", "DIV", "SQRT"} else None
+        mixed = like.mixed.match(self.text, at) if self._last() not in ("NUMBER", "SUB", "SUP", "DIV", "SQRT") else None
         if mixed and at not in self.gaps:
             whole, top, bottom = (int(digits) for digits in mixed.groups() if digits)
             if top < bottom:
@@ -321,7 +239,7 @@ class Lexer:
             raise self._unreadable("digits are not grouped by _: write 1000, or \\mathbf{1}_{3} for ones", at, at + 1)
         if found[0] in ("0", "1") and re.match(r"\s*_", self.text[found.end() :]) and not scripted:
             return self._put("ONES" if found[0] == "1" else "ZEROS", found[0], at, found.end())
-        thousands = _THOUSANDS.match(self.text, at)
+        thousands = like.thousands.match(self.text, at)
         if thousands and not scripted and not self._within("sub", "sup") and self._is_suffix("k"):
             return self._literal(f"{thousands[0][:-1]}e3", at, thousands.end())
         return self._literal(found[0].removesuffix("."), at, found.end())
@@ -335,7 +253,7 @@ class Lexer:
 
     def _is_suffix(self, letter: str) -> bool:
         """Whether a letter that may be a unit is no name: not declared, and used after numbers only."""
-        plain = _STYLED.sub(" ", self.text)
+        plain = like.styled.sub(" ", self.text)
         return letter not in self.names and not re.search(rf"(?<![\d\sA-Za-z\\/]){letter}(?![A-Za-z])", plain)
 
     def _literal(self, digits: str, at: int, end: int) -> int:
@@ -343,12 +261,12 @@ class Lexer:
         before = [token.type for token in self.tokens[-3:-1]]
         adjacent = self._last() == "NUMBER" and len(self.tokens) - 1 not in self.arguments
         scripted = before[-1:] in (["SUB"], ["SUP"], ["SQRT"]) or before == ["SUP", "MINUS"]
-        if adjacent and not scripted and not _TEN.match(self.text, at):
+        if adjacent and not scripted and not like.ten.match(self.text, at):
             raise self._unreadable("two numbers are side by side: write the product, or one number", at, end)
         return self._put("NUMBER", digits, at, end)
 
     def _command(self, at: int) -> int:
-        found = _COMMAND.match(self.text, at)
+        found = like.command.match(self.text, at)
         if not found:
             raise self._unreadable("a backslash at the end commands nothing", at, at + 1)
         word, end = found[1].rstrip("*") or "*", found.end()
@@ -360,17 +278,17 @@ class Lexer:
             return self._fence(word, at, end)
         if word in words.FENCES:
             return self._put(words.FENCES[word], word, at, end)
-        if word == "left" and (system := _SYSTEM.match(self.text, end)):
+        if word == "left" and (system := like.system.match(self.text, end)):
             self.open.append(Open("CASES", at, ""))
             return system.end()
         if word in ("quad", "qquad"):
             self.wide.add(len(self.tokens))
-        if word in SKIPPED:
+        if word in words.SKIPPED:
             dotted = word in ("left", "right") and self.text[end : end + 1] == "."
             return end + 1 if dotted else end
         if word in ("begin", "end"):
             return self._environment(word, at, end)
-        if word in STYLES or word in TEXTS:
+        if word in words.STYLES or word in TEXTS:
             return self._styled(word, at, end)
         if word in words.ACCENTS:
             return self._accented(word, at, end)
@@ -392,9 +310,9 @@ class Lexer:
         if word.isalpha() and word in RELATIONS:
             return self._put("REL", RELATIONS[word], at, end)
         if word == "arg":
-            follows = re.match(r"\s*(?:\\,)?\s*\\max(?![A-Za-z])", self.text[end:])
+            follows = like.arg_max.match(self.text, end)
             if follows:
-                return self._put("FUNC", "argmax", at, end + follows.end())
+                return self._put("FUNC", "argmax", at, follows.end())
         letter = naming.greek_name(word)
         if letter in ("Sigma", "Pi") and letter in self.names and self._binds(letter, end):
             return self._put("BIG", "sum" if letter == "Sigma" else "prod", at, end)
@@ -420,7 +338,7 @@ class Lexer:
         name = lower[0].strip()
         if len(name) != 1 or not name.isalpha() or name in self.names or f"{letter}_{name}" in self.names:
             return False
-        return bool(re.match(r"\s*(?:[A-Za-z0-9(\[]|\\(?!cdot|times|odot|right))", self.text[lower[1] :]))
+        return like.summand.match(self.text, lower[1]) is not None
 
     def _fence(self, word: str, at: int, end: int) -> int:
         left, right = ("BAR_L", "BAR_R") if word == "vert" else ("NORM_L", "NORM_R")
@@ -440,34 +358,34 @@ class Lexer:
 
     def _is_layout(self, at: int) -> bool:
         """Whether this is an & or the punctuation at the end of a line, which are layout only."""
-        if self._in_matrix() or not _SKIPPED_IN_BLOCKS.match(self.text, at):
+        if self._in_matrix() or not like.layout.match(self.text, at):
             return False
-        if self.open and self.open[-1].kind == "CASES" and not _CONTINUES.match(self.text, at + 1):
+        if self.open and self.open[-1].kind == "CASES" and not like.continues.match(self.text, at + 1):
             raise self._unreadable("a value by cases is not read: give one expression", at, at + 1)
         within = any(each.kind == "BLOCK" for each in self.open)
-        return within or self._last() not in ENDS or _CONTINUES.match(self.text, at + 1) is not None
+        return within or self._last() not in ENDS or like.continues.match(self.text, at + 1) is not None
 
     def _environment(self, word: str, at: int, end: int) -> int:
-        found = re.match(r"\s*\{([A-Za-z]+)\*?\}(\{[clr| ]*\})?", self.text[end:])
+        found = like.environment.match(self.text, end)
         if word == "end" and found and self.open and self.open[-1].kind == "CASES":
             self.open.pop()
             if self._last() == "COMMA":
                 self.tokens.pop()
-            return end + found.end()
+            return found.end()
         if found and found[1] in words.BLOCKS:
-            return self._block(word, at, end + found.end())
+            return self._block(word, at, found.end())
         if word == "begin" and found and found[1].endswith("cases"):
             self.open.append(Open("CASES", at, ""))
-            return end + found.end()
+            return found.end()
         if not found or found[1] not in words.MATRICES:
             raise self._unreadable("only matrices are read between \\begin and \\end", at, end)
-        return self._put("BEGIN" if word == "begin" else "END", found[1], at, end + found.end())
+        return self._put("BEGIN" if word == "begin" else "END", found[1], at, found.end())
 
     def _block(self, word: str, at: int, end: int) -> int:
         """An aligned block is one chain: each line continues the one before."""
         if word == "begin":
             self.open.append(Open("BLOCK", at, ""))
-            counted = _COLUMN_COUNT.match(self.text, end)
+            counted = like.column_count.match(self.text, end)
             return counted.end() if counted else end
         if not self.open or self.open[-1].kind != "BLOCK":
             raise self._unreadable("this ends no block that is open", at, end)
@@ -476,13 +394,13 @@ class Lexer:
 
     def _row(self, at: int, end: int) -> int:
         """A line break: a new row of a matrix, or a continued chain in an aligned block."""
-        gap = _GAP_BELOW.match(self.text, end)
+        gap = like.gap_below.match(self.text, end)
         end = gap.end() if gap else end
         if self._in_matrix():
             return self._put("ROW", "row", at, end)
         if self.open and self.open[-1].kind == "CASES":
             return self._put("COMMA", "and", at, end) if self._last() != "COMMA" else end
-        if self._last() in ENDS and not _CONTINUES.match(self.text, end):
+        if self._last() in ENDS and not like.continues.match(self.text, end):
             raise self._unreadable("the lines of a block go on from each other, with = or a sign", at, end)
         return end
 
@@ -492,7 +410,7 @@ class Lexer:
         if not taken:
             raise self._unreadable(f"\\{word} has no argument", at, end)
         inside, stop = taken[0].strip(), taken[1]
-        while nested := _STYLED.fullmatch(inside):
+        while nested := like.styled.fullmatch(inside):
             word, inside = nested[1], nested[2].strip()
         if word in TEXTS and inside == "and" and (stop := self._and(at, stop)) > 0:
             return stop
@@ -574,7 +492,7 @@ class Lexer:
 
     def _opening_ends(self, opened: Open) -> int:
         """Where the opening bracket or command ends."""
-        mark = re.compile(r"\\(?:[A-Za-z]+|.)|\|\||.").match(self.text, opened.place)
+        mark = like.opening.match(self.text, opened.place)
         bar = opened.kind == "BAR_L" and self.text[opened.place] == "|"
         return opened.place + 1 if bar or not mark else mark.end()
 
@@ -597,7 +515,7 @@ class Lexer:
         return at
 
     def _letters(self, at: int) -> int:
-        found = _LETTERS.match(self.text, at)
+        found = like.letters.match(self.text, at)
         if not found:
             raise self._unreadable("this is not a letter that qkv reads", at, at + 1)
         run, end = found[0], found.end()
@@ -605,9 +523,9 @@ class Lexer:
             return stop
         if run == "R" and "R" not in self.names and self.tokens and self.tokens[-1] == "in":
             return self._put("REALS", "R", at, end)
-        if run == "x" and "x" not in self.names and self._last() in ENDS and _TIMES.match(self.text, at - 1):
+        if run == "x" and "x" not in self.names and self._last() in ENDS and like.times.match(self.text, at - 1):
             return self._put("TIMES", "times", at, end)
-        based = _LOG_BASE.match(self.text, at) if run == "log" else None
+        based = like.log_base.match(self.text, at) if run == "log" else None
         if based and "log" not in self.names:
             return self._logarithm(based[2], at, based.end())
         if self._last() == "SUB":
@@ -622,7 +540,7 @@ class Lexer:
             sizes = [len(run)] if whole else [1] * len(run)
         else:
             sizes = self._pieces(run, end)
-            snake = _SNAKE.match(self.text, at)
+            snake = like.snake.match(self.text, at)
             if snake and sizes == [len(run)]:
                 return self._word(snake[0], at, snake.end(), from_text=True)
         for size in sizes:
@@ -696,7 +614,7 @@ class Lexer:
                 return sizes
         many = 2 * sum(letter in self.names for letter in run) >= len(run)
         if self._in_order():
-            whole = len(run) > 2 and (self._opens(end) or _SNAKE.match(self.text, end - len(run)) is not None)
+            whole = len(run) > 2 and (self._opens(end) or like.snake.match(self.text, end - len(run)) is not None)
             plausible = len(run) <= 4 and (many or not whole)
         else:
             plausible = len(run) <= 3 and many and not (len(run) == 3 and self._opens(end))
@@ -777,6 +695,6 @@ class Lexer:
         below = re.compile(r"\s*_").match(self.text, at) if lower else None
         if below and (taken := naming.argument(self.text, below.end())):
             at = taken[1]
-        sizing = _SIZING.match(self.text, at)
+        sizing = like.sizing.match(self.text, at)
         at = sizing.end() if sizing else at
         return self.text[at : at + 1] in ("(", "[", "{") or self.text.startswith("\\{", at)

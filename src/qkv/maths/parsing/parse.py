@@ -10,7 +10,7 @@ from functools import lru_cache
 from qkv.errors import IllTyped, MathsError, OptionTypeError, Unreadable, complaint
 from qkv.maths import tree
 from qkv.maths.parsing import python
-from qkv.maths.parsing.elaborate import Elaborator
+from qkv.maths.parsing.elaborate import Elaborator, whole_text
 from qkv.maths.parsing.grammar import Token, syntax_tree
 from qkv.maths.parsing.lexer import Lexer
 from qkv.maths.parsing.naming import CleanText
@@ -112,7 +112,7 @@ class _Given:
             elaborator = Elaborator(
                 text, self.types, syntax_tree(part, text), naturals=self.naturals, free=self.free, choice=choice
             )
-            nodes.append(elaborator.whole(self.expected if len(found) == 1 else None, named=len(found) > 1))
+            nodes.append(whole_text(elaborator, self.expected if len(found) == 1 else None, len(found) > 1))
             notes |= elaborator.other_readings
         return (nodes[0] if len(nodes) == 1 else tree.Collection((), tuple(nodes), span=(0, len(text)))), notes
 

@@ -14,31 +14,16 @@ from qkv.maths import tree
 from qkv.maths.parsing import functions, naming, scripts, shapes
 from qkv.maths.parsing.elaborate import Elaborator, finish_member
 from qkv.maths.parsing.grammar import Syntax, Token
+from qkv.maths.parsing.words import PYTHON
 from qkv.maths.sizes import size_node, size_of
 from qkv.maths.tree import Call, Index, Node, Number, Shape, Span, Special, Type
 
-_PREFIXES = frozenset(("np", "numpy", "torch", "math", "F", "jnp", "jax", "nn", "scipy"))
 _MARKS = re.compile(
-    rf"\b(?:{'|'.join(sorted(_PREFIXES))})\.(?:(?:\w+\.)*\w+\s*\(|pi\b)|@|\*\*|\.T\b|\beinsum\(|,\s*\)\s*$"
+    rf"\b(?:{'|'.join(PYTHON['prefixes'])})\.(?:(?:\w+\.)*\w+\s*\(|pi\b)|@|\*\*|\.T\b|\beinsum\(|,\s*\)\s*$"
     r"|[\w)\]]\.(?:sum|mean|max|min|exp|log|sqrt|softmax|dot|t|transpose|norm|trace|matmul|abs|pow)\("
 )
 _HEAD = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)\s*")
 _DEEPEST = 40
-_SPELT = {"amax": "max", "amin": "min", "absolute": "abs", "fabs": "abs", "vector_norm": "norm", "expit": "sigmoid"}
-_CONSTANTS = {"pi": "pi", "e": "e", "inf": "infinity"}
-_OPERATORS = {
-    ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide", ast.Pow: "power",
-    ast.MatMult: "matmul", ast.FloorDiv: "floor_divide",
-}  # fmt: skip
-_BINARY = {
-    "dot": "matmul", "mm": "matmul", "mv": "matmul", "inner": "matmul", "vdot": "matmul", "mul": "multiply",
-    "div": "divide", "true_divide": "divide", "sub": "subtract", "pow": "power", "outer": "outer",
-} | {name: name for name in _OPERATORS.values()}  # fmt: skip
-_ALONG = frozenset(("sum", "mean", "softmax", "log_softmax", "logsumexp", "max", "min", "argmax"))
-_KNOWN = _ALONG | frozenset(
-    ("exp", "log", "sqrt", "abs", "sign", "relu", "trace", "det", "diag", "sigmoid", "tanh", "sin", "cos", "tan",
-     "floor", "ceil", "factorial")
-)  # fmt: skip
 
 
 def read(text: str, types: Mapping[str, Type], expected: Shape | None) -> Node | None:
@@ -91,12 +76,14 @@ class _Reader:
             case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
                 value = self.node(operand)
                 return self.elaborator.negate(value, span) if isinstance(sign, ast.USub) else value
-            case ast.BinOp(op=operator) if type(operator) in _OPERATORS:
-                return self.binary(_OPERATORS[type(operator)], self.node(part.left), self.node(part.right), span)
+            case ast.BinOp(op=operator) if type(operator).__name__ in PYTHON["operators"]:
+                return self.binary(
+                    PYTHON["operators"][type(operator).__name__], self.node(part.left), self.node(part.right), span
+                )
             case ast.Attribute(attr="T" | "mT"):
                 return self.elaborator.transpose(self.node(part.value), span)
-            case ast.Attribute(attr=name) if self.is_library(part.value) and name in _CONSTANTS:
-                return tree.Constant((), _CONSTANTS[name], span=span)
+            case ast.Attribute(attr=name) if self.is_library(part.value) and name in PYTHON["constants"]:
+                return tree.Constant((), PYTHON["constants"][name], span=span)
             case ast.List(elts=entries) | ast.Tuple(elts=entries) if entries:
                 bracket = "[" if isinstance(part, ast.List) else "("
                 return self.elaborator.listed([self.node(entry) for entry in entries], span, bracket)
@@ -108,7 +95,7 @@ class _Reader:
         """np, torch.nn.functional: a library, not a declared name."""
         while isinstance(part, ast.Attribute):
             part = part.value
-        return isinstance(part, ast.Name) and part.id in _PREFIXES and not self.is_array(part.id)
+        return isinstance(part, ast.Name) and part.id in PYTHON["prefixes"] and not self.is_array(part.id)
 
     def is_array(self, name: str) -> bool:
         return name in self.elaborator.types and bool(self.elaborator.types[name].shape)
@@ -166,7 +153,7 @@ class _Reader:
                 return functions.map_call(make, naming.canonical_name(name) or name, given, span)
         else:
             self.refuse("only functions are called", part)
-        name = _SPELT.get(name, name)
+        name = PYTHON["spelt"].get(name, name)
         if name == "einsum" and arguments and isinstance(arguments[0], ast.Constant):
             return self.einsum(str(arguments[0].value), [self.node(one) for one in arguments[1:]], span)
         if name in ("array", "tensor", "asarray", "Size") and len(arguments) == 1:
@@ -181,14 +168,14 @@ class _Reader:
             if {number % 2 for number in numbers} not in (set(), {0, 1}) or not set(numbers) <= {-2, -1, 0, 1}:
                 self.refuse("only two axes are exchanged", part)
             return make.transpose(first, span)
-        if name in _BINARY and len(arguments) == 2:
-            return self.binary(_BINARY[name], first, self.node(arguments[1]), span)
+        if name in PYTHON["binary"] and len(arguments) == 2:
+            return self.binary(PYTHON["binary"][name], first, self.node(arguments[1]), span)
         if name in ("maximum", "minimum", "max", "min") and len(arguments) == 2 and not options:
             other = self.node(arguments[1])
             if name == "maximum" and first.shape and shapes.is_zero(other):
                 return Call(first.shape, "relu", (first,), span=span)
             return functions.known_call(make, name[:3], [first, other], span)
-        if name in ("relu", "square", "inv", "log2", "log10", "norm") or name in _KNOWN:
+        if name in PYTHON["known"]:
             axis = options.pop("axis", options.pop("dim", None))
             given = ([axis] if axis is not None else []) + arguments[1:]
             if (
@@ -213,7 +200,7 @@ class _Reader:
         if name == "norm":
             which = "F" if len(body.shape) == 2 and axis is None else "" if axis in (None, -1) else str(axis)
             return functions.norm(make, body, which, span)
-        if axis is None or len(body.shape) < 2 or name not in _ALONG:
+        if axis is None or len(body.shape) < 2 or name not in PYTHON["along"]:
             if axis not in (None, -1, 0) or (kept and len(body.shape) == 2):
                 self.refuse("this axis is not read", part)
             return functions.known_call(make, name, [body], span)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from qkv.maths import tree
@@ -43,9 +44,7 @@ def linear_index(node: Node) -> LinearIndex | None:
             return None
         others = [factor for factor in factors if not isinstance(factor, Number)]
         if len(others) == 1 and isinstance(index := others[0], Index):
-            value = Fraction(1)
-            for factor in numbers:
-                value *= factor.value
+            value = prod((factor.value for factor in numbers), start=Fraction(1))
             indices[index.name] = (index, value + indices.get(index.name, (index, Fraction(0)))[1])
         elif all(isinstance(factor, Symbol) and factor.type.kind == "natural" for factor in others):
             rest.append(term)
@@ -86,9 +85,8 @@ def always_within(counted: LinearIndex, size: object) -> bool:
         one: Polynomial = {(): Fraction(1)}
         low = _add_multiple(low, one if times > 0 else most, times)
         high = _add_multiple(high, most if times > 0 else one, times)
-    return never_negative(_add_multiple(low, {(): Fraction(1)}, Fraction(-1))) and never_negative(
-        _add_multiple(polynomial(size_node(size)), high, Fraction(-1))
-    )
+    least, rest = _add_multiple(low, {(): Fraction(1)}, Fraction(-1)), polynomial(size_node(size))
+    return never_negative(least) and never_negative(_add_multiple(rest, high, Fraction(-1)))
 
 
 def added(size: Any, number: int) -> Polynomial | None:
@@ -179,12 +177,10 @@ def with_scripts(build: Elaborator, atom: Piece, suffixes: list[Syntax], span: S
         joined = f"{atom}_{script_letters(script_entries(lower[0]))}"
         if joined in build.types:  # σ^2_q is σ_q squared
             atom, lower = Token("NAME", joined, start_pos=span_of(atom)[0], end_pos=span[1]), []
-    if any(is_token(suffix[0], "BANG") for suffix in suffixes):
-        if not is_token(suffixes[-1][0], "BANG"):
+    if any(is_rule(suffix, "bang") for suffix in suffixes):
+        if upper or not is_rule(suffixes[-1], "bang"):
             build.unreadable("show by brackets what the factorial is of", span)
-        inner = Syntax("operand", (atom, *suffixes[:-1]), span, 0) if suffixes[:-1] else atom
-        if upper:
-            build.unreadable("show by brackets what the factorial is of", span)
+        inner = Syntax("operand", (atom, *suffixes[:-1]), span, 0)
         return functions.known_call(build, "factorial", [build.term(inner)], span)
     powers = 0
     if is_token(atom, "NAME") and atom == "e" and upper and _is_free(build, "e") and not lower:
@@ -270,13 +266,9 @@ def sizes_of(build: Elaborator, suffix: Syntax, most: int = 2) -> Shape:
     parts: list[Piece] = []
     for entry in script_entries(suffix):
         leaf = _leaf(entry)
-        operators = (
-            [at for at, piece in enumerate(leaf) if is_rule(piece, "operator")] if is_rule(leaf, "product") else []
-        )
-        if operators and is_token(leaf[operators[0]][0], "TIMES"):
-            parts += [piece for piece in leaf if not is_rule(piece, "operator")]
-        else:
-            parts.append(entry)
+        operators = [piece[0] for piece in leaf if is_rule(piece, "operator")] if is_rule(leaf, "product") else []
+        times = bool(operators) and operators[0].type == "TIMES"
+        parts += [piece for piece in leaf if not is_rule(piece, "operator")] if times else [entry]
     sizes = []
     for part in parts:
         node = script_value(build, part)
@@ -296,14 +288,11 @@ def split_indices(entries: list[Piece]) -> list[Piece | None]:
     """The indices in a script: i,j and ij and 12 are two each; : and · are a whole axis (None)."""
     found: list[Piece | None] = []
     for entry in entries:
-        pieces = list(entry) if is_rule(entry, "entry") else [entry]
-        for piece in pieces:
-            if is_token(piece, "ALL") or is_token(_leaf(piece), "ALL"):
-                found.append(None)
-                continue
-            leaf = _leaf(piece)
-            simple = is_rule(leaf, "product") and all(is_token(only(part), "NAME", "NUMBER") for part in leaf)
-            found.extend([only(part) for part in leaf] if simple else [leaf])
+        for piece in entry.parts if is_rule(entry, "entry") else (entry,):
+            leaf: Piece = _leaf(piece)
+            parts = [only(part) for part in leaf.parts] if is_rule(leaf, "product") else []
+            simple = bool(parts) and all(is_token(part, "NAME", "NUMBER") for part in parts)
+            found.extend(parts if simple else [None if is_token(leaf, "ALL") else leaf])
     return found
 
 
@@ -320,8 +309,7 @@ def _part(build: Elaborator, atom: Piece, base: Node, suffix: Syntax, span: Span
         base = base.body if isinstance(base, Transpose) else build.transpose(base, base.span)
     digits = indices[0] if len(indices) == 1 else None
     if len(base.shape) == 2 and is_token(digits, "NUMBER") and re.fullmatch(r"[1-9]{2}", str(digits)):
-        start, stop = span_of(digits)
-        indices = [Token("NUMBER", digit, start_pos=start, end_pos=stop) for digit in str(digits)]
+        indices = [Token("NUMBER", digit, *span_of(digits)) for digit in str(digits)]
     if len(indices) > len(base.shape):
         wanted = "one index" if len(base.shape) == 1 else "two indices"
         build.ill_typed(f"{shown} is {describe_shape(base.shape)} and takes {wanted}, not {len(indices)}", span)
@@ -335,13 +323,11 @@ def _part(build: Elaborator, atom: Piece, base: Node, suffix: Syntax, span: Span
 
 
 def _part_shape(shape: Shape, indices: tuple[Node | None, ...]) -> Shape:
-    if len(shape) == 1:
+    if len(shape) == 1 or (len(indices) == 2 and None not in indices):
         return ()
     if len(indices) == 1:
         return (shape[1],)
-    if indices[0] is None:
-        return (shape[0],)
-    return (1, shape[1]) if indices[1] is None else ()
+    return (shape[0],) if indices[0] is None else (1, shape[1])
 
 
 def _part_index(build: Elaborator, part: Piece, size: object, shown: str) -> Node:
@@ -375,11 +361,8 @@ def _check_range(build: Elaborator, node: Node, counted, size: object, shown: st
     for one in counted.indices:
         if one.name in build.scope or not can_unify(one.size, size):
             name, end = shapes.pretty_name(one.name), resolved_size(one.size)
-            runs = (
-                f"{name} runs to {describe_size(end)}"
-                if isinstance(end, int | str)
-                else f"nothing says how far {name} runs"
-            )
+            known = isinstance(end, int | str)
+            runs = f"{name} runs to {describe_size(end)}" if known else f"nothing says how far {name} runs"
             has = shapes.plural(describe_size(size), "component")
             reason = f"{runs}, so that {build.text(node)} may lie outside of {shown}, which has {has}"
             build.ill_typed(reason, span)
@@ -389,10 +372,8 @@ def _check_range(build: Elaborator, node: Node, counted, size: object, shown: st
 def index_node(build: Elaborator, part: Piece) -> Node:
     """A letter or a number in a subscript; an undeclared letter is a free index."""
     leaf = _leaf(part)
-    if isinstance(leaf, Token) and leaf.type == "NAME":
-        name = str(leaf)
-        if name not in build.scope and name not in build.types and len(name.rstrip("'")) == 1:
-            return build.free_index(name, span_of(leaf))
+    if is_token(leaf, "NAME") and leaf not in (*build.scope, *build.types) and len(leaf.rstrip("'")) == 1:
+        return build.free_index(str(leaf), span_of(leaf))
     return script_value(build, part)
 
 
@@ -437,7 +418,10 @@ def with_upper_index(build: Elaborator, base: Node, suffix: Syntax, span: Span) 
         return build.transpose(base, span)
     entry = entries[0]
     if is_rule(entry, "entry") and is_token(entry[0], "ODOT"):
-        return _entrywise_square(build, base, build.term(entry[1]), span)
+        exponent = build.term(entry[1])
+        if not isinstance(exponent, Number) or exponent.value != 2:
+            build.unreadable("entry by entry only squares are read", span)
+        return tree.Hadamard(base.shape, base, base, span=span)
     leaves = [leaf for leaf in walk(entry) if isinstance(leaf, Token)]
     if len(leaves) == 2 and leaves[0].type == "MINUS" and leaves[1] == "T" and len(base.shape) == 2:
         inverse = power(build, base, build.number(-1, suffix.span), span)
@@ -445,19 +429,12 @@ def with_upper_index(build: Elaborator, base: Node, suffix: Syntax, span: Span) 
     return power(build, base, script_value(build, entry), span)
 
 
-def _entrywise_square(build: Elaborator, base: Node, exponent: Node, span: Span) -> Node:
-    if not isinstance(exponent, Number) or exponent.value != 2:
-        build.unreadable("entry by entry only squares are read", span)
-    return tree.Hadamard(base.shape, base, base, span=span)
-
-
 def power(build: Elaborator, base: Node, exponent: Node, span: Span) -> Node:
     """A scalar to a scalar, or a square matrix to a whole number."""
     shown = shapes.shortened(shapes.power_text(base, exponent) or build.source[slice(*span)].strip())
     if exponent.shape:
-        build.ill_typed(
-            f"{shown}: an exponent is a scalar, and this is {describe_shape(exponent.shape)}", exponent.span
-        )
+        described = describe_shape(exponent.shape)
+        build.ill_typed(f"{shown}: an exponent is a scalar, and this is {described}", exponent.span)
     if not base.shape:
         return tree.Power((), base, exponent, span=span)
     square = isinstance(exponent, Number) and exponent.value == 2
@@ -521,10 +498,8 @@ def derivative_acts(pieces: Sequence[Piece], at: int) -> bool:
 
 def refuse_many_derivatives(build: Elaborator, pieces: Sequence[Piece], span: Span) -> None:
     """Refuse very many derivatives: each may contain all that follow it."""
-    if (
-        sum(derivative_acts(pieces, at) or _derivative_order(piece, "d") == 1 for at, piece in enumerate(pieces))
-        > _MOST_DERIVATIVES
-    ):
+    found = [derivative_acts(pieces, at) or _derivative_order(piece, "d") == 1 for at, piece in enumerate(pieces)]
+    if sum(found) > _MOST_DERIVATIVES:
         build.unreadable(f"more than {_MOST_DERIVATIVES} derivatives in one product are not read", span)
 
 
@@ -673,11 +648,8 @@ def _denominator(pieces: list[Piece], letter: str) -> _Targets | None:
     found: _Targets = []
     for mark, target in zip(pieces[::2], pieces[1::2], strict=True):
         atom, suffixes = (target[0], list(target.parts[1:])) if is_rule(target, "operand") else (target, [])
-        if (
-            _derivative_order(mark, letter) != 1
-            or _is_operator(target)
-            or (letter == "d" and not is_token(atom, "NAME"))
-        ):
+        wrong = _is_operator(target) or (letter == "d" and not is_token(atom, "NAME"))
+        if wrong or _derivative_order(mark, letter) != 1:
             return None
         raised: list[Piece] = [one for one in suffixes if is_rule(one, "suffix") and is_token(one[0], "SUP")]
         times = _whole(raised[0]) if len(raised) == 1 and isinstance(raised[0], Syntax) else None

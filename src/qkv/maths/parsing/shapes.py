@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from qkv.maths.parsing.words import GREEK
 from qkv.maths.printing import ATOM, POWER, Plain
@@ -129,7 +129,7 @@ def describe_shape(shape: Shape) -> str:
     return f"{article} {'×'.join(sizes)} matrix"
 
 
-def is_transposed_list(node: Node) -> bool:
+def is_transposed_list(node: Node) -> TypeGuard[Transpose]:
     """Whether this is [1, 4, 3]ᵀ, which is often written for the vector itself."""
     return isinstance(node, Transpose) and isinstance(node.body, Written) and len(node.body.shape) == 1
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 Unit: TypeAlias = tuple[Fraction, tuple[tuple[str, int], ...]]
@@ -40,8 +43,10 @@ SIGNS |= {sign: f"\\{name} " for name, sign in GREEK.items()} | {"ς": "\\sigma 
 SENTENCES = _words("sentences")  # a text that has one of these between other words, undeclared, is prose
 JOINING = _words("joining")  # words that, in a \\text{}, separate two statements
 RAISED, LOWERED, LOOKS_LIKE = (dict(zip(*_DATA[name], strict=True)) for name in ("raised", "lowered", "looks_like"))
+PYTHON: dict[str, Any] = _DATA["python"]  # names of Python, NumPy and PyTorch
 # Kinds of tokens: those that end an operand, closing brackets by their opening ones, and single signs.
 ENDS, CLOSES, FENCES, SIMPLE = _words("ends"), _DATA["closes"], _DATA["fences"], _DATA["simple"]
+DEEPENING = _words("deepening")  # rules of the grammar that count as a level of nesting
 
 
 def _unit(text: str) -> Unit:
@@ -52,3 +57,32 @@ def _unit(text: str) -> Unit:
 
 UNIT_NAMES: dict[Unit, list[str]] = {_unit(text): names.split() for text, names in _load("units.json").items()}
 UNITS = {name: unit for unit, names in UNIT_NAMES.items() for name in names}
+
+
+def _alternatives(words: Iterable[str]) -> str:
+    """A pattern for any of these; letters must not follow a word."""
+    longest = sorted(words, key=len, reverse=True)
+    return "|".join(re.escape(word) + "(?![A-Za-z])" * word.isalpha() for word in longest)
+
+
+def _patterns() -> SimpleNamespace:
+    """The patterns of patterns.txt, compiled."""
+    signs = ("TIMES", "DIV", "ODOT", "OTIMES", "PM", "OVER", "ROW")
+    related = [word for word in RELATIONS if word.isalpha()]
+    operators = [word for word, (kind, _) in OPERATORS.items() if kind in signs]
+    tables = {
+        "no_argument": ["right", "end", *related, *operators],
+        "binary": [*related, "cdot", "times", "odot", "otimes", "pm"],
+        "skipped": SKIPPED,
+        "styles": STYLES | TEXTS,
+        "old_styles": OLD_STYLES,
+    }
+    found = {name: _alternatives(table) for name, table in tables.items()}
+    for line in (Path(__file__).parent / "patterns.txt").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            name, pattern = line[:17].strip(), line[17:]
+            found[name] = re.sub(r"\{\{([a-z_]+)\}\}", lambda reference: found[reference[1]], pattern)
+    return SimpleNamespace(**{name: re.compile(pattern) for name, pattern in found.items()})
+
+
+like = _patterns()
