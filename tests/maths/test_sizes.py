@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from qkv.maths.algebra.indices import Scope, size_poly
-from qkv.maths.algebra.monomials import NotNormal
 from qkv.maths.sizes import (
     canonical_size,
     names_in,
@@ -46,8 +44,6 @@ def test_what_is_not_written_like_a_size_is_refused_by_all(text):
     for read in (size_polynomial, size_node, names_in, lambda size: size_value(size, {"n": 1, "m": 1})):
         with pytest.raises(Unevaluable, match="cannot be read"):
             read(text)
-    with pytest.raises(NotNormal, match="cannot be read"):
-        size_poly(text, Scope())
 
 
 POWERS = some.dictionaries(some.sampled_from(NAMES), some.sampled_from((-2, -1, 1, 2, 3)), max_size=3)

@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Any
 
 from qkv.errors import MathsError, OptionError, OptionTypeError, complaint
-from qkv.maths.symmetry import symmetric_in, symmetric_names
 from qkv.maths.parsing import naming
 from qkv.maths.parsing.parse import DEEPEST, depth, read
 from qkv.maths.parsing.shapes import describe_shape
 from qkv.maths.sizes import NATURAL, is_impossible, size_of
+from qkv.maths.symmetry import symmetric_in, symmetric_names
 from qkv.maths.tree import Law, Multiply, Node, Number, Shape, Size, Special, Type, Written, symbols_of
 
 _KIND = re.compile(r"\s*(random\s+)?(scalar|real|positive|nonnegative|natural|vector|matrix|index|map)(?![A-Za-z])\s*")

@@ -278,21 +278,6 @@ def test_a_root_of_what_chance_makes_negative_is_not_averaged_away(gold: str, an
     assert decide(parse(gold, CHANCE), parse(answer, CHANCE)).equal is None
 
 
-@pytest.mark.parametrize(
-    ("gold", "answer"),
-    [
-        (r"E[(\sqrt{1 + x^2})^2]", "2"),
-        (r"E[(\sqrt{c + x^2})^2]", "c + 1"),
-        (r"E[(\sqrt{c} x)^2]", "c"),
-        (r"E[w \sqrt{|x|}]", "0"),
-        (r"E[(\sqrt{q^T S q})^2]", r"\operatorname{tr}(S^2)"),
-        (r"E[\|q\|^2]", r"\operatorname{tr}(S)"),
-    ],
-)
-def test_a_root_that_has_a_value_somewhere_whatever_chance_does_is_averaged(gold: str, answer: str) -> None:
-    assert decide(parse(gold, CHANCE), parse(answer, CHANCE)).evidence == "proved"
-
-
 LARGE = {
     "x": "vector[768]",
     "y": "vector[768]",

@@ -134,9 +134,9 @@ def test_what_holds_only_for_covariances_of_ordinary_size_is_refuted(gold, answe
 
 
 def test_what_has_a_value_only_at_positive_numbers_is_tried_there():
-    assert compare(r"\sqrt x\sqrt y", r"\sqrt{xy}", SYMBOLS)
-    assert compare(r"\log(xy) + |x|", r"\log x + \log y + |x|", SYMBOLS)
-    assert compare(r"\max(\log x, \log y)", r"\log\max(x, y)", SYMBOLS)
+    assert compare(r"\sqrt x\sqrt y", r"\sqrt{xy}", SYMBOLS).condition == "x ≥ 0 and y ≥ 0"
+    assert compare(r"\log(xy) + |x|", r"\log x + \log y + |x|", SYMBOLS).condition == "x > 0 and y > 0"
+    assert compare(r"\max(\log x, \log y)", r"\log\max(x, y)", SYMBOLS).kind == "conditional"
 
 
 def test_a_counterexample_near_a_literal_is_simplified_to_it():

@@ -14,7 +14,6 @@ from typing import Any
 
 from qkv.errors import IllTyped, MathsError, OptionError, OptionTypeError, complaint, point_at
 from qkv.maths import tree as t
-from qkv.maths.symmetry import declared_symmetric
 from qkv.maths.comparison import relations, rounding
 from qkv.maths.comparison.counterexample import Counterexample, pretty_symbol, value_text
 from qkv.maths.comparison.domains import assuming
@@ -22,6 +21,7 @@ from qkv.maths.comparison.trial import decide, differ, is_slow, try_as_sets, try
 from qkv.maths.parsing.parse import Reading, parse, readings
 from qkv.maths.printing import plain
 from qkv.maths.sizes import names_in, size_value
+from qkv.maths.symmetry import declared_symmetric
 from qkv.maths.types import declare
 from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, effort, spend
 from qkv.maths.values.points import Point, Vocabulary, agree_at, points, vocabulary, with_defined_sizes

@@ -12,8 +12,8 @@ from math import prod
 from typing import Any
 
 from qkv.maths import tree as t
-from qkv.maths.symmetry import symmetric
 from qkv.maths.sizes import names_in, size_value, whole_size
+from qkv.maths.symmetry import symmetric
 from qkv.maths.values import arithmetic as arith
 from qkv.maths.values.arithmetic import DIGITS, ONE, ZERO, PlainNumber, Scalar, Undefined, decimal, digits, multiply
 from qkv.maths.values.evaluate import evaluate, evaluate_with_error
