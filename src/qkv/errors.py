@@ -74,7 +74,7 @@ class MathsError(QkvError, ValueError):
 
 
 class Unreadable(MathsError):
-    """A text that qkv cannot read as mathematics; `undeclared` lists its names that are not declared, if that is why."""
+    """A text that qkv cannot read as mathematics; `undeclared` are names in it that are not declared."""
 
     undeclared: tuple[str, ...] = ()
 
