@@ -31,8 +31,10 @@ def claim(made):
     return made("kernels")
 
 
-def test_every_line_is_proved(claim) -> None:
-    assert claim.proved
+def test_every_line_is_proved_and_growth_is_tested(claim) -> None:
+    assert claim.holds
+    for line, check in zip(claim.derivation, claim.checks, strict=True):
+        assert check is None or check.evidence == ("tested" if "Theta" in line.text else "proved"), line.text
 
 
 def test_a_sum_of_both_signs_can_cancel() -> None:

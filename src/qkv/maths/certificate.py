@@ -11,7 +11,7 @@ from qkv.maths.symmetry import symmetric
 from qkv.maths.tree import Certificate, Step, parts
 
 RULES = {"exp": "exponential", "log": "logarithm", "abs": "absolute value"}
-RULES |= dict.fromkeys(("softmax", "norm", "norm_F", "norm1", "relu", "max", "min"), "definition")
+RULES |= dict.fromkeys(("softmax", "norm", "norm_F", "norm1", "relu", "max", "min", "argmax"), "definition")
 MINUS_ONE = t.Number((), t.Fraction(-1))
 
 

@@ -27,13 +27,15 @@ WORK = 60_000
 WRITTEN_OUT, LARGEST_POWER = 12, 12
 ONE, HALF = Fraction(1), Fraction(1, 2)
 MINUS = t.Number((), Fraction(-1))
-NO_LAW = t.Law(MINUS, MINUS, False)
 ENTRYWISE = frozenset({"exp", "log", "abs", "sign", "relu", "floor", "ceil", "factorial", "sin", "cos", "tan"})
 NOT_NEGATIVE = frozenset({"abs", "exp", "relu", "norm", "norm_F", "norm1", "norm_inf"})
-DEFINED = frozenset({"softmax", "norm", "norm_F", "norm1", "relu", "max", "min"})
+LAWS = {"exp": "exponential", "log": "logarithm", "abs": "absolute value"}
+LAWS |= dict.fromkeys(["softmax", "norm", "norm_F", "norm1", "relu", "max", "min", "argmax"], "definition")
 WAYS = ("multiply from the left", "multiply from the right")
+SQUARED = frozenset({"abs", "norm", "norm_F"})
+GIVEN = {"positive": ">", "natural": ">", "nonnegative": ">="}
 FOLDED = ("folded",)  # a place at which no step is taken
-KINKED = frozenset({"abs", "relu", "max", "min", "norm1", "norm_inf", "floor", "ceil", "sign", "argmax"})
+KINKED = frozenset({"abs", "relu", "max", "min", "norm", "norm_F", "norm1", "norm_inf", "floor", "ceil", "argmax"})
 
 
 class Refused(ValueError):
@@ -55,7 +57,15 @@ def replay(certificate: Certificate) -> None:
         Replayer(certificate).check(certificate.gold, certificate.answer)
     except Refused:
         raise
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        MemoryError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as problem:
         raise Refused(f"the certificate is malformed: {type(problem).__name__}") from None
 
 
@@ -65,15 +75,12 @@ def rule_for(node: t.Node) -> str | None:
         case t.Symbol():
             return "definition" if node.type.definition is not None else None
         case t.Call(map=None):
-            laws = {"exp": "exponential", "log": "logarithm", "abs": "absolute value"}
-            return laws.get(node.name, "definition" if node.name in DEFINED else None)
+            return LAWS.get(node.name)
         case t.Power():
             return "power" if not isinstance(node.exponent, t.Number) else None
         case t.Expect() | t.Covariance():
             return "expectation"
-        case t.Derivative():
-            return "derivative"
-    return None
+    return "derivative" if isinstance(node, t.Derivative) else None
 
 
 Slot: TypeAlias = tuple[str, Any]
@@ -268,8 +275,8 @@ class Replayer:
         if slot[0] == "c":
             return number(slot[1])
         if slot not in self.sizes:
-            index, symbol = self.free.get(slot[1]), self.symbols.get(slot[1])
-            self.sizes[slot] = self.size(index.size if index is not None else symbol.type.shape[0] if symbol else 0)
+            index = self.free.get(slot[1])
+            self.sizes[slot] = self.size(index.size if index else self.symbols[slot[1]].type.shape[0])
         return self.sizes[slot]
 
     def same_size(self, x: Slot, y: Slot) -> bool:
@@ -277,8 +284,7 @@ class Replayer:
 
     def within(self, slot: Slot, size: Poly) -> bool:
         """Whether a slot certainly lies between 1 and `size`."""
-        gap = self.add(size, scale(self.range_of(slot), -1))
-        return (slot[0] != "c" or slot[1] > 0) and self.sign(gap) > 0
+        return (slot[0] != "c" or slot[1] > 0) and self.sign(self.subtract(size, self.range_of(slot))) > 0
 
     def inside(self, names: Mapping[str, Slot], made: Callable[[], Any]) -> Any:
         """What `made` gives where `names` are bound."""
@@ -425,12 +431,8 @@ class Replayer:
     def counted(self, slot: Slot, coefficient: Fraction, bound: Slots, kept: Factors) -> Poly | None:
         """Σ over a variable that no factor uses, or that is used as a number only, if its size is not negative."""
         users = tuple(pair for pair in kept if slot in variables(pair[0]))
-        size = self.sizes[slot]
-        if (
-            len(users) > 1
-            or (users and (users[0][0].kind != "place" or users[0][1] not in (1, 2, 3, 4)))
-            or not self.sign(size)
-        ):
+        size, known = self.sizes[slot], all(atom.kind == "place" and k in (1, 2, 3, 4) for atom, k in users)
+        if len(users) > 1 or not known or not self.sign(size):
             return None
         sums: list[Poly] = []
         for k in range(int(users[0][1]) + 1 if users else 1):  # (n + 1)^(k+1) − 1 = Σ_j C(k+1, j) S_j
@@ -457,6 +459,8 @@ class Replayer:
         """Σ_j M_ij (M⁻¹)_jk = δ_ik, and the same from the right; of a sum M its longest term is replaced."""
         for inverse, power in kept:
             if inverse.kind != "inverse" or power != 1 or inverse.slots.count(slot) != 1:
+                continue
+            if not self.same_size(slot, inverse.args[0].axes[0]):
                 continue
             end = inverse.slots.index(slot)
             outer, axes = inverse.slots[1 - end], inverse.args[0].axes
@@ -496,14 +500,15 @@ class Replayer:
 
     def matched_terms(self, a: Term, b: Term, opened: Renaming, others: Others) -> Iterator[Renaming]:
         for found, rest in self.matched_factors(a.factors, b.factors, opened, others):
-            if rest:
+            if rest or not {found[slot] for slot in a.bound if found.get(slot)} <= set(b.bound):
                 continue
-            unused = [slot for slot in a.bound if found.get(slot) is None]
             free = [slot for slot in b.bound if slot not in found.values()]
-            for order in permutations(free):
-                if all(self.same_size(x, y) for x, y in zip(unused, order, strict=True)):
-                    yield {**found, **dict(zip(unused, order, strict=True))}
-                    break
+            for slot in (slot for slot in a.bound if found.get(slot) is None):
+                same = next((other for other in free if self.same_size(slot, other)), None)
+                free = [other for other in free if other != same]
+                found = {**found, slot: same}
+            if None not in (found[slot] for slot in a.bound):
+                yield found
 
     def matched_factors(
         self, left: Factors, right: Factors, opened: Renaming, others: Others
@@ -627,8 +632,9 @@ class Replayer:
 
     def is_given(self, poly: Poly) -> bool:
         """Whether a sum is under a root or a logarithm of the claim."""
-        known = (have for sign, have, free in self.given if sign != "!=" and not free and len(have) == len(poly))
-        return any(not self.subtract(poly, have) for have in known)
+        random = any(laws(self, atom) for term in poly for atom, _ in term.factors)
+        known = (have for sign, have, free in self.given if sign in (">", ">=") and not free and len(have) == len(poly))
+        return not random and any(not self.subtract(poly, have) for have in known)
 
     def term_signs(self, poly: Poly) -> int:
         best = 0
@@ -683,8 +689,7 @@ class Replayer:
 
     def content(self, poly: Poly) -> tuple[Term, Poly]:
         """A positive factor of all terms, and the rest."""
-        values = [term.coefficient for term in poly]
-        value = Fraction(gcd(*(v.numerator for v in values)), lcm(*(v.denominator for v in values)))
+        value = Fraction(gcd(*(m.coefficient.numerator for m in poly)), lcm(*(m.coefficient.denominator for m in poly)))
         common: list[tuple[Atom, Fraction]] = []
         for atom in {atom: None for atom, _ in poly[0].factors if self.atom_sign(atom) == 2}:
             low = min(next((k for a, k in term.factors if a == atom), Fraction(0)) for term in poly)
@@ -696,7 +701,8 @@ class Replayer:
 
     def term_power(self, term: Term, e: Fraction) -> Poly:
         if e.denominator == 1:
-            require(abs(e) <= 1000 or abs(term.coefficient) == 1, "a number to a power that is too large")
+            size = term.coefficient.numerator.bit_length() + term.coefficient.denominator.bit_length()
+            require(abs(e) <= 1000 and abs(e) * size < 100_000, "a number to a power that is too large")
             return self.term(term.coefficient ** int(e), (), tuple((atom, k * e) for atom, k in term.factors))
         outer, stuck = [self.numeric_power(abs(term.coefficient), e)], []
         for atom, k in term.factors:
@@ -775,8 +781,7 @@ class Replayer:
                 made.append(scale(self.function("log", self.absolute(lone(atom))), k))
             else:
                 stuck.append((atom, k))
-        several = len(rest) > 1 or any(term.bound for term in rest)
-        sign = min(term.coefficient for term in rest)
+        several, sign = len(rest) > 1 or any(m.bound for m in rest), min(m.coefficient for m in rest)
         if several or stuck or sign < 0:
             made.append(self.function("log", rest if several else (Term(sign, (), tuple(stuck)),)))
         return self.add(*made)
@@ -793,7 +798,7 @@ class Replayer:
         """The entry of a tree at one slot for each axis; without a place, every rule is applied."""
         self.spend()
         if len({id(child) for child in parts(node)}) < len(parts(node)):
-            node = t.rebuilt(node, replace)  # every child has a place of its own
+            node = t.rebuilt(node, replace)  # so that no two children are one object
         below = {id(child): (*place, k) for k, child in enumerate(parts(node))} if place else {}
 
         def of(child: t.Node, at: Slots = ()) -> Poly:
@@ -975,9 +980,13 @@ class Replayer:
                 return (
                     self.multiply(self.atom("delta", "", at), of(first, at[:1])) if len(at) == 2 else of(first, at * 2)
                 )
-        if len(node.arguments) == 2 and not whole and node.name in ("max", "min"):
-            return self.larger(of(first), of(node.arguments[1]), 1 if node.name == "max" else -1)
-        return None
+        slots = [(arg, at) for arg in node.arguments for at in self.slots_of(arg.shape)]
+        known = [value for arg, at in slots if (value := constant(of(arg, at))) is not None]
+        if len(known) == len(slots) and all(s[0] == "c" for _, at in slots for s in at):
+            best = (min if node.name == "min" else max)(known)
+            return number(known.index(best) + 1 if node.name == "argmax" else best)
+        two = len(node.arguments) == 2 and not whole
+        return self.larger(of(first), of(node.arguments[1]), 1 if node.name == "max" else -1) if two else None
 
     def larger(self, a: Poly, b: Poly, sign: int) -> Poly:
         """The larger of two, or the smaller for the sign -1."""
@@ -996,13 +1005,13 @@ class Replayer:
         """
         given: list[Need] = []
         for symbol in self.symbols.values():
-            definition = symbol.type.definition
-            kind = {"positive": ">", "natural": ">", "nonnegative": ">="}.get(symbol.type.kind)
+            definition, kind = symbol.type.definition, GIVEN.get(symbol.type.kind)
             if definition is not None:
                 given += self.needs(definition, {})
-                given += self.split_need(kind, self.entry(definition), frozenset()) if kind else ()
+                given += self.split_need(kind, self.outside(definition), frozenset()) if kind else ()
         self.given += given
         sides = [list(self.needs(node, {})) for node in (gold, answer)]
+        self.env = {}
         for mine, other in (sides, sides[::-1]):
             for need in mine:
                 fine = any(self.implies(have, need) for have in (*other, *given)) or self.is_rank_one_factor(need)
@@ -1011,6 +1020,7 @@ class Replayer:
 
     def needs(self, node: t.Node, env: Mapping[str, Slot]) -> Iterator[Need]:
         """What must hold for a tree to have a value."""
+        self.spend()
         self.env = dict(env)
         free = frozenset(slot for slot in env.values() if slot[0] == "v")
         match node:
@@ -1019,40 +1029,60 @@ class Replayer:
             case t.Power() if node.shape:
                 if constant(self.entry(node.exponent)) not in range(LARGEST_POWER):
                     require(self.may_have_inverse(node.base), "an inverse of what has too low a rank")
-                    self.inverted.append(node.base)
+                    self.inverted += [] if env else [node.base]
             case t.Power():
                 above = self.entry(node.exponent)
                 value = constant(above)
-                signs = [">"] if value is None and not (self.is_whole(above) and self.sign(above)) else []
-                signs += ["!="] if value is not None and value < 0 else []
-                signs += [">="] if value is not None and value.denominator % 2 == 0 else []
-                for sign in signs:
-                    yield from self.need(sign, node.base, (), free)
-            case t.Call(name="log" | "sqrt", map=None):
-                at = tuple(self.variable(size) for size in node.shape)
-                yield from self.need(">" if node.name == "log" else ">=", node.arguments[0], at, free | set(at))
+                if value is not None:
+                    for sign in ["!="] * (value < 0) + [">="] * (value.denominator % 2 == 0):
+                        yield from self.need(sign, node.base, (), free)
+                elif not (self.is_whole(above) and self.sign(above)) and self.sign(self.entry(node.base)) < 2:
+                    yield ("power", self.entry(node, (), FOLDED), free)
+            case t.Call(name="log" | "sqrt" | "factorial" | "tan", map=None):
+                at, sign = tuple(self.variable(size) for size in node.shape), {"log": ">", "sqrt": ">="}.get(node.name)
+                if sign is None:
+                    yield (node.name, self.entry(node.arguments[0], at), free | set(at))
+                else:
+                    yield from self.need(sign, node.arguments[0], at, free | set(at))
             case t.Call(name="norm" | "norm_F", map=None):
                 self.given.append((">=", self.squares(node.arguments[0]), free))
-            case t.Call(name="factorial" | "tan", map=None):
-                yield (node.name, self.entry(node.arguments[0]), free)
             case t.Derivative():
-                yield from self.slope_needs(node.body, free)
+                self.require_smooth(node.body)
+            case t.Part(body=body, indices=indices):  # a number as a subscript lies within its axis
+                for size, index in zip(body.shape, indices, strict=False):
+                    if isinstance(index, t.Number):
+                        yield from self.split_need(">=", self.subtract(self.size(size), self.entry(index)), free)
         if isinstance(node, t.Sum):
             env = {**env, **{index.name: self.variable(index.size) for index in node.indices}}
-        for child in parts(node):
-            yield from self.needs(child, env)
+        below = [need for child in parts(node) for need in self.needs(child, env)]
+        require(not below or not getattr(node, "conditions", ()), "a sum under conditions of what may be undefined")
+        self.env = dict(env)
+        yield from self.mean_needs(node, below, free) if isinstance(node, t.Expect | t.Covariance) else below
 
-    def slope_needs(self, body: t.Node, free: Others) -> Iterator[Need]:
-        """What a derivative needs beyond the value: roots and norms are smooth away from zero."""
-        smooth = {id(n.base) for n in t.walk(body) if isinstance(n, t.Power) and self.tree_sign(n)}
+    def mean_needs(self, node: t.Node, below: list[Need], free: Others) -> Iterator[Need]:
+        """An expectation that no rule gives may not exist, nor one of what may be undefined by chance."""
+        at = tuple(self.variable(size) for size in node.shape)
+        random = any(laws(self, atom) for _, poly, _ in below for term in poly for atom, _ in term.factors)
+        try:
+            require(not random, "by chance")
+            self.entry(node, at)
+            yield from below
+        except Refused:
+            yield ("mean", self.entry(node, at, FOLDED), free | set(at))
+
+    def require_smooth(self, body: t.Node) -> None:
+        """Refuse a derivative of what is not smooth everywhere: kinks, and roots of what may be zero."""
+        squared = {id(n.base) for n in t.walk(body) if isinstance(n, t.Power) and self.tree_sign(n)}
         for node in t.walk(body):
-            called = node.name if isinstance(node, t.Call) and node.map is None and id(node) not in smooth else ""
-            require(called not in KINKED, "a derivative of a function with kinks")
-            root = isinstance(node, t.Power) and not node.shape and constant(self.entry(node.exponent))
-            if called in ("sqrt", "norm", "norm_F") and not node.shape:
-                yield from self.need(">", parts(node)[0] if called == "sqrt" else node, (), free)
-            elif isinstance(root, Fraction) and root.denominator != 1 and isinstance(node, t.Power):
-                yield from self.need(">", node.base, (), free)
+            called = node.name if isinstance(node, t.Call) and node.map is None else ""
+            root = called == "sqrt" or (
+                isinstance(node, t.Power) and not node.shape and not self.is_plain(node.exponent)
+            )
+            smooth = called not in KINKED or (called in SQUARED and id(node) in squared)
+            require(smooth and (not root or self.sign(self.entry(parts(node)[0])) == 2), "a derivative at a kink")
+
+    def is_plain(self, exponent: t.Node) -> bool:
+        return isinstance(exponent, t.Number) and exponent.value.denominator == 1
 
     def need(self, sign: str, node: t.Node, at: Slots, free: Others) -> Iterator[Need]:
         """The needs of a sign of an entry; names that show it are not unfolded."""
@@ -1085,23 +1115,26 @@ class Replayer:
 
     def may_have_inverse(self, node: t.Node) -> bool:
         """Whether a matrix has full rank for some values of its names, at every size, as far as its form tells."""
+        inner = [child for child in parts(node) if len(child.shape) == 2]
         match node:
             case t.Symbol():
                 return node.type.definition is None or self.may_have_inverse(node.type.definition)
-            case t.Contract(left=left, right=right):
+            case t.Contract(left=left):
                 fixed = isinstance(left.shape[-1], int) and not isinstance(node.shape[0], int)
-                return not fixed and all(self.may_have_inverse(m) for m in (left, right) if m.shape == node.shape)
+                return not fixed and all(self.may_have_inverse(m) for m in inner if m.shape == node.shape)
             case t.Add():
-                return any(map(self.may_have_inverse, node.terms))
-            case t.Multiply() | t.Divide() | t.Transpose():
-                return all(self.may_have_inverse(child) for child in parts(node) if len(child.shape) == 2)
+                return any(map(self.may_have_inverse, inner))
             case t.Sum():
                 return all(isinstance(index.size, str) for index in node.indices)
-        return isinstance(node, t.Power | t.Written) or getattr(node, "name", "") in ("identity", "diag")
+            case t.Written():
+                return not all(isinstance(entry, t.Number) for entry in node.entries)
+        return getattr(node, "name", "") in ("identity", "diag") or (
+            bool(inner) and all(map(self.may_have_inverse, inner))
+        )
 
     def split_need(self, sign: str, poly: Poly, free: Others) -> Iterator[Need]:
         """A need in its simplest parts; what is certain is left out."""
-        known = self.sign(poly)
+        known = self.sign(poly) or (2 if sign == "!=" and self.sign(scale(poly, -1)) == 2 else 0)
         if known == 2 or (known and sign == ">="):
             return
         sign = "!=" if known and sign == ">" else sign
@@ -1112,7 +1145,7 @@ class Replayer:
         open_ = [(atom, k) for atom, k in alone.factors if self.atom_sign(atom) < 2]
         for atom, k in open_ if sign == "!=" or len(open_) == 1 else ():
             way = ONE if alone.coefficient > 0 else -ONE
-            if atom.kind in ("poly", "abs") and (sign == "!=" or (way > 0 and atom.kind == "poly")):
+            if atom.kind in ("poly", "abs") and (sign == "!=" or (way > 0 and atom.kind == "poly" and k.numerator % 2)):
                 yield from self.split_need(sign, atom.args[0].body, free)
             elif sign == "!=":
                 yield (sign, lone(atom), free)
@@ -1143,7 +1176,10 @@ class Replayer:
     def implies(self, have: Need, need: Need) -> bool:
         stronger = {">": (">",), ">=": (">", ">="), "!=": (">", "!=")}.get(need[0], (need[0],))
         flips = (1, -1) if need[0] == have[0] == "!=" else (1,) if have[0] in stronger else ()
-        pairs = ((self.monic(need[1]), scale(self.monic(have[1]), flip)) for flip in flips)
+        monic = self.monic if need[0] in (">", ">=", "!=") else tuple
+        if not all(self.sign(self.sizes[slot]) == 2 for slot in have[2]):  # a sum may be empty
+            return have == need
+        pairs = ((monic(need[1]), scale(monic(have[1]), flip)) for flip in flips)
         found = (self.matched_polys(left, right, dict.fromkeys(need[2]), have[2]) for left, right in pairs)
         return any(True for matched in found for _ in matched)
 
@@ -1155,12 +1191,11 @@ class Replayer:
 
 def laws(check: Replayer, atom: Atom) -> frozenset[str]:
     """The random names in an atom."""
-    symbol = check.symbols.get(atom.name)
-    if atom.kind == "name" and symbol is not None:
-        inner = symbol.type.definition
-        hidden = inner is not None and any(s.type.law is not None for s in t.symbols_of(inner).values())
+    if atom.kind == "name" and atom.name in check.symbols:
+        kind = check.symbols[atom.name].type
+        hidden = kind.definition is not None and any(s.type.random for s in t.symbols_of(kind.definition).values())
         require(not hidden, "an expectation of a name that is not unfolded")
-        return frozenset([atom.name]) if symbol.type.law is not None else frozenset()
+        return frozenset([atom.name]) if kind.random else frozenset()
     if is_call(atom, "Expect", "Covariance"):
         return frozenset()
     return frozenset().union(*(laws(check, a) for arg in atom.args for term in arg.body for a, _ in term.factors))
@@ -1177,7 +1212,7 @@ def mean_of_term(check: Replayer, term: Term) -> Poly:
     for atom, power in term.factors:
         if not laws(check, atom):
             fixed.append((atom, power))
-        elif atom.kind == "name" and power.denominator == 1 and power > 0:
+        elif atom.kind == "name" and power.denominator == 1 and 0 < power <= LARGEST_POWER:
             groups.setdefault(atom.name, []).extend([atom.slots] * int(power))
         elif is_call(atom, "exp"):
             exponent = check.add(exponent, scale(atom.args[0].body, power))
@@ -1192,16 +1227,14 @@ def mean_of_term(check: Replayer, term: Term) -> Poly:
         for inner in form:
             moving = [(atom, k) for atom, k in inner.factors if laws(check, atom)]
             plain = len(moving) <= 1 and all(atom.kind == "name" and k == 1 for atom, k in moving)
-            normal = all((check.symbols[atom.name].type.law or NO_LAW).normal for atom, _ in moving)
+            normal = all(getattr(check.symbols[atom.name].type.law, "normal", False) for atom, _ in moving)
             require(plain and normal, "not linear in normal names")
         centre = mean(check, form)
         spread = check.subtract(mean(check, check.multiply(form, form)), check.multiply(centre, centre))
-        if above:
-            made.append(check.exponential(check.add(centre, scale(spread, HALF))))
-            continue
-        require(not centre, "the mean of an absolute value around another mean than zero")
-        below = check.power(check.atom("call", "pi"), -1)
-        made.append(check.power(scale(check.multiply(spread, below), 2), HALF))
+        require(above or not centre, "the mean of an absolute value around another mean than zero")
+        below = scale(check.power(check.atom("call", "pi"), -1), 2)
+        width = check.power(check.multiply(spread, below), HALF) if not above else ()
+        made.append(check.exponential(check.add(centre, scale(spread, HALF))) if above else width)
     return check.bind(scale(check.multiply(*made), term.coefficient), term.bound)
 
 
@@ -1209,8 +1242,9 @@ def moment(check: Replayer, name: str, slots: tuple[Slots, ...]) -> Poly:
     """E of a product of components: the mean of the first times the rest, plus its covariance with each other one."""
     if not slots:
         return number(1)
-    law, first, rest = check.symbols[name].type.law or NO_LAW, slots[0], slots[1:]
-    require(law.normal or len(slots) <= 2, "a moment that the law does not give")
+    law, first, rest = check.symbols[name].type.law, slots[0], slots[1:]
+    if law is None or not (law.normal or len(slots) <= 2):
+        raise Refused("a moment that the law does not give")
     made = [check.multiply(check.outside(law.mean, first), moment(check, name, rest))]
     for k, other in enumerate(rest):
         pair = check.outside(law.covariance, first + other)
@@ -1224,8 +1258,8 @@ def derivative(check: Replayer, node: t.Derivative, at: Slots, of: Below) -> Pol
     symbol = target.body if isinstance(target, t.Part) else target
     if not isinstance(symbol, t.Symbol) or symbol.name in check.symmetric:
         raise Refused("a derivative by what is not a free name")
-    kind = symbol.type
-    require(kind.definition is None and kind.law is None and kind.kind not in ("natural", "index"), "no free name")
+    fixed = symbol.type.definition or symbol.type.law or symbol.type.kind in ("natural", "index")
+    require(not fixed, "a derivative by what is not a free name")
     rest, indices = list(at[cut:]), target.indices if isinstance(target, t.Part) else ()
     indices = (*indices, *[None] * (len(symbol.shape) - len(indices)))
     chosen = tuple(rest.pop(0) if index is None else check.slot(index) for index in indices)

@@ -407,8 +407,13 @@ def substitute(node: Node, replacements: Mapping[str, Node]) -> Node:
 def free_indices(*nodes: Node) -> dict[str, Index]:
     """The indices that no sum binds, by name, in source order."""
     found: dict[str, Index] = {}
+    seen: set[str] = set()
 
     def visit(node: Node, bound: frozenset[str]) -> None:
+        if isinstance(node, Symbol):
+            if node.name in seen:
+                return
+            seen.add(node.name)
         if isinstance(node, Index):
             if node.name not in bound:
                 found.setdefault(node.name, node)

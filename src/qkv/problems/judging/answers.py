@@ -203,7 +203,8 @@ def _read(value: Value, answer: str) -> tuple[str, Verdict]:
 
 def undeclared(verdict: Verdict) -> bool:
     """Whether a formula has a name that the question does not have."""
-    return verdict.kind == "ill-typed" and "is not declared" in verdict.reason
+    refused = verdict.kind in ("ill-typed", "unreadable") and "is not declared" in verdict.reason
+    return refused or bool(verdict.renaming)
 
 
 def squeezed(text: str) -> str:
