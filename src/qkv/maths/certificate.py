@@ -72,7 +72,7 @@ def multiplications(gold: t.Node, answer: t.Node) -> Iterator[tuple[Step, ...]]:
         [
             Step(side, f"multiply from the {way}", place)
             for base, (side, place) in found.items()
-            if len(gold.shape) == 2 and base.shape[1 - end] == gold.shape[end]
+            if len(gold.shape) > end and base.shape[1 - end] == gold.shape[end]
         ]
         for end, way in ((0, "left"), (1, "right"))
     )

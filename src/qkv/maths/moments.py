@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
 from itertools import product as combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from qkv.errors import OptionError, complaint
 from qkv.maths import tree as t
@@ -57,7 +57,7 @@ def zero_of(shape: tuple[t.Size, ...]) -> t.Node:
     return t.Special(shape, "zeros") if shape else number(0)
 
 
-def split(node: t.Node) -> tuple[list[t.Node], t.Node | None]:
+def split(node: t.Node) -> tuple[list[t.Node], Any]:
     """The scalar factors of a node, and its vector or matrix (None for a scalar)."""
     node = resolve(node) if isinstance(resolve(node), t.Multiply | t.Special | t.Number) else node
     if isinstance(node, t.Multiply):
@@ -77,12 +77,9 @@ def times(*nodes: t.Node) -> t.Node:
     >>> times(sigma, number(1), sigma) == t.Power(sigma.shape, sigma.base, number(4))
     True
     """
-    scalars: list[t.Node] = []
-    bodies: list[t.Node] = []
-    for node in nodes:
-        found, body = split(node)
-        scalars += found
-        bodies += [] if body is None else [body]
+    parts = [split(node) for node in nodes]
+    scalars = [scalar for found, _ in parts for scalar in found]
+    bodies = [body for _, body in parts if body is not None]
     shape = bodies[0].shape if bodies else ()
     coefficient = Fraction(1)
     powers: dict[t.Node, Fraction] = {}
@@ -128,15 +125,8 @@ def plus(*nodes: t.Node) -> t.Node:
     return t.Add(nodes[0].shape, tuple(terms))
 
 
-def body_of(node: t.Node) -> tuple[list[t.Node], t.Node]:
-    """The scalar factors of a vector or matrix, and the vector or matrix."""
-    scalars, body = split(node)
-    assert body is not None
-    return scalars, body
-
-
 def transposed(node: t.Node) -> t.Node:
-    scalars, body = body_of(node)
+    scalars, body = split(node)
     turned = (1, *body.shape) if len(body.shape) == 1 else body.shape[:0:-1] if body.shape[0] == 1 else body.shape[::-1]
     if isinstance(body, t.Transpose):
         body = body.body
@@ -153,7 +143,7 @@ def transposed(node: t.Node) -> t.Node:
 
 def product(left: t.Node, right: t.Node) -> t.Node:
     """A matrix times a matrix or a vector; a row times a column is a scalar."""
-    (left_scalars, one), (right_scalars, other) = body_of(left), body_of(right)
+    (left_scalars, one), (right_scalars, other) = split(left), split(right)
     shape = () if one.shape[0] == 1 and len(other.shape) == 1 else (one.shape[0], *other.shape[1:])
     if is_zero(one) or is_zero(other):
         return zero_of(shape)
@@ -174,14 +164,14 @@ def dot(left: t.Node, right: t.Node) -> t.Node:
         return times(left, right)
     if len(left.shape) == 2:
         return product(left, right)
-    (a, one), (b, other) = body_of(left), body_of(right)
+    (a, one), (b, other) = split(left), split(right)
     if all(resolve(body) == t.Special(body.shape, "ones") for body in (one, other)):
         return times(*a, *b, dimension(one.shape[0]))
     return product(transposed(left), right)
 
 
 def trace(matrix: t.Node) -> t.Node:
-    scalars, body = body_of(matrix)
+    scalars, body = split(matrix)
     if is_zero(body):
         return number(0)
     if isinstance(body, t.Outer):
@@ -339,14 +329,10 @@ def form_of(node: t.Node, text: str) -> BilinearForm:
         raise OptionError(complaint("expression", text, "a scalar", "moments are those of one number, such as qᵀk"))
     names = random_symbols(node)
     form = FormReader(text, names).read(node)
-    kept = {key: coefficient for key, coefficient in form.items() if key and not _is_nothing(coefficient)}
+    kept = {key: coefficient for key, coefficient in form.items() if key and not is_zero(coefficient)}
     linear = {key[0]: coefficient for key, coefficient in kept.items() if len(key) == 1}
     pairs = {(key[0], key[1]): coefficient for key, coefficient in kept.items() if len(key) == 2}
     return BilinearForm(names, form.get((), number(0)), linear, pairs)
-
-
-def _is_nothing(node: t.Node) -> bool:
-    return node == zero_of(node.shape) or split(node)[1] == t.Special(node.shape, "zeros")
 
 
 MOST_CASES = 200_000
@@ -619,12 +605,11 @@ def monte_carlo(score, *, samples: int = 40_000, seed: int = 0, confidence: floa
     values = np.asarray(score(**draws), dtype=float)
     found = sample_moments(values)
     wide = statistics.NormalDist().inv_cdf(0.5 + confidence / 2)
-    return Sampled(
-        found.mean,
-        (found.mean - wide * found.mean_error, found.mean + wide * found.mean_error),
-        found.variance,
-        (found.variance - wide * found.variance_error, found.variance + wide * found.variance_error),
-    )
+    ends = [
+        (x - wide * e, x + wide * e)
+        for x, e in ((found.mean, found.mean_error), (found.variance, found.variance_error))
+    ]
+    return Sampled(found.mean, ends[0], found.variance, ends[1])
 
 
 class SampleMoments(NamedTuple):
@@ -643,6 +628,5 @@ def sample_moments(values) -> SampleMoments:
     centred = values - mean
     variance = float((centred**2).sum() / (samples - 1))
     fourth = float((centred**4).mean())
-    return SampleMoments(
-        mean, math.sqrt(variance / samples), variance, math.sqrt(max(fourth - variance**2, 0.0) / samples)
-    )
+    spread = math.sqrt(max(fourth - variance**2, 0.0) / samples)
+    return SampleMoments(mean, math.sqrt(variance / samples), variance, spread)

@@ -207,7 +207,7 @@ class Replayer:
                 node = parts(node)[position]
             base = parts(node)[0]
             inverse = isinstance(node, t.Power) and node.exponent == MINUS and base in self.inverted
-            require(inverse and len(shape) == 2 and base.shape[1 - way] == shape[way], "no inverse that fits")
+            require(inverse and len(shape) > way and base.shape[1 - way] == shape[way], "no inverse that fits")
             sides = [self.multiplied(side, base, (*place, 0), way) for side in sides]
             self.used.add(place)
         sizes = zip(shape, answer.shape, strict=True)
@@ -1036,14 +1036,16 @@ class Replayer:
                 if value is not None:
                     for sign in ["!="] * (value < 0) + [">="] * (value.denominator % 2 == 0):
                         yield from self.need(sign, node.base, (), free)
-                elif not (self.is_whole(above) and self.sign(above)) and self.sign(self.entry(node.base)) < 2:
-                    yield ("power", self.entry(node, (), FOLDED), free)
-            case t.Call(name="log" | "sqrt" | "factorial" | "tan", map=None):
-                at, sign = tuple(self.variable(size) for size in node.shape), {"log": ">", "sqrt": ">="}.get(node.name)
-                if sign is None:
-                    yield (node.name, self.entry(node.arguments[0], at), free | set(at))
                 else:
-                    yield from self.need(sign, node.arguments[0], at, free | set(at))
+                    whole = self.is_whole(above) and self.sign(above)
+                    require(
+                        bool(whole) or self.sign(self.entry(node.base)) == 2, "where a power has a value is not known"
+                    )
+            case t.Call(name="log" | "sqrt", map=None):
+                at = tuple(self.variable(size) for size in node.shape)
+                yield from self.need(">" if node.name == "log" else ">=", node.arguments[0], at, free | set(at))
+            case t.Call(name="factorial" | "tan", map=None):
+                raise Refused(f"where {node.name} has a value is not known")
             case t.Call(name="norm" | "norm_F", map=None):
                 self.given.append((">=", self.squares(node.arguments[0]), free))
             case t.Derivative():
@@ -1056,19 +1058,12 @@ class Replayer:
             env = {**env, **{index.name: self.variable(index.size) for index in node.indices}}
         below = [need for child in parts(node) for need in self.needs(child, env)]
         require(not below or not getattr(node, "conditions", ()), "a sum under conditions of what may be undefined")
-        self.env = dict(env)
-        yield from self.mean_needs(node, below, free) if isinstance(node, t.Expect | t.Covariance) else below
-
-    def mean_needs(self, node: t.Node, below: list[Need], free: Others) -> Iterator[Need]:
-        """An expectation that no rule gives may not exist, nor one of what may be undefined by chance."""
-        at = tuple(self.variable(size) for size in node.shape)
-        random = any(laws(self, atom) for _, poly, _ in below for term in poly for atom, _ in term.factors)
-        try:
-            require(not random, "by chance")
-            self.entry(node, at)
-            yield from below
-        except Refused:
-            yield ("mean", self.entry(node, at, FOLDED), free | set(at))
+        if isinstance(node, t.Expect | t.Covariance):
+            self.env = dict(env)
+            self.entry(node, tuple(self.variable(size) for size in node.shape))  # an unknown mean may not exist
+            random = (laws(self, atom) for _, poly, _ in below for term in poly for atom, _ in term.factors)
+            require(not any(random), "an expectation of what may be undefined by chance")
+        yield from below
 
     def require_smooth(self, body: t.Node) -> None:
         """Refuse a derivative of what is not smooth everywhere: kinks, and roots of what may be zero."""
@@ -1079,14 +1074,23 @@ class Replayer:
                 isinstance(node, t.Power) and not node.shape and not self.is_plain(node.exponent)
             )
             smooth = called not in KINKED or (called in SQUARED and id(node) in squared)
-            require(smooth and (not root or self.sign(self.entry(parts(node)[0])) == 2), "a derivative at a kink")
+            require(smooth and (not root or self.is_positive(parts(node)[0])), "a derivative at a kink")
+
+    def is_positive(self, node: t.Node) -> bool:
+        """Whether a sum of what is not negative has a positive term, under roots and powers too."""
+        if isinstance(node, t.Power | t.Multiply) or (isinstance(node, t.Call) and node.name == "sqrt"):
+            return all(map(self.is_positive, parts(node)[: 1 if isinstance(node, t.Power) else None]))
+        terms = node.terms if isinstance(node, t.Add) else (node,)
+        known = [self.sign(self.entry(term)) or self.tree_sign(term) for term in terms]
+        return min(known) > 0 and max(known) == 2
 
     def is_plain(self, exponent: t.Node) -> bool:
         return isinstance(exponent, t.Number) and exponent.value.denominator == 1
 
     def need(self, sign: str, node: t.Node, at: Slots, free: Others) -> Iterator[Need]:
         """The needs of a sign of an entry; names that show it are not unfolded."""
-        known = self.sign(self.entry(node, at, FOLDED)) or self.tree_sign(node)
+        shown = 2 if not node.shape and self.is_positive(node) else self.tree_sign(node)
+        known = self.sign(self.entry(node, at, FOLDED)) or shown
         inner = self.entry(node, at)
         if known == 0 or (known == 1 and sign != ">="):
             yield from self.split_need(sign, inner, free)
@@ -1160,26 +1164,28 @@ class Replayer:
     def is_rank_one_factor(self, need: Need) -> bool:
         """Whether 1 + vᵀA⁻¹u ≠ 0 is needed where (A + u vᵀ)⁻¹ is written: det(A + u vᵀ) = det(A)(1 + vᵀA⁻¹u)."""
         for base in self.inverted if need[0] == "!=" else ():
-            terms = base.terms if isinstance(base, t.Add) and len(base.terms) == 2 else ()
-            for rest, outer in permutations(terms, 2):
-                if not isinstance(outer, t.Outer):
-                    continue
-                inverse, factor = t.Power(base.shape, rest, MINUS), number(1)
-                if isinstance(rest, t.Multiply) and isinstance(rest.factors[-1], t.Special):
-                    inverse, factor = rest.factors[-1], self.multiply(*map(self.entry, rest.factors[:-1]))
-                row = t.Contract((1, base.shape[1]), t.Transpose((1, base.shape[0]), outer.right), inverse)
-                form = self.add(factor, self.entry(t.Contract((), row, outer.left)))
-                if len(form) == len(need[1]) and not self.subtract(need[1], form):
-                    return True
+            for rest, outer in permutations(base.terms, 2) if isinstance(base, t.Add) and len(base.terms) == 2 else ():
+                (factor, inverse), (times, pair) = map(self.scaled, (rest, outer))
+                if isinstance(pair, t.Outer):
+                    if not isinstance(inverse, t.Special):
+                        inverse, factor = t.Power(base.shape, rest, MINUS), number(1)
+                    row = t.Contract((1, base.shape[1]), t.Transpose((1, base.shape[0]), pair.right), inverse)
+                    form = self.multiply(times, self.entry(t.Contract((), row, pair.left)))
+                    if not self.subtract(need[1], self.add(factor, form)):
+                        return True
         return False
 
+    def scaled(self, node: t.Node) -> tuple[Poly, t.Node]:
+        """The scalar factors of a matrix, and the matrix."""
+        factors = node.factors if isinstance(node, t.Multiply) else (node,)
+        return self.multiply(*(self.entry(one) for one in factors if not one.shape)), factors[-1]
+
     def implies(self, have: Need, need: Need) -> bool:
-        stronger = {">": (">",), ">=": (">", ">="), "!=": (">", "!=")}.get(need[0], (need[0],))
+        stronger = {">": (">",), ">=": (">", ">="), "!=": (">", "!=")}[need[0]]
         flips = (1, -1) if need[0] == have[0] == "!=" else (1,) if have[0] in stronger else ()
-        monic = self.monic if need[0] in (">", ">=", "!=") else tuple
         if not all(self.sign(self.sizes[slot]) == 2 for slot in have[2]):  # a sum may be empty
             return have == need
-        pairs = ((monic(need[1]), scale(monic(have[1]), flip)) for flip in flips)
+        pairs = ((self.monic(need[1]), scale(self.monic(have[1]), flip)) for flip in flips)
         found = (self.matched_polys(left, right, dict.fromkeys(need[2]), have[2]) for left, right in pairs)
         return any(True for matched in found for _ in matched)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache, reduce
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from qkv.maths.tree import Add, Divide, Multiply, Node, Number, Power, Size, Symbol, Type
 from qkv.maths.values.arithmetic import Undefined, Unevaluable
@@ -26,16 +26,22 @@ _TERM = re.compile(rf"(?P<sign>[+-]?){_ATOM}(?:[*/]{_ATOM})*")
 _FACTOR = re.compile(rf"(?P<operator>[*/]?)(?:(?P<number>[1-9]\d*)|(?P<name>{_NAME.pattern})(?:\^(?P<power>\d+))?)")
 
 
-def _product(a: Polynomial, b: Polynomial) -> Polynomial:
+def _collected(terms: Iterable[tuple[Monomial, Fraction]]) -> Polynomial:
     total: Polynomial = {}
-    for left, p in a.items():
-        for right, q in b.items():
-            powers = dict(left)
-            for name, power in right:
-                powers[name] = powers.get(name, 0) + power
-            key = tuple(sorted((name, power) for name, power in powers.items() if power))
-            total[key] = total.get(key, Fraction(0)) + p * q
+    for key, value in terms:
+        total[key] = total.get(key, Fraction(0)) + value
     return {key: value for key, value in total.items() if value}
+
+
+def _monomial(factors: Iterable[tuple[str, int]]) -> Monomial:
+    powers = Counter[str]()
+    for name, power in factors:
+        powers[name] += power
+    return tuple(sorted((name, power) for name, power in powers.items() if power))
+
+
+def _product(a: Polynomial, b: Polynomial) -> Polynomial:
+    return _collected((_monomial((*x, *y)), p * q) for x, p in a.items() for y, q in b.items())
 
 
 def polynomial(node: Node) -> Polynomial | None:
@@ -51,14 +57,8 @@ def polynomial(node: Node) -> Polynomial | None:
         case Symbol(shape=(), name=name):
             return {((name, 1),): Fraction(1)}
         case Add(terms=terms):
-            total: Polynomial = {}
-            for term in terms:
-                part = polynomial(term)
-                if part is None:
-                    return None
-                for key, value in part.items():
-                    total[key] = total.get(key, Fraction(0)) + value
-            return {key: value for key, value in total.items() if value}
+            parts = [polynomial(term) for term in terms]
+            return None if None in parts else _collected(item for part in parts if part for item in part.items())
         case Multiply(factors=factors):
             return _products([polynomial(factor) for factor in factors])
         case Divide(top=top, bottom=bottom):
@@ -103,13 +103,7 @@ def canonical_size(part: Polynomial) -> Size:
     order = sorted(part.items(), key=lambda item: (-sum(power for _, power in item[0]), item[0]))
     text = ""
     for key, value in order:
-        above = [_power(name, power) for name, power in key if power > 0]
-        below = [_power(name, -power) for name, power in key if power < 0]
-        number = abs(value)
-        if number.numerator != 1 or not above:
-            above.insert(0, str(number.numerator))
-        if number.denominator != 1:
-            below.insert(0, str(number.denominator))
+        above, below = _sides(key, abs(value), _power, str)
         sign = "-" if value < 0 else "+" if text else ""
         text += sign + "*".join(above) + "".join(f"/{name}" for name in below)
     return text
@@ -117,6 +111,15 @@ def canonical_size(part: Polynomial) -> Size:
 
 def _power(name: str, power: int) -> str:
     return name if power == 1 else f"{name}^{power}"
+
+
+def _sides(key: Monomial, value: Fraction, named: Callable[[str, int], Any], numbered: Callable[[int], Any]) -> Any:
+    """The factors above and below of a fraction."""
+    above = [named(name, power) for name, power in key if power > 0]
+    below = [named(name, -power) for name, power in key if power < 0]
+    if value.numerator != 1 or not above:
+        above.insert(0, numbered(value.numerator))
+    return above, ([numbered(value.denominator)] if value.denominator != 1 else []) + below
 
 
 def size_of(node: Node) -> Size | None:
@@ -137,21 +140,20 @@ def size_polynomial(size: Size) -> Mapping[Monomial, Fraction]:
     """
     if isinstance(size, int):
         return MappingProxyType({(): Fraction(size)} if size else {})
-    total: Polynomial = {}
     terms = list(_TERM.finditer(size))
     if not terms or "".join(term[0] for term in terms) != size or any(not term["sign"] for term in terms[1:]):
         raise Unevaluable(f"the size {size} cannot be read")
+    found = []
     for term in terms:
-        value, powers = Fraction(-1 if term["sign"] == "-" else 1), Counter[str]()
+        value, factors = Fraction(-1 if term["sign"] == "-" else 1), []
         for factor in _FACTOR.finditer(term[0]):
             sign = -1 if factor["operator"] == "/" else 1
             if factor["number"]:
                 value *= Fraction(int(factor["number"])) ** sign
             else:
-                powers[factor["name"]] += sign * int(factor["power"] or 1)
-        key = tuple(sorted((name, power) for name, power in powers.items() if power))
-        total[key] = total.get(key, Fraction(0)) + value
-    return MappingProxyType({key: value for key, value in total.items() if value})
+                factors.append((factor["name"], sign * int(factor["power"] or 1)))
+        found.append((_monomial(factors), value))
+    return MappingProxyType(_collected(found))
 
 
 def is_impossible(size: Size) -> bool:
@@ -237,12 +239,7 @@ def size_node(size: Size) -> Node:
 
 
 def _term(key: Monomial, value: Fraction) -> Node:
-    above = [_raised(name, power) for name, power in key if power > 0]
-    below = [_raised(name, -power) for name, power in key if power < 0]
-    if value.numerator != 1 or not above:
-        above.insert(0, Number((), Fraction(value.numerator)))
-    if value.denominator != 1:
-        below.insert(0, Number((), Fraction(value.denominator)))
+    above, below = _sides(key, value, _raised, lambda whole: Number((), Fraction(whole)))
     top = above[0] if len(above) == 1 else Multiply((), tuple(above))
     return reduce(lambda over, under: Divide((), over, under), below, top)
 

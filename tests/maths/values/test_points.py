@@ -466,3 +466,10 @@ def test_maps_go_up_and_down() -> None:
     assert any(map(all, rises))
     assert any(not any(rise) for rise in rises)
     assert any(any(rise) and not all(rise) for rise in rises)
+
+
+def test_huge_and_tiny_constants_are_no_trouble() -> None:
+    names = {"x": "scalar"}
+    assert vocabulary(parse(r"\max(x, e^{e^{20}})", names)).constants == ()
+    assert vocabulary(parse(r"\max(x, 10^{-6})", names)).constants == (Fraction(1, 10**6),)
+    assert vocabulary(parse(r"\max(x, 10^6)", names)).constants == (Fraction(10**6),)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow, localcontext
 from decimal import getcontext as context
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import ceil, factorial, floor, isqrt
 from typing import Any, TypeAlias
 
@@ -402,21 +402,22 @@ def trigonometric_slope(name: str, x: Scalar, value: Scalar) -> Scalar:
 
 
 def step_function(name: str, x: Scalar) -> Fraction:
-    """floor, ceil, or the factorial of a small natural; there is no derivative at a step."""
-    if isinstance(x, Dual):
-        raise Undefined("no derivative of a step")
-    number = plain_number(x)
+    """floor, ceil, or the factorial of a small natural; a step has no derivative, between two steps it is 0."""
+    number = plain_number(x.value if isinstance(x, Dual) else x)
     if number is None:
         raise NotPolynomial
+    near = round(fraction(number))
+    if is_vanishing(number - near):
+        raise TooNear("too near to a whole number to be rounded")
+    if isinstance(x, Dual) and (number == near or name == "factorial"):
+        raise Undefined("no derivative of a step")
     if name != "factorial":
-        if is_vanishing(number - round(number)):
-            raise TooNear("too near to a whole number to be rounded")
         return Fraction(floor(number) if name == "floor" else ceil(number))
-    if number < 0 or number != int(number):
+    if number < 0 or number != near:
         raise Undefined("a factorial of what is not natural")
     if number > LARGEST_FACTORIAL:
         raise Unevaluable("a factorial that is too large")
-    return Fraction(factorial(int(number)))
+    return Fraction(factorial(near))
 
 
 def maximum(a: Scalar, b: Scalar) -> Scalar:
@@ -586,9 +587,7 @@ def swap_axes(array: Any, inner: int, outer: int) -> Any:
 
     if not outer or not inner or axes_of(array) != inner + outer:
         return array
-    first = array
-    for _ in range(outer):
-        first = first[0]
+    first = reduce(lambda part, _: part[0], range(outer), array)
     parts = [pick(array, i, outer) for i in range(len(first))]
     return tuple(swap_axes(part, inner - 1, outer) for part in parts)
 

@@ -108,15 +108,12 @@ class RandomVector:
 
     def symbolic(self) -> Any:
         variables: list[Scalar] = [
-            arith.Polynomial({(((self.name, j), 1),): ONE}) if _varies(variable.variance) else ZERO
+            arith.Polynomial({(((self.name, j), 1),): ONE})
+            if isinstance(variable.variance, arith.Dual) or sign(variable.variance)
+            else ZERO
             for j, variable in enumerate(self.variables)
         ]
         return self.at(variables)
-
-
-def _varies(variance: Scalar) -> bool:
-    """Whether a variance is nonzero, or is differentiated."""
-    return isinstance(variance, arith.Dual) or bool(sign(variance))
 
 
 def random_vector(name: str, mean: Any, covariance: Any, *, normal: bool) -> RandomVector:
@@ -296,9 +293,8 @@ def evaluate(
         Undefined: If there is no value at this point.
         Unevaluable: If the tree cannot be evaluated at any point.
 
-    >>> from qkv.maths.tree import Type
-    >>> mu = Symbol(("d",), "mu", Type("vector", ("d",)))
-    >>> evaluate(Contract((), Transpose((1, "d"), mu), mu), {"d": 2}, {"mu": (1, 2)})
+    >>> mu = t.Symbol(("d",), "mu", t.Type("vector", ("d",)))
+    >>> evaluate(t.Contract((), t.Transpose((1, "d"), mu), mu), {"d": 2}, {"mu": (1, 2)})
     Fraction(5, 1)
     """
     return evaluate_with_error(node, sizes, values, precision=precision)[0]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import blake2b
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -258,7 +260,7 @@ def constants_in(*trees: t.Node) -> Iterator[Fraction]:
         if not node.shape and not any(isinstance(n, t.Symbol | t.Index) for n in t.walk(node)):
             try:
                 value = next(arith.plain_entries(evaluate(node, {}, {})))
-                yield from [abs(Fraction(value).limit_denominator(1000))] if value else []
+                yield from [abs(arith.fraction(value).limit_denominator(10**12))] if value else []
             except (Undefined, arith.Unevaluable):
                 continue
         else:
@@ -304,16 +306,13 @@ def points(
 
     A fixed value is a number, nested tuples, or ("as", name) for the value of another name.
     """
-    found = 0
-    for attempt in range(2 * count):
-        try:
-            place = point(words, attempt, fixed or {}, positive)
-        except (Undefined, arith.Unevaluable):
-            continue
-        yield place
-        found += 1
-        if found == count:
-            return
+
+    def drawn() -> Iterator[Point]:
+        for attempt in range(2 * count):
+            with suppress(Undefined, arith.Unevaluable):
+                yield point(words, attempt, fixed or {}, positive)
+
+    return islice(drawn(), count)
 
 
 def point(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], positive: bool = False) -> Point:
