@@ -38,6 +38,9 @@ FOLDED = ("folded",)  # a place at which no step is taken
 KINKED = frozenset({"abs", "relu", "max", "min", "norm", "norm_F", "norm1", "norm_inf", "floor", "ceil", "argmax"})
 
 
+MALFORMED = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+
+
 class Refused(ValueError):
     """A certificate that does not prove its claim, with the reason."""
 
@@ -57,15 +60,7 @@ def replay(certificate: Certificate) -> None:
         Replayer(certificate).check(certificate.gold, certificate.answer)
     except Refused:
         raise
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        MemoryError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as problem:
+    except MALFORMED as problem:
         raise Refused(f"the certificate is malformed: {type(problem).__name__}") from None
 
 
@@ -117,6 +112,8 @@ class Array(NamedTuple):
 
 Renaming: TypeAlias = dict[Slot, Slot | None]
 Others: TypeAlias = frozenset[Slot]
+Arrays: TypeAlias = tuple[Array, ...]
+Left: TypeAlias = tuple[Renaming, Factors]
 Below: TypeAlias = Callable[..., Poly]
 Entries: TypeAlias = Callable[[Slots], Poly]
 Place: TypeAlias = tuple[Any, ...]
@@ -140,6 +137,10 @@ def constant(poly: Poly) -> Fraction | None:
     if not poly:
         return Fraction(0)
     return poly[0].coefficient if len(poly) == 1 and not poly[0].factors and not poly[0].bound else None
+
+
+def is_plain(node: t.Node) -> bool:
+    return isinstance(node, t.Number) and node.value.denominator == 1
 
 
 def is_call(atom: Atom, *names: str) -> bool:
@@ -510,9 +511,7 @@ class Replayer:
             if None not in (found[slot] for slot in a.bound):
                 yield found
 
-    def matched_factors(
-        self, left: Factors, right: Factors, opened: Renaming, others: Others
-    ) -> Iterator[tuple[Renaming, Factors]]:
+    def matched_factors(self, left: Factors, right: Factors, opened: Renaming, others: Others) -> Iterator[Left]:
         """The renamings that find every factor of `left` in `right`, with what is left of `right`."""
         if not left:
             yield opened, right
@@ -547,9 +546,7 @@ class Replayer:
                 return None
         return opened
 
-    def matched_args(
-        self, left: tuple[Array, ...], right: tuple[Array, ...], opened: Renaming, others: Others
-    ) -> Iterator[Renaming]:
+    def matched_args(self, left: Arrays, right: Arrays, opened: Renaming, others: Others) -> Iterator[Renaming]:
         if not left:
             yield opened
             return
@@ -637,15 +634,12 @@ class Replayer:
         return not random and any(not self.subtract(poly, have) for have in known)
 
     def term_signs(self, poly: Poly) -> int:
-        best = 0
+        found = []
         for term in poly:
             known = min((self.factor_sign(atom, power) for atom, power in term.factors), default=2)
-            if known == 2 and any(self.sign(self.sizes[slot]) < 2 for slot in term.bound):
-                known = 1
-            if term.coefficient < 0 or known == 0:
-                return 0
-            best = max(best, known)
-        return best
+            empty = known == 2 and any(self.sign(self.sizes[slot]) < 2 for slot in term.bound)
+            found.append(0 if term.coefficient < 0 else 1 if empty else known)
+        return max(found) if min(found, default=0) else 0
 
     def is_natural(self, atom: Atom) -> bool:
         symbol = self.symbols.get(atom.name)
@@ -663,10 +657,8 @@ class Replayer:
             return 1
         if atom.kind == "poly":
             return self.sign(atom.args[0].body)
-        known = 0
-        if atom.kind == "name" and not atom.slots:
-            known = {"positive": 2, "nonnegative": 1}.get(self.symbols[atom.name].type.kind, 0)
-        return known or int(self.is_given(lone(atom)))
+        kind = self.symbols[atom.name].type.kind if atom.kind == "name" and not atom.slots else ""
+        return {"positive": 2, "nonnegative": 1}.get(kind, 0) or int(self.is_given(lone(atom)))
 
     def power(self, poly: Poly, power: Fraction | int) -> Poly:
         """A sum to a rational power, valid wherever it is defined."""
@@ -765,13 +757,10 @@ class Replayer:
         """log of a sum; of a product, the sum of the logarithms of what is known to be positive."""
         require(bool(poly), "the logarithm of zero has no value")
         content, rest = self.content(poly)
-        factors = [
-            *content.factors,
-            *(pair for term in rest if len(rest) == 1 and not term.bound for pair in term.factors),
-        ]
+        alone = rest[0].factors if len(rest) == 1 and not any(term.bound for term in rest) else ()
         made = [scale(self.function("log", number(p)), way) for p, way in self.primes(content.coefficient)]
         stuck: list[tuple[Atom, Fraction]] = []
-        for atom, k in factors:
+        for atom, k in (*content.factors, *alone):
             if is_call(atom, "exp"):
                 made.append(scale(atom.args[0].body, k))
             elif self.atom_sign(atom) or k.denominator % 2 == 0:
@@ -830,9 +819,8 @@ class Replayer:
             case t.Contract(left=left, right=right):
                 rows = len(node.shape) - (len(right.shape) - 1)
                 first = at[:rows] if rows else (("c", 1),) * (len(left.shape) - 1)
-                return self.summed(
-                    left.shape[-1:], lambda k: self.multiply(of(left, first + k), of(right, k + at[rows:]))
-                )
+                rest = at[rows:]
+                return self.summed(left.shape[-1:], lambda k: self.multiply(of(left, first + k), of(right, k + rest)))
             case t.Outer() | t.Hadamard():
                 first, second = (at[:1], at[1:]) if isinstance(node, t.Outer) else (at, at)
                 return self.multiply(of(node.left, first), of(node.right, second))
@@ -876,12 +864,13 @@ class Replayer:
         return None
 
     def slot(self, node: t.Node) -> Slot:
-        if isinstance(node, t.Number) and node.value.denominator == 1:
+        if isinstance(node, t.Index):
+            return self.env.get(node.name, ("f", node.name))
+        if isinstance(node, t.Symbol) and node.type.kind == "index":
+            return ("f", node.name)
+        if isinstance(node, t.Number) and is_plain(node):
             return ("c", int(node.value))
-        named = isinstance(node, t.Index) or (isinstance(node, t.Symbol) and node.type.kind == "index")
-        require(named, "a subscript that is computed")
-        name = getattr(node, "name", "")
-        return self.env.get(name, ("f", name)) if isinstance(node, t.Index) else ("f", name)
+        raise Refused("a subscript that is computed")
 
     def array(self, node: t.Node, of: Below) -> Array:
         axes = tuple(self.variable(size) for size in node.shape)
@@ -977,9 +966,8 @@ class Replayer:
                 shape, twice = (whole[:1], 2) if node.name == "trace" else (whole, 1)
                 return self.summed(shape, lambda at: of(first, at * twice))
             case "diag":
-                return (
-                    self.multiply(self.atom("delta", "", at), of(first, at[:1])) if len(at) == 2 else of(first, at * 2)
-                )
+                same = self.atom("delta", "", at) if len(at) == 2 else number(1)
+                return self.multiply(same, of(first, at[:1] if len(at) == 2 else at * 2))
         slots = [(arg, at) for arg in node.arguments for at in self.slots_of(arg.shape)]
         known = [value for arg, at in slots if (value := constant(of(arg, at))) is not None]
         if len(known) == len(slots) and all(s[0] == "c" for _, at in slots for s in at):
@@ -1037,10 +1025,8 @@ class Replayer:
                     for sign in ["!="] * (value < 0) + [">="] * (value.denominator % 2 == 0):
                         yield from self.need(sign, node.base, (), free)
                 else:
-                    whole = self.is_whole(above) and self.sign(above)
-                    require(
-                        bool(whole) or self.sign(self.entry(node.base)) == 2, "where a power has a value is not known"
-                    )
+                    known = (self.is_whole(above) and self.sign(above)) or self.sign(self.entry(node.base)) == 2
+                    require(bool(known), "where a power has a value is not known")
             case t.Call(name="log" | "sqrt", map=None):
                 at = tuple(self.variable(size) for size in node.shape)
                 yield from self.need(">" if node.name == "log" else ">=", node.arguments[0], at, free | set(at))
@@ -1070,9 +1056,7 @@ class Replayer:
         squared = {id(n.base) for n in t.walk(body) if isinstance(n, t.Power) and self.tree_sign(n)}
         for node in t.walk(body):
             called = node.name if isinstance(node, t.Call) and node.map is None else ""
-            root = called == "sqrt" or (
-                isinstance(node, t.Power) and not node.shape and not self.is_plain(node.exponent)
-            )
+            root = called == "sqrt" or (isinstance(node, t.Power) and not node.shape and not is_plain(node.exponent))
             smooth = called not in KINKED or (called in SQUARED and id(node) in squared)
             require(smooth and (not root or self.is_positive(parts(node)[0])), "a derivative at a kink")
 
@@ -1083,9 +1067,6 @@ class Replayer:
         terms = node.terms if isinstance(node, t.Add) else (node,)
         known = [self.sign(self.entry(term)) or self.tree_sign(term) for term in terms]
         return min(known) > 0 and max(known) == 2
-
-    def is_plain(self, exponent: t.Node) -> bool:
-        return isinstance(exponent, t.Number) and exponent.value.denominator == 1
 
     def need(self, sign: str, node: t.Node, at: Slots, free: Others) -> Iterator[Need]:
         """The needs of a sign of an entry; names that show it are not unfolded."""
@@ -1103,9 +1084,8 @@ class Replayer:
             case t.Power(exponent=t.Number(value=value), shape=()):
                 return int(value.denominator % 2 == 0 or (value.denominator == 1 and value % 2 == 0))
             case t.Add(shape=()) | t.Multiply(shape=()) | t.Divide(shape=()):
-                return int(
-                    all(self.tree_sign(child) or self.sign(self.entry(child, (), FOLDED)) for child in parts(node))
-                )
+                signs = [self.tree_sign(child) or self.sign(self.entry(child, (), FOLDED)) for child in parts(node)]
+                return min(1, *signs)
             case t.Sum(shape=()):
                 names = {index.name: self.variable(index.size) for index in node.indices}
                 return self.inside(names, lambda: self.tree_sign(node.body))
@@ -1132,9 +1112,8 @@ class Replayer:
                 return all(isinstance(index.size, str) for index in node.indices)
             case t.Written():
                 return not all(isinstance(entry, t.Number) for entry in node.entries)
-        return getattr(node, "name", "") in ("identity", "diag") or (
-            bool(inner) and all(map(self.may_have_inverse, inner))
-        )
+        known = getattr(node, "name", "") in ("identity", "diag")
+        return known or (bool(inner) and all(map(self.may_have_inverse, inner)))
 
     def split_need(self, sign: str, poly: Poly, free: Others) -> Iterator[Need]:
         """A need in its simplest parts; what is certain is left out."""
