@@ -98,9 +98,6 @@ def test_what_is_written_out(text, shape, entries) -> None:
         (r"1 + \langle u, s \rangle", "u s: two columns of sizes d and n have no product", r"\langle u, s \rangle"),
         ("1 + O(u)", "a rate of growth is a scalar, and this is a vector of size d", "O(u)"),
         (r"1 + \Theta(A)", "a rate of growth is a scalar, and this is a d×d matrix", r"\Theta(A)"),
-        (r"x \mathbf{1}", "nothing says of what size 𝟏 is: write 1_d", r"\mathbf{1}"),
-        (r"x \mathbf{0}", "nothing says of what size 𝟎 is: write 0_d", r"\mathbf{0}"),
-        ("x I", "nothing says of what size I is: write I_d", "I"),
         (r"x + \mathbf{1}", "x is a scalar and 𝟏 is a vector of size ?: they cannot be added", r"x + \mathbf{1}"),
         ("1 + \\phi", "φ is a map: write φ(x)", "\\phi"),
         (
@@ -125,6 +122,11 @@ def test_what_makes_no_sense(text, reason, place) -> None:
         ("x + 1e401", "this exponent is beyond ±400", "1e401"),
         ("x + 1e-401", "this exponent is beyond ±400", "1e-401"),
         ("x + 1e000400", "this exponent is beyond ±400", "1e000400"),
+        (r"x \mathbf{1}", "nothing says of what size 𝟏 is: write 1_d", r"\mathbf{1}"),
+        (r"x \mathbf{0}", "nothing says of what size 𝟎 is: write 0_d", r"\mathbf{0}"),
+        ("x I", "nothing says of what size I is: write I_d", "I"),
+        ("I", "nothing says of what size I is: write I_d", "I"),
+        (r"I \ne 0", "nothing says of what size I is: write I_d", "I"),
     ],
 )
 def test_what_is_not_read(text, reason, place) -> None:
@@ -641,3 +643,59 @@ def test_how_deep_definitions_may_go() -> None:
     with pytest.raises(Unreadable, match="nested too deeply, definitions included"):
         parse("-(1+" * 21 + "a_19" + ")" * 21, chain)
     assert parse("-(1+" * 10 + "a_19" + ")" * 10, chain).shape == ()
+
+
+E = {"Q": "matrix[n,d]", "M": "matrix[d,d]", "q": "vector[d]", "r": "vector[d]", "x": "scalar"}
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("Q^T Q = I", "Q^T Q = I_d"),
+        ("I = Q^T Q", "I_d = Q^T Q"),
+        ("M M^{-1} = I", "M M^{-1} = I_d"),
+        ("M = 2 I", "M = 2 I_d"),
+        ("M - I = 0", r"M - I_d = \mathbf{0}_{d \times d}"),
+        ("Q^T Q = I = M", "Q^T Q = I_d = M"),
+        ("q - r = 0", r"q - r = \mathbf{0}_d"),
+        ("0 = q - r", r"\mathbf{0}_d = q - r"),
+        (r"q \ne 0", r"q \ne \mathbf{0}_d"),
+        (r"q = \mathbf{1}", r"q = \mathbf{1}_d"),
+        (r"M \mathbf{1} = \mathbf{1}", r"M \mathbf{1}_d = \mathbf{1}_d"),
+        ("M = I, q = 0", r"M = I_d, q = \mathbf{0}_d"),
+        ("I = 5", "5"),
+        ("I = 0", "0"),
+    ],
+)
+def test_in_a_relation_a_member_of_unknown_size_takes_the_shape_of_another(text, same) -> None:
+    assert parse(text, E) == parse(same, E)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Q = I", "I_n is an n×n matrix, and the other side an n×d matrix"),
+        ("q = I", "I is a ?×? matrix, and the other side a vector of size d"),
+        ("x = I", "I is a ?×? matrix, and the other side a scalar"),
+    ],
+)
+def test_a_clash_of_shapes_in_a_relation_is_ill_typed(text, reason) -> None:
+    with pytest.raises(IllTyped) as caught:
+        parse(text, E)
+    assert (caught.value.reason, text[slice(*caught.value.span)]) == (reason, "I")
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "kind"),
+    [
+        ("Q^T Q = I", "I - Q^T Q = 0", "equal"),
+        ("M M^{-1} = I", "M^{-1} M = I", "equal"),
+        ("q - r = 0", "r - q = 0", "equal"),
+        ("q - r = 0", "q = r", "equal"),
+        ("q - r = 0", "q + r = 0", "different"),
+        ("M = I, q = 0", "q = 0, M = I", "equal"),
+        ("M^{-1} M", "I", "equal"),
+    ],
+)
+def test_equations_with_a_member_of_unknown_size_are_compared(gold, answer, kind) -> None:
+    assert compare(gold, answer, E).kind == kind

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import NoReturn
 
-from qkv.errors import IllTyped, Unreadable
+from qkv.errors import IllTyped, MathsError, Unreadable
 from qkv.maths import tree
 from qkv.maths.parsing import functions, scripts, shapes, words
 from qkv.maths.parsing.grammar import Syntax, Token, is_rule, is_token, only, span_of, walk, without_brackets
@@ -496,16 +496,21 @@ def whole_text(build: Elaborator, expected: Shape | None, named: bool) -> Node:
     dropping = all(sign in ("=", "≈") for sign in signs)
     members: list[Node] = []
     kept: list[str] = []
+    unfinished = [_attempt(build, part, bool(place) and signs[place - 1] == "in") for place, part in enumerate(written)]
+    known = [one.shape for one in unfinished if isinstance(one, Node) and shapes.is_sized(one)]
+    beside = max(known, key=len) if known and signs and "in" not in signs else None
     for place, part in enumerate(written):
-        lone = only(part)
+        lone, found = only(part), unfinished[place]
         after = signs[place - 1] if place else ""
+        head = dropping and place < len(written) - 1 and _is_head(part)
         try:
-            found = functions.set_node(build, part, after == "in")
-            member = finish_member(build, found or _read_member(build, part), expected)
+            if isinstance(found, MathsError):
+                raise found
+            member = finish_member(build, found, expected, beside)
         except (IllTyped, Unreadable) as error:
             if (named or signs == ["in"]) and not place and is_token(lone, "NAME") and lone not in build.types:
                 member = Symbol((), str(lone), tree.Type("scalar"), span=span_of(lone))
-            elif dropping and place < len(written) - 1 and _is_head(part) and getattr(error, "undeclared", True):
+            elif head and (isinstance(found, Node) or getattr(error, "undeclared", True)):
                 continue
             else:
                 raise
@@ -519,6 +524,14 @@ def whole_text(build: Elaborator, expected: Shape | None, named: bool) -> Node:
     if "in" in signs and (signs != ["in"] or not isinstance(members[0], Symbol | tree.Part | Index)):
         build.unreadable("before ∈ a name is expected, and after it an interval, a set or a shape", chain.span)
     return tree.Relation(members[-1].shape, tuple(members), tuple(kept), span=chain.span)
+
+
+def _attempt(build: Elaborator, part: Syntax | Token, belongs: bool) -> Node | MathsError:
+    """One member with sizes that may not be known yet, or the error in it."""
+    try:
+        return functions.set_node(build, part, belongs) or _read_member(build, part)
+    except (IllTyped, Unreadable) as error:
+        return error
 
 
 def _read_member(build: Elaborator, part: Syntax | Token) -> Node:
@@ -559,9 +572,15 @@ def _starts_with_d(part: Syntax | Token) -> bool:
     return next((str(leaf) for leaf in walk(part) if is_token(leaf, "NAME")), "") == "d"
 
 
-def finish_member(build: Elaborator, node: Node, expected: Shape | None) -> Node:
+def finish_member(build: Elaborator, node: Node, expected: Shape | None, beside: Shape | None = None) -> Node:
+    """The node with all sizes resolved; a 0, 1 or I takes the shape `beside` it in a relation."""
     if shapes.is_transposed_list(node):
         node = node.body
+    if beside is not None:
+        node, unknown = build.as_shape(node, beside), not shapes.is_sized(node)
+        if not shapes.unify_shapes(node.shape, beside) and unknown:
+            reason = f"{build.text(node)} is {describe_shape(node.shape)}, and the other side {describe_shape(beside)}"
+            build.ill_typed(reason, node.span)
     if expected is not None:
         node = build.as_shape(node, expected)
         shapes.unify_shapes(node.shape, expected)
@@ -573,7 +592,7 @@ def finish_member(build: Elaborator, node: Node, expected: Shape | None) -> Node
             reason = f"nothing says how far {pretty_name(one.name)} runs: declare it as index[n], or write the range"
             build.ill_typed(f"{reason} of the sum", one.span)
         sign = {"ones": "1", "zeros": "0", "identity": "I"}.get(getattr(one, "name", ""), "1")
-        build.ill_typed(f"nothing says of what size {build.text(one)} is: write {sign}_d", one.span)
+        build.unreadable(f"nothing says of what size {build.text(one)} is: write {sign}_d", one.span)
 
     return shapes.resolve_sizes(node, missing)
 

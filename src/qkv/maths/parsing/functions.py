@@ -462,7 +462,7 @@ class Range:
     names: list[str] = field(default_factory=list)
     low: dict[str, Node] = field(default_factory=dict)
     high: dict[str, Node] = field(default_factory=dict)
-    pairs: list[tuple[str, str, str]] = field(default_factory=list)
+    pairs: list[tuple[str, str | Index, str | Index]] = field(default_factory=list)
 
     def bind(self, name: str) -> None:
         if name not in self.names:
@@ -648,7 +648,24 @@ def _is_index(build: Elaborator, name: str, bound: set[str]) -> bool:
     return (len(name) == 1 or not name.isalpha()) if kind is None else kind.kind == "index"
 
 
+def _compare_ends(build: Elaborator, bounds: Range, ends: dict[str, Node], step: int, span: Span) -> None:
+    """Turn ends that are indices into comparisons: i and i + step; step is 1 for lower ends, -1 for upper ones."""
+    for name, end in list(ends.items()):
+        match scripts.simplify_index(end):
+            case Index() as index if step < 0 or name in bounds.high:  # Σ_{j=i} without an upper end may mean i alone
+                sign = "<="
+            case Add(terms=(Index() as index, Number(value=value))) if value == step:
+                sign = "<"
+            case _:
+                continue
+        if index.name in bounds.names:
+            build.unreadable(f"{pretty_name(index.name)} is an end of the sum that binds it", span)
+        bounds.pairs.append((sign, index, name) if step > 0 else (sign, name, index))
+        del ends[name]
+
+
 def _expand(build: Elaborator, bounds: Range, body: Syntax, product: bool, span: Span) -> Node:
+    _compare_ends(build, bounds, bounds.low, 1, span)
     for name, low in bounds.low.items():
         if not isinstance(low, Number) or low.value != 1:
             return _from_other_start(build, bounds, body, product, span, name)
@@ -658,29 +675,28 @@ def _expand(build: Elaborator, bounds: Range, body: Syntax, product: bool, span:
 
 
 def _from_one(build: Elaborator, bounds: Range, body: Syntax, product: bool, span: Span) -> Node:
-    equal = [pair for pair in bounds.pairs if pair[0] == "<="]
-    for name, end in list(bounds.high.items()):
-        if isinstance(end, Index):  # Σ_{j=1}^{i} is Σ over j ≤ i
-            equal.append(("<=", name, end.name))
-            del bounds.high[name]
-    others = [pair for pair in bounds.pairs if pair[0] != "<="]
-    if equal and len(equal) + len(others) > 1:
-        build.unreadable("a ≤ between indices cannot be combined with another comparison of indices", span)
-    strict = others + [("<", a, b) for _, a, b in equal]
-    whole = _sum_node(build, bounds, strict, body, product, span, {})
-    if not equal:
-        return whole
-    _, a, b = equal[0]
-    if a not in bounds.names and b not in bounds.names:  # otherwise the diagonal would be added even if they differ
-        build.unreadable("a ≤ below a sum compares an index that it binds", span)
+    _compare_ends(build, bounds, bounds.high, -1, span)  # Σ_{j=1}^{i} is Σ over j ≤ i
+    sign, a, b = bounds.pairs[0] if len(bounds.pairs) == 1 else ("", "", "")
     replaced, kept = (a, b) if a in bounds.names else (b, a)
-    diagonal = _sum_node(build, bounds, [], body, product, span, {replaced: kept})
+    bound = replaced if isinstance(replaced, str) and replaced in bounds.names else ""
+    if sign != "<=" or not bound or not _alike(build, bounds, bound, kept):
+        return _sum_node(build, bounds, bounds.pairs, body, product, span, {})
+    whole = _sum_node(build, bounds, [("<", a, b)], body, product, span, {})
+    diagonal = _sum_node(build, bounds, [], body, product, span, {bound: kept})
     return Multiply((), (whole, diagonal), span=span) if product else Add(whole.shape, (whole, diagonal), span=span)
+
+
+def _alike(build: Elaborator, bounds: Range, name: str, other: str | Index) -> bool:
+    """Whether a bound index may have the range of another one, so that each value of that one is a value of it."""
+    end = bounds.high.get(name)
+    return end is None or isinstance(other, str) or shapes.can_unify(_end_size(build, end), other.size)
 
 
 def _from_other_start(build: Elaborator, bounds: Range, body: Syntax, product: bool, span: Span, name: str) -> Node:
     """A range that does not start at 1: written out term by term, or shifted to 1 and corrected by the first terms."""
     low, high = bounds.low[name], bounds.high.get(name)
+    high = None if high is None else scripts.simplify_index(high)
+    to_index = high is not None and bool(tree.free_indices(high))
     start, stop = _constant(low), _constant(high)
     if start is not None and stop is not None:
         _one_index(build, bounds, span)
@@ -690,15 +706,15 @@ def _from_other_start(build: Elaborator, bounds: Range, body: Syntax, product: b
         if stop - start + 1 > _LONGEST:
             build.unreadable(f"a sum written out has at most {_LONGEST} terms", span)
         return _written_out(build, body, product, span, name, range(start, stop + 1))
-    # A sum from 3 up to an index that is 1 has no first terms to subtract.
-    latest = 2 if isinstance(high, Index) else _LATEST
-    if start is None or not 0 <= start <= latest or (product and isinstance(high, Index)):
+    # A sum from 3 to an index that is 1 has no first terms to subtract, and one from 2 to t - 1 has none at t = 1.
+    latest = 2 if isinstance(high, Index) else 0 if to_index else _LATEST
+    if start is None or not 0 <= start <= latest or (product and to_index):
         reason = f"a sum runs from 1: let {pretty_name(name)} start there, or give both its ends as numbers"
         build.unreadable(reason, span)
     _one_index(build, bounds, span)
     if start == 0 and name in _subscripts(body):
         build.unreadable(f"components are counted from 1: let {pretty_name(name)} start there", span)
-    size = None if high is None or isinstance(high, Index) else size_of(high)
+    size = None if high is None or to_index else size_of(high)
     places = None if size is None else size_of(Add((), (size_node(size), build.number(1 - start, span))))
     long = size is None or scripts.never_negative(scripts.added(size, 1 - start))
     if places is not None and (product or not long or (start == 0 and re.fullmatch(r".*[^-+]-\d+", str(size)))):
@@ -743,7 +759,7 @@ def _written_out(build, body: Syntax, product: bool, span: Span, name: str, valu
 
 
 def _sum_node(
-    build, bounds: Range, pairs, body: Syntax, product: bool, span: Span, same: dict[str, str], shift: int = 0
+    build, bounds: Range, pairs, body: Syntax, product: bool, span: Span, same: dict[str, str | Index], shift: int = 0
 ) -> Node:
     """The Sum node; `same` replaces one index by another (a diagonal), `shift` is added to each index."""
     before = build.scope
@@ -756,15 +772,17 @@ def _sum_node(
     build.scope = {**before, **indices}
     if shift:
         build.scope |= {n: build.add([ix, build.number(shift, span)], span) for n, ix in indices.items()}
+
+    def side(one: str | Index) -> Node:
+        return one if isinstance(one, Index) else indices.get(one) or outer_index(build, one, span)
+
     for replaced, kept in same.items():
-        build.scope[replaced] = indices.get(kept) or outer_index(build, kept, span)
+        build.scope[replaced] = side(kept)
     inner = build.term(body)
-    conditions = tuple(
-        (op, indices.get(a) or outer_index(build, a, span), indices.get(b) or outer_index(build, b, span))
-        for op, a, b in pairs
-    )
-    for _, a, b in conditions:
-        if isinstance(a, Index) and isinstance(b, Index) and not unify(a.size, b.size):
+    conditions = tuple((op, side(a), side(b)) for op, a, b in pairs)
+    named = [isinstance(a, str) and isinstance(b, str) for _, a, b in pairs]
+    for both, (_, a, b) in zip(named, conditions, strict=True):
+        if isinstance(a, Index) and isinstance(b, Index) and not unify(a.size, b.size) and both:
             names = f"{pretty_name(a.name)} and {pretty_name(b.name)}"
             build.ill_typed(f"{names} run to different ends and are compared", span)
     build.scope = before
@@ -787,8 +805,8 @@ def _end_size(build: Elaborator, end: Node | None) -> tree.Size:
         return shapes.unknown_size()
     size = size_of(end)
     if size is None or (isinstance(end, tree.Symbol) and end.shape):
-        build.ill_typed("a sum runs to a whole number, a size or an index", end.span)
+        build.unreadable("a sum runs to a whole number, a size, an index t or t - 1", end.span)
     if is_impossible(size):
         reason = f"from 1 a sum runs to a whole number from 1, a size or an index, and not to {build.text(end)}"
-        build.ill_typed(reason, end.span)
+        build.unreadable(reason, end.span)
     return size

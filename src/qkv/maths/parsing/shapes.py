@@ -49,6 +49,11 @@ def unify(a: Any, b: Any) -> bool:
     return False
 
 
+def is_sized(node: Node) -> bool:
+    """Whether a node has a shape of its own: all sizes are known, and it is not a 0, which may be of any shape."""
+    return not is_zero(node) and not any(isinstance(resolved_size(size), UnknownSize) for size in node.shape)
+
+
 def unify_shapes(a: Shape, b: Shape) -> bool:
     if len(a) != len(b) or not all(can_unify(x, y) for x, y in zip(a, b, strict=True)):
         return False
