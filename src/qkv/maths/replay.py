@@ -58,10 +58,9 @@ def replay(certificate: Certificate) -> None:
     """
     try:
         Replayer(certificate).check(certificate.gold, certificate.answer)
-    except Refused:
-        raise
     except MALFORMED as problem:
-        raise Refused(f"the certificate is malformed: {type(problem).__name__}") from None
+        malformed = Refused(f"the certificate is malformed: {type(problem).__name__}")
+        raise problem if isinstance(problem, Refused) else malformed from None
 
 
 def rule_for(node: t.Node) -> str | None:
@@ -461,8 +460,6 @@ class Replayer:
         for inverse, power in kept:
             if inverse.kind != "inverse" or power != 1 or inverse.slots.count(slot) != 1:
                 continue
-            if not self.same_size(slot, inverse.args[0].axes[0]):
-                continue
             end = inverse.slots.index(slot)
             outer, axes = inverse.slots[1 - end], inverse.args[0].axes
             row, column = axes if end == 0 else axes[::-1]
@@ -476,7 +473,8 @@ class Replayer:
             for found, left in self.matched_factors(longest.factors, rest, opened, others):
                 start, inner = found[row], {found[x] for x in longest.bound}
                 used = fixed.union(*(variables(atom) for atom, _ in left))
-                if start in (None, slot) or start in inner or not inner <= set(bound) or used & {*inner, slot}:
+                fitting = self.same_size(slot, row) and start not in (None, slot, *inner) and inner <= set(bound)
+                if not fitting or used & {*inner, slot}:
                     continue
                 size = tuple(s for s in bound if s not in inner and s != slot)
                 value = coefficient / longest.coefficient
@@ -716,11 +714,11 @@ class Replayer:
             while whole > 1:
                 self.spend()
                 p = p if p * p <= whole else whole
-                if whole % p:
-                    p += 1
-                else:
+                if whole % p == 0:
                     yield p, way
                     whole //= p
+                else:
+                    p += 1
 
     def numeric_power(self, value: Fraction, e: Fraction) -> Poly:
         """A positive rational to a rational power."""

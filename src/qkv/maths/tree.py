@@ -187,7 +187,7 @@ class Call(Node):
 
 @dataclass(frozen=True)
 class Sum(Node):
-    """Σ of `body` over `indices`, or Π if `product`. `conditions` restrict it: ("<", i, j), ("!=", i, j)."""
+    """Σ of `body` over `indices`, or Π if `product`; `conditions` such as ("<", i, j) and ("!=", i, j) restrict it."""
 
     indices: tuple[Index, ...]
     body: Node
