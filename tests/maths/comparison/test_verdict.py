@@ -613,3 +613,31 @@ def test_numbers_say_what_they_have_in_common() -> None:
     for (gold, answer), words in said.items():
         assert words in compare(gold, answer, {}).reason
     assert Decimal("1.4142") < 2 ** Decimal("0.5") < Decimal("1.4143")
+
+
+SIZES = {"n": "natural", "d": "natural"}
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "kind", "condition"),
+    [
+        ("d/2", "1/2d", "conditional", "1/2d is read from left to right"),
+        ("1/(2d)", "1/2d", "conditional", "1/2d is read as 1/(2d)"),
+        ("2/3d", r"\frac{2d}{3}", "conditional", "2/3d is read from left to right"),
+        ("1/2d", "1/2d", "equal", None),
+        ("d/2", "1/2 d", "equal", None),
+        (r"\frac{n}{\sqrt{d}}", r"1/\sqrt{d}\, n", "equal", None),
+        ("n × d", "d × n", "conditional", "n × d is read as a product and d × n is read as a product"),
+        ("n × d", "n × d", "equal", None),
+        ("n d", "d × n", "equal", None),
+        ("(n, d)", "n × d", "equal", None),
+        ("(n, d)", "d × n", "different", None),
+        ("4 KB", "4 KB", "equal", None),
+        ("4000 B", "4 KB", "conditional", "KB is read as 1000 bytes"),
+        ("4096 B", "4 KB", "conditional", "KB is read as 1024 bytes"),
+        ("n d", "n*d", "equal", None),
+    ],
+)
+def test_right_under_one_reading_only_is_conditional(gold: str, answer: str, kind: str, condition: str | None) -> None:
+    verdict = compare(gold, answer, SIZES)
+    assert (verdict.kind, verdict.condition) == (kind, condition)

@@ -32,6 +32,9 @@ COMPARE_EFFORT, SHOW_EFFORT = (
     5_000,
 )  # products of numbers: for a comparison, and for values that are only shown
 MOST_READINGS, MOST_RENAMINGS = 4, 24
+SPACE = re.compile(r"\\[A-Za-z]+\s*|(\s|\\[,;: ])")  # a space that does not only end a command
+# How other readings are named, and the usual reading in their place.
+USUAL = {"a shape": "as a product", "1024 bytes": "as 1000 bytes", "Python": "as mathematics"}
 
 # Whether to search for the condition under which a wrong answer would be right.
 _EXPLAIN: ContextVar[bool] = ContextVar("remarks", default=True)
@@ -187,24 +190,37 @@ def readings_of(text: str, symbols: Mapping[str, str], **options: Any) -> list[R
 
 
 def compare_readings(golds: list[Reading], answers: list[Reading], found: Verdict) -> Verdict:
-    """The verdict of the standard readings; of others if only they are right, with a condition that names them."""
+    """The verdict of the standard readings; if only some readings make the answer right, conditional on them.
+
+    Readings of one kind go together: 1/2d equals 1/2d, however it is read.
+    """
     golds, answers = tuples_first(golds, answers), tuples_first(answers, golds)
     standard = compare_trees(golds[0].node, answers[0].node, found)
-    others = list(itertools.product(golds, answers))[1:]
-    if standard or not others:
-        return standard
     undecided = None
-    for gold, answer in others:
+    for kind in dict.fromkeys(way_of(one) for one in (*golds, *answers) if one.note):
+        alike = [next((one for one in many if way_of(one) == kind), None) for many in (golds, answers)]
+        gold, answer = alike[0] or golds[0], alike[1] or answers[0]
+        notes = [one.note.split(" read as ", 1) for one in alike if one is not None and one.note]
+        # Right as mathematics, as the one product that may be a shape, or with a space after the divisor: it is right.
+        below = notes[0][0].rpartition("/")[2].strip() if notes else ""
+        spaced = kind == "a fraction" and any(space[1] for space in SPACE.finditer(below))
+        settled = standard and (spaced or kind == "Python" or (kind == "a shape" and None in alike))
+        if settled or (gold is golds[0] and answer is answers[0]):
+            continue
         verdict = compare_trees(gold.node, answer.node, found)
-        if verdict:
-            notes = dict.fromkeys(
-                one.note.replace(" read as ", " is read as ", 1) for one in (gold, answer) if one.note
-            )
-            condition = " and ".join(notes)
-            reason = f"equal only if {condition}; as it is usually read: {standard.reason}"
-            return replace(standard, kind="conditional", evidence="refuted", reason=reason, condition=condition)
+        if bool(verdict) != bool(standard) and verdict.kind != "unreadable":
+            ways = [(what, USUAL.get(kind, "from left to right") if standard else f"as {way}") for what, way in notes]
+            condition = " and ".join(dict.fromkeys(f"{what} is read {way}" for what, way in ways))
+            wrong = f"otherwise: {verdict.reason}" if standard else f"as it is usually read: {standard.reason}"
+            return found.conditional(f"equal only if {condition}; {wrong}", condition)
         undecided = verdict if verdict.kind != "different" else undecided
     return undecided if undecided is not None and standard.kind == "different" else standard
+
+
+def way_of(reading: Reading) -> str:
+    """The kind of a reading, by its note."""
+    way = reading.note.rpartition("read as ")[2]
+    return way if way in USUAL or not way else "a fraction"
 
 
 def tuples_first(ones: list[Reading], others: list[Reading]) -> list[Reading]:
