@@ -641,3 +641,16 @@ SIZES = {"n": "natural", "d": "natural"}
 def test_right_under_one_reading_only_is_conditional(gold: str, answer: str, kind: str, condition: str | None) -> None:
     verdict = compare(gold, answer, SIZES)
     assert (verdict.kind, verdict.condition) == (kind, condition)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "kind"),
+    [
+        (r"x^Tx \le 1", r"\frac{1}{d}(\sum_i x_i)^2 \le 1", "different"),
+        (r"x^Tx > a", r"d x_1^2 > a", "different"),
+        (r"a^2/a < 1", "a < 1", "conditional"),
+        (r"a < 1", "-a > -1", "equal"),
+    ],
+)
+def test_inequalities_are_not_the_same_where_components_are_equal(gold: str, answer: str, kind: str) -> None:
+    assert compare(gold, answer, {"x": "vector[d]", "a": "scalar"}).kind == kind

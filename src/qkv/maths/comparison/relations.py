@@ -404,7 +404,8 @@ def same_statement(gold: Statement, answer: Statement, found: Verdict, compare_v
         both = [compare_values(a, b, found) for a, b in pairs]
         if all(both):
             return joined(both, found)
-        if conditional is None and all(verdict.kind in ("equal", "conditional") for verdict in both):
+        # Inequalities whose sides are the same under a condition may hold at the same points or not.
+        if conditional is None and not order and all(verdict.kind in ("equal", "conditional") for verdict in both):
             conditional = next(verdict for verdict in both if not verdict)
     outcome = proportional(gold, answer) if gold.sign == answer.sign else Outcome(None)
     if ">" in (gold.sign, answer.sign) and not outcome.equal:
