@@ -654,3 +654,11 @@ def test_right_under_one_reading_only_is_conditional(gold: str, answer: str, kin
 )
 def test_inequalities_are_not_the_same_where_components_are_equal(gold: str, answer: str, kind: str) -> None:
     assert compare(gold, answer, {"x": "vector[d]", "a": "scalar"}).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [("m^2", "conditional"), ("m_k^2", "conditional"), (r"\tau^2", "conditional"), ("MyLayer^2", "unreadable")],
+)
+def test_only_symbols_are_renamed(answer: str, kind: str) -> None:
+    assert compare("N^2", answer, {"N": "natural"}).kind == kind

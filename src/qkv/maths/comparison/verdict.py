@@ -18,6 +18,7 @@ from qkv.maths.comparison import relations, rounding
 from qkv.maths.comparison.counterexample import Counterexample, pretty_symbol, value_text
 from qkv.maths.comparison.domains import assuming
 from qkv.maths.comparison.trial import decide, differ, is_slow, try_as_sets, try_points
+from qkv.maths.parsing.naming import greek_name
 from qkv.maths.parsing.parse import Reading, parse, readings
 from qkv.maths.printing import plain
 from qkv.maths.sizes import names_in, size_value
@@ -254,6 +255,8 @@ def only_renaming(
 ) -> Verdict:
     """The verdict if exactly one renaming of the unknown names makes the answer right; else the refusal."""
     right = []
+    if any(len(base) > 1 and not greek_name(base) for base in (re.split("[_']", name)[0] for name in unknown)):
+        return refused  # a word is not another spelling of a symbol
     for chosen in itertools.islice(itertools.permutations(targets, len(unknown)), MOST_RENAMINGS):
         renaming = dict(zip(unknown, chosen, strict=True))
         given = renamed(renaming)
