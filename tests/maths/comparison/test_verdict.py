@@ -662,3 +662,21 @@ def test_inequalities_are_not_the_same_where_components_are_equal(gold: str, ans
 )
 def test_only_symbols_are_renamed(answer: str, kind: str) -> None:
     assert compare("N^2", answer, {"N": "natural"}).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "condition"),
+    [
+        ("q^T k", r"\sqrt{(q^T k)^2}", "qᵀk ≥ 0"),
+        ("|q^T k|", "q^T k", "qᵀk ≥ 0"),
+        ("a b", r"\sqrt{a^2 b^2}", "a b ≥ 0"),
+        ("a b", r"|a| |b|", "a b ≥ 0"),
+        (r"\|q\|", r"-\|q\|", None),
+        (r"-|a|", "|a|", None),
+        ("q^T k", r"\|q\| \|k\|", None),
+    ],
+)
+def test_a_lost_sign_is_a_condition(gold: str, answer: str, condition: str | None) -> None:
+    symbols = {"q": "vector[d]", "k": "vector[d]", "a": "scalar", "b": "scalar"}
+    verdict = compare(gold, answer, symbols)
+    assert (verdict.kind, verdict.condition) == ("conditional" if condition else "different", condition)

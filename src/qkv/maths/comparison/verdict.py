@@ -16,7 +16,7 @@ from qkv.errors import IllTyped, MathsError, OptionError, OptionTypeError, compl
 from qkv.maths import tree as t
 from qkv.maths.comparison import relations, rounding
 from qkv.maths.comparison.counterexample import Counterexample, pretty_symbol, value_text
-from qkv.maths.comparison.domains import assuming
+from qkv.maths.comparison.domains import assuming, has_value
 from qkv.maths.comparison.trial import decide, differ, is_slow, try_as_sets, try_points
 from qkv.maths.parsing.naming import greek_name
 from qkv.maths.parsing.parse import Reading, parse, readings
@@ -667,7 +667,8 @@ def find_condition(gold: t.Node, answer: t.Node, wrong: Verdict) -> Verdict | No
             text = f"every component of {' and of '.join(shown)} is the same ({where})"
             reason = condition_reason(text, is_necessary(gold, answer, words, varied), wrong)
             return replace(wrong, kind="conditional", condition=text, reason=reason)
-    return sign_condition(gold, answer, wrong)
+    signed = sign_condition(gold, answer, wrong)
+    return absolute_condition(gold, answer, wrong) if signed is None else signed
 
 
 def indexed_names(gold: t.Node) -> set[str]:
@@ -723,6 +724,27 @@ def sign_condition(gold: t.Node, answer: t.Node, wrong: Verdict) -> Verdict | No
                     return replace(wrong, reason=condition_reason(text, False, wrong))
                 return replace(wrong, kind="conditional", condition=text, reason=condition_reason(text, True, wrong))
     return None
+
+
+def absolute_condition(gold: t.Node, answer: t.Node, wrong: Verdict) -> Verdict | None:
+    """The verdict if one is the absolute value of the other, which is positive at some point; None if not."""
+    if gold.shape or not any(map(loses_sign, t.walk(gold, answer))):
+        return None
+    words = vocabulary(gold, answer)
+    for inside, other in ((gold, answer), (answer, gold)):
+        if decide(t.Call((), "abs", (inside,)), other).equal:
+            values = (place.value(inside, DIGITS) for place in points(words, MOST_OUTSIDE) if has_value(place, inside))
+            if any(value > 0 for value in values):
+                text = f"{plain(inside)} ≥ 0"
+                return replace(wrong, kind="conditional", condition=text, reason=condition_reason(text, True, wrong))
+    return None
+
+
+def loses_sign(node: t.Node) -> bool:
+    """Whether a node is an absolute value, a norm or an even root."""
+    if isinstance(node, t.Power):
+        return isinstance(node.exponent, t.Number) and node.exponent.value.denominator % 2 == 0
+    return isinstance(node, t.Call) and (node.name in ("abs", "sqrt") or node.name.startswith("norm"))
 
 
 def is_necessary(gold: t.Node, answer: t.Node, words: Vocabulary, outside: Callable[[Point], Point | None]) -> bool:
