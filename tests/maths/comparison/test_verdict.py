@@ -680,3 +680,8 @@ def test_a_lost_sign_is_a_condition(gold: str, answer: str, condition: str | Non
     symbols = {"q": "vector[d]", "k": "vector[d]", "a": "scalar", "b": "scalar"}
     verdict = compare(gold, answer, symbols)
     assert (verdict.kind, verdict.condition) == ("conditional" if condition else "different", condition)
+
+
+def test_a_softmax_of_one_entry_is_exactly_one() -> None:
+    symbols = {"s": "vector[n]", "p": "vector[n] = softmax(s)", "i": "index[n]", "j": "index[n]"}
+    assert compare(r"\frac{e^{s_i}}{(\sum_k e^{s_k}) - e^{s_j}}", r"\frac{p_i}{1-p_j}", symbols).kind == "equal"

@@ -251,6 +251,9 @@ def divide(a: Scalar, b: Scalar) -> Scalar:
         raise Undefined("division by zero")
     if isinstance(a, Fraction) and isinstance(bottom, Fraction):
         return narrow(a / bottom)
+    if isinstance(a, (Fraction, Decimal)):
+        spend(2)
+        return note_extent(decimal(a) / decimal(bottom)) if a else ZERO  # rounded once: x/x is exactly 1
     return multiply(a, ONE / bottom if isinstance(bottom, Fraction) else Decimal(1) / bottom)
 
 
