@@ -404,9 +404,11 @@ def same_statement(gold: Statement, answer: Statement, found: Verdict, compare_v
         both = [compare_values(a, b, found) for a, b in pairs]
         if all(both):
             return joined(both, found)
-        # Inequalities whose sides are the same under a condition may hold at the same points or not.
-        if conditional is None and not order and all(verdict.kind in ("equal", "conditional") for verdict in both):
+        if conditional is None and all(verdict.kind in ("equal", "conditional") for verdict in both):
             conditional = next(verdict for verdict in both if not verdict)
+            # Sides that are the same for equal components only say nothing about an inequality.
+            if order and (conditional.condition or "").startswith("every component"):
+                conditional = None
     outcome = proportional(gold, answer) if gold.sign == answer.sign else Outcome(None)
     if ">" in (gold.sign, answer.sign) and not outcome.equal:
         whole = [one for one in map(tightened, (gold, answer)) if one is not None]

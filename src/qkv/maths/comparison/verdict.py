@@ -28,10 +28,8 @@ from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, effort, 
 from qkv.maths.values.points import Point, Vocabulary, agree_at, points, vocabulary, with_defined_sizes
 
 APPROXIMATELY = re.compile(r"[\s$({\[\\]*(?:≈|\\?approx\b)")
-COMPARE_EFFORT, SHOW_EFFORT = (
-    160_000,
-    5_000,
-)  # products of numbers: for a comparison, and for values that are only shown
+# Products of numbers: for a comparison, and for values that are only shown.
+COMPARE_EFFORT, SHOW_EFFORT = 160_000, 5_000
 MOST_READINGS, MOST_RENAMINGS = 4, 24
 SPACE = re.compile(r"\\[A-Za-z]+\s*|(\s|\\[,;: ])")  # a space that does not only end a command
 # How other readings are named, and the usual reading in their place.
@@ -383,12 +381,8 @@ def compare_values(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
     limits = [relations.infinite(node) for node in (gold, answer)]
     if any(limits):
         kind, same = ("equal", "tested") if limits[0] == limits[1] else ("different", "refuted")
-        return replace(
-            found,
-            kind=kind,
-            evidence=same,
-            reason="the two limits are " + ("the same" if same == "tested" else "not the same"),
-        )
+        reason = f"the two limits are {'' if kind == 'equal' else 'not '}the same"
+        return replace(found, kind=kind, evidence=same, reason=reason)
     verdict = compare_ordinary(gold, answer, found)
     brackets = relations.compare_brackets(gold, answer, found) if verdict else None
     return verdict if brackets is None else brackets
@@ -432,12 +426,8 @@ def compare_ordinary(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
     compared = rounding.compare_numbers(gold, answer)
     if compared is not None:
         outcome, reason = compared
-        kind = "equal" if outcome.equal else "different"
-        point = outcome.counterexample
-        certificate = outcome.certificate
-        return replace(
-            found, kind=kind, evidence=outcome.evidence, reason=reason, counterexample=point, certificate=certificate
-        )
+        compared = replace(found, kind="equal" if outcome.equal else "different", evidence=outcome.evidence)
+        return replace(compared, reason=reason, counterexample=outcome.counterexample, certificate=outcome.certificate)
     outcome = decide(gold, answer)
     if outcome.equal is False and rounding.within_rounding(gold, answer):
         reason = "the two are the same within the rounding of the numbers after ≈"
@@ -661,14 +651,17 @@ def find_condition(gold: t.Node, answer: t.Node, wrong: Verdict) -> Verdict | No
         def varied(place: Point, group: tuple[str, ...] = group) -> Point | None:
             return place if any(len(set(place.values[name])) > 1 for name in group) else None
 
-        if decide(first, second).equal and not is_degenerate(first, mentioned):
+        outcome = decide(first, second)
+        if (outcome.equal or outcome.condition) and not is_degenerate(first, mentioned):
             shown = [pretty_symbol(vectors[name]) for name in group]
             where = ", ".join(f"{name} = {letter}·1" for name, letter in zip(shown, letters.values(), strict=True))
             text = f"every component of {' and of '.join(shown)} is the same ({where})"
+            text = f"{text} and {outcome.condition}" if outcome.condition else text
             reason = condition_reason(text, is_necessary(gold, answer, words, varied), wrong)
             return replace(wrong, kind="conditional", condition=text, reason=reason)
     signed = sign_condition(gold, answer, wrong)
-    return absolute_condition(gold, answer, wrong) if signed is None else signed
+    absolute = None if signed is not None and signed.kind == "conditional" else absolute_condition(gold, answer, wrong)
+    return signed if absolute is None else absolute
 
 
 def indexed_names(gold: t.Node) -> set[str]:
