@@ -685,3 +685,47 @@ def test_a_lost_sign_is_a_condition(gold: str, answer: str, condition: str | Non
 def test_a_softmax_of_one_entry_is_exactly_one() -> None:
     symbols = {"s": "vector[n]", "p": "vector[n] = softmax(s)", "i": "index[n]", "j": "index[n]"}
     assert compare(r"\frac{e^{s_i}}{(\sum_k e^{s_k}) - e^{s_j}}", r"\frac{p_i}{1-p_j}", symbols).kind == "equal"
+
+
+BOUNDARY = {
+    "x": "nonnegative",
+    "w": "scalar",
+    "b": "scalar",
+    "c": "scalar",
+    "n": "natural",
+    "v": "vector[m]",
+    "z": "random vector[m] ~ N(0, I)",
+    "y": "random scalar ~ N(0, s^2)",
+    "s": "positive",
+}
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "kind", "condition"),
+    [
+        ("x^x", r"e^{x \log x}", "conditional", "x > 0"),
+        ("x^{b+c}", "x^b x^c", "conditional", "x ≠ 0"),
+        ("w^n", "w^{n-2} w^2", "conditional", "w ≠ 0"),
+        ("x^w", r"\frac{1}{x^{-w}}", "conditional", "x ≠ 0"),
+        (r"\sum_{k=1}^n k^3", r"\frac{n^2(n+1)^2}{4} + \frac{(n-1)(n-2)(n-3)(n-4)}{24}", "different", None),
+        (r"\sum_{i=1}^n (-1)^i", "0", "different", None),
+        (r"\sum_{i=1}^n \delta_{i2}", "1", "different", None),
+        (r"\sum_i \delta_{i3} v_i", "v_3", "conditional", "m ≥ 3"),
+        ("E[z_1 z_2]", "0", "conditional", "m ≥ 2"),
+        ("v_1 + v_3", "v_3 + v_1", "equal", None),
+        ("s", r"\max(s, 10^{-12})", "different", None),
+        ("s", r"\min(s, \frac{2}{3} 10^6)", "different", None),
+        (r"\sin w", r"\tan w \cos w", "conditional", "cos(w) ≠ 0"),
+        (r"\tan w", r"\frac{\sin w}{\cos w}", "equal", None),
+        (r"\tan(-w)", r"-\tan w", "equal", None),
+        ("0", r"\tan(n\pi/2)", "conditional", "cos(n π/2) ≠ 0"),
+        ("s^2", r"w^2 Var(y/w)", "conditional", "w ≠ 0"),
+        ("1", r"(\frac{d}{dw}|w|)^2", "conditional", "w ≠ 0"),
+        (r"\frac{d}{dw}\max(w, 0)", r"\frac{w + |w|}{2 w}", "equal", None),
+    ],
+)
+def test_values_and_domains_at_corners(gold: str, answer: str, kind: str, condition: str | None) -> None:
+    start = time.perf_counter()
+    verdict = compare(gold, answer, BOUNDARY)
+    assert (verdict.kind, verdict.condition) == (kind, condition)
+    assert time.perf_counter() - start < 1
