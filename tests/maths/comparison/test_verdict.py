@@ -613,3 +613,119 @@ def test_numbers_say_what_they_have_in_common() -> None:
     for (gold, answer), words in said.items():
         assert words in compare(gold, answer, {}).reason
     assert Decimal("1.4142") < 2 ** Decimal("0.5") < Decimal("1.4143")
+
+
+SIZES = {"n": "natural", "d": "natural"}
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "kind", "condition"),
+    [
+        ("d/2", "1/2d", "conditional", "1/2d is read from left to right"),
+        ("1/(2d)", "1/2d", "conditional", "1/2d is read as 1/(2d)"),
+        ("2/3d", r"\frac{2d}{3}", "conditional", "2/3d is read from left to right"),
+        ("1/2d", "1/2d", "equal", None),
+        ("d/2", "1/2 d", "equal", None),
+        (r"\frac{n}{\sqrt{d}}", r"1/\sqrt{d}\, n", "equal", None),
+        ("n × d", "d × n", "conditional", "n × d is read as a product and d × n is read as a product"),
+        ("n × d", "n × d", "equal", None),
+        ("n d", "d × n", "equal", None),
+        ("(n, d)", "n × d", "equal", None),
+        ("(n, d)", "d × n", "different", None),
+        ("4 KB", "4 KB", "equal", None),
+        ("4000 B", "4 KB", "conditional", "KB is read as 1000 bytes"),
+        ("4096 B", "4 KB", "conditional", "KB is read as 1024 bytes"),
+        ("n d", "n*d", "equal", None),
+    ],
+)
+def test_right_under_one_reading_only_is_conditional(gold: str, answer: str, kind: str, condition: str | None) -> None:
+    verdict = compare(gold, answer, SIZES)
+    assert (verdict.kind, verdict.condition) == (kind, condition)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "kind"),
+    [
+        (r"x^Tx \le 1", r"\frac{1}{d}(\sum_i x_i)^2 \le 1", "different"),
+        (r"x^Tx > a", r"d x_1^2 > a", "different"),
+        (r"a^2/a < 1", "a < 1", "conditional"),
+        (r"a < 1", "-a > -1", "equal"),
+    ],
+)
+def test_inequalities_are_not_the_same_where_components_are_equal(gold: str, answer: str, kind: str) -> None:
+    assert compare(gold, answer, {"x": "vector[d]", "a": "scalar"}).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [("m^2", "conditional"), ("m_k^2", "conditional"), (r"\tau^2", "conditional"), ("MyLayer^2", "unreadable")],
+)
+def test_only_symbols_are_renamed(answer: str, kind: str) -> None:
+    assert compare("N^2", answer, {"N": "natural"}).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "condition"),
+    [
+        ("q^T k", r"\sqrt{(q^T k)^2}", "qᵀk ≥ 0"),
+        ("|q^T k|", "q^T k", "qᵀk ≥ 0"),
+        ("a b", r"\sqrt{a^2 b^2}", "a b ≥ 0"),
+        ("a b", r"|a| |b|", "a b ≥ 0"),
+        (r"\|q\|", r"-\|q\|", None),
+        (r"-|a|", "|a|", None),
+        ("q^T k", r"\|q\| \|k\|", None),
+    ],
+)
+def test_a_lost_sign_is_a_condition(gold: str, answer: str, condition: str | None) -> None:
+    symbols = {"q": "vector[d]", "k": "vector[d]", "a": "scalar", "b": "scalar"}
+    verdict = compare(gold, answer, symbols)
+    assert (verdict.kind, verdict.condition) == ("conditional" if condition else "different", condition)
+
+
+def test_a_softmax_of_one_entry_is_exactly_one() -> None:
+    symbols = {"s": "vector[n]", "p": "vector[n] = softmax(s)", "i": "index[n]", "j": "index[n]"}
+    assert compare(r"\frac{e^{s_i}}{(\sum_k e^{s_k}) - e^{s_j}}", r"\frac{p_i}{1-p_j}", symbols).kind == "equal"
+
+
+BOUNDARY = {
+    "x": "nonnegative",
+    "w": "scalar",
+    "b": "scalar",
+    "c": "scalar",
+    "n": "natural",
+    "v": "vector[m]",
+    "z": "random vector[m] ~ N(0, I)",
+    "y": "random scalar ~ N(0, s^2)",
+    "s": "positive",
+}
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "kind", "condition"),
+    [
+        ("x^x", r"e^{x \log x}", "conditional", "x > 0"),
+        ("x^{b+c}", "x^b x^c", "conditional", "x ≠ 0"),
+        ("w^n", "w^{n-2} w^2", "conditional", "w ≠ 0"),
+        ("x^w", r"\frac{1}{x^{-w}}", "conditional", "x ≠ 0"),
+        (r"\sum_{k=1}^n k^3", r"\frac{n^2(n+1)^2}{4} + \frac{(n-1)(n-2)(n-3)(n-4)}{24}", "different", None),
+        (r"\sum_{i=1}^n (-1)^i", "0", "different", None),
+        (r"\sum_{i=1}^n \delta_{i2}", "1", "different", None),
+        (r"\sum_i \delta_{i3} v_i", "v_3", "conditional", "m ≥ 3"),
+        ("E[z_1 z_2]", "0", "conditional", "m ≥ 2"),
+        ("v_1 + v_3", "v_3 + v_1", "equal", None),
+        ("s", r"\max(s, 10^{-12})", "different", None),
+        ("s", r"\min(s, \frac{2}{3} 10^6)", "different", None),
+        (r"\sin w", r"\tan w \cos w", "conditional", "cos(w) ≠ 0"),
+        (r"\tan w", r"\frac{\sin w}{\cos w}", "equal", None),
+        (r"\tan(-w)", r"-\tan w", "equal", None),
+        ("0", r"\tan(n\pi/2)", "conditional", "cos(n π/2) ≠ 0"),
+        ("s^2", r"w^2 Var(y/w)", "conditional", "w ≠ 0"),
+        ("1", r"(\frac{d}{dw}|w|)^2", "conditional", "w ≠ 0"),
+        (r"\frac{d}{dw}\max(w, 0)", r"\frac{w + |w|}{2 w}", "equal", None),
+    ],
+)
+def test_values_and_domains_at_corners(gold: str, answer: str, kind: str, condition: str | None) -> None:
+    start = time.perf_counter()
+    verdict = compare(gold, answer, BOUNDARY)
+    assert (verdict.kind, verdict.condition) == (kind, condition)
+    assert time.perf_counter() - start < 1

@@ -167,7 +167,7 @@ def dual(value: Fraction | int, slope: Fraction | int = 1, level: int = 1) -> Du
         (lambda: function("log", dual(1)), 0, 1),
         (lambda: maximum(dual(3), TWO), 3, 1),
         (lambda: maximum(ONE, dual(3)), 3, 1),
-        (lambda: maximum(dual(3), THREE), 3, 1),
+        (lambda: maximum(dual(3), dual(3)), 3, 1),
     ],
 )
 def test_slopes(found, value, slope) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from qkv.maths import tree as t
 from qkv.maths.printing import plain
-from qkv.maths.sizes import whole_size
+from qkv.maths.sizes import size_node, whole_size
 from qkv.maths.values.arithmetic import (
     DIGITS,
     TooNear,
@@ -31,7 +31,12 @@ from qkv.maths.values.points import Point, Vocabulary, point, points, vocabulary
 PROBES = tuple(tuple(Fraction(sign * k) for k in (1, 2, 3, 4)) for sign in (1, -1))
 MOST_PLACES, MOST_COMBINATIONS, STARTS = 24, 64, 3
 DOMAIN_EFFORT = 20_000
-SIGNS = {"≠": lambda number: number != 0, "≥": lambda number: number >= 0, ">": lambda number: number > 0}
+HALF_PI = Fraction("1.5707963267948966192313216916397514420985846996875529104874722961539082031431")
+SIGNS = {
+    "≠": lambda number: number != 0 and (isinstance(number, Fraction) or number.adjusted() > -50),
+    "≥": lambda number: number >= 0,
+    ">": lambda number: number > 0,
+}
 KINDS = {"positive": SIGNS[">"], "nonnegative": SIGNS["≥"], "natural": lambda n: n >= 1 and n.denominator == 1}
 
 
@@ -73,12 +78,13 @@ class Need:
 
 
 def needs(node: t.Node) -> list[Need]:
-    """What the divisions, roots and logarithms of a tree need, definitions included and expectations left out."""
+    """What the parts of a tree need, definitions included; inside expectations, where no random name matters."""
     found: dict[Need, None] = {}
 
-    def visit(node: t.Node, bound: tuple[t.Index, ...]) -> None:
+    def visit(node: t.Node, bound: tuple[t.Index, ...], averaged: bool = False) -> None:
         for sign, inside in _needs_here(node):
-            if not is_positive(inside):
+            drawn = averaged and any(symbol.type.random for symbol in t.symbols_of(inside).values())
+            if not is_positive(inside) and not drawn:
                 free = t.free_indices(inside)
                 found.setdefault(Need(sign, inside, tuple(index for index in bound if index.name in free)))
         if isinstance(node, t.Sum):
@@ -86,9 +92,9 @@ def needs(node: t.Node) -> list[Need]:
         if isinstance(node, t.Symbol):
             below = () if node.type.definition is None else (node.type.definition,)
         else:
-            below = () if isinstance(node, t.Expect | t.Covariance) else t.children(node)
+            below = t.children(node)
         for child in below:
-            visit(child, bound)
+            visit(child, bound, averaged or isinstance(node, t.Expect | t.Covariance))
 
     visit(node, ())
     return list(found)
@@ -108,7 +114,21 @@ def _needs_here(node: t.Node) -> Iterator[tuple[str, t.Node]]:
             if value < 0:
                 yield "≠", base
         case t.Power(base=base, exponent=exponent) if not base.shape and not _is_whole(exponent):
-            yield ">", base
+            yield "≥", base
+            yield "≠", base
+        case t.Call(name="tan", arguments=(inside,)):
+            yield "≠", t.Call(inside.shape, "cos", (inside,))
+        case t.Part(body=body, indices=indices):
+            for index, size in zip(indices, body.shape, strict=False):
+                if isinstance(index, t.Number) and isinstance(size, str) and index.value > 1:
+                    yield "≥", t.Add((), (size_node(size), t.Number((), -index.value)))
+        case t.Derivative(body=body):
+            for kink in (n for n in t.walk(body) if isinstance(n, t.Call)):
+                if kink.name in ("abs", "relu"):
+                    yield "≠", kink.arguments[0]
+                elif kink.name in ("max", "min") and len(kink.arguments) == 2:
+                    minus = t.Multiply((), (t.Number((), Fraction(-1)), kink.arguments[1]))
+                    yield "≠", t.Add((), (kink.arguments[0], minus))
 
 
 def _is_whole(node: t.Node) -> bool:
@@ -243,8 +263,11 @@ def _roots(samples: list[Any], step: Fraction) -> list[Fraction]:
 
 def places_that_fail(words: Vocabulary, need: Need) -> Iterator[Point]:
     """Points at which a need may not be met: zeros of its node, then ordinary points."""
+    node = need.node
+    if isinstance(node, t.Call) and node.name == "cos":
+        node = t.Add(node.shape, (*node.arguments, t.Number((), -HALF_PI)))
     for attempt in range(STARTS):
-        for chosen, _ in zeros(words, need.node, attempt, {}, need.indices):
+        for chosen, _ in zeros(words, node, attempt, {}, need.indices):
             try:
                 yield point(words, attempt, chosen)
             except (Undefined, Unevaluable):
@@ -275,12 +298,26 @@ def domain_difference(gold: t.Node, answer: t.Node) -> str | None:
     for need, own, other in extra:
         with effort(DOMAIN_EFFORT):
             for place in places_that_fail(words, need):
-                if any(assumed.fails_at(place) for assumed in _ASSUMED.get()):
-                    continue
-                if need.fails_at(place) and has_value(place, own) is False and has_value(place, other):
+                if (
+                    is_allowed(place)
+                    and need.fails_at(place)
+                    and has_value(place, own) is False
+                    and has_value(place, other)
+                ):
                     found.append(need)
                     break
     return condition_text(found) if found else None
+
+
+def is_allowed(place: Point) -> bool:
+    """Whether the declared names have values at a point."""
+    return not any(assumed.fails_at(place) for assumed in _ASSUMED.get())
+
+
+def condition_at(place: Point, node: t.Node) -> str | None:
+    """The condition that a tree without a value at a point does not meet there; None if none is known."""
+    failing = [need for need in needs(node) if need.fails_at(place)]
+    return condition_text(failing) if failing else None
 
 
 def condition_text(found: list[Need]) -> str:

@@ -406,6 +406,9 @@ def same_statement(gold: Statement, answer: Statement, found: Verdict, compare_v
             return joined(both, found)
         if conditional is None and all(verdict.kind in ("equal", "conditional") for verdict in both):
             conditional = next(verdict for verdict in both if not verdict)
+            # Sides that are the same for equal components only say nothing about an inequality.
+            if order and (conditional.condition or "").startswith("every component"):
+                conditional = None
     outcome = proportional(gold, answer) if gold.sign == answer.sign else Outcome(None)
     if ">" in (gold.sign, answer.sign) and not outcome.equal:
         whole = [one for one in map(tightened, (gold, answer)) if one is not None]

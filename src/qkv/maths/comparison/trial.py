@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from qkv.maths import tree as t
 from qkv.maths.comparison.counterexample import Counterexample, either_text
-from qkv.maths.comparison.domains import domain_difference, has_value
+from qkv.maths.comparison.domains import condition_at, domain_difference, has_value, is_allowed
 from qkv.maths.values.arithmetic import DIGITS, FINEST, TooNear, Undefined, Unevaluable, effort, plain_entries
-from qkv.maths.values.points import Point, Vocabulary, agree_at, points, vocabulary, with_defined_sizes
+from qkv.maths.values.points import Point, Vocabulary, agree_at, corners, points, vocabulary, with_defined_sizes
 
 if TYPE_CHECKING:
     from qkv.maths.certificate import Certificate
@@ -100,23 +100,8 @@ def is_polynomial(node: t.Node) -> bool:
             return value > 0
         case t.Sum():
             return not node.product and not counted_indices(node)
-    return isinstance(
-        node,
-        (
-            t.Number,
-            t.Symbol,
-            t.Index,
-            t.Part,
-            t.Add,
-            t.Multiply,
-            t.Divide,
-            t.Contract,
-            t.Outer,
-            t.Hadamard,
-            t.Transpose,
-            t.Delta,
-        ),
-    )
+    plain = t.Number | t.Symbol | t.Index | t.Part | t.Add | t.Multiply | t.Divide
+    return isinstance(node, plain | t.Contract | t.Outer | t.Hadamard | t.Transpose | t.Delta)
 
 
 def counted_indices(node: t.Sum) -> list[t.Index]:
@@ -178,7 +163,7 @@ def with_sizes(tree: t.Node, sizes: Mapping[int, int]) -> t.Node:
 
 ENOUGH_POINTS, ENOUGH_SIZES, MOST_POINTS = 10, 3, 50
 ENOUGH_KINKED, FEWEST_KINKED, MOST_KINKED = 60, 30, 90
-SIMPLIFY_EFFORT, TRY_EFFORT = 30_000, 60_000
+SIMPLIFY_EFFORT, TRY_EFFORT, CORNER_EFFORT = 30_000, 60_000, 5_000
 # Factors for the value of a random name, to see whether a root of it can have a negative argument.
 ROOT_FACTORS = tuple(sign * size for size in (Fraction(1), Fraction(1000), Fraction(1, 1000)) for sign in (1, -1))
 
@@ -222,7 +207,23 @@ def decide(gold: t.Node, answer: t.Node) -> Outcome:
     condition = domain_difference(*tried)
     if condition is not None:
         return Outcome(None, why=f"one of them has no value unless {condition}", condition=condition)
-    return outcome
+    corner = try_corners(*tried) if outcome.evidence == "tested" and not has_inverse(*tried) else None
+    return outcome if corner is None else with_sizes_noted(corner, small)
+
+
+def try_corners(gold: t.Node, answer: t.Node) -> Outcome | None:
+    """The outcome at a corner at which the two differ in value or in having one; None if there is none."""
+    words = vocabulary(gold, answer)
+    for place in filter(is_allowed, corners(words)):
+        with suppress(Undefined, Unevaluable), effort(CORNER_EFFORT):
+            valued = [has_value(place, side) for side in (gold, answer)]
+            if valued == [True, True] and agree_at(place, gold, answer) is False:
+                return Outcome(False, "refuted", simple_counterexample(words, place, gold, answer), valued=True)
+            if {True, False} == set(valued):
+                condition = condition_at(place, gold if valued[1] else answer)
+                shown = Counterexample.at(place, words, *("a value" if one else "no value" for one in valued))
+                return Outcome(None if condition else False, "refuted", shown, valued=True, condition=condition)
+    return None
 
 
 def prove_or_try(gold: t.Node, answer: t.Node, tried: tuple[t.Node, t.Node], small: Shrunk | None) -> Outcome:
@@ -337,7 +338,7 @@ def try_with(
     enough = enough or (ENOUGH_KINKED if words.kinked and (words.symbols or words.indices) else ENOUGH_POINTS)
     most = most or (MOST_KINKED if words.kinked else MOST_POINTS)
     agreed, sizes, why, valued, unevaluable = 0, set(), "", False, 0
-    constant = not words.symbols and not words.indices
+    constant = not words.symbols and not words.indices and not words.sizes
     for place in points(words, most, fixed=fixed):
         try:
             verdict = agree(place)

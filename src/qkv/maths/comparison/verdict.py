@@ -16,8 +16,9 @@ from qkv.errors import IllTyped, MathsError, OptionError, OptionTypeError, compl
 from qkv.maths import tree as t
 from qkv.maths.comparison import relations, rounding
 from qkv.maths.comparison.counterexample import Counterexample, pretty_symbol, value_text
-from qkv.maths.comparison.domains import assuming
+from qkv.maths.comparison.domains import assuming, has_value
 from qkv.maths.comparison.trial import decide, differ, is_slow, try_as_sets, try_points
+from qkv.maths.parsing.naming import greek_name
 from qkv.maths.parsing.parse import Reading, parse, readings
 from qkv.maths.printing import plain
 from qkv.maths.sizes import names_in, size_value
@@ -27,11 +28,12 @@ from qkv.maths.values.arithmetic import DIGITS, Undefined, Unevaluable, effort, 
 from qkv.maths.values.points import Point, Vocabulary, agree_at, points, vocabulary, with_defined_sizes
 
 APPROXIMATELY = re.compile(r"[\s$({\[\\]*(?:≈|\\?approx\b)")
-COMPARE_EFFORT, SHOW_EFFORT = (
-    160_000,
-    5_000,
-)  # products of numbers: for a comparison, and for values that are only shown
+# Products of numbers: for a comparison, and for values that are only shown.
+COMPARE_EFFORT, SHOW_EFFORT = 160_000, 5_000
 MOST_READINGS, MOST_RENAMINGS = 4, 24
+SPACE = re.compile(r"\\[A-Za-z]+\s*|(\s|\\[,;: ])")  # a space that does not only end a command
+# How other readings are named, and the usual reading in their place.
+USUAL = {"a shape": "as a product", "1024 bytes": "as 1000 bytes", "Python": "as mathematics"}
 
 # Whether to search for the condition under which a wrong answer would be right.
 _EXPLAIN: ContextVar[bool] = ContextVar("remarks", default=True)
@@ -187,24 +189,37 @@ def readings_of(text: str, symbols: Mapping[str, str], **options: Any) -> list[R
 
 
 def compare_readings(golds: list[Reading], answers: list[Reading], found: Verdict) -> Verdict:
-    """The verdict of the standard readings; of others if only they are right, with a condition that names them."""
+    """The verdict of the standard readings; if only some readings make the answer right, conditional on them.
+
+    Readings of one kind go together: 1/2d equals 1/2d, however it is read.
+    """
     golds, answers = tuples_first(golds, answers), tuples_first(answers, golds)
     standard = compare_trees(golds[0].node, answers[0].node, found)
-    others = list(itertools.product(golds, answers))[1:]
-    if standard or not others:
-        return standard
     undecided = None
-    for gold, answer in others:
+    for kind in dict.fromkeys(way_of(one) for one in (*golds, *answers) if one.note):
+        alike = [next((one for one in many if way_of(one) == kind), None) for many in (golds, answers)]
+        gold, answer = alike[0] or golds[0], alike[1] or answers[0]
+        notes = [one.note.split(" read as ", 1) for one in alike if one is not None and one.note]
+        # Right as mathematics, as the one product that may be a shape, or with a space after the divisor: it is right.
+        below = notes[0][0].rpartition("/")[2].strip() if notes else ""
+        spaced = kind == "a fraction" and any(space[1] for space in SPACE.finditer(below))
+        settled = standard and (spaced or kind == "Python" or (kind == "a shape" and None in alike))
+        if settled or (gold is golds[0] and answer is answers[0]):
+            continue
         verdict = compare_trees(gold.node, answer.node, found)
-        if verdict:
-            notes = dict.fromkeys(
-                one.note.replace(" read as ", " is read as ", 1) for one in (gold, answer) if one.note
-            )
-            condition = " and ".join(notes)
-            reason = f"equal only if {condition}; as it is usually read: {standard.reason}"
-            return replace(standard, kind="conditional", evidence="refuted", reason=reason, condition=condition)
+        if bool(verdict) != bool(standard) and verdict.kind != "unreadable":
+            ways = [(what, USUAL.get(kind, "from left to right") if standard else f"as {way}") for what, way in notes]
+            condition = " and ".join(dict.fromkeys(f"{what} is read {way}" for what, way in ways))
+            wrong = f"otherwise: {verdict.reason}" if standard else f"as it is usually read: {standard.reason}"
+            return found.conditional(f"equal only if {condition}; {wrong}", condition)
         undecided = verdict if verdict.kind != "different" else undecided
     return undecided if undecided is not None and standard.kind == "different" else standard
+
+
+def way_of(reading: Reading) -> str:
+    """The kind of a reading, by its note."""
+    way = reading.note.rpartition("read as ")[2]
+    return way if way in USUAL or not way else "a fraction"
 
 
 def tuples_first(ones: list[Reading], others: list[Reading]) -> list[Reading]:
@@ -238,6 +253,8 @@ def only_renaming(
 ) -> Verdict:
     """The verdict if exactly one renaming of the unknown names makes the answer right; else the refusal."""
     right = []
+    if any(len(base) > 1 and not greek_name(base) for base in (re.split("[_']", name)[0] for name in unknown)):
+        return refused  # a word is not another spelling of a symbol
     for chosen in itertools.islice(itertools.permutations(targets, len(unknown)), MOST_RENAMINGS):
         renaming = dict(zip(unknown, chosen, strict=True))
         given = renamed(renaming)
@@ -364,12 +381,8 @@ def compare_values(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
     limits = [relations.infinite(node) for node in (gold, answer)]
     if any(limits):
         kind, same = ("equal", "tested") if limits[0] == limits[1] else ("different", "refuted")
-        return replace(
-            found,
-            kind=kind,
-            evidence=same,
-            reason="the two limits are " + ("the same" if same == "tested" else "not the same"),
-        )
+        reason = f"the two limits are {'' if kind == 'equal' else 'not '}the same"
+        return replace(found, kind=kind, evidence=same, reason=reason)
     verdict = compare_ordinary(gold, answer, found)
     brackets = relations.compare_brackets(gold, answer, found) if verdict else None
     return verdict if brackets is None else brackets
@@ -413,12 +426,8 @@ def compare_ordinary(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict:
     compared = rounding.compare_numbers(gold, answer)
     if compared is not None:
         outcome, reason = compared
-        kind = "equal" if outcome.equal else "different"
-        point = outcome.counterexample
-        certificate = outcome.certificate
-        return replace(
-            found, kind=kind, evidence=outcome.evidence, reason=reason, counterexample=point, certificate=certificate
-        )
+        compared = replace(found, kind="equal" if outcome.equal else "different", evidence=outcome.evidence)
+        return replace(compared, reason=reason, counterexample=outcome.counterexample, certificate=outcome.certificate)
     outcome = decide(gold, answer)
     if outcome.equal is False and rounding.within_rounding(gold, answer):
         reason = "the two are the same within the rounding of the numbers after ≈"
@@ -642,13 +651,17 @@ def find_condition(gold: t.Node, answer: t.Node, wrong: Verdict) -> Verdict | No
         def varied(place: Point, group: tuple[str, ...] = group) -> Point | None:
             return place if any(len(set(place.values[name])) > 1 for name in group) else None
 
-        if decide(first, second).equal and not is_degenerate(first, mentioned):
+        outcome = decide(first, second)
+        if (outcome.equal or outcome.condition) and not is_degenerate(first, mentioned):
             shown = [pretty_symbol(vectors[name]) for name in group]
             where = ", ".join(f"{name} = {letter}·1" for name, letter in zip(shown, letters.values(), strict=True))
             text = f"every component of {' and of '.join(shown)} is the same ({where})"
+            text = f"{text} and {outcome.condition}" if outcome.condition else text
             reason = condition_reason(text, is_necessary(gold, answer, words, varied), wrong)
             return replace(wrong, kind="conditional", condition=text, reason=reason)
-    return sign_condition(gold, answer, wrong)
+    signed = sign_condition(gold, answer, wrong)
+    absolute = None if signed is not None and signed.kind == "conditional" else absolute_condition(gold, answer, wrong)
+    return signed if absolute is None else absolute
 
 
 def indexed_names(gold: t.Node) -> set[str]:
@@ -704,6 +717,27 @@ def sign_condition(gold: t.Node, answer: t.Node, wrong: Verdict) -> Verdict | No
                     return replace(wrong, reason=condition_reason(text, False, wrong))
                 return replace(wrong, kind="conditional", condition=text, reason=condition_reason(text, True, wrong))
     return None
+
+
+def absolute_condition(gold: t.Node, answer: t.Node, wrong: Verdict) -> Verdict | None:
+    """The verdict if one is the absolute value of the other, which is positive at some point; None if not."""
+    if gold.shape or not any(map(loses_sign, t.walk(gold, answer))):
+        return None
+    words = vocabulary(gold, answer)
+    for inside, other in ((gold, answer), (answer, gold)):
+        if decide(t.Call((), "abs", (inside,)), other).equal:
+            values = (place.value(inside, DIGITS) for place in points(words, MOST_OUTSIDE) if has_value(place, inside))
+            if any(value > 0 for value in values):
+                text = f"{plain(inside)} ≥ 0"
+                return replace(wrong, kind="conditional", condition=text, reason=condition_reason(text, True, wrong))
+    return None
+
+
+def loses_sign(node: t.Node) -> bool:
+    """Whether a node is an absolute value, a norm or an even root."""
+    if isinstance(node, t.Power):
+        return isinstance(node.exponent, t.Number) and node.exponent.value.denominator % 2 == 0
+    return isinstance(node, t.Call) and (node.name in ("abs", "sqrt") or node.name.startswith("norm"))
 
 
 def is_necessary(gold: t.Node, answer: t.Node, words: Vocabulary, outside: Callable[[Point], Point | None]) -> bool:

@@ -251,6 +251,9 @@ def divide(a: Scalar, b: Scalar) -> Scalar:
         raise Undefined("division by zero")
     if isinstance(a, Fraction) and isinstance(bottom, Fraction):
         return narrow(a / bottom)
+    if isinstance(a, (Fraction, Decimal)):
+        spend(2)
+        return note_extent(decimal(a) / decimal(bottom)) if a else ZERO  # rounded once: x/x is exactly 1
     return multiply(a, ONE / bottom if isinstance(bottom, Fraction) else Decimal(1) / bottom)
 
 
@@ -376,7 +379,10 @@ def function(name: str, x: Scalar) -> Scalar:
             raise Undefined("a logarithm of what is not positive")
         return decimal(number).ln() if number != 1 else ZERO
     if name in ("sin", "cos", "tan"):
-        return special(name, number) if number else Fraction(name == "cos")
+        found = special(name, number) if number else Fraction(name == "cos")
+        if name == "tan" and found and decimal(found).adjusted() > context().prec - 10:
+            raise Undefined("a tangent where the cosine is zero")
+        return found
     raise Unevaluable(f"{name} has no value here")
 
 
@@ -424,6 +430,8 @@ def maximum(a: Scalar, b: Scalar) -> Scalar:
     apart = subtract(a, b)
     if isinstance(apart, Polynomial) and plain_number(apart) is None:
         return multiply(HALF, add(add(a, b), linear_form("abs", apart)))
+    if isinstance(apart, Dual) and sign(apart) == 0 and apart.slope:
+        raise Undefined("no derivative where two are equal")
     return a if sign(apart) >= 0 else b
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import blake2b
-from itertools import islice
+from itertools import islice, product
 from math import prod
 from typing import Any
 
@@ -30,6 +30,8 @@ PATTERNED_ATTEMPTS = 8
 # Which of three indices of one size are equal: every pattern of coincidence, then all different again.
 COINCIDENCES = ((0, 1, 2), (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (2, 1, 0))
 MOST_ENTRIES = 4_096
+CORNERS = {"scalar": (0, 1, -1), "nonnegative": (0, 1), "positive": (1,), "natural": (1, 2)}
+SMALL_SIZES = (1, 2, 3, 5, 6, 7, 8)
 
 
 def hashed(attempt: int, name: str, what: str) -> int:
@@ -260,7 +262,7 @@ def constants_in(*trees: t.Node) -> Iterator[Fraction]:
         if not node.shape and not any(isinstance(n, t.Symbol | t.Index) for n in t.walk(node)):
             try:
                 value = next(arith.plain_entries(evaluate(node, {}, {})))
-                yield from [abs(arith.fraction(value).limit_denominator(10**12))] if value else []
+                yield from [abs(Fraction(value if isinstance(value, Fraction) else f"{value:.3e}"))] if value else []
             except (Undefined, arith.Unevaluable):
                 continue
         else:
@@ -313,6 +315,18 @@ def points(
                 yield point(words, attempt, fixed or {}, positive)
 
     return islice(drawn(), count)
+
+
+def corners(words: Vocabulary) -> Iterator[Point]:
+    """Points at 0, 1 and −1 for up to three numbers, then at small sizes that are more than lengths of arrays."""
+    kinds = {n: s.type.kind for n, s in words.symbols.items() if s.type.definition is None and not s.type.random}
+    free = {n: CORNERS[kind] for n, kind in kinds.items() if kind in CORNERS and n not in words.sized()}
+    chosen = [dict(zip(free, values, strict=True)) for values in product(*free.values()) if 0 < len(free) <= 3]
+    counted = {n for text in words.texts if text not in words.axes for n in names_in(text)}.union(words.symbols)
+    chosen += [{n: value} for n in words.sizes if n in counted for value in SMALL_SIZES]
+    for fixed in chosen:
+        with suppress(Undefined, arith.Unevaluable):
+            yield point(words, 0, fixed)
 
 
 def point(words: Vocabulary, attempt: int, fixed: Mapping[str, Any], positive: bool = False) -> Point:
