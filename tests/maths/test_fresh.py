@@ -1,4 +1,4 @@
-"""Pairs and false equalities that were frozen before the checker first ran on them; they are never changed to fit it."""
+"""Pairs and false equalities, frozen before the checker first ran on them; they are never changed to fit it."""
 
 import tomllib
 from pathlib import Path

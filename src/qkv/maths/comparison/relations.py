@@ -174,8 +174,21 @@ def statements(node: t.Node) -> list[Statement] | None:
         if sign == "=" and any(isinstance(n, t.PlusMinus) for n in t.walk(left, right)):
             both = [Statement(with_sign(left, by), "=", with_sign(right, by)).gap for by in (1, -1)]
             left, right = product(*both), ZERO
-        found.append(Statement(left, "=" if sign == "≈" else sign, right))
+        sides = zeros_like(left, right)
+        found.append(Statement(sides[0], "=" if sign == "≈" else sign, sides[1]))
     return found
+
+
+def zeros_like(left: t.Node, right: t.Node) -> tuple[t.Node, t.Node]:
+    """Both sides; zeros of another shape than the other side take its shape."""
+
+    def shaped(side: t.Node, other: t.Node) -> t.Node:
+        zero = side == ZERO or (isinstance(side, t.Special) and side.name == "zeros")
+        if not zero or side.shape == other.shape:
+            return side
+        return t.Special(other.shape, "zeros") if other.shape else ZERO
+
+    return shaped(left, right), shaped(right, left)
 
 
 def with_sign(node: t.Node, sign: int) -> t.Node:
