@@ -502,7 +502,7 @@ def test_constants_have_all_their_digits(count) -> None:
 def test_the_arctangent_of_an_inverse() -> None:
     with digits():
         for number in (2, 3, 5, 239):
-            assert float(arctangent_of_inverse(number)) == pytest.approx(math.atan(1 / number), rel=1e-15)
+            assert float(arctangent_of_inverse(number, 60)) == pytest.approx(math.atan(1 / number), rel=1e-15)
 
 
 MATRICES = [np.array(rows) for rows in ([[2, 1], [1, 3]], [[0, 1], [1, 0]], [[1, 2, 3], [0, 1, 4], [5, 6, 0]], [[7]])]

@@ -382,7 +382,7 @@ def function(name: str, x: Scalar) -> Scalar:
         found = special(name, number) if number else Fraction(name == "cos")
         if name == "tan" and found and decimal(found).adjusted() > context().prec - 10:
             raise Undefined("a tangent where the cosine is zero")
-        return found
+        return ZERO if abs(number) > 1 and is_vanishing(found) else found  # at a multiple of π/2
     raise Unevaluable(f"{name} has no value here")
 
 
@@ -635,10 +635,11 @@ def constant_value(name: str) -> Decimal:
         return Decimal(1).exp()
     if name == "pi":
         # Machin: π = 16 arctan(1/5) − 4 arctan(1/239)
-        return 16 * arctangent_of_inverse(5) - 4 * arctangent_of_inverse(239)
+        return 16 * arctangent_of_inverse(5, context().prec) - 4 * arctangent_of_inverse(239, context().prec)
     raise Undefined("infinity is not a number")
 
 
-def arctangent_of_inverse(whole: int) -> Decimal:
-    terms = range(context().prec + 10)
+@lru_cache(maxsize=64)
+def arctangent_of_inverse(whole: int, precision: int) -> Decimal:
+    terms = range(precision + 10)
     return sum(((-1) ** k * Decimal(whole) ** (-2 * k - 1) / (2 * k + 1) for k in terms), Decimal(0))

@@ -322,6 +322,7 @@ def corners(words: Vocabulary) -> Iterator[Point]:
     kinds = {n: s.type.kind for n, s in words.symbols.items() if s.type.definition is None and not s.type.random}
     free = {n: CORNERS[kind] for n, kind in kinds.items() if kind in CORNERS and n not in words.sized()}
     chosen = [dict(zip(free, values, strict=True)) for values in product(*free.values()) if 0 < len(free) <= 3]
+    chosen += [{n: Fraction(5 + 2 * k, 17) for k, n in enumerate(free) if kinds[n] != "natural"}]  # no period has 17
     counted = {n for text in words.texts if text not in words.axes for n in names_in(text)}.union(words.symbols)
     chosen += [{n: value} for n in words.sizes if n in counted for value in SMALL_SIZES]
     for fixed in chosen:
