@@ -473,8 +473,8 @@ class Replayer:
             for found, left in self.matched_factors(longest.factors, rest, opened, others):
                 start, inner = found[row], {found[x] for x in longest.bound}
                 used = fixed.union(*(variables(atom) for atom, _ in left))
-                fitting = self.same_size(slot, row) and start not in (None, slot, *inner) and inner <= set(bound)
-                if not fitting or used & {*inner, slot}:
+                fitting = self.same_size(slot, row) and start not in (slot, *inner) and inner <= set(bound)
+                if start is None or not fitting or used & {*inner, slot}:
                     continue
                 size = tuple(s for s in bound if s not in inner and s != slot)
                 value = coefficient / longest.coefficient

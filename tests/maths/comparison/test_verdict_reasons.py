@@ -230,7 +230,7 @@ def test_what_is_left_empty() -> None:
         "where": "",
         "counterexample": None,
         "renaming": {},
-        "certificate": True,
+        "certificates": [[]],
     }
     assert str(verdict) == f"equal (proved): {ALGEBRA}"
 

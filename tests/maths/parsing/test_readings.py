@@ -38,7 +38,7 @@ def test_a_second_reading_has_a_note(text, standard, other, note) -> None:
     first, second = readings(text, S)
     assert (first.note, second.note) == ("", note)
     assert first.node == parse(standard, S) == parse(text, S)
-    assert compare(standard, text, S).kind == "equal"
+    assert compare(standard, text, S).kind in ("equal", "conditional")
     assert second.node == parse(other, S)
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -88,7 +88,9 @@ class Verdict:
         found = None if self.counterexample is None else self.counterexample.as_dict()
         names = ("kind", "evidence", "reason", "condition", "gold", "answer", "suggestion", "where")
         shown = {name: getattr(self, name) for name in names} | {"counterexample": found}
-        return shown | {"renaming": dict(self.renaming), "certificate": self.certificate is not None}
+        several = self.certificate if isinstance(self.certificate, tuple) else (self.certificate,)
+        steps = [[asdict(step) for step in one.steps] for one in several if one is not None]
+        return shown | {"renaming": dict(self.renaming), "certificates": steps}
 
     def __str__(self) -> str:
         how = f" ({self.evidence})" if self.evidence else ""

@@ -262,7 +262,9 @@ def constants_in(*trees: t.Node) -> Iterator[Fraction]:
         if not node.shape and not any(isinstance(n, t.Symbol | t.Index) for n in t.walk(node)):
             try:
                 value = next(arith.plain_entries(evaluate(node, {}, {})))
-                yield from [abs(Fraction(value if isinstance(value, Fraction) else f"{value:.3e}"))] if value else []
+                if isinstance(value, Decimal):
+                    value = Fraction(f"{value:.3e}") if abs(value.adjusted()) < 400 else ZERO
+                yield from [abs(value)] if value else []
             except (Undefined, arith.Unevaluable):
                 continue
         else:
