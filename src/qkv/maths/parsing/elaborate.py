@@ -498,7 +498,7 @@ def whole_text(build: Elaborator, expected: Shape | None, named: bool) -> Node:
     kept: list[str] = []
     unfinished = [_attempt(build, part, bool(place) and signs[place - 1] == "in") for place, part in enumerate(written)]
     known = [one.shape for one in unfinished if isinstance(one, Node) and shapes.is_sized(one)]
-    beside = max(known, key=len) if known and signs and "in" not in signs else None
+    other = max(known, key=len) if known and signs and "in" not in signs else None
     for place, part in enumerate(written):
         lone, found = only(part), unfinished[place]
         after = signs[place - 1] if place else ""
@@ -506,7 +506,7 @@ def whole_text(build: Elaborator, expected: Shape | None, named: bool) -> Node:
         try:
             if isinstance(found, MathsError):
                 raise found
-            member = finish_member(build, found, expected, beside)
+            member = finish_member(build, found, expected, other)
         except (IllTyped, Unreadable) as error:
             if (named or signs == ["in"]) and not place and is_token(lone, "NAME") and lone not in build.types:
                 member = Symbol((), str(lone), tree.Type("scalar"), span=span_of(lone))
@@ -572,14 +572,14 @@ def _starts_with_d(part: Syntax | Token) -> bool:
     return next((str(leaf) for leaf in walk(part) if is_token(leaf, "NAME")), "") == "d"
 
 
-def finish_member(build: Elaborator, node: Node, expected: Shape | None, beside: Shape | None = None) -> Node:
-    """The node with all sizes resolved; a 0, 1 or I takes the shape `beside` it in a relation."""
+def finish_member(build: Elaborator, node: Node, expected: Shape | None, other: Shape | None = None) -> Node:
+    """The node with all sizes resolved; a 0, 1 or I takes `other`, the shape of another member."""
     if shapes.is_transposed_list(node):
         node = node.body
-    if beside is not None:
-        node, unknown = build.as_shape(node, beside), not shapes.is_sized(node)
-        if not shapes.unify_shapes(node.shape, beside) and unknown:
-            reason = f"{build.text(node)} is {describe_shape(node.shape)}, and the other side {describe_shape(beside)}"
+    if other is not None:
+        node, unknown = build.as_shape(node, other), not shapes.is_sized(node)
+        if not shapes.unify_shapes(node.shape, other) and unknown:
+            reason = f"{build.text(node)} is {describe_shape(node.shape)}, and the other side {describe_shape(other)}"
             build.ill_typed(reason, node.span)
     if expected is not None:
         node = build.as_shape(node, expected)

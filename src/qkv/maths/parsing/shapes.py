@@ -50,7 +50,7 @@ def unify(a: Any, b: Any) -> bool:
 
 
 def is_sized(node: Node) -> bool:
-    """Whether a node has a shape of its own: all sizes are known, and it is not a 0, which may be of any shape."""
+    """Whether a node has a known shape: all sizes are known, and it is not a 0, which may be of any shape."""
     return not is_zero(node) and not any(isinstance(resolved_size(size), UnknownSize) for size in node.shape)
 
 
