@@ -732,3 +732,21 @@ def test_values_and_domains_at_corners(gold: str, answer: str, kind: str, condit
     verdict = compare(gold, answer, BOUNDARY)
     assert (verdict.kind, verdict.condition) == (kind, condition)
     assert time.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "kind"),
+    [
+        ("-3", "-7//2", "different"),
+        ("-4", "-7//2", "equal"),
+        (r"\lceil n/4 \rceil", "-(-n//4)", "equal"),
+        ("-s", "s[-1]", "unreadable"),
+        ("0", "0x10", "unreadable"),
+        ("0", "2^{-10^{12}}", "unreadable"),
+        ("1 = 1", "x/x = 1", "unreadable"),
+        ("3", "1 + 2 = 3", "equal"),
+    ],
+)
+def test_what_a_new_user_met(gold: str, answer: str, kind: str) -> None:
+    verdict = compare(gold, answer, {"n": "natural", "s": "vector[n]"})
+    assert verdict.kind == kind

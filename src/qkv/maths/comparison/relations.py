@@ -110,7 +110,8 @@ def values_of(gold: t.Node, answer: t.Node) -> tuple[t.Node, t.Node]:
         return last(gold), answer
     if second is not None and not is_statement(gold):
         return gold, last(answer)
-    if first is None and is_derivation(gold) and (not is_statement(answer) or is_chain(answer)):
+    several = any(isinstance(node, t.Relation) and len(node.signs) > 1 for node in (gold, answer))
+    if first is None and is_derivation(gold) and (not is_statement(answer) or (is_chain(answer) and several)):
         gold = last(gold)
     if second is None and not is_statement(gold) and is_derivation(answer):
         answer = last(answer)
@@ -316,7 +317,8 @@ def compare_intervals(gold: t.Interval, answer: t.Interval, found: Verdict, comp
 def joined(verdicts: Sequence[Verdict], found: Verdict) -> Verdict:
     """The verdict that all parts are equal: proved if all of them are."""
     weakest = next((verdict for verdict in verdicts if verdict.evidence != "proved"), verdicts[0])
-    certificates = tuple(verdict.certificate for verdict in verdicts)
+    several = [v.certificate if isinstance(v.certificate, tuple) else (v.certificate,) for v in verdicts]
+    certificates = tuple(certificate for each in several for certificate in each)
     proved = weakest.evidence == "proved" and None not in certificates
     return replace(
         found,

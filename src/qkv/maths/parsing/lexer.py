@@ -96,6 +96,8 @@ class Lexer:
         if letter in ":*" and self._within("sub"):
             return self._put("ALL", ":", at, at + 1)
         if self.text.startswith("//", at):
+            if self._follows_minus():
+                raise self._unreadable("-a // b floors -a/b in Python: put brackets round what is floored", at, at + 2)
             return self._put("DIV", "//", at, at + 2)
         if letter == "!" and self._last() in ENDS - {"BANG", "UNIT"}:
             return self._put("BANG", "!", at, at + 1)
@@ -127,6 +129,8 @@ class Lexer:
             if (places := self._places(at)) > 0:
                 return places
             numbers = like.number_list.match(self.text, at)
+            if numbers and self.text[at - 1 : at] != " " and self._has_axes():
+                raise self._unreadable("an index in brackets is a whole number from 1", at, numbers.end())
             if numbers and not self._within("sub", "sup"):
                 self.gaps |= {found.start() for found in like.gap.finditer(self.text, at, numbers.end())}
         if letter == "]" and self.open and self.open[-1].kind == "ROOT_L":
@@ -156,6 +160,18 @@ class Lexer:
         self._put("RBRACE", "}", found.end() - 1, found.end())
         self.after_places = len(self.tokens)
         return found.end()
+
+    def _follows_minus(self) -> bool:
+        """Whether a minus that is a sign, not a difference, stands before the present term."""
+        level = 0
+        for place in range(len(self.tokens) - 1, -1, -1):
+            kind = self.tokens[place].type
+            level += (kind in CLOSES.values()) - (kind in CLOSES)
+            if level < 0 or (not level and kind in ("PLUS", "COMMA", "REL")):
+                return False
+            if not level and kind == "MINUS":
+                return not place or self.tokens[place - 1].type not in ENDS
+        return False
 
     def _has_axes(self) -> bool:
         kind = self.names.get(str(self.tokens[-1])) if self._last() == "NAME" else None
@@ -218,6 +234,8 @@ class Lexer:
         if not found:  # digits of other scripts were refused before
             raise self._unreadable("this is not a number", at, at + 1)
         scripted = self._last() in ("SUB", "SUP")
+        if found[0] == "0" and self.text[found.end() : found.end() + 1] in ("x", "X") and "x" not in self.names:
+            raise self._unreadable("numbers are read in base ten", at, found.end() + 1)
         if self._last() == "FRAC":
             if not self.text[at].isdigit():
                 raise self._unreadable("a decimal in a fraction needs braces: \\frac{0.5}{d}", at, found.end())

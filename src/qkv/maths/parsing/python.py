@@ -19,7 +19,7 @@ from qkv.maths.sizes import size_node, size_of
 from qkv.maths.tree import Call, Index, Node, Number, Shape, Span, Special, Type
 
 _MARKS = re.compile(
-    rf"\b(?:{'|'.join(PYTHON['prefixes'])})\.(?:(?:\w+\.)*\w+\s*\(|pi\b)|@|\*\*|\.T\b|\beinsum\(|,\s*\)\s*$"
+    rf"\b(?:{'|'.join(PYTHON['prefixes'])})\.(?:(?:\w+\.)*\w+\s*\(|pi\b)|@|//|\*\*|\.T\b|\beinsum\(|,\s*\)\s*$"
     r"|[\w)\]]\.(?:sum|mean|max|min|exp|log|sqrt|softmax|dot|t|transpose|norm|trace|matmul|abs|pow)\("
 )
 _HEAD = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)\s*")

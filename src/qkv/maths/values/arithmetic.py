@@ -129,6 +129,13 @@ def note_extent(number: Decimal) -> Decimal:
     return number
 
 
+def not_zero(number: Decimal) -> Decimal:
+    """A power or an exponential; Unevaluable if it is too small to be told from zero."""
+    if not number:
+        raise Unevaluable("a number that is too close to zero")
+    return number
+
+
 def decimal(number: PlainNumber) -> Decimal:
     if isinstance(number, Decimal):
         return number
@@ -334,14 +341,14 @@ def _number_power(base: PlainNumber, exponent: PlainNumber) -> PlainNumber:
                 exact = Fraction(top if base > 0 else -top, bottom)
                 if (top.bit_length() + bottom.bit_length()) * abs(whole) <= MOST_BITS:
                     return exact**whole
-                return note_extent(decimal(exact) ** whole)
+                return note_extent(not_zero(decimal(exact) ** whole))
         if degree == 1:
-            return note_extent(decimal(base) ** whole)
+            return note_extent(not_zero(decimal(base) ** whole))
         if degree == 2 and abs(whole) < 64:
-            return note_extent(decimal(base).sqrt() ** whole)
+            return note_extent(not_zero(decimal(base).sqrt() ** whole))
     if base < 0:
         raise Undefined("a root of a negative number")
-    return note_extent((decimal(exponent) * decimal(base).ln()).exp())
+    return note_extent(not_zero((decimal(exponent) * decimal(base).ln()).exp()))
 
 
 def function(name: str, x: Scalar) -> Scalar:
@@ -373,7 +380,7 @@ def function(name: str, x: Scalar) -> Scalar:
     spend(10)
     if name == "exp":
         spend((context().prec // DIGITS) ** 2 * 10 - 10)
-        return note_extent(decimal(number).exp()) if number else ONE
+        return note_extent(not_zero(decimal(number).exp())) if number else ONE
     if name == "log":
         if number <= 0:
             raise Undefined("a logarithm of what is not positive")
