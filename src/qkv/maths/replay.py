@@ -74,6 +74,16 @@ def replay(certificate: Certificate) -> None:
         raise problem if isinstance(problem, Refused) else malformed from None
 
 
+def node_at(node: t.Node, place: Place) -> t.Node:
+    """The node at a place, by the positions of children; the child of a name is its definition."""
+    for position in place:
+        named = node.type.definition if isinstance(node, t.Symbol) else None
+        below = parts(node) if named is None else [named]
+        require(0 <= position < len(below), f"there is no place {place}")
+        node = below[position]
+    return node
+
+
 def rule_for(node: t.Node) -> str | None:
     """The rule that rewrites a node; None for arithmetic and for what stays an unknown."""
     match node:
@@ -108,10 +118,9 @@ class Replayer:
         self.require_same_domains(gold, answer)
         sides = [lambda at: self.entry(gold, at, ("gold",)), lambda at: self.entry(answer, at, ("answer",))]
         shape = gold.shape
+        trees = {"gold": gold, "answer": answer}
         for place, way in ((p, WAYS.index(rule)) for p, rule in self.rules.items() if rule in WAYS):
-            node = {"gold": gold, "answer": answer}[place[0]]
-            for position in place[1:]:
-                node = parts(node)[position]
+            node = node_at(trees[place[0]], place[1:])
             base = parts(node)[0]
             inverse = isinstance(node, t.Power) and node.exponent == MINUS and base in self.inverted
             require(inverse and len(shape) > way and base.shape[1 - way] == shape[way], "no inverse that fits")
@@ -123,7 +132,9 @@ class Replayer:
         )
         for at in self.sums.slots_of(shape):
             require(self.sums.equal(sides[0](at), sides[1](at)), "the two sides are not equal")
-        require(self.used >= set(self.rules), "a step at a place where its rule is of no use")
+        for place in self.rules.keys() - self.used:  # in an entry that is not used
+            fits = self.rules[place] == rule_for(node_at(trees[place[0]], place[1:]))
+            require(fits, f"the rule {self.rules[place]} does not fit its place")
 
     def multiplied(self, side: Entries, base: t.Node, place: Place, way: int) -> Entries:
         """The entries of a side times a matrix, from the left (0) or the right (1)."""

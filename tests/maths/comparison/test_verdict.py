@@ -615,7 +615,7 @@ def test_numbers_say_what_they_have_in_common() -> None:
     assert Decimal("1.4142") < 2 ** Decimal("0.5") < Decimal("1.4143")
 
 
-SIZES = {"n": "natural", "d": "natural"}
+SIZE_NAMES = {"n": "natural", "d": "natural"}
 
 
 @pytest.mark.parametrize(
@@ -639,7 +639,7 @@ SIZES = {"n": "natural", "d": "natural"}
     ],
 )
 def test_right_under_one_reading_only_is_conditional(gold: str, answer: str, kind: str, condition: str | None) -> None:
-    verdict = compare(gold, answer, SIZES)
+    verdict = compare(gold, answer, SIZE_NAMES)
     assert (verdict.kind, verdict.condition) == (kind, condition)
 
 

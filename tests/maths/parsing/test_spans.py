@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qkv.errors import IllTyped, QkvError
+from qkv.errors import MathsError, QkvError
 from qkv.maths import latex, plain
 from qkv.maths.parsing.parse import parse
 from qkv.maths.tree import Index, Node, Number, Part, Symbol, children
@@ -263,7 +263,7 @@ def test_the_place_of_a_name_is_that_name(part: int) -> None:
             if isinstance(node, Symbol):
                 try:
                     assert parse(text[slice(*node.span)], symbols) == node, (text, node)
-                except IllTyped:  # a map is no value, and a size in a declaration is no name, by itself
+                except MathsError:  # a map is no value, and a size in a declaration is no name, by itself
                     assert node.type.kind == "map" or node.name not in symbols, (text, node)
 
 

@@ -176,6 +176,8 @@ def statements(node: t.Node) -> list[Statement] | None:
             both = [Statement(with_sign(left, by), "=", with_sign(right, by)).gap for by in (1, -1)]
             left, right = product(*both), ZERO
         sides = zeros_like(left, right)
+        if len(sides[0].shape) != len(sides[1].shape):
+            return None
         found.append(Statement(sides[0], "=" if sign == "≈" else sign, sides[1]))
     return found
 
@@ -230,9 +232,9 @@ def compare_brackets(gold: t.Node, answer: t.Node, found: Verdict) -> Verdict | 
     if first is None or second is None or first.closed == second.closed:
         return None
     ends = [as_number(end) for pair in (first, second) for end in (pair.low, pair.high)]
-    if ends[0] is not None and ends[:2] == ends[2:] and ends[:2] in ([0, 1], [-1, 1], [-1, 0]):
+    if ends[0] is not None and ends[:2] == ends[2:] and ends[:2] == [0, 1]:
         return found.different("the brackets differ: ( leaves an end out of an interval, [ keeps it")
-    if ends[0] == 0 == ends[2]:
+    if ends[0] == 0 == ends[2] and min(end or 0 for end in ends[1::2]) > 0:
         condition = "both are vectors, not intervals"
         reason = f"equal only if {condition}: the brackets differ"
         return found.conditional(reason, condition)

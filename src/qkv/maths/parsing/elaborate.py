@@ -575,7 +575,7 @@ def _starts_with_d(part: Syntax | Token) -> bool:
 def finish_member(build: Elaborator, node: Node, expected: Shape | None, other: Shape | None = None) -> Node:
     """The node with all sizes resolved; a 0, 1 or I takes `other`, the shape of another member."""
     if shapes.is_transposed_list(node):
-        node = node.body
+        node = replace(node.body, brackets="")  # a transposed list is a vector, not an interval
     if other is not None:
         node, unknown = build.as_shape(node, other), not shapes.is_sized(node)
         if not shapes.unify_shapes(node.shape, other) and unknown:

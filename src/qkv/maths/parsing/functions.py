@@ -282,7 +282,8 @@ def map_call(build: Elaborator, name: str, arguments: list[Node], span: Span) ->
             described = describe_shape(given.shape)
             reason = f"{shown} takes {describe_shape(shape)}, and {build.text(given)} is {described}"
             build.ill_typed(reason, given.span)
-    made = Call(kind.shape, str(name), tuple(arguments), tree.Symbol((), str(name), kind, span=span), span=span)
+    called = tree.Symbol((), str(name), kind, span=span_of(name) if isinstance(name, Token) else span)
+    made = Call(kind.shape, str(name), tuple(arguments), called, span=span)
     return build.transpose(made, span) if from_row and len(kind.shape) == 1 else made
 
 

@@ -338,7 +338,8 @@ def _part_index(build: Elaborator, part: Piece, size: object, shown: str) -> Nod
         if not can_unify(node.size, size):
             runs = f"{shapes.pretty_name(node.name)} runs to {describe_size(node.size)}"
             once = LinearIndex((node,), (Fraction(1),), Number((), Fraction(0)))
-            refuse = build.unreadable if always_within(once, resolved_size(size)) else build.ill_typed
+            fits = node.name not in build.types and always_within(once, resolved_size(size))
+            refuse = build.unreadable if fits else build.ill_typed
             refuse(f"{runs} but {shown} has {shapes.plural(describe_size(size), 'component')}", span)
         unify(node.size, size)
     elif isinstance(node, Number):
