@@ -78,6 +78,7 @@ LABELLED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_certificates_of_the_labelled_pairs_replay_and_changed_ones_do_not(part: int) -> None:
     proved, refused, draw = 0, 0, random.Random(part)

@@ -18,6 +18,7 @@ ATTACKS = tomllib.loads((HERE / "attacks.toml").read_text(encoding="utf-8"))["at
 EQUAL_AFTER_ALL = {"a-1693"}
 
 
+@pytest.mark.slow
 def test_fresh_pairs_stay_as_right_as_they_were() -> None:
     right, wrong, wrongly_proved = 0, [], []
     for pair in PAIRS:
