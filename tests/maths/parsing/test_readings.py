@@ -38,7 +38,9 @@ def test_a_second_reading_has_a_note(text, standard, other, note) -> None:
     first, second = readings(text, S)
     assert (first.note, second.note) == ("", note)
     assert first.node == parse(standard, S) == parse(text, S)
-    assert compare(standard, text, S).kind in ("equal", "conditional")
+    # A space in the divisor settles the usual reading; a product may be a shape only next to another shape.
+    settled = note.endswith("as a shape") or " " in "".join(text.split("/")[1:])
+    assert compare(standard, text, S).kind == ("equal" if settled else "conditional")
     assert second.node == parse(other, S)
 
 

@@ -189,7 +189,7 @@ class Outcome:
 def decide(gold: t.Node, answer: t.Node) -> Outcome:
     """Try two points, which is cheaper than a proof that must fail; then prove, then try more points.
 
-    Two that are equal must also have a value in the same places. `work` limits the cost of the proof.
+    Two that are equal must also have a value in the same places.
     """
     small = shrink(gold, answer)
     tried = (gold, answer) if small is None else (small.gold, small.answer)

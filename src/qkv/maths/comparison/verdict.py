@@ -55,7 +55,7 @@ class Verdict:
         where: For a refused text, its line with carets below the error.
         renaming: Pairs of a name of the answer and the name of the gold that it stands for, if the answer is right
             under that renaming.
-        certificate: For a proved verdict, the proof that `qkv.maths.certificate` can replay; several of them, in a
+        certificate: For a proved verdict, the proof, which `qkv.maths.replay` has accepted; several, in a
             tuple, for several equations.
     """
 
