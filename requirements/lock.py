@@ -134,8 +134,8 @@ def main() -> None:
     chosen: dict[str, set[str]] = {}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
-    # A checkout has the lab and PDFs from the start; a wheel alone brings neither.
-    needed = {**extras, "run": [*project["project"]["dependencies"], *extras["lab"], *extras["pdf"]]}
+    # A checkout has the lab, PDFs and documents from the start; a wheel alone brings none of them.
+    needed = {**extras, "run": [*project["project"]["dependencies"], *extras["lab"], *extras["pdf"], *extras["documents"]]}
     needed["peers"] = ["onnx", "onnxruntime", "jax"]  # of make trust; make bench has more
     needed["build"] = [*project["build-system"]["requires"], "cmake", "ninja"]
     for stage, (extra, before) in STAGES.items():
