@@ -1,0 +1,1 @@
+"""Sheets of exercises into records: questions, what they give, what they ask."""
