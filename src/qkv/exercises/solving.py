@@ -140,6 +140,8 @@ def solve_part(exercise: Exercise, asked: Asked) -> Solved:
 
 def answer(exercise: Exercise, asked: Asked) -> Answer:
     """The answer to one question; CannotSolve says why there is none."""
+    if "+" in asked.quantity:
+        return _together(exercise, asked)
     entry = quantities().get(asked.quantity)
     if entry is None:
         raise CannotSolve("no_solver", quantity=asked.quantity.replace("_", " "))
@@ -154,6 +156,20 @@ def answer(exercise: Exercise, asked: Asked) -> Answer:
         raise CannotSolve("missing", needs=" and ".join(missing))
     found = function(changed, asked)
     return replace(found, form=asked.form or found.form)
+
+
+def _together(exercise: Exercise, asked: Asked) -> Answer:
+    """Several quantities of one question, "mean+variance": an item each, by the last word of its name."""
+    each = {name.rpartition("_")[2]: name for name in asked.quantity.split("+")}
+    items = {word: answer(exercise, asked.model_copy(update={"quantity": name})) for word, name in each.items()}
+    return Answer(
+        "; ".join(f"{word} = {item.text}" for word, item in items.items()),
+        tuple(item.value for item in items.values()),
+        symbols={name: kind for item in items.values() for name, kind in item.symbols.items()},
+        items=items,
+        assumed=tuple(dict.fromkeys(finding for item in items.values() for finding in item.assumed)),
+        derivation=sum((item.derivation for item in items.values()), Derivation()),
+    )
 
 
 def contradictions(exercise: Exercise) -> Iterator[tuple[str, Any, Any]]:
