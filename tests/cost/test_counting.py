@@ -596,3 +596,22 @@ def test_integers_of_other_libraries_do_not_overflow() -> None:
 
 def test_the_cache_is_part_of_the_space() -> None:
     assert step(b, n, d, h, h).theta("space", at_most=HEADS) == d**2 + b * n * d
+
+
+def test_the_projection_of_random_features_is_counted() -> None:
+    """Torch's counter sees the products of φ(q) and φ(k) with the directions; elementwise work it does not count."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    phi = qkv.features.positive_random(width=7, count=11)
+    query, key, value = torch.ones(2, 6, 5, 7), torch.ones(2, 3, 13, 7), torch.ones(2, 3, 13, 4)
+    with FlopCounterMode(display=False) as counter:
+        phi(query), phi(key)
+    for backend in ("linear", "blockwise"):
+        found = qkv.cost.count(query, key, value, similarity=qkv.FeatureMap(phi), backend=backend)
+        assert found.line("projection of features").flops == counter.get_total_flops() == 2 * (60 + 78) * 7 * 11
+        trained = qkv.cost.count(query, key, value, similarity=qkv.FeatureMap(phi), backend=backend, training=True)
+        assert trained.line("through the projection of features").flops == counter.get_total_flops()
+        elementwise = qkv.cost.count(
+            query, key, value, similarity=qkv.FeatureMap(torch.exp), features=11, backend=backend
+        )
+        assert found.products - elementwise.products == counter.get_total_flops()

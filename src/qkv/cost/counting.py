@@ -17,6 +17,7 @@ from .sizes import BITS, RANKS, Sizes, check_heads, check_sizes
 ITEM_BYTES = {"float64": 8, **{name: bits // 8 for name, bits in BITS.items() if bits >= 8}}
 BACKENDS = ("reference", "blockwise", "linear", "argmax", "native")
 ELEMENTWISE_MAPS = ("elu1", "relu", "identity", "squared")
+PROJECTING_MAPS = ("positive_random",)  # each feature is a function of one product with a fixed vector
 SUM_BYTES = 4  # sums are float32 at least, whatever the inputs are
 INDEX_BYTES = 8
 
@@ -292,12 +293,26 @@ def feature_count(workload: Workload) -> Number:
     raise OptionError(complaint("features", "None", f"the number of features of {similarity!r}", hint))
 
 
+def _features(workload: Workload) -> list[Line]:
+    """The features of every query and key; random features take a product with their directions first."""
+    made = (workload.rows + workload.keys) * feature_count(workload)
+    return [*_projected_features("projection of features", workload), Line("features", flops=made)]
+
+
+def _projected_features(name: str, workload: Workload) -> list[Line]:
+    similarity = workload.similarity
+    if not isinstance(similarity, FeatureMap) or type(similarity.map).__name__ not in PROJECTING_MAPS:
+        return []
+    products = (workload.rows + workload.keys) * workload.sizes.width * feature_count(workload)
+    directions = workload.item * workload.sizes.width * feature_count(workload)
+    return [Line(name, flops=2 * products, read=directions, product=True)]
+
+
 def _scores(workload: Workload) -> list[Line]:
     """q·k for each pair, or φ(q)·φ(k)."""
     width, lines = workload.sizes.width, []
     if isinstance(workload.similarity, FeatureMap):
-        width = feature_count(workload)
-        lines.append(Line("features", flops=(workload.rows + workload.keys) * width))
+        width, lines = feature_count(workload), _features(workload)
     read = workload.query_bytes + workload.key_bytes
     return [*lines, Line("scores", flops=2 * workload.pairs * width, read=read, product=True)]
 
@@ -368,6 +383,7 @@ def _backward(workload: Workload, backend: str) -> list[Line]:
         Line("dS", flops=2 * workload.rows * sizes.width_v + 3 * pairs, read=workload.outputs),
         Line("dQ", flops=2 * pairs * width, read=workload.key_bytes, written=by_query, product=True),
         Line("dK", flops=2 * pairs * width, read=workload.query_bytes, written=by_key, product=True),
+        *_projected_features("through the projection of features", workload),
     ]
 
 
@@ -380,7 +396,7 @@ def _linear(workload: Workload, training: bool) -> Ledger:
     keys_values = workload.key_bytes + workload.value_bytes
     quotients = workload.rows * sizes.width_v if workload.normalized else 0
     lines = [
-        Line("features", flops=(workload.rows + workload.keys) * features),
+        *_features(workload),
         Line("sums over the keys", flops=by_keys, read=keys_values, product=True),
         Line("answers from the sums", flops=by_queries, read=workload.query_bytes, product=True),
         Line("quotient", flops=quotients, written=workload.outputs),
@@ -399,6 +415,7 @@ def _linear(workload: Workload, training: bool) -> Ledger:
                 flops=2 * (workload.rows + workload.keys) * features,
                 written=item * (sizes.query_numbers + sizes.key_numbers),
             ),
+            *_projected_features("through the projection of features", workload),
         ]
         extra = 2 * state + workload.inputs + workload.outputs
     return Ledger("linear", tuple(lines), workload.inputs, workload.outputs, extra)
