@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -89,7 +89,7 @@ def built(
     structure: Structure | None = None,
     conventions: Mapping[str, Any] | None = None,
     symbols: Mapping[str, str] | None = None,
-    kind: Sequence[Any] = (),
+    kind: Iterable[Any] = (),
     statement: str = "statement",
 ) -> BankExercise:
     """The exercise of drawn givens and questions, with its words filled in from `data`."""
@@ -97,7 +97,7 @@ def built(
     asked, hints, points = [], {}, {}
     for each in questions:
         entry, known = words[each.entry], {**common, **each.data}
-        asked.append(Asked(label=each.label, text=filled(entry["ask"], known), **each.fields))
+        asked.append(Asked(label=each.label, text=filled(entry["ask"], known), **_rubric(entry), **each.fields))
         hints[each.label] = tuple(filled(hint, known) for hint in entry["hints"])
         points[each.label] = entry["points"]
     return BankExercise(
@@ -117,6 +117,10 @@ def built(
         corrections=tuple(Correction(**each) for each in words.get("corrections", ())) if seed is None else (),
         follow_ups=tuple(filled(each, common) for each in words.get("follow_ups", ())),
     )
+
+
+def _rubric(entry: Mapping[str, Any]) -> dict[str, str]:
+    return {"rubric": entry["rubric"]} if "rubric" in entry else {}
 
 
 @cache
