@@ -46,19 +46,20 @@ FAMILIES = {NAME: make}
 
 def _attempt(draw: random.Random, shape: Mapping[str, Any]) -> Lookup | None:
     """Small whole numbers; a pad at the end has the largest score, so that forgetting the mask shows."""
-    n, wide, tied = shape["n"] + shape["padded"], shape["wide"], shape["tied"]
+    n, wide, tied = shape["n"], shape["wide"], shape["tied"]
     (query,), keys = rows(draw, 1, wide, -1, 3), rows(draw, n, wide, -2, 5)
-    values = rows(draw, n, shape["out"], -2, 5)
     scores = _scores(query, keys)
-    real = scores[: shape["n"]]
-    best, order = max(real), sorted(set(real), reverse=True)
-    different = {tuple(each) for each in (*keys, *values)}
-    friendly = any(query) and len(set(real)) == shape["n"] - tied and len(different) == 2 * n
-    chosen = real.index(best) == shape["best"] and real.count(best) == 1 + tied
-    trap = not shape["padded"] or scores[-1] > best
+    best, order = max(scores), sorted(set(scores), reverse=True)
+    chosen = scores.index(best) == shape["best"] and scores.count(best) == 1 + tied
     # The softmax average must not round to the value itself, nor the score be the index.
     close = max(order[:1]) - min(order[:2]) <= 8 and best not in (shape["best"], shape["best"] + 1)
-    return (query, keys, values) if friendly and chosen and trap and close else None
+    if not (any(query) and len(order) == n - tied and chosen and close):
+        return None
+    if shape["padded"]:
+        keys.append([entry + (part > 0) - (part < 0) for entry, part in zip(keys[shape["best"]], query, strict=True)])
+    values = rows(draw, len(keys), shape["out"], -2, 5)
+    different = {tuple(each) for each in (*keys, *values)}
+    return (query, keys, values) if len(different) == 2 * len(keys) else None
 
 
 def _scores(query: Sequence[int], keys: Sequence[Sequence[int]]) -> list[int]:
