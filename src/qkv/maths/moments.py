@@ -45,6 +45,8 @@ def is_zero(node: t.Node) -> bool:
     node = resolve(node)
     if isinstance(node, t.Multiply):
         return any(is_zero(factor) for factor in node.factors)
+    if isinstance(node, t.Transpose):
+        return is_zero(node.body)
     return node == t.Special(node.shape, "zeros") or (isinstance(node, t.Number) and node.value == 0)
 
 
