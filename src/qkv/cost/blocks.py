@@ -62,6 +62,7 @@ def model_cost(
     logit_tokens: Number | None = None,
     item: Number | None = None,
     encodes: bool | None = None,
+    causal: bool | None = None,
 ) -> Ledger:
     """Everything from token ids to logits, for `new` tokens of each sequence after `past` cached ones.
 
@@ -78,6 +79,8 @@ def model_cost(
         logit_tokens: tokens of each sequence that get logits; all by default.
         item: bytes per number of activations; 4 for float32 weights, else 2.
         encodes: whether the encoder runs; by default if past is 0.
+        causal: False counts all pairs of tokens, as a program that masks scores computes them; by default as the model
+            attends.
 
     Returns:
         A `Ledger` with the lines and their totals.
@@ -90,7 +93,7 @@ def model_cost(
     model = as_model(model)
     step = _check_step(model, batch, new, past, weights, cache, item, training, similarity)
     encodes = bool(past == 0) if encodes is None else encodes
-    step = step._replace(encodes=encodes)
+    step = step._replace(encodes=encodes, causal=step.causal if causal is None else causal)
     if model.kind == "encoder-decoder":
         source = past + new if source is None else source
         check_size("source", source)
@@ -384,7 +387,7 @@ def attended_pairs(step: StepSizes, window: Number | None) -> Number:
     """
     new, past = step.new, step.past
     if not step.causal:
-        return step.batch * new * new
+        return step.batch * new * (new + past)
     all_before = new * past + half(new * (new + 1))
     if window is None:
         return step.batch * all_before

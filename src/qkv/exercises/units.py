@@ -1,0 +1,246 @@
+"""Numbers with units: "16 GB", "2.0 TB/s", "312 TFLOP/s", "2T tokens", "13B", "bf16"; an unknown unit is refused."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from math import floor, log10
+from typing import Any
+
+from ..cost.polynomial import whole
+from .findings import CannotSolve
+from .record import Exercise, Given
+
+Exact = int | Fraction
+
+# The dimension of each role: bytes, bytes a second, operations, seconds; "" is a plain number.
+DIMENSIONS = {
+    "memory": "B", "bytes": "B", "bandwidth": "B/s", "link": "B/s", "rate": "FLOP/s", "flops": "FLOP", "seconds": "s",
+}  # fmt: skip
+_PREFIXES = {"": 1, **{name: 10 ** (3 * power) for power, names in enumerate(("kK", "M", "G", "T", "P", "E"), 1)
+                       for name in names}}  # fmt: skip
+_PREFIXES |= {
+    f"{name}i": 2 ** (10 * power) for power, names in enumerate(("kK", "M", "G", "T", "P"), 1) for name in names
+}
+_LONG = {"kilo": 10**3, "mega": 10**6, "giga": 10**9, "tera": 10**12, "peta": 10**15, "exa": 10**18,
+         "kibi": 2**10, "mebi": 2**20, "gibi": 2**30, "tebi": 2**40}  # fmt: skip
+_COUNTS = {"k": 10**3, "K": 10**3, "M": 10**6, "m": 10**6, "B": 10**9, "b": 10**9, "G": 10**9, "T": 10**12, "P": 10**15,
+           "thousand": 10**3, "million": 10**6, "billion": 10**9, "bn": 10**9, "trillion": 10**12,
+           "quadrillion": 10**15, "%": Fraction(1, 100), "percent": Fraction(1, 100)}  # fmt: skip
+_BASES = {
+    "B": ("B", 1), "byte": ("B", 1), "bytes": ("B", 1), "Byte": ("B", 1), "Bytes": ("B", 1),
+    "b": ("B", Fraction(1, 8)), "bit": ("B", Fraction(1, 8)), "bits": ("B", Fraction(1, 8)),
+    "FLOP": ("FLOP", 1), "FLOPs": ("FLOP", 1), "flop": ("FLOP", 1), "flops": ("FLOP", 1), "Flop": ("FLOP", 1),
+    "Flops": ("FLOP", 1), "OP": ("FLOP", 1), "OPs": ("FLOP", 1), "ops": ("FLOP", 1), "FLOPS": ("FLOP/s", 1),
+    "OPS": ("FLOP/s", 1), "MAC": ("FLOP", 2), "MACs": ("FLOP", 2),
+}  # fmt: skip
+_TIMES = {
+    "ns": Fraction(1, 10**9), "us": Fraction(1, 10**6), "µs": Fraction(1, 10**6), "μs": Fraction(1, 10**6),
+    "ms": Fraction(1, 1000), "s": 1, "sec": 1, "second": 1, "seconds": 1, "min": 60, "minute": 60, "minutes": 60,
+    "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "day": 86400, "days": 86400, "week": 604800, "weeks": 604800,
+    "year": 31536000, "years": 31536000, "microseconds": Fraction(1, 10**6), "milliseconds": Fraction(1, 1000),
+    "month": 2592000, "months": 2592000, "nanoseconds": Fraction(1, 10**9),
+}  # fmt: skip
+# What is counted, which changes nothing: "2T tokens", "32 GPUs", "4096 sequences".
+_COUNTED = re.compile(
+    r"\b(tokens?|toks?|param(?:eter)?s?|chips?|gpus?|tpus?|cores?|devices?|accelerators?|heads?|layers?|sequences?|"
+    r"examples?|samples?|requests?|users?|words?|elements?|entries|numbers?|experts?|blocks?|dimensions?|dims?|"
+    r"operations?|dense|each|peak|multiply-adds?|(?:per|a) (?:token|chip|gpu|layer|sequence|element|parameter|number))\b",
+    re.IGNORECASE,
+)
+_DTYPES = {
+    "float64": 64, "fp64": 64, "f64": 64, "double": 64, "float32": 32, "fp32": 32, "f32": 32, "single": 32, "tf32": 32,
+    "float": 32, "int32": 32, "int64": 64, "bfloat16": 16, "bf16": 16, "float16": 16, "fp16": 16, "f16": 16, "half": 16,
+    "int16": 16, "int8": 8, "fp8": 8, "float8": 8, "uint8": 8, "e4m3": 8, "e5m2": 8, "int4": 4, "fp4": 4, "nf4": 4,
+    "float4": 4, "int2": 2, "ternary": 2, "binary": 1, "int1": 1,
+}  # fmt: skip
+_NUMBER = re.compile(
+    r"\s*(?P<number>[-+]?(?:\d{1,3}(?:[,_ ]\d{3})+|\d+)(?:\.\d+)?|[-+]?\.\d+)(?:[eE](?P<e>[-+]?\d+))?"
+    r"(?:\s*/\s*(?P<below>\d+))?(?:\s*(?:[x×*·]|\\times|\\cdot)\s*10\s*(?:\^|\*\*)?\s*\{?(?P<ten>[-+]?\d+)\}?)?\s*"
+)
+_POWER = re.compile(r"\s*(?P<base>\d+)\s*(?:\^|\*\*)\s*\{?(?P<power>-?\d+)\}?\s*")
+
+
+def amount(given: Given, *, binary: bool = False) -> Exact:
+    """A given number in base units: bytes, seconds, operations, a second; its role says which unit it may have.
+
+    >>> amount(Given(role="memory", value="80 GiB")), amount(Given(role="rate", value=312, unit="TFLOP/s"))
+    (85899345920, 312000000000000)
+    >>> amount(Given(role="parameters", value="13B")), amount(Given(role="training_tokens", value=2, unit="T tokens"))
+    (13000000000, 2000000000000)
+    """
+    return quantity(given.value, given.unit, DIMENSIONS.get(given.role, ""), binary=binary)
+
+
+def quantity(value: Any, unit: str = "", dimension: str = "", *, binary: bool = False) -> Exact:
+    """A number, or a text with a number and a unit, in base units; `binary` reads GB as GiB."""
+    number, written = _split(value)
+    unit = " ".join(each for each in (written, unit.strip()) if each)
+    return whole(Fraction(number) * factor(unit, dimension, binary=binary))
+
+
+def factor(unit: str, dimension: str = "", *, binary: bool = False) -> Exact:
+    """What a unit multiplies by; it must have the dimension, or be a bare prefix ("G", "billion").
+
+    >>> factor("TB/s", "B/s"), factor("B"), factor("B", "B"), factor("GB", "B", binary=True), factor("ms", "s")
+    (1000000000000, 1000000000, 1, 1073741824, Fraction(1, 1000))
+    """
+    plain = re.sub(r"\s+", " ", _COUNTED.sub(" ", unit.replace("\\", "").replace("$", ""))).strip(" ·.")
+    plain = re.sub(r"\s*(?:/|per|a)\s*(?:s|sec|secs|second)$|(?<=[A-Za-z])ps$", "/s", plain).replace("·", "").strip()
+    plain = plain.removesuffix("/").strip()
+    if plain == "/s" and dimension != "s":
+        return 1
+    bare = plain.removesuffix("/s").strip()
+    if bare == "" or (bare in _COUNTS and not (bare in _BASES and dimension.startswith("B"))):
+        return _COUNTS.get(bare, 1)
+    words = bare.split()
+    if len(words) == 2 and words[0] in _COUNTS:
+        return whole(_COUNTS[words[0]] * Fraction(factor(words[1] + plain[len(bare) :], dimension, binary=binary)))
+    if plain in _TIMES:
+        found, size = "s", Fraction(_TIMES[plain])
+    else:
+        found, size = _prefixed(bare, binary)
+        found += "/s" if plain.endswith("/s") and not found.endswith("/s") else ""
+    # "312 TFLOPs" of a machine is its rate.
+    if found == "FLOP" and dimension == "FLOP/s":
+        found = "FLOP/s"
+    if not found:
+        raise CannotSolve("unknown_unit", unit=unit.strip())
+    if found != dimension:
+        raise CannotSolve("misfit", what=f"the unit {unit.strip()}", why=f"{_NAMES[dimension]} is wanted")
+    return whole(size)
+
+
+_NAMES = {"": "a plain number", "B": "a number of bytes", "B/s": "a number of bytes a second", "s": "a time",
+          "FLOP": "a number of operations", "FLOP/s": "a number of operations a second"}  # fmt: skip
+
+
+def _prefixed(text: str, binary: bool) -> tuple[str, Fraction]:
+    for prefix, size in (*_PREFIXES.items(), *_LONG.items()):
+        base = _BASES.get(text.removeprefix(prefix).strip()) if text.startswith(prefix) else None
+        if base is not None:
+            if binary and base[0] == "B" and size in (10**3, 10**6, 10**9, 10**12, 10**15):
+                size = 2 ** (10 * round(log10(size) / 3))
+            return base[0], Fraction(size) * base[1]
+    return "", Fraction(1)
+
+
+def _split(value: Any) -> tuple[Fraction, str]:
+    """A number and what is written after it."""
+    if isinstance(value, bool) or value is None:
+        raise CannotSolve("misfit", what=str(value), why="a number is wanted")
+    if isinstance(value, int | float | Fraction):
+        return Fraction(str(value)) if isinstance(value, float) else Fraction(value), ""
+    text = str(value).strip().strip("$").replace("~", "").replace("\u00a0", " ")
+    if found := _POWER.match(text):
+        return Fraction(int(found["base"])) ** int(found["power"]), text[found.end() :]
+    found = _NUMBER.match(text)
+    if not found:
+        raise CannotSolve("misfit", what=str(value), why="a number is wanted")
+    number = Fraction(re.sub("[,_ ]", "", found["number"])) / int(found["below"] or 1)
+    return number * Fraction(10) ** (int(found["e"] or 0) + int(found["ten"] or 0)), text[found.end() :]
+
+
+def chips(value: Any) -> int:
+    """A number of chips, or the size of a slice: "4x4" is 16."""
+    text = str(value).strip().lower().replace("×", "x")
+    if re.fullmatch(r"\d+(\s*x\s*\d+)+", text):
+        total = 1
+        for side in text.split("x"):
+            total *= int(side)
+        return total
+    found = quantity(value)
+    if not isinstance(found, int) or found < 1:
+        raise CannotSolve("misfit", what=f"{value} chips", why="a whole number of at least 1 is wanted")
+    return found
+
+
+def element_bytes(dtype: Any) -> Exact:
+    """Bytes of one number in a format.
+
+    >>> element_bytes("bf16"), element_bytes("int4"), element_bytes("16 bits"), element_bytes(4)
+    (2, Fraction(1, 2), 2, 4)
+    """
+    if isinstance(dtype, int | float) and not isinstance(dtype, bool):
+        return whole(Fraction(str(dtype)))
+    text = str(dtype).strip().lower().removeprefix("torch.")
+    name = re.sub(r"[^a-z0-9]", "", text)
+    if name in _DTYPES:
+        return whole(Fraction(_DTYPES[name], 8))
+    if found := re.fullmatch(r"(\d+)[- ]?bits?(?: (?:float|int|integer|precision).*)?", text):
+        return whole(Fraction(int(found[1]), 8))
+    return quantity(re.sub(r"bytes?.*|b$", "B", text), "", "B")
+
+
+def format_of(dtype: Any) -> str:
+    """The name in `qkv.cost` of a format: "fp16" is float16, "8-bit" int8; a number of bytes is the usual one."""
+    name = re.sub(r"[^a-z0-9]", "", str(dtype).lower())
+    if name in ("fp8", "float8", "e4m3", "e5m2"):
+        return "fp8"
+    if name in ("fp16", "f16", "half", "float16"):
+        return "float16"
+    return {4: "float32", 2: "bfloat16", 1: "int8", Fraction(1, 2): "int4"}.get(element_bytes(dtype), "float32")
+
+
+def is_binary(exercise: Exercise) -> bool:
+    """Whether the exercise reads GB as 2^30 bytes."""
+    return str(exercise.convention("byte_unit", "GB")) in ("GiB", "binary", "2^30")
+
+
+def number_text(value: Any, digits: int = 5) -> str:
+    """A number as one would type it: whole numbers exactly, others with so many significant digits.
+
+    >>> number_text(404389888), number_text(Fraction(1, 3)), number_text(156 * 10**21), number_text(2.5e-7)
+    ('404389888', '0.33333', '1.56*10^23', '2.5*10^-7')
+    """
+    if isinstance(value, bool | str):
+        return str(value)
+    exact = Fraction(str(value)) if isinstance(value, float) else Fraction(value)
+    if exact.denominator == 1 and (abs(exact) < 10**15 or len(str(abs(int(exact))).rstrip("0")) > digits):
+        return str(int(exact))
+    power = _power_of_ten(exact)
+    scale = Fraction(10) ** (power - digits + 1)
+    rounded = round(exact / scale)
+    if abs(rounded) == 10**digits:
+        power, rounded, scale = power + 1, rounded // 10, scale * 10
+    if -5 < power < 15:
+        shown = Fraction(rounded) * scale
+        places = max(digits - 1 - power, 0)
+        text = f"{float(shown):.{places}f}" if places else str(int(shown))
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    sign, figures = "-" if rounded < 0 else "", str(abs(rounded)).rstrip("0")
+    return f"{sign}{figures[0]}{'.' + figures[1:] if figures[1:] else ''}*10^{power}"
+
+
+def _power_of_ten(value: Fraction) -> int:
+    size = abs(value)
+    power = floor(log10(size.numerator) - log10(size.denominator)) if size else 0
+    if size and size < Fraction(10) ** power:
+        power -= 1
+    return power + 1 if size >= Fraction(10) ** (power + 1) else power
+
+
+def readable_unit(value: Any, dimension: str, *, binary: bool = False) -> str:
+    """The unit in which a number of bytes, seconds or operations is easy to read."""
+    size = abs(Fraction(str(value)) if isinstance(value, float) else Fraction(value))
+    if dimension == "s":
+        times = (("days", 172800), ("h", 7200), ("s", 1), ("ms", Fraction(1, 1000)), ("us", Fraction(1, 10**6)))
+        return next((name for name, least in times if size >= least), "ns") if size else "s"
+    step, suffix = (1024, "iB") if binary else (1000, "B")
+    names = ("B", *(f"{name}{suffix}" for name in (("K" if binary else "k"), "M", "G", "T", "P")))
+    place = 0
+    while place < len(names) - 1 and size >= Fraction(step) ** (place + 1):
+        place += 1
+    return names[place]
+
+
+def with_unit(value: Any, unit: str, dimension: str, digits: int = 5) -> str:
+    """A number of base units in a unit, as one would type it.
+
+    >>> with_unit(2621440, "MB", "B"), with_unit(86400, "days", "s")
+    ('2.6214 MB', '1')
+    """
+    exact = Fraction(str(value)) if isinstance(value, float) else Fraction(value)
+    number = number_text(whole(exact / factor(unit, dimension)), digits)
+    # The parser of answers has no unit longer than an hour: the number stands alone, and the answer names its unit.
+    return number if dimension == "s" and factor(unit, "s") > 3600 else f"{number} {unit}"
