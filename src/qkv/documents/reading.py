@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from .document import Document
+from ..errors import OptionError, complaint
+from .cleaning import clean
+from .document import Block, Document, Draft
+from .latex import read_latex
+from .markdown import read_markdown
+from .packed import Parts, read_docx, read_notebook, read_pdf
+from .plain import read_plain
+
+MOST_BYTES = 5 * 1024 * 1024  # of a text
+MOST_PACKED = 4 * MOST_BYTES  # of a PDF or docx file
+_KINDS = {
+    ".md": "markdown", ".markdown": "markdown", ".mdx": "markdown", ".rmd": "markdown", ".qmd": "markdown",
+    ".tex": "latex", ".latex": "latex", ".ltx": "latex", ".ipynb": "notebook", ".docx": "docx", ".pdf": "pdf",
+    ".py": "python",
+}  # fmt: skip
+_BINARY = (b"\x7fELF", b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"Rar!",
+           b"\xd0\xcf\x11\xe0", b"RIFF", b"OggS", b"MZ\x90", b"\x80\x04\x95", b"GGUF", b"SQLite format")  # fmt: skip
+_SUPPORTED = "Markdown, plain text, LaTeX, a notebook, docx or PDF"
 
 
 def read_document(source: str | Path | bytes, name: str = "") -> Document:
@@ -20,5 +38,112 @@ def read_document(source: str | Path | bytes, name: str = "") -> Document:
     Raises:
         OptionError: The file is missing, too large, binary, or not what its suffix says.
         MissingExtra: A docx or a PDF file, and the package that reads it is not installed.
+
+    >>> read_document("## 1. Scores\\n\\nLet **q** = (1, 2).", name="sheet.md").text
+    '1. Scores\\n\\nLet q = (1, 2).'
     """
-    raise NotImplementedError
+    if isinstance(source, bytes):
+        data, name = source, name or "document"
+    elif isinstance(source, str) and name:
+        data = source.encode("utf-8", "replace")
+    else:
+        data, name = _load(Path(source), name)
+    kind = _kind(data, name)
+    most = MOST_PACKED if kind in ("pdf", "docx") else MOST_BYTES
+    if len(data) > most:
+        raise OptionError(complaint("file", f"{name!r} with {len(data):,} bytes", f"at most {most:,}",
+                                    "give the part with the exercises"))  # fmt: skip
+    parts = _parts(data, kind, name)
+    text = "".join(part for _, part in parts)
+    if len(text) > MOST_BYTES:
+        raise OptionError(complaint("file", f"{name!r} with {len(text):,} characters", f"at most {MOST_BYTES:,}",
+                                    "give the part with the exercises"))  # fmt: skip
+    places: list[tuple[int, str]] = []
+    start = 0
+    for place, part in parts:
+        if place:
+            places.append((start, place))
+        start += len(part)
+    draft = Draft(text)
+    paged = clean(draft)
+    if kind == "markdown" and paged and not re.search(r"^#{1,6} |^```", draft.text, re.MULTILINE):
+        kind = "plain"  # PDF text that was saved as Markdown
+    return Document(name, kind, *_structured(draft, kind, text), tuple(draft.edits), tuple(places))
+
+
+def _structured(draft: Draft, kind: str, source: str) -> tuple[str, str, tuple[Block, ...]]:
+    if kind == "latex":
+        read_latex(draft)
+    blocks = read_plain(draft) if kind in ("plain", "pdf") else read_markdown(draft)
+    return draft.text, source, tuple(sorted(blocks, key=lambda block: block.span))
+
+
+def _load(path: Path, name: str) -> tuple[bytes, str]:
+    try:
+        size = path.stat().st_size
+        if not path.is_file():
+            raise OptionError(complaint("file", repr(str(path)), "a file, not a folder"))
+        if size > MOST_PACKED:
+            raise OptionError(complaint("file", f"{str(path)!r} with {size:,} bytes", f"at most {MOST_PACKED:,}",
+                                        "give the part with the exercises"))  # fmt: skip
+        return path.read_bytes(), name or path.name
+    except (OSError, ValueError) as error:
+        if isinstance(error, OptionError):
+            raise
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OptionError(complaint("file", f"{str(path)!r} ({reason})", "a file that can be read")) from None
+
+
+def _kind(data: bytes, name: str) -> str:
+    suffix = Path(name).suffix.lower()
+    if data.startswith(b"%PDF-"):
+        return "pdf"
+    if data.startswith(b"PK\x03\x04"):
+        if suffix == ".docx" or b"word/" in data[:20_000]:
+            return "docx"
+        raise _refused(name)
+    if data.startswith(_BINARY):
+        raise _refused(name)
+    kind = _KINDS.get(suffix, "")
+    if kind in ("pdf", "docx"):
+        raise OptionError(complaint("file", f"{name!r}, which is not what its name says", f"a {kind} file"))
+    if kind:
+        return kind
+    head = data[:200_000]
+    if head.lstrip()[:1] == b"{" and b'"cells"' in data and b'"cell_type"' in data:
+        return "notebook"
+    if re.search(rb"\\documentclass|\\begin\{document\}|\\section\*?\{", head):
+        return "latex"
+    return "markdown" if re.search(rb"^#{1,6} |^```|^\|.*\|\s*$", head, re.MULTILINE) else "plain"
+
+
+def _refused(name: str) -> OptionError:
+    return OptionError(complaint("file", f"{name!r}, a binary file", _SUPPORTED, "save it as one of these"))
+
+
+def _parts(data: bytes, kind: str, name: str) -> Parts:
+    if kind == "pdf":
+        return read_pdf(data, name)
+    if kind == "docx":
+        return read_docx(data, name)
+    text = _decoded(data, name)
+    if kind == "notebook":
+        return read_notebook(text, name)
+    return [("", f"```python\n{text}\n```" if kind == "python" else text)]
+
+
+def _decoded(data: bytes, name: str) -> str:
+    """The text of bytes: UTF-8, UTF-16 by its mark or its zeros, else Latin letters; other bytes are binary."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data.decode("utf-16", "replace")
+    zeros = data[1:4000:2].count(0), data[:4000:2].count(0)
+    if len(data) > 8 and max(zeros) > 0.4 * min(2000, len(data) / 2) and min(zeros) < 0.05 * max(zeros) + 1:
+        return data.decode("utf-16-le" if zeros[0] > zeros[1] else "utf-16-be", "replace")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("cp1252", "replace")
+    control = len(re.findall(r"[\x01-\x08\x0e-\x1f\x7f\ufffd]", text))
+    if control > 0.1 * len(text) or text.count("\0") > 0.3 * len(text) > 1:
+        raise _refused(name)
+    return text
