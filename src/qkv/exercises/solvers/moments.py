@@ -371,20 +371,31 @@ def _value(text: str) -> Fraction | float | None:
     return number_in(text) if inside is None else float(inside) ** 0.5
 
 
+Result = tuple[str, dict[str, str], Derivation]
+
+
 def _answer(exercise: Exercise, asked: Asked, which: str) -> Answer:
     at = setting(exercise, asked)
-    found = [moment(at, which, symbols) for symbols in at.symbols]
-    text, derivation = found[0]
+    results: list[Result] = []
+    for symbols in at.symbols:
+        text, derivation = moment(at, which, symbols)
+        results.append((text, {**derivation.symbols, **symbols}, derivation))
+    return _chosen(results)
+
+
+def _chosen(results: list[Result]) -> Answer:
+    """The answer under the usual reading of the mean, with the other one named."""
+    text, symbols, derivation = results[0]
     also: tuple[Also, ...] = ()
     assumed: tuple[Finding, ...] = ()
-    if len(found) == 2 and found[0][0] != found[1][0]:
-        also = (Also(found[1][0], found[1][0], "one mean for all components", at.symbols[1]),)
-        assumed = (
-            Finding("assumed", {"convention": "whether the mean is a vector or one number", "value": "a vector"}),
-        )
+    if len(results) == 2 and results[1][0] != text:
+        also = (Also(results[1][0], results[1][0], "one mean for all components", results[1][1]),)
+        reading = {"convention": "whether the mean is a vector or one number", "value": "a vector"}
+        assumed = (Finding("assumed", reading),)
     value = _value(text)
-    return Answer(text, text if value is None else value, "formula" if value is None else "number",
-                  symbols={**derivation.symbols, **at.symbols[0]}, also=also, assumed=assumed, derivation=derivation)  # fmt: skip
+    form = "formula" if value is None else "number"
+    value = text if value is None else value
+    return Answer(text, value, form, symbols=symbols, also=also, assumed=assumed, derivation=derivation)
 
 
 @solver("mean")
@@ -408,7 +419,7 @@ def scale_for_variance(exercise: Exercise, asked: Asked) -> Answer:
     bare = re.sub(r"\s*/\s*s\b|^\s*s\s+", "", asked.object) if not factor else ""
     bare = "" if re.fullmatch(r"(?i)\s*(?:divisor|s|scale)?\s*", bare) else bare
     at = setting(exercise, asked.model_copy(update={"object": bare}))
-    results = []
+    results: list[Result] = []
     for symbols in at.symbols:
         spread, derivation = moment(at, "variance", symbols)
         quotient = simplified(f"({spread})/({wanted})", symbols, [at.width]) if wanted != "1" else spread
@@ -416,26 +427,8 @@ def scale_for_variance(exercise: Exercise, asked: Asked) -> Answer:
             raise CannotSolve("misfit", what="the variance", why="it is 0, and no divisor changes it")
         text = root_text(f"1/({quotient})" if factor else quotient, symbols)
         text = f"1/sqrt({quotient})" if factor and text.startswith("sqrt(1/") else text
-        types = dict(symbols) | {"s": "positive"}
-        steps = (
-            Step(
-                f"({spread})/s^2", "a divisor leaves a variance squared", "", "the variance after dividing by s", types
-            ),
-            Step(wanted, "as it is wanted", "=", "", None),
-        )
-        solved = chain("the divisor" if not factor else "the factor", text, reason="the positive root", symbols=types)
-        results.append((text, types, derivation, steps, solved))
-    text, types, derivation, steps, solved = results[0]
-    divisor = text if not factor else f"1/({text})"
-    put = {**types, "s": f"positive = {divisor}"}
-    steps = tuple(replace(step, symbols=put) if step.symbols is not None else step for step in steps)
-    also, assumed = (), ()
-    if len(results) == 2 and results[1][0] != text:
-        also = (Also(results[1][0], results[1][0], "one mean for all components", results[1][1]),)
-        assumed = (
-            Finding("assumed", {"convention": "whether the mean is a vector or one number", "value": "a vector"}),
-        )
-    value = _value(text)
-    shown = derivation + Derivation((*steps, *solved), types)
-    return Answer(text, text if value is None else value, "formula" if value is None else "number",
-                  symbols=types, also=also, assumed=assumed, derivation=shown)  # fmt: skip
+        types = {**symbols, "s": f"positive = {f'1/({text})' if factor else text}"}
+        solved = chain("the positive s with this variance", f"({spread})/s^2", wanted,
+                       reason="a divisor leaves a variance squared", symbols=types)  # fmt: skip
+        results.append((text, symbols, derivation + Derivation(solved, types)))
+    return _chosen(results)
