@@ -75,28 +75,32 @@ class Derivation:
         """The derivation of several chains."""
         return cls(tuple(step for each in chains for step in each), symbols or {})
 
-    def symbols_at(self, place: int) -> Mapping[str, str]:
-        """The symbols with which a step is read: those of the chain that it belongs to."""
-        for step in reversed(self.steps[: place + 1]):
-            if step.relation == "":
-                return self.symbols if step.symbols is None else step.symbols
-        return self.symbols
+    def readings(self) -> Iterator[tuple[Step, str, Mapping[str, str]]]:
+        """Each step, the text before it in its chain ("" where there is none), and the symbols to read both with."""
+        before, symbols = "", self.symbols
+        for place, step in enumerate(self.steps):
+            if step.relation == "" or not place:
+                before, symbols = "", self.symbols if step.symbols is None else step.symbols
+            yield step, before, symbols
+            before = step.text or before
+
+    def all_symbols(self) -> list[Mapping[str, str]]:
+        """The symbols of the derivation, and of every chain that has others."""
+        return [self.symbols, *(step.symbols for step in self.steps if step.symbols is not None)]
 
     @cached_property
     def checks(self) -> tuple[Verdict | None, ...]:
-        """The verdict on each step against the step before; None where a chain begins or a step is words."""
+        """The verdict on each step against the text before it; None where a chain begins or a step is words."""
         from .maths import compare, holds
 
         verdicts: list[Verdict | None] = []
-        for place, step in enumerate(self.steps):
-            before = self.steps[place - 1] if place else None
-            if step.relation == "" or before is None or not step.text or not before.text:
+        for step, before, symbols in self.readings():
+            if not before or not step.text:
                 verdicts.append(None)
             elif step.relation in ("=", "~"):
-                verdicts.append(compare(before.text, step.text, self.symbols_at(place)))
+                verdicts.append(compare(before, step.text, symbols))
             else:
-                symbols = self.symbols_at(place)
-                verdicts.append(holds(before.text, step.relation, step.text, symbols, attained=step.attained))
+                verdicts.append(holds(before, step.relation, step.text, symbols, attained=step.attained))
         return tuple(verdicts)
 
     @property
@@ -125,22 +129,33 @@ class Derivation:
         from .errors import MathsError
         from .maths import latex, parse
 
-        lines = []
-        for each in self.chains():
-            shown = ""
-            for step in each.steps:
-                if step.text:
-                    try:
-                        text = latex(parse(step.text, step.symbols or each.steps[0].symbols or self.symbols))
-                    except MathsError:
-                        text = rf"\text{{{step.text}}}"
-                    shown += f" {_SIGNS[step.relation]} {text}" if shown else text
-            if shown:
-                lines.append(shown)
+        lines: list[str] = []
+        for step, before, symbols in self.readings():
+            if not step.text:
+                continue
+            try:
+                text = latex(parse(step.text, symbols))
+            except MathsError:
+                text = rf"\text{{{step.text}}}"
+            if before:
+                lines[-1] += f" {_SIGNS[step.relation]} {text}"
+            else:
+                lines.append(text)
         return "\n".join(lines)
 
 
+def describe(verdict: Verdict) -> tuple[str, str]:
+    """The verdict on a step in a word, "proved" or "tested" where it follows, and why where it does not."""
+    if verdict.kind == "equal":
+        return str(verdict.evidence), ""
+    example = "" if verdict.counterexample is None else str(verdict.counterexample)
+    known = not example or example in verdict.reason
+    return verdict.kind, verdict.reason if known else f"{verdict.reason} ({example})"
+
+
 def _with_symbols(derivation: Derivation) -> Iterator[Step]:
-    for step in derivation.steps:
-        begins = step.relation == "" and step.symbols is None
-        yield replace(step, symbols=derivation.symbols) if begins else step
+    """The steps, each chain with the symbols to read it with."""
+    for place, step in enumerate(derivation.steps):
+        begins = step.relation == "" or not place
+        symbols = derivation.symbols if step.symbols is None else step.symbols
+        yield replace(step, relation="", symbols=symbols) if begins else step

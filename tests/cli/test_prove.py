@@ -11,10 +11,10 @@ import pytest
 
 from qkv import theory
 from qkv.cli import main
+from qkv.derivation import Derivation, Step
 from qkv.errors import OptionError
 from qkv.figures import Axis, Line, chart
 from qkv.theory.claim import Claim, Correction, Evidence, measured
-from qkv.theory.claim import Line as Step
 
 
 def drawn():
@@ -26,8 +26,11 @@ def squares(last=r"\sum_{i=1}^{d} \mu_i^2", residual=2e-7, figure=drawn):
         "squares",
         "A dot product is a sum of squares",
         "For a vector $\\mu$ the product μᵀμ is ‖μ‖².",
-        {"mu": "vector[d]"},
-        (Step(r"\mu^T\mu", "what is asked", ""), Step(r"\|\mu\|^2", "definition"), Step(last, "written out")),
+        Derivation(
+            (Step(r"\mu^T\mu", "what is asked", ""), Step(r"\|\mu\|^2", "definition"), Step(last, "written out")),
+            {"mu": "vector[d]"},
+            shown=True,
+        ),
         (measured("at random points", residual, 1e-6), Evidence("all laws on {0, 1}", "proved")),
         (Correction("000 1a", "says dμ²", "it is ‖μ‖²"),),
         ("000 1a",),
@@ -132,11 +135,13 @@ def test_a_residual_and_its_bound_look_alike_only_where_they_are(run, residual, 
 
 
 def test_formulas_in_evidence_and_reasons_are_read_with_the_symbols_of_any_chain(run):
-    chain = (Step("s + s", "a number $s$", "", {"s": "scalar"}), Step("2 s", r"twice $s = \sqrt{4}$, not $\mu^T \mu$"))
-    claim = squares()
-    claim = replace(
-        claim, derivation=claim.derivation + chain, evidence=(measured(r"$\mu^T \mu$ and $s^2$, $t_1$", 2.0, 1.0),)
+    chain = (
+        Step("s + s", "a number $s$", "", symbols={"s": "scalar"}),
+        Step("2 s", r"twice $s = \sqrt{4}$, not $\mu^T \mu$"),
     )
+    claim = squares()
+    evidence = (measured(r"$\mu^T \mu$ and $s^2$, $t_1$", 2.0, 1.0),)
+    claim = replace(claim, derivation=claim.derivation + Derivation(chain), evidence=evidence)
     known = {"squares": lambda: claim}
     code, out, _ = run(known=known)
     assert code == 1

@@ -9,6 +9,7 @@ import typst
 from markdown_it import MarkdownIt
 from rich.console import Console
 
+from qkv.derivation import Step
 from qkv.errors import OptionError
 from qkv.figures import Axis, Line, chart
 from qkv.render import (
@@ -24,7 +25,6 @@ from qkv.render import (
     Note,
     PageBreak,
     Paragraph,
-    Step,
     Table,
     Text,
     html,
@@ -33,6 +33,8 @@ from qkv.render import (
     pdf,
     show,
 )
+from qkv.render.document import Line as Shown
+from qkv.render.document import Lines
 from qkv.render.escapes import line
 from qkv.render.to_typst import markup
 
@@ -68,13 +70,16 @@ FILES = [f"{n}.svg" for n in range(8)]
 def everything(text, maths=None):
     """A document with the text in every place that takes one."""
     maths = maths or Maths(text, {})
-    steps = (Step(maths, text, ""), Step(maths, text, "<=", text, text), Step(maths, text, text, "proved"))
+    lines = (Shown(maths, text, ""), Shown(maths, text, "<=", text, text), Shown(maths, text, text, "proved"))
+    words = f"is {text}".replace("$", "").replace("`", "")  # which mark formulas and code in the words of a step
+    steps = (Step(f"{{{text}", words, "", words), Step(f"{{{text}", words), Step("", words), Step("", words, "", words))
     styled = tuple(Text(text, style) for style in ("", "strong", "emphasis", "code"))
     blocks = (
         Heading(text),
         Heading(styled, 4),
         Paragraph((*styled, maths)),
         Formula(maths),
+        Lines(lines),
         Derivation(steps),
         Table((text, "b"), ((text, maths), (styled, text)), text, frozenset({1})),
         Items((text, styled)),
@@ -83,7 +88,7 @@ def everything(text, maths=None):
         Figure(DRAWN, text),
         Figure(DRAWN, text),
     )
-    return Document(text, (*blocks, PageBreak(), Note(text, blocks[:6], "correction")))
+    return Document(text, (*blocks, PageBreak(), Note(text, blocks[:7], "correction")))
 
 
 def seen(text):
@@ -99,8 +104,8 @@ def terminal(document, width=100):
 
 def test_columns_of_a_derivation_in_which_nothing_stands_are_left_out():
     maths = Maths("1 + 1", {})
-    bare = Document("t", (Derivation((Step(maths), Step(maths))),))
-    told = Document("t", (Derivation((Step(maths), Step(maths, "why", verdict="proved"))),))
+    bare = Document("t", (Lines((Shown(maths), Shown(maths))),))
+    told = Document("t", (Lines((Shown(maths), Shown(maths, "why", verdict="proved"))),))
     for writer in (html, markdown):
         assert "reason" in writer(told).split("</style>")[-1]
         assert "verdict" in writer(told)
@@ -146,9 +151,9 @@ def test_typst_takes_hostile_text(all_hostile):
 
 def test_typst_takes_every_kind_of_node(samples):
     rows = tuple((name, Maths(node)) for name, node in samples.items())
-    steps = tuple(Step(Maths(node), name) for name, node in samples.items())
+    lines = tuple(Shown(Maths(node), name) for name, node in samples.items())
     formulas = tuple(Formula(Maths(node)) for node in samples.values())
-    document = Document("All", (Table(("name", "drawn"), rows), Derivation(steps), *formulas))
+    document = Document("All", (Table(("name", "drawn"), rows), Lines(lines), *formulas))
     assert pdf(document) == pdf(document)
     assert typst.compile(markup(document).encode(), format="svg")
 
@@ -191,7 +196,9 @@ def test_formulas_next_to_each_other_and_blank_lines():
 
 def test_mathematics_that_is_read_is_drawn_in_every_writer():
     maths = Maths(DOT, SYMBOLS)
-    document = Document("t", (Paragraph(("mean ", maths)[1:]), Formula(maths), Derivation((Step(maths, "why"),))))
+    document = Document(
+        "t", (Paragraph(("mean ", maths)[1:]), Formula(maths), Derivation((Step(DOT, "why"),), SYMBOLS))
+    )
     assert Reader(html(document)).tags.count("msup") == 3
     assert markup(document).count("attach(μ, t: top) μ") == 3
     assert markdown(document).count(r"\mu") == 6
@@ -211,8 +218,8 @@ def test_mathematics_that_cannot_be_read_is_shown_as_it_was_written():
 @pytest.mark.parametrize("width", [40, 80])
 def test_a_terminal_is_never_wider_than_it_is(width, samples):
     words = "a reason that is long enough to be broken somewhere, more than once"
-    steps = tuple(Step(Maths(node), words, "=", "tested") for node in samples.values())
-    said = terminal(Document(words, (Derivation(steps), Table((words, words), ((words, words),)))), width)
+    lines = tuple(Shown(Maths(node), words, "=", "tested") for node in samples.values())
+    said = terminal(Document(words, (Lines(lines), Table((words, words), ((words, words),)))), width)
     assert max(map(len, said.splitlines())) <= width
 
 

@@ -10,15 +10,14 @@ import qkv.theory
 from qkv import theory
 from qkv.cli import main
 from qkv.cli.prove import Outcome, _blocks
+from qkv.derivation import Derivation, Step
 from qkv.maths.moments import VECTOR_MEAN
 from qkv.render import document as d
+from qkv.render.steps import blocks, lines
 from qkv.theory.claim import (
     Claim,
     Evidence,
-    Line,
     correction_items,
-    derivation_block,
-    derivation_chains,
     statement_blocks,
 )
 
@@ -27,8 +26,8 @@ MEAN, VARIANCE = "E[q^T k]", r"\operatorname{Var}(q^T k)"
 
 def wrong(asked: str, answer: str) -> Claim:
     """What a student may say of q·k, with a vector for its mean."""
-    lines = (Line(asked, "what is asked", ""), Line(answer, "as if components were alike"))
-    return Claim("wrong", "A slip", "", VECTOR_MEAN, lines)
+    steps = (Step(asked, "what is asked", ""), Step(answer, "as if components were alike"))
+    return Claim("wrong", "A slip", "", Derivation(steps, VECTOR_MEAN, shown=True))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,7 @@ def test_a_vector_squared_is_red_though_it_is_right_for_equal_components() -> No
 def test_evidence_that_was_refuted_turns_a_claim_red() -> None:
     right = wrong(MEAN, r"\mu^T \mu")
     assert right.holds
-    assert not Claim("wrong", "", "", VECTOR_MEAN, right.derivation, (Evidence("a law", "refuted"),)).holds
+    assert not Claim("wrong", "", "", right.derivation, (Evidence("a law", "refuted"),)).holds
 
 
 @pytest.mark.parametrize("answer", [r"d \mu^2", r"d \mu^T \mu"])
@@ -87,8 +86,8 @@ def pieces(blocks: list[d.Block]) -> Iterator[d.Inline]:
                 yield from (piece for item in items for piece in d.inlines(item))
             case d.Table(rows=rows):
                 yield from (piece for row in rows for cell in row for piece in d.inlines(cell))
-            case d.Derivation(steps=steps):
-                yield from (piece for step in steps for piece in (step.maths, *d.inlines(step.reason)))
+            case d.Derivation():
+                yield from (piece for line in lines(block) for piece in (line.maths, *d.inlines(line.reason)))
 
 
 @pytest.mark.slow
@@ -107,11 +106,13 @@ def without_evidence(name: str) -> Claim:
 def test_chains_make_up_the_derivation() -> None:
     for name in ("reach", "normalisation"):
         claim = without_evidence(name)
-        whole = derivation_block(claim).steps
-        assert len(whole) == len(claim.derivation)
-        assert tuple(step for chain in derivation_chains(claim) for step in chain.steps) == whole
-        assert all(chain.steps[0].relation == "" for chain in derivation_chains(claim))
-        assert {step.verdict for step in whole} <= {"", "proved", "tested"}
+        (whole,) = blocks(claim.derivation)
+        assert isinstance(whole, d.Lines)
+        assert [line.maths.source for line in whole.lines] == [step.text for step in claim.derivation.steps]
+        chains = list(claim.derivation.chains())
+        assert [step.text for chain in chains for step in chain.steps] == [s.text for s in claim.derivation.steps]
+        assert all(chain.steps[0].relation == "" for chain in chains)
+        assert {line.verdict for line in whole.lines} <= {"", "proved", "tested"}
         assert len(correction_items(claim).items) == len(claim.corrections)
         assert statement_blocks(claim)
 
@@ -123,7 +124,7 @@ def test_the_claim_without_its_evidence() -> None:
 
 
 def test_a_line_that_does_not_follow_says_why() -> None:
-    wrong = Claim("n", "t", "s", {"k": "natural"}, (Line("k + k", "", ""), Line("3 k", "collected")))
-    last = derivation_block(wrong).steps[-1]
+    wrong = Derivation((Step("k + k", "", ""), Step("3 k", "collected")), {"k": "natural"}, shown=True)
+    last = lines(wrong)[-1]
     assert not last.stands
     assert last.remark

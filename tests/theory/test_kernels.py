@@ -33,7 +33,7 @@ def claim(made):
 
 def test_every_line_is_proved_and_growth_is_tested(claim) -> None:
     assert claim.holds
-    for line, check in zip(claim.derivation, claim.checks, strict=True):
+    for line, check in zip(claim.derivation.steps, claim.checks, strict=True):
         assert check is None or check.evidence == ("tested" if "Theta" in line.text else "proved"), line.text
 
 
@@ -77,8 +77,8 @@ def test_the_rates_of_the_published_solution_are_refuted(said) -> None:
 
 
 def test_one_line_with_another_number_is_refuted(claim) -> None:
-    place = next(n for n, line in enumerate(claim.derivation) if line.text == r"\frac{(D + 1)(D + 2)}{2}")
-    verdict = compare(claim.derivation[place - 1].text, r"\frac{D^2}{2}", claim.symbols)
+    place = next(n for n, line in enumerate(claim.derivation.steps) if line.text == r"\frac{(D + 1)(D + 2)}{2}")
+    verdict = compare(claim.derivation.steps[place - 1].text, r"\frac{D^2}{2}", claim.symbols)
     assert not verdict
     assert verdict.counterexample
 

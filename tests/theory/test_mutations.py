@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from qkv import theory
+from qkv.derivation import Derivation
 from qkv.maths import compare
 from qkv.theory import Claim
 
@@ -47,23 +48,20 @@ def test_the_claim_holds(name: str, made: Callable[[str], Claim]) -> None:
     claim = made(name)
     wrong = [
         (line.text, verdict.reason)
-        for line, verdict in zip(claim.derivation, claim.checks, strict=True)
+        for line, verdict in zip(claim.derivation.steps, claim.checks, strict=True)
         if verdict is not None and verdict.kind != "equal"
     ]
     assert not wrong
     assert [item for item in claim.evidence if not item.holds] == []
     assert claim.holds
-    assert claim.derivation
+    assert claim.derivation.steps
 
 
 @pytest.mark.parametrize("name", DERIVED)
 def test_every_line_matters(name: str, made: Callable[[str], Claim]) -> None:
     claim = made(name)
-    symbols = claim.symbols
     tried = set()
-    for place, line in enumerate(claim.derivation):
-        if line.relation == "":
-            symbols = line.symbols or claim.symbols
+    for place, (line, _, symbols) in enumerate(claim.derivation.readings()):
         killed = 0
         for kind, text in chosen(line.text, place):
             if red(claim, place, text, symbols):
@@ -73,11 +71,11 @@ def test_every_line_matters(name: str, made: Callable[[str], Claim]) -> None:
                 # What means the same is no mutant.
                 assert compare(line.text, text, symbols).kind == "equal", f"line {place} may also be {text}"
         assert killed, f"line {place}: {line.text}"
-    assert tried == {kind for line in claim.derivation for kind, _ in mutants(line.text)}
+    assert tried == {kind for line in claim.derivation.steps for kind, _ in mutants(line.text)}
 
 
 def red(claim: Claim, place: int, text: str, symbols: Mapping[str, str]) -> bool:
     """Whether the claim falls with this line: only the checks that the line takes part in are made again."""
-    lines = claim.with_line(place, text).derivation
+    lines = claim.with_line(place, text).derivation.steps
     pairs = [lines[n - 1 : n + 1] for n in (place, place + 1) if n < len(lines) and lines[n].relation != ""]
-    return any(not Claim("part", "", "", symbols, (replace(a, relation=""), b)).holds for a, b in pairs)
+    return any(not Derivation((replace(a, relation=""), b), symbols).holds for a, b in pairs)

@@ -65,8 +65,8 @@ def test_other_statements_that_are_wrong_are_refuted() -> None:
 
 
 def test_gamma_without_its_absolute_value_turns_the_claim_red(claim) -> None:
-    place = next(n for n, line in enumerate(claim.derivation) if line.text == r"|\gamma| \sqrt{d}")
-    verdict = compare(claim.derivation[place - 1].text, r"\gamma \sqrt{d}", claim.symbols)
+    place = next(n for n, line in enumerate(claim.derivation.steps) if line.text == r"|\gamma| \sqrt{d}")
+    verdict = compare(claim.derivation.steps[place - 1].text, r"\gamma \sqrt{d}", claim.symbols)
     assert verdict.kind == "conditional"
 
 

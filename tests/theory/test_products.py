@@ -30,7 +30,7 @@ def claim(made):
 
 @pytest.mark.slow
 def test_every_line_that_has_no_decimals_is_proved(claim) -> None:
-    for line, verdict in zip(claim.derivation, claim.checks, strict=True):
+    for line, verdict in zip(claim.derivation.steps, claim.checks, strict=True):
         assert verdict is None or verdict.evidence == "proved" or "0." in line.text, line.text
 
 
@@ -42,12 +42,11 @@ def test_the_printed_query_is_refuted() -> None:
 
 
 def test_a_line_with_the_printed_query_is_refuted(claim) -> None:
-    place = (
-        next(n for n, line in enumerate(claim.derivation) if line.text == "X W_Q" and "X" in (line.symbols or {})) + 1
-    )
-    printed = claim.derivation[place].text.replace("-1&0&-2", "-1&0&2")
-    assert printed != claim.derivation[place].text
-    verdict = compare(claim.derivation[place - 1].text, printed, claim.derivation[place - 1].symbols)
+    steps = enumerate(claim.derivation.steps)
+    place = 1 + next(n for n, step in steps if step.text == "X W_Q" and "X" in (step.symbols or {}))
+    printed = claim.derivation.steps[place].text.replace("-1&0&-2", "-1&0&2")
+    assert printed != claim.derivation.steps[place].text
+    verdict = compare(claim.derivation.steps[place - 1].text, printed, claim.derivation.steps[place - 1].symbols)
     assert verdict.kind == "different"
     assert verdict.evidence == "refuted"
 

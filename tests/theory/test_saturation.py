@@ -32,7 +32,7 @@ def claim(made):
 def test_equalities_are_proved(claim):
     tried = [
         line.text
-        for line, check in zip(claim.derivation, claim.checks, strict=True)
+        for line, check in zip(claim.derivation.steps, claim.checks, strict=True)
         if check is not None and line.relation == "=" and check.evidence != "proved"
     ]
     assert tried == []

@@ -16,7 +16,7 @@ def claim(made):
 def test_it_is_proved(claim):
     failing = [
         (line.text, str(check))
-        for line, check in zip(claim.derivation, claim.checks, strict=True)
+        for line, check in zip(claim.derivation.steps, claim.checks, strict=True)
         if check is not None and (check.kind, check.evidence) != ("equal", "proved")
     ]
     assert failing == []

@@ -20,12 +20,13 @@ from rich.table import Table as Grid
 from rich.text import Text as Coloured
 
 from ..cost.lookup import match_name
+from ..derivation import describe
 from ..errors import OptionError, QkvError, complaint
 from ..render import document as d
 from ..render.escapes import line as on_one_line
 from ..render.to_terminal import COLOURS, inline
 from ..render.to_terminal import show as show_document
-from ..theory.claim import correction_items, derivation_block, kind_of, prose_of, remark, statement_blocks
+from ..theory.claim import correction_items, prose_of, statement_blocks
 from .errors import UsageError
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _as_dict(outcome: Outcome) -> dict[str, Any]:
     if claim is None:
         return {**common, "error": outcome.error}
     lines = []
-    for line, verdict in zip(claim.derivation, claim.checks, strict=True):
+    for line, verdict in zip(claim.derivation.steps, claim.checks, strict=True):
         entry: dict[str, Any] = {"relation": line.relation, "text": line.text, "reason": line.reason}
         if line.symbols is not None:
             entry["symbols"] = dict(line.symbols)
@@ -244,7 +245,7 @@ class Outcome:
         """How many lines are proved, how many tested, how many failed."""
         if self.claim is None:
             return ""
-        kinds = [kind_of(verdict) for verdict in self.claim.checks if verdict is not None]
+        kinds = [describe(verdict)[0] for verdict in self.claim.checks if verdict is not None]
         counted = [(kinds.count("proved"), "proved"), (kinds.count("tested"), "tested")]
         counted.append((len(kinds) - sum(count for count, _ in counted), "failed"))
         return ", ".join(f"{count} {word}" for count, word in counted if count) or "none"
@@ -322,8 +323,8 @@ def _blocks(outcome: Outcome, drawn: bool) -> list[d.Block]:
     blocks = statement_blocks(claim)
     where = f", on the exercises {', '.join(claim.sources)}" if claim.sources else ""
     blocks.append(d.Paragraph((d.Text("Claim "), d.Text(claim.name, "code"), d.Text(f"{where}."))))
-    if claim.derivation:
-        blocks += [d.Heading("Derivation", 3), derivation_block(claim)]
+    if claim.derivation.steps:
+        blocks += [d.Heading("Derivation", 3), claim.derivation]
     if claim.evidence:
         rows = tuple((prose_of(each.what, claim), each.kind, *_numbers(each)) for each in claim.evidence)
         header = ("what could have refuted it", "found", "residual", "bound")
@@ -346,9 +347,9 @@ def _figure(claim: Claim) -> d.Block:
 def _failures(outcome: Outcome) -> list[str]:
     if outcome.claim is None:
         return [outcome.error]
-    lines = zip(outcome.claim.derivation, outcome.claim.checks, strict=True)
+    lines = zip(outcome.claim.derivation.steps, outcome.claim.checks, strict=True)
     failures = [
-        f"{line.relation} {line.text}: {verdict.kind}. {remark(verdict)}"
+        f"{line.relation} {line.text}: {verdict.kind}. {describe(verdict)[1]}"
         for line, verdict in lines
         if verdict is not None and verdict.kind != "equal"
     ]

@@ -13,8 +13,9 @@ from functools import lru_cache
 from typing import TypeAlias
 from xml.etree import ElementTree
 
+from ..derivation import Derivation
 from ..errors import MathsError, OptionError, OptionTypeError, ShapeError, complaint
-from ..maths.tree import Node, Shape, children
+from ..maths.tree import Node, Relation, Shape, children
 
 DEEPEST = 120  # levels of a tree that is drawn; a deeper one is shown as text
 
@@ -68,8 +69,10 @@ def inlines(words: Words) -> tuple[Inline, ...]:
     return (words,) if isinstance(words, Text | Maths) else tuple(words)
 
 
-def prose(text: str, symbols: Mapping[str, str] | None = None) -> tuple[Inline, ...]:
+def prose(text: str, *symbols: Mapping[str, str]) -> tuple[Inline, ...]:
     """Words with mathematics between dollar signs and code between backticks; an unpaired sign stays as it is.
+
+    A formula is read with the first of the `symbols` that reads all of it.
 
     >>> [type(piece).__name__ for piece in prose("the mean is $d$, see `mu`", {"d": "natural"})]
     ['Text', 'Maths', 'Text', 'Text']
@@ -81,11 +84,24 @@ def prose(text: str, symbols: Mapping[str, str] | None = None) -> tuple[Inline, 
         if found.start() > done:
             pieces.append(Text(text[done : found.start()]))
         maths, code = found.groups()
-        pieces.append(Text(code, "code") if maths is None else Maths(maths, symbols or {}))
+        pieces.append(Text(code, "code") if maths is None else _formula(maths, symbols or ({},)))
         done = found.end()
     if done < len(text):
         pieces.append(Text(text[done:]))
     return tuple(pieces)
+
+
+def _formula(text: str, symbols: Sequence[Mapping[str, str]]) -> Inline:
+    readings = [Maths(text, each) for each in symbols]
+    outside = text
+    while (shorter := re.sub(r"\{[^{}]*\}", "", outside)) != outside:
+        outside = shorter
+    # Of s = 2 with an undeclared s only the 2 is read: such a formula is shown as it was written.
+    trees = [reading.tree() for reading in readings]
+    whole = [tree is not None and ("=" not in outside or isinstance(tree, Relation)) for tree in trees]
+    if any(whole):
+        return readings[whole.index(True)]
+    return readings[0] if trees[0] is None else Text(text, "code")
 
 
 @dataclass(frozen=True)
@@ -116,9 +132,9 @@ class Formula:
 
 
 @dataclass(frozen=True)
-class Step:
-    """A line of a derivation: `relation` relates it to the line before ("" begins a chain); `verdict` is "proved",
-    "tested", another word for a line that does not follow, or "" where nothing was compared; `remark` says why."""
+class Line:
+    """A line of a derivation as it is shown: `relation` relates it to the line before ("" begins a chain); `verdict`
+    is "proved", "tested", another word for a line that does not follow, or ""; `remark` says why it does not."""
 
     maths: Maths
     reason: Words = ""
@@ -132,8 +148,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Derivation:
-    steps: tuple[Step, ...]
+class Lines:
+    lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True)
@@ -212,7 +228,7 @@ class BlankLines:
 
 
 Block: TypeAlias = (
-    Heading | Paragraph | Formula | Derivation | Table | Figure | Items | Code | Note | PageBreak | BlankLines
+    Heading | Paragraph | Formula | Derivation | Lines | Table | Figure | Items | Code | Note | PageBreak | BlankLines
 )
 
 

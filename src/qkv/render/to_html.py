@@ -16,6 +16,7 @@ from . import document as d
 from . import layout as b
 from .escapes import clean
 from .layout import boxes, relation, with_sizes
+from .steps import blocks as derivation_blocks
 
 _GREEN, _AMBER, _RED = "#1a6b34", "#7a5200", "#b3261e"
 _DARK_GREEN, _DARK_AMBER, _DARK_RED = "#7ddc98", "#f2c063", "#ff9d94"
@@ -126,7 +127,9 @@ class _Blocks:
             case d.Formula():
                 return tag("div", *map(_formula, block.all), class_="scroll formulas")
             case d.Derivation():
-                return _derivation(block)
+                return self.written(derivation_blocks(block))
+            case d.Lines():
+                return _lines(block)
             case d.Table():
                 return _table(block)
             case d.Figure():
@@ -152,11 +155,11 @@ class _Blocks:
         return tag("figure", drawn, caption, class_="scroll", tabindex="0", aria_label=label)
 
 
-def _derivation(block: d.Derivation) -> str:
+def _lines(block: d.Lines) -> str:
     rows = []
     # Empty columns are left out.
-    reasons, verdicts = any(step.reason for step in block.steps), any(step.verdict for step in block.steps)
-    for step in block.steps:
+    reasons, verdicts = any(step.reason for step in block.lines), any(step.verdict for step in block.lines)
+    for step in block.lines:
         sign = tag("math", box_mathml(relation(step.relation))) if step.relation else ""
         cells = [tag("td", sign, class_="relation"), tag("td", inline(step.maths))]
         if reasons:
@@ -174,7 +177,7 @@ def _derivation(block: d.Derivation) -> str:
     return tag("div", whole, class_="scroll", tabindex="0", role="group", aria_label="Derivation")
 
 
-def _verdict(step: d.Step) -> str:
+def _verdict(step: d.Line) -> str:
     if not step.verdict:
         return ""
     kind = step.verdict if step.stands else "refuted"

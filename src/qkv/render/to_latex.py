@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from . import document as d
 from .escapes import clean
 from .escapes import latex as escape
+from .steps import blocks as derivation_blocks
 
 _START = r"""\documentclass[11pt,a4paper]{article}
 \usepackage{amsmath,amssymb,array,graphicx,longtable,textcomp,xcolor}
@@ -15,7 +16,7 @@ _START = r"""\documentclass[11pt,a4paper]{article}
 \setlength{\parindent}{0pt}\setlength{\parskip}{0.6em}
 \definecolor{proved}{HTML}{1A6B34}\definecolor{tested}{HTML}{7A5200}\definecolor{refuted}{HTML}{B3261E}
 """
-_RELATIONS = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne", "≈": r"\approx", "≤": r"\le", "≥": r"\ge", "≠": r"\ne"}
+_RELATIONS = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne", "≈": r"\approx"}
 _STYLES = {"": "{}", "strong": r"\textbf{{{}}}", "emphasis": r"\emph{{{}}}", "code": r"\texttt{{{}}}"}
 
 
@@ -69,8 +70,10 @@ def _block(block: d.Block, files: Iterable[str]) -> str:
             # Inline, so that the line breaks where it is full.
             inside = "\\qquad\n".join(_formula(maths, r"$\displaystyle ", "$") for maths in block.all)
             return f"\\begin{{center}}\n{inside}\n\\end{{center}}"
-        case d.Derivation(steps=steps):
-            return _table(r"r@{\;}l>{\raggedright\arraybackslash}p{0.3\linewidth}l", [_step(step) for step in steps])
+        case d.Derivation():
+            return _blocks(derivation_blocks(block), files)
+        case d.Lines(lines=lines):
+            return _table(r"r@{\;}l>{\raggedright\arraybackslash}p{0.3\linewidth}l", [_line(each) for each in lines])
         case d.Table(header=header, rows=rows, caption=caption, right=right):
             sides = "".join("r" if place in right else "l" for place in range(len(header)))
             head = [f"\\textbf{{{inline(cell)}}}" for cell in header]
@@ -94,7 +97,7 @@ def _block(block: d.Block, files: Iterable[str]) -> str:
             return f"\\vspace{{{1.5 * lines:g}\\baselineskip}}"
 
 
-def _step(step: d.Step) -> list[str]:
+def _line(step: d.Line) -> list[str]:
     sign = f"${_RELATIONS.get(step.relation, step.relation)}$" if step.relation in ("=", "<", ">", *_RELATIONS) else ""
     colour = step.verdict if step.stands else "refuted"
     verdict = f"\\textcolor{{{colour}}}{{{escape(step.verdict)}}} {escape(step.remark)}" if step.verdict else ""

@@ -12,7 +12,8 @@ from ..figures.theme import standalone
 from . import document as d
 from .escapes import clean, line, markdown_code
 from .escapes import markdown as escape
-from .layout import SIGNS
+from .layout import relation
+from .steps import blocks as derivation_blocks
 
 
 def markdown(document: d.Document, files: Sequence[str] = ()) -> str:
@@ -79,8 +80,10 @@ def _block(block: d.Block, places: Iterable[str]) -> str:
                 return " ".join(map(inline, block.all))
             inside = r" \qquad ".join(filter(None, sources))
             return f"$$\n{inside}\n$$"
-        case d.Derivation(steps=steps):
-            return _derivation(steps)
+        case d.Derivation():
+            return "\n\n".join(_blocks(derivation_blocks(block), places))
+        case d.Lines(lines=lines):
+            return _lines(lines)
         case d.Table(header=header, rows=rows, caption=caption, right=right):
             whole = _table([_cell(cell) for cell in header], [[_cell(cell) for cell in row] for row in rows], right)
             return f"**{inline(caption)}**\n\n{whole}" if caption else whole
@@ -100,17 +103,17 @@ def _block(block: d.Block, places: Iterable[str]) -> str:
             return "\n".join(["<br>"] * lines)
 
 
-def _derivation(steps: Sequence[d.Step]) -> str:
-    """A table of the steps, without empty columns."""
-    names, rows = ("", "line", "reason", "verdict"), [_step(step) for step in steps]
+def _lines(lines: Sequence[d.Line]) -> str:
+    """A table of the lines, without empty columns."""
+    names, rows = ("", "line", "reason", "verdict"), [_line(each) for each in lines]
     used = [place for place in range(4) if place < 2 or any(row[place] for row in rows)]
     return _table([names[place] for place in used], [[row[place] for place in used] for row in rows])
 
 
-def _step(step: d.Step) -> list[str]:
+def _line(step: d.Line) -> list[str]:
     verdict = escape(step.verdict) if step.stands else f"**{escape(step.verdict)}**"
     text = f"{verdict} {escape(step.remark)}".strip()
-    return [escape(SIGNS.get(step.relation, step.relation)), _cell(step.maths), _cell(step.reason), text]
+    return [escape(relation(step.relation).text), _cell(step.maths), _cell(step.reason), text]
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]], right: frozenset[int] = frozenset()) -> str:

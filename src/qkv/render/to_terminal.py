@@ -12,7 +12,8 @@ from rich.text import Text
 
 from . import document as d
 from .escapes import clean, line
-from .layout import SIGNS, Box, Row, Word, boxes, with_sizes
+from .layout import Box, Row, Word, boxes, relation, with_sizes
+from .steps import blocks as derivation_blocks
 from .to_text import has_grid, plain, pretty, side_by_side
 
 COLOURS = {"proved": "green", "tested": "yellow", "refuted": "bold red"}
@@ -83,34 +84,33 @@ def formula(*formulas: d.Maths, displayed: bool = False) -> RenderableType:
     return Drawn(drawings, text) if displayed or any(map(has_grid, drawings)) else Text(text)
 
 
-def verdict(step: d.Step) -> Text:
+def verdict(step: d.Line) -> Text:
     return Text(line(step.verdict), COLOURS[step.verdict if step.stands else "refuted"] if step.verdict else "")
 
 
-def derivation(block: d.Derivation) -> RenderableType:
-    """A row for each step: the relation, the formula, the reason and the verdict."""
-    if not any(step.reason or step.verdict or step.remark for step in block.steps):
-        return Group(*map(_link, block.steps))
+def lines(block: d.Lines) -> RenderableType:
+    """A row for each line: the relation, the formula, the reason and the verdict."""
+    if not any(step.reason or step.verdict or step.remark for step in block.lines):
+        return Group(*map(_link, block.lines))
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(overflow="fold", ratio=3)
     grid.add_column(overflow="fold", ratio=2)
     grid.add_column(overflow="fold", min_width=8)
-    for place, step in enumerate(block.steps):
+    for place, step in enumerate(block.lines):
         if place and not step.relation:
             grid.add_row()
         reason = inline(step.reason)
         reason.stylize("dim")
-        sign = SIGNS.get(step.relation, step.relation)
-        grid.add_row(Text(line(sign)), formula(step.maths), reason, verdict(step))
+        grid.add_row(Text(line(relation(step.relation).text)), formula(step.maths), reason, verdict(step))
         if step.remark:
             grid.add_row("", Text(line(step.remark), COLOURS["refuted"]))
     return grid
 
 
-def _link(step: d.Step) -> RenderableType:
-    """A step without a reason and a verdict: the relation before the drawing, aligned with its base."""
-    sign = f"{line(SIGNS.get(step.relation, step.relation)):1} "
+def _link(step: d.Line) -> RenderableType:
+    """A line without a reason and a verdict: the relation before the drawing, aligned with its base."""
+    sign = f"{line(relation(step.relation).text):1} "
     node = step.maths.tree()
     text = f"{sign}{plain(step.maths)}"
     if node is None:
@@ -130,9 +130,12 @@ def _block(block: d.Block) -> Iterator[RenderableType]:
             yield _inline(words)
         case d.Formula():
             yield Padding(formula(*block.all, displayed=True), (0, 0, 1, 4), expand=False)
-        case d.Derivation(steps=steps):
-            reasons = any(step.reason for step in steps)
-            yield Padding(derivation(block), (0, 0, 0 if reasons else 1, 2))
+        case d.Derivation():
+            for inside in derivation_blocks(block):
+                yield from _block(inside)
+        case d.Lines():
+            reasons = any(step.reason for step in block.lines)
+            yield Padding(lines(block), (0, 0, 0 if reasons else 1, 2))
         case d.Table():
             yield table(block)
         case d.Figure(caption=caption):

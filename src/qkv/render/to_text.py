@@ -68,7 +68,7 @@ def in_text(prose: str, symbols: Mapping[str, str] | None = None) -> str:
     >>> in_text("the mean is $mu^T mu$", {"mu": "vector[d]"})
     'the mean is μᵀμ'
     """
-    pieces = d.prose(prose, symbols)
+    pieces = d.prose(prose, symbols or {})
     return "".join(pretty(plain(piece)) if isinstance(piece, d.Maths) else piece.text for piece in pieces)
 
 

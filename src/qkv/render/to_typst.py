@@ -12,6 +12,7 @@ from . import layout as b
 from .escapes import line
 from .escapes import typst as quoted
 from .layout import boxes, relation, with_sizes
+from .steps import blocks as derivation_blocks
 
 _START = """\
 #set document(title: {title})
@@ -193,7 +194,9 @@ def _block(block: d.Block) -> str:
             # Rows of tall matrices need more space than lines of text.
             return f"#align(center)[#set par(leading: 1.5em)\n{inside}]"
         case d.Derivation():
-            return _derivation(block)
+            return _blocks(derivation_blocks(block))
+        case d.Lines():
+            return _lines(block)
         case d.Table():
             return _table(block)
         case d.Figure(svg=svg, caption=caption):
@@ -215,9 +218,9 @@ def _image(svg: str, more: str = "") -> str:
     return f'image(bytes({quoted(svg)}), format: "svg"{f", {more}" if more else ""})'
 
 
-def _derivation(block: d.Derivation) -> str:
+def _lines(block: d.Lines) -> str:
     rows = []
-    for step in block.steps:
+    for step in block.lines:
         if rows and not step.relation:
             rows.append('table.hline(stroke: 0.4pt + rgb("#e3e6ea")),')
         sign = f"${maths(relation(step.relation))}$" if step.relation else ""
@@ -230,7 +233,7 @@ def _derivation(block: d.Derivation) -> str:
             rows.append(f"[], table.cell(colspan: 3)[#{quoted(line(step.remark))};],")
     sides = ", ".join(f"{side} + horizon" for side in ("right", "left", "left", "left"))
     # Without reasons the formulas get their width.
-    has_reasons = any(step.reason for step in block.steps)
+    has_reasons = any(step.reason for step in block.lines)
     widths = "(auto, 1.8fr, 1fr, auto)" if has_reasons else "(auto, 1fr, auto, auto)"
     return "\n".join((f"#table(columns: {widths}, align: ({sides}),", *rows, ")"))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .argmax import argmax
-from .claim import Claim, Correction, Evidence, Line
+from .claim import Claim, Correction, Evidence
 from .kernels import kernels
 from .normalisation import normalisation
 from .products import products
@@ -25,7 +25,6 @@ __all__ = [
     "Claim",
     "Correction",
     "Evidence",
-    "Line",
     "argmax",
     "claims",
     "kernels",

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from .claim import Claim, Correction, Evidence, Line, measured
+from ..derivation import Derivation, Step
+from .claim import Claim, Correction, Evidence, measured
 
 STATEMENT = (
     r"Argmax attention returns the value of the best key. As the temperature $\tau$ falls to 0 $a = softmax(s / \tau)$ "
@@ -54,8 +55,7 @@ def argmax(*, seed: int = 0) -> Claim:
         name="argmax",
         title="Argmax: the limit of softmax, without a gradient for queries and keys",
         statement=STATEMENT,
-        symbols=PROSE_SYMBOLS,
-        derivation=(*_worked(), *_limit(), *_locally_constant(), *_ties()),
+        derivation=Derivation((*_worked(), *_limit(), *_locally_constant(), *_ties()), PROSE_SYMBOLS, shown=True),
         evidence=(*_worked_by_qkv(), *_rate(seed), *_gradients(seed), *_radius(), *_tied()),
         corrections=CORRECTIONS,
         sources=("argmax",),
@@ -63,77 +63,77 @@ def argmax(*, seed: int = 0) -> Claim:
     )
 
 
-def _worked() -> list[Line]:
+def _worked() -> list[Step]:
     return [
-        Line("K q", "the example's scores, one for each key", "", EXAMPLE),
-        Line("(1+2, 3+8, 5, 2)", "the dot products written out, without the terms that are 0"),
-        Line("(3, 11, 5, 2)", "added"),
-        Line("argmax(K q)", "where the largest stands", "", EXAMPLE),
-        Line("2", "11 is larger than 3, 5 and 2"),
-        Line("V_2", "the value that stands there", "", EXAMPLE),
-        Line("(1, 4, 3)", "the second value: what argmax attention returns"),
+        Step("K q", "the example's scores, one for each key", "", symbols=EXAMPLE),
+        Step("(1+2, 3+8, 5, 2)", "the dot products written out, without the terms that are 0"),
+        Step("(3, 11, 5, 2)", "added"),
+        Step("argmax(K q)", "where the largest stands", "", symbols=EXAMPLE),
+        Step("2", "11 is larger than 3, 5 and 2"),
+        Step("V_2", "the value that stands there", "", symbols=EXAMPLE),
+        Step("(1, 4, 3)", "the second value: what argmax attention returns"),
     ]
 
 
-def _limit() -> list[Line]:
+def _limit() -> list[Step]:
     return [
-        Line(r"\frac{a_j}{a_i}", r"weights at temperature $\tau$", "", TEMPERED),
-        Line(r"e^{-(s_i - s_j)/\tau}", r"falls to 0 with $\tau$ for every key $j$ that is worse than $i$"),
-        Line(r"1 - a_1", r"two keys, one $\Delta$ better than the other", "", TWO),
-        Line(r"\frac{e^{-\Delta/\tau}}{1 + e^{-\Delta/\tau}}", "both over the larger power"),
-        Line(
+        Step(r"\frac{a_j}{a_i}", r"weights at temperature $\tau$", "", symbols=TEMPERED),
+        Step(r"e^{-(s_i - s_j)/\tau}", r"falls to 0 with $\tau$ for every key $j$ that is worse than $i$"),
+        Step(r"1 - a_1", r"two keys, one $\Delta$ better than the other", "", symbols=TWO),
+        Step(r"\frac{e^{-\Delta/\tau}}{1 + e^{-\Delta/\tau}}", "both over the larger power"),
+        Step(
             r"\frac{1}{1 + e^{\Delta/\tau}}",
             r"multiplied above and below by $e^{\Delta/\tau}$: more keys only add to it",
         ),
-        Line(r"1 - \frac{1}{1 + r}", r"$n$ keys besides the best, worse by $\Delta$ plus a square", "", MANY),
-        Line(r"r - \frac{r^2}{1 + r}", "over one denominator"),
-        Line("r", "something positive is taken away", "<="),
-        Line(r"\sum_{j=1}^n e^{-(\Delta + g_j^2)/\tau}", "what $r$ stands for: each key's power over the best one's"),
-        Line(
+        Step(r"1 - \frac{1}{1 + r}", r"$n$ keys besides the best, worse by $\Delta$ plus a square", "", symbols=MANY),
+        Step(r"r - \frac{r^2}{1 + r}", "over one denominator"),
+        Step("r", "something positive is taken away", "<="),
+        Step(r"\sum_{j=1}^n e^{-(\Delta + g_j^2)/\tau}", "what $r$ stands for: each key's power over the best one's"),
+        Step(
             r"n e^{-\Delta/\tau}",
             r"each of the $n$ is at most $e^{-\Delta/\tau}$",
             "<=",
             attained={"g": (0, 0, 0), "Delta": 2, "tau": 3},
         ),
-        Line(r"\frac{\partial a_i}{\partial s_j}", r"the Jacobian at temperature $\tau$", "", TEMPERED),
-        Line(
+        Step(r"\frac{\partial a_i}{\partial s_j}", r"the Jacobian at temperature $\tau$", "", symbols=TEMPERED),
+        Step(
             r"\frac{1}{\tau} (\operatorname{diag}(a) - a a^T)_{ij}",
             r"the chain rule: $\frac{1}{\tau}$ grows, but $1 - \max(a)$ falls faster, as $e^{-\Delta/\tau}$",
         ),
-        Line(r"1 - softmax((3, 11, 5, 2))_2", r"the example at $\tau = 1$", "", EXAMPLE),
-        Line(r"\frac{e^{-8} + e^{-6} + e^{-9}}{1 + e^{-8} + e^{-6} + e^{-9}}", "all powers over the largest"),
-        Line("0.002929", r"between $\frac{1}{1 + e^6} = 0.002473$ and $3 e^{-6} = 0.007436$, the gap being 6"),
+        Step(r"1 - softmax((3, 11, 5, 2))_2", r"the example at $\tau = 1$", "", symbols=EXAMPLE),
+        Step(r"\frac{e^{-8} + e^{-6} + e^{-9}}{1 + e^{-8} + e^{-6} + e^{-9}}", "all powers over the largest"),
+        Step("0.002929", r"between $\frac{1}{1 + e^6} = 0.002473$ and $3 e^{-6} = 0.007436$, the gap being 6"),
     ]
 
 
-def _locally_constant() -> list[Line]:
+def _locally_constant() -> list[Step]:
     return [
-        Line(r"(q + u)^T (k - l)", "how far key $k$ leads key $l$ after $q$ has moved by $u$", "", MOVED),
-        Line(r"q^T (k - l) + u^T (k - l)", "the dot product is linear"),
-        Line(
+        Step(r"(q + u)^T (k - l)", "how far key $k$ leads key $l$ after $q$ has moved by $u$", "", symbols=MOVED),
+        Step(r"q^T (k - l) + u^T (k - l)", "the dot product is linear"),
+        Step(
             r"q^T (k - l) - \|u\| \|k - l\|",
             r"Cauchy and Schwarz: positive while $\|u\|$ is below the gap over $\|k - l\|$, so the choice stays",
             ">=",
             attained={"q": (1, 2), "u": (-3, -4), "k": (4, 4), "l": (1, 0)},
         ),
-        Line(r"q^T k - q^T l - \|u\| \|k - l\|", "multiplied out"),
-        Line(
+        Step(r"q^T k - q^T l - \|u\| \|k - l\|", "multiplied out"),
+        Step(
             r"\frac{6}{\sqrt{5^2 + 3^2 + 4^2}}",
             "the example: the gap to the second best over the length of the keys' difference, $(-5, 3, 4)$",
             "",
-            EXAMPLE,
+            symbols=EXAMPLE,
         ),
-        Line(r"\frac{6}{\sqrt{50}}", "$25 + 9 + 16 = 50$"),
-        Line(r"\frac{3 \sqrt{2}}{5}", "reduced: any smaller step of $q$ changes nothing"),
-        Line(r"K (q - \frac{6}{50} (-5, 3, 4))", "a step of exactly that length", "", EXAMPLE),
-        Line(r"(\frac{72}{25}, 8, 8, \frac{38}{25})", "reaches a tie of the second and the third key"),
+        Step(r"\frac{6}{\sqrt{50}}", "$25 + 9 + 16 = 50$"),
+        Step(r"\frac{3 \sqrt{2}}{5}", "reduced: any smaller step of $q$ changes nothing"),
+        Step(r"K (q - \frac{6}{50} (-5, 3, 4))", "a step of exactly that length", "", symbols=EXAMPLE),
+        Step(r"(\frac{72}{25}, 8, 8, \frac{38}{25})", "reaches a tie of the second and the third key"),
     ]
 
 
-def _ties() -> list[Line]:
+def _ties() -> list[Step]:
     return [
-        Line(r"softmax((x/\tau, x/\tau))", "two keys that tie, at any temperature", "", TIED),
-        Line(r"(\frac{1}{2}, \frac{1}{2})", "the limit is their average, no choice of one"),
+        Step(r"softmax((x/\tau, x/\tau))", "two keys that tie, at any temperature", "", symbols=TIED),
+        Step(r"(\frac{1}{2}, \frac{1}{2})", "the limit is their average, no choice of one"),
     ]
 
 

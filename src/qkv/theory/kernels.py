@@ -10,11 +10,12 @@ from math import prod
 from typing import Any
 
 from ..cost import count
+from ..derivation import Derivation, Step
 from ..figures import Axis, Level, chart
 from ..figures import Line as Curve
 from ..maths import compare
 from ..similarity import Polynomial
-from .claim import Claim, Correction, Evidence, Line, measured
+from .claim import Claim, Correction, Evidence, measured
 
 SYMBOLS = {
     "Q": "matrix[N,D]",
@@ -44,62 +45,62 @@ QUADRATIC = {**SYMBOLS, "F": r"natural = (D+1)(D+2)/2"}
 LISTED = Fraction(1, 10**6)  # what the listing of the exercise adds to the denominator
 
 DERIVATION = (
-    Line(r"(\mathrm{softmax}(Q K^\top / \sqrt{D}) V)_i", "softmax attention of query $i$", ""),
-    Line(
+    Step(r"(\mathrm{softmax}(Q K^\top / \sqrt{D}) V)_i", "softmax attention of query $i$", ""),
+    Step(
         r"\frac{\sum_{j=1}^{N} \exp(Q_i^\top K_j / \sqrt{D}) V_j}{\sum_{j=1}^{N} \exp(Q_i^\top K_j / \sqrt{D})}",
         r"definition of softmax: the similarity is $\exp(q_i^\top k_j / \sqrt{D})$",
     ),
-    Line(
+    Step(
         r"\sum_{j=1}^{2} (q^\top k_j + 1)^2",
         "the sum for $q = (1, 0)$ and keys $(s - 1, 0)$, $(t - 1, 3)$",
         "",
-        VANISHING,
+        symbols=VANISHING,
     ),
-    Line(r"((s - 1) + 1)^2 + ((t - 1) + 1)^2", "$q$ takes the first component of a key"),
-    Line(
+    Step(r"((s - 1) + 1)^2 + ((t - 1) + 1)^2", "$q$ takes the first component of a key"),
+    Step(
         r"s^2 + t^2",
         "never negative, and 0 at $s = t = 0$: the keys $(-1, 0)$, $(-1, 3)$ leave nothing to divide by",
     ),
-    Line(r"(q^\top k + 1)^2", "the quadratic kernel", "", TWO_VECTORS),
-    Line(r"(q^\top k)^2 + 2 q^\top k + 1", "the square of a sum"),
-    Line(
+    Step(r"(q^\top k + 1)^2", "the quadratic kernel", "", symbols=TWO_VECTORS),
+    Step(r"(q^\top k)^2 + 2 q^\top k + 1", "the square of a sum"),
+    Step(
         r"\sum_{i=1}^{D} q_i^2 k_i^2 + 2 \sum_{1 \le i < j \le D} q_i q_j k_i k_j + 2 \sum_{i=1}^{D} q_i k_i + 1",
         "the square of the dot product has each square once and each mixed product twice",
     ),
-    Line(
+    Step(
         r"\sum_{i=1}^{D} (q_i^2) (k_i^2) + \sum_{1 \le i < j \le D} (\sqrt{2} q_i q_j) (\sqrt{2} k_i k_j)"
         r" + \sum_{i=1}^{D} (\sqrt{2} q_i) (\sqrt{2} k_i) + 1",
         r"$2 = \sqrt{2} \sqrt{2}$: a product of features of $q$ with the same features of $k$",
     ),
-    Line(r"D + \frac{D (D - 1)}{2} + D + 1", "features: squares, mixed products, coordinates, the constant", ""),
-    Line(r"\frac{D^2 + 3 D + 2}{2}", "collected"),
-    Line(r"\frac{(D + 1)(D + 2)}{2}", r"factorised: exactly so many, about $\frac{D^2}{2}$ for large $D$"),
-    Line(
+    Step(r"D + \frac{D (D - 1)}{2} + D + 1", "features: squares, mixed products, coordinates, the constant", ""),
+    Step(r"\frac{D^2 + 3 D + 2}{2}", "collected"),
+    Step(r"\frac{(D + 1)(D + 2)}{2}", r"factorised: exactly so many, about $\frac{D^2}{2}$ for large $D$"),
+    Step(
         r"\sum_{j=1}^{N} (\phi(Q_i)^\top \phi(K_j)) V_j", "above the fraction, the similarity a product of features", ""
     ),
-    Line(
+    Step(
         r"\sum_{j=1}^{N} V_j (\phi(K_j)^\top \phi(Q_i))",
         "a scalar may stand on either side; a dot product is symmetric",
     ),
-    Line(r"\sum_{j=1}^{N} (V_j \phi(K_j)^\top) \phi(Q_i)", "the product of matrices is associative"),
-    Line(
+    Step(r"\sum_{j=1}^{N} (V_j \phi(K_j)^\top) \phi(Q_i)", "the product of matrices is associative"),
+    Step(
         r"(\sum_{j=1}^{N} V_j \phi(K_j)^\top) \phi(Q_i)",
         r"$\phi(q_i)$ does not depend on $j$: the $M F$ sums serve all queries",
     ),
-    Line(r"\sum_{j=1}^{N} \phi(Q_i)^\top \phi(K_j)", "below the fraction", ""),
-    Line(r"\phi(Q_i)^\top \sum_{j=1}^{N} \phi(K_j)", "likewise: $F$ sums"),
-    Line(r"2 N^2 D + 6 N^2 + 2 N^2 M", "flops of softmax attention: scores, softmax, weighted values (`qkv.cost`)", ""),
-    Line(r"2 N^2 (D + M + 3)", "collected"),
-    Line(
+    Step(r"\sum_{j=1}^{N} \phi(Q_i)^\top \phi(K_j)", "below the fraction", ""),
+    Step(r"\phi(Q_i)^\top \sum_{j=1}^{N} \phi(K_j)", "likewise: $F$ sums"),
+    Step(r"2 N^2 D + 6 N^2 + 2 N^2 M", "flops of softmax attention: scores, softmax, weighted values (`qkv.cost`)", ""),
+    Step(r"2 N^2 (D + M + 3)", "collected"),
+    Step(
         r"2 N F + 2 N F (M + 1) + 2 N F (M + 1) + N M",
         "flops with sums: features, sums, answers, quotient (`qkv.cost`)",
         "",
-        QUADRATIC,
+        symbols=QUADRATIC,
     ),
-    Line(r"2 N F (2 M + 3) + N M", "collected"),
-    Line(r"N (D + 1)(D + 2)(2 M + 3) + N M", r"$F = \frac{(D + 1)(D + 2)}{2}$"),
-    Line(r"\Theta(N F M)", "the rate with sums", "", QUADRATIC),
-    Line(r"\Theta(N D^2 M)", "$F$ grows as $D^2$"),
+    Step(r"2 N F (2 M + 3) + N M", "collected"),
+    Step(r"N (D + 1)(D + 2)(2 M + 3) + N M", r"$F = \frac{(D + 1)(D + 2)}{2}$"),
+    Step(r"\Theta(N F M)", "the rate with sums", "", symbols=QUADRATIC),
+    Step(r"\Theta(N D^2 M)", "$F$ grows as $D^2$"),
 )
 
 CORRECTIONS = (
@@ -170,8 +171,7 @@ def kernels(*, seed: int = 0, length: int = 7, width: int = 5, value_width: int 
         r"one positive term are enough. $(q_i^\top k_j + 1)^2$ is a product of $\frac{(D + 1)(D + 2)}{2}$ features, "
         r"and then sums over the keys serve all queries: $\Theta(N D^2 M)$ flops instead of "
         r"$\Theta(N^2 (D + M))$.",
-        SYMBOLS,
-        DERIVATION,
+        Derivation(DERIVATION, SYMBOLS, shown=True),
         (
             enough(),
             vanishing(),

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from ..derivation import Derivation, Step
 from ..errors import OptionError, ShapeError, complaint
 from ..figures import Axis, Dots, Level, chart
 from ..figures import Line as Curve
-from .claim import Claim, Correction, Evidence, Line, measured
+from .claim import Claim, Correction, Evidence, measured
 
 LAYER = {
     "x": "vector[d]",
@@ -49,45 +50,47 @@ OVER_THE_BATCH = {
 STORED = {**BATCH, "m": "vector[D]", "s": "vector[D]"}
 
 DERIVATION = (
-    Line(r"\frac{\partial}{\partial X_{kl}} \frac{X_{ij} - m_i}{s_i}", "layer normalisation", "", OVER_A_VECTOR),
-    Line(
+    Step(
+        r"\frac{\partial}{\partial X_{kl}} \frac{X_{ij} - m_i}{s_i}", "layer normalisation", "", symbols=OVER_A_VECTOR
+    ),
+    Step(
         r"\frac{\delta_{ik} (\delta_{jl} - \frac{1}{D})}{s_i}"
         r" - \frac{X_{ij} - m_i}{s_i^2} \cdot \frac{\delta_{ik} (X_{il} - m_i)}{D s_i}",
         "rule of quotients; mean and deviation are those of vector $i$",
     ),
-    Line(
+    Step(
         r"\frac{\delta_{ik}}{s_i} (\delta_{jl} - \frac{1}{D} - \frac{(X_{ij} - m_i) (X_{il} - m_i)}{D s_i^2})",
         r"collected: 0 for another vector, $k \ne i$, and in general not for another component of the same one",
     ),
-    Line(r"\frac{\partial}{\partial X_{kl}} \frac{X_{ij} - m_j}{s_j}", "batch, training", "", OVER_THE_BATCH),
-    Line(
+    Step(r"\frac{\partial}{\partial X_{kl}} \frac{X_{ij} - m_j}{s_j}", "batch, training", "", symbols=OVER_THE_BATCH),
+    Step(
         r"\frac{\delta_{jl}}{s_j} (\delta_{ik} - \frac{1}{B} - \frac{(X_{ij} - m_j) (X_{kj} - m_j)}{B s_j^2})",
         r"the same with rows and columns changed over: 0 for another component, $l \ne j$, not for another vector",
     ),
-    Line(r"\frac{X_{ij} - m_j}{s_j}", "batch normalisation in evaluation, with stored $m$ and $s$", "", STORED),
-    Line(
+    Step(r"\frac{X_{ij} - m_j}{s_j}", "batch normalisation in evaluation, with stored $m$ and $s$", "", symbols=STORED),
+    Step(
         r"\frac{1}{s_j} X_{ij} - \frac{m_j}{s_j}", "a number times $X_{ij}$, and a number: nothing else of $X$ is in it"
     ),
-    Line(r"\mathbf{1}^\top x", "the sum of the components of a vector", "", LAYER),
-    Line(r"d \mu", r"definition of $\mu$"),
-    Line(
+    Step(r"\mathbf{1}^\top x", "the sum of the components of a vector", "", symbols=LAYER),
+    Step(r"d \mu", r"definition of $\mu$"),
+    Step(
         r"\mathbf{1}_d^\top (\mu \mathbf{1}_d)",
         r"$d$ ones: $x$ and $\mu \mathbf{1}_d$ have the same sum, so $x - \mu \mathbf{1}$ has none along $1_d$",
     ),
-    Line(r"\frac{1}{d} \|x - \mu \mathbf{1}\|^2", r"the variance $\sigma^2$ over the components of one vector", ""),
-    Line(
+    Step(r"\frac{1}{d} \|x - \mu \mathbf{1}\|^2", r"the variance $\sigma^2$ over the components of one vector", ""),
+    Step(
         r"\frac{1}{d} \|x\|^2 - \mu^2", "the mean of squares minus the square of the mean: 0 only for a constant vector"
     ),
-    Line(r"\|y - \beta \mathbf{1}\|", r"how far the output is from $\beta \mathbf{1}_d$, without $\epsilon$", ""),
-    Line(r"\|\gamma z\|", "definition of $y$"),
-    Line(r"|\gamma| \|z\|", "a norm takes the absolute value of a factor"),
-    Line(
+    Step(r"\|y - \beta \mathbf{1}\|", r"how far the output is from $\beta \mathbf{1}_d$, without $\epsilon$", ""),
+    Step(r"\|\gamma z\|", "definition of $y$"),
+    Step(r"|\gamma| \|z\|", "a norm takes the absolute value of a factor"),
+    Step(
         r"|\gamma| \frac{\|x - \mu \mathbf{1}\|}{\sigma}", r"definition of $z$; $\sigma > 0$, for $x$ is not constant"
     ),
-    Line(r"|\gamma| \sqrt{d}", r"definition of $\sigma$: $\|x - \mu \mathbf{1}\| = \sigma \sqrt{d}$"),
-    Line(r"\|y - \beta \mathbf{1}\|", r"the same with $\epsilon > 0$ under the root", "", WITH_EPSILON),
-    Line(r"\frac{|\gamma|}{\sqrt{\sigma^2 + \epsilon}} \|x - \mu \mathbf{1}\|", "a norm takes the size of a factor"),
-    Line(
+    Step(r"|\gamma| \sqrt{d}", r"definition of $\sigma$: $\|x - \mu \mathbf{1}\| = \sigma \sqrt{d}$"),
+    Step(r"\|y - \beta \mathbf{1}\|", r"the same with $\epsilon > 0$ under the root", "", symbols=WITH_EPSILON),
+    Step(r"\frac{|\gamma|}{\sqrt{\sigma^2 + \epsilon}} \|x - \mu \mathbf{1}\|", "a norm takes the size of a factor"),
+    Step(
         r"|\gamma| \sqrt{d} \frac{\sigma}{\sqrt{\sigma^2 + \epsilon}}",
         r"$\|x - \mu \mathbf{1}\| = \sigma \sqrt{d}$, and 0 for a constant vector",
     ),
@@ -150,8 +153,7 @@ def without_evidence() -> Claim:
         "component $j$ of all vectors while training, on $x_{ij}$ alone in evaluation. With one number each for "
         r"$\gamma$ and $\beta$, and $x$ not constant, $\|y - \beta \mathbf{1}\| = |\gamma| \sqrt{d}$; with "
         r"$\epsilon > 0$ it is $|\gamma| \sqrt{d} \frac{\sigma}{\sqrt{\sigma^2 + \epsilon}}$.",
-        LAYER,
-        DERIVATION,
+        Derivation(DERIVATION, LAYER, shown=True),
         (),
         CORRECTIONS,
         ("norms (a)", "norms (b)"),

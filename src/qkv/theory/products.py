@@ -7,10 +7,11 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..derivation import Derivation, Step
 from ..errors import IllTyped
 from ..figures import Axis, Dots, chart
 from ..maths import parse
-from .claim import Claim, Correction, Evidence, Line, measured
+from .claim import Claim, Correction, Evidence, measured
 
 Matrix = Sequence[Sequence[int]]
 
@@ -56,49 +57,49 @@ EXAMPLE = {
 _SUM = r"e^2 + e^8 + e^{-20}"
 
 DERIVATION = (
-    Line(r"W_Q^\top X_i", "the query of token $i$, a column; $X_i$ is its embedding, row $i$ of $X$", ""),
-    Line(r"(X_{i\cdot} W_Q)^\top", "the transpose of a product is the product of the transposes in the other order"),
-    Line(r"(X W_Q)_i", "row $i$ of a product is row $i$ of its left factor times the right one"),
-    Line(r"Q_i", "the queries stacked as rows are $Q = X W_Q$, of $N$ rows and $D_k$ columns"),
-    Line(r"(Q K^\top)_{ij}", "entry $i$, $j$ of the matrix of scores", ""),
-    Line(r"\sum_{l=1}^{D_k} Q_{il} K_{jl}", "definition of the product; transposing $K$ swaps its two subscripts"),
-    Line(r"Q_i^\top K_j", r"definition of the dot product: $z_{ij} = q_i^\top k_j$"),
-    Line(r"(W_Q^\top X_i)^\top (W_K^\top X_j)", "what queries and keys are"),
-    Line(r"X_i^\top W_Q W_K^\top X_j", "the transpose of a product"),
-    Line(r"(A V)_{ic}", "entry $c$ of row $i$ of the answer", ""),
-    Line(r"\sum_{j=1}^{N} A_{ij} V_{jc}", "definition of the product"),
-    Line(
+    Step(r"W_Q^\top X_i", "the query of token $i$, a column; $X_i$ is its embedding, row $i$ of $X$", ""),
+    Step(r"(X_{i\cdot} W_Q)^\top", "the transpose of a product is the product of the transposes in the other order"),
+    Step(r"(X W_Q)_i", "row $i$ of a product is row $i$ of its left factor times the right one"),
+    Step(r"Q_i", "the queries stacked as rows are $Q = X W_Q$, of $N$ rows and $D_k$ columns"),
+    Step(r"(Q K^\top)_{ij}", "entry $i$, $j$ of the matrix of scores", ""),
+    Step(r"\sum_{l=1}^{D_k} Q_{il} K_{jl}", "definition of the product; transposing $K$ swaps its two subscripts"),
+    Step(r"Q_i^\top K_j", r"definition of the dot product: $z_{ij} = q_i^\top k_j$"),
+    Step(r"(W_Q^\top X_i)^\top (W_K^\top X_j)", "what queries and keys are"),
+    Step(r"X_i^\top W_Q W_K^\top X_j", "the transpose of a product"),
+    Step(r"(A V)_{ic}", "entry $c$ of row $i$ of the answer", ""),
+    Step(r"\sum_{j=1}^{N} A_{ij} V_{jc}", "definition of the product"),
+    Step(
         r"(\sum_{j=1}^{N} A_{ij} V_j)_c",
         r"a sum of vectors is taken component by component: row $i$ is $\sum_j a_{ij} v_j$",
     ),
-    Line(r"A \mathbf{1}", "the weights of each row, summed", ""),
-    Line(r"\mathbf{1}", "softmax divides by the sum"),
-    Line(r"A V", "all rows at once", ""),
-    Line(r"A (X W_V)", "$V = X W_V$"),
-    Line(r"(A X) W_V", "the product of matrices is associative: mixing tokens and projecting them may change places"),
-    Line(r"X W_Q", "the example's queries, one a row", "", EXAMPLE),
-    Line(
+    Step(r"A \mathbf{1}", "the weights of each row, summed", ""),
+    Step(r"\mathbf{1}", "softmax divides by the sum"),
+    Step(r"A V", "all rows at once", ""),
+    Step(r"A (X W_V)", "$V = X W_V$"),
+    Step(r"(A X) W_V", "the product of matrices is associative: mixing tokens and projecting them may change places"),
+    Step(r"X W_Q", "the example's queries, one a row", "", symbols=EXAMPLE),
+    Step(
         r"\begin{bmatrix}2&3&-5\\-1&0&-2\\1&-2&8\end{bmatrix}",
         r"arithmetic: the last component of $q_2$ is $2 \cdot (-1) - 3 \cdot 0$, negative",
     ),
-    Line(r"X W_K", "its keys", "", EXAMPLE),
-    Line(r"\begin{bmatrix}-6&0&1\\0&0&1\\4&0&-3\end{bmatrix}", "arithmetic"),
-    Line(r"X W_V", "its values", "", EXAMPLE),
-    Line(r"\begin{bmatrix}16&27\\-8&0\\8&-18\end{bmatrix}", "arithmetic"),
-    Line(r"Q K^\top", "its scores", "", EXAMPLE),
-    Line(r"\begin{bmatrix}-17&-5&23\\4&-2&2\\2&8&-20\end{bmatrix}", "arithmetic"),
-    Line(r"A_3", "the weights of its third token", "", EXAMPLE),
-    Line(
+    Step(r"X W_K", "its keys", "", symbols=EXAMPLE),
+    Step(r"\begin{bmatrix}-6&0&1\\0&0&1\\4&0&-3\end{bmatrix}", "arithmetic"),
+    Step(r"X W_V", "its values", "", symbols=EXAMPLE),
+    Step(r"\begin{bmatrix}16&27\\-8&0\\8&-18\end{bmatrix}", "arithmetic"),
+    Step(r"Q K^\top", "its scores", "", symbols=EXAMPLE),
+    Step(r"\begin{bmatrix}-17&-5&23\\4&-2&2\\2&8&-20\end{bmatrix}", "arithmetic"),
+    Step(r"A_3", "the weights of its third token", "", symbols=EXAMPLE),
+    Step(
         rf"[\frac{{e^2}}{{{_SUM}}}, \frac{{e^8}}{{{_SUM}}}, \frac{{e^{{-20}}}}{{{_SUM}}}]",
         "softmax of the third row of scores",
     ),
-    Line(r"[0.00247, 0.99753, 6.90 \times 10^{-13}]", "arithmetic, rounded as in the published solution"),
-    Line(r"(A V)_3", "its weighted sum of values", "", EXAMPLE),
-    Line(
+    Step(r"[0.00247, 0.99753, 6.90 \times 10^{-13}]", "arithmetic, rounded as in the published solution"),
+    Step(r"(A V)_3", "its weighted sum of values", "", symbols=EXAMPLE),
+    Step(
         rf"[\frac{{16 e^2 - 8 e^8 + 8 e^{{-20}}}}{{{_SUM}}}, \frac{{27 e^2 - 18 e^{{-20}}}}{{{_SUM}}}]",
         "each value times its weight, component by component",
     ),
-    Line(r"[-7.94, 0.067]", "arithmetic, rounded as in the published solution"),
+    Step(r"[-7.94, 0.067]", "arithmetic, rounded as in the published solution"),
 )
 
 CORRECTIONS = (
@@ -136,8 +137,7 @@ def products(*, seed: int = 0, tokens: int = 7, width: int = 5, key_width: int =
         "Queries, scores and answers as products of matrices",
         r"With tokens as the rows of $X$: $Q = X W_Q$ has the $N$ rows $q_i = W_Q^\top x_i$, of $D_k$ entries each; "
         r"$(Q K^\top)_{ij} = q_i^\top k_j$; and row $i$ of $A V$ is the weighted sum $\sum_j a_{ij} v_j$.",
-        SYMBOLS,
-        DERIVATION,
+        Derivation(DERIVATION, SYMBOLS, shown=True),
         (
             *shapes(),
             example(),

@@ -10,9 +10,10 @@ from itertools import product
 from statistics import quantiles
 from typing import Any
 
+from ..derivation import Derivation, Step
 from ..figures import Axis, Level, chart
 from ..figures import Line as Curve
-from .claim import Claim, Correction, Evidence, Line, measured
+from .claim import Claim, Correction, Evidence, measured
 
 # patterns[layer][head][i]: the position that the head attends to from position i; the layer at the input is first.
 Patterns = Sequence[Sequence[Sequence[int]]]
@@ -23,25 +24,25 @@ SYMBOLS = {
 }
 
 DERIVATION = (
-    Line(
+    Step(
         r"r + k r", "$r$ positions of a layer reach themselves by the residual, and one more by each of $k$ heads", ""
     ),
-    Line(r"(k + 1) r", "collected: at most $k + 1$ times as many in the layer below, fewer where heads meet"),
-    Line(r"(k + 1)^{n-1} + k (k + 1)^{n-1}", "from $n - 1$ layers to $n$, where no two ever meet", ""),
-    Line(r"(k + 1) (k + 1)^{n-1}", "collected"),
-    Line(r"(k + 1)^n", "so that $n$ layers reach $(k + 1)^n$ positions: $2^n$ with one head, $3^n$ with two"),
-    Line(
+    Step(r"(k + 1) r", "collected: at most $k + 1$ times as many in the layer below, fewer where heads meet"),
+    Step(r"(k + 1)^{n-1} + k (k + 1)^{n-1}", "from $n - 1$ layers to $n$, where no two ever meet", ""),
+    Step(r"(k + 1) (k + 1)^{n-1}", "collected"),
+    Step(r"(k + 1)^n", "so that $n$ layers reach $(k + 1)^n$ positions: $2^n$ with one head, $3^n$ with two"),
+    Step(
         r"((k + 1)^n - 1) + k (k + 1)^n",
         "the farthest, where head $h$ of layer $l$ attends $h (k + 1)^{l - 1}$ back",
         "",
     ),
-    Line(
+    Step(
         r"(k + 1)^{n+1} - 1",
         "$n + 1$ digits to the base $k + 1$, all of them $k$: every distance up to it is met once",
     ),
-    Line(r"(I + \mathrm{softmax}(S)) (I + \mathrm{softmax}(T)) \mathbf{1}", "value paths of two layers, by weight", ""),
-    Line(r"(I + \mathrm{softmax}(S)) (\mathbf{1} + \mathbf{1})", "the weights of a row sum to 1"),
-    Line(r"4 \mathbf{1}", r"once more: $2 \cdot 2$ paths from every position, each head's split among its keys"),
+    Step(r"(I + \mathrm{softmax}(S)) (I + \mathrm{softmax}(T)) \mathbf{1}", "value paths of two layers, by weight", ""),
+    Step(r"(I + \mathrm{softmax}(S)) (\mathbf{1} + \mathbf{1})", "the weights of a row sum to 1"),
+    Step(r"4 \mathbf{1}", r"once more: $2 \cdot 2$ paths from every position, each head's split among its keys"),
 )
 
 CORRECTIONS = (
@@ -95,8 +96,7 @@ def without_evidence() -> Claim:
         "With $k$ heads that each attend to one position, and residuals, a position of layer $n$ takes values from "
         r"at most $\min(N, (k + 1)^n)$ positions. This is attained when no two paths meet; heads that overlap reach "
         "fewer.",
-        SYMBOLS,
-        DERIVATION,
+        Derivation(DERIVATION, SYMBOLS, shown=True),
         (),
         CORRECTIONS,
         ("heads (a)",),

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..derivation import Derivation
 from .claim import Claim, Correction, Evidence, measured
 
 if TYPE_CHECKING:
@@ -152,8 +153,7 @@ def recall(
         f"A sequence shows {PAIRS} pairs of a key and a value, then one of the keys again; the target is its value. "
         " Softmax, quadratic and elu+1 attention learn this by gradient descent; with argmax queries and keys "
         r"never move; with softmax, dividing by $\sqrt{d}$ makes the same model learn sooner at every width $d$.",
-        {"d": "natural"},
-        (),
+        Derivation(symbols={"d": "natural"}),
         evidence(runs),
         (
             Correction(

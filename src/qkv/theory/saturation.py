@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from .claim import Claim, Correction, Evidence, Line, measured
+from ..derivation import Derivation, Step
+from .claim import Claim, Correction, Evidence, measured
 
 STATEMENT = (
     r"With $a = softmax(s)$ the Jacobian is $J = \operatorname{diag}(a) - a a^T$, and "
@@ -164,70 +165,72 @@ def without_evidence(seed: int = 0) -> Claim:
         name="saturation",
         title="Saturation: what becomes of the gradient when scores are not scaled",
         statement=STATEMENT,
-        symbols=PROSE_SYMBOLS,
-        derivation=(*_jacobian(), *_norm(), *_bounds(), *_sharpening()),
+        derivation=Derivation((*_jacobian(), *_norm(), *_bounds(), *_sharpening()), PROSE_SYMBOLS, shown=True),
         corrections=CORRECTIONS,
         sources=("saturation (a)",),
         figure=lambda: _figure(seed),
     )
 
 
-def _jacobian() -> list[Line]:
+def _jacobian() -> list[Step]:
     return [
-        Line(
-            r"\frac{\partial a_i}{\partial s_j}", "the derivative of one weight with respect to one score", "", SOFTMAX
+        Step(
+            r"\frac{\partial a_i}{\partial s_j}",
+            "the derivative of one weight with respect to one score",
+            "",
+            symbols=SOFTMAX,
         ),
-        Line(
+        Step(
             r"(\operatorname{diag}(a) - a a^T)_{ij}", "the quotient rule: $e^{s_i}$ over the sum, each differentiated"
         ),
     ]
 
 
-def _norm() -> list[Line]:
+def _norm() -> list[Step]:
     return [
-        Line(r"\|\operatorname{diag}(a) - a a^T\|_F^2", "its squared Frobenius norm", "", SOFTMAX),
-        Line(
+        Step(r"\|\operatorname{diag}(a) - a a^T\|_F^2", "its squared Frobenius norm", "", symbols=SOFTMAX),
+        Step(
             r"\sum_i a_i^2 (1 - a_i)^2 + 2 \sum_{i<j} a_i^2 a_j^2",
             "diagonal entries $a_i (1 - a_i)$; every other entry $-a_i a_j$ stands twice",
         ),
-        Line(r"\|a\|^2 - 2 \sum_i a_i^3 + \|a\|^4", "multiplied out: the two sums of fourth powers join"),
-        Line(
+        Step(r"\|a\|^2 - 2 \sum_i a_i^3 + \|a\|^4", "multiplied out: the two sums of fourth powers join"),
+        Step(
             r"(\sum_i a_i (1 - a_i))^2 - \sum_{i \ne j} a_i a_j (1 - a_i - a_j)",
             "the squared trace less twice the principal minors of order two",
         ),
-        Line(
+        Step(
             r"(\sum_i a_i (1 - a_i))^2",
             "weights: none negative, two of them at most 1 together; nothing is taken away where $n = 2$",
             "<=",
             attained={"s": (0, 0)},
         ),
-        Line(r"(1 - \|a\|^2)^2", r"the weights sum to 1: $\|J\|_F$ is at most the trace of $J$"),
+        Step(r"(1 - \|a\|^2)^2", r"the weights sum to 1: $\|J\|_F$ is at most the trace of $J$"),
     ]
 
 
-def _bounds() -> list[Line]:
+def _bounds() -> list[Step]:
     return [
-        Line(r"1 - \|a\|^2", "the trace itself; from here on any vector $a$ will do", "", WEIGHTS),
-        Line(
+        Step(r"1 - \|a\|^2", "the trace itself; from here on any vector $a$ will do", "", symbols=WEIGHTS),
+        Step(
             r"1 - \max(a)^2",
             "one square alone is no more than all of them",
             "<=",
             attained={"a": ("1/2", 0, 0)},
         ),
-        Line(r"2(1 - \max(a)) - (1 - \max(a))^2", "multiplied out"),
-        Line(r"2(1 - \max(a))", "a square is taken away", "<=", attained={"a": (1, 0, 0)}),
-        Line(r"2 - 2 \max(a)", r"multiplied out: $\|J\|_F \le 2 (1 - \max(a))$"),
+        Step(r"2(1 - \max(a)) - (1 - \max(a))^2", "multiplied out"),
+        Step(r"2(1 - \max(a))", "a square is taken away", "<=", attained={"a": (1, 0, 0)}),
+        Step(r"2 - 2 \max(a)", r"multiplied out: $\|J\|_F \le 2 (1 - \max(a))$"),
     ]
 
 
-def _sharpening() -> list[Line]:
+def _sharpening() -> list[Step]:
     return [
-        Line(r"\frac{a_i}{a_j}", "scores $t$ times as large", "", HEATED),
-        Line(
+        Step(r"\frac{a_i}{a_j}", "scores $t$ times as large", "", symbols=HEATED),
+        Step(
             r"e^{t (s_i - s_j)}", "the sum below the fractions falls away: every ratio moves away from 1 as $t$ grows"
         ),
-        Line(r"\frac{\partial a_i}{\partial t}", "how a weight answers to the scale of the scores", "", HEATED),
-        Line(
+        Step(r"\frac{\partial a_i}{\partial t}", "how a weight answers to the scale of the scores", "", symbols=HEATED),
+        Step(
             r"a_i (s_i - \sum_j a_j s_j)", "positive for the best key: larger scores only sharpen, they never flatten"
         ),
     ]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from ..derivation import Derivation, Step
 from ..maths import compare
 from ..maths.moments import (
     ANY_LAW,
@@ -19,7 +20,7 @@ from ..maths.moments import (
     moments,
     monte_carlo,
 )
-from .claim import Claim, Correction, Evidence, Line, measured
+from .claim import Claim, Correction, Evidence, measured
 
 STATEMENT = (
     r"For independent $q$ and $k$ with means $\mu_q$, $\mu_k$ and covariances $\Sigma_q$, $\Sigma_k$: "
@@ -66,103 +67,108 @@ def without_evidence(seed: int = 0) -> Claim:
         name="scores",
         title="Scores: mean, variance, and why they are divided by √d",
         statement=STATEMENT,
-        symbols=PROSE_SYMBOLS,
-        derivation=(*_general(), *_vector_mean(), *_scalar_mean(), *_standard(), *_scaling(), *_shared_query()),
+        derivation=Derivation(
+            (*_general(), *_vector_mean(), *_scalar_mean(), *_standard(), *_scaling(), *_shared_query()),
+            PROSE_SYMBOLS,
+            shown=True,
+        ),
         corrections=CORRECTIONS,
         sources=("scaling", "scaling-scalar", "saturation (a)"),
         figure=lambda: _figure(seed),
     )
 
 
-def _general() -> list[Line]:
-    steps = [Line(*step, symbols=ANY_LAW) for step in moments("q^T k", ANY_LAW).steps]
+def _general() -> list[Step]:
+    steps = [Step(*step, symbols=ANY_LAW) for step in moments("q^T k", ANY_LAW).steps]
     formula = r"tr(\Sigma_q \Sigma_k) + \mu_q^T \Sigma_k \mu_q + \mu_k^T \Sigma_q \mu_k"
-    return [*steps, Line(formula, "the formula of the statement: its terms in another order")]
+    return [*steps, Step(formula, "the formula of the statement: its terms in another order")]
 
 
-def _vector_mean() -> list[Line]:
+def _vector_mean() -> list[Step]:
     return [
-        Line("E[q^T k]", r"the exercise scaling: $\mu$ is a vector", "", VECTOR_MEAN),
-        Line(r"E[\sum_{i=1}^d q_i k_i]", "definition of the dot product"),
-        Line(r"\sum_{i=1}^d E[q_i k_i]", "linearity of expectation"),
-        Line(r"\sum_{i=1}^d E[q_i] E[k_i]", "independence of $q$ and $k$"),
-        Line(r"\sum_{i=1}^d \mu_i^2", r"the mean of component $i$ is $\mu_i$, one number for each"),
-        Line(r"\mu^T \mu", "definition of the dot product"),
-        Line(r"\|\mu\|^2", "definition of the norm"),
-        Line(r"\operatorname{Var}(q^T k)", "its variance", "", VECTOR_MEAN),
-        Line(
+        Step("E[q^T k]", r"the exercise scaling: $\mu$ is a vector", "", symbols=VECTOR_MEAN),
+        Step(r"E[\sum_{i=1}^d q_i k_i]", "definition of the dot product"),
+        Step(r"\sum_{i=1}^d E[q_i k_i]", "linearity of expectation"),
+        Step(r"\sum_{i=1}^d E[q_i] E[k_i]", "independence of $q$ and $k$"),
+        Step(r"\sum_{i=1}^d \mu_i^2", r"the mean of component $i$ is $\mu_i$, one number for each"),
+        Step(r"\mu^T \mu", "definition of the dot product"),
+        Step(r"\|\mu\|^2", "definition of the norm"),
+        Step(r"\operatorname{Var}(q^T k)", "its variance", "", symbols=VECTOR_MEAN),
+        Step(
             r"\sum_{i=1}^d \operatorname{Var}(q_i k_i)",
             "the components are independent, so no term is left between them",
         ),
-        Line(r"\sum_{i=1}^d (E[q_i^2 k_i^2] - E[q_i k_i]^2)", "definition of variance"),
-        Line(r"\sum_{i=1}^d (E[q_i^2] E[k_i^2] - E[q_i]^2 E[k_i]^2)", "independence of $q$ and $k$"),
-        Line(
+        Step(r"\sum_{i=1}^d (E[q_i^2 k_i^2] - E[q_i k_i]^2)", "definition of variance"),
+        Step(r"\sum_{i=1}^d (E[q_i^2] E[k_i^2] - E[q_i]^2 E[k_i]^2)", "independence of $q$ and $k$"),
+        Step(
             r"\sum_{i=1}^d ((\sigma^2 + \mu_i^2)^2 - \mu_i^4)", "a second moment is the variance and the mean's square"
         ),
-        Line(r"\sum_{i=1}^d (\sigma^4 + 2 \sigma^2 \mu_i^2)", "multiplied out"),
-        Line(r"d \sigma^4 + 2 \sigma^2 \mu^T \mu", "$d$ equal terms, and the dot product"),
+        Step(r"\sum_{i=1}^d (\sigma^4 + 2 \sigma^2 \mu_i^2)", "multiplied out"),
+        Step(r"d \sigma^4 + 2 \sigma^2 \mu^T \mu", "$d$ equal terms, and the dot product"),
     ]
 
 
-def _scalar_mean() -> list[Line]:
+def _scalar_mean() -> list[Step]:
     return [
-        Line("E[q^T k]", "the exercise scaling-scalar: every component has the same mean $m$", "", SCALAR_MEAN),
-        Line(r"\sum_{i=1}^d E[q_i] E[k_i]", "linearity and independence"),
-        Line(r"\sum_{i=1}^d m^2", "the mean of every component is $m$"),
-        Line("d m^2", "$d$ equal terms"),
-        Line(r"\operatorname{Var}(q^T k)", "its variance", "", SCALAR_MEAN),
-        Line(r"\sum_{i=1}^d ((\sigma^2 + m^2)^2 - m^4)", r"as before, with $m$ for every $\mu_i$"),
-        Line(r"d \sigma^4 + 2 d \sigma^2 m^2", "$d$ equal terms"),
-        Line(r"E[\frac{q^T k}{\sqrt{d}}]", "a mean that is not zero still grows after scaling", "", SCALAR_MEAN),
-        Line(r"\sqrt{d} m^2", "linearity"),
-        Line(r"\operatorname{Var}(\frac{q^T k}{\sqrt{d}})", "its variance does not", "", SCALAR_MEAN),
-        Line(r"\frac{1}{d} \operatorname{Var}(q^T k)", "a factor leaves a variance squared"),
-        Line(r"\sigma^4 + 2 \sigma^2 m^2", "$d$ falls away"),
+        Step("E[q^T k]", "the exercise scaling-scalar: every component has the same mean $m$", "", symbols=SCALAR_MEAN),
+        Step(r"\sum_{i=1}^d E[q_i] E[k_i]", "linearity and independence"),
+        Step(r"\sum_{i=1}^d m^2", "the mean of every component is $m$"),
+        Step("d m^2", "$d$ equal terms"),
+        Step(r"\operatorname{Var}(q^T k)", "its variance", "", symbols=SCALAR_MEAN),
+        Step(r"\sum_{i=1}^d ((\sigma^2 + m^2)^2 - m^4)", r"as before, with $m$ for every $\mu_i$"),
+        Step(r"d \sigma^4 + 2 d \sigma^2 m^2", "$d$ equal terms"),
+        Step(
+            r"E[\frac{q^T k}{\sqrt{d}}]", "a mean that is not zero still grows after scaling", "", symbols=SCALAR_MEAN
+        ),
+        Step(r"\sqrt{d} m^2", "linearity"),
+        Step(r"\operatorname{Var}(\frac{q^T k}{\sqrt{d}})", "its variance does not", "", symbols=SCALAR_MEAN),
+        Step(r"\frac{1}{d} \operatorname{Var}(q^T k)", "a factor leaves a variance squared"),
+        Step(r"\sigma^4 + 2 \sigma^2 m^2", "$d$ falls away"),
     ]
 
 
-def _standard() -> list[Line]:
+def _standard() -> list[Step]:
     return [
-        Line(r"\operatorname{Var}(q^T k)", "the practical case: mean 0, variance 1", "", STANDARD),
-        Line(r"E[(q^T k)^2]", "definition of variance; the mean is 0"),
-        Line(
+        Step(r"\operatorname{Var}(q^T k)", "the practical case: mean 0, variance 1", "", symbols=STANDARD),
+        Step(r"E[(q^T k)^2]", "definition of variance; the mean is 0"),
+        Step(
             r"\sum_{i=1}^d \sum_{j=1}^d E[q_i q_j] E[k_i k_j]",
             r"squared out, and independence of $q$ and $k$: the terms with different $i$ and $j$, which the solution "
             "of saturation leaves out, are here",
         ),
-        Line(
+        Step(
             r"\sum_{i=1}^d E[q_i^2] E[k_i^2]",
             "components are independent with mean 0: $E[q_i q_j] = 0$ where $i$ and $j$ differ",
         ),
-        Line("d", "$d$ terms that are 1"),
+        Step("d", "$d$ terms that are 1"),
     ]
 
 
-def _scaling() -> list[Line]:
+def _scaling() -> list[Step]:
     plus, minus = {**STANDARD, "s": "positive = sqrt(d)"}, {**STANDARD, "s": "scalar = -sqrt(d)"}
     ranked = {**RANKED, "a": "vector[n] = softmax(z/sqrt(d))", "b": "vector[n] = softmax(-z/sqrt(d))"}
     return [
-        Line(r"\operatorname{Var}(\frac{q^T k}{s})", "divided by $s$", "", SCALED),
-        Line(r"\frac{1}{s^2} \operatorname{Var}(q^T k)", "a factor leaves a variance squared"),
-        Line(r"\frac{d}{s^2}", "the variance is $d$"),
-        Line(r"1 - \frac{d}{s^2}", "how far that is from 1", "", SCALED),
-        Line(
+        Step(r"\operatorname{Var}(\frac{q^T k}{s})", "divided by $s$", "", symbols=SCALED),
+        Step(r"\frac{1}{s^2} \operatorname{Var}(q^T k)", "a factor leaves a variance squared"),
+        Step(r"\frac{d}{s^2}", "the variance is $d$"),
+        Step(r"1 - \frac{d}{s^2}", "how far that is from 1", "", symbols=SCALED),
+        Step(
             r"\frac{(s - \sqrt{d})(s + \sqrt{d})}{s^2}",
             r"zero for $s = \sqrt{d}$ and $s = -\sqrt{d}$, and for nothing else",
         ),
-        Line(r"\operatorname{Var}(\frac{q^T k}{s})", r"$s = \sqrt{d}$", "", plus),
-        Line("1", "a variance of $d$ over $d$"),
-        Line(r"\operatorname{Var}(\frac{q^T k}{s})", r"$s = -\sqrt{d}$ gives the same variance", "", minus),
-        Line("1", r"$(-\sqrt{d})^2$ is $d$ too"),
-        Line(r"\frac{q^T k}{s}", "but it reverses the sign of every score", "", minus),
-        Line(r"-\frac{q^T k}{\sqrt{d}}", "the sign moves"),
-        Line(r"\frac{a_i}{a_j}", r"weights with $s = \sqrt{d}$", "", ranked),
-        Line(r"e^{(z_i - z_j)/\sqrt{d}}", "the better key has the larger weight"),
-        Line(r"\frac{b_j}{b_i}", r"with $s = -\sqrt{d}$ every comparison is reversed"),
+        Step(r"\operatorname{Var}(\frac{q^T k}{s})", r"$s = \sqrt{d}$", "", symbols=plus),
+        Step("1", "a variance of $d$ over $d$"),
+        Step(r"\operatorname{Var}(\frac{q^T k}{s})", r"$s = -\sqrt{d}$ gives the same variance", "", symbols=minus),
+        Step("1", r"$(-\sqrt{d})^2$ is $d$ too"),
+        Step(r"\frac{q^T k}{s}", "but it reverses the sign of every score", "", symbols=minus),
+        Step(r"-\frac{q^T k}{\sqrt{d}}", "the sign moves"),
+        Step(r"\frac{a_i}{a_j}", r"weights with $s = \sqrt{d}$", "", symbols=ranked),
+        Step(r"e^{(z_i - z_j)/\sqrt{d}}", "the better key has the larger weight"),
+        Step(r"\frac{b_j}{b_i}", r"with $s = -\sqrt{d}$ every comparison is reversed"),
     ]
 
 
-def _shared_query() -> list[Line]:
+def _shared_query() -> list[Step]:
     two = {
         **ANY_LAW,
         "l": "random vector[d] ~ (mu_l, Sigma_l)",
@@ -170,9 +176,9 @@ def _shared_query() -> list[Line]:
         "Sigma_l": "matrix[d,d]",
     }
     return [
-        Line(r"\operatorname{Cov}(q^T k, q^T l)", "two scores of one query", "", two),
-        Line(r"E[q^T k q^T l] - E[q^T k] E[q^T l]", "definition of covariance"),
-        Line(r"\mu_k^T \Sigma_q \mu_l", "independence: zero for centred keys, though the scores share $q$"),
+        Step(r"\operatorname{Cov}(q^T k, q^T l)", "two scores of one query", "", symbols=two),
+        Step(r"E[q^T k q^T l] - E[q^T k] E[q^T l]", "definition of covariance"),
+        Step(r"\mu_k^T \Sigma_q \mu_l", "independence: zero for centred keys, though the scores share $q$"),
     ]
 
 

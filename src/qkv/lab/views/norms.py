@@ -115,12 +115,12 @@ def pictures(state: State, result: Result) -> dict[str, str]:
 @lru_cache(maxsize=1)
 def _said() -> dict[str, str]:
     """What the claim says, and its derivations by name: the same for every state."""
-    from ...theory.claim import correction_items, derivation_chains, statement_blocks
+    from ...theory.claim import correction_items, statement_blocks
     from ...theory.normalisation import without_evidence
     from ..markup import blocks_html
 
     claim = without_evidence()
-    layer, batch, stored, *_, without_eps, with_eps = derivation_chains(claim)
+    layer, batch, stored, *_, without_eps, with_eps = claim.derivation.chains()
     blocks = {
         "statement": statement_blocks(claim),
         "layer": [layer],

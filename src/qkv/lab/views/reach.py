@@ -190,14 +190,14 @@ def _growth(state: State, result: Result) -> str:
 @lru_cache(maxsize=1)
 def _said() -> dict[str, str]:
     """What the claim says: the same for every state."""
-    from ...theory.claim import correction_items, derivation_block, statement_blocks
+    from ...theory.claim import correction_items, statement_blocks
     from ...theory.reach import without_evidence
     from ..markup import blocks_html
 
     claim = without_evidence()
     return {
         "statement": blocks_html(statement_blocks(claim)),
-        "derivation": blocks_html([derivation_block(claim)]),
+        "derivation": blocks_html([claim.derivation]),
         "corrections": blocks_html([correction_items(claim)]),
     }
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from ...derivation import Derivation
 from ...figures import Axis, Bars, Level, Line, chart
 from ...maths.moments import SCALAR_MEAN
-from ...render import Maths
 from ...render.layout import relation
+from ...render.steps import lines
 from ...render.to_html import inline
-from ...theory.claim import Claim, prose_of
-from ...theory.claim import Line as ClaimLine
 from ...theory.saturation import without_evidence as saturation
 from ...theory.scores import without_evidence as scores
 from ..fields import Choice, Number, State
@@ -285,20 +285,11 @@ OF_SOFTMAX = (
 )
 
 
-def chains(claim: Claim) -> list[list[ClaimLine]]:
-    """The derivation, cut where a line begins anew."""
-    pieces: list[list[ClaimLine]] = []
-    for line in claim.derivation:
-        if line.relation:
-            pieces[-1].append(line)
-        else:
-            pieces.append([line])
-    return pieces
-
-
-def _of_scores(claim: Claim) -> list[list[ClaimLine]]:
-    """The chains for components of one mean, as on this page."""
-    return [chain for chain in chains(claim) if chain[0].symbols is SCALAR_MEAN]
+def _chains() -> Iterator[tuple[str, list[Derivation], tuple[tuple[str, ...], ...]]]:
+    """The chains for components of one mean, as on this page, and those of softmax; and what each explains."""
+    of_scores = [chain for chain in scores().derivation.chains() if chain.steps[0].symbols is SCALAR_MEAN]
+    yield "scores", of_scores, OF_SCORES
+    yield "softmax", list(saturation().derivation.chains()), OF_SOFTMAX
 
 
 # The same for every state: taken apart and written once.
@@ -306,10 +297,7 @@ def _of_scores(claim: Claim) -> list[list[ClaimLine]]:
 def derivations() -> dict[str, list[dict[str, Any]]]:
     """Both derivations as texts: for each chain its lines, and the ids of the numbers that they explain."""
     made = {}
-    for name, pieces, explained in (
-        ("scores", _of_scores(scores()), OF_SCORES),
-        ("softmax", chains(saturation()), OF_SOFTMAX),
-    ):
+    for name, chains, explained in _chains():
         made[name] = [
             {
                 "explains": list(explains),
@@ -319,10 +307,10 @@ def derivations() -> dict[str, list[dict[str, Any]]]:
                         "text": line.text,
                         "reason": line.reason,
                     }
-                    for line in chain
+                    for line in chain.steps
                 ],
             }
-            for chain, explains in zip(pieces, explained, strict=True)
+            for chain, explains in zip(chains, explained, strict=True)
         ]
     return made
 
@@ -331,18 +319,11 @@ def derivations() -> dict[str, list[dict[str, Any]]]:
 def written() -> dict[str, str]:
     """Formulas and reasons as HTML: "scores_0_1" is the second line of the first chain, "scores_0_1_why" its reason."""
     made = {}
-    for name, claim, pieces in (
-        ("scores", scores(), _of_scores(scores())),
-        ("softmax", saturation(), chains(saturation())),
-    ):
-        for i, chain in enumerate(pieces):
-            symbols, shape = chain[0].symbols or claim.symbols, None
-            for j, line in enumerate(chain):
-                maths = Maths(line.text, symbols, shape)
-                tree = maths.tree()
-                shape = None if tree is None else tree.shape
-                made[f"{name}_{i}_{j}"] = inline(maths)
-                made[f"{name}_{i}_{j}_why"] = inline(prose_of(line.reason, claim, symbols))
+    for name, chains, _ in _chains():
+        for i, chain in enumerate(chains):
+            for j, line in enumerate(lines(replace(chain, shown=False))):
+                made[f"{name}_{i}_{j}"] = inline(line.maths)
+                made[f"{name}_{i}_{j}_why"] = inline(line.reason)
     return made
 
 

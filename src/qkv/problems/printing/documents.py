@@ -188,10 +188,8 @@ def worked(step: Step, symbols: Mapping[str, str]) -> Iterator[d.Block]:
         yield _links([d.Maths(node, labels=labels) for node in nodes], step.relation)
 
 
-def _links(members: Sequence[d.Maths], relation: str) -> d.Derivation:
-    return d.Derivation(
-        tuple(d.Step(member, relation=relation if place else "") for place, member in enumerate(members))
-    )
+def _links(members: Sequence[d.Maths], relation: str) -> d.Lines:
+    return d.Lines(tuple(d.Line(member, relation=relation if place else "") for place, member in enumerate(members)))
 
 
 def answered(problem: Problem, part: Part) -> tuple[d.Inline, ...]:

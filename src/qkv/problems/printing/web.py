@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ...figures.svg import tag
 from ...render import document as d
+from ...render.steps import blocks as derivation_blocks
 from ...render.to_html import escape
 
 
@@ -48,9 +49,11 @@ def _block(block: d.Block) -> str:
             return tag("p", rf"\[{source}\]")
         case d.Formula():
             return tag("p", ", ".join(map(_piece, block.all)))
-        case d.Derivation(steps=steps):
+        case d.Lines(lines=steps):
             lines = (f"{escape(step.relation)} {inline(step.maths)} {inline(step.reason)}".strip() for step in steps)
             return tag("p", "<br/>".join(lines))
+        case d.Derivation():
+            return fragment(derivation_blocks(block))
         case d.Items(items=items, ordered=ordered):
             return tag("ol" if ordered else "ul", *(tag("li", inline(item)) for item in items), "")
         case d.Table(header=header, rows=rows):
