@@ -74,8 +74,8 @@ def _exercise(seed: int | None, shape: Mapping[str, Any], lookup: Lookup) -> Ban
     together = {"K": matrix(keys), "V": matrix(values)}
     data = {
         "query": vector(query),
-        "keys_and_values": ("the rows of\n\n" if shape["stacked"] else "")
-        + displayed(together if shape["stacked"] else apart),
+        "rows_of": " the rows of" if shape["stacked"] else "",
+        "keys_and_values": displayed(together if shape["stacked"] else apart),
         "n": n,
         "best_score": max(_scores(query, keys)[: shape["n"]]),
         "padding": words["padded"] if shape["padded"] else "",

@@ -96,7 +96,7 @@ def _questions(asked: Sequence[str], means: Sequence[str], deviations: Sequence[
     squared = ("factor not squared",) if kind == "factor" else ()
     found = []
     for label, ask in zip(letters(), asked, strict=False):
-        values = dict.fromkeys(means, 0) | (wider if ask in ("wider", "wanted") else dict.fromkeys(deviations, 1))
+        values = {**dict.fromkeys(means, 0), **(wider if ask in ("wider", "wanted") else dict.fromkeys(deviations, 1))}
         changes = [Given(symbol=each, role="other", value=value) for each, value in values.items()]
         special = f"Let {listed([f'${_latex(each)} = {value}$' for each, value in values.items()])}. " if values else ""
         target = wanted if ask == "wanted" else 1

@@ -1,0 +1,135 @@
+"""Normalisation: which inputs an output depends on, numbers by hand, and the length of what comes out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from math import isqrt
+from typing import Any
+
+from ..record import Given, Option, Structure
+from .family import BankExercise, Question, built, filled, question, spread, vector, words_of
+
+NAME = "norms"
+# Whole numbers that add up to 0 and whose mean square is a square.
+_SPREADS = ((1, -1), (1, 1, -1, -1), (5, -1, -1, -3), (4, -1, -1, -1, -1), (3, 1, 0, -1, -3), (1, 1, 1, -1, -1, -1))
+_CLAIMS = {
+    "layer": (r"\|y - \beta \mathbf{1}\| = \gamma \sqrt{d}", r"\|x - \mu \mathbf{1}\|^2 = d \sigma^2"),
+    "rms": (r"\|y\| = \gamma \sqrt{d}", r"\|x\|^2 = d \rho^2"),
+}
+_DOCUMENT = {"norms": ("layer", "batch"), "axes": 2, "claim": "layer", "numbers": "", "asked": ""}
+
+
+def make(seed: int | None) -> BankExercise:
+    """The printed exercise, or the variant of a seed."""
+    if seed is None:
+        return _exercise(None, _DOCUMENT, random.Random(0))
+    shape = spread(
+        seed,
+        norms=(("layer", "batch"), ("batch", "rms"), ("rms", "evaluation"), ("evaluation", "layer")),
+        numbers=("layer", "rms", "batch"),
+        axes=(2, 3),
+        claim=("layer", "rms", ""),
+        asked=("apply", "statistics", "apply"),
+        spread=_SPREADS,
+        size=(1, 2, 3),
+    )
+    if shape["numbers"] == "rms":
+        shape["asked"] = "apply"
+    return _exercise(seed, shape, random.Random(f"{NAME}:{seed}"))
+
+
+FAMILIES = {NAME: make}
+
+
+def _exercise(seed: int | None, shape: Mapping[str, Any], draw: random.Random) -> BankExercise:
+    words, axes = words_of("norms"), shape["axes"]
+    signs = ("i", "ii")
+    asked = [_dependence(f"a({sign})", norm, axes) for sign, norm in zip(signs, shape["norms"], strict=True)]
+    if shape["claim"]:
+        claim, squared = _CLAIMS[shape["claim"]]
+        asked.append(question("b", "proof", "identity", {"claimed": claim, "squared": squared}, object=claim,
+                              mistakes=("width instead of its root",)))  # fmt: skip
+    if shape["numbers"]:
+        asked.append(_numbers("c" if shape["claim"] else "b", shape, draw))
+    data = {
+        "tensor": words["two_axes" if axes == 2 else "three_axes"],
+        "claim": words[f"{shape['claim']}_claim"] if shape["claim"] else "",
+    }
+    return built(
+        NAME, seed, words, asked,
+        data=data,
+        structure=Structure(norm="rms" if shape["claim"] == "rms" else "layer"),
+        givens=[Given(symbol="x", role="input", shape=("B", "D") if axes == 2 else ("B", "T", "D"))],
+        symbols={"B": "natural", "D": "natural", "T": "natural", "d": "natural", "gamma": "nonnegative",
+                 "beta": "scalar", "mu": "scalar", "sigma": "positive", "rho": "positive", "epsilon": "nonnegative",
+                 "z": "vector[d]", "x": "vector[d]", "y": "vector[d]"},
+        kind=shape.values(),
+    )  # fmt: skip
+
+
+def _dependence(label: str, norm: str, axes: int) -> Question:
+    words = words_of("norms")
+    places = {
+        "i": (True, True, True),
+        "ii": (False, True, True),
+        "iii": (True, True, False),
+        "iv": (False, True, False),
+    }
+    if axes == 3:
+        places = {
+            "i": (True, True, True),
+            "ii": (False, True, True),
+            "iii": (True, False, True),
+            "iv": (True, True, False),
+        }
+    names = ("b", "t", "j") if axes == 3 else ("b", "", "j")
+    options = []
+    for sign, same in places.items():
+        indices = [name if kept else f"{name}'" for name, kept in zip(names, same, strict=True) if name]
+        differs = [f"${name}' \\ne {name}$" for name, kept in zip(names, same, strict=True) if name and not kept]
+        text = f"$x_{{{','.join(indices)}}}$" + (f" with {' and '.join(differs)}" if differs else "")
+        options.append(Option(label=sign, text=text))
+    wrong = {"layer": "layer norm over the batch", "rms": "layer norm over the batch",
+             "batch": "batch norm over the features", "evaluation": "batch statistics in evaluation"}  # fmt: skip
+    mistakes = (wrong[norm], "mean of every axis", *(() if norm == "evaluation" else ("only itself",)))
+    return question(
+        label, "dependence", "dependence",
+        {"output": f"y_{{{','.join(filter(None, names))}}}", "norm": words["norms"][norm], "over": words["over"][norm]},
+        object={"layer": "layer norm", "rms": "rms norm", "batch": "batch norm", "evaluation": "batch norm in evaluation"}[norm],
+        options=tuple(options), several=True, form="choice", mistakes=mistakes,
+    )  # fmt: skip
+
+
+def _numbers(label: str, shape: Mapping[str, Any], draw: random.Random) -> Question:
+    """A norm of small whole numbers whose deviation is whole."""
+    kind, apart, size = shape["numbers"], list(shape["spread"]), shape["size"]
+    draw.shuffle(apart)
+    root = isqrt(sum(each * each for each in apart) // len(apart))
+    centre = 0 if kind == "rms" else draw.choice((-4, -3, -2, 2, 3, 5, 7))
+    x = [centre + size * each for each in apart]
+    if kind == "rms":
+        x = [each * draw.choice((-1, 1)) for each in x]
+    gamma, beta = root * draw.choice((2, -1, 3, -2)), 0 if kind == "rms" else draw.choice((-3, -2, -1, 1, 2, 4))
+    unit = "root of the mean square" if kind == "rms" else "standard deviation"
+    words = words_of("norms")
+    data = {"x": vector(x), "gamma": gamma, "beta": beta, "n": len(x)}
+    data |= {
+        "given": filled(words["givens"][kind], data),
+        "order": "Leave the mean" if kind == "rms" else "Subtract the mean",
+        "root": unit,
+        "divisor": root * size,
+        "centre": "" if kind == "rms" else f" and the mean {centre}",
+        "mean": centre,
+    }
+    values = [[each] for each in x] if kind == "batch" else x
+    changes = [Given(symbol="u", role="input", value=values), Given(role="epsilon", value=0)]
+    changes += [Given(role="gamma", value=gamma), Given(role="beta", value=beta)]
+    if shape["asked"] == "statistics":
+        return question(label, "statistics", "norm_statistics", data, object=kind, changes=tuple(changes),
+                        mistakes=("standard deviation for variance",))  # fmt: skip
+    mistakes = ["divided by the variance in a norm", "scale left out"]
+    mistakes += [] if kind == "rms" else ["shift left out", "mean not taken off"]
+    if root * size == 1:
+        mistakes.remove("divided by the variance in a norm")
+    return question(label, "apply", f"{kind}_norm", data, changes=tuple(changes), mistakes=tuple(mistakes))
