@@ -177,8 +177,7 @@ def setting(exercise: Exercise, asked: Asked) -> Setting:
     if len(laws) == 1 and not set(laws) & set(vectors):
         shared = next(iter(laws.values()))
         laws = {name: shared for name in vectors if name in ("q", "k", "w", "x", "a", "b", "u", "v")}
-    size, values = _width(exercise), _values(exercise)
-    width = _width_name(exercise) if size.isdigit() else size
+    (width, size), values = _width(exercise), _values(exercise)
     fixed = {
         given.symbol
         for given in exercise.givens
@@ -236,20 +235,19 @@ def _named(exercise: Exercise, given: Given) -> list[tuple[str, Law]]:
     return [(name, law) for name in names or ["components"]]
 
 
-def _width_name(exercise: Exercise) -> str:
-    given = exercise.given("head_width") or exercise.given("width")
-    return given.symbol if given is not None and given.symbol else "d"
-
-
-def _width(exercise: Exercise) -> str:
-    for given in exercise.givens:
-        if (given.law or given.role == "law") and given.shape and len(given.shape) == 1:
-            return str(given.shape[0])
-    found = exercise.size("head_width") or exercise.size("width") or "d"
+def _width(exercise: Exercise) -> tuple[str, str]:
+    """The letter of the width, and its number, or the letter again where it has none."""
+    shapes = [given.shape for given in exercise.givens if given.law or given.role == "law"]
+    width = next((str(shape[0]) for shape in shapes if shape and len(shape) == 1), "")
+    sizes = exercise.of_role("head_width", "width")
+    letter = width if width and not width.isdigit() else next((size.symbol for size in sizes if size.symbol), "d")
+    if not width.isdigit():
+        known = [size.value for size in sizes if size.value is not None and (not width or size.symbol == width)]
+        width = str(known[0]) if known else letter
     heads = exercise.size("heads")
-    if exercise.size("head_width") is None and isinstance(found, int) and isinstance(heads, int) and heads > 1:
-        found = found // heads if found % heads == 0 else found
-    return str(found)
+    if exercise.given("head_width") is None and width.isdigit() and isinstance(heads, int) and not any(shapes):
+        width = str(int(width) // heads) if heads and int(width) % heads == 0 else width
+    return letter, width
 
 
 def _values(exercise: Exercise) -> dict[str, str]:
