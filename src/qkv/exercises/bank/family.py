@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from ...errors import OptionError, QkvError, complaint
-from ..record import Asked, Exercise, Given, Structure, _Record
+from ..record import Asked, Definition, Exercise, Given, Structure, _Record
 
 HINTS = 3
 _TRIES = 4000
@@ -87,6 +87,7 @@ def built(
     givens: Sequence[Given] = (),
     data: Mapping[str, Any] | None = None,
     structure: Structure | None = None,
+    definitions: Sequence[str] = (),
     conventions: Mapping[str, Any] | None = None,
     symbols: Mapping[str, str] | None = None,
     kind: Iterable[Any] = (),
@@ -107,6 +108,7 @@ def built(
         text=filled(words[statement], common),
         givens=tuple(givens),
         structure=structure or Structure(),
+        definitions=tuple(Definition(text=text) for text in definitions),
         conventions={name: {"value": value} for name, value in (conventions or {}).items()},  # pyright: ignore
         asked=tuple(asked),
         kind=tuple(map(str, kind)),

@@ -89,7 +89,7 @@ def _exercise(seed: int | None, at: Sizes, asked: list[Question], kind: Any) -> 
     givens += [Given(symbol=at.head_width, role="head_width"), Given(symbol=at.heads, role="heads"),
                Given(symbol=at.model, role="width")]  # fmt: skip
     givens += [Given(symbol=at.groups, role="kv_heads")] if at.groups else []
-    symbols = dict.fromkeys((*at[:4], *([at.groups] if at.groups else []), "n", "k"), "natural")
+    symbols: dict[str, str] = dict.fromkeys([*at[:4], *([at.groups] if at.groups else []), "n", "k"], "natural")
     return built(
         NAME, seed, words_of("heads"), asked,
         givens=givens,
@@ -102,7 +102,7 @@ def _exercise(seed: int | None, at: Sizes, asked: list[Question], kind: Any) -> 
 
 def _reach(label: str, heads: int | str, layers: int | str) -> Question:
     changes = (_size("heads", heads), _size("layers", layers))
-    said = {1: "one head", 2: "two heads"}.get(heads, f"${heads}$ heads")  # pyright: ignore[reportArgumentType]
+    said = {"1": "one head", "2": "two heads"}.get(str(heads), f"${heads}$ heads")
     mistakes = ("residual forgotten", "layers added instead of multiplied")
     return question(label, "reach", "receptive_field", {"heads_said": said, "layers": layers}, object="argmax",
                     changes=changes, mistakes=mistakes)  # fmt: skip

@@ -17,6 +17,16 @@ _CLAIMS = {
     "layer": (r"\|y - \beta \mathbf{1}\| = \gamma \sqrt{d}", r"\|x - \mu \mathbf{1}\|^2 = d \sigma^2"),
     "rms": (r"\|y\| = \gamma \sqrt{d}", r"\|x\|^2 = d \rho^2"),
 }
+_NORMS = {
+    "layer": ("layer norm", "layer norm over the batch"),
+    "rms": ("rms norm", "layer norm over the batch"),
+    "batch": ("batch norm", "batch norm over the features"),
+    "evaluation": ("batch norm in evaluation", "batch statistics in evaluation"),
+}
+_PLACES = {  # which of the indices b, t and j an option shares with the output
+    2: {"i": (True, True, True), "ii": (False, True, True), "iii": (True, True, False), "iv": (False, True, False)},
+    3: {"i": (True, True, True), "ii": (False, True, True), "iii": (True, False, True), "iv": (True, True, False)},
+}
 _DOCUMENT = {"norms": ("layer", "batch"), "axes": 2, "claim": "layer", "numbers": "", "asked": ""}
 
 
@@ -70,35 +80,19 @@ def _exercise(seed: int | None, shape: Mapping[str, Any], draw: random.Random) -
 
 def _dependence(label: str, norm: str, axes: int) -> Question:
     words = words_of("norms")
-    places = {
-        "i": (True, True, True),
-        "ii": (False, True, True),
-        "iii": (True, True, False),
-        "iv": (False, True, False),
-    }
-    if axes == 3:
-        places = {
-            "i": (True, True, True),
-            "ii": (False, True, True),
-            "iii": (True, False, True),
-            "iv": (True, True, False),
-        }
     names = ("b", "t", "j") if axes == 3 else ("b", "", "j")
     options = []
-    for sign, same in places.items():
+    for sign, same in _PLACES[axes].items():
         indices = [name if kept else f"{name}'" for name, kept in zip(names, same, strict=True) if name]
         differs = [f"${name}' \\ne {name}$" for name, kept in zip(names, same, strict=True) if name and not kept]
         text = f"$x_{{{','.join(indices)}}}$" + (f" with {' and '.join(differs)}" if differs else "")
         options.append(Option(label=sign, text=text))
-    wrong = {"layer": "layer norm over the batch", "rms": "layer norm over the batch",
-             "batch": "batch norm over the features", "evaluation": "batch statistics in evaluation"}  # fmt: skip
-    mistakes = (wrong[norm], "mean of every axis", *(() if norm == "evaluation" else ("only itself",)))
-    return question(
-        label, "dependence", "dependence",
-        {"output": f"y_{{{','.join(filter(None, names))}}}", "norm": words["norms"][norm], "over": words["over"][norm]},
-        object={"layer": "layer norm", "rms": "rms norm", "batch": "batch norm", "evaluation": "batch norm in evaluation"}[norm],
-        options=tuple(options), several=True, form="choice", mistakes=mistakes,
-    )  # fmt: skip
+    of, wrong = _NORMS[norm]
+    mistakes = (wrong, "mean of every axis", *(() if norm == "evaluation" else ("only itself",)))
+    output = f"y_{{{','.join(filter(None, names))}}}"
+    data = {"output": output, "norm": words["norms"][norm], "over": words["over"][norm]}
+    return question(label, "dependence", "dependence", data, object=of, options=tuple(options), several=True,
+                    form="choice", mistakes=mistakes)  # fmt: skip
 
 
 def _numbers(label: str, shape: Mapping[str, Any], draw: random.Random) -> Question:
