@@ -9,6 +9,7 @@ from numbers import Integral
 from typing import Any
 
 from ..errors import OptionError, complaint
+from .polynomial import Polynomial
 
 # An int or a SymPy expression: only operations that work on both are used.
 Number = Any
@@ -153,6 +154,8 @@ def as_sizes(*sizes: Number) -> tuple[Number, ...]:
 
 
 def _as_size(size: Number) -> Number:
+    if isinstance(size, Polynomial):
+        return size
     if isinstance(size, str) or hasattr(size, "free_symbols"):
         from .symbolic import as_size
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from math import gcd, lcm
 from typing import Any
 
 Powers = tuple[tuple[str, int], ...]
+# What a name in brackets stands for: a sum that is divided by, or a power whose exponent is a formula.
+_COMPOUND: dict[str, tuple[Any, Any]] = {}
 
 
 class Polynomial:
@@ -36,7 +39,11 @@ class Polynomial:
     @property
     def free_symbols(self) -> frozenset[str]:
         """The names; the counts take a size with this attribute for a symbol."""
-        return frozenset(name for powers in self.terms for name, _ in powers)
+        found: set[str] = set()
+        for name in {name for powers in self.terms for name, _ in powers}:
+            base, power = _COMPOUND.get(name, (None, None))
+            found |= {name} if base is None else base.free_symbols | getattr(power, "free_symbols", set())
+        return frozenset(found)
 
     def __add__(self, other: Any) -> Polynomial:
         total = dict(self.terms)
@@ -58,12 +65,21 @@ class Polynomial:
     def __truediv__(self, other: Any) -> Polynomial:
         below = Polynomial.of(other)
         if len(below.terms) != 1:
-            return self * Polynomial({((f"({below})", -1),): Fraction(1)})
+            if not below:
+                raise ZeroDivisionError(f"{self} divided by 0")
+            common = Fraction(
+                gcd(*(factor.numerator for factor in below.terms.values())),
+                lcm(*(factor.denominator for factor in below.terms.values())),
+            )
+            below = below * (1 / common)
+            _COMPOUND[f"({below})"] = below, 1
+            return self * Polynomial({((f"({below})", -1),): 1 / common})
         ((powers, factor),) = below.terms.items()
         return self * Polynomial({tuple((name, -power) for name, power in powers): 1 / factor})
 
     def __pow__(self, power: Any) -> Polynomial:
         if not isinstance(power, int):
+            _COMPOUND[f"({self})^({power})"] = self, power
             return Polynomial.name(f"({self})^({power})")
         found = Polynomial.of(1)
         for _ in range(abs(power)):
@@ -99,8 +115,8 @@ class Polynomial:
         for powers, factor in self.terms.items():
             term = Polynomial.of(factor)
             for name, power in powers:
-                value = Polynomial.of(values[name]) if name in values else Polynomial.name(name)
-                term = term * value**power
+                value = _value_of(name, values)
+                term = term * value**power if power > 0 else term / value**-power
             total = total + term
         return total if total.free_symbols else whole(total.terms.get((), Fraction(0)))
 
@@ -129,6 +145,18 @@ class Polynomial:
 
     def _ordered(self) -> list[tuple[Powers, Fraction]]:
         return sorted(self.terms.items(), key=lambda item: (-sum(power for _, power in item[0]), item[0]))
+
+
+def _value_of(name: str, values: Mapping[str, Any]) -> Polynomial:
+    if name not in _COMPOUND:
+        return Polynomial.of(values[name]) if name in values else Polynomial.name(name)
+    base, power = _COMPOUND[name]
+    inner = base.substituted(values)
+    if isinstance(power, Polynomial):
+        power = power.substituted(values)
+    if isinstance(inner, Polynomial) or isinstance(power, Polynomial):
+        return Polynomial.of(inner) ** power
+    return Polynomial.of(inner**power if power == 1 else float(inner) ** float(power))
 
 
 def whole(number: Any) -> Any:

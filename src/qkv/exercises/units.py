@@ -45,7 +45,8 @@ _TIMES = {
 _COUNTED = re.compile(
     r"\b(tokens?|toks?|param(?:eter)?s?|chips?|gpus?|tpus?|cores?|devices?|accelerators?|heads?|layers?|sequences?|"
     r"examples?|samples?|requests?|users?|words?|elements?|entries|numbers?|experts?|blocks?|dimensions?|dims?|"
-    r"operations?|dense|each|peak|multiply-adds?|(?:per|a) (?:token|chip|gpu|layer|sequence|element|parameter|number))\b",
+    r"operations?|dense|each|peak|multiply-adds?|"
+    r"(?:per|a) (?:token|chip|gpu|layer|sequence|element|parameter|number))\b",
     re.IGNORECASE,
 )
 _DTYPES = {
