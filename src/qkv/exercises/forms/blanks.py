@@ -1,0 +1,113 @@
+"""Answers that are code: an einsum up to the names of its letters, a call with its arguments, a name as it is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import permutations
+
+from ...maths import compare
+from ..findings import Finding
+from ..outcome import Outcome, right, unread, wrong
+from ..solving import Answer
+from .statement import split_outside, squeezed, stated
+from .values import Context, from_verdict, judge_shape
+
+_EINSUM = re.compile(
+    r"[\"']?\s*([A-Za-z]+(?:\s*,\s*[A-Za-z]+)*)\s*->\s*([A-Za-z]*)\s*[\"']?\s*(?:,\s*(.*?))?\s*\)?\s*$", re.DOTALL
+)
+_CALL = re.compile(r"(?:(?:torch|nn|np|F|self|functional)\.)*(\w+)\s*\((.*)\)\s*$", re.DOTALL)
+_PREFIX = re.compile(r"^(?:(?:torch|np|jnp|tf|numpy|oe|einops)\.)?(?:einsum|contract)\s*\(\s*")
+
+
+def judge_blank(answer: Answer, text: str, context: Context) -> Outcome:
+    """What stands in a blank of a listing."""
+    found = stated(re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE))
+    if isinstance(found, Finding):
+        return Outcome("unread", (found,))
+    code = re.sub(r"^\s*\w+\s*=\s*(?!=)", "", found).strip(" ;`")
+    golds = [answer.text, *(other.text for other in answer.also)]
+    if squeezed(code) in {squeezed(gold) for gold in golds}:
+        return right()
+    offered = [
+        option for option in context.asked.options if squeezed(code) in (squeezed(option.text), squeezed(option.label))
+    ]
+    if offered and squeezed(offered[0].text) in {squeezed(gold) for gold in golds}:
+        return right()
+    outcomes = [_judged(_as_gold(answer, gold), offered[0].text if offered else code, context) for gold in golds]
+    best = min(outcomes, key=lambda outcome: ("right", "conditional", "unread", "wrong").index(outcome.kind))
+    return wrong("different", given=code, right=answer.text) if offered and best.kind == "unread" else best
+
+
+def _as_gold(answer: Answer, text: str) -> Answer:
+    return replace(answer, text=text, also=())
+
+
+def _judged(answer: Answer, code: str, context: Context) -> Outcome:
+    gold = answer.text
+    if "->" in gold:
+        return _judge_einsum(gold, code)
+    if gold[:1] in "[(" or re.match(r"torch\.Size", gold):
+        return judge_shape(answer, code, context)
+    one, two = _CALL.fullmatch(gold), _CALL.fullmatch(code)
+    if one and two:
+        return _judge_call(one, two, answer, context)
+    if one or two or context.asked.form == "code":
+        return unread("code", given=code)
+    verdict = compare(gold, code, context.symbols(answer))
+    return from_verdict(verdict, answer, code) if not verdict.renaming else unread("undeclared", given=code)
+
+
+def _judge_call(gold: re.Match[str], given: re.Match[str], answer: Answer, context: Context) -> Outcome:
+    """A call argument by argument: nn.Linear(d, 3 * d)."""
+    if gold[1] != given[1]:
+        return unread("code", given=given[0])
+    arguments, others = (_arguments(call[2]) for call in (gold, given))
+    if arguments.keys() != others.keys():
+        return unread("code", given=given[0])
+    for name, wanted in arguments.items():
+        if squeezed(wanted) == squeezed(others[name]):
+            continue
+        verdict = compare(wanted, others[name], context.symbols(answer))
+        if verdict.kind == "different":
+            return wrong("argument", name=name, given=others[name], right=wanted)
+        if verdict.kind != "equal":
+            return unread("code", given=given[0])
+    return right()
+
+
+def _arguments(text: str) -> dict[str, str]:
+    pieces = [piece.strip() for piece in split_outside(text, ",") if piece.strip()]
+    keyed = [re.fullmatch(r"(\w+)\s*=\s*(.+)", piece, re.DOTALL) for piece in pieces]
+    return {key[1] if key else str(at): key[2] if key else pieces[at - 1] for at, key in enumerate(keyed, 1)}
+
+
+def _judge_einsum(gold: str, code: str) -> Outcome:
+    """Subscripts up to the names of letters; operands in another order are the same where they are named so."""
+    wanted, given = _einsum(gold), _einsum(code)
+    if wanted is None or given is None or len(wanted[0]) != len(given[0]):
+        return unread("code", given=code)
+    (terms, out, operands), (others, result, named) = wanted, given
+    if len(set("".join(others))) > 26 or not set(result) <= set("".join(others)):
+        return unread("code", given=code)
+    if named and operands and sorted(named) != sorted(operands):
+        return unread("code", given=code)
+    orders = (
+        [tuple(named.index(each) for each in operands)] if named and operands else [*permutations(range(len(terms)))]
+    )
+    same = any(_renamed(terms, out) == _renamed([others[place] for place in order], result) for order in orders)
+    return right() if same else wrong("different", given=code, right=gold)
+
+
+def _einsum(code: str) -> tuple[list[str], str, list[str]] | None:
+    found = _EINSUM.fullmatch(_PREFIX.sub("", code.strip()))
+    if found is None:
+        return None
+    terms = [term.strip() for term in found[1].split(",")]
+    operands = [squeezed(each).replace("_", "").lower() for each in split_outside(found[3] or "", ",") if each.strip()]
+    return terms, found[2], operands if len(operands) == len(terms) else []
+
+
+def _renamed(terms: list[str], out: str) -> tuple[list[int], ...]:
+    letters = list(dict.fromkeys("".join(terms)))
+    return tuple([letters.index(letter) for letter in term] for term in (*terms, out))

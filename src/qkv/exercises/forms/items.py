@@ -1,0 +1,136 @@
+"""Answers of several named pieces: "q_1 = (2, 3); k_1 = (5, 7)", rows of a matrix by their names, or pieces in order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from ..outcome import Outcome, joined, unread
+from ..solving import Answer
+from .arrays import Cells, bare_cells, cells_of, written
+from .statement import doubted, phrases, plain_text, split_outside, trimmed
+from .values import Context
+
+Judge = Callable[[Answer, str, Context], Outcome]
+
+_TIE = r"\s*(?:\^\s*\{?(?:T|\\top)\}?)?\s*(?:=|:|≈|\\approx(?![A-Za-z])|\bis\b|\bare\b|\bequals?\b)\s*"
+_FOLLOWS = r"\s+(?=\\?(?:O|Theta|mathcal|Θ|\d|\[|\())"
+_OTHER = rf"(?<![A-Za-z\\_^{{(,])[A-Za-z](?:_(?:\{{[^{{}}]*\}}|\w))?{_TIE}(?=[\[(\\]|-?\d)"
+
+
+def judge_items(items: Mapping[str, Answer], text: str, context: Context, judge: Judge) -> Outcome:
+    """Each piece by its own judge; pieces that are missing make the answer incomplete."""
+    plain = plain_text(text)
+    found = pieces(items, plain, context)
+    if not found:
+        if (doubt := doubted(plain)) is not None:
+            return Outcome("unread", (doubt,))
+        return unread("no_pieces", names=", ".join(items))
+    outcomes = {}
+    for name, item in items.items():
+        given = found.get(name)
+        if given is None:
+            outcomes[name] = unread("missing_piece", name=name)
+        elif isinstance(given, dict):
+            rows = rows_of(name, item, context)
+            one = replace(context, name=name)
+            outcomes[name] = joined(
+                {
+                    row: judge(rows[row], given[row], one) if row in given else unread("missing_piece", name=row)
+                    for row in rows
+                }
+            )
+        else:
+            outcomes[name] = judge(item, given, replace(context, name=name))
+    # For argmax attention the output is the answer; the index and the scores are steps to it.
+    optional = (
+        frozenset(items) - {"output"} if "output" in items and context.asked.quantity == "argmax" else frozenset()
+    )
+    return joined(outcomes, optional)
+
+
+def pieces(items: Mapping[str, Answer], text: str, context: Context) -> dict[str, str | dict[str, str]]:
+    """Name to its text, or to the texts of its rows; by labels, else in order."""
+    named = {name: (name, "") for name in items}
+    for name, item in items.items():
+        named |= {row: (name, row) for row in rows_of(name, item, context) if row not in items}
+    stacks = _stacks(items)
+    text = re.sub(r"\$|\*\*|\\q?quad(?![A-Za-z])|\\[,;:! ]|\\left(?![A-Za-z])|\\right(?![A-Za-z])|`", " ", text)
+    marks = []
+    for label in (*named, *stacks):
+        marks += [(each.start(), each.end(), label) for each in re.finditer(_pattern(label), text)]
+    found: dict[str, str | dict[str, str]] = {}
+    marks = sorted(mark for mark in marks if not _within(mark, marks))
+    ends = sorted({each.start() for each in re.finditer(_OTHER, text)} | {start for start, _, _ in marks} | {len(text)})
+    for start, end, label in marks:
+        piece = text[end : next(each for each in ends if each >= end and each > start)]
+        piece = re.sub(r"(?:[\s,;.]|\band\b|\bwith\b|\bfor x_\w\b)+$", "", piece)
+        if label in stacks:
+            rows = cells_of(piece)
+            if isinstance(rows, list) and len(rows) == len(stacks[label]):
+                found |= {name: written(row) for name, row in zip(stacks[label], rows, strict=True)}
+            continue
+        name, row = named[label]
+        held = found.setdefault(name, {} if row else piece)
+        if row and isinstance(held, dict):
+            held[row] = piece if row not in held else f"{held[row]} or {piece}"
+        elif not row and isinstance(held, str) and held != piece:
+            found[name] = f"{held} or {piece}"  # said twice: right only where both are
+    return found or {name: piece for name, piece in zip(items, _in_order(items, text), strict=False)}
+
+
+def _in_order(items: Mapping[str, Answer], text: str) -> list[str]:
+    """As many pieces as there are names: lines, semicolons, commas, or the entries of one list."""
+    if doubted(text) is not None:
+        return []
+    text = trimmed(text)
+    _, tied, end = text.rpartition("=")
+    cells: Cells | None = cells_of(end.strip() if tied and text.lstrip()[:1] == "(" else text) or bare_cells(text)
+    if isinstance(cells, list) and len(cells) == len(items):
+        return [written(cell) for cell in cells]
+    for signs in ("\n", ";", ",;\n"):
+        parts = [part.strip() for part in split_outside(text, signs) if part.strip()]
+        if len(parts) == len(items):
+            return parts
+    return []
+
+
+def rows_of(name: str, item: Answer, context: Context) -> dict[str, Answer]:
+    """The rows of a matrix by their names: q_1, q_2 of Q."""
+    cells = cells_of(item.text) if item.form in ("matrix", "tensor") and re.fullmatch(r"[A-Za-z]'?", name) else None
+    if not isinstance(cells, list) or len(cells) > 100 or not all(isinstance(row, list) for row in cells):
+        return {}
+    base, value = int(context.exercise.convention("index_base", 1)), item.value
+    values = value if isinstance(value, list | tuple) and len(value) == len(cells) else [None] * len(cells)
+    return {
+        f"{name.lower()}_{place + base}": replace(item, text=written(row), value=each, form="vector", also=())
+        for place, (row, each) in enumerate(zip(cells, values, strict=True))
+    }
+
+
+def _stacks(items: Mapping[str, Answer]) -> dict[str, list[str]]:
+    """The matrix whose rows are pieces: Q for q_1, q_2."""
+    found: dict[str, list[str]] = {}
+    for name in items:
+        if numbered := re.fullmatch(r"([a-z])_\{?\d+\}?", name):
+            found.setdefault(numbered[1].upper(), []).append(name)
+    return {letter: names for letter, names in found.items() if len(names) > 1 and letter not in items}
+
+
+def _pattern(label: str) -> str:
+    """How a piece is named in a text: z_{3,1} is also z31, "time" is also "running time"."""
+    head, _, below = label.partition("_")
+    if not below and len(label) > 1:
+        names = [*phrases().names.get(label, ()), re.escape(label)]
+        words = "|".join(f"(?i:{name})" if len(name) > 1 else name for name in names)
+        return rf"(?<![A-Za-z\\_])(?:(?i:the|total|overall)\s+)?(?:{words})(?:\s+(?i:complexity))?(?:{_TIE}|{_FOLLOWS})"
+    signs = r"[\s,]*".join(map(re.escape, re.findall(r"\w", below)))
+    script = rf"\s*_?\s*\{{?\s*{signs}\s*\}}?(?!\d)" if below else r"(?!_)"
+    return rf"(?<![A-Za-z\\_^]){re.escape(head)}{script}{_TIE}"
+
+
+def _within(mark: tuple[int, int, str], marks: list[tuple[int, int, str]]) -> bool:
+    """Whether another label holds this one."""
+    start, end, _ = mark
+    return any(first <= start and end <= last and (last - first) > (end - start) for first, last, _ in marks)

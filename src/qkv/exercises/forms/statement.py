@@ -1,0 +1,203 @@
+"""A short text read as one answer: marks, lead-in phrases and reasons are taken off, hedges and denials are refused.
+
+The phrases are data (phrases.toml). What is left has to be mathematics as a whole: nothing is cut out of prose.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from ..findings import Finding
+
+LONGEST = 20_000  # characters of an answer
+
+_MARKS = re.compile(
+    r"\$\$|(?<!\\)\$|\\[\[\]()]|\*\*|`{1,3}(?:python|latex|math)?|\\displaystyle(?![A-Za-z])|\\[dt]fbox(?![A-Za-z])"
+)
+_SPACES = re.compile(
+    r"\\(?:[,;:! ]|q?quad(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z])|[bB]igg?[lr]?(?![A-Za-z]))|~|&"
+)
+_ALIGNED = re.compile(r"\\(?:begin|end)\s*\{(?:align|aligned|gather|gathered|equation|split|eqnarray)\*?\}")
+_BOLD = re.compile(
+    r"\\(?:mathbf|boldsymbol|bm|vec|mathit|pmb)(?![A-Za-z])\s*(?:\{([^{}]*)\}|(\\[A-Za-z]+|[A-Za-z0-9]))"
+)
+_PART = re.compile(
+    r"^\W{0,3}(?:(?:part|question|problem)\s+)?(?:\([a-h]\)(?:\([ivx]+\))?|[a-h]\)|(?:part|question)\s+[a-h]\b)[\s.:)]*(?=\S)",
+    re.IGNORECASE,
+)
+_ANSWER = re.compile(r"(?:^|[\n.;]\s*)\W*(?:(?:final|my|the)\s+)*answer\s*(?:\([a-h]\))?\s*[:=]\s*", re.IGNORECASE)
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_SMALL = str.maketrans({**{sign: f"_{digit}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")}, "ᵢ": "_i", "ⱼ": "_j"})
+
+
+@dataclass(frozen=True)
+class Phrases:
+    lead_ins: re.Pattern[str]
+    tails: re.Pattern[str]
+    hedges: re.Pattern[str]
+    denials: re.Pattern[str]
+    counted: re.Pattern[str]
+    units: Mapping[str, str] = field(hash=False)
+    names: Mapping[str, list[str]] = field(hash=False)
+
+
+@cache
+def phrase_data() -> dict[str, Any]:
+    """The data file of phrases."""
+    return tomllib.loads(files(__package__).joinpath("phrases.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def phrases() -> Phrases:
+    """The phrases around a formula, compiled."""
+    data = phrase_data()
+
+    def one_of(patterns: Iterable[str]) -> str:
+        return "|".join(f"(?:{each})" for each in patterns)
+
+    def word(patterns: Iterable[str]) -> str:
+        return rf"(?<![\w\\])(?:{one_of(patterns)})(?!\w)"
+
+    flags = re.IGNORECASE | re.DOTALL
+    denials = f"{word(data['denials'])}|{one_of(data['denying_signs'])}"
+    return Phrases(
+        re.compile(rf"\s*(?:{one_of(data['lead_ins'])})\s*", flags),
+        re.compile(rf"(?:{one_of(data['tails'])})\s*$", flags),
+        re.compile(word(data["hedges"]), flags),
+        re.compile(denials, flags),
+        re.compile(rf"(?<=[\d.)}}])\s*(?:{one_of(data['counted'])})\s*$", flags),
+        data["units"],
+        data["names"],
+    )
+
+
+def plain_text(text: str) -> str:
+    """The text without control characters, bold letters and spacing commands; lower digits as subscripts."""
+    text = "".join(sign for sign in text if sign in "\n\t" or unicodedata.category(sign) not in ("Cc", "Cf"))
+    text = text.translate(_SMALL).replace("\xa0", " ").replace("−", "-").replace("’", "'")
+    text = re.sub(r"_(\w),?_(\w)", r"_{\1,\2}", text)
+    text = _BOLD.sub(lambda found: f" {found[1] or found[2]}" if found[1] is None else f"{{{found[1]}}}", text)
+    return re.sub(r"\{(\\?[A-Za-z]+)\}(?=\s*_)", r"\1", text)
+
+
+def stated(text: str) -> str | Finding:
+    r"""The one answer that a text states, or the finding that says why it states none.
+
+    >>> stated(r"So the answer is $\mu^T \mu$."), stated(r"\boxed{d}"), stated("maybe d?").code, stated("not d").code
+    ('\\mu^T \\mu', 'd', 'hedged', 'denied')
+    """
+    if not text.strip():
+        return Finding("no_answer")
+    if len(text) > LONGEST:
+        return Finding("too_long", {"size": len(text), "most": LONGEST})
+    text = plain_text(text)
+    for found in (_boxed(text), _after_marker(text)):
+        if isinstance(found, Finding):
+            return found
+        if found is not None:
+            text = found
+            break
+    if (doubt := doubted(text)) is not None:
+        return doubt
+    return trimmed(text) or Finding("no_answer")
+
+
+def trimmed(text: str) -> str:
+    """A text without marks, without the part's letter, and without phrases before and behind."""
+    text = _SPACES.sub(" ", _MARKS.sub(" ", _ALIGNED.sub(" ", text)))
+    text = _PART.sub("", text.strip())
+    known, before = phrases(), None
+    while before != text:
+        before = text
+        text = known.tails.sub("", text).strip()
+        led = known.lead_ins.match(text)
+        text = text[led.end() :] if led else text
+    return text
+
+
+def doubted(text: str) -> Finding | None:
+    """The finding on a text that doubts, asks, supposes or denies; None for one that states."""
+    # A reason behind "because" says why, not what.
+    claim = re.split(r"\b(?:because|since)\b", text, maxsplit=1)[0]
+    known, asks = phrases(), re.search(r"\?", claim)
+    if (hedge := known.hedges.search(claim) or asks) is not None:
+        return Finding("hedged", {"words": hedge[0].strip()})
+    if (denial := known.denials.search(_MARKS.sub(" ", claim).strip())) is not None:
+        return Finding("denied", {"words": denial[0].strip()})
+    return None
+
+
+def alternatives(text: str) -> list[str]:
+    """The answers between which an "or" leaves the choice; one for a text without it."""
+    return [piece.strip(" ,") for piece in re.split(r"(?<![\w\\])or(?!\w)", text)]
+
+
+def _boxed(text: str) -> str | Finding | None:
+    boxes, places = [], []
+    for opened in _BOX.finditer(text):
+        end = closing(text, opened.end() - 1)
+        if end < 0:
+            return Finding("torn")
+        boxes.append(text[opened.end() : end].strip())
+        places.append(opened.start())
+    if not boxes:
+        return None
+    if len({squeezed(box) for box in boxes}) > 1:
+        return Finding("several", {"count": len(boxes)})
+    return doubted(re.split(r"[.;\n]", text[: places[-1]])[-1]) or boxes[-1]
+
+
+def _after_marker(text: str) -> str | Finding | None:
+    marks = list(_ANSWER.finditer(text))
+    if not marks:
+        return None
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    found = [text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)]
+    if len({squeezed(trimmed(each)) for each in found}) > 1:
+        return Finding("several", {"count": len(found)})
+    return found[-1]
+
+
+def closing(text: str, start: int) -> int:
+    """Where the bracket that opens at `start` is closed; -1 where it never is."""
+    depth = 0
+    for place in range(start, len(text)):
+        depth += (text[place] in "([{") - (text[place] in ")]}")
+        if depth == 0:
+            return place
+    return -1
+
+
+def split_outside(text: str, signs: str) -> list[str]:
+    """The text cut at `signs` that stand in no brackets and in no matrix.
+
+    >>> split_outside("f(a, b), c", ",")
+    ['f(a, b)', ' c']
+    """
+    pieces, depth, begun, start = [], 0, 0, 0
+    for place, sign in enumerate(text):
+        if sign == "\\":
+            begun += text.startswith(r"\begin", place) - text.startswith(r"\end", place)
+        depth += (sign in "([{") - (sign in ")]}")
+        if sign in signs and depth <= 0 and begun <= 0:
+            pieces.append(text[start:place])
+            start = place + 1
+    return [*pieces, text[start:]]
+
+
+def squeezed(text: str) -> str:
+    """A text without what makes no difference to a reader.
+
+    >>> squeezed(r"\\mathbf{W}_Q^\\top X") == squeezed("W_Q^T X")
+    True
+    """
+    text = _SPACES.sub("", _MARKS.sub("", plain_text(text))).replace(r"\top", "T").replace("ᵀ", "^T")
+    text = re.sub(r"\\(?:mathrm|text|operatorname|mathcal|mathbb|cdot|times)(?![A-Za-z])", "", text)
+    return "".join(sign for sign in text if sign not in " \t\n{}*;.\\")

@@ -1,0 +1,371 @@
+"""Numbers, arrays, formulas, growth classes and shapes: read as a whole, and compared by `qkv.maths`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from ...maths import Verdict, compare
+from ..findings import Finding
+from ..outcome import Outcome, conditional, right, unread, wrong
+from ..record import Asked, Exercise
+from ..solving import Also, Answer
+from .arrays import MOST, bare_cells, cells_of, entries, is_line, lengths, turned, written
+from .statement import alternatives, phrases, split_outside, squeezed, stated
+
+CLOSE = Fraction(1, 100)  # a decimal nearer than this may come from numbers that were rounded on the way
+_UNREAD = ("unreadable", "ill-typed")
+_EQUALS = re.compile(r"\\(?:approx|equiv|simeq)(?![A-Za-z])|[≈≃]|:=|==")
+_LONE = re.compile(r"\\?[A-Za-z]+'?(?:_(?:\{[^{}]*\}|\w))?(?:\^(?:\{?\\?(?:star|ast|prime|top|T)\}?|\*))?")
+_THOUSANDS = {
+    "k": 3,
+    "thousand": 3,
+    "m": 6,
+    "million": 6,
+    "mio": 6,
+    "b": 9,
+    "bn": 9,
+    "g": 9,
+    "billion": 9,
+    "t": 12,
+    "trillion": 12,
+}
+_COUNT = re.compile(rf"([-+]?\d[\d,]*\.?\d*)\s*({'|'.join(_THOUSANDS)})", re.IGNORECASE)
+_CLASS = re.compile(
+    r"(?:\\(?:mathcal|mathrm|operatorname|text)\s*\{?\s*O\s*\}?|\\Theta|Θ|𝒪|\bTheta|\bbig[- ]?(?:O|theta)(?: of)?)\s*(?=\()"
+)
+_OTHER_CLASS = re.compile(r"\\Omega|Ω|ω|\\omega|(?<![A-Za-z\\])o\s*\(")
+
+
+@dataclass(frozen=True)
+class Context:
+    """The question that an answer belongs to."""
+
+    exercise: Exercise
+    asked: Asked
+    name: str = ""
+
+    def symbols(self, answer: Answer) -> dict[str, str]:
+        return {**self.exercise_symbols, **answer.symbols}
+
+    @property
+    def exercise_symbols(self) -> Mapping[str, str]:
+        return getattr(self.exercise, "symbols", None) or {}
+
+    def names(self, answer: Answer) -> Iterator[str]:
+        """Patterns of what the answer may be called."""
+        quantity = self.name or self.asked.quantity
+        yield from phrases().names.get(quantity, ())
+        yield re.escape(quantity.replace("_", " "))
+        yield r"(?:answer|result|value|total|it|sum)"
+        if self.asked.object:
+            yield re.escape(self.asked.object)
+        yield re.escape(self.name or self.asked.label or "answer")
+
+
+def judge_value(answer: Answer, text: str, context: Context) -> Outcome:
+    """A number, a formula or a growth class."""
+    formula = stated(text)
+    if isinstance(formula, Finding):
+        return Outcome("unread", (formula,))
+    outcomes = [_judge_formula(answer, each, context) for each in alternatives(formula)]
+    if len(outcomes) > 1 and not all(outcomes):
+        return unread("several", count=len(outcomes))
+    return outcomes[0]
+
+
+def _judge_formula(answer: Answer, formula: str, context: Context) -> Outcome:
+    members = [each.strip() for each in split_outside(_EQUALS.sub("=", formula), "=")]
+    if len(members) == 1:
+        members = _after_words(members[0], answer, context)
+    end = members[-1]
+    if not all(members):
+        return unread("unreadable", given=formula, why="")
+    if (several := _several(answer, end, context)) is not None:
+        return several
+    outcome = judge_end(answer, end, context)
+    if len(members) == 1 or outcome.kind == "unread":
+        return outcome
+    symbols = context.symbols(answer)
+    if not _names_it(members[0], answer, context):
+        begins = compare(answer.text, members[0], symbols)
+        if begins.kind != "equal" and not (begins.kind == "conditional" and outcome.kind == "conditional"):
+            return unread("other_quantity", given=members[0])
+    for member in members[1:-1]:
+        if compare(member, end, symbols).kind == "different":
+            return unread("chain", first=member, second=end)
+    return outcome
+
+
+def _after_words(text: str, answer: Answer, context: Context) -> list[str]:
+    """A text that names the quantity in words, "the variance of q^T k is d", as the name and the rest."""
+    found = re.match(
+        r"(?:the |its |an? )*(.{1,80}?)\s*(?:\b(?:is|are|equals?|comes to)\b|:)\s*(?=\S)",
+        text,
+        re.IGNORECASE | re.DOTALL,
+    )
+    if found is not None and re.search(r"[A-Za-z]{2}", found[1]) and text[found.end() :].strip():
+        return [found[1], text[found.end() :].strip()]
+    return [text]
+
+
+def _names_it(left: str, answer: Answer, context: Context) -> bool:
+    """Whether the left side of an equation is the name of what is asked, in words or as a symbol that is free."""
+    words = re.sub(r"^(?:the|its|an?)\s+", "", left.strip(), flags=re.IGNORECASE)
+    thing = re.fullmatch(
+        r"(.+?)\s*(?:\s+of\s+|\(|\[|\\left[(\[])\s*(.{1,60}?)\s*(?:\\right)?[)\]]?", words, re.IGNORECASE
+    )
+    for pattern in context.names(answer):
+        flags = 0 if len(pattern) == 1 else re.IGNORECASE
+        if re.fullmatch(pattern, words, flags):
+            return True
+        if thing is not None and re.fullmatch(pattern, thing[1], flags):
+            wanted = {
+                squeezed(each) for each in (context.asked.object, "q^T k", "the score", "score", context.name) if each
+            }
+            return squeezed(thing[2]) in wanted or squeezed(thing[2]).replace("·", "^T") in wanted
+    declared = {squeezed(name) for name in context.symbols(answer)}
+    return (
+        _LONE.fullmatch(words) is not None
+        and len(squeezed(words).split("_")[0]) == 1
+        and squeezed(words) not in declared
+    )
+
+
+def _several(answer: Answer, text: str, context: Context) -> Outcome | None:
+    """The outcome of formulas next to each other of which some are not right: none of them is the answer."""
+    pieces = [piece.strip() for piece in split_outside(re.sub(r"\s+and\s+", ",", text), ",;\n")]
+    if len(pieces) < 2 or re.fullmatch(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?\D*", text):
+        return None
+    if compare(text, text, context.symbols(answer)).kind == "equal":
+        return None
+    outcomes = [judge_end(answer, piece, context) for piece in pieces]
+    return right() if all(outcomes) else unread("several", count=len(pieces))
+
+
+def judge_end(answer: Answer, text: str, context: Context) -> Outcome:
+    """A formula with nothing around it, under each convention that the answer has."""
+    outcome = _under(answer, text, context)
+    if outcome:
+        return outcome
+    for other in answer.also:
+        second = _under(_as_answer(answer, other), text, context)
+        if second and (not other.convention or answer.assumed):
+            return right("other_convention", convention=other.convention) if other.convention else second
+        if second:
+            return conditional(other.convention, "convention_condition")
+    return outcome
+
+
+def _as_answer(answer: Answer, other: Also) -> Answer:
+    return replace(answer, text=other.text, value=other.value, symbols=other.symbols or answer.symbols, also=())
+
+
+def _under(answer: Answer, text: str, context: Context) -> Outcome:
+    if answer.form == "class":
+        return _judge_class(answer, text, context)
+    symbols = context.symbols(answer)
+    verdict = _compared(answer, text, symbols, context)
+    if verdict.kind != "equal" and (known := _sizes_given(context, symbols)) != symbols:
+        second = _compared(answer, text, known, context)
+        verdict = second if second.kind == "equal" else verdict
+    if verdict.kind == "different" and (near := _near(answer, text, context)) is not None:
+        return near
+    return from_verdict(verdict, answer, text)
+
+
+def from_verdict(verdict: Verdict, answer: Answer, text: str) -> Outcome:
+    """What `qkv.maths` says, as the outcome of an answer."""
+    data = {"right": answer.text, "given": text}
+    if verdict.kind == "equal":
+        return replace(right(), verdict=verdict)
+    if verdict.kind == "different" and verdict.evidence == "refuted":
+        point = "" if verdict.counterexample is None else str(verdict.counterexample)
+        return replace(wrong("differs_at" if point else "different", point=point, **data), verdict=verdict)
+    if verdict.kind == "conditional" and verdict.condition:
+        return conditional(verdict.condition, verdict=verdict)
+    return replace(
+        unread("ill_typed" if verdict.kind == "ill-typed" else "unreadable", given=text, why=verdict.reason),
+        verdict=verdict,
+    )
+
+
+def _compared(answer: Answer, text: str, symbols: Mapping[str, str], context: Context) -> Verdict:
+    """The verdict with the unit of the answer, and without."""
+    given = phrases().counted.sub("", text)
+    unit = answer.unit or context.asked.unit or phrases().units.get(context.asked.quantity, "")
+    scaled = _COUNT.fullmatch(given.strip())
+    if scaled is not None and not unit.endswith("B"):
+        given = f"{scaled[1].replace(',', '')}e{_THOUSANDS[scaled[2].lower()]}"
+    verdict = compare(answer.text, given, symbols)
+    if verdict.kind == "equal" or not unit:
+        return verdict
+    measured = compare(f"{answer.text} {unit}", given, symbols)
+    return measured if measured.kind == "equal" or _has_unit(given) else verdict
+
+
+def _has_unit(text: str) -> bool:
+    return re.search(r"[A-Za-zµ%]", re.sub(r"\d[eE][-+]?\d|\\[A-Za-z]+|sqrt|exp|log", "", text)) is not None
+
+
+def _sizes_given(context: Context, symbols: dict[str, str]) -> dict[str, str]:
+    """The symbols with the sizes that the exercise sets: √d is 8 where d is 64."""
+    sizes = {g.symbol: f"natural = {g.value}" for g in context.exercise.givens if g.symbol and type(g.value) is int}
+    return {**symbols, **{name: kind for name, kind in sizes.items() if symbols.get(name) in (None, "natural")}}
+
+
+def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
+    """The outcome of a decimal that misses the right number by little, or by the tolerance that is said, or a unit."""
+    wanted, given = number_of(answer.value if answer.value is not None else answer.text), number_of(text)
+    if wanted is None or given is None or given == wanted:
+        return None
+    gap, tolerance = abs(given - wanted), context.exercise.convention("tolerance")
+    if tolerance is not None and gap <= Fraction(str(tolerance)) * max(1, abs(wanted)):
+        return right("within_tolerance", tolerance=tolerance)
+    exact = wanted.denominator == 1 and "." not in text and not isinstance(answer.value, float)
+    if not exact and gap <= CLOSE * abs(wanted):
+        return conditional("numbers were rounded on the way", "rounding", right=answer.text)
+    unit = answer.unit or phrases().units.get(context.asked.quantity, "")
+    for prefix in ("k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti") if unit and not context.asked.unit else ():
+        if compare(f"{answer.text} {unit}", f"{text} {prefix}{unit}", {}).kind == "equal":
+            return conditional(f"it is in {prefix}{unit}", "unit")
+    return None
+
+
+def number_of(value: Any) -> Fraction | None:
+    """A number, or a text that is one, exactly; None for anything else."""
+    text = str(value).replace(",", "") if isinstance(value, str) else str(value)
+    if re.fullmatch(r"\s*[-+]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:e[-+]?\d{1,3}|/\d{1,40})?\s*", text) is None:
+        return None
+    try:
+        return Fraction(text.strip())
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _judge_class(answer: Answer, text: str, context: Context) -> Outcome:
+    """A growth class with O, with Θ or as a count that grows so; other bounds are other claims."""
+    if _OTHER_CLASS.search(text):
+        return unread("other_bound", given=text)
+    given, gold = _CLASS.sub("O", text), _CLASS.sub("O", answer.text)
+    gold = gold if re.match(r"\s*O\s*\(", gold) else f"O({gold})"
+    return from_verdict(compare(gold, given, context.symbols(answer)), answer, text)
+
+
+def judge_shape(answer: Answer, text: str, context: Context) -> Outcome:
+    """A shape: its sizes in order; names that are not the question's are not guessed."""
+    formula = stated(text)
+    if isinstance(formula, Finding):
+        return Outcome("unread", (formula,))
+    end = _after_words(split_outside(formula, "=")[-1].strip(), answer, context)[-1]
+    end = re.sub(r"^.{0,30}\\in\s*|^.{0,30}∈\s*|\\mathbb\s*\{?R\}?\s*\^|^ℝ\^", "", end).strip()
+    end = end[1:-1] if end[:1] == "{" and end[-1:] == "}" else end
+    outcomes = []
+    for each in alternatives(end):
+        bare = "," in each and each[:1] not in "([{" and not re.match(r"[\w.]+\(", each)
+        verdict = compare(answer.text, f"({each})" if bare else each, context.symbols(answer))
+        found = unread("undeclared", given=each) if verdict.renaming else from_verdict(verdict, answer, each)
+        listed = bare or re.match(r"[\[(]|[\w.]+\(|\S+\s*(?:x|×|\\times|\*|by)\s*\S+", each)
+        outcomes.append(found if listed or found else unread("unreadable", given=each, why=""))
+    return outcomes[0] if len(outcomes) == 1 or all(outcomes) else unread("several", count=len(outcomes))
+
+
+def judge_array(answer: Answer, text: str, context: Context) -> Outcome:
+    """A vector, a matrix or a tensor, entry by entry."""
+    formula = stated(text)
+    if isinstance(formula, Finding):
+        return Outcome("unread", (formula,))
+    if len(either := alternatives(formula)) > 1:
+        outcomes = [judge_array(answer, each, context) for each in either]
+        return outcomes[0] if all(outcomes) else unread("several", count=len(outcomes))
+    members = [each.strip() for each in split_outside(_EQUALS.sub("=", formula), "=")]
+    members = _after_words(members[0], answer, context) if len(members) == 1 else members
+    if len(members) > 1 and not _names_it(members[0], answer, context) and not _begins(answer, members[0], context):
+        return unread("other_quantity", given=members[0])
+    right_cells = cells_of(answer.text) or _plain_cells(answer.value)
+    given = cells_of(members[-1])
+    given = bare_cells(members[-1]) if given is None else given
+    if given is None or right_cells is None:
+        return _as_mathematics(answer, members[-1], context)
+    return judge_cells(right_cells, given, answer, context)
+
+
+def _begins(answer: Answer, member: str, context: Context) -> bool:
+    """Whether a chain may begin with this: what is asked as an expression, which the question's names do not settle."""
+    verdict = compare(answer.text, member, context.symbols(answer))
+    return verdict.kind in ("equal", *_UNREAD) and _LONE.fullmatch(member) is None
+
+
+def _plain_cells(value: Any) -> Any:
+    return [_plain_cells(each) for each in value] if isinstance(value, list | tuple) else str(value)
+
+
+def _as_mathematics(answer: Answer, text: str, context: Context) -> Outcome:
+    """An expression for an array; a row may stand for a column."""
+    symbols = context.symbols(answer)
+    verdicts = [compare(answer.text, each, symbols) for each in (text, f"({text})^T")]
+    best = next((verdict for verdict in verdicts if verdict.kind == "equal"), verdicts[0])
+    return from_verdict(best, answer, text)
+
+
+def judge_cells(wanted: Any, given: Any, answer: Answer, context: Context) -> Outcome:
+    """Entries against entries; a vector may stand as a row or as a column."""
+    sizes, found = lengths(wanted), lengths(given)
+    if sizes is None or found is None or not found:
+        return unread("unreadable", given=written(given), why="")
+    if sum(1 for _ in entries(given)) > MOST:
+        return unread("too_many_entries", most=MOST)
+    if sizes != found and is_line(wanted) and is_line(given):
+        wanted, given = ([each for _, each in entries(cells)] for cells in (wanted, given))
+        sizes, found = lengths(wanted), lengths(given)
+    if sizes == found:
+        outcome = _entrywise(wanted, given, answer, context)
+        return outcome if outcome.kind != "wrong" else _other_layout(wanted, given, answer, context) or outcome
+    if sizes is not None and len(sizes) == 2 and found is not None:
+        rows = given if len(found) == 2 else [given]
+        places = [_row_like(row, wanted, answer, context) for row in rows]
+        if len(rows) < len(wanted) and None not in places:
+            return Outcome("incomplete", (Finding("rows_missing", {"given": len(rows), "count": len(wanted)}),))
+    return _other_layout(wanted, given, answer, context) or wrong(
+        "sizes", given=" × ".join(map(str, found or ())), right=" × ".join(map(str, sizes or ()))
+    )
+
+
+def _row_like(row: Any, wanted: Any, answer: Answer, context: Context) -> int | None:
+    """Which row of a matrix equals this one."""
+    row = [each for _, each in entries(row)]
+    return next(
+        (at for at, each in enumerate(wanted) if len(each) == len(row) and _entrywise(each, row, answer, context)), None
+    )
+
+
+def _other_layout(wanted: Any, given: Any, answer: Answer, context: Context) -> Outcome | None:
+    """The outcome of the transposed matrix: another layout of the tokens, unless the text says which."""
+    if len(lengths(wanted) or ()) != 2 or len(lengths(given) or ()) != 2 or context.exercise.said("layout"):
+        return None
+    if lengths(turned(given)) != lengths(wanted) or not _entrywise(wanted, turned(given), answer, context):
+        return None
+    return conditional("rows and columns are exchanged", "transposed")
+
+
+def _entrywise(wanted: Any, given: Any, answer: Answer, context: Context) -> Outcome:
+    symbols, conditions = context.symbols(answer), []
+    precise = dict(entries(answer.value)) if lengths(answer.value) == lengths(wanted) else {}
+    for (place, one), (_, other) in zip(entries(wanted), entries(given), strict=True):
+        if one == other or ((first := number_of(one)) is not None and first == number_of(other)):
+            continue
+        verdict = compare(one, other, symbols)
+        if verdict.kind == "equal":
+            continue
+        data = {"place": ", ".join(map(str, place)), "given": other, "right": one}
+        if verdict.kind != "different":
+            return unread("entry_unread", **data)
+        entry = Answer(one, number_of(precise.get(place, one)))
+        near = _near(replace(entry, value=float(entry.value) if entry.value is not None else None), other, context)
+        if near is None:
+            return replace(wrong("entry", **data), verdict=verdict)
+        conditions += [near] if near.kind == "conditional" else []
+    return conditions[0] if conditions else right()
