@@ -1,0 +1,333 @@
+"""Find what a text asks: quantities by the table of phrases, each with its object, row, unit and confidence."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from ..record import Span
+
+_GAP = r"[\s\-‐‑–]*"
+_BLANKED = re.compile(r"```.*?(?:```|\Z)|<[^<>\n]{1,40}>", re.DOTALL)
+# Replacements keep the length of the text, so that every span is also a span of the text as it was written.
+_MARKS = (
+    (re.compile(r"\\(?:mathbf|mathrm|mathbb|mathcal|boldsymbol|bm|text|textbf|textit|operatorname|emph)\*?(?=\W)"), " "),
+    (re.compile(r"\\(?:left|right|big|Big|displaystyle|quad|qquad|,|;|!|:)(?![a-zA-Z])"), " "),
+    (re.compile(r"\\(?:top|intercal)(?![a-zA-Z])"), "T"),
+    (re.compile(r"[$*`]|\\(?=[a-zA-Z_%&#$])"), " "),
+    (re.compile(r"[“”]"), '"'),
+    (re.compile(r"[’‘]"), "'"),
+)
+_ENDS = re.compile(r"(?<=[.?!])[)\"'\]]*(?=\s+(?:[A-Z(\"'\[$\\*_•-]|\d+[.)]\s)|\s*$)|\n\s*\n|\n(?=\s*(?:[-•*+]|\(?[a-z0-9]{1,3}[.)])\s)|[;:]\s*\n")
+_ABBREVIATIONS = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|resp|approx|fig|eq|sec|no|w\.r\.t|prev|etc)\.|\b[A-Z]\.)$", re.IGNORECASE)
+_PARENTHESES = re.compile(r"\((?:\s*(?:hint|note|recall|remark)\b[^()]*(?:\([^()]*\)[^()]*)*|\s*[\d.]+\s*(?:pts?|points?|marks?)\s*|e\.g\.[^()]*|i\.e\.[^()]*)\)", re.IGNORECASE)  # fmt: skip
+_MARKING = re.compile(r"\[\s*[\d.]+\s*(?:pts?|points?|marks?)\s*\]", re.IGNORECASE)
+_ITSELF = re.compile(r"\b(?:it|this|them|that|these)\b(?!\s+\w+\s+(?:is|are|has)\b)", re.IGNORECASE)
+_ORDINALS = {name: place for place, name in enumerate(("first", "second", "third", "fourth", "fifth", "sixth", "seventh"), 1)}
+_ROW = re.compile(
+    r"\b(first|second|third|fourth|fifth|sixth|seventh|last|final)\s+(?:\w+\s+)?(?:token|query|position|row|word|timestep|step)\b"
+    r"|\b(?:token|query|position|row|word|index|step|timestep|pos|t)\s*(?:number\s*|=\s*|[xqy]?_?\{?)(\d+)\b"
+    r"|\b(?:token|query|position|row|word)?\s*\b[xyoqz]_\{?(\d)\}?(?![\d,\s]*\d)",
+    re.IGNORECASE,
+)  # fmt: skip
+_UNIT = re.compile(
+    r"\bin\s+(?:units of\s+)?((?:kilo|mega|giga|tera)?bytes|[KMGTP]i?B|bits|(?:tera|giga|peta|exa)?flops?|milliseconds|microseconds|seconds|minutes|hours|days"
+    r"|ms|[uµ]s|percent|tokens (?:per|/) ?s(?:econd)?|millions?|billions?)\b|\(in\s+(\w+)\)", re.IGNORECASE
+)  # fmt: skip
+_SYMBOL = r"\\?[A-Za-zα-ωΑ-Ωµ]+(?:_\{?\w+\}?)?"
+_TERMS = re.compile(rf"(?:in terms of|as a function of|as functions of)\s+(?:the\s+|sequence lengths?\s*|only\s+)*({_SYMBOL}(?:(?:\s*,\s*(?:and\s+)?|\s+and\s+|\s*and(?=[a-z]\b))(?:the\s+)?{_SYMBOL})*)")  # fmt: skip
+_WORDS_IN_TERMS = frozenset(["the", "of", "and", "sequence", "length", "width", "number", "size", "heads", "batch", "only", "feature", "map", "phi", "kernel"])
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """One row of the table, compiled."""
+
+    quantity: str
+    when: tuple[re.Pattern[str], ...]
+    unless: re.Pattern[str] | None
+    needs: re.Pattern[str] | None
+    objects: tuple[tuple[re.Pattern[str], str], ...]
+    splits: tuple[tuple[re.Pattern[str], str], ...]
+    weight: float
+
+
+@dataclass(frozen=True)
+class Table:
+    """The table of phrases, compiled."""
+
+    phrases: tuple[Phrase, ...]
+    verb: re.Pattern[str]
+    wh: re.Pattern[str]
+    stops: re.Pattern[str]
+    ignored: re.Pattern[str]
+    words: re.Pattern[str]
+    experiments: re.Pattern[str]
+    complications: re.Pattern[str]
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A part of the text that asks: its span, its words from the asking verb on, and the sentence that it stands in."""
+
+    span: Span
+    sentence: Span
+    plain: str
+    asking: int  # where the words that say with what begin, from the start of the clause
+    verb: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One thing that is asked, before it is a question of the record."""
+
+    quantity: str
+    span: Span
+    clause: Clause
+    object: str = ""
+    row: str = ""
+    unit: str = ""
+    in_terms_of: tuple[str, ...] = ()
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class AskedFor:
+    """What a text asks, the clauses that ask for something else, and what stands in the way of an answer."""
+
+    wanted: tuple[Wanted, ...] = ()
+    unread: tuple[Clause, ...] = ()
+    prose: tuple[Clause, ...] = ()
+    again: tuple[Clause, ...] = ()  # "what if ... instead": the questions before, with other givens
+    experiments: tuple[str, ...] = ()
+    plain: str = field(default="", repr=False)
+
+
+def plain(text: str) -> str:
+    """A text of the same length without marks of LaTeX, Markdown and code, for patterns of words.
+
+    >>> plain("Find $\\\\mathbf{Q}$ now")
+    'Find         Q   now'
+    """
+    text = _BLANKED.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
+    for pattern, sign in _MARKS:
+        text = pattern.sub(lambda match, sign=sign: sign.ljust(len(match.group())), text)
+    text = re.sub(r"(?<=[ _^])\{([^{}]*)\}", r" \1 ", text)
+    return text
+
+
+def pattern(text: str, words: dict[str, str]) -> re.Pattern[str]:
+    """Compile a pattern of the table."""
+    for _ in range(3):
+        text = re.sub(r"\{([a-z]+)\}", lambda match: words[match[1]], text)
+    pieces = re.split(r"(\[[^\]]*\]|\\.)", text)  # a space within brackets, or after a backslash, is no gap
+    return re.compile("".join(each if place % 2 else each.replace(" ", _GAP) for place, each in enumerate(pieces)), re.IGNORECASE)
+
+
+@cache
+def table() -> Table:
+    """The table of phrases."""
+    data = tomllib.loads(files(__package__).joinpath("phrases.toml").read_text(encoding="utf-8"))
+    words = data["words"]
+
+    def joined(patterns: list[str]) -> re.Pattern[str] | None:
+        return pattern("|".join(patterns), words) if patterns else None
+
+    def rows(pairs: list[list[str]]) -> tuple[tuple[re.Pattern[str], str], ...]:
+        return tuple((pattern(first, words), second) for first, second in pairs)
+
+    phrases = tuple(
+        Phrase(
+            each["quantity"], tuple(pattern(one, words) for one in each["when"]), joined(each.get("unless", [])),
+            joined([each["needs"]] if "needs" in each else []), rows(each.get("object", [])), rows(each.get("splits", [])),
+            each.get("weight", 1.0),
+        )
+        for each in data["phrase"]
+    )  # fmt: skip
+    asks, prose = data["asks"], data["prose"]
+    return Table(
+        phrases,
+        pattern(rf"(?:{asks['verbs']})\b", {}),
+        pattern(rf"(?:{asks['wh']})\b", {}),
+        pattern(rf"\b(?:{asks['stops']})\b", {}),
+        pattern("|".join(data["ignored"]["patterns"]), words),
+        pattern(prose["words"], words),
+        pattern(prose["experiments"], words),
+        pattern(rf"\b(?:{'|'.join(data['complications']['patterns'])})\b", words),
+    )
+
+
+def sentences(text: str) -> Iterator[Span]:
+    """The spans of the sentences of a text, in order."""
+    start = 0
+    for end in _ENDS.finditer(text):
+        if _ABBREVIATIONS.search(text[start : end.start()]) and end.group().strip() == "" and "\n\n" not in end.group():
+            continue
+        if text[start : end.end()].strip():
+            yield start, end.end()
+        start = end.end()
+    if text[start:].strip():
+        yield start, len(text)
+
+
+def find_asked(text: str) -> AskedFor:
+    """What a text asks."""
+    known = table()
+    shown = plain(text)
+    for aside in (_PARENTHESES, _MARKING):
+        shown = aside.sub(lambda match: " " * len(match.group()), shown)
+    wanted: list[Wanted] = []
+    unread: list[Clause] = []
+    prose: list[Clause] = []
+    again: list[Clause] = []
+    before: Span = (0, 0)
+    for sentence in sentences(shown):
+        for clause in _clauses(shown, sentence):
+            words = clause.plain.strip()
+            if known.ignored.match(words):
+                continue
+            if _is_repeated(words):
+                again.append(clause)
+                continue
+            found = _matches(clause, shown)
+            if known.words.match(words):
+                prose.append(clause)
+            elif found:
+                wanted += [each for each in found if not any(_same(each, other) for other in wanted)]
+            elif _ITSELF.search(words[:60]) and (meant := _matches(_whole(shown, before), shown, anywhere=True)):
+                prose = [each for each in prose if each.sentence != before]
+                wanted += [Wanted(each.quantity, clause.span, clause, each.object, weight=0.9) for each in meant[:1]]
+            else:
+                unread.append(clause)
+        before = sentence
+    experiments = tuple(match.group() for match in known.experiments.finditer(shown))
+    return AskedFor(tuple(wanted), tuple(unread), tuple(prose), tuple(again), experiments, shown)
+
+
+def _is_repeated(words: str) -> bool:
+    return bool(re.match(r"what if\b|(?:and )?(?:what|how) about\b|repeat\b|how (?:does|do|would) (?:this|that|it|the (?:answer|result|figure)s?|your answers?) change\b|what (?:does|would) (?:this|that|it) become\b|(?:do|answer) the same\b", words, re.IGNORECASE))  # fmt: skip
+
+
+def _whole(shown: str, sentence: Span) -> Clause:
+    words = shown[slice(*sentence)]
+    return Clause(sentence, sentence, words, len(words), "")
+
+
+def _same(first: Wanted, second: Wanted) -> bool:
+    return (first.quantity, first.object, first.row) == (second.quantity, second.object, second.row)
+
+
+def _clauses(shown: str, sentence: Span) -> Iterator[Clause]:
+    """The asking clauses of a sentence: each from its verb or question word to the next one."""
+    known = table()
+    words = shown[slice(*sentence)]
+    if re.match(r"\W*(?:hint|note|recall|for example|for instance|example|remark|e\.g)\b", words, re.IGNORECASE):
+        return
+    question = words.rstrip(" )\"'*_\n").endswith("?")
+    starts = []
+    for found in re.finditer(r"(?:^[\W\d]*|[,;:.(]\s*|\b(?:and|then|or|please|also|must|but)\s+|\b(?:asked|task is|goal is|job is|ask you|need|required|exercise is|want you|challenge is|try)\s+to\s+)", words):
+        place = found.end()
+        if verb := known.verb.match(words, place):
+            if not (starts and re.match(r"use\b|apply\b", verb.group(), re.IGNORECASE) and "and" not in found.group()):
+                starts.append((place, verb.group().lower()))
+        elif (asking := known.wh.match(words, place)) and (question or _opens(words, found, asking)):
+            starts.append((place, asking.group().lower()))
+    if question and not starts:  # "The memory is then how large?"
+        inner = re.search(r"\b(?:what|which|how|why|where)\b", words, re.IGNORECASE)
+        starts = [(inner.start() if inner else 0, inner.group().lower() if inner else "")]
+    for place, (start, verb) in enumerate(starts):
+        end = starts[place + 1][0] if place + 1 < len(starts) else len(words)
+        body = words[start:end]
+        stop = known.stops.search(body, len(verb))
+        yield Clause((sentence[0] + start, sentence[0] + end), sentence, body, stop.start() if stop else len(body), verb)
+
+
+def _opens(words: str, found: re.Match[str], asking: re.Match[str]) -> bool:
+    """Whether a question word without a question mark opens the sentence as a question does."""
+    strong = re.match(r"(?:what|which|how|why|by|at|for (?:what|which|how))", asking.group(), re.IGNORECASE)
+    return bool(strong) and not words[: found.start()].strip(r" \W\d")
+
+
+def _matches(clause: Clause, shown: str, anywhere: bool = False) -> list[Wanted]:
+    """The quantities that a clause asks for: the longest phrases that do not overlap."""
+    found: list[tuple[int, int, Phrase, re.Match[str]]] = []
+    for phrase in table().phrases:
+        sentence = shown[slice(*clause.sentence)]
+        if phrase.unless and phrase.unless.search(clause.plain):
+            continue
+        if phrase.needs and not phrase.needs.search(sentence):
+            continue
+        for when in phrase.when:
+            for match in when.finditer(clause.plain):
+                inside = match.start() < clause.asking or anywhere
+                if inside and match.group().strip() and not _within_word(clause.plain, match):
+                    found.append((match.start(), match.end(), phrase, match))
+    found.sort(key=lambda each: (-(each[1] - each[0]) * each[2].weight, each[0]))
+    kept: list[tuple[int, int, Phrase, re.Match[str]]] = []
+    for each in found:
+        if not any(each[0] < other[1] and other[0] < each[1] for other in kept):
+            kept.append(each)
+    kept.sort(key=lambda each: each[0])
+    return [wanted for start, end, phrase, match in kept for wanted in _wanted(clause, shown, phrase, match)]
+
+
+def _within_word(text: str, match: re.Match[str]) -> bool:
+    start, end = match.span()
+    while start < end and not text[start].isalnum():
+        start += 1
+    return start > 0 and text[start - 1].isalnum() and text[start].isalnum()
+
+
+def _wanted(clause: Clause, shown: str, phrase: Phrase, match: re.Match[str]) -> Iterator[Wanted]:
+    sentence = shown[slice(*clause.sentence)]
+    near = clause.plain[match.start() :]
+    span = (clause.span[0] + match.start(), clause.span[0] + match.end())
+    unit = _UNIT.search(near) or _UNIT.search(sentence)
+    terms = _TERMS.search(sentence)
+    symbols = tuple(_symbols(terms[1])) if terms else ()
+    shared: dict[str, Any] = {"row": _row(near) or _row(sentence), "in_terms_of": symbols, "weight": phrase.weight,
+                              "unit": (unit[1] or unit[2]) if unit else ""}  # fmt: skip
+    parts = [name for pattern, name in phrase.splits if pattern.search(match.group())]
+    own = _object(phrase, near.strip(" .?!\n")) or _object(phrase, sentence.strip(" .?!\n"))
+    if parts and not own and len(parts) < len(phrase.splits):
+        for name in parts:
+            yield Wanted(phrase.quantity, span, clause, name, **shared)
+        return
+    yield Wanted(phrase.quantity, span, clause, own, **shared)
+
+
+def _object(phrase: Phrase, text: str) -> str:
+    for pattern, value in phrase.objects:
+        if match := pattern.search(text):
+            return re.sub(r"\s+", " ", match.expand(value) if "\\" in value else value).strip()
+    return ""
+
+
+def _row(text: str) -> str:
+    """The row that is asked for, as it is written: a number, "first", "last"."""
+    found = {match[1] or match[2] or match[3] for match in _ROW.finditer(text)}
+    return found.pop().lower() if len(found) == 1 else ""
+
+
+def row_number(row: str, base: int, last: int | None) -> int | None:
+    """A written row as a number that counts from the index base; None where there is none or it is unknown."""
+    if row in ("last", "final"):
+        return None if last is None else last - 1 + base
+    if row in _ORDINALS:
+        return _ORDINALS[row] - 1 + base
+    return int(row) if row.isdigit() else None
+
+
+def _symbols(text: str) -> Iterator[str]:
+    for word in re.split(r"\s*,\s*|\s+and\s+|\s+", text):
+        name = word.strip(" \\").removeprefix("and")
+        if name and name.lower() not in _WORDS_IN_TERMS and (len(name) <= 3 or "_" in name or name in _GREEK):
+            yield name.replace("{", "").replace("}", "")
+
+
+_GREEK = frozenset(["alpha", "beta", "gamma", "delta", "epsilon", "lambda", "mu", "sigma", "tau", "theta", "phi", "omega"])
