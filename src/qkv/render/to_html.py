@@ -32,7 +32,7 @@ _PAGE = (
     f"th,td{{padding:.3rem .9rem .3rem 0;text-align:left;vertical-align:baseline;border-bottom:1px solid {RULE}}}"
     ".number{text-align:right}td.number{white-space:nowrap}.derivation td{border-bottom:0}"
     ".derivation .relation{text-align:right;padding-right:.5rem}"
-    f".derivation .first td{{padding-top:.9rem}}.reason{{color:{SOFT}}}"
+    f".derivation .first:not(:first-child) td{{padding-top:.9rem}}.reason{{color:{SOFT}}}"
     ".heard{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}"
     "pre{overflow-x:auto}code,pre{font-family:ui-monospace,monospace;font-size:.95em;overflow-wrap:anywhere}"
     f"aside{{border-left:.25rem solid {RULE};padding:.1rem 0 .1rem 1rem;margin:0 0 1.5rem}}"

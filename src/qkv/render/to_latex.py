@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from . import document as d
 from .escapes import clean
 from .escapes import latex as escape
+from .layout import latex_source
 from .steps import blocks as derivation_blocks
 
 _START = r"""\documentclass[11pt,a4paper]{article}
@@ -36,11 +37,20 @@ def inline(words: d.Words) -> str:
     return "".join(map(_piece, d.inlines(words)))
 
 
-def _source(maths: d.Maths) -> str | None:
-    from .layout import latex_source as written
-
+def source(maths: d.Maths) -> str | None:
+    """The formula in LaTeX, or None where it is shown as text."""
     node = maths.tree()
-    return None if node is None else written(node, maths.labels)
+    return None if node is None else latex_source(node, maths.labels)
+
+
+def aligned(lines: Sequence[d.Line]) -> str | None:
+    """A chain of formulas, aligned at its relations; None for lines that need a table."""
+    sources = [source(line.maths) for line in lines]
+    if None in sources or any(line.reason or line.verdict for line in lines):
+        return None
+    signs = [_RELATIONS.get(line.relation, line.relation) for line in lines]
+    inside = " \\\\\n".join(f"{sign} & {text}" for sign, text in zip(signs, sources, strict=True))
+    return f"\\begin{{aligned}}\n{inside}\n\\end{{aligned}}"
 
 
 def _piece(piece: d.Inline) -> str:
@@ -50,8 +60,8 @@ def _piece(piece: d.Inline) -> str:
 
 
 def _formula(maths: d.Maths, opening: str, closing: str) -> str:
-    source = _source(maths)
-    return f"{opening}{source}{closing}" if source is not None else f"\\texttt{{{escape(maths.text())}}}"
+    text = source(maths)
+    return f"{opening}{text}{closing}" if text is not None else f"\\texttt{{{escape(maths.text())}}}"
 
 
 def _blocks(blocks: Iterable[d.Block], files: Iterable[str]) -> str:
@@ -72,6 +82,8 @@ def _block(block: d.Block, files: Iterable[str]) -> str:
             return f"\\begin{{center}}\n{inside}\n\\end{{center}}"
         case d.Derivation():
             return _blocks(derivation_blocks(block), files)
+        case d.Lines(lines=lines) if (chain := aligned(lines)) is not None:
+            return f"\\[ {chain} \\]"
         case d.Lines(lines=lines):
             return _table(r"r@{\;}l>{\raggedright\arraybackslash}p{0.3\linewidth}l", [_line(each) for each in lines])
         case d.Table(header=header, rows=rows, caption=caption, right=right):

@@ -14,6 +14,7 @@ from .escapes import clean, line, markdown_code
 from .escapes import markdown as escape
 from .layout import relation
 from .steps import blocks as derivation_blocks
+from .to_latex import aligned, source
 
 
 def markdown(document: d.Document, files: Sequence[str] = ()) -> str:
@@ -38,17 +39,10 @@ def _within(svg: str) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(standalone(svg).encode()).decode()}"
 
 
-def _latex(maths: d.Maths) -> str | None:
-    from .layout import latex_source
-
-    node = maths.tree()
-    return None if node is None else latex_source(node, maths.labels)
-
-
 def _piece(piece: d.Inline) -> str:
     if isinstance(piece, d.Maths):
-        source = _latex(piece)
-        return f"${source}$" if source is not None else markdown_code(piece.text())
+        text = source(piece)
+        return f"${text}$" if text is not None else markdown_code(piece.text())
     if piece.style == "code":
         return markdown_code(piece.text)
     mark, text = {"": "", "strong": "**", "emphasis": "*"}[piece.style], line(piece.text)
@@ -75,13 +69,15 @@ def _block(block: d.Block, places: Iterable[str]) -> str:
         case d.Paragraph(words=words):
             return inline(words)
         case d.Formula():
-            sources = [_latex(maths) for maths in block.all]
-            if any(source is None for source in sources):
+            sources = [source(maths) for maths in block.all]
+            if None in sources:
                 return " ".join(map(inline, block.all))
             inside = r" \qquad ".join(filter(None, sources))
             return f"$$\n{inside}\n$$"
         case d.Derivation():
             return "\n\n".join(_blocks(derivation_blocks(block), places))
+        case d.Lines(lines=lines) if (chain := aligned(lines)) is not None:
+            return f"$$\n{chain}\n$$"
         case d.Lines(lines=lines):
             return _lines(lines)
         case d.Table(header=header, rows=rows, caption=caption, right=right):
