@@ -1,0 +1,511 @@
+"""Exercises for other programs: JSON Lines, Moodle XML, QTI 1.2 packages and PrairieLearn question folders.
+
+What a platform can check (choices, numbers) it checks; other answers are free text with the right answer and the worked
+solution for graders. PrairieLearn draws variants of the bank and grades them with `qkv.exercises.checking`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree as Xml
+
+from ..errors import OptionError, complaint
+from ..figures.svg import tag
+from ..render import document as d
+from ..render.to_html import escape
+from .bank import BankExercise, named
+from .printing import (
+    points_of,
+    question_blocks,
+    spoken,
+    statement_blocks,
+    symbols_of,
+    title,
+    worked_blocks,
+)
+from .record import Asked, Exercise
+from .solving import Answer, Solved, solve_part
+
+_SEEDS = 1000  # variants that PrairieLearn draws from
+_SPACE = uuid.UUID("8f2ad1c0-6a3c-5b7e-9d49-1f0c57a1e3b2")  # of the ids below; another would make other questions
+_ASI = "http://www.imsglobal.org/xsd/ims_qtiasiv1p2"
+_PACKAGE = "http://www.imsglobal.org/xsd/imscp_v1p1"
+_DIGITS = 5  # that a rounded answer has
+
+Files = dict[str, bytes]
+
+
+def export(exercises: Sequence[Exercise], form: str) -> Files:
+    """The files of an export, by their names in the folder; `form` is a key of FORMATS."""
+    if form not in FORMATS:
+        raise OptionError(complaint("format", repr(form), f"one of {', '.join(FORMATS)}"))
+    return FORMATS[form](exercises)
+
+
+def save_export(exercises: Sequence[Exercise], form: str, folder: Path) -> list[Path]:
+    """Write an export into a folder that exists; every file is written whole."""
+    from ..render.saving import write
+
+    files = {folder / name: content for name, content in export(exercises, form).items()}
+    for path in files:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return list(write(files))
+
+
+class Field(NamedTuple):
+    """A number of an answer: its label, its value, and how far off another may be."""
+
+    label: str
+    value: Fraction
+    tolerance: Fraction
+
+
+def fields(answer: Answer | None) -> tuple[Field, ...]:
+    """The numbers of an answer that is nothing else, in order; empty for any other.
+
+    >>> [field.label for field in fields(Answer("(1, 2)", (1, 2), "vector"))]
+    ['[1]', '[2]']
+    """
+    if answer is None or answer.form not in ("number", "vector", "matrix", "tensor"):
+        return ()
+    found: list[Field] = []
+    for name, item in answer.items.items() or {"": answer}.items():
+        entries = list(_leaves(item.value, ""))
+        if not entries or any(isinstance(value, str | bool) or value is None for _, value in entries):
+            return ()
+        found += [Field(f"{name}{place}", Fraction(value), _tolerance(value)) for place, value in entries]
+    return tuple(found)
+
+
+def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, list | tuple):
+        for number, each in enumerate(value, 1):
+            yield from _leaves(each, f"{place[:-1]},{number}]" if place else f"[{number}]")
+    else:
+        yield place, value
+
+
+def _tolerance(value: Any) -> Fraction:
+    """Half a unit of the last of five digits for a rounded number, nothing for an exact one."""
+    if isinstance(value, int | Fraction) or not value:
+        return Fraction(0)
+    return abs(Fraction(value)) / 10 ** (_DIGITS - 1)
+
+
+def right_options(asked: Asked, answer: Answer | None) -> tuple[str, ...]:
+    """The labels of the options that the answer chooses; empty where the question has none."""
+    if answer is None or not asked.options:
+        return ()
+    chosen = answer.value if isinstance(answer.value, list | tuple) else (answer.value, answer.text)
+    by_label = tuple(option.label for option in asked.options if option.label in chosen)
+    return by_label or tuple(option.label for option in asked.options if option.text.strip("`$ ") == answer.text)
+
+
+def identifier(exercise: Exercise, asked: Asked | None = None) -> str:
+    """A name that no other question has."""
+    name, seed = exercise.label or "exercise", ""
+    if isinstance(exercise, BankExercise):
+        name, seed = exercise.name, "-printed" if exercise.seed is None else f"-{exercise.seed}"
+    letters = "" if asked is None else "-" + "".join(sign for sign in asked.label.lower() if sign.isalnum())
+    return f"{name}{seed}{letters}"
+
+
+def as_dict(exercise: Exercise, asked: Asked) -> dict[str, Any]:
+    """One question as plain values: what is asked, the answer, its steps, hints, and known mistakes."""
+    from .mistakes import planted
+
+    solved = solve_part(exercise, asked)
+    hints = exercise.hints.get(asked.label, ()) if isinstance(exercise, BankExercise) else ()
+    return {
+        "id": identifier(exercise, asked),
+        "title": exercise.title,
+        "statement": exercise.text,
+        "question": asked.text,
+        "points": points_of(exercise, asked),
+        "options": {option.label: option.text for option in asked.options},
+        "hints": list(hints),
+        "mistakes": [{"name": name, "answer": text} for name, text in planted(exercise, asked).items()],
+        **solved.as_dict(),
+        "exercise": Exercise(**{name: getattr(exercise, name) for name in Exercise.model_fields}).model_dump(
+            mode="json", exclude_defaults=True
+        ),
+    }
+
+
+def _jsonl(exercises: Sequence[Exercise]) -> Files:
+    lines = (json.dumps(as_dict(each, asked), ensure_ascii=False) for each in exercises for asked in each.asked)
+    return {"exercises.jsonl": "".join(f"{line}\n" for line in lines).encode()}
+
+
+def _moodle(exercises: Sequence[Exercise]) -> Files:
+    quiz = Xml.Element("quiz")
+    for exercise in exercises:
+        category = Xml.SubElement(quiz, "question", type="category")
+        _text(Xml.SubElement(category, "category"), f"$course$/top/qkv/{identifier(exercise)}")
+        for asked in exercise.asked:
+            _moodle_question(quiz, exercise, solve_part(exercise, asked))
+    return {"moodle.xml": _written(quiz)}
+
+
+def _moodle_question(quiz: Xml.Element, exercise: Exercise, solved: Solved) -> None:
+    asked, numbers = solved.asked, fields(solved.answer)
+    right = right_options(asked, solved.answer)
+    kind = "multichoice" if right else "cloze" if numbers else "essay"
+    made = Xml.SubElement(quiz, "question", type=kind)
+    _text(Xml.SubElement(made, "name"), f"{title(exercise)} ({asked.label})")
+    _html(made, "questiontext", _question_html(exercise, asked) + (_moodle_blanks(numbers) if kind == "cloze" else ""))
+    solution = fragment(worked_blocks(exercise, solved))
+    _html(made, "generalfeedback", solution)
+    if kind != "cloze":  # which takes its marks from its blanks
+        Xml.SubElement(made, "defaultgrade").text = f"{points_of(exercise, asked)}.0"
+    for name, value in (("penalty", "0.3333333"), ("hidden", "0"), ("idnumber", identifier(exercise, asked))):
+        Xml.SubElement(made, name).text = value
+    if right:
+        for name, value in (("single", str(not asked.several).lower()), ("shuffleanswers", "0"),
+                            ("answernumbering", "none")):  # fmt: skip
+            Xml.SubElement(made, name).text = value
+        for option in asked.options:
+            # What is right adds up to everything, and taking all takes everything away again.
+            wrong = -100 / max(len(asked.options) - len(right), 1) if asked.several else 0
+            share = 100 / len(right) if option.label in right else wrong
+            answer = Xml.SubElement(made, "answer", fraction=f"{share:.5f}".rstrip("0").rstrip("."), format="html")
+            _text(answer, f"<p>{_option_html(exercise, option.label, option.text)}</p>")
+    elif kind == "essay":
+        for name, value in (("responseformat", "editor"), ("responserequired", "1"), ("responsefieldlines", "10"),
+                            ("attachments", "0")):  # fmt: skip
+            Xml.SubElement(made, name).text = value
+        _html(made, "graderinfo", solution)
+        _html(made, "responsetemplate", "")
+    if isinstance(exercise, BankExercise):
+        for hint in exercise.hints[asked.label]:
+            _html(made, "hint", f"<p>{inline(spoken(hint, symbols_of(exercise)))}</p>")
+
+
+def _moodle_blanks(numbers: Sequence[Field]) -> str:
+    blanks = []
+    for field in numbers:
+        tolerance = field.tolerance or Fraction(0 if field.value.denominator == 1 else "1/1000")
+        blank = f"{{1:NUMERICAL:={decimal(field.value)}:{decimal(tolerance)}}}"
+        blanks.append(f"{field.label} = {blank}" if field.label else blank)
+    return f"\n<p>{'<br/>'.join(blanks)}</p>"
+
+
+def _qti(exercises: Sequence[Exercise]) -> Files:
+    """A zip with a manifest and an assessment an exercise; the same exercises give the same bytes."""
+    files = {f"{identifier(each)}/{identifier(each)}.xml": _assessment(each) for each in exercises}
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as package:
+        for name, content in {"imsmanifest.xml": _manifest(list(files)), **files}.items():
+            package.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content, zipfile.ZIP_DEFLATED)
+    return {"qti.zip": whole.getvalue()}
+
+
+def _assessment(exercise: Exercise) -> bytes:
+    root = Xml.Element("questestinterop", xmlns=_ASI)
+    made = Xml.SubElement(root, "assessment", ident=identifier(exercise), title=title(exercise))
+    section = Xml.SubElement(made, "section", ident="root_section")
+    for asked in exercise.asked:
+        _item(section, exercise, solve_part(exercise, asked))
+    return _written(root)
+
+
+def _item(section: Xml.Element, exercise: Exercise, solved: Solved) -> None:
+    asked, numbers = solved.asked, fields(solved.answer)
+    right = right_options(asked, solved.answer)
+    # Canvas compares blanks as texts, which suits whole numbers and nothing else.
+    whole = numbers and all(field.value.denominator == 1 and not field.tolerance for field in numbers)
+    kind = ("multiple_answers" if asked.several else "multiple_choice") if right else (
+        "numerical" if len(numbers) == 1 else "fill_in_multiple_blanks" if whole else "essay")  # fmt: skip
+    item = Xml.SubElement(
+        section, "item", ident=identifier(exercise, asked), title=f"{title(exercise)} ({asked.label})"
+    )
+    details = Xml.SubElement(Xml.SubElement(item, "itemmetadata"), "qtimetadata")
+    for label, entry in (("question_type", f"{kind}_question"), ("points_possible", f"{points_of(exercise, asked)}.0")):
+        field = Xml.SubElement(details, "qtimetadatafield")
+        Xml.SubElement(field, "fieldlabel").text = label
+        Xml.SubElement(field, "fieldentry").text = entry
+    presentation = Xml.SubElement(item, "presentation")
+    blanks = "<br/>".join(f"{each.label} = [blank{n}]" for n, each in enumerate(numbers, 1))
+    _material(presentation, _question_html(exercise, asked) + (f"<p>{blanks}</p>" if kind.startswith("fill") else ""))
+    score = Xml.SubElement(item, "resprocessing")
+    Xml.SubElement(Xml.SubElement(score, "outcomes"), "decvar", maxvalue="100", minvalue="0", varname="SCORE",
+                   vartype="Decimal")  # fmt: skip
+    if right:
+        _choice(presentation, score, exercise, asked, right)
+    elif kind == "numerical":
+        _number(presentation, score, numbers[0])
+    elif kind.startswith("fill"):
+        _blanks(presentation, score, numbers)
+    else:
+        _response(presentation, "response1")
+        condition = Xml.SubElement(score, "respcondition", {"continue": "No"})
+        Xml.SubElement(Xml.SubElement(condition, "conditionvar"), "other")
+    feedback = Xml.SubElement(item, "itemfeedback", ident="general_fb")
+    _material(Xml.SubElement(feedback, "flow_mat"), fragment(worked_blocks(exercise, solved)))
+
+
+def _choice(presentation: Xml.Element, score: Xml.Element, exercise: Exercise, asked: Asked,
+            right: Sequence[str]) -> None:  # fmt: skip
+    several = "Multiple" if asked.several else "Single"
+    response = Xml.SubElement(presentation, "response_lid", ident="response1", rcardinality=several)
+    render = Xml.SubElement(response, "render_choice")
+    for option in asked.options:
+        label = Xml.SubElement(render, "response_label", ident=option.label)
+        _material(label, _option_html(exercise, option.label, option.text))
+    wanted = _condition(score)
+    both = Xml.SubElement(wanted, "and") if asked.several else wanted
+    for option in asked.options:
+        if option.label in right:
+            Xml.SubElement(both, "varequal", respident="response1").text = option.label
+        elif asked.several:
+            Xml.SubElement(Xml.SubElement(both, "not"), "varequal", respident="response1").text = option.label
+
+
+def _number(presentation: Xml.Element, score: Xml.Element, field: Field) -> None:
+    _response(presentation, "response1", fibtype="Decimal")
+    either = Xml.SubElement(_condition(score), "or")
+    Xml.SubElement(either, "varequal", respident="response1").text = decimal(field.value)
+    both = Xml.SubElement(either, "and")
+    Xml.SubElement(both, "vargte", respident="response1").text = decimal(field.value - field.tolerance)
+    Xml.SubElement(both, "varlte", respident="response1").text = decimal(field.value + field.tolerance)
+
+
+def _blanks(presentation: Xml.Element, score: Xml.Element, numbers: Sequence[Field]) -> None:
+    for place, field in enumerate(numbers, 1):
+        ident = f"response_blank{place}"
+        response = Xml.SubElement(presentation, "response_lid", ident=ident)
+        _material(response, f"blank{place}", "text/plain")
+        label = Xml.SubElement(Xml.SubElement(response, "render_choice"), "response_label", ident=f"answer{place}")
+        _material(label, decimal(field.value), "text/plain")
+        share = 100 / len(numbers)
+        Xml.SubElement(_condition(score, "Add", share), "varequal", respident=ident).text = f"answer{place}"
+
+
+def _response(presentation: Xml.Element, ident: str, **attributes: str) -> None:
+    response = Xml.SubElement(presentation, "response_str", ident=ident, rcardinality="Single")
+    Xml.SubElement(Xml.SubElement(response, "render_fib", attributes), "response_label", ident="answer1", rshuffle="No")
+
+
+def _condition(score: Xml.Element, action: str = "Set", share: float = 100) -> Xml.Element:
+    """A condition under which points are given; what it asks is put into what is returned."""
+    condition = Xml.SubElement(score, "respcondition", {"continue": "No" if action == "Set" else "Yes"})
+    wanted = Xml.SubElement(condition, "conditionvar")
+    Xml.SubElement(condition, "setvar", action=action, varname="SCORE").text = f"{share:.4f}".rstrip("0").rstrip(".")
+    return wanted
+
+
+def _manifest(files: Sequence[str]) -> bytes:
+    root = Xml.Element("manifest", identifier="qkv-bank", xmlns=_PACKAGE)
+    about = Xml.SubElement(root, "metadata")
+    Xml.SubElement(about, "schema").text = "IMS Content"
+    Xml.SubElement(about, "schemaversion").text = "1.1.3"
+    Xml.SubElement(root, "organizations")
+    resources = Xml.SubElement(root, "resources")
+    for name in files:
+        ident = name.partition("/")[0]
+        resource = Xml.SubElement(resources, "resource", identifier=ident, type="imsqti_xmlv1p2", href=name)
+        Xml.SubElement(resource, "file", href=name)
+    return _written(root)
+
+
+def _prairielearn(exercises: Sequence[Exercise]) -> Files:
+    """A question folder for each family: info.json, question.html and server.py."""
+    files: Files = {}
+    for name, exercise in {each.name: each for each in exercises if isinstance(each, BankExercise)}.items():
+        info = {"uuid": str(uuid.uuid5(_SPACE, name)), "title": exercise.title, "topic": "Attention", "tags": ["qkv"],
+                "type": "v3"}  # fmt: skip
+        folder = f"questions/qkv/{name}"
+        files[f"{folder}/info.json"] = (json.dumps(info, indent=2, ensure_ascii=False) + "\n").encode()
+        files[f"{folder}/question.html"] = _PAGE.encode()
+        files[f"{folder}/server.py"] = _SERVER.format(name=name).encode()
+    return files
+
+
+_SERVER = '''\
+"""Draws a variant of this question for each student and grades it; the environment needs the package qkv."""
+
+from qkv.exercises import exports
+
+NAME = {name!r}
+
+
+def generate(data):
+    exports.generate(NAME, data)
+
+
+def grade(data):
+    exports.grade(NAME, data)
+'''
+# Parts differ from variant to variant, so the page is written by generate(); three braces keep its markup as it is.
+_PAGE = """\
+<pl-question-panel>
+  {{{params.statement}}}
+</pl-question-panel>
+{{#params.parts}}
+<pl-question-panel>
+  {{{ask}}}
+</pl-question-panel>
+<pl-string-input answers-name="{{key}}" label="({{name}})" size="70" weight="{{points}}"
+  remove-leading-trailing="true" allow-blank="true"></pl-string-input>
+{{/params.parts}}
+<pl-submission-panel>
+  {{#feedback.lines}}
+  <p>{{.}}</p>
+  {{/feedback.lines}}
+</pl-submission-panel>
+<pl-answer-panel>
+  {{{params.solution}}}
+</pl-answer-panel>
+"""
+
+
+def generate(name: str, data: dict[str, Any]) -> None:
+    """Fill a PrairieLearn question's data with the variant of its seed."""
+    exercise = _variant(name, data)
+    data["params"]["statement"] = fragment(statement_blocks(exercise))
+    data["params"]["parts"] = [
+        {"key": key_of(asked), "name": asked.label, "points": points_of(exercise, asked),
+         "ask": fragment(question_blocks(exercise, asked))} for asked in exercise.asked
+    ]  # fmt: skip
+    data["params"]["solution"] = "\n".join(
+        f"<p><strong>({asked.label})</strong></p>{fragment(worked_blocks(exercise, solve_part(exercise, asked)))}"
+        for asked in exercise.asked
+    )
+
+
+def grade(name: str, data: dict[str, Any]) -> None:
+    """Check what was submitted to PrairieLearn against the variant, part by part; reasons go into the feedback."""
+    from .checking import check
+
+    exercise = _variant(name, data)
+    lines, gained = [], 0
+    for asked in exercise.asked:
+        outcome = check(exercise, asked.label, str(data["submitted_answers"].get(key_of(asked)) or ""))
+        points = points_of(exercise, asked)
+        gained += points if outcome else 0
+        said = "right" if outcome else f"{outcome.kind}: {outcome.words(spoilers=False)}"
+        lines.append(f"({asked.label}) {said}")
+        data["partial_scores"][key_of(asked)] = {"score": float(bool(outcome)), "weight": points, "feedback": said}
+    data["score"] = gained / sum(points_of(exercise, asked) for asked in exercise.asked)
+    data["feedback"]["lines"] = lines
+
+
+def key_of(asked: Asked) -> str:
+    """The name of a question's input: letters alone."""
+    return "part_" + "".join(sign for sign in asked.label.lower() if sign.isalnum())
+
+
+def _variant(name: str, data: Mapping[str, Any]) -> BankExercise:
+    return named(name, int(data["variant_seed"]) % _SEEDS)
+
+
+FORMATS: dict[str, Callable[[Sequence[Exercise]], Files]] = {
+    "moodle": _moodle,
+    "qti": _qti,
+    "prairielearn": _prairielearn,
+    "jsonl": _jsonl,
+}
+
+
+def fragment(blocks: Iterable[d.Block]) -> str:
+    r"""Blocks as HTML with LaTeX between \( and \), which learning platforms show with MathJax.
+
+    >>> fragment([d.Paragraph(d.prose("the mean is $d$, not < it", {"d": "natural"}))])
+    '<p>the mean is \\(d\\), not &lt; it</p>'
+    """
+    return "\n".join(filter(None, map(_block, blocks)))
+
+
+def inline(words: d.Words) -> str:
+    return "".join(map(_piece, d.inlines(words)))
+
+
+def _question_html(exercise: Exercise, asked: Asked) -> str:
+    """The statement and one question, to be shown alone; options are added by the platform."""
+    return fragment([*statement_blocks(exercise), *question_blocks(exercise, asked, options=False)])
+
+
+def _option_html(exercise: Exercise, label: str, text: str) -> str:
+    return f"({label}) {inline(spoken(text, symbols_of(exercise)))}"
+
+
+def _latex(maths: d.Maths) -> str | None:
+    from ..render.layout import latex_source
+
+    node = maths.tree()
+    return None if node is None else escape(latex_source(node, maths.labels))
+
+
+def _piece(piece: d.Inline) -> str:
+    if isinstance(piece, d.Maths):
+        source = _latex(piece)
+        return rf"\({source}\)" if source is not None else tag("code", escape(piece.text()))
+    # A text that holds MathJax's own marks is shown and not set.
+    text = escape(piece.text).replace("\\(", "\\&#8288;(").replace("\\[", "\\&#8288;[").replace("$$", "$&#8288;$")
+    names = {"strong": "strong", "emphasis": "em", "code": "code"}
+    return tag(names[piece.style], text) if piece.style else text
+
+
+def _block(block: d.Block) -> str:
+    from ..render.steps import blocks as shown
+
+    match block:
+        case d.Heading(words=words):
+            return tag("h4", inline(words))
+        case d.Paragraph(words=words):
+            return tag("p", inline(words))
+        case d.Formula(maths=maths, more=()) if (source := _latex(maths)) is not None:
+            return tag("p", rf"\[{source}\]")
+        case d.Formula():
+            return tag("p", ", ".join(map(_piece, block.all)))
+        case d.Derivation():
+            return fragment(shown(block))
+        case d.Lines(lines=lines):
+            written = (f"{escape(line.relation)} {inline(line.maths)} {inline(line.reason)}".strip() for line in lines)
+            return tag("p", "<br/>".join(written))
+        case d.Items(items=items, ordered=ordered):
+            return tag("ol" if ordered else "ul", *(tag("li", inline(item)) for item in items), "")
+        case d.Table(header=header, rows=rows):
+            head = tag("tr", *(tag("th", inline(cell)) for cell in header))
+            return tag("table", head, *(tag("tr", *(tag("td", inline(cell)) for cell in row)) for row in rows))
+        case d.Code(text=text):
+            return tag("pre", escape(text))
+        case d.Note(title=words, blocks=inside):
+            return tag("div", tag("p", tag("strong", inline(words))), fragment(inside))
+        case d.Figure(caption=caption):
+            return tag("p", inline(caption))
+        case d.PageBreak() | d.BlankLines():
+            return ""
+
+
+def decimal(value: Fraction) -> str:
+    """A number as platforms read it.
+
+    >>> decimal(Fraction(-7, 4)), decimal(Fraction(3)), decimal(Fraction(690, 10**15))
+    ('-1.75', '3', '6.9e-13')
+    """
+    return str(int(value)) if value.denominator == 1 else f"{float(value):.12g}"
+
+
+def _text(parent: Xml.Element, text: str) -> None:
+    Xml.SubElement(parent, "text").text = text
+
+
+def _html(parent: Xml.Element, name: str, text: str) -> None:
+    _text(Xml.SubElement(parent, name, format="html"), text)
+
+
+def _material(parent: Xml.Element, text: str, kind: str = "text/html") -> None:
+    Xml.SubElement(Xml.SubElement(parent, "material"), "mattext", texttype=kind).text = text
+
+
+def _written(root: Xml.Element) -> bytes:
+    Xml.indent(root)
+    return Xml.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
