@@ -11,14 +11,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...errors import complaint
-from ...problems.by_hand.family import TO_KEYS, TO_QUERIES, TO_VALUES, TOKENS
-from ...problems.exact import Matrix, Scale, times
+from ...exercises.exact import Scale
 from ..fields import Choice, Number, State, Words, WrongField
 from ..fields import Matrix as Grid
 from ..markup import formula
 from ..view import Result, View, Work
 from . import walk_texts as say
-from .walk_head import Head, floats, heads, product_texts, texts
+from .walk_head import Head, Matrix, floats, heads, product_texts, scaled, texts, times
 
 if TYPE_CHECKING:
     from ...masks import Mask
@@ -28,6 +27,12 @@ if TYPE_CHECKING:
 LARGEST, SMALLEST = 1_000_000, Fraction(1, 1_000_000)  # of an entry: powers of its products stay inside float64
 MOST_HEADS = 4
 MOST_TOKENS = 12  # of a text
+
+# The numbers to begin with: three tokens of width 2, as in the bank's exercise `by-hand`.
+TOKENS: Matrix = tuple(tuple(map(Fraction, row)) for row in ((2, 3), (-1, 0), (1, -2)))
+TO_QUERIES: Matrix = tuple(tuple(map(Fraction, row)) for row in ((1, 0, 2), (0, 1, -3)))
+TO_KEYS: Matrix = tuple(tuple(map(Fraction, row)) for row in ((0, 0, -1), (-2, 0, 1)))
+TO_VALUES: Matrix = tuple(tuple(map(Fraction, row)) for row in ((8, 0), (0, 9)))
 
 _WEIGHTS = {"wq": "W_Q", "wk": "W_K", "wv": "W_V"}
 
@@ -103,7 +108,7 @@ def similarity_of(state: State, start: Given) -> AnySimilarity:
 
     match state["similarity"]:
         case "softmax":
-            return Softmax(scale=float(start.scale.value(Fraction(1))))
+            return Softmax(scale=scaled(start.scale, Fraction(1)))
         case "argmax":
             return Argmax()
         case "polynomial":
@@ -314,7 +319,7 @@ def compute(state: State, work: Work) -> Result:
         "v": floats(start.v),
         "exact": _exact_grids(start, made) if exactly else None,
         "why": _why(start, exactly) | {"output": _joined_why(start, each)},
-        "factor": float(start.scale.value(Fraction(1))),
+        "factor": scaled(start.scale, Fraction(1)),
         "heads": made,
         "output": joined,
         "backend": backend,
@@ -541,7 +546,7 @@ def _similarity_formula(state: State, result: Result) -> str:
     if result["factor"] == 1 or state["similarity"] == "argmax":
         return r"s_{i,j} = z_{i,j}"
     width = result["shape"]["width"]
-    if math.isclose(result["factor"], float(Scale.by_root(width).value(Fraction(1)))):
+    if math.isclose(result["factor"], scaled(Scale.by_root(width), Fraction(1))):
         return rf"s_{{i,j}} = \frac{{z_{{i,j}}}}{{\sqrt{{{width}}}}}"
     return f"s_{{i,j}} = {result['factor']:.6f} z_{{i,j}}"
 

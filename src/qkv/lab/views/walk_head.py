@@ -6,12 +6,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ...problems.exact import Matrix, Scale, Vector, dot, times, transposed
-from ...problems.exact_weights import hardest, raised, rectified, shares, sums
+import numpy as np
+
+from ...exercises import exact
+from ...exercises.exact import Scale
 from ..fields import State
 from . import walk_texts as say
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
     from .walk import Given
 
+Vector = tuple[Fraction, ...]
+Matrix = tuple[Vector, ...]
 Floats = list[list[float]]
 Texts = list[list[str]]
 Cells = list[list[str | None]]
@@ -63,7 +68,7 @@ class Head:
             return None
         if self.similar is not None:
             return self.similar[i][j]
-        return float(self.scale.value(self.scores[i][j]))
+        return scaled(self.scale, self.scores[i][j])
 
     def _normaliser(self, i: int) -> float | None:
         """What stands below the fraction; None where there is no fraction, or no float64 is so large."""
@@ -78,7 +83,10 @@ class Head:
     @cached_property
     def _totals(self) -> Vector | None:
         """What stands below the fraction, where that is a fraction itself."""
-        return None if self.exact_similar is None else sums(self.exact_similar, self.seen)
+        if self.exact_similar is None:
+            return None
+        kept = exact.masked(exact.array(self.exact_similar), np.array(self.seen))
+        return tuple(exact.total(kept, keepdims=False))
 
     def _cancels(self, i: int) -> bool:
         """Whether similarities that are there sum to exactly 0."""
@@ -204,7 +212,7 @@ class Head:
         if self.scale.under == 1 or not score:
             return say.number(score, self.exactly)
         text = say.exact_text(score, self.scale.under) if self.exactly else None
-        value = float(self.scale.value(self.scores[i][j]))
+        value = scaled(self.scale, self.scores[i][j])
         return say.number(value, False) if text is None else say.Said(say.shown(text))
 
     def _power(self, i: int, j: int) -> say.Said:
@@ -216,8 +224,8 @@ class Head:
         if self.exact_similar is not None:
             return self.exact_similar[i][j]
         left, right = self._mapped(i, j)
-        exact = all(isinstance(entry, Fraction) for entry in (*left, *right))
-        return dot(left, right) if exact else self.similar[i][j]
+        fractions = all(isinstance(entry, Fraction) for entry in (*left, *right))
+        return dot(left, right) if fractions else self.similar[i][j]
 
     def _similar_number(self, i: int, j: int) -> say.Said:
         return say.number(self._similar(i, j), self.exactly)
@@ -253,7 +261,7 @@ class Head:
             middle = say.Said(f"{scale.text}·{product.text}", scale.rounded or product.rounded)
             return say.chain(f"{scale.text}·({q}·{k})", middle, self._score(i, j))
         root = f"√{self.scale.under}"
-        decimal = say.number(float(self.scale.value(self.scores[i][j])) or Fraction(0), False)
+        decimal = say.number(scaled(self.scale, self.scores[i][j]) or Fraction(0), False)
         return say.chain(f"{q}·{k}/{root}", say.Said(f"{score.text}/{root}", score.rounded), decimal)
 
     def _mapped(self, i: int, j: int) -> tuple[Any, Any]:
@@ -339,15 +347,15 @@ class Head:
         if small := named(self._vanishes):
             found.append(f"The similarities of {small}{where} are smaller than float64 can hold: they come out as 0, "
                          "and so does the row.")  # fmt: skip
-        exact = self.exact_weights
-        if any(weight < 0 for i in rows if not self._cancels(i) for weight in (exact or self.weights)[i]):
+        weights = self.exact_weights or self.weights
+        if any(weight < 0 for i in rows if not self._cancels(i) for weight in weights[i]):
             found.append(f"Some weights{where} are negative: they sum to 1, but they are no probabilities.")
         return found
 
     @property
     def _which(self) -> str:
-        exact = self.exactly and self.exact_weights is not None
-        return "What is exact is shown here." if exact else "What float64 gives is shown here."
+        known = self.exactly and self.exact_weights is not None
+        return "What is exact is shown here." if known else "What float64 gives is shown here."
 
 
 def far(value: float, known: Fraction) -> bool:
@@ -366,15 +374,21 @@ def _head(
 ) -> Head:
     q, k, v = start.sliced(head)
     scores = times(q, transposed(k))
+    allowed = np.array(seen)
     kind = state["similarity"]
     similar: Matrix | None = None
     phi: tuple[Matrix, Matrix] | None = None
     if kind == "polynomial":
-        similar = raised(scores, state["degree"], _fraction(state["offset"]))
+        shifted = exact.plus(exact.array(scores), _fraction(state["offset"]))
+        similar = _rows(exact.power(shifted, Fraction(state["degree"])))
     elif kind == "relu":
-        phi = rectified(q), rectified(k)
+        phi = _rows(exact.function("relu", exact.array(q))), _rows(exact.function("relu", exact.array(k)))
         similar = times(phi[0], transposed(phi[1]))
-    weights = hardest(scores, seen) if kind == "argmax" else None if similar is None else shares(similar, seen)
+    weights: Matrix | None = None
+    if kind == "argmax":
+        weights = _rows(exact.hardest(exact.array(scores), allowed))
+    elif similar is not None:
+        weights = _shares(exact.array(similar), allowed)
     return Head(
         state=state,
         exactly=exactly,
@@ -402,6 +416,37 @@ def _pair(run: dict[str, Tensor | None], head: int, kv_head: int) -> tuple[Float
 
 def _of(tensor: Tensor | None, head: int) -> Any:
     return None if tensor is None else tensor[0, head].tolist()
+
+
+def times(left: Matrix, right: Matrix) -> Matrix:
+    """The product of two matrices of fractions."""
+    return _rows(exact.times(exact.array(left), exact.array(right)))
+
+
+def transposed(rows: Matrix) -> Matrix:
+    return tuple(zip(*rows, strict=True))
+
+
+def dot(left: Vector, right: Vector) -> Fraction:
+    return times((left,), transposed((right,)))[0][0]
+
+
+def scaled(scale: Scale, score: Fraction) -> float:
+    """A scaled score in float64, rounded once."""
+    whole = score * scale.factor
+    return float(Decimal(whole.numerator) / whole.denominator / Decimal(scale.under).sqrt())
+
+
+def _shares(similar: exact.Array, allowed: exact.Array) -> Matrix:
+    """Each similarity over the sum of its row; where that sum is 0, the weights are."""
+    kept = exact.masked(similar, allowed)
+    below = exact.total(kept)
+    divides = np.asarray(below != 0, dtype=bool)
+    return _rows(exact.masked(exact.over(kept, exact.masked(below, divides, Fraction(1))), divides))
+
+
+def _rows(values: exact.Array) -> Matrix:
+    return tuple(map(tuple, values))
 
 
 def floats(rows: Matrix) -> Floats:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
 from ...maths.parsing.words import RAISED
-from ...problems.exact import decimal
 from ..numbers import shown
 
 MOST_TERMS = 8  # of a sum that is written out; a longer one shows its first ones
@@ -63,7 +63,7 @@ def number(value: Fraction | float, exactly: bool) -> Said:
 def _in_full(value: Fraction) -> str | None:
     if 10**MOST_DIGITS % value.denominator:
         return None
-    text = f"{decimal(value):,f}"
+    text = f"{Decimal(value.numerator) / value.denominator:,f}"
     return text if sum(sign.isdigit() for sign in text) <= MOST_DIGITS else None
 
 
