@@ -133,7 +133,7 @@ def test_huge_sizes_are_answered(run):
         (["--model", "lama-3-8b"], 2, "llama-3-8b"),
         (["--model", "gpt-2", "--hardware", "h200x"], 2, "h200"),
         (["--model", "gpt-2", "--weights", "int3"], 2, "int4"),
-        (["--model", "gpt-2", "--cache", "fp8"], 2, "--cache"),
+        (["--model", "gpt-2", "--cache", "int3"], 2, "--cache"),
         (["--model", "gpt-2", "--plot", "x.png"], 2, ".svg"),
         (["--model", "gpt-2", "--json", "--csv"], 2, "one of them"),
         (["--model", "gpt-2", "--layers", "3"], 2, "--layers"),

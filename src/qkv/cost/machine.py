@@ -14,7 +14,7 @@ import platform
 import secrets
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from math import isfinite
@@ -30,7 +30,10 @@ FORMAT = 3  # of calibration files
 HARDWARE_FILE = "hardware.toml"
 HERE = "here"
 # Formats to multiply in if a machine has no rate for the wanted one.
-_INSTEAD = {"bfloat16": ("float16", "float32"), "float16": ("bfloat16", "float32"), "float32": ()}
+_INSTEAD = {
+    "bfloat16": ("float16", "float32"), "float16": ("bfloat16", "float32"), "float32": (),
+    "int8": ("bfloat16", "float16", "float32"), "fp8": ("bfloat16", "float16", "float32"),
+}  # fmt: skip
 MAX_FILE_BYTES = 1 << 22  # of a calibration file
 _ACTIVE: list[Machine | None] = []
 _LISTENERS: list[Callable[[], None]] = []
@@ -328,6 +331,22 @@ class Hardware:
             if name in self.rates:
                 return name
         raise OptionError(complaint("hardware", f"{self.name} without a rate for {dtype}", f"one of {[*self.rates]}"))
+
+    def chips(self, count: int) -> Hardware:
+        """So many of these machines as one, with weights and caches divided evenly; links cost nothing.
+
+        >>> Hardware("chip", {"bfloat16": 1e12}, 1e11, 2**34).chips(4).bandwidth
+        400000000000.0
+        """
+        check_size("chips", count)
+        if count == 1:
+            return self
+        title = f"{count} × {self.title or self.name}"
+        rates = {dtype: count * rate for dtype, rate in self.rates.items()}
+        return replace(
+            self, name=f"{count} × {self.name}", rates=rates, bandwidth=count * self.bandwidth,
+            memory=count * self.memory, title=title,
+        )  # fmt: skip
 
     def ridge(self, dtype: str) -> float:
         """Flops per byte above which computing takes longer than reading."""

@@ -12,7 +12,7 @@ from .blocks import model_cost, parts, state_bytes
 from .formulas import formula
 from .machine import HERE, Hardware, Machine, as_hardware
 from .readable import count_text, integer_text
-from .sizes import LARGEST, check_size, compute_format, format_name, is_symbol, storage_bytes
+from .sizes import LARGEST, check_size, format_name, is_symbol, rate_format, storage_bytes
 
 if TYPE_CHECKING:
     from .scaling import Scaling
@@ -162,8 +162,8 @@ def plan(
         context: tokens of each sequence, the newest included; by default 8192, or the model's own limit if less. An
             encoder does not decode: its parts are those of a pass over `context` tokens.
         batch: sequences.
-        weights, cache: storage formats (float32, bfloat16, float16, int8, int4); quantised numbers are converted before
-            they are multiplied.
+        weights, cache: storage formats (float32, bfloat16, float16, int8, fp8, int4); quantised numbers are converted
+            before they are multiplied, unless the machine has a rate for 8-bit weights.
         prompt: tokens of the prompt, or of the source of an encoder-decoder; `context` by default.
         machines: plan for up to this many machines too, in `Plan.scaling`.
         link: the link between any two machines: a `Link`, a name ("100gbe") or a rate ("10GBps"); by default 100 Gbit/s
@@ -212,7 +212,7 @@ def plan(
         bottleneck=max(step.values(), key=lambda part: part.seconds).name,
         intensity=total_flops / total_bytes,
         ridge=run.ridge,
-        rate_dtype=machine.rate_name(compute_format(run.weights)),
+        rate_dtype=machine.rate_name(rate_format(run.weights)),
         fits=run.memory_needed(context, batch) <= machine.memory,
         largest_batch=run.largest(lambda size: run.memory_needed(context, size)) if decodes else None,
         largest_context=run.largest(lambda size: run.memory_needed(size, batch)) if decodes else None,
@@ -240,7 +240,7 @@ class Run:
 
     @property
     def ridge(self) -> float:
-        return self.hardware.ridge(compute_format(self.weights))
+        return self.hardware.ridge(rate_format(self.weights))
 
     def step(self, context: int, batch: int | None = None, similarity: str = "softmax") -> dict[str, Part]:
         """The decode step of the context's last token; for an encoder, a pass over the context."""
@@ -272,7 +272,7 @@ class Run:
             logit_tokens=1,
             encodes=encodes,
         )
-        rate, bandwidth = self.hardware.rate(compute_format(self.weights)), self.hardware.bandwidth
+        rate, bandwidth = self.hardware.rate(rate_format(self.weights)), self.hardware.bandwidth
         found = {}
         for name, part in parts(ledger).items():
             by_flops, by_bytes = part.flops / rate, part.traffic / bandwidth
@@ -335,8 +335,8 @@ class Run:
             )
         if not self.hardware.measured and self.hardware.name == "here":
             found.append("this machine has not been measured: rates are conservative guesses; run qkv calibrate")
-        wanted, used = compute_format(self.weights), self.hardware.rate_name(compute_format(self.weights))
-        if wanted != used:
+        wanted, used = rate_format(self.weights), self.hardware.rate_name(rate_format(self.weights))
+        if wanted != used and wanted not in ("int8", "fp8"):
             found.append(f"{self.hardware.name} has no rate for {wanted}: that of {used} is used")
         if self.memory_needed(context, self.batch) > self.hardware.memory:
             found.append("it does not fit into memory: times are those of a machine with enough")
@@ -454,7 +454,7 @@ def _compute_bound(run: Run, context: int) -> Crossing:
     at = first_size(lambda batch: intensity(batch) >= run.ridge)
     if at is not None:
         return Crossing(question, "sequences", at)
-    dtype = run.hardware.rate_name(compute_format(run.weights))
+    dtype = run.hardware.rate_name(rate_format(run.weights))
     own = "tokens are read and written" if run.model.kind == "encoder" else "each sequence reads its own cache"
     reason = f"{own}: {intensity(LARGEST):.3g} flops a byte at most, {run.ridge:.3g} are needed for {dtype}"
     return Crossing(question, "sequences", None, reason)

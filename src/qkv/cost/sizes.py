@@ -97,7 +97,7 @@ def check_heads(heads: Any, heads_kv: Any) -> None:
 
 
 # Quantised formats count their numbers only: scales add a few percent that depend on the scheme.
-BITS = {"float32": 32, "bfloat16": 16, "float16": 16, "int8": 8, "int4": 4}
+BITS = {"float32": 32, "bfloat16": 16, "float16": 16, "int8": 8, "fp8": 8, "int4": 4}
 LARGEST = 2**63 - 1
 
 
@@ -124,6 +124,11 @@ def format_name(argument: str, dtype: Any) -> str:
 def compute_format(dtype: Any) -> str:
     """The format in which numbers are multiplied: quantised weights are converted first."""
     return "float32" if dtype == "float32" else "float16" if dtype == "float16" else "bfloat16"
+
+
+def rate_format(dtype: Any) -> str:
+    """The format whose rate a machine multiplies weights at, where it has such a rate: 8-bit ones have their own."""
+    return str(dtype) if dtype in ("int8", "fp8") else compute_format(dtype)
 
 
 def is_symbol(size: Any) -> bool:
