@@ -76,12 +76,13 @@ def test_sums_pay_where_the_formula_on_the_page_says(width, degree, offset, caus
     features = {"polynomial": math.comb(width + degree - (not offset), degree), "elu1": width, "random": 32}
     for name, count in features.items():
         assert found["pays"][name]["features"] == count
-        equal = (2 * count * (2 * width + 3) + width) / (2 * (2 * width + 3))
+        projected = 4 * width * count if name == "random" else 0  # products of a query and a key with the directions
+        equal = (2 * count * (2 * width + 3) + width + projected) / (2 * (2 * width + 3))
         equal = 2 * equal - 1 if causal == "yes" else equal
         assert found["pays"][name]["from"] == math.floor(equal) + 1
         assert found["lengths"][-1] > 2 * found["pays"][name]["from"]
         for n, flops in zip(found["lengths"], found["flops"][name], strict=True):
-            assert flops == 2 * n * count * (2 * width + 3) + n * width
+            assert flops == 2 * n * count * (2 * width + 3) + n * (width + projected)
     for n, flops in zip(found["lengths"], found["flops"]["softmax"], strict=True):
         pairs = n * (n + 1) // 2 if causal == "yes" else n * n
         assert flops == 2 * pairs * (2 * width + 3)
