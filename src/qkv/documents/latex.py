@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 from .document import Draft
+from .markdown import DISPLAY
 
 _VERBATIM = (
     r"\\begin\{(?P<verb>lstlisting|verbatim|minted|python|Verbatim)\*?\}(?:\[[^\]]*\])?(?:\{\w+\})?"
-    r"(?P<listing>(?:.|\n)*?)\\end\{(?P=verb)\*?\}"
+    r"(?P<listing>(?:[^\\]|\\(?!(?:begin|end)\{(?P=verb)))*+)\\end\{(?P=verb)\*?\}"
 )
 _COMMENT = re.compile(rf"{_VERBATIM}|(?<!\\)(?P<comment>%[^\n]*\n?)")
 _MACRO = re.compile(r"\\(?:re|provide)?newcommand\*?\s*\{?\\(\w+)\}?\s*\{((?:[^{}]|\{[^{}]*\}){0,200})\}|"
@@ -25,11 +26,11 @@ _STRUCTURE = re.compile(
     rf"|\\(?P<section>part|chapter|section|subsection|subsubsection|paragraph|title)\*?(?:\[[^\]]*\])?\{{(?P<head>{_INNER})\}}"
     r"|\\begin\{(?P<exercise>exercise|problem|question|Exercise|Problem|Question|prob|ex)\}(?:\[(?P<name>[^\]]*)\])?"
     r"|\\end\{(?:exercise|problem|question|Exercise|Problem|Question|prob|ex)\}"
-    r"|\\begin\{tabular[x*]?\}(?:\{[^{}]*\})?\{(?:[^{}]|\{[^{}]*\})*\}(?P<table>(?:.|\n){0,20000}?)\\end\{tabular[x*]?\}"
+    r"|\\begin\{tabular[x*]?\}(?:\{[^{}]*\})?\{(?:[^{}]|\{[^{}]*\})*\}(?P<table>(?:[^\\]|\\(?!(?:begin|end)\{tabular))*+)\\end\{tabular[x*]?\}"
 )
-_MATHS = r"\$\$(?:[^$]|\$(?!\$))*\$\$|(?<!\\)\$(?:[^$\\]|\\.){1,4000}?\$|\\\(.{0,2000}?\\\)|\\\[(?:.|\n){0,9000}?\\\]"
+_MATHS = rf"{DISPLAY}|(?<!\\)\$(?:[^$\\]|\\.){{1,4000}}+\$|\\\((?:[^\\]|\\(?![()]))*+\\\)"
 _WORDS = re.compile(
-    rf"(?P<keep>^```(?:.|\n)*?^```$|{_MATHS})"
+    rf"(?P<keep>^```\n(?:(?!```)[^\n]*\n)*+```$|{_MATHS})"
     r"|\\(?:textbf|textit|emph|underline|texttt|textsc|textrm|textsf|text|mbox|fbox|centerline|footnote)\s*"
     rf"\{{(?P<inner>{_INNER})\}}"
     r"|\\(?:begin|end)\{(?:document|center|figure|table|quote|quotation|flushleft|minipage|solution|abstract|mdframed"
@@ -50,7 +51,7 @@ _NUMBERED = {"enumerate", "questions", "parts", "subparts"}
 def read_latex(draft: Draft) -> None:
     """Turn LaTeX source into Markdown whose lists have their printed labels."""
     draft.substitute(_COMMENT, lambda found: None if found["verb"] else "")
-    body = re.search(r"\\begin\{document\}((?:.|\n)*?)(?:\\end\{document\}|\Z)", draft.text)
+    body = re.search(r"\\begin\{document\}([\s\S]*?)(?:\\end\{document\}|\Z)", draft.text)
     macros = {(found[1] or found[3]): (found[2] or found[4] or "") for found in _MACRO.finditer(draft.text)}
     if body:
         draft.replace([(0, body.start(1), ""), (body.end(1), len(draft.text), "")])

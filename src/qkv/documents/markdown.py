@@ -13,9 +13,9 @@ from .document import Block, Draft
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-FENCE = r"^[ ]{0,9}(?P<fence>`{3,}|~{3,})[^\n]*\n(?:[^\n]*\n)*?[ ]{0,9}(?P=fence)[`~]*[ ]*$"
-DISPLAY = r"\$\$(?:[^$]|\$(?!\$))*\$\$|\\\[(?:.|\n){0,9000}?\\\]"
-_MATHS = rf"{DISPLAY}|\$(?!\s)[^$\n]{{1,2000}}?(?<!\s)\$(?!\d)|\\\(.{{0,2000}}?\\\)"
+FENCE = r"^[ ]{0,9}(?P<fence>`{3,8}|~{3,8})[^\n]*\n(?:[^\n]*\n)*?[ ]{0,9}(?P=fence)[`~]*[ ]*$"
+DISPLAY = r"\$\$(?:[^$]|\$(?!\$))*+\$\$|\\\[(?:[^\\]|\\(?![\[\]]))*+\\\]"
+_MATHS = rf"{DISPLAY}|\$(?!\s)[^$\n]{{1,2000}}?(?<!\s)\$(?!\d)|\\\((?:[^\\\n]|\\(?![()]))*+\\\)"
 _TAGS = "div|span|p|b|i|em|strong|br|u|s|a|img|details|summary|center|font|hr|h[1-6]|ul|ol|li|code|pre|small|mark|kbd"
 _MARKS = re.compile(
     rf"(?P<code>{FENCE})|(?P<maths>{_MATHS})|`(?P<inline>[^`\n]+)`"
