@@ -45,6 +45,11 @@ class Polynomial:
             found |= {name} if base is None else base.free_symbols | getattr(power, "free_symbols", set())
         return frozenset(found)
 
+    @property
+    def compound(self) -> bool:
+        """Whether it divides by a sum, or has a formula as an exponent."""
+        return any(name in _COMPOUND for powers in self.terms for name, _ in powers)
+
     def __add__(self, other: Any) -> Polynomial:
         total = dict(self.terms)
         for powers, factor in Polynomial.of(other).terms.items():

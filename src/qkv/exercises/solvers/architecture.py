@@ -323,9 +323,8 @@ def steps(setting: Setting, title: str, formula: Any, reason: str = "", unit: st
     shown = exact_text(found)
     if not isinstance(formula, Polynomial):
         return chain(title, shown, reason=reason, value=found)
-    texts = [str(formula), shown] if isinstance(found, Polynomial) or "(" in str(formula) else [
-        str(formula), formula.written(setting.known), shown]  # fmt: skip
-    texts = list(dict.fromkeys(texts))
+    numbers = [] if isinstance(found, Polynomial) or formula.compound else [formula.written(setting.known)]
+    texts = list(dict.fromkeys([str(formula), *numbers, shown]))
     value = None if isinstance(found, Polynomial) else found
     return chain(title, *texts, reason=reason, value=value, symbols=symbols_of(setting, formula))
 
