@@ -86,7 +86,7 @@ def _question(label: str, ask: str, shape: Mapping[str, Any], query: list[int], 
     constants = "constant left out of the kernel" if constant else "constant added to the kernel"
     both = "growth_time+growth_space"
     features = "d features instead of d squared"
-    equal = (Given(symbol=m, role="value_width", value=d),) if shape["tied"] else ()
+    equal = (Given(symbol=d, role="value_width"),) if shape["tied"] else ()
     elu = (Given(role="features", value="elu(x) + 1"), Given(symbol=d, role="feature_count", value=d))
     fields: dict[str, Any] = {
         "condition": {"quantity": "condition", "mistakes": ("nonnegative is enough",)},
