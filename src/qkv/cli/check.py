@@ -1,6 +1,6 @@
-"""`qkv check`: whether an answer is right, and if not, why not: against a right answer, or a question of the bank.
+"""`qkv check`: whether an answer is right, and if not, why not: against a right answer, or for a question.
 
-Torch, numpy and SymPy are not imported, and the bank only where a question of it is answered.
+The question is one of the bank or of an exercise file. Torch is not imported, NumPy and SymPy only by solvers.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -18,8 +19,9 @@ from ..render.escapes import clean, json_text
 from .errors import UsageError
 
 if TYPE_CHECKING:
+    from ..exercises import Asked, Exercise
+    from ..exercises.outcome import Outcome
     from ..maths import Verdict
-    from ..problems import Outcome, Part, Problem
 
 _COLOURS = {"equal": "green", "conditional": "yellow"}
 COLOURS = {"right": "green", "conditional": "yellow", "incomplete": "yellow", "unread": "yellow", "wrong": "red"}
@@ -35,11 +37,11 @@ def run(
         Whether the answer is right.
     """
     _refuse_options(words)
-    if gold is None and not lets and (len(words) != 1 or seed is not None or hint is not None or _is_problem(words[0])):
+    if gold is None and not lets and (len(words) != 1 or seed is not None or hint is not None or _is_known(words[0])):
         return check_part(words, seed, hint, as_json)
     if seed is not None or hint is not None:
         given = "--seed" if seed is not None else "--hint"
-        raise UsageError(complaint(given, "it together with --gold or --let", "a problem and a part of the bank"))
+        raise UsageError(complaint(given, "it together with --gold or --let", "an exercise and a part"))
     answer, gold = _answer(words), _gold(gold)
     symbols = declared(lets)
     try:
@@ -82,13 +84,14 @@ def _refuse_options(words: Sequence[str]) -> None:
         raise UsageError(complaint("option", repr(options[0]), "--gold, --let, --seed, --hint, --json or --help"))
 
 
-def _is_problem(word: str) -> bool:
-    from ..problems import named
+def _is_known(word: str) -> bool:
+    from ..exercises import bank
 
-    try:
-        return bool(named(word))
-    except OptionError:
-        return False
+    return _is_file(word) or word.strip().lower() in bank.names()
+
+
+def _is_file(word: str) -> bool:
+    return Path(word).suffix.lower() in (".toml", ".json")
 
 
 def _answer(words: Sequence[str]) -> str:
@@ -146,69 +149,51 @@ def _as_dict(verdict: Verdict, answer: str, gold: str, symbols: Mapping[str, str
 
 
 def check_part(words: Sequence[str], seed: int | None, hint: int | None, as_json: bool) -> bool:
-    """Check an answer to a part of a problem, or print a hint for it where no answer is given.
+    """Check an answer to a part of an exercise, or print a hint for it where no answer is given.
 
     Returns:
         Whether the answer is right.
     """
-    from ..problems.problem import HINTS
+    from ..exercises.checking import check
 
-    if hint is not None and not 1 <= hint <= HINTS:
+    if hint is not None and not 1 <= hint <= 3:
         raise UsageError(complaint("--hint", hint, "1, 2 or 3", "1 is a small hint, 3 is nearly the answer"))
     if len(words) not in (2, 3) or (len(words) == 2 and hint is None):
         raise _wrong_count(words, seed)
-    problem, part = _problem_and_part(words[0], words[1], seed)
-    advice = None if hint is None else part.hints[hint - 1]
+    exercise = _exercise(words[0], seed)
+    try:
+        asked = exercise.only(words[1]).asked[0]
+    except OptionError as error:
+        raise UsageError(str(error)) from None
+    advice = None if hint is None else _hint(exercise, asked, hint)
+    about = {"exercise": _name(exercise), "part": asked.label, "seed": getattr(exercise, "seed", None)}
     if len(words) == 2:
-        _print_hint(problem, part, advice or "", as_json)
+        print(json_text({**about, "hint": advice})) if as_json else print_wrapped(_prose(advice or "", exercise))
         return True
     answer = _answer_from_stdin() if words[2] == "-" else words[2]
-    outcome = part.check(answer)
+    outcome = check(exercise, asked.label, answer)
     if as_json:
-        print(json_text(outcome_as_dict(problem, part, answer, outcome, advice)))
+        print(json_text({**about, "answer": answer, **outcome.as_dict(), "hint": advice}))
     else:
-        show_outcome(problem, part, outcome, advice)
+        typer.secho(outcome.kind, fg=COLOURS[outcome.kind], bold=True)
+        for line in outcome_lines(outcome):
+            print_wrapped(line)
+        if advice is not None:
+            print_wrapped(f"hint: {_prose(advice, exercise)}")
     return bool(outcome)
 
 
-def outcome_as_dict(problem: Problem, part: Part, answer: str, outcome: Outcome, hint: str | None) -> dict[str, Any]:
-    from ..problems import MISCONCEPTIONS
+def outcome_lines(outcome: Outcome, *, spoilers: bool = True) -> Iterator[str]:
+    """What was found, and the known mistakes by name with what is right."""
+    from dataclasses import replace
 
-    about = {"problem": problem.name, "part": part.name, "seed": problem.seed, "answer": answer}
-    mistakes = [
-        {"name": name, "believed": MISCONCEPTIONS[name].believed, "right": MISCONCEPTIONS[name].right}
-        for name in outcome.misconceptions
-        if name in MISCONCEPTIONS
-    ]
-    return {**about, **outcome.as_dict(), "mistakes": mistakes, "hint": hint}
+    from ..exercises.outcome import known_mistakes
 
-
-def show_outcome(problem: Problem, part: Part, outcome: Outcome, hint: str | None = None) -> None:
-    """Print the verdict, the reason, known mistakes with what is right, and the hint."""
-    typer.secho(outcome.kind, fg=COLOURS[outcome.kind], bold=True)
-    for line in outcome_lines(outcome):
-        print_wrapped(line)
-    if hint is not None:
-        print_wrapped(f"hint: {prose_text(hint, problem, part)}")
-
-
-def outcome_lines(outcome: Outcome) -> Iterator[str]:
-    """The reason, the condition, and the known mistakes by name with what is right."""
-    from ..problems import MISCONCEPTIONS
-
-    yield outcome.reason
-    if outcome.condition is not None and outcome.condition not in outcome.reason:
-        yield f"condition: {outcome.condition}"
-    for name in outcome.misconceptions:
-        mistake = MISCONCEPTIONS.get(name)
-        yield f"known mistake: {name}. {mistake.right}" if mistake else f"known mistake: {name}"
-
-
-def prose_text(text: str, problem: Problem, part: Part) -> str:
-    """Prose with its formulas in Unicode."""
-    from ..render.to_text import in_text
-
-    return in_text(text, {**problem.symbols, **part.symbols})
+    yield replace(outcome, mistakes=()).words(spoilers=spoilers)
+    for name in outcome.mistakes:
+        known = known_mistakes().get(name)
+        if known is not None:
+            yield f"known mistake: {known.believed}. {known.right.capitalize()}." if spoilers else known.question
 
 
 def print_wrapped(text: str) -> None:
@@ -216,44 +201,54 @@ def print_wrapped(text: str) -> None:
         typer.echo(textwrap.fill(line, WIDEST, break_long_words=False, break_on_hyphens=False) if line else "")
 
 
+def _prose(text: str, exercise: Exercise) -> str:
+    """Prose with its formulas in Unicode."""
+    from ..render.to_text import in_text
+
+    return in_text(text, getattr(exercise, "symbols", {}))
+
+
+def _name(exercise: Exercise) -> str:
+    return getattr(exercise, "name", "") or exercise.label or exercise.title
+
+
+def _hint(exercise: Exercise, asked: Asked, strength: int) -> str:
+    from ..exercises import bank
+
+    if not isinstance(exercise, bank.BankExercise):
+        raise UsageError(complaint("--hint", "an exercise file", "an exercise of the bank", "files have no hints"))
+    return bank.hint(exercise, asked.label, strength)
+
+
 def _wrong_count(words: Sequence[str], seed: int | None) -> UsageError:
-    wanted, hint = "a problem, a part and an answer in quotes", "qkv check scaling a 'mu^T mu'"
+    wanted, hint = "an exercise, a part and an answer in quotes", "qkv check scaling a 'mu^T mu'"
     if len(words) == 1:
-        problem = _problem(words[0], seed)
-        hint = f"{problem.name} has the parts {', '.join(part.name for part in problem.parts)}"
-        return UsageError(complaint(problem.name, "no part and no answer", wanted, hint))
+        exercise = _exercise(words[0], seed)
+        hint = f"{words[0]} has the parts {', '.join(asked.label for asked in exercise.asked)}"
+        return UsageError(complaint(words[0], "no part and no answer", wanted, hint))
     given = f"{len(words)} words" if len(words) != 2 else "no answer"
     return UsageError(complaint("arguments", given, wanted, hint))
 
 
-def _problem(name: str, seed: int | None) -> Problem:
-    from ..problems import named
+def _exercise(name: str, seed: int | None) -> Exercise:
+    """An exercise of the bank, or of a file."""
+    from ..exercises import Exercise, bank
 
     try:
-        return named(name, seed)
+        if not _is_file(name):
+            return bank.named(name, seed)
+        if seed is not None:
+            raise UsageError(complaint("--seed", "it with a file", "an exercise of the bank"))
+        return Exercise.load(name)
     except OptionError as error:
         raise UsageError(str(error)) from None
-
-
-def _problem_and_part(name: str, letter: str, seed: int | None) -> tuple[Problem, Part]:
-    problem = _problem(name, seed)
-    try:
-        return problem, problem.part(letter)
-    except OptionError as error:
-        raise UsageError(str(error)) from None
-
-
-def _print_hint(problem: Problem, part: Part, hint: str, as_json: bool) -> None:
-    if as_json:
-        about = {"problem": problem.name, "part": part.name, "seed": problem.seed, "hint": hint}
-        print(json_text(about))
-    else:
-        print_wrapped(prose_text(hint, problem, part))
+    except OSError as error:
+        raise UsageError(complaint(name, error.strerror or "an error", "an exercise as TOML or JSON")) from None
 
 
 def _answer_from_stdin() -> str:
     """An answer of several lines, from the standard input."""
-    from ..problems.judging.answers import LONGEST
+    from ..exercises.forms.statement import LONGEST
 
     if sys.stdin is None:  # the parent process closed it
         hint = "or give the answer in quotes"

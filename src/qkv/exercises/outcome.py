@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ class Known:
 @cache
 def known_mistakes() -> dict[str, Known]:
     """Every known mistake by its name."""
-    text = files(__package__).joinpath("mistakes.toml").read_text(encoding="utf-8")
+    text = files("qkv.exercises").joinpath("mistakes.toml").read_text(encoding="utf-8")
     return {name: Known(**entry) for name, entry in tomllib.loads(text).items()}
 
 
@@ -83,11 +83,18 @@ class Outcome:
             "right": bool(self),
             "words": self.words(spoilers=spoilers),
             "findings": findings,
-            "mistakes": list(self.mistakes),
+            "mistakes": [{"name": name, **_told(name, spoilers)} for name in self.mistakes],
             "condition": self.condition if spoilers else None,
             "verdict": self.verdict.as_dict() if spoilers and self.verdict is not None else None,
             "items": {name: item.as_dict(spoilers=spoilers) for name, item in self.items.items()},
         }
+
+
+def _told(name: str, spoilers: bool) -> dict[str, str]:
+    known = known_mistakes().get(name)
+    if known is None:
+        return {}
+    return asdict(known) if spoilers else {"question": known.question}
 
 
 def unread(code: str, **data: Any) -> Outcome:

@@ -73,7 +73,7 @@ def _listed(propositions: list[Proposition]) -> str:
 @cache
 def names() -> tuple[str, ...]:
     """The names of all rubrics."""
-    folder = files(__package__).joinpath("rubrics")
+    folder = files("qkv.exercises").joinpath("rubrics")
     return tuple(sorted(each.name.removesuffix(".toml") for each in folder.iterdir() if each.name.endswith(".toml")))
 
 
@@ -83,14 +83,15 @@ def rubric(name: str) -> Rubric:
     slug = re.sub(r"[\s_]+", "-", name.strip().lower())
     if slug not in names():
         raise CannotSolve("no_rubric")
-    text = files(__package__).joinpath("rubrics", f"{slug}.toml").read_text(encoding="utf-8")
+    text = files("qkv.exercises").joinpath("rubrics", f"{slug}.toml").read_text(encoding="utf-8")
     data: dict[str, list[dict[str, Any]]] = tomllib.loads(text)
     made = {kind: tuple(_proposition(entry) for entry in data.get(kind, ())) for kind in ("proposition", "against")}
     return Rubric(made["proposition"], made["against"])
 
 
 def _proposition(entry: dict[str, Any]) -> Proposition:
-    return Proposition(**{name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()})
+    lists: dict[str, Any] = {name: tuple(entry.get(name, ())) for name in ("states", "negates")}
+    return Proposition(**{**entry, **lists})
 
 
 def chosen(quantity: str, *texts: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from .statement import closing, split_outside
 
-Cells: TypeAlias = "list[Cells] | str"
+Cells: TypeAlias = "list[Any] | str"
 MOST = 10_000  # entries
 
 _MATRIX = r"(?:[bpBvV]?matrix|smallmatrix|array)\*?"
@@ -63,15 +63,17 @@ def bare_cells(text: str) -> Cells | None:
     if len(pieces) < 2 or not all(pieces):
         return None
     nested = [cells_of(piece) for piece in pieces]
-    return [each for each in nested if each is not None] if all(nested) else pieces
+    if any(nested) or re.search(r"(?<![\\A-Za-z])(?!sqrt|exp|log)[A-Za-z]{3,}", text):
+        return [each for each in nested if each is not None] if all(nested) else None
+    return pieces
 
 
-def _row(row: str) -> list[Cells]:
+def _row(row: str) -> list[Any]:
     """The cells of a row, parted by ampersands or commas, else by spaces between numbers."""
     cells = [cell.strip() for cell in split_outside(row, "&,")]
     if len(cells) == 1 and re.fullmatch(rf"{_NUMBER}(?:\s+{_NUMBER})+", row.strip()):
-        return [*row.split()]
-    return [*cells]
+        return row.split()
+    return cells
 
 
 def lengths(cells: Any) -> tuple[int, ...] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from ..findings import Finding
 from ..outcome import Outcome, right, unread, wrong
@@ -63,6 +64,12 @@ def chosen_labels(text: str, context: Context) -> set[str] | Finding:
         return set(labels)
     if re.fullmatch(r"none(?: of (?:them|the above|these))?", text, re.IGNORECASE):
         return set()
+    found = _listed_labels(text, labels, whole)
+    # What stands behind a colon says why.
+    return found if isinstance(found, set) or ":" not in text else _listed_labels(text.partition(":")[0], labels, whole)
+
+
+def _listed_labels(text: str, labels: Mapping[str, str], whole: Mapping[str, str]) -> set[str] | Finding:
     chosen: set[str] = set()
     for piece in filter(
         None, (_FILLING.sub("", each.strip(" .:")).strip() for each in _BETWEEN.split(_FILLING.sub("", text)))

@@ -1,4 +1,4 @@
-"""Answers of several named pieces: "q_1 = (2, 3); k_1 = (5, 7)", rows of a matrix by their names, or pieces in order."""
+"""Answers of several pieces: by their names, "q_1 = (2, 3); k_1 = (5, 7)", as rows of a matrix, or in order."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _OTHER = rf"(?<![A-Za-z\\_^{{(,])[A-Za-z](?:_(?:\{{[^{{}}]*\}}|\w))?{_TIE}(?=[\[
 def judge_items(items: Mapping[str, Answer], text: str, context: Context, judge: Judge) -> Outcome:
     """Each piece by its own judge; pieces that are missing make the answer incomplete."""
     plain = plain_text(text)
+    if (doubt := doubted(plain)) is not None:
+        return Outcome("unread", (doubt,))
     found = pieces(items, plain, context)
     if not found:
-        if (doubt := doubted(plain)) is not None:
-            return Outcome("unread", (doubt,))
         return unread("no_pieces", names=", ".join(items))
     outcomes = {}
     for name, item in items.items():
@@ -77,7 +77,7 @@ def pieces(items: Mapping[str, Answer], text: str, context: Context) -> dict[str
             held[row] = piece if row not in held else f"{held[row]} or {piece}"
         elif not row and isinstance(held, str) and held != piece:
             found[name] = f"{held} or {piece}"  # said twice: right only where both are
-    return found or {name: piece for name, piece in zip(items, _in_order(items, text), strict=False)}
+    return found or dict(zip(items, _in_order(items, text), strict=False))
 
 
 def _in_order(items: Mapping[str, Answer], text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Answers that are proofs: a chain of equalities or inequalities from one side of the claim to the other, link by link."""
+"""Answers that are proofs: a chain of equalities or inequalities from one side of the claim to the other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _RELATIONS = {
 _RELATION = re.compile("|".join(rf"{re.escape(sign)}(?![A-Za-z])" for sign in _RELATIONS))
 _SIGNS = {"≤": "<=", "≥": ">=", "<": "<", ">": ">"}
 _REMARK = re.compile(
-    r"\\(?:text|mbox|tag|textit|intertext)\s*\{[^{}]*\}|\((?=[^()]*[a-z]{3,} )[^()]*\)|\s+\[[^\]]*[a-z]{4,}[^\]]*\]|,?\s+\b(?:by|because|since|using|where|with|as|due to|from)\s.*$",
+    r"\\(?:text|mbox|tag|textit|intertext)\s*\{[^{}]*\}|"
+    r"\((?=[^()]*[a-z]{3,} )[^()]*\)|\s+\[[^\]]*[a-z]{4,}[^\]]*\]|,?\s+\b(?:by|because|since|using|where|with|as|due to|from)\s.*$",
     re.DOTALL,
 )
 
@@ -50,7 +51,7 @@ def judge_proof(answer: Answer, text: str, context: Context) -> Outcome:
     """Every link by `qkv.maths`; a refuted link is wrong and named, one that cannot be read leaves the proof unread."""
     if not text.strip() or len(text) > LONGEST:
         return unread("no_answer" if not text.strip() else "too_long", size=len(text), most=LONGEST)
-    symbols = {**context.symbols(answer), **answer.derivation.symbols}
+    symbols = {**answer.derivation.symbols, **answer.symbols}
     chains = _chains(plain_text(text), symbols)
     links = [link for chain in chains for link in chain]
     if not links:
@@ -59,16 +60,19 @@ def judge_proof(answer: Answer, text: str, context: Context) -> Outcome:
         return unread("too_long", size=len(links), most=MOST)
     verdicts = [_verdict(link, symbols) for link in links]
     for link, verdict in zip(links, verdicts, strict=True):
-        if verdict.kind == "different" and verdict.evidence == "refuted":
-            return Outcome(
-                "wrong",
-                (Finding("link", {"before": link.before, "after": link.after, "relation": link.relation}),),
-                verdict=verdict,
-            )
+        if verdict.kind == "different" and verdict.evidence == "refuted" and _claim_holds(answer, symbols):
+            data = {"before": _restored(link.before), "after": _restored(link.after), "relation": link.relation}
+            return Outcome("wrong", (Finding("link", data),), verdict=verdict)
     for link, verdict in zip(links, verdicts, strict=True):
         if verdict.kind != "equal":
-            return unread("link_unread", before=link.before, after=link.after, why=verdict.reason)
+            return unread("link_unread", before=_restored(link.before), after=_restored(link.after))
     return _complete(answer, chains, symbols)
+
+
+def _claim_holds(answer: Answer, symbols: Mapping[str, str]) -> bool:
+    """Whether the symbols tie the names of the claim together: without that, a true link may seem refuted."""
+    sides = _sides(answer)
+    return bool(sides) and compare(sides[0][0], sides[-1][0], symbols).kind == "equal"
 
 
 def _complete(answer: Answer, chains: list[list[Link]], symbols: Mapping[str, str]) -> Outcome:

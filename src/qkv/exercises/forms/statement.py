@@ -19,14 +19,14 @@ from ..findings import Finding
 LONGEST = 20_000  # characters of an answer
 
 _MARKS = re.compile(
-    r"\$\$|(?<!\\)\$|\\[\[\]()]|\*\*|`{1,3}(?:python|latex|math)?|\\displaystyle(?![A-Za-z])|\\[dt]fbox(?![A-Za-z])"
+    r"\$\$|(?<!\\)\$|(?<!\\)\\[\[\]()]|`{1,3}(?:python|latex|math)?|\\displaystyle(?![A-Za-z])|\\[dt]fbox(?![A-Za-z])"
 )
 _SPACES = re.compile(
-    r"\\(?:[,;:! ]|q?quad(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z])|[bB]igg?[lr]?(?![A-Za-z]))|~|&"
+    r"(?<!\\)\\(?:[,;:! ]|q?quad(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z])|[bB]igg?[lr]?(?![A-Za-z]))|~"
 )
 _ALIGNED = re.compile(r"\\(?:begin|end)\s*\{(?:align|aligned|gather|gathered|equation|split|eqnarray)\*?\}")
 _BOLD = re.compile(
-    r"\\(?:mathbf|boldsymbol|bm|vec|mathit|pmb)(?![A-Za-z])\s*(?:\{([^{}]*)\}|(\\[A-Za-z]+|[A-Za-z0-9]))"
+    r"\\(?:mathbf|boldsymbol|bm|vec|mathit|pmb)(?![A-Za-z])\s*(?:\{([^{}]*[^{}\d\s][^{}]*)\}|(\\[A-Za-z]+|[A-Za-z]))"
 )
 _PART = re.compile(
     r"^\W{0,3}(?:(?:part|question|problem)\s+)?(?:\([a-h]\)(?:\([ivx]+\))?|[a-h]\)|(?:part|question)\s+[a-h]\b)[\s.:)]*(?=\S)",
@@ -51,7 +51,7 @@ class Phrases:
 @cache
 def phrase_data() -> dict[str, Any]:
     """The data file of phrases."""
-    return tomllib.loads(files(__package__).joinpath("phrases.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("qkv.exercises.forms").joinpath("phrases.toml").read_text(encoding="utf-8"))
 
 
 @cache
@@ -111,7 +111,9 @@ def stated(text: str) -> str | Finding:
 
 def trimmed(text: str) -> str:
     """A text without marks, without the part's letter, and without phrases before and behind."""
-    text = _SPACES.sub(" ", _MARKS.sub(" ", _ALIGNED.sub(" ", text)))
+    text = re.sub(r"\*\*([^*\n]+)\*\*", r"\1", text)
+    text = _ALIGNED.sub(" ", text.replace("&", " ")) if _ALIGNED.search(text) else text
+    text = _SPACES.sub(" ", _MARKS.sub(" ", text))
     text = _PART.sub("", text.strip())
     known, before = phrases(), None
     while before != text:

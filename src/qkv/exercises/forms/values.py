@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ...maths import Verdict, compare
+from ...errors import MathsError
+from ...maths import Verdict, compare, parse, tree
 from ..findings import Finding
 from ..outcome import Outcome, conditional, right, unread, wrong
 from ..record import Asked, Exercise
@@ -35,7 +36,8 @@ _THOUSANDS = {
 }
 _COUNT = re.compile(rf"([-+]?\d[\d,]*\.?\d*)\s*({'|'.join(_THOUSANDS)})", re.IGNORECASE)
 _CLASS = re.compile(
-    r"(?:\\(?:mathcal|mathrm|operatorname|text)\s*\{?\s*O\s*\}?|\\Theta|Θ|𝒪|\bTheta|\bbig[- ]?(?:O|theta)(?: of)?)\s*(?=\()"
+    r"(?:\\(?:mathcal|mathrm|operatorname|text)\s*\{?\s*O\s*\}?|"
+    r"\\Theta|Θ|𝒪|\bTheta|\bbig[- ]?(?:O|theta)(?: of)?)\s*(?=\()"
 )
 _OTHER_CLASS = re.compile(r"\\Omega|Ω|ω|\\omega|(?<![A-Za-z\\])o\s*\(")
 
@@ -86,7 +88,7 @@ def _judge_formula(answer: Answer, formula: str, context: Context) -> Outcome:
         return unread("unreadable", given=formula, why="")
     if (several := _several(answer, end, context)) is not None:
         return several
-    outcome = judge_end(answer, end, context)
+    outcome = _evaluated(judge_end(answer, end, context), answer, end, context)
     if len(members) == 1 or outcome.kind == "unread":
         return outcome
     symbols = context.symbols(answer)
@@ -98,6 +100,28 @@ def _judge_formula(answer: Answer, formula: str, context: Context) -> Outcome:
         if compare(member, end, symbols).kind == "different":
             return unread("chain", first=member, second=end)
     return outcome
+
+
+def _evaluated(outcome: Outcome, answer: Answer, text: str, context: Context) -> Outcome:
+    """The outcome, unless the text still has names or random vectors in it that the answer does not have."""
+    symbols = context.symbols(answer)
+    extra = names_in(text, symbols) - names_in(answer.text, symbols)
+    if outcome and any("random" in symbols.get(name, "") for name in extra):
+        return Outcome("incomplete", (Finding("not_evaluated", {"given": text}),))
+    numeric = not names_in(answer.text, symbols) and answer.form in ("number", "vector", "matrix", "tensor")
+    rounded = re.search(r"\d\.\d", text) and not re.fullmatch(r"[-+≈~\s]*[\d.,]+(?:[eE][-+]?\d+)?\s*[A-Za-z/%µ]*", text)
+    if outcome.kind == "wrong" and ((numeric and extra) or rounded or re.search(r"\\pm(?![A-Za-z])|±", text)):
+        return unread("not_evaluated", given=text)
+    return outcome
+
+
+def names_in(text: str, symbols: Mapping[str, str]) -> set[str]:
+    """The names of a formula that have no value of their kind given with them; none where it is not read."""
+    try:
+        found = tree.names(parse(text, symbols))
+    except MathsError:
+        return set()
+    return {name for name in found if "=" not in symbols.get(name, "")}
 
 
 def _after_words(text: str, answer: Answer, context: Context) -> list[str]:
@@ -114,7 +138,8 @@ def _after_words(text: str, answer: Answer, context: Context) -> list[str]:
 
 def _names_it(left: str, answer: Answer, context: Context) -> bool:
     """Whether the left side of an equation is the name of what is asked, in words or as a symbol that is free."""
-    words = re.sub(r"^(?:the|its|an?)\s+", "", left.strip(), flags=re.IGNORECASE)
+    words = re.sub(r"\\(?:text|mathrm|operatorname)\s*\{([^{}]*)\}", r"\1", left.strip())
+    words = re.sub(r"^(?:the|its|an?)\s+", "", words, flags=re.IGNORECASE)
     thing = re.fullmatch(
         r"(.+?)\s*(?:\s+of\s+|\(|\[|\\left[(\[])\s*(.{1,60}?)\s*(?:\\right)?[)\]]?", words, re.IGNORECASE
     )
@@ -126,7 +151,8 @@ def _names_it(left: str, answer: Answer, context: Context) -> bool:
             wanted = {
                 squeezed(each) for each in (context.asked.object, "q^T k", "the score", "score", context.name) if each
             }
-            return squeezed(thing[2]) in wanted or squeezed(thing[2]).replace("·", "^T") in wanted
+            function = context.asked.quantity in ("kernel", "feature_map", "similarity")
+            return function or squeezed(thing[2]) in wanted or squeezed(thing[2]).replace("·", "^T") in wanted
     declared = {squeezed(name) for name in context.symbols(answer)}
     return (
         _LONE.fullmatch(words) is not None
@@ -295,8 +321,11 @@ def judge_array(answer: Answer, text: str, context: Context) -> Outcome:
 
 def _begins(answer: Answer, member: str, context: Context) -> bool:
     """Whether a chain may begin with this: what is asked as an expression, which the question's names do not settle."""
-    verdict = compare(answer.text, member, context.symbols(answer))
-    return verdict.kind in ("equal", *_UNREAD) and _LONE.fullmatch(member) is None
+    if _LONE.fullmatch(member) is not None:
+        return False
+    symbols = context.symbols(answer)
+    open_ended = names_in(member, symbols) or re.search(r"\d\.\d", member)
+    return bool(open_ended) or compare(answer.text, member, symbols).kind in ("equal", *_UNREAD)
 
 
 def _plain_cells(value: Any) -> Any:
@@ -308,7 +337,7 @@ def _as_mathematics(answer: Answer, text: str, context: Context) -> Outcome:
     symbols = context.symbols(answer)
     verdicts = [compare(answer.text, each, symbols) for each in (text, f"({text})^T")]
     best = next((verdict for verdict in verdicts if verdict.kind == "equal"), verdicts[0])
-    return from_verdict(best, answer, text)
+    return _evaluated(from_verdict(best, answer, text), answer, text, context)
 
 
 def judge_cells(wanted: Any, given: Any, answer: Answer, context: Context) -> Outcome:
