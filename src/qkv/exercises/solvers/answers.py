@@ -1,0 +1,111 @@
+"""Arrays as answers with a derivation, and conventions that are not said: the usual one is taken, the other shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any
+
+from ...derivation import Derivation, Step, chain
+from ..exact import Array, array, is_rational, nested, precise, written
+from ..findings import CannotSolve, Finding
+from ..record import Asked, Convention, Exercise, shape_of
+from ..solving import Also, Answer, Solve
+from ..values import digits
+
+MOST_SHOWN = 40  # entries that a step of a derivation writes out
+_TYPES = ("scalar", "vector", "matrix")
+_FORMS = ("number", "vector", "matrix", "tensor")
+
+
+def answered(values: Array, exercise: Exercise, steps: Iterable[Iterable[Step]] = (), **fields: Any) -> Answer:
+    """The answer that an array is; whole numbers, fractions and floats as nested tuples, and the text."""
+    values = array(values)
+    fields.setdefault("text", written(values, digits(exercise)))
+    fields.setdefault("derivation", Derivation.of(*steps))
+    return Answer(value=nested(values), form=_FORMS[min(values.ndim, 3)], **fields)
+
+
+def worked(
+    title: str, *texts: str, values: Array, exercise: Exercise, reason: str = "", result: str = ""
+) -> tuple[Step, ...]:
+    """A chain of expressions that ends in the values; of large arrays only the title and the reason."""
+    if values.size > MOST_SHOWN or any("…" in text for text in texts):
+        return chain(title, reason=reason)
+    result = result or written(values, digits(exercise))
+    steps = chain(title, *texts, result, reason=reason)
+    return steps if is_rational(values) else (*steps[:-1], replace(steps[-1], relation="~" if texts else ""))
+
+
+def joined_items(items: dict[str, Answer]) -> Answer:
+    """One answer for several objects; a single one is the answer."""
+    if not items:
+        raise CannotSolve("missing", needs="a weight matrix")
+    first, *rest = items.values()
+    if not rest:
+        return first
+    symbols = {}
+    for name, item in items.items():
+        shape = shape_of(item.value)
+        symbols[name] = f"{_TYPES[len(shape)]}[{', '.join(map(str, shape))}]" if 0 < len(shape) < 3 else "scalar"
+    text = ", ".join(f"{name} = {item.text}" for name, item in items.items())
+    derivation = sum((item.derivation for item in rest), first.derivation)
+    value = tuple(item.value for item in items.values())
+    return Answer(text, value, first.form, symbols=symbols, items=items, derivation=derivation)
+
+
+def said(exercise: Exercise, **conventions: Any) -> Exercise:
+    """The exercise with conventions settled."""
+    new = {name: Convention(value=value) for name, value in conventions.items()}
+    return exercise.model_copy(update={"conventions": {**exercise.conventions, **new}})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A convention that is not said: its name, the record under the usual one, and under the other one."""
+
+    convention: str
+    value: str
+    taken: Exercise
+    other: Exercise | None = None
+    words: str = ""
+
+
+Chooser = Callable[[Exercise, Asked], Choice | None]
+
+
+def settled(*choosers: Chooser) -> Callable[[Solve], Solve]:
+    """Let a solver see only settled records; where a choice changes the answer, it is said and the other one shown."""
+
+    def settle(exercise: Exercise, asked: Asked) -> tuple[Exercise, list[Choice]]:
+        choices = []
+        for chooser in choosers:
+            if choice := chooser(exercise, asked):
+                choices.append(choice)
+                exercise = choice.taken
+        return exercise, choices
+
+    def decorate(core: Solve) -> Solve:
+        @wraps(core)
+        @precise
+        def solve(exercise: Exercise, asked: Asked) -> Answer:
+            main, choices = settle(exercise, asked)
+            answer = core(main, asked)
+            assumed, also = [], []
+            for choice in choices:
+                finding = Finding("assumed", {"convention": choice.convention, "value": choice.value})
+                if choice.other is None:
+                    assumed.append(finding)
+                    continue
+                with suppress(CannotSolve):
+                    other = core(settle(choice.other, asked)[0], asked)
+                    if other.text != answer.text:
+                        assumed.append(finding)
+                        also.append(Also(other.text, other.value, choice.words))
+            return replace(answer, assumed=(*assumed, *answer.assumed), also=(*also, *answer.also))
+
+        return solve
+
+    return decorate
