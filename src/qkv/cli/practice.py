@@ -13,16 +13,18 @@ import typer
 from rich.console import Console
 
 from ..errors import OptionError, complaint
-from ..problems import Part, Problem, Solved, named, names
-from ..problems import progress as kept
-from ..problems.discreet import GENERAL, discreet_lines
-from ..problems.judging.answers import LONGEST
-from ..problems.printing.documents import labelled, question, said, title, worked_part
-from ..problems.problem import HINTS
+from ..exercises import progress as kept
+from ..exercises.bank import BankExercise, hint, named, names
+from ..exercises.bank.family import HINTS
+from ..exercises.checking import check
+from ..exercises.forms.statement import LONGEST
+from ..exercises.printing import question_blocks, spoken, statement_blocks, symbols_of, title, worked_blocks
+from ..exercises.record import Asked
+from ..exercises.solving import solve_part
 from ..render import document as d
 from ..render.escapes import clean, json_text
 from ..render.to_terminal import show
-from .check import COLOURS, WIDEST, outcome_lines
+from .check import COLOURS, WIDEST
 from .errors import UsageError
 
 HELP = "Type an answer (a line that ends in \\ continues), or hint, skip, solution, help, quit."
@@ -42,10 +44,12 @@ class Session:
     now: kept.Progress = field(default_factory=kept.Progress)
     asked: list[dict[str, Any]] = field(default_factory=list)
 
-    def note(self, problem: Problem, part: Part, ended: str, tries: int, hints: int, mistakes: Counter[str]) -> None:
+    def note(
+        self, exercise: BankExercise, asked: Asked, ended: str, tries: int, hints: int, mistakes: Counter[str]
+    ) -> None:
         for progress in (self.before, self.now):
-            progress.record(problem.name, part.name).note(ended, mistakes)
-        about = {"problem": problem.name, "part": part.name, "seed": problem.seed, "ended": ended}
+            progress.record(exercise.name, asked.label).note(ended, mistakes)
+        about = {"exercise": exercise.name, "part": asked.label, "seed": exercise.seed, "ended": ended}
         self.asked.append({**about, "tries": tries, "hints": hints, "mistakes": dict(mistakes)})
 
     def as_dict(self) -> dict[str, Any]:
@@ -66,43 +70,42 @@ class Practice:
     def __init__(self, console: Console, session: Session) -> None:
         self.console, self.session = console, session
 
-    def ask(self, problem: Problem, part: Part) -> None:
+    def ask(self, exercise: BankExercise, asked: Asked) -> None:
         """Ask one question until the answer is right, skipped or shown."""
-        show(d.Document("", tuple(question(problem, part))), self.console)
+        show(d.Document("", tuple(question_blocks(exercise, asked))), self.console)
         tries, hints, mistakes = 0, 0, Counter[str]()
         while True:
             try:
                 answer = self.answer()
             except (Ended, KeyboardInterrupt):
                 if tries:  # a question that was tried counts as skipped
-                    self.session.note(problem, part, "skipped", tries, hints, mistakes)
+                    self.session.note(exercise, asked, "skipped", tries, hints, mistakes)
                 raise
             word = answer.strip().lower().lstrip(":/")
             if word in ("help", "?"):
                 self.say(HELP)
             elif word == "hint":
                 hints = min(hints + 1, HINTS)
-                self.say(f"Hint {hints} of {HINTS}: ", *said(part.hints[hints - 1], problem, part))
+                self.say(
+                    f"Hint {hints} of {HINTS}: ", *spoken(hint(exercise, asked.label, hints), symbols_of(exercise))
+                )
             elif word == "skip":
-                self.session.note(problem, part, "skipped", tries, hints, mistakes)
+                self.session.note(exercise, asked, "skipped", tries, hints, mistakes)
                 return
             elif word in ("solution", "solve"):
-                self.solution(problem, part)
-                self.session.note(problem, part, "shown", tries, hints, mistakes)
+                self.solution(exercise, asked)
+                self.session.note(exercise, asked, "shown", tries, hints, mistakes)
                 return
             elif word:
-                outcome = part.check(answer)
+                outcome = check(exercise, asked.label, answer)
                 self.console.print(outcome.kind, style=f"bold {COLOURS[outcome.kind]}")
-                for line in outcome_lines(outcome) if outcome else discreet_lines(outcome, part):
-                    self.say(f"{line}; {ADVICE}" if line == GENERAL else line)
-                mistakes.update(outcome.misconceptions)
+                self.say(outcome.words(spoilers=bool(outcome)))
+                mistakes.update(outcome.mistakes)
                 # An answer that could not be read does not count as a try.
                 tries += outcome.kind != "unread"
                 if outcome:
-                    if part.explanation:
-                        self.say(*said(part.explanation, problem, part))
                     ended = "at once" if tries == 1 and not hints else "after tries"
-                    self.session.note(problem, part, ended, tries, hints, mistakes)
+                    self.session.note(exercise, asked, ended, tries, hints, mistakes)
                     return
                 if tries == 3:
                     self.say(f"{ADVICE}, skip asks the next question.")
@@ -128,9 +131,8 @@ class Practice:
             raise Ended
         return "\n".join(lines)
 
-    def solution(self, problem: Problem, part: Part) -> None:
-        solved = Solved(part, part.steps(), part.answer.text)
-        show(d.Document("", tuple(worked_part(problem, solved))), self.console)
+    def solution(self, exercise: BankExercise, asked: Asked) -> None:
+        show(d.Document("", tuple(worked_blocks(exercise, solve_part(exercise, asked)))), self.console)
 
     def say(self, *words: str | d.Inline) -> None:
         pieces = tuple(d.Text(word) if isinstance(word, str) else word for word in words)
@@ -157,13 +159,13 @@ def run(wanted: Sequence[str], seed: int | None, rounds: int, reset: bool, as_js
     practice.say(HELP)
     try:
         shown = None
-        for problem, part in _questions(chosen, seed, rounds, progress):
-            if problem is not shown:
+        for exercise, asked in _questions(chosen, seed, rounds, progress):
+            if exercise is not shown:
                 console.print()
-                show(d.Document(title(problem), tuple(labelled(problem.statement))), console)
-                shown = problem
+                show(d.Document(title(exercise), tuple(statement_blocks(exercise))), console)
+                shown = exercise
             console.print()
-            practice.ask(problem, part)
+            practice.ask(exercise, asked)
     except (Ended, KeyboardInterrupt):
         console.print()
     if session.asked and (word := kept.save(session.now)):
@@ -183,8 +185,8 @@ def _chosen(wanted: Sequence[str]) -> list[str]:
 
 def _questions(
     chosen: Sequence[str], seed: int | None, rounds: int, progress: kept.Progress
-) -> Iterator[tuple[Problem, Part]]:
-    """Problems, those that went wrong before more often; of each the parts that need practice."""
+) -> Iterator[tuple[BankExercise, Asked]]:
+    """Exercises, those that went wrong before more often; of each the parts that need practice."""
     draw = random.Random(seed)
     next_seed = draw.randrange(_SEEDS) if seed is None else seed
     left, last = rounds, ""
@@ -192,16 +194,16 @@ def _questions(
         names_left = [name for name in chosen if name != last] or list(chosen)
         needs = [_need(name, progress) for name in names_left]
         last = draw.choices(names_left, needs)[0]
-        problem = named(last, next_seed)
+        exercise = named(last, next_seed)
         next_seed = draw.randrange(_SEEDS) if seed is None else next_seed + 1
-        wanting = [part for part in problem.parts if progress.need(problem.name, part.name) >= 1]
-        for part in (wanting or problem.parts)[:left]:
-            yield problem, part
+        wanting = [asked for asked in exercise.asked if progress.need(exercise.name, asked.label) >= 1]
+        for asked in (wanting or exercise.asked)[:left]:
+            yield exercise, asked
             left -= 1
 
 
 def _need(name: str, progress: kept.Progress) -> float:
-    """How much a problem needs practice: as its most needed part; a problem that was never asked counts 1."""
+    """How much an exercise needs practice: as its most needed part; one that was never asked counts 1."""
     known = [record.need for key, record in progress.records.items() if key.startswith(f"{name}/")]
     return max(known, default=1.0)
 
@@ -216,7 +218,7 @@ def _summary(session: Session) -> d.Document:
     if found["mistakes"]:
         listed = tuple(f"{name} ({count})" for name, count in found["mistakes"].items())
         blocks += [d.Paragraph("Mistakes to review:"), d.Items(listed)]
-    missed = [f"{each['problem']} {each['part']}" for each in session.asked if each["ended"] in ("skipped", "shown")]
+    missed = [f"{each['exercise']} {each['part']}" for each in session.asked if each["ended"] in ("skipped", "shown")]
     if missed:
         blocks.append(d.Paragraph(f"To practise again: {', '.join(dict.fromkeys(missed))}."))
     return d.Document(f"{asked} question{'' if asked == 1 else 's'}", tuple(blocks))

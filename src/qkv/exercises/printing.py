@@ -56,12 +56,12 @@ def sheet_document(
     title: str = TITLE,
     copy: int | None = None,
 ) -> d.Document:
-    """A sheet with a line for the name, points and room to write, or with `key` the same with answers.
+    """A sheet with a line for the name, points and space to write, or with `key` the same with answers.
 
     Args:
         exercises: exercises, or names of the bank.
         seeds: the seed of each name; None, and where there are fewer seeds than names, the printed exercise.
-        key: show the answers in place of the room to write.
+        key: show the answers in place of the space to write.
         title: the heading of the sheet.
         copy: a number that is printed, so that a sheet finds its key.
     """
@@ -76,7 +76,9 @@ def sheet_document(
         blocks += statement_blocks(exercise)
         for asked in exercise.asked:
             blocks += question_blocks(exercise, asked)
-            blocks.append(answer_note(exercise, solve_part(exercise, asked)) if key else d.BlankLines(_room(asked)))
+            blocks.append(
+                answer_note(exercise, solve_part(exercise, asked)) if key else d.BlankLines(_lines_for(asked))
+            )
     return d.Document(f"{title}: key" if key else title, tuple(blocks))
 
 
@@ -249,6 +251,6 @@ def _total(exercise: Exercise) -> int:
     return sum(points_of(exercise, asked) for asked in exercise.asked)
 
 
-def _room(asked: Asked) -> int:
+def _lines_for(asked: Asked) -> int:
     """Lines to write on: few for a choice, more for a calculation or a proof."""
     return 2 if asked.options else 8 if asked.form in ("proof", "words") or asked.quantity == "identity" else 5

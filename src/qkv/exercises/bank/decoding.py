@@ -24,7 +24,7 @@ _DOCUMENT = {
 _TRIPLES = tuple(
     three for three in combinations((*_SHAPES, *_LINES), 3) if 0 < sum(blank in _SHAPES for blank in three) < 3
 )
-_COSTS = tuple(combinations(("time", "reading", "bytes", "intensity", "pairs"), 2))
+_COSTS = tuple(combinations(("time", "reading", "bytes", "pairs"), 2))
 _PER_HEAD, _SHARED = "per-head keys in multi-query attention", "one key head for all"
 
 
@@ -172,7 +172,7 @@ def _exercise(seed: int | None, on: Setting, offered: Mapping[str, Sequence[str]
     if numbers:
         heads = f"{numbers['key_heads']} head{'' if numbers['key_heads'] == 1 else 's'}"
         one = 2 * numbers["key_heads"] * numbers["wide"] * numbers["size"] * numbers["layers"]
-        data |= {**numbers, "token_bytes": one, "shared": numbers["heads"] // numbers["key_heads"],
+        data |= {**numbers, "token_bytes": one,
                  "first": numbers["past"] + 1}  # fmt: skip
         data["numbers"] = filled(words["numbers"], {**data, "key_heads": heads})
     questions = [_blank(next(labels), signs[blank], blank, on, options) for blank, options in offered.items()]
@@ -219,9 +219,6 @@ def _cost(label: str, cost: str, on: Setting, numbers: Mapping[str, int]) -> Que
     if cost == "bytes":
         mistakes = ("keys without values", "batch forgotten", shared)
         return question(label, cost, "cache_bytes", unit="B", changes=tuple(changes), mistakes=mistakes)
-    if cost == "intensity":
-        mistakes = ("a multiplication and an addition counted as one", *((shared,) if on.kind != "mha" else ()))
-        return question(label, cost, "intensity", object="attention", changes=tuple(changes), mistakes=mistakes)
     new, past = numbers["new"], numbers["past"]
     changes = [Given(role="length", value=new), Given(role="keys_length", value=new + past),
                Given(role="mask", value="causal")]  # fmt: skip
