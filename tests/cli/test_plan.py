@@ -251,3 +251,51 @@ def test_wrong_words_about_machines(run, words, code, said):
     assert ended == code
     assert said in err
     assert "Traceback" not in err
+
+
+CHIP = "rate=197T,bandwidth=820G,memory=16G"
+
+
+def test_chips_by_figures_share_weights_and_cache(run):
+    """Four chips read four times as fast and hold four times as much; the sizes stay the same."""
+    words = ["--model", "llama-3-8b", "--weights", "int8", "--json"]
+    _, one, _ = run(*words, "--chip", CHIP)
+    _, four, _ = run(*words, "--chip", CHIP, "--chips", 4)
+    one, four = json.loads(one), json.loads(four)
+    assert four["step_seconds"] == pytest.approx(one["step_seconds"] / 4)
+    assert four["hardware"]["memory"] == 4 * one["hardware"]["memory"] == 64 * 10**9
+    assert four["weight_bytes"] == one["weight_bytes"]
+    assert any("4 chips" in note for note in four["notes"])
+    code, out, _ = run("--model", "llama-3-8b", "--chip", f"{CHIP},link=90G", "--chips", 2)
+    assert code == 0
+    assert "split over machines" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_chips_of_a_preset_use_its_8_bit_rate(run):
+    words = ["--model", "llama-3-8b", "--hardware", "tpu-v5e", "--chips", 16, "--json"]
+    found = {each: json.loads(run(*words, "--weights", each)[1]) for each in ("bfloat16", "int8", "fp8")}
+    assert found["int8"]["rate_dtype"] == "int8"
+    assert found["fp8"]["rate_dtype"] == found["bfloat16"]["rate_dtype"] == "bfloat16"
+    assert found["int8"]["ridge"] == pytest.approx(2 * found["bfloat16"]["ridge"])
+    assert found["fp8"]["weight_bytes"] == found["int8"]["weight_bytes"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--chip", "rate=197T,bandwidth=820G"],
+        ["--chip", "rate=197T,bandwidth=820G,memory=16 furlongs"],
+        ["--chip", "rate=197T,bandwidth=820G,memory=16G,memory=17G"],
+        ["--chip", "rate=197T,bandwidth=0,memory=16G"],
+        ["--chip", "speed=9"],
+        ["--chip", CHIP, "--hardware", "h100-sxm"],
+        ["--chip", CHIP, "--chips", 2, "--machines", 2],
+        ["--chip", CHIP, "--chips", 0],
+    ],
+)
+def test_wrong_chips_end_in_one_line(run, words):
+    code, out, err = run("--model", "llama-3-8b", *words)
+    assert code == 2
+    assert out == ""
+    assert "--chip" in err

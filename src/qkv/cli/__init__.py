@@ -98,6 +98,10 @@ def _size(help_text: str, *names: str) -> Any:
     return typer.Option(*names, help=help_text, rich_help_panel="Sizes by hand", show_default=False)
 
 
+def _name(help_text: str, *names: str, metavar: str = "SIZE") -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel="Sizes by hand", metavar=metavar, show_default=False)
+
+
 @app.command(epilog="Example: qkv plan --model llama-3-8b --context 8192 --hardware h100-sxm --cache int8")
 def plan(
     model: Annotated[
@@ -111,7 +115,7 @@ def plan(
     ] = None,
     batch: Annotated[int, typer.Option(help="Decode this many sequences together")] = 1,
     weights: Annotated[
-        str, typer.Option(help="Store weights as float32, bfloat16, float16, int8 or int4")
+        str, typer.Option(help="Store weights as float32, bfloat16, float16, int8, fp8 or int4")
     ] = "bfloat16",
     cache: Annotated[str, typer.Option(help="Store keys and values as one of the same formats")] = "bfloat16",
     prompt: Annotated[int | None, typer.Option(help="Set the tokens of the prompt, or of an encoder's source")] = None,
@@ -119,6 +123,13 @@ def plan(
     link: Annotated[
         str | None,
         typer.Option(help="Link the machines at this rate: 10GBps, 100Gbit, 10gbe … (100gbe)", metavar="GBps"),
+    ] = None,
+    chip: Annotated[
+        str | None,
+        typer.Option(help="Plan for such a chip: rate=197T,bandwidth=820G,memory=16G", metavar="FIGURES"),
+    ] = None,
+    chips: Annotated[
+        int | None, typer.Option(help="Divide weights and cache evenly over this many chips", min=1, show_default=False)
     ] = None,
     config: Annotated[list[str] | None, typer.Option(help="Read a config.json, or the folder that holds it")] = None,
     layers: Annotated[int | None, _size("Set the number of layers", "--layers")] = None,
@@ -146,9 +157,50 @@ def plan(
         return
     sizes = {"layers": layers, "width": width, "heads": heads, "kv_heads": kv_heads, "head_width": head_width, "ff": ff}
     sizes |= {"gated": gated, "vocabulary": vocabulary, "tied": tied}
-    options = Options(model or [], config or [], hardware or ["here"], sizes, context, batch, weights, cache, prompt)
-    options = options._replace(spread=machines, link=link)
+    options = Options(model or [], config or [], hardware or [], sizes, context, batch, weights, cache, prompt)
+    options = options._replace(spread=machines, link=link, chip=chip, chips=chips)
     run(options, as_json=as_json, as_csv=as_csv, plot=plot, audit=audit)
+
+
+@app.command(epilog="Example: qkv count --layers L --width d --vocabulary V --no-gated --norm none")
+def count(
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Count this model, by name")] = None,
+    config: Annotated[str | None, typer.Option(help="Read a config.json, or the folder that holds it")] = None,
+    length: Annotated[
+        str | None, typer.Option(help="Set the tokens of each sequence (1024, or n)", metavar="SIZE")
+    ] = None,
+    batch: Annotated[str, typer.Option(help="Set the number of sequences", metavar="SIZE")] = "1",
+    phase: Annotated[str, typer.Option(help="Count forward, decode or training", metavar="PHASE")] = "forward",
+    causal: Annotated[
+        bool, typer.Option("--causal/--all-pairs", help="Count causal pairs, or all pairs of tokens")
+    ] = False,
+    weights: Annotated[
+        str, typer.Option(help="Store numbers as float32, bfloat16, float16, int8, fp8 or int4")
+    ] = "bfloat16",
+    layers: Annotated[str | None, _name("Set the number of layers", "--layers")] = None,
+    width: Annotated[str | None, _name("Set the width of a token between layers", "--width")] = None,
+    heads: Annotated[str | None, _name("Set the number of query heads (1)", "--heads")] = None,
+    kv_heads: Annotated[str | None, _name("Set the number of key/value heads (as many)", "--kv-heads")] = None,
+    head_width: Annotated[str | None, _name("Set the width of a head (width / heads)", "--head-width")] = None,
+    ff: Annotated[str | None, _name("Set the width of the feed-forward network (4 width)", "--ff")] = None,
+    gated: Annotated[
+        bool | None, _size("Give the feed-forward network three matrices, or two (gated)", "--gated/--no-gated")
+    ] = None,
+    vocabulary: Annotated[str | None, _name("Set the number of different tokens (32000)", "--vocabulary")] = None,
+    tied: Annotated[bool | None, _size("Use the embedding for the logits too (untied)", "--tied/--untied")] = None,
+    experts: Annotated[str | None, _name("Set the number of experts", "--experts")] = None,
+    active: Annotated[str | None, _name("Set the experts that each token uses", "--active")] = None,
+    biases: Annotated[bool | None, _size("Give every projection a bias (none)", "--biases/--no-biases")] = None,
+    norm: Annotated[str | None, _name("Set the norms: rms, layer or none (rms)", "--norm", metavar="KIND")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count parameters, operations and bytes of a model by part; a size may be a name: then formulas are printed"""
+    from .count import Options, run
+
+    sizes = {"layers": layers, "width": width, "heads": heads, "kv_heads": kv_heads, "head_width": head_width, "ff": ff}
+    sizes |= {"gated": gated, "vocabulary": vocabulary, "tied": tied, "experts": experts, "active": active}
+    options = Options(model, config, sizes, length, batch, phase, causal, biases, norm, weights)
+    run(options, as_json=as_json)
 
 
 @app.command(epilog="Example: qkv calibrate, and later qkv calibrate --show")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import typer
 from ..cost.architecture import Model, is_path, model_named, models
 from ..cost.communication import as_link, links
 from ..cost.configs import read_config
-from ..cost.machine import as_hardware, hardware
+from ..cost.machine import Hardware, as_hardware, hardware
 from ..cost.planning import Plan, plan
 from ..cost.readable import in_columns, in_words, integer_text, quantity, readable_seconds
 from ..cost.report import comparison_text, csv_text
@@ -42,6 +43,8 @@ class Options(NamedTuple):
     prompt: int | None
     spread: int | None = None
     link: str | None = None
+    chip: str | None = None
+    chips: int | None = None
 
 
 def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audit: bool) -> None:
@@ -54,6 +57,8 @@ def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audi
         raise UsageError(complaint("--audit", "it together with --csv or --plot", "--audit alone, or with --json"))
     if audit and options.spread is not None:
         raise UsageError(complaint("--audit", "it together with --machines", "one of them"))
+    if options.chips is not None and options.spread is not None:
+        raise UsageError(complaint("--chips", "it together with --machines", "one of them"))
     if options.link is not None and options.spread is None:
         raise UsageError(complaint("--link", "without --machines", "both", "one machine needs no link"))
     chosen = _models(options)
@@ -71,7 +76,7 @@ def run(options: Options, *, as_json: bool, as_csv: bool, plot: str | None, audi
     elif as_csv:
         print(csv_text(plans), end="")
     else:
-        _show(str(plans[0]) if len(plans) == 1 else comparison_text(plans))
+        show_text(str(plans[0]) if len(plans) == 1 else comparison_text(plans))
     if plot is not None:
         typer.echo(f"drawn: {plot}", err=True)
 
@@ -103,7 +108,7 @@ def show_list(as_json: bool) -> None:
     rows = [("name", "bandwidth", "a message", "")]
     for name, each in links().items():
         rows.append((name, quantity(each.bandwidth, "B/s"), readable_seconds(each.latency), each.title))
-    _show("\n".join([*shown, in_columns(rows, "<>><")]))
+    show_text("\n".join([*shown, in_columns(rows, "<>><")]))
 
 
 def _models(options: Options) -> list[Model]:
@@ -136,6 +141,11 @@ def _check_heads(sizes: dict[str, Any]) -> None:
         raise OptionError(complaint("--heads", f"{heads} with --width {width}", "a divisor of --width", hint))
 
 
+def named_model(name: str | None, config: str | None) -> Model:
+    """One model by its name or its config.json."""
+    return _model(name) if name is not None else read_config(config or "")
+
+
 def _model(name: str) -> Model:
     if not name.strip():
         raise UsageError(complaint("--model", repr(name), "the name of a model", "qkv plan --list shows them"))
@@ -147,9 +157,47 @@ def _model(name: str) -> Model:
         raise UsageError(str(error)) from None
 
 
+def chip_of(text: str) -> tuple[Hardware, str | None]:
+    """A chip from its figures, "rate=197T,bandwidth=820G,memory=16G", and the rate of its link if there is one."""
+    from ..exercises.findings import CannotSolve
+    from ..exercises.units import DIMENSIONS, quantity
+
+    figures: dict[str, Any] = {}
+    for piece in text.split(","):
+        name, equals, value = (each.strip() for each in piece.partition("="))
+        role = "rate" if name in ("int8", "fp8") else name
+        known = name in ("rate", "int8", "fp8", "bandwidth", "memory", "link")
+        if not equals or not known or name in figures:
+            wanted = "rate=, bandwidth= and memory=, and perhaps int8=, fp8= and link=, each once, with commas"
+            raise UsageError(complaint("--chip", repr(piece), wanted))
+        try:
+            figures[name] = quantity(value, "", DIMENSIONS[role])
+        except CannotSolve as error:
+            raise UsageError(complaint("--chip", repr(piece), f"a number with a unit: {error}")) from None
+        if figures[name] <= 0:
+            raise UsageError(complaint("--chip", repr(piece), "a number above 0"))
+    missing = [f"{name}=" for name in ("rate", "bandwidth", "memory") if name not in figures]
+    if missing:
+        raise UsageError(complaint("--chip", f"{text!r} without {', '.join(missing)}", "the three figures of a chip"))
+    rates = {name: float(figures["rate"]) for name in ("bfloat16", "float16", "float32")}
+    rates |= {name: float(figures[name]) for name in ("int8", "fp8") if name in figures}
+    chip = Hardware("chip", rates, float(figures["bandwidth"]), int(figures["memory"]), "--chip", "the chip of --chip")
+    return chip, f"{float(figures['link']) / 1e9:g}" if "link" in figures else None
+
+
+def _machines(options: Options) -> tuple[list[Hardware], str | None]:
+    """The machines to plan for, single chips, and the link that --chip names."""
+    if options.chip is None:
+        return [as_hardware(name) for name in options.machines or ["here"]], None
+    if options.machines:
+        raise UsageError(complaint("--chip", "it together with --hardware", "one of them"))
+    chip, link = chip_of(options.chip)
+    return [chip], link
+
+
 def _plans(chosen: list[Model], options: Options) -> list[Plan]:
     try:
-        machines = [as_hardware(name) for name in options.machines]
+        machines, chip_link = _machines(options)
         weights, cache = format_name("--weights", options.weights), format_name("--cache", options.cache)
         link = None if options.link is None else as_link(options.link)
         if options.spread is not None:
@@ -157,8 +205,22 @@ def _plans(chosen: list[Model], options: Options) -> list[Plan]:
     except OptionError as error:
         raise UsageError(str(error)) from None
     arguments: dict[str, Any] = {"context": options.context, "batch": options.batch, "prompt": options.prompt}
-    arguments |= {"weights": weights, "cache": cache, "machines": options.spread, "link": link}
-    return [plan(model, machine, **arguments) for model in chosen for machine in machines]
+    arguments |= {"weights": weights, "cache": cache}
+    spread = {"machines": options.spread, "link": link}
+    if options.chips is None and chip_link is None:
+        return [plan(model, machine, **arguments, **spread) for model in chosen for machine in machines]
+    count = 1 if options.chips is None else options.chips
+    plans = []
+    for model in chosen:
+        for machine in machines:
+            found = plan(model, machine.chips(count), **arguments)
+            if count > 1:
+                found.notes.append(f"weights and cache are divided evenly over {count} chips; links cost no time")
+            if chip_link is not None and count > 1:
+                over = plan(model, machine, **arguments, machines=count, link=chip_link).scaling
+                found = replace(found, scaling=over)
+            plans.append(found)
+    return plans
 
 
 def _audit(chosen: list[Model], options: Options, as_json: bool) -> None:
@@ -169,10 +231,10 @@ def _audit(chosen: list[Model], options: Options, as_json: bool) -> None:
         plain = [each.as_dict() for each in found]
         print(json_text(plain[0] if len(plain) == 1 else plain))
     else:
-        _show("\n\n".join(map(str, found)))
+        show_text("\n\n".join(map(str, found)))
 
 
-def _show(text: str) -> None:
+def show_text(text: str) -> None:
     """Print the text; lines without an indent are titles, bold in a terminal."""
     bold = sys.stdout.isatty()
     for line in text.splitlines():

@@ -1,0 +1,197 @@
+"""`qkv count`: parameters, operations and bytes of a model by part, in numbers or formulas. No torch, no SymPy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ..cost.architecture import Model
+from ..cost.blocks import PARTS, model_cost, parts
+from ..cost.polynomial import Polynomial, whole
+from ..cost.readable import in_columns, integer_text, quantity, wrap_lines
+from ..cost.sizes import format_name, storage_bytes
+from ..errors import OptionError, QkvError, complaint
+from ..render.escapes import json_text
+from .errors import UsageError
+from .plan import BY_HAND, named_model, show_text
+
+PHASES = ("forward", "decode", "training")
+NORMS = ("rms", "layer", "none")
+DEFAULT_LENGTH = 1024
+_SIZES = {**BY_HAND, "experts": "experts", "active": "experts_active"}
+
+
+class Options(NamedTuple):
+    """The arguments of the command; a size is the text of a whole number or a name."""
+
+    model: str | None
+    config: str | None
+    sizes: dict[str, Any]
+    length: str | None
+    batch: str
+    phase: str
+    causal: bool
+    biases: bool | None
+    norm: str | None
+    weights: str
+
+
+def run(options: Options, *, as_json: bool) -> None:
+    """Print the counts of one model."""
+    if options.phase not in PHASES:
+        raise UsageError(complaint("--phase", repr(options.phase), f"one of {', '.join(PHASES)}"))
+    if options.norm is not None and options.norm not in NORMS:
+        raise UsageError(complaint("--norm", repr(options.norm), f"one of {', '.join(NORMS)}"))
+    found = counted(options)
+    print(json_text(_plain(found))) if as_json else show_text(_text(found))
+
+
+def counted(options: Options) -> dict[str, Any]:
+    """Every figure by name: exact whole numbers, or formulas where a size is a name."""
+    try:
+        weights = format_name("--weights", options.weights)
+    except OptionError as error:
+        raise UsageError(str(error)) from None
+    model = _model(options)
+    batch = _size("--batch", options.batch)
+    length = _length(options, model)
+    if options.phase == "decode" and model.kind == "encoder":
+        raise UsageError(complaint("--phase", "'decode'", "forward or training: an encoder does not decode"))
+    new, past = (1, length - 1) if options.phase == "decode" else (length, 0)
+    causal = True if options.phase == "decode" or options.causal else None if model.kind == "encoder" else False
+    ledger = model_cost(model, batch, new, past, weights=weights, cache=weights, causal=causal)
+    times = 3 if options.phase == "training" else 1
+    by_part = {}
+    groups = parts(ledger)
+    for name in PARTS:
+        own = sum((count for line, count in model.parameter_lines if line.partition(":")[0] == name), start=0)
+        group = groups.get(name)
+        row = {"parameters": own, "products": 0, "other": 0, "bytes": 0}
+        if group is not None:
+            row |= {"products": times * group.products, "other": times * group.elementwise, "bytes": group.traffic}
+        if any(value != 0 for value in row.values()):
+            by_part[name] = row
+    total = {key: sum((row[key] for row in by_part.values()), start=0) for key in ("parameters", "products", "other")}
+    return {
+        "model": model.name, "phase": options.phase, "pairs": "causal" if causal or causal is None else "all",
+        "length": length, "batch": batch, "weights": weights, "parts": by_part, **total,
+        "bytes": sum((row["bytes"] for row in by_part.values()), start=0),
+        "active_parameters": model.active_parameters, "weight_bytes": storage_bytes(model.parameters, weights),
+        "cache_bytes_per_token": storage_bytes(model.cache_numbers, weights),
+        "cache_bytes": model.cache_bytes(length, batch, weights),
+        "causal": model.kind != "encoder",
+    }  # fmt: skip
+
+
+def _model(options: Options) -> Model:
+    given = {name: value for name, value in options.sizes.items() if value is not None}
+    words = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+    if options.model is not None or options.config is not None:
+        if given or (options.model is not None and options.config is not None):
+            wanted = "a model by name, a config.json, or all its sizes"
+            raise UsageError(complaint(words or "--config", "it together with --model or --config", wanted))
+        chosen = named_model(options.model, options.config)
+        return _with_options(chosen, options)
+    missing = [f"--{name}" for name in ("layers", "width", "heads") if name not in given]
+    if missing == ["--heads"]:
+        given["heads"], missing = "1", []
+    if missing:
+        hint = "qkv plan --list shows every model; --config PATH reads a config.json"
+        shown = f"nothing, with {words}" if words else "nothing"
+        raise UsageError(complaint(", ".join(missing), shown, "sizes, or --model NAME", hint))
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        fields[_SIZES[name]] = value if isinstance(value, bool) else _size(f"--{name.replace('_', '-')}", value)
+    if fields.get("experts") and "experts_active" not in fields:
+        raise UsageError(complaint("--active", "nothing, with --experts", "the experts that each token uses"))
+    try:
+        return _with_options(Model(name="sizes by hand", **fields), options)
+    except QkvError as error:
+        raise UsageError(str(error)) from None
+
+
+def _with_options(model: Model, options: Options) -> Model:
+    if options.biases is not None:
+        model = replace(model, qkv_bias=options.biases, out_bias=options.biases, ff_bias=options.biases)
+    if options.norm is not None:
+        there = options.norm != "none"
+        model = replace(model, norm=options.norm, norms_per_layer=2 if there else 0, final_norm=there)
+    return model
+
+
+def _length(options: Options, model: Model) -> Any:
+    if options.length is not None:
+        return _size("--length", options.length)
+    if any(isinstance(getattr(model, name), Polynomial) for name in ("layers", "d_model", "heads")):
+        return Polynomial.name("n")
+    return min(DEFAULT_LENGTH, model.context or DEFAULT_LENGTH)
+
+
+def _size(option: str, text: Any) -> Any:
+    """A whole number, or a name for formulas."""
+    written = str(text).strip().replace(",", "")
+    if written.isdecimal():
+        if int(written) < 1:
+            raise UsageError(complaint(option, repr(text), "a whole number of at least 1, or a name"))
+        return int(written)
+    if not written.isidentifier():
+        raise UsageError(complaint(option, repr(text), "a whole number of at least 1, or a name such as d or d_ff"))
+    return Polynomial.name(written)
+
+
+def _text(found: dict[str, Any]) -> str:
+    formulas = any(isinstance(value, Polynomial) for value in found.values())
+    title = f"{found['model']}: {_shown(found['parameters'])} parameters"
+    work = {"forward": "a forward pass", "decode": "a decode step", "training": "a training step"}[found["phase"]]
+    pairs = "" if found["phase"] == "decode" or not found["causal"] else f", {found['pairs']} pairs"
+    title += f"; {work}, batch {_shown(found['batch'])}, length {_shown(found['length'])}{pairs}"
+    lines = ["\n".join(wrap_lines(title, "")), ""]
+    rows = [*found["parts"].items(), ("all", found)]
+    lines.append(_formulas(rows) if formulas else _table(rows))
+    held = [("weights", found["weight_bytes"], f"in {found['weights']}"),
+            ("cache of a token", found["cache_bytes_per_token"], ""), ("cache", found["cache_bytes"], "")]  # fmt: skip
+    if found["active_parameters"] != found["parameters"]:
+        held.insert(0, ("parameters that a token uses", found["active_parameters"], ""))
+    lines.append("")
+    for name, value, more in held:
+        unit = "" if "parameters" in name else " bytes"
+        near = f" ({quantity(value, 'B')})" if unit and not isinstance(value, Polynomial) else ""
+        lines += wrap_lines(f"{name}: {_shown(value)}{unit}{near} {more}".rstrip(), "  ")
+    lines += ["", *wrap_lines(_conventions(found), "  ")]
+    return "\n".join(lines)
+
+
+def _conventions(found: dict[str, Any]) -> str:
+    said = "A multiply-add is 2 operations; products are matrix products, other operations are the rest."
+    if found["phase"] == "training":
+        said += " Training takes 3 times the operations of a forward pass; bytes are those of the forward pass."
+    return said
+
+
+def _table(rows: list[tuple[str, Any]]) -> str:
+    cells = [("part", "parameters", "products", "other operations", "bytes moved")]
+    for name, row in rows:
+        wide = len(f"{row['products']:,}") > 20
+        products = integer_text(row["products"]) if wide else f"{row['products']:,}"
+        cells.append((name, f"{row['parameters']:,}", products, quantity(row["other"]), quantity(row["bytes"], "B")))
+    return in_columns(cells, "<>>>>")
+
+
+def _formulas(rows: list[tuple[str, Any]]) -> str:
+    lines = []
+    for name, row in rows:
+        lines.append(f"  {name}")
+        for key in ("parameters", "products", "other", "bytes"):
+            if row[key] != 0:
+                lines += wrap_lines(f"{key}: {_shown(row[key])}", "    ")
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    return f"{whole(value):,}" if isinstance(value, int) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items() if name != "causal"}
+    return str(value) if isinstance(value, Polynomial) else value
