@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
+from ..derivation import Derivation
 from ..render import document as d
 from ..render.escapes import GREEK
 from ..render.layout import in_columns
@@ -16,7 +17,6 @@ from .solving import Answer, Solution, Solved, solve, solve_part
 
 TITLE = "Attention: exercise sheet"
 _NAME_LINE = "_" * 34
-_SIGNS = re.compile(r"[\\^_=]|\bO\(|^[\[(]?-?[\d(\[]|^[A-Za-z](?:\W|$)")
 
 
 def exercise_document(exercise: Exercise) -> d.Document:
@@ -37,10 +37,11 @@ def solution_document(solution: Solution | Exercise, *, brief: bool = False, par
     exercise = solution.exercise
     wanted = [solution[label] for label in parts] if parts else solution.parts
     blocks: list[d.Block] = [*statement_blocks(exercise)]
+    seen: set[tuple[tuple[str, str], ...]] = set()
     for each in wanted:
         blocks.append(d.Heading(f"Part {shown_label(each.asked.label)}{_points(exercise, each.asked, ', {}')}", 3))
         blocks += question_blocks(exercise, each.asked, labelled=False)
-        blocks += worked_blocks(exercise, each, brief=brief)
+        blocks += worked_blocks(exercise, _without(each, seen), brief=brief)
     rows = tuple((shown_label(each.asked.label), answer_words(exercise, each)) for each in wanted)
     blocks += [d.Heading("Summary of answers"), d.Table(("part", "answer"), rows)]
     if isinstance(exercise, BankExercise):
@@ -132,7 +133,8 @@ def question_blocks(
 ) -> Iterator[d.Block]:
     """What a question asks, with its label and its points; the options of a choice are below."""
     symbols = symbols_of(exercise)
-    text = asked.text or str(exercise.model_copy(update={"asked": (asked,)})).rpartition("asked: ")[2]
+    bare = asked.quantity.replace("_", " ") + (f" of {asked.object}" if asked.object else "")
+    text = asked.text or f"{bare[0].upper()}{bare[1:]}?"
     before, *after = list(text_blocks(text, symbols))
     words = d.inlines(before.words) if isinstance(before, d.Paragraph) else ()
     head = [d.Text(f"{shown_label(asked.label)} ", "strong")] if labelled and asked.label else []
@@ -148,6 +150,18 @@ def worked_blocks(exercise: Exercise, solved: Solved, *, brief: bool = False) ->
     if solved.answer is not None and solved.answer.derivation.steps and not brief:
         yield solved.answer.derivation
     yield answer_note(exercise, solved)
+
+
+def _without(solved: Solved, seen: set[tuple[tuple[str, str], ...]]) -> Solved:
+    """A solved question without the chains that an earlier part showed; those that are new are added to `seen`."""
+    if solved.answer is None:
+        return solved
+    keys = {
+        tuple((step.title, step.text) for step in chain.steps): chain for chain in solved.answer.derivation.chains()
+    }
+    new = [step for key, chain in keys.items() if key not in seen for step in chain.steps]
+    seen |= set(keys)
+    return replace(solved, answer=replace(solved.answer, derivation=Derivation(tuple(new))))
 
 
 def answer_note(exercise: Exercise, solved: Solved) -> d.Note:
@@ -172,12 +186,12 @@ def _answered(answer: Answer, symbols: Mapping[str, str]) -> Iterator[d.Inline]:
     if answer.items:
         for place, (name, item) in enumerate(answer.items.items()):
             yield from ([d.Text("; ")] if place else [])
-            yield from spoken(f"${name}$" if _SIGNS.search(name) or len(name) == 1 else name, symbols)
+            yield from spoken(f"${name}$" if "_" in name or len(name) == 1 else name, symbols)
             yield d.Text(": " if item.form == "words" else " = ")
             yield from _answered(item, symbols)
     elif answer.form in ("blank", "code", "shape"):
         yield d.Text(answer.text, "code")
-    elif answer.form in ("words", "choice") or not _SIGNS.search(answer.text):
+    elif answer.form in ("words", "choice"):
         yield from spoken(answer.text, symbols)
     else:
         readings = [d.Maths(answer.text, each) for each in (answer.symbols, symbols)]
@@ -189,7 +203,8 @@ def _answered(answer: Answer, symbols: Mapping[str, str]) -> Iterator[d.Inline]:
 def _after(exercise: BankExercise) -> Iterator[d.Block]:
     symbols = symbols_of(exercise)
     for each in exercise.corrections:
-        words = f"Printed for part {shown_label(each.label)}: {each.printed} Right: {each.right} {each.why}"
+        said = (f"Printed for part {shown_label(each.label)}: {each.printed}", f"Right: {each.right}", each.why)
+        words = " ".join(f"{sentence.rstrip('.')}." for sentence in said)
         yield d.Note("Correction of the printed solution", (d.Paragraph(spoken(words, symbols)),), "correction")
     if exercise.follow_ups:
         yield d.Heading("Questions to continue with")
