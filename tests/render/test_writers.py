@@ -9,7 +9,7 @@ import typst
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from qkv.derivation import Step
+from qkv.derivation import Step, chain
 from qkv.errors import OptionError
 from qkv.figures import Axis, Line, chart
 from qkv.render import (
@@ -36,6 +36,7 @@ from qkv.render import (
 from qkv.render.document import Line as Shown
 from qkv.render.document import Lines
 from qkv.render.escapes import line
+from qkv.render.steps import blocks
 from qkv.render.to_typst import markup
 
 
@@ -241,3 +242,47 @@ def test_a_bar_ends_no_cell():
     document = Document("t", (Table(("a",), ((Maths(r"\|\mu\|", SYMBOLS),), (Text("a|b", "code"),))),))
     cells = MarkdownIt("commonmark").enable("table").parse(markdown(document))
     assert [block.content for block in cells if block.type == "inline"][2:] == [r"$\lVert \mu \rVert$", "`a|b`"]
+
+
+def test_a_short_chain_is_a_formula_under_its_title_with_the_only_reason_before_it():
+    derived = Derivation(chain("the score of key 2", "2 + 6", "8", reason="added"))
+    title, formula = blocks(derived)
+    assert title == Paragraph((Text("The score of key 2.", "strong"), Text(" "), Text("Added.")))
+    assert isinstance(formula, Formula)
+    assert terminal(Document("t", (derived,))).split("\n")[1:3] == ["The score of key 2. Added.", "    2 + 6 = 8"]
+    assert "**The score of key 2\\.** Added.\n\n$$\n2 + 6 = 8\n$$" in markdown(Document("t", (derived,)))
+    assert "\\textbf{The score of key 2.} Added.\n\n\\[ 2 + 6 = 8 \\]" in latex(Document("t", (derived,)))
+
+
+def test_steps_with_reasons_are_lines_and_words_are_paragraphs():
+    steps = (Step("2 + 6", "given", "", "q_2"), Step("8", "added"), Step("", "nothing is left"), Step("9 - 1", "", "="))
+    title, lines, words, last = blocks(Derivation(steps))
+    assert title == Paragraph((Text("q_2:", "strong"),))  # a name keeps its letter
+    assert [line.reason for line in lines.lines] == [(Text("given"),), (Text("added"),)]
+    assert words == Paragraph((Text("Nothing is left."),))
+    assert [line.relation for line in last.lines] == ["="]
+
+
+def test_a_rounded_number_is_nearly_equal_and_what_repeats_is_left_out():
+    steps = (Step("1/3", "", ""), Step("1/3", "simplified"), Step("0.33", "", "~"))
+    (formula,) = blocks(Derivation(steps))
+    assert formula.maths.source.signs == ("≈",)
+    (exact,) = blocks(Derivation((Step("sqrt(2)", "", ""), Step("2/sqrt(2)", "", "~"))))
+    assert exact.maths.source.signs == ("=",)
+
+
+def test_a_wide_chain_has_a_line_for_each_member():
+    terms = " + ".join(f"{n} x" for n in range(2, 30))
+    (wide,) = blocks(Derivation(chain("", terms, "434 x"), {"x": "scalar"}))
+    assert isinstance(wide, Lines)
+    document = Document("t", (wide,))
+    assert markdown(document).count("aligned") == latex(document).count("aligned") == 2
+    assert max(map(len, terminal(document, 80).splitlines())) <= 80
+
+
+def test_verdicts_are_shown_where_the_derivation_asks():
+    steps = (Step("k + k", "", ""), Step("3 k", "collected"))
+    for shown in (True, False):
+        document = Document("t", (Derivation(steps, {"k": "natural"}, shown=shown),))
+        for said in (html(document), markdown(document), latex(document), markup(document), terminal(document)):
+            assert ("different" in said) is shown

@@ -49,7 +49,7 @@ class _Chain:
 
 def _chains(derivation: d.Derivation) -> Iterator[_Chain]:
     checks = derivation.checks if derivation.shown else (None,) * len(derivation.steps)
-    run, shape = _Chain((), (), ()), None
+    run, last = _Chain((), (), ()), None
     for (step, before, symbols), check in zip(derivation.readings(), checks, strict=True):
         known = symbols, *derivation.all_symbols()
         title, reason = d.prose(step.title, *known), d.prose(step.reason, *known)
@@ -58,10 +58,13 @@ def _chains(derivation: d.Derivation) -> Iterator[_Chain]:
             run = _Chain(title, () if step.text else reason, ())
         if not step.text:
             continue
-        maths = d.Maths(step.text, symbols, shape if before else None)
+        maths = d.Maths(step.text, symbols, last.shape if before and last is not None else None)
         tree = maths.tree()
-        shape = None if tree is None else tree.shape
-        relation = step.relation.replace("~", "≈") if before else ""
+        if before and tree is not None and tree == last and not derivation.shown:
+            continue  # it repeats the line before
+        last = tree
+        # What has no decimals was not rounded: 2/√2 stands for itself.
+        relation = step.relation.replace("~", "≈" if "." in step.text else "=") if before else ""
         verdict, remark = ("", "") if check is None else describe(check)
         run = replace(run, lines=(*run.lines, d.Line(maths, reason, relation, verdict, remark)))
     yield run
@@ -85,7 +88,7 @@ def _on_one_line(lines: Sequence[d.Line]) -> d.Formula | d.Lines:
     from .to_text import drawn
 
     nodes = [node for line in lines if (node := line.maths.tree()) is not None]
-    if len(nodes) < len(lines):
+    if len(nodes) < len(lines) or lines[0].relation:  # a text, or what continues after words
         return d.Lines(tuple(lines))
     if any(map(has_matrix, nodes)):
         nodes = [in_columns(node) for node in nodes]
