@@ -1,33 +1,23 @@
-"""Practice: a question of the bank, an answer judged while it is typed, hints and the worked solution."""
+"""Practice: an exercise of the bank or a pasted question, an answer judged as it is typed, hints and the solution."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ...errors import MathsError, complaint
-from ...maths import parse
-from ...maths.comparison.verdict import final_value
-from ...maths.parsing.parse import tokens
-from ...maths.tree import Shape, free_indices
-from ...maths.types import declare
-from ...problems import Outcome, Part, Problem
-from ...problems.discreet import told_less
-from ...problems.judging.answers import Value, Values
-from ...problems.printing.documents import spoken
+from ...errors import complaint
 from ...render import document as d
-from ...render.to_text import plain, pretty
+from ...render.to_text import in_text, plain, pretty
 from ..fields import Choice, Flag, Number, State, Words, WrongField
 from ..view import Result, View, Work
 
 if TYPE_CHECKING:
-    from ...problems import Outcome, Part, Problem
-    from ...render import Block
+    from ...exercises import Answer, Asked, Exercise, Solved
+    from ...exercises.outcome import Outcome
 
-# The bank's names and titles: its families take a third of a second to load, and a page's menu cannot wait for them.
+# The names and titles of the bank: its families take a while to load, and a page's menu cannot wait for them.
 TITLES = {
     "by-hand": "Queries, keys and values by hand",
     "scaling": "Justifying scaled dot-product attention: the mean is a vector",
@@ -39,8 +29,11 @@ TITLES = {
     "heads": "Many heads: reach, masks and cost",
     "norms": "What normalisation looks at, and what it leaves",
 }
+OWN = "own"
+Key: TypeAlias = tuple[str, int | None, str]  # name, seed and pasted question
 HINTS = 3
 LAST_SEED = 2**31
+LONGEST = 6000  # characters of a pasted question
 QUICK = 160  # characters of an answer that are judged at once; a longer one may take seconds
 # So may the mean of what is no polynomial, which is added up over many values.
 _COSTLY = re.compile(r"(?:E|Var|Cov|var|cov)\b.*(?:exp|e\s*\^|softmax|log|ln|sqrt|√|abs|\||frac|/)", re.DOTALL)
@@ -51,128 +44,189 @@ SAID = {
     "wrong": "Not right.",
     "unread": "This could not be read as an answer.",
 }
-SHORTLY = {
-    "right": "right",
-    "conditional": "right only under a condition",
-    "incomplete": "not all of it",
-    "wrong": "not right",
-    "unread": "missing or not read",
-}
 
+_OF_BANK = ("exercise", tuple(TITLES))
 FIELDS = (
     Words(name="answer", label="Answer", group="Your answer", longest=2000, lines=3,
           help="LaTeX, plain text or words. It is judged while you type."),
-    Choice(name="problem", label="Problem", group="Question", options=TITLES, default="scaling"),
-    Choice(name="numbers", label="Numbers", group="Question", default="documents",
-           options={"documents": "as in the documents", "fresh": "fresh ones, by a seed"}),
-    Number(name="seed", label="Seed", group="Question", low=0, high=LAST_SEED, default=0, whole=True, slider=False,
-           help="The same seed gives the same numbers."),
+    Choice(name="exercise", label="Exercise", group="Question", default="scaling",
+           options={**TITLES, OWN: "a question of your own"}),
+    Words(name="question", label="The question", group="Question", needs=("exercise", (OWN,)), longest=LONGEST, lines=8,
+          placeholder="Let Q = [[1, 0], [0, 2]], K = [[1, 1], [0, 1]]. Compute the scaled scores.",
+          help="Paste it in words. What was understood is shown before the solution."),
+    Choice(name="numbers", label="Numbers", group="Question", needs=_OF_BANK, default="printed",
+           options={"printed": "as first printed", "fresh": "fresh ones, by a seed"}),
+    Number(name="seed", label="Seed", group="Question", needs=_OF_BANK, low=0, high=LAST_SEED, default=0, whole=True,
+           slider=False, help="The same seed gives the same numbers."),
     Words(name="part", label="Part", group="Question", longest=20, help="Its letter; empty is the first."),
-    Number(name="hint", label="Hints", group="Help", low=0, high=HINTS, default=0, whole=True, slider=False,
-           help="1 is a nudge, 3 is nearly the answer."),
+    Number(name="hint", label="Hints", group="Help", needs=_OF_BANK, low=0, high=HINTS, default=0, whole=True,
+           slider=False, help="1 is a nudge, 3 is nearly the answer."),
     Flag(name="solution", label="Show the solution", group="Help"),
 )  # fmt: skip
 
 
 def compute(state: State, work: Work) -> Result:
-    from ...render.to_text import in_text
-
-    problem, part = _asked(state)
-    work.say("judging the answer")
-    answer, shown = state["answer"], state["solution"]
-    outcome = _outcome(problem.name, problem.seed, part.name, answer)
-    read = preview(problem, part, answer, outcome)
-    symbols = {**problem.symbols, **part.symbols}
+    work.say("reading the question" if state["exercise"] == OWN else "judging the answer")
+    now = _now(state)
+    read = preview(now, state["answer"])
+    labels = [asked.label for asked in now.exercise.asked]
     return {
-        "problem": problem.name,
-        "title": problem.title,
-        "seed": problem.seed,
-        "parts": [_about(each) for each in problem.parts],
-        "part": _about(part),
-        "place": problem.parts.index(part) + 1,
-        "parts_in_all": len(problem.parts),
-        "question": _markdown(_question(problem, part)),
-        "preview": {"kind": read.kind, "text": read.text, "reason": read.reason},
-        "outcome": None if outcome is None else _judged(outcome, part, shown),
-        "explanation": in_text(part.explanation, symbols) if outcome and not shown else "",
-        "hints": [in_text(each, symbols) for each in part.hints[: state["hint"]]],
-        "hints_given": state["hint"],
-        "most_hints": HINTS,
-        "solution": _markdown(_worked(problem, part)) if shown else "",
-        "next": _next(state, problem, part),
+        "exercise": state["exercise"],
+        "title": now.exercise.title or now.exercise.label or "A question of your own",
+        "seed": state["seed"] if _is_fresh(state) else None,
+        "parts": [_about(now.exercise, asked) for asked in now.exercise.asked],
+        "part": _about(now.exercise, now.asked),
+        "place": labels.index(now.asked.label) + 1,
+        "parts_in_all": len(labels),
+        "understood": _understood(now),
+        "question": _markdown(_question(now)),
+        "preview": {"kind": read.kind, "text": read.text},
+        "outcome": None if now.outcome is None else _judged(now.outcome, now.told),
+        "hints": [in_text(hint, now.symbols) for hint in now.hints],
+        "hints_given": len(now.hints),
+        "most_hints": 0 if state["exercise"] == OWN else HINTS,
+        "solution": _markdown(_worked(now)) if now.told_all else "",
+        "next": _next(state, now),
     }
 
 
-def _asked(state: State) -> tuple[Problem, Part]:
-    """The problem and the part that are meant; an empty part is the first."""
-    from ...problems.problem import plain_name
+@dataclass(frozen=True)
+class Now:
+    """What the fields say: the exercise, the part that is asked, its answer, and what was typed."""
 
-    problem = _problem(state["problem"], state["seed"] if state["numbers"] == "fresh" else None)
-    wanted = plain_name(state["part"])
-    if not state["part"].strip():
-        return problem, problem.parts[0]
-    for part in problem.parts:
-        if plain_name(part.name) == wanted:
-            return problem, part
-    hint = f"{problem.name} has the parts {', '.join(part.name for part in problem.parts)}"
-    raise WrongField("part", complaint("part", repr(state["part"]), "a part of the problem", hint))
+    exercise: Exercise
+    asked: Asked
+    solved: Solved
+    outcome: Outcome | None
+    hints: tuple[str, ...]
+    told_all: bool  # whether the solution is shown
+
+    @property
+    def told(self) -> bool:
+        """Whether words may have the right answer in them."""
+        return self.told_all or bool(self.outcome)
+
+    @property
+    def symbols(self) -> dict[str, str]:
+        from ...exercises.printing import symbols_of
+
+        return symbols_of(self.exercise)
+
+
+def _now(state: State) -> Now:
+    own = state["exercise"] == OWN
+    key = (state["exercise"], state["seed"] if _is_fresh(state) else None, state["question"].strip() if own else "")
+    exercise = _exercise(*key)
+    asked = _asked(state["part"], exercise)
+    hints = _hints(exercise, asked.label)[: state["hint"]]
+    outcome = _outcome(key, asked.label, state["answer"])
+    # A question of one's own is asked to see its solution, unless an answer is to be judged first.
+    told_all = state["solution"] or (own and not state["answer"].strip())
+    return Now(exercise, asked, _solved(key, asked.label), outcome, hints, told_all)
+
+
+def _is_fresh(state: State) -> bool:
+    return state["numbers"] == "fresh" and state["exercise"] != OWN
 
 
 @lru_cache(maxsize=64)
-def _problem(name: str, seed: int | None) -> Problem:
-    from ...problems import named
+def _exercise(name: str, seed: int | None, question: str) -> Exercise:
+    from ...exercises import bank
 
-    return named(name, seed)
+    return _read(question) if name == OWN else bank.named(name, seed)
+
+
+def _read(question: str) -> Exercise:
+    from ...exercises.sheets.reading import read_question
+
+    if not question:
+        raise WrongField("question", complaint("question", "nothing", "a question in words"))
+    found = read_question(question)
+    if not found.asked:
+        raise WrongField("question", complaint("question", "a text in which nothing is asked that is known",
+                                               "a question about attention"))  # fmt: skip
+    return found
+
+
+def _asked(part: str, exercise: Exercise) -> Asked:
+    """The part that is meant; an empty one is the first."""
+    from ...exercises.record import plain_label
+
+    if not part.strip():
+        return exercise.asked[0]
+    for asked in exercise.asked:
+        if plain_label(asked.label) == plain_label(part):
+            return asked
+    there = ", ".join(asked.label or "(no label)" for asked in exercise.asked)
+    raise WrongField("part", complaint("part", repr(part), "a part of the exercise", f"there are {there}"))
+
+
+def _hints(exercise: Exercise, label: str) -> tuple[str, ...]:
+    from ...exercises.bank import BankExercise
+
+    return exercise.hints[label] if isinstance(exercise, BankExercise) else ()
+
+
+@lru_cache(maxsize=64)
+def _solved(key: Key, label: str) -> Solved:
+    from ...exercises.solving import solve_part
+
+    exercise = _exercise(*key)
+    return solve_part(exercise, _asked(label, exercise))
 
 
 @lru_cache(maxsize=16)
-def _outcome(name: str, seed: int | None, part: str, answer: str) -> Outcome | None:
+def _outcome(key: Key, label: str, answer: str) -> Outcome | None:
     """What becomes of an answer, judged once for the words and the pictures."""
-    return _problem(name, seed).check(part, answer) if answer.strip() else None
+    from ...exercises.checking import check
+
+    return check(_exercise(*key), label, answer) if answer.strip() else None
 
 
-def _about(part: Part) -> dict[str, Any]:
-    from ...problems.printing.documents import letter_of
+def _about(exercise: Exercise, asked: Asked) -> dict[str, Any]:
+    from ...exercises.printing import points_of, shown_label
 
-    return {"name": part.name, "letter": letter_of(part), "points": part.points}
+    return {"name": asked.label, "letter": shown_label(asked.label) or "1", "points": points_of(exercise, asked)}
 
 
-def _judged(outcome: Outcome, part: Part, shown: bool) -> dict[str, Any]:
+def _understood(now: Now) -> list[dict[str, Any]]:
+    """What was read of a pasted question; the bank's exercises say it in words."""
+    from ...exercises.bank import BankExercise
+
+    if isinstance(now.exercise, BankExercise):
+        return []
+    alone = now.exercise.model_copy(update={"asked": (now.asked,)})
+    return [{"name": name, "words": words} for name, words in alone.understood() if words]
+
+
+def _judged(outcome: Outcome, told: bool) -> dict[str, Any]:
     """What is said of an answer; what it should have been only where it is right, or the solution is shown anyway."""
-    from ...problems import MISCONCEPTIONS
+    from ...exercises.outcome import known_mistakes
 
-    told = bool(outcome) or shown
-    mistakes = [(name, MISCONCEPTIONS.get(name)) for name in outcome.misconceptions]
+    mistakes = [(name, known_mistakes().get(name)) for name in outcome.mistakes]
     return {
         "kind": outcome.kind,
         "said": SAID[outcome.kind],
-        "reason": _why(outcome, part, told),
-        "condition": outcome.condition,
-        "misconceptions": [
+        "reason": "; ".join(finding.words(spoilers=told) for finding in outcome.findings),
+        "condition": outcome.condition if told else None,
+        "mistakes": [
             {"name": name, "told": "" if known is None else known.right if told else known.question}
             for name, known in mistakes
         ],
-        "counterexamples": list(_counterexamples(outcome, told)),
+        "counterexamples": _counterexamples(outcome, told),
         "items": [
-            {"name": name, "kind": item.kind, "said": SHORTLY["right"] if item else _why(item, part, told)}
+            {"name": name, "kind": item.kind, "said": "right" if item else item.words(spoilers=told)}
             for name, item in outcome.items.items()
         ],
     }
-
-
-def _why(outcome: Outcome, part: Part, told: bool) -> str:
-    from ...problems.discreet import discreet_reason
-
-    return outcome.reason if told else discreet_reason(outcome, part)
 
 
 def _counterexamples(outcome: Outcome, told: bool) -> list[dict[str, Any]]:
     """Where an answer differs from the right one, and what it gives there."""
     from ...maths.comparison.counterexample import value_text
 
-    judged = {"": outcome, **outcome.items}
     found = []
-    for name, each in judged.items():
+    for name, each in {"": outcome, **outcome.items}.items():
         point = None if each.verdict is None else each.verdict.counterexample
         if point is not None and point.point:
             right = value_text(point.gold) if told else None
@@ -180,75 +234,134 @@ def _counterexamples(outcome: Outcome, told: bool) -> list[dict[str, Any]]:
     return found
 
 
-def _next(state: State, problem: Problem, part: Part) -> dict[str, Any]:
-    """Where to go on: the next part or else the next problem, and a variant that was not seen."""
-    names = [each.name for each in problem.parts]
-    place = names.index(part.name) + 1
-    problems = list(TITLES)
-    after = problems[(problems.index(problem.name) + 1) % len(problems)]
-    seed = state["seed"] + (state["numbers"] == "fresh")
-    return {"part": names[place] if place < len(names) else None, "problem": after, "seed": seed % (LAST_SEED + 1)}
+def _next(state: State, now: Now) -> dict[str, Any]:
+    """Where to continue: the next part or else the next exercise, and a variant that was not seen."""
+    labels = [asked.label for asked in now.exercise.asked]
+    place = labels.index(now.asked.label) + 1
+    names = list(TITLES)
+    after = "" if state["exercise"] == OWN else names[(names.index(state["exercise"]) + 1) % len(names)]
+    seed = (state["seed"] + _is_fresh(state)) % (LAST_SEED + 1)
+    return {"part": labels[place] if place < len(labels) else None, "exercise": after, "seed": seed}
 
 
-def _question(problem: Problem, part: Part) -> list[Block]:
-    from ...problems.printing.documents import labelled, question
+def _question(now: Now) -> list[d.Block]:
+    from ...exercises.printing import question_blocks, statement_blocks
 
-    return [*labelled(problem.statement), *question(problem, part)]
-
-
-def _worked(problem: Problem, part: Part) -> list[Block]:
-    from ...problems import Solved
-    from ...problems.printing.documents import worked_part
-
-    return list(worked_part(problem, Solved(part, part.steps(), part.answer.text)))
+    return [*statement_blocks(now.exercise), *question_blocks(now.exercise, now.asked)]
 
 
-def _markdown(blocks: list[Block]) -> str:
-    from ...render import Document, Figure, markdown
+def _worked(now: Now) -> list[d.Block]:
+    from ...exercises.printing import worked_blocks
 
-    told = tuple(block for block in blocks if not isinstance(block, Figure))
-    return markdown(Document("", told)).removeprefix("# ").strip()
+    return list(worked_blocks(now.exercise, now.solved))
+
+
+def _markdown(blocks: list[d.Block]) -> str:
+    from ...render import markdown
+
+    told = tuple(block for block in blocks if not isinstance(block, d.Figure))
+    return markdown(d.Document("", told)).removeprefix("# ").strip()
 
 
 def pictures(state: State, result: Result) -> dict[str, str]:
-    from ...problems.printing.documents import said
-    from ...render import Items, Paragraph
+    from ...exercises.printing import spoken
     from ..markup import blocks_html
 
-    problem, part = _asked(state)
-    outcome = _outcome(problem.name, problem.seed, part.name, state["answer"])
-    hints = tuple(said(each, problem, part) for each in part.hints[: state["hint"]])
-    drawn: dict[str, list[Block]] = {
-        "question": _question(problem, part),
-        "preview": list(preview(problem, part, state["answer"], outcome).blocks),
-        "hints": [Items(hints, ordered=True)] if hints else [],
-        "explanation": [Paragraph(said(part.explanation, problem, part))] if result["explanation"] else [],
-        "solution": _worked(problem, part) if state["solution"] else [],
+    now = _now(state)
+    hints = tuple(spoken(hint, now.symbols) for hint in now.hints)
+    drawn: dict[str, list[d.Block]] = {
+        "question": _question(now),
+        "preview": list(preview(now, state["answer"]).blocks),
+        "hints": [d.Items(hints, ordered=True)] if hints else [],
+        "solution": _worked(now) if now.told_all else [],
     }
     return {name: blocks_html(blocks) for name, blocks in drawn.items()}
 
 
+MOST_LINES = 40  # of an answer that are read back
+_FORMULA = re.compile(r"[\\^_=+*/]|O\(|\d")  # what words do not have
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What was read of an answer; `kind` is "nothing", "formula" or "words"."""
+
+    kind: str
+    blocks: tuple[d.Formula | d.Paragraph, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What was read, on lines of Unicode."""
+        lines = [block.all if isinstance(block, d.Formula) else d.inlines(block.words) for block in self.blocks]
+        return "\n".join("".join(map(_said, pieces)) for pieces in lines)
+
+
+def preview(now: Now, answer: str) -> Preview:
+    """The formulas that were judged, where some were; else the answer with its formulas."""
+    if now.outcome is None:
+        return Preview("nothing")
+    gold = now.solved.answer
+    blocks = [_judged_block(name, item, gold) for name, item in {"": now.outcome, **now.outcome.items}.items()]
+    found = [block for block in blocks if block is not None]
+    if not found:
+        symbols = now.symbols if gold is None else {**now.symbols, **gold.symbols}
+        lines = [line for line in answer.splitlines() if line.strip()]
+        found = [d.Paragraph(_line(line, symbols)) for line in lines[:MOST_LINES]]
+    pieces = [piece for block in found if isinstance(block, d.Paragraph) for piece in d.inlines(block.words)]
+    drawn = any(isinstance(piece, d.Maths) and piece.tree() is not None for piece in pieces)
+    formula = drawn or any(isinstance(block, d.Formula) for block in found)
+    return Preview("formula" if formula else "words", tuple(found[:MOST_LINES]))
+
+
+def _judged_block(name: str, outcome: Outcome, gold: Answer | None) -> d.Formula | d.Paragraph | None:
+    """One formula as it was compared with the right one; None where none was."""
+    text = "" if outcome.verdict is None else outcome.verdict.answer.strip()
+    if not text or gold is None:
+        return None
+    maths = d.Maths(text, gold.items.get(name, gold).symbols)
+    if maths.tree() is not None and not name:
+        return d.Formula(maths)
+    shown = d.Text(text, "code") if maths.tree() is None else maths
+    return d.Paragraph((*([d.Text(f"{pretty(name)} = ")] if name else []), shown))
+
+
+def _line(line: str, symbols: dict[str, str]) -> tuple[d.Inline, ...]:
+    from ...exercises.printing import spoken
+
+    whole = d.Maths(line.strip().strip("$").strip(), symbols)
+    if "$" not in line.strip().strip("$") and _FORMULA.search(line) and whole.tree() is not None:
+        return (whole,)
+    return spoken(line, symbols)
+
+
+def _said(piece: d.Inline) -> str:
+    return pretty(plain(piece)) if isinstance(piece, d.Maths) else piece.text
+
+
 def python(state: State) -> str:
-    _, part = _asked(state)
-    seed = f", {state['seed']}" if state["numbers"] == "fresh" else ""
-    lines = [
-        "from qkv import problems",
-        "",
-        f"problem = problems.named({state['problem']!r}{seed})",
-        f"part = problem.part({part.name!r})",
-        "print(part.name, part.points)",
-    ]
+    now, own = _now(state), state["exercise"] == OWN
+    label = now.asked.label
+    lines = ["from qkv.exercises.sheets.reading import read_question"] if own else ["from qkv.exercises import bank"]
+    lines += ["from qkv.exercises.checking import check"] if state["answer"].strip() else []
+    lines += ["from qkv.exercises.solving import solve_part"] if now.told_all else []
+    seed = f", {state['seed']}" if _is_fresh(state) else ""
+    made = f"read_question({state['question'].strip()!r})" if own else f"bank.named({state['exercise']!r}{seed})"
+    lines = [*sorted(lines), "", f"exercise = {made}", f"asked = exercise.only({label!r}).asked[0]"]
+    lines.append("print(asked.label, asked.quantity)")
     if state["answer"].strip():
         lines += [
-            f"outcome = part.check({state['answer']!r})",
-            "print(outcome.kind, *outcome.misconceptions, sep='; ')",
+            f"outcome = check(exercise, {label!r}, {state['answer']!r})",
+            "print(outcome.kind, *outcome.mistakes, sep='; ')",
         ]
-    lines += [f"print(part.hints[{place}])" for place in range(state["hint"])]
-    if state["solution"]:
+    lines += [f"print(bank.hint(exercise, {label!r}, {place}))" for place in range(1, 1 + len(now.hints))]
+    if now.told_all:
         lines += [
-            "for step in part.steps():",
-            "    print(step.what, *step.chain, sep='\\n    ')",
-            "print(part.answer.text)",
+            "solved = solve_part(exercise, asked)",
+            "if solved.answer is None:",
+            "    print(solved.refusal.words())",
+            "else:",
+            "    print(solved.answer.derivation.latex())",
+            "    print(solved.answer.text)",
         ]
     return "\n".join(lines) + "\n"
 
@@ -261,158 +374,53 @@ def _texts(*names: str, **more: Any) -> dict[str, Any]:
     }
 
 
+def _list(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+_MAYBE = {"type": ["string", "null"]}
 _PART = _texts("name", "letter", points={"type": "integer"})
 _OUTCOME = _texts(
     "kind",
     "said",
     "reason",
-    condition={"type": ["string", "null"]},
-    misconceptions={"type": "array", "items": _texts("name", "told")},
-    counterexamples={"type": "array", "items": _texts("of", "where", "yours", right={"type": ["string", "null"]})},
-    items={"type": "array", "items": _texts("name", "kind", "said")},
+    condition=_MAYBE,
+    mistakes=_list(_texts("name", "told")),
+    counterexamples=_list(_texts("of", "where", "yours", right=_MAYBE)),
+    items=_list(_texts("name", "kind", "said")),
 )
-
-
-MOST_LINES = 40  # of an answer that are read back
-_FORMULA = re.compile(r"[\\^_=+*/]|O\(|\d")  # what words do not have
-
-
-@dataclass(frozen=True)
-class Preview:
-    """`kind`: "nothing", "formula", "words" or "unread".
-
-    `reason` says why an answer does not fit the question's symbols; it is drawn all the same where it can be.
-    """
-
-    kind: str
-    blocks: tuple[d.Block, ...] = ()
-    reason: str = ""
-
-    @property
-    def text(self) -> str:
-        """What was read, on lines of Unicode."""
-        return "\n".join(_said(words) for block in self.blocks for words in _words(block))
-
-
-def preview(problem: Problem, part: Part, answer: str, outcome: Outcome | None) -> Preview:
-    """The formula that was judged, where one was; else the answer with its formulas."""
-    if outcome is None:
-        return Preview("nothing")
-    if isinstance(part.answer, Value) and outcome.verdict is not None:
-        return _formula(part.answer, outcome.verdict.answer)
-    if isinstance(part.answer, Values):
-        return _pieces(part.answer, answer, outcome)
-    symbols = {**problem.symbols, **part.symbols, **getattr(part.answer, "symbols", {})}
-    lines = [_line(line, symbols) for line in answer.splitlines()[:MOST_LINES] if line.strip()]
-    drawn = any(isinstance(piece, d.Maths) and piece.tree() is not None for line in lines for piece in line)
-    return Preview("formula" if drawn else "words", tuple(map(d.Paragraph, lines)))
-
-
-def _formula(value: Value, judged: str) -> Preview:
-    found = _read(judged, value)
-    if isinstance(found, d.Maths):
-        return Preview("formula", (d.Formula(found),))
-    loosely = spoken(f"${judged.strip()}$", value.symbols)
-    if len(loosely) == 1 and isinstance(loosely[0], d.Maths) and loosely[0].tree() is not None:
-        if _alike(judged.strip(), value.symbols, loosely[0].symbols):
-            return Preview("formula", (d.Formula(loosely[0]),), found)
-        return Preview("words", (d.Paragraph((d.Text(judged.strip(), "code"),)),), found)
-    return Preview("unread", reason=found)
-
-
-def _alike(text: str, symbols: Mapping[str, str], loose: Mapping[str, str]) -> bool:
-    """Whether a text that was drawn with every letter as a number has the signs that were judged.
-
-    The transpose of a number is not drawn, and a^Ta has another power where T is a name.
-    """
-    try:
-        judged, drawn = (tokens(text, types.types, types.maps) for types in map(declare, (symbols, loose)))
-    except MathsError:
-        return False
-    turned = any(token.type == "TOP" or token == "T" for token in judged)
-    return not turned and list(map(str, judged)) == list(map(str, drawn))
-
-
-def _pieces(values: Values, answer: str, outcome: Outcome) -> Preview:
-    lines: list[d.Block] = []
-    drawn = False
-    for name, text in values.read(answer).items():
-        value, item = values.items[name], outcome.items.get(name)
-        judged = text if item is None or item.verdict is None else item.verdict.answer
-        found = _read(judged, value) if isinstance(value, Value) else text
-        drawn = drawn or isinstance(found, d.Maths)
-        said = found if isinstance(found, d.Maths) else d.Text(text.strip(), "code")
-        lines.append(d.Paragraph((d.Text(f"{pretty(name)} = "), said)))
-    if not lines:
-        return Preview("unread", reason=f"no piece could be found; write {', '.join(values.items)} each with its value")
-    return Preview("formula" if drawn else "words", tuple(lines[:MOST_LINES]))
-
-
-def _read(text: str, value: Value) -> d.Maths | str:
-    """A formula as it is compared with the right one, or why it cannot be."""
-    shape, free = _wanted(value)
-    try:
-        formula = d.Maths(parse(text, value.symbols, expected=shape, free=free))
-    except MathsError as error:
-        return told_less(error.reason)
-    return formula if formula.tree() is not None else "it is too deep to be drawn"
-
-
-def _wanted(value: Value) -> tuple[Shape | None, tuple[str, ...]]:
-    try:
-        gold = parse(value.gold, value.symbols)
-    except MathsError:
-        return None, ()
-    wanted = final_value(gold)
-    return wanted.shape, tuple(free_indices(wanted))
-
-
-def _line(line: str, symbols: dict[str, str]) -> tuple[d.Inline, ...]:
-    whole = d.Maths(line.strip().strip("$").strip(), symbols)
-    if "$" not in line.strip().strip("$") and _FORMULA.search(line) and whole.tree() is not None:
-        return (whole,)
-    return spoken(line, symbols)
-
-
-def _words(block: d.Block) -> tuple[d.Words, ...]:
-    if isinstance(block, d.Formula):
-        return block.all
-    return (block.words,) if isinstance(block, d.Paragraph) else ()
-
-
-def _said(words: d.Words) -> str:
-    pieces = d.inlines(words)
-    return "".join(pretty(plain(piece)) if isinstance(piece, d.Maths) else piece.text for piece in pieces)
 
 
 VIEW = View(
     name="practice",
     title="Practice",
     verb="teach",
-    lead="Answer a question of the problem bank in LaTeX or plain text: it is judged as you type.",
+    lead="Answer a question of the bank, or paste one of your own: answers are judged as you type.",
     fields=FIELDS,
     compute=compute,
     python=python,
     pictures=pictures,
     schema={
-        "problem": {"type": "string"},
+        "exercise": {"type": "string"},
         "title": {"type": "string"},
         "seed": {"type": ["integer", "null"]},
-        "parts": {"type": "array", "items": _PART},
+        "parts": _list(_PART),
         "part": _PART,
         "place": {"type": "integer"},
         "parts_in_all": {"type": "integer"},
+        "understood": _list(_texts("name", words=_list({"type": "string"}))),
         "question": {"type": "string"},
-        "preview": _texts("kind", "text", "reason"),
+        "preview": _texts("kind", "text"),
         "outcome": {"anyOf": [_OUTCOME, {"type": "null"}]},
-        "explanation": {"type": "string"},
-        "hints": {"type": "array", "items": {"type": "string"}},
+        "hints": _list({"type": "string"}),
         "hints_given": {"type": "integer"},
         "most_hints": {"type": "integer"},
         "solution": {"type": "string"},
-        "next": _texts("problem", part={"type": ["string", "null"]}, seed={"type": "integer"}),
+        "next": _texts("exercise", part=_MAYBE, seed={"type": "integer"}),
     },
-    heavy=lambda state: len(state["answer"]) > QUICK or _COSTLY.search(state["answer"]) is not None,
+    heavy=lambda state: (
+        len(state["answer"]) > QUICK or state["exercise"] == OWN or _COSTLY.search(state["answer"]) is not None
+    ),
     seconds=8.0,
     scripts=("views/practice.js",),
 )
