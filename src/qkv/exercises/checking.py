@@ -80,7 +80,7 @@ def judge(gold: Answer, text: str, context: Context) -> Outcome:
         return alone if alone else judge_items(gold.items, text, context, judge)
     outcome = JUDGES.get(gold.form, judge_value)(gold, text, context)
     name = context.asked.object or "Y"
-    if outcome.kind == "unread" and rows_of(name, gold, context):
+    if outcome.kind == "unread" and not context.name and rows_of(name, gold, context):
         rows = judge_items({name: gold}, text, context, judge)
         return rows if rows.kind != "unread" else outcome
     return outcome

@@ -57,7 +57,8 @@ def bare_cells(text: str) -> Cells | None:
     if len(lines) > 1:
         rows = [cells_of(line) or _row(line) for line in lines]
         return rows if all(isinstance(row, list) and len(row) > 1 for row in rows) else None
-    pieces = [piece.strip() for piece in split_outside(re.sub(r",?\s+and\s+", ",", text), ",;")]
+    text = re.sub(r",?\s+and\s+", ",", text)
+    pieces = [piece.strip() for piece in split_outside(text, ",;")]
     if len(pieces) == 1:
         pieces = _row(text)
     if len(pieces) < 2 or not all(pieces):

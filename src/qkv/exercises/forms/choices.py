@@ -9,12 +9,13 @@ from ..findings import Finding
 from ..outcome import Outcome, right, unread, wrong
 from ..record import plain_label
 from ..solving import Answer
-from .statement import LONGEST, doubted, plain_text, squeezed, trimmed
+from .statement import LONGEST, doubted, plain_text, split_outside, squeezed, trimmed
 from .values import Context
 
-_BETWEEN = re.compile(r"[,;&+/\n]|\band\b")
+_BETWEEN = re.compile(r"[&+/\n]|\band\b|(?<=\))\s*(?=\()")
 _FILLING = re.compile(
-    r"^(?:(?:both|only|just|options?|choices?|answers?|numbers?|statements?|letters?|select|pick)\b[\s:]*)+|(?:\s*\b(?:only|both|alone))+$",
+    r"^(?:(?:both|only|just|options?|choices?|answers?|statements?|select|pick)\b[\s:]*)+"
+    r"|\s+(?:only|both|alone|(?:is|are) (?:correct|right|true))$",
     re.IGNORECASE,
 )
 
@@ -71,9 +72,10 @@ def chosen_labels(text: str, context: Context) -> set[str] | Finding:
 
 def _listed_labels(text: str, labels: Mapping[str, str], whole: Mapping[str, str]) -> set[str] | Finding:
     chosen: set[str] = set()
-    for piece in filter(
-        None, (_FILLING.sub("", each.strip(" .:")).strip() for each in _BETWEEN.split(_FILLING.sub("", text)))
-    ):
+    for each in split_outside(_BETWEEN.sub(";", text), ",;"):
+        piece = _FILLING.sub("", each.strip(" .:")).strip()
+        if not piece:
+            continue
         begun = re.match(r"\(?([A-Za-z0-9]+)\)?[\s.:)]*", piece)
         label = plain_label(begun[1]) if begun else ""
         rest = squeezed(piece[begun.end() :] if begun else "").lower()

@@ -35,8 +35,8 @@ _RELATIONS = {
 _RELATION = re.compile("|".join(rf"{re.escape(sign)}(?![A-Za-z])" for sign in _RELATIONS))
 _SIGNS = {"≤": "<=", "≥": ">=", "<": "<", ">": ">"}
 _REMARK = re.compile(
-    r"\\(?:text|mbox|tag|textit|intertext)\s*\{[^{}]*\}|"
-    r"\((?=[^()]*[a-z]{3,} )[^()]*\)|\s+\[[^\]]*[a-z]{4,}[^\]]*\]|,?\s+\b(?:by|because|since|using|where|with|as|due to|from)\s.*$",
+    r"\\(?:text|mbox|tag|textit|intertext)\s*\{[^{}]*\}|\((?=[^()]*[a-z]{3,} )[^()]*\)|\s+\[[^\]]*[a-z]{4,}[^\]]*\]"
+    r"|,?\s+\b(?:by|because|since|using|where|with|as|due to|from)\s.*$",
     re.DOTALL,
 )
 

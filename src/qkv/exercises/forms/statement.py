@@ -63,7 +63,7 @@ def phrases() -> Phrases:
         return "|".join(f"(?:{each})" for each in patterns)
 
     def word(patterns: Iterable[str]) -> str:
-        return rf"(?<![\w\\])(?:{one_of(patterns)})(?!\w)"
+        return rf"(?<![\w\\=])(?:{one_of(patterns)})(?!\w)"
 
     flags = re.IGNORECASE | re.DOTALL
     denials = f"{word(data['denials'])}|{one_of(data['denying_signs'])}"

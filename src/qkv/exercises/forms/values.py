@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 from ...errors import MathsError
 from ...maths import Verdict, compare, parse, tree
-from ..findings import Finding
+from ..findings import CannotSolve, Finding
 from ..outcome import Outcome, conditional, right, unread, wrong
 from ..record import Asked, Exercise
 from ..solving import Also, Answer
+from ..units import quantity
 from .arrays import MOST, bare_cells, cells_of, entries, is_line, lengths, turned, written
 from .statement import alternatives, phrases, split_outside, squeezed, stated
 
@@ -34,6 +37,8 @@ _THOUSANDS = {
     "t": 12,
     "trillion": 12,
 }
+_PREFIXES = ("k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti")
+_SCALES = {"%": "-2", "thousands": "3", "millions": "6", "billions": "9", "trillions": "12"}
 _COUNT = re.compile(rf"([-+]?\d[\d,]*\.?\d*)\s*({'|'.join(_THOUSANDS)})", re.IGNORECASE)
 _CLASS = re.compile(
     r"(?:\\(?:mathcal|mathrm|operatorname|text)\s*\{?\s*O\s*\}?|"
@@ -80,6 +85,8 @@ def judge_value(answer: Answer, text: str, context: Context) -> Outcome:
 
 
 def _judge_formula(answer: Answer, formula: str, context: Context) -> Outcome:
+    if (several := _statements(formula)) is not None:
+        return several
     members = [each.strip() for each in split_outside(_EQUALS.sub("=", formula), "=")]
     if len(members) == 1:
         members = _after_words(members[0], answer, context)
@@ -102,6 +109,12 @@ def _judge_formula(answer: Answer, formula: str, context: Context) -> Outcome:
     return outcome
 
 
+def _statements(formula: str) -> Outcome | None:
+    """The outcome of several equations next to each other: none of them is taken for the answer."""
+    count = sum(len(split_outside(piece, "=")) > 1 for piece in split_outside(formula, ",;\n"))
+    return unread("several", count=count) if count > 1 else None
+
+
 def _evaluated(outcome: Outcome, answer: Answer, text: str, context: Context) -> Outcome:
     """The outcome, unless the text still has names or random vectors in it that the answer does not have."""
     symbols = context.symbols(answer)
@@ -121,7 +134,7 @@ def names_in(text: str, symbols: Mapping[str, str]) -> set[str]:
         found = tree.names(parse(text, symbols))
     except MathsError:
         return set()
-    return {name for name in found if "=" not in symbols.get(name, "")}
+    return {name for name in found if name in symbols and "=" not in symbols[name]}
 
 
 def _after_words(text: str, answer: Answer, context: Context) -> list[str]:
@@ -153,6 +166,8 @@ def _names_it(left: str, answer: Answer, context: Context) -> bool:
             }
             function = context.asked.quantity in ("kernel", "feature_map", "similarity")
             return function or squeezed(thing[2]) in wanted or squeezed(thing[2]).replace("·", "^T") in wanted
+    if _LONE.fullmatch(context.name or context.asked.object):
+        return False  # it has a name, and this is another
     declared = {squeezed(name) for name in context.symbols(answer)}
     return (
         _LONE.fullmatch(words) is not None
@@ -220,17 +235,33 @@ def from_verdict(verdict: Verdict, answer: Answer, text: str) -> Outcome:
 
 
 def _compared(answer: Answer, text: str, symbols: Mapping[str, str], context: Context) -> Verdict:
-    """The verdict with the unit of the answer, and without."""
-    given = phrases().counted.sub("", text)
-    unit = answer.unit or context.asked.unit or phrases().units.get(context.asked.quantity, "")
-    scaled = _COUNT.fullmatch(given.strip())
-    if scaled is not None and not unit.endswith("B"):
-        given = f"{scaled[1].replace(',', '')}e{_THOUSANDS[scaled[2].lower()]}"
-    verdict = compare(answer.text, given, symbols)
+    """The verdict with the unit of the answer, and without; an exact value is compared as it is."""
+    given, unit = _as_number(text), _unit(answer, context)
+    exact = isinstance(answer.value, int | Fraction) and number_of(answer.text) is not None
+    gold = str(answer.value) if exact else answer.text
+    verdict = compare(gold, given, symbols)
     if verdict.kind == "equal" or not unit:
         return verdict
-    measured = compare(f"{answer.text} {unit}", given, symbols)
-    return measured if measured.kind == "equal" or _has_unit(given) else verdict
+    measured = compare(f"{gold} {unit}", text if unit.endswith("B") else given, symbols)
+    return measured if measured.kind == "equal" or _has_unit(text) else verdict
+
+
+def _unit(answer: Answer, context: Context) -> str:
+    return answer.unit or context.asked.unit or phrases().units.get(context.asked.quantity, "")
+
+
+def _as_number(text: str) -> str:
+    """A count or a percentage as a number with the same digits.
+
+    >>> _as_number("12.6M parameters"), _as_number("27 %")
+    ('12.6e6', '0.27')
+    """
+    given = phrases().counted.sub("", text).strip()
+    if scaled := _COUNT.fullmatch(given):
+        return f"{scaled[1].replace(',', '')}e{_THOUSANDS[scaled[2].lower()]}"
+    if share := re.fullmatch(r"([-+]?\d{1,9}(?:\.\d{1,30})?)\s*(?:\\?%|percent)", given):
+        return str(Decimal(share[1]).scaleb(-2))
+    return given
 
 
 def _has_unit(text: str) -> bool:
@@ -244,9 +275,13 @@ def _sizes_given(context: Context, symbols: dict[str, str]) -> dict[str, str]:
 
 
 def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
-    """The outcome of a decimal that misses the right number by little, or by the tolerance that is said, or a unit."""
-    wanted, given = number_of(answer.value if answer.value is not None else answer.text), number_of(text)
-    if wanted is None or given is None or given == wanted:
+    """The outcome of a number that misses the right one by little, by the tolerance that is said, or by a unit."""
+    unit = _unit(answer, context)
+    wanted, given = number_of(answer.value if answer.value is not None else answer.text), number_of(_as_number(text))
+    if given is None and unit:
+        with suppress(CannotSolve):
+            given = Fraction(quantity(text, "", unit))
+    if wanted is None or given is None or not wanted:
         return None
     gap, tolerance = abs(given - wanted), context.exercise.convention("tolerance")
     if tolerance is not None and gap <= Fraction(str(tolerance)) * max(1, abs(wanted)):
@@ -254,10 +289,11 @@ def _near(answer: Answer, text: str, context: Context) -> Outcome | None:
     exact = wanted.denominator == 1 and "." not in text and not isinstance(answer.value, float)
     if not exact and gap <= CLOSE * abs(wanted):
         return conditional("numbers were rounded on the way", "rounding", right=answer.text)
-    unit = answer.unit or phrases().units.get(context.asked.quantity, "")
-    for prefix in ("k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti") if unit and not context.asked.unit else ():
-        if compare(f"{answer.text} {unit}", f"{text} {prefix}{unit}", {}).kind == "equal":
-            return conditional(f"it is in {prefix}{unit}", "unit")
+    names = {prefix + unit: f"{text} {prefix}{unit}" for prefix in _PREFIXES} if unit else _SCALES
+    for name, written_out in names.items() if not context.asked.unit and not _has_unit(text) else ():
+        other = written_out if unit else f"{text.strip()}e{written_out}"
+        if compare(f"{answer.text} {unit}".strip(), other, {}).kind == "equal":
+            return conditional(f"it is in {name}", "unit")
     return None
 
 
@@ -294,7 +330,7 @@ def judge_shape(answer: Answer, text: str, context: Context) -> Outcome:
         bare = "," in each and each[:1] not in "([{" and not re.match(r"[\w.]+\(", each)
         verdict = compare(answer.text, f"({each})" if bare else each, context.symbols(answer))
         found = unread("undeclared", given=each) if verdict.renaming else from_verdict(verdict, answer, each)
-        listed = bare or re.match(r"[\[(]|[\w.]+\(|\S+\s*(?:x|×|\\times|\*|by)\s*\S+", each)
+        listed = bare or re.match(r"[\[(]|[\w.]+\(|\S+\s*(?:x|×|\\times|by)\s*\S+", each)
         outcomes.append(found if listed or found else unread("unreadable", given=each, why=""))
     return outcomes[0] if len(outcomes) == 1 or all(outcomes) else unread("several", count=len(outcomes))
 
@@ -307,6 +343,8 @@ def judge_array(answer: Answer, text: str, context: Context) -> Outcome:
     if len(either := alternatives(formula)) > 1:
         outcomes = [judge_array(answer, each, context) for each in either]
         return outcomes[0] if all(outcomes) else unread("several", count=len(outcomes))
+    if (several := _statements(formula)) is not None:
+        return several
     members = [each.strip() for each in split_outside(_EQUALS.sub("=", formula), "=")]
     members = _after_words(members[0], answer, context) if len(members) == 1 else members
     if len(members) > 1 and not _names_it(members[0], answer, context) and not _begins(answer, members[0], context):
@@ -352,15 +390,18 @@ def judge_cells(wanted: Any, given: Any, answer: Answer, context: Context) -> Ou
         sizes, found = lengths(wanted), lengths(given)
     if sizes == found:
         outcome = _entrywise(wanted, given, answer, context)
-        return outcome if outcome.kind != "wrong" else _other_layout(wanted, given, answer, context) or outcome
+        layout = _other_layout(wanted, given, answer, context) if outcome.kind == "wrong" else None
+        return outcome if layout is None else layout
     if sizes is not None and len(sizes) == 2 and found is not None:
         rows = given if len(found) == 2 else [given]
         places = [_row_like(row, wanted, answer, context) for row in rows]
         if len(rows) < len(wanted) and None not in places:
             return Outcome("incomplete", (Finding("rows_missing", {"given": len(rows), "count": len(wanted)}),))
-    return _other_layout(wanted, given, answer, context) or wrong(
-        "sizes", given=" × ".join(map(str, found or ())), right=" × ".join(map(str, sizes or ()))
+    layout, shown = (
+        _other_layout(wanted, given, answer, context),
+        [" × ".join(map(str, each or ())) for each in (found, sizes)],
     )
+    return wrong("sizes", given=shown[0], right=shown[1]) if layout is None else layout
 
 
 def _row_like(row: Any, wanted: Any, answer: Answer, context: Context) -> int | None:
@@ -386,7 +427,7 @@ def _entrywise(wanted: Any, given: Any, answer: Answer, context: Context) -> Out
     for (place, one), (_, other) in zip(entries(wanted), entries(given), strict=True):
         if one == other or ((first := number_of(one)) is not None and first == number_of(other)):
             continue
-        verdict = compare(one, other, symbols)
+        verdict = compare(one, _as_number(other), symbols)
         if verdict.kind == "equal":
             continue
         data = {"place": ", ".join(map(str, place)), "given": other, "right": one}
