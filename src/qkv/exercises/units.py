@@ -170,7 +170,11 @@ def element_bytes(dtype: Any) -> Exact:
         return whole(Fraction(_DTYPES[name], 8))
     if found := re.fullmatch(r"(\d+)[- ]?bits?(?: (?:float|int|integer|precision).*)?", text):
         return whole(Fraction(int(found[1]), 8))
-    return quantity(re.sub(r"bytes?.*|b$", "B", text), "", "B")
+    try:
+        return quantity(re.sub(r"bytes?.*|b$", "B", text), "", "B")
+    except CannotSolve:
+        hint = "bf16, int8, 16 bits or 2 bytes are formats"
+        raise CannotSolve("unknown_name", what="the format", name=dtype, hint=hint) from None
 
 
 def format_of(dtype: Any) -> str:

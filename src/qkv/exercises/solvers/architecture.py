@@ -66,6 +66,8 @@ class Setting:
             try:
                 return self.named(role, quantity(given, of_role.unit if of_role else ""))
             except CannotSolve:
+                if re.match(r"\s*[\d.]", given) and not self._is_formula(given):
+                    raise
                 return self._symbol(role, given)
         number = quantity(given, of_role.unit if of_role and of_role.value is not None else "")
         if role not in ("flops", "bytes", "seconds") and (Fraction(number).denominator != 1 or number < 1):
@@ -90,6 +92,11 @@ class Setting:
             if (found := self.size(role)) is not None:
                 return found
         raise CannotSolve("missing", needs=" or ".join(role.replace("_", " ") for role in roles))
+
+    def _is_formula(self, text: str) -> bool:
+        """Whether a text that begins with a number, such as "4 d", has names of sizes and not a unit after it."""
+        known = {_clean(given.symbol) for given in self.exercise.givens}
+        return all(len(name) == 1 or "_" in name or _clean(name) in known for name in re.findall(r"[A-Za-z]\w*", text))
 
     def _symbol(self, role: str, text: str) -> Polynomial:
         name = _clean(text)
