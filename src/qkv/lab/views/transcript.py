@@ -11,7 +11,6 @@ from ...errors import OptionError, complaint
 from ...tutor.claims import Claim
 from ..fields import Choice, State, Words, WrongField
 from ..view import Result, View, Work
-from .practice import SHORTLY
 
 if TYPE_CHECKING:
     from ...problems.catalogue import Match
@@ -21,6 +20,13 @@ LONGEST = 400_000
 MOST_CONVERSATIONS = 12  # of an archive
 MOST_TURNS = 400  # of a conversation that are shown; all are graded
 
+SHORTLY = {
+    "right": "right",
+    "conditional": "right only under a condition",
+    "incomplete": "not all of it",
+    "wrong": "not right",
+    "unread": "missing or not read",
+}
 FIELDS = (
     Choice(name="source", label="Chat", default="sample",
            options={"sample": "a short sample", "own": "a chat of your own"}),
