@@ -11,7 +11,7 @@ from . import rubrics
 from .findings import CannotSolve, Finding
 from .forms.blanks import judge_blank
 from .forms.choices import judge_choice
-from .forms.items import judge_items, rows_of
+from .forms.items import entries_named, judge_items, rows_of
 from .forms.proofs import judge_proof
 from .forms.values import Context, judge_array, judge_shape, judge_value
 from .outcome import Outcome, unread
@@ -78,6 +78,8 @@ def judge(gold: Answer, text: str, context: Context) -> Outcome:
         whole = gold.items.get("output") if context.asked.quantity == "argmax" else None
         alone = judge(whole, text, context) if whole is not None else unread("missing_piece", name="output")
         return alone if alone else judge_items(gold.items, text, context, judge)
+    if not context.name and (named := entries_named(gold, text, context)):
+        return judge_items(named, text, context, judge)
     outcome = JUDGES.get(gold.form, judge_value)(gold, text, context)
     name = context.asked.object or "Y"
     if outcome.kind == "unread" and not context.name and rows_of(name, gold, context):

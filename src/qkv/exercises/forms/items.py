@@ -16,7 +16,9 @@ Judge = Callable[[Answer, str, Context], Outcome]
 
 _TIE = r"\s*(?:\^\s*\{?(?:T|\\top)\}?)?\s*(?:=|:|≈|\\approx(?![A-Za-z])|\bis\b|\bare\b|\bequals?\b)\s*"
 _FOLLOWS = r"\s+(?=\\?(?:O|Theta|mathcal|Θ|\d|\[|\())"
-_OTHER = rf"(?<![A-Za-z\\_^{{(,])[A-Za-z](?:_(?:\{{[^{{}}]*\}}|\w))?{_TIE}(?=[\[(\\]|-?\d)"
+# A label begins a clause: in "q^T k = 2" there is none of k.
+_BEGINS = r"(?:^|(?<=[,;:.(|\n&])|(?<=[,;:.(|\n&]\s)|(?<=[A-Za-z]{2}\s))"
+_OTHER = rf"{_BEGINS}[A-Za-z](?:_(?:\{{[^{{}}]*\}}|\w))?{_TIE}(?=[\[(\\]|-?\d)"
 
 
 def judge_items(items: Mapping[str, Answer], text: str, context: Context, judge: Judge) -> Outcome:
@@ -57,6 +59,7 @@ def pieces(items: Mapping[str, Answer], text: str, context: Context) -> dict[str
         named |= {row: (name, row) for row in rows_of(name, item, context) if row not in items}
     stacks = _stacks(items)
     text = re.sub(r"\$|\*\*|\\q?quad(?![A-Za-z])|\\[,;:! ]|\\left(?![A-Za-z])|\\right(?![A-Za-z])|`", " ", text)
+    text = re.sub(r"[ \t]+", " ", text).strip()
     marks = []
     for label in (*named, *stacks):
         marks += [(each.start(), each.end(), label) for each in re.finditer(_pattern(label), text)]
@@ -65,7 +68,9 @@ def pieces(items: Mapping[str, Answer], text: str, context: Context) -> dict[str
     ends = sorted({each.start() for each in re.finditer(_OTHER, text)} | {start for start, _, _ in marks} | {len(text)})
     for start, end, label in marks:
         piece = text[end : next(each for each in ends if each >= end and each > start)]
-        piece = re.sub(r"(?:[\s,;.]|\band\b|\bwith\b|\bfor x_\w\b)+$", "", piece)
+        # What stands on the next line, or in the next sentence, leads in what follows.
+        piece = re.split(r"\.\s+(?=[A-Z])", split_outside(piece.strip(), "\n")[0])[0]
+        piece = re.sub(r"(?:[\s,;.]|\band\b|\bwith\b)+$", "", piece)
         if label in stacks:
             rows = cells_of(piece)
             if isinstance(rows, list) and len(rows) == len(stacks[label]):
@@ -109,6 +114,24 @@ def rows_of(name: str, item: Answer, context: Context) -> dict[str, Answer]:
     }
 
 
+def entries_named(answer: Answer, text: str, context: Context) -> dict[str, Answer]:
+    """The entries of a vector by the names that a text gives them, "z_{3,1} = 2"; none where it does not."""
+    cells = cells_of(answer.text) if answer.form == "vector" and not context.asked.object else None
+    if not isinstance(cells, list) or not all(isinstance(cell, str) for cell in cells):
+        return {}
+    row = "" if context.asked.row is None else str(context.asked.row)
+    of_row = rf"{row}[,\s]*" if row else ""
+    label = rf"(?<![A-Za-z\\_^])([a-z])\s*_?\s*\{{?\s*{of_row}\d\s*\}}?\s*=(?!\s*[\[(\\])"
+    letters = set(re.findall(label, plain_text(text)))
+    base = int(context.exercise.convention("index_base", 1))
+    values = answer.value if isinstance(answer.value, list | tuple) and len(answer.value) == len(cells) else cells
+    return {
+        f"{letter}_{row}{place}": Answer(cell, value)
+        for letter in (letters if len(letters) == 1 else ())
+        for place, (cell, value) in enumerate(zip(cells, values, strict=True), base)
+    }
+
+
 def _stacks(items: Mapping[str, Answer]) -> dict[str, list[str]]:
     """The matrix whose rows are pieces: Q for q_1, q_2."""
     found: dict[str, list[str]] = {}
@@ -127,7 +150,7 @@ def _pattern(label: str) -> str:
         return rf"(?<![A-Za-z\\_])(?:(?i:the|total|overall)\s+)?(?:{words})(?:\s+(?i:complexity))?(?:{_TIE}|{_FOLLOWS})"
     signs = r"[\s,]*".join(map(re.escape, re.findall(r"\w", below)))
     script = rf"\s*_?\s*\{{?\s*{signs}\s*\}}?(?!\d)" if below else r"(?!_)"
-    return rf"(?<![A-Za-z\\_^]){re.escape(head)}{script}{_TIE}"
+    return rf"{_BEGINS}{re.escape(head)}{script}{_TIE}"
 
 
 def _within(mark: tuple[int, int, str], marks: list[tuple[int, int, str]]) -> bool:

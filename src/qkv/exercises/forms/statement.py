@@ -129,7 +129,7 @@ def doubted(text: str) -> Finding | None:
     # A reason behind "because" says why, not what.
     claim = re.split(r"\b(?:because|since)\b", text, maxsplit=1)[0]
     known, asks = phrases(), re.search(r"\?", claim)
-    if (hedge := known.hedges.search(claim) or asks) is not None:
+    if (hedge := known.hedges.search(text) or asks) is not None:
         return Finding("hedged", {"words": hedge[0].strip()})
     if (denial := known.denials.search(_MARKS.sub(" ", claim).strip())) is not None:
         return Finding("denied", {"words": denial[0].strip()})

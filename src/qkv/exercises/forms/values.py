@@ -20,7 +20,7 @@ from ..units import quantity
 from .arrays import MOST, bare_cells, cells_of, entries, is_line, lengths, turned, written
 from .statement import alternatives, phrases, split_outside, squeezed, stated
 
-CLOSE = Fraction(1, 100)  # a decimal nearer than this may come from numbers that were rounded on the way
+CLOSE = Fraction(1, 200)  # a decimal nearer than this may come from numbers that were rounded on the way
 _UNREAD = ("unreadable", "ill-typed")
 _EQUALS = re.compile(r"\\(?:approx|equiv|simeq)(?![A-Za-z])|[≈≃]|:=|==")
 _LONE = re.compile(r"\\?[A-Za-z]+'?(?:_(?:\{[^{}]*\}|\w))?(?:\^(?:\{?\\?(?:star|ast|prime|top|T)\}?|\*))?")
@@ -92,7 +92,7 @@ def _judge_formula(answer: Answer, formula: str, context: Context) -> Outcome:
         members = _after_words(members[0], answer, context)
     end = members[-1]
     if not all(members):
-        return unread("unreadable", given=formula, why="")
+        return unread("unreadable", given=formula)
     if (several := _several(answer, end, context)) is not None:
         return several
     outcome = _evaluated(judge_end(answer, end, context), answer, end, context)
@@ -101,7 +101,12 @@ def _judge_formula(answer: Answer, formula: str, context: Context) -> Outcome:
     symbols = context.symbols(answer)
     if not _names_it(members[0], answer, context):
         begins = compare(answer.text, members[0], symbols)
-        if begins.kind != "equal" and not (begins.kind == "conditional" and outcome.kind == "conditional"):
+        open_ended = bool(context.name) and bool(names_in(members[0], symbols))
+        if (
+            not open_ended
+            and begins.kind != "equal"
+            and not (begins.kind == "conditional" and outcome.kind == "conditional")
+        ):
             return unread("other_quantity", given=members[0])
     for member in members[1:-1]:
         if compare(member, end, symbols).kind == "different":
@@ -331,7 +336,9 @@ def judge_shape(answer: Answer, text: str, context: Context) -> Outcome:
         verdict = compare(answer.text, f"({each})" if bare else each, context.symbols(answer))
         found = unread("undeclared", given=each) if verdict.renaming else from_verdict(verdict, answer, each)
         listed = bare or re.match(r"[\[(]|[\w.]+\(|\S+\s*(?:x|×|\\times|by)\s*\S+", each)
-        outcomes.append(found if listed or found else unread("unreadable", given=each, why=""))
+        # Without declared sizes, a quotient may be another way to write one of them.
+        unsure = found.kind == "wrong" and not answer.symbols and re.search(r"[/*+-]", each)
+        outcomes.append(found if found or (listed and not unsure) else unread("unreadable", given=each))
     return outcomes[0] if len(outcomes) == 1 or all(outcomes) else unread("several", count=len(outcomes))
 
 
@@ -382,7 +389,7 @@ def judge_cells(wanted: Any, given: Any, answer: Answer, context: Context) -> Ou
     """Entries against entries; a vector may stand as a row or as a column."""
     sizes, found = lengths(wanted), lengths(given)
     if sizes is None or found is None or not found:
-        return unread("unreadable", given=written(given), why="")
+        return unread("unreadable", given=written(given))
     if sum(1 for _ in entries(given)) > MOST:
         return unread("too_many_entries", most=MOST)
     if sizes != found and is_line(wanted) and is_line(given):
