@@ -24,7 +24,7 @@ EDITS = {
     "kernels": {"n": "7", "temperature": "0.5"},
     "reach": {"n": "11", "layers": "2"},
     "norms": {"delta": "1.5"},
-    "practice": {"problem": "argmax", "seed": "5"},
+    "practice": {"exercise": "argmax", "seed": "5"},
     "transcript": {"chat": "Student: Compute E[q^T k] for iid q, k with mean mu.\n\nTutor: It is mu^T mu.\n"},
     "model": {"text": "Attention looks back.", "layer": "2"},
 }

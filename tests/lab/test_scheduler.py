@@ -109,7 +109,7 @@ def alive(pid: int) -> bool:
 
 def heavy(scheduler: Scheduler, seed: int):
     """Work in the other process that needs no torch there, told by its seed."""
-    given = {"problem": "argmax", "numbers": "fresh", "seed": str(seed)}
+    given = {"exercise": "argmax", "numbers": "fresh", "seed": str(seed)}
     return scheduler.ask(view("practice"), given, quiet, draw=False, heavy=True)
 
 

@@ -3,6 +3,7 @@ import { announce, onResult } from "../lab.js";
 
 const form = document.getElementById("controls");
 const KEPT = "practice"; // in this browser: parts that were answered right before their solution was shown
+const done = remembered();
 let said = "";
 
 // Before the frame reads the form: an answer to one question is none to another, and its letter may not exist there.
@@ -28,7 +29,6 @@ onResult((result) => {
 });
 
 function showDone(result, exercise, verdict) {
-  const done = remembered();
   const parts = [...result.querySelectorAll(".parts button")];
   const keyOf = (button) => `${exercise}/${button.textContent.trim()}`;
   const current = parts.find((button) => button.getAttribute("aria-pressed") === "true");
@@ -48,14 +48,10 @@ function showDone(result, exercise, verdict) {
   result.querySelector("#done").textContent = right.length ? `Answered right: ${right.length} of ${parts.length}.` : "";
 }
 
-let held = null;
-
 function remembered() {
-  if (held) return held;
   try {
-    held = new Set(JSON.parse(localStorage.getItem(KEPT) ?? "[]"));
+    return new Set(JSON.parse(localStorage.getItem(KEPT) ?? "[]"));
   } catch {
-    held = new Set();
+    return new Set();
   }
-  return held;
 }
