@@ -41,10 +41,12 @@ def precise(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def array(nested: Any) -> Array:
-    """Nested numbers as an array; whole numbers become fractions."""
+    """Nested numbers as an array; whole numbers become fractions, and all become floats where one is."""
     if isinstance(nested, np.ndarray | np.floating):
         return np.asarray(nested)
     flat = np.array(nested, dtype=object)
+    if any(isinstance(each, float) for each in flat.flat):
+        return floats(flat)
     return filled((Fraction(each) if isinstance(each, int) else each for each in flat.flat), flat.shape)
 
 

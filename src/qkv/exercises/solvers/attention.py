@@ -24,10 +24,11 @@ from .answers import MOST_SHOWN, Choice, answered, joined_items, said, settled, 
 _SCALES = {"sqrt": "division by the root of the head width", "none": "no scaling"}
 _SCALE_FREE = ("argmax", "linear", "relu", "feature_map")
 _LETTERS = {"Q": "query", "K": "key", "V": "value"}
-_QUERY_AND_KEY = ("query|tokens", "key|tokens|context")
+QUERY_AND_KEY = ("query|tokens", "key|tokens|context")
 
 
-def _scale(exercise: Exercise, asked: Asked) -> Choice | None:
+def scale_choice(exercise: Exercise, asked: Asked) -> Choice | None:
+    """Whether dot products are divided by the root of the head width."""
     given, assumed = exercise.given("scale"), exercise.convention("scale")
     if exercise.said("scale") or (given is not None and given.value is not None):
         return None
@@ -71,7 +72,7 @@ def _tokens(exercise: Exercise, asked: Asked) -> Choice | None:
     return Choice("a projection", "queries, keys and values equal to the tokens", exercise)
 
 
-_settled = settled(_scale, index_choice, _side, _tokens)
+_settled = settled(scale_choice, index_choice, _side, _tokens)
 
 
 def picked(exercise: Exercise, asked: Asked, *, with_values: bool = True) -> Attention:
@@ -224,7 +225,7 @@ def projections(exercise: Exercise, asked: Asked) -> Answer:
     return joined_items(found)
 
 
-@solver("scores", _QUERY_AND_KEY)
+@solver("scores", QUERY_AND_KEY)
 @_settled
 def scores(exercise: Exercise, asked: Asked) -> Answer:
     """What is given to the softmax."""
@@ -247,7 +248,7 @@ def scores(exercise: Exercise, asked: Asked) -> Answer:
     return replace(answer, also=also)
 
 
-@solver("weights", _QUERY_AND_KEY)
+@solver("weights", QUERY_AND_KEY)
 @_settled
 def weights(exercise: Exercise, asked: Asked) -> Answer:
     """The attention weights."""
@@ -257,7 +258,7 @@ def weights(exercise: Exercise, asked: Asked) -> Answer:
     return answered(values, exercise, steps, also=_turned(found, values), assumed=_ties(found))
 
 
-@solver("output", _QUERY_AND_KEY)
+@solver("output", QUERY_AND_KEY)
 @_settled
 def output(exercise: Exercise, asked: Asked) -> Answer:
     """The attention output, of all heads joined and projected or of the head that is named."""
@@ -271,7 +272,7 @@ def output(exercise: Exercise, asked: Asked) -> Answer:
     return answered(_shaped(found, values, outputs=True), exercise, steps, assumed=_ties(found))
 
 
-@solver("heads_output", _QUERY_AND_KEY)
+@solver("heads_output", QUERY_AND_KEY)
 @_settled
 def heads_output(exercise: Exercise, asked: Asked) -> Answer:
     """The output of every head, or of one."""
@@ -282,7 +283,7 @@ def heads_output(exercise: Exercise, asked: Asked) -> Answer:
     return answered(_shaped(found, found.outputs, outputs=True), exercise, steps, items=items, assumed=_ties(found))
 
 
-@solver("argmax", _QUERY_AND_KEY, ("scores|vector",))
+@solver("argmax", QUERY_AND_KEY, ("scores|vector",))
 @_settled
 def argmax(exercise: Exercise, asked: Asked) -> Answer:
     """Argmax attention: scores, the index of the best key and its value."""
@@ -401,7 +402,7 @@ def _of_scores(exercise: Exercise, asked: Asked) -> Answer:
 
 
 for _name in ("softmax", "log_softmax", "logsumexp"):
-    solver(_name, ("scores|vector|input",), _QUERY_AND_KEY)(settled(_scale, index_choice)(_of_scores))
+    solver(_name, ("scores|vector|input",), QUERY_AND_KEY)(settled(scale_choice, index_choice)(_of_scores))
 
 
 def _lengths(exercise: Exercise) -> tuple[Any, Any]:
