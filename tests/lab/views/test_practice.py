@@ -102,6 +102,7 @@ def test_what_was_typed_is_read_back():
     assert result()["preview"] == {"kind": "nothing", "text": ""}
     assert result(answer=r"\|\mu\|^2")["preview"] == {"kind": "formula", "text": "‖μ‖²"}
     assert result(answer="\\frac{")["preview"]["kind"] == "words"
+    assert result(exercise="by-hand", part="c", answer="(1, 2)")["preview"]["text"] == "(1, 2)"
     pieces = result(exercise="by-hand", answer="q_1 = (2, 3, -5); k_1 = (1, 1, 1)")
     kinds = {each["name"]: each["kind"] for each in pieces["outcome"]["items"]}
     assert (kinds["Q"], kinds["K"], kinds["V"]) == ("incomplete", "wrong", "unread")

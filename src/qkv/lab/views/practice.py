@@ -23,7 +23,9 @@ TITLES = {
     "scaling": "Justifying scaled dot-product attention: the mean is a vector",
     "scaling-scalar": "Justifying scaled dot-product attention: the mean is a number",
     "argmax": "Argmax attention",
-    "decoding": "Decoding with one set of keys for all heads",
+    "module": "The blanks of a multi-head attention module",
+    "values": "Wider values",
+    "decoding": "Decoding with a cache of keys and values",
     "kernels": "Kernelised linear attention",
     "saturation": "Scaled dot-product attention: why, and what if not",
     "heads": "Many heads: reach, masks and cost",
@@ -316,9 +318,11 @@ def preview(now: Now, answer: str) -> Preview:
 def _judged_block(name: str, outcome: Outcome, gold: Answer | None) -> d.Formula | d.Paragraph | None:
     """One formula as it was compared with the right one; None where none was."""
     text = "" if outcome.verdict is None else outcome.verdict.answer.strip()
-    if not text or gold is None:
+    wanted = None if gold is None else gold.items.get(name, gold)
+    # The verdict on an array is about one of its entries.
+    if not text or wanted is None or wanted.form not in ("number", "formula", "class"):
         return None
-    maths = d.Maths(text, gold.items.get(name, gold).symbols)
+    maths = d.Maths(text, wanted.symbols)
     if maths.tree() is not None and not name:
         return d.Formula(maths)
     shown = d.Text(text, "code") if maths.tree() is None else maths
